@@ -1,0 +1,2 @@
+//! The `freshwire` command.
+fn main() {}

@@ -1,0 +1,131 @@
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::parse::{ParseUnitError, split_unit};
+
+/// A data rate in bits per second.
+///
+/// Its text form is a number and a unit: `bit`, `kbit`, `Mbit`, `Gbit` (powers of 1000), `Kibit`, `Mibit`, `Gibit`
+/// (powers of 1024), each with or without `/s`. A bare number is bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// `bits` bits per second.
+    pub const fn from_bits_per_sec(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// `bytes` bytes per second; saturates.
+    pub const fn from_bytes_per_sec(bytes: u64) -> Self {
+        Self(bytes.saturating_mul(8))
+    }
+
+    /// Bits per second.
+    pub const fn bits_per_sec(self) -> u64 {
+        self.0
+    }
+
+    /// Bytes per second, rounded down.
+    pub const fn bytes_per_sec(self) -> u64 {
+        self.0 / 8
+    }
+
+    /// How long `bytes` bytes take at this rate, rounded up to a nanosecond; `Duration::MAX` at rate zero.
+    pub fn time_for(self, bytes: u64) -> Duration {
+        if self.0 == 0 {
+            return Duration::MAX;
+        }
+        let nanos = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How many whole bytes pass in `time` at this rate; saturates.
+    pub fn bytes_in(self, time: Duration) -> u64 {
+        let bits = u128::from(self.0).saturating_mul(time.as_nanos()) / 1_000_000_000;
+        u64::try_from(bits / 8).unwrap_or(u64::MAX)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 6] = [
+            (1_000_000_000, "Gbit"),
+            (1 << 30, "Gibit"),
+            (1_000_000, "Mbit"),
+            (1 << 20, "Mibit"),
+            (1000, "kbit"),
+            (1 << 10, "Kibit"),
+        ];
+        for (scale, unit) in UNITS {
+            if self.0 >= scale && self.0 % scale == 0 {
+                return write!(f, "{}{unit}", self.0 / scale);
+            }
+        }
+        write!(f, "{}bit", self.0)
+    }
+}
+
+impl FromStr for Rate {
+    type Err = ParseUnitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const EXPECTED: &str = "a rate such as 512kbit, 1024Kibit or 6Mbit";
+        let (number, unit) = split_unit(text, EXPECTED)?;
+        let unit = unit.strip_suffix("/s").unwrap_or(unit);
+        let scale = match unit {
+            "" | "bit" => 1.0,
+            "kbit" => 1e3,
+            "Mbit" => 1e6,
+            "Gbit" => 1e9,
+            "Kibit" => 1024.0,
+            "Mibit" => 1024.0 * 1024.0,
+            "Gibit" => 1024.0 * 1024.0 * 1024.0,
+            _ => return Err(ParseUnitError::new(text, EXPECTED)),
+        };
+        let bits = number * scale;
+        if bits < 1.0 || bits > 1e15 {
+            return Err(ParseUnitError::new(text, "a rate from 1bit to 1000000Gbit"));
+        }
+        Ok(Self(bits.round() as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_mean_what_they_say() {
+        for (text, bits) in [
+            ("512kbit", 512_000),
+            ("512Kibit", 524_288),
+            ("1.5Mbit/s", 1_500_000),
+            ("1Mibit", 1_048_576),
+            ("7", 7),
+            ("2 Gbit", 2_000_000_000),
+        ] {
+            assert_eq!(text.parse::<Rate>(), Ok(Rate::from_bits_per_sec(bits)), "{text}");
+        }
+        for text in ["", "kbit", "5kb", "5KBIT", "-1kbit", "nan", "inf", "0kbit", "1e30Gbit", "5kbit!"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn prints_what_it_parses() {
+        for text in ["512kbit", "512Kibit", "6Mbit", "1Gibit", "7bit"] {
+            assert_eq!(text.parse::<Rate>().map(|rate| rate.to_string()), Ok(text.to_owned()));
+        }
+    }
+
+    #[test]
+    fn time_and_bytes_are_inverse() {
+        let rate = Rate::from_bits_per_sec(1_000_000);
+        assert_eq!(rate.time_for(125), Duration::from_millis(1));
+        assert_eq!(rate.bytes_in(Duration::from_millis(1)), 125);
+        assert_eq!(Rate::default().time_for(1), Duration::MAX);
+    }
+}

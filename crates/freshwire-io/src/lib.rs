@@ -1,1 +1,8 @@
-//! placeholder
+//! The edges where Freshwire meets the operating system. This room knows no protocol and no policy.
+#![allow(clippy::disallowed_methods, reason = "this is where clocks are read")]
+
+mod clock;
+pub mod poll;
+pub mod tcp;
+
+pub use clock::now;

@@ -15,7 +15,10 @@ impl ParseUnitError {
 }
 
 /// Splits `512kbit` into 512.0 and `kbit`. Blanks around either part are ignored.
-pub(crate) fn split_unit<'a>(text: &'a str, expected: &'static str) -> Result<(f64, &'a str), ParseUnitError> {
+pub(crate) fn split_unit<'a>(
+    text: &'a str,
+    expected: &'static str,
+) -> Result<(f64, &'a str), ParseUnitError> {
     let trimmed = text.trim();
     let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(end);
@@ -76,7 +79,11 @@ pub fn parse_share(text: &str) -> Result<f64, ParseUnitError> {
         "" => number,
         _ => return Err(ParseUnitError::new(text, EXPECTED)),
     };
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(ParseUnitError::new(text, "a share from 0 to 100 %")) }
+    if (0.0..=1.0).contains(&share) {
+        Ok(share)
+    } else {
+        Err(ParseUnitError::new(text, "a share from 0 to 100 %"))
+    }
 }
 
 #[cfg(test)]

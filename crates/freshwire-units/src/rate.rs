@@ -60,7 +60,7 @@ impl fmt::Display for Rate {
             (1 << 10, "Kibit"),
         ];
         for (scale, unit) in UNITS {
-            if self.0 >= scale && self.0 % scale == 0 {
+            if self.0 >= scale && self.0.is_multiple_of(scale) {
                 return write!(f, "{}{unit}", self.0 / scale);
             }
         }
@@ -86,7 +86,7 @@ impl FromStr for Rate {
             _ => return Err(ParseUnitError::new(text, EXPECTED)),
         };
         let bits = number * scale;
-        if bits < 1.0 || bits > 1e15 {
+        if !(1.0..=1e15).contains(&bits) {
             return Err(ParseUnitError::new(text, "a rate from 1bit to 1000000Gbit"));
         }
         Ok(Self(bits.round() as u64))

@@ -74,7 +74,10 @@ mod tests {
         assert_eq!(Timestamp::MAX + Duration::from_secs(1), Timestamp::MAX);
         assert_eq!(Timestamp::ZERO - Duration::from_secs(1), Timestamp::ZERO);
         assert_eq!(Timestamp::from_nanos(5).saturating_since(Timestamp::from_nanos(9)), Duration::ZERO);
-        assert_eq!(Timestamp::from_nanos(9).saturating_since(Timestamp::from_nanos(5)), Duration::from_nanos(4));
+        assert_eq!(
+            Timestamp::from_nanos(9).saturating_since(Timestamp::from_nanos(5)),
+            Duration::from_nanos(4)
+        );
         assert_eq!(Timestamp::ZERO + Duration::MAX, Timestamp::MAX);
     }
 

@@ -1,0 +1,159 @@
+//! One epoll set and the eventfd that wakes it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+
+/// The token of the [`Waker`] in [`Ready`] events.
+const WAKER_TOKEN: u64 = u64::MAX;
+
+/// How many events one [`Poller::wait`] fetches at most; the rest stay queued in the kernel.
+const EVENTS_PER_WAIT: usize = 256;
+
+/// What a file became ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The token given at [`Poller::add`].
+    pub token: u64,
+    /// There is room to write.
+    pub writable: bool,
+    /// The connection is broken or closed in both directions.
+    pub hung_up: bool,
+}
+
+/// Waits for many files at once, level-triggered. A file reports that it is broken at any time, and that it is writable
+/// while [`Poller::watch`] asks for it.
+pub struct Poller {
+    epoll: OwnedFd,
+    wake: Arc<OwnedFd>,
+    events: Vec<epoll::Event>,
+}
+
+/// Wakes a [`Poller`] from any thread, also from another process that was given the descriptor.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+impl Waker {
+    /// Makes the poller's current or next [`Poller::wait`] return. One system call.
+    pub fn wake(&self) {
+        // The counter saturates only after 2^64 - 2 wake-ups that nobody read; the poller is awake then anyway.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Poller {
+    /// An empty set with its waker.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKER_TOKEN), epoll::EventFlags::IN)?;
+        Ok(Self { epoll, wake: Arc::new(wake), events: Vec::with_capacity(EVENTS_PER_WAIT) })
+    }
+
+    /// A handle that wakes this poller.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.wake))
+    }
+
+    /// Adds a file that is not watched for room yet. `token` must not be `u64::MAX`.
+    pub fn add(&self, file: impl AsFd, token: u64) -> io::Result<()> {
+        epoll::add(&self.epoll, file, epoll::EventData::new_u64(token), epoll::EventFlags::empty())?;
+        Ok(())
+    }
+
+    /// Starts or stops watching a file for room to write.
+    pub fn watch(&self, file: impl AsFd, token: u64, writable: bool) -> io::Result<()> {
+        let flags = if writable { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.epoll, file, epoll::EventData::new_u64(token), flags)?;
+        Ok(())
+    }
+
+    /// Takes a file out of the set.
+    pub fn remove(&self, file: impl AsFd) -> io::Result<()> {
+        epoll::delete(&self.epoll, file)?;
+        Ok(())
+    }
+
+    /// Waits at most `timeout` (for ever if `None`) and appends what became ready to `ready`. Returns whether the
+    /// waker was used.
+    pub fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        self.events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        let mut woken = false;
+        for event in &self.events {
+            let token = event.data.u64();
+            if token == WAKER_TOKEN {
+                woken = true;
+                let mut count = [0u8; 8];
+                let _ = rustix::io::read(&*self.wake, &mut count);
+                continue;
+            }
+            let flags = event.flags;
+            ready.push(Ready {
+                token,
+                writable: flags.contains(epoll::EventFlags::OUT),
+                hung_up: flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP),
+            });
+        }
+        Ok(woken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_wake_up_ends_the_wait_and_is_consumed() -> io::Result<()> {
+        let mut poller = Poller::new()?;
+        let waker = poller.waker();
+        std::thread::spawn(move || waker.wake());
+        let mut ready = Vec::new();
+        assert!(poller.wait(Some(Duration::from_secs(10)), &mut ready)?);
+        assert!(!poller.wait(Some(Duration::from_millis(1)), &mut ready)?);
+        assert!(ready.is_empty());
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_reports_room_while_it_is_watched() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let stream = TcpStream::connect(listener.local_addr()?)?;
+        let mut poller = Poller::new()?;
+        let mut ready = Vec::new();
+        poller.add(&stream, 7)?;
+        poller.wait(Some(Duration::from_millis(1)), &mut ready)?;
+        assert!(ready.is_empty());
+        poller.watch(&stream, 7, true)?;
+        for _ in 0..2 {
+            poller.wait(Some(Duration::from_secs(10)), &mut ready)?;
+            assert_eq!(
+                ready.drain(..).collect::<Vec<_>>(),
+                [Ready { token: 7, writable: true, hung_up: false }]
+            );
+        }
+        poller.watch(&stream, 7, false)?;
+        poller.wait(Some(Duration::from_millis(1)), &mut ready)?;
+        assert!(ready.is_empty());
+        poller.remove(&stream)?;
+        Ok(())
+    }
+}

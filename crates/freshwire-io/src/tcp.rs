@@ -1,0 +1,136 @@
+//! The TCP socket as a just-in-time carrier needs it: what is unsent, what is on the wire, and how to keep both small.
+
+mod info;
+mod options;
+
+pub use info::TcpInfo;
+pub use options::{available_congestion_controls, kernel_release};
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A connected, non-blocking TCP socket whose unsent queue the caller keeps small.
+#[derive(Debug)]
+pub struct TcpSocket(OwnedFd);
+
+/// Bytes somewhere in memory, for [`TcpSocket::send`].
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+pub struct IoSlice(libc::iovec);
+
+impl IoSlice {
+    /// Describes `len` bytes at `start`. Describing is safe, sending asks for the bytes to be readable.
+    pub fn new(start: *const u8, len: usize) -> Self {
+        Self(libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len })
+    }
+
+    /// The number of bytes described.
+    pub fn byte_len(&self) -> usize {
+        self.0.iov_len
+    }
+}
+
+/// How many slices one [`TcpSocket::send`] takes at most (`UIO_MAXIOV` is 1024; more than this gains nothing).
+pub const MAX_SLICES: usize = 64;
+
+impl TcpSocket {
+    /// Takes over a connected stream: non-blocking, without Nagle's delay.
+    pub fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self(stream.into()))
+    }
+
+    /// Sends the slices in order, as much as the socket takes now. `Ok(None)`: nothing can be taken now.
+    ///
+    /// # Safety
+    ///
+    /// Every slice describes memory that stays mapped and readable during the call. Other threads or processes may
+    /// write to it meanwhile; the kernel then sends old or new bytes.
+    pub unsafe fn send(&self, slices: &[IoSlice]) -> io::Result<Option<usize>> {
+        // SAFETY: a zeroed msghdr is a valid value of that C type.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = slices.as_ptr().cast_mut().cast();
+        message.msg_iovlen = slices.len().min(MAX_SLICES);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        loop {
+            // SAFETY: `message` points at slices that the caller vouches for; sendmsg only reads through it.
+            let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &raw const message, flags) };
+            if let Ok(sent) = usize::try_from(sent) {
+                return Ok(Some(sent));
+            }
+            let error = io::Error::last_os_error();
+            match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock => return Ok(None),
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// The connection's state as the kernel sees it. One system call, about a microsecond.
+    pub fn info(&self) -> io::Result<TcpInfo> {
+        info::read(self.0.as_fd())
+    }
+
+    /// Bytes that were written and are not acknowledged, sent or not (`SIOCOUTQ`).
+    pub fn unacknowledged(&self) -> io::Result<u64> {
+        options::queue_len(self.0.as_fd(), libc::TIOCOUTQ)
+    }
+
+    /// Bytes that were written and are not on the wire (`SIOCOUTQNSD`): the horizon.
+    pub fn unsent(&self) -> io::Result<u64> {
+        options::queue_len(self.0.as_fd(), options::SIOCOUTQNSD)
+    }
+
+    /// Below how many unsent bytes the socket counts as writable (`TCP_NOTSENT_LOWAT`). The kernel wakes a waiter
+    /// when twice the unsent bytes are below it.
+    pub fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
+        options::set_u32(self.0.as_fd(), libc::TCP_NOTSENT_LOWAT, bytes)
+    }
+
+    /// The shortest retransmission timeout (`TCP_RTO_MIN_US`, Linux 6.15 and later). `Ok(false)`: this kernel has no
+    /// such option and keeps its 200 ms.
+    pub fn set_min_rto(&self, timeout: Duration) -> io::Result<bool> {
+        options::set_min_rto(self.0.as_fd(), timeout)
+    }
+
+    /// Chooses the congestion control by its kernel name.
+    pub fn set_congestion(&self, name: &str) -> io::Result<()> {
+        rustix::net::sockopt::set_tcp_congestion(&self.0, name)?;
+        Ok(())
+    }
+
+    /// The congestion control's kernel name.
+    pub fn congestion(&self) -> io::Result<String> {
+        Ok(rustix::net::sockopt::tcp_congestion(&self.0)?)
+    }
+
+    /// Ends the sending direction: the peer reads what was written, then end of file.
+    pub fn finish(&self) -> io::Result<()> {
+        rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write)?;
+        Ok(())
+    }
+
+    /// Makes closing discard what is unsent and reset the connection.
+    pub fn abort_on_close(&self) -> io::Result<()> {
+        rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO))?;
+        Ok(())
+    }
+
+    /// The error that broke the connection, if one did.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(rustix::net::sockopt::socket_error(&self.0)?.err().map(Into::into))
+    }
+}
+
+impl AsFd for TcpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+use super::*;
+use std::io::Read;
+use std::net::TcpListener;
+
+fn pair(address: &str) -> io::Result<(TcpSocket, TcpStream)> {
+    let listener = TcpListener::bind(address)?;
+    let stream = TcpStream::connect(listener.local_addr()?)?;
+    Ok((TcpSocket::new(stream)?, listener.accept()?.0))
+}
+
+fn send(socket: &TcpSocket, parts: &[&[u8]]) -> io::Result<Option<usize>> {
+    let slices: Vec<IoSlice> = parts.iter().map(|part| IoSlice::new(part.as_ptr(), part.len())).collect();
+    // SAFETY: the parts are borrowed for the whole call.
+    unsafe { socket.send(&slices) }
+}
+
+#[test]
+fn slices_arrive_in_order_over_both_families() -> io::Result<()> {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (socket, mut peer) = pair(address)?;
+        assert_eq!(send(&socket, &[b"late ", b"data ", b"choice"])?, Some(16));
+        socket.finish()?;
+        let mut text = String::new();
+        peer.read_to_string(&mut text)?;
+        assert_eq!(text, "late data choice");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_full_socket_is_a_value_and_its_queue_is_visible() -> io::Result<()> {
+    let (socket, _peer) = pair("127.0.0.1:0")?;
+    let block = vec![0u8; 1 << 20];
+    let mut written = 0u64;
+    while let Some(sent) = send(&socket, &[&block])? {
+        written += sent as u64;
+    }
+    let info = socket.info()?;
+    assert!(written > 0);
+    assert!(socket.unacknowledged()? >= socket.unsent()?);
+    assert!(info.unsent > 0, "nobody reads, so something is unsent: {info:?}");
+    assert!(info.bytes_sent <= written);
+    Ok(())
+}
+
+#[test]
+fn an_unknown_congestion_control_is_an_error() -> io::Result<()> {
+    let (socket, _peer) = pair("127.0.0.1:0")?;
+    assert!(socket.set_congestion("no-such-control").is_err());
+    let own = socket.congestion()?;
+    assert!(available_congestion_controls()?.contains(&own));
+    socket.set_congestion(&own)
+}
+
+#[test]
+fn an_aborted_socket_resets_its_peer() -> io::Result<()> {
+    let (socket, mut peer) = pair("127.0.0.1:0")?;
+    send(&socket, &[b"x"])?;
+    socket.abort_on_close()?;
+    drop(socket);
+    let mut bytes = Vec::new();
+    let error = peer.read_to_end(&mut bytes).map_err(|error| error.kind());
+    assert_eq!(error, Err(io::ErrorKind::ConnectionReset));
+    Ok(())
+}

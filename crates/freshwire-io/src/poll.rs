@@ -145,10 +145,7 @@ mod tests {
         poller.watch(&stream, 7, true)?;
         for _ in 0..2 {
             poller.wait(Some(Duration::from_secs(10)), &mut ready)?;
-            assert_eq!(
-                ready.drain(..).collect::<Vec<_>>(),
-                [Ready { token: 7, writable: true, hung_up: false }]
-            );
+            assert_eq!(std::mem::take(&mut ready), [Ready { token: 7, writable: true, hung_up: false }]);
         }
         poller.watch(&stream, 7, false)?;
         poller.wait(Some(Duration::from_millis(1)), &mut ready)?;

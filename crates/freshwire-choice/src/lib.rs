@@ -1,1 +1,30 @@
-//! placeholder
+//! Late data choice: at the commit point, which of the queued records goes on the wire, which is dropped, and why.
+//!
+//! ```text
+//!              oldest                     newest
+//!  queue:   [ r0 | r1 | r2 | r3 | r4 | ... ]        a view; the ring owns the records
+//!                │
+//!   pick(now, queue, link) ──► Drop(i, why)         the carrier removes r_i, reports the outcome, asks again
+//!                          ──► Send(i)              commit point: r_i can no longer be changed
+//!                          ──► Wait(until)          nothing is worth sending now
+//! ```
+//!
+//! A [`Choice`] takes the time from its caller and reads neither a clock nor randomness: the same calls give the same
+//! decisions, so a [`log`] of them can be replayed. Most needs are met by a [`Policy`], an ordered list of drop
+//! [`Rule`]s and one sending [`Order`]; [`frames`] plans ahead for video; [`from_fn`] takes the application's own rule.
+#![forbid(unsafe_code)]
+
+mod choice;
+mod link;
+mod lost;
+mod policy;
+mod ready_made;
+mod record;
+#[cfg(feature = "serde")]
+mod serde_units;
+
+pub use choice::{Choice, Decision, FromFn, Outcome, Progress, from_fn};
+pub use link::LinkView;
+pub use policy::{Builder, Order, Policy, Rule};
+pub use ready_made::{deadline, fifo, frames, latest, layered, priority_progress, thesis};
+pub use record::{Reason, Record, UnknownReason};

@@ -1,0 +1,297 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use freshwire_units::Timestamp;
+
+use crate::lost::Lost;
+use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
+
+/// When a queued record is dropped. Rules are asked in the order in which they were added; the first that applies
+/// names the reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Rule {
+    /// Its deadline has passed.
+    Expired,
+    /// It is next to be sent and would arrive less than `margin` before its deadline. Asked only of the next record,
+    /// so that a link that recovers finds the others still there. A begun record is given up when it would be late.
+    PredictedLate {
+        /// Kept between the predicted arrival and the deadline, for what the prediction does not know.
+        margin: Duration,
+    },
+    /// Something that it depends on was dropped, so the receiver could not use it.
+    DependencyClosure,
+    /// A newer record with the same key is queued.
+    LatestByKey,
+    /// Its time window has ended. Windows of this length are laid from the first record of a group; what is left of an
+    /// ended one is dropped from the highest layer down (seed 000, section 5.1.2).
+    WindowEnd {
+        /// Length of a window.
+        window: Duration,
+    },
+    /// A record of a newer group is queued.
+    NewestGroup,
+    /// Its layer is above `highest`.
+    LayerLimit {
+        /// The highest layer that is sent.
+        highest: u8,
+    },
+}
+
+/// Which of the records that are left goes first. A record never goes before a queued record that it depends on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
+#[non_exhaustive]
+pub enum Order {
+    /// The oldest.
+    #[default]
+    Fifo,
+    /// The lowest layer of the oldest group.
+    ByLayer,
+    /// The newest.
+    Newest,
+}
+
+/// An ordered list of drop rules and one sending order.
+///
+/// ```
+/// use std::time::Duration;
+/// use freshwire_choice::{Order, Policy, Rule};
+///
+/// let policy = Policy::builder()
+///     .rule(Rule::Expired)
+///     .rule(Rule::DependencyClosure)
+///     .rule(Rule::PredictedLate { margin: Duration::from_millis(20) })
+///     .order(Order::ByLayer)
+///     .build();
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    rules: Vec<Rule>,
+    order: Order,
+    lost: Lost,
+    windows: Windows,
+}
+
+/// Collects the parts of a [`Policy`].
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    rules: Vec<Rule>,
+    order: Order,
+}
+
+impl Builder {
+    /// Adds a rule after those already there.
+    #[must_use]
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
+        self
+    }
+
+    /// Sets the sending order; [`Order::Fifo`] if never called.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// The policy, with nothing seen yet.
+    pub fn build(self) -> Policy {
+        Policy { rules: self.rules, order: self.order, ..Policy::default() }
+    }
+}
+
+impl Policy {
+    /// A policy without rules that sends in order.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The rules in the order in which they are asked.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// The sending order.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    fn victim(&self, rule: Rule, now: Timestamp, queue: &[Record]) -> Option<(usize, Reason)> {
+        match rule {
+            Rule::Expired => {
+                let at = queue.iter().position(|record| record.deadline < now)?;
+                Some((at, Reason::Expired))
+            }
+            Rule::DependencyClosure => {
+                let at = queue.iter().position(|record| self.lost.breaks(record))?;
+                Some((at, Reason::ReferenceLost))
+            }
+            Rule::LatestByKey => Some((superseded(queue)?, Reason::Superseded)),
+            Rule::WindowEnd { window } => Some((self.windows.ended(now, window, queue)?, Reason::WindowEnd)),
+            Rule::NewestGroup => {
+                let newest = queue.iter().max_by_key(|record| record.seq)?.group;
+                let at = queue.iter().position(|record| record.group != newest)?;
+                Some((at, Reason::Superseded))
+            }
+            Rule::LayerLimit { highest } => {
+                let at = queue.iter().position(|record| record.layer > highest)?;
+                Some((at, Reason::LayerShed))
+            }
+            Rule::PredictedLate { .. } => None,
+        }
+    }
+
+    fn next(&self, queue: &[Record]) -> Option<usize> {
+        let ready = ready(queue);
+        let ready = queue.iter().enumerate().filter(|&(at, _)| ready(at));
+        let chosen = match self.order {
+            Order::Fifo => ready.min_by_key(|(_, record)| record.seq),
+            Order::ByLayer => {
+                let oldest = queue.iter().min_by_key(|record| record.seq)?.group;
+                ready.min_by_key(|(_, record)| (record.group != oldest, record.layer, record.seq))
+            }
+            Order::Newest => ready.max_by_key(|(_, record)| record.seq),
+        };
+        chosen.map(|(at, _)| at)
+    }
+
+    fn is_late(&self, now: Timestamp, record: &Record, link: &LinkView) -> bool {
+        let arrival = link.arrival(now, u64::from(record.len));
+        self.rules.iter().any(|rule| match (rule, arrival) {
+            (Rule::PredictedLate { margin }, Some(arrival)) => arrival + *margin > record.deadline,
+            _ => false,
+        })
+    }
+}
+
+impl Choice for Policy {
+    fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
+        for record in queue {
+            self.lost.seen(record.seq);
+        }
+        if self.rules.iter().any(|rule| matches!(rule, Rule::WindowEnd { .. })) {
+            self.windows.observe(queue);
+        }
+        for &rule in &self.rules {
+            if let Some((at, reason)) = self.victim(rule, now, queue) {
+                return Decision::Drop(at, reason);
+            }
+        }
+        match self.next(queue) {
+            None => Decision::Wait(None),
+            Some(at) if self.is_late(now, &queue[at], link) => Decision::Drop(at, Reason::PredictedLate),
+            Some(at) => Decision::Send(at),
+        }
+    }
+
+    fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
+        for rule in &self.rules {
+            match rule {
+                Rule::Expired if record.deadline < now => return Progress::Abandon(Reason::Expired),
+                // Without the margin: what is begun has cost bytes, and giving it up on a doubt wastes them.
+                Rule::PredictedLate { .. } => {
+                    let arrival = link.arrival(now, u64::from(remaining));
+                    if arrival.is_some_and(|arrival| arrival > record.deadline) {
+                        return Progress::Abandon(Reason::PredictedLate);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Progress::Continue
+    }
+
+    fn outcome(&mut self, record: &Record, outcome: Outcome) {
+        self.lost.seen(record.seq);
+        if matches!(outcome, Outcome::Dropped(_)) {
+            self.lost.insert(record.seq);
+        }
+    }
+
+    fn lookahead(&self) -> usize {
+        let head_is_enough = self.rules.iter().all(|rule| {
+            matches!(
+                rule,
+                Rule::Expired
+                    | Rule::PredictedLate { .. }
+                    | Rule::DependencyClosure
+                    | Rule::LayerLimit { .. }
+            )
+        });
+        if head_is_enough && self.order == Order::Fifo { 1 } else { usize::MAX }
+    }
+}
+
+/// Tells by position whether a record depends on nothing that is still queued.
+fn ready(queue: &[Record]) -> impl Fn(usize) -> bool + '_ {
+    let sorted = queue.is_sorted_by_key(|record| record.seq);
+    let queued = move |seq: u64| {
+        if sorted {
+            queue.binary_search_by_key(&seq, |record| record.seq).is_ok()
+        } else {
+            queue.iter().any(|record| record.seq == seq)
+        }
+    };
+    move |at| queue[at].references().flatten().all(|seq| !queued(seq))
+}
+
+/// The oldest record that a newer one with the same key replaces.
+fn superseded(queue: &[Record]) -> Option<usize> {
+    let mut newest: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
+    for (at, record) in queue.iter().enumerate().filter(|(_, record)| record.key != 0) {
+        let entry = newest.entry(record.key).or_insert((record.seq, at));
+        *entry = (*entry).max((record.seq, at));
+    }
+    queue.iter().enumerate().position(|(at, record)| {
+        record.key != 0 && newest.get(&record.key).is_some_and(|&(_, kept)| kept != at)
+    })
+}
+
+/// When the first record of each recent group came into being.
+#[derive(Clone, Debug, Default)]
+struct Windows {
+    starts: VecDeque<(u32, Timestamp)>,
+}
+
+impl Windows {
+    fn observe(&mut self, queue: &[Record]) {
+        for record in queue {
+            match self.starts.iter_mut().rev().find(|(group, _)| *group == record.group) {
+                Some((_, start)) => *start = (*start).min(record.generated),
+                None => {
+                    if self.starts.len() == GROUPS {
+                        self.starts.pop_front();
+                    }
+                    self.starts.push_back((record.group, record.generated));
+                }
+            }
+        }
+    }
+
+    fn start(&self, record: &Record) -> Timestamp {
+        let known = self.starts.iter().rev().find(|(group, _)| *group == record.group);
+        known.map_or(record.generated, |&(_, start)| start)
+    }
+
+    /// The highest layer of the oldest group that has records whose window has ended.
+    fn ended(&self, now: Timestamp, window: Duration, queue: &[Record]) -> Option<usize> {
+        let has_ended = |record: &Record| {
+            let start = self.start(record);
+            let length = window.max(Duration::from_nanos(1)).as_nanos();
+            let passed = record.generated.saturating_since(start).as_nanos() / length + 1;
+            let end = u128::from(start.as_nanos()) + passed.saturating_mul(length);
+            u128::from(now.as_nanos()) >= end
+        };
+        let oldest = queue.iter().filter(|record| has_ended(record)).min_by_key(|record| record.seq)?.group;
+        let of_oldest = queue.iter().enumerate().filter(|(_, r)| r.group == oldest && has_ended(r));
+        of_oldest.max_by_key(|(_, record)| (record.layer, record.seq)).map(|(at, _)| at)
+    }
+}
+
+/// Groups whose start is remembered. Only groups with queued records matter; two or three are alive at a time.
+const GROUPS: usize = 64;
+
+#[cfg(test)]
+mod tests;

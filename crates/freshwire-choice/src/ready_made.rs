@@ -1,0 +1,55 @@
+use std::time::Duration;
+
+use crate::{Order, Policy, Rule};
+
+/// Sends everything in order; drops nothing.
+pub fn fifo() -> Policy {
+    Policy::builder().build()
+}
+
+/// The thesis's application: in order, and when a window has ended what is left of it is dropped from the highest layer
+/// down. The experiment uses one second; its "improper use" is the same with an eighth of a second.
+pub fn thesis(window: Duration) -> Policy {
+    Policy::builder().rule(Rule::WindowEnd { window }).build()
+}
+
+/// Priority-progress streaming (seed 000, section 3.2.3): within an adaptation window the lowest layer goes first, and
+/// what is left at its end is dropped.
+pub fn priority_progress(window: Duration) -> Policy {
+    Policy::builder()
+        .rule(Rule::WindowEnd { window })
+        .rule(Rule::DependencyClosure)
+        .order(Order::ByLayer)
+        .build()
+}
+
+/// In order, without what has expired or would arrive less than `margin` before its deadline.
+pub fn deadline(margin: Duration) -> Policy {
+    Policy::builder().rule(Rule::Expired).rule(Rule::PredictedLate { margin }).build()
+}
+
+/// For layered media with deadlines: the lowest layer of the oldest window that is still alive goes first; a layer is
+/// never sent when a lower one of its window was lost, has expired, or would arrive less than `margin` before its
+/// deadline.
+pub fn layered(margin: Duration) -> Policy {
+    Policy::builder()
+        .rule(Rule::Expired)
+        .rule(Rule::DependencyClosure)
+        .rule(Rule::PredictedLate { margin })
+        .order(Order::ByLayer)
+        .build()
+}
+
+/// For state where only the newest value counts: one record per key, the newest first, none past its deadline.
+pub fn latest() -> Policy {
+    Policy::builder().rule(Rule::LatestByKey).rule(Rule::Expired).order(Order::Newest).build()
+}
+
+/// For video frames: whole frames on time, no torn or undecodable one.
+pub fn frames() -> Policy {
+    Policy::builder()
+        .rule(Rule::Expired)
+        .rule(Rule::DependencyClosure)
+        .rule(Rule::PredictedLate { margin: Duration::ZERO })
+        .build()
+}

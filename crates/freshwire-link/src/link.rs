@@ -1,0 +1,195 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use freshwire_units::Timestamp;
+
+use crate::config::Config;
+use crate::loss::LossProcess;
+use crate::path::Direction;
+
+/// What becomes of an offered packet, known at once: what happens later does not change it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// It will arrive, unless the schedule ends in an outage.
+    Carried,
+    /// It will be serialised and then lost on the wire.
+    Lost,
+    /// It was dropped because the queue was full.
+    QueueFull,
+    /// It was dropped because the wire held as much as its bound allows.
+    WireFull,
+}
+
+/// A packet that leaves the link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery<T> {
+    /// The instant at which the model delivers it, at or before the `now` of [`Link::poll_transmit`].
+    pub at: Timestamp,
+    /// Its number among the packets offered to this direction, from 0.
+    pub number: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// The packet as it was handed in.
+    pub packet: T,
+}
+
+/// What one direction has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Packets offered.
+    pub offered_packets: u64,
+    /// Bytes offered.
+    pub offered_bytes: u64,
+    /// Packets handed out at the far end.
+    pub delivered_packets: u64,
+    /// Bytes handed out at the far end.
+    pub delivered_bytes: u64,
+    /// Packets lost on the wire.
+    pub lost_packets: u64,
+    /// Bytes lost on the wire.
+    pub lost_bytes: u64,
+    /// Packets dropped because the queue was full.
+    pub queue_full_packets: u64,
+    /// Bytes dropped because the queue was full.
+    pub queue_full_bytes: u64,
+    /// Packets dropped because the wire's bound was reached.
+    pub wire_full_packets: u64,
+    /// Most bytes that ever waited.
+    pub queue_peak_bytes: u64,
+    /// Longest that a packet waited for the transmitter; `Duration::MAX` behind an outage without end.
+    pub queue_delay_max: Duration,
+}
+
+/// One direction of a path.
+#[derive(Clone, Debug)]
+pub struct Link<T> {
+    config: Config,
+    loss: LossProcess,
+    start: Timestamp,
+    last_arrival: Timestamp,
+    transmitter_free_at: Timestamp,
+    /// Packets that entered the queue, with the instant at which each leaves it for the transmitter.
+    waiting: VecDeque<(Timestamp, u64)>,
+    waiting_bytes: u64,
+    in_flight: VecDeque<Delivery<T>>,
+    in_flight_bytes: u64,
+    counters: Counters,
+}
+
+impl<T> Link<T> {
+    /// An idle link. Its schedule counts from `start`.
+    pub fn new(config: Config, direction: Direction, start: Timestamp) -> Self {
+        Self {
+            loss: LossProcess::new(config.loss(), config.seed(), direction),
+            config,
+            start,
+            last_arrival: start,
+            transmitter_free_at: start,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            in_flight: VecDeque::new(),
+            in_flight_bytes: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// A packet of `bytes` arrives at the near end. A `now` earlier than that of the packet before counts as that.
+    pub fn handle_packet(&mut self, now: Timestamp, bytes: u64, packet: T) -> Verdict {
+        let now = now.max(self.last_arrival);
+        self.last_arrival = now;
+        self.release_queue(now);
+        let number = self.counters.offered_packets;
+        self.counters.offered_packets += 1;
+        self.counters.offered_bytes += bytes;
+        let lost = self.loss.next_is_lost();
+
+        let begin = now.max(self.transmitter_free_at);
+        if begin > now && self.waiting_bytes.saturating_add(bytes) > self.config.queue_bytes() {
+            self.counters.queue_full_packets += 1;
+            self.counters.queue_full_bytes += bytes;
+            return Verdict::QueueFull;
+        }
+        if !lost && self.in_flight_bytes.saturating_add(bytes) > self.config.in_flight_bytes() {
+            self.counters.wire_full_packets += 1;
+            return Verdict::WireFull;
+        }
+        if begin > now {
+            self.enqueue(begin, now, bytes);
+        }
+        let end = self.serialised(begin, bytes);
+        self.transmitter_free_at = end;
+        if lost {
+            self.counters.lost_packets += 1;
+            self.counters.lost_bytes += bytes;
+            return Verdict::Lost;
+        }
+        self.in_flight_bytes += bytes;
+        self.in_flight.push_back(Delivery { at: end + self.config.delay(), number, bytes, packet });
+        Verdict::Carried
+    }
+
+    /// The next packet that has arrived by `now`, in order.
+    #[must_use]
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Delivery<T>> {
+        if self.in_flight.front()?.at > now {
+            return None;
+        }
+        let delivery = self.in_flight.pop_front()?;
+        self.in_flight_bytes -= delivery.bytes;
+        self.counters.delivered_packets += 1;
+        self.counters.delivered_bytes += delivery.bytes;
+        Some(delivery)
+    }
+
+    /// When [`Link::poll_transmit`] will next return something; `None` while nothing is to come.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.in_flight.front().map(|delivery| delivery.at).filter(|&at| at < Timestamp::MAX)
+    }
+
+    /// What has been done so far.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Bytes that wait for the transmitter at `now`.
+    pub fn queued_bytes(&mut self, now: Timestamp) -> u64 {
+        self.release_queue(now);
+        self.waiting_bytes
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn enqueue(&mut self, begin: Timestamp, now: Timestamp, bytes: u64) {
+        self.waiting.push_back((begin, bytes));
+        self.waiting_bytes += bytes;
+        self.counters.queue_peak_bytes = self.counters.queue_peak_bytes.max(self.waiting_bytes);
+        let delay = if begin == Timestamp::MAX { Duration::MAX } else { begin.saturating_since(now) };
+        self.counters.queue_delay_max = self.counters.queue_delay_max.max(delay);
+    }
+
+    fn release_queue(&mut self, now: Timestamp) {
+        while let Some(&(begin, bytes)) = self.waiting.front()
+            && begin <= now
+        {
+            self.waiting_bytes -= bytes;
+            self.waiting.pop_front();
+        }
+    }
+
+    fn serialised(&self, begin: Timestamp, bytes: u64) -> Timestamp {
+        if begin == Timestamp::MAX {
+            return begin;
+        }
+        let since_start = begin.as_nanos() - self.start.as_nanos();
+        match self.config.schedule().finish(since_start, bytes) {
+            Some(end) => self.start + Duration::from_nanos(end),
+            None => Timestamp::MAX,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+use std::fmt;
+
+use freshwire_units::Timestamp;
+
+use crate::config::Config;
+use crate::link::{Delivery, Link, Verdict};
+
+/// A direction of a [`Path`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// From the near side to the far side.
+    Up = 1,
+    /// From the far side to the near side.
+    Down = 2,
+}
+
+impl Direction {
+    /// Both, up first.
+    pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        })
+    }
+}
+
+/// Both directions between a near and a far side. They share nothing.
+#[derive(Clone, Debug)]
+pub struct Path<T> {
+    up: Link<T>,
+    down: Link<T>,
+}
+
+impl<T> Path<T> {
+    /// An idle path. Schedules count from `start`.
+    pub fn new(up: Config, down: Config, start: Timestamp) -> Self {
+        Self { up: Link::new(up, Direction::Up, start), down: Link::new(down, Direction::Down, start) }
+    }
+
+    /// As [`Link::handle_packet`] of that direction.
+    pub fn handle_packet(&mut self, now: Timestamp, direction: Direction, bytes: u64, packet: T) -> Verdict {
+        self.link_mut(direction).handle_packet(now, bytes, packet)
+    }
+
+    /// The earliest packet that has arrived by `now`, in either direction.
+    #[must_use]
+    pub fn poll_transmit(&mut self, now: Timestamp) -> Option<(Direction, Delivery<T>)> {
+        let direction = match (self.up.poll_timeout(), self.down.poll_timeout()) {
+            (Some(up), Some(down)) if down < up => Direction::Down,
+            (None, Some(_)) => Direction::Down,
+            _ => Direction::Up,
+        };
+        Some((direction, self.link_mut(direction).poll_transmit(now)?))
+    }
+
+    /// When [`Path::poll_transmit`] will next return something; `None` while nothing is to come.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        [&self.up, &self.down].into_iter().filter_map(Link::poll_timeout).min()
+    }
+
+    /// One direction.
+    pub fn link(&self, direction: Direction) -> &Link<T> {
+        match direction {
+            Direction::Up => &self.up,
+            Direction::Down => &self.down,
+        }
+    }
+
+    fn link_mut(&mut self, direction: Direction) -> &mut Link<T> {
+        match direction {
+            Direction::Up => &mut self.up,
+            Direction::Down => &mut self.down,
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The experiments: what a run was, what became of its records, and what follows from that.
+//!
+//! A runner produces [`schema::Run`]s and appends them to a result file; everything shown to a person (tables, the
+//! HTML report) and everything that is checked again elsewhere comes from that file alone.
+
+pub(crate) mod metrics;
+pub(crate) mod schema;
+pub(crate) mod scheme;
+pub(crate) mod store;
+
+#[cfg(test)]
+pub(crate) mod testing;

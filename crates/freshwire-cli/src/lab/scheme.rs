@@ -1,0 +1,63 @@
+//! The schemes that the experiments compare: their names in the result file, their labels, and the order in which
+//! they are listed.
+
+/// `send()` into the kernel's buffer, as any program does it.
+pub(crate) const TCP: &str = "tcp";
+/// Plain TCP with a small fixed send buffer.
+pub(crate) const TCP_SMALL_BUFFER: &str = "tcp-small-buffer";
+/// A send buffer kept at A x CWND + B packets (thesis, section 3.2.4).
+pub(crate) const MIN_BUF: &str = "min-buf";
+/// A small reserve alone: nothing is ever dropped.
+pub(crate) const RESERVE: &str = "reserve";
+/// A small reserve that drops what is older than a fixed age.
+pub(crate) const AGE_LIMIT: &str = "age-limit";
+/// An encoder's rule: drop while more than a fixed time is queued, blind to the kernel's queue.
+pub(crate) const ENCODER: &str = "encoder";
+/// The thesis's rule: at a window's end, unsent records from the highest layer down.
+pub(crate) const THESIS: &str = "thesis";
+/// The thesis's rule with a window of one layer, which drops the middle layers (thesis, figure 5.5).
+pub(crate) const THESIS_IMPROPER: &str = "thesis-improper";
+/// The best policy, on a raw byte stream.
+pub(crate) const FRESHWIRE: &str = "freshwire";
+/// The best policy, with framing that lets a begun record be abandoned.
+pub(crate) const FRESHWIRE_CHUNKED: &str = "freshwire-chunked";
+
+/// What a person reads for a scheme. An unknown name is its own label.
+pub(crate) fn label(scheme: &str) -> &str {
+    find(scheme).map_or(scheme, |(_, label)| label)
+}
+
+/// Where a scheme stands in a list; unknown ones come last.
+pub(crate) fn rank(scheme: &str) -> usize {
+    LISTED.iter().position(|(name, _)| *name == scheme).unwrap_or(LISTED.len())
+}
+
+fn find(scheme: &str) -> Option<(&'static str, &'static str)> {
+    LISTED.iter().copied().find(|(name, _)| *name == scheme)
+}
+
+const LISTED: [(&str, &str); 10] = [
+    (TCP, "plain TCP"),
+    (TCP_SMALL_BUFFER, "TCP, small buffer"),
+    (MIN_BUF, "MIN_BUF"),
+    (RESERVE, "reserve alone"),
+    (AGE_LIMIT, "age limit"),
+    (ENCODER, "encoder's rule"),
+    (THESIS, "thesis rule"),
+    (THESIS_IMPROPER, "thesis rule, misused"),
+    (FRESHWIRE, "Freshwire"),
+    (FRESHWIRE_CHUNKED, "Freshwire, chunked"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listed_schemes_have_labels_and_an_order() {
+        assert_eq!(label(TCP), "plain TCP");
+        assert_eq!(label("srt"), "srt");
+        assert!(rank(TCP) < rank(THESIS) && rank(THESIS) < rank(FRESHWIRE));
+        assert_eq!(rank("srt"), LISTED.len());
+    }
+}

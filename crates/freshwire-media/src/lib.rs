@@ -1,1 +1,17 @@
-//! placeholder
+//! What is inside records, and how records lie in a byte stream. Bytes in, bytes out: no input or output, no clock.
+//!
+//! ```text
+//!  encoder bytes ──► annexb::AccessUnits ──┐
+//!  test source   ──► layered::Source     ──┼──► records ──► framing::Framing ──► byte stream
+//!  standard input ─► length_prefixed     ──┘                                        │
+//!                     layered::Reader, chunked::Reader, length_prefixed::Reader ◄───┘
+//! ```
+//!
+//! Readers share one law: push bytes, take items until `None`, push again. A reader holds at most one incomplete item
+//! besides what was pushed and not yet taken. After an error it yields nothing more, because a byte stream that broke
+//! its framing has no place to begin again.
+#![forbid(unsafe_code)]
+
+mod buffer;
+pub mod framing;
+pub mod layered;

@@ -3,10 +3,12 @@
 //! A runner produces [`schema::Run`]s and appends them to a result file; everything shown to a person (tables, the
 //! HTML report) and everything that is checked again elsewhere comes from that file alone.
 
+pub(crate) mod cells;
 pub(crate) mod metrics;
 pub(crate) mod schema;
 pub(crate) mod scheme;
 pub(crate) mod store;
+pub(crate) mod table;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,0 +1,451 @@
+use freshwire_units::Timestamp;
+
+use crate::edit::copy_out;
+use crate::error::{ClaimError, TooLate};
+use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS};
+use crate::process::Claim;
+use crate::reason;
+use crate::record::Queued;
+use crate::region::{Region, claim, release_claim};
+use crate::sync::{Ordering, fence};
+use crate::view::{Extents, Seen, View};
+use crate::word::{State, Word};
+
+/// The sender's side of one ring: looks at what is ready, takes or discards it, says what became of it.
+///
+/// Look ([`queue`](Self::queue)), take or discard, hand over, and when nothing is to be done [`sleep`](Self::sleep).
+/// Dropping it gives the role back; what was taken and not finished is dropped when the role is claimed next.
+#[derive(Debug)]
+pub struct Consumer {
+    region: Region,
+    ring: usize,
+    claim: Claim,
+    cursor: Cursor,
+}
+
+/// What the sender keeps to itself, apart from the region so that both can be used at once.
+#[derive(Debug, Default)]
+struct Cursor {
+    /// Private copy of `kern_i`: below it nothing is left to take.
+    next: u64,
+    seen: Visible,
+    counters: Counters,
+}
+
+/// What a sender has met. The numbers only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Records taken.
+    pub taken: u64,
+    /// Records discarded.
+    pub discarded: u64,
+    /// Takes, discards and reports that came too late.
+    pub too_late: u64,
+    /// State words that no honest party writes; one that stays is counted each time it is met.
+    pub bad_states: u64,
+    /// Descriptors whose length, slots or blocks lead outside of what they may.
+    pub bad_descriptors: u64,
+    /// Values of `user_i` that cannot be; the ring was treated as empty.
+    pub bad_indexes: u64,
+}
+
+impl Counters {
+    /// All values that no honest party writes.
+    pub fn bad_values(&self) -> u64 {
+        self.bad_states + self.bad_descriptors + self.bad_indexes
+    }
+}
+
+/// A record that the sender has in hand: its descriptor and blocks, privately copied and checked. Nobody can change
+/// it until it is [finished](Consumer::finish) or [abandoned](Consumer::abandon), one of which has to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a taken record has to be finished or abandoned"]
+pub struct Taken {
+    /// Where it is in the ring.
+    pub index: u64,
+    /// The application's number for it.
+    pub user_seq: u64,
+    /// Payload bytes.
+    pub len: u32,
+    /// All of its descriptor.
+    pub record: Queued,
+    extents: Extents,
+}
+
+/// Payload bytes in shared memory, for a system call such as `writev`.
+///
+/// The other side may change them at any time, so form no reference to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawSlice {
+    /// The first byte; valid while a handle to the region lives.
+    pub ptr: *const u8,
+    /// How many bytes.
+    pub len: usize,
+}
+
+/// The parts of a ring by which something becomes visible to the sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Visible {
+    user_i: u64,
+    changes: u64,
+}
+
+impl Consumer {
+    pub(crate) fn claim(region: &Region, ring: usize, force: bool) -> Result<Self, ClaimError> {
+        let view = View::new(region.inner(), ring).ok_or(ClaimError::NoSuchRing(ring))?;
+        let claim = claim(&view.head.consumer_claim.0, force)?;
+        // Release: who finds the ring open finds the claim.
+        view.head.kern_flag.0.store(0, Ordering::Release);
+        let cursor = Cursor { next: clear_left_overs(&view), ..Cursor::default() };
+        view.head.kern_i.0.store(cursor.next, Ordering::Release);
+        Ok(Self { region: region.clone(), ring, claim, cursor })
+    }
+
+    /// The region that its ring is in.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// The number of its ring.
+    pub fn ring(&self) -> usize {
+        self.ring
+    }
+
+    /// Fills `out` with the oldest ready records, at most `limit`. Held records, and those from `umod_i` on, are
+    /// passed over. The cost is that of the records looked at.
+    pub fn queue(&mut self, limit: usize, out: &mut Vec<Queued>) {
+        out.clear();
+        let Some(view) = View::new(self.region.inner(), self.ring) else { return };
+        self.cursor.look(&view, limit, out);
+    }
+
+    /// Takes the record at `index`: from now on nobody can change it. Too late if it has been dropped, is held, or
+    /// the sender is held back from it.
+    pub fn take(&mut self, index: u64) -> Result<Taken, TooLate> {
+        let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
+        let taken = self.cursor.try_take(&view, index);
+        match taken {
+            Ok(_) => self.cursor.counters.taken += 1,
+            Err(TooLate) => self.cursor.counters.too_late += 1,
+        }
+        self.cursor.advance(&view);
+        taken
+    }
+
+    /// Payload bytes of a taken record from `offset` on, at most `max`, as pieces of shared memory.
+    pub fn slices(&self, taken: &Taken, offset: u32, max: usize, out: &mut Vec<RawSlice>) {
+        out.clear();
+        let inner = self.region.inner();
+        let block_bytes = inner.layout.config.block_bytes as usize;
+        let mut at = offset as usize;
+        let end = (taken.len as usize).min(at.saturating_add(max));
+        while at < end {
+            let within = at % block_bytes;
+            let len = (end - at).min(block_bytes - within);
+            let Some(block) = taken.extents.block(at / block_bytes) else { return };
+            let Some(ptr) = inner.address(block, within, len) else { return };
+            out.push(RawSlice { ptr, len });
+            at += len;
+        }
+    }
+
+    /// Copies payload bytes of a taken record from `offset` on into `to`; returns how many there were.
+    pub fn copy(&self, taken: &Taken, offset: u32, to: &mut [u8]) -> usize {
+        match View::new(self.region.inner(), self.ring) {
+            Some(view) => copy_out(&view, &taken.extents, taken.len, offset, to),
+            None => 0,
+        }
+    }
+
+    /// Drops a ready record for a [`reason`].
+    pub fn discard(&mut self, index: u64, reason: u8, now: Timestamp) -> Result<(), TooLate> {
+        let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
+        let discarded = self.cursor.try_discard(&view, index, reason, now);
+        match discarded {
+            Ok(()) => self.cursor.counters.discarded += 1,
+            Err(TooLate) => self.cursor.counters.too_late += 1,
+        }
+        self.cursor.advance(&view);
+        discarded
+    }
+
+    /// Says that the record's first byte is being handed over, with `horizon` bytes committed before it and not yet
+    /// on the wire.
+    pub fn commit(&mut self, taken: &Taken, now: Timestamp, horizon: u32) {
+        let slot = self.region.inner().slot(self.ring, taken.index);
+        slot.committed_at.store(stamp(now), Ordering::Relaxed);
+        slot.horizon.store(horizon, Ordering::Relaxed);
+    }
+
+    /// Says that the record's last byte was handed over and its memory is no longer needed.
+    pub fn finish(&mut self, taken: &Taken, now: Timestamp) -> Result<(), TooLate> {
+        let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
+        self.cursor.end(&view, taken.index, Ending { state: State::Sent, arg: 0, now })
+    }
+
+    /// Says that the record was begun or taken, and given up.
+    pub fn abandon(&mut self, taken: &Taken, reason: u8, now: Timestamp) -> Result<(), TooLate> {
+        let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
+        self.cursor.end(&view, taken.index, Ending { state: State::Dead, arg: u32::from(reason), now })
+    }
+
+    /// Says that the receiver's host has all of a sent record. Too late if its slot has been reused.
+    pub fn acked(&mut self, index: u64, now: Timestamp) -> Result<(), TooLate> {
+        let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
+        let word = view.word(index).map_err(|_| TooLate);
+        let Some(word) = word.ok().filter(|word| word.state() == Some(State::Sent)) else {
+            self.cursor.counters.too_late += 1;
+            return Err(TooLate);
+        };
+        view.slot(index).acked_at.store(stamp(now), Ordering::Relaxed);
+        view.swap(index, word, word.to(State::Acked, 0)).map_err(|_| TooLate)
+    }
+
+    /// Ends the ring: every ready record is dropped for `reason`, pushes are refused, sent records count as finished.
+    /// Taken records are still to be finished or abandoned. Claiming the role anew opens the ring again. Returns the
+    /// records dropped.
+    pub fn close(&mut self, reason: u8, now: Timestamp) -> usize {
+        let Some(view) = View::new(self.region.inner(), self.ring) else { return 0 };
+        view.head.kern_flag.0.fetch_or(FLAG_CLOSED, Ordering::AcqRel);
+        // Pairs with the fence in `View::wake`: a record that is not seen here is dropped by its producer there.
+        fence(Ordering::SeqCst);
+        let Some(range) = self.cursor.range(&view) else { return 0 };
+        let mut dropped = 0;
+        for index in range {
+            dropped += usize::from(self.cursor.try_discard(&view, index, reason, now).is_ok());
+        }
+        self.cursor.counters.discarded += dropped as u64;
+        self.cursor.advance(&view);
+        dropped
+    }
+
+    /// Announces that the sender goes to sleep. `false`: something became visible since the last
+    /// [`queue`](Self::queue), look again. `true`: sleep; the next party that makes something visible will find that
+    /// it has to notify. Bound the sleep or watch for the end of the producer's process: it may die between the two.
+    #[must_use = "when something became visible the sender must not sleep"]
+    pub fn sleep(&mut self) -> bool {
+        let Some(view) = View::new(self.region.inner(), self.ring) else { return true };
+        view.head.kern_flag.0.fetch_or(FLAG_SLEEPS, Ordering::Relaxed);
+        // Pairs with the fence in `View::wake`: either the other side sees the flag, or we see its change here.
+        fence(Ordering::SeqCst);
+        if visible(&view) == self.cursor.seen {
+            return true;
+        }
+        self.awake();
+        false
+    }
+
+    /// Takes the announcement back: the sender is awake, pushes need not notify.
+    pub fn awake(&mut self) {
+        if let Some(view) = View::new(self.region.inner(), self.ring) {
+            view.head.kern_flag.0.fetch_and(!FLAG_SLEEPS, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether somebody has called for the sender since it announced that it sleeps; true as well if it never did.
+    pub fn notified(&self) -> bool {
+        let view = View::new(self.region.inner(), self.ring);
+        // Acquire: what was made visible before the call is seen by the look that follows.
+        view.is_none_or(|view| view.head.kern_flag.0.load(Ordering::Acquire) & FLAG_SLEEPS == 0)
+    }
+
+    /// Drops the records that are held by a process that no longer lives; returns how many.
+    pub fn recover(&mut self) -> usize {
+        View::new(self.region.inner(), self.ring).map_or(0, |view| view.recover())
+    }
+
+    /// What has been met so far.
+    pub fn counters(&self) -> Counters {
+        self.cursor.counters
+    }
+}
+
+impl Cursor {
+    fn look(&mut self, view: &View<'_>, limit: usize, out: &mut Vec<Queued>) {
+        self.seen = visible(view);
+        let Some(range) = self.range(view) else { return };
+        let end = range.end.min(view.head.umod_i.0.load(Ordering::Acquire));
+        let mut leading = true;
+        for index in range.clone() {
+            if out.len() >= limit || index >= end {
+                break;
+            }
+            match view.see(index, range.end) {
+                Seen::Ready(record, _) => {
+                    leading = false;
+                    out.push(record);
+                }
+                Seen::Held => leading = false,
+                Seen::Gone if leading => self.next = index + 1,
+                Seen::Gone => {}
+                Seen::Bad => {
+                    leading = false;
+                    self.count_bad(view, index);
+                }
+            }
+        }
+        view.head.kern_i.0.store(self.next, Ordering::Release);
+    }
+
+    /// The indexes that may hold something to take. //= spec/ring.md R-TRUST-3
+    fn range(&mut self, view: &View<'_>) -> Option<std::ops::Range<u64>> {
+        match view.user_i() {
+            Some(user_i) if user_i >= self.next => {
+                // A producer may have dropped and reused more than a ring's slots since the last look.
+                Some(self.next.max(user_i.saturating_sub(view.slots()))..user_i)
+            }
+            _ => {
+                self.counters.bad_indexes += 1;
+                None
+            }
+        }
+    }
+
+    /// Moves `kern_i` over what is neither ready nor held.
+    fn advance(&mut self, view: &View<'_>) {
+        let Some(user_i) = view.user_i() else { return };
+        let oldest = user_i.saturating_sub(view.slots());
+        let mut next = self.next.max(oldest);
+        while next < user_i {
+            match view.word(next).map(Word::state) {
+                Ok(Some(State::Ready | State::Held | State::Free) | None) | Err(Seen::Bad) => break,
+                _ => next += 1,
+            }
+        }
+        // A `user_i` that is a lie moves nothing: every slot below it is found bad.
+        if next > self.next && next > oldest {
+            self.next = next;
+            view.head.kern_i.0.store(next, Ordering::Release);
+        }
+    }
+
+    fn try_take(&mut self, view: &View<'_>, index: u64) -> Result<Taken, TooLate> {
+        let user_i = self.check_index(view, index)?;
+        if index >= view.head.umod_i.0.load(Ordering::Acquire) {
+            return Err(TooLate);
+        }
+        let was = view.move_ready(index, State::Taken, 0).map_err(|()| TooLate)?;
+        // Pairs with the fence in `Producer::hold_from`: either it sees `taken` there, or we see its `umod_i` here.
+        fence(Ordering::SeqCst);
+        let taken = was.to(State::Taken, 0);
+        if index >= view.head.umod_i.0.load(Ordering::Relaxed) {
+            // Nobody else moves a taken record on, so a failure is a lie and the record is lost to us.
+            let _put_back = view.swap(index, taken, was);
+            return Err(TooLate);
+        }
+        let record = view.describe(index);
+        let extents = view.is_sound(&record, user_i).then(|| view.extents(&record)).flatten();
+        let Some(extents) = extents else {
+            self.counters.bad_descriptors += 1;
+            let _dropped = view.swap(index, taken, taken.to(State::Dead, u32::from(reason::INVALID)));
+            return Err(TooLate);
+        };
+        start_fate(view, index, Timestamp::ZERO);
+        Ok(Taken { index, user_seq: record.user_seq, len: record.len, record, extents })
+    }
+
+    fn try_discard(
+        &mut self,
+        view: &View<'_>,
+        index: u64,
+        reason: u8,
+        now: Timestamp,
+    ) -> Result<(), TooLate> {
+        self.check_index(view, index)?;
+        let ready = view.word(index).is_ok_and(|word| word.state() == Some(State::Ready));
+        if !ready {
+            return Err(TooLate);
+        }
+        // Written before the state, so that it is there for whoever sees the state.
+        start_fate(view, index, now);
+        view.move_ready(index, State::Dead, u32::from(reason)).map(|_| ()).map_err(|()| TooLate)
+    }
+
+    fn end(&mut self, view: &View<'_>, index: u64, to: Ending) -> Result<(), TooLate> {
+        let ended =
+            view.word(index).ok().filter(|word| word.state() == Some(State::Taken)).and_then(|word| {
+                // Written before the state, so that it is there for whoever sees the state.
+                view.slot(index).finished_at.store(stamp(to.now), Ordering::Relaxed);
+                view.swap(index, word, word.to(to.state, to.arg)).ok()
+            });
+        self.counters.too_late += u64::from(ended.is_none());
+        ended.ok_or(TooLate)
+    }
+
+    /// `user_i`, if `index` can be in the ring.
+    fn check_index(&mut self, view: &View<'_>, index: u64) -> Result<u64, TooLate> {
+        let Some(user_i) = view.user_i() else {
+            self.counters.bad_indexes += 1;
+            return Err(TooLate);
+        };
+        if index < user_i && user_i - index <= view.slots() { Ok(user_i) } else { Err(TooLate) }
+    }
+
+    fn count_bad(&mut self, view: &View<'_>, index: u64) {
+        let ready = view.word(index).is_ok_and(|word| word.state() == Some(State::Ready));
+        if ready {
+            self.counters.bad_descriptors += 1;
+        } else {
+            self.counters.bad_states += 1;
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        if let Some(view) = View::new(self.region.inner(), self.ring) {
+            release_claim(&view.head.consumer_claim.0, self.claim);
+        }
+    }
+}
+
+/// Begins the sender's line of a slot for the record at `index`.
+fn start_fate(view: &View<'_>, index: u64, finished_at: Timestamp) {
+    let slot = view.slot(index);
+    slot.committed_at.store(0, Ordering::Relaxed);
+    slot.finished_at.store(finished_at.as_nanos(), Ordering::Relaxed);
+    slot.acked_at.store(0, Ordering::Relaxed);
+    slot.horizon.store(0, Ordering::Relaxed);
+    slot.fate_of.store(index + 1, Ordering::Relaxed);
+}
+
+/// How a taken record ends.
+struct Ending {
+    state: State,
+    arg: u32,
+    now: Timestamp,
+}
+
+fn visible(view: &View<'_>) -> Visible {
+    // Acquire: pairs with the Release of publishing and of `View::changed`.
+    Visible {
+        user_i: view.head.user_i.0.load(Ordering::Acquire),
+        changes: view.head.changes.0.load(Ordering::Acquire),
+    }
+}
+
+/// A time as the ABI has it: 0 means "never", so the origin itself is one nanosecond later.
+fn stamp(now: Timestamp) -> u64 {
+    now.as_nanos().max(1)
+}
+
+/// Ends what a former sender had in hand; returns the oldest index that may be ready.
+fn clear_left_overs(view: &View<'_>) -> u64 {
+    let Some(user_i) = view.user_i() else { return 0 };
+    let oldest = user_i.saturating_sub(view.slots());
+    for index in oldest..user_i {
+        let Ok(word) = view.word(index) else { continue };
+        let ended = match word.state() {
+            Some(State::Taken) => word.to(State::Dead, u32::from(reason::SENDER_LOST)),
+            Some(State::Sent) => word.to(State::Sent, SENT_LAST),
+            _ => continue,
+        };
+        // Nobody but the sender, which we are, moves these on.
+        let _ended = view.swap(index, word, ended);
+    }
+    oldest
+}
+
+/// The argument of a sent slot's word when no acknowledgement will come.
+const SENT_LAST: u32 = 1;

@@ -1,0 +1,199 @@
+use freshwire_units::Timestamp;
+
+use crate::error::{EditError, TooLate};
+use crate::layout::SLOT_SHARED;
+use crate::reason;
+use crate::record::{Meta, Queued};
+use crate::sync::{Ordering, fence};
+use crate::view::{Extents, Seen, View};
+use crate::word::{State, Word};
+
+/// A record that is held for editing: the sender passes it over until it is released.
+///
+/// Dropping the guard releases the record as it is. If the process dies, the record is dropped by whoever calls
+/// `recover` next, because it may be half written.
+#[must_use = "dropping the guard releases the record at once"]
+pub struct Edit<'a> {
+    view: View<'a>,
+    held: Word,
+    record: Queued,
+    extents: Extents,
+    released: bool,
+}
+
+impl<'a> Edit<'a> {
+    /// Holds the record at `index` if it is ready and `pick` still wants it.
+    pub(crate) fn begin(
+        view: View<'a>,
+        index: u64,
+        pid: u32,
+        pick: impl Fn(&Queued) -> bool,
+    ) -> Result<Self, TooLate> {
+        let user_i = view.user_i().ok_or(TooLate)?;
+        if index >= user_i || user_i - index > view.slots() {
+            return Err(TooLate);
+        }
+        // A few attempts: each failure means that the record was changed between looking and holding.
+        for _ in 0..4 {
+            let Seen::Ready(record, word) = view.see(index, user_i) else { return Err(TooLate) };
+            if !pick(&record) {
+                return Err(TooLate);
+            }
+            let held = word.to(State::Held, pid);
+            if view.swap(index, word, held).is_err() {
+                continue;
+            }
+            // Orders the hold before the stores of this edit, for readers in `View::see`.
+            fence(Ordering::Release);
+            let Some(extents) = view.extents(&record) else {
+                let dead = held.to(State::Dead, u32::from(reason::INVALID));
+                // A failure means that somebody has already dropped it for a dead holder.
+                let _gone = view.swap(index, held, dead);
+                return Err(TooLate);
+            };
+            return Ok(Self { view, held, record, extents, released: false });
+        }
+        Err(TooLate)
+    }
+
+    /// The record's descriptor as it now is.
+    pub fn record(&self) -> &Queued {
+        &self.record
+    }
+
+    /// Copies payload bytes from `offset` on into `to`; returns how many there were.
+    pub fn read(&self, offset: u32, to: &mut [u8]) -> usize {
+        copy_out(&self.view, &self.extents, self.record.len, offset, to)
+    }
+
+    /// Overwrites payload bytes. They must lie within the record's present length; a shared payload is refused.
+    pub fn write(&mut self, offset: u32, bytes: &[u8]) -> Result<(), EditError> {
+        if self.record.shared {
+            return Err(EditError::Shared);
+        }
+        let end = u64::from(offset) + bytes.len() as u64;
+        if end > u64::from(self.record.len) {
+            return Err(EditError::OutOfRange);
+        }
+        let block_bytes = self.view.inner.layout.config.block_bytes as usize;
+        let mut at = offset as usize;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let within = at % block_bytes;
+            let (now, later) = rest.split_at(rest.len().min(block_bytes - within));
+            let block = self.extents.block(at / block_bytes).ok_or(EditError::OutOfRange)?;
+            if !self.view.inner.copy_in(block, within, now) {
+                return Err(EditError::OutOfRange);
+            }
+            at += now.len();
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Changes the record's length, at most to what its slots hold. Bytes that are new have any value until they are
+    /// written. A shared payload is refused.
+    pub fn set_len(&mut self, len: u32) -> Result<(), EditError> {
+        if self.record.shared {
+            return Err(EditError::Shared);
+        }
+        let block_bytes = self.view.inner.layout.config.block_bytes;
+        if u64::from(len) > u64::from(self.record.slots) * u64::from(block_bytes) {
+            return Err(EditError::OutOfRange);
+        }
+        self.record.len = len;
+        self.view.slot(self.record.index).len.store(len, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Re-ranks the record.
+    pub fn set_layer(&mut self, layer: u8) {
+        self.record.layer = layer;
+        self.view.slot(self.record.index).layer.store(layer, Ordering::Relaxed);
+    }
+
+    /// Changes when the record loses its value.
+    pub fn set_deadline(&mut self, deadline: Timestamp) {
+        self.record.deadline = deadline;
+        self.view.slot(self.record.index).deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Gives the record back to the sender. `true`: the sender sleeps and has to be notified by the caller.
+    /// `Err`: somebody took this process for dead and dropped the record.
+    pub fn release(mut self) -> Result<bool, TooLate> {
+        self.finish(self.held.edited())?;
+        Ok(self.view.changed())
+    }
+
+    /// Drops the record; returns its slots.
+    pub fn kill(mut self) -> Result<usize, TooLate> {
+        self.finish(self.held.to(State::Dead, u32::from(reason::APPLICATION)))?;
+        Ok(self.record.slots as usize)
+    }
+
+    /// Puts another record's description in place of this one's.
+    pub(crate) fn set_meta(&mut self, meta: &Meta) {
+        let slot = self.view.slot(self.record.index);
+        write_meta(slot, meta);
+        self.record = self.view.describe(self.record.index);
+    }
+
+    fn finish(&mut self, to: Word) -> Result<(), TooLate> {
+        self.released = true;
+        self.view.swap(self.record.index, self.held, to).map_err(|_| TooLate)
+    }
+}
+
+impl Drop for Edit<'_> {
+    fn drop(&mut self) {
+        if !self.released && self.finish(self.held.edited()).is_ok() {
+            // Nobody can be told to notify: the count keeps an awake sender from going to sleep over it.
+            self.view.head.changes.0.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+impl std::fmt::Debug for Edit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Edit")
+            .field("ring", &self.view.ring)
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Stores everything of `meta` but the record's length and blocks. The caller owns the slot.
+#[inline]
+pub(crate) fn write_meta(slot: &crate::layout::Slot, meta: &Meta) {
+    slot.user_seq.store(meta.user_seq, Ordering::Relaxed);
+    slot.generated.store(meta.generated.as_nanos(), Ordering::Relaxed);
+    slot.deadline.store(meta.deadline.as_nanos(), Ordering::Relaxed);
+    slot.key.store(meta.key, Ordering::Relaxed);
+    slot.group.store(meta.group, Ordering::Relaxed);
+    slot.refs[0].store(meta.refs[0], Ordering::Relaxed);
+    slot.refs[1].store(meta.refs[1], Ordering::Relaxed);
+    slot.layer.store(meta.layer, Ordering::Relaxed);
+}
+
+/// The flags of a slot as a byte.
+pub(crate) const fn flags(shared: bool) -> u8 {
+    if shared { SLOT_SHARED } else { 0 }
+}
+
+/// Copies payload bytes of a held or taken record; returns how many there were.
+pub(crate) fn copy_out(view: &View<'_>, extents: &Extents, len: u32, offset: u32, to: &mut [u8]) -> usize {
+    let block_bytes = view.inner.layout.config.block_bytes as usize;
+    let wanted = to.len().min(len.saturating_sub(offset) as usize);
+    let mut done = 0;
+    while done < wanted {
+        let at = offset as usize + done;
+        let within = at % block_bytes;
+        let part = (wanted - done).min(block_bytes - within);
+        let Some(block) = extents.block(at / block_bytes) else { break };
+        if !view.inner.copy_out(block, within, &mut to[done..done + part]) {
+            break;
+        }
+        done += part;
+    }
+    done
+}

@@ -1,0 +1,600 @@
+use freshwire_units::Timestamp;
+
+use crate::blocks::{Blocks, Stored};
+use crate::edit::{Edit, flags, write_meta};
+use crate::error::{ClaimError, PushError, TooLate};
+use crate::layout::{MAX_INDEX, NO_HOLD};
+use crate::process::{Claim, own_pid};
+use crate::reason;
+use crate::record::{Fate, Meta, Outcome, Queued};
+use crate::region::{Region, claim, release_claim};
+use crate::sync::{Ordering, fence};
+use crate::view::{Seen, View};
+use crate::word::{State, Word};
+
+/// The only one that pushes records into a region's rings. Dropping it gives the role back; the rings stay as they
+/// are.
+///
+/// A push reuses the slots of finished records when it needs them, oldest first; their fates, if they have not been
+/// polled until then, are counted as [lost](Self::fates_lost). The blocks of the arena are given back as soon as a
+/// push needs them.
+#[derive(Debug)]
+pub struct Producer {
+    region: Region,
+    claim: Claim,
+    pid: u32,
+    rings: Vec<Ring>,
+    blocks: Blocks,
+    bad_values: u64,
+}
+
+/// A record that is on a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a sleeping sender has to be notified"]
+pub struct Pushed {
+    /// Where it is.
+    pub index: u64,
+    /// The sender sleeps, and this call is the one that has to notify it.
+    pub notify: bool,
+}
+
+/// How a record took the place of an older one with the same key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a sleeping sender has to be notified"]
+pub enum Replaced {
+    /// The older record's bytes and descriptor were overwritten; it keeps its place in the queue.
+    InPlace(Pushed),
+    /// The older one was dropped ([`reason::SUPERSEDED`]) and the new one pushed behind all others.
+    Superseded {
+        /// Slots of the older record.
+        slots: usize,
+        /// The new record.
+        pushed: Pushed,
+    },
+    /// There was no unsent record with this key, or the sender took it just now: the new one was pushed.
+    Appended(Pushed),
+}
+
+impl Replaced {
+    /// The new record, whichever way it went.
+    pub fn pushed(&self) -> Pushed {
+        match *self {
+            Self::InPlace(pushed) | Self::Superseded { pushed, .. } | Self::Appended(pushed) => pushed,
+        }
+    }
+}
+
+/// The producer's private copy of what it put on one ring.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pub(crate) user_i: u64,
+    /// Oldest index whose slot has not been reclaimed.
+    pub(crate) tail: u64,
+    pub(crate) slots: Vec<Own>,
+    pub(crate) fates_lost: u64,
+}
+
+/// The producer's private copy of one slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    /// `NO_BLOCK` when the slot has none, or has given it back.
+    pub(crate) block: u32,
+    /// Slots of the record in its first slot, else 0.
+    pub(crate) span: u32,
+}
+
+pub(crate) const NO_BLOCK: u32 = u32::MAX;
+
+impl Own {
+    pub(crate) const EMPTY: Self = Self { block: NO_BLOCK, span: 0 };
+}
+
+impl Producer {
+    pub(crate) fn claim(region: &Region, force: bool) -> Result<Self, ClaimError> {
+        let claim = claim(&region.inner().header().producer_claim.0, force)?;
+        let mut producer = Self {
+            region: region.clone(),
+            claim,
+            pid: own_pid(),
+            rings: Vec::new(),
+            blocks: Blocks::new(Vec::new()),
+            bad_values: 0,
+        };
+        // From here on dropping `producer` gives the claim back.
+        let (rings, blocks) = crate::takeover::rebuild(region)?;
+        producer.rings = rings;
+        producer.blocks = blocks;
+        Ok(producer)
+    }
+
+    /// The region that it feeds.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Puts a record on a ring: copies `payload` into the arena, fills the slots, makes them visible. No system call,
+    /// no allocation.
+    pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Pushed, PushError> {
+        let index = self.push_quiet(ring, payload, meta)?;
+        Ok(Pushed { index, notify: self.wake_needed(ring) })
+    }
+
+    /// Like [`push`](Self::push), without looking whether the sender sleeps: to fill first and notify once, call
+    /// [`wake_needed`](Self::wake_needed) after the last. Returns the record's index.
+    pub fn push_quiet(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
+        let span = self.make_room(ring, payload.len())?;
+        self.make_blocks(span)?;
+        let index = self.rings[ring].user_i;
+        let block_bytes = self.region.config().block_bytes as usize;
+        let mut rest = payload;
+        for part in 0..span {
+            let block = self.blocks.alloc().ok_or(PushError::OutOfBlocks)?;
+            let (now, later) = rest.split_at(rest.len().min(block_bytes));
+            let copied = self.region.inner().copy_in(block, 0, now);
+            debug_assert!(copied, "a block of the free list holds block_bytes");
+            self.fill(ring, index, part, span, block, payload.len() as u32, meta, false);
+            rest = later;
+        }
+        self.publish(ring, span);
+        Ok(index)
+    }
+
+    /// Copies a payload into the arena, to be pushed to several rings.
+    pub fn store(&mut self, payload: &[u8]) -> Result<Stored, PushError> {
+        let span = self.region.inner().layout.span(payload.len()).ok_or(PushError::TooLarge)?;
+        self.blocks.collect();
+        self.make_blocks(span)?;
+        let block_bytes = self.region.config().block_bytes as usize;
+        let len = payload.len() as u32;
+        let mut first = None;
+        let mut last = None;
+        let mut rest = payload;
+        for _ in 0..span {
+            let block = self.blocks.alloc().ok_or(PushError::OutOfBlocks)?;
+            let (now, later) = rest.split_at(rest.len().min(block_bytes));
+            let copied = self.region.inner().copy_in(block, 0, now);
+            debug_assert!(copied, "a block of the free list holds block_bytes");
+            self.blocks.link(last, block);
+            first = first.or(Some(block));
+            last = Some(block);
+            rest = later;
+        }
+        first.map(|first| self.blocks.handle(first, len)).ok_or(PushError::OutOfBlocks)
+    }
+
+    /// Puts a stored payload on a ring. Its record can be dropped and re-ranked there, but not modified in place.
+    pub fn push_stored(&mut self, ring: usize, payload: &Stored, meta: &Meta) -> Result<Pushed, PushError> {
+        let index = self.push_stored_quiet(ring, payload, meta)?;
+        Ok(Pushed { index, notify: self.wake_needed(ring) })
+    }
+
+    /// Like [`push_stored`](Self::push_stored), without looking whether the sender sleeps.
+    pub fn push_stored_quiet(
+        &mut self,
+        ring: usize,
+        payload: &Stored,
+        meta: &Meta,
+    ) -> Result<u64, PushError> {
+        if !self.blocks.owns(payload) {
+            return Err(PushError::ForeignPayload);
+        }
+        let span = self.make_room(ring, payload.len() as usize)?;
+        let index = self.rings[ring].user_i;
+        let mut block = Some(self.blocks.first(payload));
+        for part in 0..span {
+            let Some(this) = block else { break };
+            self.blocks.retain(this);
+            self.fill(ring, index, part, span, this, payload.len(), meta, true);
+            block = self.blocks.after(this);
+        }
+        self.publish(ring, span);
+        Ok(index)
+    }
+
+    /// After quiet pushes: true if the sender sleeps; the caller then has to notify it, once.
+    #[must_use = "a sleeping sender has to be notified"]
+    pub fn wake_needed(&self, ring: usize) -> bool {
+        self.view(ring).is_some_and(|view| view.wake())
+    }
+
+    /// Drops the ready records with this number; returns their slots. Exact: a record that is counted is never sent,
+    /// one that is not was taken, held or dropped before.
+    pub fn drop_seq(&self, ring: usize, user_seq: u64) -> usize {
+        let by_number = |record: &Queued| record.user_seq == user_seq;
+        self.view(ring).map_or(0, |view| view.drop_where(reason::APPLICATION, by_number))
+    }
+
+    /// Drops the ready records for which `pick` says so, with a reason of the caller's; returns their slots.
+    pub fn drop_where(&self, ring: usize, reason: u8, pick: impl FnMut(&Queued) -> bool) -> usize {
+        self.view(ring).map_or(0, |view| view.drop_where(reason, pick))
+    }
+
+    /// Holds the oldest ready record with this number for editing.
+    pub fn edit(&self, ring: usize, user_seq: u64) -> Result<Edit<'_>, TooLate> {
+        let view = self.view(ring).ok_or(TooLate)?;
+        edit_seq(view, user_seq, self.pid)
+    }
+
+    /// Holds the record at `index` for editing.
+    pub fn edit_at(&self, ring: usize, index: u64) -> Result<Edit<'_>, TooLate> {
+        Edit::begin(self.view(ring).ok_or(TooLate)?, index, self.pid, |_| true)
+    }
+
+    /// Puts a record in the place of the newest unsent one with the same key: overwrites it if the payload fits into
+    /// its slots and is in no other ring, else pushes anew and drops the older one. If that push fails the older one
+    /// stays.
+    pub fn replace(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
+        let view = self.view(ring).ok_or(PushError::NoSuchRing)?;
+        if view.is_closed() {
+            return Err(PushError::Closed);
+        }
+        let Some(older) = newest_with_key(&view, meta.key) else {
+            return self.push(ring, payload, meta).map(Replaced::Appended);
+        };
+        if let Some(pushed) = self.overwrite(&view, &older, payload, meta) {
+            return Ok(Replaced::InPlace(pushed));
+        }
+        let pushed = self.push(ring, payload, meta)?;
+        let same = |record: &Queued| record.index == older.index && record.key == meta.key;
+        match self.drop_where(ring, reason::SUPERSEDED, same) {
+            0 => Ok(Replaced::Appended(pushed)),
+            slots => Ok(Replaced::Superseded { slots, pushed }),
+        }
+    }
+
+    /// Holds the sender back from `index` on, the seed's `umod_i`. Returns the index from which on nothing has been
+    /// taken: records there stay unsent until [`release_hold`](Self::release_hold); what lies between `index` and
+    /// it may be on its way. The sender goes on with what lies before.
+    pub fn hold_from(&mut self, ring: usize, index: u64) -> Option<u64> {
+        let view = self.view(ring)?;
+        let end = self.rings[ring].user_i;
+        view.head.umod_i.0.store(index, Ordering::Relaxed);
+        // Pairs with the fence in `Consumer::take`: either we see its `taken` here, or it sees our `umod_i` there and
+        // puts the record back.
+        fence(Ordering::SeqCst);
+        let start = index.max(self.rings[ring].tail);
+        let start = start.min(end);
+        let mut safe = start;
+        for at in start..end {
+            let word = Word(view.slot(at).state.load(Ordering::Acquire));
+            let untaken = matches!(word.state(), Some(State::Ready | State::Held | State::Dead));
+            if !untaken && word.state() != Some(State::Cont) {
+                let span = self.rings[ring].own(at).span.max(1);
+                safe = at + u64::from(span);
+            }
+        }
+        Some(safe)
+    }
+
+    /// Lets the sender go on. True if it sleeps and has to be notified by the caller.
+    #[must_use = "a sleeping sender has to be notified"]
+    pub fn release_hold(&mut self, ring: usize) -> bool {
+        let Some(view) = self.view(ring) else { return false };
+        // Release: what was edited during the hold is visible to a sender that sees the hold gone.
+        view.head.umod_i.0.store(NO_HOLD, Ordering::Release);
+        view.changed()
+    }
+
+    /// The fate of the oldest record that is finished, in slot order, and reclaims its slots. `None` if the oldest
+    /// record is not finished; a sent one is finished when it is acknowledged or the ring is closed.
+    pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
+        let view = View::new(self.region.inner(), ring)?;
+        let closed = view.is_closed();
+        if closed {
+            view.drop_where(reason::CLOSED, |_| true);
+        }
+        self.skip_orphans(ring);
+        let own = &self.rings[ring];
+        if own.tail >= own.user_i {
+            return None;
+        }
+        let view = View::new(self.region.inner(), ring)?;
+        let outcome = match finished(&view, own.tail) {
+            Finished::Acked => Outcome::Acked,
+            Finished::Sent { last } if closed || last => Outcome::Sent,
+            Finished::Dropped(reason) => Outcome::Dropped { reason },
+            Finished::Bad => Outcome::Dropped { reason: reason::INVALID },
+            Finished::Sent { .. } | Finished::No => return None,
+        };
+        let fate = read_fate(&view, own.tail, outcome);
+        self.reclaim(ring, false);
+        Some(fate)
+    }
+
+    /// Fates that were overwritten by pushes before they were polled.
+    pub fn fates_lost(&self, ring: usize) -> u64 {
+        self.rings.get(ring).map_or(0, |ring| ring.fates_lost)
+    }
+
+    /// Slots that a push can use now, those of finished records among them.
+    pub fn free_slots(&self, ring: usize) -> u32 {
+        let (Some(view), Some(own)) = (self.view(ring), self.rings.get(ring)) else { return 0 };
+        let mut tail = own.tail;
+        while tail < own.user_i {
+            let span = own.own(tail).span;
+            if span != 0 && matches!(finished(&view, tail), Finished::No) {
+                break;
+            }
+            tail += u64::from(span.max(1));
+        }
+        view.slots() as u32 - own.user_i.saturating_sub(tail) as u32
+    }
+
+    /// Records that are ready or held.
+    pub fn pending(&self, ring: usize) -> usize {
+        let Some(view) = self.view(ring) else { return 0 };
+        let waits = |index: &u64| {
+            let state = view.word(*index).ok().and_then(Word::state);
+            matches!(state, Some(State::Ready | State::Held))
+        };
+        view.window().filter(waits).count()
+    }
+
+    /// Blocks of the arena that are free at this moment, without those of finished records that have not been
+    /// reclaimed.
+    pub fn free_blocks(&self) -> usize {
+        self.blocks.available()
+    }
+
+    /// The application's number of the newest record on a ring, to go on from after a take-over.
+    pub fn last_seq(&self, ring: usize) -> Option<u64> {
+        let newest = self.rings.get(ring)?.user_i.checked_sub(1)?;
+        Some(self.view(ring)?.slot(newest).user_seq.load(Ordering::Relaxed))
+    }
+
+    /// Lists up to `limit` ready records into `out`, oldest first.
+    pub fn queue(&self, ring: usize, limit: usize, out: &mut Vec<Queued>) {
+        out.clear();
+        if let Some(view) = self.view(ring) {
+            view.list(limit, out);
+        }
+    }
+
+    /// Drops the records that are held by a process that no longer lives; returns how many.
+    pub fn recover(&self, ring: usize) -> usize {
+        self.view(ring).map_or(0, |view| view.recover())
+    }
+
+    /// Values in shared memory that no honest party writes, as far as the producer has met them.
+    pub fn bad_values(&self) -> u64 {
+        self.bad_values
+    }
+
+    fn view(&self, ring: usize) -> Option<View<'_>> {
+        View::new(self.region.inner(), ring)
+    }
+
+    /// Finds `span` slots for a record of `len` bytes.
+    #[inline]
+    fn make_room(&mut self, ring: usize, len: usize) -> Result<u32, PushError> {
+        let span = self.region.inner().layout.span(len).ok_or(PushError::TooLarge)?;
+        let Some(own) = self.rings.get(ring) else { return Err(PushError::NoSuchRing) };
+        if self.view(ring).is_some_and(|view| view.is_closed()) {
+            return Err(PushError::Closed);
+        }
+        let slots = own.slots.len() as u64;
+        while self.rings[ring].user_i + u64::from(span) - self.rings[ring].tail > slots {
+            if !self.reclaim(ring, true) {
+                return Err(PushError::Full);
+            }
+        }
+        if self.rings[ring].user_i + u64::from(span) >= MAX_INDEX {
+            return Err(PushError::Full);
+        }
+        Ok(span)
+    }
+
+    /// Sees to it that `span` blocks are free.
+    #[inline]
+    fn make_blocks(&mut self, span: u32) -> Result<(), PushError> {
+        if self.blocks.available() >= span as usize {
+            return Ok(());
+        }
+        self.find_blocks(span)
+    }
+
+    #[cold]
+    fn find_blocks(&mut self, span: u32) -> Result<(), PushError> {
+        if span as usize > self.blocks.total() {
+            return Err(PushError::TooLarge);
+        }
+        self.blocks.collect();
+        for ring in 0..self.rings.len() {
+            self.release_finished_blocks(ring);
+        }
+        if self.blocks.available() >= span as usize { Ok(()) } else { Err(PushError::OutOfBlocks) }
+    }
+
+    /// Gives back the blocks of every finished record of a ring; the slots keep their fates.
+    fn release_finished_blocks(&mut self, ring: usize) {
+        let Some(view) = View::new(self.region.inner(), ring) else { return };
+        let own = &mut self.rings[ring];
+        let mut index = own.tail;
+        while index < own.user_i {
+            let span = own.own(index).span;
+            if span != 0 && !matches!(finished(&view, index), Finished::No) {
+                for part in 0..u64::from(span) {
+                    own.give_back(index + part, &mut self.blocks);
+                }
+            }
+            index += u64::from(span.max(1));
+        }
+    }
+
+    /// Reclaims the oldest record of a ring if it is finished.
+    fn reclaim(&mut self, ring: usize, fate_is_lost: bool) -> bool {
+        let Some(view) = View::new(self.region.inner(), ring) else { return false };
+        let own = &mut self.rings[ring];
+        if own.tail >= own.user_i {
+            return false;
+        }
+        let span = own.own(own.tail).span;
+        if span != 0 {
+            match finished(&view, own.tail) {
+                Finished::No => return false,
+                Finished::Bad => self.bad_values += 1,
+                _ => {}
+            }
+            own.fates_lost += u64::from(fate_is_lost);
+        }
+        for _ in 0..span.max(1) {
+            own.give_back(own.tail, &mut self.blocks);
+            own.tail += 1;
+        }
+        true
+    }
+
+    /// Passes over slots at the tail that belong to no record: left-overs of a take-over.
+    fn skip_orphans(&mut self, ring: usize) {
+        let Some(own) = self.rings.get_mut(ring) else { return };
+        while own.tail < own.user_i && own.own(own.tail).span == 0 {
+            own.give_back(own.tail, &mut self.blocks);
+            own.tail += 1;
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one slot, inlined into two callers")]
+    #[inline]
+    fn fill(
+        &mut self,
+        ring: usize,
+        first: u64,
+        part: u32,
+        span: u32,
+        block: u32,
+        len: u32,
+        meta: &Meta,
+        shared: bool,
+    ) {
+        let index = first + u64::from(part);
+        let inner = self.region.inner();
+        let lap = inner.layout.lap(index);
+        let slot = inner.slot(ring, index);
+        // A reader of the slot's former use sees the new lap before it can see a new field (`View::see`).
+        slot.state.store(Word::new(lap, State::Free, 0).0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        write_meta(slot, meta);
+        slot.block.store(block, Ordering::Relaxed);
+        slot.len.store(len, Ordering::Relaxed);
+        slot.flags.store(flags(shared), Ordering::Relaxed);
+        let (state, number) = if part == 0 { (State::Ready, span) } else { (State::Cont, part) };
+        slot.span.store(number as u16, Ordering::Relaxed);
+        // Release: whoever sees the state sees the fields and the payload.
+        slot.state.store(Word::new(lap, state, 0).0, Ordering::Release);
+        let own = &mut self.rings[ring];
+        let at = own.at(index);
+        own.slots[at] = Own { block, span: if part == 0 { span } else { 0 } };
+    }
+
+    #[inline]
+    fn publish(&mut self, ring: usize, span: u32) {
+        let own = &mut self.rings[ring];
+        own.user_i += u64::from(span);
+        if let Some(head) = self.region.inner().ring(ring) {
+            // Release pairs with the Acquire load in `View::user_i`.
+            head.user_i.0.store(own.user_i, Ordering::Release);
+        }
+    }
+
+    fn overwrite(&self, view: &View<'_>, older: &Queued, payload: &[u8], meta: &Meta) -> Option<Pushed> {
+        let len = u32::try_from(payload.len()).ok()?;
+        let capacity = u64::from(older.slots) * u64::from(view.inner.layout.config.block_bytes);
+        if older.shared || u64::from(len) > capacity {
+            return None;
+        }
+        let mut edit = Edit::begin(*view, older.index, self.pid, |record| record.key == meta.key).ok()?;
+        // From the first byte on the record is half old, half new: it may only become ready again as a whole.
+        if edit.set_len(len).and_then(|()| edit.write(0, payload)).is_err() {
+            let _dropped = edit.kill();
+            return None;
+        }
+        edit.set_meta(meta);
+        let notify = edit.release().ok()?;
+        Some(Pushed { index: older.index, notify })
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        release_claim(&self.region.inner().header().producer_claim.0, self.claim);
+    }
+}
+
+impl Ring {
+    pub(crate) fn at(&self, index: u64) -> usize {
+        (index & (self.slots.len() as u64 - 1)) as usize
+    }
+
+    pub(crate) fn own(&self, index: u64) -> Own {
+        self.slots[self.at(index)]
+    }
+
+    fn give_back(&mut self, index: u64, blocks: &mut Blocks) {
+        let at = self.at(index);
+        if self.slots[at].block != NO_BLOCK {
+            blocks.release(self.slots[at].block);
+            self.slots[at].block = NO_BLOCK;
+        }
+    }
+}
+
+enum Finished {
+    No,
+    Acked,
+    /// `last`: no acknowledgement will come.
+    Sent {
+        last: bool,
+    },
+    Dropped(u8),
+    Bad,
+}
+
+/// Whether the record at `index`, one of the producer's own, is over.
+fn finished(view: &View<'_>, index: u64) -> Finished {
+    let Ok(word) = view.word(index) else { return Finished::Bad };
+    match word.state() {
+        Some(State::Ready | State::Held | State::Taken) => Finished::No,
+        Some(State::Sent) => Finished::Sent { last: word.arg() != 0 },
+        Some(State::Acked) => Finished::Acked,
+        Some(State::Dead) => Finished::Dropped(word.reason()),
+        Some(State::Free | State::Cont) | None => Finished::Bad,
+    }
+}
+
+fn read_fate(view: &View<'_>, index: u64, outcome: Outcome) -> Fate {
+    let slot = view.slot(index);
+    let user_seq = slot.user_seq.load(Ordering::Relaxed);
+    let mut fate =
+        Fate { index, user_seq, outcome, committed_at: None, finished_at: None, acked_at: None, horizon: 0 };
+    // The Acquire load of the state came before: the sender's line is what it wrote for this record, if for any.
+    if slot.fate_of.load(Ordering::Relaxed) == index + 1 {
+        let time = |nanos: u64| (nanos != 0).then(|| Timestamp::from_nanos(nanos));
+        fate.committed_at = time(slot.committed_at.load(Ordering::Relaxed));
+        fate.finished_at = time(slot.finished_at.load(Ordering::Relaxed));
+        fate.acked_at = time(slot.acked_at.load(Ordering::Relaxed));
+        fate.horizon = slot.horizon.load(Ordering::Relaxed);
+    }
+    fate
+}
+
+/// Holds the oldest ready record with this number.
+pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
+    let window = view.window();
+    for index in window.clone() {
+        if let Seen::Ready(record, _) = view.see(index, window.end)
+            && record.user_seq == user_seq
+            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.user_seq == user_seq)
+        {
+            return Ok(edit);
+        }
+    }
+    Err(TooLate)
+}
+
+fn newest_with_key(view: &View<'_>, key: u64) -> Option<Queued> {
+    let window = view.window();
+    window.clone().rev().find_map(|index| match view.see(index, window.end) {
+        Seen::Ready(record, _) if record.key == key => Some(record),
+        _ => None,
+    })
+}

@@ -1,0 +1,95 @@
+use freshwire_units::Timestamp;
+
+/// What the application says about a record when it pushes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// The application's own number; it names the record in drops, edits and fates. All slots of a record have it.
+    pub user_seq: u64,
+    /// When the data came into being.
+    pub generated: Timestamp,
+    /// When it loses its value; `Timestamp::MAX` for never.
+    pub deadline: Timestamp,
+    /// Rank in a layered stream, 0 = base.
+    pub layer: u8,
+    /// Records that are decodable together.
+    pub group: u32,
+    /// Records of which a newer one replaces an older one; 0 = none.
+    pub key: u64,
+    /// How far back in `user_seq` the records lie that this one depends on; 0 = none.
+    pub refs: [u32; 2],
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Self {
+            user_seq: 0,
+            generated: Timestamp::ZERO,
+            deadline: Timestamp::MAX,
+            layer: 0,
+            group: 0,
+            key: 0,
+            refs: [0; 2],
+        }
+    }
+}
+
+/// A private, checked copy of a record's descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queued {
+    /// Where it is in the ring; grows by the slots of each record and never comes again.
+    pub index: u64,
+    /// The application's number for it.
+    pub user_seq: u64,
+    /// Payload bytes.
+    pub len: u32,
+    /// Slots that it takes.
+    pub slots: u32,
+    /// Rank in a layered stream, 0 = base.
+    pub layer: u8,
+    /// Records that are decodable together.
+    pub group: u32,
+    /// Records of which a newer one replaces an older one; 0 = none.
+    pub key: u64,
+    /// How far back in `user_seq` the records lie that this one depends on; 0 = none.
+    pub refs: [u32; 2],
+    /// When the data came into being.
+    pub generated: Timestamp,
+    /// When it loses its value; `Timestamp::MAX` for never.
+    pub deadline: Timestamp,
+    /// The same payload is in other rings too, so it cannot be modified in place.
+    pub shared: bool,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fate {
+    /// Where the record was in the ring.
+    pub index: u64,
+    /// The application's number for it.
+    pub user_seq: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// When its first byte was handed over; `None` if it never was.
+    pub committed_at: Option<Timestamp>,
+    /// When its last byte was handed over, or when the sender dropped it; `None` if another party dropped it.
+    pub finished_at: Option<Timestamp>,
+    /// When its last byte was acknowledged.
+    pub acked_at: Option<Timestamp>,
+    /// Bytes that were committed but not yet on the wire when it was begun.
+    pub horizon: u32,
+}
+
+/// How a record ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// The receiver's host has all of it.
+    Acked,
+    /// All of it was handed over, and the ring was closed before an acknowledgement came.
+    Sent,
+    /// It was dropped; see [`reason`](crate::reason).
+    Dropped {
+        /// Why.
+        reason: u8,
+    },
+}

@@ -1,0 +1,77 @@
+//! Building the producer's private account from what the rings hold. Used each time the role is claimed: for a new
+//! region it finds nothing.
+
+use crate::blocks::Blocks;
+use crate::error::ClaimError;
+use crate::layout::NO_HOLD;
+use crate::producer::{Own, Ring};
+use crate::reason;
+use crate::region::{Inner, Region};
+use crate::sync::Ordering;
+use crate::view::View;
+use crate::word::State;
+
+pub(crate) fn rebuild(region: &Region) -> Result<(Vec<Ring>, Blocks), ClaimError> {
+    let inner = region.inner();
+    let config = &inner.layout.config;
+    let mut users = vec![0; config.blocks as usize];
+    let mut rings = Vec::with_capacity(config.rings as usize);
+    for ring in 0..config.rings as usize {
+        rings.push(rebuild_ring(inner, ring, &mut users)?);
+    }
+    Ok((rings, Blocks::new(users)))
+}
+
+fn rebuild_ring(inner: &Inner, ring: usize, users: &mut [u32]) -> Result<Ring, ClaimError> {
+    let view = View::new(inner, ring).ok_or(ClaimError::NoSuchRing(ring))?;
+    let user_i = view.user_i().ok_or(ClaimError::Corrupt(ring))?;
+    // A hold of the former producer ends with it.
+    view.head.umod_i.0.store(NO_HOLD, Ordering::Release);
+    view.head.changes.0.fetch_add(1, Ordering::Release);
+    view.recover();
+    let slots = view.slots();
+    let tail = user_i.saturating_sub(slots);
+    let mut own = Ring { user_i, tail, slots: vec![Own::EMPTY; slots as usize], fates_lost: 0 };
+    let mut index = tail;
+    while index < user_i {
+        index += adopt(&view, &mut own, index, users);
+    }
+    Ok(own)
+}
+
+/// Takes over one slot, or the slots of one living record; returns how many.
+fn adopt(view: &View<'_>, own: &mut Ring, index: u64, users: &mut [u32]) -> u64 {
+    let at = own.at(index);
+    let Ok(word) = view.word(index) else {
+        // A word that is not of this lap: `poll_fate` reports it as invalid.
+        own.slots[at].span = 1;
+        return 1;
+    };
+    match word.state() {
+        // The record that it belonged to has been reclaimed and partly overwritten, or is over.
+        Some(State::Cont) => return 1,
+        Some(State::Ready | State::Held | State::Taken) => {}
+        _ => {
+            own.slots[at].span = 1;
+            return 1;
+        }
+    }
+    let record = view.describe(index);
+    let extents = view.is_sound(&record, own.user_i).then(|| view.extents(&record)).flatten();
+    let Some(extents) = extents else {
+        own.slots[at].span = 1;
+        let dead = word.to(State::Dead, u32::from(reason::INVALID));
+        // A failure means that the sender has moved it on meanwhile, which ends it as well.
+        let _moved_on = view.swap(index, word, dead);
+        return 1;
+    };
+    let span = u64::from(record.slots);
+    for part in 0..span {
+        if let Some(block) = extents.block(part as usize) {
+            users[block as usize] += 1;
+            let at = own.at(index + part);
+            own.slots[at] = Own { block, span: if part == 0 { record.slots } else { 0 } };
+        }
+    }
+    span
+}

@@ -1,0 +1,285 @@
+//! One ring as any party sees it: checked reads, drops and holds. What is loaded here is never trusted.
+
+use freshwire_units::Timestamp;
+
+use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS, MAX_INDEX, RingHeader, SLOT_SHARED, Slot};
+use crate::process::pid_is_alive;
+use crate::reason;
+use crate::record::Queued;
+use crate::region::Inner;
+use crate::sync::{Ordering, fence};
+use crate::word::{State, Word};
+
+/// How often a compare-and-swap is tried again when only the edit count differs. Each failure means that another
+/// party changed the record meanwhile; a party that does so without end is not worth waiting for.
+const TRIES: u32 = 8;
+
+#[derive(Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) inner: &'a Inner,
+    pub(crate) head: &'a RingHeader,
+    pub(crate) ring: usize,
+}
+
+/// What one slot is found to be.
+pub(crate) enum Seen {
+    /// A record that can be had, and the word under which that was so.
+    Ready(Queued, Word),
+    /// Somebody edits it.
+    Held,
+    /// Over, reused, or a further slot of a record.
+    Gone,
+    /// A value that no honest party writes.
+    Bad,
+}
+
+/// The blocks of one record, a private checked copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extents {
+    pub(crate) first: u32,
+    pub(crate) rest: Vec<u32>,
+}
+
+impl Extents {
+    pub(crate) fn block(&self, part: usize) -> Option<u32> {
+        if part == 0 { Some(self.first) } else { self.rest.get(part - 1).copied() }
+    }
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(inner: &'a Inner, ring: usize) -> Option<Self> {
+        Some(Self { inner, head: inner.ring(ring)?, ring })
+    }
+
+    #[inline]
+    pub(crate) fn slot(&self, index: u64) -> &'a Slot {
+        self.inner.slot(self.ring, index)
+    }
+
+    #[inline]
+    pub(crate) fn lap(&self, index: u64) -> u32 {
+        self.inner.layout.lap(index)
+    }
+
+    pub(crate) fn slots(&self) -> u64 {
+        u64::from(self.inner.layout.config.slots)
+    }
+
+    /// `user_i`, or `None` if no honest producer wrote it. //= spec/ring.md R-TRUST-3
+    pub(crate) fn user_i(&self) -> Option<u64> {
+        // Acquire pairs with the Release store of `Producer::publish`: slots below it are written.
+        Some(self.head.user_i.0.load(Ordering::Acquire)).filter(|&user_i| user_i < MAX_INDEX)
+    }
+
+    /// The indexes that the ring can still hold, oldest first, from the sender's hint on.
+    pub(crate) fn window(&self) -> std::ops::Range<u64> {
+        let Some(user_i) = self.user_i() else { return 0..0 };
+        let oldest = user_i.saturating_sub(self.slots());
+        let hint = self.head.kern_i.0.load(Ordering::Relaxed);
+        if (oldest..=user_i).contains(&hint) { hint..user_i } else { oldest..user_i }
+    }
+
+    /// The state word of `index`, if it belongs to this use of the slot and its state exists.
+    pub(crate) fn word(&self, index: u64) -> Result<Word, Seen> {
+        // Acquire pairs with the Release of publishing, of `restore` and of the compare-and-swaps.
+        let word = Word(self.slot(index).state.load(Ordering::Acquire));
+        match word.lap().wrapping_sub(self.lap(index)) as i32 {
+            0 if word.state().is_some() => Ok(word),
+            1.. => Err(Seen::Gone),
+            _ => Err(Seen::Bad),
+        }
+    }
+
+    /// Looks at one index below `user_i`.
+    pub(crate) fn see(&self, index: u64, user_i: u64) -> Seen {
+        for _ in 0..TRIES {
+            let word = match self.word(index) {
+                Ok(word) => word,
+                Err(seen) => return seen,
+            };
+            match word.state() {
+                Some(State::Ready) => {}
+                Some(State::Held) => return Seen::Held,
+                Some(State::Taken | State::Sent | State::Acked | State::Dead | State::Cont) => {
+                    return Seen::Gone;
+                }
+                Some(State::Free) | None => return Seen::Bad,
+            }
+            let record = self.describe(index);
+            // The fence orders the loads above before the second load of the state: a word that has not changed means
+            // that nobody wrote the descriptor in between (pairs with the Release fence in `Producer::publish`).
+            fence(Ordering::Acquire);
+            if self.slot(index).state.load(Ordering::Relaxed) == word.0 {
+                return if self.is_sound(&record, user_i) { Seen::Ready(record, word) } else { Seen::Bad };
+            }
+        }
+        Seen::Held
+    }
+
+    /// Copies a descriptor out, unchecked.
+    pub(crate) fn describe(&self, index: u64) -> Queued {
+        let slot = self.slot(index);
+        Queued {
+            index,
+            user_seq: slot.user_seq.load(Ordering::Relaxed),
+            len: slot.len.load(Ordering::Relaxed),
+            slots: u32::from(slot.span.load(Ordering::Relaxed)),
+            layer: slot.layer.load(Ordering::Relaxed),
+            group: slot.group.load(Ordering::Relaxed),
+            key: slot.key.load(Ordering::Relaxed),
+            refs: [slot.refs[0].load(Ordering::Relaxed), slot.refs[1].load(Ordering::Relaxed)],
+            generated: Timestamp::from_nanos(slot.generated.load(Ordering::Relaxed)),
+            deadline: Timestamp::from_nanos(slot.deadline.load(Ordering::Relaxed)),
+            shared: slot.flags.load(Ordering::Relaxed) & SLOT_SHARED != 0,
+        }
+    }
+
+    /// True if the record lies within the ring and its length within its slots. //= spec/ring.md R-TRUST-4
+    pub(crate) fn is_sound(&self, record: &Queued, user_i: u64) -> bool {
+        let span = u64::from(record.slots);
+        let capacity = span * u64::from(self.inner.layout.config.block_bytes);
+        (1..=u64::from(self.inner.layout.max_span())).contains(&span)
+            && record.index + span <= user_i
+            && u64::from(record.len) <= capacity
+    }
+
+    /// The record's blocks, `None` if a slot or a block is not what it must be. The caller has it held or taken.
+    pub(crate) fn extents(&self, record: &Queued) -> Option<Extents> {
+        let blocks = self.inner.layout.config.blocks;
+        let block =
+            |index: u64| Some(self.slot(index).block.load(Ordering::Relaxed)).filter(|&block| block < blocks);
+        let mut extents = Extents { first: block(record.index)?, rest: Vec::new() };
+        for part in 1..u64::from(record.slots) {
+            let index = record.index + part;
+            let word = self.word(index).ok()?;
+            let number = u64::from(self.slot(index).span.load(Ordering::Relaxed));
+            if word.state() != Some(State::Cont) || number != part {
+                return None;
+            }
+            extents.rest.push(block(index)?);
+        }
+        Some(extents)
+    }
+
+    /// Moves a ready record to `state`, whatever its edit count. The answer is exact: `Ok` is the word it had.
+    pub(crate) fn move_ready(&self, index: u64, state: State, arg: u32) -> Result<Word, ()> {
+        let mut word = self.word(index).map_err(|_| ())?;
+        for _ in 0..TRIES {
+            if word.state() != Some(State::Ready) {
+                return Err(());
+            }
+            match self.swap(index, word, word.to(state, arg)) {
+                Ok(()) => return Ok(word),
+                Err(now) if now.lap() == word.lap() => word = now,
+                Err(_) => return Err(()),
+            }
+        }
+        Err(())
+    }
+
+    /// One compare-and-swap of a state word. AcqRel: it pairs with every other one on the same slot, so that whoever
+    /// wins sees what the former owner of the record wrote.
+    pub(crate) fn swap(&self, index: u64, from: Word, to: Word) -> Result<(), Word> {
+        let state = &self.slot(index).state;
+        state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire).map(|_| ()).map_err(Word)
+    }
+
+    /// Drops all ready records for which `pick` says so; returns their slots.
+    pub(crate) fn drop_where(&self, why: u8, mut pick: impl FnMut(&Queued) -> bool) -> usize {
+        let window = self.window();
+        let mut slots = 0;
+        for index in window.clone() {
+            if let Seen::Ready(record, word) = self.see(index, window.end) {
+                // The word of the reading: if the record has been changed since, look again.
+                if pick(&record) && self.drop_seen(&record, word, window.end, why, &mut pick) {
+                    slots += record.slots as usize;
+                }
+            }
+        }
+        slots
+    }
+
+    fn drop_seen(
+        &self,
+        record: &Queued,
+        word: Word,
+        user_i: u64,
+        why: u8,
+        pick: &mut impl FnMut(&Queued) -> bool,
+    ) -> bool {
+        let mut word = word;
+        for _ in 0..TRIES {
+            if self.swap(record.index, word, word.to(State::Dead, u32::from(why))).is_ok() {
+                return true;
+            }
+            match self.see(record.index, user_i) {
+                Seen::Ready(again, now) if pick(&again) => word = now,
+                _ => return false,
+            }
+        }
+        false
+    }
+
+    /// Drops what is held by a process that no longer lives; returns the records. //= spec/ring.md R-EDIT-4
+    pub(crate) fn recover(&self) -> usize {
+        let window = self.window();
+        let mut records = 0;
+        for index in window {
+            let Ok(word) = self.word(index) else { continue };
+            if word.state() == Some(State::Held) && !pid_is_alive(word.arg()) {
+                let dead = word.to(State::Dead, u32::from(reason::HOLDER_LOST));
+                records += usize::from(self.swap(index, word, dead).is_ok());
+            }
+        }
+        records
+    }
+
+    /// After something was made visible: true if the sender sleeps and has to be notified by the caller, who then is
+    /// the only one to do so. If the ring is closed, what is ready is dropped.
+    pub(crate) fn wake(&self) -> bool {
+        // Pairs with the fence in `Consumer::sleep` (and in `Consumer::close`): either we see its flag here, or it
+        // sees there what we made visible before.
+        fence(Ordering::SeqCst);
+        let flag = self.head.kern_flag.0.load(Ordering::Relaxed);
+        if flag == 0 {
+            return false;
+        }
+        self.wake_slow(flag)
+    }
+
+    #[cold]
+    fn wake_slow(&self, flag: u32) -> bool {
+        if flag & FLAG_CLOSED != 0 {
+            self.drop_where(reason::CLOSED, |_| true);
+            return false;
+        }
+        // AcqRel: pairs with the sender's own read-modify-writes of the flag; only one party gets the bit.
+        flag & FLAG_SLEEPS != 0
+            && self.head.kern_flag.0.fetch_and(!FLAG_SLEEPS, Ordering::AcqRel) & FLAG_SLEEPS != 0
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.head.kern_flag.0.load(Ordering::Relaxed) & FLAG_CLOSED != 0
+    }
+
+    /// Counts something that became visible without `user_i`, then [`wake`](Self::wake)s.
+    pub(crate) fn changed(&self) -> bool {
+        // Release: a sender that sees the count sees the change (Acquire load in `Consumer::queue`).
+        self.head.changes.0.fetch_add(1, Ordering::Release);
+        self.wake()
+    }
+
+    /// Lists up to `limit` ready records, oldest first, whether or not the sender is held back from them.
+    pub(crate) fn list(&self, limit: usize, out: &mut Vec<Queued>) {
+        out.clear();
+        let window = self.window();
+        for index in window.clone() {
+            if out.len() >= limit {
+                break;
+            }
+            if let Seen::Ready(record, _) = self.see(index, window.end) {
+                out.push(record);
+            }
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Each role's calls, one behaviour per test, on a region of the heap.
+#![cfg(not(loom))]
+
+use freshwire_ring::{
+    ClaimError, Config, Consumer, EditError, Meta, Outcome, Producer, PushError, Queued, Region, Replaced,
+    TooLate, reason,
+};
+use freshwire_units::Timestamp;
+
+fn region(slots: u32, blocks: u32) -> Region {
+    Region::heap(&Config { rings: 3, slots, block_bytes: 16, blocks }).unwrap()
+}
+
+fn roles(slots: u32, blocks: u32) -> (Producer, Consumer) {
+    let region = region(slots, blocks);
+    (region.producer().unwrap(), region.consumer(0).unwrap())
+}
+
+fn seq(user_seq: u64) -> Meta {
+    Meta { user_seq, ..Meta::default() }
+}
+
+fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+fn queued(sender: &mut Consumer) -> Vec<Queued> {
+    let mut out = Vec::new();
+    sender.queue(usize::MAX, &mut out);
+    out
+}
+
+fn seqs(sender: &mut Consumer) -> Vec<u64> {
+    queued(sender).iter().map(|record| record.user_seq).collect()
+}
+
+fn send(sender: &mut Consumer, index: u64) -> Vec<u8> {
+    let taken = sender.take(index).unwrap();
+    let mut payload = vec![0; taken.len as usize];
+    assert_eq!(sender.copy(&taken, 0, &mut payload), payload.len());
+    sender.commit(&taken, at(10), 7);
+    sender.finish(&taken, at(20)).unwrap();
+    payload
+}
+
+#[test]
+fn a_descriptor_arrives_as_it_was_pushed() {
+    let (mut producer, mut sender) = roles(4, 4);
+    let meta =
+        Meta { user_seq: 9, generated: at(1), deadline: at(2), layer: 3, group: 4, key: 5, refs: [6, 7] };
+    let pushed = producer.push(0, b"payload", &meta).unwrap();
+    assert_eq!((pushed.index, pushed.notify), (0, false));
+    let expected = Queued {
+        index: 0,
+        user_seq: 9,
+        len: 7,
+        slots: 1,
+        layer: 3,
+        group: 4,
+        key: 5,
+        refs: [6, 7],
+        generated: at(1),
+        deadline: at(2),
+        shared: false,
+    };
+    assert_eq!(queued(&mut sender), [expected]);
+    assert_eq!(send(&mut sender, 0), b"payload");
+    assert_eq!(sender.take(0), Err(TooLate));
+}
+
+#[test]
+fn a_record_larger_than_a_slot_is_one_record() {
+    let (mut producer, mut sender) = roles(4, 8);
+    let payload: Vec<u8> = (0..50).collect();
+    assert_eq!(producer.push(0, &payload, &seq(1)).unwrap().index, 0);
+    assert_eq!(producer.push(0, b"x", &seq(2)), Err(PushError::Full));
+    assert_eq!(queued(&mut sender).len(), 1);
+    let taken = sender.take(0).unwrap();
+    let mut slices = Vec::new();
+    sender.slices(&taken, 10, 30, &mut slices);
+    assert_eq!(slices.iter().map(|slice| slice.len).collect::<Vec<_>>(), [6, 16, 8]);
+    let mut part = [0; 30];
+    assert_eq!(sender.copy(&taken, 10, &mut part), 30);
+    assert_eq!(part, payload[10..40]);
+    assert_eq!(sender.copy(&taken, 45, &mut part), 5);
+    assert_eq!(sender.copy(&taken, 99, &mut part), 0);
+    sender.finish(&taken, at(1)).unwrap();
+    assert_eq!(producer.push(0, b"x", &seq(2)).unwrap().index, 4);
+}
+
+#[test]
+fn dropping_says_how_many_slots_and_is_exact() {
+    let (mut producer, mut sender) = roles(8, 8);
+    let _ = producer.push(0, &[1; 40], &seq(1)).unwrap();
+    let _ = producer.push(0, &[2; 4], &seq(1)).unwrap();
+    let _ = producer.push(0, &[3; 4], &seq(2)).unwrap();
+    assert_eq!(producer.drop_seq(0, 1), 4);
+    assert_eq!(producer.drop_seq(0, 1), 0);
+    assert_eq!(seqs(&mut sender), [2]);
+    let taken = sender.take(4).unwrap();
+    assert_eq!(producer.drop_seq(0, 2), 0);
+    sender.finish(&taken, at(1)).unwrap();
+    assert_eq!(producer.drop_seq(9, 2), 0);
+}
+
+#[test]
+fn a_held_record_is_passed_over_and_comes_back_modified() {
+    let (mut producer, mut sender) = roles(4, 4);
+    let editor = producer.region().editor();
+    let _ = producer.push(0, b"first", &seq(1)).unwrap();
+    let _ = producer.push(0, b"second", &seq(2)).unwrap();
+    let mut edit = editor.edit(0, 1).unwrap();
+    assert_eq!(seqs(&mut sender), [2]);
+    assert_eq!(sender.take(0), Err(TooLate));
+    assert_eq!(producer.drop_seq(0, 1), 0, "held by another");
+    assert_eq!(edit.write(3, b"abc"), Err(EditError::OutOfRange));
+    edit.set_len(6).unwrap();
+    edit.write(3, b"abc").unwrap();
+    assert_eq!(edit.set_len(17), Err(EditError::OutOfRange));
+    edit.set_layer(2);
+    edit.set_deadline(at(5));
+    let mut bytes = [0; 9];
+    assert_eq!(edit.read(1, &mut bytes), 5);
+    assert_eq!(&bytes[..5], b"irabc");
+    assert_eq!(edit.release(), Ok(false));
+    let record = queued(&mut sender)[0];
+    assert_eq!((record.len, record.layer, record.deadline), (6, 2, at(5)));
+    assert_eq!(send(&mut sender, 0), b"firabc");
+    drop(editor.edit(0, 2).unwrap());
+    assert_eq!(producer.edit(0, 2).unwrap().kill(), Ok(1));
+    assert_eq!(seqs(&mut sender), [0; 0]);
+}
+
+#[test]
+fn a_sleeping_sender_is_notified_once_and_only_then() {
+    let (mut producer, mut sender) = roles(8, 8);
+    let editor = producer.region().editor();
+    assert!(!producer.push(0, b"a", &seq(1)).unwrap().notify, "awake at first");
+    assert!(!sender.sleep(), "there is something to see");
+    assert_eq!(seqs(&mut sender), [1]);
+    assert!(sender.sleep());
+    assert_eq!(producer.push_quiet(0, b"b", &seq(2)), Ok(1));
+    assert_eq!(producer.push_quiet(0, b"c", &seq(3)), Ok(2));
+    assert!(producer.wake_needed(0));
+    assert!(!producer.push(0, b"d", &seq(4)).unwrap().notify, "somebody else does it already");
+    assert_eq!(seqs(&mut sender), [1, 2, 3, 4]);
+    let edit = editor.edit(0, 1).unwrap();
+    assert_eq!(seqs(&mut sender), [2, 3, 4]);
+    assert!(sender.sleep());
+    assert_eq!(edit.release(), Ok(true), "it may be what the sender waits for");
+    assert!(!sender.sleep());
+    assert_eq!(seqs(&mut sender), [1, 2, 3, 4]);
+    assert!(sender.sleep());
+    sender.awake();
+    assert!(!producer.push(0, b"e", &seq(5)).unwrap().notify);
+}
+
+#[test]
+fn the_sender_is_held_back_at_umod_i() {
+    let (mut producer, mut sender) = roles(8, 8);
+    for number in 0..4 {
+        let _ = producer.push(0, b"x", &seq(number)).unwrap();
+    }
+    let taken = sender.take(2).unwrap();
+    assert_eq!(producer.hold_from(0, 1), Some(3), "2 is on its way");
+    assert_eq!(seqs(&mut sender), [0]);
+    assert_eq!(sender.take(3), Err(TooLate));
+    let _ = producer.push(0, b"x", &seq(9)).unwrap();
+    assert_eq!(producer.drop_seq(0, 3), 1);
+    assert_eq!(seqs(&mut sender), [0]);
+    assert!(sender.sleep());
+    assert!(producer.release_hold(0));
+    assert_eq!(seqs(&mut sender), [0, 1, 9]);
+    sender.finish(&taken, at(1)).unwrap();
+    assert_eq!(producer.hold_from(5, 0), None);
+}
+
+#[test]
+fn replacing_by_key_says_which_way_it_went() {
+    let (mut producer, mut sender) = roles(8, 8);
+    let keyed = |user_seq| Meta { user_seq, key: 77, ..Meta::default() };
+    assert!(matches!(producer.replace(0, b"one", &keyed(1)), Ok(Replaced::Appended(_))));
+    let _ = producer.push(0, b"other", &seq(2)).unwrap();
+    let Ok(Replaced::InPlace(pushed)) = producer.replace(0, b"longer", &keyed(3)) else { panic!() };
+    assert_eq!(pushed.index, 0);
+    assert_eq!(seqs(&mut sender), [3, 2]);
+    let replaced = producer.replace(0, &[4; 20], &keyed(4)).unwrap();
+    assert!(matches!(replaced, Replaced::Superseded { slots: 1, .. }));
+    assert_eq!(replaced.pushed().index, 2);
+    assert_eq!(seqs(&mut sender), [2, 4]);
+    let _in_hand = sender.take(2).unwrap();
+    assert!(matches!(producer.replace(0, b"five", &keyed(5)), Ok(Replaced::Appended(_))));
+    assert_eq!(seqs(&mut sender), [2, 5]);
+    assert_eq!(
+        producer.poll_fate(0).map(|fate| fate.outcome),
+        Some(Outcome::Dropped { reason: reason::SUPERSEDED })
+    );
+}
+
+#[test]
+fn a_failed_replacement_leaves_the_older_record() {
+    let (mut producer, mut sender) = roles(2, 2);
+    let keyed = |user_seq| Meta { user_seq, key: 77, ..Meta::default() };
+    let _ = producer.push(0, b"old", &keyed(1)).unwrap();
+    let _ = producer.push(0, b"x", &seq(2)).unwrap();
+    assert_eq!(producer.replace(0, &[0; 20], &keyed(3)), Err(PushError::Full));
+    assert_eq!(seqs(&mut sender), [1, 2]);
+}
+
+#[test]
+fn fates_come_in_slot_order_with_their_times() {
+    let (mut producer, mut sender) = roles(8, 8);
+    for number in 0..5 {
+        let _ = producer.push(0, b"x", &seq(number)).unwrap();
+    }
+    send(&mut sender, 1);
+    sender.acked(1, at(30)).unwrap();
+    assert_eq!(producer.poll_fate(0), None, "0 is not finished");
+    sender.discard(0, reason::EXPIRED, at(40)).unwrap();
+    let fate = producer.poll_fate(0).unwrap();
+    assert_eq!((fate.index, fate.outcome), (0, Outcome::Dropped { reason: reason::EXPIRED }));
+    assert_eq!((fate.committed_at, fate.finished_at), (None, Some(at(40))));
+    let fate = producer.poll_fate(0).unwrap();
+    assert_eq!((fate.user_seq, fate.outcome, fate.horizon), (1, Outcome::Acked, 7));
+    assert_eq!(
+        (fate.committed_at, fate.finished_at, fate.acked_at),
+        (Some(at(10)), Some(at(20)), Some(at(30)))
+    );
+    assert_eq!(producer.drop_seq(0, 2), 1);
+    let fate = producer.poll_fate(0).unwrap();
+    assert_eq!((fate.outcome, fate.finished_at), (Outcome::Dropped { reason: reason::APPLICATION }, None));
+    let taken = sender.take(3).unwrap();
+    sender.commit(&taken, at(50), 0);
+    sender.abandon(&taken, reason::ABANDONED, at(51)).unwrap();
+    assert_eq!(sender.finish(&taken, at(52)), Err(TooLate));
+    let fate = producer.poll_fate(0).unwrap();
+    assert_eq!(
+        (fate.outcome, fate.committed_at),
+        (Outcome::Dropped { reason: reason::ABANDONED }, Some(at(50)))
+    );
+    send(&mut sender, 4);
+    assert_eq!(producer.poll_fate(0), None, "an acknowledgement may come");
+    assert_eq!(sender.close(reason::CLOSED, at(60)), 0);
+    assert_eq!(producer.poll_fate(0).map(|fate| fate.outcome), Some(Outcome::Sent));
+    assert_eq!(producer.fates_lost(0), 0);
+}
+
+#[test]
+fn a_push_reuses_finished_slots_and_counts_the_fates() {
+    let (mut producer, mut sender) = roles(2, 2);
+    for number in 0..10 {
+        let pushed = producer.push(0, b"x", &seq(number)).unwrap();
+        send(&mut sender, pushed.index);
+        assert_eq!(producer.free_slots(0), 2);
+    }
+    assert_eq!(producer.fates_lost(0), 8);
+    assert_eq!(sender.acked(7, at(1)), Err(TooLate));
+    assert_eq!(sender.acked(8, at(1)), Ok(()));
+    assert_eq!(producer.poll_fate(0).map(|fate| fate.user_seq), Some(8));
+    assert_eq!(producer.last_seq(0), Some(9));
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_changes_nothing() {
+    let (mut producer, mut sender) = roles(4, 3);
+    assert_eq!(producer.push(0, &[0; 65], &seq(1)), Err(PushError::TooLarge));
+    assert_eq!(producer.push(0, &[0; 64], &seq(1)), Err(PushError::TooLarge), "more than all blocks");
+    assert_eq!(producer.push(3, &[0; 1], &seq(1)), Err(PushError::NoSuchRing));
+    let _ = producer.push(0, &[0; 32], &seq(1)).unwrap();
+    assert_eq!(producer.push(1, &[0; 32], &seq(1)), Err(PushError::OutOfBlocks));
+    let _ = producer.push(1, &[0; 0], &seq(1)).unwrap();
+    assert_eq!(producer.push(1, &[0; 1], &seq(1)), Err(PushError::OutOfBlocks));
+    // A dead record gives its blocks to any ring, even from behind a living one.
+    sender.discard(0, reason::EXPIRED, at(1)).unwrap();
+    let _ = producer.push(1, &[0; 17], &seq(2)).unwrap();
+    assert_eq!(producer.poll_fate(0).map(|fate| fate.user_seq), Some(1));
+}
+
+#[test]
+fn one_payload_serves_many_rings() {
+    let region = region(4, 2);
+    let mut producer = region.producer().unwrap();
+    let mut senders: Vec<_> = (0..3).map(|ring| region.consumer(ring).unwrap()).collect();
+    let stored = producer.store(b"a payload of two blocks").unwrap();
+    for ring in 0..3 {
+        let _ = producer.push_stored(ring, &stored, &seq(ring as u64)).unwrap();
+    }
+    drop(stored);
+    assert!(queued(&mut senders[0])[0].shared);
+    let mut edit = producer.edit(0, 0).unwrap();
+    assert_eq!(edit.write(0, b"x"), Err(EditError::Shared));
+    assert_eq!(edit.set_len(1), Err(EditError::Shared));
+    edit.set_layer(4);
+    assert_eq!(edit.release(), Ok(false));
+    for (ring, sender) in senders.iter_mut().enumerate() {
+        assert_eq!(producer.push(ring, b"y", &seq(9)), Err(PushError::OutOfBlocks));
+        assert_eq!(send(sender, 0), b"a payload of two blocks");
+    }
+    let _ = producer.push(0, &[1; 32], &seq(9)).unwrap();
+    let unused = producer.store(b"");
+    assert!(matches!(unused, Err(PushError::OutOfBlocks)));
+    assert_eq!(producer.drop_seq(0, 9), 2);
+    drop(producer.store(b"").unwrap());
+    assert!(producer.store(&[0; 32]).is_ok(), "a dropped handle gives its blocks back");
+    let other = Region::heap(&Config::default()).unwrap().producer().unwrap().store(b"z").unwrap();
+    assert_eq!(producer.push_stored(0, &other, &seq(1)), Err(PushError::ForeignPayload));
+}
+
+#[test]
+fn closing_ends_what_is_ready_and_claiming_opens_again() {
+    let region = region(8, 8);
+    let mut producer = region.producer().unwrap();
+    let mut sender = region.consumer(0).unwrap();
+    for number in 0..3 {
+        let _ = producer.push(0, b"x", &seq(number)).unwrap();
+    }
+    let edit = producer.edit(0, 2).unwrap();
+    send(&mut sender, 0);
+    assert_eq!(sender.close(reason::CONNECTION_LOST, at(5)), 1);
+    assert_eq!(edit.release(), Ok(false));
+    assert_eq!(producer.push(0, b"x", &seq(4)), Err(PushError::Closed));
+    let outcomes: Vec<_> = std::iter::from_fn(|| producer.poll_fate(0)).map(|fate| fate.outcome).collect();
+    assert_eq!(
+        outcomes,
+        [
+            Outcome::Sent,
+            Outcome::Dropped { reason: reason::CONNECTION_LOST },
+            Outcome::Dropped { reason: reason::CLOSED },
+        ]
+    );
+    assert!(matches!(region.consumer(0), Err(ClaimError::AlreadyClaimed { .. })));
+    drop(sender);
+    let mut sender = region.consumer(0).unwrap();
+    let _ = producer.push(0, b"x", &seq(5)).unwrap();
+    assert_eq!(seqs(&mut sender), [5]);
+}
+
+#[test]
+fn a_role_is_had_once_and_what_is_left_is_taken_over() {
+    let region = region(4, 4);
+    let mut producer = region.producer().unwrap();
+    assert!(matches!(region.producer(), Err(ClaimError::AlreadyClaimed { .. })));
+    assert!(matches!(region.take_over_producer(), Err(ClaimError::AlreadyClaimed { .. })));
+    assert!(matches!(region.consumer(3), Err(ClaimError::NoSuchRing(3))));
+    let _ = producer.push(0, &[1; 20], &seq(1)).unwrap();
+    let _ = producer.push(0, b"b", &seq(2)).unwrap();
+    let mut sender = region.consumer(0).unwrap();
+    let _in_hand = sender.take(0).unwrap();
+    drop(sender);
+    drop(producer);
+    let mut producer = region.producer().unwrap();
+    assert_eq!(producer.last_seq(0), Some(2));
+    assert_eq!(producer.free_blocks(), 1, "three are still in use");
+    assert_eq!(producer.pending(0), 1);
+    let mut sender = region.consumer(0).unwrap();
+    assert_eq!(seqs(&mut sender), [2]);
+    assert_eq!(
+        producer.poll_fate(0).map(|fate| fate.outcome),
+        Some(Outcome::Dropped { reason: reason::SENDER_LOST })
+    );
+    assert_eq!(producer.free_blocks(), 3);
+    let _ = producer.push(0, &[1; 33], &seq(3)).unwrap();
+    assert_eq!(seqs(&mut sender), [2, 3]);
+}

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod choice;
+mod frames;
 mod link;
 mod lost;
 mod policy;
@@ -24,6 +25,7 @@ mod record;
 mod serde_units;
 
 pub use choice::{Choice, Decision, FromFn, Outcome, Progress, from_fn};
+pub use frames::Frames;
 pub use link::LinkView;
 pub use policy::{Builder, Order, Policy, Rule};
 pub use ready_made::{deadline, fifo, frames, latest, layered, priority_progress, thesis};

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Order, Policy, Rule};
+use crate::{Frames, Order, Policy, Rule};
 
 /// Sends everything in order; drops nothing.
 pub fn fifo() -> Policy {
@@ -45,11 +45,7 @@ pub fn latest() -> Policy {
     Policy::builder().rule(Rule::LatestByKey).rule(Rule::Expired).order(Order::Newest).build()
 }
 
-/// For video frames: whole frames on time, no torn or undecodable one.
-pub fn frames() -> Policy {
-    Policy::builder()
-        .rule(Rule::Expired)
-        .rule(Rule::DependencyClosure)
-        .rule(Rule::PredictedLate { margin: Duration::ZERO })
-        .build()
+/// For video frames: as many whole, decodable frames on time as the link carries.
+pub fn frames() -> Frames {
+    Frames::default()
 }

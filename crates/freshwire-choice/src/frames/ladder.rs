@@ -1,0 +1,116 @@
+//! What the stream has looked like, and what it will look like next.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::Record;
+
+/// The records seen last, in order, and what follows from them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ladder {
+    seen: VecDeque<Record>,
+    sizes: [Option<Size>; LAYERS],
+}
+
+/// How large the records of a layer are, smoothed.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    mean: i64,
+    deviation: i64,
+}
+
+impl Size {
+    fn learn(self, len: i64) -> Self {
+        let error = len - self.mean;
+        Self {
+            mean: self.mean + error / SMOOTHING,
+            deviation: self.deviation + (error.abs() - self.deviation) / SMOOTHING,
+        }
+    }
+
+    /// A key record that is larger than expected and therefore late costs its whole group, one that is smaller costs
+    /// nothing: it is expected to be large.
+    fn expected(self, is_key: bool) -> u32 {
+        let len = if is_key { self.mean + 2 * self.deviation } else { self.mean };
+        u32::try_from(len).unwrap_or(u32::MAX)
+    }
+}
+
+impl Ladder {
+    /// Learns from a record; one that is not newer than the newest is known already.
+    pub(super) fn see(&mut self, record: &Record) {
+        if self.seen.back().is_some_and(|newest| newest.seq >= record.seq) {
+            return;
+        }
+        if self.seen.len() == MEMORY {
+            self.seen.pop_front();
+        }
+        self.seen.push_back(*record);
+        let len = i64::from(record.len);
+        let size = &mut self.sizes[layer_of(record)];
+        *size = Some(size.map_or(Size { mean: len, deviation: len / SMOOTHING }, |size| size.learn(len)));
+    }
+
+    /// Mean time between two records.
+    pub(super) fn interval(&self) -> Duration {
+        match (self.seen.front(), self.seen.back()) {
+            (Some(first), Some(last)) if self.seen.len() > 1 => {
+                last.generated.saturating_since(first.generated) / (self.seen.len() as u32 - 1)
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Mean bytes of a record, over all layers.
+    pub(super) fn mean_len(&self) -> u64 {
+        let bytes: u64 = self.seen.iter().map(|record| u64::from(record.len)).sum();
+        bytes / (self.seen.len() as u64).max(1)
+    }
+
+    /// The records expected after the newest one, up to and with the next key record after which the stream starts
+    /// afresh, at most `limit`.
+    pub(super) fn expected(&self, limit: usize) -> impl Iterator<Item = Record> + '_ {
+        let period = self.period();
+        let interval = self.interval();
+        let newest = self.seen.back().copied();
+        let count = if interval.is_zero() { 0 } else { limit.min(MEMORY) };
+        let mut key_passed = false;
+        (1..=count as u32).map_while(move |ahead| {
+            if key_passed {
+                return None;
+            }
+            let (newest, period) = (newest?, period?);
+            let back = (period - (ahead as usize - 1) % period).min(self.seen.len());
+            let like = self.seen[self.seen.len() - back];
+            key_passed = like.is_key();
+            let generated = newest.generated + interval * ahead;
+            Some(Record {
+                seq: newest.seq.saturating_add(u64::from(ahead)),
+                len: self.sizes[layer_of(&like)].map_or(like.len, |size| size.expected(like.is_key())),
+                generated,
+                deadline: generated + newest.deadline.saturating_since(newest.generated),
+                ..like
+            })
+        })
+    }
+
+    /// Records from one key to the next; while only one key was seen, from one anchor to the next.
+    pub(super) fn period(&self) -> Option<usize> {
+        let distance = |is_mark: fn(&Record) -> bool| {
+            let mut marks = (1_usize..).zip(self.seen.iter().rev()).filter(|(_, r)| is_mark(r)).map(|(back, _)| back);
+            Some(marks.next()?.abs_diff(marks.next()?))
+        };
+        distance(Record::is_key).or_else(|| distance(|record| record.layer <= 1)).filter(|&period| period > 0)
+    }
+}
+
+fn layer_of(record: &Record) -> usize {
+    usize::from(record.layer).min(LAYERS - 1)
+}
+
+/// Records remembered: two groups of four seconds at 60 frames a second, or more shorter ones.
+const MEMORY: usize = 512;
+const LAYERS: usize = 8;
+/// A record changes the mean length of its layer by this fraction.
+const SMOOTHING: i64 = 8;
+

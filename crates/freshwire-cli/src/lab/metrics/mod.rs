@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use age::{Age, AgeCurve, Freezes, Recovery};
 pub(crate) use delay::{Delay, ecdf};
-pub(crate) use frames::FramesMetrics;
+pub(crate) use frames::{FramesMetrics, age_curve};
 pub(crate) use layers::{LayersMetrics, goodput_curve};
 pub(crate) use spread::Spread;
 

@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
+
+CARGO ?= cargo
+RESULTS ?= results
+FRESHWIRE = target/release/freshwire
+# How long `make fuzz` gives each property test, in milliseconds.
+FUZZ_MS ?= 60000
+
+.PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full bench clean
+.NOTPARALLEL:
+
+help:
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
+
+demo: install-demo build ## live video over a bad link, plain TCP beside Freshwire; writes report.html
+	$(FRESHWIRE) demo $(DEMO_ARGS)
+
+test: install-test ## every check and test; a few minutes
+	$(CARGO) xtask test
+
+check: ## only the rules of the workspace: arrows, sizes, unsafe code, texts
+	$(CARGO) xtask check
+
+build:
+	$(CARGO) build --release --locked --package freshwire-cli
+
+install-demo:
+	@xtask/install.sh demo
+
+install-test:
+	@xtask/install.sh test
+
+fuzz: ## every property test for FUZZ_MS milliseconds
+	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 $(CARGO) test --release --workspace
+
+lab: build ## the documents' experiment with its default link
+	$(FRESHWIRE) lab layers --out $(RESULTS)/layers
+
+frames: build ## whole frames on time, on a link below their rate and over a dip
+	$(FRESHWIRE) lab frames --out $(RESULTS)/frames
+
+matrix-thesis: build ## the four published configurations, ten times each
+	$(FRESHWIRE) lab layers --matrix thesis --out $(RESULTS)/thesis
+
+matrix-full: build ## every rate, loss and delay; takes hours, can be interrupted and taken up again
+	$(FRESHWIRE) lab layers --matrix full --out $(RESULTS)/full
+
+bench: build ## costs per record and per connection
+	$(FRESHWIRE) bench
+
+clean: ## delete what was built; results stay
+	$(CARGO) clean

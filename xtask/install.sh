@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# Installs what `make demo` or `make test` needs and this machine lacks. As root it asks apt; otherwise it prints the
+# one line that an administrator would type, goes on where the package is optional, and stops where it is not.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+job=${1:?usage: install.sh demo|test}
+
+needed=()   # packages without which the job cannot run
+wanted=()   # packages without which a step of the job is skipped
+
+lacks() { ! command -v "$1" >/dev/null 2>&1; }
+
+# Without a libc header a C compiler that is there still cannot link.
+if lacks cc; then needed+=(gcc libc6-dev); fi
+case $job in
+demo)
+    if lacks ffmpeg || lacks ffprobe; then needed+=(ffmpeg); fi
+    ;;
+test)
+    if lacks git; then needed+=(git); fi
+    if lacks ffmpeg || lacks ffprobe; then wanted+=(ffmpeg); fi
+    if lacks nc; then wanted+=(netcat-openbsd); fi
+    if lacks python3; then wanted+=(python3); fi
+    ;;
+*)
+    echo "install.sh: unknown job $job: use demo or test" >&2
+    exit 2
+    ;;
+esac
+
+missing=("${needed[@]}" "${wanted[@]}")
+if ((${#missing[@]})); then
+    if [ "$(id -u)" = 0 ] && ! lacks apt-get; then
+        echo "installing: ${missing[*]}"
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get update -qq
+        apt-get install -qq -y --no-install-recommends "${missing[@]}" >/dev/null
+    else
+        echo "missing on this machine; on Debian or Ubuntu: sudo apt-get install ${missing[*]}" >&2
+        if ((${#needed[@]})); then
+            echo "make $job needs: ${needed[*]}" >&2
+            exit 1
+        fi
+        echo "going on without: ${wanted[*]}" >&2
+    fi
+fi
+
+rust_version=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' Cargo.toml)
+if lacks cargo; then
+    echo "Rust is missing: install $rust_version or newer as https://rustup.rs says" >&2
+    exit 1
+fi
+installed=$(cargo --version | cut -d ' ' -f 2)
+if [ "$(printf '%s\n' "$rust_version" "$installed" | sort -V | head -n 1)" != "$rust_version" ]; then
+    echo "Rust $installed is too old, $rust_version or newer is needed: rustup update stable" >&2
+    exit 1
+fi
+if [ "$job" = test ] && ! { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1; then
+    if lacks rustup || ! rustup component add rustfmt clippy; then
+        echo "rustfmt and clippy are missing: rustup component add rustfmt clippy" >&2
+        exit 1
+    fi
+fi

@@ -1,0 +1,33 @@
+//! The rules of the workspace. Each rule is a function from text to findings; one sentence per finding.
+
+mod budgets;
+mod mask;
+mod rooms;
+mod texts;
+mod unsafety;
+mod workspace;
+
+use std::path::Path;
+
+use workspace::Workspace;
+
+/// Runs every rule, prints what was found and returns whether nothing was.
+pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
+    let workspace = Workspace::load(root)?;
+    let rules: [(&str, Vec<String>); 5] = [
+        ("arrows between the rooms", rooms::findings(&workspace.packages)),
+        ("dependencies", rooms::unused(&workspace)),
+        ("sizes", budgets::findings(&workspace.files)),
+        ("unsafe code", unsafety::findings(&workspace)),
+        ("texts", texts::findings(&workspace)),
+    ];
+    let mut clean = true;
+    for (rule, findings) in rules {
+        println!("{} {rule}", if findings.is_empty() { "ok  " } else { "FAIL" });
+        for finding in findings {
+            clean = false;
+            println!("     {finding}");
+        }
+    }
+    Ok(clean)
+}

@@ -1,0 +1,150 @@
+//! Which room may use which: the arrows of ARCHITECTURE.md.
+
+use super::mask::mask;
+use super::workspace::{Package, Workspace};
+
+/// Each room with the rooms that it may use. Every room may use `freshwire-units`, which uses none.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("freshwire-units", &[]),
+    ("freshwire-ring", &[]),
+    ("freshwire-choice", &[]),
+    ("freshwire-media", &[]),
+    ("freshwire-link", &[]),
+    ("freshwire-a1", &["freshwire-choice"]),
+    ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link"]),
+    ("freshwire-io", &["freshwire-link"]),
+    ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
+    ("freshwire-server", &["freshwire"]),
+    ("freshwire-ffi", &["freshwire"]),
+    (
+        "freshwire-cli",
+        &[
+            "freshwire",
+            "freshwire-server",
+            "freshwire-sim",
+            "freshwire-link",
+            "freshwire-io",
+            "freshwire-choice",
+            "freshwire-media",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+const EVERYBODYS: &str = "freshwire-units";
+
+/// Arrows that point the wrong way, and packages that have no place in the list.
+pub(super) fn findings(packages: &[Package]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = &package.name;
+        let Some((_, allowed)) = ROOMS.iter().find(|(room, _)| room == name) else {
+            findings.push(format!("{name} has no rule: give it its arrows in xtask and in ARCHITECTURE.md"));
+            continue;
+        };
+        for dependency in package.dependencies.iter().filter(|dependency| dependency.local) {
+            let used = &dependency.name;
+            if used != EVERYBODYS && !allowed.contains(&used.as_str()) {
+                let list = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
+                findings.push(format!("{name} must not use {used}: beside {EVERYBODYS} it may use {list}"));
+            }
+        }
+    }
+    findings
+}
+
+/// Dependencies that a manifest declares and no source names.
+pub(super) fn unused(workspace: &Workspace) -> Vec<String> {
+    let mut findings = Vec::new();
+    for package in &workspace.packages {
+        let own = workspace
+            .files
+            .iter()
+            .filter(|file| file.path.starts_with(&package.folder) && file.path.ends_with(".rs"));
+        let code: String = own.map(|file| mask(&file.text)).collect();
+        for dependency in &package.dependencies {
+            if !has_word(&code, &dependency.name.replace('-', "_")) {
+                findings.push(format!("{} declares {} and never names it", package.name, dependency.name));
+            }
+        }
+    }
+    findings
+}
+
+fn has_word(code: &str, word: &str) -> bool {
+    code.split(|character: char| !character.is_alphanumeric() && character != '_').any(|found| found == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::workspace::{Dependency, File};
+    use super::*;
+
+    fn package(name: &str, dependencies: &[(&str, bool)]) -> Package {
+        let dependencies = dependencies
+            .iter()
+            .map(|(name, local)| Dependency { name: (*name).to_owned(), local: *local })
+            .collect();
+        Package {
+            name: name.to_owned(),
+            folder: format!("crates/{name}/"),
+            dependencies,
+            ..Package::default()
+        }
+    }
+
+    #[test]
+    fn arrows_of_the_list_pass() {
+        let packages = [
+            package("freshwire-ring", &[("freshwire-units", true), ("thiserror", false)]),
+            package("freshwire", &[("freshwire-ring", true), ("freshwire-io", true)]),
+            package("freshwire-cli", &[("freshwire", true), ("freshwire-link", true)]),
+        ];
+        assert!(findings(&packages).is_empty());
+    }
+
+    #[test]
+    fn an_arrow_against_the_list_fails() {
+        let found = findings(&[package("freshwire-ring", &[("freshwire-choice", true)])]);
+        assert_eq!(
+            found,
+            ["freshwire-ring must not use freshwire-choice: beside freshwire-units it may use nothing"]
+        );
+        assert_eq!(findings(&[package("freshwire-io", &[("freshwire", true)])]).len(), 1);
+        assert_eq!(findings(&[package("freshwire-units", &[("freshwire", true)])]).len(), 1);
+    }
+
+    #[test]
+    fn an_unknown_package_fails() {
+        let found = findings(&[package("freshwire-extra", &[])]);
+        assert_eq!(
+            found,
+            ["freshwire-extra has no rule: give it its arrows in xtask and in ARCHITECTURE.md"]
+        );
+    }
+
+    #[test]
+    fn the_list_itself_has_no_circle() {
+        fn reaches(from: &str, to: &str) -> bool {
+            let allowed =
+                ROOMS.iter().find(|(room, _)| *room == from).map_or(&[][..], |(_, allowed)| allowed);
+            allowed.iter().any(|used| *used == to || reaches(used, to))
+        }
+        for (room, _) in ROOMS {
+            assert!(!reaches(room, room), "{room} reaches itself");
+        }
+    }
+
+    #[test]
+    fn a_dependency_that_is_only_mentioned_in_a_comment_is_unused() {
+        let file = |text: &str| File { path: "crates/a/src/lib.rs".to_owned(), text: text.to_owned() };
+        let found = |text: &str| {
+            unused(&Workspace {
+                packages: vec![package("a", &[("serde-json", false)])],
+                files: vec![file(text)],
+            })
+        };
+        assert!(found("use serde_json::Value;").is_empty());
+        assert_eq!(found("// serde_json\nuse my_serde_json;"), ["a declares serde-json and never names it"]);
+    }
+}

@@ -1,0 +1,81 @@
+//! What a step needs beyond a stable Rust, and how to get it.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A requirement that can be missing.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Need {
+    /// A nightly toolchain with miri and the sources of the standard library.
+    Miri,
+    /// Python 3 and the lab's tests.
+    Lab,
+    /// Permission to make user and network namespaces.
+    Namespaces,
+    /// ffmpeg and ffprobe.
+    Ffmpeg,
+}
+
+impl Need {
+    /// `None` if it is there, otherwise what is missing and what to do.
+    pub(super) fn missing(self, root: &Path) -> Option<String> {
+        let (there, advice) = match self {
+            Self::Miri => {
+                (miri(), "miri is missing: rustup toolchain install nightly --component miri,rust-src")
+            }
+            Self::Lab => {
+                if !root.join("lab/tests").is_dir() {
+                    return Some("lab/tests is missing".to_owned());
+                }
+                (succeeds("python3", &["--version"]), "python3 is missing: apt-get install python3")
+            }
+            Self::Namespaces => (
+                succeeds("unshare", &["--user", "--map-root-user", "--net", "true"]),
+                "user namespaces are not permitted: sysctl kernel.unprivileged_userns_clone=1, or see `freshwire doctor`",
+            ),
+            Self::Ffmpeg => (
+                succeeds("ffmpeg", &["-version"]) && succeeds("ffprobe", &["-version"]),
+                "ffmpeg is missing: apt-get install ffmpeg",
+            ),
+        };
+        (!there).then(|| advice.to_owned())
+    }
+}
+
+/// Is miri there, or can it be installed? An existing nightly is kept as it is.
+fn miri() -> bool {
+    const WITH_SOURCES: &str =
+        "cargo miri --version && test -d \"$(rustc --print sysroot)/lib/rustlib/src/rust\"";
+    let works = || succeeds("rustup", &["run", "nightly", "sh", "-c", WITH_SOURCES]);
+    if works() {
+        return true;
+    }
+    let add = ["component", "add", "--toolchain", "nightly", "miri", "rust-src"];
+    let install = ["toolchain", "install", "nightly", "--profile", "minimal", "--component", "miri,rust-src"];
+    let has_nightly = succeeds("rustup", &["run", "nightly", "rustc", "--version"]);
+    succeeds("rustup", if has_nightly { &add } else { &install }) && works()
+}
+
+fn succeeds(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_and_a_failing_one_do_not_succeed() {
+        assert!(succeeds("true", &[]));
+        assert!(!succeeds("false", &[]));
+        assert!(!succeeds("a-program-that-is-nowhere", &[]));
+    }
+
+    #[test]
+    fn a_missing_lab_is_said() {
+        let reason = Need::missing(Need::Lab, Path::new("/nowhere"));
+        assert_eq!(reason.as_deref(), Some("lab/tests is missing"));
+    }
+}

@@ -1,0 +1,136 @@
+//! The steps of the test command.
+
+use std::time::Duration;
+
+use super::needs::Need;
+
+/// One step.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    pub(super) action: Action,
+    /// When it counts as hanging.
+    pub(super) limit: Duration,
+    pub(super) needs: &'static [Need],
+}
+
+pub(super) enum Action {
+    /// The rules of the workspace, in this process.
+    Check,
+    Command(CommandLine),
+}
+
+/// A program with its arguments and what its environment has beside ours.
+pub(super) struct CommandLine {
+    pub(super) program: &'static str,
+    pub(super) arguments: &'static [&'static str],
+    pub(super) environment: &'static [(&'static str, &'static str)],
+}
+
+impl Action {
+    /// The line that a person would type.
+    pub(super) fn describe(&self) -> String {
+        match self {
+            Self::Check => "cargo xtask check".to_owned(),
+            Self::Command(CommandLine { program, arguments, environment }) => {
+                let environment = environment.iter().map(|(name, value)| format!("{name}='{value}' "));
+                environment.collect::<String>() + program + " " + &arguments.join(" ")
+            }
+        }
+    }
+}
+
+const fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(60 * minutes)
+}
+
+const fn cargo(
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+) -> Action {
+    Action::Command(CommandLine { program: "cargo", arguments, environment })
+}
+
+/// All steps: first what is quick to fail, then what is slow.
+pub(super) fn all() -> Vec<Step> {
+    vec![
+        Step {
+            name: "format",
+            action: cargo(&["fmt", "--all", "--", "--check"], &[]),
+            limit: minutes(2),
+            needs: &[],
+        },
+        Step { name: "check", action: Action::Check, limit: minutes(1), needs: &[] },
+        Step {
+            name: "clippy",
+            action: cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+            limit: minutes(10),
+            needs: &[],
+        },
+        Step {
+            name: "docs",
+            action: cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+            limit: minutes(10),
+            needs: &[],
+        },
+        Step {
+            name: "tests",
+            action: cargo(&["test", "--workspace"], &[]),
+            limit: minutes(15),
+            needs: &[Need::Namespaces, Need::Ffmpeg],
+        },
+        Step {
+            name: "loom",
+            // A folder of its own: the flag would otherwise make cargo build everything anew, twice.
+            action: cargo(
+                &["test", "-p", "freshwire-ring", "--release", "--test", "loom"],
+                &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
+            ),
+            limit: minutes(10),
+            needs: &[],
+        },
+        Step {
+            name: "miri",
+            action: Action::Command(CommandLine {
+                program: "rustup",
+                arguments: &["run", "nightly", "cargo", "miri", "test", "-p", "freshwire-ring"],
+                environment: &[("CARGO_TARGET_DIR", "target/miri")],
+            }),
+            limit: minutes(10),
+            needs: &[Need::Miri],
+        },
+        Step {
+            name: "lab",
+            action: Action::Command(CommandLine {
+                program: "python3",
+                arguments: &["-m", "unittest", "discover", "-s", "lab/tests"],
+                environment: &[],
+            }),
+            limit: minutes(5),
+            needs: &[Need::Lab],
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_fit_the_summary() {
+        let steps = all();
+        for (index, step) in steps.iter().enumerate() {
+            assert!(step.name.len() <= 10);
+            assert!(steps[..index].iter().all(|other| other.name != step.name));
+        }
+    }
+
+    #[test]
+    fn the_printed_line_can_be_typed() {
+        let loom = all().into_iter().find(|step| step.name == "loom").expect("there is a loom step");
+        assert_eq!(
+            loom.action.describe(),
+            "RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR='target/loom' \
+             cargo test -p freshwire-ring --release --test loom"
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! Counts tests from what the test programs print.
+
+use std::ops::AddAssign;
+
+/// How many tests passed, failed and were ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+    pub(super) ignored: u64,
+}
+
+impl Tally {
+    pub(super) fn one_passed() -> Self {
+        Self { passed: 1, ..Self::default() }
+    }
+
+    pub(super) fn one_failed() -> Self {
+        Self { failed: 1, ..Self::default() }
+    }
+
+    /// A step that counted nothing and ended well is itself one test that passed.
+    pub(super) fn or_passed(self) -> Self {
+        if self == Self::default() { Self::one_passed() } else { self }
+    }
+
+    /// A step that failed has at least one failure, also when no test program got as far as to say so.
+    pub(super) fn or_failed(self) -> Self {
+        Self { failed: self.failed.max(1), ..self }
+    }
+
+    /// Reads one line of output: the closing line of a Rust or a Python test program.
+    pub(super) fn read_line(line: &str) -> Option<Self> {
+        if let Some((_, counts)) =
+            line.split_once("test result: ").and_then(|(_, rest)| rest.split_once(". "))
+        {
+            return Some(Self {
+                passed: before(counts, " passed")?,
+                failed: before(counts, " failed")?,
+                ignored: before(counts, " ignored")?,
+            });
+        }
+        if let Some(ran) = line.strip_prefix("Ran ") {
+            return Some(Self { passed: before(ran, " test")?, ..Self::default() });
+        }
+        let failures = line.strip_prefix("FAILED (")?;
+        let failed = after(failures, "failures=") + after(failures, "errors=");
+        Some(Self { failed, ..Self::default() })
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+}
+
+fn before(text: &str, word: &str) -> Option<u64> {
+    let (left, _) = text.split_once(word)?;
+    left.rsplit(' ').next()?.parse().ok()
+}
+
+fn after(text: &str, word: &str) -> u64 {
+    let digits = text.split_once(word).map_or("", |(_, right)| right);
+    digits.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    #[test]
+    fn rust_closing_lines_are_read() {
+        let line =
+            "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1s";
+        assert_eq!(Tally::read_line(line), Some(Tally { passed: 12, failed: 3, ignored: 1 }));
+        assert_eq!(Tally::read_line("test tests::result ... ok"), None);
+    }
+
+    #[test]
+    fn python_closing_lines_are_read() {
+        assert_eq!(Tally::read_line("Ran 1 test in 0.1s"), Some(Tally { passed: 1, failed: 0, ignored: 0 }));
+        let failed = Tally::read_line("FAILED (failures=2, errors=1)");
+        assert_eq!(failed, Some(Tally { passed: 0, failed: 3, ignored: 0 }));
+    }
+
+    #[test]
+    fn a_step_without_counts_is_one_test() {
+        assert_eq!(Tally::default().or_passed(), Tally::one_passed());
+        let died = Tally { passed: 4, ..Tally::default() };
+        assert_eq!(died.or_failed(), Tally { passed: 4, failed: 1, ignored: 0 });
+    }
+}

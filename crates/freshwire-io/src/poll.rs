@@ -1,6 +1,7 @@
 //! One epoll set and the eventfd that wakes it.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,10 +27,10 @@ pub struct Ready {
 
 /// Waits for many files at once, level-triggered. A file reports that it is broken at any time, and that it is writable
 /// while [`Poller::watch`] asks for it.
+#[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
     wake: Arc<OwnedFd>,
-    events: Vec<epoll::Event>,
 }
 
 /// Wakes a [`Poller`] from any thread, also from another process that was given the descriptor.
@@ -56,7 +57,7 @@ impl Poller {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&epoll, &wake, epoll::EventData::new_u64(WAKER_TOKEN), epoll::EventFlags::IN)?;
-        Ok(Self { epoll, wake: Arc::new(wake), events: Vec::with_capacity(EVENTS_PER_WAIT) })
+        Ok(Self { epoll, wake: Arc::new(wake) })
     }
 
     /// A handle that wakes this poller.
@@ -85,19 +86,19 @@ impl Poller {
 
     /// Waits at most `timeout` (for ever if `None`) and appends what became ready to `ready`. Returns whether the
     /// waker was used.
-    pub fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
+    pub fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         });
-        self.events.clear();
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
-            Ok(_) => {}
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS_PER_WAIT];
+        let events = match epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            Ok((events, _)) => events,
             Err(rustix::io::Errno::INTR) => return Ok(false),
             Err(error) => return Err(error.into()),
-        }
+        };
         let mut woken = false;
-        for event in &self.events {
+        for event in events {
             let token = event.data.u64();
             if token == WAKER_TOKEN {
                 woken = true;
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_wake_up_ends_the_wait_and_is_consumed() -> io::Result<()> {
-        let mut poller = Poller::new()?;
+        let poller = Poller::new()?;
         let waker = poller.waker();
         std::thread::spawn(move || waker.wake());
         let mut ready = Vec::new();
@@ -137,7 +138,7 @@ mod tests {
     fn a_file_reports_room_while_it_is_watched() -> io::Result<()> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let stream = TcpStream::connect(listener.local_addr()?)?;
-        let mut poller = Poller::new()?;
+        let poller = Poller::new()?;
         let mut ready = Vec::new();
         poller.add(&stream, 7)?;
         poller.wait(Some(Duration::from_millis(1)), &mut ready)?;

@@ -20,6 +20,10 @@ pub struct TcpSocket(OwnedFd);
 #[repr(transparent)]
 pub struct IoSlice(libc::iovec);
 
+// SAFETY: the value is an address and a length; nothing is read through it before the unsafe `TcpSocket::send`, whose
+// caller vouches for the memory.
+unsafe impl Send for IoSlice {}
+
 impl IoSlice {
     /// Describes `len` bytes at `start`. Describing is safe, sending asks for the bytes to be readable.
     pub fn new(start: *const u8, len: usize) -> Self {
@@ -68,6 +72,18 @@ impl TcpSocket {
                 _ => return Err(error),
             }
         }
+    }
+
+    /// Sends what the socket takes of `bytes` now. `Ok(None)`: nothing can be taken now.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        // SAFETY: `bytes` is borrowed for the whole call.
+        unsafe { self.send(&[IoSlice::new(bytes.as_ptr(), bytes.len())]) }
+    }
+
+    /// Fixes the send buffer, which ends the kernel's own tuning of it. The kernel doubles the number for its overhead.
+    pub fn set_send_buffer(&self, bytes: usize) -> io::Result<()> {
+        rustix::net::sockopt::set_socket_send_buffer_size(&self.0, bytes)?;
+        Ok(())
     }
 
     /// The connection's state as the kernel sees it. One system call, about a microsecond.

@@ -1,1 +1,45 @@
-//! placeholder
+//! Time-critical data that is never stale when it goes on the wire.
+//!
+//! ```text
+//!  application ──push, drop, modify, replace──► ring ──► choice ──► framing ──► TCP, just in time ──► any receiver
+//!      Sender                                   shared memory         Engine, one Sink per destination
+//! ```
+//!
+//! A [`Sender`] puts records into rings in shared memory. An [`Engine`] takes the next one only when TCP can put it on
+//! the wire, and asks the sink's policy which one that is. Until then the application, or a second process, changes its
+//! mind at will. The receiver is any TCP program.
+//!
+//! ```no_run
+//! use std::net::TcpStream;
+//! use std::time::Duration;
+//! use freshwire::{Engine, Meta, RingConfig, Sender, SinkConfig, choice, now};
+//!
+//! let engine = Engine::new()?.spawn()?;
+//! let mut sender = Sender::new(&RingConfig::default(), &engine.handle())?;
+//! let sink = sender.add_sink(TcpStream::connect("viewer:5000")?, SinkConfig::new(choice::deadline(Duration::ZERO)))?;
+//! let now = now();
+//! let meta = Meta { user_seq: 1, generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
+//! sender.push(sink.ring(), b"position 4711", &meta)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod engine;
+mod receiver;
+mod sender;
+mod sink;
+mod stats;
+
+pub use freshwire_choice as choice;
+pub use freshwire_io::now;
+pub use freshwire_io::poll::Waker;
+pub use freshwire_media::framing::Framing;
+pub use freshwire_ring::{
+    Config as RingConfig, Edit, EditError, Editor, Fate, Meta, Outcome, PushError, Pushed, Region, Replaced,
+    TooLate, reason,
+};
+
+pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
+pub use receiver::{Message, ReceiveError, Receiver};
+pub use sender::{Sender, SenderError};
+pub use sink::{CloseMode, Ended, Sink, SinkConfig};
+pub use stats::{SinkSnapshot, SinkStats};

@@ -1,0 +1,297 @@
+//! The thread that serves many rings: the 'kernel side' of the documents' figure, in user space.
+
+mod connection;
+mod estimate;
+mod reserve;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use freshwire_choice::Reason;
+use freshwire_io::now;
+use freshwire_io::poll::{Poller, Ready, Waker};
+use freshwire_io::tcp::TcpSocket;
+use freshwire_ring::Consumer;
+use freshwire_units::Timestamp;
+
+use crate::sink::{CloseMode, Ended, Sink, SinkConfig, SinkShared};
+use connection::{Connection, Next, Parts};
+
+pub use reserve::{MAX_RESERVE, Reserve};
+
+/// What an [`Engine`] is asked to do by its [`Handle`]s.
+pub(crate) enum Command {
+    Add(u64, Box<Connection>),
+    Close(u64, CloseMode),
+    Stop,
+}
+
+/// Serves sinks from one thread. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
+/// gives it a thread with [`Engine::spawn`].
+pub struct Engine {
+    poller: Poller,
+    commands: mpsc::Receiver<Command>,
+    handle: Handle,
+    connections: BTreeMap<u64, Connection>,
+    timers: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    again: Vec<u64>,
+    ready: Vec<Ready>,
+    stopped: bool,
+}
+
+/// Adds sinks to an engine from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    waker: Waker,
+    next_id: Arc<AtomicU64>,
+}
+
+/// An engine on a thread of its own. Dropping it stops the engine: sinks that are still open are aborted.
+pub struct EngineThread {
+    handle: Handle,
+    thread: Option<std::thread::JoinHandle<io::Result<()>>>,
+}
+
+impl Handle {
+    /// Serves `stream` from `ring`: the stream's unsent queue is kept at the configured reserve from now on.
+    ///
+    /// Fails if the socket does not take its settings, for instance for a congestion control that the kernel lacks.
+    pub fn add(&self, stream: TcpStream, consumer: Consumer, config: SinkConfig) -> io::Result<Sink> {
+        let socket = TcpSocket::new(stream)?;
+        if let Some(name) = &config.congestion {
+            socket.set_congestion(name)?;
+        }
+        if let Some(timeout) = config.min_rto {
+            socket.set_min_rto(timeout)?;
+        }
+        let shared = Arc::<SinkShared>::default();
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let ring = consumer.ring();
+        let parts = Parts {
+            socket,
+            consumer,
+            choice: config.policy,
+            framing: config.framing,
+            reserve: config.reserve,
+            shared: Arc::clone(&shared),
+        };
+        self.send(Command::Add(id, Box::new(Connection::new(parts)?)));
+        Ok(Sink { id, ring, shared, engine: self.clone(), closed: false })
+    }
+
+    /// What a producer wakes after a push that asks for it.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        // An engine that is gone has ended all its sinks, so there is nothing left to ask of it.
+        if self.commands.send(command).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+impl Engine {
+    /// An engine without sinks.
+    pub fn new() -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let (sender, commands) = mpsc::channel();
+        let handle = Handle { commands: sender, waker: poller.waker(), next_id: Arc::new(AtomicU64::new(0)) };
+        Ok(Self {
+            poller,
+            commands,
+            handle,
+            connections: BTreeMap::new(),
+            timers: BinaryHeap::new(),
+            again: Vec::new(),
+            ready: Vec::new(),
+            stopped: false,
+        })
+    }
+
+    /// A handle to add sinks with.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// How many sinks are served.
+    pub fn sinks(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Moves the engine to a thread of its own.
+    pub fn spawn(mut self) -> io::Result<EngineThread> {
+        let handle = self.handle();
+        let thread = std::thread::Builder::new().name("freshwire".to_owned()).spawn(move || self.run())?;
+        Ok(EngineThread { handle, thread: Some(thread) })
+    }
+
+    /// Serves until it is stopped. Fails only if the poller itself does.
+    pub fn run(&mut self) -> io::Result<()> {
+        while !self.stopped {
+            self.run_once(None)?;
+        }
+        Ok(())
+    }
+
+    /// Waits at most `timeout` for something to do and does it. Fails only if the poller itself does; what happens to
+    /// one sink never shows here.
+    pub fn run_once(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut ready = std::mem::take(&mut self.ready);
+        let timeout = if self.again.is_empty() { self.until_timer(timeout) } else { Some(Duration::ZERO) };
+        let woken = self.poller.wait(timeout, &mut ready)?;
+        let now = now();
+        let mut turns = std::mem::take(&mut self.again);
+        if woken {
+            self.take_commands(now, &mut turns);
+            turns.extend(self.connections.iter().filter(|(_, c)| c.notified()).map(|(&id, _)| id));
+        }
+        for event in ready.drain(..) {
+            if event.hung_up {
+                self.broken(event.token, now);
+            } else {
+                turns.push(event.token);
+            }
+        }
+        self.due_timers(now, &mut turns);
+        turns.sort_unstable();
+        turns.dedup();
+        for id in turns {
+            self.turn(id, now);
+        }
+        self.ready = ready;
+        Ok(())
+    }
+
+    fn until_timer(&self, timeout: Option<Duration>) -> Option<Duration> {
+        let timer = self.timers.peek().map(|Reverse((at, _))| at.saturating_since(now()));
+        match (timer, timeout) {
+            (Some(timer), Some(timeout)) => Some(timer.min(timeout)),
+            (timer, timeout) => timer.or(timeout),
+        }
+    }
+
+    fn due_timers(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
+        while let Some(&Reverse((at, id))) = self.timers.peek() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            // A timer that was overtaken by another is left in the heap and recognised here.
+            if self.connections.get(&id).is_some_and(|connection| connection.wake_at == at) {
+                turns.push(id);
+            }
+        }
+    }
+
+    fn take_commands(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Add(id, connection) => {
+                    if let Err(error) = self.poller.add(connection.socket(), id) {
+                        connection.shared().end(Ended::Broken(error.to_string()));
+                        continue;
+                    }
+                    self.connections.insert(id, *connection);
+                    turns.push(id);
+                }
+                Command::Close(id, mode) => {
+                    let Some(connection) = self.connections.get_mut(&id) else { continue };
+                    match connection.close(mode, now) {
+                        Ok(false) => turns.push(id),
+                        Ok(true) => self.remove(id, Ended::Closed),
+                        Err(error) => self.remove(id, Ended::Broken(error.to_string())),
+                    }
+                }
+                Command::Stop => {
+                    self.stopped = true;
+                    self.abort_all();
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, id: u64, now: Timestamp) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let (watch, wake_at) = match connection.turn(now) {
+            Ok(Next::Again) => {
+                self.again.push(id);
+                (false, Timestamp::MAX)
+            }
+            Ok(Next::Room(at)) => (true, at),
+            Ok(Next::Push(at)) => (false, at),
+            Ok(Next::Ended) => return self.remove(id, Ended::Closed),
+            Err(error) => return self.remove(id, Ended::Broken(error.to_string())),
+        };
+        if wake_at != connection.wake_at && wake_at != Timestamp::MAX {
+            self.timers.push(Reverse((wake_at, id)));
+        }
+        connection.wake_at = wake_at;
+        if watch != connection.watched {
+            connection.watched = watch;
+            if let Err(error) = self.poller.watch(connection.socket(), id, watch) {
+                self.remove(id, Ended::Broken(error.to_string()));
+            }
+        }
+    }
+
+    fn broken(&mut self, id: u64, now: Timestamp) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        // Both sides have ended their direction: that is how a finished connection looks too.
+        if connection.is_delivered(now) {
+            return self.remove(id, Ended::Closed);
+        }
+        let error = connection.socket().take_error().ok().flatten();
+        self.remove(id, Ended::Broken(error.map_or_else(|| "the peer closed".to_owned(), |e| e.to_string())));
+    }
+
+    fn abort_all(&mut self) {
+        for id in self.connections.keys().copied().collect::<Vec<_>>() {
+            if let Some(connection) = self.connections.get(&id) {
+                // Without the option the peer sees an end of file in the middle of a record instead of a reset.
+                let _ = connection.socket().abort_on_close();
+            }
+            self.remove(id, Ended::Broken("the engine was stopped".to_owned()));
+        }
+    }
+
+    fn remove(&mut self, id: u64, ended: Ended) {
+        if let Some(mut connection) = self.connections.remove(&id) {
+            // The socket is closed just after, which takes it out of the set too.
+            let _ = self.poller.remove(connection.socket());
+            connection.end(Reason::ConnectionLost, now());
+            connection.shared().end(ended);
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.abort_all();
+    }
+}
+
+impl EngineThread {
+    /// A handle to add sinks with.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        self.handle.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the engine is its own message; nothing here can undo it.
+            let _ = thread.join();
+        }
+    }
+}

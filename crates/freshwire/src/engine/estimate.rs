@@ -1,0 +1,139 @@
+//! What the sender knows of its path: the delivery rate, the round trip and what is on the way.
+
+use std::time::Duration;
+
+use freshwire_choice::LinkView;
+use freshwire_io::tcp::TcpInfo;
+use freshwire_units::{Rate, Timestamp};
+
+/// The shortest and the longest memory of the delivery rate.
+const MEMORY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
+
+/// How many round trips the memory of the delivery rate spans within [`MEMORY`].
+const MEMORY_ROUND_TRIPS: u32 = 4;
+
+/// Estimates the delivery rate from acknowledgement to acknowledgement.
+///
+/// The kernel's own estimate is one sample of one round trip; under loss it swings by a factor of three. Here bytes and
+/// time are summed with exponential forgetting. Time counts only while something stayed on the way, so a pause of the
+/// application does not look like a slow path, and the first round trip after a pause is left out.
+#[derive(Debug, Default)]
+pub(crate) struct Estimate {
+    delivered: u32,
+    last_delivery: Option<Timestamp>,
+    bytes: f64,
+    seconds: f64,
+    info: TcpInfo,
+    sent_loss: (u64, u64),
+    loss: f64,
+}
+
+impl Estimate {
+    /// Takes in a fresh look at the connection.
+    pub(crate) fn update(&mut self, now: Timestamp, info: TcpInfo) {
+        let segments = info.delivered.wrapping_sub(self.delivered);
+        if segments > 0 {
+            if let Some(last) = self.last_delivery {
+                self.add(now.saturating_since(last), u64::from(segments) * u64::from(info.mss), info.rtt);
+            }
+            self.delivered = info.delivered;
+            self.last_delivery = Some(now);
+        }
+        if info.outstanding() == 0 {
+            self.last_delivery = None;
+        }
+        self.update_loss(&info);
+        self.info = info;
+    }
+
+    fn add(&mut self, elapsed: Duration, bytes: u64, rtt: Duration) {
+        let memory = (rtt * MEMORY_ROUND_TRIPS).clamp(MEMORY.0, MEMORY.1).as_secs_f64();
+        let elapsed = elapsed.as_secs_f64();
+        let keep = (-elapsed / memory).exp();
+        self.bytes = self.bytes * keep + bytes as f64;
+        self.seconds = self.seconds * keep + elapsed;
+    }
+
+    fn update_loss(&mut self, info: &TcpInfo) {
+        let (sent, repeated) = self.sent_loss;
+        let new_sent = info.bytes_sent.saturating_sub(sent);
+        // Looking at about a hundred segments at a time keeps one loss from looking like half of everything.
+        if new_sent >= u64::from(info.mss) * 100 {
+            let share = info.bytes_retrans.saturating_sub(repeated) as f64 / new_sent as f64;
+            self.loss = if repeated == 0 && sent == 0 { share } else { 0.7 * self.loss + 0.3 * share };
+            self.sent_loss = (info.bytes_sent, info.bytes_retrans);
+        }
+    }
+
+    /// The delivery rate, once a few milliseconds of it were seen.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        (self.seconds > 1e-6).then(|| Rate::from_bytes_per_sec((self.bytes / self.seconds) as u64))
+    }
+
+    /// The latest look at the connection.
+    pub(crate) fn info(&self) -> &TcpInfo {
+        &self.info
+    }
+
+    /// The path as the policies see it, with `unsent` bytes committed and not on the wire.
+    pub(crate) fn view(&self, unsent: u64) -> LinkView {
+        LinkView {
+            rate: self.rate(),
+            rtt: self.info.rtt,
+            min_rtt: self.info.min_rtt,
+            in_flight: self.info.outstanding(),
+            unsent,
+            loss: self.loss,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(milliseconds)
+    }
+
+    fn look(delivered: u32, unacked: u32) -> TcpInfo {
+        TcpInfo { mss: 1000, delivered, unacked, rtt: Duration::from_millis(20), ..TcpInfo::default() }
+    }
+
+    #[test]
+    fn a_steady_path_gives_its_rate() {
+        let mut estimate = Estimate::default();
+        for i in 0..100 {
+            estimate.update(at(u64::from(i) * 10), look(i, 5));
+        }
+        let rate = estimate.rate().map(|rate| rate.bytes_per_sec());
+        assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "{rate:?}");
+    }
+
+    #[test]
+    fn a_pause_of_the_application_is_not_a_slow_path() {
+        let mut estimate = Estimate::default();
+        for burst in 0..20u64 {
+            for i in 0..10u32 {
+                let outstanding = if i == 9 { 0 } else { 5 };
+                estimate
+                    .update(at(burst * 1000 + u64::from(i) * 10), look(burst as u32 * 10 + i, outstanding));
+            }
+        }
+        let rate = estimate.rate().map(|rate| rate.bytes_per_sec());
+        assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "{rate:?}");
+    }
+
+    #[test]
+    fn a_slower_path_is_noticed_within_its_memory() {
+        let mut estimate = Estimate::default();
+        for i in 0..100 {
+            estimate.update(at(u64::from(i) * 10), look(i, 5));
+        }
+        for i in 0..10 {
+            estimate.update(at(1000 + u64::from(i) * 100), look(100 + i, 5));
+        }
+        let rate = estimate.rate().map(|rate| rate.bytes_per_sec());
+        assert!(rate.is_some_and(|rate| rate < 12_000), "{rate:?}");
+    }
+}

@@ -1,0 +1,127 @@
+use std::io::Read;
+
+use freshwire_io::now;
+use freshwire_media::framing::chunked::{self, ChunkError, Event};
+use freshwire_units::Timestamp;
+
+/// Bytes asked for in one read.
+const READ_BYTES: usize = 64 << 10;
+
+/// What a [`Receiver`] got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Message {
+    /// A whole record.
+    Record {
+        /// The low 32 bits of its number.
+        id: u32,
+        /// Its bytes.
+        payload: Vec<u8>,
+        /// When its last byte was read.
+        arrived: Timestamp,
+    },
+    /// A record that the sender began and gave up, so nothing waits for it.
+    Abandoned {
+        /// The low 32 bits of its number.
+        id: u32,
+    },
+}
+
+/// Why a stream of records ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveError {
+    /// The stream is not what the framing says.
+    #[error(transparent)]
+    Framing(#[from] ChunkError),
+    /// Reading failed.
+    #[error("cannot read the stream: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Reads the records of a stream with chunked framing. A raw stream needs no receiver of ours: its bytes are the
+/// records'.
+#[derive(Debug)]
+pub struct Receiver<R> {
+    stream: R,
+    reader: chunked::Reader,
+    buffer: Vec<u8>,
+    arrived: Timestamp,
+}
+
+impl<R: Read> Receiver<R> {
+    /// Reads from `stream`, accepting records of up to [`chunked::DEFAULT_MAX_RECORD_BYTES`].
+    pub fn new(stream: R) -> Self {
+        Self::with_limit(stream, chunked::DEFAULT_MAX_RECORD_BYTES)
+    }
+
+    /// Reads from `stream`, accepting records of up to `max_record_bytes`.
+    pub fn with_limit(stream: R, max_record_bytes: usize) -> Self {
+        let reader = chunked::Reader::new(max_record_bytes);
+        Self { stream, reader, buffer: vec![0; READ_BYTES], arrived: Timestamp::ZERO }
+    }
+
+    /// Waits for the next record. `None`: the stream has ended between two records.
+    pub fn next_message(&mut self) -> Result<Option<Message>, ReceiveError> {
+        loop {
+            if let Some(event) = self.reader.next() {
+                match event? {
+                    Event::Record { id, payload } => {
+                        return Ok(Some(Message::Record { id, payload, arrived: self.arrived }));
+                    }
+                    Event::Abandoned { id, .. } => return Ok(Some(Message::Abandoned { id })),
+                    _ => continue,
+                }
+            }
+            let read = match self.stream.read(&mut self.buffer) {
+                Ok(read) => read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error.into()),
+            };
+            self.arrived = now();
+            if read == 0 {
+                std::mem::take(&mut self.reader).finish()?;
+                return Ok(None);
+            }
+            self.reader.push(&self.buffer[..read]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freshwire_media::framing::Framing;
+
+    fn stream(records: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = Framing::Chunked.preamble().to_vec();
+        for (seq, record) in records.iter().enumerate() {
+            let chunk =
+                Framing::Chunked.chunk(seq as u64, 0, record.len() as u32, 1 << 20).expect("room for all");
+            bytes.extend_from_slice(chunk.prefix.as_bytes());
+            bytes.extend_from_slice(record);
+        }
+        bytes
+    }
+
+    #[test]
+    fn records_come_whole_and_the_end_is_told() {
+        let bytes = stream(&[b"one", b"two"]);
+        let mut receiver = Receiver::new(bytes.as_slice());
+        for expected in [b"one", b"two"] {
+            match receiver.next_message() {
+                Ok(Some(Message::Record { payload, .. })) => assert_eq!(payload, expected),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(matches!(receiver.next_message(), Ok(None)));
+    }
+
+    #[test]
+    fn a_torn_stream_is_an_error() {
+        let bytes = stream(&[b"one", b"two"]);
+        let mut receiver = Receiver::new(&bytes[..bytes.len() - 1]);
+        assert!(matches!(receiver.next_message(), Ok(Some(_))));
+        assert!(matches!(receiver.next_message(), Err(ReceiveError::Framing(ChunkError::Torn { .. }))));
+    }
+}

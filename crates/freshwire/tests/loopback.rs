@@ -1,0 +1,200 @@
+//! Sender, engine and a plain TCP reader on loopback.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use freshwire::choice::{self, Reason};
+use freshwire::{
+    CloseMode, Ended, Engine, EngineThread, Framing, Meta, Outcome, Receiver, Reserve, RingConfig, Sender,
+    Sink, SinkConfig, now,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+fn pair(address: &str) -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind(address)?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let far = listener.accept()?.0;
+    far.set_read_timeout(Some(TIMEOUT))?;
+    Ok((near, far))
+}
+
+struct Fixture {
+    _engine: EngineThread,
+    sender: Sender,
+    sink: Sink,
+    far: TcpStream,
+}
+
+fn fixture(address: &str, config: SinkConfig) -> Result<Fixture> {
+    let engine = Engine::new()?.spawn()?;
+    let (near, far) = pair(address)?;
+    let ring = RingConfig { rings: 1, slots: 64, block_bytes: 4096, blocks: 64 };
+    let mut sender = Sender::new(&ring, &engine.handle())?;
+    let sink = sender.add_sink(near, config)?;
+    Ok(Fixture { _engine: engine, sender, sink, far })
+}
+
+fn meta(user_seq: u64) -> Meta {
+    Meta { user_seq, generated: now(), ..Meta::default() }
+}
+
+/// A reader that never reads fills its window; what is pushed after that stays in the ring.
+fn fill(sender: &mut Sender, sink: &Sink) -> Result<u64> {
+    let deadline = Instant::now() + TIMEOUT;
+    let mut seq = 0;
+    loop {
+        match sender.push(sink.ring(), &[0; 4096], &meta(seq)) {
+            Ok(_) => seq += 1,
+            Err(_) => {
+                let begun = sink.stats().begun;
+                std::thread::sleep(Duration::from_millis(50));
+                if sink.stats().begun == begun {
+                    return Ok(seq);
+                }
+            }
+        }
+        assert!(Instant::now() < deadline, "the kernel's buffers take everything");
+    }
+}
+
+#[test]
+fn records_arrive_in_order_over_both_families() -> Result<()> {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let Fixture { mut sender, sink, mut far, _engine } =
+            fixture(address, SinkConfig::new(choice::fifo()))?;
+        let ring = sink.ring();
+        for seq in 0..50u64 {
+            sender.push(ring, &seq.to_be_bytes(), &meta(seq))?;
+        }
+        assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes)?;
+        let expected: Vec<u8> = (0..50u64).flat_map(u64::to_be_bytes).collect();
+        assert_eq!(bytes, expected);
+        let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(ring)).collect();
+        assert_eq!(fates.len(), 50);
+        for (seq, fate) in (0..).zip(fates) {
+            assert_eq!((fate.user_seq, fate.outcome), (seq, Outcome::Acked));
+            assert!(fate.committed_at <= fate.finished_at && fate.finished_at <= fate.acked_at);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_stalled_receiver_leaves_the_choice_to_the_application() -> Result<()> {
+    let Fixture { mut sender, sink, mut far, _engine } =
+        fixture("127.0.0.1:0", SinkConfig::new(choice::fifo()))?;
+    let ring = sink.ring();
+    let pushed = fill(&mut sender, &sink)?;
+    // The ring is full of records that are not begun: drop all but the newest, which is changed in place.
+    let newest = pushed - 1;
+    let dropped: usize = (0..newest).map(|seq| sender.drop_seq(ring, seq)).sum();
+    assert!(dropped > 30, "{dropped} of {pushed}");
+    sender.modify(ring, newest, |edit| edit.write(0, b"changed"))??;
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    let bytes = reader.join().map_err(|_| "the reader panicked")??;
+    assert_eq!(bytes.len() as u64, (pushed - dropped as u64) * 4096);
+    assert_eq!(&bytes[bytes.len() - 4096..][..8], b"changed\0");
+    Ok(())
+}
+
+#[test]
+fn nothing_expired_is_begun() -> Result<()> {
+    let config = SinkConfig::new(choice::deadline(Duration::ZERO));
+    let Fixture { mut sender, sink, mut far, _engine } = fixture("127.0.0.1:0", config)?;
+    let ring = sink.ring();
+    let late = Meta { deadline: now(), ..meta(1) };
+    std::thread::sleep(Duration::from_millis(1));
+    sender.push(ring, b"late", &late)?;
+    sender.push(ring, b"fresh", &Meta { deadline: now() + TIMEOUT, ..meta(2) })?;
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    let mut text = String::new();
+    far.read_to_string(&mut text)?;
+    assert_eq!(text, "fresh");
+    let fate = sender.poll_fate(ring).ok_or("a fate")?;
+    assert_eq!(fate.outcome, Outcome::Dropped { reason: Reason::Expired.code() });
+    Ok(())
+}
+
+#[test]
+fn the_horizon_stays_within_its_bound() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).reserve(Reserve::Fixed(1));
+    let Fixture { mut sender, sink, far: _far, _engine } = fixture("127.0.0.1:0", config)?;
+    fill(&mut sender, &sink)?;
+    let stats = sink.stats();
+    // Loopback's segment is 64 kB; nothing reads, so all that is unsent is one segment at most.
+    assert!(stats.horizon_max <= 65_535, "{stats:?}");
+    assert_eq!(stats.reserve, 1);
+    Ok(())
+}
+
+#[test]
+fn chunked_records_arrive_whole() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).framing(Framing::Chunked);
+    let Fixture { mut sender, sink, far, _engine } = fixture("127.0.0.1:0", config)?;
+    for seq in 0..20u64 {
+        sender.push(sink.ring(), &vec![seq as u8; 1 + seq as usize * 700], &meta(seq))?;
+    }
+    let mut receiver = Receiver::new(far);
+    for seq in 0..20u64 {
+        match receiver.next_message()?.ok_or("a record")? {
+            freshwire::Message::Record { id, payload, .. } => {
+                assert_eq!(u64::from(id), seq);
+                assert_eq!(payload, vec![seq as u8; 1 + seq as usize * 700]);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    assert!(receiver.next_message()?.is_none());
+    Ok(())
+}
+
+#[test]
+fn closing_finishes_the_begun_record_or_nothing() -> Result<()> {
+    let Fixture { mut sender, sink, mut far, _engine } =
+        fixture("127.0.0.1:0", SinkConfig::new(choice::fifo()))?;
+    fill(&mut sender, &sink)?;
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).map(|_| bytes.len())
+    });
+    assert_eq!(sink.close(CloseMode::FinishRecord, TIMEOUT), Ended::Closed);
+    let len = reader.join().map_err(|_| "the reader panicked")??;
+    assert_eq!(len % 4096, 0, "a torn record");
+    Ok(())
+}
+
+#[test]
+fn a_broken_peer_ends_its_sink_and_no_other() -> Result<()> {
+    let engine = Engine::new()?.spawn()?;
+    let ring = RingConfig { rings: 2, slots: 64, block_bytes: 4096, blocks: 128 };
+    let mut sender = Sender::new(&ring, &engine.handle())?;
+    let (near, broken) = pair("127.0.0.1:0")?;
+    let first = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
+    let (near, mut healthy) = pair("127.0.0.1:0")?;
+    let second = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
+    sender.push(first.ring(), b"x", &meta(0))?;
+    drop(broken);
+    let deadline = Instant::now() + TIMEOUT;
+    while first.ended().is_none() {
+        assert!(Instant::now() < deadline, "the sink never noticed");
+        std::thread::sleep(Duration::from_millis(5));
+        let _ = sender.push(first.ring(), b"y", &meta(1));
+    }
+    assert!(matches!(first.ended(), Some(Ended::Broken(_))));
+    assert_eq!(sender.push_to_all([first.ring(), second.ring()], b"still here", &meta(2))?, 1);
+    let mut bytes = [0; 10];
+    healthy.read_exact(&mut bytes)?;
+    assert_eq!(&bytes, b"still here");
+    Ok(())
+}

@@ -54,7 +54,8 @@ impl Frames {
         let queued = queue.iter().take(MAX_ITEMS);
         let expected = self.ladder.expected(MAX_ITEMS.saturating_sub(queue.len()));
         // The plan ends with the next key, and all of its group hangs on that key.
-        let group = u32::try_from(self.ladder.period().unwrap_or(1)).unwrap_or(1);
+        let group_len = self.ladder.group_len().and_then(|len| u32::try_from(len).ok());
+        let key_value = VALUE * group_len.unwrap_or(1);
         let items = &mut self.items;
         for record in queued.copied().chain(expected) {
             let mut needs = 0;
@@ -67,6 +68,8 @@ impl Frames {
                     _ => possible = false,
                 }
             }
+            let is_next_key = record.is_key() && items.len() >= queue.len();
+            let spread = if is_next_key { self.ladder.spread(&record) } else { 0 };
             let deadline = record.deadline - self.margin;
             items.push(Item {
                 cost: u64::try_from(rate.time_for(u64::from(record.len)).as_nanos()).unwrap_or(u64::MAX),
@@ -74,7 +77,8 @@ impl Frames {
                 deadline: deadline.as_nanos(),
                 needs,
                 possible,
-                value: if items.len() >= queue.len() && record.is_key() { VALUE * group } else { VALUE },
+                value: if is_next_key { key_value } else { VALUE },
+                doubt: u64::try_from(rate.time_for(u64::from(spread)).as_nanos()).unwrap_or(u64::MAX),
             });
         }
     }
@@ -120,7 +124,9 @@ impl Choice for Frames {
         }
         let hopeful = self.hopeful(now, link);
         let mut plan = self.plan(now, queue, link);
-        if let (None, Some(hopeful)) = (plan, hopeful) {
+        if let Some(hopeful) = hopeful
+            && plan.is_none_or(|at| at >= queue.len())
+        {
             plan = self.plan(now, queue, &hopeful);
         }
         match plan {
@@ -153,8 +159,8 @@ impl Choice for Frames {
 /// What one frame is worth in a plan.
 const VALUE: u32 = 1000;
 /// Covers the rounding of the rate and one segment's time on a slow link.
-const DEFAULT_MARGIN: Duration = Duration::from_millis(10);
-/// The rate is thought to have doubled for each such time without traffic, if otherwise nothing could be sent.
-const DOUBLING: Duration = Duration::from_millis(250);
+const DEFAULT_MARGIN: Duration = Duration::from_millis(5);
+/// The rate is thought to have doubled for each such time without traffic, if otherwise nothing that is queued would be sent.
+const DOUBLING: Duration = Duration::from_millis(125);
 /// A plan that waits is made anew after this time even if the stream's pace is unknown.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);

@@ -11,7 +11,7 @@ use freshwire_choice::{Frames, deadline, frames};
 fn explore() {
     for rtt in [0, 40, 100] {
         for (name, link) in [("slow", Link::constant(2_000_000, rtt)), ("dip", Link::dip(rtt)), ("s3", Link::constant(3_000_000, rtt))] {
-            for ladder in Ladder::ALL {
+            for ladder in Ladder::ALL { if std::env::var("L").is_ok_and(|l| l != ladder.name) || std::env::var("K").is_ok_and(|l| l != name) || std::env::var("R").is_ok_and(|l| l != rtt.to_string()) { continue }
                 for seed in 1..=2u64 {
                     let frames_ = ladder.frames(600, seed);
                     let best = oracle(&frames_, &link, false);

@@ -27,13 +27,6 @@ impl Size {
             deviation: self.deviation + (error.abs() - self.deviation) / SMOOTHING,
         }
     }
-
-    /// A key record that is larger than expected and therefore late costs its whole group, one that is smaller costs
-    /// nothing: it is expected to be large.
-    fn expected(self, is_key: bool) -> u32 {
-        let len = if is_key { self.mean + 2 * self.deviation } else { self.mean };
-        u32::try_from(len).unwrap_or(u32::MAX)
-    }
 }
 
 impl Ladder {
@@ -48,7 +41,7 @@ impl Ladder {
         self.seen.push_back(*record);
         let len = i64::from(record.len);
         let size = &mut self.sizes[layer_of(record)];
-        *size = Some(size.map_or(Size { mean: len, deviation: len / SMOOTHING }, |size| size.learn(len)));
+        *size = Some(size.map_or(Size { mean: len, deviation: len / FIRST_DEVIATION }, |size| size.learn(len)));
     }
 
     /// Mean time between two records.
@@ -86,7 +79,7 @@ impl Ladder {
             let generated = newest.generated + interval * ahead;
             Some(Record {
                 seq: newest.seq.saturating_add(u64::from(ahead)),
-                len: self.sizes[layer_of(&like)].map_or(like.len, |size| size.expected(like.is_key())),
+                len: self.sizes[layer_of(&like)].map_or(like.len, |size| u32::try_from(size.mean).unwrap_or(like.len)),
                 generated,
                 deadline: generated + newest.deadline.saturating_since(newest.generated),
                 ..like
@@ -94,13 +87,26 @@ impl Ladder {
         })
     }
 
-    /// Records from one key to the next; while only one key was seen, from one anchor to the next.
-    pub(super) fn period(&self) -> Option<usize> {
-        let distance = |is_mark: fn(&Record) -> bool| {
-            let mut marks = (1_usize..).zip(self.seen.iter().rev()).filter(|(_, r)| is_mark(r)).map(|(back, _)| back);
-            Some(marks.next()?.abs_diff(marks.next()?))
-        };
-        distance(Record::is_key).or_else(|| distance(|record| record.layer <= 1)).filter(|&period| period > 0)
+    /// Records from one key to the next; `None` before the second key.
+    pub(super) fn group_len(&self) -> Option<usize> {
+        self.distance(Record::is_key)
+    }
+
+    /// By how much a record of the same layer may well be larger or smaller than expected.
+    pub(super) fn spread(&self, record: &Record) -> u32 {
+        let spread = self.sizes[layer_of(record)].map_or(0, |size| 2 * size.deviation);
+        u32::try_from(spread).unwrap_or(u32::MAX)
+    }
+
+    /// Records after which the pattern repeats: a group, or from one anchor to the next while no group is known.
+    fn period(&self) -> Option<usize> {
+        self.group_len().or_else(|| self.distance(|record| record.layer <= 1))
+    }
+
+    fn distance(&self, is_mark: fn(&Record) -> bool) -> Option<usize> {
+        let mut marks = (1_usize..).zip(self.seen.iter().rev()).filter(|(_, record)| is_mark(record));
+        let (newest, before) = (marks.next()?.0, marks.next()?.0);
+        Some(before - newest)
     }
 }
 
@@ -111,6 +117,8 @@ fn layer_of(record: &Record) -> usize {
 /// Records remembered: two groups of four seconds at 60 frames a second, or more shorter ones.
 const MEMORY: usize = 512;
 const LAYERS: usize = 8;
+/// Part of its size by which the first record of a layer is thought to be off.
+const FIRST_DEVIATION: i64 = 16;
 /// A record changes the mean length of its layer by this fraction.
 const SMOOTHING: i64 = 8;
 

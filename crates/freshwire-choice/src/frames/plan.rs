@@ -15,6 +15,19 @@ pub(super) struct Item {
     pub(super) possible: bool,
     /// What it is worth on time.
     pub(super) value: u32,
+    /// How much sooner or later than predicted it may be complete. Near its deadline it counts in proportion.
+    pub(super) doubt: u64,
+}
+
+impl Item {
+    /// What it is worth if its last byte is predicted to arrive at `finish`; `None` if it would be late.
+    fn worth(&self, finish: u64) -> Option<u32> {
+        let spare = self.deadline.saturating_add(self.doubt).checked_sub(finish)?;
+        if self.doubt == 0 || spare >= 2 * self.doubt {
+            return Some(self.value);
+        }
+        u32::try_from(u128::from(self.value) * u128::from(spare) / (2 * u128::from(self.doubt))).ok()
+    }
 }
 
 /// A way of having handled the items so far.
@@ -64,11 +77,12 @@ impl Planner {
         for state in &self.states {
             self.next.push(State { sent: state.sent & needed, ..*state });
             let finish = state.finish.max(item.release).saturating_add(item.cost);
-            if item.possible && state.sent & item.needs == item.needs && finish <= item.deadline {
+            let usable = item.possible && state.sent & item.needs == item.needs;
+            if usable && let Some(value) = item.worth(finish) {
                 self.next.push(State {
                     sent: (state.sent | 1 << at) & needed,
                     finish,
-                    value: state.value.saturating_add(item.value),
+                    value: state.value.saturating_add(value),
                     first: if state.first == NONE { at as u8 } else { state.first },
                 });
             }
@@ -152,6 +166,7 @@ mod tests {
                     needs: u128::from(needs) & ((1 << at) - 1),
                     possible: needs != 255,
                     value: u32::from(value % 4),
+                    doubt: 0,
                 })
                 .collect();
             let mut planner = Planner::default();
@@ -172,6 +187,7 @@ mod tests {
                 needs: if at > 64 { 3 << (at - 64) } else { 0 },
                 possible: true,
                 value: 1,
+                doubt: 0,
             })
             .collect();
         let mut planner = Planner::default();

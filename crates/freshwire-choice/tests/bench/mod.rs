@@ -184,7 +184,12 @@ impl<'a> Run<'a> {
                 offered += 1;
             }
             let next = frames.get(offered).map(|frame| frame.generated.as_nanos());
-            match choice.pick(Timestamp::from_nanos(now), &queue, &self.view(now)) {
+            let decision = choice.pick(Timestamp::from_nanos(now), &queue, &self.view(now));
+            if std::env::var("TRACE").is_ok() && now > 3900*MS && now < 9000*MS {
+                let v = self.view(now);
+                println!("{:7.1} infl {:5} rate {:?} queue {:?} -> {decision:?}", now as f64/1e6, v.in_flight, v.rate.map(|r| r.bits_per_sec()/1000), queue.iter().map(|r| (r.seq, r.layer, r.len, (now-r.generated.as_nanos())/MS)).collect::<Vec<_>>());
+            }
+            match decision {
                 Decision::Send(at) => {
                     let record = queue.remove(at);
                     choice.outcome(&record, Outcome::Sent);
@@ -231,6 +236,7 @@ fn score(frames: &[Record], arrivals: &[Option<u64>]) -> Score {
         let on_time = ready.is_some_and(|ready| ready <= frame.deadline.as_nanos());
         score.late += usize::from(arrival.is_some() && !on_time);
         score.on_time += usize::from(on_time);
+        if std::env::var("G").is_ok() { if frame.is_key() { print!(" | {}:", frame.len) } print!("{}", if on_time { char::from(b'0'+frame.layer) } else if arrival.is_some() { 'L' } else { '.' }) }
         gap = if on_time { 0 } else { gap + 1 };
         score.longest_gap = score.longest_gap.max(gap);
     }

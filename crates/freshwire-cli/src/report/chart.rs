@@ -1,6 +1,7 @@
 //! Drawings as inline SVG. Text and axes take the colour of the page; the legend is HTML beside the drawing, so that it
 //! wraps on a narrow screen.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::anyhow;
@@ -137,15 +138,22 @@ pub(crate) fn scatter(about: &str, chart: &Scatter) -> anyhow::Result<String> {
         draw_references(&mut canvas, &chart.references)?;
         for mark in &chart.marks {
             let style = mark.colour.mix(0.75).filled();
-            let inside = mark.points.iter().filter(|(x, y)| {
-                (chart.x.from..=chart.x.to).contains(x) && (chart.y.from..=chart.y.to).contains(y)
-            });
-            canvas.draw_series(inside.map(|&point| Circle::new(point, DOT, style)))?;
+            let visible = thinned(&mark.points, &chart.x, &chart.y);
+            canvas.draw_series(visible.into_iter().map(|point| Circle::new(point, DOT, style)))?;
         }
         Ok(())
     })?;
     let keys = chart.marks.iter().map(|mark| (" dot", mark.colour, mark.name.as_str()));
     Ok(legend(keys, &chart.references) + &svg)
+}
+
+/// The points inside the axes, one of those that would cover each other.
+fn thinned(points: &[(f64, f64)], x: &Axis, y: &Axis) -> Vec<(f64, f64)> {
+    let place = |axis: &Axis, at: f64| ((at - axis.from) / (axis.to - axis.from) * 300.0).round() as i64;
+    let mut taken = BTreeSet::new();
+    let inside =
+        points.iter().filter(|(at_x, at_y)| (x.from..=x.to).contains(at_x) && (y.from..=y.to).contains(at_y));
+    inside.filter(|(at_x, at_y)| taken.insert((place(x, *at_x), place(y, *at_y)))).copied().collect()
 }
 
 /// Draws bars; `about` tells those who cannot see it what is drawn.
@@ -204,8 +212,9 @@ fn draw(about: &str, paint: impl FnOnce(&Area<'_>) -> anyhow::Result<()>) -> any
 fn plane<'a, 'b>(area: &'a Area<'b>, x: &Axis, y: &Axis) -> anyhow::Result<Canvas<'a, 'b>> {
     let canvas = ChartBuilder::on(area)
         .margin(6 * SCALE)
+        .margin_top(12 * SCALE)
         .margin_right(14 * SCALE)
-        .x_label_area_size(48 * SCALE)
+        .x_label_area_size(if x.label.is_empty() { 28 } else { 50 } * SCALE)
         .y_label_area_size(62 * SCALE)
         .build_cartesian_2d(x.from..x.to, y.from..y.to)?;
     Ok(canvas)
@@ -253,12 +262,24 @@ fn draw_categories(area: &Area<'_>, canvas: &Canvas<'_, '_>, chart: &BarChart) -
 }
 
 fn draw_references(canvas: &mut Canvas<'_, '_>, references: &[Reference]) -> anyhow::Result<()> {
-    for reference in references {
+    for (place, reference) in references.iter().enumerate() {
         let style = INK.mix(0.75).stroke_width(SCALE + SCALE / 2);
-        let dashes = DashedLineSeries::new(reference.ends, 5 * SCALE, 4 * SCALE, style);
-        canvas.draw_series(dashes)?;
+        let (dash, gap) = dashes(references, place);
+        canvas.draw_series(DashedLineSeries::new(reference.ends, dash * SCALE, gap * SCALE, style))?;
     }
     Ok(())
+}
+
+/// The dash and the gap of a reference: another one for each name.
+fn dashes(references: &[Reference], place: usize) -> (u32, u32) {
+    let name = &references[place].name;
+    let mut names: Vec<&str> = Vec::new();
+    for reference in &references[..place] {
+        if reference.name != *name && !names.contains(&reference.name.as_str()) {
+            names.push(&reference.name);
+        }
+    }
+    DASHES[names.len() % DASHES.len()]
 }
 
 fn legend<'a>(keys: impl Iterator<Item = (&'a str, RGBColor, &'a str)>, references: &[Reference]) -> String {
@@ -273,8 +294,17 @@ fn legend<'a>(keys: impl Iterator<Item = (&'a str, RGBColor, &'a str)>, referenc
             escape(name)
         );
     }
-    for reference in references {
-        let _ = write!(html, "<li><span class=\"key dashed\"></span>{}</li>", escape(&reference.name));
+    for (place, reference) in references.iter().enumerate() {
+        if references[..place].iter().any(|earlier| earlier.name == reference.name) {
+            continue;
+        }
+        let (dash, gap) = dashes(references, place);
+        let _ = write!(
+            html,
+            "<li><svg class=\"line\" viewBox=\"0 0 30 4\" aria-hidden=\"true\"><path d=\"M0 2H30\" \
+             stroke=\"currentColor\" stroke-width=\"1.5\" stroke-dasharray=\"{dash} {gap}\"/></svg>{}</li>",
+            escape(&reference.name)
+        );
     }
     html + "</ul>\n"
 }
@@ -289,5 +319,59 @@ const WIDTH: u32 = 520;
 const HEIGHT: u32 = 320;
 /// The drawing's own units to a point of the page: positions are whole numbers, and points alone would show steps.
 const SCALE: u32 = 4;
-const FONT: f64 = 17.0;
+const FONT: f64 = 19.0;
+const DASHES: [(u32, u32); 4] = [(6, 4), (2, 3), (14, 4), (1, 6)];
 const DOT: u32 = 2 * SCALE + SCALE / 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::palette::{BLUE, ORANGE};
+
+    fn axis(label: &str, to: f64) -> Axis {
+        Axis { label: label.to_owned(), from: 0.0, to }
+    }
+
+    #[test]
+    fn every_bar_is_drawn_and_named() {
+        let bars = |name: &str, colour| Bars {
+            name: name.to_owned(),
+            colour,
+            values: vec![Some((3.0, 2.0, 4.0)), None, Some((1.0, 1.0, 1.0))],
+        };
+        let chart = BarChart {
+            x_label: "layer".to_owned(),
+            categories: vec!["eins".to_owned(), "zwei".to_owned(), "drei".to_owned()],
+            y: axis("bytes", 5.0),
+            bars: vec![bars("a & b", BLUE), bars("c", ORANGE)],
+            level: Some(("all".to_owned(), 4.5)),
+        };
+        let html = bar_chart("bars", &chart).unwrap();
+        assert_eq!(html.matches(&palette::hex(BLUE)).count(), 2 + 1, "two bars and a key");
+        for text in ["a &amp; b", "eins", "zwei", "drei", "layer", "bytes", "all"] {
+            assert!(html.contains(text), "{text} is missing");
+        }
+        assert!(html.contains("currentColor") && !html.contains("#010101"));
+    }
+
+    #[test]
+    fn points_outside_or_on_top_of_each_other_are_left_out() {
+        let points = [(1.0, 1.0), (1.001, 1.001), (5.0, 5.0), (11.0, 5.0), (5.0, -1.0)];
+        assert_eq!(thinned(&points, &axis("x", 10.0), &axis("y", 10.0)), [(1.0, 1.0), (5.0, 5.0)]);
+    }
+
+    #[test]
+    fn references_of_one_name_share_a_key() {
+        let reference =
+            |name: &str, at: f64| Reference { name: name.to_owned(), ends: [(at, 0.0), (at, 1.0)] };
+        let references = [reference("deadline", 1.0), reference("change", 2.0), reference("change", 3.0)];
+        assert_eq!(dashes(&references, 1), dashes(&references, 2));
+        assert_ne!(dashes(&references, 0), dashes(&references, 1));
+        assert_eq!(legend(std::iter::empty(), &references).matches("change").count(), 1);
+    }
+
+    #[test]
+    fn numbers_on_axes_are_short() {
+        assert_eq!([0.1 + 0.2, 1000.0, -0.0, 2.5].map(tick), ["0.3", "1000", "0", "2.5"]);
+    }
+}

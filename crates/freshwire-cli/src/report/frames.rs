@@ -1,9 +1,9 @@
 //! The report of `freshwire lab frames`.
 
+use super::chart::{Axis, BarChart, Bars, LineChart, Reference, Series, bar_chart, line_chart};
 use super::html::{Figure, Number, Section, figures, numbers, page, paragraph, table};
-use super::layers::{axis_end, made_with, repetitions, set_aside_notice};
+use super::layers::{axis_end, made_with, over_settings, repetitions, set_aside_notice};
 use super::palette::scheme_colour;
-use super::{Axis, BarChart, Bars, LineChart, Reference, Series, bar_chart, line_chart};
 use crate::lab::cells::{Cell, by_path, gather};
 use crate::lab::metrics::{Spread, age_curve};
 use crate::lab::schema::{Experiment, Run, Source};
@@ -65,7 +65,7 @@ fn lead(runs: &[Run], cells: &[Cell<'_>]) -> String {
                 Spread::of(medians.filter_map(|cell| cell.frames(|m| m.share_of_oracle)).map(|s| s.median))?;
             Some(Number {
                 value: percent(spread.median),
-                meaning: format!("of the oracle's frames with {label}, median of {} settings", spread.n),
+                meaning: format!("of the oracle's frames with {label}{}", over_settings(spread.n)),
             })
         });
     html + &numbers(&shares.collect::<Vec<_>>())
@@ -141,7 +141,7 @@ fn age(path: &[Cell<'_>], command: &str) -> anyhow::Result<Figure> {
     let top = axis_end(oldest.max(plan.deadline_ms));
     references.extend(plan.link.steps.iter().map(|step| {
         let at_s = step.at_ns as f64 / 1e9;
-        Reference { name: format!("the link changes at {at_s} s"), ends: [(at_s, 0.0), (at_s, top)] }
+        Reference { name: "the link's rate changes".to_owned(), ends: [(at_s, 0.0), (at_s, top)] }
     }));
     let chart = LineChart {
         x: Axis { label: "time, s".to_owned(), from: 0.0, to: plan.duration_s },

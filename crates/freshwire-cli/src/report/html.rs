@@ -17,7 +17,7 @@ pub(crate) struct Section {
 pub(crate) struct Figure {
     /// What it shows, plain text.
     pub(crate) title: String,
-    /// The drawing and its legend, as HTML: what [`super::line_chart`] and its like return.
+    /// The drawing and its legend, as HTML: what [`super::chart::line_chart`] and its like return.
     pub(crate) drawing: String,
     /// What to see in it, how many runs it is of, what the spread means; plain text.
     pub(crate) caption: String,
@@ -50,7 +50,7 @@ pub(crate) fn page(title: &str, lead: &str, sections: &[Section], footer: &str) 
     for (number, section) in sections.iter().enumerate() {
         let heading = escape(&section.heading);
         // Writing to a `String` cannot fail.
-        let _ = write!(navigation, "<a href=\"#s{number}\">{heading}</a>\n");
+        let _ = writeln!(navigation, "<a href=\"#s{number}\">{heading}</a>");
         let _ =
             write!(body, "<section id=\"s{number}\">\n<h2>{heading}</h2>\n{}\n</section>\n", section.body);
     }
@@ -110,9 +110,9 @@ pub(crate) fn paragraph(text: &str) -> String {
 pub(crate) fn numbers(numbers: &[Number]) -> String {
     let mut html = "<div class=\"numbers\">\n".to_owned();
     for number in numbers {
-        let _ = write!(
+        let _ = writeln!(
             html,
-            "<div><b>{}</b><span>{}</span></div>\n",
+            "<div><b>{}</b><span>{}</span></div>",
             escape(&number.value),
             escape(&number.meaning)
         );
@@ -132,7 +132,7 @@ pub(crate) fn image_grid(rows: &[(String, Vec<Image>)]) -> String {
                 Some(uri) => format!("<img alt=\"{label}, {caption}\" src=\"{}\">", escape(uri)),
                 None => "<div class=\"missing\">nothing shown</div>".to_owned(),
             };
-            let _ = write!(html, "<div>{picture}<small>{caption}</small></div>\n");
+            let _ = writeln!(html, "<div>{picture}<small>{caption}</small></div>");
         }
         html += "</div>\n";
     }

@@ -119,5 +119,4 @@ fn last_return_ns(link: &LinkConfig) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "frames_tests.rs"]
 mod tests;

@@ -188,5 +188,4 @@ fn window_start_ns(window: u32, window_ms: u32) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "layers_tests.rs"]
 mod tests;

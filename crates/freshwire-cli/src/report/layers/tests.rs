@@ -18,7 +18,7 @@ fn runs() -> Vec<Run> {
 #[test]
 fn the_report_has_every_published_figure_and_stands_alone() {
     let html = layers_html(&runs(), "freshwire lab layers --matrix thesis --repeat 4").unwrap();
-    super::assert_self_contained(&html);
+    assert_self_contained(&html);
     for part in [
         "figures 5.3 and 5.4",
         "figure 5.5",
@@ -61,4 +61,34 @@ fn there_is_no_report_of_nothing() {
 #[test]
 fn axes_end_on_round_numbers() {
     assert_eq!([0.0, 0.9, 983.04, 512.0, f64::INFINITY].map(axis_end), [1.0, 0.9, 1000.0, 550.0, 1.0]);
+}
+
+#[test]
+fn of_many_settings_the_best_control_of_each_link_is_drawn() {
+    let mut runs = Vec::new();
+    for delay_ms in 0..7 {
+        for (congestion, scheme) in [("bbr", "tcp"), ("cubic", "freshwire")] {
+            let mut run = layers_run_on(scheme, link(Some(524_288), 0.0, f64::from(delay_ms)), 1, 5);
+            run.plan.congestion = congestion.to_owned();
+            runs.push(run);
+        }
+    }
+    let cells = gather(&runs, Experiment::Layers).unwrap();
+    let paths: Vec<_> = by_path(&cells).collect();
+    assert_eq!(paths.len(), 14);
+    let drawn = drawn_paths(&paths);
+    assert_eq!(drawn.len(), 7);
+    assert!(drawn.iter().all(|path| path[0].plan.congestion == "cubic"));
+    assert_eq!(drawn_paths(&paths[..12]).len(), 12);
+    assert!(layers_html(&runs, "").unwrap().contains("came nearest to the ideal"));
+}
+
+#[test]
+fn a_sampled_curve_keeps_its_steps() {
+    let curve = [(0.0, 0.0), (0.5, 0.0), (0.5, 0.25), (0.8, 0.25), (0.8, 0.5)];
+    let sampled = sampled(&curve, 1.0);
+    assert_eq!(
+        (sampled.len(), sampled[199], sampled[200], sampled[400]),
+        (401, (0.4975, 0.0), (0.5, 25.0), (1.0, 50.0))
+    );
 }

@@ -84,6 +84,9 @@ pub struct RawSlice {
     pub len: usize,
 }
 
+// SAFETY: the value is an address and a length; reading through it is unsafe and its reader's to justify.
+unsafe impl Send for RawSlice {}
+
 /// The parts of a ring by which something becomes visible to the sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Visible {
@@ -420,7 +423,7 @@ struct Ending {
 fn visible(view: &View<'_>) -> Visible {
     // Acquire: pairs with the Release of publishing and of `View::changed`.
     Visible {
-        user_i: view.head.user_i.0.load(Ordering::Acquire),
+        user_i: view.head.user.user_i.load(Ordering::Acquire),
         changes: view.head.changes.0.load(Ordering::Acquire),
     }
 }

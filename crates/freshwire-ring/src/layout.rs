@@ -1,6 +1,7 @@
 //! The ABI: what lies where in the shared memory. `spec/ring.md` prints the same offsets.
 
-use std::mem::{offset_of, size_of};
+#[cfg(not(loom))]
+use std::mem::offset_of;
 
 use crate::error::ConfigError;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -140,12 +141,21 @@ pub(crate) struct Header {
 #[derive(Debug)]
 pub(crate) struct Line<T>(pub(crate) T);
 
+/// The producer's line of a ring.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub(crate) struct UserLine {
+    /// Next free slot.
+    pub(crate) user_i: AtomicU64,
+    /// Oldest slot that is not reclaimed; for the next producer.
+    pub(crate) tail_i: AtomicU64,
+}
+
 /// The head of one ring.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct RingHeader {
-    /// Next free slot. Written by the producer.
-    pub(crate) user_i: Line<AtomicU64>,
+    pub(crate) user: UserLine,
     /// The sender takes nothing at or above it. Written by the producer.
     pub(crate) umod_i: Line<AtomicU64>,
     /// Oldest slot that is neither taken nor dead. Written by the sender.
@@ -208,6 +218,7 @@ const _: () = {
     assert!(offset_of!(Header, block_stride) == 72);
     assert!(offset_of!(Header, producer_claim) == 128);
     assert!(size_of::<RingHeader>() == 384);
+    assert!(offset_of!(UserLine, tail_i) == 8);
     assert!(offset_of!(RingHeader, umod_i) == 64);
     assert!(offset_of!(RingHeader, kern_i) == 128);
     assert!(offset_of!(RingHeader, kern_flag) == 192);
@@ -263,7 +274,7 @@ mod loom_values {
     impl RingHeader {
         pub(crate) fn zeroed() -> Self {
             Self {
-                user_i: Line(AtomicU64::new(0)),
+                user: UserLine { user_i: AtomicU64::new(0), tail_i: AtomicU64::new(0) },
                 umod_i: Line(AtomicU64::new(0)),
                 kern_i: Line(AtomicU64::new(0)),
                 kern_flag: Line(AtomicU32::new(0)),

@@ -141,7 +141,7 @@ impl Producer {
 
     /// Copies a payload into the arena, to be pushed to several rings.
     pub fn store(&mut self, payload: &[u8]) -> Result<Stored, PushError> {
-        let span = self.region.inner().layout.span(payload.len()).ok_or(PushError::TooLarge)?;
+        let span = self.span(payload.len())?;
         self.blocks.collect();
         self.make_blocks(span)?;
         let block_bytes = self.region.config().block_bytes as usize;
@@ -308,16 +308,9 @@ impl Producer {
 
     /// Slots that a push can use now, those of finished records among them.
     pub fn free_slots(&self, ring: usize) -> u32 {
-        let (Some(view), Some(own)) = (self.view(ring), self.rings.get(ring)) else { return 0 };
-        let mut tail = own.tail;
-        while tail < own.user_i {
-            let span = own.own(tail).span;
-            if span != 0 && matches!(finished(&view, tail), Finished::No) {
-                break;
-            }
-            tail += u64::from(span.max(1));
-        }
-        view.slots() as u32 - own.user_i.saturating_sub(tail) as u32
+        let Some(own) = self.rings.get(ring) else { return 0 };
+        let tail = self.finished_until(ring, own.user_i);
+        own.slots.len() as u32 - own.user_i.saturating_sub(tail) as u32
     }
 
     /// Records that are ready or held.
@@ -364,24 +357,47 @@ impl Producer {
         View::new(self.region.inner(), ring)
     }
 
+    /// Slots that a record of `len` bytes takes, if it can ever fit.
+    #[inline]
+    fn span(&self, len: usize) -> Result<u32, PushError> {
+        let span = self.region.inner().layout.span(len);
+        span.filter(|&span| span as usize <= self.blocks.total()).ok_or(PushError::TooLarge)
+    }
+
     /// Finds `span` slots for a record of `len` bytes.
     #[inline]
     fn make_room(&mut self, ring: usize, len: usize) -> Result<u32, PushError> {
-        let span = self.region.inner().layout.span(len).ok_or(PushError::TooLarge)?;
+        let span = self.span(len)?;
         let Some(own) = self.rings.get(ring) else { return Err(PushError::NoSuchRing) };
         if self.view(ring).is_some_and(|view| view.is_closed()) {
             return Err(PushError::Closed);
         }
-        let slots = own.slots.len() as u64;
-        while self.rings[ring].user_i + u64::from(span) - self.rings[ring].tail > slots {
-            if !self.reclaim(ring, true) {
-                return Err(PushError::Full);
-            }
-        }
-        if self.rings[ring].user_i + u64::from(span) >= MAX_INDEX {
+        let needed = own.user_i + u64::from(span);
+        if needed >= MAX_INDEX {
             return Err(PushError::Full);
         }
+        let tail = needed.saturating_sub(own.slots.len() as u64);
+        if own.tail < tail {
+            if self.finished_until(ring, tail) < tail {
+                return Err(PushError::Full);
+            }
+            while self.rings[ring].tail < tail && self.reclaim(ring, true) {}
+        }
         Ok(span)
+    }
+
+    /// The index up to which all records of a ring are finished, looking no further than `enough`.
+    fn finished_until(&self, ring: usize, enough: u64) -> u64 {
+        let (Some(view), Some(own)) = (self.view(ring), self.rings.get(ring)) else { return 0 };
+        let mut tail = own.tail;
+        while tail < own.user_i.min(enough) {
+            let span = own.own(tail).span;
+            if span != 0 && matches!(finished(&view, tail), Finished::No) {
+                break;
+            }
+            tail += u64::from(span.max(1));
+        }
+        tail
     }
 
     /// Sees to it that `span` blocks are free.
@@ -395,9 +411,6 @@ impl Producer {
 
     #[cold]
     fn find_blocks(&mut self, span: u32) -> Result<(), PushError> {
-        if span as usize > self.blocks.total() {
-            return Err(PushError::TooLarge);
-        }
         self.blocks.collect();
         for ring in 0..self.rings.len() {
             self.release_finished_blocks(ring);
@@ -441,6 +454,7 @@ impl Producer {
             own.give_back(own.tail, &mut self.blocks);
             own.tail += 1;
         }
+        view.head.user.tail_i.store(own.tail, Ordering::Relaxed);
         true
     }
 
@@ -470,8 +484,8 @@ impl Producer {
         let inner = self.region.inner();
         let lap = inner.layout.lap(index);
         let slot = inner.slot(ring, index);
-        // A reader of the slot's former use sees the new lap before it can see a new field (`View::see`).
-        slot.state.store(Word::new(lap, State::Free, 0).0, Ordering::Relaxed);
+        // Orders the end of the slot's former use, which we have seen, before these stores: a reader that meets one of
+        // them meets that end, or a later word, when it looks at the state again (`View::see`).
         fence(Ordering::Release);
         write_meta(slot, meta);
         slot.block.store(block, Ordering::Relaxed);
@@ -492,7 +506,7 @@ impl Producer {
         own.user_i += u64::from(span);
         if let Some(head) = self.region.inner().ring(ring) {
             // Release pairs with the Acquire load in `View::user_i`.
-            head.user_i.0.store(own.user_i, Ordering::Release);
+            head.user.user_i.store(own.user_i, Ordering::Release);
         }
     }
 

@@ -33,16 +33,28 @@ pub(crate) enum Seen {
     Bad,
 }
 
-/// The blocks of one record, a private checked copy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The blocks of one record, a private checked copy; that of a small record allocates nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extents {
-    pub(crate) first: u32,
-    pub(crate) rest: Vec<u32>,
+    few: [u32; Self::FEW],
+    rest: Vec<u32>,
+    count: usize,
 }
 
 impl Extents {
+    const FEW: usize = 8;
+
     pub(crate) fn block(&self, part: usize) -> Option<u32> {
-        if part == 0 { Some(self.first) } else { self.rest.get(part - 1).copied() }
+        let block = if part < Self::FEW { self.few.get(part) } else { self.rest.get(part - Self::FEW) };
+        block.copied().filter(|_| part < self.count)
+    }
+
+    fn push(&mut self, block: u32) {
+        match self.few.get_mut(self.count) {
+            Some(place) => *place = block,
+            None => self.rest.push(block),
+        }
+        self.count += 1;
     }
 }
 
@@ -68,7 +80,7 @@ impl<'a> View<'a> {
     /// `user_i`, or `None` if no honest producer wrote it. //= spec/ring.md R-TRUST-3
     pub(crate) fn user_i(&self) -> Option<u64> {
         // Acquire pairs with the Release store of `Producer::publish`: slots below it are written.
-        Some(self.head.user_i.0.load(Ordering::Acquire)).filter(|&user_i| user_i < MAX_INDEX)
+        Some(self.head.user.user_i.load(Ordering::Acquire)).filter(|&user_i| user_i < MAX_INDEX)
     }
 
     /// The indexes that the ring can still hold, oldest first, from the sender's hint on.
@@ -107,7 +119,8 @@ impl<'a> View<'a> {
             }
             let record = self.describe(index);
             // The fence orders the loads above before the second load of the state: a word that has not changed means
-            // that nobody wrote the descriptor in between (pairs with the Release fence in `Producer::publish`).
+            // that nobody wrote the descriptor in between (pairs with the Release fences in `Producer::fill` and
+            // `Edit::begin`).
             fence(Ordering::Acquire);
             if self.slot(index).state.load(Ordering::Relaxed) == word.0 {
                 return if self.is_sound(&record, user_i) { Seen::Ready(record, word) } else { Seen::Bad };
@@ -148,7 +161,8 @@ impl<'a> View<'a> {
         let blocks = self.inner.layout.config.blocks;
         let block =
             |index: u64| Some(self.slot(index).block.load(Ordering::Relaxed)).filter(|&block| block < blocks);
-        let mut extents = Extents { first: block(record.index)?, rest: Vec::new() };
+        let mut extents = Extents::default();
+        extents.push(block(record.index)?);
         for part in 1..u64::from(record.slots) {
             let index = record.index + part;
             let word = self.word(index).ok()?;
@@ -156,7 +170,7 @@ impl<'a> View<'a> {
             if word.state() != Some(State::Cont) || number != part {
                 return None;
             }
-            extents.rest.push(block(index)?);
+            extents.push(block(index)?);
         }
         Some(extents)
     }

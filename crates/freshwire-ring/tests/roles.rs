@@ -1,5 +1,6 @@
 //! Each role's calls, one behaviour per test, on a region of the heap.
 #![cfg(not(loom))]
+#![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
 use freshwire_ring::{
     ClaimError, Config, Consumer, EditError, Meta, Outcome, Producer, PushError, Queued, Region, Replaced,

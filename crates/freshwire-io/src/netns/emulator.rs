@@ -6,13 +6,14 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use freshwire_link::{Config, Counters, Direction, Path};
+use freshwire_link::{Config, Counters, Direction, Path, Verdict};
 use freshwire_units::Timestamp;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::lateness::Histogram;
 use super::packet::{PacketSocket, Received};
+use super::pcapng::{Course, Entry, PacketLog, Place};
 use super::{FAR, MIDDLE_FAR_INDEX, MIDDLE_NEAR_INDEX, NEAR, Namespaces, NetnsError, enter};
 
 /// Above this the 99th percentile of lateness makes a run untrustworthy.
@@ -26,7 +27,8 @@ const BATCH_FRAMES: usize = 64;
 /// What an [`Emulator`] does beside carrying packets.
 #[derive(Clone, Debug, Default)]
 pub struct EmulatorOptions {
-    /// Where to write a packet log in pcapng format.
+    /// Where to write a packet log in pcapng format: interface 0 is the near side, 1 the far side; a packet that is
+    /// dropped or lost says so in its comment.
     pub packet_log: Option<PathBuf>,
 }
 
@@ -163,10 +165,20 @@ struct Carrier {
     lateness: Histogram,
     ignored_frames: u64,
     real_time: bool,
+    /// With what to add to a monotonic time to have the time of day in the log.
+    log: Option<(PacketLog, u64)>,
 }
 
 impl Carrier {
-    fn open(up: Config, down: Config, _options: EmulatorOptions) -> Result<Self, NetnsError> {
+    fn open(up: Config, down: Config, options: EmulatorOptions) -> Result<Self, NetnsError> {
+        let log = match &options.packet_log {
+            Some(path) => {
+                let clock = RealClock::read();
+                let log = PacketLog::create(path).map_err(NetnsError::setup("write the packet log"))?;
+                Some((log, clock.real_ns.wrapping_sub(clock.monotonic.as_nanos())))
+            }
+            None => None,
+        };
         let side = |interface, direction, peer_mac| {
             let socket = PacketSocket::open(interface).map_err(NetnsError::setup("open a packet socket"))?;
             Ok(Side { socket, direction, peer_mac, account: DirectionAccount::default() })
@@ -178,6 +190,7 @@ impl Carrier {
             lateness: Histogram::new(),
             ignored_frames: 0,
             real_time: gain_priority(),
+            log,
         })
     }
 
@@ -203,7 +216,7 @@ impl Carrier {
     /// Takes in what has arrived; returns whether there may be more.
     fn take_in(&mut self) -> bool {
         let clock = RealClock::read();
-        let Self { path, near, far, ignored_frames, .. } = self;
+        let Self { path, near, far, ignored_frames, log, .. } = self;
         let mut more = false;
         for side in [near, far] {
             let Side { socket, direction, peer_mac, account } = side;
@@ -216,7 +229,9 @@ impl Carrier {
                         } else if belongs_on_link(&received, *peer_mac) {
                             let bytes = (received.frame.len() - ETHERNET_HEADER_BYTES) as u64;
                             let arrival = clock.monotonic(received.real_ns);
-                            path.handle_packet(arrival, *direction, bytes, received.frame.into());
+                            let verdict =
+                                path.handle_packet(arrival, *direction, bytes, received.frame.into());
+                            note(log, arrival, sending_place(*direction), Some(verdict), received.frame);
                         } else {
                             *ignored_frames += 1;
                         }
@@ -242,6 +257,7 @@ impl Carrier {
                 account.send_errors += 1;
             }
             self.lateness.add(now.saturating_since(delivery.at));
+            note(&mut self.log, now, receiving_place(direction), None, &delivery.packet);
         }
     }
 
@@ -268,7 +284,53 @@ impl Carrier {
             faults: Vec::new(),
         };
         account.faults = faults(&account);
+        if let Some((log, _)) = self.log {
+            let (missing, error) = log.finish();
+            if missing > 0 {
+                account.faults.push(format!("the packet log lacks {missing} packets: the disk was too slow"));
+            }
+            if let Some(error) = error {
+                account.faults.push(format!("the packet log is incomplete: {error}"));
+            }
+        }
         account
+    }
+}
+
+/// Logs a frame that was sent, with its verdict, or one that is received.
+fn note(
+    log: &mut Option<(PacketLog, u64)>,
+    at: Timestamp,
+    place: Place,
+    verdict: Option<Verdict>,
+    frame: &[u8],
+) {
+    let Some((log, offset)) = log else { return };
+    log.add(Entry {
+        real_ns: at.as_nanos().wrapping_add(*offset),
+        place,
+        course: if verdict.is_some() { Course::Sent } else { Course::Received },
+        comment: match verdict {
+            Some(Verdict::Lost) => Some("lost on the wire"),
+            Some(Verdict::QueueFull) => Some("dropped: the queue was full"),
+            Some(Verdict::WireFull) => Some("dropped: too many bytes on the wire"),
+            _ => None,
+        },
+        packet: frame.get(ETHERNET_HEADER_BYTES..).unwrap_or_default().into(),
+    });
+}
+
+fn sending_place(direction: Direction) -> Place {
+    match direction {
+        Direction::Up => Place::Near,
+        Direction::Down => Place::Far,
+    }
+}
+
+fn receiving_place(direction: Direction) -> Place {
+    match direction {
+        Direction::Up => Place::Far,
+        Direction::Down => Place::Near,
     }
 }
 

@@ -23,16 +23,20 @@ mod ethtool;
 mod lateness;
 mod netlink;
 mod packet;
+mod pcapng;
+mod process;
 mod user;
 
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 pub use emulator::{Account, DirectionAccount, Emulator, EmulatorOptions, Lateness};
+pub use process::{Arrived, Signals};
 
 use netlink::Netlink;
 
@@ -120,6 +124,17 @@ impl Namespaces {
     /// Runs `f` on a thread in the far namespace and waits for it.
     pub fn in_far<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         in_namespace(self.far.as_fd(), f)
+    }
+
+    /// Starts a program in the near namespace. It keeps this process's user and may choose any congestion control, send
+    /// raw packets and listen on any port there. It is killed when the calling thread ends.
+    pub fn spawn_near(&self, command: &mut Command) -> io::Result<Child> {
+        process::spawn(self.near.as_fd(), command)
+    }
+
+    /// Starts a program in the far namespace, as [`Namespaces::spawn_near`].
+    pub fn spawn_far(&self, command: &mut Command) -> io::Result<Child> {
+        process::spawn(self.far.as_fd(), command)
     }
 
     /// Whether both ends have their IPv6 address; a kernel may be without IPv6.

@@ -1,0 +1,228 @@
+//! A packet log in pcapng format (draft-ietf-opsawg-pcapng): two interfaces, raw IP packets, nanoseconds.
+//!
+//! Packets go to a thread of their own through a bounded queue, so that a slow disk cannot make the link late.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const ENHANCED_PACKET: u32 = 6;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+const LINKTYPE_RAW: u16 = 101;
+
+const OPT_COMMENT: u16 = 1;
+const IF_NAME: u16 = 2;
+const IF_DESCRIPTION: u16 = 3;
+const IF_TSRESOL: u16 = 9;
+const EPB_FLAGS: u16 = 2;
+
+/// Packets that may wait for the disk.
+const QUEUE_PACKETS: usize = 16_384;
+
+/// The side on which a packet was seen; its number is that of the interface in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Near = 0,
+    Far = 1,
+}
+
+/// As seen from the program at that side; the number is that of `epb_flags`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    Received = 1,
+    Sent = 2,
+}
+
+/// One line of the log.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Nanoseconds since 1970.
+    pub(super) real_ns: u64,
+    pub(super) place: Place,
+    pub(super) course: Course,
+    pub(super) comment: Option<&'static str>,
+    pub(super) packet: Box<[u8]>,
+}
+
+/// The log being written.
+pub(super) struct PacketLog {
+    queue: SyncSender<Entry>,
+    thread: JoinHandle<io::Result<()>>,
+    /// Entries that found the queue full.
+    dropped: u64,
+}
+
+impl PacketLog {
+    pub(super) fn create(path: &Path) -> io::Result<Self> {
+        let mut file = BufWriter::new(File::create(path)?);
+        write_head(&mut file)?;
+        file.flush()?;
+        let (queue, entries) = sync_channel(QUEUE_PACKETS);
+        let thread = std::thread::Builder::new()
+            .name("packet log".to_owned())
+            .spawn(move || write_all(&mut file, &entries))?;
+        Ok(Self { queue, thread, dropped: 0 })
+    }
+
+    pub(super) fn add(&mut self, entry: Entry) {
+        match self.queue.try_send(entry) {
+            Ok(()) => {}
+            // A thread that has ended says why when it is joined.
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.dropped += 1,
+        }
+    }
+
+    /// Writes what is queued; returns how many entries are missing, and why the writing failed if it did.
+    pub(super) fn finish(self) -> (u64, Option<io::Error>) {
+        drop(self.queue);
+        let result = self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the writer has panicked")));
+        (self.dropped, result.err())
+    }
+}
+
+fn write_all(file: &mut impl Write, entries: &Receiver<Entry>) -> io::Result<()> {
+    for entry in entries {
+        write_entry(file, &entry)?;
+    }
+    file.flush()
+}
+
+fn write_head(file: &mut impl Write) -> io::Result<()> {
+    let mut section = Block::new(SECTION_HEADER);
+    section.u32(BYTE_ORDER_MAGIC);
+    section.u16(1);
+    section.u16(0);
+    // The section's length is not known yet.
+    section.u32(u32::MAX);
+    section.u32(u32::MAX);
+    section.write(file)?;
+    for (name, description) in
+        [("near", "what the near side sends and receives"), ("far", "what the far side sends and receives")]
+    {
+        let mut interface = Block::new(INTERFACE_DESCRIPTION);
+        interface.u16(LINKTYPE_RAW);
+        interface.u16(0);
+        interface.u32(0);
+        interface.option(IF_NAME, name.as_bytes());
+        interface.option(IF_DESCRIPTION, description.as_bytes());
+        interface.option(IF_TSRESOL, &[9]);
+        interface.end_options();
+        interface.write(file)?;
+    }
+    Ok(())
+}
+
+fn write_entry(file: &mut impl Write, entry: &Entry) -> io::Result<()> {
+    let length = u32::try_from(entry.packet.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut block = Block::new(ENHANCED_PACKET);
+    block.u32(entry.place as u32);
+    block.u32((entry.real_ns >> 32) as u32);
+    block.u32(entry.real_ns as u32);
+    block.u32(length);
+    block.u32(length);
+    block.padded(&entry.packet);
+    if let Some(comment) = entry.comment {
+        block.option(OPT_COMMENT, comment.as_bytes());
+    }
+    block.option(EPB_FLAGS, &(entry.course as u32).to_ne_bytes());
+    block.end_options();
+    block.write(file)
+}
+
+/// A block under construction, in the machine's byte order, which the section header declares.
+struct Block {
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    fn new(kind: u32) -> Self {
+        let mut block = Self { bytes: Vec::with_capacity(2048) };
+        block.u32(kind);
+        block.u32(0);
+        block
+    }
+
+    fn u16(&mut self, value: u16) {
+        self.bytes.extend_from_slice(&value.to_ne_bytes());
+    }
+
+    fn u32(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_ne_bytes());
+    }
+
+    fn padded(&mut self, data: &[u8]) {
+        self.bytes.extend_from_slice(data);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    fn option(&mut self, code: u16, value: &[u8]) {
+        self.u16(code);
+        self.u16(value.len() as u16);
+        self.padded(value);
+    }
+
+    fn end_options(&mut self) {
+        self.u32(0);
+    }
+
+    fn write(mut self, file: &mut impl Write) -> io::Result<()> {
+        let length = (self.bytes.len() + 4) as u32;
+        self.bytes[4..8].copy_from_slice(&length.to_ne_bytes());
+        self.u32(length);
+        file.write_all(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Kind and body of each block; panics if the lengths do not fit.
+    fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
+        let mut blocks = Vec::new();
+        while !bytes.is_empty() {
+            let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+            let length = word(4) as usize;
+            assert_eq!(length % 4, 0);
+            assert_eq!(word(length - 4) as usize, length);
+            blocks.push((word(0), bytes[8..length - 4].to_vec()));
+            bytes = &bytes[length..];
+        }
+        blocks
+    }
+
+    #[test]
+    fn blocks_are_well_formed() {
+        let mut file = Vec::new();
+        write_head(&mut file).unwrap();
+        let entry = Entry {
+            real_ns: 0x1_0000_0002,
+            place: Place::Far,
+            course: Course::Sent,
+            comment: Some("lost"),
+            packet: Box::new([0x45, 1, 2, 3, 4]),
+        };
+        write_entry(&mut file, &entry).unwrap();
+        let blocks = blocks(&file);
+        let kinds: Vec<_> = blocks.iter().map(|block| block.0).collect();
+        assert_eq!(kinds, [SECTION_HEADER, INTERFACE_DESCRIPTION, INTERFACE_DESCRIPTION, ENHANCED_PACKET]);
+        let mut expected: Vec<u8> = [1u32, 1, 2, 5, 5].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        expected.extend_from_slice(&[0x45, 1, 2, 3, 4, 0, 0, 0]);
+        let option =
+            |code: u16, value: &[u8; 4]| [&code.to_ne_bytes()[..], &4u16.to_ne_bytes(), value].concat();
+        expected.extend(option(OPT_COMMENT, b"lost"));
+        expected.extend(option(EPB_FLAGS, &2u32.to_ne_bytes()));
+        expected.extend([0; 4]);
+        assert_eq!(blocks[3].1, expected);
+    }
+
+    #[test]
+    fn a_full_disk_is_reported() {
+        let error = PacketLog::create(Path::new("/dev/full")).err().map(|error| error.kind());
+        assert_eq!(error, Some(io::ErrorKind::StorageFull));
+    }
+}

@@ -5,10 +5,13 @@
 
 pub(crate) mod cells;
 pub(crate) mod metrics;
+mod run;
 pub(crate) mod schema;
 pub(crate) mod scheme;
 pub(crate) mod store;
 pub(crate) mod table;
+
+pub(crate) use run::{LabArgs, run};
 
 #[cfg(test)]
 pub(crate) mod testing;

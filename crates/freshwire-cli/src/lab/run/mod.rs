@@ -1,0 +1,96 @@
+//! Running the experiments: from a command line to plans, from plans to a result file, a table and a report.
+
+mod args;
+mod fresh;
+mod offer;
+mod pace;
+mod path;
+mod plain;
+mod pool;
+mod receive;
+mod worker;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use super::schema::{Experiment, Plan, Run};
+use super::store::Writer;
+use super::{cells, table};
+use crate::report;
+
+pub(crate) use args::LabArgs;
+use args::{LabCommand, Output};
+
+/// Runs `freshwire lab`.
+pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
+    match args.command {
+        LabCommand::Layers(args) => experiment(Experiment::Layers, args.plans()?, &args.output),
+        LabCommand::Frames(args) => experiment(Experiment::Frames, args.plans()?, &args.output),
+        LabCommand::Report { results } => {
+            let runs = super::store::read(&results)?;
+            let out = results.parent().unwrap_or(Path::new("."));
+            for experiment in [Experiment::Layers, Experiment::Frames] {
+                let of_this: Vec<Run> =
+                    runs.iter().filter(|run| run.plan.experiment == experiment).cloned().collect();
+                if !of_this.is_empty() {
+                    show(experiment, &of_this, out)?;
+                }
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        LabCommand::Worker => worker::run(),
+    }
+}
+
+/// Runs what is missing of `plans`, then shows all of it.
+fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyhow::Result<ExitCode> {
+    std::fs::create_dir_all(&output.out)
+        .with_context(|| format!("cannot make the output folder {}", output.out.display()))?;
+    let (mut writer, mut runs) = Writer::resume(&output.out.join("results.jsonl"))?;
+    let missing: Vec<Plan> =
+        plans.iter().filter(|plan| !runs.iter().any(|run| run.plan == **plan)).cloned().collect();
+    if missing.len() < plans.len() {
+        eprintln!(
+            "{} of {} runs are in {} already",
+            plans.len() - missing.len(),
+            plans.len(),
+            output.out.display()
+        );
+    }
+    let failures = pool::run(missing, output.jobs, |mut run| {
+        writer.append(&mut run)?;
+        runs.push(run);
+        Ok(())
+    })?;
+    runs.retain(|run| plans.contains(&run.plan));
+    anyhow::ensure!(!runs.is_empty(), "no run succeeded: {}", failures.join("; "));
+    show(experiment, &runs, &output.out)?;
+    for failure in &failures {
+        eprintln!("a run failed: {failure}");
+    }
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn show(experiment: Experiment, runs: &[Run], out: &Path) -> anyhow::Result<()> {
+    let cells = cells::gather(runs, experiment)?;
+    let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
+    let html = match experiment {
+        Experiment::Layers => {
+            println!("{}", table::layers_summary(&cells).to_terminal());
+            if let Some(rates) = table::receive_rates(&cells) {
+                println!("{}", rates.to_terminal());
+            }
+            report::layers_html(runs, &command)?
+        }
+        Experiment::Frames => {
+            println!("{}", table::frames_summary(&cells).to_terminal());
+            report::frames_html(runs, &command)?
+        }
+    };
+    let path = out.join("report.html");
+    std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    println!("report: {}", path.display());
+    Ok(())
+}

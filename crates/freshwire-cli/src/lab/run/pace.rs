@@ -1,0 +1,72 @@
+//! What every sender of the lab needs: the clock, the records' bytes and a note of what became of them.
+
+use std::time::Duration;
+
+use freshwire_media::layered::{HEADER_BYTES, Header, fill_payload};
+use freshwire_units::Timestamp;
+
+use super::offer::Offered;
+use crate::lab::schema::SenderStats;
+
+/// Sleeps until `instant`; returns at once if it has passed.
+pub(super) fn wait_until(instant: Timestamp) {
+    loop {
+        let left = instant.saturating_since(freshwire_io::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left);
+    }
+}
+
+/// The bytes of a record: the `FWLR` header, then a payload that follows from the sequence.
+pub(super) fn payload(record: &Offered, start: Timestamp) -> Vec<u8> {
+    let header = Header {
+        layer: record.layer,
+        window: record.group,
+        record_bytes: record.bytes,
+        seq: record.seq,
+        submitted: start + record.at,
+    };
+    let mut bytes = vec![0; record.bytes as usize];
+    bytes[..HEADER_BYTES].copy_from_slice(&header.encode());
+    fill_payload(record.seq, &mut bytes[HEADER_BYTES..]);
+    bytes
+}
+
+/// What became of a record at the sender.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fate {
+    pub(super) committed: Option<Timestamp>,
+    /// `None`: not handed over when the run ended.
+    pub(super) word: Option<String>,
+}
+
+/// The sender's account.
+pub(super) struct Paced {
+    pub(super) fates: Vec<Fate>,
+    pub(super) sent_bytes: u64,
+    pub(super) stats: SenderStats,
+    /// How late the source itself was at worst.
+    pub(super) lateness: Duration,
+}
+
+impl Paced {
+    pub(super) fn new(records: usize) -> Self {
+        Self {
+            fates: vec![Fate::default(); records],
+            sent_bytes: 0,
+            stats: SenderStats::default(),
+            lateness: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn sent(&mut self, record: &Offered, begun: Timestamp) {
+        self.fates[record.seq as usize] = Fate { committed: Some(begun), word: Some("sent".to_owned()) };
+    }
+
+    pub(super) fn dropped(&mut self, record: &Offered, reason: &str) {
+        *self.stats.drops.entry(reason.to_owned()).or_default() += 1;
+        self.fates[record.seq as usize].word = Some(format!("dropped: {reason}"));
+    }
+}

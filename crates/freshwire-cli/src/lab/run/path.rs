@@ -1,0 +1,93 @@
+//! A connection across an emulated link, inside namespaces of this process's own.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire_io::netns::{Account, Emulator, EmulatorOptions, Namespaces};
+use freshwire_io::tcp::TcpSocket;
+use freshwire_link::{Config, Loss, Schedule, Step};
+use freshwire_units::{Rate, Timestamp};
+
+use crate::lab::schema::LinkConfig;
+
+/// How long connecting may take: a lost SYN is repeated after 1, 3, 7, 15 and 31 seconds.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(32);
+
+/// From the start of a link whose rate changes to the start of the run: the connection has to be there by then.
+const LEAD: Duration = Duration::from_secs(2);
+
+/// Both ends of a TCP connection and the link between them.
+pub(crate) struct TestPath {
+    pub(crate) near: TcpStream,
+    pub(crate) far: TcpStream,
+    /// When the run has to start for the link's rate to change at its times; `None` for a steady link.
+    pub(crate) start: Option<Timestamp>,
+    emulator: Emulator,
+}
+
+impl TestPath {
+    /// Makes the namespaces, starts the link and connects across it. Call while the process has one thread.
+    pub(crate) fn open(link: &LinkConfig, congestion: &str) -> anyhow::Result<Self> {
+        let namespaces = Namespaces::create()?;
+        let up = direction(link, true)?;
+        let down = direction(link, false)?;
+        let start = (!link.steps.is_empty()).then(|| freshwire_io::now() + LEAD);
+        let emulator = Emulator::start(&namespaces, up, down, EmulatorOptions::default())?;
+        let listener =
+            namespaces.in_far(|| TcpListener::bind((Namespaces::FAR_V4, 0)))?.context("cannot listen")?;
+        let address = listener.local_addr().context("cannot listen")?;
+        let near = namespaces.in_near(|| connect(address, congestion))??;
+        let (far, _) = listener.accept().context("cannot accept")?;
+        anyhow::ensure!(
+            start.is_none_or(|start| freshwire_io::now() < start),
+            "connecting across the link took longer than {LEAD:?}; take another seed"
+        );
+        Ok(Self { near, far, start, emulator })
+    }
+
+    /// Ends the link.
+    pub(crate) fn close(self) -> Account {
+        self.emulator.stop()
+    }
+}
+
+fn connect(address: SocketAddr, congestion: &str) -> anyhow::Result<TcpStream> {
+    let stream =
+        TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).context("cannot connect across the link")?;
+    let socket = TcpSocket::new(stream.try_clone()?)?;
+    socket.set_congestion(congestion).with_context(|| {
+        format!(
+            "this kernel does not let us choose congestion control {congestion:?}; see `freshwire doctor`"
+        )
+    })?;
+    Ok(stream)
+}
+
+fn direction(link: &LinkConfig, data: bool) -> anyhow::Result<Config> {
+    let mut builder =
+        Config::builder().delay(Duration::from_nanos(link.delay_ns())).loss(loss(link)).seed(link.seed);
+    if let Some(bytes) = link.queue_bytes {
+        builder = builder.queue_bytes(bytes);
+    }
+    let first = link.rate_bps.map(Rate::from_bits_per_sec);
+    if data && !link.steps.is_empty() {
+        let mut steps = vec![Step { at: Duration::ZERO, rate: first }];
+        steps.extend(link.steps.iter().map(|step| Step {
+            at: LEAD + Duration::from_nanos(step.at_ns),
+            rate: step.rate_bps.map(Rate::from_bits_per_sec),
+        }));
+        builder = builder.schedule(Schedule::from_steps(steps, None)?);
+    } else if let Some(rate) = first {
+        builder = builder.rate(rate);
+    }
+    Ok(builder.build()?)
+}
+
+fn loss(link: &LinkConfig) -> Loss {
+    match link.burst_packets {
+        _ if link.loss == 0.0 => Loss::None,
+        Some(mean_packets) => Loss::Burst { share: link.loss, mean_packets },
+        None => Loss::Random { share: link.loss },
+    }
+}

@@ -1,0 +1,91 @@
+//! One run, in a process of its own: it needs its own namespaces, and its timing is nobody else's.
+
+use std::io::Read as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire::Framing;
+use freshwire_units::Timestamp;
+
+use super::offer::{self, Offered};
+use super::pace::Paced;
+use super::path::TestPath;
+use super::receive::{self, Received};
+use super::{fresh, plain};
+use crate::lab::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
+
+/// From the connection to the first record, so that both ends are ready.
+const LEAD: Duration = Duration::from_millis(100);
+
+/// A source that is later than this has not offered what it says.
+const MAX_LATENESS: Duration = Duration::from_millis(5);
+
+/// Reads a plan as JSON from standard input, runs it, writes the run as JSON to standard output.
+pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("cannot read the plan")?;
+    let (plan, environment): (Plan, Environment) =
+        serde_json::from_str(&text).context("cannot read the plan")?;
+    let run = measure(plan, environment)?;
+    serde_json::to_writer(std::io::stdout().lock(), &run).context("cannot write the run")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Run> {
+    let path = TestPath::open(&plan.link, &plan.congestion)?;
+    let framing = if plan.framing == "chunked" { Framing::Chunked } else { Framing::Raw };
+    let offered = offer::of(&plan);
+    let start = path.start.unwrap_or_else(|| freshwire_io::now() + LEAD);
+    let count_until = start + Duration::from_nanos(plan.duration_ns());
+    let stop_at = count_until + Duration::from_nanos(plan.deadline_ns());
+    let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
+    let (paced, received) = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || receive::read(far, framing, count_until, stop_at));
+        let paced = if plain::is_plain(&plan.scheme) {
+            plain::send(near, &plan.scheme, &offered, start, stop_at)
+        } else {
+            fresh::send(near, &plan, framing, &offered, start, stop_at)
+        };
+        let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
+        anyhow::Ok((paced.context("the sender failed")?, received.context("the receiver failed")?))
+    })?;
+    let account = path.close();
+    let mut faults = account.faults;
+    if paced.lateness > MAX_LATENESS {
+        faults.push(format!("the source was {:.1} ms late", paced.lateness.as_secs_f64() * 1e3));
+    }
+    Ok(Run {
+        environment,
+        trust: if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) },
+        totals: Totals {
+            received_bytes: received.bytes,
+            received_all_bytes: received.all_bytes,
+            sent_bytes: paced.sent_bytes,
+        },
+        records: fates(&offered, &paced, &received, start),
+        sender: paced.stats,
+        metrics: None,
+        plan,
+    })
+}
+
+fn fates(offered: &[Offered], paced: &Paced, received: &Received, start: Timestamp) -> Vec<RecordFate> {
+    let since_start = |at: Timestamp| at.saturating_since(start).as_nanos() as u64;
+    let fate = |record: &Offered| {
+        let fate = paced.fates.get(record.seq as usize).cloned().unwrap_or_default();
+        RecordFate {
+            seq: record.seq,
+            group: record.group,
+            layer: record.layer,
+            bytes: record.bytes,
+            generated_ns: record.at.as_nanos() as u64,
+            deadline_ns: record.deadline.as_nanos() as u64,
+            committed_ns: fate.committed.map(since_start),
+            arrived_ns: received.arrivals.get(&record.seq).copied().map(since_start),
+            fate: fate.word.unwrap_or_else(|| "unsent".to_owned()),
+            refs: record.refs.clone(),
+        }
+    };
+    offered.iter().map(fate).collect()
+}

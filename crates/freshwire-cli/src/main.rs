@@ -6,8 +6,6 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod doctor;
-mod lab;
-mod report;
 
 /// Time-critical data that is never stale when it goes on the wire.
 #[derive(Parser)]
@@ -21,14 +19,11 @@ struct Cli {
 enum Command {
     /// What this machine has, what it lacks, and what to do.
     Doctor(doctor::DoctorArgs),
-    /// The documents' experiments, measured again.
-    Lab(lab::LabArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Doctor(args) => doctor::run(&args),
-        Command::Lab(args) => lab::run(args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("freshwire: {error:#}");

@@ -1,4 +1,4 @@
-//! A packet log in pcapng format (draft-ietf-opsawg-pcapng): two interfaces, raw IP packets, nanoseconds.
+//! A packet log in pcapng format (draft-ietf-opsawg-pcapng): two interfaces, Ethernet frames, nanoseconds.
 //!
 //! Packets go to a thread of their own through a bounded queue, so that a slow disk cannot make the link late.
 
@@ -12,7 +12,8 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
-const LINKTYPE_RAW: u16 = 101;
+/// libpcap refuses a second interface of type `LINKTYPE_RAW`, so the frames are logged whole.
+const LINKTYPE_ETHERNET: u16 = 1;
 
 const OPT_COMMENT: u16 = 1;
 const IF_NAME: u16 = 2;
@@ -45,7 +46,7 @@ pub(super) struct Entry {
     pub(super) place: Place,
     pub(super) course: Course,
     pub(super) comment: Option<&'static str>,
-    pub(super) packet: Box<[u8]>,
+    pub(super) frame: Box<[u8]>,
 }
 
 /// The log being written.
@@ -104,7 +105,7 @@ fn write_head(file: &mut impl Write) -> io::Result<()> {
         [("near", "what the near side sends and receives"), ("far", "what the far side sends and receives")]
     {
         let mut interface = Block::new(INTERFACE_DESCRIPTION);
-        interface.u16(LINKTYPE_RAW);
+        interface.u16(LINKTYPE_ETHERNET);
         interface.u16(0);
         interface.u32(0);
         interface.option(IF_NAME, name.as_bytes());
@@ -117,14 +118,14 @@ fn write_head(file: &mut impl Write) -> io::Result<()> {
 }
 
 fn write_entry(file: &mut impl Write, entry: &Entry) -> io::Result<()> {
-    let length = u32::try_from(entry.packet.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let length = u32::try_from(entry.frame.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut block = Block::new(ENHANCED_PACKET);
     block.u32(entry.place as u32);
     block.u32((entry.real_ns >> 32) as u32);
     block.u32(entry.real_ns as u32);
     block.u32(length);
     block.u32(length);
-    block.padded(&entry.packet);
+    block.padded(&entry.frame);
     if let Some(comment) = entry.comment {
         block.option(OPT_COMMENT, comment.as_bytes());
     }
@@ -204,7 +205,7 @@ mod tests {
             place: Place::Far,
             course: Course::Sent,
             comment: Some("lost"),
-            packet: Box::new([0x45, 1, 2, 3, 4]),
+            frame: Box::new([0x45, 1, 2, 3, 4]),
         };
         write_entry(&mut file, &entry).unwrap();
         let blocks = blocks(&file);

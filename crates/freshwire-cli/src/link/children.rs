@@ -1,0 +1,105 @@
+//! The command, the peer, and whatever they leave behind.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use freshwire_io::netns::Signals;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, set_child_subreaper, wait,
+};
+
+/// How long children may take to end when asked, and again to disappear when killed.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Makes processes whose parents have ended children of this one, so that none is left behind.
+pub(super) fn adopt_orphans() -> io::Result<()> {
+    Ok(set_child_subreaper(Some(getpid()))?)
+}
+
+/// Keeps a program in the background: no input, output to standard error, and no Ctrl-C, which is for the command.
+pub(super) fn detach(command: &mut Command) -> io::Result<()> {
+    let output = io::stderr().as_fd().try_clone_to_owned()?;
+    command.stdin(Stdio::null()).stdout(output).process_group(0);
+    Ok(())
+}
+
+/// Waits for the command, passes signals on to it, and gives its exit code: 128 + n if signal n ended it.
+pub(super) fn look_after(command: &Child, signals: &Signals) -> anyhow::Result<u8> {
+    let command = Pid::from_child(command);
+    loop {
+        let arrived = signals.wait().context("cannot wait for signals")?;
+        if arrived.is_child {
+            if let Some(status) = reap(command) {
+                return Ok(exit_code(status));
+            }
+        } else if !arrived.from_terminal
+            && let Some(signal) = Signal::from_named_raw(arrived.signal)
+        {
+            // The terminal has sent its own to the command as well.
+            let _ = kill_process(command, signal);
+        }
+    }
+}
+
+/// Ends every child, also those of children, politely first.
+pub(super) fn end_all() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let mut asked = BTreeSet::new();
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+            let children = children();
+            if children.is_empty() {
+                return;
+            }
+            for child in children {
+                if asked.insert(child.as_raw_nonzero()) {
+                    let _ = kill_process(child, signal);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Collects every child that has ended; returns the status of `wanted` if it was among them.
+fn reap(wanted: Pid) -> Option<WaitStatus> {
+    let mut found = None;
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        if pid == wanted {
+            found = Some(status);
+        }
+    }
+    found
+}
+
+fn exit_code(status: WaitStatus) -> u8 {
+    let code = match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => code,
+        (None, Some(signal)) => 128 + signal,
+        (None, None) => 2,
+    };
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// The processes whose parent this one is.
+fn children() -> Vec<Pid> {
+    let own = getpid().as_raw_pid().to_string();
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    processes
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|pid: &i32| parent(*pid).as_deref() == Some(&own))
+        .filter_map(Pid::from_raw)
+        .collect()
+}
+
+fn parent(pid: i32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may contain anything.
+    Some(stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.to_owned())
+}

@@ -193,11 +193,13 @@ impl Consumer {
         self.cursor.end(&view, taken.index, Ending { state: State::Dead, arg: u32::from(reason), now })
     }
 
-    /// Says that the receiver's host has all of a sent record. Too late if its slot has been reused.
+    /// Says that the receiver's host has all of a sent record. Too late if its slot has been reused, or if it
+    /// was sent by a former sender.
     pub fn acked(&mut self, index: u64, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
-        let word = view.word(index).map_err(|_| TooLate);
-        let Some(word) = word.ok().filter(|word| word.state() == Some(State::Sent)) else {
+        // One that is sent for good may have had its fate told.
+        let awaits = |word: &Word| word.state() == Some(State::Sent) && word.arg() != SENT_LAST;
+        let Some(word) = view.word(index).ok().filter(awaits) else {
             self.cursor.counters.too_late += 1;
             return Err(TooLate);
         };

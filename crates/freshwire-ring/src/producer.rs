@@ -124,6 +124,7 @@ impl Producer {
     pub fn push_quiet(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
         let span = self.make_room(ring, payload.len())?;
         self.make_blocks(span)?;
+        self.clear_slots(ring, span);
         let index = self.rings[ring].user_i;
         let block_bytes = self.region.config().block_bytes as usize;
         let mut rest = payload;
@@ -179,6 +180,7 @@ impl Producer {
             return Err(PushError::ForeignPayload);
         }
         let span = self.make_room(ring, payload.len() as usize)?;
+        self.clear_slots(ring, span);
         let index = self.rings[ring].user_i;
         let mut block = Some(self.blocks.first(payload));
         for part in 0..span {
@@ -364,7 +366,7 @@ impl Producer {
         span.filter(|&span| span as usize <= self.blocks.total()).ok_or(PushError::TooLarge)
     }
 
-    /// Finds `span` slots for a record of `len` bytes.
+    /// Checks that there is room for a record of `len` bytes; returns its slots.
     #[inline]
     fn make_room(&mut self, ring: usize, len: usize) -> Result<u32, PushError> {
         let span = self.span(len)?;
@@ -381,9 +383,17 @@ impl Producer {
             if self.finished_until(ring, tail) < tail {
                 return Err(PushError::Full);
             }
-            while self.rings[ring].tail < tail && self.reclaim(ring, true) {}
         }
         Ok(span)
+    }
+
+    /// Reclaims finished records until a record of `span` slots fits. [`make_room`](Self::make_room) has seen that
+    /// it will.
+    #[inline]
+    fn clear_slots(&mut self, ring: usize, span: u32) {
+        let own = &self.rings[ring];
+        let tail = (own.user_i + u64::from(span)).saturating_sub(own.slots.len() as u64);
+        while self.rings[ring].tail < tail && self.reclaim(ring, true) {}
     }
 
     /// The index up to which all records of a ring are finished, looking no further than `enough`.

@@ -40,39 +40,38 @@ fn rebuild_ring(inner: &Inner, ring: usize, users: &mut [u32]) -> Result<Ring, C
     Ok(own)
 }
 
-/// Takes over one slot, or the slots of one living record; returns how many.
+/// Takes over one record; returns its slots. A finished one keeps its slots for its fate, without blocks.
 fn adopt(view: &View<'_>, own: &mut Ring, index: u64, users: &mut [u32]) -> u64 {
-    let at = own.at(index);
-    let Ok(word) = view.word(index) else {
-        // A word that is not of this lap: `poll_fate` reports it as invalid.
-        own.slots[at].span = 1;
-        return 1;
-    };
-    match word.state() {
-        // The record that it belonged to has been reclaimed and partly overwritten, or is over.
-        Some(State::Cont) => return 1,
-        Some(State::Ready | State::Held | State::Taken) => {}
-        _ => {
-            own.slots[at].span = 1;
+    let first = own.at(index);
+    // What is not sound stays a record of one slot: `poll_fate` reports it as invalid.
+    own.slots[first].span = 1;
+    let Ok(word) = view.word(index) else { return 1 };
+    let lives = match word.state() {
+        Some(State::Ready | State::Held | State::Taken) => true,
+        Some(State::Sent | State::Acked | State::Dead) => false,
+        Some(State::Cont) => {
+            own.slots[first].span = 0;
             return 1;
         }
-    }
+        Some(State::Free) | None => return 1,
+    };
     let record = view.describe(index);
     let extents = view.is_sound(&record, own.user_i).then(|| view.extents(&record)).flatten();
     let Some(extents) = extents else {
-        own.slots[at].span = 1;
-        let dead = word.to(State::Dead, u32::from(reason::INVALID));
-        // A failure means that the sender has moved it on meanwhile, which ends it as well.
-        let _moved_on = view.swap(index, word, dead);
+        if lives {
+            let dead = word.to(State::Dead, u32::from(reason::INVALID));
+            // A failure means that the sender has moved it on meanwhile, which ends it as well.
+            let _moved_on = view.swap(index, word, dead);
+        }
         return 1;
     };
-    let span = u64::from(record.slots);
-    for part in 0..span {
-        if let Some(block) = extents.block(part as usize) {
+    own.slots[first].span = record.slots;
+    for part in 0..record.slots {
+        if let Some(block) = extents.block(part as usize).filter(|_| lives) {
             users[block as usize] += 1;
-            let at = own.at(index + part);
-            own.slots[at] = Own { block, span: if part == 0 { record.slots } else { 0 } };
+            let at = own.at(index + u64::from(part));
+            own.slots[at].block = block;
         }
     }
-    span
+    u64::from(record.slots)
 }

@@ -179,6 +179,29 @@ mod tests {
         assert_eq!(read(&path).unwrap().len(), 2);
     }
 
+    /// The lab's own check reads the same file (`lab/tests`), which holds both to one schema and one set of
+    /// definitions. `FRESHWIRE_BLESS=1` writes it anew.
+    #[test]
+    fn the_reference_file_is_what_this_program_writes() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/tests/data/runs.jsonl");
+        let slow = || testing::link(Some(262_144), 0.05, 20.0);
+        let mut runs = [
+            testing::layers_run("tcp", 1),
+            testing::layers_run_on("tcp", slow(), 2, 5),
+            testing::layers_run_on("thesis-improper", slow(), 3, 5),
+            testing::frames_run("freshwire", 1),
+        ];
+        if std::env::var_os("FRESHWIRE_BLESS").is_some() {
+            std::fs::write(&path, "").unwrap();
+            let (mut writer, _) = Writer::resume(&path).unwrap();
+            runs.iter_mut().for_each(|run| writer.append(run).unwrap());
+        }
+        for run in &mut runs {
+            run.metrics = Some(Metrics::of(run).unwrap());
+        }
+        assert_eq!(read(&path).unwrap(), runs);
+    }
+
     #[test]
     fn errors_name_the_line_and_the_reason() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,0 +1,1 @@
+"""An independent check of Freshwire's measurements, and an independent reader of its layered stream."""

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-use needs::Need;
 use steps::{Action, Step};
 use tally::Tally;
 
@@ -26,6 +25,8 @@ struct Report {
     name: &'static str,
     outcome: Outcome,
     took: Duration,
+    /// Why some of the step's tests did nothing.
+    without: Vec<String>,
 }
 
 /// Runs the named steps, or all of them, and returns whether none failed. With `CI=true` a step whose requirement is
@@ -49,9 +50,10 @@ pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
     for (index, step) in chosen.iter().enumerate() {
         println!("\n=== {}/{} {}: {}", index + 1, chosen.len(), step.name, step.action.describe());
         let started = Instant::now();
-        let outcome = run_step(root, step, strict)?;
+        let without: Vec<String> = step.wants.iter().filter_map(|want| want.missing(root)).collect();
+        let outcome = run_step(root, step, strict, &without)?;
         let failed = matches!(outcome, Outcome::Failed(..));
-        reports.push(Report { name: step.name, outcome, took: started.elapsed() });
+        reports.push(Report { name: step.name, outcome, took: started.elapsed(), without });
         if failed {
             break;
         }
@@ -60,13 +62,14 @@ pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
     Ok(summarise(&reports, not_run, begun.elapsed()))
 }
 
-fn run_step(root: &Path, step: &Step, strict: bool) -> anyhow::Result<Outcome> {
-    if let Some(reason) = step.needs.iter().find_map(|need| Need::missing(*need, root)) {
-        return Ok(if strict {
-            Outcome::Failed(format!("{reason} (CI=true: nothing may be skipped)"), Tally::one_failed())
-        } else {
-            Outcome::Skipped(reason)
-        });
+fn run_step(root: &Path, step: &Step, strict: bool, without: &[String]) -> anyhow::Result<Outcome> {
+    let missing = step.needs.iter().find_map(|need| need.missing(root));
+    if strict && let Some(reason) = missing.as_ref().or(without.first()) {
+        let problem = format!("{reason} (CI=true: nothing may be skipped)");
+        return Ok(Outcome::Failed(problem, Tally::one_failed()));
+    }
+    if let Some(reason) = missing {
+        return Ok(Outcome::Skipped(reason));
     }
     match &step.action {
         Action::Check => Ok(if crate::check::run(root)? {
@@ -89,7 +92,7 @@ fn summarise(reports: &[Report], not_run: &[&Step], took: Duration) -> bool {
     let mut total = Tally::default();
     let mut skipped = 0;
     println!("\n=== summary");
-    for Report { name, outcome, took } in reports {
+    for Report { name, outcome, took, without } in reports {
         let seconds = took.as_secs_f64();
         match outcome {
             Outcome::Passed(tally) => {
@@ -104,6 +107,9 @@ fn summarise(reports: &[Report], not_run: &[&Step], took: Duration) -> bool {
                 total += *tally;
                 println!("  FAILED   {name:10} {seconds:7.1} s  {problem}");
             }
+        }
+        for reason in without {
+            println!("{:31}without some tests: {reason}", "");
         }
     }
     for step in not_run {

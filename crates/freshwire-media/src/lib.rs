@@ -12,6 +12,7 @@
 //! its framing has no place to begin again.
 #![forbid(unsafe_code)]
 
+pub mod annexb;
 mod buffer;
 pub mod framing;
 pub mod layered;

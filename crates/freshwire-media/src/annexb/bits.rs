@@ -1,0 +1,85 @@
+/// The payload of a NAL unit without its emulation prevention bytes, read bit by bit. `None` at the end.
+pub(super) struct Bits {
+    bytes: Vec<u8>,
+    position: usize,
+}
+
+impl Bits {
+    /// Reads the payload of `nal`, its header byte left out.
+    pub(super) fn new(nal: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(nal.len());
+        let mut zeros = 0;
+        for &byte in nal.iter().skip(1) {
+            if zeros >= 2 && byte == 3 {
+                zeros = 0;
+                continue;
+            }
+            zeros = if byte == 0 { zeros + 1 } else { 0 };
+            bytes.push(byte);
+        }
+        Self { bytes, position: 0 }
+    }
+
+    pub(super) fn bit(&mut self) -> Option<bool> {
+        let byte = self.bytes.get(self.position / 8)?;
+        let bit = byte >> (7 - self.position % 8) & 1;
+        self.position += 1;
+        Some(bit == 1)
+    }
+
+    /// The next `count` bits, at most 32.
+    pub(super) fn bits(&mut self, count: u32) -> Option<u32> {
+        let mut value: u64 = 0;
+        for _ in 0..count {
+            value = value << 1 | u64::from(self.bit()?);
+        }
+        u32::try_from(value).ok()
+    }
+
+    /// An unsigned Exp-Golomb number.
+    pub(super) fn ue(&mut self) -> Option<u32> {
+        let mut zeros = 0;
+        while !self.bit()? {
+            zeros += 1;
+            if zeros > 31 {
+                return None;
+            }
+        }
+        let rest = u64::from(self.bits(zeros)?);
+        u32::try_from((1 << zeros) - 1 + rest).ok()
+    }
+
+    /// A signed Exp-Golomb number.
+    pub(super) fn se(&mut self) -> Option<i32> {
+        let code = i64::from(self.ue()?);
+        let magnitude = (code + 1) / 2;
+        i32::try_from(if code % 2 == 1 { magnitude } else { -magnitude }).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_golomb() {
+        // 1 | 010 | 011 | 00100 | 00101, then padding
+        let mut bits = Bits::new(&[0, 0b1010_0110, 0b0100_0010, 0b1000_0000]);
+        assert_eq!((bits.ue(), bits.ue(), bits.ue(), bits.ue()), (Some(0), Some(1), Some(2), Some(3)));
+        assert_eq!(bits.se(), Some(-2));
+        assert_eq!((bits.bits(7), bits.bit()), (Some(0), None));
+    }
+
+    #[test]
+    fn emulation_prevention_is_removed() {
+        let mut bits = Bits::new(&[0x67, 0, 0, 3, 1, 0, 0, 3]);
+        assert_eq!((bits.bits(24), bits.bits(16), bits.bit()), (Some(1), Some(0), None));
+    }
+
+    #[test]
+    fn a_number_too_long_is_refused() {
+        assert_eq!(Bits::new(&[0; 20]).ue(), None);
+        let mut largest = Bits::new(&[0, 0, 0, 0, 1, 255, 255, 255, 255]);
+        assert_eq!(largest.ue(), Some(u32::MAX - 1));
+    }
+}

@@ -169,7 +169,7 @@ pub(crate) struct RingHeader {
 }
 
 /// One descriptor: the first line is the submitter's, the second the sender's.
-#[repr(C, align(128))]
+#[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) state: AtomicU64,
@@ -225,6 +225,8 @@ const _: () = {
     assert!(offset_of!(RingHeader, changes) == 256);
     assert!(offset_of!(RingHeader, consumer_claim) == 320);
     assert!(size_of::<Slot>() == 128);
+    // Slots follow the ring headers directly, and these the header.
+    assert!(align_of::<Slot>() == 64 && align_of::<RingHeader>() == 64 && align_of::<Header>() == 64);
     assert!(offset_of!(Slot, user_seq) == 8);
     assert!(offset_of!(Slot, generated) == 16);
     assert!(offset_of!(Slot, deadline) == 24);

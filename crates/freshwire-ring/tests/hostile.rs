@@ -1,0 +1,269 @@
+//! The other side lies: single wrong words at the ABI's offsets, then random words all over the region.
+#![cfg(not(any(loom, miri)))]
+#![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
+#![allow(clippy::disallowed_methods, reason = "bounds its own running time")]
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, Queued, Region, TooLate, reason};
+use freshwire_units::Timestamp;
+
+const CONFIG: Config = Config { rings: 2, slots: 8, block_bytes: 64, blocks: 16 };
+const RING: u64 = 192;
+const SLOTS: u64 = RING + 2 * 384;
+const SLOT: u64 = 128;
+
+struct Victim {
+    producer: Producer,
+    sender: Consumer,
+    file: File,
+}
+
+fn victim() -> Victim {
+    let region = Region::create(&CONFIG).unwrap();
+    let file = File::from(region.as_fd().unwrap().try_clone_to_owned().unwrap());
+    let mut producer = region.producer().unwrap();
+    for number in 1..=3 {
+        let _ =
+            producer.push(0, &[number as u8; 100], &Meta { user_seq: number, ..Meta::default() }).unwrap();
+    }
+    Victim { producer, sender: region.consumer(0).unwrap(), file }
+}
+
+impl Victim {
+    fn put(&self, at: u64, bytes: &[u8]) {
+        self.file.write_all_at(bytes, at).unwrap();
+    }
+
+    fn seen(&mut self) -> Vec<u64> {
+        let mut queue = Vec::new();
+        self.sender.queue(usize::MAX, &mut queue);
+        queue.iter().map(|record| record.user_seq).collect()
+    }
+}
+
+#[test]
+fn an_impossible_user_i_makes_the_ring_empty_and_is_counted() {
+    for user_i in [u64::MAX, 1 << 62, 1000, 9_999_999] {
+        let mut victim = victim();
+        assert_eq!(victim.seen(), [1, 2, 3]);
+        victim.put(RING, &user_i.to_ne_bytes());
+        assert_eq!(victim.seen(), [0; 0], "{user_i}");
+        assert!(victim.sender.counters().bad_values() > 0, "{user_i}");
+        assert_eq!(victim.sender.take(user_i.wrapping_sub(1)), Err(TooLate));
+        victim.put(RING, &6_u64.to_ne_bytes());
+        assert_eq!(victim.seen(), [1, 2, 3], "it comes back when the value does");
+    }
+    let mut victim = victim();
+    let taken = victim.sender.take(0).unwrap();
+    victim.sender.finish(&taken, Timestamp::ZERO).unwrap();
+    victim.put(RING, &1_u64.to_ne_bytes());
+    assert_eq!(victim.seen(), [0; 0], "backwards");
+    assert_eq!(victim.sender.counters().bad_indexes, 1);
+}
+
+#[test]
+fn a_wrong_descriptor_is_passed_over_and_counted() {
+    let slot = SLOTS;
+    let wrong: [(&str, u64, &[u8]); 4] = [
+        ("no slots", slot + 60, &0_u16.to_ne_bytes()),
+        ("more slots than there are", slot + 60, &9_u16.to_ne_bytes()),
+        ("longer than its slots", slot + 44, &129_u32.to_ne_bytes()),
+        ("length at its limit", slot + 44, &u32::MAX.to_ne_bytes()),
+    ];
+    for (what, at, bytes) in wrong {
+        let mut victim = victim();
+        victim.put(at, bytes);
+        assert_eq!(victim.seen(), [2, 3], "{what}");
+        assert_eq!(victim.sender.counters().bad_descriptors, 1, "{what}");
+        assert_eq!(victim.sender.take(0), Err(TooLate), "{what}");
+    }
+}
+
+#[test]
+fn a_record_with_wrong_blocks_is_not_taken_and_dies() {
+    let wrong: [(&str, u64, &[u8]); 5] = [
+        ("block outside", SLOTS + 40, &16_u32.to_ne_bytes()),
+        ("block far outside", SLOTS + 40, &u32::MAX.to_ne_bytes()),
+        ("second block outside", SLOTS + SLOT + 40, &16_u32.to_ne_bytes()),
+        ("second slot misnumbered", SLOTS + SLOT + 60, &2_u16.to_ne_bytes()),
+        ("second slot of another state", SLOTS + SLOT, &1_u64.to_ne_bytes()),
+    ];
+    for (what, at, bytes) in wrong {
+        let mut victim = victim();
+        victim.put(at, bytes);
+        assert_eq!(victim.sender.take(0), Err(TooLate), "{what}");
+        assert_eq!(victim.sender.counters().bad_descriptors, 1, "{what}");
+        let fate = victim.producer.poll_fate(0).unwrap();
+        assert_eq!(fate.outcome, Outcome::Dropped { reason: reason::INVALID }, "{what}");
+    }
+}
+
+#[test]
+fn a_wrong_state_is_counted_by_both_sides() {
+    for state in [15_u64, 0, 7 << 32 | 9, u64::MAX] {
+        let mut victim = victim();
+        victim.put(SLOTS, &state.to_ne_bytes());
+        assert_eq!(victim.seen(), [2, 3]);
+        assert!(victim.sender.counters().bad_states > 0 || state >> 32 == 7, "{state:x}");
+        let fate = victim.producer.poll_fate(0).unwrap();
+        assert_eq!(fate.outcome, Outcome::Dropped { reason: reason::INVALID });
+        assert_eq!(victim.producer.bad_values(), 1);
+    }
+}
+
+#[test]
+fn a_wrong_hint_hides_records_from_an_editor_at_most() {
+    let mut victim = victim();
+    victim.put(RING + 128, &u64::MAX.to_ne_bytes());
+    assert_eq!(victim.producer.pending(0), 3);
+    victim.put(RING + 128, &5_u64.to_ne_bytes());
+    assert_eq!(victim.producer.drop_seq(0, 1), 0);
+    assert_eq!(victim.seen(), [1, 2, 3]);
+}
+
+#[test]
+fn a_scribbler_harms_nobody_but_itself() {
+    let end = Instant::now() + Duration::from_millis(1500);
+    let mut bad = 0;
+    let mut copied = 0;
+    let mut seed = 1;
+    while Instant::now() < end {
+        let (bad_now, copied_now) = scribble_once(seed);
+        bad += bad_now;
+        copied += copied_now;
+        seed += 1;
+    }
+    assert!(bad > 100, "the scribbler was met: {bad}");
+    assert!(copied > 100, "and records were still taken: {copied}");
+}
+
+/// A producer and a sender work on a region while another thread writes random words into it.
+fn scribble_once(seed: u64) -> (u64, u64) {
+    let Victim { mut producer, mut sender, file } = victim();
+    let region = sender.region().clone();
+    let bounds = mapping(&region, &mut sender);
+    let stop = AtomicBool::new(false);
+    let copied = thread::scope(|scope| {
+        let _stops_at_the_end = Stop(&stop);
+        scope.spawn(|| scribble(&file, region.total_bytes(), seed, &stop));
+        let mut copied = 0;
+        for number in 0..300 {
+            submit(&mut producer, number);
+            copied += deliver(&mut sender, &bounds);
+        }
+        copied
+    });
+    let bad = sender.counters().bad_values() + producer.bad_values();
+    // Whatever is left there, the roles can be claimed anew, or it is said why not.
+    drop((producer, sender));
+    drop((region.producer(), region.consumer(0)));
+    (bad, copied)
+}
+
+/// Stops the scribbler also when an assertion fails, so that the test ends.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn submit(producer: &mut Producer, number: u64) {
+    let meta = Meta { user_seq: number, key: number % 4, ..Meta::default() };
+    let _refused_or_not = producer.push(0, &vec![1; (number % 200) as usize], &meta);
+    let _refused_or_not = producer.replace(0, &[2; 60], &meta);
+    producer.drop_seq(0, number / 2);
+    if let Ok(mut edit) = producer.edit(0, number) {
+        let _refused_or_not = edit.write(3, &[4; 40]);
+        let _late_or_not = edit.release();
+    }
+    if number % 8 == 0 {
+        let _hold = producer.hold_from(0, number);
+        let _notify = producer.release_hold(0);
+        while producer.poll_fate(0).is_some() {}
+    }
+}
+
+fn deliver(sender: &mut Consumer, bounds: &Range<usize>) -> u64 {
+    let mut queue: Vec<Queued> = Vec::new();
+    sender.queue(64, &mut queue);
+    assert!(queue.len() <= CONFIG.slots as usize);
+    let mut copied = 0;
+    for record in &queue {
+        assert!(record.len <= record.slots * CONFIG.block_bytes && record.slots <= CONFIG.slots);
+        let Ok(taken) = sender.take(record.index) else { continue };
+        let mut slices = Vec::new();
+        sender.slices(&taken, 0, usize::MAX, &mut slices);
+        assert_eq!(slices.iter().map(|slice| slice.len).sum::<usize>(), taken.len as usize);
+        for slice in &slices {
+            assert!(bounds.contains(&slice.ptr.addr()) && slice.ptr.addr() + slice.len <= bounds.end);
+        }
+        let mut canary = vec![0xA5; taken.len as usize + 64];
+        let len = sender.copy(&taken, 0, &mut canary);
+        assert_eq!(len, taken.len as usize);
+        assert!(canary[len..].iter().all(|&byte| byte == 0xA5), "wrote past the record");
+        sender.commit(&taken, Timestamp::ZERO, 0);
+        let _late_or_not = sender.finish(&taken, Timestamp::ZERO);
+        copied += 1;
+    }
+    let _late_or_not = sender.discard(0, reason::EXPIRED, Timestamp::ZERO);
+    if sender.sleep() {
+        sender.awake();
+    }
+    sender.recover();
+    copied
+}
+
+/// Where the region is mapped, according to the kernel.
+fn mapping(region: &Region, sender: &mut Consumer) -> Range<usize> {
+    let taken = sender.take(0).unwrap();
+    let mut slices = Vec::new();
+    sender.slices(&taken, 0, 1, &mut slices);
+    sender.finish(&taken, Timestamp::ZERO).unwrap();
+    let inside = slices[0].ptr.addr();
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let range = maps.lines().find_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let end = rest.split_once(' ')?.0;
+        let start = usize::from_str_radix(start, 16).ok()?;
+        let end = usize::from_str_radix(end, 16).ok()?;
+        // Two mappings made one after the other may be printed as one: only the region's own size counts.
+        (start..end).contains(&inside).then_some(start..end)
+    });
+    let range = range.unwrap();
+    assert!(range.len() >= region.total_bytes() as usize);
+    range
+}
+
+/// Random words, mostly where they hurt: states, descriptors and indexes, often near a value that would be right.
+fn scribble(file: &File, total: u64, seed: u64, stop: &AtomicBool) {
+    let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    while !stop.load(Ordering::Relaxed) {
+        let slot = SLOTS + next() % 16 * SLOT;
+        let (at, word) = match next() % 8 {
+            0 => (next() % (total - 8), next()),
+            1 => (slot, next() % 16),
+            2 => (slot, (next() % 64) << 32 | (next() % 8)),
+            3 => (slot + 40, next() % 64),
+            4 => (slot + 56, next()),
+            5 => (RING, next() % 600),
+            6 => (RING + 64 * (next() % 6), next() % 600),
+            _ => (slot + next() % 128, next()),
+        };
+        file.write_all_at(&word.to_ne_bytes(), at.min(total - 8)).unwrap();
+        thread::sleep(Duration::from_micros(next() % 50));
+    }
+}

@@ -100,7 +100,7 @@ def _contradictions(run: Run) -> Iterator[str]:
     ):
         if more < less:
             yield f"totals: {name}, but {more} is less than {less}"
-    dropped = sum(record.fate.startswith("dropped") for record in run.records)
+    dropped = sum(record.fate.startswith(("dropped", "abandoned")) for record in run.records)
     if dropped != run.drops:
         yield f"sender.drops: the sender counts {run.drops}, its records say {dropped}"
 

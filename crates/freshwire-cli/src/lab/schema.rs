@@ -164,7 +164,7 @@ pub(crate) struct SenderStats {
     pub(crate) horizon_max_bytes: u64,
     /// Their mean over commits.
     pub(crate) horizon_mean_bytes: f64,
-    /// Records dropped, by reason.
+    /// Records dropped, by reason, those that were abandoned after their beginning included.
     pub(crate) drops: BTreeMap<String, u64>,
     /// System calls of the sending thread, where they were counted.
     #[serde(default)]

@@ -3,7 +3,7 @@
 mod frames;
 mod layers;
 
-use comfy_table::{CellAlignment, ContentArrangement, presets};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 
 pub(crate) use frames::frames_summary;
 pub(crate) use layers::{layers_summary, matrix, published_total_mib, receive_rates};
@@ -24,12 +24,27 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table as lines for a terminal.
+    /// The table as lines for a terminal. Where more than two columns are labels, the last names the row and those
+    /// before it become a line above the rows that share them.
     pub(crate) fn to_terminal(&self) -> String {
+        let groups = if self.labels > 2 { self.labels - 1 } else { 0 };
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(&self.head).add_rows(&self.rows);
-        for column in table.column_iter_mut().skip(self.labels) {
+        table.load_style(LINES).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(&self.head[groups..]);
+        let mut group: &[String] = &[];
+        for row in &self.rows {
+            let (labels, cells) = row.split_at(groups);
+            if labels != group {
+                group = labels;
+                table.add_row([labels.join(", ")]);
+            }
+            let indent = if groups > 0 { "  " } else { "" };
+            table.add_row(cells.iter().enumerate().map(|(column, text)| match column {
+                0 => format!("{indent}{text}"),
+                _ => text.clone(),
+            }));
+        }
+        for column in table.column_iter_mut().skip(self.labels - groups) {
             column.set_cell_alignment(CellAlignment::Right);
         }
         format!("{}\n{table}\n", self.caption)
@@ -74,6 +89,11 @@ fn heads(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
+const LINES: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,5 +123,25 @@ mod tests {
         assert!(text.starts_with("shares\n"), "{text}");
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines.iter().any(|line| line.contains("plain TCP     1 %")), "{text}");
+        assert_eq!(lines.len(), 1 + 3 + 1 + 2, "no line between rows");
+    }
+
+    #[test]
+    fn rows_that_share_their_path_stand_under_it() {
+        let table = Table {
+            caption: String::new(),
+            head: heads(&["link", "control", "scheme", "share"]),
+            rows: vec![
+                heads(&["fast", "cubic", "plain TCP", "1 %"]),
+                heads(&["fast", "cubic", "Freshwire", "9 %"]),
+                heads(&["slow", "cubic", "plain TCP", "1 %"]),
+            ],
+            labels: 3,
+        };
+        let text = table.to_terminal();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert_eq!(lines[2], " scheme        share");
+        assert_eq!(lines[4..6], [" fast, cubic", "   plain TCP     1 %"]);
+        assert_eq!(lines[7..9], [" slow, cubic", "   plain TCP     1 %"]);
     }
 }

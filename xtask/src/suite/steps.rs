@@ -118,6 +118,17 @@ pub(super) fn all() -> Vec<Step> {
             needs: &[Need::Lab],
             wants: &[],
         },
+        Step {
+            name: "end-to-end",
+            action: Action::Command(CommandLine {
+                program: "xtask/end-to-end.sh",
+                arguments: &[],
+                environment: &[],
+            }),
+            limit: minutes(10),
+            needs: &[Need::Namespaces, Need::Ffmpeg, Need::Lab],
+            wants: &[],
+        },
     ]
 }
 

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# The slow suites in short form, with the command as a person has it, and programs that share no code with it as judges.
+# Each test is a function; it fails with any of its commands.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+cargo build --quiet --package freshwire-cli
+freshwire=$(realpath "${CARGO_TARGET_DIR:-target}/debug/freshwire")
+root=$PWD
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Every number of a result file, computed again from the fates of its records.
+check_again() { (cd "$root/lab" && python3 -m freshwire_lab.check "$1"); }
+
+# The mean of a metric over the runs of a scheme.
+metric() {
+    python3 - "$@" <<'PYTHON'
+import json, sys
+path, scheme, *keys = sys.argv[1:]
+values = []
+for line in open(path):
+    run = json.loads(line)
+    if run["type"] == "run" and run["data"]["plan"]["scheme"] == scheme:
+        value = run["data"]["metrics"]
+        for key in keys:
+            value = value[key]
+        values.append(value)
+print(sum(values) / len(values))
+PYTHON
+}
+
+at_least() { python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(not a >= b)' "$1" "$2"; }
+
+# Runs a command that has to end with the given code.
+ends_with() {
+    local expected=$1 code=0
+    shift
+    "$@" >"$work/out" 2>"$work/err" || code=$?
+    if [ "$code" != "$expected" ]; then
+        echo "ended with $code instead of $expected: $*"
+        cat "$work/out" "$work/err"
+        return 1
+    fi
+}
+
+the_doctor_finds_what_the_others_need() {
+    "$freshwire" doctor
+    "$freshwire" doctor --json | python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]'
+    NO_COLOR=1 "$freshwire" doctor | head -n 1 >/dev/null
+}
+
+layers_stay_on_time_and_the_numbers_hold() {
+    local out=$work/layers
+    "$freshwire" lab layers --duration 6s --loss 5% --scheme tcp,freshwire --out "$out"
+    check_again "$out/results.jsonl"
+    grep -q '<svg' "$out/report.html"
+    local ours plain
+    ours=$(metric "$out/results.jsonl" freshwire share_of_ideal)
+    plain=$(metric "$out/results.jsonl" tcp share_of_ideal)
+    echo "share of the ideal: Freshwire $ours, plain TCP $plain"
+    at_least "$ours" 0.7
+    at_least "$ours" "$plain"
+}
+
+frames_are_never_worse_than_plain_tcp_and_the_numbers_hold() {
+    local out=$work/frames
+    "$freshwire" lab frames --duration 6s --rate 2Mbit --scheme tcp,freshwire --out "$out"
+    check_again "$out/results.jsonl"
+    local ours plain
+    ours=$(metric "$out/results.jsonl" freshwire on_time_frames)
+    plain=$(metric "$out/results.jsonl" tcp on_time_frames)
+    echo "frames on time: Freshwire $ours, plain TCP $plain"
+    at_least "$ours" "$plain"
+}
+
+an_interrupted_experiment_is_taken_up() {
+    local out=$work/again
+    "$freshwire" lab layers --duration 2s --scheme freshwire --out "$out"
+    "$freshwire" lab layers --duration 2s --scheme freshwire --repeat 2 --out "$out"
+    [ "$(wc -l <"$out/results.jsonl")" = 2 ]
+    check_again "$out/results.jsonl"
+}
+
+a_wrong_command_line_ends_with_2() {
+    ends_with 2 "$freshwire"
+    ends_with 2 "$freshwire" no-such-command
+    ends_with 2 "$freshwire" lab layers --loss 150%
+    ends_with 2 "$freshwire" lab layers --rate fast
+    ends_with 2 "$freshwire" lab report "$work/no-such-file"
+    ends_with 2 "$freshwire" lab layers --duration 1s --scheme freshwire --out /proc/no-such-folder
+}
+
+tests=$(declare -F | awk '{ print $3 }' | grep _ | grep -vxE 'check_again|at_least|ends_with')
+passed=0
+for test in ${1:-$tests}; do
+    echo "--- $test"
+    # In a shell of its own, outside any condition, so that `set -e` holds inside the function.
+    set +e
+    (set -e; "$test")
+    code=$?
+    set -e
+    if [ "$code" != 0 ]; then
+        echo "test result: FAILED. $passed passed; 1 failed; 0 ignored"
+        exit 1
+    fi
+    passed=$((passed + 1))
+done
+echo "test result: ok. $passed passed; 0 failed; 0 ignored"

@@ -24,6 +24,8 @@ pub struct Frames {
     ladder: Ladder,
     planner: Planner,
     items: Vec<Item>,
+    /// Sequence numbers of what is queued, ascending, with positions in the queue.
+    order: Vec<(u64, usize)>,
     /// Since when the pipe has been seen empty.
     idle_since: Option<Timestamp>,
 }
@@ -43,57 +45,86 @@ impl Frames {
             ladder: Ladder::default(),
             planner: Planner::default(),
             items: Vec::new(),
+            order: Vec::new(),
             idle_since: None,
         }
     }
 
-    /// Fills `items` with what is queued and what is expected. `one_way` shifts releases to the receiver's side.
+    /// Fills `items` with what is queued and what is expected, in sequence order. `one_way` shifts releases to the
+    /// receiver's side.
     fn lay_out(&mut self, queue: &[Record], rate: Rate, one_way: Duration) {
         self.items.clear();
-        let base = queue.first().map_or(0, |record| record.seq);
-        let queued = queue.iter().take(MAX_ITEMS);
-        let expected = self.ladder.expected(MAX_ITEMS.saturating_sub(queue.len()));
+        self.order.clear();
+        self.order.extend(queue.iter().enumerate().map(|(at, record)| (record.seq, at)));
+        self.order.sort_unstable();
+        self.order.truncate(MAX_ITEMS);
+        let queued = self.order.len();
+        let newest = self.ladder.newest().unwrap_or(0);
         // The plan ends with the next key, and all of its group hangs on that key.
         let group_len = self.ladder.group_len().and_then(|len| u32::try_from(len).ok());
-        let key_value = VALUE * group_len.unwrap_or(1);
-        let items = &mut self.items;
-        for record in queued.copied().chain(expected) {
+        let key_value = VALUE.saturating_mul(group_len.unwrap_or(1));
+        let expected = self.ladder.expected(MAX_ITEMS - queued).map(|record| (true, record));
+        let records = self.order.iter().map(|&(_, at)| (false, queue[at])).chain(expected);
+        for (is_expected, record) in records {
             let mut needs = 0;
             let mut possible = true;
             for reference in record.references() {
-                match reference {
+                let seq = reference.unwrap_or(u64::MAX);
+                let place = match self.order.binary_search_by_key(&seq, |&(seq, _)| seq) {
+                    Ok(place) => Some(place),
+                    Err(_) if seq > newest => {
+                        usize::try_from(seq - newest - 1).ok().map(|ahead| queued + ahead)
+                    }
                     // What is neither queued nor expected was decided before: at the receiver, or lost.
-                    Some(seq) if seq < base => possible &= !self.lost.contains(seq),
-                    Some(seq) if seq - base < items.len() as u64 => needs |= 1 << (seq - base),
-                    _ => possible = false,
+                    Err(_) => {
+                        possible &= !self.lost.contains(seq);
+                        continue;
+                    }
+                };
+                match place.filter(|&place| place < self.items.len()) {
+                    Some(place) => needs |= 1 << place,
+                    None => possible = false,
                 }
             }
-            let is_next_key = record.is_key() && items.len() >= queue.len();
-            let spread = if is_next_key { self.ladder.spread(&record) } else { 0 };
-            let deadline = record.deadline - self.margin;
-            items.push(Item {
-                cost: u64::try_from(rate.time_for(u64::from(record.len)).as_nanos()).unwrap_or(u64::MAX),
+            let is_next_key = is_expected && record.is_key();
+            let doubt = if is_next_key { self.ladder.spread(&record) } else { 0 };
+            self.items.push(Item {
+                cost: nanos(rate.time_for(u64::from(record.len))),
                 release: (record.generated + one_way).as_nanos(),
-                deadline: deadline.as_nanos(),
+                deadline: (record.deadline - self.margin).as_nanos(),
                 needs,
                 possible,
                 value: if is_next_key { key_value } else { VALUE },
-                doubt: u64::try_from(rate.time_for(u64::from(spread)).as_nanos()).unwrap_or(u64::MAX),
+                doubt: nanos(rate.time_for(u64::from(doubt))),
             });
         }
     }
 
-    fn plan(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<usize> {
-        let (Some(rate), Some(start)) = (link.rate, link.arrival(now, 0)) else { return Some(0) };
+    /// What to do now if the link is as `link` says; `None` if nothing that is queued is worth sending now.
+    fn plan(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
+        let (Some(rate), Some(start)) = (link.rate, link.arrival(now, 0)) else {
+            let oldest = (0..queue.len()).min_by_key(|&at| queue[at].seq)?;
+            return Some(Decision::Send(oldest));
+        };
         self.lay_out(queue, rate, link.min_rtt / 2);
-        let mean = u64::try_from(rate.time_for(self.ladder.mean_len()).as_nanos()).unwrap_or(u64::MAX);
-        self.planner.first(&self.items, start.as_nanos(), Price { value: VALUE, per: mean })
+        let per = nanos(rate.time_for(self.ladder.mean_len()));
+        let first = self.planner.first(&self.items, start.as_nanos(), Price { value: VALUE, per })?;
+        let &(_, oldest) = self.order.first()?;
+        if first == 0 {
+            return Some(Decision::Send(oldest));
+        }
+        if first >= self.order.len() {
+            return None;
+        }
+        let arrival = link.arrival(now, u64::from(queue[oldest].len))?;
+        let late = arrival + self.margin > queue[oldest].deadline;
+        Some(Decision::Drop(oldest, if late { Reason::PredictedLate } else { Reason::LayerShed }))
     }
 
     /// The link as it may be by now. What was measured before the pipe ran empty says less and less, and a policy that
     /// believed it for ever would never find out that the link has recovered.
     fn hopeful(&mut self, now: Timestamp, link: &LinkView) -> Option<LinkView> {
-        if link.in_flight + link.unsent > 0 {
+        if link.in_flight > 0 || link.unsent > 0 {
             self.idle_since = None;
             return None;
         }
@@ -123,22 +154,8 @@ impl Choice for Frames {
             return Decision::Wait(None);
         }
         let hopeful = self.hopeful(now, link);
-        let mut plan = self.plan(now, queue, link);
-        if let Some(hopeful) = hopeful
-            && plan.is_none_or(|at| at >= queue.len())
-        {
-            plan = self.plan(now, queue, &hopeful);
-        }
-        match plan {
-            Some(0) => Decision::Send(0),
-            Some(at) if at < queue.len() => {
-                let late = link
-                    .arrival(now, u64::from(queue[0].len))
-                    .is_some_and(|arrival| arrival + self.margin > queue[0].deadline);
-                Decision::Drop(0, if late { Reason::PredictedLate } else { Reason::LayerShed })
-            }
-            _ => Decision::Wait(Some(now + self.ladder.interval().max(SHORTEST_WAIT))),
-        }
+        let decision = self.plan(now, queue, link).or_else(|| self.plan(now, queue, &hopeful?));
+        decision.unwrap_or_else(|| Decision::Wait(Some(now + self.ladder.interval().max(SHORTEST_WAIT))))
     }
 
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
@@ -154,6 +171,10 @@ impl Choice for Frames {
             self.lost.insert(record.seq);
         }
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What one frame is worth in a plan.

@@ -17,6 +17,7 @@
 mod choice;
 mod frames;
 mod link;
+pub mod log;
 mod lost;
 mod policy;
 mod ready_made;

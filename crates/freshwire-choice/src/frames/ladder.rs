@@ -41,7 +41,13 @@ impl Ladder {
         self.seen.push_back(*record);
         let len = i64::from(record.len);
         let size = &mut self.sizes[layer_of(record)];
-        *size = Some(size.map_or(Size { mean: len, deviation: len / FIRST_DEVIATION }, |size| size.learn(len)));
+        *size =
+            Some(size.map_or(Size { mean: len, deviation: len / FIRST_DEVIATION }, |size| size.learn(len)));
+    }
+
+    /// Sequence number of the newest record.
+    pub(super) fn newest(&self) -> Option<u64> {
+        self.seen.back().map(|record| record.seq)
     }
 
     /// Mean time between two records.
@@ -79,7 +85,8 @@ impl Ladder {
             let generated = newest.generated + interval * ahead;
             Some(Record {
                 seq: newest.seq.saturating_add(u64::from(ahead)),
-                len: self.sizes[layer_of(&like)].map_or(like.len, |size| u32::try_from(size.mean).unwrap_or(like.len)),
+                len: self.sizes[layer_of(&like)]
+                    .map_or(like.len, |size| u32::try_from(size.mean).unwrap_or(like.len)),
                 generated,
                 deadline: generated + newest.deadline.saturating_since(newest.generated),
                 ..like
@@ -121,4 +128,3 @@ const LAYERS: usize = 8;
 const FIRST_DEVIATION: i64 = 16;
 /// A record changes the mean length of its layer by this fraction.
 const SMOOTHING: i64 = 8;
-

@@ -91,7 +91,8 @@ impl Planner {
         for state in &mut self.next {
             state.finish = state.finish.max(item.release);
         }
-        self.next.sort_unstable_by_key(|state| (state.sent, state.finish, u32::MAX - state.value, state.first));
+        self.next
+            .sort_unstable_by_key(|state| (state.sent, state.finish, u32::MAX - state.value, state.first));
         self.states.clear();
         for &state in &self.next {
             let dominated =
@@ -101,7 +102,9 @@ impl Planner {
             }
         }
         if self.states.len() > MAX_STATES {
-            self.states.sort_unstable_by_key(|state| (u32::MAX - state.value, state.finish, state.sent, state.first));
+            self.states.sort_unstable_by_key(|state| {
+                (u32::MAX - state.value, state.finish, state.sent, state.first)
+            });
             self.states.truncate(MAX_STATES);
         }
     }

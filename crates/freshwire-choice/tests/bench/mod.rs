@@ -6,12 +6,15 @@ use freshwire_choice::{Choice, Decision, LinkView, Outcome, Record};
 use freshwire_units::{Rate, Timestamp};
 
 const MS: u64 = 1_000_000;
+const DIP_END: u64 = 12_000 * MS;
 const CHUNK: u32 = 1448;
+/// Bytes that the sender keeps in the bottleneck's queue.
+const QUEUE: u64 = 6000;
 const DEADLINE: u64 = 300 * MS;
 const MEAN_LEN: f64 = 4e6 / 8.0 / 30.0;
 
 /// A path: a rate that changes in steps, a fixed delay, a queue that the sender keeps filled.
-pub struct Link {
+pub(crate) struct Link {
     /// (from this ns on, bits per second), ascending.
     steps: Vec<(u64, u64)>,
     rtt: u64,
@@ -19,14 +22,18 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn constant(bits: u64, rtt_ms: u64) -> Self {
-        Self { steps: vec![(0, bits)], rtt: rtt_ms * MS, queue: std::env::var("Q").map_or(6000,|q|q.parse().unwrap()) }
+    pub(crate) fn constant(bits: u64, rtt_ms: u64) -> Self {
+        Self {
+            steps: vec![(0, bits)],
+            rtt: rtt_ms * MS,
+            queue: QUEUE }
+        }
     }
 
     /// 6, 1, 6 Mbit/s; 5 s of 1 Mbit/s.
-    pub fn dip(rtt_ms: u64) -> Self {
-        let steps = vec![(0, 6_000_000), (7000 * MS, 1_000_000), (12000 * MS, 6_000_000)];
-        Self { steps, rtt: rtt_ms * MS, queue: std::env::var("Q").map_or(6000,|q|q.parse().unwrap()) }
+    pub(crate) fn dip(rtt_ms: u64) -> Self {
+        let steps = vec![(0, 6_000_000), (DIP_END - 5000 * MS, 1_000_000), (DIP_END, 6_000_000)];
+        Self { steps, rtt: rtt_ms * MS, queue: QUEUE }
     }
 
     /// When `bytes` that begin at `start` have left.
@@ -49,53 +56,58 @@ impl Link {
     }
 }
 
-/// A kind of stream: the repeating pattern of (size weight, layer, refs).
-pub struct Ladder {
-    pub name: &'static str,
-    gop: usize,
+/// A kind of stream.
+pub(crate) struct Ladder {
+    pub(crate) name: &'static str,
+    shape: Shape,
+    /// Frames from key to key.
+    group: usize,
+    /// Size of a key frame; other sizes are in [`Ladder::kind`].
     key: f64,
-    bframes: bool,
+    /// Sizes vary evenly by this part.
     jitter: f64,
 }
 
-impl Ladder {
-    pub const ALL: [Self; 8] = [
-        Self { name: "flat", gop: 1, key: 1.0, bframes: false, jitter: 0.0 },
-        Self { name: "flat-jit", gop: 1, key: 1.0, bframes: false, jitter: 0.25 },
-        Self { name: "ippp30", gop: 30, key: 3.0, bframes: false, jitter: 0.2 },
-        Self { name: "ladder33", gop: 33, key: 4.0, bframes: true, jitter: 0.2 },
-        Self { name: "ladder61", gop: 61, key: 4.0, bframes: true, jitter: 0.2 },
-        Self { name: "ladder61-", gop: 61, key: 2.5, bframes: true, jitter: 0.4 },
-        Self { name: "t3-32", gop: 32, key: 2.0, bframes: false, jitter: 0.2 },
-        Self { name: "t3-64", gop: 64, key: 3.0, bframes: false, jitter: 0.2 },
-    ];
+#[derive(Clone, Copy)]
+enum Shape {
+    /// Each frame depends on the one before.
+    Line,
+    /// P, B, b, b as x264 makes them with `b-pyramid=strict`.
+    Pyramid,
+    /// Temporal layers of equal size: each second frame can go, then each second of the rest.
+    Temporal,
+}
 
+impl Ladder {
+    pub(crate) const FLAT: Self = Self { name: "flat", shape: Shape::Line, group: 1, key: 1.0, jitter: 0.0 };
+    pub(crate) const INTRA: Self = Self { name: "intra", jitter: 0.25, ..Self::FLAT };
+    pub(crate) const LINE: Self = Self { name: "line", shape: Shape::Line, group: 30, key: 3.0, jitter: 0.2 };
+    pub(crate) const PYRAMID: Self =
+        Self { name: "pyramid", shape: Shape::Pyramid, group: 61, key: 4.0, jitter: 0.2 };
+    pub(crate) const TEMPORAL: Self =
+        Self { name: "temporal", shape: Shape::Temporal, group: 32, key: 2.0, jitter: 0.2 };
+
+    /// Size, layer and references of the frame at this place of a group.
     fn kind(&self, at: usize) -> (f64, u8, [u32; 2]) {
-        if at == 0 {
-            return (self.key, 0, [0, 0]);
-        }
-        if self.name.starts_with("t3") {
-            // Temporal layers: each second frame can go, then each second of the rest.
-            return match at % 4 {
+        match self.shape {
+            _ if at == 0 => (self.key, 0, [0, 0]),
+            Shape::Line => (1.0, 1, [1, 0]),
+            Shape::Temporal => match at % 4 {
                 0 => (1.0, 1, [4, 0]),
                 2 => (1.0, 2, [2, 0]),
                 _ => (1.0, 3, [1, 0]),
-            };
-        }
-        if !self.bframes {
-            return (1.0, 1, [1, 0]);
-        }
-        // Decode order of a mini group: P, B, b, b; display order b B b P.
-        match (at - 1) % 4 {
-            0 => (2.0, 1, [if at == 1 { 1 } else { 4 }, 0]),
-            1 => (1.0, 2, [1, if at == 2 { 2 } else { 5 }]),
-            2 => (0.5, 3, [1, if at == 3 { 3 } else { 6 }]),
-            _ => (0.5, 3, [2, 3]),
+            },
+            Shape::Pyramid => match (at - 1) % 4 {
+                0 => (2.0, 1, [if at == 1 { 1 } else { 4 }, 0]),
+                1 => (1.0, 2, [1, if at == 2 { 2 } else { 5 }]),
+                2 => (0.5, 3, [1, if at == 3 { 3 } else { 6 }]),
+                _ => (0.5, 3, [2, 3]),
+            },
         }
     }
 
-    pub fn frames(&self, count: usize, seed: u64) -> Vec<Record> {
-        let weights: f64 = (0..self.gop).map(|at| self.kind(at).0).sum::<f64>() / self.gop as f64;
+    pub(crate) fn frames(&self, count: usize, seed: u64) -> Vec<Record> {
+        let weights: f64 = (0..self.group).map(|at| self.kind(at).0).sum::<f64>() / self.group as f64;
         let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         (0..count)
             .map(|index| {
@@ -103,14 +115,14 @@ impl Ladder {
                 random ^= random >> 7;
                 random ^= random << 17;
                 let noise = 1.0 + self.jitter * ((random >> 11) as f64 / (1u64 << 52) as f64 - 1.0);
-                let (weight, layer, refs) = self.kind(index % self.gop);
+                let (weight, layer, refs) = self.kind(index % self.group);
                 let generated = index as u64 * 1_000_000_000 / 30;
                 Record {
                     index: index as u64,
                     seq: index as u64,
                     len: (MEAN_LEN * weight / weights * noise) as u32,
                     layer,
-                    group: (index / self.gop) as u32,
+                    group: (index / self.group) as u32,
                     key: 0,
                     refs,
                     generated: Timestamp::from_nanos(generated),
@@ -122,17 +134,19 @@ impl Ladder {
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Score {
+pub(crate) struct Score {
     /// Frames whole, decodable and on time.
-    pub on_time: usize,
+    pub(crate) on_time: usize,
     /// Frames that were sent and late.
-    pub late: usize,
+    pub(crate) late: usize,
+    /// From the end of a dip to the first frame on time.
+    pub(crate) recovery: Option<Duration>,
     /// Most frames in a row that were not on time.
-    pub longest_gap: usize,
+    pub(crate) longest_gap: usize,
 }
 
 /// A sender with a small reserve on a link.
-pub struct Run<'a> {
+pub(crate) struct Run<'a> {
     link: &'a Link,
     link_free: u64,
     /// Chunks sent: (end of serialisation, bytes, serialisation time).
@@ -140,20 +154,13 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub fn new(link: &'a Link) -> Self {
+    pub(crate) fn new(link: &'a Link) -> Self {
         Self { link, link_free: 0, sent: Vec::new() }
     }
 
     /// What a sender can know: acknowledgements come a round trip after serialisation; the rate is the mean over the
     /// last 100 ms of them.
     fn view(&self, now: u64) -> LinkView {
-        if std::env::var("TRUE").is_ok() {
-            let acked = self.sent.partition_point(|chunk| chunk.0 + self.link.rtt <= now);
-            let in_flight = self.sent[acked..].iter().map(|chunk| chunk.1).sum();
-            let at = self.link.steps.iter().rev().find(|s| s.0 <= now).unwrap().1;
-            let rtt = Duration::from_nanos(self.link.rtt);
-            return LinkView { rate: Some(Rate::from_bits_per_sec(at)), rtt, min_rtt: rtt, in_flight, unsent: 0, loss: 0.0 };
-        }
         let acked = self.sent.partition_point(|chunk| chunk.0 + self.link.rtt <= now);
         let in_flight = self.sent[acked..].iter().map(|chunk| chunk.1).sum();
         let newest = self.sent[..acked].last().map_or(0, |chunk| chunk.0);
@@ -173,7 +180,8 @@ impl<'a> Run<'a> {
         at
     }
 
-    pub fn play(mut self, frames: &[Record], choice: &mut dyn Choice) -> Score {
+    pub(crate) fn play(mut self, frames: &[Record], choice: &mut dyn Choice) -> (Score, Vec<Decision>) {
+        let mut decisions = Vec::new();
         let mut queue: Vec<Record> = Vec::new();
         let mut arrivals = vec![None; frames.len()];
         let (mut now, mut offered) = (0, 0);
@@ -185,10 +193,7 @@ impl<'a> Run<'a> {
             }
             let next = frames.get(offered).map(|frame| frame.generated.as_nanos());
             let decision = choice.pick(Timestamp::from_nanos(now), &queue, &self.view(now));
-            if std::env::var("TRACE").is_ok() && now > 3900*MS && now < 9000*MS {
-                let v = self.view(now);
-                println!("{:7.1} infl {:5} rate {:?} queue {:?} -> {decision:?}", now as f64/1e6, v.in_flight, v.rate.map(|r| r.bits_per_sec()/1000), queue.iter().map(|r| (r.seq, r.layer, r.len, (now-r.generated.as_nanos())/MS)).collect::<Vec<_>>());
-            }
+            decisions.push(decision);
             match decision {
                 Decision::Send(at) => {
                     let record = queue.remove(at);
@@ -205,7 +210,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        score(frames, &arrivals)
+        (score(frames, &arrivals), decisions)
     }
 
     fn send(&mut self, mut now: u64, record: &Record) -> u64 {
@@ -236,38 +241,40 @@ fn score(frames: &[Record], arrivals: &[Option<u64>]) -> Score {
         let on_time = ready.is_some_and(|ready| ready <= frame.deadline.as_nanos());
         score.late += usize::from(arrival.is_some() && !on_time);
         score.on_time += usize::from(on_time);
-        if std::env::var("G").is_ok() { if frame.is_key() { print!(" | {}:", frame.len) } print!("{}", if on_time { char::from(b'0'+frame.layer) } else if arrival.is_some() { 'L' } else { '.' }) }
+        let since_dip = frame.generated.as_nanos().checked_sub(DIP_END);
+        if let (true, Some(_), None) = (on_time, since_dip, score.recovery) {
+            let shown = ready.unwrap_or_default().saturating_sub(DIP_END);
+            score.recovery = Some(Duration::from_nanos(shown));
+        }
         gap = if on_time { 0 } else { gap + 1 };
         score.longest_gap = score.longest_gap.max(gap);
     }
     score
 }
 
-/// The most frames that can be whole, decodable and on time. With `late_references` a frame may also be sent late for
-/// the sake of those that depend on it.
-pub fn oracle(frames: &[Record], link: &Link, late_references: bool) -> usize {
-    // (references at hand as a mask of distances, end of serialisation, frames on time)
+/// The most frames that can be whole, decodable and on time for a sender that knows all sizes and rates beforehand and
+/// begins no frame that would be late: dynamic programming over (references at hand, when the link is free).
+pub(crate) fn oracle(frames: &[Record], link: &Link) -> usize {
     let mut states: Vec<(u64, u64, usize)> = vec![(0, 0, 0)];
     for (index, frame) in frames.iter().enumerate() {
-        let needed = (1..16).filter(|&d| frames.iter().skip(index + 1).take(16).any(|later| {
-            later.references().flatten().any(|seq| seq + d == frame.seq + 1)
-        })).fold(0u64, |mask, d| mask | 1 << (d - 1));
+        // Bit d - 1 stands for the frame d - 1 before this one.
+        let later = || frames.iter().skip(index + 1).take(16);
+        let is_needed =
+            |d: u64| later().any(|f| f.references().flatten().any(|seq| seq + d == frame.seq + 1));
+        let needed = (1..16).filter(|&d| is_needed(d)).fold(0, |mask, d| mask | 1 << (d - 1));
+        let generated = frame.generated.as_nanos();
         let mut next = Vec::new();
         for &(mask, end, count) in &states {
-            next.push(((mask << 1) & needed, end, count));
+            next.push(((mask << 1) & needed, end.max(generated), count));
             let at_hand = frame.refs.iter().all(|&d| d == 0 || mask & 1 << (d - 1) != 0);
-            if at_hand {
-                let end = link.end(end.max(frame.generated.as_nanos()), u64::from(frame.len));
-                let on_time = end + link.rtt / 2 <= frame.deadline.as_nanos();
-                if on_time || late_references && end <= frame.generated.as_nanos() + 2 * DEADLINE {
-                    next.push((((mask << 1) | 1) & needed, end, count + usize::from(on_time)));
-                }
+            let end = link.end(end.max(generated), u64::from(frame.len));
+            if at_hand && end + link.rtt / 2 <= frame.deadline.as_nanos() {
+                next.push((((mask << 1) | 1) & needed, end, count + 1));
             }
         }
         next.sort_unstable_by_key(|&(mask, end, count)| (mask, end, usize::MAX - count));
         states.clear();
         for state in next {
-            let state = (state.0, state.1.max(frame.generated.as_nanos()), state.2);
             if states.last().is_none_or(|kept| kept.0 != state.0 || kept.2 < state.2) {
                 states.push(state);
             }

@@ -129,3 +129,16 @@ fn arbitrary_bytes_and_splits_give_one_result() {
         assert_eq!(read_all(4096, &bytes, usize::from(*step).max(1)), whole);
     });
 }
+
+/// Values of an independent reading of `spec/framing.md`.
+#[test]
+fn the_payload_is_as_specified() {
+    let mut payload = [0; 20];
+    fill_payload(3, &mut payload);
+    assert_eq!(payload, PAYLOAD_OF_3);
+    payload[17] ^= 1;
+    assert_eq!(first_wrong_byte(3, &payload), Some(17));
+}
+
+const PAYLOAD_OF_3: [u8; 20] =
+    [109, 136, 227, 1, 55, 167, 117, 126, 87, 167, 184, 208, 247, 213, 14, 77, 191, 189, 97, 237];

@@ -1,0 +1,220 @@
+//! What holds for every policy and every queue.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bolero::TypeGenerator;
+use freshwire_choice::log::{self, Recorder};
+use freshwire_choice::{
+    Choice, Decision, LinkView, Order, Outcome, Policy, Reason, Record, Rule, deadline, fifo, frames, latest,
+    layered, priority_progress, thesis,
+};
+use freshwire_units::{Rate, Timestamp};
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct Step {
+    elapsed: u8,
+    offered: Vec<Offer>,
+    rate: Option<u16>,
+    in_flight: u16,
+    dropped_by_application: Option<u8>,
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+struct Offer {
+    skip: bool,
+    len: u16,
+    layer: u8,
+    group: bool,
+    key: u8,
+    refs: [u8; 2],
+    slack: Option<u8>,
+    swap: bool,
+}
+
+/// Every ready-made policy, and the rules with every order.
+fn choices() -> Vec<(&'static str, Box<dyn Choice>)> {
+    let window = Duration::from_millis(100);
+    let all = |order| {
+        Policy::builder()
+            .rule(Rule::Expired)
+            .rule(Rule::WindowEnd { window })
+            .rule(Rule::DependencyClosure)
+            .rule(Rule::LatestByKey)
+            .rule(Rule::LayerLimit { highest: 200 })
+            .rule(Rule::PredictedLate { margin: Duration::from_millis(1) })
+            .order(order)
+            .build()
+    };
+    vec![
+        ("fifo", Box::new(fifo())),
+        ("thesis", Box::new(thesis(window))),
+        ("priority-progress", Box::new(priority_progress(window))),
+        ("deadline", Box::new(deadline(window))),
+        ("layered", Box::new(layered(window))),
+        ("latest", Box::new(latest())),
+        ("frames", Box::new(frames())),
+        ("all-fifo", Box::new(all(Order::Fifo))),
+        ("all-layer", Box::new(all(Order::ByLayer))),
+        ("all-newest", Box::new(all(Order::Newest))),
+    ]
+}
+
+fn drops_expired(name: &str) -> bool {
+    !matches!(name, "fifo" | "thesis" | "priority-progress")
+}
+
+fn keeps_closure(name: &str) -> bool {
+    name == "layered" || name == "frames" || name == "priority-progress" || name.starts_with("all")
+}
+
+/// Plays the steps and checks the laws at each decision; the decisions.
+fn play(name: &str, choice: &mut dyn Choice, steps: &[Step]) -> Vec<Decision> {
+    let mut decisions = Vec::new();
+    let mut queue: Vec<Record> = Vec::new();
+    let mut gone: BTreeSet<u64> = BTreeSet::new();
+    let (mut now, mut seq) = (0, 5);
+    for step in steps {
+        now += u64::from(step.elapsed) * 1_000_000;
+        let time = Timestamp::from_nanos(now);
+        for offer in step.offered.iter().take(16) {
+            seq += if offer.skip { 2 } else { 1 };
+            queue.push(Record {
+                index: seq,
+                seq,
+                len: u32::from(offer.len),
+                layer: offer.layer,
+                group: (seq / 8) as u32 + u32::from(offer.group),
+                key: u64::from(offer.key % 8),
+                refs: offer.refs.map(|distance| u32::from(distance % 6)),
+                generated: time,
+                deadline: offer
+                    .slack
+                    .map_or(Timestamp::MAX, |slack| time + Duration::from_millis(u64::from(slack))),
+            });
+            if offer.swap && queue.len() > 1 {
+                let last = queue.len() - 1;
+                queue.swap(last, 0);
+            }
+        }
+        if let Some(at) = step.dropped_by_application.map(usize::from).filter(|&at| at < queue.len()) {
+            let record = queue.remove(at);
+            gone.insert(record.seq);
+            choice.outcome(&record, Outcome::Dropped(Reason::Application));
+        }
+        let link = LinkView {
+            rate: step.rate.map(|rate| Rate::from_bytes_per_sec(u64::from(rate) * 100)),
+            min_rtt: Duration::from_millis(20),
+            in_flight: u64::from(step.in_flight),
+            ..LinkView::default()
+        };
+        let bound = queue.len() + 1;
+        for call in 0.. {
+            assert!(call < bound, "{name} does not come to an end");
+            let decision = choice.pick(time, &queue, &link);
+            decisions.push(decision);
+            match decision {
+                Decision::Wait(until) => {
+                    assert!(until.is_none_or(|until| until > time), "{name} waits for the past");
+                    break;
+                }
+                Decision::Drop(at, reason) => {
+                    let record = queue.remove(at);
+                    gone.insert(record.seq);
+                    choice.outcome(&record, Outcome::Dropped(reason));
+                }
+                Decision::Send(at) => {
+                    let record = queue.remove(at);
+                    choice.outcome(&record, Outcome::Sent);
+                    assert!(
+                        !drops_expired(name) || record.deadline >= time,
+                        "{name} sent {record:?} at {time}"
+                    );
+                    let queued = |seq| queue.iter().any(|other: &Record| other.seq == seq);
+                    assert!(
+                        !record.references().flatten().any(queued),
+                        "{name} sent {record:?} before what it depends on"
+                    );
+                    if keeps_closure(name) {
+                        for reference in record.references() {
+                            let reference = reference.expect("sequence numbers start above all distances");
+                            assert!(!gone.contains(&reference), "{name} sent {record:?} without {reference}");
+                        }
+                    }
+                    break;
+                }
+            }
+        }
+    }
+    decisions
+}
+
+#[test]
+fn every_policy_keeps_the_laws() {
+    bolero::check!().with_iterations(300).with_type::<Vec<Step>>().for_each(|steps| {
+        for (name, mut choice) in choices() {
+            play(name, choice.as_mut(), steps);
+        }
+    });
+}
+
+#[test]
+fn a_log_replays_to_the_same_decisions() {
+    bolero::check!().with_iterations(50).with_type::<Vec<Step>>().for_each(|steps| {
+        for ((name, choice), (_, mut again)) in choices().into_iter().zip(choices()) {
+            let mut recorder = Recorder::new(choice, usize::MAX);
+            play(name, &mut recorder, steps);
+            assert_eq!(recorder.lost(), 0);
+            assert_eq!(log::replay(recorder.drain(), again.as_mut()), Ok(()), "{name}");
+        }
+    });
+}
+
+fn record(seq: u64) -> Record {
+    Record {
+        index: 0,
+        seq,
+        len: 100,
+        layer: 0,
+        group: 0,
+        key: 0,
+        refs: [0, 0],
+        generated: Timestamp::ZERO,
+        deadline: Timestamp::from_nanos(1_000_000),
+    }
+}
+
+#[test]
+fn a_replay_on_another_policy_diverges() {
+    let mut recorder = Recorder::new(fifo(), 10);
+    let late = Timestamp::from_nanos(2_000_000);
+    assert_eq!(recorder.pick(late, &[record(0)], &LinkView::default()), Decision::Send(0));
+    let divergence = log::replay(recorder.drain(), &mut deadline(Duration::ZERO)).unwrap_err();
+    assert_eq!(divergence.to_string(), "entry 0: the log says Send(0), the choice now says Drop(0, Expired)");
+}
+
+#[test]
+fn a_full_recorder_keeps_the_newest_and_counts() {
+    let mut recorder = Recorder::new(fifo(), 2);
+    for seq in 0..5 {
+        recorder.outcome(&record(seq), Outcome::Sent);
+    }
+    assert_eq!(recorder.lost(), 3);
+    let kept: Vec<_> = recorder.drain().collect();
+    assert_eq!(kept, [3, 4].map(|seq| log::Entry::Outcome { record: record(seq), dropped: None }));
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn entries_survive_json() {
+    let mut recorder = Recorder::new(deadline(Duration::ZERO), 10);
+    let link = LinkView { rate: Some(Rate::from_bits_per_sec(1_000_000)), ..LinkView::default() };
+    let _ = recorder.pick(Timestamp::ZERO, &[record(0)], &link);
+    let _ = recorder.progress(Timestamp::from_nanos(1), &record(0), 50, &link);
+    recorder.outcome(&record(0), Outcome::Dropped(Reason::Abandoned));
+    let _ = recorder.pick(Timestamp::ZERO, &[], &link);
+    for entry in recorder.drain() {
+        let text = serde_json::to_string(&entry).unwrap();
+        assert_eq!(serde_json::from_str::<log::Entry>(&text).unwrap(), entry, "{text}");
+    }
+}

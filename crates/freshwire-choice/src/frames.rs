@@ -15,11 +15,12 @@ use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 /// It learns the stream's ladder (how often a key frame comes, how large the frames of each layer are) and plans over
 /// what is queued and what is expected up to the next key frame. A frame is sent if the best plan sends it; those
 /// before it are dropped at that instant and not earlier. So droppable frames give way to the reference chain, a
-/// frame that would be late is not begun, and when the chain cannot be kept the link is free for the next key frame.
-/// Frames go in order and whole.
+/// frame that is of no use on time is not begun, and when the chain cannot be kept the link is free for the next key frame.
+/// Frames go in order and whole. Made ready by [`crate::frames`].
 #[derive(Clone, Debug)]
 pub struct Frames {
     margin: Duration,
+    late_references: bool,
     lost: Lost,
     ladder: Ladder,
     planner: Planner,
@@ -41,12 +42,31 @@ impl Frames {
     pub fn new(margin: Duration) -> Self {
         Self {
             margin,
+            late_references: false,
             lost: Lost::default(),
             ladder: Ladder::default(),
             planner: Planner::default(),
             items: Vec::new(),
             order: Vec::new(),
             idle_since: None,
+        }
+    }
+
+    /// Also begins a frame that is predicted late, if frames that depend on it will be on time. A key frame that is a
+    /// few milliseconds late then does not cost its group. Never begins one that has expired. Off in [`Frames::new`], on
+    /// in [`crate::frames`].
+    #[must_use]
+    pub fn with_late_references(mut self, allowed: bool) -> Self {
+        self.late_references = allowed;
+        self
+    }
+
+    /// How long after its deadline a record may arrive and still serve those that depend on it.
+    fn patience(&self, record: &Record) -> Duration {
+        if self.late_references && self.ladder.is_reference(record) {
+            record.deadline.saturating_since(record.generated)
+        } else {
+            Duration::ZERO
         }
     }
 
@@ -96,6 +116,7 @@ impl Frames {
                 possible,
                 value: if is_next_key { key_value } else { VALUE },
                 doubt: nanos(rate.time_for(u64::from(doubt))),
+                patience: nanos(self.patience(&record)),
             });
         }
     }
@@ -160,7 +181,9 @@ impl Choice for Frames {
 
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
         match link.arrival(now, u64::from(remaining)) {
-            Some(arrival) if arrival > record.deadline => Progress::Abandon(Reason::PredictedLate),
+            Some(arrival) if arrival > record.deadline + self.patience(record) => {
+                Progress::Abandon(Reason::PredictedLate)
+            }
             _ => Progress::Continue,
         }
     }
@@ -181,7 +204,7 @@ fn nanos(duration: Duration) -> u64 {
 const VALUE: u32 = 1000;
 /// Covers the rounding of the rate and one segment's time on a slow link.
 const DEFAULT_MARGIN: Duration = Duration::from_millis(5);
-/// The rate is thought to have doubled for each such time without traffic, if otherwise nothing that is queued would be sent.
+/// The rate is thought to have doubled for each such time without traffic, if nothing that is queued would be sent.
 const DOUBLING: Duration = Duration::from_millis(125);
 /// A plan that waits is made anew after this time even if the stream's pace is unknown.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);

@@ -45,7 +45,8 @@ pub fn latest() -> Policy {
     Policy::builder().rule(Rule::LatestByKey).rule(Rule::Expired).order(Order::Newest).build()
 }
 
-/// For video frames: as many whole, decodable frames on time as the link carries.
+/// For video frames: as many whole, decodable frames on time as the link carries. A frame that will itself be late is
+/// begun only for the sake of those that depend on it and will be on time.
 pub fn frames() -> Frames {
-    Frames::default()
+    Frames::default().with_late_references(true)
 }

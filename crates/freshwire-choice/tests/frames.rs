@@ -55,6 +55,27 @@ fn a_dip_costs_little_more_than_an_oracle_would_lose() {
     }
 }
 
+#[test]
+fn three_quarters_of_the_rate_with_long_chains() {
+    let link = |rtt| Link::constant(3_000_000, rtt);
+    for (ladder, floor) in [(Ladder::TEMPORAL, 0.97), (Ladder::PYRAMID, 0.95), (Ladder::LINE, 0.92)] {
+        let (lowest, _) = shares(&ladder, link);
+        assert!(lowest >= floor, "{}: {lowest:.3}", ladder.name);
+    }
+}
+
+/// The first group is sent before anything is known of the ladder; after that every key gets through although it takes
+/// two thirds of the deadline or more.
+#[test]
+fn a_key_that_is_a_little_late_still_serves_its_group() {
+    let link = Link::constant(3_000_000, 100);
+    let stream = Ladder::PYRAMID.frames(600, 2);
+    let (with, _) = Run::new(&link).play(&stream, &mut frames());
+    let (without, _) = Run::new(&link).play(&stream, &mut frames().with_late_references(false));
+    assert!(with.on_time > without.on_time + 100, "{with:?} {without:?}");
+    assert!(with.longest_gap < 10 && without.longest_gap > 30, "{with:?} {without:?}");
+}
+
 /// At 1 Mbit/s a key frame of this ladder takes 240 ms of the 300 ms: whether one gets through hangs on its size, which
 /// the oracle knows before the frame exists.
 #[test]

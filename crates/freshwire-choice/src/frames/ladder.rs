@@ -10,6 +10,8 @@ use crate::Record;
 pub(super) struct Ladder {
     seen: VecDeque<Record>,
     sizes: [Option<Size>; LAYERS],
+    /// Layers in which a record was seen that another one depends on.
+    referenced: [bool; LAYERS],
 }
 
 /// How large the records of a layer are, smoothed.
@@ -37,6 +39,11 @@ impl Ladder {
         }
         if self.seen.len() == MEMORY {
             self.seen.pop_front();
+        }
+        for reference in record.references().flatten() {
+            if let Ok(at) = self.seen.binary_search_by_key(&reference, |seen| seen.seq) {
+                self.referenced[layer_of(&self.seen[at])] = true;
+            }
         }
         self.seen.push_back(*record);
         let len = i64::from(record.len);
@@ -97,6 +104,11 @@ impl Ladder {
     /// Records from one key to the next; `None` before the second key.
     pub(super) fn group_len(&self) -> Option<usize> {
         self.distance(Record::is_key)
+    }
+
+    /// True if other records depend on such as this.
+    pub(super) fn is_reference(&self, record: &Record) -> bool {
+        self.referenced[layer_of(record)]
     }
 
     /// By how much a record of the same layer may well be larger or smaller than expected.

@@ -17,16 +17,20 @@ pub(super) struct Item {
     pub(super) value: u32,
     /// How much sooner or later than predicted it may be complete. Near its deadline it counts in proportion.
     pub(super) doubt: u64,
+    /// How long after its deadline it is still sent, worth nothing itself, for those that depend on it.
+    pub(super) patience: u64,
 }
 
 impl Item {
-    /// What it is worth if its last byte is predicted to arrive at `finish`; `None` if it would be late.
+    /// What it is worth if its last byte is predicted to arrive at `finish`; `None` if it is not sent then.
     fn worth(&self, finish: u64) -> Option<u32> {
-        let spare = self.deadline.saturating_add(self.doubt).checked_sub(finish)?;
-        if self.doubt == 0 || spare >= 2 * self.doubt {
-            return Some(self.value);
-        }
-        u32::try_from(u128::from(self.value) * u128::from(spare) / (2 * u128::from(self.doubt))).ok()
+        let Some(spare) = self.deadline.saturating_add(self.doubt).checked_sub(finish) else {
+            return (finish <= self.deadline.saturating_add(self.patience)).then_some(0);
+        };
+        let doubt = u128::from(self.doubt);
+        let chance = u128::from(spare).min(2 * doubt);
+        let worth = (u128::from(self.value) * chance).checked_div(2 * doubt);
+        worth.map_or(Some(self.value), |worth| u32::try_from(worth).ok())
     }
 }
 
@@ -170,6 +174,7 @@ mod tests {
                     possible: needs != 255,
                     value: u32::from(value % 4),
                     doubt: 0,
+                    patience: 0,
                 })
                 .collect();
             let mut planner = Planner::default();
@@ -191,6 +196,7 @@ mod tests {
                 possible: true,
                 value: 1,
                 doubt: 0,
+                patience: 0,
             })
             .collect();
         let mut planner = Planner::default();

@@ -23,11 +23,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn constant(bits: u64, rtt_ms: u64) -> Self {
-        Self {
-            steps: vec![(0, bits)],
-            rtt: rtt_ms * MS,
-            queue: QUEUE }
-        }
+        Self { steps: vec![(0, bits)], rtt: rtt_ms * MS, queue: QUEUE }
     }
 
     /// 6, 1, 6 Mbit/s; 5 s of 1 Mbit/s.
@@ -252,8 +248,9 @@ fn score(frames: &[Record], arrivals: &[Option<u64>]) -> Score {
     score
 }
 
-/// The most frames that can be whole, decodable and on time for a sender that knows all sizes and rates beforehand and
-/// begins no frame that would be late: dynamic programming over (references at hand, when the link is free).
+/// The most frames that can be whole, decodable and on time for a sender that knows all sizes and rates beforehand:
+/// dynamic programming over (references at hand, when the link is free). It also sends frames late for the sake of
+/// those that depend on them.
 pub(crate) fn oracle(frames: &[Record], link: &Link) -> usize {
     let mut states: Vec<(u64, u64, usize)> = vec![(0, 0, 0)];
     for (index, frame) in frames.iter().enumerate() {
@@ -268,8 +265,9 @@ pub(crate) fn oracle(frames: &[Record], link: &Link) -> usize {
             next.push(((mask << 1) & needed, end.max(generated), count));
             let at_hand = frame.refs.iter().all(|&d| d == 0 || mask & 1 << (d - 1) != 0);
             let end = link.end(end.max(generated), u64::from(frame.len));
-            if at_hand && end + link.rtt / 2 <= frame.deadline.as_nanos() {
-                next.push((((mask << 1) | 1) & needed, end, count + 1));
+            let on_time = end + link.rtt / 2 <= frame.deadline.as_nanos();
+            if at_hand && (on_time || needed & 1 != 0) {
+                next.push((((mask << 1) | 1) & needed, end, count + usize::from(on_time)));
             }
         }
         next.sort_unstable_by_key(|&(mask, end, count)| (mask, end, usize::MAX - count));

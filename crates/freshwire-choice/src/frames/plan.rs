@@ -51,6 +51,8 @@ struct State {
 pub(super) struct Planner {
     states: Vec<State>,
     next: Vec<State>,
+    /// For each item, the items that a later one depends on.
+    needed: Vec<u128>,
 }
 
 impl Planner {
@@ -64,8 +66,15 @@ impl Planner {
         let items = &items[..items.len().min(MAX_ITEMS)];
         self.states.clear();
         self.states.push(State { sent: 0, finish: start, value: 0, first: NONE });
+        self.needed.clear();
+        self.needed.resize(items.len(), 0);
+        let mut needed = 0;
+        for (item, needed_after) in items.iter().zip(&mut self.needed).rev() {
+            *needed_after = needed;
+            needed |= item.needs;
+        }
         for (at, item) in items.iter().enumerate() {
-            self.step(at, item, needed_after(items, at));
+            self.step(at, item, self.needed[at]);
         }
         let end = items.last().map_or(start, |item| item.release);
         let worth = |state: &State| {
@@ -128,10 +137,6 @@ impl Price {
     }
 }
 
-fn needed_after(items: &[Item], at: usize) -> u128 {
-    items[at + 1..].iter().fold(0, |needed, item| needed | item.needs)
-}
-
 /// Items that a plan looks at: one bit each.
 pub(super) const MAX_ITEMS: usize = 128;
 /// Ways kept at each item. Real ladders need a few dozen; the bound is for streams with a web of references.
@@ -148,13 +153,15 @@ mod tests {
     fn brute(items: &[Item], start: u64) -> u32 {
         let value = |subset: u32| {
             let (mut finish, mut value) = (start, 0);
-            for (at, item) in items.iter().enumerate().filter(|(at, _)| subset & 1 << at != 0) {
-                let _ = at;
+            for (_, item) in items.iter().enumerate().filter(|(at, _)| subset & 1 << at != 0) {
                 finish = finish.max(item.release) + item.cost;
-                if !item.possible || u128::from(subset) & item.needs != item.needs || finish > item.deadline {
+                let worth = item.worth(finish);
+                let (true, Some(worth)) =
+                    (u128::from(subset) & item.needs == item.needs && item.possible, worth)
+                else {
                     return 0;
-                }
-                value += item.value;
+                };
+                value += worth;
             }
             value
         };
@@ -173,8 +180,8 @@ mod tests {
                     needs: u128::from(needs) & ((1 << at) - 1),
                     possible: needs != 255,
                     value: u32::from(value % 4),
-                    doubt: 0,
-                    patience: 0,
+                    doubt: u64::from(value / 16),
+                    patience: u64::from(cost % 3) * 10,
                 })
                 .collect();
             let mut planner = Planner::default();

@@ -8,7 +8,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
@@ -22,7 +22,7 @@ const CHILD: &str = "FRESHWIRE_TEST_CHILD";
 
 type Test = fn(&Namespaces);
 
-const TESTS: [(&str, Test); 7] = [
+const TESTS: [(&str, Test); 9] = [
     ("nothing_passes_without_an_emulator", nothing_passes_without_an_emulator),
     ("delay_is_within_half_a_millisecond", delay_is_within_half_a_millisecond),
     ("tcp_gets_the_rate_within_one_percent", tcp_gets_the_rate_within_one_percent),
@@ -30,6 +30,8 @@ const TESTS: [(&str, Test); 7] = [
     ("every_congestion_control_can_be_chosen", every_congestion_control_can_be_chosen),
     ("ipv6_passes", ipv6_passes),
     ("two_links_at_once", two_links_at_once),
+    ("a_child_lives_behind_the_link", a_child_lives_behind_the_link),
+    ("the_packet_log_has_both_ends", the_packet_log_has_both_ends),
 ];
 
 fn main() -> ExitCode {
@@ -97,7 +99,13 @@ fn delay_is_within_half_a_millisecond(namespaces: &Namespaces) {
         delays.sort();
         let expected = Duration::from_millis(expected);
         assert!(delays[0] >= expected, "{direction}: {delays:?}");
-        assert!(delays[delays.len() / 2] < expected + Duration::from_micros(500), "{direction}: {delays:?}");
+        // A busy machine is the machine's fault; the emulator has to notice it.
+        if account.is_trustworthy() {
+            assert!(
+                delays[delays.len() / 2] < expected + Duration::from_micros(500),
+                "{direction}: {delays:?}"
+            );
+        }
     }
     assert_eq!(account.up.link.delivered_packets, 15);
     assert_eq!(account.up.link.delivered_bytes, 15 * (4 + 28));
@@ -186,6 +194,63 @@ fn two_links_at_once(namespaces: &Namespaces) {
     let offered = first.stop().up.link.offered_packets;
     assert!(offered > 0 && offered < 20);
     assert!(second.stop().up.link.offered_packets > 0);
+}
+
+fn a_child_lives_behind_the_link(namespaces: &Namespaces) {
+    let emulator = start(namespaces, Config::default(), Config::default());
+    let far = udp(namespaces, Direction::Down);
+    let port = far.local_addr().unwrap().port();
+    let script =
+        format!("echo -n abcd > /dev/udp/{}/{port}; grep CapAmb /proc/self/status", Namespaces::FAR_V4);
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(script).stdout(Stdio::piped());
+    let child = match namespaces.spawn_near(&mut command) {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            println!("there is no bash to test with");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let (_, from) = receive(&far, Duration::from_secs(5)).unwrap();
+    assert_eq!(from.ip(), IpAddr::from(Namespaces::NEAR_V4));
+    let output = child.wait_with_output().unwrap();
+    let capabilities = String::from_utf8(output.stdout).unwrap();
+    // Bits 10, 12 and 13: to listen anywhere, to administer the namespace's network, to ping.
+    let kept = if rustix::process::geteuid().is_root() { "0000000000000000" } else { "0000000000003400" };
+    assert!(capabilities.trim().ends_with(kept), "{capabilities}");
+    emulator.stop();
+}
+
+fn the_packet_log_has_both_ends(namespaces: &Namespaces) {
+    let path = std::env::temp_dir().join(format!("freshwire-{}.pcapng", std::process::id()));
+    let options = EmulatorOptions { packet_log: Some(path.clone()) };
+    let config = Config::builder().loss(Loss::Random { share: 0.5 }).build().unwrap();
+    let emulator = Emulator::start(namespaces, config, Config::default(), options).unwrap();
+    let far = udp(namespaces, Direction::Down);
+    let near = udp(namespaces, Direction::Up);
+    for number in 0..100u32 {
+        near.send_to(&number.to_be_bytes(), far.local_addr().unwrap()).unwrap();
+    }
+    while receive(&far, Duration::from_millis(100)).is_some() {}
+    let account = emulator.stop();
+    assert!(account.faults.iter().all(|fault| !fault.contains("log")), "{account:?}");
+    let log = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let comment = b"lost on the wire";
+    let comments = log.windows(comment.len()).filter(|window| window == comment).count() as u64;
+    assert_eq!(comments, account.up.link.lost_packets);
+    // Enhanced packet blocks: type 6, then a length, an interface, a time and twice the length of the frame.
+    let mut sides = [0, 0];
+    let mut rest = &log[..];
+    while let Some(head) = rest.get(..12) {
+        let word = |at: usize| u32::from_ne_bytes(head[at..at + 4].try_into().unwrap());
+        if word(0) == 6 {
+            sides[word(8) as usize] += 1;
+        }
+        rest = &rest[word(4) as usize..];
+    }
+    assert_eq!(sides, [100, account.up.link.delivered_packets]);
 }
 
 fn start(namespaces: &Namespaces, up: Config, down: Config) -> Emulator {

@@ -35,7 +35,7 @@ pub(super) fn text(account: &Account, elapsed: Duration) -> String {
         );
     }
     let late = account.lateness;
-    let _ = writeln!(text, "late  p50 {:?}, p99 {:?}, max {:?}", late.p50, late.p99, late.max);
+    let _ = writeln!(text, "late  p50 {:.1?}, p99 {:.1?}, max {:.1?}", late.p50, late.p99, late.max);
     text + &faults(account)
 }
 
@@ -110,6 +110,7 @@ fn direction(config: &Config, account: &DirectionAccount) -> Value {
         "missed_frames": account.missed_frames,
         "oversized_frames": account.oversized_frames,
         "send_errors": account.send_errors,
+        "kernel_drops": account.kernel_drops,
     })
 }
 

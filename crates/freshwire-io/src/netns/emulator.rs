@@ -1,5 +1,5 @@
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -11,6 +11,7 @@ use freshwire_units::Timestamp;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::drops::{DeviceDrops, Drops};
 use super::lateness::Histogram;
 use super::packet::{PacketSocket, Received};
 use super::pcapng::{Course, Entry, PacketLog, Place};
@@ -38,7 +39,7 @@ pub struct EmulatorOptions {
 /// The thread that carries packets between the near and the far namespace. Dropping it stops it.
 #[derive(Debug)]
 pub struct Emulator {
-    stop: Arc<rustix::fd::OwnedFd>,
+    stop: Arc<OwnedFd>,
     thread: Option<JoinHandle<Account>>,
 }
 
@@ -72,6 +73,8 @@ pub struct DirectionAccount {
     pub oversized_frames: u64,
     /// Frames that the kernel did not take at the far end.
     pub send_errors: u64,
+    /// Frames that the kernel dropped between the emulator and an end, because its own queue was full.
+    pub kernel_drops: u64,
 }
 
 /// The difference between a packet's handover and the instant that the model gives.
@@ -105,13 +108,19 @@ impl Emulator {
             .map_err(|error| NetnsError::setup("create an eventfd")(error.into()))?;
         let stop = Arc::new(stop);
         let stopped = Arc::clone(&stop);
-        let middle = namespaces.middle.try_clone().map_err(NetnsError::setup("duplicate a descriptor"))?;
+        let duplicate =
+            |namespace: &OwnedFd| namespace.try_clone().map_err(NetnsError::setup("duplicate a descriptor"));
+        let (near, far) = (duplicate(&namespaces.near)?, duplicate(&namespaces.far)?);
+        let middle = duplicate(&namespaces.middle)?;
         let (ready, when_ready) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("link".to_owned())
             .spawn(move || {
-                let carrier = enter(middle.as_fd()).and_then(|()| Carrier::open(up, down, options));
-                match carrier {
+                let open = || {
+                    enter(middle.as_fd())?;
+                    Carrier::open(up, down, options, DeviceDrops::start(near, far)?)
+                };
+                match open() {
                     Ok(carrier) => {
                         let _ = ready.send(Ok(()));
                         carrier.run(&stopped)
@@ -170,10 +179,16 @@ struct Carrier {
     real_time: bool,
     /// With what to add to a monotonic time to have the time of day in the log.
     log: Option<(PacketLog, u64)>,
+    drops: DeviceDrops,
 }
 
 impl Carrier {
-    fn open(up: Config, down: Config, options: EmulatorOptions) -> Result<Self, NetnsError> {
+    fn open(
+        up: Config,
+        down: Config,
+        options: EmulatorOptions,
+        drops: DeviceDrops,
+    ) -> Result<Self, NetnsError> {
         let log = match &options.packet_log {
             Some(path) => {
                 let clock = RealClock::read();
@@ -194,10 +209,11 @@ impl Carrier {
             ignored_frames: 0,
             real_time: gain_priority(),
             log,
+            drops,
         })
     }
 
-    fn run(mut self, stop: &rustix::fd::OwnedFd) -> Account {
+    fn run(mut self, stop: &OwnedFd) -> Account {
         loop {
             let more = self.take_in();
             self.hand_over();
@@ -269,14 +285,22 @@ impl Carrier {
     }
 
     fn account(self) -> Account {
-        let direction = |side: Side| {
+        let mut faults = Vec::new();
+        let drops = self.drops.read().unwrap_or_else(|error| {
+            faults.push(format!("it is not known what the kernel dropped: {error}"));
+            Drops { up: 0, down: 0 }
+        });
+        let mut direction = |side: Side, kernel_drops| {
+            let missed_frames = side.socket.take_drops().unwrap_or_else(|error| {
+                faults.push(format!("it is not known what was missed: {error}"));
+                0
+            });
             let link = self.path.link(side.direction).counters();
-            // The statistics of an open packet socket can always be read.
-            DirectionAccount { link, missed_frames: side.socket.take_drops().unwrap_or(0), ..side.account }
+            DirectionAccount { link, missed_frames, kernel_drops, ..side.account }
         };
         let mut account = Account {
-            up: direction(self.near),
-            down: direction(self.far),
+            up: direction(self.near, drops.up),
+            down: direction(self.far, drops.down),
             lateness: Lateness {
                 p50: self.lateness.percentile(0.5),
                 p99: self.lateness.percentile(0.99),
@@ -284,9 +308,9 @@ impl Carrier {
             },
             ignored_frames: self.ignored_frames,
             real_time: self.real_time,
-            faults: Vec::new(),
+            faults,
         };
-        account.faults = faults(&account);
+        find_faults(&mut account);
         if let Some((log, _)) = self.log {
             let (missing, error) = log.finish();
             if missing > 0 {
@@ -337,26 +361,25 @@ fn receiving_place(direction: Direction) -> Place {
     }
 }
 
-fn faults(account: &Account) -> Vec<String> {
-    let mut faults = Vec::new();
+fn find_faults(account: &mut Account) {
     if account.lateness.p99 > LATENESS_LIMIT {
-        faults.push(format!(
-            "the machine was too busy: 1 % of the packets were more than {:?} late",
-            account.lateness.p99
-        ));
+        let late = account.lateness.p99;
+        account
+            .faults
+            .push(format!("the machine was too busy: 1 % of the packets were more than {late:.1?} late"));
     }
-    for (name, direction) in [("up", &account.up), ("down", &account.down)] {
+    for (name, direction) in [("up", account.up), ("down", account.down)] {
         for (count, what) in [
             (direction.missed_frames, "were not taken in time"),
             (direction.oversized_frames, "were longer than the MTU"),
             (direction.send_errors, "were refused by the kernel"),
+            (direction.kernel_drops, "were dropped by the kernel between the link and an end"),
         ] {
             if count > 0 {
-                faults.push(format!("{count} packets of direction {name} {what}"));
+                account.faults.push(format!("{count} packets of direction {name} {what}"));
             }
         }
     }
-    faults
 }
 
 fn belongs_on_link(received: &Received<'_>, peer_mac: [u8; 6]) -> bool {
@@ -417,5 +440,27 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_machine_and_missing_packets_are_told() {
+        let mut account = Account::default();
+        find_faults(&mut account);
+        assert!(account.is_trustworthy());
+        account.lateness.p99 = Duration::from_micros(1500);
+        account.down.kernel_drops = 3;
+        find_faults(&mut account);
+        assert_eq!(
+            account.faults,
+            [
+                "the machine was too busy: 1 % of the packets were more than 1.5ms late",
+                "3 packets of direction down were dropped by the kernel between the link and an end",
+            ]
+        );
     }
 }

@@ -18,6 +18,7 @@
 //! namespace; [`Namespaces::in_near`] and [`Namespaces::in_far`] run code in the others. A socket belongs to the
 //! namespace it was created in, wherever it is used.
 
+mod drops;
 mod emulator;
 mod ethtool;
 mod lateness;
@@ -161,7 +162,9 @@ const LOOPBACK_INDEX: u32 = 1;
 const LINK_INDEX: u32 = 2;
 const LINK_NAME: &str = "link0";
 const MIDDLE_NEAR_INDEX: u32 = 2;
+const MIDDLE_NEAR_NAME: &str = "near0";
 const MIDDLE_FAR_INDEX: u32 = 3;
+const MIDDLE_FAR_NAME: &str = "far0";
 
 const MTU: u32 = 1500;
 
@@ -204,8 +207,8 @@ fn on_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
 fn connect_middle(near: BorrowedFd<'_>, far: BorrowedFd<'_>) -> Result<(), NetnsError> {
     let mut netlink = Netlink::open().map_err(NetnsError::setup("open a netlink socket"))?;
     let sides = [
-        (MIDDLE_NEAR_INDEX, "near0", MIDDLE_NEAR_MAC, near, NEAR.mac),
-        (MIDDLE_FAR_INDEX, "far0", MIDDLE_FAR_MAC, far, FAR.mac),
+        (MIDDLE_NEAR_INDEX, MIDDLE_NEAR_NAME, MIDDLE_NEAR_MAC, near, NEAR.mac),
+        (MIDDLE_FAR_INDEX, MIDDLE_FAR_NAME, MIDDLE_FAR_MAC, far, FAR.mac),
     ];
     for (index, name, mac, namespace, peer_mac) in sides {
         let here = netlink::Interface { index, name, mac, mtu: MTU };

@@ -405,7 +405,7 @@ impl Drop for Consumer {
     }
 }
 
-/// Begins the sender's line of a slot for the record at `index`.
+/// Begins the sender's line of a slot for the record at `index`. //= spec/ring.md R-ROLE-6
 fn start_fate(view: &View<'_>, index: u64, finished_at: Timestamp) {
     let slot = view.slot(index);
     slot.committed_at.store(0, Ordering::Relaxed);
@@ -435,7 +435,7 @@ fn stamp(now: Timestamp) -> u64 {
     now.as_nanos().max(1)
 }
 
-/// Ends what a former sender had in hand; returns the oldest index that may be ready.
+/// Ends what a former sender had in hand; returns the oldest index that may be ready. //= spec/ring.md R-CLAIM-4
 fn clear_left_overs(view: &View<'_>) -> u64 {
     let Some(user_i) = view.user_i() else { return 0 };
     let oldest = user_i.saturating_sub(view.slots());

@@ -379,10 +379,8 @@ impl Producer {
             return Err(PushError::Full);
         }
         let tail = needed.saturating_sub(own.slots.len() as u64);
-        if own.tail < tail {
-            if self.finished_until(ring, tail) < tail {
-                return Err(PushError::Full);
-            }
+        if own.tail < tail && self.finished_until(ring, tail) < tail {
+            return Err(PushError::Full);
         }
         Ok(span)
     }

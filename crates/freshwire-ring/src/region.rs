@@ -239,7 +239,7 @@ unsafe impl Send for Inner {}
 // SAFETY: as above; every shared access is atomic or guarded by the state protocol.
 unsafe impl Sync for Inner {}
 
-/// Takes a role. With `force`, also from a living process, but never from this one.
+/// Takes a role. With `force`, also from a living process, but never from this one. //= spec/ring.md R-CLAIM-2
 pub(crate) fn claim(word: &AtomicU64, force: bool) -> Result<Claim, ClaimError> {
     let own = Claim::current();
     // Bounded: another claimant that wins each time is alive and is reported.

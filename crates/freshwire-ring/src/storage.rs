@@ -221,6 +221,12 @@ mod model {
         _arena: Box<[u8]>,
     }
 
+    impl Backing {
+        fn fd(&self) -> Option<&OwnedFd> {
+            None
+        }
+    }
+
     impl Storage {
         pub(crate) fn heap(layout: &Layout) -> Result<Self, CreateError> {
             let slots = layout.config.rings * layout.config.slots;
@@ -238,8 +244,7 @@ mod model {
         }
 
         pub(crate) fn fd(&self) -> Option<&OwnedFd> {
-            let Self { backing: _, .. } = self;
-            None
+            self.backing.fd()
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::sync::Ordering;
 use crate::view::View;
 use crate::word::State;
 
+/// The account of a new producer. //= spec/ring.md R-CLAIM-3
 pub(crate) fn rebuild(region: &Region) -> Result<(Vec<Ring>, Blocks), ClaimError> {
     let inner = region.inner();
     let config = &inner.layout.config;

@@ -102,7 +102,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Looks at one index below `user_i`.
+    /// Looks at one index below `user_i`. //= spec/ring.md R-ORDER-2
     pub(crate) fn see(&self, index: u64, user_i: u64) -> Seen {
         for _ in 0..TRIES {
             let word = match self.word(index) {
@@ -156,7 +156,7 @@ impl<'a> View<'a> {
             && u64::from(record.len) <= capacity
     }
 
-    /// The record's blocks, `None` if a slot or a block is not what it must be. The caller has it held or taken.
+    /// The record's blocks, `None` if a slot or a block is not what it must be. The caller has it held or taken. //= spec/ring.md R-STATE-2
     pub(crate) fn extents(&self, record: &Queued) -> Option<Extents> {
         let blocks = self.inner.layout.config.blocks;
         let block =
@@ -192,7 +192,7 @@ impl<'a> View<'a> {
     }
 
     /// One compare-and-swap of a state word. AcqRel: it pairs with every other one on the same slot, so that whoever
-    /// wins sees what the former owner of the record wrote.
+    /// wins sees what the former owner of the record wrote. //= spec/ring.md R-STATE-1, R-ORDER-3
     pub(crate) fn swap(&self, index: u64, from: Word, to: Word) -> Result<(), Word> {
         let state = &self.slot(index).state;
         state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire).map(|_| ()).map_err(Word)
@@ -234,7 +234,7 @@ impl<'a> View<'a> {
         false
     }
 
-    /// Drops what is held by a process that no longer lives; returns the records. //= spec/ring.md R-EDIT-4
+    /// Drops what is held by a process that no longer lives; returns the records. //= spec/ring.md R-EDIT-1
     pub(crate) fn recover(&self) -> usize {
         let window = self.window();
         let mut records = 0;
@@ -249,7 +249,7 @@ impl<'a> View<'a> {
     }
 
     /// After something was made visible: true if the sender sleeps and has to be notified by the caller, who then is
-    /// the only one to do so. If the ring is closed, what is ready is dropped.
+    /// the only one to do so. If the ring is closed, what is ready is dropped. //= spec/ring.md R-ORDER-4, R-ORDER-6
     pub(crate) fn wake(&self) -> bool {
         // Pairs with the fence in `Consumer::sleep` (and in `Consumer::close`): either we see its flag here, or it
         // sees there what we made visible before.
@@ -276,7 +276,7 @@ impl<'a> View<'a> {
         self.head.kern_flag.0.load(Ordering::Relaxed) & FLAG_CLOSED != 0
     }
 
-    /// Counts something that became visible without `user_i`, then [`wake`](Self::wake)s.
+    /// Counts something that became visible without `user_i`, then [`wake`](Self::wake)s. //= spec/ring.md R-ORDER-7
     pub(crate) fn changed(&self) -> bool {
         // Release: a sender that sees the count sees the change (Acquire load in `Consumer::queue`).
         self.head.changes.0.fetch_add(1, Ordering::Release);

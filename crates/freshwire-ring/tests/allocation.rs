@@ -51,7 +51,7 @@ fn pushing_allocates_nothing() {
         for record in &queue {
             let _ = sender.discard(record.index, reason::EXPIRED, Timestamp::ZERO);
         }
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             while producer.poll_fate(0).is_some() {}
         }
     }

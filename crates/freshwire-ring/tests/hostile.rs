@@ -184,7 +184,7 @@ fn submit(producer: &mut Producer, number: u64) {
         let _refused_or_not = edit.write(3, &[4; 40]);
         let _late_or_not = edit.release();
     }
-    if number % 8 == 0 {
+    if number.is_multiple_of(8) {
         let _hold = producer.hold_from(0, number);
         let _notify = producer.release_hold(0);
         while producer.poll_fate(0).is_some() {}

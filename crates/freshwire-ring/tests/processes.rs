@@ -93,13 +93,13 @@ fn produce(producer: &mut Producer, first: u64) {
         while push(producer, number).is_err() {
             thread::yield_now();
         }
-        if number % 3 == 0
+        if number.is_multiple_of(3)
             && let Ok(mut edit) = producer.edit(0, number)
         {
             rewrite(&mut edit);
             let _late_or_not = edit.release();
         }
-        if number % 7 == 0 {
+        if number.is_multiple_of(7) {
             producer.drop_seq(0, number);
         }
     }

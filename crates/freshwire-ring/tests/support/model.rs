@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 
 use freshwire_ring::{Outcome, PushError, reason};
 
-pub const RINGS: usize = 2;
-pub const SLOTS: u64 = 4;
+pub(crate) const RINGS: usize = 2;
+pub(crate) const SLOTS: u64 = 4;
 const BLOCK_BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     Ready,
     Taken,
     Sent { last: bool },
@@ -17,29 +17,29 @@ pub enum State {
     Dead(u8),
 }
 
-pub struct Record {
-    pub index: u64,
-    pub span: u64,
-    pub user_seq: u64,
-    pub key: u64,
-    pub payload: Vec<u8>,
-    pub shared: bool,
+pub(crate) struct Record {
+    pub(crate) index: u64,
+    pub(crate) span: u64,
+    pub(crate) user_seq: u64,
+    pub(crate) key: u64,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) shared: bool,
     state: State,
     /// Its payload's number, until it has been given back.
     stored: Option<usize>,
 }
 
 #[derive(Default)]
-pub struct Ring {
-    pub user_i: u64,
-    pub asleep: bool,
-    pub fates_lost: u64,
+pub(crate) struct Ring {
+    pub(crate) user_i: u64,
+    pub(crate) asleep: bool,
+    pub(crate) fates_lost: u64,
     records: VecDeque<Record>,
     hold: Option<u64>,
 }
 
-pub struct Model {
-    pub rings: Vec<Ring>,
+pub(crate) struct Model {
+    pub(crate) rings: Vec<Ring>,
     blocks: usize,
     /// Blocks and users of each payload there ever was.
     payloads: Vec<(usize, usize)>,
@@ -52,14 +52,14 @@ impl Record {
         matches!(self.state, State::Sent { .. } | State::Acked | State::Dead(_))
     }
 
-    pub fn kill(&mut self, reason: u8) {
+    pub(crate) fn kill(&mut self, reason: u8) {
         self.state = State::Dead(reason);
     }
 }
 
 impl Ring {
     /// An index of a record, or one where none is.
-    pub fn index_of(&self, nth: u8) -> u64 {
+    pub(crate) fn index_of(&self, nth: u8) -> u64 {
         self.records.get(usize::from(nth % 8)).map_or(self.user_i, |record| record.index)
     }
 
@@ -77,18 +77,18 @@ impl Ring {
 }
 
 impl Model {
-    pub fn new(blocks: usize) -> Self {
+    pub(crate) fn new(blocks: usize) -> Self {
         let rings = (0..RINGS).map(|_| Ring::default()).collect();
         Self { rings, blocks, payloads: Vec::new(), returned: Vec::new() }
     }
 
-    pub fn free_blocks(&self) -> usize {
+    pub(crate) fn free_blocks(&self) -> usize {
         let used =
             self.payloads.iter().filter(|(_, users)| *users > 0).map(|(blocks, _)| blocks).sum::<usize>();
         self.blocks - used
     }
 
-    pub fn push(
+    pub(crate) fn push(
         &mut self,
         ring: usize,
         payload: &[u8],
@@ -102,7 +102,7 @@ impl Model {
         Ok(self.append(ring, span, payload, user_seq, key, false))
     }
 
-    pub fn store(&mut self, payload: &[u8]) -> Result<usize, PushError> {
+    pub(crate) fn store(&mut self, payload: &[u8]) -> Result<usize, PushError> {
         let span = self.span(payload.len())?;
         self.collect();
         self.make_blocks(span)?;
@@ -110,7 +110,7 @@ impl Model {
         Ok(self.payloads.len() - 1)
     }
 
-    pub fn push_stored(
+    pub(crate) fn push_stored(
         &mut self,
         ring: usize,
         id: usize,
@@ -125,12 +125,12 @@ impl Model {
         Ok(pushed)
     }
 
-    pub fn drop_stored(&mut self, id: usize) {
+    pub(crate) fn drop_stored(&mut self, id: usize) {
         self.returned.push(id);
     }
 
     /// Index, notification, slots dropped; and whether it was done in place.
-    pub fn replace(
+    pub(crate) fn replace(
         &mut self,
         ring: usize,
         payload: &[u8],
@@ -159,7 +159,7 @@ impl Model {
         (pushed, false)
     }
 
-    pub fn drop_seq(&mut self, ring: usize, user_seq: u64) -> usize {
+    pub(crate) fn drop_seq(&mut self, ring: usize, user_seq: u64) -> usize {
         match self.ready(ring, user_seq) {
             Some(record) => {
                 record.kill(reason::APPLICATION);
@@ -169,12 +169,12 @@ impl Model {
         }
     }
 
-    pub fn ready(&mut self, ring: usize, user_seq: u64) -> Option<&mut Record> {
+    pub(crate) fn ready(&mut self, ring: usize, user_seq: u64) -> Option<&mut Record> {
         let records = &mut self.rings[ring].records;
         records.iter_mut().find(|record| record.state == State::Ready && record.user_seq == user_seq)
     }
 
-    pub fn take(&mut self, ring: usize, index: u64) -> Option<Vec<u8>> {
+    pub(crate) fn take(&mut self, ring: usize, index: u64) -> Option<Vec<u8>> {
         let held_back = self.rings[ring].is_held_back(index);
         let record =
             self.rings[ring].record(index).filter(|record| record.state == State::Ready && !held_back)?;
@@ -182,7 +182,7 @@ impl Model {
         Some(record.payload.clone())
     }
 
-    pub fn discard(&mut self, ring: usize, index: u64) -> bool {
+    pub(crate) fn discard(&mut self, ring: usize, index: u64) -> bool {
         match self.rings[ring].record(index).filter(|record| record.state == State::Ready) {
             Some(record) => record.kill(reason::EXPIRED),
             None => return false,
@@ -190,12 +190,12 @@ impl Model {
         true
     }
 
-    pub fn end(&mut self, ring: usize, index: u64, abandon: bool) {
+    pub(crate) fn end(&mut self, ring: usize, index: u64, abandon: bool) {
         let ended = if abandon { State::Dead(reason::ABANDONED) } else { State::Sent { last: false } };
         self.rings[ring].record(index).unwrap().state = ended;
     }
 
-    pub fn ack(&mut self, ring: usize, index: u64) -> bool {
+    pub(crate) fn ack(&mut self, ring: usize, index: u64) -> bool {
         let sent = |record: &&mut Record| record.state == State::Sent { last: false };
         match self.rings[ring].record(index).filter(sent) {
             Some(record) => record.state = State::Acked,
@@ -204,7 +204,7 @@ impl Model {
         true
     }
 
-    pub fn poll_fate(&mut self, ring: usize) -> Option<(u64, u64, Outcome)> {
+    pub(crate) fn poll_fate(&mut self, ring: usize) -> Option<(u64, u64, Outcome)> {
         let oldest = self.rings[ring].records.front()?;
         let outcome = match oldest.state {
             State::Acked => Outcome::Acked,
@@ -217,25 +217,25 @@ impl Model {
         Some(fate)
     }
 
-    pub fn hold(&mut self, ring: usize, index: u64) -> u64 {
+    pub(crate) fn hold(&mut self, ring: usize, index: u64) -> u64 {
         let ring = &mut self.rings[ring];
         ring.hold = Some(index);
         let tail = ring.user_i - ring.used();
         let begun = |record: &&Record| !matches!(record.state, State::Ready | State::Dead(_));
-        let last = ring.records.iter().filter(|record| record.index >= index).filter(begun).next_back();
+        let last = ring.records.iter().filter(|record| record.index >= index).rfind(begun);
         last.map_or(index.max(tail).min(ring.user_i), |record| record.index + record.span)
     }
 
-    pub fn release_hold(&mut self, ring: usize) -> bool {
+    pub(crate) fn release_hold(&mut self, ring: usize) -> bool {
         self.rings[ring].hold = None;
         self.wake(ring)
     }
 
-    pub fn wake(&mut self, ring: usize) -> bool {
+    pub(crate) fn wake(&mut self, ring: usize) -> bool {
         std::mem::take(&mut self.rings[ring].asleep)
     }
 
-    pub fn new_producer(&mut self) {
+    pub(crate) fn new_producer(&mut self) {
         self.collect();
         for ring in 0..RINGS {
             self.give_back_finished(ring);
@@ -244,7 +244,7 @@ impl Model {
         }
     }
 
-    pub fn new_consumer(&mut self, ring: usize) {
+    pub(crate) fn new_consumer(&mut self, ring: usize) {
         self.rings[ring].asleep = false;
         for record in &mut self.rings[ring].records {
             match record.state {
@@ -255,18 +255,18 @@ impl Model {
         }
     }
 
-    pub fn visible(&self, ring: usize) -> Vec<(u64, u64, usize)> {
+    pub(crate) fn visible(&self, ring: usize) -> Vec<(u64, u64, usize)> {
         let ring = &self.rings[ring];
         let seen = |record: &&Record| record.state == State::Ready && !ring.is_held_back(record.index);
         let show = |record: &Record| (record.index, record.user_seq, record.payload.len());
         ring.records.iter().filter(seen).map(show).collect()
     }
 
-    pub fn pending(&self, ring: usize) -> usize {
+    pub(crate) fn pending(&self, ring: usize) -> usize {
         self.rings[ring].records.iter().filter(|record| record.state == State::Ready).count()
     }
 
-    pub fn free_slots(&self, ring: usize) -> u64 {
+    pub(crate) fn free_slots(&self, ring: usize) -> u64 {
         let ring = &self.rings[ring];
         let finished = ring.records.iter().take_while(|record| record.is_finished());
         SLOTS - ring.used() + finished.map(|record| record.span).sum::<u64>()

@@ -129,11 +129,12 @@ fn a_wrong_hint_hides_records_from_an_editor_at_most() {
 
 #[test]
 fn a_scribbler_harms_nobody_but_itself() {
-    let end = Instant::now() + Duration::from_millis(1500);
-    let mut bad = 0;
-    let mut copied = 0;
-    let mut seed = 1;
-    while Instant::now() < end {
+    let start = Instant::now();
+    let (mut bad, mut copied, mut seed) = (0, 0, 1);
+    // On a busy machine the scribbler may not get its turn for a while.
+    while start.elapsed() < Duration::from_secs(1)
+        || ((bad <= 100 || copied <= 100) && start.elapsed() < Duration::from_secs(30))
+    {
         let (bad_now, copied_now) = scribble_once(seed);
         bad += bad_now;
         copied += copied_now;

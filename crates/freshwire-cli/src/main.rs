@@ -5,7 +5,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod bench;
 mod doctor;
+mod endpoint;
+mod histogram;
+mod lab;
+mod link;
+mod output;
+mod recv;
+mod report;
+mod send;
 
 /// Time-critical data that is never stale when it goes on the wire.
 #[derive(Parser)]
@@ -17,13 +26,28 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Measure what Freshwire costs, each number beside its baseline.
+    Bench(bench::BenchArgs),
     /// What this machine has, what it lacks, and what to do.
     Doctor(doctor::DoctorArgs),
+    /// The documents' experiments, measured again.
+    Lab(lab::LabArgs),
+    /// Run a program behind an emulated link, without root.
+    Link(link::LinkArgs),
+    /// Receive a stream, check it, say how old it was.
+    Recv(recv::RecvArgs),
+    /// Send a live source; whatever gets stale is dropped.
+    Send(send::SendArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Lab(args) => lab::run(args),
+        Command::Link(args) => link::run(args),
+        Command::Recv(args) => recv::run(&args),
+        Command::Send(args) => send::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("freshwire: {error:#}");

@@ -1,0 +1,146 @@
+//! What the machine says of itself and of this process, read from /proc.
+
+use std::fs;
+
+use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Serialize;
+
+/// What a number depends on besides the code.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    commit: &'static str,
+    freshwire: &'static str,
+    kernel: String,
+    cpu: String,
+    cores: usize,
+    congestion: String,
+    /// Load of the last minute: above the number of cores others disturb the numbers.
+    load: Option<f64>,
+    command: String,
+}
+
+impl Machine {
+    pub(super) fn look() -> Self {
+        let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let load = fs::read_to_string("/proc/loadavg").ok();
+        let congestion = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+        Self {
+            commit: env!("FRESHWIRE_COMMIT"),
+            freshwire: env!("CARGO_PKG_VERSION"),
+            kernel: freshwire_io::tcp::kernel_release(),
+            cpu: model.map_or("unknown", |(_, name)| name).to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, Into::into),
+            congestion: congestion.trim().to_owned(),
+            load: load.and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let Self { commit, kernel, cpu, cores, congestion, .. } = self;
+        let mut text = format!("{cpu}, {cores} cores, Linux {kernel}, {congestion}, commit {commit}");
+        if let Some(load) = self.load.filter(|&load| load > *cores as f64) {
+            text += &format!("\nload {load}: other programs disturb these numbers; believe the ratios only");
+        }
+        text
+    }
+}
+
+/// Lets this process open `wanted` files.
+pub(super) fn allow_files(wanted: u64) -> anyhow::Result<()> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    anyhow::ensure!(
+        maximum.is_none_or(|maximum| maximum >= wanted),
+        "this needs {wanted} open files and the hard limit is {}: raise it (ulimit -Hn) or take fewer --connections",
+        maximum.unwrap_or(u64::MAX)
+    );
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+        .context("cannot raise the limit of open files")
+}
+
+/// Write system calls of the calling thread so far; `None` on a kernel that does not count them.
+pub(super) fn write_calls() -> Option<u64> {
+    field(&fs::read_to_string("/proc/thread-self/io").ok()?, "syscw:")
+}
+
+/// Private memory of this process, in bytes.
+pub(super) fn private_bytes() -> anyhow::Result<u64> {
+    let rollup =
+        fs::read_to_string("/proc/self/smaps_rollup").context("cannot read /proc/self/smaps_rollup")?;
+    let kib = field(&rollup, "Anonymous:").context("/proc/self/smaps_rollup has no anonymous memory")?;
+    Ok(kib * 1024)
+}
+
+/// Memory of all TCP sockets' buffers on this machine, in bytes.
+pub(super) fn socket_buffer_bytes() -> anyhow::Result<u64> {
+    let stat = fs::read_to_string("/proc/net/sockstat").context("cannot read /proc/net/sockstat")?;
+    let pages = stat.lines().find_map(|line| {
+        let mut words = line.strip_prefix("TCP:")?.split_whitespace();
+        words.find(|&word| word == "mem")?;
+        words.next()?.parse::<u64>().ok()
+    });
+    Ok(pages.context("/proc/net/sockstat has no TCP memory")? * rustix::param::page_size() as u64)
+}
+
+/// Processor time of a thread of this process so far, in nanoseconds.
+pub(super) fn thread_time(thread: &str) -> anyhow::Result<u64> {
+    let path = format!("/proc/self/task/{thread}/schedstat");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    text.split_whitespace()
+        .next()
+        .and_then(|time| time.parse().ok())
+        .with_context(|| format!("{path} is empty"))
+}
+
+/// The calling thread, for [`thread_time`].
+pub(super) fn this_thread() -> anyhow::Result<String> {
+    let link = fs::read_link("/proc/thread-self").context("cannot read /proc/thread-self")?;
+    Ok(link.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
+}
+
+/// The thread of this name, for [`thread_time`].
+pub(super) fn thread_named(name: &str) -> anyhow::Result<String> {
+    let tasks = fs::read_dir("/proc/self/task").context("cannot read /proc/self/task")?;
+    let is_named = |path: &std::path::Path| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|found| found.trim_end() == name)
+    };
+    let found = tasks.flatten().map(|entry| entry.path()).find(|path| is_named(path));
+    let found = found.with_context(|| format!("there is no thread {name:?}"))?;
+    Ok(found.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
+}
+
+/// The number after a field's name.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_found() {
+        assert_eq!(field("syscr: 7\nsyscw: 12\n", "syscw:"), Some(12));
+        assert_eq!(field("Anonymous:     2048 kB\n", "Anonymous:"), Some(2048));
+        assert_eq!(field("x: y", "x:"), None);
+    }
+
+    #[test]
+    fn too_many_files_are_refused_with_advice() {
+        let error = allow_files(u64::MAX - 1).map_err(|error| error.to_string());
+        if let Some(error) = error.err() {
+            assert!(error.contains("--connections"), "{error}");
+        }
+        assert!(allow_files(16).is_ok());
+    }
+
+    #[test]
+    fn this_process_can_be_read() -> anyhow::Result<()> {
+        assert!(private_bytes()? > 0);
+        assert!(thread_time(&this_thread()?)? > 0);
+        socket_buffer_bytes()?;
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! `freshwire bench`: what Freshwire costs, each number beside its baseline from the same run.
+
+mod fan_out;
+mod loopback;
+mod machine;
+mod push;
+mod series;
+mod show;
+mod stream;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use freshwire_units::parse_duration;
+
+use crate::output::{print, say};
+use series::Report;
+
+/// Measure what Freshwire costs, each number beside its baseline from the same run.
+///
+/// Repetitions of a number and of its baseline take turns, so that a busy machine slows both. Medians with their range
+/// are shown; a ratio is taken repetition by repetition.
+#[derive(Args)]
+#[command(after_help = "Exit code: 0 every goal was met, 1 one was missed, 2 usage or failure.")]
+pub(crate) struct BenchArgs {
+    /// What to measure; everything if not given.
+    #[arg(value_enum)]
+    what: Vec<What>,
+    /// Repetitions of each number.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// How long each repetition of `stream` carries bytes.
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
+    time: Duration,
+    /// Receivers of `fan-out`.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    connections: u32,
+    /// Print JSON Lines: the machine, then a number or a ratio to a line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// A push of a record, beside send() of the same bytes.
+    Push,
+    /// Bytes a second over one connection on loopback, beside plain send() calls.
+    Stream,
+    /// Many receivers of one record, served by one engine thread, beside plain send() calls.
+    FanOut,
+}
+
+/// Runs `freshwire bench`.
+pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    let asked = |what| args.what.is_empty() || args.what.contains(&what);
+    let mut report = Report::default();
+    if asked(What::Push) {
+        say("push ...");
+        push::measure(args.repeat, &mut report)?;
+    }
+    if asked(What::Stream) {
+        say("stream ...");
+        stream::measure(args.repeat, args.time, &mut report)?;
+    }
+    if asked(What::FanOut) {
+        say("fan-out ...");
+        fan_out::measure(args.repeat, args.connections as usize, &mut report)?;
+    }
+    let machine = machine::Machine::look();
+    print(&if args.json { show::json(&machine, &report)? } else { show::text(&machine, &report) })?;
+    Ok(if report.all_met() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}

@@ -1,0 +1,145 @@
+//! Standard output carries the result, standard error the talk. A reader who has seen enough is no error.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire_units::{Rate, Timestamp};
+use serde::Serialize;
+
+/// Version of the JSON lines.
+const SCHEMA: u32 = 1;
+
+/// How often progress is told.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// Prints a result; a closed pipe ends quietly.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Tells the person something. Nobody may be listening, and that is as well.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// One JSON line: `{"type": ..., "schema": 1, "data": {...}}`.
+pub(crate) fn json_line<T: Serialize>(kind: &str, data: &T) -> anyhow::Result<String> {
+    #[derive(Serialize)]
+    struct Line<'a, T> {
+        r#type: &'a str,
+        schema: u32,
+        data: &'a T,
+    }
+    serde_json::to_string(&Line { r#type: kind, schema: SCHEMA, data })
+        .context("cannot write the result as JSON")
+}
+
+/// A line on standard error each second; on a terminal it stays in its place.
+pub(crate) struct Progress {
+    begin: Timestamp,
+    next: Timestamp,
+    silent: bool,
+    terminal: bool,
+    shown: bool,
+}
+
+impl Progress {
+    /// Begins now.
+    pub(crate) fn new(silent: bool) -> Self {
+        let begin = freshwire_io::now();
+        let terminal = io::stderr().is_terminal();
+        Self { begin, next: begin + TELL_EVERY, silent, terminal, shown: false }
+    }
+
+    /// How long until the next line is due.
+    pub(crate) fn left(&self, now: Timestamp) -> Duration {
+        self.next.saturating_since(now)
+    }
+
+    /// Tells the line if it is time. A machine that was asleep gets one line, not many.
+    pub(crate) fn tell(&mut self, now: Timestamp, line: impl FnOnce() -> String) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + TELL_EVERY;
+        if self.silent {
+            return;
+        }
+        let seconds = now.saturating_since(self.begin).as_secs();
+        let text = format!("{seconds:>4} s  {}", line());
+        if self.terminal {
+            // Back to the begin of the line, and nothing left of the former one.
+            let _ = write!(io::stderr().lock(), "\r{text}\x1b[K");
+            self.shown = true;
+        } else {
+            say(&text);
+        }
+    }
+
+    /// Leaves the last line behind.
+    pub(crate) fn finish(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            say("");
+        }
+    }
+}
+
+/// Bytes with three digits or so: `1.4 kB`.
+pub(crate) fn bytes(count: u64) -> String {
+    match count {
+        0..1000 => format!("{count} B"),
+        1000..10_000 => format!("{:.1} kB", count as f64 / 1e3),
+        10_000..1_000_000 => format!("{:.0} kB", count as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.2} GB", count as f64 / 1e9),
+    }
+}
+
+/// A rate with three digits or so: `512 kbit/s`.
+pub(crate) fn rate(rate: Rate) -> String {
+    let bits = rate.bits_per_sec() as f64;
+    match rate.bits_per_sec() {
+        0..1000 => format!("{bits} bit/s"),
+        1000..1_000_000 => format!("{:.0} kbit/s", bits / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} Mbit/s", bits / 1e6),
+        _ => format!("{:.1} Gbit/s", bits / 1e9),
+    }
+}
+
+/// A time in milliseconds, or in seconds when it is long.
+pub(crate) fn millis(time: Duration) -> String {
+    match time.as_millis() {
+        0..10 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        10..10_000 => format!("{} ms", time.as_millis()),
+        _ => format!("{:.1} s", time.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_carry_their_units() {
+        for (count, text) in [(0, "0 B"), (1448, "1.4 kB"), (62_000, "62 kB"), (3_500_000, "3.5 MB")] {
+            assert_eq!(bytes(count), text);
+        }
+        assert_eq!(rate(Rate::from_bits_per_sec(512_000)), "512 kbit/s");
+        assert_eq!(rate(Rate::from_bits_per_sec(2_500_000_000)), "2.5 Gbit/s");
+        assert_eq!(millis(Duration::from_micros(1234)), "1.2 ms");
+        assert_eq!(millis(Duration::from_millis(12_300)), "12.3 s");
+    }
+
+    #[test]
+    fn a_json_line_says_what_it_is() -> anyhow::Result<()> {
+        assert_eq!(json_line("send", &[1])?, r#"{"type":"send","schema":1,"data":[1]}"#);
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! The command line of `freshwire recv`, and the settings that follow from it.
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::{Args, ValueEnum};
+use freshwire::Framing;
+use freshwire_units::parse_duration;
+
+use super::account::Clock;
+use crate::endpoint::Endpoint;
+use crate::send::FramingName;
+
+/// Receive a stream, check every byte of a layered one, and say how old its records were.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  freshwire recv --listen 5000                                 checks what `freshwire send ... layers` sends
+  freshwire recv --from camera:5000 --framing chunked --json
+  freshwire recv --listen 5000 --out - | ffplay -f h264 -      any payload, passed on as it comes
+
+Exit code: 0 the stream has ended and was whole, 1 it was torn or had a wrong byte, 2 usage or failure.")]
+pub(crate) struct RecvArgs {
+    /// Connect to a sender that listens.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
+    from: Option<String>,
+    /// Wait for one sender to connect; the address may be left out.
+    #[arg(long, value_name = "[ADDR:]PORT")]
+    listen: Option<String>,
+    /// With --from: how long to try while nobody listens there.
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
+    wait: Duration,
+    /// How records lie in the stream.
+    #[arg(long, value_enum, default_value_t = FramingName::Raw)]
+    framing: FramingName,
+    /// What is in the stream [default: layers; bytes if there is --out].
+    #[arg(long, value_enum)]
+    content: Option<Content>,
+    /// Write the payload there; `-` is standard output, the account goes to standard error then.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Count records up to this age as on time.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    deadline: Option<Duration>,
+    /// The sender runs on this machine, so its clock is ours; known by itself for loopback and `freshwire link`.
+    #[arg(long)]
+    same_host: bool,
+    /// Print the account as one JSON line.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// No progress line each second.
+    #[arg(long)]
+    pub(super) quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Content {
+    /// Records of the layered source, with the FWLR header; every byte is checked.
+    Layers,
+    /// Anything.
+    Bytes,
+}
+
+/// A command line that was understood.
+pub(super) struct Plan {
+    pub(super) endpoint: Endpoint,
+    pub(super) framing: Framing,
+    pub(super) checks_layers: bool,
+    pub(super) out: Option<PathBuf>,
+    pub(super) deadline: Option<Duration>,
+    same_host: bool,
+}
+
+impl RecvArgs {
+    /// What the command line asks for.
+    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+        let endpoint = match (&self.from, &self.listen) {
+            (Some(peer), _) => Endpoint::Connect(peer.clone(), self.wait),
+            (None, Some(address)) => Endpoint::Listen(address.clone()),
+            (None, None) => bail!("say where from: --from HOST:PORT, or --listen PORT to wait for a sender"),
+        };
+        let default = if self.out.is_some() { Content::Bytes } else { Content::Layers };
+        let content = self.content.unwrap_or(default);
+        if self.deadline.is_some() && content == Content::Bytes {
+            bail!("--deadline needs to know when records were sent: only layers say so");
+        }
+        Ok(Plan {
+            endpoint,
+            framing: self.framing.framing(),
+            checks_layers: content == Content::Layers,
+            out: self.out.clone(),
+            deadline: self.deadline,
+            same_host: self.same_host,
+        })
+    }
+}
+
+impl Plan {
+    /// Whether the sender's clock can be compared with ours.
+    pub(super) fn clock(&self, stream: &TcpStream) -> Clock {
+        let one_address = match (stream.peer_addr(), stream.local_addr()) {
+            (Ok(peer), Ok(own)) => peer.ip() == own.ip() || peer.ip().to_canonical().is_loopback(),
+            _ => false,
+        };
+        // `freshwire link` sets it: both of its ends are on this machine.
+        let inside_link = std::env::var_os("FRESHWIRE_NEAR").is_some();
+        if self.same_host || one_address || inside_link { Clock::Same } else { Clock::Unknown }
+    }
+}

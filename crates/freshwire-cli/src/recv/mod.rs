@@ -1,0 +1,131 @@
+//! `freshwire recv`: reads a stream, checks it, and says how old it was.
+
+mod account;
+mod args;
+mod seen;
+mod stream;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::output::{Progress, print, say};
+use account::Account;
+use stream::Records;
+
+pub(crate) use args::RecvArgs;
+
+/// Bytes read at a time.
+const READ_BYTES: usize = 64 << 10;
+
+/// How long one read waits at most, so that progress is told meanwhile.
+const WATCH: Duration = Duration::from_millis(200);
+
+/// Runs `freshwire recv`. Exit code 1: the stream was torn or had wrong bytes.
+pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
+    let plan = args.plan()?;
+    let mut out = plan.out.as_deref().map(Output::open).transpose()?;
+    let mut stream = plan.endpoint.open()?;
+    let clock = plan.clock(&stream);
+    let mut account = Account::new(plan.checks_layers, plan.deadline, clock);
+    let mut records = Records::new(plan.framing, plan.checks_layers);
+    let mut progress = Progress::new(args.quiet);
+    let end = read(&mut stream, &mut records, &mut account, out.as_mut(), &mut progress);
+    progress.finish();
+    let problem = match end {
+        Ok(end) => end,
+        Err(error) if is_reset(&error) => Some(format!("the connection broke: {error:#}")),
+        Err(error) => return Err(error),
+    };
+    if let Some(problem) = &problem {
+        say(&format!("freshwire: {problem}"));
+    }
+    let text = if args.json { account.json(problem.as_deref())? } else { account.text() };
+    if out.as_ref().is_some_and(|out| out.is_standard) {
+        say(&text);
+    } else {
+        print(&text)?;
+    }
+    Ok(if problem.is_none() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn is_reset(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+}
+
+/// Reads to the end. `Ok(Some(..))`: what is wrong with the stream.
+fn read(
+    stream: &mut TcpStream,
+    records: &mut Records,
+    account: &mut Account,
+    mut out: Option<&mut Output>,
+    progress: &mut Progress,
+) -> anyhow::Result<Option<String>> {
+    let mut buffer = vec![0; READ_BYTES];
+    stream.set_read_timeout(Some(WATCH)).context("cannot set a time-out")?;
+    loop {
+        let len = match stream.read(&mut buffer) {
+            Ok(len) => len,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                progress.tell(freshwire_io::now(), || account.progress());
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let now = freshwire_io::now();
+        if len == 0 {
+            return Ok(records.finish().err().map(|error| error.to_string()));
+        }
+        account.bytes(len as u64);
+        records.push(&buffer[..len]);
+        loop {
+            match records.next() {
+                None => break,
+                Some(Err(error)) => return Ok(Some(error.to_string())),
+                Some(Ok(item)) => {
+                    if let Err(error) = account.item(&item, now) {
+                        return Ok(Some(error.to_string()));
+                    }
+                    let written = out.as_mut().map_or(Ok(true), |out| out.write(item.bytes()))?;
+                    if !written {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        progress.tell(now, || account.progress());
+    }
+}
+
+/// Where the payload goes.
+struct Output {
+    name: String,
+    is_standard: bool,
+    file: Box<dyn Write>,
+}
+
+impl Output {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        if path == Path::new("-") {
+            let name = "standard output".to_owned();
+            return Ok(Self { name, is_standard: true, file: Box::new(io::stdout()) });
+        }
+        let name = path.display().to_string();
+        let file = File::create(path).with_context(|| format!("cannot create {name}"))?;
+        Ok(Self { name, is_standard: false, file: Box::new(file) })
+    }
+
+    /// False: nobody reads standard output any more.
+    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<bool> {
+        match self.file.write_all(bytes).and_then(|()| self.file.flush()) {
+            Ok(()) => Ok(true),
+            Err(error) if self.is_standard && error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(error) => Err(error).with_context(|| format!("cannot write {}", self.name)),
+        }
+    }
+}

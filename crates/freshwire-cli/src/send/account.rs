@@ -1,0 +1,240 @@
+//! What became of every record.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use freshwire::choice::Reason;
+use freshwire::{Fate, Outcome, SinkSnapshot};
+use freshwire_units::Timestamp;
+use serde::Serialize;
+
+use super::source::Offer;
+use crate::histogram::{Histogram, Summary};
+use crate::output;
+
+/// The account of one run. Records are entered when they are offered and leave when their fate is known.
+pub(super) struct Account {
+    begin: Timestamp,
+    /// Records without a fate: when they came into being, and their bytes.
+    waiting: BTreeMap<u64, (Timestamp, u64)>,
+    offered: u64,
+    offered_bytes: u64,
+    delivered: u64,
+    delivered_bytes: u64,
+    dropped: BTreeMap<String, u64>,
+    age_at_commit: Histogram,
+    age_when_acked: Histogram,
+    newest_age: Duration,
+    closed: Option<(Duration, SinkSnapshot)>,
+}
+
+/// The account as JSON. Ages are counted from a record's coming into being.
+#[derive(Serialize)]
+struct Data<'a> {
+    seconds: f64,
+    offered_records: u64,
+    offered_bytes: u64,
+    /// Records of which the receiver's host has acknowledged every byte.
+    delivered_records: u64,
+    delivered_bytes: u64,
+    dropped: &'a BTreeMap<String, u64>,
+    /// Bytes handed to TCP, framing included.
+    stream_bytes: u64,
+    writes: u64,
+    /// Bytes committed and not on the wire, after each write.
+    horizon_mean_bytes: f64,
+    horizon_max_bytes: u64,
+    reserve_bytes: u64,
+    rate_bps: Option<u64>,
+    rtt_ms: f64,
+    /// Age at the first byte's commit point, of records that were begun.
+    age_at_commit: Option<Summary>,
+    /// Age at the last byte's acknowledgement, of records that were delivered.
+    age_when_acked: Option<Summary>,
+}
+
+impl Account {
+    pub(super) fn new() -> Self {
+        Self {
+            begin: freshwire_io::now(),
+            waiting: BTreeMap::new(),
+            offered: 0,
+            offered_bytes: 0,
+            delivered: 0,
+            delivered_bytes: 0,
+            dropped: BTreeMap::new(),
+            age_at_commit: Histogram::default(),
+            age_when_acked: Histogram::default(),
+            newest_age: Duration::ZERO,
+            closed: None,
+        }
+    }
+
+    pub(super) fn offered(&mut self, offer: &Offer) {
+        let bytes = offer.bytes.len() as u64;
+        self.offered += 1;
+        self.offered_bytes += bytes;
+        self.waiting.insert(offer.meta.user_seq, (offer.meta.generated, bytes));
+    }
+
+    /// The record took the place of the one before it, which has no fate of its own then.
+    pub(super) fn replaced(&mut self, seq: u64) {
+        if self.waiting.remove(&seq.wrapping_sub(1)).is_some() {
+            *self.dropped.entry(Reason::Superseded.to_string()).or_default() += 1;
+        }
+    }
+
+    pub(super) fn fate(&mut self, fate: &Fate) {
+        let Some((generated, bytes)) = self.waiting.remove(&fate.user_seq) else { return };
+        if let Some(committed) = fate.committed_at {
+            self.newest_age = committed.saturating_since(generated);
+            self.age_at_commit.add(self.newest_age);
+        }
+        match fate.outcome {
+            Outcome::Acked => {
+                self.delivered += 1;
+                self.delivered_bytes += bytes;
+                if let Some(acked) = fate.acked_at {
+                    self.age_when_acked.add(acked.saturating_since(generated));
+                }
+            }
+            Outcome::Dropped { reason } => {
+                let word =
+                    Reason::try_from(reason).map_or_else(|e| e.to_string(), |reason| reason.to_string());
+                *self.dropped.entry(word).or_default() += 1;
+            }
+            _ => *self.dropped.entry("sent-not-acknowledged".to_owned()).or_default() += 1,
+        }
+    }
+
+    /// Records whose fate is not known yet.
+    pub(super) fn outstanding(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn close(&mut self, stats: SinkSnapshot) {
+        self.closed = Some((freshwire_io::now().saturating_since(self.begin), stats));
+    }
+
+    /// One line for a person who watches.
+    pub(super) fn progress(&self, stats: &SinkSnapshot) -> String {
+        let mut line = format!(
+            "offered {}  delivered {} ({})  waiting {}",
+            self.offered,
+            self.delivered,
+            output::bytes(self.delivered_bytes),
+            self.waiting.len()
+        );
+        self.write_dropped(&mut line);
+        let rate = stats.rate.map_or_else(|| "?".to_owned(), output::rate);
+        let (horizon, rtt) = (output::bytes(stats.horizon), output::millis(stats.rtt));
+        let age = output::millis(self.newest_age);
+        let _ = write!(line, "  horizon {horizon}  rate {rate}  rtt {rtt}  age {age}");
+        line
+    }
+
+    fn write_dropped(&self, line: &mut String) {
+        let total: u64 = self.dropped.values().sum();
+        if total == 0 {
+            return;
+        }
+        let reasons: Vec<String> =
+            self.dropped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        // Writing to a String cannot fail.
+        let _ = write!(line, "  dropped {total}: {}", reasons.join(", "));
+    }
+
+    /// The account for a person.
+    pub(super) fn text(&self) -> String {
+        let (elapsed, stats) = self.closed.clone().unwrap_or_default();
+        let mut text = format!(
+            "offered    {} records, {} in {:.1} s\ndelivered  {} records, {}",
+            self.offered,
+            output::bytes(self.offered_bytes),
+            elapsed.as_secs_f64(),
+            self.delivered,
+            output::bytes(self.delivered_bytes)
+        );
+        for (reason, count) in &self.dropped {
+            let _ = write!(text, "\ndropped    {count} {reason}");
+        }
+        let _ = write!(
+            text,
+            "\nhorizon    mean {}, max {}; reserve {}",
+            output::bytes(stats.horizon_mean as u64),
+            output::bytes(stats.horizon_max),
+            output::bytes(stats.reserve)
+        );
+        for (name, ages) in [("committed", &self.age_at_commit), ("delivered", &self.age_when_acked)] {
+            if let Some(Summary { p50_ms, p95_ms, max_ms, .. }) = ages.summary() {
+                let _ = write!(
+                    text,
+                    "\nage when {name}: median {p50_ms:.1} ms, 95 % {p95_ms:.1} ms, max {max_ms:.1} ms"
+                );
+            }
+        }
+        text
+    }
+
+    /// The account as one JSON line.
+    pub(super) fn json(&self) -> anyhow::Result<String> {
+        let (elapsed, stats) = self.closed.clone().unwrap_or_default();
+        let data = Data {
+            seconds: elapsed.as_secs_f64(),
+            offered_records: self.offered,
+            offered_bytes: self.offered_bytes,
+            delivered_records: self.delivered,
+            delivered_bytes: self.delivered_bytes,
+            dropped: &self.dropped,
+            stream_bytes: stats.bytes,
+            writes: stats.writes,
+            horizon_mean_bytes: stats.horizon_mean,
+            horizon_max_bytes: stats.horizon_max,
+            reserve_bytes: stats.reserve,
+            rate_bps: stats.rate.map(freshwire_units::Rate::bits_per_sec),
+            rtt_ms: stats.rtt.as_secs_f64() * 1e3,
+            age_at_commit: self.age_at_commit.summary(),
+            age_when_acked: self.age_when_acked.summary(),
+        };
+        output::json_line("send", &data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freshwire::Meta;
+
+    fn offer(seq: u64, at: u64) -> Offer {
+        let meta = Meta { user_seq: seq, generated: Timestamp::from_nanos(at), ..Meta::default() };
+        Offer { bytes: vec![0; 10], meta }
+    }
+
+    #[test]
+    fn each_record_is_counted_once() {
+        let mut account = Account::new();
+        for seq in 0..4 {
+            account.offered(&offer(seq, 1_000_000));
+        }
+        account.replaced(3);
+        let fate = |seq, outcome| Fate {
+            index: seq,
+            user_seq: seq,
+            outcome,
+            committed_at: Some(Timestamp::from_nanos(3_000_000)),
+            finished_at: None,
+            acked_at: Some(Timestamp::from_nanos(5_000_000)),
+            horizon: 0,
+        };
+        for _ in 0..2 {
+            account.fate(&fate(0, Outcome::Acked));
+        }
+        account.fate(&fate(1, Outcome::Dropped { reason: Reason::Expired.code() }));
+        assert_eq!(account.outstanding(), 1);
+        assert_eq!((account.delivered, account.delivered_bytes), (1, 10));
+        let words: Vec<_> = account.dropped.iter().map(|(word, count)| (word.as_str(), *count)).collect();
+        assert_eq!(words, [("expired", 1), ("superseded", 1)]);
+        assert_eq!(account.age_when_acked.summary().map(|ages| ages.max_ms), Some(4.0));
+    }
+}

@@ -1,0 +1,308 @@
+//! The command line of `freshwire send`, and the settings that follow from it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use freshwire::choice::{self, Choice};
+use freshwire::{Framing, Reserve, SinkConfig};
+use freshwire_media::layered;
+use freshwire_units::{parse_duration, parse_size};
+
+use crate::endpoint::Endpoint;
+
+/// Send a live source; whatever gets stale on the way to the wire is dropped.
+///
+/// The receiver is any TCP program: with the default framing it gets the records' bytes, back to back, each whole.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  freshwire send --to viewer:5000 h264 camera.h264                 a file, at the pace of a camera
+  ffmpeg -i /dev/video0 -f h264 - | freshwire send --to viewer:5000 h264 -
+  ffplay -f h264 'tcp://0.0.0.0:5000?listen'                       the viewer, started first
+  freshwire send --listen 5000 layers --duration 30s               nc, or freshwire recv, connects
+  my-program | freshwire send --to peer:5000 --policy deadline --deadline 200ms records
+
+Exit code: 0 the source has ended and the receiver has everything that was sent, 2 usage or failure.")]
+pub(crate) struct SendArgs {
+    /// Connect to a receiver that listens.
+    #[arg(long, global = true, value_name = "HOST:PORT", conflicts_with = "listen")]
+    to: Option<String>,
+    /// Wait for one receiver to connect; the address may be left out.
+    #[arg(long, global = true, value_name = "[ADDR:]PORT")]
+    listen: Option<String>,
+    /// With --to: how long to try while nobody listens there.
+    #[arg(long, global = true, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
+    wait: Duration,
+    /// What is sent and what is dropped [default: layered for layers, frames for h264; for records deadline if there
+    /// is one, else fifo].
+    #[arg(long, global = true, value_enum)]
+    policy: Option<PolicyName>,
+    /// How long a record keeps its value, from its coming into being; for layers, a window from its begin [default:
+    /// 1s for layers and h264, for ever for records].
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
+    deadline: Option<Duration>,
+    /// Length of a window: of the layered source, and for the policies thesis and priority-progress.
+    #[arg(long, global = true, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    window: Duration,
+    /// How records lie in the stream: raw for any reader, chunked for freshwire recv (a late record can be given up
+    /// half-way), length-prefixed with 32 bits big-endian.
+    #[arg(long, global = true, value_enum, default_value_t = FramingName::Raw)]
+    framing: FramingName,
+    /// Congestion control by kernel name, such as cubic or bbr [default: the system's].
+    #[arg(long, global = true, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Bytes that may be committed and not on the wire: `auto` or a size.
+    #[arg(long, global = true, value_name = "SIZE", default_value = "auto", value_parser = parse_reserve)]
+    reserve: Reserve,
+    /// How long the rest may take when the source has ended.
+    #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    drain: Duration,
+    /// Print the account as one JSON line.
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// No progress line each second.
+    #[arg(long, global = true)]
+    pub(super) quiet: bool,
+    #[command(subcommand)]
+    source: SourceArgs,
+}
+
+#[derive(Subcommand)]
+enum SourceArgs {
+    /// The documents' layered source: in each window one record of each layer, with the FWLR header.
+    Layers {
+        /// Layers of a window.
+        #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+        layers: u8,
+        /// Size of a layer of one window, header included; 128 Kibit are 16384 bytes.
+        #[arg(long, value_name = "SIZE", default_value = "16384", value_parser = parse_size)]
+        layer_size: u64,
+        /// For how long the source offers records.
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+        duration: Duration,
+    },
+    /// An H.264 byte stream (Annex B); each access unit is a record.
+    H264 {
+        /// The file, sent at the pace of a camera; `-` is standard input, sent as it comes.
+        file: PathBuf,
+        /// Access units a second [default: what the stream says].
+        #[arg(long, value_parser = parse_fps)]
+        fps: Option<f64>,
+    },
+    /// Records on standard input, each with its length before it, 32 bits big-endian.
+    Records,
+}
+
+/// The ready-made policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PolicyName {
+    /// Everything, in order.
+    Fifo,
+    /// In order, without what has expired or would arrive late.
+    Deadline,
+    /// Only the newest record.
+    Latest,
+    /// The lowest layer of the oldest window first, without what would arrive late.
+    Layered,
+    /// As many whole, decodable frames on time as the link carries.
+    Frames,
+    /// In order; at a window's end what is left of it is dropped from the highest layer down.
+    Thesis,
+    /// Within a window the lowest layer first; what is left at its end is dropped.
+    PriorityProgress,
+}
+
+/// The framings by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FramingName {
+    /// Payload bytes only.
+    Raw,
+    /// Chunks, which can be given up.
+    Chunked,
+    /// A 32-bit big-endian length before each record.
+    LengthPrefixed,
+}
+
+impl FramingName {
+    /// The framing of this name.
+    pub(crate) fn framing(self) -> Framing {
+        match self {
+            Self::Raw => Framing::Raw,
+            Self::Chunked => Framing::Chunked,
+            Self::LengthPrefixed => Framing::LengthPrefixed,
+        }
+    }
+}
+
+/// What is sent.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum SourcePlan {
+    Layers { source: layered::Source, duration: Duration, deadline: Duration },
+    H264 { file: PathBuf, fps: Option<f64>, deadline: Duration },
+    Records { deadline: Option<Duration> },
+}
+
+/// A command line that was understood.
+pub(super) struct Plan {
+    pub(super) endpoint: Endpoint,
+    pub(super) source: SourcePlan,
+    policy: PolicyName,
+    window: Duration,
+    framing: FramingName,
+    /// The congestion control that was asked for.
+    pub(super) congestion: Option<String>,
+    reserve: Reserve,
+    /// How long the rest may take.
+    pub(super) drain: Duration,
+}
+
+impl SendArgs {
+    /// What the command line asks for.
+    pub(super) fn plan(&self) -> anyhow::Result<Plan> {
+        let endpoint = match (&self.to, &self.listen) {
+            (Some(peer), _) => Endpoint::Connect(peer.clone(), self.wait),
+            (None, Some(address)) => Endpoint::Listen(address.clone()),
+            (None, None) => {
+                bail!("say where to send: --to HOST:PORT, or --listen PORT to wait for a receiver")
+            }
+        };
+        let source = self.source_plan()?;
+        let policy = self.policy.unwrap_or(match source {
+            SourcePlan::Layers { .. } => PolicyName::Layered,
+            SourcePlan::H264 { .. } => PolicyName::Frames,
+            SourcePlan::Records { deadline: Some(_) } => PolicyName::Deadline,
+            SourcePlan::Records { deadline: None } => PolicyName::Fifo,
+        });
+        let needs_deadline =
+            matches!(policy, PolicyName::Deadline | PolicyName::Layered | PolicyName::Frames);
+        if needs_deadline && source == (SourcePlan::Records { deadline: None }) {
+            bail!("this policy drops what is late: say with --deadline how long a record keeps its value");
+        }
+        Ok(Plan {
+            endpoint,
+            source,
+            policy,
+            window: self.window,
+            framing: self.framing,
+            congestion: self.congestion.clone(),
+            reserve: self.reserve,
+            drain: self.drain,
+        })
+    }
+
+    fn source_plan(&self) -> anyhow::Result<SourcePlan> {
+        let deadline = self.deadline.unwrap_or(Duration::from_secs(1));
+        Ok(match &self.source {
+            SourceArgs::Layers { layers, layer_size, duration } => {
+                let record_bytes = u32::try_from(*layer_size)
+                    .ok()
+                    .filter(|&bytes| bytes <= layered::DEFAULT_MAX_RECORD_BYTES);
+                let record_bytes = record_bytes.context("--layer-size is at most 1MiB")?;
+                let source = layered::Source::new(*layers, record_bytes, self.window)?;
+                SourcePlan::Layers { source, duration: *duration, deadline }
+            }
+            SourceArgs::H264 { file, fps } => SourcePlan::H264 { file: file.clone(), fps: *fps, deadline },
+            SourceArgs::Records => SourcePlan::Records { deadline: self.deadline },
+        })
+    }
+}
+
+impl Plan {
+    /// The sink's settings.
+    pub(super) fn sink(&self) -> SinkConfig {
+        let mut config = SinkConfig::new(self.choice()).framing(self.framing.framing()).reserve(self.reserve);
+        if let Some(name) = &self.congestion {
+            config = config.congestion(name);
+        }
+        config
+    }
+
+    /// Only the newest record counts, so a newer one takes the place of an older one in the ring already.
+    pub(super) fn replaces(&self) -> bool {
+        self.policy == PolicyName::Latest
+    }
+
+    fn choice(&self) -> Box<dyn Choice> {
+        match self.policy {
+            PolicyName::Fifo => Box::new(choice::fifo()),
+            PolicyName::Deadline => Box::new(choice::deadline(Duration::ZERO)),
+            PolicyName::Latest => Box::new(choice::latest()),
+            PolicyName::Layered => Box::new(choice::layered(Duration::ZERO)),
+            PolicyName::Frames => Box::new(choice::frames()),
+            PolicyName::Thesis => Box::new(choice::thesis(self.window)),
+            PolicyName::PriorityProgress => Box::new(choice::priority_progress(self.window)),
+        }
+    }
+}
+
+fn parse_reserve(text: &str) -> Result<Reserve, String> {
+    if text == "auto" {
+        return Ok(Reserve::Auto);
+    }
+    let bytes = parse_size(text).map_err(|error| format!("{error}, nor `auto`"))?;
+    u32::try_from(bytes).map(Reserve::Fixed).map_err(|_| "a reserve is less than 4 GiB".to_owned())
+}
+
+fn parse_fps(text: &str) -> Result<f64, String> {
+    let fps = text.parse::<f64>().ok().filter(|fps| (0.01..=1000.0).contains(fps));
+    fps.ok_or_else(|| format!("{text:?} is not a number from 0.01 to 1000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        send: SendArgs,
+    }
+
+    fn plan(arguments: &str) -> anyhow::Result<Plan> {
+        let arguments = format!("send {arguments}");
+        Cli::try_parse_from(arguments.split_whitespace())?.send.plan()
+    }
+
+    #[test]
+    fn options_stand_on_either_side_of_the_source() {
+        for arguments in ["--to a:1 --deadline 2s h264 f --fps 50", "h264 --fps 50 f --deadline 2s --to a:1"]
+        {
+            let plan = plan(arguments).unwrap();
+            assert_eq!(plan.endpoint, Endpoint::Connect("a:1".to_owned(), Duration::ZERO));
+            let deadline = Duration::from_secs(2);
+            assert_eq!(plan.source, SourcePlan::H264 { file: "f".into(), fps: Some(50.0), deadline });
+            assert_eq!(plan.policy, PolicyName::Frames);
+        }
+    }
+
+    #[test]
+    fn the_policy_follows_from_the_source() {
+        for (arguments, policy) in [
+            ("layers", PolicyName::Layered),
+            ("records", PolicyName::Fifo),
+            ("records --deadline 1s", PolicyName::Deadline),
+            ("records --policy latest", PolicyName::Latest),
+        ] {
+            assert_eq!(plan(&format!("--listen 1 {arguments}")).unwrap().policy, policy, "{arguments}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_a_reason() {
+        for (arguments, reason) in [
+            ("layers", "say where to send"),
+            ("--to a:1 --listen 1 layers", "cannot be used with"),
+            ("--to a:1 records --policy frames", "say with --deadline how long"),
+            ("--to a:1 layers --layer-size 8MiB", "at most 1MiB"),
+            ("--to a:1 layers --layer-size 31", "no room for its header"),
+            ("--to a:1 layers --reserve x", "nor `auto`"),
+            ("--to a:1 h264 f --fps 0", "is not a number from 0.01"),
+        ] {
+            let error = plan(arguments).err().map(|error| format!("{error:#}"));
+            assert!(error.as_ref().is_some_and(|error| error.contains(reason)), "{arguments}: {error:?}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `freshwire send`: a live source to any TCP receiver, nothing stale on the wire.
+
+mod account;
+mod args;
+mod source;
+mod sps;
+
+use std::io;
+use std::net::TcpStream;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire::{
+    CloseMode, Ended, Engine, EngineThread, PushError, Replaced, RingConfig, Sender, SenderError, Sink,
+};
+use freshwire_units::Timestamp;
+
+use crate::output::{Progress, print, say};
+use account::Account;
+use args::Plan;
+use source::{Offer, Polled, Source};
+
+pub(crate) use args::{FramingName, SendArgs};
+
+/// Payload bytes of a slot: large enough for most access units, small enough to waste little.
+const BLOCK_BYTES: u32 = 16 << 10;
+
+/// Slots of the ring, and blocks of its arena. What no policy drops piles up to this, then the source waits.
+const SLOTS: u32 = 4096;
+const BLOCKS: u32 = 2048;
+
+/// How often a full ring, or the end of the last record, is looked for.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// How often a broken connection is looked for while the source is silent.
+const WATCH: Duration = Duration::from_millis(100);
+
+/// How long the engine may take to end a connection that has nothing left to deliver.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// Runs `freshwire send`.
+pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
+    let plan = args.plan()?;
+    let mut source = source::open(&plan.source)?;
+    let stream = plan.endpoint.open()?;
+    let mut session = Session::new(&plan, stream, args.quiet)?;
+    let sent = session.send(source.as_mut()).and_then(|()| session.drain(plan.drain));
+    let account = session.close();
+    // What was sent is told also when the source failed on the way.
+    print(&if args.json { account.json()? } else { account.text() })?;
+    sent?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A source on its way to one receiver.
+struct Session {
+    sender: Sender,
+    sink: Sink,
+    replaces: bool,
+    progress: Progress,
+    account: Account,
+    _engine: EngineThread,
+}
+
+impl Session {
+    fn new(plan: &Plan, stream: TcpStream, quiet: bool) -> anyhow::Result<Self> {
+        let engine = Engine::new().and_then(Engine::spawn).context("cannot start the engine")?;
+        let ring = RingConfig { rings: 1, slots: SLOTS, block_bytes: BLOCK_BYTES, blocks: BLOCKS };
+        let mut sender = Sender::new(&ring, &engine.handle())?;
+        let sink = sender.add_sink(stream, plan.sink()).map_err(|error| explain(error, plan))?;
+        Ok(Self {
+            sender,
+            sink,
+            replaces: plan.replaces(),
+            progress: Progress::new(quiet),
+            account: Account::new(),
+            _engine: engine,
+        })
+    }
+
+    /// Sends until the source ends. Fails if the source does, or if the connection breaks.
+    fn send(&mut self, source: &mut dyn Source) -> anyhow::Result<()> {
+        loop {
+            let now = self.look()?;
+            match source.poll(self.progress.left(now).min(WATCH))? {
+                Polled::Record(offer) => self.push(&offer)?,
+                Polled::Nothing => {}
+                Polled::End => return Ok(()),
+            }
+        }
+    }
+
+    /// Puts a record on the ring; waits while the ring is full, which stops the source too.
+    fn push(&mut self, offer: &Offer) -> anyhow::Result<()> {
+        self.account.offered(offer);
+        loop {
+            match self.try_push(offer) {
+                Ok(()) => return Ok(()),
+                Err(PushError::Full | PushError::OutOfBlocks) => std::thread::sleep(LOOK),
+                // The connection has ended; looking says how.
+                Err(PushError::Closed) => std::thread::sleep(LOOK),
+                Err(error) => return Err(error).context("cannot queue a record"),
+            }
+            self.look()?;
+        }
+    }
+
+    fn try_push(&mut self, offer: &Offer) -> Result<(), PushError> {
+        let ring = self.sink.ring();
+        if !self.replaces {
+            self.sender.push(ring, &offer.bytes, &offer.meta)?;
+        } else if let Replaced::InPlace(_) = self.sender.replace(ring, &offer.bytes, &offer.meta)? {
+            self.account.replaced(offer.meta.user_seq);
+        }
+        Ok(())
+    }
+
+    /// Notes what became of records, tells the progress and fails if the connection has ended.
+    fn look(&mut self) -> anyhow::Result<Timestamp> {
+        let ring = self.sink.ring();
+        while let Some(fate) = self.sender.poll_fate(ring) {
+            self.account.fate(&fate);
+        }
+        let now = freshwire_io::now();
+        let (sink, account) = (&self.sink, &self.account);
+        self.progress.tell(now, || account.progress(&sink.stats()));
+        match self.sink.ended() {
+            None => Ok(now),
+            Some(Ended::Broken(why)) => anyhow::bail!("the connection broke: {why}"),
+            Some(_) => anyhow::bail!("the connection was closed"),
+        }
+    }
+
+    /// Waits until every record is acknowledged or dropped.
+    fn drain(&mut self, patience: Duration) -> anyhow::Result<()> {
+        let give_up = freshwire_io::now() + patience;
+        loop {
+            let now = self.look()?;
+            if self.account.outstanding() == 0 {
+                return Ok(());
+            }
+            anyhow::ensure!(
+                now < give_up,
+                "{} records are not delivered {patience:?} after the end of the source; --drain gives them longer",
+                self.account.outstanding()
+            );
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Ends the connection and gives the account.
+    fn close(mut self) -> Account {
+        self.progress.finish();
+        let (ring, stats) = (self.sink.ring(), self.sink.stats());
+        let mode = if self.account.outstanding() == 0 { CloseMode::Drain } else { CloseMode::Abort };
+        let ended = self.sink.close(mode, CLOSE);
+        while let Some(fate) = self.sender.poll_fate(ring) {
+            self.account.fate(&fate);
+        }
+        if let (CloseMode::Drain, Ended::Broken(why)) = (mode, &ended) {
+            say(&format!("the receiver has everything, but did not end the connection: {why}"));
+        }
+        self.account.close(stats);
+        self.account
+    }
+}
+
+fn explain(error: SenderError, plan: &Plan) -> anyhow::Error {
+    match (&error, &plan.congestion) {
+        (SenderError::Stream(reason), Some(name)) if reason.kind() == io::ErrorKind::NotFound => {
+            let known = freshwire_io::tcp::available_congestion_controls().unwrap_or_default();
+            anyhow::anyhow!("this kernel has no congestion control {name:?}; it has: {}", known.join(", "))
+        }
+        _ => error.into(),
+    }
+}

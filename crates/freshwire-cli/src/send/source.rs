@@ -1,0 +1,293 @@
+//! Where records come from.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire::Meta;
+use freshwire_media::annexb::{AccessUnit, AccessUnits};
+use freshwire_media::framing::length_prefixed;
+use freshwire_media::layered;
+use freshwire_units::Timestamp;
+
+use super::args::SourcePlan;
+use super::sps;
+
+/// Bytes read at a time.
+const READ_BYTES: usize = 64 << 10;
+
+/// Pieces that are read ahead. A live input is never that far ahead.
+const READ_AHEAD: usize = 4;
+
+/// The key of records of which only the newest counts.
+const ONLY_KEY: u64 = 1;
+
+/// A record to be sent.
+pub(super) struct Offer {
+    pub(super) bytes: Vec<u8>,
+    pub(super) meta: Meta,
+}
+
+/// What a source says when it is asked.
+pub(super) enum Polled {
+    Record(Offer),
+    Nothing,
+    End,
+}
+
+/// Gives records as they come into being.
+pub(super) trait Source {
+    /// Waits at most `timeout` for the next record.
+    fn poll(&mut self, timeout: Duration) -> anyhow::Result<Polled>;
+}
+
+/// Opens the source that is asked for.
+pub(super) fn open(plan: &SourcePlan) -> anyhow::Result<Box<dyn Source>> {
+    Ok(match plan {
+        SourcePlan::Layers { source, duration, deadline } => Box::new(Layers {
+            source: *source,
+            duration: *duration,
+            deadline: *deadline,
+            start: None,
+            seq: 0,
+        }),
+        SourcePlan::H264 { file, fps, deadline } => Box::new(H264 {
+            input: Input::open(file)?,
+            units: AccessUnits::default(),
+            next: None,
+            pace: Pace { fps: *fps, live: is_standard_input(file), start: None },
+            deadline: *deadline,
+            seq: 0,
+        }),
+        SourcePlan::Records { deadline } => Box::new(Records {
+            input: Input::open(Path::new("-"))?,
+            reader: length_prefixed::Reader::default(),
+            deadline: *deadline,
+            seq: 0,
+        }),
+    })
+}
+
+/// Sleeps until `due` or for `timeout`; true if it is due.
+fn wait_until(due: Timestamp, timeout: Duration) -> bool {
+    let left = due.saturating_since(freshwire_io::now());
+    std::thread::sleep(left.min(timeout));
+    left <= timeout
+}
+
+/// The documents' source, at its pace.
+struct Layers {
+    source: layered::Source,
+    duration: Duration,
+    deadline: Duration,
+    start: Option<Timestamp>,
+    seq: u64,
+}
+
+impl Source for Layers {
+    fn poll(&mut self, timeout: Duration) -> anyhow::Result<Polled> {
+        let record = self.source.record(self.seq);
+        if record.due >= self.duration {
+            return Ok(Polled::End);
+        }
+        let start = *self.start.get_or_insert_with(freshwire_io::now);
+        if !wait_until(start + record.due, timeout) {
+            return Ok(Polled::Nothing);
+        }
+        self.seq += 1;
+        let mut bytes = Vec::new();
+        record.write(start, &mut bytes);
+        // All layers of a window are played together, so they share its deadline.
+        let window_begin = self.source.record(record.seq - u64::from(record.layer)).due;
+        let meta = Meta {
+            user_seq: record.seq,
+            generated: start + record.due,
+            deadline: start + window_begin + self.deadline,
+            layer: record.layer,
+            group: record.window,
+            key: ONLY_KEY,
+            refs: record.refs,
+        };
+        Ok(Polled::Record(Offer { bytes, meta }))
+    }
+}
+
+/// An H.264 byte stream, a record to an access unit.
+struct H264 {
+    input: Input,
+    units: AccessUnits,
+    next: Option<AccessUnit>,
+    pace: Pace,
+    deadline: Duration,
+    seq: u64,
+}
+
+/// When access units come.
+struct Pace {
+    /// As asked for, or as found in the stream.
+    fps: Option<f64>,
+    /// The input sets the pace unless one is asked for.
+    live: bool,
+    start: Option<Timestamp>,
+}
+
+impl Pace {
+    /// When unit `seq` comes into being; now for a live stream.
+    fn due(&mut self, unit: &AccessUnit, seq: u64) -> anyhow::Result<Timestamp> {
+        let now = freshwire_io::now();
+        if self.fps.is_none() && !self.live {
+            let parameters = unit.nals.iter().filter(|nal| nal.kind == sps::NAL_KIND);
+            let found = parameters.filter_map(|nal| sps::frame_rate(&unit.bytes[nal.range.clone()])).next();
+            self.fps = Some(found.context("the stream does not say its pace; say it with --fps")?);
+        }
+        let Some(fps) = self.fps else { return Ok(now) };
+        let start = *self.start.get_or_insert(now);
+        Ok(start + Duration::from_secs_f64(seq as f64 / fps))
+    }
+}
+
+impl Source for H264 {
+    fn poll(&mut self, timeout: Duration) -> anyhow::Result<Polled> {
+        let unit = match self.next.take() {
+            Some(unit) => unit,
+            None => match self.units.next() {
+                Some(unit) => unit.with_context(|| format!("cannot read {}", self.input.name))?,
+                None => return self.read(timeout),
+            },
+        };
+        let due = self.pace.due(&unit, self.seq)?;
+        if !wait_until(due, timeout) {
+            self.next = Some(unit);
+            return Ok(Polled::Nothing);
+        }
+        let meta = Meta {
+            user_seq: self.seq,
+            generated: due,
+            deadline: due + self.deadline,
+            layer: unit.layer,
+            group: unit.group,
+            key: ONLY_KEY,
+            refs: unit.refs,
+        };
+        self.seq += 1;
+        Ok(Polled::Record(Offer { bytes: unit.bytes, meta }))
+    }
+}
+
+impl H264 {
+    fn read(&mut self, timeout: Duration) -> anyhow::Result<Polled> {
+        match self.input.read(timeout)? {
+            Piece::Bytes(bytes) => self.units.push(&bytes),
+            Piece::Nothing => {}
+            Piece::End => {
+                self.units.finish();
+                // The last unit is complete only now; without one the stream is at its end.
+                match self.units.next() {
+                    Some(unit) => {
+                        self.next = Some(unit.with_context(|| format!("cannot read {}", self.input.name))?);
+                    }
+                    None if self.seq == 0 => anyhow::bail!("{} has no picture in it", self.input.name),
+                    None => return Ok(Polled::End),
+                }
+            }
+        }
+        Ok(Polled::Nothing)
+    }
+}
+
+/// Length-prefixed records, as they come.
+struct Records {
+    input: Input,
+    reader: length_prefixed::Reader,
+    deadline: Option<Duration>,
+    seq: u64,
+}
+
+impl Source for Records {
+    fn poll(&mut self, timeout: Duration) -> anyhow::Result<Polled> {
+        let Some(record) = self.reader.next() else {
+            match self.input.read(timeout)? {
+                Piece::Bytes(bytes) => self.reader.push(&bytes),
+                Piece::Nothing => {}
+                Piece::End => {
+                    std::mem::take(&mut self.reader).finish().context("standard input")?;
+                    return Ok(Polled::End);
+                }
+            }
+            return Ok(Polled::Nothing);
+        };
+        let now = freshwire_io::now();
+        let meta = Meta {
+            user_seq: self.seq,
+            generated: now,
+            deadline: self.deadline.map_or(Timestamp::MAX, |deadline| now + deadline),
+            key: ONLY_KEY,
+            ..Meta::default()
+        };
+        self.seq += 1;
+        Ok(Polled::Record(Offer { bytes: record.context("standard input")?, meta }))
+    }
+}
+
+/// A file or standard input, read by a thread of its own so that nobody blocks on it.
+struct Input {
+    name: String,
+    pieces: Receiver<io::Result<Vec<u8>>>,
+}
+
+enum Piece {
+    Bytes(Vec<u8>),
+    Nothing,
+    End,
+}
+
+fn is_standard_input(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+impl Input {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        if is_standard_input(path) {
+            return Self::spawn("standard input".to_owned(), io::stdin());
+        }
+        let name = path.display().to_string();
+        let file = File::open(path).with_context(|| format!("cannot open {name}"))?;
+        Self::spawn(name, file)
+    }
+
+    fn spawn(name: String, mut input: impl Read + Send + 'static) -> anyhow::Result<Self> {
+        let (sender, pieces) = mpsc::sync_channel(READ_AHEAD);
+        let read = move || {
+            loop {
+                let mut bytes = vec![0; READ_BYTES];
+                let piece = match input.read(&mut bytes) {
+                    Ok(0) => return,
+                    Ok(len) => {
+                        bytes.truncate(len);
+                        Ok(bytes)
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => Err(error),
+                };
+                let failed = piece.is_err();
+                if sender.send(piece).is_err() || failed {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("input".to_owned()).spawn(read).context("cannot start a thread")?;
+        Ok(Self { name, pieces })
+    }
+
+    fn read(&mut self, timeout: Duration) -> anyhow::Result<Piece> {
+        match self.pieces.recv_timeout(timeout) {
+            Ok(Ok(bytes)) => Ok(Piece::Bytes(bytes)),
+            Ok(Err(error)) => Err(error).with_context(|| format!("cannot read {}", self.name)),
+            Err(RecvTimeoutError::Timeout) => Ok(Piece::Nothing),
+            Err(RecvTimeoutError::Disconnected) => Ok(Piece::End),
+        }
+    }
+}

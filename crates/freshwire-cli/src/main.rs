@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod bench;
+mod demo;
 mod doctor;
 mod endpoint;
 mod histogram;
@@ -28,6 +29,8 @@ struct Cli {
 enum Command {
     /// Measure what Freshwire costs, each number beside its baseline.
     Bench(bench::BenchArgs),
+    /// Live video over a bad link: plain TCP beside Freshwire.
+    Demo(demo::DemoArgs),
     /// What this machine has, what it lacks, and what to do.
     Doctor(doctor::DoctorArgs),
     /// The documents' experiments, measured again.
@@ -43,6 +46,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Link(args) => link::run(args),

@@ -1,0 +1,118 @@
+//! Calling ffmpeg: what is missing is said in words, what it complains of is counted.
+
+use std::ffi::OsStr;
+use std::io::{self, Read as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, bail};
+
+/// Checks that ffmpeg runs and has the encoder that is used here.
+pub(super) fn check() -> anyhow::Result<()> {
+    let encoders = Command::new(PROGRAM).args(["-hide_banner", "-encoders"]).stdin(Stdio::null()).output();
+    let output = encoders.map_err(explain)?;
+    if !String::from_utf8_lossy(&output.stdout).contains("libx264") {
+        bail!("this ffmpeg has no libx264 encoder: install a build that has one ({INSTALL})");
+    }
+    Ok(())
+}
+
+/// An ffmpeg that yields its processor to everything else, so that it never spoils a run's timing. Only errors are
+/// printed, to standard error.
+pub(super) fn command() -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19", PROGRAM, "-hide_banner", "-nostdin", "-loglevel", "error"]);
+    command
+}
+
+/// Runs to the end; fails with what it printed.
+pub(super) fn run(command: &mut Command, what: &str) -> anyhow::Result<Vec<u8>> {
+    let output = command.stdin(Stdio::null()).output().map_err(explain)?;
+    if !output.status.success() {
+        bail!("ffmpeg cannot {what}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(output.stdout)
+}
+
+/// An ffmpeg at work, with its complaints collected meanwhile.
+pub(super) struct Running {
+    child: Child,
+    complaints: Option<JoinHandle<String>>,
+}
+
+/// How an ffmpeg ended.
+pub(super) struct Ended {
+    /// It ended by itself and reported success.
+    pub(super) success: bool,
+    /// The lines that it printed.
+    pub(super) complaints: Vec<String>,
+}
+
+impl Running {
+    /// Starts with pipes on the sides asked for.
+    pub(super) fn start(command: &mut Command, input: bool, output: bool) -> anyhow::Result<Self> {
+        let pipe = |wanted| if wanted { Stdio::piped() } else { Stdio::null() };
+        let mut child = command
+            .stdin(pipe(input))
+            .stdout(pipe(output))
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(explain)?;
+        let complaints = child.stderr.take().map(|mut stderr| {
+            std::thread::spawn(move || {
+                let mut text = Vec::new();
+                // What cannot be read is not there; how it ended tells the rest.
+                let _ = stderr.read_to_end(&mut text);
+                String::from_utf8_lossy(&text).into_owned()
+            })
+        });
+        Ok(Self { child, complaints })
+    }
+
+    /// Where to write its input; once.
+    pub(super) fn input(&mut self) -> anyhow::Result<ChildStdin> {
+        self.child.stdin.take().context("ffmpeg has no input")
+    }
+
+    /// Where its output comes; once.
+    pub(super) fn output(&mut self) -> anyhow::Result<ChildStdout> {
+        self.child.stdout.take().context("ffmpeg has no output")
+    }
+
+    /// Waits for the end.
+    pub(super) fn wait(mut self) -> anyhow::Result<Ended> {
+        let status = self.child.wait().context("cannot wait for ffmpeg")?;
+        let text = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let complaints = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
+        Ok(Ended { success: status.success(), complaints })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After `wait` there is nothing left to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A path as ffmpeg takes it: a file whatever its name looks like.
+pub(super) fn file(path: &std::path::Path) -> impl AsRef<OsStr> {
+    let mut name = std::ffi::OsString::from("file:");
+    name.push(path);
+    name
+}
+
+fn explain(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            anyhow::anyhow!(
+                "ffmpeg is missing: it encodes the video and decodes what viewers see ({INSTALL})"
+            )
+        }
+        _ => anyhow::Error::new(error).context("cannot start ffmpeg"),
+    }
+}
+
+const PROGRAM: &str = "ffmpeg";
+const INSTALL: &str = "Debian, Ubuntu: apt-get install ffmpeg; Fedora: dnf install ffmpeg";

@@ -61,6 +61,7 @@ pub(super) fn open(plan: &SourcePlan) -> anyhow::Result<Box<dyn Source>> {
             pace: Pace { fps: *fps, live: is_standard_input(file), start: None },
             deadline: *deadline,
             seq: 0,
+            ended: false,
         }),
         SourcePlan::Records { deadline } => Box::new(Records {
             input: Input::open(Path::new("-"))?,
@@ -123,6 +124,7 @@ struct H264 {
     pace: Pace,
     deadline: Duration,
     seq: u64,
+    ended: bool,
 }
 
 /// When access units come.
@@ -182,16 +184,14 @@ impl H264 {
         match self.input.read(timeout)? {
             Piece::Bytes(bytes) => self.units.push(&bytes),
             Piece::Nothing => {}
+            Piece::End if self.ended => {
+                anyhow::ensure!(self.seq > 0, "{} has no picture in it", self.input.name);
+                return Ok(Polled::End);
+            }
             Piece::End => {
+                self.ended = true;
+                // The last unit is complete only now.
                 self.units.finish();
-                // The last unit is complete only now; without one the stream is at its end.
-                match self.units.next() {
-                    Some(unit) => {
-                        self.next = Some(unit.with_context(|| format!("cannot read {}", self.input.name))?);
-                    }
-                    None if self.seq == 0 => anyhow::bail!("{} has no picture in it", self.input.name),
-                    None => return Ok(Polled::End),
-                }
             }
         }
         Ok(Polled::Nothing)

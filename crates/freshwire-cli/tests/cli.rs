@@ -1,0 +1,386 @@
+//! The `freshwire` command as its users meet it: real processes, real sockets, other people's programs.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test waits for real processes")]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use support::{Running, TIMEOUT, freshwire, has, repository, run, some_records, write_records};
+
+/// A listener of the test's own, and its port as text.
+fn listener(address: &str) -> (TcpListener, String) {
+    let listener = TcpListener::bind(address).unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    (listener, port)
+}
+
+fn accept(listener: &TcpListener) -> TcpStream {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream
+}
+
+fn read_all(mut stream: TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// `freshwire send ... records`, fed from a thread.
+fn send_records(arguments: &[&str], records: Vec<Vec<u8>>) -> Running {
+    let mut send = Running::start(freshwire(&["send"]).args(arguments).arg("records").stdin(Stdio::piped()));
+    let stdin = send.stdin();
+    // A sender that gives up early leaves a broken pipe, which its exit code tells.
+    std::thread::spawn(move || write_records(stdin, &records));
+    send
+}
+
+#[test]
+fn a_wrong_command_line_ends_with_2_and_says_why() {
+    for (arguments, message) in [
+        (&["send"][..], "Usage"),
+        (&["send", "layers"], "say where to send: --to HOST:PORT"),
+        (&["send", "--to", "a:1", "--listen", "1", "layers"], "cannot be used with"),
+        (&["send", "--to", "localhost", "layers"], "is not HOST:PORT"),
+        (&["send", "--to", "a:1", "records", "--policy", "deadline"], "say with --deadline"),
+        (&["send", "--to", "a:1", "layers", "--deadline", "5"], "is not a duration such as 50ms"),
+        (&["recv"], "say where from: --from HOST:PORT"),
+        (&["recv", "--listen", "99999"], "cannot listen on 99999"),
+        (&["recv", "--listen", "0", "--out", "x", "--deadline", "1s"], "only layers say so"),
+        (&["bench", "nonsense"], "invalid value"),
+        (&["no-such-command"], "unrecognized subcommand"),
+    ] {
+        let ended = run(arguments);
+        assert!(ended.stdout.is_empty(), "{arguments:?}");
+        ended.failed(2, message);
+    }
+}
+
+#[test]
+fn help_is_a_result() {
+    for command in ["send", "recv", "bench"] {
+        assert!(run(&[command, "--help"]).ok().text().contains("Exit code:"), "{command}");
+    }
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let program = env!("CARGO_BIN_EXE_freshwire");
+    for arguments in ["send --help", "bench push --repeat 1 --json"] {
+        let script = format!("{program} {arguments} | head -n 1");
+        let ended = Running::start(Command::new("sh").args(["-c", &script])).wait().ok();
+        assert_eq!(ended.text().lines().count(), 1);
+        assert!(!ended.stderr.contains("panicked") && !ended.stderr.contains("pipe"), "{}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_payload_that_nobody_reads_any_more_is_no_error() {
+    let mut recv = freshwire(&["recv", "--listen", "127.0.0.1:0", "--out", "-"]);
+    let (reads, writes) = std::io::pipe().unwrap();
+    let mut child = recv.stdout(writes).stderr(Stdio::piped()).spawn().unwrap();
+    drop(recv);
+    drop(reads);
+    let mut line = Vec::new();
+    let mut stderr = child.stderr.take().unwrap();
+    while !line.ends_with(b"\n") {
+        let mut byte = [0];
+        stderr.read_exact(&mut byte).unwrap();
+        line.push(byte[0]);
+    }
+    let port = String::from_utf8(line).unwrap().trim().rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.write_all(b"some bytes").unwrap();
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success(), "{rest}");
+    assert!(!rest.contains("panicked") && !rest.contains("pipe"), "{rest}");
+}
+
+#[test]
+fn any_reader_gets_the_exact_bytes_over_both_families() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (listener, port) = listener(address);
+        let to = address.replace(":0", &format!(":{port}"));
+        let records = some_records(40);
+        let expected = records.concat();
+        let send = send_records(&["--to", &to, "--json"], records);
+        assert_eq!(read_all(accept(&listener)), expected);
+        let account = send.wait().ok().json();
+        assert_eq!(account["delivered_records"], 40);
+        assert_eq!(account["delivered_bytes"], expected.len());
+        assert_eq!(account["dropped"], serde_json::json!({}));
+    }
+}
+
+#[test]
+fn recv_writes_what_send_was_given_in_every_framing() {
+    let folder = tempfile::tempdir().unwrap();
+    for framing in ["raw", "chunked", "length-prefixed"] {
+        let out = folder.path().join(framing);
+        let out = out.to_str().unwrap();
+        let arguments = ["recv", "--listen", "127.0.0.1:0", "--framing", framing, "--out", out, "--json"];
+        let recv = Running::start(freshwire(&arguments).stdin(Stdio::null()));
+        let to = format!("127.0.0.1:{}", recv.port());
+        let records = some_records(30);
+        send_records(&["--to", &to, "--framing", framing], records.clone()).wait().ok();
+        let account = recv.wait().ok().json();
+        assert_eq!(std::fs::read(out).unwrap(), records.concat(), "{framing}");
+        if framing != "raw" {
+            assert_eq!(account["records"], 30);
+        }
+    }
+}
+
+#[test]
+fn send_may_be_the_one_that_waits() {
+    let mut send =
+        Running::start(freshwire(&["send", "--listen", "127.0.0.1:0", "records"]).stdin(Stdio::piped()));
+    let stdin = send.stdin();
+    let from = format!("127.0.0.1:{}", send.port());
+    let recv = Running::start(freshwire(&["recv", "--from", &from, "--out", "-"]).stdin(Stdio::null()));
+    write_records(stdin, &some_records(5)).unwrap();
+    assert_eq!(recv.wait().ok().stdout, some_records(5).concat());
+    send.wait().ok();
+}
+
+const LAYERS: [&str; 8] = ["layers", "--duration", "600ms", "--window", "200ms", "--layers", "4", "--quiet"];
+
+#[test]
+fn layers_are_accounted_for_at_both_ends() {
+    for framing in ["raw", "chunked"] {
+        let arguments = [
+            "recv",
+            "--listen",
+            "127.0.0.1:0",
+            "--framing",
+            framing,
+            "--deadline",
+            "30s",
+            "--json",
+            "--quiet",
+        ];
+        let recv = Running::start(freshwire(&arguments).stdin(Stdio::null()));
+        let to = format!("127.0.0.1:{}", recv.port());
+        let arguments = ["send", "--to", &to, "--framing", framing, "--deadline", "30s", "--json"];
+        let send = Running::start(freshwire(&arguments).args(LAYERS).stdin(Stdio::null())).wait().ok().json();
+        let received = recv.wait().ok().json();
+        assert_eq!(
+            (&send["offered_records"], &send["delivered_records"]),
+            (&12.into(), &12.into()),
+            "{send}"
+        );
+        assert_eq!((&received["records"], &received["windows"]), (&12.into(), &3.into()), "{received}");
+        assert_eq!(
+            (&received["missing_records"], &received["problem"]),
+            (&0.into(), &serde_json::Value::Null)
+        );
+        assert_eq!(received["ages_known"], true, "both ends are on this machine");
+        for layer in 0..4 {
+            let account = &received["layers"][layer];
+            assert_eq!((&account["layer"], &account["records"]), (&layer.into(), &3.into()), "{received}");
+            assert_eq!(account["on_time_records"], 3, "{received}");
+            assert!(account["age"]["p50_ms"].as_f64().unwrap() < 30e3, "{received}");
+        }
+    }
+}
+
+#[test]
+fn an_independent_reader_agrees() {
+    if !has("python3", "--version") {
+        return;
+    }
+    let mut python = Command::new("python3");
+    python.args(["-m", "freshwire_lab.reader", "--host", "127.0.0.1", "--listen", "0"]);
+    let reader = Running::start(python.current_dir(repository().join("lab")).stdin(Stdio::null()));
+    let to = format!("127.0.0.1:{}", reader.port());
+    let arguments = ["send", "--to", &to, "--deadline", "30s"];
+    Running::start(freshwire(&arguments).args(LAYERS).stdin(Stdio::null())).wait().ok();
+    let read = reader.wait().ok();
+    let account: serde_json::Value = serde_json::from_str(read.text()).unwrap();
+    assert_eq!((&account["records"], &account["windows"]), (&12.into(), &3.into()), "{account}");
+    assert_eq!(account["skipped"], 0, "{account}");
+}
+
+/// `freshwire recv` with these arguments, fed with these bytes.
+fn feed(arguments: &[&str], bytes: &[u8]) -> support::Ended {
+    let mut recv = freshwire(&["recv", "--listen", "127.0.0.1:0", "--json"]);
+    let recv = Running::start(recv.args(arguments).stdin(Stdio::null()));
+    let mut stream = TcpStream::connect(("127.0.0.1", recv.port())).unwrap();
+    // A receiver that has found the fault may be gone already.
+    let _ = stream.write_all(bytes);
+    drop(stream);
+    recv.wait()
+}
+
+#[test]
+fn a_stream_that_is_torn_or_something_else_ends_with_1() {
+    let mut version = *b"FWLR\x02\x00\x00\x20aaaabbbbccccccccdddddddd";
+    version[12..16].copy_from_slice(&32u32.to_be_bytes());
+    for (arguments, bytes, message) in [
+        (
+            &[][..],
+            &b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: b\r\n\r\n"[..],
+            "a record begins with \"FWLR\"",
+        ),
+        (&[], b"FWLR\x01", "the stream ended"),
+        (&[], &version, "record header version 2; this reader knows version 1"),
+        (&["--framing", "chunked"], b"FWCK\x02\0\0\0", "chunked framing version 2"),
+        (&["--framing", "chunked"], b"FWLR\x01\0\0\x20", "was it written with another framing?"),
+        (&["--framing", "length-prefixed"], b"\xff\xff\xff\xff", "is the input length-prefixed?"),
+        (&["--framing", "length-prefixed", "--content", "bytes"], b"\0\0\0\x09ab", "inside the record"),
+    ] {
+        let ended = feed(arguments, bytes).failed(1, message);
+        assert!(
+            ended.json()["problem"].as_str().is_some_and(|problem| problem.contains(message)),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn a_full_disk_is_said() {
+    feed(&["--out", "/dev/full"], b"some bytes").failed(2, "cannot write /dev/full: No space left on device");
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_said_before_anybody_is_connected() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("text");
+    std::fs::write(&text, "no video at all").unwrap();
+    let empty = folder.path().join("empty");
+    std::fs::write(&empty, "").unwrap();
+    run(&["recv", "--listen", "0", "--out", "/does/not/exist"])
+        .failed(2, "cannot create /does/not/exist: No such");
+    run(&["send", "--to", "127.0.0.1:1", "h264", "/does/not/exist"])
+        .failed(2, "cannot open /does/not/exist: No such");
+    for (path, message) in [
+        (text.as_path(), "does not begin with a start code; is it an Annex B byte stream"),
+        (&empty, "has no picture in it"),
+        (folder.path(), "Is a directory"),
+    ] {
+        let (listener, port) = listener("127.0.0.1:0");
+        let to = format!("127.0.0.1:{port}");
+        let send = Running::start(freshwire(&["send", "--to", &to, "h264"]).arg(path).stdin(Stdio::null()));
+        drop(accept(&listener));
+        send.wait().failed(2, message);
+    }
+}
+
+#[test]
+fn a_peer_that_is_not_there_or_goes_away_is_said() {
+    let (listener, port) = listener("127.0.0.1:0");
+    let to = format!("127.0.0.1:{port}");
+    let send = send_records(&["--to", &to], vec![vec![0; 100_000]; 500]);
+    let mut stream = accept(&listener);
+    stream.read_exact(&mut [0; 1000]).unwrap();
+    // Closing with unread bytes resets the connection.
+    drop(stream);
+    send.wait().failed(2, "the connection broke: ");
+    drop(listener);
+    run(&["send", "--to", &to, "layers"]).failed(2, "start the other side first, or wait for it with --wait");
+}
+
+#[test]
+fn of_a_state_a_slow_reader_gets_the_newest() {
+    let (listener, port) = listener("127.0.0.1:0");
+    let to = format!("127.0.0.1:{port}");
+    let states: Vec<Vec<u8>> = (0..3000u32).map(|number| number.to_be_bytes().repeat(4096)).collect();
+    let send = send_records(&["--to", &to, "--policy", "latest", "--json"], states);
+    let stream = accept(&listener);
+    std::thread::sleep(Duration::from_millis(300));
+    let bytes = read_all(stream);
+    let read: Vec<u32> =
+        bytes.chunks(16384).map(|record| u32::from_be_bytes(*record.first_chunk().unwrap())).collect();
+    assert!(read.is_sorted() && bytes.len().is_multiple_of(16384), "{read:?}");
+    assert_eq!(read.last(), Some(&2999));
+    assert!(read.len() < 3000, "nothing was replaced");
+    let account = send.wait().ok().json();
+    assert_eq!(account["delivered_records"], read.len());
+    let delivered_and_dropped = read.len() as u64 + account["dropped"]["superseded"].as_u64().unwrap();
+    assert_eq!(delivered_and_dropped, 3000, "{account}");
+}
+
+#[test]
+fn ffmpeg_reads_a_paced_stream_without_an_error() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let video = folder.path().join("video.h264");
+    let mut encode = Command::new("ffmpeg");
+    encode.args([
+        "-v",
+        "error",
+        "-f",
+        "lavfi",
+        "-i",
+        "testsrc2=s=320x180:r=50",
+        "-frames:v",
+        "50",
+        "-c:v",
+        "libx264",
+    ]);
+    encode.args(["-g", "25", "-bf", "3", "-x264-params", "b-pyramid=strict", "-f", "h264"]).arg(&video);
+    assert!(encode.status().unwrap().success());
+    let (listener, port) = listener("127.0.0.1:0");
+    drop(listener);
+    let url = format!("tcp://127.0.0.1:{port}?listen");
+    let mut decode = Command::new("ffmpeg");
+    decode.args(["-v", "error", "-f", "h264", "-i", &url, "-f", "framecrc", "-"]);
+    let decode = Running::start(decode.stdin(Stdio::null()));
+    let to = format!("127.0.0.1:{port}");
+    let begin = std::time::Instant::now();
+    let arguments = ["send", "--to", &to, "--wait", "20s", "--deadline", "30s", "--json", "h264"];
+    let send = Running::start(freshwire(&arguments).arg(&video).stdin(Stdio::null())).wait().ok().json();
+    assert!(begin.elapsed() > Duration::from_millis(950), "49 intervals of 20 ms, as the stream says");
+    assert_eq!((&send["offered_records"], &send["delivered_records"]), (&50.into(), &50.into()), "{send}");
+    let decoded = decode.wait().ok();
+    assert_eq!(decoded.stderr, "", "a decoder error");
+    assert_eq!(decoded.text().lines().filter(|line| line.starts_with("0,")).count(), 50);
+}
+
+#[test]
+fn across_a_bad_link_records_are_whole_and_the_base_layer_is_there() {
+    if run(&["doctor", "--json", "--probe-link"]).code != Some(0) || !has("unshare", "--version") {
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_freshwire");
+    let folder = tempfile::tempdir().unwrap();
+    let account = folder.path().join("account");
+    let peer = format!("exec {program} recv --listen 5000 --json --quiet > {}", account.display());
+    let mut link =
+        freshwire(&["link", "--rate", "512Kibit", "--loss", "1%", "--seed", "7", "--account", "none"]);
+    link.args(["--peer", &peer, "--", program, "send", "--to", "10.77.0.2:5000", "--wait", "20s", "--json"]);
+    link.args(["--quiet", "layers", "--duration", "4s"]);
+    let send = Running::start(link.stdin(Stdio::null())).wait().ok().json();
+    let received: serde_json::Value = serde_json::from_slice(&std::fs::read(&account).unwrap()).unwrap();
+    let received = &received["data"];
+    assert_eq!(received["problem"], serde_json::Value::Null, "{received}");
+    assert_eq!(received["records"], send["delivered_records"], "{received} {send}");
+    assert_eq!(received["ages_known"], true, "{received}");
+    assert_eq!(received["layers"][0]["records"], 4, "the base layer of every window: {received}");
+    assert!(send["delivered_records"].as_u64() < Some(28), "the link carries half of the source: {send}");
+}
+
+#[test]
+fn bench_measures_and_a_push_makes_no_system_call() {
+    let ended = run(&["bench", "--repeat", "1", "--time", "50ms", "--connections", "20", "--json"]);
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    let lines: Vec<serde_json::Value> =
+        ended.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines[0]["type"], "machine");
+    let find = |name: &str| {
+        let found = lines.iter().find(|line| line["data"]["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name:?} in {}", ended.text()))["data"].clone()
+    };
+    for name in ["push : send() of 1400 B", "ring : send()", "processor time, push : send()"] {
+        assert!(find(name)["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{name}");
+    }
+    assert_eq!(find("system calls a push, engine awake")["median"], 0.0);
+    assert_eq!(find("records that others missed by the stalled one")["median"], 0.0);
+}

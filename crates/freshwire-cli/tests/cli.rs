@@ -352,11 +352,14 @@ fn across_a_bad_link_records_are_whole_and_the_base_layer_is_there() {
     let program = env!("CARGO_BIN_EXE_freshwire");
     let folder = tempfile::tempdir().unwrap();
     let account = folder.path().join("account");
-    let peer = format!("exec {program} recv --listen 5000 --json --quiet > {}", account.display());
+    let file = account.display();
+    let peer = format!("exec {program} recv --listen 5000 --json --quiet > {file}");
+    // The far end is stopped when the near one ends, so that waits for the far end's account.
+    let send = format!("{program} send --to 10.77.0.2:5000 --wait 20s --json --quiet layers --duration 4s");
+    let script = format!("{send} && until test -s {file}; do sleep 0.05; done");
     let mut link =
         freshwire(&["link", "--rate", "512Kibit", "--loss", "1%", "--seed", "7", "--account", "none"]);
-    link.args(["--peer", &peer, "--", program, "send", "--to", "10.77.0.2:5000", "--wait", "20s", "--json"]);
-    link.args(["--quiet", "layers", "--duration", "4s"]);
+    link.args(["--peer", &peer, "--", "sh", "-c", &script]);
     let send = Running::start(link.stdin(Stdio::null())).wait().ok().json();
     let received: serde_json::Value = serde_json::from_slice(&std::fs::read(&account).unwrap()).unwrap();
     let received = &received["data"];

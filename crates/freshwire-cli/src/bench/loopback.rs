@@ -16,6 +16,16 @@ pub(super) fn pair() -> anyhow::Result<(TcpStream, TcpStream)> {
     pair_over(&listener)
 }
 
+/// A connection on loopback with this congestion control at the end that sends.
+pub(super) fn pair_with(congestion: Option<&str>) -> anyhow::Result<(TcpStream, TcpStream)> {
+    let (near, far) = pair()?;
+    if let Some(name) = congestion {
+        rustix::net::sockopt::set_tcp_congestion(&near, name)
+            .with_context(|| format!("this kernel has no congestion control {name:?}"))?;
+    }
+    Ok((near, far))
+}
+
 /// A connection to this listener.
 pub(super) fn pair_over(listener: &TcpListener) -> anyhow::Result<(TcpStream, TcpStream)> {
     let address = listener.local_addr().context("cannot tell the listener's address")?;

@@ -33,6 +33,9 @@ pub(crate) struct BenchArgs {
     /// How long each repetition of `stream` carries bytes.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     time: Duration,
+    /// Congestion control of `stream`, by kernel name [default: the system's].
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
     /// Receivers of `fan-out`.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     connections: u32,
@@ -61,7 +64,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if asked(What::Stream) {
         say("stream ...");
-        stream::measure(args.repeat, args.time, &mut report)?;
+        stream::measure(args.repeat, args.time, args.congestion.as_deref(), &mut report)?;
     }
     if asked(What::FanOut) {
         say("fan-out ...");

@@ -25,6 +25,9 @@ const GOAL: Goal = Goal::AtMost(1.0 / 20.0);
 const BATCH: u32 = 256;
 const ROUNDS: u32 = 64;
 
+/// Rounds before, in which each page of the memory is touched for the first time.
+const WARM_UP: u32 = 4;
+
 /// Calls of `send()` in a repetition.
 const SENDS: u32 = 4000;
 
@@ -98,13 +101,15 @@ fn push(size: usize) -> anyhow::Result<f64> {
     let mut queue = Vec::new();
     let payload = vec![7; size];
     let (mut time, mut seq) = (Duration::ZERO, 0);
-    for _ in 0..ROUNDS {
+    for round in 0..WARM_UP + ROUNDS {
         let begin = now();
         for _ in 0..BATCH {
             seq += 1;
             sender.push(0, &payload, &Meta { user_seq: seq, generated: begin, ..Meta::default() })?;
         }
-        time += now().saturating_since(begin);
+        if round >= WARM_UP {
+            time += now().saturating_since(begin);
+        }
         consumer.queue(usize::MAX, &mut queue);
         for record in &queue {
             consumer.discard(record.index, reason::APPLICATION, begin)?;

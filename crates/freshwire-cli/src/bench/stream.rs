@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use freshwire::{CloseMode, Ended, Engine, Meta, PushError, RingConfig, Sender, SinkConfig, choice};
 use freshwire_io::now;
 
-use super::loopback::{Drain, pair};
+use super::loopback::{Drain, pair_with};
 use super::series::{Goal, Report, Unit};
 
 const BENCH: &str = "stream";
@@ -24,11 +24,16 @@ const REST: Duration = Duration::from_micros(100);
 /// How long the engine may take for the rest.
 const CLOSE: Duration = Duration::from_secs(10);
 
-pub(super) fn measure(repeat: u32, time: Duration, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn measure(
+    repeat: u32,
+    time: Duration,
+    congestion: Option<&str>,
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let (mut plain_at, mut fresh_at) = (0, 0);
     for _ in 0..repeat {
-        plain_at = report.add(BENCH, "send() of 16 KiB", Unit::BytesPerSecond, plain(time)?);
-        let fresh = fresh(time)?;
+        plain_at = report.add(BENCH, "send() of 16 KiB", Unit::BytesPerSecond, plain(time, congestion)?);
+        let fresh = fresh(time, congestion)?;
         fresh_at = report.add(BENCH, "records of 16 KiB through the ring", Unit::BytesPerSecond, fresh.rate);
         report.add(BENCH, "bytes of a write by the engine", Unit::Bytes, fresh.write_bytes);
         report.add(BENCH, "mean horizon", Unit::Bytes, fresh.horizon);
@@ -37,8 +42,8 @@ pub(super) fn measure(repeat: u32, time: Duration, report: &mut Report) -> anyho
     Ok(())
 }
 
-fn plain(time: Duration) -> anyhow::Result<f64> {
-    let (mut near, far) = pair()?;
+fn plain(time: Duration, congestion: Option<&str>) -> anyhow::Result<f64> {
+    let (mut near, far) = pair_with(congestion)?;
     let drain = Drain::start(far);
     let payload = vec![7; RECORD_BYTES];
     let begin = now();
@@ -56,11 +61,11 @@ struct Fresh {
     horizon: f64,
 }
 
-fn fresh(time: Duration) -> anyhow::Result<Fresh> {
+fn fresh(time: Duration, congestion: Option<&str>) -> anyhow::Result<Fresh> {
     let engine = Engine::new().and_then(Engine::spawn).context("cannot start an engine")?;
     let config = RingConfig { rings: 1, slots: RECORDS, block_bytes: RECORD_BYTES as u32, blocks: RECORDS };
     let mut sender = Sender::new(&config, &engine.handle())?;
-    let (near, far) = pair()?;
+    let (near, far) = pair_with(congestion)?;
     let drain = Drain::start(far);
     let sink = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
     let payload = vec![7; RECORD_BYTES];

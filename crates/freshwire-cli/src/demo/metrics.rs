@@ -74,11 +74,17 @@ pub(super) fn ages(stream: &Stream, shown: &[Shown]) -> Vec<(f64, f64)> {
     (0..=steps as u32).map(age).collect()
 }
 
-/// What is on the screen at each instant at which a player that stays `delay` behind the camera shows its next frame;
-/// `None` before the first.
-pub(super) fn on_screen(stream: &Stream, shown: &[Shown], delay: Duration) -> Vec<Option<usize>> {
+/// What is on the screen at these ascending instants; `None` before the first frame.
+pub(super) fn on_screen(shown: &[Shown], instants: impl IntoIterator<Item = Duration>) -> Vec<Option<usize>> {
     let mut screen = Screen::new(shown);
-    (0..stream.frames()).map(|frame| screen.at(stream.captured(frame) + delay)).collect()
+    instants.into_iter().map(|instant| screen.at(instant)).collect()
+}
+
+/// What a player that stays `delay` behind the camera shows at each of its instants: the frame that is due, or the last
+/// one before it that has come by then; `None` before the first.
+pub(super) fn playout(stream: &Stream, shown: &[Shown], delay: Duration) -> Vec<Option<usize>> {
+    let mut screen = Screen::new(shown);
+    (0..stream.frames()).map(|due| screen.at_most(due, stream.captured(due) + delay)).collect()
 }
 
 /// The smallest value that a share of all is not above; `sorted` is ascending.
@@ -112,7 +118,12 @@ impl<'a> Screen<'a> {
     }
 
     fn at(&mut self, now: Duration) -> Option<usize> {
-        while let Some(next) = self.shown.next_if(|next| u128::from(next.at_ns) <= now.as_nanos()) {
+        self.at_most(usize::MAX, now)
+    }
+
+    fn at_most(&mut self, frame: usize, now: Duration) -> Option<usize> {
+        let due = |next: &&Shown| next.frame <= frame && u128::from(next.at_ns) <= now.as_nanos();
+        while let Some(next) = self.shown.next_if(due) {
             self.frame = Some(next.frame);
         }
         self.frame
@@ -153,7 +164,7 @@ mod tests {
         let metrics = Metrics::of(&stream, &[], Duration::from_millis(100));
         assert_eq!((metrics.shown, metrics.on_time, metrics.freezes), (0, 0, 0));
         assert!((metrics.age_max_s - stream.duration().as_secs_f64()).abs() < 1e-9);
-        assert_eq!(on_screen(&stream, &[], Duration::from_secs(1)), vec![None; 18]);
+        assert_eq!(playout(&stream, &[], Duration::from_secs(1)), vec![None; 18]);
     }
 
     #[test]
@@ -168,12 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn playout_repeats_what_is_frozen() {
+    fn playout_repeats_what_is_frozen_and_waits_for_what_is_early() {
         let stream = ladder();
         let mut frames = shown(&stream, Duration::from_millis(40));
         frames.drain(1..3);
-        let screen = on_screen(&stream, &frames, Duration::from_millis(40));
-        assert_eq!(screen[..5], [Some(0), Some(0), Some(0), Some(3), Some(4)]);
+        for delay in [40, 400] {
+            let screen = playout(&stream, &frames, Duration::from_millis(delay));
+            assert_eq!(screen[..5], [Some(0), Some(0), Some(0), Some(3), Some(4)], "{delay}");
+        }
+        assert_eq!(
+            playout(&stream, &frames, Duration::ZERO)[..5],
+            [None, Some(0), Some(0), Some(0), Some(3)]
+        );
+        let live = on_screen(&frames, [10, 100, 170].map(Duration::from_millis));
+        assert_eq!(live, [None, Some(0), Some(3)]);
     }
 
     #[test]

@@ -28,10 +28,9 @@ use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 
 use crate::lab::schema::{Environment, LinkConfig};
 use metrics::Metrics;
-use quality::PLAYOUT_DELAY;
 use report::Stills;
 use result::{Demo, Viewing};
-use video::{FPS, Stream};
+use video::Stream;
 use view::View;
 use wire::{Order, Outcome, Scheme};
 
@@ -167,21 +166,26 @@ fn judge(
     stream: &Stream,
     link: LinkConfig,
 ) -> anyhow::Result<(Demo, Stills)> {
-    // The camera has to be at work at each instant that is shown.
-    let behind = (PLAYOUT_DELAY.as_secs_f64() * f64::from(FPS)) as usize;
-    let live = stream.frames().saturating_sub(behind + 1);
-    let instants: Vec<usize> = (1..=STILLS).map(|still| live * still / STILLS).collect();
-    let camera: Vec<usize> = instants.iter().map(|instant| instant + behind).collect();
     let video = orders.first().map(|order| order.video.clone()).context("nothing was run")?;
+    let camera: Vec<usize> = (1..=STILLS).map(|still| (stream.frames() - 1) * still / STILLS).collect();
+    let instants: Vec<Duration> = camera.iter().map(|&frame| stream.captured(frame)).collect();
+    let wanted: Vec<Option<usize>> = camera.iter().copied().map(Some).collect();
     let mut stills = Stills {
-        instants_s: camera.iter().map(|&frame| stream.captured(frame).as_secs_f64()).collect(),
-        camera: quality::originals(stream, &video, &camera)?,
+        instants_s: instants.iter().map(Duration::as_secs_f64).collect(),
+        camera: quality::stills(&video, (0..stream.frames()).collect(), &wanted)?,
         viewers: Vec::new(),
     };
     let mut viewers = Vec::new();
     for (outcome, order) in outcomes.into_iter().zip(orders) {
-        let (quality, pictures) = quality::judge(stream, &outcome, &order.received, &video, &instants)?;
-        stills.viewers.push(pictures);
+        let seen = metrics::on_screen(&outcome.shown, instants.iter().copied());
+        let frames = quality::received_frames(stream, &outcome);
+        let pictures = quality::stills(&order.received, frames, &seen)?;
+        let ages = instants.iter().zip(&seen).map(|(&instant, frame)| {
+            let captured = frame.map_or(Duration::ZERO, |frame| stream.captured(frame));
+            instant.saturating_sub(captured).as_secs_f64()
+        });
+        stills.viewers.push(ages.zip(pictures).collect());
+        let quality = quality::judge(stream, &outcome, &order.received, &video)?;
         let metrics = Metrics::of(stream, &outcome.shown, VIEWER_DEADLINE);
         viewers.push(Viewing { metrics, quality, outcome });
     }

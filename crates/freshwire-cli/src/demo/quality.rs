@@ -18,12 +18,12 @@ use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::ffmpeg::{self, Running};
-use super::metrics::{on_screen, percentile};
+use super::metrics::{percentile, playout};
 use super::video::{FPS, Stream};
 use super::wire::Outcome;
 
 /// The playout that is judged stays this far behind the camera.
-pub(super) const PLAYOUT_DELAY: Duration = Duration::from_secs(1);
+const PLAYOUT_DELAY: Duration = Duration::from_secs(1);
 
 /// How good a viewer's pictures were.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,51 +43,59 @@ pub(super) struct Quality {
 /// A JPEG picture; `None` while nothing was on the screen.
 pub(super) type Still = Option<Vec<u8>>;
 
-/// Judges what a viewer received. `stills` are playout instants of which the picture on the screen is wanted.
+/// Judges what a viewer received.
 pub(super) fn judge(
     stream: &Stream,
     outcome: &Outcome,
     received: &Path,
     video: &Path,
-    stills: &[usize],
-) -> anyhow::Result<(Quality, Vec<Still>)> {
-    let screen = on_screen(stream, &outcome.shown, PLAYOUT_DELAY);
-    let mut frames: Vec<usize> =
-        outcome.arrivals.iter().map(|arrival| stream.units[arrival.unit].frame).collect();
-    frames.sort_unstable();
+) -> anyhow::Result<Quality> {
+    let screen = playout(stream, &outcome.shown, PLAYOUT_DELAY);
+    let frames = received_frames(stream, outcome);
     let expected = frames.len();
     let mut reel = Reel::open(received, frames)?;
     let mut ssim = Ssim::start(video)?;
-    let mut seen = Vec::new();
-    for (instant, frame) in screen.iter().enumerate() {
+    for frame in &screen {
         let picture = match frame {
             Some(frame) => reel.forward_to(*frame)?,
             None => None,
         };
         ssim.push(picture.unwrap_or(&black()))?;
-        if stills.contains(&instant) {
-            seen.push(picture.map(jpeg).transpose()?);
-        }
     }
     let (decoded, complaints) = reel.finish()?;
     let ssim = ssim.finish()?;
     ensure!(ssim.len() == screen.len(), "ffmpeg compared {} of {} pictures", ssim.len(), screen.len());
     let mut sorted = ssim.clone();
     sorted.sort_by(f64::total_cmp);
-    let quality = Quality {
+    Ok(Quality {
         ssim_mean: sorted.iter().sum::<f64>() / sorted.len().max(1) as f64,
         ssim_p5: percentile(&sorted, 0.05),
         ssim,
         decoded,
         decoder_errors: complaints + expected.abs_diff(decoded),
-    };
-    Ok((quality, seen))
+    })
 }
 
-/// Pictures of the original; `frames` is ascending.
-pub(super) fn originals(stream: &Stream, video: &Path, frames: &[usize]) -> anyhow::Result<Vec<Still>> {
-    let mut reel = Reel::open(video, (0..stream.frames()).collect())?;
-    frames.iter().map(|&frame| reel.forward_to(frame)?.map(jpeg).transpose()).collect()
+/// Camera frames that a viewer received, in display order.
+pub(super) fn received_frames(stream: &Stream, outcome: &Outcome) -> Vec<usize> {
+    let mut frames: Vec<usize> =
+        outcome.arrivals.iter().map(|arrival| stream.units[arrival.unit].frame).collect();
+    frames.sort_unstable();
+    frames
+}
+
+/// Pictures out of a stream that holds `frames`; `wanted` is ascending.
+pub(super) fn stills(
+    path: &Path,
+    frames: Vec<usize>,
+    wanted: &[Option<usize>],
+) -> anyhow::Result<Vec<Still>> {
+    let mut reel = Reel::open(path, frames)?;
+    let mut still = |frame: &Option<usize>| match frame {
+        Some(frame) => reel.forward_to(*frame)?.map(jpeg).transpose(),
+        None => Ok(None),
+    };
+    wanted.iter().map(&mut still).collect()
 }
 
 /// The pictures of a stream, decoded one after the other.

@@ -22,8 +22,8 @@ pub(super) struct Stills {
     pub(super) instants_s: Vec<f64>,
     /// The camera at that instant.
     pub(super) camera: Vec<Still>,
-    /// The viewers, in the order of the result.
-    pub(super) viewers: Vec<Vec<Still>>,
+    /// The viewers, in the order of the result: how old the picture is in seconds, and the picture.
+    pub(super) viewers: Vec<Vec<(f64, Still)>>,
 }
 
 /// The page.
@@ -38,9 +38,8 @@ pub(super) fn html(demo: &Demo, stream: &Stream, stills: &Stills) -> anyhow::Res
     let command = &demo.environment.command;
     let mut sections = vec![
         Section { heading: "What each viewer saw".to_owned(), body: pictures(stills) },
-        Section { heading: "Over time".to_owned(), body: over_time(demo, stream)? },
+        Section { heading: "How it went".to_owned(), body: over_time(demo, stream)? },
         Section { heading: "Numbers".to_owned(), body: table(&demo.table(), command, |_, _| None) },
-        Section { heading: "What was sent and what was not".to_owned(), body: layers(demo)? },
         Section {
             heading: "How it was measured".to_owned(),
             body: METHOD.iter().copied().map(paragraph).collect(),
@@ -76,21 +75,21 @@ fn headline(demo: &Demo) -> Vec<Number> {
 }
 
 fn pictures(stills: &Stills) -> String {
-    let row = |label: &str, pictures: &[Still]| {
-        let images = pictures.iter().zip(&stills.instants_s).map(|(picture, at)| Image {
-            data_uri: picture
-                .as_ref()
-                .map(|jpeg| format!("data:image/jpeg;base64,{}", BASE64_STANDARD.encode(jpeg))),
-            caption: format!("{at:.1} s"),
-        });
-        (label.to_owned(), images.collect::<Vec<_>>())
+    let image = |picture: &Still, caption: String| Image {
+        data_uri: picture
+            .as_ref()
+            .map(|jpeg| format!("data:image/jpeg;base64,{}", BASE64_STANDARD.encode(jpeg))),
+        caption,
     };
-    let mut rows = vec![row("the camera", &stills.camera)];
-    rows.extend(
-        Scheme::BOTH.iter().zip(&stills.viewers).map(|(scheme, pictures)| row(scheme.label(), pictures)),
-    );
-    paragraph("Each column is one instant. The clock in the picture tells how old it is.")
-        + &image_grid(&rows)
+    let now = stills.camera.iter().zip(&stills.instants_s);
+    let mut rows =
+        vec![("the camera".to_owned(), now.map(|(still, at)| image(still, format!("{at:.1} s"))).collect())];
+    for (scheme, pictures) in Scheme::BOTH.iter().zip(&stills.viewers) {
+        let then = pictures.iter().zip(&stills.instants_s);
+        let images = then.map(|((age_s, still), at)| image(still, format!("{at:.1} s: {age_s:.1} s old")));
+        rows.push((scheme.label().to_owned(), images.collect::<Vec<_>>()));
+    }
+    paragraph("Each column is one instant, as the camera and both viewers saw it.") + &image_grid(&rows)
 }
 
 fn over_time(demo: &Demo, stream: &Stream) -> anyhow::Result<String> {
@@ -135,32 +134,27 @@ fn over_time(demo: &Demo, stream: &Stream) -> anyhow::Result<String> {
         marks: marks.collect(),
         references: vec![line(0.0, "no delay"), line(deadline_s, "deadline")],
     };
-    let figure = |title: &str, drawing: String, caption: &str| Figure {
+    let age = line_chart("Age of the picture on the screen over time", &age)?;
+    let ssim = line_chart("SSIM over time for both viewers", &ssim)?;
+    let arrival = scatter("Arrival against capture time", &arrival)?;
+    Ok(figures(&[
+        figure(demo, "Age of the picture", age, AGE_CAPTION),
+        figure(demo, "Likeness to the original", ssim, SSIM_CAPTION),
+        figure(demo, "Arrival against playout", arrival, ARRIVAL_CAPTION),
+        layers(demo)?,
+    ]))
+}
+
+fn figure(demo: &Demo, title: &str, drawing: String, caption: &str) -> Figure {
+    Figure {
         title: title.to_owned(),
         drawing,
         caption: caption.to_owned(),
         command: demo.environment.command.clone(),
-    };
-    Ok(figures(&[
-        figure(
-            "Age of the picture",
-            line_chart("Age of the picture on the screen over time", &age)?,
-            AGE_CAPTION,
-        ),
-        figure(
-            "Likeness to the original",
-            line_chart("SSIM over time for both viewers", &ssim)?,
-            SSIM_CAPTION,
-        ),
-        figure(
-            "Arrival against playout",
-            scatter("Arrival against capture time", &arrival)?,
-            ARRIVAL_CAPTION,
-        ),
-    ]))
+    }
 }
 
-fn layers(demo: &Demo) -> anyhow::Result<String> {
+fn layers(demo: &Demo) -> anyhow::Result<Figure> {
     let mut offered = [0_u64; LAYERS];
     for unit in &demo.units {
         offered[usize::from(unit.layer).min(LAYERS - 1)] += 1;
@@ -190,12 +184,7 @@ fn layers(demo: &Demo) -> anyhow::Result<String> {
         level: None,
     };
     let drawing = bar_chart("Share of the frames of each kind that arrived", &chart)?;
-    Ok(figures(&[Figure {
-        title: "Frames that arrived, by kind".to_owned(),
-        drawing,
-        caption: LAYERS_CAPTION.to_owned(),
-        command: demo.environment.command.clone(),
-    }]))
+    Ok(figure(demo, "Frames that arrived, by kind", drawing, LAYERS_CAPTION))
 }
 
 fn series(viewing: &Viewing, points: Vec<(f64, f64)>) -> Series {
@@ -236,8 +225,8 @@ const LAYER_NAMES: [&str; LAYERS] = ["I", "P", "B (reference)", "b"];
 
 const AGE_CAPTION: &str = "The time since the camera captured what is on the screen. A steady picture climbs with slope \
     one until the next frame comes.";
-const SSIM_CAPTION: &str = "What is on the screen one second behind the camera, against the frame that should be there. \
-    1 is equal.";
+const SSIM_CAPTION: &str = "What a player that stays one second behind the camera shows, against the frame that is due. \
+    What has not come by then is replaced by the last frame before it. 1 is equal.";
 const ARRIVAL_CAPTION: &str = "One point for each frame that arrived whole; frames that were not sent leave gaps. Above \
     the deadline line a frame comes too late.";
 const LAYERS_CAPTION: &str = "Plain TCP sends every kind alike, and late. Freshwire leaves out what nothing depends on \

@@ -1,5 +1,8 @@
 //! The result file, from which every number that is shown comes.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use freshwire_units::Rate;
 use serde::{Deserialize, Serialize};
 
@@ -100,7 +103,7 @@ impl Demo {
     /// The comparison.
     pub(super) fn table(&self) -> Table {
         type Show = fn(&Viewing) -> String;
-        let rows: [(&str, Show); 13] = [
+        let rows: [(&str, Show); 14] = [
             ("age of what is on the screen, median", |v| seconds(v.metrics.age_p50_s)),
             ("age of what is on the screen, 95th percentile", |v| seconds(v.metrics.age_p95_s)),
             ("age of what is on the screen, worst", |v| seconds(v.metrics.age_max_s)),
@@ -113,6 +116,7 @@ impl Demo {
             }),
             ("SSIM 1 s behind the camera, mean", |v| format!("{:.3}", v.quality.ssim_mean)),
             ("SSIM 1 s behind the camera, 5th percentile", |v| format!("{:.3}", v.quality.ssim_p5)),
+            ("dropped by the sender", drops),
             ("torn frames", |v| (v.outcome.torn + v.outcome.undecodable).to_string()),
             ("decoder errors", |v| v.quality.decoder_errors.to_string()),
             ("horizon, largest", |v| format!("{:.1} kB", v.outcome.horizon_max_bytes as f64 / 1e3)),
@@ -137,6 +141,18 @@ impl Demo {
             labels: 1,
         }
     }
+}
+
+/// How many units were dropped, and why, the most frequent reason first.
+fn drops(viewing: &Viewing) -> String {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for drop in &viewing.outcome.drops {
+        *reasons.entry(&drop.reason).or_default() += 1;
+    }
+    let mut reasons: Vec<_> = reasons.into_iter().collect();
+    reasons.sort_by_key(|&(_, count)| Reverse(count));
+    let texts: Vec<String> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
 }
 
 /// What a link is, in words.

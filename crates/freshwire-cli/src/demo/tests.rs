@@ -70,15 +70,22 @@ fn demo() -> (Demo, Stream) {
 fn the_report_stands_alone_and_names_its_command() {
     let (demo, stream) = demo();
     let jpeg = Some(vec![0xff, 0xd8]);
-    let stills =
-        Stills { instants_s: vec![1.0], camera: vec![jpeg.clone()], viewers: vec![vec![None], vec![jpeg]] };
+    let stills = Stills {
+        instants_s: vec![1.0],
+        camera: vec![jpeg.clone()],
+        viewers: vec![vec![(0.9, None)], vec![(0.4, jpeg)]],
+    };
     let html = report::html(&demo, &stream, &stills).unwrap();
     for foreign in ["http://", "https://", "<script", "<link", "url(", "NaN"] {
         assert!(!html.contains(foreign), "{foreign}");
     }
-    for part in
-        ["freshwire demo --seed 7", "data:image/jpeg;base64,/9g=", "nothing shown", "512kbit/s, 5.0 % loss"]
-    {
+    for part in [
+        "freshwire demo --seed 7",
+        "data:image/jpeg;base64,/9g=",
+        "nothing shown",
+        "1.0 s: 0.4 s old",
+        "512kbit/s, 5.0 % loss",
+    ] {
         assert!(html.contains(part), "{part} is missing");
     }
 }

@@ -14,9 +14,6 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use super::run::Step;
 use super::wire::{Live, Scheme};
 
-/// Ages that the curve shows: the last ones, ten a second.
-const HISTORY: usize = 600;
-
 /// What is known of both runs.
 pub(super) struct State {
     /// What the link is, in words.
@@ -31,8 +28,8 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Side {
     pub(super) live: Live,
-    /// Age of the picture in milliseconds, newest last.
-    pub(super) ages_ms: VecDeque<u64>,
+    /// Instants in seconds, and the age of the picture in milliseconds.
+    pub(super) ages: Vec<(f64, u64)>,
     /// Received bits per second, over the last second.
     pub(super) rate_bps: f64,
     /// Instants and received bytes of the last second.
@@ -42,10 +39,7 @@ pub(super) struct Side {
 impl Side {
     fn take(&mut self, live: &Live) {
         self.live = live.clone();
-        self.ages_ms.push_back((live.age_s * 1e3) as u64);
-        if self.ages_ms.len() > HISTORY {
-            self.ages_ms.pop_front();
-        }
+        self.ages.push((live.at_s, (live.age_s * 1e3) as u64));
         self.received.push_back((live.at_s, live.received_bytes));
         while self.received.len() > 2 && self.received.front().is_some_and(|(at, _)| live.at_s - at > 1.0) {
             self.received.pop_front();

@@ -22,13 +22,13 @@ pub(super) fn all(frame: &mut Frame<'_>, state: &State) {
     frame.render_widget(Paragraph::new(text), title);
     let columns: [Rect; 2] = Layout::horizontal([Constraint::Fill(1); 2]).areas(body);
     for ((scheme, side), area) in Scheme::BOTH.into_iter().zip(&state.sides).zip(columns) {
-        self::side(frame, area, scheme, side, state.coloured);
+        self::side(frame, area, scheme, side, state);
     }
     progress(frame, foot, state);
 }
 
-fn side(frame: &mut Frame<'_>, area: Rect, scheme: Scheme, side: &Side, coloured: bool) {
-    let style = colour(side, coloured);
+fn side(frame: &mut Frame<'_>, area: Rect, scheme: Scheme, side: &Side, state: &State) {
+    let style = colour(side, state.coloured);
     let block = Block::bordered().border_type(BorderType::Rounded).title(format!(" {} ", scheme.label()));
     let inner = block.inner(area);
     frame.render_widget(block, area);
@@ -37,25 +37,37 @@ fn side(frame: &mut Frame<'_>, area: Rect, scheme: Scheme, side: &Side, coloured
         Constraint::Length(1),
         Constraint::Min(2),
         Constraint::Length(LAYERS as u16),
-        Constraint::Length(4),
+        Constraint::Length(5),
     ])
     .horizontal_margin(1)
     .areas(inner);
     let shown = if side.live.on_air { format!("{:.1} s", side.live.age_s) } else { "...".to_owned() };
     let digits: Vec<Line<'_>> = big::rows(&shown).into_iter().map(Line::from).collect();
     frame.render_widget(Paragraph::new(digits).style(style), age);
-    frame.render_widget(Paragraph::new("is how old the picture on the screen is"), about);
-    curve_of(frame, curve, side, style);
+    frame.render_widget(Paragraph::new("is how old the picture is; so far:"), about);
+    frame.render_widget(curve_of(side, state, curve.width).style(style), curve);
     layers(frame, ladder, &side.live);
     frame.render_widget(Paragraph::new(lines(scheme, side)), counters);
 }
 
-fn curve_of(frame: &mut Frame<'_>, area: Rect, side: &Side, style: Style) {
-    let width = usize::from(area.width);
-    let skip = side.ages_ms.len().saturating_sub(width);
-    let data: Vec<u64> = side.ages_ms.iter().skip(skip).copied().collect();
-    let highest = data.iter().copied().max().unwrap_or(0).max(2000);
-    frame.render_widget(Sparkline::default().data(data).max(highest).style(style), area);
+/// The whole run over the width, on the same scale for both sides.
+fn curve_of(side: &Side, state: &State, width: u16) -> Sparkline<'static> {
+    let highest =
+        state.sides.iter().flat_map(|side| side.ages.iter().map(|(_, age)| *age)).max().unwrap_or(0);
+    let per_column_s = state.duration.as_secs_f64() / f64::from(width.max(1));
+    let mut columns: Vec<u64> = Vec::new();
+    for &(at_s, age) in &side.ages {
+        let column = ((at_s / per_column_s) as usize).min(usize::from(width.saturating_sub(1)));
+        // A column without a sample of its own shows what was there before.
+        let before = columns.last().copied().unwrap_or(0);
+        if columns.len() <= column {
+            columns.resize(column, before);
+            columns.push(age);
+        } else if let Some(last) = columns.last_mut() {
+            *last = age.max(before);
+        }
+    }
+    Sparkline::default().data(columns).max(highest.max(LOWEST_TOP_MS))
 }
 
 fn layers(frame: &mut Frame<'_>, area: Rect, live: &Live) {
@@ -80,14 +92,15 @@ fn lines(scheme: Scheme, side: &Side) -> Vec<Line<'static>> {
     let dropped: u64 = live.dropped.iter().sum();
     let dropped = match scheme {
         Scheme::PlainTcp => "dropped   nothing: every frame waits its turn".to_owned(),
-        Scheme::Freshwire => format!("dropped   {dropped} frames"),
+        Scheme::Freshwire => format!("dropped   {dropped} frames:"),
     };
-    vec![
-        Line::from(format!("received  {:.0} kbit/s", side.rate_bps / 1e3)),
+    let mut lines = vec![
+        Line::from(format!("received  {:.0} kbit/s, {} torn", side.rate_bps / 1e3, live.torn)),
         Line::from(format!("horizon   {:.1} kB that nobody can take back", live.horizon_bytes as f64 / 1e3)),
         Line::from(dropped),
-        Line::from(format!("          {}", why.join(", "))),
-    ]
+    ];
+    lines.extend(why.chunks(2).map(|two| Line::from(format!("          {}", two.join(", ")))));
+    lines
 }
 
 fn progress(frame: &mut Frame<'_>, area: Rect, state: &State) {
@@ -111,4 +124,6 @@ fn colour(side: &Side, coloured: bool) -> Style {
     }
 }
 
+/// The curve's scale shows at least two seconds, so that a good run does not look restless.
+const LOWEST_TOP_MS: u64 = 2000;
 const NAMES: [&str; LAYERS] = ["I", "P", "B", "b"];

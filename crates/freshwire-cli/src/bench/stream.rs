@@ -15,11 +15,11 @@ const BENCH: &str = "stream";
 /// Bytes of a `send()`, and of a record.
 const RECORD_BYTES: usize = 16 << 10;
 
-/// Records on the ring. All of them together stay in a processor's cache.
-const RECORDS: u32 = 128;
+/// Records on the ring. All of them together stay in the cache of one core.
+const RECORDS: u32 = 32;
 
 /// How long the producer rests when the ring is full: a part of the time that a full ring lasts.
-const REST: Duration = Duration::from_micros(100);
+const REST: Duration = Duration::from_micros(50);
 
 /// How long the engine may take for the rest.
 const CLOSE: Duration = Duration::from_secs(10);

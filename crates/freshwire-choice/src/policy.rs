@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_units::{Rate, Timestamp};
 
 use crate::lost::Lost;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
@@ -15,7 +15,8 @@ pub enum Rule {
     /// Its deadline has passed.
     Expired,
     /// It is next to be sent and would arrive less than `margin` before its deadline. Asked only of the next record,
-    /// so that a link that recovers finds the others still there. A begun record is given up when it would be late.
+    /// so that a link that recovers finds the others still there. A begun record is given up when it would be late at
+    /// twice the estimated rate.
     PredictedLate {
         /// Kept between the predicted arrival and the deadline, for what the prediction does not know.
         margin: Duration,
@@ -190,9 +191,10 @@ impl Choice for Policy {
         for rule in &self.rules {
             match rule {
                 Rule::Expired if record.deadline < now => return Progress::Abandon(Reason::Expired),
-                // Without the margin: what is begun has cost bytes, and giving it up on a doubt wastes them.
+                // What is begun has cost bytes, and giving it up on a doubt wastes them.
                 Rule::PredictedLate { .. } => {
-                    let arrival = link.arrival(now, u64::from(remaining));
+                    let hopeful = LinkView { rate: link.rate.map(doubled), ..*link };
+                    let arrival = hopeful.arrival(now, u64::from(remaining));
                     if arrival.is_some_and(|arrival| arrival > record.deadline) {
                         return Progress::Abandon(Reason::PredictedLate);
                     }
@@ -222,6 +224,10 @@ impl Choice for Policy {
         });
         if head_is_enough && self.order == Order::Fifo { 1 } else { usize::MAX }
     }
+}
+
+fn doubled(rate: Rate) -> Rate {
+    Rate::from_bits_per_sec(rate.bits_per_sec().saturating_mul(2))
 }
 
 /// Tells by position whether a record depends on nothing that is still queued.

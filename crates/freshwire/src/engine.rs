@@ -80,6 +80,7 @@ impl Handle {
             choice: config.policy,
             framing: config.framing,
             reserve: config.reserve,
+            queue_target: config.queue_target,
             shared: Arc::clone(&shared),
         };
         self.send(Command::Add(id, Box::new(Connection::new(parts)?)));
@@ -227,7 +228,7 @@ impl Engine {
                 (false, Timestamp::MAX)
             }
             Ok(Next::Room(at)) => (true, at),
-            Ok(Next::Push(at)) => (false, at),
+            Ok(Next::Push(at) | Next::Time(at)) => (false, at),
             Ok(Next::Ended) => return self.remove(id, Ended::Closed),
             Err(error) => return self.remove(id, Ended::Broken(error.to_string())),
         };

@@ -7,6 +7,9 @@ use freshwire_media::framing::Framing;
 use crate::engine::{Command, Handle, Reserve};
 use crate::stats::{SinkSnapshot, SinkStats};
 
+/// The queue on the path that a sink makes unless told otherwise.
+pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
+
 /// How one destination is served.
 #[non_exhaustive]
 pub struct SinkConfig {
@@ -16,6 +19,10 @@ pub struct SinkConfig {
     pub framing: Framing,
     /// How much may be committed and not on the wire. Default: [`Reserve::Auto`].
     pub reserve: Reserve,
+    /// How long a queue on the path the sink may make. Bytes are held back in the ring, where they can still be dropped,
+    /// while more than the path and this queue hold is on the way; a short queue also lets the kernel notice a lost
+    /// segment sooner. Default: [`DEFAULT_QUEUE_TARGET`]; `None` leaves it to the congestion control.
+    pub queue_target: Option<Duration>,
     /// The kernel name of the congestion control; `None` keeps the socket's.
     pub congestion: Option<String>,
     /// Shortest retransmission timeout where the kernel lets a socket choose (Linux 6.15 and later); `None` keeps the
@@ -30,6 +37,7 @@ impl SinkConfig {
             policy: Box::new(policy),
             framing: Framing::Raw,
             reserve: Reserve::Auto,
+            queue_target: Some(DEFAULT_QUEUE_TARGET),
             congestion: None,
             min_rto: None,
         }
@@ -46,6 +54,13 @@ impl SinkConfig {
     #[must_use]
     pub fn reserve(mut self, reserve: Reserve) -> Self {
         self.reserve = reserve;
+        self
+    }
+
+    /// Sets the queue that the sink may make on the path.
+    #[must_use]
+    pub fn queue_target(mut self, queue: Option<Duration>) -> Self {
+        self.queue_target = queue;
         self
     }
 

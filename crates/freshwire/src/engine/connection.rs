@@ -34,6 +34,8 @@ pub(super) enum Next {
     Again,
     /// Room in the socket, or the time given.
     Room(Timestamp),
+    /// The time given: the path holds as much as it should.
+    Time(Timestamp),
     /// A notification from the ring, or the time given.
     Push(Timestamp),
     /// Nothing: everything was delivered and the connection is closed.
@@ -100,6 +102,7 @@ pub(crate) struct Connection {
     choice: Box<dyn Choice>,
     framing: Framing,
     reserve: Reserve,
+    queue_target: Option<Duration>,
     congestion: String,
     shared: Arc<SinkShared>,
     estimate: Estimate,
@@ -126,6 +129,7 @@ pub(super) struct Parts {
     pub(super) choice: Box<dyn Choice>,
     pub(super) framing: Framing,
     pub(super) reserve: Reserve,
+    pub(super) queue_target: Option<Duration>,
     pub(super) shared: Arc<SinkShared>,
 }
 
@@ -140,6 +144,7 @@ impl Connection {
             choice: parts.choice,
             framing: parts.framing,
             reserve: parts.reserve,
+            queue_target: parts.queue_target,
             congestion,
             shared: parts.shared,
             estimate: Estimate::default(),
@@ -185,7 +190,15 @@ impl Connection {
             if unsent >= u64::from(reserve) {
                 return Ok(Next::Room(self.ack_watch(now)));
             }
-            let wait_until = self.gather(now, u64::from(reserve) - unsent, unsent);
+            let mut budget = u64::from(reserve) - unsent;
+            if let Some(pipe) = self.queue_target.and_then(|queue| self.estimate.pipe(queue)) {
+                let on_the_way = self.estimate.info().outstanding() + unsent;
+                if on_the_way >= pipe {
+                    return Ok(Next::Time(self.soon(now)));
+                }
+                budget = budget.min(pipe - on_the_way);
+            }
+            let wait_until = self.gather(now, budget, unsent);
             if self.pieces.is_empty() {
                 return self.rest(now, wait_until);
             }
@@ -209,7 +222,7 @@ impl Connection {
             let _ = self.consumer.acked(index, now);
             self.unacked.pop_front();
         }
-        let rate = self.estimate.rate();
+        let rate = self.estimate.rate(now);
         let reserve = self.reserve.bytes(&self.congestion, &info, rate);
         if self.lowat_is_off(reserve) {
             self.socket.set_notsent_lowat(reserve)?;
@@ -228,9 +241,10 @@ impl Connection {
 
     /// When to look for acknowledgements although nothing can be written.
     fn ack_watch(&self, now: Timestamp) -> Timestamp {
-        if self.unacked.is_empty() {
-            return Timestamp::MAX;
-        }
+        if self.unacked.is_empty() { Timestamp::MAX } else { self.soon(now) }
+    }
+
+    fn soon(&self, now: Timestamp) -> Timestamp {
         now + (self.estimate.info().rtt / 4).clamp(ACK_WATCH.0, ACK_WATCH.1)
     }
 
@@ -286,7 +300,7 @@ impl Connection {
         let (position, remaining) = (begun.planned, begun.taken.len - begun.planned);
         let mut room = room;
         if let Some(marker) = self.framing.abandon() {
-            let view = self.estimate.view(unsent + self.planned);
+            let view = self.estimate.view(now, unsent + self.planned);
             if position > 0
                 && let Progress::Abandon(reason) = self.choice.progress(now, &begun.record, remaining, &view)
             {
@@ -323,7 +337,7 @@ impl Connection {
             if self.records.is_empty() {
                 return Picked::Wait(Timestamp::MAX);
             }
-            let view = self.estimate.view(horizon);
+            let view = self.estimate.view(now, horizon);
             match self.choice.pick(now, &self.records, &view) {
                 Decision::Wait(until) => return Picked::Wait(until.unwrap_or(Timestamp::MAX)),
                 Decision::Drop(place, reason) => {

@@ -12,6 +12,16 @@ const MEMORY: (Duration, Duration) = (Duration::from_millis(200), Duration::from
 /// How many round trips the memory of the delivery rate spans within [`MEMORY`].
 const MEMORY_ROUND_TRIPS: u32 = 4;
 
+/// An estimate of the rate counts for this long after the last delivery, at least, and for so many round trips.
+const STALE: Duration = Duration::from_millis(500);
+const STALE_ROUND_TRIPS: u32 = 4;
+
+/// The path always carries this many segments, so that a lost one is noticed by those behind it.
+const MIN_PIPE_SEGMENTS: u64 = 4;
+
+/// How long the smallest of the recent round trips is remembered.
+const RECENT: Duration = Duration::from_secs(4);
+
 /// Estimates the delivery rate from acknowledgement to acknowledgement.
 ///
 /// The kernel's own estimate is one sample of one round trip; under loss it swings by a factor of three. Here bytes and
@@ -20,7 +30,10 @@ const MEMORY_ROUND_TRIPS: u32 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Estimate {
     delivered: u32,
+    /// The last delivery, while something has stayed on the way since.
     last_delivery: Option<Timestamp>,
+    rate_at: Timestamp,
+    recent_min: RecentMin,
     bytes: f64,
     seconds: f64,
     info: TcpInfo,
@@ -33,11 +46,15 @@ impl Estimate {
     pub(crate) fn update(&mut self, now: Timestamp, info: TcpInfo) {
         let segments = info.delivered.wrapping_sub(self.delivered);
         if segments > 0 {
-            if let Some(last) = self.last_delivery {
+            // A lone segment that waits for its repair says nothing of the path's rate.
+            let was_busy = self.info.in_flight() > u64::from(self.info.mss);
+            if let Some(last) = self.last_delivery.filter(|_| was_busy) {
+                self.rate_at = now;
                 self.add(now.saturating_since(last), u64::from(segments) * u64::from(info.mss), info.rtt);
             }
             self.delivered = info.delivered;
             self.last_delivery = Some(now);
+            self.recent_min.add(now, info.rtt);
         }
         if info.outstanding() == 0 {
             self.last_delivery = None;
@@ -65,9 +82,32 @@ impl Estimate {
         }
     }
 
-    /// The delivery rate, once a few milliseconds of it were seen.
-    pub(crate) fn rate(&self) -> Option<Rate> {
+    /// The delivery rate; `None` before something was delivered, and again when that was long ago. Without the second,
+    /// one estimate that is far too low would keep everything from being sent and so from being corrected.
+    pub(crate) fn rate(&self, now: Timestamp) -> Option<Rate> {
+        let age = now.saturating_since(self.rate_at);
+        let is_fresh = age <= STALE.max(self.info.rtt * STALE_ROUND_TRIPS);
+        self.measured().filter(|_| is_fresh)
+    }
+
+    fn measured(&self) -> Option<Rate> {
         (self.seconds > 1e-6).then(|| Rate::from_bytes_per_sec((self.bytes / self.seconds) as u64))
+    }
+
+    /// How many bytes may be on the way if the queue on the path is to stay below `queue`; `None` is no limit: nothing was
+    /// measured yet, or the queue is not ours and holding back would only leave it to others.
+    ///
+    /// An old rate counts here too: after a pause, what the congestion control still allows is a burst that the
+    /// bottleneck's queue may not hold, and the end of a burst is what TCP repairs last. Half a round trip on top lets a
+    /// path that has become faster show it, and keeps it busy while a loss is repaired.
+    pub(crate) fn pipe(&self, queue: Duration) -> Option<u64> {
+        let rate = self.measured()?;
+        let min_rtt = self.info.min_rtt;
+        if self.recent_min.get()? > min_rtt + queue * 4 {
+            return None;
+        }
+        let bytes = rate.bytes_in(min_rtt + min_rtt / 2 + queue);
+        Some(bytes.max(MIN_PIPE_SEGMENTS * u64::from(self.info.mss)))
     }
 
     /// The latest look at the connection.
@@ -76,15 +116,36 @@ impl Estimate {
     }
 
     /// The path as the policies see it, with `unsent` bytes committed and not on the wire.
-    pub(crate) fn view(&self, unsent: u64) -> LinkView {
+    pub(crate) fn view(&self, now: Timestamp, unsent: u64) -> LinkView {
         LinkView {
-            rate: self.rate(),
+            rate: self.rate(now),
             rtt: self.info.rtt,
             min_rtt: self.info.min_rtt,
             in_flight: self.info.outstanding(),
             unsent,
             loss: self.loss,
         }
+    }
+}
+
+/// The smallest smoothed round trip of the last [`RECENT`], in two halves of that time.
+#[derive(Debug, Default)]
+struct RecentMin {
+    halves: [Option<Duration>; 2],
+    since: Timestamp,
+}
+
+impl RecentMin {
+    fn add(&mut self, now: Timestamp, rtt: Duration) {
+        if now.saturating_since(self.since) > RECENT / 2 {
+            self.halves = [None, self.halves[0]];
+            self.since = now;
+        }
+        self.halves[0] = Some(self.halves[0].map_or(rtt, |least| least.min(rtt)));
+    }
+
+    fn get(&self) -> Option<Duration> {
+        self.halves.iter().flatten().min().copied()
     }
 }
 
@@ -106,7 +167,7 @@ mod tests {
         for i in 0..100 {
             estimate.update(at(u64::from(i) * 10), look(i, 5));
         }
-        let rate = estimate.rate().map(|rate| rate.bytes_per_sec());
+        let rate = estimate.rate(estimate.rate_at).map(|rate| rate.bytes_per_sec());
         assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "{rate:?}");
     }
 
@@ -120,7 +181,7 @@ mod tests {
                     .update(at(burst * 1000 + u64::from(i) * 10), look(burst as u32 * 10 + i, outstanding));
             }
         }
-        let rate = estimate.rate().map(|rate| rate.bytes_per_sec());
+        let rate = estimate.rate(estimate.rate_at).map(|rate| rate.bytes_per_sec());
         assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "{rate:?}");
     }
 
@@ -133,7 +194,35 @@ mod tests {
         for i in 0..10 {
             estimate.update(at(1000 + u64::from(i) * 100), look(100 + i, 5));
         }
-        let rate = estimate.rate().map(|rate| rate.bytes_per_sec());
+        let rate = estimate.rate(estimate.rate_at).map(|rate| rate.bytes_per_sec());
         assert!(rate.is_some_and(|rate| rate < 12_000), "{rate:?}");
+    }
+
+    #[test]
+    fn an_estimate_grows_stale() {
+        let mut estimate = Estimate::default();
+        for i in 0..100 {
+            estimate.update(at(u64::from(i) * 10), look(i, 5));
+        }
+        assert!(estimate.rate(at(1400)).is_some());
+        assert_eq!(estimate.rate(at(1600)), None);
+        assert!(estimate.pipe(Duration::from_millis(100)).is_some());
+    }
+
+    #[test]
+    fn the_pipe_holds_the_path_and_the_queue_that_is_wanted() {
+        let steady = |rtt: u64| {
+            let mut estimate = Estimate::default();
+            for i in 0..600 {
+                let rtt = Duration::from_millis(rtt);
+                let info = TcpInfo { rtt, min_rtt: Duration::from_millis(20), ..look(i, 5) };
+                estimate.update(at(u64::from(i) * 10), info);
+            }
+            estimate.pipe(Duration::from_millis(100))
+        };
+        // 100 kB/s for 130 ms.
+        assert!(steady(60).is_some_and(|bytes| (12_900..=13_100).contains(&bytes)));
+        // The round trip stays far above what our own queue makes: it is somebody else's.
+        assert_eq!(steady(500), None);
     }
 }

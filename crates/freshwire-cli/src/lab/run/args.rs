@@ -132,7 +132,7 @@ pub(super) struct FramesArgs {
     #[arg(long, default_value_t = 30.0)]
     fps: f64,
     /// Frames from one key frame to the next.
-    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     gop: u32,
     /// For how long a frame keeps its value.
     #[arg(long, default_value = "300ms", value_parser = parse_duration)]

@@ -62,66 +62,54 @@ fn layered(
     (0..windows * layers).map(record).collect()
 }
 
-/// A video ladder as x264 makes it with three B frames and a pyramid: groups of four frames in display order
-/// `b B b P`, in decode order `P B b b`, a key frame first. Layers: I 0, P 1, B 2, b 3.
+/// A ladder of four temporal layers, as live encoders and layered video calls make it: of eight frames, one anchor
+/// (layer 0, the key frame among them), one at the half (1), two at the quarters (2), four that nothing depends on (3).
 struct Ladder {
     fps: f64,
     mean_bytes: f64,
     gop: u32,
 }
 
-/// Sizes of I, P, B and b relative to each other, as measured on x264 at constant quality.
-const WEIGHTS: [f64; 4] = [6.0, 2.0, 1.0, 0.5];
+/// Sizes relative to each other: a key frame, then the layers.
+const KEY_WEIGHT: f64 = 2.0;
+const WEIGHTS: [f64; 4] = [1.4, 1.2, 1.0, 0.8];
 
 /// A frame's size differs from its kind's mean by at most this share.
-const JITTER: f64 = 0.3;
+const JITTER: f64 = 0.25;
 
 /// Each frame carries at least its record header.
 const MIN_FRAME: u32 = 64;
 
 impl Ladder {
-    fn layer(&self, place: u32) -> u8 {
-        match (place, (place.wrapping_sub(1)) % 4) {
-            (0, _) => 0,
-            (_, 0) => 1,
-            (_, 1) => 2,
-            _ => 3,
-        }
+    fn layer(place: u32) -> u8 {
+        3 - place.trailing_zeros().min(3) as u8
     }
 
-    /// Distances back in decode order to the frames that the one at `place` of its group depends on.
-    fn refs(&self, place: u32) -> &'static [u64] {
-        match (self.layer(place), (place.wrapping_sub(1)) % 4) {
-            (0, _) => &[],
-            // The anchor before: the I frame is next to the first P, later ones are four frames apart.
-            (1, _) if place == 1 => &[1],
-            (1, _) => &[4],
-            // B: the P just before it in decode order and the anchor before that.
-            (2, _) if place == 2 => &[1, 2],
-            (2, _) => &[1, 5],
-            // First b: between the older anchor and B. Second b: between B and P.
-            (_, 2) if place == 3 => &[1, 3],
-            (_, 2) => &[1, 6],
-            _ => &[2, 3],
-        }
+    fn weight(place: u32) -> f64 {
+        if place == 0 { KEY_WEIGHT } else { WEIGHTS[usize::from(Self::layer(place))] }
+    }
+
+    /// How far back the frame at `place` of its group refers: to the frame before it in the layers below, an anchor to the
+    /// anchor before.
+    fn reference(place: u32) -> Option<u64> {
+        (place > 0).then(|| 1 << place.trailing_zeros().min(3))
     }
 
     fn frames(&self, seed: u64, deadline: Duration, duration: Duration) -> Vec<Offered> {
         let gop = self.gop.max(1);
-        let weight_sum: f64 = (0..gop).map(|place| WEIGHTS[usize::from(self.layer(place))]).sum();
+        let weight_sum: f64 = (0..gop).map(Self::weight).sum();
         let unit = self.mean_bytes * f64::from(gop) / weight_sum;
         let count = (duration.as_secs_f64() * self.fps).floor() as u64;
         let frame = |seq: u64| {
             let place = (seq % u64::from(gop)) as u32;
-            let layer = self.layer(place);
-            let size = unit * WEIGHTS[usize::from(layer)] * (1.0 + JITTER * noise(seed, seq));
+            let size = unit * Self::weight(place) * (1.0 + JITTER * noise(seed, seq));
             let at = Duration::from_secs_f64(seq as f64 / self.fps);
             Offered {
                 seq,
                 group: (seq / u64::from(gop)) as u32,
-                layer,
+                layer: Self::layer(place),
                 bytes: (size.round() as u32).max(MIN_FRAME),
-                refs: self.refs(place).iter().map(|back| seq - back).collect(),
+                refs: Self::reference(place).map(|back| seq - back).into_iter().collect(),
                 at,
                 deadline: at + deadline,
             }
@@ -159,17 +147,17 @@ mod tests {
 
     #[test]
     fn the_ladder_keeps_its_rate_and_refers_only_to_references() {
-        let ladder = Ladder { fps: 30.0, mean_bytes: 16_666.0, gop: 60 };
+        let ladder = Ladder { fps: 30.0, mean_bytes: 16_666.0, gop: 32 };
         let frames = ladder.frames(7, Duration::from_millis(300), Duration::from_secs(20));
         assert_eq!(frames.len(), 600);
         let rate = frames.iter().map(|frame| f64::from(frame.bytes)).sum::<f64>() * 8.0 / 20.0;
         assert!((3.8e6..4.2e6).contains(&rate), "{rate}");
+        assert_eq!(frames.iter().filter(|frame| frame.refs.is_empty()).count(), 19);
         for frame in &frames {
             for &reference in &frame.refs {
                 let layer = frames[reference as usize].layer;
-                assert!(layer < frame.layer || (layer == 1 && frame.layer == 1), "{frame:?}");
+                assert!(layer < frame.layer || (layer == 0 && frame.layer == 0), "{frame:?}");
                 assert_eq!(frames[reference as usize].group, frame.group);
-                assert!(layer <= 2, "b is never referred to");
             }
         }
         assert_eq!(frames, ladder.frames(7, Duration::from_millis(300), Duration::from_secs(20)));

@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod endpoint;
 mod histogram;
+mod interrupt;
 mod lab;
 mod link;
 mod output;

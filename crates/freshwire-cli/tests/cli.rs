@@ -190,6 +190,31 @@ fn layers_are_accounted_for_at_both_ends() {
 }
 
 #[test]
+fn ctrl_c_ends_both_in_order() {
+    let mut recv = freshwire(&["recv", "--listen", "127.0.0.1:0", "--json"]);
+    let recv = Running::start(recv.stdin(Stdio::null()));
+    let to = format!("127.0.0.1:{}", recv.port());
+    let mut send =
+        freshwire(&["send", "--to", &to, "--json", "layers", "--window", "100ms", "--deadline", "30s"]);
+    let send = Running::start(send.stdin(Stdio::null()));
+    // The first line of progress: it is at work.
+    send.line();
+    send.interrupt();
+    let account = send.wait().ok().json();
+    let received = recv.wait().ok().json();
+    assert!(account["delivered_records"].as_u64() > Some(0), "{account}");
+    assert_eq!(
+        (&received["records"], &received["problem"]),
+        (&account["delivered_records"], &serde_json::Value::Null)
+    );
+
+    let recv = Running::start(freshwire(&["recv", "--listen", "127.0.0.1:0"]).stdin(Stdio::null()));
+    recv.port();
+    recv.interrupt();
+    assert_eq!(recv.wait().code, Some(130), "nobody has come yet");
+}
+
+#[test]
 fn an_independent_reader_agrees() {
     if !has("python3", "--version") {
         return;

@@ -13,7 +13,8 @@ pub(super) fn text(machine: &Machine, report: &Report) -> String {
     let mut benches: Vec<&str> = report.series.iter().map(|series| series.bench).collect();
     benches.dedup();
     let names = report.series.iter().map(|s| &s.name).chain(report.ratios.iter().map(|r| &r.name));
-    let width = names.map(|name| name.chars().count()).max().unwrap_or(0);
+    // Numbers stand indented below their bench.
+    let width = 2 + names.map(|name| name.chars().count()).max().unwrap_or(0);
     let mut text = format!("{}\n", machine.text());
     for bench in benches {
         // Writing to a String cannot fail.

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
 use stream::Records;
@@ -29,13 +30,16 @@ const WATCH: Duration = Duration::from_millis(200);
 /// Runs `freshwire recv`. Exit code 1: the stream was torn or had wrong bytes.
 pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
+    let interrupt = Interrupt::watch()?;
     let mut out = plan.out.as_deref().map(Output::open).transpose()?;
     let mut stream = plan.endpoint.open()?;
+    interrupt.arm();
     let clock = plan.clock(&stream);
     let mut account = Account::new(plan.checks_layers, plan.deadline, clock);
     let mut records = Records::new(plan.framing, plan.checks_layers);
     let mut progress = Progress::new(args.quiet);
-    let end = read(&mut stream, &mut records, &mut account, out.as_mut(), &mut progress);
+    let mut tell = Tell { progress: &mut progress, interrupt: &interrupt };
+    let end = read(&mut stream, &mut records, &mut account, out.as_mut(), &mut tell);
     progress.finish();
     let problem = match end {
         Ok(end) => end,
@@ -58,21 +62,27 @@ fn is_reset(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
 }
 
-/// Reads to the end. `Ok(Some(..))`: what is wrong with the stream.
+/// What is between the reader and the user.
+struct Tell<'a> {
+    progress: &'a mut Progress,
+    interrupt: &'a Interrupt,
+}
+
+/// Reads to the end, or until the user ends it. `Ok(Some(..))`: what is wrong with the stream.
 fn read(
     stream: &mut TcpStream,
     records: &mut Records,
     account: &mut Account,
     mut out: Option<&mut Output>,
-    progress: &mut Progress,
+    tell: &mut Tell<'_>,
 ) -> anyhow::Result<Option<String>> {
     let mut buffer = vec![0; READ_BYTES];
     stream.set_read_timeout(Some(WATCH)).context("cannot set a time-out")?;
-    loop {
+    while !tell.interrupt.arrived() {
         let len = match stream.read(&mut buffer) {
             Ok(len) => len,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                progress.tell(freshwire_io::now(), || account.progress());
+                tell.progress.tell(freshwire_io::now(), || account.progress());
                 continue;
             }
             Err(error) => return Err(error.into()),
@@ -98,8 +108,9 @@ fn read(
                 }
             }
         }
-        progress.tell(now, || account.progress());
+        tell.progress.tell(now, || account.progress());
     }
+    Ok(None)
 }
 
 /// Where the payload goes.

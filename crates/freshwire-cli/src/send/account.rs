@@ -85,6 +85,13 @@ impl Account {
         }
     }
 
+    /// The ring had no room for the record until the end.
+    pub(super) fn never_queued(&mut self, seq: u64) {
+        if self.waiting.remove(&seq).is_some() {
+            *self.dropped.entry("never-queued".to_owned()).or_default() += 1;
+        }
+    }
+
     pub(super) fn fate(&mut self, fate: &Fate) {
         let Some((generated, bytes)) = self.waiting.remove(&fate.user_seq) else { return };
         if let Some(committed) = fate.committed_at {

@@ -16,6 +16,7 @@ use freshwire::{
 };
 use freshwire_units::Timestamp;
 
+use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
 use args::Plan;
@@ -42,9 +43,11 @@ const CLOSE: Duration = Duration::from_secs(5);
 /// Runs `freshwire send`.
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
+    let interrupt = Interrupt::watch()?;
     let mut source = source::open(&plan.source)?;
     let stream = plan.endpoint.open()?;
-    let mut session = Session::new(&plan, stream, args.quiet)?;
+    interrupt.arm();
+    let mut session = Session::new(&plan, stream, args.quiet, interrupt)?;
     let sent = session.send(source.as_mut()).and_then(|()| session.drain(plan.drain));
     let account = session.close();
     // What was sent is told also when the source failed on the way.
@@ -60,11 +63,12 @@ struct Session {
     replaces: bool,
     progress: Progress,
     account: Account,
+    interrupt: Interrupt,
     _engine: EngineThread,
 }
 
 impl Session {
-    fn new(plan: &Plan, stream: TcpStream, quiet: bool) -> anyhow::Result<Self> {
+    fn new(plan: &Plan, stream: TcpStream, quiet: bool, interrupt: Interrupt) -> anyhow::Result<Self> {
         let engine = Engine::new().and_then(Engine::spawn).context("cannot start the engine")?;
         let ring = RingConfig { rings: 1, slots: SLOTS, block_bytes: BLOCK_BYTES, blocks: BLOCKS };
         let mut sender = Sender::new(&ring, &engine.handle())?;
@@ -75,14 +79,18 @@ impl Session {
             replaces: plan.replaces(),
             progress: Progress::new(quiet),
             account: Account::new(),
+            interrupt,
             _engine: engine,
         })
     }
 
-    /// Sends until the source ends. Fails if the source does, or if the connection breaks.
+    /// Sends until the source ends or the user does. Fails if the source does, or if the connection breaks.
     fn send(&mut self, source: &mut dyn Source) -> anyhow::Result<()> {
         loop {
             let now = self.look()?;
+            if self.interrupt.arrived() {
+                return Ok(());
+            }
             match source.poll(self.progress.left(now).min(WATCH))? {
                 Polled::Record(offer) => self.push(&offer)?,
                 Polled::Nothing => {}
@@ -103,6 +111,10 @@ impl Session {
                 Err(error) => return Err(error).context("cannot queue a record"),
             }
             self.look()?;
+            if self.interrupt.arrived() {
+                self.account.never_queued(offer.meta.user_seq);
+                return Ok(());
+            }
         }
     }
 
@@ -132,12 +144,12 @@ impl Session {
         }
     }
 
-    /// Waits until every record is acknowledged or dropped.
+    /// Waits until every record is acknowledged or dropped, unless the user does not want to.
     fn drain(&mut self, patience: Duration) -> anyhow::Result<()> {
         let give_up = freshwire_io::now() + patience;
         loop {
             let now = self.look()?;
-            if self.account.outstanding() == 0 {
+            if self.account.outstanding() == 0 || self.interrupt.arrived() {
                 return Ok(());
             }
             anyhow::ensure!(
@@ -153,13 +165,18 @@ impl Session {
     fn close(mut self) -> Account {
         self.progress.finish();
         let (ring, stats) = (self.sink.ring(), self.sink.stats());
-        let mode = if self.account.outstanding() == 0 { CloseMode::Drain } else { CloseMode::Abort };
+        let broken_before = self.sink.ended().is_some();
+        let mode = match self.account.outstanding() {
+            0 => CloseMode::Drain,
+            _ if self.interrupt.arrived() => CloseMode::FinishRecord,
+            _ => CloseMode::Abort,
+        };
         let ended = self.sink.close(mode, CLOSE);
         while let Some(fate) = self.sender.poll_fate(ring) {
             self.account.fate(&fate);
         }
-        if let (CloseMode::Drain, Ended::Broken(why)) = (mode, &ended) {
-            say(&format!("the receiver has everything, but did not end the connection: {why}"));
+        if let (false, Ended::Broken(why)) = (broken_before, &ended) {
+            say(&format!("the connection did not end in order: {why}"));
         }
         self.account.close(stats);
         self.account

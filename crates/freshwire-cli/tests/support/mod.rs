@@ -88,11 +88,22 @@ impl Running {
         Self { child, stdout, stderr, told }
     }
 
+    /// Waits for its next line on standard error.
+    pub(crate) fn line(&self) -> String {
+        self.told.recv_timeout(TIMEOUT).expect("it says something")
+    }
+
     /// Waits until it says on which port it listens: the number at the end of its first line.
     pub(crate) fn port(&self) -> u16 {
-        let line = self.told.recv_timeout(TIMEOUT).expect("it says where it listens");
+        let line = self.line();
         let port = line.trim().rsplit([':', ' ']).next().and_then(|port| port.parse().ok());
         port.unwrap_or_else(|| panic!("no port in {line:?}"))
+    }
+
+    /// Ctrl-C.
+    pub(crate) fn interrupt(&self) {
+        let status = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status();
+        assert!(status.is_ok_and(|status| status.success()));
     }
 
     /// Its standard input, once.

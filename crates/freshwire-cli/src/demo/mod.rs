@@ -142,7 +142,7 @@ impl DemoArgs {
             scheme,
             link: link.clone(),
             congestion,
-            deadline_ms: FRAME_DEADLINE.as_millis() as u64,
+            deadline_ms: VIEWER_DEADLINE.as_millis() as u64,
             video: video.to_owned(),
             received: self.out.join(format!("received-{}.h264", scheme.name())),
         }
@@ -215,9 +215,6 @@ fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 
 /// A picture older than this is late.
 const VIEWER_DEADLINE: Duration = Duration::from_secs(1);
-/// What the sender is told. A frame stays on the screen until the next one's turn has come: with reordering that is up
-/// to twelve frames later when only I and P frames pass, and it must not be older than the viewer's deadline then.
-const FRAME_DEADLINE: Duration = Duration::from_millis(550);
 const SHORTEST: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(3600);
 /// Instants of which pictures are kept.

@@ -22,7 +22,7 @@ pub(super) struct Demo {
     pub(super) schema: u32,
     pub(super) environment: Environment,
     pub(super) link: LinkConfig,
-    /// For how long a frame keeps its value.
+    /// A picture older than this is late for the viewer.
     pub(super) deadline_ms: u64,
     pub(super) fps: u32,
     /// Mean rate of the stream.

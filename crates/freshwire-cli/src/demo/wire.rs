@@ -52,7 +52,7 @@ pub(super) struct Order {
     pub(super) link: LinkConfig,
     /// `None`: what the system chooses.
     pub(super) congestion: Option<String>,
-    /// For how long a frame keeps its value, from its capture.
+    /// A picture older than this is late for the viewer.
     pub(super) deadline_ms: u64,
     /// The stream.
     pub(super) video: PathBuf,

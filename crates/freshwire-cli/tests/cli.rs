@@ -310,24 +310,36 @@ fn a_peer_that_is_not_there_or_goes_away_is_said() {
     run(&["send", "--to", &to, "layers"]).failed(2, "start the other side first, or wait for it with --wait");
 }
 
+const STATES: u32 = 8000;
+
 #[test]
 fn of_a_state_a_slow_reader_gets_the_newest() {
     let (listener, port) = listener("127.0.0.1:0");
     let to = format!("127.0.0.1:{port}");
-    let states: Vec<Vec<u8>> = (0..3000u32).map(|number| number.to_be_bytes().repeat(4096)).collect();
-    let send = send_records(&["--to", &to, "--policy", "latest", "--json"], states);
+    let states: Vec<Vec<u8>> = (0..STATES).map(|number| number.to_be_bytes().repeat(1024)).collect();
+    let mut send = freshwire(&["send", "--to", &to, "--policy", "latest", "--json", "records"]);
+    let mut send = Running::start(send.stdin(Stdio::piped()));
     let stream = accept(&listener);
-    std::thread::sleep(Duration::from_millis(300));
+    // More than the ring holds, and nobody reads: a state that takes an older one's place needs no room.
+    let mut stdin = send.stdin();
+    let (done, written) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (fill_the_buffers, rest) = states.split_at(1000);
+        write_records(&mut stdin, fill_the_buffers)?;
+        std::thread::sleep(Duration::from_millis(300));
+        done.send(write_records(stdin, rest)).map_err(std::io::Error::other)
+    });
+    written.recv_timeout(TIMEOUT / 2).expect("the source never waits").unwrap();
     let bytes = read_all(stream);
     let read: Vec<u32> =
-        bytes.chunks(16384).map(|record| u32::from_be_bytes(*record.first_chunk().unwrap())).collect();
-    assert!(read.is_sorted() && bytes.len().is_multiple_of(16384), "{read:?}");
-    assert_eq!(read.last(), Some(&2999));
-    assert!(read.len() < 3000, "nothing was replaced");
+        bytes.chunks(4096).map(|record| u32::from_be_bytes(*record.first_chunk().unwrap())).collect();
+    assert!(read.is_sorted() && bytes.len().is_multiple_of(4096), "{read:?}");
+    assert_eq!(read.last(), Some(&(STATES - 1)));
+    assert!(read.len() < STATES as usize, "nothing was replaced");
     let account = send.wait().ok().json();
     assert_eq!(account["delivered_records"], read.len());
     let delivered_and_dropped = read.len() as u64 + account["dropped"]["superseded"].as_u64().unwrap();
-    assert_eq!(delivered_and_dropped, 3000, "{account}");
+    assert_eq!(delivered_and_dropped, u64::from(STATES), "{account}");
 }
 
 #[test]

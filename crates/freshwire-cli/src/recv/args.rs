@@ -21,6 +21,8 @@ Examples:
   freshwire recv --from camera:5000 --framing chunked --json
   freshwire recv --listen 5000 --out - | ffplay -f h264 -      any payload, passed on as it comes
 
+Ctrl-C ends it and prints the account.
+
 Exit code: 0 the stream has ended and was whole, 1 it was torn or had a wrong byte, 2 usage or failure.")]
 pub(crate) struct RecvArgs {
     /// Connect to a sender that listens.

@@ -24,6 +24,8 @@ Examples:
   freshwire send --listen 5000 layers --duration 30s               nc, or freshwire recv, connects
   my-program | freshwire send --to peer:5000 --policy deadline --deadline 200ms records
 
+Ctrl-C ends the stream behind the record that was begun, and prints the account.
+
 Exit code: 0 the source has ended and the receiver has everything that was sent, 2 usage or failure.")]
 pub(crate) struct SendArgs {
     /// Connect to a receiver that listens.

@@ -55,7 +55,8 @@ impl Metrics {
             shown: shown.len(),
             on_time: on_time.count(),
             freezes: freezes.len(),
-            freeze_total_s: freezes.iter().sum(),
+            // The empty sum of floats is minus zero.
+            freeze_total_s: freezes.iter().fold(0.0, |total, gap| total + gap),
             freeze_longest_s: freezes.iter().copied().fold(0.0, f64::max),
         }
     }

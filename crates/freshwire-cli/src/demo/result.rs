@@ -1,7 +1,6 @@
 //! The result file, from which every number that is shown comes.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use freshwire_units::Rate;
 use serde::{Deserialize, Serialize};
@@ -116,7 +115,7 @@ impl Demo {
             }),
             ("SSIM 1 s behind the camera, mean", |v| format!("{:.3}", v.quality.ssim_mean)),
             ("SSIM 1 s behind the camera, 5th percentile", |v| format!("{:.3}", v.quality.ssim_p5)),
-            ("dropped by the sender", drops),
+            ("frames dropped by the sender", |v| v.outcome.drops.len().to_string()),
             ("torn frames", |v| (v.outcome.torn + v.outcome.undecodable).to_string()),
             ("decoder errors", |v| v.quality.decoder_errors.to_string()),
             ("horizon, largest", |v| format!("{:.1} kB", v.outcome.horizon_max_bytes as f64 / 1e3)),
@@ -124,11 +123,18 @@ impl Demo {
         ];
         let mut head = vec![String::new()];
         head.extend(self.viewers.iter().map(|viewing| viewing.outcome.scheme.label().to_owned()));
-        let rows = rows.iter().map(|(name, show)| {
-            let mut row = vec![(*name).to_owned()];
+        let row = |name: &str, show: &dyn Fn(&Viewing) -> String| {
+            let mut row = vec![name.to_owned()];
             row.extend(self.viewers.iter().map(show));
             row
-        });
+        };
+        let mut rows: Vec<Vec<String>> = rows.iter().map(|(name, show)| row(name, show)).collect();
+        let reasons: BTreeSet<&str> = self.viewers.iter().flat_map(reasons_of).collect();
+        rows.extend(reasons.into_iter().map(|reason| {
+            row(&format!("dropped as {reason}"), &|viewing| {
+                reasons_of(viewing).filter(|&one| one == reason).count().to_string()
+            })
+        }));
         Table {
             caption: format!(
                 "{:.0} kbit/s of live video for {:.0} s over {}",
@@ -137,22 +143,14 @@ impl Demo {
                 link_text(&self.link)
             ),
             head,
-            rows: rows.collect(),
+            rows,
             labels: 1,
         }
     }
 }
 
-/// How many units were dropped, and why, the most frequent reason first.
-fn drops(viewing: &Viewing) -> String {
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
-    for drop in &viewing.outcome.drops {
-        *reasons.entry(&drop.reason).or_default() += 1;
-    }
-    let mut reasons: Vec<_> = reasons.into_iter().collect();
-    reasons.sort_by_key(|&(_, count)| Reverse(count));
-    let texts: Vec<String> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-    if texts.is_empty() { "none".to_owned() } else { texts.join(", ") }
+fn reasons_of(viewing: &Viewing) -> impl Iterator<Item = &str> {
+    viewing.outcome.drops.iter().map(|drop| drop.reason.as_str())
 }
 
 /// What a link is, in words.

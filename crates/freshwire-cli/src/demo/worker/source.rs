@@ -23,7 +23,7 @@ const LAST_CHAIN_LAYER: u8 = 1;
 /// For the way from the socket to the screen.
 const CHAIN_MARGIN: Duration = Duration::from_millis(100);
 /// Of the viewer's deadline, for B frames.
-const LEAF_SHARE: f64 = 0.55;
+const LEAF_SHARE: f64 = 0.5;
 
 /// What the sending side has seen so far.
 #[derive(Default)]

@@ -29,6 +29,10 @@ struct Cursor {
     /// Private copy of `kern_i`: below it nothing is left to take.
     next: u64,
     seen: Visible,
+    /// Below it every record's end is known to the caller of [`Consumer::dropped_by_others`].
+    told_to: u64,
+    /// By slot: one more than the index of the dead record whose end the caller knows.
+    told: Box<[u64]>,
     counters: Counters,
 }
 
@@ -100,7 +104,9 @@ impl Consumer {
         let claim = claim(&view.head.consumer_claim.0, force)?;
         // Release: who finds the ring open finds the claim.
         view.head.kern_flag.0.store(0, Ordering::Release);
-        let cursor = Cursor { next: clear_left_overs(&view), ..Cursor::default() };
+        let next = clear_left_overs(&view);
+        let told = vec![0; view.slots() as usize].into_boxed_slice();
+        let cursor = Cursor { next, told_to: next, told, ..Cursor::default() };
         view.head.kern_i.0.store(cursor.next, Ordering::Release);
         Ok(Self { region: region.clone(), ring, claim, cursor })
     }
@@ -121,6 +127,30 @@ impl Consumer {
         out.clear();
         let Some(view) = View::new(self.region.inner(), self.ring) else { return };
         self.cursor.look(&view, limit, out);
+    }
+
+    /// Adds to `out` the number and the reason of each record that another party dropped, once each: what depends on
+    /// them is of no use either. A record whose slot was reused before this call is not reported. The cost is that of
+    /// the ring's slots in use.
+    pub fn dropped_by_others(&mut self, out: &mut Vec<(u64, u8)>) {
+        let Some(view) = View::new(self.region.inner(), self.ring) else { return };
+        let Some(user_i) = view.user_i().filter(|&user_i| user_i >= self.cursor.told_to) else { return };
+        let mut leading = true;
+        for index in self.cursor.told_to.max(user_i.saturating_sub(view.slots()))..user_i {
+            match view.word(index).map(|word| (word.state(), word.reason())) {
+                Ok((Some(State::Dead), reason)) => {
+                    if self.cursor.tell(index) {
+                        out.push((view.slot(index).user_seq.load(Ordering::Relaxed), reason));
+                    }
+                }
+                Ok((Some(State::Taken | State::Sent | State::Acked | State::Cont), _)) | Err(Seen::Gone) => {}
+                // Ready and held ones may still be dropped.
+                _ => leading = false,
+            }
+            if leading {
+                self.cursor.told_to = index + 1;
+            }
+        }
     }
 
     /// Takes the record at `index`: from now on nobody can change it. Too late if it has been dropped, is held, or
@@ -166,7 +196,10 @@ impl Consumer {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         let discarded = self.cursor.try_discard(&view, index, reason, now);
         match discarded {
-            Ok(()) => self.cursor.counters.discarded += 1,
+            Ok(()) => {
+                self.cursor.tell(index);
+                self.cursor.counters.discarded += 1;
+            }
             Err(TooLate) => self.cursor.counters.too_late += 1,
         }
         self.cursor.advance(&view);
@@ -189,6 +222,7 @@ impl Consumer {
 
     /// Says that the record was begun or taken, and given up.
     pub fn abandon(&mut self, taken: &Taken, reason: u8, now: Timestamp) -> Result<(), TooLate> {
+        self.cursor.tell(taken.index);
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         self.cursor.end(&view, taken.index, Ending { state: State::Dead, arg: u32::from(reason), now })
     }
@@ -267,6 +301,13 @@ impl Consumer {
 }
 
 impl Cursor {
+    /// Notes that the caller knows the end of the record at `index`; false if that was noted before.
+    fn tell(&mut self, index: u64) -> bool {
+        let slots = self.told.len() as u64;
+        let place = &mut self.told[(index % slots) as usize];
+        std::mem::replace(place, index + 1) != index + 1
+    }
+
     fn look(&mut self, view: &View<'_>, limit: usize, out: &mut Vec<Queued>) {
         self.seen = visible(view);
         let Some(range) = self.range(view) else { return };

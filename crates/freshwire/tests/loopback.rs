@@ -198,3 +198,27 @@ fn a_broken_peer_ends_its_sink_and_no_other() -> Result<()> {
     assert_eq!(&bytes, b"still here");
     Ok(())
 }
+
+#[test]
+fn what_depends_on_a_record_that_the_application_dropped_is_not_sent() -> Result<()> {
+    // `Newest` makes the policy look at the whole queue.
+    let policy =
+        choice::Policy::builder().rule(choice::Rule::DependencyClosure).order(choice::Order::Newest).build();
+    let Fixture { mut sender, sink, mut far, _engine } = fixture("127.0.0.1:0", SinkConfig::new(policy))?;
+    let ring = sink.ring();
+    let index = sender.push(ring, b"base", &meta(1))?;
+    assert_eq!(index, 0);
+    let held = sender.producer().hold_from(ring, 1).ok_or("a hold")?;
+    sender.push(ring, b"reference", &meta(2))?;
+    sender.push(ring, b"depends", &Meta { refs: [1, 0], ..meta(3) })?;
+    sender.push(ring, b"alone", &meta(4))?;
+    assert_eq!((held, sender.drop_seq(ring, 2)), (1, 1));
+    if sender.producer().release_hold(ring) {
+        sender.notify();
+    }
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    let mut text = String::new();
+    far.read_to_string(&mut text)?;
+    assert!(["basealone", "alonebase"].contains(&text.as_str()), "{text}");
+    Ok(())
+}

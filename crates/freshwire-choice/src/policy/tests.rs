@@ -147,12 +147,12 @@ fn priority_progress_goes_by_layer_and_ends_with_the_window() {
 }
 
 #[test]
-fn a_begun_record_is_given_up_only_when_it_would_be_late() {
+fn a_begun_record_is_given_up_only_when_twice_the_rate_would_not_do() {
     let mut choice = crate::deadline(Duration::from_millis(50));
     let link = LinkView { rate: Some(Rate::from_bytes_per_sec(1000)), ..LinkView::default() };
     let due = Record { deadline: at(1000), ..record(0) };
-    assert_eq!(choice.progress(at(0), &due, 1000, &link), Progress::Continue);
-    assert_eq!(choice.progress(at(1), &due, 1000, &link), Progress::Abandon(Reason::PredictedLate));
+    assert_eq!(choice.progress(at(0), &due, 2000, &link), Progress::Continue);
+    assert_eq!(choice.progress(at(1), &due, 2000, &link), Progress::Abandon(Reason::PredictedLate));
     assert_eq!(choice.progress(at(1001), &due, 0, &link), Progress::Abandon(Reason::Expired));
 }
 

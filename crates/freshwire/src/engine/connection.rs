@@ -114,6 +114,7 @@ pub(crate) struct Connection {
     unacked: VecDeque<(u64, u64)>,
     queued: Vec<Queued>,
     records: Vec<Record>,
+    gone: Vec<(u64, u8)>,
     raw: Vec<RawSlice>,
     slices: Vec<IoSlice>,
     lowat: u32,
@@ -156,6 +157,7 @@ impl Connection {
             unacked: VecDeque::new(),
             queued: Vec::new(),
             records: Vec::new(),
+            gone: Vec::new(),
             raw: Vec::with_capacity(MAX_SLICES),
             slices: Vec::with_capacity(MAX_SLICES),
             lowat: 0,
@@ -366,10 +368,19 @@ impl Connection {
         self.shared.stats.on_dropped(reason.code());
     }
 
+    /// Looks at the ring. A policy that sees all of the queue is also told what others dropped from it.
     fn refresh_queue(&mut self) {
         self.records.clear();
         self.consumer.queue(self.choice.lookahead(), &mut self.queued);
         self.records.extend(self.queued.iter().map(to_record));
+        if self.choice.lookahead() == usize::MAX {
+            self.gone.clear();
+            self.consumer.dropped_by_others(&mut self.gone);
+            while let Some((seq, code)) = self.gone.pop() {
+                let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
+                self.dropped(Record { seq, ..NO_RECORD }, reason);
+            }
+        }
     }
 }
 
@@ -377,6 +388,19 @@ enum Picked {
     Record(Begun),
     Wait(Timestamp),
 }
+
+/// What is left of a record whose slot is not ours to read any more: its number.
+const NO_RECORD: Record = Record {
+    index: 0,
+    seq: 0,
+    len: 0,
+    layer: 0,
+    group: 0,
+    key: 0,
+    refs: [0; 2],
+    generated: Timestamp::ZERO,
+    deadline: Timestamp::MAX,
+};
 
 fn to_record(queued: &Queued) -> Record {
     Record {

@@ -24,7 +24,6 @@ const ROOMS: &[(&str, &[&str])] = &[
             "freshwire-sim",
             "freshwire-link",
             "freshwire-io",
-            "freshwire-choice",
             "freshwire-media",
         ],
     ),

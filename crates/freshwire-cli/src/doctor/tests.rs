@@ -46,9 +46,12 @@ fn on_a_good_machine_everything_is_ok() {
     assert!(all_needed(&checks));
 }
 
+/// The name of a check, and what makes it fail.
+type Change = (&'static str, fn(&mut Machine));
+
 #[test]
 fn what_the_main_job_needs_is_missing() {
-    let broken: [(&str, fn(&mut Machine)); 7] = [
+    let broken: [Change; 7] = [
         ("kernel", |machine| machine.kernel = "4.8.17".to_owned()),
         ("sealed memory file", |machine| machine.sealed_memory = Err("ENOSYS".to_owned())),
         ("ffmpeg", |machine| machine.ffmpeg.ffmpeg = false),
@@ -69,7 +72,7 @@ fn what_the_main_job_needs_is_missing() {
 
 #[test]
 fn what_could_be_better_is_a_warning_and_no_failure() {
-    let lesser: [(&str, fn(&mut Machine)); 10] = [
+    let lesser: [Change; 10] = [
         ("kernel", |machine| machine.kernel = "5.10.0".to_owned()),
         ("kernel", |machine| machine.kernel = "strange".to_owned()),
         ("processors", |machine| machine.cpus = 1),

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use freshwire_io::netns::Signals;
@@ -50,8 +50,8 @@ pub(super) fn look_after(command: &Child, signals: &Signals) -> anyhow::Result<u
 pub(super) fn end_all() {
     for signal in [Signal::TERM, Signal::KILL] {
         let mut asked = BTreeSet::new();
-        let begin = Instant::now();
-        while begin.elapsed() < PATIENCE {
+        let until = freshwire_io::now() + PATIENCE;
+        while freshwire_io::now() < until {
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
             let children = children();
             if children.is_empty() {

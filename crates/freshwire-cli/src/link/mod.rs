@@ -6,7 +6,7 @@ mod children;
 mod reach;
 
 use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use freshwire_io::netns::{Account, Emulator, EmulatorOptions, Namespaces, Signals};
@@ -62,8 +62,8 @@ fn start_peer(namespaces: &Namespaces, shell_command: &str) -> anyhow::Result<()
     set_environment(namespaces, &mut command);
     children::detach(&mut command).context("cannot prepare the peer's output")?;
     namespaces.spawn_far(&mut command).context("cannot run the peer with /bin/sh")?;
-    let begin = Instant::now();
-    while listening(namespaces)? <= before && begin.elapsed() < PEER_PATIENCE {
+    let until = freshwire_io::now() + PEER_PATIENCE;
+    while listening(namespaces)? <= before && freshwire_io::now() < until {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())

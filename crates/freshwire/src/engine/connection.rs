@@ -118,6 +118,8 @@ pub(crate) struct Connection {
     raw: Vec<RawSlice>,
     slices: Vec<IoSlice>,
     lowat: u32,
+    /// When the policy wants to be asked again although nothing changes.
+    ask_again_at: Timestamp,
     closing: Closing,
     pub(super) watched: bool,
     pub(super) wake_at: Timestamp,
@@ -161,6 +163,7 @@ impl Connection {
             raw: Vec::with_capacity(MAX_SLICES),
             slices: Vec::with_capacity(MAX_SLICES),
             lowat: 0,
+            ask_again_at: Timestamp::MAX,
             closing: Closing::No,
             watched: false,
             wake_at: Timestamp::MAX,
@@ -200,9 +203,9 @@ impl Connection {
                 }
                 budget = budget.min(pipe - on_the_way);
             }
-            let wait_until = self.gather(now, budget, unsent);
+            self.gather(now, budget, unsent);
             if self.pieces.is_empty() {
-                return self.rest(now, wait_until);
+                return self.rest(now);
             }
             if !self.write(now)? {
                 return Ok(Next::Room(self.ack_watch(now)));
@@ -256,15 +259,15 @@ impl Connection {
     }
 
     /// Nothing may be written now: sleep until a push, a time the policy named, or an acknowledgement.
-    fn rest(&mut self, now: Timestamp, wait_until: Timestamp) -> io::Result<Next> {
-        if self.closing == Closing::Drain && wait_until == Timestamp::MAX {
+    fn rest(&mut self, now: Timestamp) -> io::Result<Next> {
+        if self.closing == Closing::Drain && self.ask_again_at == Timestamp::MAX {
             self.consumer.close(Reason::Closed.code(), now);
             self.socket.finish()?;
             self.closing = Closing::Flush;
             return Ok(Next::Again);
         }
         if self.consumer.sleep() {
-            Ok(Next::Push(wait_until.min(self.ack_watch(now))))
+            Ok(Next::Push(self.ask_again_at.min(self.ack_watch(now))))
         } else {
             Ok(Next::Again)
         }
@@ -273,23 +276,19 @@ impl Connection {
 
 /// Choosing: from the ring to committed pieces.
 impl Connection {
-    /// Commits pieces worth `budget` bytes, at least a segment of them. Returns when the policy wants to be asked again
-    /// if it holds back.
-    fn gather(&mut self, now: Timestamp, budget: u64, unsent: u64) -> Timestamp {
+    /// Commits pieces worth `budget` bytes, at least a segment of them, as far as the policy names records.
+    fn gather(&mut self, now: Timestamp, budget: u64, unsent: u64) {
         let mss = u64::from(self.estimate.info().mss);
         let budget = budget.clamp(mss, MAX_WRITE);
         while self.planned < budget && self.pieces.len() < MAX_SLICES / 2 {
             if !self.has_open_record() {
-                match self.pick(now, unsent + self.planned) {
-                    Picked::Record(begun) => self.begun.push_back(begun),
-                    Picked::Wait(until) => return until,
-                }
+                let Some(begun) = self.pick(now, unsent + self.planned) else { return };
+                self.begun.push_back(begun);
             }
             if !self.plan(now, budget - self.planned, unsent) {
-                break;
+                return;
             }
         }
-        Timestamp::MAX
     }
 
     fn has_open_record(&self) -> bool {
@@ -332,16 +331,20 @@ impl Connection {
         self.pieces.push_back(piece);
     }
 
-    /// Asks the policy until it names a record that is still there, or waits.
-    fn pick(&mut self, now: Timestamp, horizon: u64) -> Picked {
+    /// Asks the policy until it names a record that is still there. `None`: there is nothing, or it holds back.
+    fn pick(&mut self, now: Timestamp, horizon: u64) -> Option<Begun> {
+        self.ask_again_at = Timestamp::MAX;
         loop {
             self.refresh_queue();
             if self.records.is_empty() {
-                return Picked::Wait(Timestamp::MAX);
+                return None;
             }
             let view = self.estimate.view(now, horizon);
             match self.choice.pick(now, &self.records, &view) {
-                Decision::Wait(until) => return Picked::Wait(until.unwrap_or(Timestamp::MAX)),
+                Decision::Wait(until) => {
+                    self.ask_again_at = until.unwrap_or(Timestamp::MAX);
+                    return None;
+                }
                 Decision::Drop(place, reason) => {
                     let record = self.records[place];
                     // Too late means that somebody else edits or dropped it; the next look tells.
@@ -356,7 +359,7 @@ impl Connection {
                         self.consumer.commit(&taken, now, horizon);
                         self.choice.outcome(&record, Outcome::Sent);
                         self.shared.stats.on_begun(now.saturating_since(record.generated));
-                        return Picked::Record(Begun { taken, record, planned: 0, ended: false });
+                        return Some(Begun { taken, record, planned: 0, ended: false });
                     }
                 }
             }
@@ -382,11 +385,6 @@ impl Connection {
             }
         }
     }
-}
-
-enum Picked {
-    Record(Begun),
-    Wait(Timestamp),
 }
 
 /// What is left of a record whose slot is not ours to read any more: its number.

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use freshwire::choice::{self, Reason};
 use freshwire::{
@@ -44,7 +44,7 @@ fn meta(user_seq: u64) -> Meta {
 
 /// A reader that never reads fills its window; what is pushed after that stays in the ring.
 fn fill(sender: &mut Sender, sink: &Sink) -> Result<u64> {
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = now() + TIMEOUT;
     let mut seq = 0;
     loop {
         match sender.push(sink.ring(), &[0; 4096], &meta(seq)) {
@@ -57,7 +57,7 @@ fn fill(sender: &mut Sender, sink: &Sink) -> Result<u64> {
                 }
             }
         }
-        assert!(Instant::now() < deadline, "the kernel's buffers take everything");
+        assert!(now() < deadline, "the kernel's buffers take everything");
     }
 }
 
@@ -185,9 +185,9 @@ fn a_broken_peer_ends_its_sink_and_no_other() -> Result<()> {
     let second = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
     sender.push(first.ring(), b"x", &meta(0))?;
     drop(broken);
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = now() + TIMEOUT;
     while first.ended().is_none() {
-        assert!(Instant::now() < deadline, "the sink never noticed");
+        assert!(now() < deadline, "the sink never noticed");
         std::thread::sleep(Duration::from_millis(5));
         let _ = sender.push(first.ring(), b"y", &meta(1));
     }

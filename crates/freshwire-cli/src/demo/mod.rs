@@ -190,23 +190,7 @@ fn judge(
         viewers.push(Viewing { metrics, quality, outcome });
     }
     let deadline_ms = VIEWER_DEADLINE.as_millis() as u64;
-    Ok((Demo::new(environment(), link, deadline_ms, stream, viewers), stills))
-}
-
-fn environment() -> Environment {
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model =
-        cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
-    let mut words = vec!["freshwire".to_owned()];
-    words.extend(std::env::args().skip(1));
-    Environment {
-        commit: env!("FRESHWIRE_COMMIT").to_owned(),
-        kernel: freshwire_io::tcp::kernel_release(),
-        cpu: model.unwrap_or("unknown").to_owned(),
-        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-        freshwire: env!("CARGO_PKG_VERSION").to_owned(),
-        command: words.join(" "),
-    }
+    Ok((Demo::new(Environment::here(), link, deadline_ms, stream, viewers), stills))
 }
 
 fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {

@@ -1,6 +1,5 @@
 //! One run, in a process of its own: it needs its own namespaces, and its timing is nobody else's.
 
-mod path;
 mod source;
 
 use std::io::{BufRead as _, ErrorKind, Read as _};
@@ -17,7 +16,7 @@ use super::video::{self, Stream};
 use super::viewer::Viewer;
 use super::wire::{Live, Message, Order, Outcome, say};
 use crate::lab::schema::Trust;
-use path::Path;
+use crate::lab::{TestPath, wait_until};
 use source::Source;
 
 /// How often a worker tells how it goes.
@@ -34,24 +33,13 @@ pub(super) fn run() -> anyhow::Result<ExitCode> {
     let mut lines = std::io::stdin().lock().lines();
     let mut line = || lines.next().context("no order came")?.context("cannot read an order");
     let order: Order = serde_json::from_str(&line()?).context("cannot read an order")?;
-    let path = Path::open(&order.link, order.congestion.as_deref())?;
+    let path = TestPath::open(&order.link, order.congestion.as_deref())?;
     let stream = Arc::new(video::read(&order.video)?);
     say(std::io::stdout(), &Message::Ready)?;
     let start = Timestamp::from_nanos(line()?.trim().parse().context("cannot read the start")?);
     let outcome = Run::new(order, stream, start).go(path)?;
     say(std::io::stdout(), &Message::Done(Box::new(outcome)))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Sleeps until `instant`; returns at once if it has passed.
-fn wait_until(instant: Timestamp) {
-    loop {
-        let left = instant.saturating_since(now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left);
-    }
 }
 
 /// What the threads of a run share.
@@ -77,7 +65,7 @@ impl Run {
         }
     }
 
-    fn go(&self, path: Path) -> anyhow::Result<Outcome> {
+    fn go(&self, path: TestPath) -> anyhow::Result<Outcome> {
         let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
         let received = std::thread::scope(|scope| {
             let reader = scope.spawn(|| self.watch(far));

@@ -11,7 +11,7 @@ pub(crate) mod scheme;
 pub(crate) mod store;
 pub(crate) mod table;
 
-pub(crate) use run::{LabArgs, run};
+pub(crate) use run::{LabArgs, TestPath, run, wait_until};
 
 #[cfg(test)]
 pub(crate) mod testing;

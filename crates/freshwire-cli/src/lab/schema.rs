@@ -202,6 +202,26 @@ pub(crate) struct RecordFate {
     pub(crate) refs: Vec<u64>,
 }
 
+impl Environment {
+    /// This program on this machine, as it was called.
+    pub(crate) fn here() -> Self {
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpu
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+        let mut words = vec!["freshwire".to_owned()];
+        words.extend(std::env::args().skip(1));
+        Self {
+            commit: env!("FRESHWIRE_COMMIT").to_owned(),
+            kernel: freshwire_io::tcp::kernel_release(),
+            cpu: model.unwrap_or("unknown").to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
+            freshwire: env!("CARGO_PKG_VERSION").to_owned(),
+            command: words.join(" "),
+        }
+    }
+}
+
 impl Plan {
     /// The same plan with another seed: runs with equal cells differ by chance alone.
     pub(crate) fn cell(&self) -> Self {

@@ -12,8 +12,9 @@ use freshwire::{
 use freshwire_io::now;
 use freshwire_io::tcp::TcpSocket;
 
-use super::{Run, wait_until};
+use super::Run;
 use crate::demo::wire::{Dropped, Scheme};
+use crate::lab::wait_until;
 
 /// How long the engine may take to finish the last record.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

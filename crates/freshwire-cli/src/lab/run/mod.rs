@@ -22,6 +22,8 @@ use crate::report;
 
 pub(crate) use args::LabArgs;
 use args::{LabCommand, Output};
+pub(crate) use pace::wait_until;
+pub(crate) use path::TestPath;
 
 /// Runs `freshwire lab`.
 pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {

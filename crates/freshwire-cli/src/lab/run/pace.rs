@@ -9,7 +9,7 @@ use super::offer::Offered;
 use crate::lab::schema::SenderStats;
 
 /// Sleeps until `instant`; returns at once if it has passed.
-pub(super) fn wait_until(instant: Timestamp) {
+pub(crate) fn wait_until(instant: Timestamp) {
     loop {
         let left = instant.saturating_since(freshwire_io::now());
         if left.is_zero() {

@@ -21,14 +21,17 @@ const LEAD: Duration = Duration::from_secs(2);
 pub(crate) struct TestPath {
     pub(crate) near: TcpStream,
     pub(crate) far: TcpStream,
+    /// The congestion control of the near end.
+    pub(crate) congestion: String,
     /// When the run has to start for the link's rate to change at its times; `None` for a steady link.
     pub(crate) start: Option<Timestamp>,
     emulator: Emulator,
 }
 
 impl TestPath {
-    /// Makes the namespaces, starts the link and connects across it. Call while the process has one thread.
-    pub(crate) fn open(link: &LinkConfig, congestion: &str) -> anyhow::Result<Self> {
+    /// Makes the namespaces, starts the link and connects across it; `None` keeps the system's congestion control. Call
+    /// while the process has one thread.
+    pub(crate) fn open(link: &LinkConfig, congestion: Option<&str>) -> anyhow::Result<Self> {
         let namespaces = Namespaces::create()?;
         let up = direction(link, true)?;
         let down = direction(link, false)?;
@@ -37,13 +40,13 @@ impl TestPath {
         let listener =
             namespaces.in_far(|| TcpListener::bind((Namespaces::FAR_V4, 0)))?.context("cannot listen")?;
         let address = listener.local_addr().context("cannot listen")?;
-        let near = namespaces.in_near(|| connect(address, congestion))??;
+        let (near, congestion) = namespaces.in_near(|| connect(address, congestion))??;
         let (far, _) = listener.accept().context("cannot accept")?;
         anyhow::ensure!(
             start.is_none_or(|start| freshwire_io::now() < start),
             "connecting across the link took longer than {LEAD:?}; take another seed"
         );
-        Ok(Self { near, far, start, emulator })
+        Ok(Self { near, far, congestion, start, emulator })
     }
 
     /// Ends the link.
@@ -52,16 +55,17 @@ impl TestPath {
     }
 }
 
-fn connect(address: SocketAddr, congestion: &str) -> anyhow::Result<TcpStream> {
+fn connect(address: SocketAddr, congestion: Option<&str>) -> anyhow::Result<(TcpStream, String)> {
     let stream =
         TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).context("cannot connect across the link")?;
     let socket = TcpSocket::new(stream.try_clone()?)?;
-    socket.set_congestion(congestion).with_context(|| {
-        format!(
-            "this kernel does not let us choose congestion control {congestion:?}; see `freshwire doctor`"
-        )
-    })?;
-    Ok(stream)
+    if let Some(name) = congestion {
+        socket.set_congestion(name).with_context(|| {
+            format!("this kernel does not let us choose congestion control {name:?}; see `freshwire doctor`")
+        })?;
+    }
+    let congestion = socket.congestion().context("cannot ask for the congestion control")?;
+    Ok((stream, congestion))
 }
 
 fn direction(link: &LinkConfig, data: bool) -> anyhow::Result<Config> {

@@ -28,7 +28,7 @@ pub(super) fn run(
     if plans.is_empty() {
         return Ok(Vec::new());
     }
-    let environment = environment();
+    let environment = Environment::here();
     let jobs = jobs.unwrap_or(environment.cores as usize * RUNS_PER_CORE).clamp(1, plans.len());
     let progress = progress(&plans, jobs);
     let queue = Mutex::new(VecDeque::from(plans));
@@ -112,18 +112,4 @@ fn once(plan: &Plan, environment: &Environment) -> anyhow::Result<Run> {
         anyhow::bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
     }
     serde_json::from_slice(&output.stdout).context("a run answered with something that is not a run")
-}
-
-fn environment() -> Environment {
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model =
-        cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
-    Environment {
-        commit: env!("FRESHWIRE_COMMIT").to_owned(),
-        kernel: freshwire_io::tcp::kernel_release(),
-        cpu: model.unwrap_or("unknown").to_owned(),
-        cores: std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32),
-        freshwire: env!("CARGO_PKG_VERSION").to_owned(),
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-    }
 }

@@ -33,7 +33,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
 }
 
 fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Run> {
-    let path = TestPath::open(&plan.link, &plan.congestion)?;
+    let path = TestPath::open(&plan.link, Some(&plan.congestion))?;
     let framing = if plan.framing == "chunked" { Framing::Chunked } else { Framing::Raw };
     let offered = offer::of(&plan);
     let start = path.start.unwrap_or_else(|| freshwire_io::now() + LEAD);

@@ -222,3 +222,16 @@ fn what_depends_on_a_record_that_the_application_dropped_is_not_sent() -> Result
     assert!(["basealone", "alonebase"].contains(&text.as_str()), "{text}");
     Ok(())
 }
+
+#[test]
+fn a_push_whose_notification_was_lost_is_sent_all_the_same() -> Result<()> {
+    let Fixture { mut sender, sink, mut far, _engine } =
+        fixture("127.0.0.1:0", SinkConfig::new(choice::fifo()))?;
+    std::thread::sleep(Duration::from_millis(20));
+    // As a producer leaves it that is killed just before it would notify.
+    sender.producer().push_quiet(sink.ring(), b"orphan", &meta(1))?;
+    let mut bytes = [0; 6];
+    far.read_exact(&mut bytes)?;
+    assert_eq!(&bytes, b"orphan");
+    Ok(())
+}

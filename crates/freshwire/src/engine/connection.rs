@@ -27,6 +27,10 @@ const MIN_CHUNK: u64 = 256;
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
 
+/// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
+/// nobody calls for (spec/ring.md R-ROLE-7).
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
 /// What a connection needs next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -266,11 +270,10 @@ impl Connection {
             self.closing = Closing::Flush;
             return Ok(Next::Again);
         }
-        if self.consumer.sleep() {
-            Ok(Next::Push(self.ask_again_at.min(self.ack_watch(now))))
-        } else {
-            Ok(Next::Again)
+        if !self.consumer.sleep() {
+            return Ok(Next::Again);
         }
+        Ok(Next::Push(self.ask_again_at.min(self.ack_watch(now)).min(now + MAX_SLEEP)))
     }
 }
 

@@ -81,9 +81,13 @@ impl SinkStats {
         self.drops[place].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn on_write(&self, bytes: u64, horizon: u64) {
+    pub(crate) fn on_write(&self, bytes: u64) {
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// What was unsent after a write.
+    pub(crate) fn on_horizon(&self, horizon: u64) {
         self.horizon.store(horizon, Ordering::Relaxed);
         self.horizon_max.fetch_max(horizon, Ordering::Relaxed);
         self.horizon_sum.fetch_add(horizon, Ordering::Relaxed);

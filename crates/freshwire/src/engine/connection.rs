@@ -122,6 +122,7 @@ pub(crate) struct Connection {
     raw: Vec<RawSlice>,
     slices: Vec<IoSlice>,
     lowat: u32,
+    wrote: bool,
     /// When the policy wants to be asked again although nothing changes.
     ask_again_at: Timestamp,
     closing: Closing,
@@ -167,6 +168,7 @@ impl Connection {
             raw: Vec::with_capacity(MAX_SLICES),
             slices: Vec::with_capacity(MAX_SLICES),
             lowat: 0,
+            wrote: false,
             ask_again_at: Timestamp::MAX,
             closing: Closing::No,
             watched: false,
@@ -222,6 +224,10 @@ impl Connection {
     fn look(&mut self, now: Timestamp) -> io::Result<u32> {
         let info = self.socket.info()?;
         self.estimate.update(now, info);
+        // The look that follows a write says what the write left unsent, without a system call of its own.
+        if std::mem::take(&mut self.wrote) {
+            self.shared.stats.on_horizon(u64::from(info.unsent));
+        }
         let acked = info.bytes_acked.saturating_sub(self.acked_base);
         while let Some(&(end, index)) = self.unacked.front() {
             if end > acked {
@@ -427,8 +433,8 @@ impl Connection {
         let Some(sent) = (unsafe { self.socket.send(&self.slices) })? else { return Ok(false) };
         let whole = sent as u64 == self.planned;
         self.advance(now, sent as u64);
-        let horizon = self.socket.unsent()?;
-        self.shared.stats.on_write(sent as u64, horizon);
+        self.shared.stats.on_write(sent as u64);
+        self.wrote = true;
         Ok(whole)
     }
 

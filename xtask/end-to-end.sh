@@ -82,6 +82,26 @@ an_interrupted_experiment_is_taken_up() {
     check_again "$out/results.jsonl"
 }
 
+a_plain_reader_gets_every_record_whole() {
+    # The reader shares no code with the sender and checks every byte and that no record is torn.
+    "$freshwire" link --rate 512Kibit --loss 5% --seed 7 --account none \
+        --peer "cd '$root/lab' && python3 -m freshwire_lab.reader --listen 5000 >'$work/reader.json'" -- \
+        "$freshwire" send layers --to 10.77.0.2:5000 --wait 10s --duration 5s --quiet
+    python3 - "$work/reader.json" <<'PYTHON'
+import json, sys
+seen = json.load(open(sys.argv[1]))
+print(seen)
+assert seen["problem"] is None and seen["windows"] >= 4, "the base layer of five windows, but for the last"
+PYTHON
+}
+
+a_link_carries_any_program() {
+    "$freshwire" link --delay 20ms --peer 'nc -l -p 5000 | md5sum' -- \
+        sh -c 'seq 10000 | nc -q 1 10.77.0.2 5000' 2>"$work/link.txt"
+    grep -q "$(seq 10000 | md5sum | cut -d ' ' -f 1)" "$work/link.txt"
+    ends_with 7 "$freshwire" link --delay 1ms -- sh -c 'exit 7'
+}
+
 a_wrong_command_line_ends_with_2() {
     ends_with 2 "$freshwire"
     ends_with 2 "$freshwire" no-such-command

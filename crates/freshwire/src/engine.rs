@@ -187,7 +187,9 @@ impl Engine {
             }
             self.timers.pop();
             // A timer that was overtaken by another is left in the heap and recognised here.
-            if self.connections.get(&id).is_some_and(|connection| connection.wake_at == at) {
+            if let Some(connection) = self.connections.get_mut(&id).filter(|c| c.wake_at == at) {
+                // It is no longer in the heap: the same time asked for again is a new timer.
+                connection.wake_at = Timestamp::MAX;
                 turns.push(id);
             }
         }

@@ -27,6 +27,9 @@ const MIN_CHUNK: u64 = 256;
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
 
+/// How often a policy is asked in a row before the engine turns to other connections.
+const PICKS_PER_TURN: usize = 4096;
+
 /// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
 /// nobody calls for (spec/ring.md R-ROLE-7).
 const MAX_SLEEP: Duration = Duration::from_secs(1);
@@ -340,10 +343,11 @@ impl Connection {
         self.pieces.push_back(piece);
     }
 
-    /// Asks the policy until it names a record that is still there. `None`: there is nothing, or it holds back.
+    /// Asks the policy until it names a record that is still there. `None`: there is nothing, it holds back, or it was
+    /// asked often enough for now. A position outside the queue counts as holding back.
     fn pick(&mut self, now: Timestamp, horizon: u64) -> Option<Begun> {
         self.ask_again_at = Timestamp::MAX;
-        loop {
+        for _ in 0..PICKS_PER_TURN {
             self.refresh_queue();
             if self.records.is_empty() {
                 return None;
@@ -355,14 +359,14 @@ impl Connection {
                     return None;
                 }
                 Decision::Drop(place, reason) => {
-                    let record = self.records[place];
+                    let record = *self.records.get(place)?;
                     // Too late means that somebody else edits or dropped it; the next look tells.
                     if self.consumer.discard(record.index, reason.code(), now).is_ok() {
                         self.dropped(record, reason);
                     }
                 }
                 Decision::Send(place) => {
-                    let record = self.records[place];
+                    let record = *self.records.get(place)?;
                     if let Ok(taken) = self.consumer.take(record.index) {
                         let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
                         self.consumer.commit(&taken, now, horizon);
@@ -373,6 +377,8 @@ impl Connection {
                 }
             }
         }
+        self.ask_again_at = now;
+        None
     }
 
     fn dropped(&mut self, record: Record, reason: Reason) {

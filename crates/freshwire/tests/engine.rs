@@ -1,0 +1,127 @@
+//! What the engine does when its policies, its peers and its owner do not behave.
+
+use std::io::Read;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use freshwire::choice::{self, Choice, Decision, Reason, Record};
+use freshwire::{
+    CloseMode, Ended, Engine, EngineThread, Framing, Handle, Message, Meta, PushError, Receiver, Reserve,
+    RingConfig, Sender, Sink, SinkConfig, now,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+fn pair() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let far = listener.accept()?.0;
+    far.set_read_timeout(Some(TIMEOUT))?;
+    Ok((near, far))
+}
+
+fn sender(engine: &Handle) -> Result<Sender> {
+    let ring = RingConfig { rings: 1, slots: 64, block_bytes: 4096, blocks: 64 };
+    Ok(Sender::new(&ring, engine)?)
+}
+
+struct Fixture {
+    engine: EngineThread,
+    sender: Sender,
+    sink: Sink,
+    far: TcpStream,
+}
+
+fn fixture(config: SinkConfig) -> Result<Fixture> {
+    let engine = Engine::new()?.spawn()?;
+    let (near, far) = pair()?;
+    let mut sender = sender(&engine.handle())?;
+    let sink = sender.add_sink(near, config)?;
+    Ok(Fixture { engine, sender, sink, far })
+}
+
+/// A sink with the application's own rule, whose sender the rule can reach.
+fn shared_fixture<P: Choice + 'static>(
+    engine: &EngineThread,
+    policy: impl FnOnce(Arc<Mutex<Sender>>) -> P,
+) -> Result<(Arc<Mutex<Sender>>, Sink, TcpStream)> {
+    let (near, far) = pair()?;
+    let sender = Arc::new(Mutex::new(sender(&engine.handle())?));
+    let config = SinkConfig::new(policy(Arc::clone(&sender))).framing(Framing::Chunked);
+    let sink = lock(&sender).add_sink(near, config)?;
+    Ok((sender, sink, far))
+}
+
+fn lock(sender: &Mutex<Sender>) -> std::sync::MutexGuard<'_, Sender> {
+    sender.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn meta(user_seq: u64) -> Meta {
+    Meta { user_seq, generated: now(), ..Meta::default() }
+}
+
+/// Pushes until the peer's window is full and all that was pushed is in the kernel.
+fn fill_window(sender: &mut Sender, sink: &Sink) -> Result<u64> {
+    for seq in 0..10_000 {
+        sender.push(sink.ring(), &[0; 4096], &meta(seq))?;
+        let deadline = now() + TIMEOUT;
+        while sink.stats().finished <= seq {
+            assert!(now() < deadline, "record {seq} was never written");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let deadline = now() + Duration::from_millis(150);
+        while sink.stats().acked < sink.stats().bytes {
+            if now() > deadline {
+                return Ok((seq + 1) * 4096);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Err("the peer takes everything".into())
+}
+
+#[test]
+fn a_policy_that_points_outside_the_queue_harms_nobody() -> Result<()> {
+    for wrong in [Decision::Send(7), Decision::Drop(7, Reason::Expired)] {
+        let policy = choice::from_fn(move |_, queue: &[Record], _: &_| match queue.len() {
+            1 => wrong,
+            _ => Decision::Send(0),
+        });
+        let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(SinkConfig::new(policy))?;
+        sender.push(sink.ring(), b"one", &meta(1))?;
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(sink.ended(), None);
+        sender.push(sink.ring(), b"two", &meta(2))?;
+        let mut bytes = [0; 3];
+        far.read_exact(&mut bytes)?;
+        assert_eq!(&bytes, b"one");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_policy_that_never_stops_dropping_starves_no_other_sink() -> Result<()> {
+    let engine = Engine::new()?.spawn()?;
+    let (endless, _sink, _far) = shared_fixture(&engine, |sender| {
+        choice::from_fn(move |_, _: &[Record], _: &_| {
+            let _ = lock(&sender).push(0, b"next", &meta(0));
+            Decision::Drop(0, Reason::Expired)
+        })
+    })?;
+    lock(&endless).push(0, b"first", &meta(0))?;
+    let (near, mut far) = pair()?;
+    let mut healthy = sender(&engine.handle())?;
+    let sink = healthy.add_sink(near, SinkConfig::new(choice::fifo()))?;
+    healthy.push(sink.ring(), b"here", &meta(1))?;
+    let mut bytes = [0; 4];
+    let read = far.read_exact(&mut bytes);
+    if read.is_err() {
+        // The engine's thread would never be joined.
+        std::mem::forget(engine);
+    }
+    read?;
+    Ok(())
+}

@@ -125,3 +125,17 @@ fn a_policy_that_never_stops_dropping_starves_no_other_sink() -> Result<()> {
     read?;
     Ok(())
 }
+
+#[test]
+fn a_policy_that_names_the_same_time_again_is_asked_again() -> Result<()> {
+    let (mut calls, mut until) = (0, None);
+    let policy = choice::from_fn(move |now, _: &[Record], _: &_| {
+        calls += 1;
+        let until = *until.get_or_insert(now + Duration::from_millis(5));
+        if calls > 3 { Decision::Send(0) } else { Decision::Wait(Some(until)) }
+    });
+    let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(SinkConfig::new(policy))?;
+    sender.push(sink.ring(), b"x", &meta(1))?;
+    far.read_exact(&mut [0])?;
+    Ok(())
+}

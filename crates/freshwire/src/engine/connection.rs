@@ -30,6 +30,9 @@ const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::fro
 /// How often a policy is asked in a row before the engine turns to other connections.
 const PICKS_PER_TURN: usize = 4096;
 
+/// The pause after which a policy that waits for a time in the past is asked again.
+const PAST_WAIT: Duration = Duration::from_millis(1);
+
 /// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
 /// nobody calls for (spec/ring.md R-ROLE-7).
 const MAX_SLEEP: Duration = Duration::from_secs(1);
@@ -355,7 +358,8 @@ impl Connection {
             let view = self.estimate.view(now, horizon);
             match self.choice.pick(now, &self.records, &view) {
                 Decision::Wait(until) => {
-                    self.ask_again_at = until.unwrap_or(Timestamp::MAX);
+                    let until = until.unwrap_or(Timestamp::MAX);
+                    self.ask_again_at = if until > now { until } else { now + PAST_WAIT };
                     return None;
                 }
                 Decision::Drop(place, reason) => {

@@ -139,3 +139,23 @@ fn a_policy_that_names_the_same_time_again_is_asked_again() -> Result<()> {
     far.read_exact(&mut [0])?;
     Ok(())
 }
+
+#[test]
+fn a_record_replaced_while_the_policy_decides_has_its_new_number() -> Result<()> {
+    let engine = Engine::new()?.spawn()?;
+    let (sender, sink, far) = shared_fixture(&engine, |sender| {
+        choice::from_fn(move |_, queue: &[Record], _: &_| {
+            if queue[0].seq == 1 {
+                let newer = Meta { key: 7, ..meta(2) };
+                assert!(lock(&sender).replace(0, b"new", &newer).is_ok());
+            }
+            Decision::Send(0)
+        })
+    })?;
+    lock(&sender).push(sink.ring(), b"old", &Meta { key: 7, ..meta(1) })?;
+    match Receiver::new(far).next_message()?.ok_or("a record")? {
+        Message::Record { id, payload, .. } => assert_eq!((id, payload.as_slice()), (2, &b"new"[..])),
+        other => panic!("{other:?}"),
+    }
+    Ok(())
+}

@@ -372,6 +372,8 @@ impl Connection {
                 Decision::Send(place) => {
                     let record = *self.records.get(place)?;
                     if let Ok(taken) = self.consumer.take(record.index) {
+                        // It may have been modified or replaced since the policy saw it.
+                        let record = to_record(&taken.record);
                         let horizon = u32::try_from(horizon).unwrap_or(u32::MAX);
                         self.consumer.commit(&taken, now, horizon);
                         self.choice.outcome(&record, Outcome::Sent);

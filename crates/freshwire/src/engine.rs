@@ -253,6 +253,12 @@ impl Engine {
             return self.remove(id, Ended::Closed);
         }
         let error = connection.socket().take_error().ok().flatten();
+        if error.is_none() && connection.is_flushing() {
+            // The peer has yet to acknowledge. The set would report the hang-up without end; the connection's timer looks
+            // for the acknowledgement, and for an error.
+            let _ = self.poller.remove(connection.socket());
+            return;
+        }
         self.remove(id, Ended::Broken(error.map_or_else(|| "the peer closed".to_owned(), |e| e.to_string())));
     }
 

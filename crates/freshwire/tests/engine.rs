@@ -159,3 +159,37 @@ fn a_record_replaced_while_the_policy_decides_has_its_new_number() -> Result<()>
     }
     Ok(())
 }
+
+#[test]
+fn a_peer_that_has_ended_its_direction_gets_everything() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).reserve(Reserve::Fixed(1 << 20)).queue_target(None);
+    let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(config)?;
+    far.shutdown(Shutdown::Write)?;
+    let pushed = fill_window(&mut sender, &sink)?;
+    let reader = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).map(|_| bytes.len() as u64)
+    });
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    assert_eq!(reader.join().map_err(|_| "the reader panicked")??, pushed);
+    Ok(())
+}
+
+#[test]
+fn a_half_closed_peer_that_resets_ends_the_sink() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).reserve(Reserve::Fixed(1 << 20)).queue_target(None);
+    let Fixture { engine: _engine, mut sender, sink, far } = fixture(config)?;
+    far.shutdown(Shutdown::Write)?;
+    fill_window(&mut sender, &sink)?;
+    let closer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        // What it has not read makes this a reset.
+        drop(far);
+    });
+    let began = now();
+    assert!(matches!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Broken(_)));
+    assert!(now().saturating_since(began) < TIMEOUT, "the reset was not noticed");
+    closer.join().map_err(|_| "the closer panicked")?;
+    Ok(())
+}

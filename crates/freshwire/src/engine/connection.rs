@@ -201,7 +201,13 @@ impl Connection {
         for _ in 0..WRITES_PER_TURN {
             let reserve = self.look(now)?;
             if self.closing == Closing::Flush {
-                return Ok(self.flush_state(now));
+                let state = self.flush_state(now);
+                if state != Next::Ended
+                    && let Some(error) = self.socket.take_error()?
+                {
+                    return Err(error);
+                }
+                return Ok(state);
             }
             let unsent = u64::from(self.estimate.info().unsent);
             if unsent >= u64::from(reserve) {
@@ -529,6 +535,11 @@ impl Connection {
             }
         }
         Ok(false)
+    }
+
+    /// Whether the stream was ended and only acknowledgements are awaited.
+    pub(super) fn is_flushing(&self) -> bool {
+        self.closing == Closing::Flush
     }
 
     /// Whether the stream was ended and all of it acknowledged.

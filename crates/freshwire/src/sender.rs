@@ -85,7 +85,10 @@ impl Sender {
                     notify |= pushed.notify;
                 }
                 Err(PushError::Full | PushError::Closed) => {}
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.wake_if(notify);
+                    return Err(error);
+                }
             }
         }
         self.wake_if(notify);

@@ -193,3 +193,15 @@ fn a_half_closed_peer_that_resets_ends_the_sink() -> Result<()> {
     closer.join().map_err(|_| "the closer panicked")?;
     Ok(())
 }
+
+#[test]
+fn a_push_to_all_that_fails_half_way_wakes_whom_it_served() -> Result<()> {
+    let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(SinkConfig::new(choice::fifo()))?;
+    std::thread::sleep(Duration::from_millis(20));
+    let ring = sink.ring();
+    assert_eq!(sender.push_to_all([ring, 9], b"x", &meta(1)), Err(PushError::NoSuchRing));
+    // Well below the engine's longest sleep, which would find the record too.
+    far.set_read_timeout(Some(Duration::from_millis(400)))?;
+    far.read_exact(&mut [0])?;
+    Ok(())
+}

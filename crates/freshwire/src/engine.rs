@@ -25,6 +25,9 @@ use connection::{Connection, Next, Parts};
 
 pub use reserve::{MAX_RESERVE, Reserve};
 
+/// How a sink ended that was aborted while it drained.
+const OUT_OF_TIME: &str = "aborted before everything was delivered";
+
 /// What an [`Engine`] is asked to do by its [`Handle`]s.
 pub(crate) enum Command {
     Add(u64, Box<Connection>),
@@ -208,8 +211,10 @@ impl Engine {
                 }
                 Command::Close(id, mode) => {
                     let Some(connection) = self.connections.get_mut(&id) else { continue };
+                    let was_closing = connection.is_closing();
                     match connection.close(mode, now) {
                         Ok(false) => turns.push(id),
+                        Ok(true) if was_closing => self.remove(id, Ended::Broken(OUT_OF_TIME.to_owned())),
                         Ok(true) => self.remove(id, Ended::Closed),
                         Err(error) => self.remove(id, Ended::Broken(error.to_string())),
                     }

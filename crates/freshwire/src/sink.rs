@@ -98,7 +98,7 @@ pub enum Ended {
     /// It was closed by its owner; after [`CloseMode::Drain`] and [`CloseMode::FinishRecord`] the peer has acknowledged
     /// every byte.
     Closed,
-    /// The connection broke; the text is the operating system's.
+    /// The connection broke, or ran out of time while it was closed; the text is the operating system's or says so.
     Broken(String),
 }
 

@@ -205,3 +205,13 @@ fn a_push_to_all_that_fails_half_way_wakes_whom_it_served() -> Result<()> {
     far.read_exact(&mut [0])?;
     Ok(())
 }
+
+#[test]
+fn a_drain_that_ran_out_of_time_is_not_a_delivery() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).reserve(Reserve::Fixed(1 << 20)).queue_target(None);
+    let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(config)?;
+    fill_window(&mut sender, &sink)?;
+    let ended = sink.close(CloseMode::Drain, Duration::from_millis(100));
+    assert!(matches!(ended, Ended::Broken(_)), "{ended:?}");
+    Ok(())
+}

@@ -547,6 +547,11 @@ impl Connection {
         self.closing == Closing::Flush && self.look(now).is_ok() && self.flush_state(now) == Next::Ended
     }
 
+    /// Whether its end was asked for before.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing != Closing::No
+    }
+
     /// Resolves every record that is left.
     pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
         while let Some(begun) = self.begun.pop_front() {

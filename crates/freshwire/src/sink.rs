@@ -161,6 +161,10 @@ impl SinkShared {
         self.changed.notify_all();
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended().is_some()
+    }
+
     fn ended(&self) -> Option<Ended> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -215,3 +215,18 @@ fn a_drain_that_ran_out_of_time_is_not_a_delivery() -> Result<()> {
     assert!(matches!(ended, Ended::Broken(_)), "{ended:?}");
     Ok(())
 }
+
+#[test]
+fn a_sink_of_an_engine_that_is_gone_has_ended() -> Result<()> {
+    let engine = Engine::new()?;
+    let mut queued = sender(&engine.handle())?;
+    let mut late = sender(&engine.handle())?;
+    let first = queued.add_sink(pair()?.0, SinkConfig::new(choice::fifo()))?;
+    drop(engine);
+    let second = late.add_sink(pair()?.0, SinkConfig::new(choice::fifo()))?;
+    for (sender, sink) in [(&mut queued, first), (&mut late, second)] {
+        assert!(matches!(sink.ended(), Some(Ended::Broken(_))), "{:?}", sink.ended());
+        assert_eq!(sender.push(sink.ring(), b"x", &meta(1)), Err(PushError::Closed));
+    }
+    Ok(())
+}

@@ -13,7 +13,7 @@ use freshwire_units::Timestamp;
 
 use super::estimate::Estimate;
 use super::reserve::Reserve;
-use crate::sink::{CloseMode, SinkShared};
+use crate::sink::{CloseMode, Ended, SinkShared};
 
 /// How many writes one connection makes before the engine turns to the next one.
 const WRITES_PER_TURN: usize = 32;
@@ -567,5 +567,15 @@ impl Connection {
 
     pub(super) fn shared(&self) -> &Arc<SinkShared> {
         &self.shared
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // One that the engine has not removed never reached it: the engine was gone before.
+        if !self.shared.has_ended() {
+            self.end(Reason::ConnectionLost, freshwire_io::now());
+            self.shared.end(Ended::Broken("the engine has stopped".to_owned()));
+        }
     }
 }

@@ -103,10 +103,10 @@ impl Estimate {
     pub(crate) fn pipe(&self, queue: Duration) -> Option<u64> {
         let rate = self.measured()?;
         let min_rtt = self.info.min_rtt;
-        if self.recent_min.get()? > min_rtt + queue * 4 {
+        if self.recent_min.get()? > min_rtt.saturating_add(queue.saturating_mul(4)) {
             return None;
         }
-        let bytes = rate.bytes_in(min_rtt + min_rtt / 2 + queue);
+        let bytes = rate.bytes_in((min_rtt + min_rtt / 2).saturating_add(queue));
         Some(bytes.max(MIN_PIPE_SEGMENTS * u64::from(self.info.mss)))
     }
 
@@ -207,6 +207,7 @@ mod tests {
         assert!(estimate.rate(at(1400)).is_some());
         assert_eq!(estimate.rate(at(1600)), None);
         assert!(estimate.pipe(Duration::from_millis(100)).is_some());
+        assert!(estimate.pipe(Duration::MAX).is_some(), "a queue target without bound");
     }
 
     #[test]

@@ -230,3 +230,42 @@ fn a_sink_of_an_engine_that_is_gone_has_ended() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn records_of_more_blocks_than_one_write_takes_arrive_whole() -> Result<()> {
+    for framing in [Framing::Raw, Framing::LengthPrefixed, Framing::Chunked] {
+        let engine = Engine::new()?.spawn()?;
+        let (near, mut far) = pair()?;
+        let ring = RingConfig { rings: 1, slots: 4096, block_bytes: 64, blocks: 4096 };
+        let mut sender = Sender::new(&ring, &engine.handle())?;
+        let sink = sender.add_sink(near, SinkConfig::new(choice::fifo()).framing(framing))?;
+        // One without payload on each side of each.
+        let records = [0, 100_000, 0, 64 * 64 + 1, 0].map(|len: u32| (0..len).map(|at| (at % 251) as u8));
+        let records = records.map(Iterator::collect::<Vec<u8>>);
+        for (seq, record) in (0..).zip(&records) {
+            sender.push(sink.ring(), record, &meta(seq))?;
+        }
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            far.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+        let bytes = reader.join().map_err(|_| "the reader panicked")??;
+        match framing {
+            Framing::Raw => assert!(bytes == records.concat()),
+            Framing::Chunked => {
+                let mut receiver = Receiver::new(bytes.as_slice());
+                for record in &records {
+                    let message = receiver.next_message()?;
+                    assert!(matches!(message, Some(Message::Record { payload, .. }) if payload == *record));
+                }
+            }
+            _ => {
+                let with_length =
+                    |record: &Vec<u8>| [&(record.len() as u32).to_be_bytes(), &record[..]].concat();
+                assert!(bytes == records.iter().map(with_length).collect::<Vec<_>>().concat());
+            }
+        }
+    }
+    Ok(())
+}

@@ -19,6 +19,12 @@ const STALE_ROUND_TRIPS: u32 = 4;
 /// The path always carries this many segments, so that a lost one is noticed by those behind it.
 const MIN_PIPE_SEGMENTS: u64 = 4;
 
+/// A smoothed round trip this little above the smallest, or an eighth of it, shows no queue.
+const NO_QUEUE: Duration = Duration::from_millis(2);
+
+/// Segments that TCP sends before it knows the path; below it the congestion control sees losses or a limit.
+const INITIAL_WINDOW: u32 = 10;
+
 /// How long the smallest of the recent round trips is remembered.
 const RECENT: Duration = Duration::from_secs(4);
 
@@ -115,10 +121,18 @@ impl Estimate {
         &self.info
     }
 
+    /// Whether the path has shown no limit: it is empty, no queue was seen on it, and the congestion window is open. What
+    /// was delivered then is what was offered, and says nothing of what could be.
+    fn is_unlimited(&self) -> bool {
+        let TcpInfo { rtt, min_rtt, cwnd, .. } = self.info;
+        let no_queue = !min_rtt.is_zero() && rtt <= min_rtt + (min_rtt / 8).max(NO_QUEUE);
+        no_queue && cwnd >= INITIAL_WINDOW && self.info.outstanding() == 0
+    }
+
     /// The path as the policies see it, with `unsent` bytes committed and not on the wire.
     pub(crate) fn view(&self, now: Timestamp, unsent: u64) -> LinkView {
         LinkView {
-            rate: self.rate(now),
+            rate: self.rate(now).filter(|_| !self.is_unlimited()),
             rtt: self.info.rtt,
             min_rtt: self.info.min_rtt,
             in_flight: self.info.outstanding(),
@@ -225,5 +239,23 @@ mod tests {
         assert!(steady(60).is_some_and(|bytes| (12_900..=13_100).contains(&bytes)));
         // The round trip stays far above what our own queue makes: it is somebody else's.
         assert_eq!(steady(500), None);
+    }
+
+    #[test]
+    fn a_path_without_a_queue_predicts_nothing_while_it_is_empty() {
+        let mut estimate = Estimate::default();
+        let idle = |done: u32, rtt: u64| TcpInfo {
+            rtt: Duration::from_millis(rtt),
+            min_rtt: Duration::from_millis(100),
+            cwnd: 20,
+            ..look(done, 0)
+        };
+        for i in 0..100 {
+            estimate.update(at(u64::from(i) * 10), look(i, 5));
+        }
+        estimate.update(at(1000), idle(100, 105));
+        assert_eq!(estimate.view(at(1000), 0).rate, None);
+        estimate.update(at(1000), idle(100, 150));
+        assert!(estimate.view(at(1000), 0).rate.is_some());
     }
 }

@@ -32,6 +32,8 @@ const OUT_OF_TIME: &str = "aborted before everything was delivered";
 pub(crate) enum Command {
     Add(u64, Box<Connection>),
     Close(u64, CloseMode),
+    /// Close as if dropped: finish the record, and abort if that takes longer than the time given.
+    Leave(u64, Duration),
     Stop,
 }
 
@@ -87,7 +89,7 @@ impl Handle {
             shared: Arc::clone(&shared),
         };
         self.send(Command::Add(id, Box::new(Connection::new(parts)?)));
-        Ok(Sink { id, ring, shared, engine: self.clone(), closed: false })
+        Ok(Sink { id, ring, shared, engine: self.clone(), linger: config.linger, closed: false })
     }
 
     /// What a producer wakes after a push that asks for it.
@@ -208,6 +210,14 @@ impl Engine {
                     }
                     self.connections.insert(id, *connection);
                     turns.push(id);
+                }
+                Command::Leave(id, linger) => {
+                    let Some(connection) = self.connections.get_mut(&id) else { continue };
+                    connection.give_up_at(now + linger);
+                    match connection.close(CloseMode::FinishRecord, now) {
+                        Ok(_) => turns.push(id),
+                        Err(error) => self.remove(id, Ended::Broken(error.to_string())),
+                    }
                 }
                 Command::Close(id, mode) => {
                     let Some(connection) = self.connections.get_mut(&id) else { continue };

@@ -41,5 +41,5 @@ pub use freshwire_ring::{
 pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
 pub use receiver::{Message, ReceiveError, Receiver};
 pub use sender::{Sender, SenderError};
-pub use sink::{CloseMode, DEFAULT_QUEUE_TARGET, Ended, Sink, SinkConfig};
+pub use sink::{CloseMode, DEFAULT_LINGER, DEFAULT_QUEUE_TARGET, Ended, Sink, SinkConfig};
 pub use stats::{SinkSnapshot, SinkStats};

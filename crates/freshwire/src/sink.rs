@@ -10,6 +10,9 @@ use crate::stats::{SinkSnapshot, SinkStats};
 /// The queue on the path that a sink makes unless told otherwise.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
 
+/// How long a dropped sink may take to deliver what was begun unless told otherwise.
+pub const DEFAULT_LINGER: Duration = Duration::from_secs(30);
+
 /// How one destination is served.
 #[non_exhaustive]
 pub struct SinkConfig {
@@ -28,6 +31,8 @@ pub struct SinkConfig {
     /// Shortest retransmission timeout where the kernel lets a socket choose (Linux 6.15 and later); `None` keeps the
     /// kernel's 200 ms.
     pub min_rto: Option<Duration>,
+    /// How long a sink that is dropped may take to deliver what was begun. Default: [`DEFAULT_LINGER`].
+    pub linger: Duration,
 }
 
 impl SinkConfig {
@@ -40,6 +45,7 @@ impl SinkConfig {
             queue_target: Some(DEFAULT_QUEUE_TARGET),
             congestion: None,
             min_rto: None,
+            linger: DEFAULT_LINGER,
         }
     }
 
@@ -68,6 +74,13 @@ impl SinkConfig {
     #[must_use]
     pub fn congestion(mut self, name: impl Into<String>) -> Self {
         self.congestion = Some(name.into());
+        self
+    }
+
+    /// Sets how long a dropped sink may take to deliver what was begun.
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
         self
     }
 
@@ -102,12 +115,14 @@ pub enum Ended {
     Broken(String),
 }
 
-/// One destination that an engine serves. Dropping it closes the destination with [`CloseMode::FinishRecord`].
+/// One destination that an engine serves. Dropping it closes the destination with [`CloseMode::FinishRecord`], and aborts
+/// it if that takes longer than [`SinkConfig::linger`].
 pub struct Sink {
     pub(crate) id: u64,
     pub(crate) ring: usize,
     pub(crate) shared: Arc<SinkShared>,
     pub(crate) engine: Handle,
+    pub(crate) linger: Duration,
     pub(crate) closed: bool,
 }
 
@@ -142,7 +157,7 @@ impl Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         if !self.closed {
-            self.engine.send(Command::Close(self.id, CloseMode::FinishRecord));
+            self.engine.send(Command::Leave(self.id, self.linger));
         }
     }
 }

@@ -235,3 +235,19 @@ fn a_push_whose_notification_was_lost_is_sent_all_the_same() -> Result<()> {
     assert_eq!(&bytes, b"orphan");
     Ok(())
 }
+
+#[test]
+fn a_dropped_sink_whose_peer_never_reads_is_given_up() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).linger(Duration::from_millis(100));
+    let Fixture { mut sender, sink, far, _engine } = fixture("127.0.0.1:0", config)?;
+    fill(&mut sender, &sink)?;
+    drop(sink);
+    // Its role is free again only when the engine has let go of the ring.
+    let deadline = now() + TIMEOUT;
+    while sender.region().consumer(0).is_err() {
+        assert!(now() < deadline, "the engine keeps the sink");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(far);
+    Ok(())
+}

@@ -132,6 +132,7 @@ pub(crate) struct Connection {
     /// When the policy wants to be asked again although nothing changes.
     ask_again_at: Timestamp,
     closing: Closing,
+    give_up_at: Timestamp,
     pub(super) watched: bool,
     pub(super) wake_at: Timestamp,
 }
@@ -177,6 +178,7 @@ impl Connection {
             wrote: false,
             ask_again_at: Timestamp::MAX,
             closing: Closing::No,
+            give_up_at: Timestamp::MAX,
             watched: false,
             wake_at: Timestamp::MAX,
         };
@@ -198,6 +200,19 @@ impl Connection {
 
     /// Takes in what happened on the path and writes as much as the reserve asks for.
     pub(super) fn turn(&mut self, now: Timestamp) -> io::Result<Next> {
+        if now >= self.give_up_at {
+            self.socket.abort_on_close()?;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the peer did not take the rest in time"));
+        }
+        Ok(match self.serve(now)? {
+            Next::Room(at) => Next::Room(at.min(self.give_up_at)),
+            Next::Time(at) => Next::Time(at.min(self.give_up_at)),
+            Next::Push(at) => Next::Push(at.min(self.give_up_at)),
+            next => next,
+        })
+    }
+
+    fn serve(&mut self, now: Timestamp) -> io::Result<Next> {
         for _ in 0..WRITES_PER_TURN {
             let reserve = self.look(now)?;
             if self.closing == Closing::Flush {
@@ -520,6 +535,11 @@ impl Connection {
 
 /// Ending.
 impl Connection {
+    /// Aborts at `instant` what is not delivered by then.
+    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+        self.give_up_at = instant;
+    }
+
     /// Begins to close. Returns true when the connection is at its end already.
     pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
         match mode {

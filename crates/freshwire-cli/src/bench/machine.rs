@@ -139,6 +139,8 @@ mod tests {
     #[test]
     fn this_process_can_be_read() -> anyhow::Result<()> {
         assert!(private_bytes()? > 0);
+        // The kernel accounts a thread's time when it is switched away; a young one may have none yet.
+        std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(thread_time(&this_thread()?)? > 0);
         socket_buffer_bytes()?;
         Ok(())

@@ -6,7 +6,10 @@
 //!   (`spec/framing.md`).
 
 pub mod chunked;
+mod framer;
 pub mod length_prefixed;
+
+pub use framer::{Framer, Piece};
 
 /// The framing of a byte stream, seen from its writer. It keeps no state: the caller knows how far a record is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

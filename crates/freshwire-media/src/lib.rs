@@ -16,3 +16,4 @@ pub mod annexb;
 mod buffer;
 pub mod framing;
 pub mod layered;
+pub mod unit;

@@ -1,0 +1,43 @@
+use std::ops::Range;
+
+/// Writes the byte stream of one receiver, record by record, at the commit point: what was dropped before is never seen,
+/// so sequence numbers, counters and durations are those of what is really sent.
+///
+/// The law for callers: [`preamble`](Self::preamble) once; then for each record that is begun [`begin`](Self::begin), and
+/// [`next`](Self::next) until it returns `None` or a piece that is `last`. The bytes of the stream are each piece's prefix,
+/// then its payload. A caller may write a piece in several goes.
+pub trait Framer: Send {
+    /// Adds the bytes that open the stream to `out`.
+    fn preamble(&mut self, out: &mut Vec<u8>) {
+        let _ = out;
+    }
+
+    /// A record is begun: its number and how many payload bytes it has.
+    fn begin(&mut self, seq: u64, len: u32);
+
+    /// The next piece of the record that was begun. Framing bytes are added to `prefix`. `max` is how many bytes are wanted
+    /// at most, prefix included; a framing whose packets are larger may exceed it. `None`: with so little room no piece can
+    /// be made, or there is nothing more to write of this record.
+    fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece>;
+
+    /// True if a begun record can be given up between two pieces with [`abandon`](Self::abandon).
+    fn can_abandon(&self) -> bool {
+        false
+    }
+
+    /// Adds the bytes that give up the begun record. Called only if [`can_abandon`](Self::can_abandon).
+    fn abandon(&mut self, prefix: &mut Vec<u8>) {
+        let _ = prefix;
+    }
+}
+
+/// A stretch of the stream: framing bytes, then these payload bytes of the record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Payload bytes. May be empty, and may leave out bytes between one piece and the next.
+    pub payload: Range<u32>,
+    /// The record ends with this piece.
+    pub last: bool,
+    /// Other messages of the same stream may come after this piece, as they may after a record.
+    pub boundary: bool,
+}

@@ -161,6 +161,8 @@ pub struct UnitHead {
     pub len: u32,
     /// Its NAL units, with header, without start code: ranges of its bytes. Empty for codecs without NAL units.
     pub nals: Vec<Range<u32>>,
+    /// The first two bytes of each of [`nals`](Self::nals), in the same order; what a NAL unit of one byte lacks is 0.
+    pub nal_headers: Vec<[u8; 2]>,
     /// The stream's tracks at this unit. The same allocation as long as they do not change.
     pub tracks: Arc<Tracks>,
 }
@@ -220,6 +222,7 @@ mod tests {
                 key,
                 len: 0,
                 nals: Vec::new(),
+                nal_headers: Vec::new(),
                 tracks: Arc::default(),
             })
         };

@@ -5,6 +5,7 @@
 //! - [`Framing::Chunked`]: records are cut into chunks, and a begun record can be given up at a chunk boundary
 //!   (`spec/framing.md`).
 
+mod basic;
 pub mod chunked;
 mod framer;
 pub mod length_prefixed;

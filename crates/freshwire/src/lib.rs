@@ -25,6 +25,7 @@
 
 mod engine;
 mod receiver;
+mod seal;
 mod sender;
 mod sink;
 mod stats;
@@ -32,7 +33,7 @@ mod stats;
 pub use freshwire_choice as choice;
 pub use freshwire_io::now;
 pub use freshwire_io::poll::Waker;
-pub use freshwire_media::framing::Framing;
+pub use freshwire_media::framing::{Framer, Framing};
 pub use freshwire_ring::{
     Config as RingConfig, Edit, EditError, Editor, Fate, Meta, Outcome, PushError, Pushed, Region, Replaced,
     TooLate, reason,
@@ -40,6 +41,7 @@ pub use freshwire_ring::{
 
 pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
 pub use receiver::{Message, ReceiveError, Receiver};
+pub use seal::Seal;
 pub use sender::{Sender, SenderError};
 pub use sink::{CloseMode, DEFAULT_LINGER, DEFAULT_QUEUE_TARGET, Ended, Sink, SinkConfig};
 pub use stats::{SinkSnapshot, SinkStats};

@@ -14,7 +14,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link"]),
     ("freshwire-io", &["freshwire-link"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
-    ("freshwire-server", &["freshwire"]),
+    ("freshwire-server", &["freshwire", "freshwire-media"]),
     ("freshwire-ffi", &["freshwire"]),
     (
         "freshwire-cli",

@@ -1,0 +1,14 @@
+//! The live server: one source in, many viewers out, each with the freshest stream that its own path carries.
+//!
+//! ```text
+//!  file, standard input, test ──► ingest ──┐                    ┌─► ring ─► RTSP interleaved ──► ffmpeg, GStreamer
+//!  camera (RTSP pull)         ──► ingest ──┼─► hub::Publisher ──┼─► ring ─► fMP4 in WebSocket ─► browser
+//!  encoder (RTSP publish)     ──► rtsp   ──┘   one arena        └─► ring ─► MPEG-TS over HTTP ─► anything
+//! ```
+//!
+//! A stream's payload is in memory once, in its arena. Each viewer has a ring of descriptors into it, and the engine
+//! chooses for each viewer what is still worth sending when that viewer's connection can take it.
+#![forbid(unsafe_code)]
+#![allow(clippy::disallowed_methods, reason = "a server reads the clocks; nothing here has to be replayed")]
+
+pub mod hub;

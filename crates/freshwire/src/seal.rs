@@ -1,0 +1,22 @@
+use std::io;
+
+/// Turns the bytes of a stream into those of the wire, at the commit point: what is dropped before is never encrypted.
+///
+/// A TLS session is one. The engine calls it from its own thread, with a copy of the bytes that it is about to write.
+pub trait Seal: Send {
+    /// Adds what has to be written for `plain` to `out`. Every byte that was added before is written before. Fails if the
+    /// session has ended; the sink ends then as well.
+    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> io::Result<()>;
+
+    /// Adds what the session itself has to say, such as an answer to the peer's key update. Called before each write.
+    fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let _ = out;
+        Ok(())
+    }
+
+    /// Adds what ends the session after the last byte.
+    fn finish(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        let _ = out;
+        Ok(())
+    }
+}

@@ -10,7 +10,7 @@
 //! without B pictures and for strictly hierarchical ones (x264: `bframes=3:b-pyramid=strict`). Reference B pictures
 //! that the encoder ranks like P pictures are kept with those in layer 1.
 
-mod bits;
+pub(crate) mod bits;
 mod ladder;
 mod syntax;
 

@@ -1,12 +1,12 @@
 /// The payload of a NAL unit without its emulation prevention bytes, read bit by bit. `None` at the end.
-pub(super) struct Bits {
+pub(crate) struct Bits {
     bytes: Vec<u8>,
     position: usize,
 }
 
 impl Bits {
     /// Reads the payload of `nal`, its header byte left out.
-    pub(super) fn new(nal: &[u8]) -> Self {
+    pub(crate) fn new(nal: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(nal.len());
         let mut zeros = 0;
         for &byte in nal.iter().skip(1) {
@@ -20,7 +20,7 @@ impl Bits {
         Self { bytes, position: 0 }
     }
 
-    pub(super) fn bit(&mut self) -> Option<bool> {
+    pub(crate) fn bit(&mut self) -> Option<bool> {
         let byte = self.bytes.get(self.position / 8)?;
         let bit = byte >> (7 - self.position % 8) & 1;
         self.position += 1;
@@ -28,7 +28,7 @@ impl Bits {
     }
 
     /// The next `count` bits, at most 32.
-    pub(super) fn bits(&mut self, count: u32) -> Option<u32> {
+    pub(crate) fn bits(&mut self, count: u32) -> Option<u32> {
         let mut value: u64 = 0;
         for _ in 0..count {
             value = value << 1 | u64::from(self.bit()?);
@@ -37,7 +37,7 @@ impl Bits {
     }
 
     /// An unsigned Exp-Golomb number.
-    pub(super) fn ue(&mut self) -> Option<u32> {
+    pub(crate) fn ue(&mut self) -> Option<u32> {
         let mut zeros = 0;
         while !self.bit()? {
             zeros += 1;
@@ -50,7 +50,7 @@ impl Bits {
     }
 
     /// A signed Exp-Golomb number.
-    pub(super) fn se(&mut self) -> Option<i32> {
+    pub(crate) fn se(&mut self) -> Option<i32> {
         let code = i64::from(self.ue()?);
         let magnitude = (code + 1) / 2;
         i32::try_from(if code % 2 == 1 { magnitude } else { -magnitude }).ok()

@@ -16,4 +16,5 @@ pub mod annexb;
 mod buffer;
 pub mod framing;
 pub mod layered;
+pub mod timeline;
 pub mod unit;

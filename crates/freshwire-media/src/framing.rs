@@ -8,6 +8,7 @@
 mod basic;
 pub mod chunked;
 mod framer;
+pub mod interleaved;
 pub mod length_prefixed;
 
 pub use framer::{Framer, Piece};

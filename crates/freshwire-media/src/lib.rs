@@ -16,5 +16,7 @@ pub mod annexb;
 mod buffer;
 pub mod framing;
 pub mod layered;
+pub mod rtp;
+pub mod sdp;
 pub mod timeline;
 pub mod unit;

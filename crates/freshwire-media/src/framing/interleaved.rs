@@ -1,0 +1,153 @@
+//! RTP in the byte stream of an RTSP connection (RFC 2326, 10.12).
+//!
+//! ```text
+//!  0     1         2                4
+//!  ┌─────┬─────────┬────────────────┬──────────────────────────┐
+//!  │ '$' │ channel │ length, 16 bit │ an RTP or RTCP packet    │
+//!  └─────┴─────────┴────────────────┴──────────────────────────┘
+//! ```
+//!
+//! Sequence numbers, timestamps and reports are those of what is begun: a unit that was dropped before leaves no gap. RTSP
+//! messages may come between any two packets, so every piece ends at a boundary; a unit's packets and those of other units
+//! may not be mixed, as a receiver has one place for a picture that is not complete.
+
+use std::sync::Arc;
+
+use super::{Framer, Piece};
+use crate::rtp::{HEADER_BYTES, Identity, Packets, Reports, Stream, WallClock};
+use crate::unit::{Catalog, Kind};
+
+/// Bytes before each packet.
+pub const FRAME_HEADER_BYTES: usize = 4;
+/// Largest RTP packet unless told otherwise: with the bytes before it 16 KiB.
+pub const DEFAULT_MAX_PACKET_BYTES: usize = (16 << 10) - FRAME_HEADER_BYTES;
+/// Pictures are not cut into packets below this, headers included, however little a caller wants.
+pub const MIN_PACKET_BYTES: usize = 256;
+
+/// Where one track's packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrackChannel {
+    /// The channel of its RTP packets, below 255; its reports go on the next one.
+    pub channel: u8,
+    /// What its packets are known by.
+    pub identity: Identity,
+}
+
+/// One viewer's conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The video track's channel; `None` leaves out the track.
+    pub video: Option<TrackChannel>,
+    /// The audio track's channel; `None` leaves out the track.
+    pub audio: Option<TrackChannel>,
+    /// Wall time for the sender reports.
+    pub clock: WallClock,
+    /// Canonical name for the sender reports; see [`Reports::new`].
+    pub cname: String,
+    /// Largest packet, RTP header included: [`DEFAULT_MAX_PACKET_BYTES`]. Brought between [`MIN_PACKET_BYTES`] and 65535.
+    pub max_packet_bytes: usize,
+}
+
+/// The framing of one viewer. Records are looked up in the stream's catalog; one that is not there any more, whose length
+/// is not its unit's, that belongs to a track that is left out or that cannot go over RTP is passed over: nothing of it is
+/// written.
+///
+/// A piece has one RTP packet; the first of a unit may have the track's sender report before it. The `max` of
+/// [`next`](Framer::next) is met for pictures down to [`MIN_PACKET_BYTES`]; an audio frame is one packet whatever `max` is.
+/// So `None` always means that there is nothing more of this record.
+#[derive(Debug)]
+pub struct Interleaved {
+    catalog: Arc<Catalog>,
+    video: Option<Channel>,
+    audio: Option<Channel>,
+    reports: Reports,
+    max_packet: usize,
+    open: Option<Packets>,
+}
+
+#[derive(Debug)]
+struct Channel {
+    number: u8,
+    stream: Stream,
+}
+
+impl Interleaved {
+    /// The framing of a viewer that has not been sent anything.
+    pub fn new(catalog: Arc<Catalog>, config: &Config) -> Self {
+        let channel = |track: Option<TrackChannel>, kind| {
+            track.map(|track| Channel { number: track.channel, stream: Stream::new(kind, track.identity) })
+        };
+        Self {
+            catalog,
+            video: channel(config.video, Kind::Video),
+            audio: channel(config.audio, Kind::Audio),
+            reports: Reports::new(config.clock, &config.cname),
+            max_packet: config.max_packet_bytes.clamp(MIN_PACKET_BYTES, usize::from(u16::MAX)),
+            open: None,
+        }
+    }
+
+    /// The sequence number of a track's next packet, for `RTP-Info`; `None` if the track is left out.
+    pub fn next_seq(&self, kind: Kind) -> Option<u16> {
+        let channel = match kind {
+            Kind::Video => &self.video,
+            Kind::Audio => &self.audio,
+        };
+        channel.as_ref().map(|channel| channel.stream.next_seq())
+    }
+
+    fn plan(&self, seq: u64, len: u32) -> Option<Packets> {
+        let head = self.catalog.find(seq).filter(|head| head.len == len)?;
+        let channel = match head.kind {
+            Kind::Video => &self.video,
+            Kind::Audio => &self.audio,
+        };
+        channel.as_ref()?.stream.packets(head).ok()
+    }
+}
+
+impl Framer for Interleaved {
+    fn begin(&mut self, seq: u64, len: u32) {
+        self.open = self.plan(seq, len);
+    }
+
+    fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
+        let packets = self.open.as_mut()?;
+        let kind = packets.head().kind;
+        let channel = match kind {
+            Kind::Video => self.video.as_mut()?,
+            Kind::Audio => self.audio.as_mut()?,
+        };
+        let report = channel.stream.report_is_due(packets.head());
+        let report_bytes = if report { FRAME_HEADER_BYTES + self.reports.report_bytes() } else { 0 };
+        let packet_bytes = match kind {
+            Kind::Video => {
+                let wanted = max.saturating_sub(FRAME_HEADER_BYTES + report_bytes);
+                wanted.clamp(MIN_PACKET_BYTES, self.max_packet)
+            }
+            Kind::Audio => self.max_packet,
+        };
+        let packet = packets.next_packet(packet_bytes - HEADER_BYTES)?;
+        if report {
+            write_frame_header(channel.number.wrapping_add(1), self.reports.report_bytes(), prefix);
+            channel.stream.write_report(&self.reports, packets.head(), prefix);
+        }
+        let payload_bytes = (packet.payload.end - packet.payload.start) as usize;
+        let packet_bytes = HEADER_BYTES + packet.header.as_bytes().len() + payload_bytes;
+        write_frame_header(channel.number, packet_bytes, prefix);
+        channel.stream.write_header(&packet, prefix);
+        if packet.last {
+            self.open = None;
+        }
+        Some(Piece { payload: packet.payload, last: packet.last, boundary: true })
+    }
+}
+
+/// `bytes` is below 65536: packets are bounded by `max_packet`, reports by their name's length.
+fn write_frame_header(channel: u8, bytes: usize, out: &mut Vec<u8>) {
+    out.extend([b'$', channel]);
+    out.extend((bytes as u16).to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests;

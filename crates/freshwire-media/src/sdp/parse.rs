@@ -1,0 +1,269 @@
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use sdp_types::{Fmtp, RtpMap};
+
+use crate::unit::Kind;
+
+/// Longest text that [`parse`] reads.
+pub const MAX_TEXT_BYTES: usize = 64 << 10;
+/// Most media that [`parse`] takes.
+pub const MAX_MEDIA: usize = 16;
+
+/// One video or audio track of a description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Media {
+    /// Pictures or sound.
+    pub kind: Kind,
+    /// How it is coded, or why it cannot be taken. Other tracks of the description may still be of use.
+    pub codec: Result<MediaCodec, CodecError>,
+    /// Payload type of its packets.
+    pub payload_type: u8,
+    /// Ticks per second of its timestamps; 0 if the codec is not known.
+    pub clock_rate: u32,
+    /// Channels of sound; 1 unless the description says more. Opus always says 2.
+    pub channels: u8,
+    /// Its `a=control`: what SETUP names, relative to the session's, or absolute.
+    pub control: Option<String>,
+}
+
+/// How a track is coded, with what its description says of the decoder's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MediaCodec {
+    /// H.264 (RFC 6184).
+    H264 {
+        /// 0, 1 or 2.
+        packetization_mode: u8,
+        /// Parameter sets as NAL units, in the description's order. Without them they come with the pictures.
+        sets: Vec<Vec<u8>>,
+    },
+    /// H.265 (RFC 7798).
+    H265 {
+        /// Parameter sets as NAL units: video, sequence, picture.
+        sets: Vec<Vec<u8>>,
+        /// Packets carry decoding order numbers (`sprop-max-don-diff` above 0).
+        has_order_numbers: bool,
+    },
+    /// AV1.
+    Av1,
+    /// VP9 (RFC 9628).
+    Vp9,
+    /// AAC (RFC 3640).
+    Aac {
+        /// AudioSpecificConfig.
+        config: Vec<u8>,
+        /// Bits of a frame's size in the AU headers.
+        size_bits: u8,
+        /// Bits of the first frame's index in the AU headers.
+        index_bits: u8,
+        /// Bits of other frames' index in the AU headers.
+        index_delta_bits: u8,
+    },
+    /// Opus (RFC 7587).
+    Opus,
+}
+
+/// A track that cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodecError {
+    /// Another codec.
+    #[error("codec {0:?} is not supported; send H.264, H.265, AV1, VP9, AAC or Opus")]
+    Unsupported(String),
+    /// A payload type that nothing explains.
+    #[error("no a=rtpmap for payload type {0}; name its codec")]
+    NoMap(u8),
+    /// Parameters that the codec's payload format needs are missing or wrong.
+    #[error("a=fmtp of {codec} has no valid {param}")]
+    Param {
+        /// The codec.
+        codec: &'static str,
+        /// The parameter.
+        param: &'static str,
+    },
+}
+
+/// A text that is no session description, or one beyond the limits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SdpError {
+    /// More than [`MAX_TEXT_BYTES`].
+    #[error("a session description of {0} bytes; at most {MAX_TEXT_BYTES} are read")]
+    TooLong(usize),
+    /// More than [`MAX_MEDIA`].
+    #[error("a session description with {0} media; at most {MAX_MEDIA} are taken")]
+    TooManyMedia(usize),
+    /// Not the grammar of RFC 8866.
+    #[error("not a session description: {0}")]
+    Grammar(String),
+    /// A media line without a payload type.
+    #[error("media {0}: no valid RTP payload type in its m= line")]
+    NoPayloadType(usize),
+    /// Neither video nor audio.
+    #[error("the session description has neither video nor audio")]
+    Empty,
+}
+
+/// Reads a session description. Media that are neither video nor audio are left out.
+pub fn parse(text: &[u8]) -> Result<Vec<Media>, SdpError> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(SdpError::TooLong(text.len()));
+    }
+    let session = sdp_types::Session::parse(text).map_err(|error| SdpError::Grammar(error.to_string()))?;
+    if session.medias.len() > MAX_MEDIA {
+        return Err(SdpError::TooManyMedia(session.medias.len()));
+    }
+    let mut found = Vec::new();
+    for (index, media) in session.medias.iter().enumerate() {
+        let kind = match media.media.as_str() {
+            "video" => Kind::Video,
+            "audio" => Kind::Audio,
+            _ => continue,
+        };
+        found.push(read_media(kind, media).ok_or(SdpError::NoPayloadType(index))?);
+    }
+    if found.is_empty() { Err(SdpError::Empty) } else { Ok(found) }
+}
+
+/// Of several payload types the first that is supported counts, or else the first.
+fn read_media(kind: Kind, media: &sdp_types::Media) -> Option<Media> {
+    let control = media.get_first_attribute_value("control").flatten().map(str::to_owned);
+    let mut first = None;
+    for word in media.fmt.split_ascii_whitespace() {
+        let Some(payload_type) = word.parse().ok().filter(|&payload_type| payload_type < 128) else { continue };
+        let map = rtp_map(media, payload_type);
+        let channels = map.as_ref().and_then(|map| map.encoding_params.as_deref()?.trim().parse().ok());
+        let candidate = Media {
+            kind,
+            codec: codec(kind, media, payload_type, map.as_ref()),
+            payload_type,
+            clock_rate: map.map_or(0, |map| map.clock_rate),
+            channels: channels.unwrap_or(1),
+            control: control.clone(),
+        };
+        if candidate.codec.is_ok() {
+            return Some(candidate);
+        }
+        first.get_or_insert(candidate);
+    }
+    first
+}
+
+fn rtp_map(media: &sdp_types::Media, payload_type: u8) -> Option<RtpMap> {
+    let values = media.get_attribute_values("rtpmap").flatten();
+    let mut maps = values.filter_map(|value| value.trim().parse::<RtpMap>().ok());
+    maps.find(|map| map.payload_type == payload_type && map.clock_rate > 0)
+}
+
+fn codec(
+    kind: Kind,
+    media: &sdp_types::Media,
+    payload_type: u8,
+    map: Option<&RtpMap>,
+) -> Result<MediaCodec, CodecError> {
+    let Some(map) = map else {
+        let name = STATIC_TYPES.iter().find(|(known, _)| *known == payload_type);
+        return Err(name.map_or(CodecError::NoMap(payload_type), |(_, name)| {
+            CodecError::Unsupported((*name).to_owned())
+        }));
+    };
+    let params = Params::of(media, payload_type);
+    match (kind, map.encoding_name.trim().to_ascii_uppercase().as_str()) {
+        (Kind::Video, "H264") => h264(&params),
+        (Kind::Video, "H265") => h265(&params),
+        (Kind::Video, "AV1") => Ok(MediaCodec::Av1),
+        (Kind::Video, "VP9") => Ok(MediaCodec::Vp9),
+        (Kind::Audio, "MPEG4-GENERIC") => aac(&params),
+        (Kind::Audio, "OPUS") => Ok(MediaCodec::Opus),
+        _ => Err(CodecError::Unsupported(map.encoding_name.clone())),
+    }
+}
+
+fn h264(params: &Params) -> Result<MediaCodec, CodecError> {
+    let invalid = |param| CodecError::Param { codec: "H264", param };
+    let packetization_mode = match params.get("packetization-mode").unwrap_or("0") {
+        "0" => 0,
+        "1" => 1,
+        "2" => 2,
+        _ => return Err(invalid("packetization-mode")),
+    };
+    let sets = params.nals("sprop-parameter-sets").ok_or(invalid("sprop-parameter-sets"))?;
+    Ok(MediaCodec::H264 { packetization_mode, sets })
+}
+
+fn h265(params: &Params) -> Result<MediaCodec, CodecError> {
+    let mut sets = Vec::new();
+    for param in ["sprop-vps", "sprop-sps", "sprop-pps"] {
+        sets.extend(params.nals(param).ok_or(CodecError::Param { codec: "H265", param })?);
+    }
+    let has_order_numbers = params.get("sprop-max-don-diff").is_some_and(|difference| difference != "0");
+    Ok(MediaCodec::H265 { sets, has_order_numbers })
+}
+
+fn aac(params: &Params) -> Result<MediaCodec, CodecError> {
+    let invalid = |param| CodecError::Param { codec: "MPEG4-GENERIC", param };
+    let mode = params.get("mode").unwrap_or_default();
+    if !mode.eq_ignore_ascii_case("AAC-hbr") && !mode.eq_ignore_ascii_case("AAC-lbr") {
+        return Err(invalid("mode"));
+    }
+    let config = params.get("config").and_then(from_hex).filter(|config| config.len() >= 2);
+    let bits = |name, most| match params.get(name) {
+        None => Ok(0),
+        Some(value) => value.parse().ok().filter(|&bits: &u8| bits <= most).ok_or(invalid(name)),
+    };
+    Ok(MediaCodec::Aac {
+        config: config.ok_or(invalid("config"))?,
+        size_bits: bits("sizelength", 16).and_then(|bits| match bits {
+            0 => Err(invalid("sizelength")),
+            _ => Ok(bits),
+        })?,
+        index_bits: bits("indexlength", 8)?,
+        index_delta_bits: bits("indexdeltalength", 8)?,
+    })
+}
+
+/// The parameters of one payload type.
+struct Params(Vec<(String, String)>);
+
+impl Params {
+    fn of(media: &sdp_types::Media, payload_type: u8) -> Self {
+        let values = media.get_attribute_values("fmtp").flatten();
+        let all = values.filter_map(|value| value.trim().parse::<Fmtp>().ok());
+        let own = all.filter(|fmtp| fmtp.fmt == payload_type).flat_map(|fmtp| fmtp.format_specific_params);
+        let pair = |param: sdp_types::FmtpParam| {
+            (param.param.trim().to_ascii_lowercase(), param.val.unwrap_or_default().trim().to_owned())
+        };
+        Self(own.map(pair).collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Base 64 with commas between; empty if there is no such parameter, `None` if it is not base 64.
+    fn nals(&self, name: &str) -> Option<Vec<Vec<u8>>> {
+        let value = self.get(name).unwrap_or_default();
+        // Cameras end the list with a comma.
+        let words = value.split(',').map(str::trim).filter(|word| !word.is_empty());
+        words.map(|word| BASE64.decode(word).ok()).collect()
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> =
+        text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect::<Option<_>>()?;
+    let (pairs, []) = digits.as_chunks::<2>() else { return None };
+    Some(pairs.iter().map(|[high, low]| high << 4 | low).collect())
+}
+
+/// Cameras leave out the padding or the last bits' zeroes.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+/// Payload types that need no map (RFC 3551, 6), as cameras use them.
+const STATIC_TYPES: [(u8, &str); 6] =
+    [(0, "PCMU"), (8, "PCMA"), (9, "G722"), (14, "MPA"), (26, "JPEG"), (33, "MP2T")];

@@ -37,7 +37,7 @@ impl IoSlice {
 }
 
 /// How many slices one [`TcpSocket::send`] takes at most (`UIO_MAXIOV` is 1024; more than this gains nothing).
-pub const MAX_SLICES: usize = 64;
+pub const MAX_SLICES: usize = 256;
 
 impl TcpSocket {
     /// Takes over a connected stream: non-blocking, without Nagle's delay.
@@ -111,6 +111,12 @@ impl TcpSocket {
     /// such option and keeps its 200 ms.
     pub fn set_min_rto(&self, timeout: Duration) -> io::Result<bool> {
         options::set_min_rto(self.0.as_fd(), timeout)
+    }
+
+    /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), at least a second. `Ok(false)`: this
+    /// kernel has no such option and keeps its two minutes.
+    pub fn set_max_rto(&self, timeout: Duration) -> io::Result<bool> {
+        options::set_max_rto(self.0.as_fd(), timeout)
     }
 
     /// Chooses the congestion control by its kernel name.

@@ -2,7 +2,9 @@
 
 mod connection;
 mod estimate;
+mod output;
 mod reserve;
+mod scratch;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -22,11 +24,15 @@ use freshwire_units::Timestamp;
 
 use crate::sink::{CloseMode, Ended, Sink, SinkConfig, SinkShared};
 use connection::{Connection, Next, Parts};
+use scratch::Scratch;
 
 pub use reserve::{MAX_RESERVE, Reserve};
 
 /// How a sink ended that was aborted while it drained.
 const OUT_OF_TIME: &str = "aborted before everything was delivered";
+
+/// How a sink ended whose peer asks and does not read the answers.
+const NOT_READING: &str = "the peer does not read what is sent between records";
 
 /// What an [`Engine`] is asked to do by its [`Handle`]s.
 pub(crate) enum Command {
@@ -34,6 +40,8 @@ pub(crate) enum Command {
     Close(u64, CloseMode),
     /// Close as if dropped: finish the record, and abort if that takes longer than the time given.
     Leave(u64, Duration),
+    /// Send bytes between two records.
+    Interject(u64, Vec<u8>),
     Stop,
 }
 
@@ -47,6 +55,7 @@ pub struct Engine {
     timers: BinaryHeap<Reverse<(Timestamp, u64)>>,
     again: Vec<u64>,
     ready: Vec<Ready>,
+    scratch: Scratch,
     stopped: bool,
 }
 
@@ -76,6 +85,9 @@ impl Handle {
         if let Some(timeout) = config.min_rto {
             socket.set_min_rto(timeout)?;
         }
+        if let Some(timeout) = config.max_rto {
+            socket.set_max_rto(timeout)?;
+        }
         let shared = Arc::<SinkShared>::default();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let ring = consumer.ring();
@@ -83,9 +95,12 @@ impl Handle {
             socket,
             consumer,
             choice: config.policy,
-            framing: config.framing,
+            framer: config.framer,
+            seal: config.seal,
+            preface: config.preface,
             reserve: config.reserve,
             queue_target: config.queue_target,
+            stall_timeout: config.stall_timeout,
             shared: Arc::clone(&shared),
         };
         self.send(Command::Add(id, Box::new(Connection::new(parts)?)));
@@ -119,6 +134,7 @@ impl Engine {
             timers: BinaryHeap::new(),
             again: Vec::new(),
             ready: Vec::new(),
+            scratch: Scratch::default(),
             stopped: false,
         })
     }
@@ -192,9 +208,9 @@ impl Engine {
             }
             self.timers.pop();
             // A timer that was overtaken by another is left in the heap and recognised here.
-            if let Some(connection) = self.connections.get_mut(&id).filter(|c| c.wake_at == at) {
+            if let Some(connection) = self.connections.get_mut(&id).filter(|c| c.schedule.wake_at == at) {
                 // It is no longer in the heap: the same time asked for again is a new timer.
-                connection.wake_at = Timestamp::MAX;
+                connection.schedule.wake_at = Timestamp::MAX;
                 turns.push(id);
             }
         }
@@ -229,6 +245,14 @@ impl Engine {
                         Err(error) => self.remove(id, Ended::Broken(error.to_string())),
                     }
                 }
+                Command::Interject(id, bytes) => {
+                    let Some(connection) = self.connections.get_mut(&id) else { continue };
+                    if connection.interject(bytes) {
+                        turns.push(id);
+                    } else {
+                        self.remove(id, Ended::Broken(NOT_READING.to_owned()));
+                    }
+                }
                 Command::Stop => {
                     self.stopped = true;
                     self.abort_all();
@@ -239,7 +263,7 @@ impl Engine {
 
     fn turn(&mut self, id: u64, now: Timestamp) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        let (watch, wake_at) = match connection.turn(now) {
+        let (watch, wake_at) = match connection.turn(now, &mut self.scratch) {
             Ok(Next::Again) => {
                 self.again.push(id);
                 (false, Timestamp::MAX)
@@ -249,12 +273,12 @@ impl Engine {
             Ok(Next::Ended) => return self.remove(id, Ended::Closed),
             Err(error) => return self.remove(id, Ended::Broken(error.to_string())),
         };
-        if wake_at != connection.wake_at && wake_at != Timestamp::MAX {
+        if wake_at != connection.schedule.wake_at && wake_at != Timestamp::MAX {
             self.timers.push(Reverse((wake_at, id)));
         }
-        connection.wake_at = wake_at;
-        if watch != connection.watched {
-            connection.watched = watch;
+        connection.schedule.wake_at = wake_at;
+        if watch != connection.schedule.watched {
+            connection.schedule.watched = watch;
             if let Err(error) = self.poller.watch(connection.socket(), id, watch) {
                 self.remove(id, Ended::Broken(error.to_string()));
             }

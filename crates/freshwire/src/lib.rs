@@ -43,5 +43,5 @@ pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
 pub use receiver::{Message, ReceiveError, Receiver};
 pub use seal::Seal;
 pub use sender::{Sender, SenderError};
-pub use sink::{CloseMode, DEFAULT_LINGER, DEFAULT_QUEUE_TARGET, Ended, Sink, SinkConfig};
-pub use stats::{SinkSnapshot, SinkStats};
+pub use sink::{CloseMode, DEFAULT_LINGER, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig};
+pub use stats::{LAYERS, SinkSnapshot, SinkStats};

@@ -3,8 +3,8 @@ use std::net::TcpStream;
 
 use freshwire_io::poll::Waker;
 use freshwire_ring::{
-    ClaimError, Config, CreateError, Edit, EditError, Fate, Meta, Producer, PushError, Region, Replaced,
-    TooLate,
+    ClaimError, Config, Consumer, CreateError, Edit, EditError, Fate, Meta, Producer, PushError, Region,
+    Replaced, TooLate,
 };
 
 use crate::engine::Handle;
@@ -34,6 +34,8 @@ pub struct Sender {
     waker: Waker,
     engine: Handle,
     next_ring: usize,
+    /// Rings whose sink is at its end.
+    left: Vec<usize>,
 }
 
 impl Sender {
@@ -44,15 +46,41 @@ impl Sender {
 
     /// Feeds an existing region, for instance one that outlived its producer; its rings keep what was ready.
     pub fn over(region: &Region, engine: &Handle) -> Result<Self, SenderError> {
-        Ok(Self { producer: region.producer()?, waker: engine.waker(), engine: engine.clone(), next_ring: 0 })
+        Ok(Self {
+            producer: region.producer()?,
+            waker: engine.waker(),
+            engine: engine.clone(),
+            next_ring: 0,
+            left: Vec::new(),
+        })
     }
 
-    /// Serves `stream` from the next ring of the region.
+    /// Serves `stream` from a ring of the region that no sink uses: one that never had a sink, or was
+    /// [given back](Self::reuse).
     pub fn add_sink(&mut self, stream: TcpStream, config: SinkConfig) -> Result<Sink, SenderError> {
-        let consumer = self.producer.region().consumer(self.next_ring)?;
-        let sink = self.engine.add(stream, consumer, config)?;
+        let consumer = self.free_ring()?;
+        self.engine.add(stream, consumer, config).map_err(SenderError::Stream)
+    }
+
+    fn free_ring(&mut self) -> Result<Consumer, ClaimError> {
+        let region = self.producer.region();
+        // The engine may need another moment to let go of a ring whose sink was closed just now.
+        for (at, &ring) in self.left.iter().enumerate() {
+            if let Ok(consumer) = region.consumer(ring) {
+                self.left.swap_remove(at);
+                return Ok(consumer);
+            }
+        }
+        let consumer = region.consumer(self.next_ring)?;
         self.next_ring += 1;
-        Ok(sink)
+        Ok(consumer)
+    }
+
+    /// Says that the sink of this ring was dropped or has ended, so that another sink may have the ring.
+    pub fn reuse(&mut self, ring: usize) {
+        if ring < self.next_ring && !self.left.contains(&ring) {
+            self.left.push(ring);
+        }
     }
 
     /// The region, to be shared with a second process by its file descriptor.

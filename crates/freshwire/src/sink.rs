@@ -2,9 +2,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshwire_choice::Choice;
-use freshwire_media::framing::Framing;
+use freshwire_media::framing::{Framer, Framing};
 
 use crate::engine::{Command, Handle, Reserve};
+use crate::seal::Seal;
 use crate::stats::{SinkSnapshot, SinkStats};
 
 /// The queue on the path that a sink makes unless told otherwise.
@@ -19,7 +20,11 @@ pub struct SinkConfig {
     /// Decides at each commit point.
     pub policy: Box<dyn Choice>,
     /// Keeps the receiver's stream valid whatever is dropped. Default: [`Framing::Raw`], records back to back.
-    pub framing: Framing,
+    pub framer: Box<dyn Framer>,
+    /// Encrypts the stream. Default: none.
+    pub seal: Option<Box<dyn Seal>>,
+    /// Bytes in front of the stream, before those that the framing opens it with. Default: none.
+    pub preface: Vec<u8>,
     /// How much may be committed and not on the wire. Default: [`Reserve::Auto`].
     pub reserve: Reserve,
     /// How long a queue on the path the sink may make. Bytes are held back in the ring, where they can still be dropped,
@@ -31,8 +36,14 @@ pub struct SinkConfig {
     /// Shortest retransmission timeout where the kernel lets a socket choose (Linux 6.15 and later); `None` keeps the
     /// kernel's 200 ms.
     pub min_rto: Option<Duration>,
+    /// Longest retransmission timeout where the kernel lets a socket choose (Linux 6.15 and later, at least one second):
+    /// how soon after an outage the path is tried again. `None` keeps the kernel's two minutes.
+    pub max_rto: Option<Duration>,
     /// How long a sink that is dropped may take to deliver what was begun. Default: [`DEFAULT_LINGER`].
     pub linger: Duration,
+    /// After what time a peer that takes nothing, although there is something to take, is given up. Default: never; TCP
+    /// itself gives up after some fifteen minutes.
+    pub stall_timeout: Option<Duration>,
 }
 
 impl SinkConfig {
@@ -40,19 +51,44 @@ impl SinkConfig {
     pub fn new(policy: impl Choice + 'static) -> Self {
         Self {
             policy: Box::new(policy),
-            framing: Framing::Raw,
+            framer: Framing::Raw.into(),
+            seal: None,
+            preface: Vec::new(),
             reserve: Reserve::Auto,
             queue_target: Some(DEFAULT_QUEUE_TARGET),
             congestion: None,
             min_rto: None,
+            max_rto: None,
             linger: DEFAULT_LINGER,
+            stall_timeout: None,
         }
     }
 
     /// Sets the framing.
     #[must_use]
-    pub fn framing(mut self, framing: Framing) -> Self {
-        self.framing = framing;
+    pub fn framing(mut self, framing: impl Into<Box<dyn Framer>>) -> Self {
+        self.framer = framing.into();
+        self
+    }
+
+    /// Sets what encrypts the stream.
+    #[must_use]
+    pub fn seal(mut self, seal: Option<Box<dyn Seal>>) -> Self {
+        self.seal = seal;
+        self
+    }
+
+    /// Sets the bytes in front of the stream.
+    #[must_use]
+    pub fn preface(mut self, bytes: Vec<u8>) -> Self {
+        self.preface = bytes;
+        self
+    }
+
+    /// Sets after what time a peer that takes nothing is given up.
+    #[must_use]
+    pub fn stall_timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.stall_timeout = timeout;
         self
     }
 
@@ -81,6 +117,13 @@ impl SinkConfig {
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
+        self
+    }
+
+    /// Sets the longest retransmission timeout.
+    #[must_use]
+    pub fn max_rto(mut self, timeout: Duration) -> Self {
+        self.max_rto = Some(timeout);
         self
     }
 
@@ -132,6 +175,11 @@ impl Sink {
         self.ring
     }
 
+    /// A handle that tells how it is, for whoever does not own it.
+    pub fn monitor(&self) -> Monitor {
+        Monitor(Arc::clone(&self.shared))
+    }
+
     /// What it has done so far.
     pub fn stats(&self) -> SinkSnapshot {
         self.shared.stats.snapshot()
@@ -140,6 +188,12 @@ impl Sink {
     /// How it ended, `None` while it is served.
     pub fn ended(&self) -> Option<Ended> {
         self.shared.ended()
+    }
+
+    /// Sends bytes between two records, or between two packets of one where the framing allows that: the answer to a
+    /// request on the same connection, for instance. A peer that lets 64 KiB of them pile up is given up.
+    pub fn interject(&self, bytes: Vec<u8>) {
+        self.engine.send(Command::Interject(self.id, bytes));
     }
 
     /// Begins to close and waits at most `timeout` for the end; past it the connection is aborted. Returns how it ended.
@@ -159,6 +213,22 @@ impl Drop for Sink {
         if !self.closed {
             self.engine.send(Command::Leave(self.id, self.linger));
         }
+    }
+}
+
+/// Tells how a [`Sink`] is, also after its end.
+#[derive(Clone, Debug)]
+pub struct Monitor(Arc<SinkShared>);
+
+impl Monitor {
+    /// What it has done so far.
+    pub fn stats(&self) -> SinkSnapshot {
+        self.0.stats.snapshot()
+    }
+
+    /// How it ended, `None` while it is served.
+    pub fn ended(&self) -> Option<Ended> {
+        self.0.ended()
     }
 }
 

@@ -7,6 +7,9 @@ use freshwire_units::Rate;
 /// How many drop reasons there are, with a place for codes that this version does not know.
 const REASONS: usize = 16;
 
+/// How many layers are counted apart; higher ones count with the highest.
+pub const LAYERS: usize = 8;
+
 /// What a sink has done so far, readable at any time from any thread. Each value is exact; together they are not one
 /// instant's.
 #[derive(Debug, Default)]
@@ -16,6 +19,9 @@ pub struct SinkStats {
     bytes: AtomicU64,
     acked: AtomicU64,
     drops: [AtomicU64; REASONS],
+    begun_by_layer: [AtomicU64; LAYERS],
+    dropped_by_layer: [AtomicU64; LAYERS],
+    horizons: AtomicU64,
     horizon: AtomicU64,
     horizon_max: AtomicU64,
     horizon_sum: AtomicU64,
@@ -42,11 +48,15 @@ pub struct SinkSnapshot {
     pub acked: u64,
     /// Records dropped, by reason; reasons that never occurred are left out.
     pub drops: Vec<(Reason, u64)>,
+    /// Records begun on the wire, by layer.
+    pub begun_by_layer: [u64; LAYERS],
+    /// Records dropped by the policy, by layer.
+    pub dropped_by_layer: [u64; LAYERS],
     /// Bytes committed and not on the wire after the last write.
     pub horizon: u64,
     /// The largest horizon after any write.
     pub horizon_max: u64,
-    /// The mean horizon over all writes.
+    /// The mean horizon over the writes after which it was looked at: all but those to a path without any limit.
     pub horizon_mean: f64,
     /// The reserve in force: the horizon's bound is one chunk above it.
     pub reserve: u64,
@@ -65,9 +75,10 @@ pub struct SinkSnapshot {
 }
 
 impl SinkStats {
-    pub(crate) fn on_begun(&self, age: Duration) {
+    pub(crate) fn on_begun(&self, layer: u8, age: Duration) {
         let micros = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
         self.begun.fetch_add(1, Ordering::Relaxed);
+        self.begun_by_layer[place_of(layer)].fetch_add(1, Ordering::Relaxed);
         self.age_sum_us.fetch_add(micros, Ordering::Relaxed);
         self.age_max_us.fetch_max(micros, Ordering::Relaxed);
     }
@@ -76,9 +87,10 @@ impl SinkStats {
         self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn on_dropped(&self, reason: u8) {
+    pub(crate) fn on_dropped(&self, layer: u8, reason: u8) {
         let place = usize::from(reason).min(REASONS - 1);
         self.drops[place].fetch_add(1, Ordering::Relaxed);
+        self.dropped_by_layer[place_of(layer)].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn on_write(&self, bytes: u64) {
@@ -91,10 +103,14 @@ impl SinkStats {
         self.horizon.store(horizon, Ordering::Relaxed);
         self.horizon_max.fetch_max(horizon, Ordering::Relaxed);
         self.horizon_sum.fetch_add(horizon, Ordering::Relaxed);
+        self.horizons.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn on_look(&self, acked: u64, reserve: u32, rate: Option<Rate>, rtt: Duration, invalid: u64) {
+    pub(crate) fn on_acked(&self, acked: u64) {
         self.acked.store(acked, Ordering::Relaxed);
+    }
+
+    pub(crate) fn on_look(&self, reserve: u32, rate: Option<Rate>, rtt: Duration, invalid: u64) {
         self.reserve.store(u64::from(reserve), Ordering::Relaxed);
         self.rate.store(rate.map_or(0, Rate::bits_per_sec), Ordering::Relaxed);
         self.rtt_us.store(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -124,9 +140,11 @@ impl SinkStats {
             bytes: load(&self.bytes),
             acked: load(&self.acked),
             drops,
+            begun_by_layer: std::array::from_fn(|layer| load(&self.begun_by_layer[layer])),
+            dropped_by_layer: std::array::from_fn(|layer| load(&self.dropped_by_layer[layer])),
             horizon: load(&self.horizon),
             horizon_max: load(&self.horizon_max),
-            horizon_mean: load(&self.horizon_sum) as f64 / writes.max(1) as f64,
+            horizon_mean: load(&self.horizon_sum) as f64 / load(&self.horizons).max(1) as f64,
             reserve: load(&self.reserve),
             age_at_commit_mean: Duration::from_micros(load(&self.age_sum_us) / begun.max(1)),
             age_at_commit_max: Duration::from_micros(load(&self.age_max_us)),
@@ -136,4 +154,8 @@ impl SinkStats {
             invalid: load(&self.invalid),
         }
     }
+}
+
+fn place_of(layer: u8) -> usize {
+    usize::from(layer).min(LAYERS - 1)
 }

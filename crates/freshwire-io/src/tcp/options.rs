@@ -8,6 +8,9 @@ pub(super) const SIOCOUTQNSD: libc::Ioctl = 0x894B;
 /// `TCP_RTO_MIN_US` of `linux/tcp.h` since 6.15.
 const TCP_RTO_MIN_US: libc::c_int = 45;
 
+/// `TCP_RTO_MAX_MS` of `linux/tcp.h` since 6.15.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+
 pub(super) fn queue_len(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: both queue requests write one int through the pointer, which is valid for that.
@@ -33,8 +36,16 @@ pub(super) fn set_u32(socket: BorrowedFd<'_>, option: libc::c_int, value: u32) -
 }
 
 pub(super) fn set_min_rto(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
-    let micros = u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX);
-    match set_u32(socket, TCP_RTO_MIN_US, micros) {
+    set_if_known(socket, TCP_RTO_MIN_US, u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX))
+}
+
+pub(super) fn set_max_rto(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
+    set_if_known(socket, TCP_RTO_MAX_MS, u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX))
+}
+
+/// False: the kernel does not know the option.
+fn set_if_known(socket: BorrowedFd<'_>, option: libc::c_int, value: u32) -> io::Result<bool> {
+    match set_u32(socket, option, value) {
         Ok(()) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
         Err(error) => Err(error),

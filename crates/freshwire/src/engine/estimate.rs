@@ -116,6 +116,16 @@ impl Estimate {
         Some(bytes.max(MIN_PIPE_SEGMENTS * u64::from(self.info.mss)))
     }
 
+    /// Takes in that nothing is on the way any more, where that is all that was asked of the kernel.
+    pub(crate) fn all_delivered(&mut self) {
+        self.info.unacked = 0;
+        self.info.sacked = 0;
+        self.info.lost = 0;
+        self.info.retrans_out = 0;
+        self.info.unsent = 0;
+        self.last_delivery = None;
+    }
+
     /// The latest look at the connection.
     pub(crate) fn info(&self) -> &TcpInfo {
         &self.info
@@ -123,7 +133,7 @@ impl Estimate {
 
     /// Whether the path has shown no limit: it is empty, no queue was seen on it, and the congestion window is open. What
     /// was delivered then is what was offered, and says nothing of what could be.
-    fn is_unlimited(&self) -> bool {
+    pub(crate) fn is_unlimited(&self) -> bool {
         let TcpInfo { rtt, min_rtt, cwnd, .. } = self.info;
         let no_queue = !min_rtt.is_zero() && rtt <= min_rtt + (min_rtt / 8).max(NO_QUEUE);
         no_queue && cwnd >= INITIAL_WINDOW && self.info.outstanding() == 0

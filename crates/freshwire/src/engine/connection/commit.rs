@@ -1,0 +1,214 @@
+//! Choosing: from the ring to committed pieces.
+
+use freshwire_choice::{Decision, Outcome, Progress, Reason, Record};
+use freshwire_ring::Queued;
+use freshwire_units::Timestamp;
+
+use super::{Begun, Connection};
+use crate::engine::output::End;
+use crate::engine::scratch::Scratch;
+
+/// The most bytes that one write carries.
+const MAX_WRITE: u64 = 256 << 10;
+
+/// A chunk that can be given up is not worth its header below this size, unless the record ends with it.
+const MIN_CHUNK: u64 = 256;
+
+/// The room that a chunk's header takes at most.
+const CHUNK_HEADER: u64 = 8;
+
+/// How often a policy is asked in a row before the engine turns to other connections.
+const PICKS_PER_TURN: usize = 4096;
+
+/// The pause after which a policy that waits for a time in the past is asked again.
+const PAST_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
+
+impl Connection {
+    /// Commits pieces worth `budget` bytes as far as the policy names records, rounded up to whole segments: a segment
+    /// that is not full costs the path as many packets as a full one (seed 004, section 4.1.5).
+    pub(super) fn gather(&mut self, now: Timestamp, budget: u64, scratch: &mut Scratch) {
+        let (mss, unsent) = (self.path.mss(), self.path.unsent());
+        let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
+        self.drained = false;
+        while self.output.has_room() {
+            if self.at_boundary {
+                while let Some(bytes) = self.interjected.pop_front() {
+                    self.output.interject(&bytes);
+                }
+            }
+            let committed = unsent + self.output.planned();
+            let room = if committed < goal {
+                goal - committed
+            } else if self.output.is_sealed() {
+                0
+            } else {
+                committed.next_multiple_of(mss) - committed
+            };
+            if room == 0 {
+                return;
+            }
+            if self.begun.back().is_none_or(|begun| begun.ended) {
+                if self.drained {
+                    return;
+                }
+                let Some(begun) = self.pick(now, scratch) else { return };
+                self.begun.push_back(begun);
+            }
+            if !self.plan(now, room) {
+                return;
+            }
+        }
+    }
+
+    /// Commits more of the open record, at most `room` bytes of payload. False: the room is not worth a chunk.
+    fn plan(&mut self, now: Timestamp, room: u64) -> bool {
+        let Some(begun) = self.begun.back_mut() else { return false };
+        let mut piece = match self.rest.take() {
+            Some(piece) => piece,
+            None => {
+                let mut room = room;
+                if self.framer.can_abandon() {
+                    let remaining = begun.taken.len - begun.named;
+                    let view = self.path.view(now, self.output.planned());
+                    if begun.named > 0
+                        && let Progress::Abandon(reason) =
+                            self.choice.progress(now, &begun.record, remaining, &view)
+                    {
+                        begun.ended = true;
+                        self.at_boundary = true;
+                        let before = self.output.heads().len();
+                        self.framer.abandon(self.output.heads());
+                        let head = self.output.heads().len() - before;
+                        self.output.push(head, 0, 0, Some(End::Abandoned(reason)));
+                        return true;
+                    }
+                    // One chunk to a segment: the finest grain that costs no packet.
+                    room = room.min(self.path.mss());
+                    if self.output.planned() > 0 && room < u64::from(remaining).min(MIN_CHUNK) + CHUNK_HEADER
+                    {
+                        return false;
+                    }
+                    room = room.max(MIN_CHUNK + CHUNK_HEADER);
+                }
+                let before = self.output.heads().len();
+                let Some(piece) = self.framer.next(room as usize, self.output.heads()) else {
+                    begun.ended = true;
+                    self.at_boundary = true;
+                    self.output.end_last(End::Finished);
+                    return true;
+                };
+                let head = self.output.heads().len() - before;
+                self.output.push(head, piece.payload.start, 0, None);
+                piece
+            }
+        };
+        self.at_boundary = false;
+        let end = piece.payload.end.min(begun.taken.len);
+        let start = piece.payload.start.min(end);
+        let len = u64::from(end - start).min(room) as u32;
+        begun.named = begun.named.max(start + len);
+        if start + len < end {
+            self.output.push(0, start, len, None);
+            piece.payload = start + len..end;
+            self.rest = Some(piece);
+            return true;
+        }
+        begun.ended = piece.last;
+        self.at_boundary = piece.boundary || piece.last;
+        self.output.push(0, start, len, piece.last.then_some(End::Finished));
+        true
+    }
+
+    /// Asks the policy until it names a record that is still there. `None`: there is nothing, it holds back, or it was
+    /// asked often enough for now. A position outside the queue counts as holding back.
+    fn pick(&mut self, now: Timestamp, scratch: &mut Scratch) -> Option<Begun> {
+        self.ask_again_at = Timestamp::MAX;
+        let planned = self.output.planned();
+        for _ in 0..PICKS_PER_TURN {
+            self.refresh_queue(scratch);
+            let records = &scratch.records;
+            if records.is_empty() {
+                return None;
+            }
+            let view = self.path.view(now, planned);
+            match self.choice.pick(now, records, &view) {
+                Decision::Wait(until) => {
+                    let until = until.unwrap_or(Timestamp::MAX);
+                    self.ask_again_at = if until > now { until } else { now + PAST_WAIT };
+                    return None;
+                }
+                Decision::Drop(place, reason) => {
+                    let record = *records.get(place)?;
+                    // Too late means that somebody else edits or dropped it; the next look tells.
+                    if self.consumer.discard(record.index, reason.code(), now).is_ok() {
+                        self.dropped(record, reason);
+                    }
+                }
+                Decision::Send(place) => {
+                    let record = *records.get(place)?;
+                    if let Ok(taken) = self.consumer.take(record.index) {
+                        self.drained = records.len() == 1 && self.choice.lookahead() > 1;
+                        // It may have been modified or replaced since the policy saw it.
+                        let record = to_record(&taken.record);
+                        let horizon = u32::try_from(self.path.unsent() + planned).unwrap_or(u32::MAX);
+                        self.consumer.commit(&taken, now, horizon);
+                        self.choice.outcome(&record, Outcome::Sent);
+                        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
+                        self.framer.begin(record.seq, taken.len);
+                        return Some(Begun { taken, record, named: 0, ended: false });
+                    }
+                }
+            }
+        }
+        self.ask_again_at = now;
+        None
+    }
+
+    pub(super) fn dropped(&mut self, record: Record, reason: Reason) {
+        self.choice.outcome(&record, Outcome::Dropped(reason));
+        self.shared.stats.on_dropped(record.layer, reason.code());
+    }
+
+    /// Looks at the ring. A policy that sees all of the queue is also told what others dropped from it.
+    fn refresh_queue(&mut self, scratch: &mut Scratch) {
+        let lookahead = self.choice.lookahead();
+        self.consumer.queue(lookahead, &mut scratch.queued);
+        scratch.records.clear();
+        scratch.records.extend(scratch.queued.iter().map(to_record));
+        if lookahead == usize::MAX {
+            scratch.gone.clear();
+            self.consumer.dropped_by_others(&mut scratch.gone);
+            while let Some((seq, code)) = scratch.gone.pop() {
+                let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
+                self.dropped(Record { seq, ..NO_RECORD }, reason);
+            }
+        }
+    }
+}
+
+/// What is left of a record whose slot is not ours to read any more: its number.
+const NO_RECORD: Record = Record {
+    index: 0,
+    seq: 0,
+    len: 0,
+    layer: 0,
+    group: 0,
+    key: 0,
+    refs: [0; 2],
+    generated: Timestamp::ZERO,
+    deadline: Timestamp::MAX,
+};
+
+fn to_record(queued: &Queued) -> Record {
+    Record {
+        index: queued.index,
+        seq: queued.user_seq,
+        len: queued.len,
+        layer: queued.layer,
+        group: queued.group,
+        key: queued.key,
+        refs: queued.refs,
+        generated: queued.generated,
+        deadline: queued.deadline,
+    }
+}

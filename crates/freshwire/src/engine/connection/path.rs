@@ -1,0 +1,200 @@
+//! What the kernel says of the connection, and how much may be handed to it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use freshwire_choice::LinkView;
+use freshwire_io::tcp::TcpSocket;
+use freshwire_ring::Consumer;
+use freshwire_units::Timestamp;
+
+use crate::engine::estimate::Estimate;
+use crate::engine::output::Output;
+use crate::engine::reserve::Reserve;
+use crate::stats::SinkStats;
+
+/// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
+const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
+
+/// How long a path that has shown no limit is taken for one as long as it delivers everything at once.
+const CALM: Duration = Duration::from_secs(1);
+
+pub(super) struct Path {
+    estimate: Estimate,
+    reserve: Reserve,
+    queue_target: Option<Duration>,
+    congestion: String,
+    /// `TCP_NOTSENT_LOWAT` as it is set.
+    lowat: u32,
+    /// A write was made since the last look.
+    wrote: bool,
+    calm_until: Timestamp,
+    acks: Acks,
+}
+
+/// What was handed over and what has been acknowledged, in bytes of the wire.
+struct Acks {
+    /// Bytes that were written before the connection became ours are not counted as acknowledged records.
+    base: u64,
+    written: u64,
+    acked: u64,
+    progress_at: Option<Timestamp>,
+    /// End in the stream and index of each record that was sent and not acknowledged.
+    records: VecDeque<(u64, u64)>,
+}
+
+impl Path {
+    pub(super) fn new(
+        socket: &TcpSocket,
+        reserve: Reserve,
+        queue_target: Option<Duration>,
+    ) -> io::Result<Self> {
+        let base = socket.info()?.bytes_acked + socket.unacknowledged()?;
+        Ok(Self {
+            estimate: Estimate::default(),
+            reserve,
+            queue_target,
+            congestion: socket.congestion()?,
+            lowat: 0,
+            wrote: false,
+            calm_until: Timestamp::ZERO,
+            acks: Acks { base, written: 0, acked: 0, progress_at: None, records: VecDeque::new() },
+        })
+    }
+
+    /// Reads the kernel's view and resolves what was acknowledged.
+    pub(super) fn look(
+        &mut self,
+        now: Timestamp,
+        socket: &TcpSocket,
+        consumer: &mut Consumer,
+        stats: &SinkStats,
+    ) -> io::Result<()> {
+        // Where the last look saw no limit, one cheap question tells whether that is still so.
+        if self.is_calm(now) && socket.unacknowledged()? == 0 {
+            self.wrote = false;
+            self.estimate.all_delivered();
+            self.acks.resolve(self.acks.written, now, consumer);
+            stats.on_acked(self.acks.acked);
+            return Ok(());
+        }
+        let info = socket.info()?;
+        self.estimate.update(now, info);
+        // The look that follows a write says what the write left unsent, without a system call of its own.
+        if std::mem::take(&mut self.wrote) {
+            stats.on_horizon(u64::from(info.unsent));
+        }
+        self.acks.resolve(info.bytes_acked.saturating_sub(self.acks.base), now, consumer);
+        self.calm_until = if self.estimate.is_unlimited() { now + CALM } else { Timestamp::ZERO };
+        let rate = self.estimate.rate(now);
+        let reserve = self.reserve.bytes(&self.congestion, &info, rate);
+        // The option follows the reserve loosely: setting it costs a system call, and a quarter more or less wakes no
+        // later than a chunk. The kernel's test for room has to be ours, or it would call us for nothing.
+        if self.lowat.abs_diff(reserve) > self.lowat / 4 {
+            socket.set_notsent_lowat(reserve)?;
+            self.lowat = reserve;
+        }
+        stats.on_acked(self.acks.acked);
+        stats.on_look(self.lowat, rate, info.rtt, consumer.counters().bad_values());
+        Ok(())
+    }
+
+    /// How many bytes may be handed over now: none while the path holds as much as it should, `None` while the kernel
+    /// does.
+    pub(super) fn budget(&self, output: &Output) -> Option<u64> {
+        let info = self.estimate.info();
+        let unsent = u64::from(info.unsent);
+        if unsent >= u64::from(self.lowat) {
+            return None;
+        }
+        // What the congestion window has room for goes on the wire at once and never waits unsent.
+        let mut budget = (u64::from(self.lowat) - unsent).max(self.window_room());
+        if let Some(pipe) = self.queue_target.and_then(|queue| self.estimate.pipe(queue)) {
+            let on_the_way = info.outstanding() + unsent;
+            budget = budget.min(pipe.saturating_sub(on_the_way));
+        }
+        // What is committed already is handed over in any case.
+        Some(if output.is_empty() { budget } else { budget.max(1) })
+    }
+
+    fn window_room(&self) -> u64 {
+        if self.congestion.starts_with("bbr") {
+            // It paces: what its window has room for still waits in the kernel.
+            return 0;
+        }
+        let info = self.estimate.info();
+        let free = info.cwnd.saturating_sub(info.unacked);
+        (u64::from(free) * u64::from(info.mss)).saturating_sub(u64::from(info.unsent))
+    }
+
+    /// Whether the path has shown no limit lately.
+    pub(super) fn is_calm(&self, now: Timestamp) -> bool {
+        now < self.calm_until
+    }
+
+    pub(super) fn mss(&self) -> u64 {
+        u64::from(self.estimate.info().mss.max(1))
+    }
+
+    /// Bytes that were handed over and are not on the wire, as of the last look.
+    pub(super) fn unsent(&self) -> u64 {
+        u64::from(self.estimate.info().unsent)
+    }
+
+    /// The path as the policies see it, with `planned` bytes committed beside the unsent ones.
+    pub(super) fn view(&self, now: Timestamp, planned: u64) -> LinkView {
+        self.estimate.view(now, self.unsent() + planned)
+    }
+
+    /// When to look for acknowledgements although nothing can be written.
+    pub(super) fn ack_watch(&self, now: Timestamp) -> Timestamp {
+        if self.acks.records.is_empty() { Timestamp::MAX } else { self.soon(now) }
+    }
+
+    pub(super) fn soon(&self, now: Timestamp) -> Timestamp {
+        if self.is_calm(now) {
+            return now + ACK_WATCH.1;
+        }
+        now + (self.estimate.info().rtt / 4).clamp(ACK_WATCH.0, ACK_WATCH.1)
+    }
+
+    pub(super) fn wrote(&mut self, bytes: u64) {
+        self.wrote = true;
+        self.acks.written += bytes;
+    }
+
+    /// The record at `index` of the ring ends with what was written last.
+    pub(super) fn sent(&mut self, index: u64) {
+        self.acks.records.push_back((self.acks.written, index));
+    }
+
+    pub(super) fn all_acked(&self) -> bool {
+        self.acks.acked >= self.acks.written
+    }
+
+    /// When the peer will have taken nothing for `timeout`, although there is something to take.
+    pub(super) fn stalls_at(&self, timeout: Option<Duration>) -> Timestamp {
+        match (timeout, self.acks.progress_at) {
+            (Some(timeout), Some(at)) if !self.all_acked() => at + timeout,
+            _ => Timestamp::MAX,
+        }
+    }
+}
+
+impl Acks {
+    fn resolve(&mut self, acked: u64, now: Timestamp, consumer: &mut Consumer) {
+        if acked > self.acked || acked >= self.written || self.progress_at.is_none() {
+            self.progress_at = Some(now);
+        }
+        self.acked = acked;
+        while let Some(&(end, index)) = self.records.front() {
+            if end > acked {
+                break;
+            }
+            // Too late only if the slot was reused meanwhile; its fate was read as sent then.
+            let _ = consumer.acked(index, now);
+            self.records.pop_front();
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What is committed and not yet handed to the socket.
+
+use std::collections::VecDeque;
+use std::io;
+
+use freshwire_choice::Reason;
+use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
+use freshwire_ring::Consumer;
+
+use super::connection::Begun;
+use super::scratch::Scratch;
+use crate::seal::Seal;
+
+/// A stretch of the stream: framing bytes, then bytes of a record that was begun.
+struct Piece {
+    head: u32,
+    offset: u32,
+    len: u32,
+    end: Option<End>,
+}
+
+/// How a record leaves the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Finished,
+    Abandoned(Reason),
+}
+
+/// How much one write has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// Bytes that the socket took.
+    pub(super) wire: u64,
+    /// Nothing is left to write.
+    pub(super) whole: bool,
+}
+
+/// An encrypted stretch of the stream.
+struct Sealed {
+    session: Box<dyn Seal>,
+    wire: Vec<u8>,
+    at: usize,
+    /// How many bytes of the stream it stands for.
+    covers: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Output {
+    pieces: VecDeque<Piece>,
+    heads: Vec<u8>,
+    heads_at: usize,
+    planned: u64,
+    sealed: Option<Sealed>,
+}
+
+impl Output {
+    pub(super) fn new(session: Option<Box<dyn Seal>>) -> Self {
+        let sealed = session.map(|session| Sealed { session, wire: Vec::new(), at: 0, covers: 0 });
+        Self { sealed, ..Self::default() }
+    }
+
+    /// Bytes that are committed and not handed over.
+    pub(super) fn planned(&self) -> u64 {
+        self.planned
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.planned == 0 && self.pieces.is_empty() && self.sealed.as_ref().is_none_or(Sealed::is_empty)
+    }
+
+    /// Whether one write can take more pieces.
+    pub(super) fn has_room(&self) -> bool {
+        self.pieces.len() < MAX_SLICES / 2
+    }
+
+    /// Where framing bytes of the next piece go; [`push`](Self::push) with their number follows.
+    pub(super) fn heads(&mut self) -> &mut Vec<u8> {
+        &mut self.heads
+    }
+
+    /// Adds `head` framing bytes, which were added to [`heads`](Self::heads), and `len` payload bytes from `offset` on of
+    /// the record that is open.
+    pub(super) fn push(&mut self, head: usize, offset: u32, len: u32, end: Option<End>) {
+        self.planned += head as u64 + u64::from(len);
+        self.pieces.push_back(Piece { head: head as u32, offset, len, end });
+    }
+
+    /// Says that the record whose last piece was pushed ends there.
+    pub(super) fn end_last(&mut self, end: End) {
+        match self.pieces.back_mut() {
+            Some(piece) if piece.end.is_none() => piece.end = Some(end),
+            _ => self.push(0, 0, 0, Some(end)),
+        }
+    }
+
+    /// Adds bytes of no record.
+    pub(super) fn interject(&mut self, bytes: &[u8]) {
+        self.heads.extend_from_slice(bytes);
+        self.push(bytes.len(), 0, 0, None);
+    }
+
+    /// Adds what ends the stream's session; false if there is nothing to add.
+    pub(super) fn finish_session(&mut self) -> io::Result<bool> {
+        let Some(sealed) = &mut self.sealed else { return Ok(false) };
+        sealed.session.finish(&mut sealed.wire)?;
+        Ok(!sealed.wire.is_empty())
+    }
+
+    /// Whether its bytes are encrypted on the way out, so that their number is not that of the wire.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    /// Writes what is committed. `None`: the socket has no room. Ends of records that are handed over are added to
+    /// `scratch.ended`.
+    pub(super) fn write(
+        &mut self,
+        socket: &TcpSocket,
+        source: &Consumer,
+        begun: &VecDeque<Begun>,
+        scratch: &mut Scratch,
+    ) -> io::Result<Option<Written>> {
+        if self.sealed.is_some() {
+            return self.write_sealed(socket, source, begun, scratch);
+        }
+        self.fill_slices(source, begun, scratch);
+        // SAFETY: header slices point into `self.heads`, body slices into the arena that `source` keeps mapped; neither
+        // is touched before the call returns.
+        let Some(sent) = (unsafe { socket.send(&scratch.slices) })? else { return Ok(None) };
+        self.advance(sent as u64, &mut scratch.ended);
+        Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
+    }
+
+    fn write_sealed(
+        &mut self,
+        socket: &TcpSocket,
+        source: &Consumer,
+        begun: &VecDeque<Begun>,
+        scratch: &mut Scratch,
+    ) -> io::Result<Option<Written>> {
+        let pending = self.sealed.as_ref().map_or(0, |sealed| sealed.covers);
+        if pending == 0 {
+            self.copy_plain(source, begun, &mut scratch.plain);
+        }
+        let Some(sealed) = &mut self.sealed else { return Ok(None) };
+        if pending == 0 {
+            sealed.session.flush(&mut sealed.wire)?;
+            if !scratch.plain.is_empty() {
+                sealed.session.seal(&scratch.plain, &mut sealed.wire)?;
+                sealed.covers = scratch.plain.len() as u64;
+            }
+        }
+        let Some(sent) = socket.write(&sealed.wire[sealed.at..])? else { return Ok(None) };
+        sealed.at += sent;
+        if sealed.at < sealed.wire.len() {
+            return Ok(Some(Written { wire: sent as u64, whole: false }));
+        }
+        sealed.wire.clear();
+        sealed.at = 0;
+        let covers = std::mem::take(&mut sealed.covers);
+        self.advance(covers, &mut scratch.ended);
+        Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
+    }
+
+    fn fill_slices(&self, source: &Consumer, begun: &VecDeque<Begun>, scratch: &mut Scratch) {
+        let Scratch { raw, slices, .. } = scratch;
+        slices.clear();
+        let (mut record, mut head_at) = (0, self.heads_at);
+        for piece in &self.pieces {
+            if slices.len() >= MAX_SLICES {
+                break;
+            }
+            let head = &self.heads[head_at..head_at + piece.head as usize];
+            head_at += head.len();
+            if !head.is_empty() {
+                slices.push(IoSlice::new(head.as_ptr(), head.len()));
+            }
+            if piece.len > 0
+                && let Some(begun) = begun.get(record)
+            {
+                source.slices(&begun.taken, piece.offset, piece.len as usize, raw);
+                slices.extend(raw.iter().map(|slice| IoSlice::new(slice.ptr, slice.len)));
+            }
+            record += usize::from(piece.end.is_some());
+        }
+        slices.truncate(MAX_SLICES);
+    }
+
+    /// A private copy of what is committed: nobody else can change what is encrypted while it is.
+    fn copy_plain(&self, source: &Consumer, begun: &VecDeque<Begun>, plain: &mut Vec<u8>) {
+        plain.clear();
+        let (mut record, mut head_at) = (0, self.heads_at);
+        for piece in &self.pieces {
+            plain.extend_from_slice(&self.heads[head_at..head_at + piece.head as usize]);
+            head_at += piece.head as usize;
+            if piece.len > 0
+                && let Some(begun) = begun.get(record)
+            {
+                let start = plain.len();
+                plain.resize(start + piece.len as usize, 0);
+                source.copy(&begun.taken, piece.offset, &mut plain[start..]);
+            }
+            record += usize::from(piece.end.is_some());
+        }
+    }
+
+    /// Takes `sent` bytes off the front.
+    fn advance(&mut self, sent: u64, ended: &mut Vec<End>) {
+        self.planned -= sent;
+        let mut left = sent;
+        while let Some(piece) = self.pieces.front_mut() {
+            let len = u64::from(piece.head) + u64::from(piece.len);
+            if left < len {
+                let head = left.min(u64::from(piece.head)) as u32;
+                let body = (left - u64::from(head)) as u32;
+                self.heads_at += head as usize;
+                piece.head -= head;
+                piece.offset += body;
+                piece.len -= body;
+                if self.heads_at >= COMPACT_BYTES {
+                    self.heads.drain(..self.heads_at);
+                    self.heads_at = 0;
+                }
+                return;
+            }
+            left -= len;
+            self.heads_at += piece.head as usize;
+            ended.extend(piece.end);
+            self.pieces.pop_front();
+        }
+        self.heads.clear();
+        self.heads_at = 0;
+    }
+}
+
+impl Sealed {
+    fn is_empty(&self) -> bool {
+        self.wire.is_empty()
+    }
+}
+
+/// Framing bytes that are done with are kept up to here, so that few writes move what is left.
+const COMPACT_BYTES: usize = 4096;

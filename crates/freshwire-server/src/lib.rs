@@ -11,4 +11,10 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "a server reads the clocks; nothing here has to be replayed")]
 
+pub mod access;
+pub mod config;
+pub mod context;
 pub mod hub;
+pub mod net;
+pub mod report;
+pub mod tls;

@@ -1,0 +1,89 @@
+//! What every connection of the server shares.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use crate::access::Access;
+use crate::config::Limits;
+use crate::hub::Hub;
+use crate::net::Admission;
+
+/// What every connection of the server shares. Lives as long as the server.
+pub struct Context {
+    /// The streams.
+    pub hub: Hub,
+    /// True from the moment on at which the server stops: accept nothing more, end what is open.
+    pub shutdown: watch::Receiver<bool>,
+    /// Who is let in, with the limits in force.
+    pub admission: Arc<Admission>,
+    /// What has happened so far.
+    pub counters: Counters,
+    access: RwLock<Arc<Access>>,
+}
+
+impl Context {
+    /// The context of a server with this hub and these rules. `shutdown` becomes true when it stops.
+    pub fn new(hub: Hub, access: Access, limits: Limits, shutdown: watch::Receiver<bool>) -> Self {
+        Self {
+            hub,
+            shutdown,
+            admission: Arc::new(Admission::new(limits)),
+            counters: Counters::default(),
+            access: RwLock::new(Arc::new(access)),
+        }
+    }
+
+    /// The rules of access in force. Ask again for each request: a reload replaces them.
+    pub fn access(&self) -> Arc<Access> {
+        Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the rules of access, from the next request on.
+    pub fn set_access(&self, access: Access) {
+        *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    /// The limits in force. A reload replaces them.
+    pub fn limits(&self) -> Limits {
+        self.admission.limits()
+    }
+}
+
+/// What the server's protocols have met, for `/metrics`. What was refused before a request was read is counted in
+/// [`Admission`].
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// RTSP requests answered.
+    pub rtsp_requests: Counter,
+    /// HTTP requests answered.
+    pub http_requests: Counter,
+    /// Requests that are no requests, too large or too slow.
+    pub bad_requests: Counter,
+    /// Requests that were not granted: wrong password, expired link, missing right. A challenge is none.
+    pub denied: Counter,
+    /// Bytes received from those who publish.
+    pub published_bytes: Counter,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more.
+    pub fn add_one(&self) {
+        self.add(1);
+    }
+
+    /// So many more.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The number so far.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,182 @@
+//! Connections: accepted within limits, encrypted or not, and taken apart for the engine.
+//!
+//! ```text
+//!            ┌────────── one task ──────────┐             ┌─ ViewRequest ─► engine thread: Seal, writes
+//!  Acceptor ─┤ Conn: requests and answers   ├─ into_parts ┤
+//!            └──────────────────────────────┘             └─ Reader ──────► the same task: reads only
+//! ```
+//!
+//! A connection begins in the hands of one task. When it turns into a viewer, the engine writes and the task only reads:
+//! its second descriptor is registered for reading alone, so that the events of a slow viewer's writes wake nobody here.
+
+mod acceptor;
+mod admission;
+
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use freshwire::Seal;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+pub use acceptor::Acceptor;
+pub use admission::{Admission, Permit};
+
+use crate::tls::{Session, TlsSeal};
+
+/// A connection in the hands of one task, encrypted or not. Reads and writes plain bytes.
+pub struct Conn {
+    stream: Stream,
+    peer: SocketAddr,
+    permit: Option<Permit>,
+}
+
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// A connection that was taken apart.
+pub struct Parts {
+    /// For [`crate::hub::ViewRequest::socket`]; in non-blocking mode.
+    pub socket: std::net::TcpStream,
+    /// For [`crate::hub::ViewRequest::seal`].
+    pub seal: Option<Box<dyn Seal>>,
+    /// What goes on coming in. It holds the connection's place in the limits: drop it when the viewer has ended.
+    pub reader: Reader,
+}
+
+/// Reads the plain bytes of a connection that somebody else writes.
+pub struct Reader {
+    socket: AsyncFd<std::net::TcpStream>,
+    session: Option<Session>,
+    _permit: Option<Permit>,
+}
+
+impl Conn {
+    /// A connection that is not encrypted and counts towards no limit.
+    pub fn plain(socket: TcpStream) -> io::Result<Self> {
+        let peer = socket.peer_addr()?;
+        Ok(Self { stream: Stream::Plain(socket), peer, permit: None })
+    }
+
+    pub(crate) fn admitted(stream: TcpStream, peer: SocketAddr, permit: Permit) -> Self {
+        Self { stream: Stream::Plain(stream), peer, permit: Some(permit) }
+    }
+
+    pub(crate) fn encrypted(stream: TlsStream<TcpStream>, peer: SocketAddr, permit: Permit) -> Self {
+        Self { stream: Stream::Tls(Box::new(stream)), peer, permit: Some(permit) }
+    }
+
+    /// The other end's address; IPv4 in its own form, also on an IPv6 listener.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// This end's address.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match &self.stream {
+            Stream::Plain(socket) => socket.local_addr(),
+            Stream::Tls(stream) => stream.get_ref().0.local_addr(),
+        }
+    }
+
+    /// Whether nobody on the way can read it.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.stream, Stream::Tls(_))
+    }
+
+    /// Takes it apart, so that the engine can write it. What was written before must have been flushed. Fails if the
+    /// descriptors are used up.
+    pub fn into_parts(self) -> io::Result<Parts> {
+        let (socket, session) = match self.stream {
+            Stream::Plain(socket) => (socket, None),
+            Stream::Tls(stream) => {
+                let (socket, connection) = stream.into_inner();
+                (socket, Some(Session::new(connection)))
+            }
+        };
+        let socket = socket.into_std()?;
+        #[allow(
+            deprecated,
+            reason = "its successor is unsafe code, for types that may change their descriptor"
+        )]
+        let reading = AsyncFd::with_interest(socket.try_clone()?, Interest::READABLE)?;
+        let seal = session.clone().map(|session| Box::new(TlsSeal::new(session)) as Box<dyn Seal>);
+        Ok(Parts { socket, seal, reader: Reader { socket: reading, session, _permit: self.permit } })
+    }
+}
+
+impl AsyncRead for Conn {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(socket) => Pin::new(socket).poll_read(cx, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Conn {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            if let Some(session) = &self.session
+                && let Some(result) = session.read_plain(buffer)
+            {
+                return Poll::Ready(result);
+            }
+            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
+            let read = ready.try_io(|socket| match &self.session {
+                None => socket.get_ref().read(buffer.initialize_unfilled()),
+                Some(session) => session.read_wire(socket.get_ref()).map(|()| 0),
+            });
+            match read {
+                Ok(Ok(count)) if self.session.is_none() => {
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(Err(error)) if error.kind() != io::ErrorKind::Interrupted => {
+                    return Poll::Ready(Err(error));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use super::{Admission, Conn};
+
+/// Connections that are ready and wait for [`Acceptor::accept`]. More wait in the kernel.
+const READY: usize = 64;
+
+/// How long to wait when the system has no descriptor or memory for a connection.
+const EXHAUSTED: Duration = Duration::from_millis(200);
+
+/// Takes the connections of one listener, within the limits and with their TLS handshakes done. A slow handshake holds up
+/// nobody else. Dropping it closes the listener.
+pub struct Acceptor {
+    ready: Mutex<mpsc::Receiver<Conn>>,
+    task: JoinHandle<()>,
+    local: SocketAddr,
+    encrypted: bool,
+}
+
+impl Acceptor {
+    /// Begins to take connections; needs a Tokio runtime. With `tls` each is encrypted.
+    pub fn new(
+        listener: TcpListener,
+        tls: Option<TlsAcceptor>,
+        admission: Arc<Admission>,
+    ) -> io::Result<Self> {
+        let local = listener.local_addr()?;
+        let encrypted = tls.is_some();
+        let (sender, receiver) = mpsc::channel(READY);
+        let task = tokio::spawn(take(listener, tls, admission, sender));
+        Ok(Self { ready: Mutex::new(receiver), task, local, encrypted })
+    }
+
+    /// The next connection. Waits for as long as there is none.
+    pub async fn accept(&self) -> Conn {
+        match self.ready.lock().await.recv().await {
+            Some(conn) => conn,
+            // Only a panic ends the task that feeds this; the other listeners go on.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Whether its connections are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.encrypted
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn take(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    admission: Arc<Admission>,
+    ready: mpsc::Sender<Conn>,
+) {
+    loop {
+        let (socket, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) if is_peers_doing(&error) => continue,
+            Err(error) => {
+                tracing::error!(%error, "cannot accept a connection; is the limit of open files too low?");
+                tokio::time::sleep(EXHAUSTED).await;
+                continue;
+            }
+        };
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let permit = match admission.admit(peer.ip()) {
+            Ok(permit) => permit,
+            Err(limit) => {
+                tracing::info!(%peer, limit, "refused a connection");
+                continue;
+            }
+        };
+        // Answers to requests are small and waited for. A socket that is gone already says so at the next read.
+        let _ = socket.set_nodelay(true);
+        let Some(tls) = &tls else {
+            if ready.send(Conn::admitted(socket, peer, permit)).await.is_err() {
+                return;
+            }
+            continue;
+        };
+        let (tls, admission, ready) = (tls.clone(), Arc::clone(&admission), ready.clone());
+        tokio::spawn(async move {
+            match handshake(&tls, socket, admission.limits().handshake_timeout).await {
+                // The server may have stopped meanwhile.
+                Ok(stream) => drop(ready.send(Conn::encrypted(stream, peer, permit)).await),
+                Err(error) => {
+                    admission.failed_handshakes.add_one();
+                    tracing::info!(%peer, %error, "no TLS handshake");
+                }
+            }
+        });
+    }
+}
+
+async fn handshake(
+    tls: &TlsAcceptor,
+    socket: TcpStream,
+    timeout: Duration,
+) -> io::Result<tokio_rustls::server::TlsStream<TcpStream>> {
+    tokio::time::timeout(timeout, tls.accept(socket))
+        .await
+        .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the client took too long")))
+}
+
+/// Whether one connection failed before it was accepted, which says nothing about the listener.
+fn is_peers_doing(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}

@@ -1,0 +1,126 @@
+//! What `/api/streams` of the internal address says, as JSON: an array of [`StreamReport`]. `freshwire top` reads it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hub::{StreamSnapshot, ViewerSnapshot};
+
+/// What a stream has carried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamReport {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from; none while nobody publishes.
+    pub origin: Option<String>,
+    /// Units published.
+    pub units: u64,
+    /// Payload bytes published.
+    pub bytes: u64,
+    /// Keyframes published.
+    pub keys: u64,
+    /// Bytes of its arena.
+    pub arena_bytes: u64,
+    /// Bytes of the arena in use.
+    pub arena_used_bytes: u64,
+    /// Those who view it.
+    pub viewers: Vec<ViewerReport>,
+}
+
+/// What a viewer has got and missed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ViewerReport {
+    /// Its number, unique in the server's life.
+    pub id: u64,
+    /// By which protocol.
+    pub protocol: String,
+    /// Its address and port.
+    pub peer: String,
+    /// Who it is, if it had to say so.
+    pub user: Option<String>,
+    /// For how long it has been served, in seconds.
+    pub age_s: f64,
+    /// Video units offered, by layer.
+    pub offered: [u64; 8],
+    /// Video units begun on the wire, by layer.
+    pub sent: [u64; 8],
+    /// Units that could not even be queued.
+    pub missed: u64,
+    /// Units dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// What its connection has taken.
+    pub path: PathReport,
+}
+
+/// What a viewer's connection has taken.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Bytes handed to TCP, framing included.
+    pub bytes: u64,
+    /// Of these, acknowledged.
+    pub acked_bytes: u64,
+    /// Estimated rate in bits per second; none before the first estimate.
+    pub rate_bps: Option<u64>,
+    /// Smoothed round trip in milliseconds.
+    pub rtt_ms: f64,
+    /// Bytes committed and not on the wire after the last write.
+    pub horizon_bytes: u64,
+    /// The largest such number.
+    pub horizon_max_bytes: u64,
+    /// Mean age of a unit when it was begun, in milliseconds.
+    pub age_at_commit_mean_ms: f64,
+    /// Largest age of a unit when it was begun, in milliseconds.
+    pub age_at_commit_max_ms: f64,
+}
+
+impl From<&StreamSnapshot> for StreamReport {
+    fn from(stream: &StreamSnapshot) -> Self {
+        Self {
+            name: stream.name.clone(),
+            origin: stream.origin.clone(),
+            units: stream.units,
+            bytes: stream.bytes,
+            keys: stream.keys,
+            arena_bytes: stream.arena_bytes,
+            arena_used_bytes: stream.arena_used,
+            viewers: stream.viewers.iter().map(ViewerReport::from).collect(),
+        }
+    }
+}
+
+impl From<&ViewerSnapshot> for ViewerReport {
+    fn from(viewer: &ViewerSnapshot) -> Self {
+        Self {
+            id: viewer.id,
+            protocol: viewer.protocol.to_owned(),
+            peer: viewer.peer.to_string(),
+            user: viewer.user.clone(),
+            age_s: viewer.age.as_secs_f64(),
+            offered: viewer.offered,
+            sent: viewer.sent,
+            missed: viewer.missed,
+            drops: viewer.sink.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
+            path: PathReport::from(&viewer.sink),
+        }
+    }
+}
+
+impl From<&freshwire::SinkSnapshot> for PathReport {
+    fn from(sink: &freshwire::SinkSnapshot) -> Self {
+        Self {
+            bytes: sink.bytes,
+            acked_bytes: sink.acked,
+            rate_bps: sink.rate.map(freshwire_units::Rate::bits_per_sec),
+            rtt_ms: millis(sink.rtt),
+            horizon_bytes: sink.horizon,
+            horizon_max_bytes: sink.horizon_max,
+            age_at_commit_mean_ms: millis(sink.age_at_commit_mean),
+            age_at_commit_max_ms: millis(sink.age_at_commit_max),
+        }
+    }
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -29,7 +29,12 @@ impl Datagrams {
     }
 
     /// Adds the packets of one unit. After an error nothing was added and `stream` is as before.
-    pub fn write(&mut self, stream: &mut Stream, head: &Arc<UnitHead>, bytes: &[u8]) -> Result<(), PlanError> {
+    pub fn write(
+        &mut self,
+        stream: &mut Stream,
+        head: &Arc<UnitHead>,
+        bytes: &[u8],
+    ) -> Result<(), PlanError> {
         if bytes.len() != head.len as usize {
             return Err(PlanError::Length { given: bytes.len(), head: head.len });
         }

@@ -44,16 +44,22 @@ impl PayloadHeader {
 #[non_exhaustive]
 pub enum PlanError {
     /// AV1.
-    #[error("AV1 over RTP is not supported; view this stream another way, or encode it as H.264, H.265 or VP9")]
+    #[error(
+        "AV1 over RTP is not supported; view this stream another way, or encode it as H.264, H.265 or VP9"
+    )]
     Av1,
     /// The head names a track that its stream does not have.
     #[error("the unit belongs to a track that its stream does not have")]
     NoTrack,
     /// No bytes, NAL units outside of them or out of order, or none that RTP can carry.
-    #[error("the unit is empty, or its NAL units are not as its head says; the source has to list them in order")]
+    #[error(
+        "the unit is empty, or its NAL units are not as its head says; the source has to list them in order"
+    )]
     Malformed,
     /// An AAC frame or Opus packet above what the format, or a packet of the wanted size, can hold.
-    #[error("an audio frame of {len} bytes does not go into RTP packets of this size; lower the audio bit rate")]
+    #[error(
+        "an audio frame of {len} bytes does not go into RTP packets of this size; lower the audio bit rate"
+    )]
     TooLarge {
         /// The frame's bytes.
         len: u32,
@@ -155,7 +161,9 @@ impl Packets {
             Format::Nal(format) => self.nal_packet(format, max),
             Format::Vp9 => self.vp9_packet(max),
             Format::Aac => self.aac_packet(max),
-            Format::Opus => (self.head.len <= max).then(|| self.take(PayloadHeader::default(), self.head.len)),
+            Format::Opus => {
+                (self.head.len <= max).then(|| self.take(PayloadHeader::default(), self.head.len))
+            }
         }
     }
 

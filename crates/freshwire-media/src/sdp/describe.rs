@@ -30,7 +30,9 @@ pub enum DescribeError {
     #[error("the stream has no track to describe yet; wait for the source")]
     Empty,
     /// AV1 does not go over RTP; see [`PlanError::Av1`](crate::rtp::PlanError::Av1).
-    #[error("AV1 over RTP is not supported; view this stream another way, or encode it as H.264, H.265 or VP9")]
+    #[error(
+        "AV1 over RTP is not supported; view this stream another way, or encode it as H.264, H.265 or VP9"
+    )]
     Av1,
     /// Parameter sets or configuration that are too short.
     #[error("the decoder's configuration is incomplete; wait for the source's next key picture")]
@@ -128,9 +130,8 @@ fn video(track: &VideoTrack) -> Result<Format, DescribeError> {
 }
 
 fn audio(track: &AudioTrack) -> Result<Format, DescribeError> {
-    let map = |name, rate, channels| {
-        RtpMap::with_encoding_params(payload_type(Kind::Audio), name, rate, channels)
-    };
+    let map =
+        |name, rate, channels| RtpMap::with_encoding_params(payload_type(Kind::Audio), name, rate, channels);
     match &track.codec {
         AudioCodec::Aac { config } => {
             if config.len() < 2 {

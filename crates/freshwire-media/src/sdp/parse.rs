@@ -131,7 +131,9 @@ fn read_media(kind: Kind, media: &sdp_types::Media) -> Option<Media> {
     let control = media.get_first_attribute_value("control").flatten().map(str::to_owned);
     let mut first = None;
     for word in media.fmt.split_ascii_whitespace() {
-        let Some(payload_type) = word.parse().ok().filter(|&payload_type| payload_type < 128) else { continue };
+        let Some(payload_type) = word.parse().ok().filter(|&payload_type| payload_type < 128) else {
+            continue;
+        };
         let map = rtp_map(media, payload_type);
         let channels = map.as_ref().and_then(|map| map.encoding_params.as_deref()?.trim().parse().ok());
         let candidate = Media {

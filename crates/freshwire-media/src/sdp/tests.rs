@@ -1,0 +1,138 @@
+use super::*;
+use crate::rtp::tests::{aac, h264, h265, tracks};
+use crate::unit::{AudioCodec, Kind, Tracks, VideoCodec};
+
+fn session() -> Session {
+    let address = "192.0.2.1".parse().unwrap();
+    Session { name: "yard\r\ncamera".to_owned(), id: 7, version: 2, address, key_on_request: true }
+}
+
+#[test]
+fn a_description_is_as_players_know_it() {
+    let text = describe(&tracks(h264(), aac()), &session()).unwrap();
+    let expected = "v=0\r
+o=- 7 2 IN IP4 192.0.2.1\r
+s=yard  camera\r
+c=IN IP4 0.0.0.0\r
+t=0 0\r
+a=type:broadcast\r
+a=control:*\r
+a=range:npt=now-\r
+m=video 0 RTP/AVP 96\r
+a=rtpmap:96 H264/90000\r
+a=fmtp:96 packetization-mode=1;profile-level-id=42C01E;sprop-parameter-sets=Z0LAHgE=,aAEC\r
+a=control:trackID=0\r
+a=rtcp-fb:96 nack pli\r
+m=audio 0 RTP/AVP 97\r
+a=rtpmap:97 MPEG4-GENERIC/44100/2\r
+a=fmtp:97 streamtype=5;profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength=3;indexdeltalength=3;config=1210\r
+a=control:trackID=1\r
+";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn what_is_described_is_read_back() {
+    let read = |video, audio| parse(describe(&tracks(video, audio), &session()).unwrap().as_bytes()).unwrap();
+    let media = read(h264(), aac());
+    let sets = vec![vec![0x67, 0x42, 0xc0, 0x1e, 1], vec![0x68, 1, 2]];
+    let video = Media {
+        kind: Kind::Video,
+        codec: Ok(MediaCodec::H264 { packetization_mode: 1, sets }),
+        payload_type: 96,
+        clock_rate: 90_000,
+        channels: 1,
+        control: Some("trackID=0".to_owned()),
+    };
+    let codec =
+        MediaCodec::Aac { config: vec![0x12, 0x10], size_bits: 13, index_bits: 3, index_delta_bits: 3 };
+    let audio = Media {
+        kind: Kind::Audio,
+        codec: Ok(codec),
+        payload_type: 97,
+        clock_rate: 44_100,
+        channels: 2,
+        control: Some("trackID=1".to_owned()),
+    };
+    assert_eq!(media, [video, audio]);
+    let media = read(h265(), AudioCodec::Opus);
+    let sets = vec![vec![0x40, 1, 1], vec![0x42, 1, 2], vec![0x44, 1, 3]];
+    assert_eq!(media[0].codec, Ok(MediaCodec::H265 { sets, has_order_numbers: false }));
+    assert_eq!((&media[1].codec, media[1].clock_rate, media[1].channels), (&Ok(MediaCodec::Opus), 48_000, 2));
+    let media = read(VideoCodec::Vp9 { profile: 2, bit_depth: 10 }, AudioCodec::Opus);
+    assert_eq!(media[0].codec, Ok(MediaCodec::Vp9));
+}
+
+#[test]
+fn what_cannot_be_described_says_why() {
+    let describe = |tracks: &Tracks| describe(tracks, &session()).unwrap_err();
+    assert_eq!(describe(&Tracks::default()), DescribeError::Empty);
+    assert_eq!(describe(&tracks(VideoCodec::Av1 { sequence_header: vec![] }, aac())), DescribeError::Av1);
+    let short = VideoCodec::H264 { sps: vec![0x67, 1], pps: vec![0x68] };
+    assert_eq!(describe(&tracks(short, aac())), DescribeError::Config);
+    assert_eq!(describe(&tracks(h264(), AudioCodec::Aac { config: vec![1] })), DescribeError::Config);
+    let mut surround = tracks(h264(), AudioCodec::Opus);
+    surround.audio.as_mut().unwrap().channels = 6;
+    assert_eq!(describe(&surround), DescribeError::OpusChannels(6));
+}
+
+/// As cameras send it: no `t=`, spaces after semicolons, base 64 without padding, data besides the pictures, G.711 sound.
+#[test]
+fn a_camera_is_understood() {
+    let text = b"v=0\no=- 1 1 IN IP4 10.0.0.2\ns=Media Presentation\na=control:rtsp://10.0.0.2/\n\
+        m=video 0 RTP/AVP 96\nb=AS:5000\na=rtpmap:96 H264/90000 \n\
+        a=fmtp:96 profile-level-id=42C01E; packetization-mode=1; sprop-parameter-sets=Z0LAHgE,aAEC,\n\
+        a=control:rtsp://10.0.0.2/trackID=1\nm=audio 0 RTP/AVP 0\na=control:trackID=2\n\
+        m=application 0 RTP/AVP 107\na=rtpmap:107 vnd.onvif.metadata/90000\n";
+    let media = parse(text).unwrap();
+    assert_eq!(media.len(), 2);
+    assert!(
+        matches!(&media[0].codec, Ok(MediaCodec::H264 { packetization_mode: 1, sets }) if sets.len() == 2)
+    );
+    assert_eq!(media[0].control.as_deref(), Some("rtsp://10.0.0.2/trackID=1"));
+    let error = media[1].codec.as_ref().unwrap_err().to_string();
+    assert_eq!(error, "codec \"PCMU\" is not supported; send H.264, H.265, AV1, VP9, AAC or Opus");
+}
+
+#[test]
+fn the_first_supported_payload_type_counts() {
+    let text = b"v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\nm=audio 0 RTP/AVP 8 111\r\n\
+        a=rtpmap:8 PCMA/8000\r\na=rtpmap:111 opus/48000/2\r\n";
+    let media = parse(text).unwrap();
+    assert_eq!((media[0].payload_type, &media[0].codec), (111, &Ok(MediaCodec::Opus)));
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let of =
+        |media: &str| parse(format!("v=0\r\no=- 1 1 IN IP4 0.0.0.0\r\ns=-\r\nt=0 0\r\n{media}").as_bytes());
+    let codec = |media: &str| of(media).unwrap()[0].codec.clone().unwrap_err();
+    assert_eq!(codec("m=video 0 RTP/AVP 96\r\n"), CodecError::NoMap(96));
+    let aac = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 mpeg4-generic/48000/2\r\na=fmtp:97 mode=AAC-hbr";
+    for (param, fmtp) in [("config", ";sizelength=13;config=1"), ("sizelength", ";sizelength=99;config=1210")]
+    {
+        let error = codec(&format!("{aac}{fmtp}\r\n"));
+        assert_eq!(error, CodecError::Param { codec: "MPEG4-GENERIC", param });
+    }
+    let sets = "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=fmtp:96 sprop-parameter-sets=?\r\n";
+    assert_eq!(codec(sets), CodecError::Param { codec: "H264", param: "sprop-parameter-sets" });
+    assert_eq!(of(""), Err(SdpError::Empty));
+    assert_eq!(of("m=video 0 RTP/AVP x\r\n"), Err(SdpError::NoPayloadType(0)));
+    assert_eq!(of(&"m=video 0 RTP/AVP 96\r\n".repeat(17)), Err(SdpError::TooManyMedia(17)));
+    assert!(matches!(parse(b"hello"), Err(SdpError::Grammar(_))));
+    assert_eq!(parse(&[b' '; MAX_TEXT_BYTES + 1]), Err(SdpError::TooLong(MAX_TEXT_BYTES + 1)));
+}
+
+#[test]
+fn any_text_is_read_or_refused() {
+    let text = describe(&tracks(h264(), aac()), &session()).unwrap();
+    bolero::check!().with_type::<(Vec<u8>, u16, bool)>().for_each(|(bytes, at, is_bare)| {
+        let mut changed = text.clone().into_bytes();
+        let at = usize::from(*at) % changed.len();
+        let end = changed.len().min(at + bytes.len());
+        changed.splice(at..end, bytes.iter().copied());
+        if let Ok(media) = parse(if *is_bare { bytes } else { &changed }) {
+            assert!(!media.is_empty() && media.len() <= MAX_MEDIA);
+        }
+    });
+}

@@ -1,0 +1,195 @@
+use std::collections::BTreeMap;
+
+use rtcp_types::{Compound, Packet as Rtcp, SdesItem};
+use rtp_types::RtpPacket;
+
+use super::*;
+use crate::rtp::tests::{Depacketizer, aac, h264, parts, tracks, unit};
+use crate::unit::{MediaTime, Tracks, UnitHead};
+
+const IDENTITY: Identity = Identity { ssrc: 0x1234_5678, seq: 65_530, timestamp_offset: 0xffff_0000 };
+
+fn config(max_packet_bytes: usize) -> Config {
+    let clock = WallClock { media: MediaTime::default(), ntp: 1000 << 32 };
+    let track = |channel| Some(TrackChannel { channel, identity: IDENTITY });
+    let cname = "freshwire".to_owned();
+    Config { video: track(0), audio: track(2), clock, cname, max_packet_bytes }
+}
+
+/// Writes one record as an engine does, and gives the bytes of the stream and each piece's size.
+fn write(framer: &mut Interleaved, seq: u64, bytes: &[u8], max: usize) -> (Vec<u8>, Vec<usize>) {
+    let (mut out, mut sizes) = (Vec::new(), Vec::new());
+    framer.begin(seq, bytes.len() as u32);
+    loop {
+        let before = out.len();
+        let Some(piece) = framer.next(max, &mut out) else { break };
+        assert!(piece.boundary);
+        out.extend(&bytes[piece.payload.start as usize..piece.payload.end as usize]);
+        sizes.push(out.len() - before);
+        if piece.last {
+            break;
+        }
+    }
+    assert_eq!(framer.next(max, &mut out), None);
+    (out, sizes)
+}
+
+/// Cuts an interleaved stream into its packets by channel.
+fn packets(mut stream: &[u8]) -> Vec<(u8, &[u8])> {
+    let mut found = Vec::new();
+    while let [b'$', channel, high, low, rest @ ..] = stream {
+        let (packet, rest) = rest.split_at(usize::from(u16::from_be_bytes([*high, *low])));
+        found.push((*channel, packet));
+        stream = rest;
+    }
+    assert!(stream.is_empty(), "{} bytes that are no packet", stream.len());
+    found
+}
+
+fn catalog(units: &[(UnitHead, Vec<u8>)]) -> Arc<Catalog> {
+    let catalog = Catalog::new(units.len().max(1));
+    for (seq, (head, _)) in units.iter().enumerate() {
+        catalog.add(seq as u64, Arc::new(head.clone()));
+    }
+    Arc::new(catalog)
+}
+
+/// What one record of the property is: sizes of its NAL units, whether it is sound, whether it is dropped, and `max`.
+type Sent = ([Option<u16>; 3], bool, bool, u16);
+
+#[test]
+fn what_is_sent_arrives_and_leaves_no_gap() {
+    let tracks = Arc::new(tracks(h264(), aac()));
+    bolero::check!().with_type::<([Option<Sent>; 8], u16)>().with_iterations(300).for_each(
+        |(sent, max_packet)| {
+            let units: Vec<_> =
+                sent.iter().flatten().zip(0..).map(|(sent, at)| record(&tracks, sent, at * 700)).collect();
+            let mut framer = Interleaved::new(catalog(&units), &config(usize::from(*max_packet)));
+            let mut stream = Vec::new();
+            let mut expected: [Vec<Vec<u8>>; 2] = Default::default();
+            for (seq, ((head, bytes), &(_, _, is_dropped, max))) in
+                units.iter().zip(sent.iter().flatten()).enumerate()
+            {
+                if is_dropped {
+                    continue;
+                }
+                let max = usize::from(max);
+                let (bytes_out, sizes) = write(&mut framer, seq as u64, bytes, max);
+                let is_video = head.kind == Kind::Video;
+                let bound = max.max(MIN_PACKET_BYTES + 2 * FRAME_HEADER_BYTES + 60);
+                assert!(!is_video || sizes.iter().all(|&size| size <= bound), "{sizes:?} above {bound}");
+                stream.extend(bytes_out);
+                expected[usize::from(!is_video)].extend(parts(head, bytes));
+            }
+            assert_eq!(read(&stream, usize::from(*max_packet)), expected);
+        },
+    );
+}
+
+fn record(tracks: &Arc<Tracks>, (sizes, is_audio, _, _): &Sent, ms: i64) -> (UnitHead, Vec<u8>) {
+    if *is_audio {
+        let size = usize::from(sizes[0].unwrap_or(1) % 8000).max(1);
+        return unit(tracks, Kind::Audio, ms, &[([0, 0], size)]);
+    }
+    let mut nals: Vec<_> =
+        sizes.iter().flatten().map(|&size| ([0x41, 0x9a], usize::from(size).max(1))).collect();
+    nals.push(([0x65, 0x88], 1000));
+    unit(tracks, Kind::Video, ms, &nals)
+}
+
+/// The parts of pictures and of sound that an interleaved stream has, after a check of each packet's header and of the
+/// reports against what came before them.
+fn read(stream: &[u8], max_packet: usize) -> [Vec<Vec<u8>>; 2] {
+    let mut arrived = [Depacketizer::new("h264"), Depacketizer::new("aac")];
+    let mut counted: BTreeMap<u8, (u16, u32, u32)> = BTreeMap::new();
+    for (channel, bytes) in packets(stream) {
+        let track = channel & 2;
+        let (seq, packets, octets) = counted.entry(track).or_insert((IDENTITY.seq, 0, 0));
+        if channel & 1 == 1 {
+            let report = report(bytes);
+            assert_eq!((report.packets, report.octets), (*packets, *octets));
+            continue;
+        }
+        let packet = RtpPacket::parse(bytes).unwrap();
+        assert!(bytes.len() <= max_packet.clamp(MIN_PACKET_BYTES, 65_535));
+        assert_eq!((packet.sequence_number(), packet.ssrc()), (*seq, IDENTITY.ssrc));
+        assert_eq!(packet.payload_type(), if track == 0 { 96 } else { 97 });
+        *seq = seq.wrapping_add(1);
+        *packets += 1;
+        *octets += packet.payload().len() as u32;
+        arrived[usize::from(track / 2)].push(packet.payload());
+    }
+    arrived.map(|track| track.parts)
+}
+
+struct Report {
+    packets: u32,
+    octets: u32,
+    ntp: u64,
+    timestamp: u32,
+    cname: String,
+}
+
+fn report(bytes: &[u8]) -> Report {
+    let mut parts = Compound::parse(bytes).unwrap().map(Result::unwrap);
+    let Some(Rtcp::Sr(sender)) = parts.next() else { panic!("no sender report first") };
+    let Some(Rtcp::Sdes(description)) = parts.next() else { panic!("no description") };
+    let chunk = description.chunks().next().unwrap();
+    let item = chunk.items().next().unwrap();
+    assert_eq!((sender.ssrc(), chunk.ssrc(), item.type_()), (IDENTITY.ssrc, IDENTITY.ssrc, SdesItem::CNAME));
+    Report {
+        packets: sender.packet_count(),
+        octets: sender.octet_count(),
+        ntp: sender.ntp_timestamp(),
+        timestamp: sender.rtp_timestamp(),
+        cname: item.get_value_string().unwrap(),
+    }
+}
+
+#[test]
+fn reports_come_first_and_every_five_seconds() {
+    let tracks = Arc::new(tracks(h264(), aac()));
+    let at = |ms| unit(&tracks, Kind::Video, ms, &[([0x41, 0x9a], 100)]);
+    let units = [at(0), at(4_999), at(5_000), at(9_999), at(12_000), at(11_000)];
+    let mut framer = Interleaved::new(catalog(&units), &config(DEFAULT_MAX_PACKET_BYTES));
+    let mut reports = Vec::new();
+    for (seq, (head, bytes)) in units.iter().enumerate() {
+        let (stream, sizes) = write(&mut framer, seq as u64, bytes, 1000);
+        assert_eq!(sizes.len(), 1);
+        for (channel, packet) in packets(&stream) {
+            if channel == 1 {
+                let report = report(packet);
+                assert_eq!(report.cname, "freshwire");
+                let seconds = head.dts.as_nanos() / 1_000_000_000;
+                assert_eq!(report.ntp >> 32, 1000 + seconds as u64);
+                assert_eq!(report.timestamp, IDENTITY.timestamp_offset.wrapping_add(seconds as u32 * 90_000));
+                reports.push((seconds, report.packets));
+            }
+        }
+    }
+    assert_eq!(reports, [(0, 0), (5, 2), (12, 4), (11, 5)], "the last one as the time jumped back");
+}
+
+#[test]
+fn records_that_are_not_their_units_are_passed_over() {
+    let tracks = Arc::new(tracks(h264(), aac()));
+    let units =
+        [unit(&tracks, Kind::Video, 0, &[([0x41, 0], 50)]), unit(&tracks, Kind::Audio, 0, &[([0, 0], 50)])];
+    let mut framer =
+        Interleaved::new(catalog(&units), &Config { audio: None, ..config(DEFAULT_MAX_PACKET_BYTES) });
+    assert_eq!(write(&mut framer, 7, &units[0].1, 1000).0, [], "not in the catalog");
+    assert_eq!(write(&mut framer, 0, &units[0].1[1..], 1000).0, [], "another length");
+    assert_eq!(write(&mut framer, 1, &units[1].1, 1000).0, [], "a track that is left out");
+    assert_eq!((framer.next_seq(Kind::Video), framer.next_seq(Kind::Audio)), (Some(65_530), None));
+    assert!(!write(&mut framer, 0, &units[0].1, 1000).0.is_empty());
+    assert_eq!(framer.next_seq(Kind::Video), Some(65_531));
+}
+
+#[test]
+fn pieces_fill_what_is_wanted() {
+    let tracks = Arc::new(tracks(h264(), aac()));
+    let units = [unit(&tracks, Kind::Video, 0, &[([0x65, 0x88], 20_000)])];
+    let mut framer = Interleaved::new(catalog(&units), &config(DEFAULT_MAX_PACKET_BYTES));
+    let (_, sizes) = write(&mut framer, 0, &units[0].1, 1448);
+    assert!(sizes[..sizes.len() - 1].iter().all(|&size| size == 1448), "{sizes:?}");
+}

@@ -12,9 +12,11 @@
 //! its framing has no place to begin again.
 #![forbid(unsafe_code)]
 
+pub mod adts;
 pub mod annexb;
 mod buffer;
 pub mod framing;
+pub mod ivf;
 pub mod layered;
 pub mod rtp;
 pub mod sdp;

@@ -109,34 +109,33 @@ fn pictures_without_reordering_are_shown_when_decoded() {
     }
 }
 
+/// When a unit was made, in ms, and the decoding time that it got.
+type Place = (i64, i64);
+
 /// Both tracks of a source that begins again after `length` ms, audio `lead` ms ahead of the video in arrival.
-fn looped(
-    length: i64,
-    lead: i64,
-    origin: impl Fn(i64) -> i64,
-) -> (Timeline, Vec<(i64, i64)>, Vec<(i64, i64)>) {
+fn looped(length: i64, lead: i64, origin: impl Fn(i64) -> i64) -> (Timeline, Vec<Place>) {
     let mut timeline = Timeline::default();
-    let (mut video, mut audio) = (Vec::new(), Vec::new());
+    let mut places = Vec::new();
     for at in (0..3 * length).step_by(20) {
         let raw = |at: i64| origin(at / length) + at % length;
-        audio.push((at, in_ms(timeline.audio(ms(raw(at)), 20_000_000)).1));
+        places.push((at, in_ms(timeline.audio(ms(raw(at)), 20_000_000)).1));
         if at >= lead && (at - lead) % 40 == 0 {
             let at = at - lead;
             let times = timeline.video(both(raw(at) + 40, raw(at)), &Coding::default());
             assert_eq!(times.pts.as_nanos() - times.dts.as_nanos(), 40 * MS);
-            video.push((at, in_ms(times).1));
+            places.push((at, in_ms(times).1));
         }
     }
-    (timeline, video, audio)
+    (timeline, places)
 }
 
 #[test]
 fn a_source_that_begins_again_goes_on_without_a_seam() {
     for origin in [|_: i64| 5000, |turn: i64| turn * 100_000, |turn: i64| -turn * 3_600_000] {
         for lead in [0, 400] {
-            let (timeline, video, audio) = looped(4000, lead, origin);
+            let (timeline, places) = looped(4000, lead, origin);
             let start = origin(0);
-            for (at, time) in video.into_iter().chain(audio) {
+            for (at, time) in places {
                 assert_eq!(time, start + at, "lead {lead}");
             }
             assert_eq!(timeline.jumps(), 2);

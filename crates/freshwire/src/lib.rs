@@ -35,8 +35,8 @@ pub use freshwire_io::now;
 pub use freshwire_io::poll::Waker;
 pub use freshwire_media::framing::{Framer, Framing};
 pub use freshwire_ring::{
-    Config as RingConfig, Edit, EditError, Editor, Fate, Meta, Outcome, PushError, Pushed, Region, Replaced,
-    TooLate, reason,
+    Config as RingConfig, Edit, EditError, Editor, Fate, Meta, Outcome, Producer, PushError, Pushed, Region,
+    Replaced, Stored, TooLate, reason,
 };
 
 pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};

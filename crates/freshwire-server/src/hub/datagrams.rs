@@ -1,0 +1,34 @@
+use freshwire_media::unit::UnitHead;
+
+/// A viewer over datagrams: gets each unit when it is published, without a queue and so without a choice.
+pub trait DatagramSink: Send {
+    /// Sends the unit. Must not block. False: the viewer is gone.
+    fn send(&mut self, head: &UnitHead, bytes: &[u8]) -> bool;
+}
+
+/// The datagram viewers of a stream.
+#[derive(Default)]
+pub(super) struct Datagrams(Vec<Place>);
+
+struct Place {
+    sink: Box<dyn DatagramSink>,
+    started: bool,
+}
+
+impl Datagrams {
+    pub(super) fn add(&mut self, sink: Box<dyn DatagramSink>) {
+        self.0.push(Place { sink, started: false });
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Sends the unit to everyone who has had a keyframe, or gets one now.
+    pub(super) fn send(&mut self, head: &UnitHead, bytes: &[u8], begins: bool) {
+        self.0.retain_mut(|place| {
+            place.started |= begins;
+            !place.started || place.sink.send(head, bytes)
+        });
+    }
+}

@@ -1,0 +1,63 @@
+//! A viewer as its stream sees it: what it is offered, and where it begins.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use freshwire::{LAYERS, Meta};
+use freshwire_media::unit::Kind;
+
+use super::stream::Offer;
+use super::viewer::ViewerShared;
+
+pub(super) struct Seat {
+    pub(super) ring: usize,
+    pub(super) shared: Arc<ViewerShared>,
+    /// Number of the unit it began with; `None` while it waits for one to begin with.
+    begun_at: Option<u64>,
+}
+
+impl Seat {
+    pub(super) fn new(ring: usize, shared: Arc<ViewerShared>) -> Self {
+        Self { ring, shared, begun_at: None }
+    }
+
+    /// Whether it waits for a keyframe.
+    pub(super) fn waits(&self) -> bool {
+        self.begun_at.is_none() && !self.is_paused()
+    }
+
+    fn is_paused(&self) -> bool {
+        self.shared.paused.load(Ordering::Relaxed)
+    }
+
+    /// Whether the unit is for this viewer now. A viewer begins with a keyframe, or with sound if there is nothing else,
+    /// and never gets what depends on a unit from before.
+    pub(super) fn wants(&mut self, offer: &Offer) -> bool {
+        if self.is_paused() {
+            self.begun_at = None;
+            return false;
+        }
+        if offer.begins {
+            self.begun_at.get_or_insert(offer.meta.user_seq);
+        }
+        let Some(first) = self.begun_at else { return false };
+        let wanted = references(&offer.meta).all(|seq| seq >= first);
+        if wanted && offer.kind == Kind::Video {
+            let layer = usize::from(offer.meta.layer).min(LAYERS - 1);
+            self.shared.offered[layer].fetch_add(1, Ordering::Relaxed);
+        }
+        wanted
+    }
+
+    /// A unit could not be queued. What follows may depend on it, so the viewer begins anew.
+    pub(super) fn missed(&mut self) {
+        self.begun_at = None;
+        self.shared.missed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn references(meta: &Meta) -> impl Iterator<Item = u64> {
+    let seq = meta.user_seq;
+    let distances = meta.refs.into_iter().filter(|&distance| distance != 0);
+    distances.map(move |distance| seq.saturating_sub(distance.into()))
+}

@@ -1,0 +1,442 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use freshwire::{
+    Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, choice, now, reason,
+};
+use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
+use tokio::sync::{mpsc, watch};
+
+use super::datagrams::{DatagramSink, Datagrams};
+use super::seat::Seat;
+use super::viewer::{ViewRequest, Viewer, ViewerShared, ViewerSnapshot};
+use super::{HubConfig, HubError, Shared, lock};
+
+/// Slots of a viewer's ring: close to a second of video with sound, which is more than is fresh.
+const SLOTS: u32 = 64;
+
+/// Bytes of a block of the arena. A unit takes one slot for each; with 64 slots it has 2 MiB at most.
+const BLOCK_BYTES: u32 = 32 << 10;
+
+/// Units that framings can look up: more than any ring holds.
+const CATALOG_UNITS: usize = 1024;
+
+/// How far back in decoding order a picture's references are known.
+const REFERENCES_BACK: usize = 256;
+
+/// A group is kept for those who join up to this age, and up to so many units.
+const MAX_JOIN_AGE: Duration = Duration::from_secs(5);
+const GROUP_UNITS: usize = 512;
+
+/// Least time between two requests for a keyframe.
+const KEY_REQUESTS: Duration = Duration::from_millis(500);
+
+/// The longest retransmission timeout: after an outage the path is tried again within a second.
+const MAX_RTO: Duration = Duration::from_secs(1);
+
+/// How long a viewer that leaves may take to receive what was begun.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// One stream. It outlives its publishers: viewers stay connected while a source is away.
+pub struct Stream {
+    name: String,
+    shared: Arc<Shared>,
+    catalog: Arc<Catalog>,
+    tracks: watch::Sender<Option<Arc<Tracks>>>,
+    published: AtomicBool,
+    counters: Counters,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct Counters {
+    units: AtomicU64,
+    bytes: AtomicU64,
+    keys: AtomicU64,
+    lost: AtomicU64,
+}
+
+/// What changes with each unit and each viewer.
+struct State {
+    sender: Sender,
+    seats: BTreeMap<u64, Seat>,
+    datagrams: Datagrams,
+    next_seq: u64,
+    /// Numbers of the newest video units, the newest last.
+    pictures: VecDeque<u64>,
+    /// The newest group from its keyframe on, for those who join.
+    group: Vec<(Offer, Stored)>,
+    origin: Option<String>,
+    wall: Option<(MediaTime, SystemTime)>,
+    key_requests: Option<mpsc::Sender<()>>,
+    key_asked: Option<Instant>,
+}
+
+/// A unit as seats see it.
+#[derive(Clone)]
+pub(super) struct Offer {
+    pub(super) meta: Meta,
+    pub(super) kind: Kind,
+    /// A viewer can begin here.
+    pub(super) begins: bool,
+}
+
+/// The right to feed a stream; dropping it lets another one publish.
+pub struct Publisher {
+    stream: Arc<Stream>,
+}
+
+/// What a stream has carried.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StreamSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from, `None` while nobody publishes.
+    pub origin: Option<String>,
+    /// Units published.
+    pub units: u64,
+    /// Payload bytes published.
+    pub bytes: u64,
+    /// Keyframes published.
+    pub keys: u64,
+    /// Units that found no room in the arena; nobody got them.
+    pub lost: u64,
+    /// Bytes of the arena.
+    pub arena_bytes: u64,
+    /// Bytes of the arena in use, those of finished units that were not collected yet among them.
+    pub arena_used: u64,
+    /// Its viewers over TCP.
+    pub viewers: Vec<ViewerSnapshot>,
+    /// Its viewers over datagrams.
+    pub datagram_viewers: usize,
+}
+
+impl Stream {
+    pub(super) fn new(name: &str, shared: Arc<Shared>) -> Result<Self, HubError> {
+        let HubConfig { max_viewers, arena_bytes, .. } = shared.config;
+        let config = RingConfig {
+            rings: u32::try_from(max_viewers).unwrap_or(u32::MAX),
+            slots: SLOTS,
+            block_bytes: BLOCK_BYTES,
+            blocks: u32::try_from(arena_bytes / BLOCK_BYTES as usize).unwrap_or(u32::MAX).max(SLOTS),
+        };
+        let sender = Sender::new(&config, &shared.engine).map_err(|error| HubError::Io(error.to_string()))?;
+        let state = State {
+            sender,
+            seats: BTreeMap::new(),
+            datagrams: Datagrams::default(),
+            next_seq: 1,
+            pictures: VecDeque::with_capacity(REFERENCES_BACK),
+            group: Vec::new(),
+            origin: None,
+            wall: None,
+            key_requests: None,
+            key_asked: None,
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            shared,
+            catalog: Arc::new(Catalog::new(CATALOG_UNITS)),
+            tracks: watch::Sender::new(None),
+            published: AtomicBool::new(false),
+            counters: Counters::default(),
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its framings look units up in.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// What it consists of; `None` until a source has said so.
+    pub fn tracks(&self) -> watch::Receiver<Option<Arc<Tracks>>> {
+        self.tracks.subscribe()
+    }
+
+    /// Which wall time belongs to which media time, as of the newest keyframe; `None` before the first unit.
+    pub fn wall_clock(&self) -> Option<(MediaTime, SystemTime)> {
+        lock(&self.state).wall
+    }
+
+    /// The right to feed it. `origin` is shown to people. `key_requests` gets a message when a viewer needs a keyframe.
+    pub fn publish(
+        self: &Arc<Self>,
+        origin: &str,
+        key_requests: Option<mpsc::Sender<()>>,
+    ) -> Result<Publisher, HubError> {
+        if self.published.swap(true, Ordering::AcqRel) {
+            return Err(HubError::Busy(self.name.clone()));
+        }
+        let mut state = lock(&self.state);
+        state.origin = Some(origin.to_owned());
+        state.key_requests = key_requests;
+        Ok(Publisher { stream: Arc::clone(self) })
+    }
+
+    /// Serves a viewer from now on.
+    pub fn view(self: &Arc<Self>, request: ViewRequest) -> Result<Viewer, HubError> {
+        let config = &self.shared.config;
+        let mut sink = SinkConfig::new(choice::frames())
+            .framing(request.framer)
+            .seal(request.seal)
+            .preface(request.preface)
+            .stall_timeout(Some(config.stall_timeout))
+            .linger(LINGER)
+            .max_rto(MAX_RTO);
+        sink.congestion.clone_from(&config.congestion);
+        let mut state = lock(&self.state);
+        let sink = state.sender.add_sink(request.socket, sink).map_err(|error| match error {
+            SenderError::Claim(_) => HubError::TooManyViewers(config.max_viewers),
+            error => HubError::Io(error.to_string()),
+        })?;
+        let shared = Arc::new(ViewerShared {
+            id: self.shared.next_viewer(),
+            protocol: request.protocol,
+            peer: request.peer,
+            user: request.user,
+            since: Instant::now(),
+            monitor: sink.monitor(),
+            paused: AtomicBool::new(false),
+            offered: Default::default(),
+            missed: AtomicU64::new(0),
+        });
+        let seat = Seat::new(sink.ring(), Arc::clone(&shared));
+        state.join(seat, request.join_age.unwrap_or(config.join_age), config);
+        Ok(Viewer { sink, stream: Arc::clone(self), shared })
+    }
+
+    /// Serves a viewer over datagrams, from the next keyframe until its sink says that it is gone.
+    pub fn view_datagrams(&self, sink: Box<dyn DatagramSink>) -> Result<(), HubError> {
+        let limit = self.shared.config.max_viewers;
+        let mut state = lock(&self.state);
+        if state.datagrams.len() >= limit {
+            return Err(HubError::TooManyViewers(limit));
+        }
+        state.datagrams.add(sink);
+        state.ask_for_key();
+        Ok(())
+    }
+
+    /// What it has carried.
+    pub fn snapshot(&self) -> StreamSnapshot {
+        let mut state = lock(&self.state);
+        let producer = state.sender.producer();
+        let config = producer.region().config();
+        let used = u64::from(config.blocks) - producer.free_blocks() as u64;
+        let seats: Vec<_> = state.seats.values().map(|seat| Arc::clone(&seat.shared)).collect();
+        let (origin, datagram_viewers) = (state.origin.clone(), state.datagrams.len());
+        drop(state);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        StreamSnapshot {
+            name: self.name.clone(),
+            origin,
+            units: load(&self.counters.units),
+            bytes: load(&self.counters.bytes),
+            keys: load(&self.counters.keys),
+            lost: load(&self.counters.lost),
+            arena_bytes: u64::from(config.blocks) * u64::from(config.block_bytes),
+            arena_used: used * u64::from(config.block_bytes),
+            viewers: seats.iter().map(|seat| seat.snapshot()).collect(),
+            datagram_viewers,
+        }
+    }
+
+    pub(super) fn leave(&self, id: u64, ring: usize) {
+        let mut state = lock(&self.state);
+        state.seats.remove(&id);
+        state.sender.reuse(ring);
+    }
+
+    pub(super) fn drop_queued(&self, ring: usize) {
+        lock(&self.state).sender.producer().drop_where(ring, reason::APPLICATION, |_| true);
+    }
+
+    fn push(&self, unit: Unit) {
+        let has_video = unit.head.tracks.video.is_some();
+        let begins = !has_video || (unit.head.key && unit.head.kind == Kind::Video);
+        let mut state = lock(&self.state);
+        let offer = state.offer(&unit, begins, &self.shared.config);
+        let Unit { head, bytes, .. } = unit;
+        if begins || state.wall.is_none() {
+            state.wall = Some((head.dts, SystemTime::now()));
+        }
+        let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
+        count(&self.counters.units, 1);
+        count(&self.counters.bytes, bytes.len() as u64);
+        count(&self.counters.keys, u64::from(begins && has_video));
+        state.datagrams.send(&head, &bytes, begins);
+        self.catalog.add(offer.meta.user_seq, Arc::new(head));
+        if !state.spread(offer, &bytes) {
+            count(&self.counters.lost, 1);
+        }
+    }
+}
+
+impl State {
+    /// Gives the unit its number and its deadline, and turns distances in pictures into distances in numbers.
+    fn offer(&mut self, unit: &Unit, begins: bool, config: &HubConfig) -> Offer {
+        let (seq, kind) = (self.next_seq, unit.head.kind);
+        self.next_seq += 1;
+        let mut refs = [0; 2];
+        if kind == Kind::Video {
+            refs = unit.refs.map(|distance| self.distance(seq, distance));
+            if self.pictures.len() == REFERENCES_BACK {
+                self.pictures.pop_front();
+            }
+            self.pictures.push_back(seq);
+        }
+        let generated = now();
+        let grace = if begins || kind == Kind::Audio { config.key_grace } else { Duration::ZERO };
+        let meta = Meta {
+            user_seq: seq,
+            generated,
+            deadline: generated + config.latency + grace,
+            layer: unit.layer,
+            group: unit.group,
+            refs,
+            ..Meta::default()
+        };
+        Offer { meta, kind, begins }
+    }
+
+    fn distance(&self, seq: u64, pictures_back: u32) -> u32 {
+        let back = pictures_back as usize;
+        let picture = back.checked_sub(1).and_then(|at| self.pictures.iter().rev().nth(at));
+        picture.map_or(0, |&picture| u32::try_from(seq - picture).unwrap_or(u32::MAX))
+    }
+
+    /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.
+    fn spread(&mut self, offer: Offer, bytes: &[u8]) -> bool {
+        if offer.begins {
+            self.group.clear();
+        }
+        let stored = match self.sender.producer().store(bytes) {
+            Err(PushError::OutOfBlocks) => {
+                self.free_stale();
+                self.sender.producer().store(bytes)
+            }
+            stored => stored,
+        };
+        let Ok(stored) = stored else {
+            self.seats.values_mut().for_each(Seat::missed);
+            return false;
+        };
+        let mut wake = false;
+        let producer = self.sender.producer();
+        self.seats.retain(|_, seat| {
+            if !seat.wants(&offer) {
+                return true;
+            }
+            match offer_to(producer, seat, &stored, &offer.meta) {
+                Ok(notify) => wake |= notify,
+                Err(PushError::Closed) => return false,
+                Err(_) => seat.missed(),
+            }
+            true
+        });
+        if wake {
+            self.sender.notify();
+        }
+        self.remember(offer, stored);
+        if self.seats.values().any(Seat::waits) {
+            self.ask_for_key();
+        }
+        true
+    }
+
+    /// Keeps the unit for those who join, as long as its group is young enough for that.
+    fn remember(&mut self, offer: Offer, stored: Stored) {
+        let age = |(first, _): &(Offer, Stored)| offer.meta.generated.saturating_since(first.meta.generated);
+        let is_old = self.group.first().map(age).is_some_and(|age| age > MAX_JOIN_AGE);
+        if is_old || self.group.len() >= GROUP_UNITS {
+            self.group.clear();
+        } else if offer.begins || !self.group.is_empty() {
+            self.group.push((offer, stored));
+        }
+    }
+
+    /// Makes room in the arena: nobody joins with the newest group, and what is stale is dropped for those who have
+    /// not been able to take it.
+    fn free_stale(&mut self) {
+        self.group.clear();
+        let now = now();
+        let producer = self.sender.producer();
+        for seat in self.seats.values() {
+            producer.drop_where(seat.ring, reason::EXPIRED, |record| record.deadline < now);
+        }
+    }
+
+    /// Seats a viewer: with what is there of the newest group if its keyframe is no older than `join_age`, else with the
+    /// next keyframe.
+    fn join(&mut self, mut seat: Seat, join_age: Duration, config: &HubConfig) {
+        let now = now();
+        let fresh = |(first, _): &(Offer, Stored)| now.saturating_since(first.meta.generated) <= join_age;
+        if self.group.first().is_some_and(fresh) {
+            for (offer, stored) in &self.group {
+                // What was there before the viewer is late for nobody.
+                let deadline = (now + config.latency).max(offer.meta.deadline);
+                let meta = Meta { deadline, ..offer.meta };
+                if seat.wants(offer) && offer_to(self.sender.producer(), &seat, stored, &meta).is_err() {
+                    seat.missed();
+                    break;
+                }
+            }
+            self.sender.notify();
+        } else {
+            self.ask_for_key();
+        }
+        self.seats.insert(seat.shared.id, seat);
+    }
+
+    fn ask_for_key(&mut self) {
+        let Some(requests) = &self.key_requests else { return };
+        if self.key_asked.is_none_or(|at| at.elapsed() >= KEY_REQUESTS) {
+            self.key_asked = Some(Instant::now());
+            // A full channel holds a request already.
+            let _ = requests.try_send(());
+        }
+    }
+}
+
+/// Puts the unit on the seat's ring; what is stale there gives way. True: the engine has to be woken.
+fn offer_to(producer: &mut Producer, seat: &Seat, stored: &Stored, meta: &Meta) -> Result<bool, PushError> {
+    let mut pushed = producer.push_stored(seat.ring, stored, meta);
+    if pushed == Err(PushError::Full) {
+        let now = now();
+        producer.drop_where(seat.ring, reason::EXPIRED, |record| record.deadline < now);
+        pushed = producer.push_stored(seat.ring, stored, meta);
+    }
+    pushed.map(|pushed| pushed.notify)
+}
+
+impl Publisher {
+    /// Says what the stream consists of, before the first unit and whenever it changes.
+    pub fn tracks(&mut self, tracks: Arc<Tracks>) {
+        self.stream.tracks.send_replace(Some(tracks));
+    }
+
+    /// Publishes a unit. Never blocks.
+    pub fn push(&mut self, unit: Unit) {
+        self.stream.push(unit);
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        let mut state = lock(&self.stream.state);
+        state.origin = None;
+        state.key_requests = None;
+        state.group.clear();
+        drop(state);
+        self.stream.published.store(false, Ordering::Release);
+    }
+}

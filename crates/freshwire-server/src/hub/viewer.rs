@@ -1,0 +1,126 @@
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkSnapshot};
+use freshwire_media::framing::Framer;
+
+use super::stream::Stream;
+
+/// How a viewer is served.
+pub struct ViewRequest {
+    /// The connection. What has to be sent before the stream goes into `preface`. The caller keeps a clone for reading.
+    pub socket: TcpStream,
+    /// Bytes in front of the stream, such as the answer to PLAY; not yet encrypted.
+    pub preface: Vec<u8>,
+    /// Writes the stream.
+    pub framer: Box<dyn Framer>,
+    /// Encrypts it, if it is encrypted.
+    pub seal: Option<Box<dyn Seal>>,
+    /// By which protocol: `rtsp`, `rtsps`, `websocket`, `ts`, `mp4`, `freshwire`.
+    pub protocol: &'static str,
+    /// The viewer's address.
+    pub peer: SocketAddr,
+    /// Who it is, if it had to say so.
+    pub user: Option<String>,
+    /// Overrides [`HubConfig::join_age`](super::HubConfig::join_age).
+    pub join_age: Option<Duration>,
+}
+
+/// One viewer; dropping it disconnects after the record that was begun.
+pub struct Viewer {
+    pub(super) sink: Sink,
+    pub(super) stream: Arc<Stream>,
+    pub(super) shared: Arc<ViewerShared>,
+}
+
+/// What the viewer's handle, its seat and those who ask for statistics have in common.
+pub(super) struct ViewerShared {
+    pub(super) id: u64,
+    pub(super) protocol: &'static str,
+    pub(super) peer: SocketAddr,
+    pub(super) user: Option<String>,
+    pub(super) since: Instant,
+    pub(super) monitor: Monitor,
+    pub(super) paused: AtomicBool,
+    pub(super) offered: [AtomicU64; LAYERS],
+    pub(super) missed: AtomicU64,
+}
+
+/// What a viewer has got and missed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ViewerSnapshot {
+    /// Number of the viewer, unique in this server's life.
+    pub id: u64,
+    /// By which protocol.
+    pub protocol: &'static str,
+    /// Its address.
+    pub peer: SocketAddr,
+    /// Who it is.
+    pub user: Option<String>,
+    /// For how long it has been served.
+    pub age: Duration,
+    /// What the engine has counted: ages at commit, units sent and dropped by layer and by reason, horizon, rate.
+    pub sink: SinkSnapshot,
+    /// Pictures offered, by layer.
+    pub offered: [u64; LAYERS],
+    /// Units that could not even be queued, because the viewer's ring was full.
+    pub missed: u64,
+}
+
+impl ViewerShared {
+    pub(super) fn snapshot(&self) -> ViewerSnapshot {
+        ViewerSnapshot {
+            id: self.id,
+            protocol: self.protocol,
+            peer: self.peer,
+            user: self.user.clone(),
+            age: self.since.elapsed(),
+            sink: self.monitor.stats(),
+            offered: std::array::from_fn(|layer| self.offered[layer].load(Ordering::Relaxed)),
+            missed: self.missed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Viewer {
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    /// Sends bytes between two records, such as the answer to a request. A viewer that asks and does not read the answers
+    /// is disconnected.
+    pub fn interject(&self, bytes: Vec<u8>) {
+        self.sink.interject(bytes);
+    }
+
+    /// Offers it no more units; those that are queued are dropped, what was begun is finished.
+    pub fn pause(&self) {
+        self.shared.paused.store(true, Ordering::Relaxed);
+        self.stream.drop_queued(self.sink.ring());
+    }
+
+    /// Goes on with the next keyframe.
+    pub fn resume(&self) {
+        self.shared.paused.store(false, Ordering::Relaxed);
+    }
+
+    /// How it ended, `None` while it is served. Nothing calls: look once a second.
+    pub fn ended(&self) -> Option<Ended> {
+        self.sink.ended()
+    }
+
+    /// What it has got and missed.
+    pub fn snapshot(&self) -> ViewerSnapshot {
+        self.shared.snapshot()
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        self.stream.leave(self.shared.id, self.sink.ring());
+    }
+}

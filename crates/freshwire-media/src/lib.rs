@@ -15,6 +15,7 @@
 pub mod adts;
 pub mod annexb;
 mod buffer;
+pub mod depacketize;
 pub mod framing;
 pub mod ivf;
 pub mod layered;

@@ -1,0 +1,278 @@
+//! RTP packets on their way in (RFC 3550), put together to whole frames.
+//!
+//! ```text
+//!  packets ──► Packet::parse ──► Depacketizer ──► Frame: ticks, bytes
+//!                                  │ an open access unit, bounded; one that lost a packet is dropped whole
+//! ```
+//!
+//! | codec | format | taken |
+//! |---|---|---|
+//! | H.264 | RFC 6184, modes 0 and 1 | single NAL units, STAP-A, FU-A |
+//! | H.265 | RFC 7798 without order numbers | single NAL units, aggregation packets, FU |
+//! | AV1 | RTP payload format for AV1 1.0 | all; temporal delimiters are left out |
+//! | VP9 | RFC 9628 | all; the layers of a picture come as one frame |
+//! | AAC | RFC 3640, AAC-hbr and AAC-lbr | several frames in a packet, and fragments of one |
+//! | Opus | RFC 7587 | all |
+//!
+//! Cameras that send a whole Annex B stream in a packet need nothing of their own: start codes stay where they are.
+
+mod aac;
+mod av1;
+mod nal;
+mod packet;
+pub mod rtcp;
+mod vp9;
+
+use std::collections::VecDeque;
+
+use crate::sdp::{Media, MediaCodec};
+use crate::timeline::Unwrap;
+
+pub use packet::{Packet, PacketError};
+
+/// Largest frame that is put together; a larger one is dropped.
+pub const MAX_FRAME_BYTES: usize = 8 << 20;
+
+/// A whole frame.
+///
+/// H.264 and H.265: an Annex B access unit with start codes of four bytes. AV1: a temporal unit of OBUs with size fields.
+/// VP9, AAC, Opus: the coded frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its RTP timestamp, continued beyond 32 bits.
+    pub ticks: i64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Packets were lost since the frame before; frames that refer to it may be damaged.
+    pub gap: bool,
+}
+
+/// Puts the packets of one track together. After each [`push`](Self::push), take frames until there are none.
+#[derive(Debug)]
+pub struct Depacketizer {
+    format: Format,
+    payload_type: u8,
+    clock: Unwrap,
+    source: Option<Source>,
+    open: Open,
+    gap: bool,
+    frames: VecDeque<Frame>,
+    damage: Damage,
+}
+
+/// A track whose packets cannot be put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// H.264 with `packetization-mode=2`.
+    #[error("H.264 in interleaved packetization mode is not supported; use packetization-mode=1")]
+    Interleaved,
+    /// H.265 with decoding order numbers.
+    #[error("H.265 with decoding order numbers is not supported; leave out sprop-max-don-diff")]
+    OrderNumbers,
+}
+
+/// What was lost on the way or could not be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// Packets that are missing.
+    pub lost: u64,
+    /// Packets that came too late or twice.
+    pub late: u64,
+    /// Packets that break their payload format.
+    pub malformed: u64,
+    /// Frames that were dropped because of these.
+    pub frames: u64,
+}
+
+#[derive(Debug)]
+enum Format {
+    H264,
+    H265,
+    Av1(av1::Obus),
+    Vp9,
+    Aac(aac::Format),
+    Opus,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    ssrc: u32,
+    next_seq: u16,
+}
+
+/// The access unit that is being put together.
+#[derive(Debug, Default)]
+struct Open {
+    ticks: Option<i64>,
+    bytes: Vec<u8>,
+    /// A fragment of it was begun and not ended.
+    in_fragment: bool,
+    /// It holds a picture and not only what belongs before one.
+    has_picture: bool,
+    broken: bool,
+}
+
+/// The packet breaks its payload format; the frame it belongs to is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Malformed;
+
+impl Depacketizer {
+    /// For a track whose codec is known.
+    pub fn new(media: &Media, codec: &MediaCodec) -> Result<Self, FormatError> {
+        let format = match codec {
+            MediaCodec::H264 { packetization_mode: 2, .. } => return Err(FormatError::Interleaved),
+            MediaCodec::H264 { .. } => Format::H264,
+            MediaCodec::H265 { has_order_numbers: true, .. } => return Err(FormatError::OrderNumbers),
+            MediaCodec::H265 { .. } => Format::H265,
+            MediaCodec::Av1 => Format::Av1(av1::Obus::default()),
+            MediaCodec::Vp9 => Format::Vp9,
+            MediaCodec::Aac { config, size_bits, index_bits, index_delta_bits } => {
+                let bits =
+                    aac::HeaderBits { size: *size_bits, index: *index_bits, index_delta: *index_delta_bits };
+                Format::Aac(aac::Format::new(bits, config, media.clock_rate))
+            }
+            MediaCodec::Opus => Format::Opus,
+        };
+        Ok(Self {
+            format,
+            payload_type: media.payload_type,
+            clock: Unwrap::new(32),
+            source: None,
+            open: Open::default(),
+            gap: false,
+            frames: VecDeque::new(),
+            damage: Damage::default(),
+        })
+    }
+
+    /// Takes a packet. Packets of other payload types are ignored.
+    pub fn push(&mut self, packet: &Packet<'_>) {
+        if packet.payload_type != self.payload_type || !self.follow(packet) {
+            return;
+        }
+        let ticks = self.clock.extend(u64::from(packet.timestamp));
+        match &mut self.format {
+            Format::Opus if packet.payload.is_empty() => {}
+            Format::Opus => self.emit(ticks, packet.payload.to_vec()),
+            Format::Aac(format) => {
+                let mut frames = Vec::new();
+                if format.push(ticks, packet, &mut frames).is_err() {
+                    self.malformed();
+                    self.damage.frames += 1;
+                }
+                for (ticks, bytes) in frames {
+                    self.emit(ticks, bytes);
+                }
+            }
+            Format::H264 | Format::H265 | Format::Av1(_) | Format::Vp9 => self.picture(ticks, packet),
+        }
+    }
+
+    /// The next whole frame.
+    pub fn poll_frame(&mut self) -> Option<Frame> {
+        self.frames.pop_front()
+    }
+
+    /// What was lost so far.
+    pub fn damage(&self) -> Damage {
+        self.damage
+    }
+
+    /// The source of the packets, once one has come: whom to ask for a key picture.
+    pub fn ssrc(&self) -> Option<u32> {
+        self.source.map(|source| source.ssrc)
+    }
+
+    /// The continued timestamp for the timestamp of a sender report.
+    pub fn place(&self, timestamp: u32) -> i64 {
+        self.clock.clone().extend(u64::from(timestamp))
+    }
+
+    /// False if the packet is to be ignored, because it came too late.
+    fn follow(&mut self, packet: &Packet<'_>) -> bool {
+        let next_seq = packet.seq.wrapping_add(1);
+        let Some(source) = self.source.filter(|source| source.ssrc == packet.ssrc) else {
+            // A new source counts its own packets.
+            let is_first = self.source.is_none();
+            self.source = Some(Source { ssrc: packet.ssrc, next_seq });
+            if !is_first {
+                self.lose();
+            }
+            return true;
+        };
+        let ahead = packet.seq.wrapping_sub(source.next_seq);
+        if ahead >= 1 << 15 {
+            self.damage.late += 1;
+            return false;
+        }
+        self.source = Some(Source { next_seq, ..source });
+        if ahead > 0 {
+            self.damage.lost += u64::from(ahead);
+            self.lose();
+        }
+        true
+    }
+
+    fn lose(&mut self) {
+        self.gap = true;
+        self.open.broken |= self.open.ticks.is_some();
+        self.open.in_fragment = false;
+        match &mut self.format {
+            Format::Aac(format) => format.lose(),
+            Format::Av1(obus) => obus.lose(),
+            _ => {}
+        }
+    }
+
+    fn malformed(&mut self) {
+        self.damage.malformed += 1;
+        self.gap = true;
+    }
+
+    fn picture(&mut self, ticks: i64, packet: &Packet<'_>) {
+        if self.open.ticks.is_some_and(|open| open != ticks) {
+            // The marker was lost, or the sender sets none.
+            self.finish();
+        }
+        self.open.ticks = Some(ticks);
+        let result = match &mut self.format {
+            Format::H264 => nal::h264(packet.payload, &mut self.open),
+            Format::H265 => nal::h265(packet.payload, &mut self.open),
+            Format::Av1(obus) => obus.push(packet.payload, &mut self.open),
+            _ => vp9::push(packet.payload, &mut self.open),
+        };
+        if result.is_err() {
+            self.malformed();
+            self.open.broken = true;
+        } else if self.open.bytes.len() > MAX_FRAME_BYTES {
+            self.open.bytes = Vec::new();
+            self.open.broken = true;
+        }
+        if packet.marker {
+            self.finish();
+        }
+    }
+
+    fn finish(&mut self) {
+        if self.open.broken || self.open.in_fragment {
+            self.damage.frames += 1;
+            self.gap = true;
+            self.open = Open::default();
+        } else if self.open.has_picture {
+            let open = std::mem::take(&mut self.open);
+            self.emit(open.ticks.unwrap_or_default(), open.bytes);
+        } else {
+            // Some cameras end the parameter sets with a marker or give them a time of their own: they belong to the
+            // picture after them.
+            self.open.ticks = None;
+        }
+    }
+
+    fn emit(&mut self, ticks: i64, bytes: Vec<u8>) {
+        self.frames.push_back(Frame { ticks, bytes, gap: std::mem::take(&mut self.gap) });
+    }
+}
+
+#[cfg(test)]
+mod tests;

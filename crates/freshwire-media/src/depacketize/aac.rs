@@ -1,0 +1,127 @@
+use super::{MAX_FRAME_BYTES, Malformed, Packet};
+
+/// Widths of the fields of an AU header (RFC 3640, 3.2.1).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeaderBits {
+    pub(super) size: u8,
+    pub(super) index: u8,
+    pub(super) index_delta: u8,
+}
+
+/// RFC 3640, 3.3.5 and 3.3.6.
+#[derive(Debug)]
+pub(super) struct Format {
+    bits: HeaderBits,
+    /// Ticks that a frame lasts.
+    frame_ticks: i64,
+    /// A frame that is larger than a packet: its ticks, its bytes so far, its size.
+    partial: Option<(i64, Vec<u8>, usize)>,
+}
+
+impl Format {
+    pub(super) fn new(bits: HeaderBits, config: &[u8], clock_rate: u32) -> Self {
+        Self { bits, frame_ticks: frame_ticks(config, clock_rate), partial: None }
+    }
+
+    pub(super) fn lose(&mut self) {
+        self.partial = None;
+    }
+
+    pub(super) fn push(
+        &mut self,
+        ticks: i64,
+        packet: &Packet<'_>,
+        frames: &mut Vec<(i64, Vec<u8>)>,
+    ) -> Result<(), Malformed> {
+        let partial = self.partial.take();
+        let (&length, rest) = packet.payload.split_first_chunk().ok_or(Malformed)?;
+        let header_bits = usize::from(u16::from_be_bytes(length));
+        let (headers, mut data) = rest.split_at_checked(header_bits.div_ceil(8)).ok_or(Malformed)?;
+        let mut headers = Bits { bytes: headers, position: 0, end: header_bits };
+        let mut at = ticks;
+        let mut index_bits = self.bits.index;
+        while headers.position < headers.end {
+            let size = headers.take(self.bits.size)?;
+            // Where frames are interleaved, the first index is no distance.
+            let skipped = headers.take(index_bits)?;
+            at += if frames.is_empty() { 0 } else { (skipped as i64 + 1) * self.frame_ticks };
+            index_bits = self.bits.index_delta;
+            if size > data.len() {
+                return self.fragment(partial, (at, data, size), packet.marker, frames);
+            }
+            let (frame, after) = data.split_at_checked(size).ok_or(Malformed)?;
+            data = after;
+            if !frame.is_empty() {
+                frames.push((at, frame.to_vec()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each fragment has a header with the whole frame's size; the last has the marker.
+    fn fragment(
+        &mut self,
+        partial: Option<(i64, Vec<u8>, usize)>,
+        (at, data, size): (i64, &[u8], usize),
+        marker: bool,
+        frames: &mut Vec<(i64, Vec<u8>)>,
+    ) -> Result<(), Malformed> {
+        let (begun, mut bytes, whole) =
+            partial.filter(|(begun, ..)| *begun == at).unwrap_or((at, Vec::new(), size));
+        bytes.extend(data);
+        if bytes.len() > whole.min(MAX_FRAME_BYTES) || whole != size || (marker && bytes.len() < whole) {
+            return Err(Malformed);
+        }
+        if bytes.len() == whole {
+            frames.push((begun, bytes));
+        } else {
+            self.partial = Some((begun, bytes, whole));
+        }
+        Ok(())
+    }
+}
+
+struct Bits<'a> {
+    bytes: &'a [u8],
+    position: usize,
+    end: usize,
+}
+
+impl Bits<'_> {
+    fn take(&mut self, count: u8) -> Result<usize, Malformed> {
+        let mut value = 0;
+        for _ in 0..count {
+            let byte = self.bytes.get(self.position / 8).filter(|_| self.position < self.end);
+            value = value << 1 | usize::from(byte.ok_or(Malformed)? >> (7 - self.position % 8) & 1);
+            self.position += 1;
+        }
+        Ok(value)
+    }
+}
+
+/// The clock may count twice the rate of the configuration's core: its frames then last twice as many ticks.
+fn frame_ticks(config: &[u8], clock_rate: u32) -> i64 {
+    let mut bits = Bits { bytes: config, position: 0, end: 8 * config.len() };
+    let fields = (|| {
+        let _object_type = bits.take(5)?;
+        let rate = match bits.take(4)? {
+            15 => bits.take(24)?,
+            index => SAMPLE_RATES.get(index).copied().ok_or(Malformed)? as usize,
+        };
+        let _channels = bits.take(4)?;
+        Ok::<_, Malformed>((rate, bits.take(1)? == 1))
+    })();
+    let Ok((rate, is_short)) = fields else { return FRAME_SAMPLES };
+    let doubled = rate > 0 && clock_rate as usize == 2 * rate;
+    match (doubled, is_short) {
+        (true, _) => 2 * FRAME_SAMPLES,
+        (false, true) => SHORT_FRAME_SAMPLES,
+        (false, false) => FRAME_SAMPLES,
+    }
+}
+
+const FRAME_SAMPLES: i64 = 1024;
+const SHORT_FRAME_SAMPLES: i64 = 960;
+/// ISO 14496-3, table 1.18.
+const SAMPLE_RATES: [u32; 13] =
+    [96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350];

@@ -163,9 +163,9 @@ fn every_nal_unit_arrives_whole_whatever_the_sizes() {
                 return;
             }
             let (head, bytes) =
-                unit(&tracks_264, Kind::Video, 1, &of(1, |kind| [kind & 0x60 | kind % 23 + 1, 7]));
+                unit(&tracks_264, Kind::Video, 1, &of(1, |kind| [kind & 0x60 | (kind % 23 + 1), 7]));
             assert_whole("h264", head, &bytes, max);
-            let (head, bytes) = unit(&tracks_265, Kind::Video, 1, &of(3, |kind| [kind % 48 << 1, 1]));
+            let (head, bytes) = unit(&tracks_265, Kind::Video, 1, &of(3, |kind| [(kind % 48) << 1, 1]));
             assert_whole("h265", head, &bytes, max);
         },
     );

@@ -1,6 +1,29 @@
 //! Who may view and publish what.
+//!
+//! A request is granted because everybody may do it, because its address ends in a valid signed link, or because it
+//! names a user who has the right. Passwords are kept as the hashes that HTTP digest authentication (RFC 7616, and RFC
+//! 2069 as RTSP clients use it) compares; basic authentication is taken over encrypted connections only. Who fails too
+//! often has to wait.
 
+mod digest;
+mod link;
+mod names;
+mod throttle;
+
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use subtle::ConstantTimeEq as _;
+
+pub use digest::REALM;
+pub use link::LinkKey;
+pub use names::Names;
+
+use digest::{Algorithm, Authorization, Nonces};
+use link::LinkVerdict;
+use throttle::Throttle;
 
 /// What somebody wants to do with a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,25 +63,250 @@ pub enum Verdict {
         /// The user's name.
         user: Option<String>,
     },
-    /// Answer 401 with one `WWW-Authenticate` header for each of these values.
+    /// Answer 401 with one `WWW-Authenticate` header for each of these values, in this order.
     Challenge(Vec<String>),
     /// Answer 403 with this text.
     Denied(&'static str),
 }
 
-/// The rules of access.
+/// Which streams somebody may view and publish.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// Streams to view.
+    pub view: Names,
+    /// Streams to publish.
+    pub publish: Names,
+}
+
+/// A user's password, as the hash of `user:realm:password` in lower-case hexadecimal digits, one for each algorithm.
+/// Debug output hides it.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Password {
+    /// For clients that know SHA-256, and for basic authentication.
+    pub sha256: Option<String>,
+    /// For clients that know MD5 only, as most RTSP players do.
+    pub md5: Option<String>,
+}
+
+/// A user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// What proves who it is.
+    pub password: Password,
+    /// What it may do.
+    pub rights: Rights,
+}
+
+/// The rules, as configured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Rules {
+    /// Users by name.
+    pub users: BTreeMap<String, User>,
+    /// What everybody may do.
+    pub anonymous: Rights,
+    /// What programs on this machine may do: those that connect over loopback.
+    pub local: Rights,
+    /// Checks signed links.
+    pub link_key: Option<LinkKey>,
+}
+
+/// The rules of access, and who has failed them lately.
 #[derive(Debug)]
-pub struct Access {}
+pub struct Access {
+    rules: Rules,
+    memory: Arc<Memory>,
+}
+
+/// What outlives a reload of the rules.
+#[derive(Debug)]
+struct Memory {
+    nonces: Nonces,
+    throttle: Throttle,
+}
+
+/// When a request is checked.
+#[derive(Clone, Copy, Debug)]
+struct Now {
+    /// Seconds since 1970.
+    wall: u64,
+    monotonic: Instant,
+}
+
+const THROTTLED: &str = "too many failed attempts from this address; try again in a minute";
+
+impl Rights {
+    /// Everything.
+    pub fn all() -> Self {
+        Self { view: Names::all(), publish: Names::all() }
+    }
+
+    fn allow(&self, right: Right, stream: &str) -> bool {
+        match right {
+            Right::View => self.view.contain(stream),
+            Right::Publish => self.publish.contain(stream),
+        }
+    }
+}
+
+impl Password {
+    /// Keeps the hashes of a password in plain text.
+    pub fn from_plain(user: &str, password: &str) -> Self {
+        let hash = |algorithm: Algorithm| Some(algorithm.hash(&[user, REALM, password]));
+        Self { sha256: hash(Algorithm::Sha256), md5: hash(Algorithm::Md5) }
+    }
+
+    fn hash(&self, algorithm: Algorithm) -> Option<&str> {
+        match algorithm {
+            Algorithm::Sha256 => self.sha256.as_deref(),
+            Algorithm::Md5 => self.md5.as_deref(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Password {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Password(hidden)")
+    }
+}
 
 impl Access {
+    /// Begins with these rules.
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, memory: Arc::new(Memory { nonces: Nonces::new(), throttle: Throttle::default() }) }
+    }
+
     /// Rules that grant everything to everybody.
     pub fn open() -> Self {
-        Self {}
+        Self::new(Rules { anonymous: Rights::all(), ..Rules::default() })
+    }
+
+    /// The same with other rules: who has to wait still has to.
+    pub fn with_rules(&self, rules: Rules) -> Self {
+        Self { rules, memory: Arc::clone(&self.memory) }
     }
 
     /// Whether the request is granted.
     pub fn check(&self, attempt: &Attempt<'_>) -> Verdict {
-        let _ = attempt;
-        Verdict::Granted { user: None }
+        let wall =
+            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+        self.check_at(attempt, Now { wall, monotonic: Instant::now() })
+    }
+
+    fn check_at(&self, attempt: &Attempt<'_>, now: Now) -> Verdict {
+        let Attempt { right, stream, peer, .. } = *attempt;
+        let local = peer.to_canonical().is_loopback() && self.rules.local.allow(right, stream);
+        if local || self.rules.anonymous.allow(right, stream) {
+            return Verdict::Granted { user: None };
+        }
+        let link = self
+            .rules
+            .link_key
+            .as_ref()
+            .zip(attempt.query)
+            .and_then(|(key, query)| key.check(query, right, stream, now.wall));
+        if link.is_none() && attempt.authorization.is_none() {
+            return self.refuse(attempt, now, false);
+        }
+        if self.memory.throttle.blocks(peer, now.monotonic) {
+            return Verdict::Denied(THROTTLED);
+        }
+        match link {
+            Some(LinkVerdict::Valid) => return Verdict::Granted { user: None },
+            Some(LinkVerdict::Expired) => return Verdict::Denied("the link has expired; ask for a new one"),
+            Some(LinkVerdict::Forged) => {
+                self.memory.throttle.failed(peer, now.monotonic);
+                return Verdict::Denied(
+                    "the link is not valid for this; copy all of it, or ask for a new one",
+                );
+            }
+            None => {}
+        }
+        match self.identify(attempt, now) {
+            Identity::User(name, user) if user.rights.allow(right, stream) => {
+                Verdict::Granted { user: Some(name.to_owned()) }
+            }
+            Identity::User(..) => Verdict::Denied(match right {
+                Right::View => "this user may not view this stream",
+                Right::Publish => "this user may not publish this stream",
+            }),
+            Identity::Stale => self.refuse(attempt, now, true),
+            Identity::Unproven => self.refuse(attempt, now, false),
+            Identity::Wrong => {
+                self.memory.throttle.failed(peer, now.monotonic);
+                self.refuse(attempt, now, false)
+            }
+        }
+    }
+
+    /// Asks who it is, if that can help.
+    fn refuse(&self, attempt: &Attempt<'_>, now: Now, stale: bool) -> Verdict {
+        if self.rules.users.is_empty() {
+            return Verdict::Denied(match (attempt.right, self.rules.link_key.is_some()) {
+                (Right::View, true) => "viewing needs a signed link; ask for one",
+                (Right::Publish, true) => "publishing needs a signed link; ask for one",
+                (Right::View, false) => "viewing is not open to this address",
+                (Right::Publish, false) => "publishing is not open to this address",
+            });
+        }
+        let nonce = self.memory.nonces.make(now.wall);
+        let mut challenges = digest::challenges(&nonce, stale);
+        if attempt.encrypted {
+            challenges.push(format!("Basic realm=\"{REALM}\", charset=\"UTF-8\""));
+        }
+        Verdict::Challenge(challenges)
+    }
+
+    fn identify(&self, attempt: &Attempt<'_>, now: Now) -> Identity<'_> {
+        match attempt.authorization.and_then(digest::parse) {
+            Some(Authorization::Digest(digest)) => {
+                let found = self.rules.users.get_key_value(digest.username.as_str());
+                let known = found.and_then(|(_, user)| user.password.hash(digest.algorithm));
+                // An unknown user takes as long as a wrong password.
+                let expected =
+                    digest.response_for(known.unwrap_or(digest.algorithm.nobody()), attempt.method);
+                let proven = known.is_some() & same(&expected, &digest.response);
+                match found {
+                    Some(_) if !proven || !digest.is_for(attempt.uri) => Identity::Wrong,
+                    Some(_) if !self.memory.nonces.is_fresh(&digest.nonce, now.wall) => Identity::Stale,
+                    Some((name, user)) => Identity::User(name, user),
+                    None => Identity::Wrong,
+                }
+            }
+            // The password went over the wire in plain text. Nothing that a client should get used to.
+            Some(Authorization::Basic { .. }) if !attempt.encrypted => Identity::Unproven,
+            Some(Authorization::Basic { username, password }) => {
+                let given = Password::from_plain(&username, &password);
+                let found = self.rules.users.get_key_value(username.as_str());
+                let algorithm = match found {
+                    Some((_, user)) if user.password.sha256.is_none() => Algorithm::Md5,
+                    _ => Algorithm::Sha256,
+                };
+                let known = found.and_then(|(_, user)| user.password.hash(algorithm));
+                let expected = known.unwrap_or(algorithm.nobody());
+                let proven = known.is_some() & same(expected, given.hash(algorithm).unwrap_or_default());
+                match found {
+                    Some((name, user)) if proven => Identity::User(name, user),
+                    _ => Identity::Wrong,
+                }
+            }
+            None => Identity::Wrong,
+        }
     }
 }
+
+/// What an `Authorization` header proves.
+enum Identity<'a> {
+    User(&'a str, &'a User),
+    /// The right password, for a challenge that is too old.
+    Stale,
+    /// Nothing that was looked at.
+    Unproven,
+    Wrong,
+}
+
+fn same(one: &str, other: &str) -> bool {
+    one.as_bytes().ct_eq(other.as_bytes()).into()
+}
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 pub use acceptor::Acceptor;
+pub(crate) use admission::source_of;
 pub use admission::{Admission, Permit};
 
 use crate::tls::{Session, TlsSeal};

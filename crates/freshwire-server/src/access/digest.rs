@@ -1,0 +1,238 @@
+use data_encoding::{BASE64, HEXLOWER};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use md5::Md5;
+use sha2::{Digest as _, Sha256};
+
+/// The realm of all challenges. Stored password hashes contain it.
+pub const REALM: &str = "freshwire";
+
+/// An older nonce has to be asked for anew; the client does so without bothering anybody.
+const NONCE_LIFE: u64 = 600;
+
+/// Clocks of one machine go back a little when they are set.
+const NONCE_FUTURE: u64 = 60;
+
+/// More parameters than any client sends.
+const MAX_PARAMETERS: usize = 32;
+
+/// A hash of digest authentication.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Sha256,
+    Md5,
+}
+
+/// What an `Authorization` header says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Authorization {
+    Digest(Digest),
+    Basic { username: String, password: String },
+}
+
+/// The parameters of digest authentication.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Digest {
+    pub(super) username: String,
+    pub(super) nonce: String,
+    pub(super) uri: String,
+    pub(super) response: String,
+    pub(super) algorithm: Algorithm,
+    /// The count and the nonce of the client; `None` as in RFC 2069.
+    client: Option<(String, String)>,
+}
+
+/// Makes and checks nonces. None is kept: each carries the time at which it was made, authenticated.
+pub(super) struct Nonces {
+    secret: [u8; 32],
+}
+
+impl Algorithm {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "SHA-256",
+            Self::Md5 => "MD5",
+        }
+    }
+
+    /// The hash of the parts with colons between them, in hexadecimal digits.
+    pub(super) fn hash(self, parts: &[&str]) -> String {
+        let text = parts.join(":");
+        match self {
+            Self::Sha256 => HEXLOWER.encode(&Sha256::digest(text)),
+            Self::Md5 => HEXLOWER.encode(&Md5::digest(text)),
+        }
+    }
+
+    /// What looks like a stored password and is none.
+    pub(super) const fn nobody(self) -> &'static str {
+        match self {
+            Self::Sha256 => "0000000000000000000000000000000000000000000000000000000000000000",
+            Self::Md5 => "00000000000000000000000000000000",
+        }
+    }
+}
+
+/// The digest challenges, the best one first. Clients that know no SHA-256 take the next one.
+pub(super) fn challenges(nonce: &str, stale: bool) -> Vec<String> {
+    let stale = if stale { ", stale=true" } else { "" };
+    [Algorithm::Sha256, Algorithm::Md5]
+        .map(|algorithm| {
+            let name = algorithm.name();
+            format!("Digest realm=\"{REALM}\", nonce=\"{nonce}\", algorithm={name}, qop=\"auth\"{stale}")
+        })
+        .to_vec()
+}
+
+/// What the header says; `None` if it is not of a kind that is known here.
+pub(super) fn parse(header: &str) -> Option<Authorization> {
+    let (scheme, rest) = header.trim().split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("basic") {
+        let decoded = String::from_utf8(BASE64.decode(rest.trim().as_bytes()).ok()?).ok()?;
+        let (username, password) = decoded.split_once(':')?;
+        return Some(Authorization::Basic { username: username.to_owned(), password: password.to_owned() });
+    }
+    if !scheme.eq_ignore_ascii_case("digest") {
+        return None;
+    }
+    let parameters = parameters(rest)?;
+    let value = |wanted: &str| {
+        parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.clone())
+    };
+    let algorithm = match value("algorithm") {
+        None => Algorithm::Md5,
+        Some(name) => [Algorithm::Sha256, Algorithm::Md5]
+            .into_iter()
+            .find(|algorithm| algorithm.name().eq_ignore_ascii_case(&name))?,
+    };
+    let client = match value("qop") {
+        None => None,
+        Some(qop) if qop.eq_ignore_ascii_case("auth") => Some((value("nc")?, value("cnonce")?)),
+        Some(_) => return None,
+    };
+    if value("realm")? != REALM {
+        return None;
+    }
+    Some(Authorization::Digest(Digest {
+        username: value("username")?,
+        nonce: value("nonce")?,
+        uri: value("uri")?,
+        response: value("response")?.to_ascii_lowercase(),
+        algorithm,
+        client,
+    }))
+}
+
+/// `name=token, name="quoted \"string\""`, as RFC 9110, section 11.2; empty elements are allowed.
+fn parameters(mut text: &str) -> Option<Vec<(String, String)>> {
+    let mut parameters: Vec<(String, String)> = Vec::new();
+    loop {
+        text = text.trim_start_matches([' ', '\t', ',']);
+        if text.is_empty() {
+            return Some(parameters);
+        }
+        let (name, rest) = text.split_once('=')?;
+        let name = name.trim_end();
+        let again = parameters.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        if again || parameters.len() >= MAX_PARAMETERS {
+            return None;
+        }
+        let rest = rest.trim_start();
+        let (value, rest) = match rest.strip_prefix('"') {
+            Some(quoted) => unquote(quoted)?,
+            None => {
+                let end = rest.find([',', ' ', '\t']).unwrap_or(rest.len());
+                let (token, rest) = rest.split_at(end);
+                (token.to_owned(), rest)
+            }
+        };
+        parameters.push((name.to_owned(), value));
+        text = rest.trim_start();
+        if !text.is_empty() && !text.starts_with(',') {
+            return None;
+        }
+    }
+}
+
+/// The string up to its closing quote, and what follows.
+fn unquote(text: &str) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, text.get(at + 1..)?)),
+            '\\' => value.push(characters.next()?.1),
+            other => value.push(other),
+        }
+    }
+    None
+}
+
+impl Digest {
+    /// What the response has to be for this stored password.
+    pub(super) fn response_for(&self, password: &str, method: &str) -> String {
+        let request = self.algorithm.hash(&[method, &self.uri]);
+        match &self.client {
+            Some((count, nonce)) => {
+                self.algorithm.hash(&[password, &self.nonce, count, nonce, "auth", &request])
+            }
+            None => self.algorithm.hash(&[password, &self.nonce, &request]),
+        }
+    }
+
+    /// Whether it was made for this request's address. RTSP clients name the address of the whole presentation in a
+    /// request for one of its tracks, or the other way round, and drop the query or not.
+    pub(super) fn is_for(&self, uri: &str) -> bool {
+        let (signed, requested) = (path(&self.uri), path(uri));
+        let below = |outer: &str, inner: &str| {
+            !outer.is_empty() && inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
+        };
+        signed == requested || below(signed, requested) || below(requested, signed)
+    }
+}
+
+/// The path of an address without what is in front of it, its query and a slash at the end.
+fn path(uri: &str) -> &str {
+    let after_scheme = uri.split_once("://").map(|(_, rest)| rest.find('/').map_or("", |at| &rest[at..]));
+    let path = after_scheme.unwrap_or(uri);
+    path.split('?').next().unwrap_or(path).trim_end_matches('/')
+}
+
+impl Nonces {
+    /// With a secret of this process.
+    pub(super) fn new() -> Self {
+        let mut secret = [0; 32];
+        crate::tls::provider().secure_random.fill(&mut secret).expect("the system gives random bytes");
+        Self { secret }
+    }
+
+    /// A nonce of this second.
+    pub(super) fn make(&self, now: u64) -> String {
+        let mac = self.mac(now).finalize().into_bytes();
+        format!("{now:016x}{}", HEXLOWER.encode(&mac[..16]))
+    }
+
+    /// Whether the nonce was made here, and not too long ago.
+    pub(super) fn is_fresh(&self, nonce: &str, now: u64) -> bool {
+        let Some((made, mac)) = nonce.split_at_checked(16) else { return false };
+        let (Ok(made), Ok(mac)) = (u64::from_str_radix(made, 16), HEXLOWER.decode(mac.as_bytes())) else {
+            return false;
+        };
+        let in_time = made <= now.saturating_add(NONCE_FUTURE) && now <= made.saturating_add(NONCE_LIFE);
+        mac.len() == 16 && self.mac(made).verify_truncated_left(&mac).is_ok() && in_time
+    }
+
+    fn mac(&self, made: u64) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.secret).expect("a key may have any length");
+        mac.update(&made.to_be_bytes());
+        mac
+    }
+}
+
+impl std::fmt::Debug for Nonces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Nonces(hidden)")
+    }
+}
+
+#[cfg(test)]
+mod tests;

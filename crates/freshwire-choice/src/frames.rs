@@ -1,6 +1,7 @@
 mod ladder;
 mod plan;
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
@@ -17,18 +18,24 @@ use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 /// before it are dropped at that instant and not earlier. So droppable frames give way to the reference chain, a
 /// frame that is of no use on time is not begun, and when the chain cannot be kept the link is free for the next key frame.
 /// Frames go in order and whole. Made ready by [`crate::frames`].
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Frames {
     margin: Duration,
     late_references: bool,
     lost: Lost,
+    /// Since when the pipe has been seen empty.
+    idle_since: Option<Timestamp>,
+    stream: Arc<Mutex<Stream>>,
+}
+
+/// What is known of the stream, which is the same for every receiver, and room to plan in.
+#[derive(Debug, Default)]
+struct Stream {
     ladder: Ladder,
     planner: Planner,
     items: Vec<Item>,
     /// Sequence numbers of what is queued, ascending, with positions in the queue.
     order: Vec<(u64, usize)>,
-    /// Since when the pipe has been seen empty.
-    idle_since: Option<Timestamp>,
 }
 
 impl Default for Frames {
@@ -44,12 +51,21 @@ impl Frames {
             margin,
             late_references: false,
             lost: Lost::default(),
-            ladder: Ladder::default(),
-            planner: Planner::default(),
-            items: Vec::new(),
-            order: Vec::new(),
             idle_since: None,
+            stream: Arc::default(),
         }
+    }
+
+    /// A policy with the same settings for another receiver of the same stream, whose records have the same numbers. What
+    /// is known of the stream is kept once for all of them.
+    #[must_use]
+    pub fn for_another(&self) -> Self {
+        Self { lost: Lost::default(), idle_since: None, stream: Arc::clone(&self.stream), ..*self }
+    }
+
+    fn stream(&self) -> MutexGuard<'_, Stream> {
+        // A panic elsewhere leaves at worst a plan half made, and each plan begins anew.
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Also begins a frame that is predicted late, if frames that depend on it will be on time. A key frame that is a
@@ -62,8 +78,8 @@ impl Frames {
     }
 
     /// How long after its deadline a record may arrive and still serve those that depend on it.
-    fn patience(&self, record: &Record) -> Duration {
-        if self.late_references && self.ladder.is_reference(record) {
+    fn patience(&self, ladder: &Ladder, record: &Record) -> Duration {
+        if self.late_references && ladder.is_reference(record) {
             record.deadline.saturating_since(record.generated)
         } else {
             Duration::ZERO
@@ -72,25 +88,26 @@ impl Frames {
 
     /// Fills `items` with what is queued and what is expected, in sequence order. `one_way` shifts releases to the
     /// receiver's side.
-    fn lay_out(&mut self, queue: &[Record], rate: Rate, one_way: Duration) {
-        self.items.clear();
-        self.order.clear();
-        self.order.extend(queue.iter().enumerate().map(|(at, record)| (record.seq, at)));
-        self.order.sort_unstable();
-        self.order.truncate(MAX_ITEMS);
-        let queued = self.order.len();
-        let newest = self.ladder.newest().unwrap_or(0);
+    fn lay_out(&self, stream: &mut Stream, queue: &[Record], rate: Rate, one_way: Duration) {
+        let Stream { ladder, items, order, .. } = stream;
+        items.clear();
+        order.clear();
+        order.extend(queue.iter().enumerate().map(|(at, record)| (record.seq, at)));
+        order.sort_unstable();
+        order.truncate(MAX_ITEMS);
+        let queued = order.len();
+        let newest = ladder.newest().unwrap_or(0);
         // The plan ends with the next key, and all of its group hangs on that key.
-        let group_len = self.ladder.group_len().and_then(|len| u32::try_from(len).ok());
+        let group_len = ladder.group_len().and_then(|len| u32::try_from(len).ok());
         let key_value = VALUE.saturating_mul(group_len.unwrap_or(1));
-        let expected = self.ladder.expected(MAX_ITEMS - queued).map(|record| (true, record));
-        let records = self.order.iter().map(|&(_, at)| (false, queue[at])).chain(expected);
+        let expected = ladder.expected(MAX_ITEMS - queued).map(|record| (true, record));
+        let records = order.iter().map(|&(_, at)| (false, queue[at])).chain(expected);
         for (is_expected, record) in records {
             let mut needs = 0;
             let mut possible = true;
             for reference in record.references() {
                 let seq = reference.unwrap_or(u64::MAX);
-                let place = match self.order.binary_search_by_key(&seq, |&(seq, _)| seq) {
+                let place = match order.binary_search_by_key(&seq, |&(seq, _)| seq) {
                     Ok(place) => Some(place),
                     Err(_) if seq > newest => {
                         usize::try_from(seq - newest - 1).ok().map(|ahead| queued + ahead)
@@ -101,14 +118,14 @@ impl Frames {
                         continue;
                     }
                 };
-                match place.filter(|&place| place < self.items.len()) {
+                match place.filter(|&place| place < items.len()) {
                     Some(place) => needs |= 1 << place,
                     None => possible = false,
                 }
             }
             let is_next_key = is_expected && record.is_key();
-            let doubt = if is_next_key { self.ladder.spread(&record) } else { 0 };
-            self.items.push(Item {
+            let doubt = if is_next_key { ladder.spread(&record) } else { 0 };
+            items.push(Item {
                 cost: nanos(rate.time_for(u64::from(record.len))),
                 release: (record.generated + one_way).as_nanos(),
                 deadline: (record.deadline - self.margin).as_nanos(),
@@ -116,25 +133,26 @@ impl Frames {
                 possible,
                 value: if is_next_key { key_value } else { VALUE },
                 doubt: nanos(rate.time_for(u64::from(doubt))),
-                patience: nanos(self.patience(&record)),
+                patience: nanos(self.patience(ladder, &record)),
             });
         }
     }
 
     /// What to do now if the link is as `link` says; `None` if nothing that is queued is worth sending now.
-    fn plan(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
+    fn plan(&self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
         let (Some(rate), Some(start)) = (link.rate, link.arrival(now, 0)) else {
             let oldest = (0..queue.len()).min_by_key(|&at| queue[at].seq)?;
             return Some(Decision::Send(oldest));
         };
-        self.lay_out(queue, rate, link.min_rtt / 2);
-        let per = nanos(rate.time_for(self.ladder.mean_len()));
-        let first = self.planner.first(&self.items, start.as_nanos(), Price { value: VALUE, per })?;
-        let &(_, oldest) = self.order.first()?;
+        let stream = &mut *self.stream();
+        self.lay_out(stream, queue, rate, link.min_rtt / 2);
+        let per = nanos(rate.time_for(stream.ladder.mean_len()));
+        let first = stream.planner.first(&stream.items, start.as_nanos(), Price { value: VALUE, per })?;
+        let &(_, oldest) = stream.order.first()?;
         if first == 0 {
             return Some(Decision::Send(oldest));
         }
-        if first >= self.order.len() {
+        if first >= stream.order.len() {
             return None;
         }
         let arrival = link.arrival(now, u64::from(queue[oldest].len))?;
@@ -163,7 +181,7 @@ impl Choice for Frames {
     fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
         for record in queue {
             self.lost.seen(record.seq);
-            self.ladder.see(record);
+            self.stream().ladder.see(record);
         }
         if let Some(at) = queue.iter().position(|record| record.deadline < now) {
             return Decision::Drop(at, Reason::Expired);
@@ -176,12 +194,13 @@ impl Choice for Frames {
         }
         let hopeful = self.hopeful(now, link);
         let decision = self.plan(now, queue, link).or_else(|| self.plan(now, queue, &hopeful?));
-        decision.unwrap_or_else(|| Decision::Wait(Some(now + self.ladder.interval().max(SHORTEST_WAIT))))
+        decision
+            .unwrap_or_else(|| Decision::Wait(Some(now + self.stream().ladder.interval().max(SHORTEST_WAIT))))
     }
 
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
         match link.arrival(now, u64::from(remaining)) {
-            Some(arrival) if arrival > record.deadline + self.patience(record) => {
+            Some(arrival) if arrival > record.deadline + self.patience(&self.stream().ladder, record) => {
                 Progress::Abandon(Reason::PredictedLate)
             }
             _ => Progress::Continue,

@@ -17,6 +17,7 @@
 mod choice;
 mod frames;
 mod link;
+mod live;
 pub mod log;
 mod lost;
 mod policy;
@@ -28,6 +29,7 @@ mod serde_units;
 pub use choice::{Choice, Decision, FromFn, Outcome, Progress, from_fn};
 pub use frames::Frames;
 pub use link::LinkView;
+pub use live::{Live, SOUND};
 pub use policy::{Builder, Order, Policy, Rule};
-pub use ready_made::{deadline, fifo, frames, latest, layered, priority_progress, thesis};
+pub use ready_made::{deadline, fifo, frames, latest, layered, live, priority_progress, thesis};
 pub use record::{Reason, Record, UnknownReason};

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use crate::{Frames, Order, Policy, Rule};
+use crate::{Frames, Live, Order, Policy, Rule};
 
 /// Sends everything in order; drops nothing.
 pub fn fifo() -> Policy {
@@ -49,4 +49,9 @@ pub fn latest() -> Policy {
 /// begun only for the sake of those that depend on it and will be on time.
 pub fn frames() -> Frames {
     Frames::default().with_late_references(true)
+}
+
+/// For live pictures with sound: sound first, then as [`frames`] does.
+pub fn live() -> Live {
+    Live::new(frames())
 }

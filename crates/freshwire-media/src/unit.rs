@@ -168,22 +168,24 @@ pub struct UnitHead {
 }
 
 /// What framings look units up in by the number of their record: the newest units of one stream, shared by the one that
-/// publishes and by all framings.
+/// publishes and by all framings. Each track has its own numbers, above or below all of the other's.
 #[derive(Debug)]
 pub struct Catalog {
-    units: Mutex<VecDeque<(u64, Arc<UnitHead>)>>,
+    tracks: Mutex<[VecDeque<(u64, Arc<UnitHead>)>; 2]>,
     capacity: usize,
 }
 
 impl Catalog {
-    /// A catalog that keeps the newest `capacity` units.
+    /// A catalog that keeps the newest `capacity` units of each track.
     pub fn new(capacity: usize) -> Self {
-        Self { units: Mutex::new(VecDeque::with_capacity(capacity)), capacity }
+        Self { tracks: Mutex::default(), capacity }
     }
 
-    /// Adds a unit under the number `seq`, which is above all before it. The oldest one goes when there are too many.
+    /// Adds a unit under the number `seq`, which is above all before it of its track. The oldest one goes when there are
+    /// too many.
     pub fn add(&self, seq: u64, head: Arc<UnitHead>) {
-        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        let units = &mut tracks[usize::from(head.kind == Kind::Audio)];
         if units.len() >= self.capacity {
             units.pop_front();
         }
@@ -192,9 +194,11 @@ impl Catalog {
 
     /// The unit with this number; `None` if it is not kept any more, or never was.
     pub fn find(&self, seq: u64) -> Option<Arc<UnitHead>> {
-        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = units.binary_search_by_key(&seq, |&(seq, _)| seq).ok()?;
-        Some(Arc::clone(&units[at].1))
+        let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
+        tracks.iter().find_map(|units| {
+            let at = units.binary_search_by_key(&seq, |&(seq, _)| seq).ok()?;
+            Some(Arc::clone(&units[at].1))
+        })
     }
 }
 
@@ -234,5 +238,9 @@ mod tests {
         assert!(catalog.find(4).is_none());
         assert!(!catalog.find(5).expect("kept").key);
         assert!(catalog.find(6).expect("kept").key);
+        let sound = Arc::new(UnitHead { kind: Kind::Audio, ..(*head(false)).clone() });
+        catalog.add(100, sound);
+        catalog.add(7, head(true));
+        assert!(catalog.find(100).is_some() && catalog.find(6).is_some() && catalog.find(5).is_none());
     }
 }

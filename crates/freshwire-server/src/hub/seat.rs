@@ -12,7 +12,7 @@ use super::viewer::ViewerShared;
 pub(super) struct Seat {
     pub(super) ring: usize,
     pub(super) shared: Arc<ViewerShared>,
-    /// Number of the unit it began with; `None` while it waits for one to begin with.
+    /// Number of the picture it began with, 0 if there are none; `None` while it waits for one to begin with.
     begun_at: Option<u64>,
 }
 
@@ -37,12 +37,13 @@ impl Seat {
             self.begun_at = None;
             return false;
         }
+        let is_picture = offer.kind == Kind::Video;
         if offer.begins {
-            self.begun_at.get_or_insert(offer.meta.user_seq);
+            self.begun_at.get_or_insert(if is_picture { offer.meta.user_seq } else { 0 });
         }
         let Some(first) = self.begun_at else { return false };
         let wanted = references(&offer.meta).all(|seq| seq >= first);
-        if wanted && offer.kind == Kind::Video {
+        if wanted && is_picture {
             let layer = usize::from(offer.meta.layer).min(LAYERS - 1);
             self.shared.offered[layer].fetch_add(1, Ordering::Relaxed);
         }

@@ -1,8 +1,9 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use freshwire::choice::{Live, SOUND};
 use freshwire::{
     Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, choice, now, reason,
 };
@@ -22,9 +23,6 @@ const BLOCK_BYTES: u32 = 32 << 10;
 
 /// Units that framings can look up: more than any ring holds.
 const CATALOG_UNITS: usize = 1024;
-
-/// How far back in decoding order a picture's references are known.
-const REFERENCES_BACK: usize = 256;
 
 /// A group is kept for those who join up to this age, and up to so many units.
 const MAX_JOIN_AGE: Duration = Duration::from_secs(5);
@@ -63,9 +61,11 @@ struct State {
     sender: Sender,
     seats: BTreeMap<u64, Seat>,
     datagrams: Datagrams,
-    next_seq: u64,
-    /// Numbers of the newest video units, the newest last.
-    pictures: VecDeque<u64>,
+    /// Numbers of the next units: pictures and sound count apart, because policies count on pictures without gaps.
+    next_picture: u64,
+    next_sound: u64,
+    /// One for each viewer is made from it.
+    policy: Live,
     /// The newest group from its keyframe on, for those who join.
     group: Vec<(Offer, Stored)>,
     origin: Option<String>,
@@ -128,8 +128,9 @@ impl Stream {
             sender,
             seats: BTreeMap::new(),
             datagrams: Datagrams::default(),
-            next_seq: 1,
-            pictures: VecDeque::with_capacity(REFERENCES_BACK),
+            next_picture: 1,
+            next_sound: SOUND,
+            policy: choice::live(),
             group: Vec::new(),
             origin: None,
             wall: None,
@@ -185,7 +186,8 @@ impl Stream {
     /// Serves a viewer from now on.
     pub fn view(self: &Arc<Self>, request: ViewRequest) -> Result<Viewer, HubError> {
         let config = &self.shared.config;
-        let mut sink = SinkConfig::new(choice::frames())
+        let mut state = lock(&self.state);
+        let mut sink = SinkConfig::new(state.policy.for_another())
             .framing(request.framer)
             .seal(request.seal)
             .preface(request.preface)
@@ -193,7 +195,6 @@ impl Stream {
             .linger(LINGER)
             .max_rto(MAX_RTO);
         sink.congestion.clone_from(&config.congestion);
-        let mut state = lock(&self.state);
         let sink = state.sender.add_sink(request.socket, sink).map_err(|error| match error {
             SenderError::Claim(_) => HubError::TooManyViewers(config.max_viewers),
             error => HubError::Io(error.to_string()),
@@ -282,18 +283,15 @@ impl Stream {
 }
 
 impl State {
-    /// Gives the unit its number and its deadline, and turns distances in pictures into distances in numbers.
+    /// Gives the unit its number and its deadline.
     fn offer(&mut self, unit: &Unit, begins: bool, config: &HubConfig) -> Offer {
-        let (seq, kind) = (self.next_seq, unit.head.kind);
-        self.next_seq += 1;
-        let mut refs = [0; 2];
-        if kind == Kind::Video {
-            refs = unit.refs.map(|distance| self.distance(seq, distance));
-            if self.pictures.len() == REFERENCES_BACK {
-                self.pictures.pop_front();
-            }
-            self.pictures.push_back(seq);
-        }
+        let kind = unit.head.kind;
+        let (next, refs) = match kind {
+            Kind::Video => (&mut self.next_picture, unit.refs),
+            Kind::Audio => (&mut self.next_sound, [0; 2]),
+        };
+        let seq = *next;
+        *next += 1;
         let generated = now();
         let grace = if begins || kind == Kind::Audio { config.key_grace } else { Duration::ZERO };
         let meta = Meta {
@@ -306,12 +304,6 @@ impl State {
             ..Meta::default()
         };
         Offer { meta, kind, begins }
-    }
-
-    fn distance(&self, seq: u64, pictures_back: u32) -> u32 {
-        let back = pictures_back as usize;
-        let picture = back.checked_sub(1).and_then(|at| self.pictures.iter().rev().nth(at));
-        picture.map_or(0, |&picture| u32::try_from(seq - picture).unwrap_or(u32::MAX))
     }
 
     /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.

@@ -98,7 +98,7 @@ impl From<&ViewerSnapshot> for ViewerReport {
             user: viewer.user.clone(),
             age_s: viewer.age.as_secs_f64(),
             offered: viewer.offered,
-            sent: viewer.sent,
+            sent: viewer.sink.begun_by_layer,
             missed: viewer.missed,
             drops: viewer.sink.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
             path: PathReport::from(&viewer.sink),

@@ -1,0 +1,61 @@
+//! HTTP: the web page, and streams for players that speak HTTP.
+//!
+//! ```text
+//!  GET /            the list of streams            ─┐
+//!  GET /NAME        the player                      │ answered by hyper
+//!  GET /_/...       the pages' scripts and styles  ─┘
+//!  GET /NAME/ws     fragmented MP4 in WebSocket    ─┐ taken from hyper before the answer: the engine writes the
+//!  GET /NAME.ts     MPEG-TS                         │ answer's head and everything behind it, a task goes on
+//!  GET /NAME.mp4    fragmented MP4                  │ reading
+//!  GET /NAME.fw     Freshwire's own stream         ─┘
+//! ```
+//!
+//! A stream's name may contain `/`. `/health`, `/metrics` and `/api/streams` are on an address of their own: see
+//! [`internal`].
+
+mod answer;
+mod connection;
+mod health;
+pub mod internal;
+mod metrics;
+mod page;
+mod reply;
+mod route;
+mod socket;
+mod statistics;
+mod takeover;
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::context::Context;
+use crate::net::Acceptor;
+
+/// What the pages say about the server's other addresses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// The port of the RTSP server, if there is one.
+    pub rtsp_port: Option<u16>,
+    /// The port of the RTSP server over TLS, if there is one.
+    pub rtsps_port: Option<u16>,
+}
+
+/// Answers the connections of one listener until the server shuts down.
+pub async fn serve(acceptor: Acceptor, context: Arc<Context>, site: Site) {
+    let mut shutdown = context.shutdown.clone();
+    loop {
+        tokio::select! {
+            conn = acceptor.accept() => {
+                tokio::spawn(connection::run(conn, Arc::clone(&context), site));
+            }
+            _ = stopped(&mut shutdown) => return,
+        }
+    }
+}
+
+/// Returns when the server shuts down.
+async fn stopped(shutdown: &mut watch::Receiver<bool>) {
+    // A sender that is gone has stopped, too.
+    let _ = shutdown.wait_for(|&stops| stops).await;
+}

@@ -1,0 +1,159 @@
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::{HeaderMap, Method, Request, StatusCode, header};
+
+use super::Site;
+use super::page;
+use super::reply::{self, Reply};
+use super::route::{Container, Route};
+use super::socket;
+use super::takeover::{Body, Carriage, Order};
+use crate::access::{Attempt, Right, Verdict};
+use crate::context::Context;
+use crate::hub::Stream;
+
+/// How long a player waits for a source that has not said what it has.
+const TRACKS_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Who asks, and where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asker {
+    /// The client's address.
+    pub(super) peer: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub(super) encrypted: bool,
+    /// The server's other addresses.
+    pub(super) site: Site,
+}
+
+/// What follows from a request.
+pub(super) enum Outcome {
+    /// This answer.
+    Reply(Box<Reply>),
+    /// A stream, on this connection.
+    Order(Box<Order>),
+}
+
+impl From<Reply> for Outcome {
+    fn from(reply: Reply) -> Self {
+        Self::Reply(Box::new(reply))
+    }
+}
+
+/// Decides about a request.
+pub(super) async fn answer<B>(context: &Context, asker: &Asker, request: &Request<B>) -> Outcome
+where
+    B: hyper::body::Body,
+{
+    context.counters.http_requests.add_one();
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return reply::method_not_allowed().into();
+    }
+    if !request.body().is_end_stream() {
+        return reply::text(StatusCode::BAD_REQUEST, "a GET request has no body").into();
+    }
+    let not_found = || reply::text(StatusCode::NOT_FOUND, "there is no such page or stream").into();
+    let Some(route) = Route::of(request.uri()) else { return not_found() };
+    let Some(name) = route.stream() else {
+        return match &route {
+            Route::Asset(name) => page::asset(name).map_or_else(not_found, Outcome::from),
+            _ => index(context, asker, request).into(),
+        };
+    };
+    // Who has no right does not learn which streams there are.
+    let user = match check(context, asker, request, name) {
+        Verdict::Granted { user } => user,
+        Verdict::Challenge(challenges) => return reply::challenge(&challenges).into(),
+        Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why).into(),
+    };
+    let Some(stream) = context.hub.find(name) else { return not_found() };
+    let (carriage, head) = match route {
+        Route::Socket(_) => match socket::accept(request) {
+            Ok(head) => (Carriage::socket(&stream), head),
+            Err(refusal) => return (*refusal).into(),
+        },
+        Route::Body(_, container) => match body(container, &stream).await {
+            Ok(body) if request.method() == Method::HEAD => return head_of(&body).into(),
+            Ok(body) => (body.carriage, reply::endless_head(&body.content_type)),
+            Err(refusal) => return (*refusal).into(),
+        },
+        _ => return page::player(name).into(),
+    };
+    Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, user }))
+}
+
+/// The stream in this form, once it is known what it consists of.
+async fn body(container: Container, stream: &Stream) -> Result<Body, Box<Reply>> {
+    let mut tracks = stream.tracks();
+    let known = tokio::time::timeout(TRACKS_PATIENCE, tracks.wait_for(Option::is_some)).await;
+    let Some(tracks) = known.ok().and_then(|tracks| tracks.ok()?.clone()) else {
+        let refusal = reply::text(StatusCode::SERVICE_UNAVAILABLE, "the stream has no source yet");
+        return Err(Box::new(reply::with_header(refusal, header::RETRY_AFTER, "5")));
+    };
+    Body::new(container, stream, tracks)
+        .map_err(|why| Box::new(reply::text(StatusCode::NOT_ACCEPTABLE, &why)))
+}
+
+fn head_of(body: &Body) -> Reply {
+    let mut reply = reply::text(StatusCode::OK, "");
+    let headers = reply.headers_mut();
+    if let Ok(value) = body.content_type.parse() {
+        headers.insert(header::CONTENT_TYPE, value);
+    }
+    reply
+}
+
+/// The streams that this client may see. If it may see none of them but could if it said who it is, it is asked.
+fn index<B>(context: &Context, asker: &Asker, request: &Request<B>) -> Reply {
+    let mut shown = Vec::new();
+    let mut challenges = None;
+    for stream in context.hub.streams() {
+        match check(context, asker, request, stream.name()) {
+            Verdict::Granted { .. } => shown.push(stream),
+            Verdict::Challenge(values) => challenges = Some(values),
+            Verdict::Denied(_) => {}
+        }
+    }
+    match challenges {
+        Some(challenges) if shown.is_empty() => reply::challenge(&challenges),
+        _ => page::index(&shown, &host(request), asker, request.uri().query()),
+    }
+}
+
+fn check<B>(context: &Context, asker: &Asker, request: &Request<B>, stream: &str) -> Verdict {
+    let uri = request.uri();
+    let authorization = text_of(request.headers(), &header::AUTHORIZATION);
+    let verdict = context.access().check(&Attempt {
+        right: Right::View,
+        stream,
+        method: request.method().as_str(),
+        uri: uri.path_and_query().map_or("/", |path| path.as_str()),
+        query: uri.query(),
+        authorization,
+        encrypted: asker.encrypted,
+        peer: asker.peer.ip(),
+    });
+    let refused = match &verdict {
+        Verdict::Granted { .. } => false,
+        Verdict::Challenge(_) => authorization.is_some(),
+        Verdict::Denied(_) => true,
+    };
+    if refused {
+        context.counters.denied.add_one();
+        tracing::info!(peer = %asker.peer, stream, "a viewer is not let in");
+    }
+    verdict
+}
+
+/// The host without its port, as the client calls it.
+fn host<B>(request: &Request<B>) -> String {
+    let authority = text_of(request.headers(), &header::HOST).and_then(|host| host.parse().ok());
+    let authority: Option<hyper::http::uri::Authority> = authority.or(request.uri().authority().cloned());
+    authority.map_or_else(|| "localhost".to_owned(), |authority| authority.host().to_owned())
+}
+
+/// The header's value, if it is there and is text.
+pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}

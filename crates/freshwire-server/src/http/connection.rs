@@ -1,0 +1,87 @@
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::sync::mpsc;
+
+use super::{Site, stopped};
+use super::answer::{Asker, Outcome, answer};
+use super::reply::Reply;
+use super::takeover::{self, Order};
+use crate::config::Limits;
+use crate::context::Context;
+use crate::net::Conn;
+
+/// Answers requests until the client leaves, or until one asks for a stream: then it serves that.
+pub(super) async fn run(conn: Conn, context: Arc<Context>, site: Site) {
+    let asker = Asker { peer: conn.peer_addr(), encrypted: conn.is_encrypted(), site };
+    let peer = asker.peer;
+    let Some((conn, early, order)) = speak(conn, Arc::clone(&context), asker).await else { return };
+    let stream = order.stream.name().to_owned();
+    if let Err(error) = takeover::run(conn, early, order, &context).await {
+        tracing::info!(%peer, stream, %error, "a viewer could not be served");
+    }
+}
+
+/// Speaks HTTP. The connection comes back when somebody asks for a stream, with what was read too much.
+async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn, Vec<u8>, Order)> {
+    let (orders, mut ordered) = mpsc::channel(1);
+    let mut shutdown = context.shutdown.clone();
+    let counters = Arc::clone(&context);
+    let peer = asker.peer;
+    let service = service_fn(|request: Request<Incoming>| {
+        let (context, orders) = (Arc::clone(&context), orders.clone());
+        // Boxed, because the connection can only be taken from a future that can be moved.
+        let reply: Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>> = Box::pin(async move {
+            match answer(&context, &asker, &request).await {
+                Outcome::Reply(reply) => Ok(*reply),
+                Outcome::Order(order) => {
+                    // The receiver takes the connection apart at once, with this future in it.
+                    let _ = orders.send(*order).await;
+                    std::future::pending().await
+                }
+            }
+        });
+        reply
+    });
+    let mut connection = builder(&context.limits()).serve_connection(TokioIo::new(conn), service);
+    let mut stopping = false;
+    let order = loop {
+        tokio::select! {
+            biased;
+            order = ordered.recv() => break order?,
+            ended = std::future::poll_fn(|cx| connection.poll_without_shutdown(cx)) => {
+                if let Err(error) = ended {
+                    counters.counters.bad_requests.add_one();
+                    tracing::debug!(%peer, %error, "a client did not speak HTTP to the end");
+                }
+                // Dropping it closes the connection; what was answered has been flushed.
+                return None;
+            }
+            _ = stopped(&mut shutdown), if !stopping => {
+                stopping = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+        }
+    };
+    let parts = connection.into_parts();
+    Some((parts.io.into_inner(), parts.read_buf.into(), order))
+}
+
+fn builder(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.request_timeout.min(limits.idle_timeout))
+        .max_header_size(limits.max_header_bytes)
+        .max_buf_size(limits.max_header_bytes.max(SMALLEST_BUFFER));
+    builder
+}
+
+/// The least that hyper accepts.
+const SMALLEST_BUFFER: usize = 8 << 10;

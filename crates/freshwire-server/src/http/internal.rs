@@ -1,0 +1,133 @@
+//! What operators and their programs ask, on an address of its own: `/health`, `/metrics` and `/api/streams`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use super::health::Deliveries;
+use super::metrics;
+use super::reply::{self, Reply};
+use super::stopped;
+use crate::context::Context;
+use crate::report::StreamReport;
+
+/// Those who ask at once; more wait in the kernel.
+const MAX_CONNECTIONS: usize = 32;
+
+/// How often to look whether sources deliver.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// How long to wait when the system has no descriptor for a connection.
+const EXHAUSTED: Duration = Duration::from_millis(200);
+
+const JSON: &str = "application/json";
+
+/// Answers operators until the server shuts down. Anybody who reaches the listener may ask. `expected` has the names of
+/// the streams with a configured source: the server is healthy when all of them are delivering.
+pub async fn serve_internal(
+    listener: TcpListener,
+    context: Arc<Context>,
+    expected: watch::Receiver<Vec<String>>,
+) {
+    let mut shutdown = context.shutdown.clone();
+    let deliveries = Arc::new(Deliveries::default());
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut look = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            _ = look.tick() => deliveries.look(&context.hub, Instant::now()),
+            taken = take(&listener, &places) => {
+                let Some((socket, place)) = taken else { continue };
+                let inquiry = Inquiry {
+                    context: Arc::clone(&context),
+                    expected: expected.clone(),
+                    deliveries: Arc::clone(&deliveries),
+                };
+                tokio::spawn(async move {
+                    inquiry.answer_all(socket).await;
+                    drop(place);
+                });
+            }
+            _ = stopped(&mut shutdown) => return,
+        }
+    }
+}
+
+async fn take(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((socket, _)) => Some((socket, place)),
+        Err(error) => {
+            tracing::warn!(%error, "cannot accept a connection to the internal address");
+            tokio::time::sleep(EXHAUSTED).await;
+            None
+        }
+    }
+}
+
+/// What is needed to answer one connection.
+struct Inquiry {
+    context: Arc<Context>,
+    expected: watch::Receiver<Vec<String>>,
+    deliveries: Arc<Deliveries>,
+}
+
+impl Inquiry {
+    async fn answer_all(&self, socket: TcpStream) {
+        let limits = self.context.limits();
+        let service =
+            service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request)) });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.request_timeout)
+            .serve_connection(TokioIo::new(socket), service);
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "an inquiry did not end well");
+        }
+    }
+
+    fn answer<B>(&self, request: &Request<B>) -> Reply {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return reply::method_not_allowed();
+        }
+        match request.uri().path() {
+            "/health" => self.health(),
+            "/metrics" => match metrics::text(&self.context) {
+                Ok(text) => reply::of(StatusCode::OK, metrics::CONTENT_TYPE, text),
+                Err(error) => reply::text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+            },
+            "/api/streams" => self.streams(),
+            _ => reply::text(StatusCode::NOT_FOUND, "ask for /health, /metrics or /api/streams"),
+        }
+    }
+
+    fn health(&self) -> Reply {
+        let report = self.deliveries.report(&self.expected.borrow(), Instant::now());
+        let status = if report.is_healthy() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+        json(status, &report)
+    }
+
+    fn streams(&self) -> Reply {
+        let streams = self.context.hub.streams();
+        let reports: Vec<_> = streams.iter().map(|stream| StreamReport::from(&stream.snapshot())).collect();
+        json(StatusCode::OK, &reports)
+    }
+}
+
+fn json(status: StatusCode, value: &impl serde::Serialize) -> Reply {
+    match serde_json::to_vec(value) {
+        Ok(text) => reply::of(status, JSON, text),
+        Err(error) => reply::text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+    }
+}

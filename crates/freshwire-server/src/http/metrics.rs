@@ -1,0 +1,224 @@
+//! What the server counts, for Prometheus. Everything is read when it is asked for. Viewers are told apart by their
+//! number; only those that are there have values.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::context::Context;
+use crate::hub::{StreamSnapshot, ViewerSnapshot};
+
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All values in the OpenMetrics text format.
+pub(super) fn text(context: &Context) -> Result<String, fmt::Error> {
+    let streams = context.hub.streams().iter().map(|stream| stream.snapshot()).collect();
+    let mut registry = Registry::with_prefix("freshwire");
+    registry.register_collector(Box::new(Reading { streams, server: server_values(context) }));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// A value of the whole server.
+#[derive(Debug)]
+struct ServerValue {
+    name: &'static str,
+    help: &'static str,
+    value: Value,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    Counter(u64),
+    Gauge(f64),
+}
+
+fn server_values(context: &Context) -> Vec<ServerValue> {
+    let counters = &context.counters;
+    let admission = &context.admission;
+    let counter = |name, help, value| ServerValue { name, help, value: Value::Counter(value) };
+    vec![
+        ServerValue {
+            name: "connections_open",
+            help: "Open connections",
+            value: Value::Gauge(admission.open() as f64),
+        },
+        counter("connections_accepted", "Connections accepted", admission.accepted.value()),
+        counter("connections_refused", "Connections refused because of a limit", admission.refused.value()),
+        counter("tls_handshakes_failed", "TLS handshakes that failed", admission.failed_handshakes.value()),
+        counter("rtsp_requests", "RTSP requests answered", counters.rtsp_requests.value()),
+        counter("http_requests", "HTTP requests answered", counters.http_requests.value()),
+        counter("requests_bad", "Requests that are none, too large or too slow", counters.bad_requests.value()),
+        counter("requests_denied", "Requests that were not granted", counters.denied.value()),
+        counter("published_bytes", "Bytes received from publishers", counters.published_bytes.value()),
+    ]
+}
+
+/// One reading of everything.
+#[derive(Debug)]
+struct Reading {
+    streams: Vec<StreamSnapshot>,
+    server: Vec<ServerValue>,
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+impl Collector for Reading {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for ServerValue { name, help, value } in &self.server {
+            value.encode(encoder.encode_descriptor(name, help, None, value.metric_type())?)?;
+        }
+        self.encode_streams(&mut encoder)?;
+        self.encode_viewers(&mut encoder)?;
+        self.encode_layers(&mut encoder)
+    }
+}
+
+impl Value {
+    fn metric_type(self) -> MetricType {
+        match self {
+            Self::Counter(_) => MetricType::Counter,
+            Self::Gauge(_) => MetricType::Gauge,
+        }
+    }
+
+    fn encode(self, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        match self {
+            Self::Counter(value) => ConstCounter::new(value).encode(encoder),
+            Self::Gauge(value) => ConstGauge::new(value).encode(encoder),
+        }
+    }
+}
+
+/// Name, help, unit and how to read it.
+type Metric<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> Option<Value>);
+
+const STREAM_METRICS: [Metric<StreamSnapshot>; 7] = [
+    ("stream_up", "1 while somebody publishes the stream", None, |stream| {
+        Some(Value::Gauge(f64::from(u8::from(stream.origin.is_some()))))
+    }),
+    ("stream_units", "Units published", None, |stream| Some(Value::Counter(stream.units))),
+    ("stream_keys", "Keyframes published", None, |stream| Some(Value::Counter(stream.keys))),
+    ("stream_payload", "Payload bytes published", Some(Unit::Bytes), |stream| {
+        Some(Value::Counter(stream.bytes))
+    }),
+    ("stream_arena", "Payload memory of the stream", Some(Unit::Bytes), |stream| {
+        Some(Value::Gauge(stream.arena_bytes as f64))
+    }),
+    ("stream_arena_used", "Payload memory in use", Some(Unit::Bytes), |stream| {
+        Some(Value::Gauge(stream.arena_used as f64))
+    }),
+    ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
+];
+
+const VIEWER_METRICS: [Metric<ViewerSnapshot>; 11] = [
+    ("viewer_age_at_commit_mean", "Mean age of a unit when it was begun", Some(Unit::Seconds), |viewer| {
+        Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
+    }),
+    ("viewer_age_at_commit_max", "Largest age of a unit when it was begun", Some(Unit::Seconds), |viewer| {
+        Some(Value::Gauge(viewer.sink.age_at_commit_max.as_secs_f64()))
+    }),
+    ("viewer_horizon", "Bytes committed and not on the wire", Some(Unit::Bytes), |viewer| {
+        Some(Value::Gauge(viewer.sink.horizon as f64))
+    }),
+    ("viewer_horizon_max", "The largest horizon so far", Some(Unit::Bytes), |viewer| {
+        Some(Value::Gauge(viewer.sink.horizon_max as f64))
+    }),
+    ("viewer_sent", "Bytes handed to TCP", Some(Unit::Bytes), |viewer| {
+        Some(Value::Counter(viewer.sink.bytes))
+    }),
+    ("viewer_acked", "Bytes acknowledged", Some(Unit::Bytes), |viewer| Some(Value::Counter(viewer.sink.acked))),
+    ("viewer_rate_bytes_per_second", "Estimated rate of the path", None, |viewer| {
+        viewer.sink.rate.map(|rate| Value::Gauge(rate.bits_per_sec() as f64 / 8.0))
+    }),
+    ("viewer_rtt", "Smoothed round trip", Some(Unit::Seconds), |viewer| {
+        Some(Value::Gauge(viewer.sink.rtt.as_secs_f64()))
+    }),
+    ("viewer_missed", "Units that could not be queued", None, |viewer| Some(Value::Counter(viewer.missed))),
+    ("viewer_writes", "Write calls", None, |viewer| Some(Value::Counter(viewer.sink.writes))),
+    ("viewer_connected", "For how long it has been served", Some(Unit::Seconds), |viewer| {
+        Some(Value::Gauge(viewer.age.as_secs_f64()))
+    }),
+];
+
+impl Reading {
+    fn encode_streams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, help, unit, read) in &STREAM_METRICS {
+            let values = self.streams.iter().map(|stream| (stream_labels(stream), read(stream)));
+            encode_family(encoder, (name, help, unit.as_ref()), values)?;
+        }
+        Ok(())
+    }
+
+    fn encode_viewers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (name, help, unit, read) in &VIEWER_METRICS {
+            let values = self.viewers().map(|(labels, viewer)| (labels, read(viewer)));
+            encode_family(encoder, (name, help, unit.as_ref()), values)?;
+        }
+        let drops = self.viewers().flat_map(|(labels, viewer)| {
+            viewer.sink.drops.iter().map(move |(reason, count)| {
+                (with(&labels, "reason", reason), Some(Value::Counter(*count)))
+            })
+        });
+        encode_family(encoder, ("viewer_drops", "Units dropped", None), drops)
+    }
+
+    fn encode_layers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        type Counts = fn(&ViewerSnapshot) -> &[u64; 8];
+        let metrics: [(&str, &str, Counts); 3] = [
+            ("viewer_layer_offered", "Video units offered", |viewer| &viewer.offered),
+            ("viewer_layer_sent", "Units begun on the wire; sound is in layer 0", |viewer| &viewer.sink.begun_by_layer),
+            ("viewer_layer_dropped", "Units dropped", |viewer| &viewer.sink.dropped_by_layer),
+        ];
+        for (name, help, counts) in metrics {
+            let values = self.viewers().flat_map(|(labels, viewer)| {
+                let counts = counts(viewer).iter().zip(viewer.offered).enumerate();
+                counts.filter(|(_, (_, offered))| *offered > 0).map(move |(layer, (count, _))| {
+                    (with(&labels, "layer", &layer), Some(Value::Counter(*count)))
+                })
+            });
+            encode_family(encoder, (name, help, None), values)?;
+        }
+        Ok(())
+    }
+
+    fn viewers(&self) -> impl Iterator<Item = (Labels, &ViewerSnapshot)> {
+        self.streams.iter().flat_map(|stream| {
+            stream.viewers.iter().map(|viewer| {
+                let labels = with(&stream_labels(stream), "protocol", &viewer.protocol);
+                (with(&labels, "viewer", &viewer.id), viewer)
+            })
+        })
+    }
+}
+
+fn stream_labels(stream: &StreamSnapshot) -> Labels {
+    vec![("stream", stream.name.clone())]
+}
+
+fn with(labels: &Labels, name: &'static str, value: &impl ToString) -> Labels {
+    let mut labels = labels.clone();
+    labels.push((name, value.to_string()));
+    labels
+}
+
+/// Writes a metric with all its values; without any it is left out.
+fn encode_family(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help, unit): (&str, &str, Option<&Unit>),
+    values: impl Iterator<Item = (Labels, Option<Value>)>,
+) -> Result<(), fmt::Error> {
+    let mut values = values.filter_map(|(labels, value)| Some((labels, value?))).peekable();
+    let Some((_, first)) = values.peek() else { return Ok(()) };
+    let mut family = encoder.encode_descriptor(name, help, unit, first.metric_type())?;
+    for (labels, value) in values {
+        value.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,217 @@
+// The player's page: joins the connection, the player and the drawings.
+
+import { Lines, Stacks } from "/_/charts.js";
+import { ServerClock } from "/_/clock.js";
+import { Feed } from "/_/feed.js";
+import { Player } from "/_/player.js";
+
+const LAYERS = ["--layer0", "--layer1", "--layer2", "--layer3", "--layer4"];
+const DRAW_MS = 250;
+const SHOWN_DROPS = 6;
+
+const id = (name) => document.getElementById(name);
+const video = id("video");
+const stage = id("stage");
+const clock = new ServerClock();
+const player = new Player(video);
+const seconds = (value) => (value === null ? "–" : `${value.toFixed(2)} s`);
+const rate = (bits) => (bits >= 1e6 ? `${(bits / 1e6).toFixed(1)} Mbit/s` : `${Math.round(bits / 1e3)} kbit/s`);
+
+const charts = {
+  delay: new Lines(id("delay-chart"), (value) => `${value} s`, 0.5, ["--accent"]),
+  layers: new Stacks(id("layers-chart"), (value) => String(value), LAYERS),
+  link: new Lines(id("link-chart"), rate, 1e5, ["--accent", "--warm"]),
+};
+
+// What is known at present; tests read it.
+const metrics = {
+  connected: false,
+  connections: 0,
+  delay: null,
+  mediaTime: null,
+  frames: 0,
+  error: null,
+  stats: null,
+  get currentTime() {
+    return video.currentTime;
+  },
+  get lead() {
+    return player.lead;
+  },
+  get stalls() {
+    return player.stalls;
+  },
+  get jumps() {
+    return player.jumps;
+  },
+  // The age, in seconds, of what is at a time of the player's timeline.
+  age: (time) => clock.age(time),
+};
+globalThis.freshwire = metrics;
+
+function status(text, kind = "") {
+  id("status").textContent = text;
+  id("status").className = `state ${kind}`;
+}
+
+function message(text) {
+  id("message").textContent = text ?? "";
+  id("message").hidden = !text;
+}
+
+// Statistics of the server: totals turn into rates.
+let before = null;
+function report(stats) {
+  const at = performance.now() / 1000;
+  metrics.stats = stats;
+  clock.learn(stats.clock);
+  if (stats.kinds) {
+    player.expect(stats.kinds);
+    id("mute").hidden = !stats.kinds.includes("audio");
+  }
+  if (before) {
+    const elapsed = at - before.at;
+    const perSecond = (now, then) => now.map((value, layer) => (value - (then[layer] ?? 0)) / elapsed);
+    const offered = perSecond(stats.offered, before.stats.offered);
+    const sent = perSecond(stats.sent, before.stats.sent);
+    charts.layers.add(at, { offered, sent });
+    const used = ((stats.path.acked_bytes - before.stats.path.acked_bytes) * 8) / elapsed;
+    charts.link.add(at, [stats.path.rate_bps, used]);
+    const sum = (list) => Math.round(list.reduce((total, one) => total + one, 0));
+    id("layers-now").textContent = `${sum(sent)} of ${sum(offered)}`;
+    id("link-now").textContent = `${stats.path.rate_bps ? rate(stats.path.rate_bps) : "–"}, ${rate(used)} used`;
+  }
+  before = { at, stats };
+  const drops = stats.drops.toSorted((a, b) => b[1] - a[1]).slice(0, SHOWN_DROPS);
+  list(id("drops"), drops.length ? drops : [["nothing", 0]]);
+  list(id("path"), [
+    ["round trip", `${stats.path.rtt_ms.toFixed(0)} ms`],
+    ["committed, not sent", `${stats.path.horizon_bytes} B`],
+    ["age when sent, mean", `${stats.path.age_at_commit_mean_ms.toFixed(0)} ms`],
+    ["stalls of the picture", player.stalls.length],
+  ]);
+}
+
+function list(element, entries) {
+  element.replaceChildren(
+    ...entries.flatMap(([name, value]) => {
+      const term = document.createElement("dt");
+      const detail = document.createElement("dd");
+      term.textContent = String(name).replaceAll("_", " ").replaceAll("-", " ");
+      detail.textContent = value;
+      return [term, detail];
+    }),
+  );
+}
+
+// The delay of each picture when it is shown.
+function watchFrames() {
+  if (!video.requestVideoFrameCallback) return;
+  const shown = (_, frame) => {
+    metrics.frames += 1;
+    metrics.mediaTime = frame.mediaTime;
+    metrics.delay = clock.age(frame.mediaTime, frame.expectedDisplayTime);
+    video.requestVideoFrameCallback(shown);
+  };
+  video.requestVideoFrameCallback(shown);
+}
+
+function draw() {
+  const now = performance.now() / 1000;
+  if (!video.requestVideoFrameCallback) metrics.delay = clock.age(video.currentTime);
+  // While a picture stands still it gets older.
+  const age = metrics.mediaTime === null ? metrics.delay : clock.age(Math.max(metrics.mediaTime, video.currentTime));
+  charts.delay.add(now, [metrics.connected && !player.paused ? age : null]);
+  id("delay").textContent = id("delay-now").textContent = seconds(age);
+  if (document.hidden) return;
+  for (const [name, chart] of Object.entries(charts)) {
+    chart.draw(now);
+    chart.canvas.setAttribute("aria-label", `${name}: ${id(`${name}-now`).textContent}`);
+  }
+}
+
+function connect() {
+  const feed = new Feed(document.body.dataset.path);
+  feed.addEventListener("opened", () => {
+    metrics.connected = true;
+    metrics.connections += 1;
+    before = null;
+    status("waiting for a keyframe");
+  });
+  feed.addEventListener("lost", () => {
+    metrics.connected = false;
+    clock.begin(null);
+    status("reconnecting", "away");
+  });
+  feed.addEventListener("told", ({ detail }) => {
+    if (detail.type === "origin") {
+      clock.begin(detail.media_ns / 1e6);
+      player.begin();
+    } else if (detail.type === "track") player.describe(detail.kind, detail.mime);
+    else if (detail.type === "pong") clock.answered(detail);
+    else if (detail.type === "stats") report(detail);
+  });
+  feed.addEventListener("media", ({ detail }) => player.append(detail));
+  player.addEventListener("restart", () => feed.connect());
+  player.addEventListener("failed", ({ detail }) => {
+    metrics.error = detail;
+    feed.connect();
+  });
+}
+
+function listen() {
+  player.addEventListener("unsupported", ({ detail }) => {
+    metrics.error = `this browser does not play ${detail.mime}`;
+    if (detail.kind === "video") message(`This browser does not play ${detail.mime}. Another player may: see the list of streams.`);
+  });
+  player.addEventListener("blocked", () => setPaused(true));
+  video.addEventListener("error", () => {
+    metrics.error = video.error?.message ?? "the picture failed";
+  });
+  video.addEventListener("playing", () => {
+    message(null);
+    status("live", "live");
+  });
+  id("play").addEventListener("click", () => setPaused(!player.paused));
+  id("mute").addEventListener("click", toggleMute);
+  id("full").addEventListener("click", toggleFull);
+  video.addEventListener("click", () => (video.muted && !id("mute").hidden ? toggleMute() : setPaused(!player.paused)));
+  const keys = { " ": () => setPaused(!player.paused), k: () => setPaused(!player.paused), m: toggleMute, f: toggleFull };
+  document.addEventListener("keydown", (event) => {
+    const isOnButton = event.target.closest("button, a");
+    if (event.ctrlKey || event.metaKey || event.altKey || (isOnButton && event.key === " ")) return;
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
+}
+
+function setPaused(paused) {
+  player.setPaused(paused);
+  label("play", paused ? "Play" : "Pause");
+  if (paused) status("paused");
+}
+
+function toggleMute() {
+  video.muted = !video.muted;
+  label("mute", video.muted ? "Sound on" : "Sound off");
+}
+
+function toggleFull() {
+  if (document.fullscreenElement) document.exitFullscreen();
+  else stage.requestFullscreen?.();
+}
+
+function label(button, text) {
+  id(button).textContent = text;
+  id(button).setAttribute("aria-label", text);
+}
+
+if (Player.isPossible) {
+  listen();
+  watchFrames();
+  setInterval(draw, DRAW_MS);
+  connect();
+} else {
+  message("This browser has no Media Source Extensions. Use another one, or another player: see the list of streams.");
+}

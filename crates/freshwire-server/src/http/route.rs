@@ -1,0 +1,109 @@
+use hyper::Uri;
+use percent_encoding::percent_decode_str;
+
+/// What a path leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// The list of streams.
+    Index,
+    /// A script or a style of the pages.
+    Asset(String),
+    /// The player of a stream.
+    Player(String),
+    /// A stream as fragmented MP4 in WebSocket.
+    Socket(String),
+    /// A stream as the body of an answer.
+    Body(String, Container),
+}
+
+/// The form of a stream that is the body of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Container {
+    /// MPEG-TS.
+    Ts,
+    /// Fragmented MP4.
+    Mp4,
+    /// Freshwire's own chunks.
+    Freshwire,
+}
+
+impl Container {
+    /// What the path ends with.
+    const SUFFIXES: [(&'static str, Self); 3] =
+        [(".ts", Self::Ts), (".mp4", Self::Mp4), (".fw", Self::Freshwire)];
+}
+
+impl Route {
+    /// `None` if the path is no UTF-8, or says no stream.
+    pub(super) fn of(uri: &Uri) -> Option<Self> {
+        let path = percent_decode_str(uri.path()).decode_utf8().ok()?;
+        let path = path.strip_prefix('/')?;
+        let path = path.strip_suffix('/').unwrap_or(path);
+        if path.is_empty() {
+            return Some(Self::Index);
+        }
+        if let Some(asset) = path.strip_prefix("_/") {
+            return Some(Self::Asset(asset.to_owned()));
+        }
+        let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        if let Some(name) = path.strip_suffix("/ws") {
+            return named(name).map(Self::Socket);
+        }
+        for (suffix, container) in Container::SUFFIXES {
+            if let Some(name) = path.strip_suffix(suffix) {
+                return named(name).map(|name| Self::Body(name, container));
+            }
+        }
+        named(path).map(Self::Player)
+    }
+
+    /// The stream that it shows.
+    pub(super) fn stream(&self) -> Option<&str> {
+        match self {
+            Self::Index | Self::Asset(_) => None,
+            Self::Player(name) | Self::Socket(name) | Self::Body(name, _) => Some(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(path: &str) -> Option<Route> {
+        Route::of(&path.parse().unwrap())
+    }
+
+    #[test]
+    fn paths_lead_where_the_module_says() {
+        let name = || "cam".to_owned();
+        assert_eq!(route("/"), Some(Route::Index));
+        assert_eq!(route("/_/player.js"), Some(Route::Asset("player.js".to_owned())));
+        assert_eq!(route("/cam"), Some(Route::Player(name())));
+        assert_eq!(route("/cam/?token=x"), Some(Route::Player(name())));
+        assert_eq!(route("/cam/ws"), Some(Route::Socket(name())));
+        assert_eq!(route("/cam.ts?x"), Some(Route::Body(name(), Container::Ts)));
+        assert_eq!(route("/cam.mp4"), Some(Route::Body(name(), Container::Mp4)));
+        assert_eq!(route("/cam.fw"), Some(Route::Body(name(), Container::Freshwire)));
+        assert_eq!(route("http://host/cam.fw"), Some(Route::Body(name(), Container::Freshwire)));
+        assert_eq!(route("/live/d%C3%A9p%C3%B4t/ws"), Some(Route::Socket("live/dépôt".to_owned())));
+    }
+
+    #[test]
+    fn what_names_no_stream_leads_nowhere() {
+        for path in ["//", "//ws", "/.ts", "/%ff", "*"] {
+            assert_eq!(route(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn any_path_is_a_route_or_none() {
+        bolero::check!().with_type::<String>().for_each(|path| {
+            if let Ok(uri) = path.parse::<Uri>()
+                && let Some(route) = Route::of(&uri)
+            {
+                assert!(route.stream().is_none_or(|name| !name.is_empty()));
+            }
+        });
+    }
+}

@@ -1,0 +1,124 @@
+//! What the player's page and the server say to each other in text messages, beside the stream.
+
+use std::time::{Duration, SystemTime};
+
+use freshwire_media::unit::{MediaTime, Tracks};
+use serde::{Deserialize, Serialize};
+
+use crate::hub::{Stream, ViewerSnapshot};
+use crate::report::PathReport;
+
+/// What the page asks.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub(super) enum Question {
+    /// What time it is at the server, asked at this time of the page's own clock.
+    Ping {
+        /// Comes back as it is.
+        at: f64,
+    },
+}
+
+/// What the server says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+enum Statement<'a> {
+    Pong {
+        at: f64,
+        /// Milliseconds since 1970.
+        wall_ms: f64,
+        clock: Option<Clock>,
+    },
+    Stats {
+        clock: Option<Clock>,
+        /// What the stream has, if that is known: `video`, `audio`.
+        kinds: Option<Vec<&'static str>>,
+        offered: &'a [u64],
+        sent: &'a [u64],
+        missed: u64,
+        drops: Vec<(String, u64)>,
+        path: PathReport,
+    },
+}
+
+/// A place of the stream's clock and the wall time that belongs to it, both in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Clock {
+    media_ms: f64,
+    wall_ms: f64,
+}
+
+impl Question {
+    /// `None` if it is no question.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let question = serde_json::from_str(text).ok()?;
+        let Self::Ping { at } = question;
+        at.is_finite().then_some(question)
+    }
+}
+
+/// The answer to [`Question::Ping`].
+pub(super) fn pong(at: f64, clock: Option<(MediaTime, SystemTime)>, now: SystemTime) -> String {
+    text(&Statement::Pong { at, wall_ms: wall_ms(now), clock: clock.map(Clock::from) })
+}
+
+/// How a viewer is served.
+pub(super) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
+    let layers = (0..viewer.offered.len()).rev().find(|&layer| viewer.offered[layer] > 0).map_or(0, |top| top + 1);
+    text(&Statement::Stats {
+        clock: stream.wall_clock().map(Clock::from),
+        kinds: stream.tracks().borrow().as_deref().map(kinds),
+        offered: &viewer.offered[..layers],
+        sent: &viewer.sink.begun_by_layer[..layers],
+        missed: viewer.missed,
+        drops: viewer.sink.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
+        path: PathReport::from(&viewer.sink),
+    })
+}
+
+impl From<(MediaTime, SystemTime)> for Clock {
+    fn from((media, wall): (MediaTime, SystemTime)) -> Self {
+        Self { media_ms: media.as_nanos() as f64 / 1e6, wall_ms: wall_ms(wall) }
+    }
+}
+
+fn kinds(tracks: &Tracks) -> Vec<&'static str> {
+    let video = tracks.video.as_ref().map(|_| "video");
+    video.into_iter().chain(tracks.audio.as_ref().map(|_| "audio")).collect()
+}
+
+fn wall_ms(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs_f64() * 1e3
+}
+
+fn text(statement: &Statement<'_>) -> String {
+    serde_json::to_string(statement).expect("maps have text keys, numbers are finite")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ping_comes_back_with_the_time() {
+        let Some(Question::Ping { at }) = Question::read(r#"{"type":"ping","at":12.5}"#) else {
+            panic!("a question")
+        };
+        let now = SystemTime::UNIX_EPOCH + Duration::from_millis(5_000);
+        let clock = (MediaTime::from_nanos(2_500_000), now - Duration::from_secs(1));
+        assert_eq!(
+            pong(at, Some(clock), now),
+            r#"{"type":"pong","at":12.5,"wall_ms":5000.0,"clock":{"media_ms":2.5,"wall_ms":4000.0}}"#
+        );
+    }
+
+    #[test]
+    fn any_text_is_a_question_or_none() {
+        bolero::check!().with_type::<String>().for_each(|text| {
+            let _ = Question::read(text);
+        });
+        for text in ["", "{}", r#"{"type":"ping"}"#, r#"{"type":"stats"}"#, r#"{"type":"ping","at":null}"#] {
+            assert_eq!(Question::read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshwire_media::framing::fmp4::{self, Fmp4};
+use freshwire_media::framing::ts::Ts;
+use freshwire_media::framing::{Framer, Framing};
+use freshwire_media::unit::Tracks;
+use tokio::io::AsyncReadExt as _;
+
+use super::route::Container;
+use super::{socket, stopped};
+use crate::context::Context;
+use crate::hub::{Stream, ViewRequest, Viewer};
+use crate::net::{Conn, Reader};
+
+/// How often to see whether a viewer has ended.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A stream that was asked for and granted.
+pub(super) struct Order {
+    /// The stream.
+    pub(super) stream: Arc<Stream>,
+    /// How it is carried.
+    pub(super) carriage: Carriage,
+    /// The head of the answer.
+    pub(super) head: Vec<u8>,
+    /// For whom.
+    pub(super) peer: SocketAddr,
+    /// Who that is, if it had to say so.
+    pub(super) user: Option<String>,
+}
+
+/// How a stream is carried.
+pub(super) struct Carriage {
+    /// Its name in statistics.
+    pub(super) protocol: &'static str,
+    /// Writes it.
+    pub(super) framer: Box<dyn Framer>,
+    /// The client may say something, and hears how it is served.
+    pub(super) is_socket: bool,
+}
+
+/// A stream as the body of an answer.
+pub(super) struct Body {
+    /// What the answer says it is.
+    pub(super) content_type: String,
+    /// How it is carried.
+    pub(super) carriage: Carriage,
+}
+
+impl Carriage {
+    /// In WebSocket messages.
+    pub(super) fn socket(stream: &Stream) -> Self {
+        let framer = Fmp4::new(Arc::clone(stream.catalog()), fmp4::Carriage::WebSocket);
+        Self { protocol: "websocket", framer: Box::new(framer), is_socket: true }
+    }
+}
+
+impl Body {
+    /// The stream in this form; a text for people if it cannot have it.
+    pub(super) fn new(container: Container, stream: &Stream, tracks: Arc<Tracks>) -> Result<Self, String> {
+        let catalog = Arc::clone(stream.catalog());
+        let (protocol, content_type, framer): (_, String, Box<dyn Framer>) = match container {
+            Container::Ts => {
+                let framer = Ts::new(catalog, tracks).map_err(|error| error.to_string())?;
+                ("ts", "video/mp2t".into(), Box::new(framer))
+            }
+            Container::Mp4 => {
+                let mime = fmp4::mime(&tracks).ok_or("MP4 does not carry this stream; use another way out")?;
+                ("mp4", mime, Box::new(Fmp4::new(catalog, fmp4::Carriage::Plain)))
+            }
+            Container::Freshwire => ("freshwire", "application/octet-stream".into(), Framing::Chunked.into()),
+        };
+        Ok(Self { content_type, carriage: Carriage { protocol, framer, is_socket: false } })
+    }
+}
+
+/// Hands the connection's writing to the engine and reads what the client says until one of them has enough. `early` was
+/// read already.
+pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Context) -> io::Result<()> {
+    let parts = conn.into_parts()?;
+    let refusal = if parts.seal.is_none() { parts.socket.try_clone().ok() } else { None };
+    let viewer = order.stream.view(ViewRequest {
+        socket: parts.socket,
+        preface: order.head,
+        framer: order.carriage.framer,
+        seal: parts.seal,
+        protocol: order.carriage.protocol,
+        peer: order.peer,
+        user: order.user,
+        join_age: None,
+    });
+    let viewer = viewer.map_err(|error| {
+        if let Some(mut socket) = refusal {
+            // The connection is new, so that a short answer has room; if not, the client sees it close.
+            let _ = write!(
+                socket,
+                "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\
+                 retry-after: 5\r\n\r\n{error}\n"
+            );
+        }
+        io::Error::other(error)
+    })?;
+    if order.carriage.is_socket {
+        socket::attend(parts.reader, early, &order.stream, &viewer, context).await;
+    } else {
+        wait(parts.reader, &viewer, context).await;
+    }
+    Ok(())
+}
+
+/// Waits until the client closes, the engine has given up, or the server stops.
+async fn wait(mut reader: Reader, viewer: &Viewer, context: &Context) {
+    let mut shutdown = context.shutdown.clone();
+    let mut look = tokio::time::interval(LOOK);
+    let mut ignored = [0; 256];
+    loop {
+        tokio::select! {
+            read = reader.read(&mut ignored) => match read {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            },
+            _ = look.tick() => {
+                if viewer.ended().is_some() {
+                    return;
+                }
+            }
+            _ = stopped(&mut shutdown) => return,
+        }
+    }
+}

@@ -73,11 +73,13 @@ pub(crate) struct Depacketizer {
     pub(crate) parts: Vec<Vec<u8>>,
     /// Bytes that the last AAC frame lacks.
     missing: usize,
+    /// The last part's fragments have not ended.
+    is_open: bool,
 }
 
 impl Depacketizer {
     pub(crate) fn new(codec: &'static str) -> Self {
-        Self { codec, parts: Vec::new(), missing: 0 }
+        Self { codec, parts: Vec::new(), missing: 0, is_open: false }
     }
 
     /// Takes the payload of the next packet.
@@ -85,17 +87,16 @@ impl Depacketizer {
         let first = payload[0];
         match self.codec {
             "h264" if first & 31 == 28 => {
+                assert_ne!(payload[1] & 0xc0, 0xc0, "begin and end in one fragment");
                 self.fragment(payload[1], vec![first & 0xe0 | payload[1] & 31], &payload[2..]);
             }
             "h265" if first >> 1 & 63 == 49 => {
+                assert_ne!(payload[2] & 0xc0, 0xc0, "begin and end in one fragment");
                 let header = vec![first & 0x81 | (payload[2] & 63) << 1, payload[1]];
                 self.fragment(payload[2], header, &payload[3..]);
             }
             "vp9" => {
-                if first & 8 != 0 {
-                    self.parts.push(Vec::new());
-                }
-                self.parts.last_mut().expect("begun").extend(&payload[1..]);
+                self.fragment((first & 0x0c) << 4, Vec::new(), &payload[1..]);
             }
             "aac" => {
                 assert_eq!(payload[..2], [0, 16]);
@@ -111,10 +112,11 @@ impl Depacketizer {
     }
 
     fn fragment(&mut self, ends: u8, header: Vec<u8>, body: &[u8]) {
-        assert_ne!(ends & 0xc0, 0xc0, "begin and end in one fragment");
+        assert_eq!(self.is_open, ends & 0x80 == 0, "one begins when the one before has ended");
         if ends & 0x80 != 0 {
             self.parts.push(header);
         }
+        self.is_open = ends & 0x40 == 0;
         self.parts.last_mut().expect("begun").extend(body);
     }
 }
@@ -142,7 +144,7 @@ fn assert_whole(codec: &'static str, head: UnitHead, bytes: &[u8], max: usize) {
         ended = packet.last;
         assert_eq!(packet.marker, packet.last && marks);
     }
-    assert!(ended, "no last packet");
+    assert!(ended && !arrived.is_open, "no last packet");
     assert_eq!(arrived.parts, parts);
 }
 

@@ -5,11 +5,17 @@
 //! - [`Framing::Chunked`]: records are cut into chunks, and a begun record can be given up at a chunk boundary
 //!   (`spec/framing.md`).
 
+mod aac;
 mod basic;
 pub mod chunked;
+#[cfg(test)]
+mod clip;
+pub mod fmp4;
 mod framer;
 pub mod interleaved;
 pub mod length_prefixed;
+pub mod ts;
+pub mod websocket;
 
 pub use framer::{Framer, Piece};
 

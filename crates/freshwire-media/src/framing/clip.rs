@@ -1,0 +1,325 @@
+//! Small real streams for the tests of framings, and programs that judge what framings wrote.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::ops::Range;
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+use super::{Framer, Piece};
+use crate::annexb::AccessUnits;
+use crate::unit::{
+    AudioCodec, AudioTrack, Catalog, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
+};
+
+/// Runs a program of ffmpeg with these arguments and this standard input. `None` if it is not here, which is an error
+/// where `CI` is set.
+pub(super) fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Output> {
+    let child = Command::new(program)
+        .args(["-v", "error"])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{program} is needed: {error}");
+            println!("skipped: {program} is not here: {error}");
+            return None;
+        }
+    };
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    // A program that needs no input may close it.
+    drop(writer.join().unwrap());
+    Some(output)
+}
+
+/// How many frames ffmpeg decodes of the stream with this specifier, without any complaint.
+pub(super) fn decoded(bytes: &[u8], format: &str, specifier: &str) -> Option<usize> {
+    let arguments =
+        ["-f", format, "-i", "-", "-map", specifier, "-vsync", "passthrough", "-f", "framecrc", "-"];
+    let output = run("ffmpeg", &arguments, bytes)?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{complaints}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    Some(text.lines().filter(|line| !line.starts_with('#')).count())
+}
+
+/// Presentation times of the packets that ffprobe finds in a stream, in seconds.
+pub(super) fn probed(bytes: &[u8], format: &str, specifier: &str) -> Option<Vec<f64>> {
+    let arguments = [
+        "-f",
+        format,
+        "-select_streams",
+        specifier,
+        "-show_entries",
+        "packet=pts_time",
+        "-of",
+        "csv=p=0",
+        "-",
+    ];
+    let output = run("ffprobe", &arguments, bytes)?;
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{complaints}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let times = text.lines().map(|line| line.trim_end_matches(',')).filter(|line| !line.is_empty());
+    Some(times.map(|time| time.parse().unwrap()).collect())
+}
+
+/// Frames a second of the clips.
+const RATE: i64 = 25;
+const FRAME_NS: u32 = (1_000_000_000 / RATE) as u32;
+
+fn encode(options: &[&str]) -> Option<Vec<u8>> {
+    let source =
+        ["-f", "lavfi", "-i", "testsrc2=size=192x128:rate=25", "-frames:v", "72", "-pix_fmt", "yuv420p"];
+    let arguments: Vec<&str> = source.iter().chain(options).chain(&["-"]).copied().collect();
+    let output = run("ffmpeg", &arguments, &[])?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(output.stdout)
+}
+
+/// A unit of pictures without layers, which depends on the one before it unless it is a key unit.
+fn picture(index: usize, key: bool, bytes: Vec<u8>, nals: Vec<Range<u32>>) -> Unit {
+    let at = MediaTime::from_ticks(index as i64, RATE as u32);
+    let header = |nal: &Range<u32>| [bytes[nal.start as usize], bytes[nal.start as usize + 1]];
+    let head = UnitHead {
+        kind: Kind::Video,
+        pts: at,
+        dts: at,
+        duration_ns: FRAME_NS,
+        key,
+        len: bytes.len() as u32,
+        nal_headers: nals.iter().map(header).collect(),
+        nals,
+        tracks: Arc::default(),
+    };
+    Unit { head, layer: u8::from(!key), group: 0, refs: [u32::from(!key), 0], bytes }
+}
+
+/// NAL units in a row with four-byte start codes, and where each is.
+fn annex_b(nals: &[&[u8]]) -> (Vec<u8>, Vec<Range<u32>>) {
+    let mut bytes = Vec::new();
+    let ranges = nals.iter().map(|nal| {
+        bytes.extend_from_slice(&[0, 0, 0, 1]);
+        let begin = bytes.len() as u32;
+        bytes.extend_from_slice(nal);
+        begin..bytes.len() as u32
+    });
+    let ranges = ranges.collect();
+    (bytes, ranges)
+}
+
+type Pictures = (VideoTrack, Vec<Unit>);
+
+fn track(codec: VideoCodec) -> VideoTrack {
+    VideoTrack { codec, width: 192, height: 128 }
+}
+
+/// H.264 with a ladder of B pictures, in decoding order.
+pub(super) fn h264() -> Option<Pictures> {
+    let x264 = "bframes=3:b-pyramid=strict:keyint=16:scenecut=0:threads=1:slices=2";
+    let stream = encode(&["-c:v", "libx264", "-x264-params", x264, "-f", "h264"])?;
+    let mut splitter = AccessUnits::new(1 << 20);
+    splitter.push(&stream);
+    splitter.finish();
+    let pictures: Vec<_> = splitter.map(Result::unwrap).collect();
+    let mut order: Vec<_> = pictures.iter().map(|unit| unit.display).collect();
+    order.sort_unstable();
+    let nal = |kind| {
+        let first = &pictures[0];
+        let nal = first.nals.iter().find(|nal| nal.kind == kind).unwrap();
+        first.bytes[nal.range.clone()].to_vec()
+    };
+    let codec = VideoCodec::H264 { sps: nal(7), pps: nal(8) };
+    let units = pictures.iter().enumerate().map(|(index, unit)| {
+        let nals: Vec<_> = unit.nals.iter().map(|nal| &unit.bytes[nal.range.clone()]).collect();
+        let (bytes, ranges) = annex_b(&nals);
+        let shown = order.binary_search(&unit.display).unwrap() as i64 + 2;
+        let mut picture = picture(index, unit.idr, bytes, ranges);
+        picture.head.pts = MediaTime::from_ticks(shown, RATE as u32);
+        Unit { layer: unit.layer, group: unit.group, refs: unit.refs, ..picture }
+    });
+    let units = units.collect();
+    Some((track(codec), units))
+}
+
+/// H.265, each picture in one slice and from the one before.
+pub(super) fn h265() -> Option<Pictures> {
+    let x265 = "bframes=0:keyint=16:scenecut=0:slices=1:log-level=error";
+    let stream = encode(&["-c:v", "libx265", "-x265-params", x265, "-f", "hevc"])?;
+    let starts: Vec<_> = stream
+        .windows(3)
+        .enumerate()
+        .filter(|(_, three)| three == &[0, 0, 1])
+        .map(|(at, _)| at + 3)
+        .collect();
+    let ends = starts.iter().skip(1).map(|&start| start - 3).chain([stream.len()]);
+    let mut nals: Vec<&[u8]> = Vec::new();
+    let (mut units, mut sets) = (Vec::new(), [const { Vec::new() }; 3]);
+    for (&start, end) in starts.iter().zip(ends) {
+        let mut nal = &stream[start..end];
+        while let [rest @ .., 0] = nal {
+            nal = rest;
+        }
+        nals.push(nal);
+        match nal[0] >> 1 {
+            kind @ 0..32 => {
+                let (bytes, ranges) = annex_b(&nals);
+                units.push(picture(units.len(), (16..24).contains(&kind), bytes, ranges));
+                nals.clear();
+            }
+            kind @ 32..35 => sets[usize::from(kind) - 32] = nal.to_vec(),
+            _ => {}
+        }
+    }
+    let [vps, sps, pps] = sets;
+    Some((track(VideoCodec::H265 { vps, sps, pps }), units))
+}
+
+/// The frames of an IVF file.
+fn ivf(file: &[u8]) -> Vec<&[u8]> {
+    let mut frames = Vec::new();
+    let mut rest = &file[32..];
+    while let Some((size, _)) = rest.split_first_chunk::<4>() {
+        let end = 12 + u32::from_le_bytes(*size) as usize;
+        frames.push(&rest[12..end]);
+        rest = &rest[end..];
+    }
+    frames
+}
+
+pub(super) fn vp9() -> Option<Pictures> {
+    let options = ["-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0"];
+    let file = encode(&[&options[..], &["-auto-alt-ref", "0", "-g", "16", "-f", "ivf"]].concat())?;
+    let frames = ivf(&file).into_iter().enumerate();
+    let units =
+        frames.map(|(index, frame)| picture(index, frame[0] & 4 == 0, frame.to_vec(), Vec::new())).collect();
+    Some((track(VideoCodec::Vp9 { profile: 0, bit_depth: 8 }), units))
+}
+
+pub(super) fn av1() -> Option<Pictures> {
+    let options = ["-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0"];
+    let file = encode(&[&options[..], &["-g", "16", "-f", "ivf"]].concat())?;
+    let mut sequence_header = Vec::new();
+    let mut units = Vec::new();
+    for frame in ivf(&file) {
+        let unit = frame.strip_prefix(&[0x12, 0]).expect("a temporal delimiter");
+        let key = unit[0] == 0x0a;
+        if key {
+            sequence_header = unit[..2 + usize::from(unit[1])].to_vec();
+        }
+        units.push(picture(units.len(), key, unit.to_vec(), Vec::new()));
+    }
+    Some((track(VideoCodec::Av1 { sequence_header }), units))
+}
+
+/// Silence: the track, a frame's bytes and how many samples it lasts.
+pub(super) struct Sound {
+    pub(super) track: AudioTrack,
+    frame: &'static [u8],
+    samples: i64,
+}
+
+pub(super) fn aac() -> Sound {
+    let codec = AudioCodec::Aac { config: vec![0x11, 0x90] };
+    let frame = &[0x21, 0x00, 0x49, 0x90, 0x02, 0x19, 0x00, 0x23, 0x80];
+    Sound { track: AudioTrack { codec, rate: 48_000, channels: 2 }, frame, samples: 1024 }
+}
+
+pub(super) fn opus() -> Sound {
+    let track = AudioTrack { codec: AudioCodec::Opus, rate: 48_000, channels: 2 };
+    Sound { track, frame: &[0xfc, 0xff, 0xfe], samples: 960 }
+}
+
+/// The units of both tracks in the order of their decode times. Media time begins at an odd place.
+pub(super) fn stream(video: Option<Pictures>, sound: Option<Sound>) -> (Arc<Tracks>, Vec<Unit>) {
+    let (video, mut units) = video.unzip();
+    let tracks = Arc::new(Tracks { video, audio: sound.as_ref().map(|sound| sound.track.clone()) });
+    let units = units.get_or_insert_default();
+    for index in 0..sound.as_ref().map_or(0, |sound| 72 * 1920 / sound.samples) {
+        let sound = sound.as_ref().unwrap();
+        let at = |index| MediaTime::from_ticks(index * sound.samples, 48_000);
+        let mut unit = picture(0, true, sound.frame.to_vec(), Vec::new());
+        (unit.head.pts, unit.head.dts, unit.head.kind) = (at(index), at(index), Kind::Audio);
+        unit.head.duration_ns = (at(index + 1).as_nanos() - at(index).as_nanos()) as u32;
+        units.push(unit);
+    }
+    units.sort_by_key(|unit| unit.head.dts);
+    for unit in &mut *units {
+        let shifted = |time: MediaTime| MediaTime::from_nanos(time.as_nanos() + BEGIN_NS);
+        (unit.head.pts, unit.head.dts) = (shifted(unit.head.pts), shifted(unit.head.dts));
+        unit.head.tracks = Arc::clone(&tracks);
+    }
+    (tracks, std::mem::take(units))
+}
+
+const BEGIN_NS: i64 = 12_345_678_901_234;
+
+/// Units by number that a policy lets through which drops about `share` of 256 at random, with all that depends on them.
+pub(super) fn kept(units: &[Unit], share: u8, random: &mut Random) -> Vec<usize> {
+    let mut lost = BTreeSet::new();
+    let mut kept = Vec::new();
+    let mut pictures = 0;
+    for (index, unit) in units.iter().enumerate() {
+        let mut dropped = (random.next() as u8) < share;
+        if unit.head.kind == Kind::Video {
+            dropped |= unit.refs.iter().any(|&back| back > 0 && lost.contains(&(pictures - back)));
+            if dropped {
+                lost.insert(pictures);
+            }
+            pictures += 1;
+        }
+        if !dropped {
+            kept.push(index);
+        }
+    }
+    kept
+}
+
+/// A small generator of pseudo-random numbers.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+}
+
+/// A catalog with all units, each under its index.
+pub(super) fn catalog(units: &[Unit]) -> Arc<Catalog> {
+    let catalog = Catalog::new(units.len());
+    for (seq, unit) in units.iter().enumerate() {
+        catalog.add(seq as u64, Arc::new(unit.head.clone()));
+    }
+    Arc::new(catalog)
+}
+
+/// What a framer makes of one unit, in pieces of random sizes.
+pub(super) fn framed(framer: &mut dyn Framer, seq: usize, unit: &Unit, random: &mut Random) -> Vec<u8> {
+    framer.begin(seq as u64, unit.head.len);
+    let (mut bytes, mut read) = (Vec::new(), 0);
+    loop {
+        let mut prefix = b"what was there".to_vec();
+        let max = random.next() as usize % 2000 + 1;
+        let Piece { payload, last, boundary } = framer.next(max, &mut prefix).expect("until the last");
+        let added = prefix.strip_prefix(b"what was there").expect("framers only add");
+        assert!(last || added.len() + payload.len() > 0, "no progress");
+        assert!(payload.start >= read || payload.is_empty(), "payload in order");
+        assert_eq!(boundary, last);
+        read = payload.end.max(read);
+        bytes.extend_from_slice(added);
+        bytes.extend_from_slice(&unit.bytes[payload.start as usize..payload.end as usize]);
+        if last {
+            break;
+        }
+    }
+    assert_eq!(framer.next(1000, &mut Vec::new()), None);
+    bytes
+}

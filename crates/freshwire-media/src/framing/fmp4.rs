@@ -1,0 +1,323 @@
+//! Fragmented MP4 (ISO 14496-12): each unit is a fragment of its own, for Media Source Extensions in a browser through
+//! WebSocket messages, or as a plain byte stream.
+//!
+//! ```text
+//!  units sent        I        P              P        b        B, b between the P were dropped
+//!  true decode time  0        1              5        7
+//!  decode timeline   |0 ─── 1 |1 ───────── 2 |2 ─── 6 |6 ─ 8   each begins where the one before it ends
+//!  presentation      exact: a signed composition offset leads from the decode time to it
+//! ```
+//!
+//! **Durations.** A browser drops everything up to the next key frame when decode time jumps by more than twice the last
+//! duration, and begins a new buffered range, before which playback stalls. What will be dropped is not known when a
+//! unit is sent. So a unit that follows dropped ones begins where the last sent one ended and lasts until its own true
+//! end: it catches up. The sum of durations is the true time, decode time never jumps, all frames belong to one coded
+//! frame group, and Chromium keeps one buffered range over all of them. Presentation times, and so the pace of the
+//! pictures, stay exact. The end of the buffered range can lie beyond the newest frame until the next frame comes.
+//!
+//! **Tracks.** Over WebSocket each track has segments of its own, for one `SourceBuffer` each: with one for both, sound
+//! would be parsed only behind the pictures that are late. A plain stream has both tracks in one segment.
+//!
+//! **Parameter sets** stay in the key units as well (`avc3`, `hev1`), so a stream with several of them plays too.
+//!
+//! **Messages** over WebSocket: binary ones begin with a byte that says which: 1 video initialization, 2 video fragment,
+//! 3 audio initialization, 4 audio fragment. Text ones are JSON: `{"type":"origin","media_ns":N}`, first and once, gives
+//! the stream's media time at 0 of the fragments' timeline; `{"type":"track","kind":"video","mime":"..."}` comes before
+//! each initialization and says what to create the `SourceBuffer` with, or to change its type to. The first unit lies
+//! about a second behind 0, so that the other track's first unit may be earlier: begin playback where the buffered range
+//! begins.
+
+mod av1;
+mod fragment;
+mod hevc;
+mod init;
+mod timeline;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use self::fragment::Fragment;
+use self::init::Description;
+use self::timeline::Timeline;
+use super::websocket::{self, Opcode};
+use super::{Framer, Piece};
+use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
+
+/// How fragments are carried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Carriage {
+    /// As WebSocket messages, tracks apart.
+    WebSocket,
+    /// As one MP4 stream with both tracks, for example the body of an HTTP response.
+    Plain,
+}
+
+/// Fragmented MP4 for one viewer. A unit that cannot be carried is skipped: it makes one piece without bytes. These are
+/// units that the catalog does not have, that need a key unit before them which was not sent, or whose track cannot be
+/// described in MP4.
+#[derive(Debug)]
+pub struct Fmp4 {
+    catalog: Arc<Catalog>,
+    carriage: Carriage,
+    origin: Option<MediaTime>,
+    video: Track,
+    audio: Track,
+    /// A key unit was sent, and nothing that the units after it need was skipped.
+    decodable: bool,
+    fragments: u32,
+    /// What goes before the begun unit's first payload byte.
+    header: Vec<u8>,
+    state: State,
+}
+
+#[derive(Debug)]
+struct Track {
+    timeline: Timeline,
+    /// What its last initialization says.
+    described: Option<Arc<Tracks>>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Skip,
+    Open(Open),
+}
+
+/// A begun unit.
+#[derive(Debug)]
+struct Open {
+    head: Arc<UnitHead>,
+    /// The NAL unit that is being written, and how far, once its length is written.
+    nal: usize,
+    position: Option<u32>,
+}
+
+impl Fmp4 {
+    /// A framer for a viewer of the stream with this catalog.
+    pub fn new(catalog: Arc<Catalog>, carriage: Carriage) -> Self {
+        let track = |rate| Track { timeline: Timeline::new(rate), described: None };
+        Self {
+            catalog,
+            carriage,
+            origin: None,
+            video: track(init::VIDEO_RATE),
+            audio: track(init::OPUS_RATE),
+            decodable: false,
+            fragments: 0,
+            header: Vec::new(),
+            state: State::Idle,
+        }
+    }
+
+    /// Writes the header of a unit; `None` if it has to be skipped.
+    fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
+        let Some(head) = self.catalog.find(seq).filter(|head| head.len == len) else {
+            self.decodable = false;
+            return None;
+        };
+        let size = sample_bytes(&head)?;
+        if head.kind == Kind::Video {
+            // Stays so if this unit is skipped after all.
+            let decodable = std::mem::replace(&mut self.decodable, false);
+            if !head.key && !decodable {
+                return None;
+            }
+        }
+        let can_begin = head.key || head.kind == Kind::Audio;
+        if can_begin && !self.is_described(&head) {
+            self.describe(&head)?;
+        }
+        let origin = self.origin?;
+        let (track, track_id) = match head.kind {
+            Kind::Video => (&mut self.video, init::VIDEO_ID),
+            Kind::Audio => (&mut self.audio, init::AUDIO_ID),
+        };
+        let place = track.timeline.place(&head, origin);
+        self.decodable |= head.kind == Kind::Video;
+        self.fragments = self.fragments.wrapping_add(1);
+        if self.carriage == Carriage::WebSocket {
+            let len = u64::from(Fragment::HEADER_BYTES) + u64::from(size);
+            begin_binary(fragment_type(head.kind), len, &mut self.header);
+        }
+        Fragment { number: self.fragments, track_id, place, key: can_begin, size }
+            .write_header(&mut self.header);
+        Some(Open { head, nal: 0, position: None })
+    }
+
+    /// True if the last initialization of the unit's track says what it has to.
+    fn is_described(&self, head: &UnitHead) -> bool {
+        let new = &head.tracks;
+        let track = match head.kind {
+            Kind::Video => &self.video,
+            Kind::Audio => &self.audio,
+        };
+        let Some(old) = &track.described else { return false };
+        Arc::ptr_eq(old, new)
+            || match (self.carriage, head.kind) {
+                (Carriage::Plain, _) => old == new,
+                (Carriage::WebSocket, Kind::Video) => old.video == new.video,
+                (Carriage::WebSocket, Kind::Audio) => old.audio == new.audio,
+            }
+    }
+
+    /// Adds an initialization to the header, of the unit's track, or in a plain stream of both. `None` if it cannot be
+    /// written.
+    fn describe(&mut self, head: &UnitHead) -> Option<()> {
+        let tracks = &head.tracks;
+        let origin = self
+            .origin
+            .unwrap_or_else(|| MediaTime::from_nanos(head.dts.as_nanos().saturating_sub(ORIGIN_LEAD_NS)));
+        let mut header = Vec::new();
+        match self.carriage {
+            Carriage::WebSocket => {
+                if self.origin.is_none() {
+                    let text = format!(r#"{{"type":"origin","media_ns":{}}}"#, origin.as_nanos());
+                    add_text(&text, &mut header);
+                }
+                add_track_messages(tracks, head.kind, &mut header)?;
+            }
+            Carriage::Plain => header = init::segment(descriptions(tracks)?)?,
+        }
+        self.header = header;
+        self.origin = Some(origin);
+        let both = self.carriage == Carriage::Plain;
+        if both || head.kind == Kind::Video {
+            self.video.described = Some(Arc::clone(tracks));
+        }
+        if both || head.kind == Kind::Audio {
+            self.audio.described = Some(Arc::clone(tracks));
+            self.audio.timeline.set_rate(tracks.audio.as_ref().map_or(init::OPUS_RATE, init::audio_rate));
+        }
+        Some(())
+    }
+}
+
+impl Framer for Fmp4 {
+    fn begin(&mut self, seq: u64, len: u32) {
+        self.header.clear();
+        self.state = self.open(seq, len).map_or(State::Skip, State::Open);
+    }
+
+    fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
+        let open = match &mut self.state {
+            State::Idle => return None,
+            State::Skip => {
+                self.state = State::Idle;
+                return Some(Piece { payload: 0..0, last: true, boundary: true });
+            }
+            State::Open(open) => open,
+        };
+        let start = prefix.len();
+        prefix.append(&mut self.header);
+        let piece = open.piece(start, max, prefix)?;
+        if piece.last {
+            self.state = State::Idle;
+        }
+        Some(piece)
+    }
+}
+
+impl Open {
+    /// The next piece, whose prefix begins at `start` of `prefix`.
+    fn piece(&mut self, start: usize, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
+        let nal = range(&self.head, self.nal)?;
+        let begin = match self.position {
+            Some(position) => position,
+            None => {
+                if !self.head.nals.is_empty() {
+                    prefix.extend_from_slice(&(nal.end - nal.start).to_be_bytes());
+                }
+                nal.start
+            }
+        };
+        let written = prefix.len() - start;
+        let room = u32::try_from(max.saturating_sub(written)).unwrap_or(u32::MAX);
+        if room == 0 && written == 0 {
+            return None;
+        }
+        let end = begin + room.min(nal.end - begin);
+        self.position = Some(end);
+        if end == nal.end {
+            self.nal += 1;
+            self.position = None;
+        }
+        let last = self.position.is_none() && self.nal >= self.head.nals.len();
+        Some(Piece { payload: begin..end, last, boundary: last })
+    }
+}
+
+/// The MIME type of a plain stream with these tracks; `None` if one of them cannot be described in MP4.
+pub fn mime(tracks: &Tracks) -> Option<String> {
+    let names: Vec<String> = descriptions(tracks)?.into_iter().map(|track| track.name).collect();
+    let kind = if tracks.video.is_some() { "video" } else { "audio" };
+    Some(format!(r#"{kind}/mp4; codecs="{}""#, names.join(",")))
+}
+
+fn descriptions(tracks: &Tracks) -> Option<Vec<Description>> {
+    let video = tracks.video.as_ref().map(Description::video);
+    let audio = tracks.audio.as_ref().map(Description::audio);
+    video.into_iter().chain(audio).collect()
+}
+
+/// Adds the text message and the initialization of one track.
+fn add_track_messages(tracks: &Tracks, kind: Kind, out: &mut Vec<u8>) -> Option<()> {
+    let (description, name) = match kind {
+        Kind::Video => (Description::video(tracks.video.as_ref()?)?, "video"),
+        Kind::Audio => (Description::audio(tracks.audio.as_ref()?)?, "audio"),
+    };
+    let codec = &description.name;
+    let text = format!(r#"{{"type":"track","kind":"{name}","mime":"{name}/mp4; codecs=\"{codec}\""}}"#);
+    add_text(&text, out);
+    let segment = init::segment(vec![description])?;
+    begin_binary(fragment_type(kind) - 1, segment.len() as u64, out);
+    out.extend_from_slice(&segment);
+    Some(())
+}
+
+fn add_text(text: &str, out: &mut Vec<u8>) {
+    websocket::header(Opcode::Text, text.len() as u64, out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+/// Begins a binary message of `len` bytes after the one that says its type.
+fn begin_binary(message_type: u8, len: u64, out: &mut Vec<u8>) {
+    websocket::header(Opcode::Binary, len + 1, out);
+    out.push(message_type);
+}
+
+fn fragment_type(kind: Kind) -> u8 {
+    match kind {
+        Kind::Video => 2,
+        Kind::Audio => 4,
+    }
+}
+
+/// The `index`th stretch of payload that belongs to the sample: a NAL unit, or all of it in codecs without.
+fn range(head: &UnitHead, index: usize) -> Option<Range<u32>> {
+    if head.nals.is_empty() { (index == 0).then_some(0..head.len) } else { head.nals.get(index).cloned() }
+}
+
+/// Bytes of the sample with four bytes of length before each NAL unit. `None` if the unit lacks its track or its bytes, or
+/// if a fragment cannot hold them.
+fn sample_bytes(head: &UnitHead) -> Option<u32> {
+    let has_track = match head.kind {
+        Kind::Video => head.tracks.video.is_some(),
+        Kind::Audio => head.tracks.audio.is_some(),
+    };
+    let is_whole = head.nals.iter().all(|nal| nal.start < nal.end && nal.end <= head.len);
+    if !has_track || head.len == 0 || !is_whole {
+        return None;
+    }
+    let bytes = if head.nals.is_empty() {
+        u64::from(head.len)
+    } else {
+        head.nals.iter().map(|nal| 4 + u64::from(nal.end - nal.start)).sum()
+    };
+    u32::try_from(bytes).ok().filter(|&bytes| bytes <= Fragment::MAX_SAMPLE_BYTES)
+}
+
+const ORIGIN_LEAD_NS: i64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests;

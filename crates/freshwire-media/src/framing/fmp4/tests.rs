@@ -1,0 +1,315 @@
+use mp4_atom::{Any, Codec, Moof, Moov, ReadFrom};
+
+use super::super::clip::{self, Random};
+use super::super::websocket::tests::read;
+use super::*;
+use crate::unit::{Unit, VideoCodec, VideoTrack};
+
+/// A sample as the reader finds it, in ticks of its track.
+#[derive(Debug)]
+struct Sample {
+    track_id: u32,
+    decode_time: i64,
+    duration: i64,
+    presentation_time: i64,
+    key: bool,
+    bytes: Vec<u8>,
+}
+
+/// What the boxes of a stream say: the `moov`s, with how many samples are before each, and the samples.
+#[derive(Debug, Default)]
+struct Movie {
+    moovs: Vec<(usize, Moov)>,
+    samples: Vec<Sample>,
+}
+
+fn parse(mut bytes: &[u8]) -> Movie {
+    let mut movie = Movie::default();
+    let mut moof: Option<(usize, Moof)> = None;
+    let mut number = None;
+    while !bytes.is_empty() {
+        let begin = bytes.len();
+        match Any::read_from(&mut bytes).unwrap() {
+            Any::Ftyp(ftyp) => assert_eq!(ftyp.major_brand, b"iso5".into()),
+            Any::Moov(moov) => movie.moovs.push((movie.samples.len(), moov)),
+            Any::Moof(found) => {
+                assert!(number.is_none_or(|number| number < found.mfhd.sequence_number));
+                number = Some(found.mfhd.sequence_number);
+                moof = Some((begin, found));
+            }
+            Any::Mdat(mdat) => {
+                let (moof_begin, moof) = moof.take().expect("a moof before each mdat");
+                let traf = &moof.traf[0];
+                let trun = &traf.trun[0];
+                let entry = trun.samples.get(0).unwrap();
+                assert_eq!((moof.traf.len(), traf.trun.len(), trun.samples.len()), (1, 1, 1));
+                assert_eq!(trun.data_offset, Some((moof_begin - begin + 8) as i32), "the payload's place");
+                assert_eq!(entry.size, Some(mdat.data.len() as u32));
+                let decode_time = traf.tfdt.as_ref().unwrap().base_media_decode_time as i64;
+                movie.samples.push(Sample {
+                    track_id: traf.tfhd.track_id,
+                    decode_time,
+                    duration: entry.duration.unwrap().into(),
+                    presentation_time: decode_time + entry.cts.unwrap(),
+                    key: entry.flags == Some(0x0200_0000),
+                    bytes: mdat.data,
+                });
+            }
+            other => panic!("unexpected {:?}", other.kind()),
+        }
+    }
+    movie
+}
+
+/// What a page sees.
+#[derive(Debug, Default)]
+struct Page {
+    texts: Vec<String>,
+    video: Vec<u8>,
+    audio: Vec<u8>,
+}
+
+fn open(mut bytes: &[u8]) -> Page {
+    let mut page = Page::default();
+    while !bytes.is_empty() {
+        let (opcode, payload, rest) = read(bytes).expect("whole messages");
+        bytes = rest;
+        match (opcode, payload) {
+            (1, text) => page.texts.push(String::from_utf8(text.to_vec()).unwrap()),
+            (2, [kind @ 1..=4, segment @ ..]) => {
+                let first = if kind % 2 == 1 { b"ftyp" } else { b"moof" };
+                assert_eq!(&segment[4..8], first, "type {kind}");
+                if *kind <= 2 { &mut page.video } else { &mut page.audio }.extend_from_slice(segment);
+            }
+            other => panic!("unexpected message {other:?}"),
+        }
+    }
+    page
+}
+
+/// The sample that a unit has to become.
+fn sample_of(unit: &Unit) -> Vec<u8> {
+    if unit.head.nals.is_empty() {
+        return unit.bytes.clone();
+    }
+    let mut bytes = Vec::new();
+    for nal in &unit.head.nals {
+        bytes.extend_from_slice(&(nal.end - nal.start).to_be_bytes());
+        bytes.extend_from_slice(&unit.bytes[nal.start as usize..nal.end as usize]);
+    }
+    bytes
+}
+
+/// Samples of a track are those of the units, without a jump in decode time, and shown when they have to be.
+fn check(samples: &[&Sample], units: &[&Unit], rate: u32, origin_ns: i64) {
+    assert_eq!(samples.len(), units.len());
+    let mut end = None;
+    for (sample, unit) in samples.iter().zip(units) {
+        assert!(end.is_none_or(|end| end == sample.decode_time), "decode time jumps");
+        assert!(sample.duration > 0);
+        end = Some(sample.decode_time + sample.duration);
+        let head = &unit.head;
+        let at = |nanos: i64| MediaTime::from_nanos(nanos - origin_ns).ticks(rate);
+        assert_eq!(sample.presentation_time, at(head.pts.as_nanos()));
+        assert_eq!(end, Some(at(head.dts.as_nanos() + i64::from(head.duration_ns))), "it catches up");
+        assert_eq!(sample.key, head.key);
+        assert_eq!(sample.bytes, sample_of(unit));
+    }
+}
+
+struct Written<'a> {
+    bytes: Vec<u8>,
+    video: Vec<&'a Unit>,
+    audio: Vec<&'a Unit>,
+    origin_ns: i64,
+}
+
+fn write(units: &[Unit], carriage: Carriage, share: u8, seed: u64) -> Written<'_> {
+    let mut random = Random(seed);
+    let mut framer = Fmp4::new(clip::catalog(units), carriage);
+    let kept = clip::kept(units, share, &mut random);
+    let mut written = Written { bytes: Vec::new(), video: Vec::new(), audio: Vec::new(), origin_ns: 0 };
+    for &index in &kept {
+        let unit = &units[index];
+        if written.bytes.is_empty() {
+            written.origin_ns = unit.head.dts.as_nanos() - 1_000_000_000;
+        }
+        written.bytes.extend(clip::framed(&mut framer, index, unit, &mut random));
+        match unit.head.kind {
+            Kind::Video => written.video.push(unit),
+            Kind::Audio => written.audio.push(unit),
+        }
+    }
+    written
+}
+
+fn of_track(movie: &Movie, track_id: u32) -> Vec<&Sample> {
+    movie.samples.iter().filter(|sample| sample.track_id == track_id).collect()
+}
+
+#[test]
+fn whatever_is_dropped_a_page_gets_contiguous_tracks() {
+    let Some(video) = clip::h264() else { return };
+    let (_, units) = clip::stream(Some(video), Some(clip::aac()));
+    for seed in 0..40 {
+        let written = write(&units, Carriage::WebSocket, (seed * 6) as u8, seed);
+        let page = open(&written.bytes);
+        let (video, audio) = (parse(&page.video), parse(&page.audio));
+        check(&of_track(&video, 1), &written.video, 90_000, written.origin_ns);
+        check(&of_track(&audio, 2), &written.audio, 48_000, written.origin_ns);
+        for (movie, units) in [(&video, &written.video), (&audio, &written.audio)] {
+            assert_eq!(movie.moovs.len(), usize::from(!units.is_empty()), "one initialization");
+        }
+        assert_eq!(page.texts[0], format!(r#"{{"type":"origin","media_ns":{}}}"#, written.origin_ns));
+        let aac = r#"{"type":"track","kind":"audio","mime":"audio/mp4; codecs=\"mp4a.40.2\""}"#;
+        assert!(page.texts.iter().any(|text| text == aac), "{:?}", page.texts);
+    }
+}
+
+#[test]
+fn ffmpeg_plays_what_is_left() {
+    let Some(video) = clip::h264() else { return };
+    let (_, units) = clip::stream(Some(video), Some(clip::aac()));
+    for seed in 0..4 {
+        let written = write(&units, Carriage::Plain, 20 + 50 * seed as u8, seed);
+        let movie = parse(&written.bytes);
+        assert_eq!((movie.moovs.len(), movie.moovs[0].1.trak.len()), (1, 2));
+        check(&of_track(&movie, 1), &written.video, 90_000, written.origin_ns);
+        check(&of_track(&movie, 2), &written.audio, 48_000, written.origin_ns);
+        for (specifier, units) in [("v", &written.video), ("a", &written.audio)] {
+            let Some(times) = clip::probed(&written.bytes, "mp4", specifier) else { return };
+            assert_eq!(times.len(), units.len());
+            for (time, unit) in times.iter().zip(units) {
+                let expected = (unit.head.pts.as_nanos() - written.origin_ns) as f64 / 1e9;
+                assert!((time - expected).abs() < 1e-4, "{time} is not {expected}");
+            }
+            assert_eq!(clip::decoded(&written.bytes, "mp4", &format!("0:{specifier}")), Some(units.len()));
+        }
+    }
+}
+
+#[test]
+fn other_codecs_play_as_well() {
+    let clips = [
+        (clip::h265(), clip::opus(), "hev1.1.6.L60.90"),
+        (clip::vp9(), clip::opus(), "vp09.00.11.08"),
+        (clip::av1(), clip::aac(), "av01.0.00M.08"),
+    ];
+    for (video, sound, name) in clips {
+        let Some(video) = video else { return };
+        let (tracks, units) = clip::stream(Some(video), Some(sound));
+        let mime = mime(&tracks).unwrap();
+        assert!(mime.contains(name), "{mime}");
+        let written = write(&units, Carriage::Plain, 12, 7);
+        let movie = parse(&written.bytes);
+        check(&of_track(&movie, 1), &written.video, 90_000, written.origin_ns);
+        assert!(written.video.len() > 10 && written.video.len() < 72, "{}", written.video.len());
+        assert_eq!(clip::decoded(&written.bytes, "mp4", "0:v"), Some(written.video.len()), "{name}");
+        assert_eq!(clip::decoded(&written.bytes, "mp4", "0:a"), Some(written.audio.len()), "{name}");
+    }
+}
+
+#[test]
+fn the_initialization_says_what_the_stream_is() {
+    let Some(video) = clip::h264() else { return };
+    let VideoCodec::H264 { sps, pps } = video.0.codec.clone() else { panic!("H.264") };
+    let (_, units) = clip::stream(Some(video), Some(clip::opus()));
+    let movie = parse(&write(&units, Carriage::Plain, 0, 0).bytes);
+    let [video, audio] = movie.moovs[0].1.trak.as_slice() else { panic!("two tracks") };
+    let Codec::Avc3(avc) = &video.mdia.minf.stbl.stsd.codecs[0] else { panic!("avc3") };
+    assert_eq!((avc.visual.width, avc.visual.height, avc.avcc.length_size), (192, 128, 4));
+    assert_eq!((&avc.avcc.sequence_parameter_sets[0], &avc.avcc.picture_parameter_sets[0]), (&sps, &pps));
+    let Codec::Opus(opus) = &audio.mdia.minf.stbl.stsd.codecs[0] else { panic!("Opus") };
+    assert_eq!((opus.dops.output_channel_count, audio.mdia.mdhd.timescale), (2, 48_000));
+}
+
+/// A stream of pictures without content.
+fn pictures(tracks: &[&Arc<Tracks>]) -> Vec<Unit> {
+    let unit = |(index, tracks): (usize, &&Arc<Tracks>)| {
+        let at = MediaTime::from_ticks(index as i64, 25);
+        let head = UnitHead {
+            kind: Kind::Video,
+            pts: at,
+            dts: at,
+            duration_ns: 40_000_000,
+            key: index % 4 == 0,
+            len: 5,
+            nals: Vec::new(),
+            nal_headers: Vec::new(),
+            tracks: Arc::clone(tracks),
+        };
+        Unit { head, layer: 0, group: 0, refs: [0, 0], bytes: vec![index as u8; 5] }
+    };
+    tracks.iter().enumerate().map(unit).collect()
+}
+
+fn vp9(width: u32) -> Arc<Tracks> {
+    let codec = VideoCodec::Vp9 { profile: 0, bit_depth: 8 };
+    Arc::new(Tracks { video: Some(VideoTrack { codec, width, height: 90 }), audio: None })
+}
+
+#[test]
+fn new_tracks_are_described_at_the_next_key_unit() {
+    let (small, same, large) = (vp9(160), vp9(160), vp9(320));
+    let units = pictures(&[&small, &small, &small, &small, &same, &same, &large, &large, &large, &large]);
+    let written = write(&units, Carriage::WebSocket, 0, 1);
+    let page = open(&written.bytes);
+    let movie = parse(&page.video);
+    let places: Vec<_> =
+        movie.moovs.iter().map(|(place, moov)| (*place, moov.trak[0].tkhd.width.integer())).collect();
+    assert_eq!(places, [(0, 160), (8, 320)]);
+    check(&of_track(&movie, 1), &written.video, 90_000, written.origin_ns);
+    assert_eq!(page.texts.len(), 3);
+}
+
+#[test]
+fn what_cannot_be_decoded_is_skipped() {
+    let tracks = vp9(160);
+    let huge = vp9(100_000);
+    let units = pictures(&[&tracks, &tracks, &tracks, &tracks, &huge, &huge, &tracks, &tracks, &tracks]);
+    let mut random = Random(3);
+    let mut framer = Fmp4::new(clip::catalog(&units), Carriage::WebSocket);
+    let mut skipped = |seq: usize, unit: &Unit| clip::framed(&mut framer, seq, unit, &mut random).is_empty();
+    assert!(skipped(1, &units[1]), "nothing before a key unit");
+    assert!(!skipped(0, &units[0]));
+    assert!(skipped(77, &units[2]), "not in the catalog");
+    assert!(skipped(3, &units[3]), "needs what was skipped");
+    assert!(skipped(4, &units[4]), "cannot be described");
+    assert!(skipped(6, &units[6]), "needs what was skipped");
+    assert!(!skipped(8, &units[8]));
+}
+
+#[test]
+fn without_room_there_is_no_piece() {
+    let units = pictures(&[&vp9(160)]);
+    let mut framer = Fmp4::new(clip::catalog(&units), Carriage::Plain);
+    framer.begin(0, 5);
+    let first = framer.next(0, &mut Vec::new());
+    assert_eq!(
+        first,
+        Some(Piece { payload: 0..0, last: false, boundary: false }),
+        "framing bytes come at once"
+    );
+    assert_eq!(framer.next(0, &mut Vec::new()), None);
+    assert_eq!(framer.next(3, &mut Vec::new()), Some(Piece { payload: 0..3, last: false, boundary: false }));
+    assert_eq!(framer.next(3, &mut Vec::new()), Some(Piece { payload: 3..5, last: true, boundary: true }));
+}
+
+#[test]
+fn any_parameter_sets() {
+    bolero::check!().for_each(|bytes: &[u8]| {
+        let set = || bytes.to_vec();
+        let codecs = [
+            VideoCodec::H264 { sps: set(), pps: set() },
+            VideoCodec::H265 { vps: set(), sps: set(), pps: set() },
+            VideoCodec::Av1 { sequence_header: set() },
+        ];
+        for codec in codecs {
+            let video = Some(VideoTrack { codec, width: 160, height: 90 });
+            if let Some(tracks) = descriptions(&Tracks { video, audio: None }) {
+                let segment = init::segment(tracks);
+                assert!(segment.is_none_or(|segment| parse(&segment).moovs.len() == 1));
+            }
+        }
+    });
+}

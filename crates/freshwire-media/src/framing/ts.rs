@@ -1,0 +1,288 @@
+//! MPEG transport streams (ISO 13818-1) with one program: H.264 or H.265, AAC or Opus.
+//!
+//! ```text
+//!  unit      [PAT] [PMT]  [ header · PCR · PES header · AUD · payload ] [ header · payload ] … [ header · stuffing · payload ]
+//!            before keys, 188 bytes each
+//!            and each 500 ms
+//! ```
+//!
+//! Continuity counters count the packets that are sent, so a reader sees no loss where units were dropped. Tables, and the
+//! clock reference (PCR) in front of sound while no picture comes, keep their intervals in media time, as far as units are
+//! sent at all.
+//!
+//! **Clock.** PCR is decode time less 200 ms. Players drop or delay what arrives with a decode time behind PCR; with
+//! 200 ms, sound and pictures may be sent that much out of order, which a policy that prefers sound does. PCR never runs
+//! back. The first unit's decode time is one second after 0, so that no time is negative; times have 33 bits and wrap
+//! after 26.5 hours.
+
+mod packet;
+mod pes;
+mod tables;
+
+use std::sync::Arc;
+
+use self::packet::{Counter, Packet};
+use self::pes::Carried;
+use super::{Framer, Piece};
+use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
+
+/// A stream that MPEG-TS cannot carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TsError {
+    /// There is no mapping that players know.
+    #[error("{name} is not carried in MPEG-TS; use H.264 or H.265, or another way out")]
+    Codec {
+        /// The codec's name.
+        name: &'static str,
+    },
+    /// An AudioSpecificConfig that ADTS headers cannot express.
+    #[error("this kind of AAC does not fit into ADTS headers; use AAC-LC with a usual sampling rate")]
+    Aac,
+    /// An Opus channel layout without code.
+    #[error("Opus with {channels} channels is not carried in MPEG-TS; use 1 to 8")]
+    OpusChannels {
+        /// The channels.
+        channels: u8,
+    },
+    /// Neither pictures nor sound.
+    #[error("the stream has no track; give it one")]
+    NoTrack,
+}
+
+/// An MPEG transport stream for one viewer. A unit that cannot be carried is skipped: it makes one piece without bytes.
+/// These are units that the catalog does not have, that need a key unit before them which was not sent, or whose tracks
+/// have become such as [`Ts::new`] refuses.
+#[derive(Debug)]
+pub struct Ts {
+    catalog: Arc<Catalog>,
+    program: Program,
+    counters: Counters,
+    origin: Option<MediaTime>,
+    /// Media time of the last tables.
+    tables_at: Option<MediaTime>,
+    /// The last clock reference, in ticks.
+    pcr: Option<i64>,
+    /// A key unit was sent, and nothing that the units after it need was skipped.
+    decodable: bool,
+    /// Whole packets that go before the begun unit's.
+    tables: Vec<u8>,
+    /// Bytes of the begun unit that go before its payload.
+    lead: Vec<u8>,
+    state: State,
+}
+
+#[derive(Debug)]
+struct Program {
+    tracks: Arc<Tracks>,
+    version: u8,
+    video: Option<Carried>,
+    audio: Option<Carried>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    pat: Counter,
+    pmt: Counter,
+    video: Counter,
+    audio: Counter,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Skip,
+    Open(Open),
+}
+
+/// A begun unit.
+#[derive(Debug)]
+struct Open {
+    kind: Kind,
+    /// Of the next packet.
+    packet: Packet,
+    lead_written: usize,
+    position: u32,
+    len: u32,
+}
+
+impl Ts {
+    /// A framer for a viewer of the stream with this catalog and, for now, these tracks.
+    ///
+    /// # Errors
+    /// [`TsError`] if a track has a codec, or a form of it, that MPEG-TS does not carry.
+    pub fn new(catalog: Arc<Catalog>, tracks: Arc<Tracks>) -> Result<Self, TsError> {
+        Ok(Self {
+            catalog,
+            program: Program::new(tracks, 0)?,
+            counters: Counters::default(),
+            origin: None,
+            tables_at: None,
+            pcr: None,
+            decodable: false,
+            tables: Vec::new(),
+            lead: Vec::new(),
+            state: State::Idle,
+        })
+    }
+
+    /// Prepares the packets of a unit; `None` if it has to be skipped.
+    fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
+        let Some(head) = self.catalog.find(seq).filter(|head| head.len == len) else {
+            self.decodable = false;
+            return None;
+        };
+        if head.kind == Kind::Video {
+            // Stays so if this unit is skipped after all.
+            let decodable = std::mem::replace(&mut self.decodable, false);
+            if !head.key && !decodable {
+                return None;
+            }
+        }
+        self.follow(&head.tracks)?;
+        let origin = *self
+            .origin
+            .get_or_insert_with(|| MediaTime::from_nanos(head.dts.as_nanos().saturating_sub(ORIGIN_LEAD_NS)));
+        let ticks = |at: MediaTime| {
+            MediaTime::from_nanos(at.as_nanos().saturating_sub(origin.as_nanos())).ticks(90_000)
+        };
+        let (pts, dts) = (ticks(head.pts), ticks(head.dts));
+        let carried = match head.kind {
+            Kind::Video => self.program.video.as_ref()?,
+            Kind::Audio => self.program.audio.as_ref()?,
+        };
+        if len == 0 {
+            return None;
+        }
+        carried.write_header(pts as u64, dts as u64, len, &mut self.lead)?;
+        let pid = carried.stream.pid;
+        self.decodable |= head.kind == Kind::Video;
+        self.add_tables(&head);
+        let pcr = self.reference(&head, dts);
+        let random_access = head.key || head.kind == Kind::Audio;
+        let packet = Packet { pid, start: true, pcr, random_access };
+        Some(Open { kind: head.kind, packet, lead_written: 0, position: 0, len })
+    }
+
+    /// Takes over the unit's tracks if they have changed. `None` if they cannot be carried.
+    fn follow(&mut self, tracks: &Arc<Tracks>) -> Option<()> {
+        if Arc::ptr_eq(&self.program.tracks, tracks) {
+            return Some(());
+        }
+        let same = self.program.tracks == *tracks;
+        let version = self.program.version.wrapping_add(u8::from(!same));
+        self.program = Program::new(Arc::clone(tracks), version).ok()?;
+        if !same {
+            self.tables_at = None;
+        }
+        Some(())
+    }
+
+    /// Adds PAT and PMT if they are due.
+    fn add_tables(&mut self, head: &UnitHead) {
+        let is_due = |since: MediaTime| {
+            let until = head.dts.as_nanos().saturating_add(head.duration_ns.into());
+            until.saturating_sub(since.as_nanos()) > TABLES_NS
+        };
+        let begins = head.key && head.kind == Kind::Video;
+        if !begins && self.tables_at.is_some_and(|since| !is_due(since)) {
+            return;
+        }
+        self.tables_at = Some(head.dts);
+        let program = &self.program;
+        let streams: Vec<_> =
+            program.video.iter().chain(&program.audio).map(|carried| carried.stream.clone()).collect();
+        tables::write_pat(&mut self.counters.pat, &mut self.tables);
+        let pcr_pid = program.pcr_pid();
+        tables::write_pmt(program.version, pcr_pid, &streams, &mut self.counters.pmt, &mut self.tables);
+    }
+
+    /// The clock reference for the unit's first packet. In front of sound that is not the clock's own stream, a packet of
+    /// its own carries one if it is due.
+    fn reference(&mut self, head: &UnitHead, dts: i64) -> Option<u64> {
+        let pcr = dts.saturating_sub(PCR_LEAD_TICKS).max(self.pcr.unwrap_or(0));
+        if head.kind == Kind::Video || self.program.video.is_none() {
+            self.pcr = Some(pcr);
+            return Some(pcr as u64);
+        }
+        let duration = MediaTime::from_nanos(head.duration_ns.into()).ticks(90_000);
+        if self.pcr.is_none_or(|last| pcr - last + duration > PCR_INTERVAL_TICKS) {
+            self.pcr = Some(pcr);
+            let packet = Packet { pid: VIDEO_PID, pcr: Some(pcr as u64), ..Packet::default() };
+            packet.write_without_payload(self.counters.video, &mut self.tables);
+        }
+        None
+    }
+}
+
+impl Program {
+    fn new(tracks: Arc<Tracks>, version: u8) -> Result<Self, TsError> {
+        let video = tracks.video.as_ref().map(Carried::video).transpose()?;
+        let audio = tracks.audio.as_ref().map(Carried::audio).transpose()?;
+        if video.is_none() && audio.is_none() {
+            return Err(TsError::NoTrack);
+        }
+        Ok(Self { tracks, version, video, audio })
+    }
+
+    fn pcr_pid(&self) -> u16 {
+        if self.video.is_some() { VIDEO_PID } else { AUDIO_PID }
+    }
+}
+
+impl Framer for Ts {
+    fn begin(&mut self, seq: u64, len: u32) {
+        self.tables.clear();
+        self.lead.clear();
+        self.state = self.open(seq, len).map_or(State::Skip, State::Open);
+    }
+
+    fn next(&mut self, _max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
+        let open = match &mut self.state {
+            State::Idle => return None,
+            State::Skip => {
+                self.state = State::Idle;
+                return Some(Piece { payload: 0..0, last: true, boundary: true });
+            }
+            State::Open(open) => open,
+        };
+        prefix.append(&mut self.tables);
+        let counter = match open.kind {
+            Kind::Video => &mut self.counters.video,
+            Kind::Audio => &mut self.counters.audio,
+        };
+        let piece = open.packet(&self.lead, counter, prefix);
+        if piece.last {
+            self.state = State::Idle;
+        }
+        Some(piece)
+    }
+}
+
+impl Open {
+    /// Adds the next packet, without its payload, to `out`.
+    fn packet(&mut self, lead: &[u8], counter: &mut Counter, out: &mut Vec<u8>) -> Piece {
+        let lead = &lead[self.lead_written..];
+        let remaining = self.len - self.position;
+        let room = self.packet.write_header(counter, lead.len() + remaining as usize, out);
+        let of_lead = lead.len().min(room);
+        out.extend_from_slice(&lead[..of_lead]);
+        self.lead_written += of_lead;
+        let begin = self.position;
+        self.position += (room - of_lead) as u32;
+        self.packet = Packet { pid: self.packet.pid, ..Packet::default() };
+        let last = self.position == self.len;
+        Piece { payload: begin..self.position, last, boundary: last }
+    }
+}
+
+const VIDEO_PID: u16 = 0x100;
+const AUDIO_PID: u16 = 0x101;
+
+const ORIGIN_LEAD_NS: i64 = 1_000_000_000;
+const TABLES_NS: i64 = 500_000_000;
+const PCR_LEAD_TICKS: i64 = 18_000;
+const PCR_INTERVAL_TICKS: i64 = 9_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! The program's tables (ISO 13818-1, 2.4.4): PAT and PMT.
+
+use super::packet::{Counter, PACKET_BYTES, Packet};
+
+/// An elementary stream of the program map.
+#[derive(Clone, Debug)]
+pub(super) struct Stream {
+    pub(super) pid: u16,
+    pub(super) stream_type: u8,
+    pub(super) descriptors: Vec<u8>,
+}
+
+/// Adds the packet of the program association table, which names one program.
+pub(super) fn write_pat(counter: &mut Counter, out: &mut Vec<u8>) {
+    let [high, low] = PMT_PID.to_be_bytes();
+    let body = [0, PROGRAM, 0xe0 | high, low];
+    write_section(0, PAT_PID, TRANSPORT_STREAM.into(), 0, &body, counter, out);
+}
+
+/// Adds the packet of the program map table. A reader takes a table with another `version` for a new one.
+pub(super) fn write_pmt(
+    version: u8,
+    pcr_pid: u16,
+    streams: &[Stream],
+    counter: &mut Counter,
+    out: &mut Vec<u8>,
+) {
+    let [high, low] = pcr_pid.to_be_bytes();
+    let mut body = vec![0xe0 | high, low, 0xf0, 0];
+    for stream in streams {
+        let [high, low] = stream.pid.to_be_bytes();
+        body.extend_from_slice(&[stream.stream_type, 0xe0 | high, low, 0xf0, stream.descriptors.len() as u8]);
+        body.extend_from_slice(&stream.descriptors);
+    }
+    write_section(2, PMT_PID, PROGRAM.into(), version, &body, counter, out);
+}
+
+/// Adds a section that is small enough for one packet.
+fn write_section(
+    table: u8,
+    pid: u16,
+    id: u16,
+    version: u8,
+    body: &[u8],
+    counter: &mut Counter,
+    out: &mut Vec<u8>,
+) {
+    let packet = out.len();
+    Packet { pid, start: true, ..Packet::default() }.write_header(counter, PACKET_BYTES, out);
+    out.push(0);
+    let section = out.len();
+    let [high, low] = id.to_be_bytes();
+    let len = (5 + body.len() + 4) as u8;
+    out.extend_from_slice(&[table, 0xb0, len, high, low, 0xc1 | (version & 31) << 1, 0, 0]);
+    out.extend_from_slice(body);
+    let crc = crc(&out[section..]);
+    out.extend_from_slice(&crc.to_be_bytes());
+    out.resize(packet + PACKET_BYTES, 0xff);
+}
+
+/// CRC-32 of MPEG-2; 0 over a section with its own.
+pub(super) fn crc(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(u32::MAX, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {
+            let carry = if crc >> 31 == 1 { 0x04c1_1db7 } else { 0 };
+            crc << 1 ^ carry
+        })
+    })
+}
+
+/// PID of the program association table.
+pub(super) const PAT_PID: u16 = 0;
+/// PID of the program map table.
+pub(super) const PMT_PID: u16 = 0x1000;
+
+const TRANSPORT_STREAM: u8 = 1;
+const PROGRAM: u8 = 1;

@@ -14,12 +14,16 @@
 
 pub mod adts;
 pub mod annexb;
+mod av1;
 mod buffer;
 pub mod depacketize;
 pub mod framing;
+mod h265;
 pub mod ivf;
 pub mod layered;
 pub mod rtp;
 pub mod sdp;
 pub mod timeline;
 pub mod unit;
+pub mod video;
+mod vp9;

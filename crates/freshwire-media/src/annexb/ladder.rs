@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::SliceType;
-use super::syntax::{Identity, Order, Sequence, Slice};
+use super::headers::Coded;
+use super::syntax::{Identity, Order, Sequence};
 
 /// What follows for one access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,17 @@ pub(super) struct Ladder {
     order: OrderCount,
     base: i64,
     highest: i64,
+    anew: bool,
+    key: Option<Key>,
+}
+
+/// The newest key, if it is one that pictures shown before it may follow.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    number: u64,
+    display: i64,
+    /// Decoding began here anew.
+    anew: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +49,8 @@ struct Reference {
     number: u64,
     display: i64,
     in_chain: bool,
+    /// Shown before the key that came before it.
+    leading: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,30 +62,46 @@ struct OrderCount {
 }
 
 impl Ladder {
-    pub(super) fn place(&mut self, slice: &Slice, ref_idc: u8, sequence: &Sequence) -> Place {
+    /// The place of the next picture in decoding order; `None` for one that is shown before the picture at which
+    /// decoding began anew, and refers to what was before.
+    pub(super) fn place(&mut self, picture: &Coded) -> Option<Place> {
+        let Coded { slice, ref_idc, sequence, .. } = *picture;
         let identity = slice.identity;
-        let number = self.decoded;
-        self.decoded += 1;
-        if slice.slice_type == SliceType::I && number > 0 {
-            self.group = self.group.wrapping_add(1);
-        }
-        if identity.idr {
+        let key = picture.is_key();
+        let anew = std::mem::take(&mut self.anew);
+        if identity.idr || anew {
             self.references.clear();
             self.order = OrderCount::default();
             // Fields and reordered pictures use two counts a frame; the next group begins after all of them.
-            self.base = self.highest + if number > 0 { 2 } else { 0 };
+            self.base = self.highest + if self.decoded > 0 { 2 } else { 0 };
         }
-        let poc = self.order.count(&identity, sequence);
+        let poc = self.order.count(&identity, &sequence);
+        if anew {
+            self.base -= i64::from(poc);
+        }
         let display = self.base + i64::from(poc);
+        let number = self.decoded;
+        if key {
+            self.key = (!identity.idr).then_some(Key { number, display, anew });
+        }
+        let leads = self.key.filter(|key| display < key.display);
+        if leads.is_some_and(|key| key.anew) {
+            return None;
+        }
+        self.decoded += 1;
+        if key && number > 0 {
+            self.group = self.group.wrapping_add(1);
+        }
         self.highest = self.highest.max(display);
 
         let droppable_reference =
             slice.slice_type == SliceType::B && ref_idc > 0 && ref_idc < self.chain_rank;
         let (layer, refs) = match slice.slice_type {
-            SliceType::I => (0, [0, 0]),
+            _ if key => (0, [0, 0]),
+            _ if leads.is_some() => (if ref_idc == 0 { 3 } else { 2 }, self.leading(number, leads)),
             _ if ref_idc == 0 => (3, self.around(number, display, slice.slice_type, false)),
             SliceType::B if droppable_reference => (2, self.around(number, display, SliceType::B, true)),
-            SliceType::P | SliceType::B => (1, [self.distance_to_chain(number), 0]),
+            SliceType::I | SliceType::P | SliceType::B => (1, [self.distance_to_chain(number), 0]),
         };
         if ref_idc > 0 {
             if !droppable_reference {
@@ -81,9 +111,16 @@ impl Ladder {
             if self.references.len() == REFERENCES {
                 self.references.pop_front();
             }
-            self.references.push_back(Reference { number, display, in_chain: !droppable_reference });
+            let leading = leads.is_some();
+            let in_chain = !droppable_reference && !leading;
+            self.references.push_back(Reference { number, display, in_chain, leading });
         }
-        Place { poc, display, layer, group: self.group, refs }
+        Some(Place { poc, display, layer, group: self.group, refs })
+    }
+
+    /// Something was lost: the next picture is a key, and nothing after it can refer to anything before.
+    pub(super) fn begin_anew(&mut self) {
+        self.anew = true;
     }
 
     /// Distance to the newest picture of the chain; 0 if there is none.
@@ -92,12 +129,25 @@ impl Ladder {
         newest.map_or(0, |reference| distance(number, reference))
     }
 
+    /// Distances to what a picture shown before its key depends on: the key and the chain before it, or the newest
+    /// reference that does.
+    fn leading(&self, number: u64, key: Option<Key>) -> [u32; 2] {
+        let Some(key) = key else { return [0, 0] };
+        let newest = |wanted: &dyn Fn(&&Reference) -> bool| self.references.iter().rev().find(wanted);
+        if let Some(leading) = newest(&|reference| reference.leading && reference.number > key.number) {
+            return [distance(number, leading), 0];
+        }
+        let before = newest(&|reference| reference.in_chain && reference.number < key.number);
+        let to_key = u32::try_from(number - key.number).unwrap_or(0);
+        [to_key, before.map_or(0, |before| distance(number, before))]
+    }
+
     /// Distances to the nearest references before and after in display order.
     fn around(&self, number: u64, display: i64, slice_type: SliceType, chain_only: bool) -> [u32; 2] {
-        if slice_type == SliceType::P {
+        if slice_type != SliceType::B {
             return [self.distance_to_chain(number), 0];
         }
-        let usable = || self.references.iter().filter(|reference| reference.in_chain || !chain_only);
+        let usable = || self.references.iter().filter(|one| !one.leading && (one.in_chain || !chain_only));
         let before = usable().filter(|reference| reference.display < display).max_by_key(|r| r.display);
         let after = usable().filter(|reference| reference.display > display).min_by_key(|r| r.display);
         let distance_to = |side: Option<&Reference>| side.map(|reference| distance(number, reference));

@@ -1,16 +1,34 @@
 //! The fields of parameter sets and slice headers (ITU-T H.264, 7.3.2.1, 7.3.2.2 and 7.3.3) up to the picture order
 //! count. `None` means that the bytes are not a valid parameter set or header.
 
-use super::bits::Bits;
+use crate::video::bits::Bits;
 
-/// What a sequence parameter set says about slice headers.
+/// What a sequence parameter set says about slice headers and about the pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sequence {
+pub(crate) struct Sequence {
     pub(super) id: u32,
     separate_planes: bool,
     pub(super) frame_num_bits: u32,
     pub(super) order: Order,
+    /// `frame_num` may skip values though nothing is lost.
+    pub(super) gaps_allowed: bool,
     frames_only: bool,
+    /// `chroma_format_idc`, if the profile has it.
+    pub(crate) chroma: Option<u8>,
+    /// `bit_depth_luma_minus8` and `bit_depth_chroma_minus8`.
+    pub(crate) depths_minus8: [u8; 2],
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) usability: Usability,
+}
+
+/// What the video usability information (E.1.1) adds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Usability {
+    /// `max_num_reorder_frames`.
+    pub(super) reorder: Option<u8>,
+    /// Duration of a frame.
+    pub(super) frame_ns: Option<u32>,
 }
 
 /// How the picture order count is coded.
@@ -25,22 +43,26 @@ pub(super) enum Order {
 }
 
 impl Sequence {
-    pub(super) fn parse(nal: &[u8]) -> Option<Self> {
-        let mut bits = Bits::new(nal);
+    pub(crate) fn parse(nal: &[u8]) -> Option<Self> {
+        let mut bits = Bits::nal(nal, 1);
         let profile = bits.bits(8)?;
         bits.bits(16)?;
         let id = bits.ue().filter(|&id| id < 32)?;
         let mut separate_planes = false;
+        let mut depths_minus8 = [0; 2];
+        let mut chroma = None;
         if HIGH_PROFILES.contains(&profile) {
-            let chroma = bits.ue().filter(|&chroma| chroma <= 3)?;
-            if chroma == 3 {
+            let format = bits.ue().filter(|&format| format <= 3)? as u8;
+            chroma = Some(format);
+            if format == 3 {
                 separate_planes = bits.bit()?;
             }
-            bits.ue()?;
-            bits.ue()?;
+            for depth in &mut depths_minus8 {
+                *depth = bits.ue().filter(|&depth| depth <= 6)? as u8;
+            }
             bits.bit()?;
             if bits.bit()? {
-                skip_scaling_lists(&mut bits, if chroma == 3 { 12 } else { 8 })?;
+                skip_scaling_lists(&mut bits, if format == 3 { 12 } else { 8 })?;
             }
         }
         let frame_num_bits = 4 + bits.ue().filter(|&log| log <= 12)?;
@@ -59,11 +81,125 @@ impl Sequence {
             _ => return None,
         };
         bits.ue()?;
-        bits.bit()?;
-        bits.ue()?;
-        bits.ue()?;
-        Some(Self { id, separate_planes, frame_num_bits, order, frames_only: bits.bit()? })
+        let gaps_allowed = bits.bit()?;
+        let [columns, rows] = [bits.ue()?, bits.ue()?];
+        let frames_only = bits.bit()?;
+        let fields = if frames_only { 1 } else { 2 };
+        let size = [columns, rows.saturating_mul(fields).saturating_add(fields - 1)];
+        let [mut width, mut height] = size.map(|blocks| blocks.saturating_add(1).saturating_mul(16));
+        if let Some(crop) = cropping(&mut bits, frames_only) {
+            let chroma = if separate_planes { 0 } else { chroma.unwrap_or(1) };
+            let unit =
+                [if matches!(chroma, 1 | 2) { 2 } else { 1 }, if chroma == 1 { 2 } else { 1 } * fields];
+            width = width.saturating_sub(crop[0].saturating_mul(unit[0]));
+            height = height.saturating_sub(crop[1].saturating_mul(unit[1]));
+        }
+        let usability = Usability::parse(&mut bits).unwrap_or_default();
+        Some(Self {
+            id,
+            separate_planes,
+            frame_num_bits,
+            order,
+            gaps_allowed,
+            frames_only,
+            chroma,
+            depths_minus8,
+            width,
+            height,
+            usability,
+        })
     }
+}
+
+/// What is cut off, in both directions, in cropping units.
+fn cropping(bits: &mut Bits, frames_only: bool) -> Option<[u32; 2]> {
+    if !frames_only {
+        bits.bit()?;
+    }
+    bits.bit()?;
+    if !bits.bit()? {
+        return None;
+    }
+    let [left, right, top, bottom] = [bits.ue()?, bits.ue()?, bits.ue()?, bits.ue()?];
+    Some([left.saturating_add(right), top.saturating_add(bottom)])
+}
+
+impl Usability {
+    fn parse(bits: &mut Bits) -> Option<Self> {
+        let mut found = Self::default();
+        if !bits.bit()? {
+            return Some(found);
+        }
+        skip_signal_description(bits)?;
+        if bits.bit()? {
+            bits.ue()?;
+            bits.ue()?;
+        }
+        if bits.bit()? {
+            let [units, scale] = [bits.bits(32)?, bits.bits(32)?];
+            bits.bit()?;
+            // Ticks are those of fields.
+            found.frame_ns = duration_ns(u64::from(units) * 2, scale);
+        }
+        found.reorder = Self::reorder(bits);
+        Some(found)
+    }
+
+    fn reorder(bits: &mut Bits) -> Option<u8> {
+        let schedules = [skip_schedule(bits)?, skip_schedule(bits)?];
+        if schedules.contains(&true) {
+            bits.bit()?;
+        }
+        bits.bit()?;
+        if !bits.bit()? {
+            return None;
+        }
+        bits.bit()?;
+        for _ in 0..4 {
+            bits.ue()?;
+        }
+        bits.ue().filter(|&frames| frames <= 16).map(|frames| frames as u8)
+    }
+}
+
+/// Skips the shape of samples, overscan and colours, which H.264 and H.265 code alike.
+pub(crate) fn skip_signal_description(bits: &mut Bits) -> Option<()> {
+    const EXTENDED_SHAPE: u8 = 255;
+    if bits.bit()? && bits.byte()? == EXTENDED_SHAPE {
+        bits.skip(32)?;
+    }
+    if bits.bit()? {
+        bits.bit()?;
+    }
+    if bits.bit()? {
+        bits.skip(4)?;
+        if bits.bit()? {
+            bits.skip(24)?;
+        }
+    }
+    Some(())
+}
+
+/// Nanoseconds that `units` of 1/`scale` s last, if that is a duration that frames have.
+pub(crate) fn duration_ns(units: u64, scale: u32) -> Option<u32> {
+    let nanos = (units.checked_mul(1_000_000_000)?).checked_div(u64::from(scale))?;
+    u32::try_from(nanos).ok().filter(|&nanos| nanos > 0)
+}
+
+/// Skips the parameters of a decoding schedule (E.1.2) and tells whether they are there.
+fn skip_schedule(bits: &mut Bits) -> Option<bool> {
+    if !bits.bit()? {
+        return Some(false);
+    }
+    let count = bits.ue().filter(|&count| count < 32)? + 1;
+    bits.skip(8)?;
+    for _ in 0..count {
+        bits.ue()?;
+        bits.ue()?;
+        bits.bit()?;
+    }
+    bits.skip(20)?;
+    Some(true)
 }
 
 fn skip_scaling_lists(bits: &mut Bits, lists: usize) -> Option<()> {
@@ -92,7 +228,7 @@ pub(super) struct Picture {
 
 impl Picture {
     pub(super) fn parse(nal: &[u8]) -> Option<Self> {
-        let mut bits = Bits::new(nal);
+        let mut bits = Bits::nal(nal, 1);
         let id = bits.ue().filter(|&id| id < 256)?;
         let sequence = bits.ue().filter(|&id| id < 32)?;
         bits.bit()?;
@@ -111,11 +247,38 @@ pub enum SliceType {
     B,
 }
 
+/// Whether a supplemental enhancement NAL unit says that decoding can begin at its picture and be right at once (D.1.8).
+pub(super) fn is_exact_recovery_point(nal: &[u8]) -> bool {
+    const RECOVERY_POINT: usize = 6;
+    let mut bits = Bits::nal(nal, 1);
+    let number = |bits: &mut Bits| {
+        let mut number = 0;
+        loop {
+            let byte = bits.byte()?;
+            number += usize::from(byte);
+            if byte != 255 {
+                return Some(number);
+            }
+        }
+    };
+    while let (Some(kind), Some(len)) = (number(&mut bits), number(&mut bits)) {
+        if kind == RECOVERY_POINT {
+            return bits.ue() == Some(0);
+        }
+        if bits.skip(len.saturating_mul(8)).is_none() {
+            return false;
+        }
+    }
+    false
+}
+
 /// The beginning of a slice header: what tells pictures apart, and their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
     pub(super) slice_type: SliceType,
     pub(super) identity: Identity,
+    /// It holds the first macroblock of its picture.
+    pub(super) is_first: bool,
 }
 
 /// Two slices with different identities belong to different pictures (7.4.1.2.4).
@@ -134,7 +297,7 @@ pub(super) struct Identity {
 impl Slice {
     /// The number of the picture parameter set, which the rest cannot be read without.
     pub(super) fn picture_set(nal: &[u8]) -> Option<u32> {
-        let mut bits = Bits::new(nal);
+        let mut bits = Bits::nal(nal, 1);
         bits.ue()?;
         bits.ue()?;
         bits.ue()
@@ -143,8 +306,8 @@ impl Slice {
     pub(super) fn parse(nal: &[u8], sequence: &Sequence, picture: &Picture) -> Option<Self> {
         let header = *nal.first()?;
         let idr = header & 31 == 5;
-        let mut bits = Bits::new(nal);
-        bits.ue()?;
+        let mut bits = Bits::nal(nal, 1);
+        let is_first = bits.ue()? == 0;
         let slice_type = match bits.ue().filter(|&code| code < 10)? % 5 {
             0 | 3 => SliceType::P,
             1 => SliceType::B,
@@ -168,7 +331,7 @@ impl Slice {
         };
         let is_reference = header & 0x60 != 0;
         let identity = Identity { picture_set, is_reference, idr, frame_num, field, idr_id, order };
-        Some(Self { slice_type, identity })
+        Some(Self { slice_type, identity, is_first })
     }
 }
 

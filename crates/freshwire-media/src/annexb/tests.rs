@@ -2,6 +2,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use super::*;
+use crate::video::split::Headers as _;
 
 type Split = (Vec<AccessUnit>, Option<AnnexBError>);
 
@@ -195,7 +196,7 @@ fn a_unit_is_there_once_the_next_one_has_begun() {
     let mut units = AccessUnits::default();
     units.push(&stream[..second + 3]);
     assert!(units.next().is_none());
-    units.push(&stream[second + 3..second + 4 + EXAMINED_BYTES + 3]);
+    units.push(&stream[second + 3..second + 4 + H264::FIRST_BYTES + 3]);
     assert_eq!(units.next(), Some(Ok(expected[0].clone())));
 }
 

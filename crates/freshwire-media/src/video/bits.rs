@@ -1,15 +1,15 @@
-/// The payload of a NAL unit without its emulation prevention bytes, read bit by bit. `None` at the end.
+/// Bytes that are read bit by bit, the highest bit first. `None` at the end.
 pub(crate) struct Bits {
     bytes: Vec<u8>,
     position: usize,
 }
 
 impl Bits {
-    /// Reads the payload of `nal`, its header byte left out.
-    pub(crate) fn new(nal: &[u8]) -> Self {
+    /// Reads the payload of `nal` without its emulation prevention bytes and its header of `header` bytes.
+    pub(crate) fn nal(nal: &[u8], header: usize) -> Self {
         let mut bytes = Vec::with_capacity(nal.len());
         let mut zeros = 0;
-        for &byte in nal.iter().skip(1) {
+        for &byte in nal.iter().skip(header) {
             if zeros >= 2 && byte == 3 {
                 zeros = 0;
                 continue;
@@ -20,11 +20,27 @@ impl Bits {
         Self { bytes, position: 0 }
     }
 
+    /// Reads `bytes` as they are: a bitstream without emulation prevention.
+    pub(crate) fn plain(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.to_vec(), position: 0 }
+    }
+
     pub(crate) fn bit(&mut self) -> Option<bool> {
         let byte = self.bytes.get(self.position / 8)?;
         let bit = byte >> (7 - self.position % 8) & 1;
         self.position += 1;
         Some(bit == 1)
+    }
+
+    /// Leaves `count` bits out.
+    pub(crate) fn skip(&mut self, count: usize) -> Option<()> {
+        self.position = self.position.checked_add(count)?;
+        (self.position <= self.bytes.len() * 8).then_some(())
+    }
+
+    /// The next eight bits.
+    pub(crate) fn byte(&mut self) -> Option<u8> {
+        self.bits(8).map(|bits| bits as u8)
     }
 
     /// The next `count` bits, at most 32.
@@ -64,7 +80,7 @@ mod tests {
     #[test]
     fn exp_golomb() {
         // 1 | 010 | 011 | 00100 | 00101, then padding
-        let mut bits = Bits::new(&[0, 0b1010_0110, 0b0100_0010, 0b1000_0000]);
+        let mut bits = Bits::nal(&[0, 0b1010_0110, 0b0100_0010, 0b1000_0000], 1);
         assert_eq!((bits.ue(), bits.ue(), bits.ue(), bits.ue()), (Some(0), Some(1), Some(2), Some(3)));
         assert_eq!(bits.se(), Some(-2));
         assert_eq!((bits.bits(7), bits.bit()), (Some(0), None));
@@ -72,14 +88,14 @@ mod tests {
 
     #[test]
     fn emulation_prevention_is_removed() {
-        let mut bits = Bits::new(&[0x67, 0, 0, 3, 1, 0, 0, 3]);
+        let mut bits = Bits::nal(&[0x67, 0, 0, 3, 1, 0, 0, 3], 1);
         assert_eq!((bits.bits(24), bits.bits(16), bits.bit()), (Some(1), Some(0), None));
     }
 
     #[test]
     fn a_number_too_long_is_refused() {
-        assert_eq!(Bits::new(&[0; 20]).ue(), None);
-        let mut largest = Bits::new(&[0, 0, 0, 0, 1, 255, 255, 255, 255]);
+        assert_eq!(Bits::plain(&[0; 20]).ue(), None);
+        let mut largest = Bits::plain(&[0, 0, 0, 1, 255, 255, 255, 255]);
         assert_eq!(largest.ue(), Some(u32::MAX - 1));
     }
 }

@@ -1,0 +1,205 @@
+//! AV1 (the bitstream specification's version 1.0.0 with errata 1) as one of the live formats.
+//!
+//! All that a frame takes over from others comes through the frame buffers it names, so a frame that refreshes none has
+//! nothing that depends on it.
+
+mod frame;
+pub(crate) mod sequence;
+
+use self::frame::{FrameHeader, FrameType};
+use self::sequence::Sequence;
+use crate::unit::{VideoCodec, VideoTrack};
+use crate::video::whole::{Frame, Slots, WholeCodec};
+
+/// Follows the frames of a live AV1 stream.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Live {
+    /// The newest sequence header, parsed and as an OBU with size field.
+    sequence: Option<(Sequence, Vec<u8>)>,
+    slots: Slots,
+    /// Slots with a key frame that was not shown.
+    hidden_keys: [bool; 8],
+}
+
+impl WholeCodec for Live {
+    fn read(&mut self, bytes: &[u8], number: u64) -> Option<Frame> {
+        let mut unit = Frame {
+            bytes: Vec::with_capacity(bytes.len() + 32),
+            key: false,
+            temporal_id: 0,
+            droppable: true,
+            on: Vec::new(),
+            track: None,
+            frame_ns: None,
+        };
+        let mut first = true;
+        let mut has_sequence = false;
+        for obu in Obus(bytes) {
+            let obu = obu?;
+            match obu.kind {
+                TEMPORAL_DELIMITER | TILE_LIST | PADDING => continue,
+                SEQUENCE_HEADER => {
+                    self.keep_sequence(&obu)?;
+                    has_sequence = true;
+                }
+                FRAME_HEADER | FRAME => {
+                    unit.temporal_id = unit.temporal_id.max(obu.temporal_id);
+                    self.follow(&obu, number, first, &mut unit)?;
+                    first = false;
+                }
+                _ => {}
+            }
+            obu.write(&mut unit.bytes);
+        }
+        let (sequence, header) = self.sequence.as_ref().filter(|_| !first)?;
+        unit.on.retain(|&on| on != number && !unit.key);
+        unit.frame_ns = sequence.frame_ns;
+        if unit.key {
+            let codec = VideoCodec::Av1 { sequence_header: header.clone() };
+            unit.track = Some(VideoTrack { codec, width: sequence.width, height: sequence.height });
+            if !has_sequence {
+                unit.bytes.splice(..0, header.iter().copied());
+            }
+        }
+        Some(unit)
+    }
+
+    fn holds(&self, number: u64) -> bool {
+        self.slots.hold(number)
+    }
+
+    fn is_key(&mut self, bytes: &[u8]) -> bool {
+        let mut probe = self.clone();
+        probe.read(bytes, 0).is_some_and(|unit| unit.key)
+    }
+}
+
+impl Live {
+    fn keep_sequence(&mut self, obu: &Obu<'_>) -> Option<()> {
+        let sequence = Sequence::parse(obu.payload)?;
+        let mut header = Vec::with_capacity(obu.payload.len() + 4);
+        obu.write(&mut header);
+        self.sequence = Some((sequence, header));
+        Some(())
+    }
+
+    /// Adds to `unit` what the frame whose header is in `obu` depends on, and what follows for later ones.
+    fn follow(&mut self, obu: &Obu<'_>, number: u64, first: bool, unit: &mut Frame) -> Option<()> {
+        let (sequence, _) = self.sequence.as_ref()?;
+        match FrameHeader::parse(obu.payload, sequence, (obu.temporal_id, obu.spatial_id))? {
+            FrameHeader::Existing { slot } => {
+                let source = self.slots.get(slot)?;
+                unit.on.push(source);
+                if self.hidden_keys.get(slot as usize).copied()? {
+                    self.slots.refresh(0xff, source);
+                    self.hidden_keys = [false; 8];
+                }
+            }
+            FrameHeader::Coded { frame_type, shown, refresh, references } => {
+                unit.key |= first && shown && frame_type == FrameType::Key;
+                unit.droppable &= refresh == 0;
+                for slot in references.slots() {
+                    unit.on.push(self.slots.get(slot)?);
+                }
+                if references.is_any() {
+                    unit.on.extend(self.slots.all());
+                }
+                self.slots.refresh(refresh, number);
+                let hidden_key = frame_type == FrameType::Key && !shown;
+                for (slot, hidden) in self.hidden_keys.iter_mut().enumerate() {
+                    if refresh >> slot & 1 == 1 {
+                        *hidden = hidden_key;
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// An open bitstream unit.
+struct Obu<'a> {
+    kind: u8,
+    /// The extension of its header, if it has one.
+    extension: Option<u8>,
+    temporal_id: u8,
+    spatial_id: u8,
+    payload: &'a [u8],
+}
+
+impl Obu<'_> {
+    /// Appends it with a size field.
+    fn write(&self, out: &mut Vec<u8>) {
+        out.push(self.kind << 3 | u8::from(self.extension.is_some()) << 2 | HAS_SIZE);
+        out.extend(self.extension);
+        let mut size = self.payload.len();
+        while size >= 0x80 {
+            out.push(size as u8 | 0x80);
+            size >>= 7;
+        }
+        out.push(size as u8);
+        out.extend_from_slice(self.payload);
+    }
+}
+
+/// The OBUs of a temporal unit; `None` instead of one that cannot be read, and nothing after.
+struct Obus<'a>(&'a [u8]);
+
+impl<'a> Iterator for Obus<'a> {
+    type Item = Option<Obu<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let split = split_obu(self.0);
+        self.0 = split.as_ref().map_or(&[], |(_, rest)| rest);
+        Some(split.map(|(obu, _)| obu))
+    }
+}
+
+fn split_obu(bytes: &[u8]) -> Option<(Obu<'_>, &[u8])> {
+    let (&header, mut rest) = bytes.split_first()?;
+    if header & 0x80 != 0 {
+        return None;
+    }
+    let mut extension = None;
+    if header & 4 != 0 {
+        let (&byte, after) = rest.split_first()?;
+        extension = Some(byte);
+        rest = after;
+    }
+    let size = if header & HAS_SIZE != 0 { read_leb128(&mut rest)? } else { rest.len() };
+    let (payload, rest) = rest.split_at_checked(size)?;
+    let ids = extension.unwrap_or_default();
+    let obu =
+        Obu { kind: header >> 3 & 15, extension, temporal_id: ids >> 5, spatial_id: ids >> 3 & 3, payload };
+    Some((obu, rest))
+}
+
+fn read_leb128(bytes: &mut &[u8]) -> Option<usize> {
+    let mut value = 0_u64;
+    for at in 0..8 {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            return usize::try_from(value).ok();
+        }
+    }
+    None
+}
+
+/// The payload of a sequence header OBU.
+pub(crate) fn sequence_payload(bytes: &[u8]) -> Option<&[u8]> {
+    let (obu, _) = split_obu(bytes)?;
+    (obu.kind == SEQUENCE_HEADER).then_some(obu.payload)
+}
+
+const HAS_SIZE: u8 = 2;
+const SEQUENCE_HEADER: u8 = 1;
+const TEMPORAL_DELIMITER: u8 = 2;
+const FRAME_HEADER: u8 = 3;
+const FRAME: u8 = 6;
+const TILE_LIST: u8 = 8;
+const PADDING: u8 = 15;

@@ -121,8 +121,7 @@ fn video_codec(track: &VideoTrack, visual: Visual) -> Option<(Codec, String)> {
             (Codec::Hev1(Hev1 { visual, hvcc, ..Hev1::default() }), name)
         }
         VideoCodec::Av1 { sequence_header } => {
-            let av1c = av1::config(sequence_header)?;
-            let name = av1::name(&av1c);
+            let (av1c, name) = av1::config(sequence_header)?;
             (Codec::Av01(Av01 { visual, av1c, ..Av01::default() }), name)
         }
         &VideoCodec::Vp9 { profile, bit_depth } => {

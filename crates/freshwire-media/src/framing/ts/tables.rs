@@ -14,7 +14,7 @@ pub(super) struct Stream {
 pub(super) fn write_pat(counter: &mut Counter, out: &mut Vec<u8>) {
     let [high, low] = PMT_PID.to_be_bytes();
     let body = [0, PROGRAM, 0xe0 | high, low];
-    write_section(0, PAT_PID, TRANSPORT_STREAM.into(), 0, &body, counter, out);
+    Section { pid: PAT_PID, table: 0, id: TRANSPORT_STREAM, version: 0, body: &body }.write(counter, out);
 }
 
 /// Adds the packet of the program map table. A reader takes a table with another `version` for a new one.
@@ -32,30 +32,32 @@ pub(super) fn write_pmt(
         body.extend_from_slice(&[stream.stream_type, 0xe0 | high, low, 0xf0, stream.descriptors.len() as u8]);
         body.extend_from_slice(&stream.descriptors);
     }
-    write_section(2, PMT_PID, PROGRAM.into(), version, &body, counter, out);
+    Section { pid: PMT_PID, table: 2, id: PROGRAM, version, body: &body }.write(counter, out);
 }
 
-/// Adds a section that is small enough for one packet.
-fn write_section(
-    table: u8,
+/// A section that is small enough for one packet.
+struct Section<'a> {
     pid: u16,
-    id: u16,
+    table: u8,
+    id: u8,
     version: u8,
-    body: &[u8],
-    counter: &mut Counter,
-    out: &mut Vec<u8>,
-) {
-    let packet = out.len();
-    Packet { pid, start: true, ..Packet::default() }.write_header(counter, PACKET_BYTES, out);
-    out.push(0);
-    let section = out.len();
-    let [high, low] = id.to_be_bytes();
-    let len = (5 + body.len() + 4) as u8;
-    out.extend_from_slice(&[table, 0xb0, len, high, low, 0xc1 | (version & 31) << 1, 0, 0]);
-    out.extend_from_slice(body);
-    let crc = crc(&out[section..]);
-    out.extend_from_slice(&crc.to_be_bytes());
-    out.resize(packet + PACKET_BYTES, 0xff);
+    body: &'a [u8],
+}
+
+impl Section<'_> {
+    fn write(&self, counter: &mut Counter, out: &mut Vec<u8>) {
+        let packet = out.len();
+        Packet { pid: self.pid, start: true, ..Packet::default() }.write_header(counter, PACKET_BYTES, out);
+        out.push(0);
+        let section = out.len();
+        let len = (5 + self.body.len() + 4) as u8;
+        let version = 0xc1 | (self.version & 31) << 1;
+        out.extend_from_slice(&[self.table, 0xb0, len, 0, self.id, version, 0, 0]);
+        out.extend_from_slice(self.body);
+        let crc = crc(&out[section..]);
+        out.extend_from_slice(&crc.to_be_bytes());
+        out.resize(packet + PACKET_BYTES, 0xff);
+    }
 }
 
 /// CRC-32 of MPEG-2; 0 over a section with its own.

@@ -1,0 +1,346 @@
+//! The hub with viewers over loopback: where they begin, what they may cost each other, and that nothing is left behind.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use freshwire::Framing;
+use freshwire_media::framing::length_prefixed::Reader;
+use freshwire_media::unit::{
+    AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
+};
+use freshwire_server::hub::{Hub, HubConfig, HubError, Publisher, Stream, ViewRequest, Viewer};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A source whose units say who they are: kind, number, then filling.
+struct Source {
+    publisher: Publisher,
+    tracks: Arc<Tracks>,
+    pictures: u32,
+    sounds: u32,
+    group: u32,
+}
+
+impl Source {
+    fn new(stream: &Arc<Stream>) -> Result<Self> {
+        let video = VideoTrack { codec: VideoCodec::Vp9 { profile: 0, bit_depth: 8 }, width: 64, height: 64 };
+        let audio = AudioTrack { codec: AudioCodec::Opus, rate: 48_000, channels: 2 };
+        let tracks = Arc::new(Tracks { video: Some(video), audio: Some(audio) });
+        let mut publisher = stream.publish("test", None)?;
+        publisher.tracks(Arc::clone(&tracks));
+        Ok(Self { publisher, tracks, pictures: 0, sounds: 0, group: 0 })
+    }
+
+    fn push(&mut self, kind: Kind, number: u32, key: bool, len: usize) {
+        let mut bytes = vec![b'v'; len.max(5)];
+        bytes[0] = if kind == Kind::Video { b'V' } else { b'A' };
+        bytes[1..5].copy_from_slice(&number.to_be_bytes());
+        let time = MediaTime::from_nanos(i64::from(number) * 40_000_000);
+        let head = UnitHead {
+            kind,
+            pts: time,
+            dts: time,
+            duration_ns: 40_000_000,
+            key,
+            len: bytes.len() as u32,
+            nals: Vec::new(),
+            nal_headers: Vec::new(),
+            tracks: Arc::clone(&self.tracks),
+        };
+        let refs = if kind == Kind::Video && !key { [1, 0] } else { [0, 0] };
+        let layer = u8::from(kind == Kind::Video && !key);
+        self.publisher.push(Unit { head, layer, group: self.group, refs, bytes });
+    }
+
+    fn key(&mut self, len: usize) -> u32 {
+        self.group += 1;
+        self.pictures += 1;
+        self.push(Kind::Video, self.pictures, true, len);
+        self.pictures
+    }
+
+    fn picture(&mut self, len: usize) -> u32 {
+        self.pictures += 1;
+        self.push(Kind::Video, self.pictures, false, len);
+        self.pictures
+    }
+
+    fn sound(&mut self) -> u32 {
+        self.sounds += 1;
+        self.push(Kind::Audio, self.sounds, true, 100);
+        self.sounds
+    }
+}
+
+struct Player {
+    socket: TcpStream,
+    reader: Reader,
+}
+
+impl Player {
+    /// The next unit: its kind and its number.
+    fn next(&mut self) -> Result<(char, u32)> {
+        let mut bytes = [0; 4096];
+        loop {
+            if let Some(record) = self.reader.next() {
+                let record = record?;
+                let number =
+                    record.get(1..5).and_then(|bytes| bytes.try_into().ok()).ok_or("a short unit")?;
+                return Ok((char::from(record[0]), u32::from_be_bytes(number)));
+            }
+            match self.socket.read(&mut bytes)? {
+                0 => return Err("the stream has ended".into()),
+                len => self.reader.push(&bytes[..len]),
+            }
+        }
+    }
+
+    /// The next unit, if one comes soon.
+    fn soon(&mut self) -> Result<Option<(char, u32)>> {
+        self.socket.set_read_timeout(Some(Duration::from_millis(100)))?;
+        let next = self.next().ok();
+        self.socket.set_read_timeout(Some(TIMEOUT))?;
+        Ok(next)
+    }
+}
+
+fn view(stream: &Arc<Stream>) -> Result<(Viewer, Player)> {
+    view_from(stream, None, Vec::new())
+}
+
+fn view_from(stream: &Arc<Stream>, join_age: Option<Duration>, preface: Vec<u8>) -> Result<(Viewer, Player)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let socket = TcpStream::connect(listener.local_addr()?)?;
+    let (near, peer) = listener.accept()?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
+    let request = ViewRequest {
+        socket: near,
+        preface,
+        framer: Framing::LengthPrefixed.into(),
+        seal: None,
+        protocol: "test",
+        peer,
+        user: None,
+        join_age,
+    };
+    Ok((stream.view(request)?, Player { socket, reader: Reader::default() }))
+}
+
+fn hub(config: HubConfig) -> Result<(Hub, Arc<Stream>)> {
+    let hub = Hub::new(config)?;
+    let stream = hub.stream("live")?;
+    Ok((hub, stream))
+}
+
+#[test]
+fn a_viewer_begins_with_the_newest_keyframe_if_that_is_fresh() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    source.key(1000);
+    let key = source.key(1000);
+    let sound = source.sound();
+    let next = source.picture(1000);
+    let began = Instant::now();
+    let (_viewer, mut player) = view(&stream)?;
+    let mut got = [player.next()?, player.next()?, player.next()?];
+    assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
+    // Sound may overtake pictures.
+    got.sort_unstable();
+    assert_eq!(got, [('A', sound), ('V', key), ('V', next)]);
+    Ok(())
+}
+
+#[test]
+fn a_viewer_waits_for_the_next_keyframe_if_the_newest_is_old() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig { join_age: Duration::from_millis(50), ..HubConfig::default() })?;
+    let mut source = Source::new(&stream)?;
+    let old = source.key(1000);
+    std::thread::sleep(Duration::from_millis(80));
+    let (_viewer, mut player) = view(&stream)?;
+    let (_patient, mut other) = view_from(&stream, Some(TIMEOUT), Vec::new())?;
+    source.picture(1000);
+    source.sound();
+    let key = source.key(1000);
+    // Sound may overtake pictures.
+    let first_picture = |player: &mut Player| loop {
+        if let ('V', number) = player.next()? {
+            break Result::Ok(number);
+        }
+    };
+    assert_eq!(first_picture(&mut player)?, key);
+    assert_eq!(first_picture(&mut other)?, old);
+    Ok(())
+}
+
+#[test]
+fn stalled_viewers_cost_nobody_else_anything() -> Result<()> {
+    let config = HubConfig { arena_bytes: 4 << 20, ..HubConfig::default() };
+    let (_hub, stream) = hub(config)?;
+    let mut source = Source::new(&stream)?;
+    let stalled: Vec<_> = (0..20).map(|_| view(&stream)).collect::<Result<_>>()?;
+    let (_viewer, mut player) = view(&stream)?;
+    // 60 MB for each: far more than their sockets and the arena hold.
+    for round in 0..600 {
+        let number = if round % 10 == 0 { source.key(100_000) } else { source.picture(100_000) };
+        assert_eq!(player.next()?, ('V', number), "round {round}");
+    }
+    let snapshot = stream.snapshot();
+    assert_eq!(snapshot.lost, 0);
+    assert!(snapshot.arena_used <= snapshot.arena_bytes);
+    assert_eq!(snapshot.viewers.len(), 21);
+    let missed = snapshot.viewers.iter().filter(|viewer| viewer.missed > 0).count();
+    assert_eq!(missed, 20, "only those who do not read miss anything");
+    drop(stalled);
+    Ok(())
+}
+
+#[test]
+fn a_stalled_viewer_goes_on_with_a_keyframe_and_never_with_half_a_group() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    let (_viewer, mut player) = view(&stream)?;
+    let mut keys = Vec::new();
+    for round in 0..400 {
+        if round % 20 == 0 {
+            keys.push(source.key(60_000));
+        } else {
+            source.picture(60_000);
+        }
+    }
+    // It begins to read now, and meets a gap somewhere.
+    let mut before = 0;
+    let mut gaps = 0;
+    std::thread::sleep(Duration::from_millis(50));
+    loop {
+        let last = *keys.last().ok_or("no key")?;
+        if before >= last {
+            break;
+        }
+        let Some((_, number)) = player.soon()? else {
+            keys.push(source.key(60_000));
+            continue;
+        };
+        if number != before + 1 {
+            gaps += 1;
+            assert!(keys.contains(&number), "{before} is followed by {number}");
+        }
+        before = number;
+    }
+    assert!(gaps > 0, "nothing was left out");
+    Ok(())
+}
+
+#[test]
+fn rings_are_used_again() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig { max_viewers: 2, ..HubConfig::default() })?;
+    let mut source = Source::new(&stream)?;
+    let (_first, mut player) = view(&stream)?;
+    for _ in 0..50 {
+        let key = source.key(1000);
+        assert_eq!(player.next()?, ('V', key));
+        let deadline = Instant::now() + TIMEOUT;
+        // The engine lets go of a ring when the connection has ended.
+        let (_viewer, mut other) = loop {
+            match view(&stream) {
+                Ok(viewer) => break viewer,
+                Err(error) => assert!(Instant::now() < deadline, "the ring was never given back: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(other.next()?, ('V', key));
+        let refused = view(&stream).map(|_| ());
+        assert!(refused.is_err_and(|error| error.to_string().contains("max_viewers")));
+    }
+    Ok(())
+}
+
+#[test]
+fn one_publishes_at_a_time_and_viewers_outlive_it() -> Result<()> {
+    let (hub, stream) = hub(HubConfig { max_streams: 1, ..HubConfig::default() })?;
+    assert!(matches!(hub.stream("other"), Err(HubError::TooManyStreams(1))));
+    let mut source = Source::new(&stream)?;
+    assert!(matches!(stream.publish("second", None), Err(HubError::Busy(_))));
+    let (viewer, mut player) = view(&stream)?;
+    let key = source.key(1000);
+    assert_eq!(player.next()?, ('V', key));
+    drop(source);
+    let mut source = Source::new(&stream)?;
+    source.picture(1000);
+    assert!(viewer.ended().is_none());
+    let key = source.key(1000);
+    let mut got = player.next()?;
+    if got.1 != key {
+        got = player.next()?;
+    }
+    assert_eq!(got, ('V', key));
+    Ok(())
+}
+
+#[test]
+fn a_paused_viewer_gets_nothing_and_goes_on_with_a_keyframe() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    let (viewer, mut player) = view(&stream)?;
+    let key = source.key(1000);
+    assert_eq!(player.next()?, ('V', key));
+    viewer.pause();
+    source.picture(1000);
+    source.key(1000);
+    assert_eq!(player.soon()?, None);
+    viewer.resume();
+    source.picture(1000);
+    let key = source.key(1000);
+    assert_eq!(player.next()?, ('V', key));
+    Ok(())
+}
+
+#[test]
+fn prefaces_and_answers_stand_between_records() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    // An answer is a record of its own here, so that the reader can follow.
+    let answer = |number: u32| {
+        let mut bytes = 5u32.to_be_bytes().to_vec();
+        bytes.push(b'R');
+        bytes.extend(number.to_be_bytes());
+        bytes
+    };
+    let (viewer, mut player) = view_from(&stream, None, answer(0))?;
+    assert_eq!(player.next()?, ('R', 0));
+    for number in 1..200 {
+        source.key(20_000);
+        viewer.interject(answer(number));
+    }
+    let mut answers = 0;
+    while answers < 199 {
+        if let ('R', number) = player.next()? {
+            answers += 1;
+            assert_eq!(number, answers);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_viewer_that_leaves_is_forgotten() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    let (viewer, mut player) = view(&stream)?;
+    source.key(1000);
+    player.next()?;
+    player.socket.write_all(b"")?;
+    drop(player);
+    let deadline = Instant::now() + TIMEOUT;
+    while viewer.ended().is_none() {
+        source.key(1000);
+        assert!(Instant::now() < deadline, "its end was not noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    source.key(1000);
+    assert!(stream.snapshot().viewers.is_empty());
+    Ok(())
+}

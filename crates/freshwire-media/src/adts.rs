@@ -61,6 +61,24 @@ impl Header {
     }
 }
 
+/// How long a frame lasts, in nanoseconds, for a decoder with this AudioSpecificConfig. A decoder that doubles the sample
+/// rate doubles the samples as well. `None` if the configuration is malformed.
+pub fn frame_ns(config: &[u8]) -> Option<u32> {
+    let &[first, second] = config.first_chunk::<2>()?;
+    let (object, index) = (first >> 3, usize::from((first & 7) << 1 | second >> 7));
+    if object == ESCAPE {
+        return None;
+    }
+    let rate = match RATES.get(index) {
+        Some(&rate) => rate,
+        None => {
+            let &[_, a, b, c, d] = config.first_chunk::<5>().filter(|_| index == 15)?;
+            u32::from_be_bytes([a, b, c, d]) >> 7 & 0xff_ffff
+        }
+    };
+    u32::try_from(u64::from(SAMPLES) * 1_000_000_000 / u64::from(rate.max(1))).ok()
+}
+
 /// One frame, its header left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -136,6 +154,8 @@ impl Iterator for Frames {
 }
 
 const HEADER_BYTES: usize = 7;
+/// Object type of a configuration whose type does not fit into five bits.
+const ESCAPE: u8 = 31;
 
 /// Sample rates by their index (ISO 14496-3, table 1.18).
 const RATES: [u32; 13] =
@@ -160,6 +180,14 @@ mod tests {
         assert_eq!((header.object_type, header.header_len, header.frame_len), (2, 7, 10));
         let codec = AudioCodec::Aac { config: vec![0x12, 0x10] };
         assert_eq!(header.track(), AudioTrack { codec, rate: 44_100, channels: 2 });
+    }
+
+    #[test]
+    fn configurations_say_how_long_a_frame_lasts() {
+        assert_eq!(frame_ns(&[0x11, 0x90]), Some(21_333_333));
+        assert_eq!(frame_ns(&[0x2b, 0x92, 0x08]), Some(46_439_909));
+        assert_eq!(frame_ns(&[0x17, 0x80, 0x5d, 0xc0, 0x10]), Some(21_333_333));
+        assert_eq!((frame_ns(&[0x17, 0x80]), frame_ns(&[0xff, 0xff]), frame_ns(&[])), (None, None, None));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod adts;
 pub mod annexb;
 mod av1;
 mod buffer;
+pub mod demux;
 pub mod depacketize;
 pub mod framing;
 mod h265;

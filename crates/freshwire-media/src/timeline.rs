@@ -72,6 +72,19 @@ pub enum Given {
     Nothing,
 }
 
+impl Given {
+    /// The same for a picture that comes `interval_ns` later.
+    pub(crate) fn later(self, interval_ns: u32) -> Self {
+        let add =
+            |time: MediaTime| MediaTime::from_nanos(time.as_nanos().saturating_add(i64::from(interval_ns)));
+        match self {
+            Self::Both { pts, dts } => Self::Both { pts: add(pts), dts: add(dts) },
+            Self::Shown(pts) => Self::Shown(add(pts)),
+            Self::Nothing => Self::Nothing,
+        }
+    }
+}
+
 /// What the coded bytes say about a picture's times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Coding {

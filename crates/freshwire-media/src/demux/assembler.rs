@@ -1,0 +1,373 @@
+//! From whole frames with the times of their source to the units of a stream.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use freshwire_units::Timestamp;
+
+use super::{Config, Event, opus};
+use crate::adts;
+use crate::timeline::{Coding, Given, Timeline};
+use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoTrack};
+use crate::video::{Coded, Format, Parser, VideoError};
+
+/// What was wrong with a source so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Faults {
+    /// Jumps in time that were closed up.
+    pub jumps: u64,
+    /// Frames that were damaged, above a limit or without a length, and packets that were incomplete.
+    pub damaged: u64,
+    /// Pictures that were left out as they cannot be decoded: before the first key picture, and after a loss.
+    pub undecodable: u64,
+}
+
+/// Makes the units of a stream from whole frames with their times, as RTP carries them. What a container holds goes the
+/// same way.
+///
+/// Push frames, take events until `None`, push again. The tracks are announced once all that will come have shown their
+/// parameters, or when one second of media has come without one of them; the units before are kept until then. They are
+/// announced again when they change.
+#[derive(Clone, Debug)]
+pub struct Assembler {
+    config: Config,
+    video: Option<Video>,
+    audio: Option<Arc<AudioTrack>>,
+    /// Sound will come whose track is not known yet.
+    awaits_audio: bool,
+    timeline: Timeline,
+    waiting: Waiting,
+    tracks: Option<Arc<Tracks>>,
+    groups: Groups,
+    events: VecDeque<Event>,
+    damaged: u64,
+    /// Pictures left out by parsers before the present one.
+    undecodable: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Video {
+    format: Format,
+    parser: Parser,
+    track: Option<Arc<VideoTrack>>,
+}
+
+/// Numbers groups across parsers, each of which begins with 0.
+#[derive(Clone, Copy, Debug, Default)]
+struct Groups {
+    first: u32,
+    newest: Option<u32>,
+}
+
+impl Groups {
+    fn place(&mut self, group: u32) -> u32 {
+        let group = self.first.wrapping_add(group);
+        self.newest = Some(group);
+        group
+    }
+
+    fn begin_parser(&mut self) {
+        self.first = self.newest.map_or(0, |newest| newest.wrapping_add(1));
+    }
+}
+
+/// Units whose tracks have not been announced.
+#[derive(Clone, Debug, Default)]
+struct Waiting {
+    parts: VecDeque<Part>,
+    bytes: usize,
+    earliest: Option<MediaTime>,
+    latest: Option<MediaTime>,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    track: Track,
+    unit: Unit,
+}
+
+#[derive(Clone, Debug)]
+enum Track {
+    Video(Arc<VideoTrack>),
+    Audio(Arc<AudioTrack>),
+}
+
+impl Assembler {
+    /// An assembler for a source with pictures of this format, or none, and sound of this track, or none.
+    pub fn new(config: Config, video: Option<Format>, audio: Option<AudioTrack>) -> Self {
+        let mut assembler = Self {
+            config,
+            video: None,
+            audio: audio.map(Arc::new),
+            awaits_audio: false,
+            timeline: Timeline::default(),
+            waiting: Waiting::default(),
+            tracks: None,
+            groups: Groups::default(),
+            events: VecDeque::new(),
+            damaged: 0,
+            undecodable: 0,
+        };
+        assembler.expect_video(video);
+        assembler
+    }
+
+    /// Tells when the frames arrive that are pushed next. Without it every gap of more than ten seconds is a jump in
+    /// time; with it a gap that is one second longer than the pause between arrivals.
+    pub fn arrive(&mut self, now: Timestamp) {
+        self.timeline.arrive(now);
+    }
+
+    /// Adds a whole picture. H.264 and H.265: an access unit as a byte stream; AV1: a temporal unit of OBUs; VP9: a frame
+    /// or superframe. Ignored if no pictures were expected.
+    pub fn video(&mut self, bytes: &[u8], given: Given) {
+        if let Some(video) = &mut self.video {
+            video.parser.push(bytes);
+            video.parser.complete();
+        }
+        self.take_pictures(given);
+    }
+
+    /// Adds part of a byte stream of H.264 or H.265 without times, cut at any place.
+    pub(super) fn video_stream(&mut self, bytes: &[u8]) {
+        if let Some(video) = &mut self.video {
+            video.parser.push(bytes);
+        }
+        self.take_pictures(Given::Nothing);
+    }
+
+    /// Adds a frame of sound: AAC without ADTS header, or an Opus packet. Ignored if no sound was expected.
+    pub fn audio(&mut self, bytes: Vec<u8>, pts: MediaTime) {
+        let Some(track) = self.audio.clone() else { return };
+        let Some((duration_ns, len)) = frame_ns(&track, &bytes).zip(u32::try_from(bytes.len()).ok()) else {
+            self.damaged += 1;
+            return;
+        };
+        let times = self.timeline.audio(pts, duration_ns);
+        let head = UnitHead {
+            kind: Kind::Audio,
+            pts: times.pts,
+            dts: times.dts,
+            duration_ns: times.duration_ns,
+            key: true,
+            len,
+            nals: Vec::new(),
+            nal_headers: Vec::new(),
+            tracks: self.tracks.clone().unwrap_or_default(),
+        };
+        let unit = Unit { head, layer: 0, group: self.groups.newest.unwrap_or(0), refs: [0; 2], bytes };
+        self.add(Part { track: Track::Audio(track), unit });
+    }
+
+    /// Tells that pictures are missing before those that are pushed next. Those that cannot be decoded without them are
+    /// left out.
+    pub fn lost(&mut self) {
+        if let Some(video) = &mut self.video {
+            video.parser.lost();
+        }
+    }
+
+    /// Tells that the source has ended: the last units and the tracks are complete.
+    pub fn finish(&mut self) {
+        if let Some(video) = &mut self.video {
+            video.parser.finish();
+        }
+        self.take_pictures(Given::Nothing);
+        if self.tracks.is_none() && !self.waiting.parts.is_empty() {
+            self.announce();
+        }
+    }
+
+    /// What was wrong so far.
+    pub fn faults(&self) -> Faults {
+        let undecodable = self.video.as_ref().map_or(0, |video| video.parser.dropped());
+        Faults {
+            jumps: self.timeline.jumps(),
+            damaged: self.damaged,
+            undecodable: self.undecodable + undecodable,
+        }
+    }
+
+    /// Pictures of this format come from here on, or none.
+    pub(super) fn expect_video(&mut self, format: Option<Format>) {
+        if self.video.as_ref().map(|video| video.format) == format {
+            return;
+        }
+        if let Some(video) = self.video.take() {
+            self.undecodable += video.parser.dropped();
+        }
+        self.groups.begin_parser();
+        let parser = |format| Parser::with_limit(format, self.config.max_unit_bytes);
+        self.video = format.map(|format| Video { format, parser: parser(format), track: None });
+    }
+
+    /// Sound comes from here on, or none; its track is told before the first frame.
+    pub(super) fn expect_audio(&mut self, comes: bool) {
+        self.awaits_audio = comes && self.audio.is_none();
+        if !comes {
+            self.audio = None;
+        }
+    }
+
+    /// The track of the frames of sound that come next.
+    pub(super) fn audio_track(&mut self, track: &Arc<AudioTrack>) {
+        self.awaits_audio = false;
+        if self.audio.as_ref().is_none_or(|known| !Arc::ptr_eq(known, track)) {
+            self.audio = Some(Arc::clone(track));
+        }
+    }
+
+    /// True if units were announced.
+    pub(super) fn has_begun(&self) -> bool {
+        self.tracks.is_some()
+    }
+
+    fn take_pictures(&mut self, mut given: Given) {
+        loop {
+            let Some(video) = &mut self.video else { return };
+            let coded = match video.parser.next() {
+                Some(Ok(coded)) => coded,
+                Some(Err(VideoError::TooLarge { .. })) => {
+                    self.damaged += 1;
+                    continue;
+                }
+                None => return,
+            };
+            let format = video.format;
+            video.track = Some(Arc::clone(&coded.track));
+            let interval = self.add_picture(coded, format, given);
+            given = given.later(interval);
+        }
+    }
+
+    /// Adds a picture and gives the distance to the next.
+    fn add_picture(&mut self, coded: Coded, format: Format, given: Given) -> u32 {
+        let nal = |range: &std::ops::Range<u32>| {
+            let at =
+                |offset: u32| coded.bytes.get((range.start + offset) as usize).copied().unwrap_or_default();
+            [at(0), if range.end - range.start > 1 { at(1) } else { 0 }]
+        };
+        let nal_headers: Vec<[u8; 2]> = coded.nals.iter().map(nal).collect();
+        let frame_ns = self.config.frame_ns.or(coded.frame_ns);
+        let coding = Coding {
+            reorder: coded.reorder,
+            frame_ns,
+            display: coded.display,
+            display_step: if format == Format::H264 { 2 } else { 1 },
+            restart: nal_headers.iter().any(|header| restarts(format, *header)),
+        };
+        let times = self.timeline.video(given, &coding);
+        let head = UnitHead {
+            kind: Kind::Video,
+            pts: times.pts,
+            dts: times.dts,
+            duration_ns: times.duration_ns,
+            key: coded.key,
+            len: u32::try_from(coded.bytes.len()).unwrap_or(u32::MAX),
+            nals: coded.nals,
+            nal_headers,
+            tracks: self.tracks.clone().unwrap_or_default(),
+        };
+        let group = self.groups.place(coded.group);
+        let unit = Unit { head, layer: coded.layer, group, refs: coded.refs, bytes: coded.bytes };
+        self.add(Part { track: Track::Video(coded.track), unit });
+        times.duration_ns
+    }
+
+    fn add(&mut self, part: Part) {
+        if self.tracks.is_some() {
+            self.deliver(part);
+            return;
+        }
+        let waiting = &mut self.waiting;
+        let dts = part.unit.head.dts;
+        waiting.earliest = Some(waiting.earliest.map_or(dts, |earliest| earliest.min(dts)));
+        waiting.latest = waiting.latest.max(Some(dts));
+        waiting.bytes += part.unit.bytes.len();
+        waiting.parts.push_back(part);
+        let span = waiting.latest.zip(waiting.earliest);
+        let is_late = span.is_some_and(|(latest, earliest)| {
+            latest.as_nanos().saturating_sub(earliest.as_nanos()) > LONGEST_WAIT_NS
+        });
+        let is_full = waiting.bytes > MOST_WAITING_BYTES || waiting.parts.len() > MOST_WAITING;
+        let is_complete = !self.awaits_audio && self.video.as_ref().is_none_or(|video| video.track.is_some());
+        if is_complete || is_late || is_full {
+            self.announce();
+        }
+    }
+
+    /// Announces the tracks as they are known and gives out the units that waited.
+    fn announce(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting);
+        let first_video = waiting.parts.iter().find_map(|part| match &part.track {
+            Track::Video(track) => Some((**track).clone()),
+            Track::Audio(_) => None,
+        });
+        let first_audio = waiting.parts.iter().find_map(|part| match &part.track {
+            Track::Audio(track) => Some((**track).clone()),
+            Track::Video(_) => None,
+        });
+        let audio = first_audio.or_else(|| self.audio.as_deref().cloned());
+        self.change(Tracks { video: first_video, audio });
+        for part in waiting.parts {
+            self.deliver(part);
+        }
+    }
+
+    fn change(&mut self, tracks: Tracks) {
+        let tracks = Arc::new(tracks);
+        self.tracks = Some(Arc::clone(&tracks));
+        self.events.push_back(Event::Tracks(tracks));
+    }
+
+    fn deliver(&mut self, part: Part) {
+        let known = self.tracks.clone().unwrap_or_default();
+        let mut tracks = Tracks { video: known.video.clone(), audio: known.audio.clone() };
+        // A track that the source has given up goes with the first unit after.
+        tracks.video = tracks.video.filter(|_| self.video.is_some());
+        tracks.audio = tracks.audio.filter(|_| self.audio.is_some());
+        match &part.track {
+            Track::Video(track) => tracks.video = Some((**track).clone()),
+            Track::Audio(track) => tracks.audio = Some((**track).clone()),
+        }
+        if *known != tracks {
+            self.change(tracks);
+        }
+        let mut unit = part.unit;
+        unit.head.tracks = self.tracks.clone().unwrap_or_default();
+        self.events.push_back(Event::Unit(unit));
+    }
+}
+
+/// Yields `None` when more frames are needed.
+impl Iterator for Assembler {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+/// How long a frame of sound lasts.
+fn frame_ns(track: &AudioTrack, bytes: &[u8]) -> Option<u32> {
+    match &track.codec {
+        AudioCodec::Aac { config } => adts::frame_ns(config).filter(|_| !bytes.is_empty()),
+        AudioCodec::Opus => opus::duration_ns(bytes),
+    }
+}
+
+/// Everything from the picture of this NAL unit on is shown after everything before.
+fn restarts(format: Format, header: [u8; 2]) -> bool {
+    match format {
+        Format::H264 => header[0] & 31 == 5,
+        Format::H265 => (16..=20).contains(&(header[0] >> 1 & 63)),
+        Format::Av1 | Format::Vp9 => false,
+    }
+}
+
+/// So much media may come before the tracks are announced without one that is missing.
+const LONGEST_WAIT_NS: i64 = 1_000_000_000;
+/// Bounds of what is kept meanwhile.
+const MOST_WAITING: usize = 4096;
+const MOST_WAITING_BYTES: usize = 64 << 20;

@@ -1,0 +1,223 @@
+//! Real streams, whole, cut and damaged.
+
+mod ffmpeg;
+
+use super::*;
+use crate::unit::{Kind, MediaTime};
+
+/// 30 pictures of H.264 with B pictures and 52 frames of AAC, made by
+/// `ffmpeg -f lavfi -i testsrc=s=64x48:r=25 -f lavfi -i sine=r=44100 -t 1.2 -c:v libx264 -preset veryfast -pix_fmt yuv420p
+/// -bf 3 -g 12 -x264-params b-pyramid=strict:scenecut=0 -c:a aac -b:a 24k -f mpegts clip.ts`.
+const CLIP: &[u8] = include_bytes!("tests/clip.ts");
+
+fn read_in_pieces<'a>(demux: &mut Demux, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Event> {
+    let mut events = Vec::new();
+    for piece in pieces {
+        demux.push(piece);
+        events.extend(demux.by_ref().map(|event| event.expect("readable")));
+    }
+    demux.finish();
+    events.extend(demux.by_ref().map(|event| event.expect("readable")));
+    events
+}
+
+fn read(bytes: &[u8]) -> Vec<Event> {
+    read_in_pieces(&mut Demux::new(Config::default()), std::iter::once(bytes))
+}
+
+fn units<'a>(events: &'a [Event], kind: Kind) -> Vec<&'a Unit> {
+    let unit = |event: &'a Event| match event {
+        Event::Unit(unit) if unit.head.kind == kind => Some(unit),
+        Event::Unit(_) | Event::Tracks(_) => None,
+    };
+    events.iter().filter_map(unit).collect()
+}
+
+/// Checks what [`Unit`] promises of every stream.
+fn check_promises(events: &[Event]) {
+    assert!(events.is_empty() || matches!(events[0], Event::Tracks(_)));
+    let mut tracks = None;
+    let mut last = [MediaTime::from_nanos(i64::MIN); 2];
+    let (mut counts, mut group) = ([0_u32; 2], None);
+    for event in events {
+        let unit = match event {
+            Event::Tracks(new) => {
+                assert!(tracks.as_ref() != Some(new));
+                tracks = Some(Arc::clone(new));
+                continue;
+            }
+            Event::Unit(unit) => unit,
+        };
+        let head = &unit.head;
+        assert!(Arc::ptr_eq(tracks.as_ref().expect("announced"), &head.tracks));
+        let track = usize::from(head.kind == Kind::Audio);
+        assert!(head.dts >= last[track] && head.pts >= head.dts && head.duration_ns >= 1);
+        last[track] = head.dts;
+        assert!(unit.refs.iter().all(|&distance| distance <= counts[track]));
+        counts[track] += 1;
+        assert_eq!((head.len as usize, head.nals.len()), (unit.bytes.len(), head.nal_headers.len()));
+        for (nal, header) in head.nals.iter().zip(&head.nal_headers) {
+            let nal = &unit.bytes[nal.start as usize..nal.end as usize];
+            assert_eq!([0, 1].map(|at| nal.get(at).copied().unwrap_or(0)), *header);
+        }
+        if head.kind == Kind::Video {
+            assert!(group.is_none_or(|before| unit.group == before + u32::from(head.key)));
+            group = Some(unit.group);
+        } else {
+            assert_eq!(unit.group, group.unwrap_or(unit.group));
+        }
+    }
+}
+
+#[test]
+fn a_transport_stream_gives_both_tracks() {
+    let events = read(CLIP);
+    check_promises(&events);
+    let Event::Tracks(tracks) = &events[0] else { panic!("no tracks first") };
+    let video = tracks.video.as_ref().expect("has video");
+    assert_eq!((video.width, video.height), (64, 48));
+    assert_eq!(tracks.audio.as_ref().map(|audio| (audio.rate, audio.channels)), Some((44_100, 1)));
+    assert_eq!(events.iter().filter(|event| matches!(event, Event::Tracks(_))).count(), 1);
+    let video = units(&events, Kind::Video);
+    assert_eq!(video.len(), 30);
+    assert_eq!(video.iter().map(|unit| unit.head.key).filter(|key| *key).count(), 3);
+    assert!(video.iter().all(|unit| unit.head.duration_ns == 40_000_000));
+    assert!(units(&events, Kind::Audio).len() >= 52);
+}
+
+#[test]
+fn units_are_the_same_however_the_stream_is_cut() {
+    let whole = read(CLIP);
+    bolero::check!().with_iterations(40).with_type::<(u16, Vec<u16>)>().for_each(|(first, cuts)| {
+        let mut rest = CLIP;
+        let mut pieces = Vec::new();
+        for &cut in std::iter::once(first).chain(cuts) {
+            let (piece, after) = rest.split_at(usize::from(cut % 700).min(rest.len()));
+            pieces.push(piece);
+            rest = after;
+        }
+        pieces.extend(rest.chunks(usize::from(first % 997) + 1));
+        let got = read_in_pieces(&mut Demux::new(Config::default()), pieces.into_iter());
+        assert!(got == whole);
+    });
+}
+
+#[test]
+fn a_lost_packet_costs_the_unit_it_belongs_to() {
+    let whole = read(CLIP);
+    let (all_video, all_audio) = (units(&whole, Kind::Video), units(&whole, Kind::Audio));
+    let mut losses = [0; 2];
+    for lost in 3..CLIP.len() / 188 - 1 {
+        let damaged: Vec<u8> = [&CLIP[..lost * 188], &CLIP[(lost + 1) * 188..]].concat();
+        let mut demux = Demux::new(Config::default());
+        let events = read_in_pieces(&mut demux, damaged.chunks(188));
+        check_promises(&events);
+        let (video, audio) = (units(&events, Kind::Video), units(&events, Kind::Audio));
+        let same = |unit: &Unit, other: &Unit| unit.bytes == other.bytes && unit.head.pts == other.head.pts;
+        assert!(audio.iter().all(|unit| all_audio.iter().any(|other| same(unit, other))), "packet {lost}");
+        // A picture may begin with parameter sets that went missing with the one before.
+        let ends = |unit: &Unit, other: &Unit| {
+            let last = |unit: &Unit| unit.bytes[unit.head.nals.last().unwrap().start as usize..].to_vec();
+            last(unit) == last(other) && unit.head.pts == other.head.pts
+        };
+        assert!(video.iter().all(|unit| all_video.iter().any(|other| ends(unit, other))), "packet {lost}");
+        let missing = [all_video.len() - video.len(), all_audio.len() - audio.len()];
+        assert!(missing[0] <= 13 && missing[1] <= 16, "packet {lost}: {missing:?}");
+        // A loss shows by what comes after it, and not at the begin, which may be anywhere in a stream.
+        let shows = audio[0].bytes == all_audio[0].bytes
+            && audio.last().unwrap().bytes == all_audio.last().unwrap().bytes
+            && video.last().unwrap().bytes == all_video.last().unwrap().bytes;
+        let faults = demux.faults();
+        assert!(missing == [0; 2] || !shows || faults.damaged + faults.undecodable > 0, "packet {lost}");
+        losses = [0, 1].map(|at| losses[at] + usize::from(missing[at] > 0));
+    }
+    assert!(losses[0] > 20 && losses[1] > 3, "{losses:?}");
+}
+
+#[test]
+fn bytes_that_are_missing_or_too_many_are_survived() {
+    let whole = read(CLIP);
+    let damages: [(&[u8], usize); 3] = [(b"", 40), (b"not a packet at all", 0), (&[0x47; 300], 7)];
+    for (extra, missing) in damages {
+        let at = CLIP.len() / 2 + 50;
+        let damaged = [&CLIP[..at], extra, &CLIP[at + missing..]].concat();
+        let mut demux = Demux::new(Config::default());
+        let events = read_in_pieces(&mut demux, damaged.chunks(100));
+        check_promises(&events);
+        let newest = |events: &[Event]| units(events, Kind::Video).last().map(|unit| unit.bytes.clone());
+        assert_eq!(newest(&events), newest(&whole));
+        assert!(units(&events, Kind::Video).len() >= 17);
+    }
+}
+
+#[test]
+fn a_stream_that_is_joined_in_the_middle_begins_with_a_key() {
+    let events = read(&CLIP[1000..]);
+    check_promises(&events);
+    assert!(units(&events, Kind::Video)[0].head.key);
+    assert_eq!(units(&events, Kind::Video).len(), 18);
+}
+
+#[test]
+fn a_stream_that_begins_again_goes_on_in_time() {
+    let mut demux = Demux::new(Config::default());
+    let events = read_in_pieces(&mut demux, [CLIP, CLIP, CLIP].into_iter());
+    check_promises(&events);
+    assert_eq!(demux.faults().jumps, 2);
+    for (kind, count, span) in [(Kind::Video, 90, 3_600), (Kind::Audio, 156, 3_600)] {
+        let units = units(&events, kind);
+        assert!(units.len().abs_diff(count) <= 3, "{kind:?}: {}", units.len());
+        let times: Vec<_> = units.iter().map(|unit| unit.head.dts.as_nanos() / 1_000_000).collect();
+        let whole = times[times.len() - 1] - times[0];
+        assert!((whole - span).abs() < 200, "{kind:?}: {whole} ms");
+        // The sound of the clip is longer than its pictures, which wait for it.
+        assert!(times.windows(2).all(|pair| pair[1] - pair[0] < 200), "{kind:?}: {times:?}");
+    }
+}
+
+#[test]
+fn what_is_no_stream_is_refused() {
+    for (bytes, expected) in [
+        (&b"<html><body>404 Not Found</body></html>".repeat(30)[..], DemuxError::Unknown),
+        (b"", DemuxError::Unknown),
+        (&[0; 100], DemuxError::Unknown),
+        (&CLIP[..188 * 4], DemuxError::Nothing),
+        (b"DKIF", DemuxError::Ivf(IvfError::Cut)),
+    ] {
+        let mut demux = Demux::new(Config::default());
+        demux.push(bytes);
+        demux.finish();
+        assert_eq!(demux.collect::<Vec<_>>(), [Err(expected)]);
+    }
+}
+
+#[test]
+fn arbitrary_bytes_do_no_harm() {
+    bolero::check!().with_iterations(300).with_type::<(u8, Vec<u8>, u16)>().for_each(|(kind, bytes, at)| {
+        let at = usize::from(*at) % CLIP.len();
+        let bytes = match kind % 6 {
+            0 => bytes.clone(),
+            1 => [&[0, 0, 0, 1, 0x67], &bytes[..]].concat(),
+            2 => [&[0, 0, 1, 0x40, 1], &bytes[..]].concat(),
+            3 => [b"DKIF\0\0\x20\0VP90\x40\0\x30\0\x19\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0", &bytes[..]].concat(),
+            4 => [&CLIP[..at], bytes, &CLIP[at..]].concat(),
+            _ => {
+                let mut damaged = CLIP.to_vec();
+                for (number, byte) in bytes.iter().enumerate() {
+                    let at = (at + number * 577) % CLIP.len();
+                    damaged[at] ^= byte;
+                }
+                damaged
+            }
+        };
+        let mut demux = Demux::new(Config { max_unit_bytes: 5000, frame_ns: None });
+        let mut events = Vec::new();
+        for piece in bytes.chunks(at % 3000 + 1) {
+            demux.push(piece);
+            events.extend(demux.by_ref().filter_map(Result::ok));
+        }
+        demux.finish();
+        events.extend(demux.filter_map(Result::ok));
+        check_promises(&events);
+    });
+}

@@ -1,42 +1,174 @@
-//! The configuration.
+//! The configuration: a TOML file, or the defaults with what the command line says.
+//!
+//! An error names the file, the line and what to do. `packaging/freshwire.toml` shows every setting.
 
-use std::time::Duration;
+mod error;
+mod file;
+mod limits;
+mod source;
+mod values;
 
-use freshwire_units::Rate;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 
-/// What one client, and all of them together, may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Most connections at once, of all protocols. Default 4096.
-    pub max_connections: usize,
-    /// Most of them from one address (IPv6: one /64); loopback has no such limit. Default 64.
-    pub max_connections_per_ip: usize,
-    /// A TLS handshake takes no longer. Default 10 s.
-    pub handshake_timeout: Duration,
-    /// A request is complete this long after its first byte, and the first one this long after the connection. Default
-    /// 10 s.
-    pub request_timeout: Duration,
-    /// A client that neither views nor publishes is disconnected after this long without a request. Default 60 s.
-    pub idle_timeout: Duration,
-    /// Most bytes of a request's line and headers. Default 16 KiB.
-    pub max_header_bytes: usize,
-    /// Most bytes of a request's body, such as the SDP of ANNOUNCE. Default 64 KiB.
-    pub max_body_bytes: usize,
-    /// Who publishes faster, averaged over a few seconds, is disconnected. Default 200 Mbit/s.
-    pub max_publish_rate: Rate,
+use crate::access::{Rights, Rules};
+use crate::hub::HubConfig;
+
+pub use error::ConfigError;
+pub use limits::Limits;
+pub use source::{Source, SourceError, check_stream_name};
+pub use values::{parse_listen, secret_from_file};
+
+/// Everything that can be configured.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where RTSP is served. Default 127.0.0.1:8554, with TLS 8322.
+    pub rtsp: Listen,
+    /// Where the page and its streams are served. Default 127.0.0.1:8080, with TLS 8443.
+    pub http: Listen,
+    /// Where `/metrics`, `/health` and `/api/streams` are served, without any password. Default 127.0.0.1:9464.
+    pub internal: Option<SocketAddr>,
+    /// The certificate; without one nothing is encrypted.
+    pub tls: Option<TlsFiles>,
+    /// Everybody may view, whoever it is.
+    pub open: bool,
+    /// Users, signed links and what needs neither.
+    pub access: Rules,
+    /// What clients may take.
+    pub limits: Limits,
+    /// How viewers are served.
+    pub hub: HubConfig,
+    /// The streams by name.
+    pub streams: BTreeMap<String, StreamConfig>,
 }
 
-impl Default for Limits {
+/// The addresses of one protocol; `None` is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Not encrypted.
+    pub plain: Option<SocketAddr>,
+    /// Encrypted; `None` as long as there is no certificate.
+    pub tls: Option<SocketAddr>,
+}
+
+/// The files of a certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate with its chain, PEM.
+    pub certificate: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+}
+
+/// One stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// Where it comes from.
+    pub source: Source,
+}
+
+const RTSP_PORTS: (u16, u16) = (8554, 8322);
+const HTTP_PORTS: (u16, u16) = (8080, 8443);
+const INTERNAL_PORT: u16 = 9464;
+
+impl Default for Config {
     fn default() -> Self {
+        let listen = |(plain, _): (u16, u16)| Listen { plain: Some(loopback(plain)), tls: None };
         Self {
-            max_connections: 4096,
-            max_connections_per_ip: 64,
-            handshake_timeout: Duration::from_secs(10),
-            request_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(60),
-            max_header_bytes: 16 << 10,
-            max_body_bytes: 64 << 10,
-            max_publish_rate: Rate::from_bits_per_sec(200_000_000),
+            rtsp: listen(RTSP_PORTS),
+            http: listen(HTTP_PORTS),
+            internal: Some(loopback(INTERNAL_PORT)),
+            tls: None,
+            open: false,
+            access: Rules::default(),
+            limits: Limits::default(),
+            hub: HubConfig::default(),
+            streams: BTreeMap::new(),
         }
     }
 }
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+impl Config {
+    /// Reads a file. Paths in it are relative to its folder. What its secrets stand in is read as well.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            ConfigError::new(path, None, format!("cannot be read: {error}; give another one with --config"))
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads the text of a file that stands at `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        file::read(text, path)
+    }
+
+    /// Whether the settings fit together. Call it when nothing is changed any more.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let public = [self.rtsp.plain, self.rtsp.tls, self.http.plain, self.http.tls];
+        let Some(exposed) = public.into_iter().flatten().find(|address| !is_loopback(address.ip())) else {
+            return Ok(());
+        };
+        if self.open || self.has_credentials() || self.access.anonymous != Rights::default() {
+            return Ok(());
+        }
+        Err(ConfigError::general(format!(
+            "{exposed} can be reached from other machines, and nobody has a password: add a user (--user NAME:PASSWORD, \
+             or [access.users.NAME] in the file), a link_secret for signed links, or let everybody view with --open"
+        )))
+    }
+
+    /// The rules of access that follow. Without any credential, programs on this machine may do everything.
+    pub fn rules(&self) -> Rules {
+        let mut rules = self.access.clone();
+        if !self.has_credentials() {
+            rules.local = Rights::all();
+        }
+        if self.open {
+            rules.anonymous.view = Rights::all().view;
+        }
+        rules
+    }
+
+    /// What differs from `newer` and stays as it is until the server starts again.
+    pub fn fixed_differences(&self, newer: &Self) -> Vec<&'static str> {
+        let hub = |config: &Self| format!("{:?}", config.hub);
+        [
+            (self.rtsp != newer.rtsp, "rtsp"),
+            (self.http != newer.http || self.internal != newer.internal, "http"),
+            (self.tls.is_some() != newer.tls.is_some(), "tls"),
+            (hub(self) != hub(newer), "hub"),
+        ]
+        .into_iter()
+        .filter_map(|(differs, section)| differs.then_some(section))
+        .collect()
+    }
+
+    /// Serves TLS on the usual ports, at the addresses that are served without, unless other ones were given.
+    pub fn complete_tls(&mut self) {
+        if self.tls.is_none() {
+            return;
+        }
+        for (listen, (_, port)) in [(&mut self.rtsp, RTSP_PORTS), (&mut self.http, HTTP_PORTS)] {
+            if listen.tls.is_none() {
+                let ip = listen.plain.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
+                listen.tls = Some(SocketAddr::new(ip, port));
+            }
+        }
+    }
+
+    fn has_credentials(&self) -> bool {
+        !self.access.users.is_empty() || self.access.link_key.is_some()
+    }
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,359 @@
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
+
+use freshwire_units::{Rate, parse_duration, parse_size};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::error::{ConfigError, Fault};
+use super::values::{Quantity, parse_count, parse_listen, secret_from_file, set};
+use super::{Config, Limits, Listen, Source, StreamConfig, TlsFiles, check_stream_name};
+use crate::access::{LinkKey, Names, Password, Rights, Rules, User};
+use crate::hub::HubConfig;
+
+/// A shorter secret can be guessed from one link.
+const MIN_LINK_SECRET: usize = 16;
+
+type Value = Option<Spanned<Quantity>>;
+type Text = Option<Spanned<String>>;
+type List = Option<Vec<Spanned<String>>>;
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct File {
+    rtsp: RtspSection,
+    http: HttpSection,
+    tls: Option<Spanned<TlsSection>>,
+    access: AccessSection,
+    limits: LimitsSection,
+    hub: HubSection,
+    streams: BTreeMap<Spanned<String>, StreamSection>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RtspSection {
+    listen: Text,
+    tls_listen: Text,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct HttpSection {
+    listen: Text,
+    tls_listen: Text,
+    internal: Text,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsSection {
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AccessSection {
+    open: bool,
+    link_secret: Text,
+    link_secret_file: Text,
+    link_secret_env: Text,
+    anonymous: RightsSection,
+    users: BTreeMap<Spanned<String>, UserSection>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct RightsSection {
+    view: Vec<String>,
+    publish: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct UserSection {
+    password: Text,
+    password_file: Text,
+    password_env: Text,
+    sha256: Text,
+    md5: Text,
+    view: Option<Vec<String>>,
+    publish: Option<Vec<String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct LimitsSection {
+    max_connections: Value,
+    max_connections_per_ip: Value,
+    handshake_timeout: Value,
+    request_timeout: Value,
+    idle_timeout: Value,
+    max_header: Value,
+    max_body: Value,
+    max_publish_rate: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct HubSection {
+    max_streams: Value,
+    max_viewers: Value,
+    arena: Value,
+    latency: Value,
+    key_grace: Value,
+    join_age: Value,
+    stall_timeout: Value,
+    congestion: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamSection {
+    source: Spanned<String>,
+    view: List,
+    publish: List,
+}
+
+/// Reads the text of the file at `path`.
+pub(super) fn read(text: &str, path: &Path) -> Result<Config, ConfigError> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        let place = error.span().unwrap_or_default();
+        Fault::new(place, error.message().replace('\n', ", ")).in_file(text, path)
+    })?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    apply(file, folder).map_err(|fault| fault.in_file(text, path))
+}
+
+fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
+    let mut config = Config::default();
+    listen(&mut config.rtsp, "rtsp", &file.rtsp.listen, &file.rtsp.tls_listen, file.tls.is_some())?;
+    listen(&mut config.http, "http", &file.http.listen, &file.http.tls_listen, file.tls.is_some())?;
+    if let Some(internal) = address("http.internal", &file.http.internal)? {
+        config.internal = internal;
+    }
+    let off = |listen: &Text| listen.as_ref().is_some_and(|text| text.get_ref() == "none");
+    let (no_rtsps, no_https) = (off(&file.rtsp.tls_listen), off(&file.http.tls_listen));
+    if let Some(tls) = file.tls {
+        let TlsSection { certificate, key } = tls.into_inner();
+        config.tls = Some(TlsFiles { certificate: folder.join(certificate), key: folder.join(key) });
+        config.complete_tls();
+        if no_rtsps {
+            config.rtsp.tls = None;
+        }
+        if no_https {
+            config.http.tls = None;
+        }
+    }
+    config.open = file.access.open;
+    config.access = access(file.access, folder)?;
+    config.limits = limits(&file.limits)?;
+    config.hub = hub(file.hub)?;
+    for (name, section) in file.streams {
+        stream(&mut config, &name, &section, folder)?;
+    }
+    Ok(config)
+}
+
+fn listen(target: &mut Listen, section: &str, plain: &Text, tls: &Text, encrypts: bool) -> Result<(), Fault> {
+    if let Some(plain) = address(&format!("{section}.listen"), plain)? {
+        target.plain = plain;
+    }
+    if let Some(address) = address(&format!("{section}.tls_listen"), tls)? {
+        if let (Some(_), false, Some(text)) = (address, encrypts, tls) {
+            let message =
+                format!("{section}.tls_listen needs a certificate: add [tls] with certificate and key");
+            return Err(Fault::new(text.span(), message));
+        }
+        target.tls = address;
+    }
+    Ok(())
+}
+
+fn address(key: &str, text: &Text) -> Result<Option<Option<std::net::SocketAddr>>, Fault> {
+    let read = |text: &Spanned<String>| {
+        parse_listen(text.get_ref()).map_err(|error| Fault::new(text.span(), format!("{key}: {error}")))
+    };
+    text.as_ref().map(read).transpose()
+}
+
+fn limits(section: &LimitsSection) -> Result<Limits, Fault> {
+    let mut limits = Limits::default();
+    let size = |text: &str| parse_size(text).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let rate = |text: &str| Rate::from_str(text);
+    let counts = ("1", "1000000");
+    let times = ("100ms", "1h");
+    let sizes = ("1KiB", "1MiB");
+    set(
+        &mut limits.max_connections,
+        "max_connections",
+        section.max_connections.as_ref(),
+        parse_count,
+        counts,
+    )?;
+    let per_ip = section.max_connections_per_ip.as_ref();
+    set(&mut limits.max_connections_per_ip, "max_connections_per_ip", per_ip, parse_count, counts)?;
+    let handshake = section.handshake_timeout.as_ref();
+    set(&mut limits.handshake_timeout, "handshake_timeout", handshake, parse_duration, times)?;
+    set(
+        &mut limits.request_timeout,
+        "request_timeout",
+        section.request_timeout.as_ref(),
+        parse_duration,
+        times,
+    )?;
+    set(&mut limits.idle_timeout, "idle_timeout", section.idle_timeout.as_ref(), parse_duration, times)?;
+    set(&mut limits.max_header_bytes, "max_header", section.max_header.as_ref(), size, sizes)?;
+    set(&mut limits.max_body_bytes, "max_body", section.max_body.as_ref(), size, sizes)?;
+    let publish = section.max_publish_rate.as_ref();
+    set(&mut limits.max_publish_rate, "max_publish_rate", publish, rate, ("10kbit", "100Gbit"))?;
+    Ok(limits)
+}
+
+fn hub(section: HubSection) -> Result<HubConfig, Fault> {
+    let mut hub = HubConfig::default();
+    let size = |text: &str| parse_size(text).map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    set(&mut hub.max_streams, "max_streams", section.max_streams.as_ref(), parse_count, ("1", "10000"))?;
+    set(&mut hub.max_viewers, "max_viewers", section.max_viewers.as_ref(), parse_count, ("1", "65536"))?;
+    set(&mut hub.arena_bytes, "arena", section.arena.as_ref(), size, ("1MiB", "2GiB"))?;
+    set(&mut hub.latency, "latency", section.latency.as_ref(), parse_duration, ("20ms", "1min"))?;
+    set(&mut hub.key_grace, "key_grace", section.key_grace.as_ref(), parse_duration, ("0s", "1min"))?;
+    set(&mut hub.join_age, "join_age", section.join_age.as_ref(), parse_duration, ("0s", "1min"))?;
+    let stall = section.stall_timeout.as_ref();
+    set(&mut hub.stall_timeout, "stall_timeout", stall, parse_duration, ("1s", "1h"))?;
+    hub.congestion = section.congestion;
+    Ok(hub)
+}
+
+fn access(section: AccessSection, folder: &Path) -> Result<Rules, Fault> {
+    let secret = Secret {
+        key: "link_secret",
+        plain: section.link_secret,
+        file: section.link_secret_file,
+        env: section.link_secret_env,
+    };
+    let link_key = match secret.read(folder)? {
+        Some((place, secret)) if secret.len() < MIN_LINK_SECRET => {
+            let message = format!(
+                "a link_secret has at least {MIN_LINK_SECRET} characters; make one with: openssl rand -hex 32"
+            );
+            return Err(Fault::new(place, message));
+        }
+        secret => secret.map(|(_, secret)| LinkKey::new(&secret)),
+    };
+    let mut users = BTreeMap::new();
+    for (name, section) in section.users {
+        users.insert(name.get_ref().clone(), user(&name, section, folder)?);
+    }
+    let names = |names: Vec<String>| names.into_iter().collect();
+    let anonymous = Rights { view: names(section.anonymous.view), publish: names(section.anonymous.publish) };
+    Ok(Rules { users, anonymous, local: Rights::default(), link_key })
+}
+
+fn user(name: &Spanned<String>, section: UserSection, folder: &Path) -> Result<User, Fault> {
+    let user = name.get_ref();
+    if user.is_empty() || user.contains([':', '"', '\\']) || user.chars().any(char::is_control) {
+        let message = format!("{user:?} cannot be a user's name; leave out colons, quotes and backslashes");
+        return Err(Fault::new(name.span(), message));
+    }
+    let hashes = Password { sha256: hash(&section.sha256, 64)?, md5: hash(&section.md5, 32)? };
+    let secret = Secret {
+        key: "password",
+        plain: section.password,
+        file: section.password_file,
+        env: section.password_env,
+    };
+    let has_hash = hashes != Password::default();
+    let password = match secret.read(folder)? {
+        Some((place, _)) if has_hash => {
+            return Err(Fault::new(place, "a user has a password or hashes of it (sha256, md5); remove one"));
+        }
+        Some((_, password)) => Password::from_plain(user, &password),
+        None if has_hash => hashes,
+        None => {
+            let message = format!(
+                "user {user} has no password; add password_file = \"PATH\" (or password_env, password, or sha256 and md5)"
+            );
+            return Err(Fault::new(name.span(), message));
+        }
+    };
+    let view = section.view.map_or_else(Names::all, Names::from_iter);
+    let publish = section.publish.unwrap_or_default().into_iter().collect();
+    Ok(User { password, rights: Rights { view, publish } })
+}
+
+/// A hash of `USER:freshwire:PASSWORD` with so many hexadecimal digits.
+fn hash(text: &Text, digits: usize) -> Result<Option<String>, Fault> {
+    let Some(text) = text else { return Ok(None) };
+    let hash = text.get_ref().to_ascii_lowercase();
+    if hash.len() == digits && hash.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(Some(hash));
+    }
+    let tool = if digits == 64 { "sha256sum" } else { "md5sum" };
+    let message = format!(
+        "a hash has {digits} hexadecimal digits; make it with: printf %s USER:freshwire:PASSWORD | {tool}"
+    );
+    Err(Fault::new(text.span(), message))
+}
+
+/// The three ways to give a secret.
+struct Secret {
+    key: &'static str,
+    plain: Text,
+    file: Text,
+    env: Text,
+}
+
+impl Secret {
+    fn read(self, folder: &Path) -> Result<Option<(Range<usize>, String)>, Fault> {
+        let key = self.key;
+        let mut given = [&self.plain, &self.file, &self.env].into_iter().flatten();
+        let (first, second) = (given.next(), given.next());
+        if let Some(second) = second {
+            let message = format!("{key} is given twice; keep one of {key}, {key}_file and {key}_env");
+            return Err(Fault::new(second.span(), message));
+        }
+        let Some(place) = first.map(Spanned::span) else { return Ok(None) };
+        let secret = match (&self.plain, &self.file, &self.env) {
+            (Some(plain), ..) => Ok(plain.get_ref().clone()),
+            (_, Some(file), _) => secret_from_file(&folder.join(file.get_ref())),
+            (.., Some(env)) => std::env::var(env.get_ref())
+                .map_err(|_| format!("the environment has no variable {}; set it", env.get_ref())),
+            (None, None, None) => return Ok(None),
+        };
+        match secret {
+            Ok(secret) if secret.is_empty() => {
+                Err(Fault::new(place, format!("{key} is empty; write a secret")))
+            }
+            Ok(secret) => Ok(Some((place, secret))),
+            Err(message) => Err(Fault::new(place, format!("{key}: {message}"))),
+        }
+    }
+}
+
+fn stream(
+    config: &mut Config,
+    name: &Spanned<String>,
+    section: &StreamSection,
+    folder: &Path,
+) -> Result<(), Fault> {
+    check_stream_name(name.get_ref()).map_err(|error| Fault::new(name.span(), error.to_string()))?;
+    let source = Source::parse(section.source.get_ref())
+        .map_err(|error| Fault::new(section.source.span(), error.to_string()))?
+        .relative_to(folder);
+    for (list, is_view) in [(&section.view, true), (&section.publish, false)] {
+        for user in list.iter().flatten() {
+            let Some(known) = config.access.users.get_mut(user.get_ref()) else {
+                let message = format!("there is no user {:?}; add [access.users.NAME]", user.get_ref());
+                return Err(Fault::new(user.span(), message));
+            };
+            let names = if is_view { &mut known.rights.view } else { &mut known.rights.publish };
+            names.add(name.get_ref());
+        }
+    }
+    config.streams.insert(name.get_ref().clone(), StreamConfig { source });
+    Ok(())
+}

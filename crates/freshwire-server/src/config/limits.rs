@@ -1,0 +1,40 @@
+use std::time::Duration;
+
+use freshwire_units::Rate;
+
+/// What one client, and all of them together, may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections at once, of all protocols. Default 4096.
+    pub max_connections: usize,
+    /// Most of them from one address (IPv6: one /64); loopback has no such limit. Default 64.
+    pub max_connections_per_ip: usize,
+    /// A TLS handshake takes no longer. Default 10 s.
+    pub handshake_timeout: Duration,
+    /// A request is complete this long after its first byte, and the first one this long after the connection. Default
+    /// 10 s.
+    pub request_timeout: Duration,
+    /// A client that neither views nor publishes is disconnected after this long without a request. Default 60 s.
+    pub idle_timeout: Duration,
+    /// Most bytes of a request's line and headers. Default 16 KiB.
+    pub max_header_bytes: usize,
+    /// Most bytes of a request's body, such as the SDP of ANNOUNCE. Default 64 KiB.
+    pub max_body_bytes: usize,
+    /// Who publishes faster, averaged over a few seconds, is disconnected. Default 200 Mbit/s.
+    pub max_publish_rate: Rate,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: 4096,
+            max_connections_per_ip: 64,
+            handshake_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(60),
+            max_header_bytes: 16 << 10,
+            max_body_bytes: 64 << 10,
+            max_publish_rate: Rate::from_bits_per_sec(200_000_000),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! RTSP 1.0 (RFC 2326), with and without TLS: programs that nobody changed view and publish streams.
+//!
+//! ```text
+//!             ┌── connection: one task, requests and answers ──┐
+//!  Acceptor ──┤  OPTIONS DESCRIBE SETUP                        ├─ PLAY over TCP ─► viewing: the engine writes,
+//!             │  PLAY over UDP ─► udp: datagrams of each unit  │                   the task reads and interjects
+//!             │  ANNOUNCE SETUP RECORD ─► publish: hub         │
+//!             └────────────────────────────────────────────────┘
+//! ```
+//!
+//! A session lives as long as its connection. Where the stream goes over the same connection, that it is taken proves that
+//! the viewer is alive, and [`HubConfig::stall_timeout`](crate::hub::HubConfig::stall_timeout) ends those that take
+//! nothing; over UDP a request or an RTCP packet has to come within [`SESSION_TIMEOUT`].
+
+mod connection;
+mod link;
+mod message;
+mod methods;
+mod publish;
+mod reply;
+mod target;
+mod transport;
+mod udp;
+mod view;
+mod viewing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument as _;
+
+use crate::context::Context;
+use crate::net::Acceptor;
+
+/// A viewer over UDP that is not heard of for this long is gone.
+pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Serves the connections of `acceptor` until the server stops.
+pub async fn serve(acceptor: Acceptor, context: Arc<Context>) {
+    let mut shutdown = context.shutdown.clone();
+    loop {
+        let conn = tokio::select! {
+            conn = acceptor.accept() => conn,
+            // The sender is gone only if the server is.
+            _ = shutdown.wait_for(|stopped| *stopped) => return,
+        };
+        let span = tracing::info_span!("rtsp", peer = %conn.peer_addr());
+        tokio::spawn(connection::run(conn, Arc::clone(&context)).instrument(span));
+    }
+}

@@ -1,0 +1,458 @@
+//! A connection from its first request to its end, or until the engine takes it over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rtsp_types::Method;
+use rtsp_types::headers::{ACCEPT, AUTHORIZATION, TRANSPORT};
+use tokio::io::AsyncWriteExt as _;
+
+use super::link::{Link, LinkError};
+use super::message::{Message, Request};
+use super::methods::{self, Pace, wrong_state};
+use super::publish::PublishSession;
+use super::reply::Reply;
+use super::target::Target;
+use super::udp::Control;
+use super::view::{self, Ends, ViewSession, keep_alive, session_header};
+use super::viewing::Viewing;
+use super::{SESSION_TIMEOUT, transport};
+use crate::access::{Attempt, Right, Verdict};
+use crate::context::Context;
+use crate::net::Conn;
+
+/// Serves a connection.
+pub(super) async fn run(conn: Conn, context: Arc<Context>) {
+    let local = match conn.local_addr() {
+        Ok(local) => local,
+        Err(error) => return tracing::info!(%error, "a connection ended at once"),
+    };
+    let ends = Ends { local, peer: conn.peer_addr(), encrypted: conn.is_encrypted() };
+    let limits = context.limits();
+    let mut link = Link::new(conn, &limits);
+    let mut conversation = Conversation {
+        context: Arc::clone(&context),
+        ends,
+        state: State::Open,
+        granted: Vec::new(),
+        failures: 0,
+        requests: 0,
+        heard: Instant::now(),
+        pace: Pace::new(),
+    };
+    match conversation.run(&mut link).await {
+        Ok(preface) => {
+            let State::View(session) = conversation.state else { return };
+            match Viewing::begin(link, session, preface) {
+                Ok(viewing) => viewing.run(context).await,
+                Err(error) => tracing::warn!(%error, "cannot serve a viewer"),
+            }
+        }
+        Err(end) => conversation.log(&end),
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    #[error("{0}")]
+    Reason(String),
+    #[error("the server stops")]
+    Shutdown,
+}
+
+impl End {
+    fn reason(reason: impl Into<String>) -> Self {
+        Self::Reason(reason.into())
+    }
+}
+
+/// What the client has asked for so far.
+enum State {
+    Open,
+    View(ViewSession),
+    /// Plays over UDP.
+    Viewing(ViewSession, Control),
+    Publish(Box<PublishSession>),
+}
+
+struct Conversation {
+    context: Arc<Context>,
+    ends: Ends,
+    state: State,
+    /// What was granted on this connection, and to whom: players leave out a link's signature in later requests.
+    granted: Vec<(Right, String, Option<String>)>,
+    failures: u32,
+    requests: u64,
+    /// When the client was heard last.
+    heard: Instant,
+    pace: Pace,
+}
+
+/// What follows a request.
+enum Outcome {
+    Reply(Reply),
+    /// The answer, and the engine takes over.
+    View(Reply),
+}
+
+enum Event {
+    Message(Result<Message, LinkError>),
+    KeyRequest(Vec<u8>),
+    Tick,
+    Shutdown,
+}
+
+impl Conversation {
+    /// Answers requests until the engine has to take over: then the bytes of the answer to PLAY.
+    async fn run(&mut self, link: &mut Link<Conn>) -> Result<Vec<u8>, End> {
+        let mut shutdown = self.context.shutdown.clone();
+        let mut tick = tokio::time::interval(TICK);
+        loop {
+            let event = tokio::select! {
+                message = link.next() => Event::Message(message),
+                bytes = self.state.key_request() => Event::KeyRequest(bytes),
+                _ = tick.tick() => Event::Tick,
+                _ = shutdown.wait_for(|stopped| *stopped) => Event::Shutdown,
+            };
+            match event {
+                Event::Message(Ok(Message::Request(request))) => {
+                    self.heard = Instant::now();
+                    if let Some(preface) = self.request(&request, link).await? {
+                        return Ok(preface);
+                    }
+                }
+                Event::Message(Ok(Message::Packet { channel, bytes })) => self.packet(channel, &bytes)?,
+                Event::Message(Ok(Message::Response)) => self.heard = Instant::now(),
+                Event::Message(Err(error)) => {
+                    if let LinkError::Message(error) = &error {
+                        self.context.counters.bad_requests.add_one();
+                        let reply = Reply::refuse(400, format!("Bad Request: {error}"));
+                        self.write(link, &reply.header("Connection", "close").to_bytes(None)).await?;
+                    }
+                    return Err(error.into());
+                }
+                Event::KeyRequest(bytes) => self.write(link, &bytes).await?,
+                Event::Tick => self.check_times(link.partial_for())?,
+                Event::Shutdown => return Err(End::Shutdown),
+            }
+        }
+    }
+
+    /// Answers one request. The bytes are those of an answer to PLAY that the engine has to send.
+    async fn request(&mut self, request: &Request, link: &mut Link<Conn>) -> Result<Option<Vec<u8>>, End> {
+        self.pace.request().await;
+        self.requests += 1;
+        let outcome = match methods::refusal(request, self.state.id()) {
+            Some(refusal) => Outcome::Reply(refusal),
+            None => self.handle(request).await,
+        };
+        self.context.counters.rtsp_requests.add_one();
+        let (Outcome::Reply(reply) | Outcome::View(reply)) = &outcome;
+        if reply.status() >= 400 && reply.status() != 401 {
+            let (status, reason) = (reply.status(), reply.reason());
+            tracing::info!(method = request.method_name(), status, reason, "a request is refused");
+        }
+        let bytes = reply.to_bytes(methods::cseq(request));
+        if let Outcome::View(_) = outcome {
+            return Ok(Some(bytes));
+        }
+        self.write(link, &bytes).await?;
+        if self.failures >= MOST_FAILURES {
+            return Err(End::reason("too many wrong credentials"));
+        }
+        Ok(None)
+    }
+
+    async fn write(&self, link: &mut Link<Conn>, bytes: &[u8]) -> Result<(), End> {
+        let written = async {
+            link.source.write_all(bytes).await?;
+            link.source.flush().await
+        };
+        match tokio::time::timeout(self.context.limits().request_timeout, written).await {
+            Ok(result) => result.map_err(|error| End::Link(error.into())),
+            Err(_) => Err(End::reason("the client does not read answers")),
+        }
+    }
+
+    async fn handle(&mut self, request: &Request) -> Outcome {
+        let method = request.method();
+        match method {
+            Method::Options => return Outcome::Reply(methods::options()),
+            Method::GetParameter | Method::SetParameter => {
+                return Outcome::Reply(keep_alive(self.state.id()));
+            }
+            Method::Teardown => return Outcome::Reply(self.teardown()),
+            _ => {}
+        }
+        let target = match Target::parse(&request.uri) {
+            Ok(target) => target,
+            Err(error) => return Outcome::Reply(Reply::refuse(400, format!("Bad Request: {error}"))),
+        };
+        let result = match method {
+            Method::Describe => self.describe(request, &target).await,
+            Method::Announce => self.announce(request, &target),
+            Method::Setup => self.setup(request, &target),
+            Method::Record => self.record(),
+            Method::Play => return self.play(&target).unwrap_or_else(Outcome::Reply),
+            Method::Pause => self.pause(),
+            _ => Err(Reply::refuse(405, "Method Not Allowed").header("Allow", methods::METHODS)),
+        };
+        Outcome::Reply(result.unwrap_or_else(|refusal| refusal))
+    }
+
+    /// Whether the client may do this; asked once for each stream and connection. Gives who it is.
+    fn authorize(
+        &mut self,
+        right: Right,
+        request: &Request,
+        target: &Target,
+    ) -> Result<Option<String>, Reply> {
+        let known =
+            self.granted.iter().find(|(known, stream, _)| *known == right && *stream == target.stream);
+        if let Some((_, _, user)) = known {
+            return Ok(user.clone());
+        }
+        let authorization = request.header(&AUTHORIZATION);
+        let verdict = self.context.access().check(&Attempt {
+            right,
+            stream: &target.stream,
+            method: request.method_name(),
+            uri: &request.uri,
+            query: target.query.as_deref(),
+            authorization,
+            encrypted: self.ends.encrypted,
+            peer: self.ends.peer.ip(),
+        });
+        match verdict {
+            Verdict::Granted { user } => {
+                if self.granted.len() < MOST_GRANTS {
+                    self.granted.push((right, target.stream.clone(), user.clone()));
+                }
+                Ok(user)
+            }
+            Verdict::Challenge(values) => {
+                if authorization.is_some() {
+                    self.fail(target, "wrong credentials");
+                }
+                let reply = Reply::refuse(401, "Unauthorized");
+                Err(values.into_iter().fold(reply, |reply, value| reply.header("WWW-Authenticate", value)))
+            }
+            Verdict::Denied(why) => {
+                self.fail(target, why);
+                Err(Reply::refuse(403, format!("Forbidden: {why}")))
+            }
+        }
+    }
+
+    fn fail(&mut self, target: &Target, why: &str) {
+        self.failures += 1;
+        self.context.counters.denied.add_one();
+        tracing::warn!(stream = target.stream, why, "access denied");
+    }
+
+    async fn describe(&mut self, request: &Request, target: &Target) -> Result<Reply, Reply> {
+        self.authorize(Right::View, request, target)?;
+        if !request
+            .header(&ACCEPT)
+            .is_none_or(|accept| accept.contains("application/sdp") || accept.contains('*'))
+        {
+            return Err(Reply::refuse(406, "Not Acceptable: a stream is described as application/sdp"));
+        }
+        let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
+        Ok(view::describe(&stream, target, self.ends.local.ip()).await)
+    }
+
+    fn setup(&mut self, request: &Request, target: &Target) -> Result<Reply, Reply> {
+        let transport = request.header(&TRANSPORT).unwrap_or_default();
+        let offers = transport::offers(transport);
+        match &mut self.state {
+            State::Publish(session) => return Ok(session.setup(&request.uri, offers)),
+            State::Viewing(..) => return Err(wrong_state("the stream is playing")),
+            State::View(session) if session.stream.name() == target.stream => {
+                return session.setup(target, offers, &self.ends).map_err(unavailable);
+            }
+            State::View(_) => {
+                return Err(Reply::refuse(
+                    459,
+                    "Aggregate operation not allowed: the session is of another stream",
+                ));
+            }
+            State::Open => {}
+        }
+        let user = self.authorize(Right::View, request, target)?;
+        let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
+        let mut session = ViewSession::new(stream, user).map_err(unavailable)?;
+        let reply = session.setup(target, offers, &self.ends).map_err(unavailable)?;
+        if session.is_ready() {
+            self.state = State::View(session);
+        }
+        Ok(reply)
+    }
+
+    fn play(&mut self, target: &Target) -> Result<Outcome, Reply> {
+        match std::mem::replace(&mut self.state, State::Open) {
+            State::View(session) if session.is_interleaved() => {
+                let reply = session.play(target);
+                self.state = State::View(session);
+                Ok(Outcome::View(reply))
+            }
+            State::View(mut session) => {
+                let reply = session.play(target);
+                let (sink, control) = session.datagrams().map_err(unavailable)?;
+                session.stream.view_datagrams(Box::new(sink)).map_err(unavailable)?;
+                tracing::info!(stream = session.stream.name(), protocol = "udp", "views");
+                self.state = State::Viewing(session, control);
+                Ok(Outcome::Reply(reply))
+            }
+            State::Viewing(session, control) => {
+                control.pause(false);
+                let reply = session.play(target);
+                self.state = State::Viewing(session, control);
+                Ok(Outcome::Reply(reply))
+            }
+            state => {
+                self.state = state;
+                Err(wrong_state("no track was set up for playing"))
+            }
+        }
+    }
+
+    fn announce(&mut self, request: &Request, target: &Target) -> Result<Reply, Reply> {
+        if !matches!(self.state, State::Open) {
+            return Err(wrong_state("the connection has a session"));
+        }
+        self.authorize(Right::Publish, request, target)?;
+        let stream = self.context.hub.stream(&target.stream).map_err(unavailable)?;
+        let origin = format!("rtsp publisher {}", self.ends.peer);
+        let session =
+            PublishSession::announce(request.body(), &stream, &origin).map_err(|error| error.reply())?;
+        let reply = Reply::ok().header("Session", session_header(&session.id));
+        tracing::info!(stream = target.stream, "publishes");
+        self.state = State::Publish(Box::new(session));
+        Ok(reply)
+    }
+
+    fn record(&mut self) -> Result<Reply, Reply> {
+        match &mut self.state {
+            State::Publish(session) => Ok(session.record()),
+            _ => Err(wrong_state("nothing was announced")),
+        }
+    }
+
+    fn pause(&mut self) -> Result<Reply, Reply> {
+        match &mut self.state {
+            State::Viewing(session, control) => {
+                control.pause(true);
+                Ok(Reply::ok().header("Session", session_header(&session.id)))
+            }
+            State::Publish(session) => Ok(session.pause()),
+            State::View(_) | State::Open => Err(wrong_state("nothing is playing")),
+        }
+    }
+
+    fn teardown(&mut self) -> Reply {
+        match std::mem::replace(&mut self.state, State::Open) {
+            State::Open => Reply::refuse(454, "Session Not Found"),
+            state => {
+                state.log_end("TEARDOWN");
+                Reply::ok()
+            }
+        }
+    }
+
+    fn packet(&mut self, channel: u8, bytes: &[u8]) -> Result<(), End> {
+        match &mut self.state {
+            State::Publish(session) => {
+                self.heard = Instant::now();
+                self.context.counters.published_bytes.add(bytes.len() as u64);
+                session.packet(channel, bytes, self.context.limits().max_publish_rate).map_err(End::Reason)
+            }
+            // Receiver reports of one who has stopped, or who plays over UDP.
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends connections of clients who leave a request incomplete or are not heard of.
+    fn check_times(&mut self, partial_for: Option<Duration>) -> Result<(), End> {
+        let limits = self.context.limits();
+        if partial_for.is_some_and(|passed| passed > limits.request_timeout) {
+            self.context.counters.bad_requests.add_one();
+            return Err(End::reason("a request stays incomplete"));
+        }
+        let patience = match &self.state {
+            State::Open if self.requests == 0 => limits.request_timeout,
+            State::Open | State::View(_) => limits.idle_timeout,
+            State::Viewing(_, control) => {
+                if control.was_heard() {
+                    self.heard = Instant::now();
+                }
+                SESSION_TIMEOUT
+            }
+            State::Publish(session) if session.is_recording() => PUBLISHER_SILENCE,
+            State::Publish(_) => limits.request_timeout,
+        };
+        if self.heard.elapsed() > patience {
+            return Err(End::Reason(format!("nothing was heard for {patience:?}")));
+        }
+        Ok(())
+    }
+
+    fn log(&self, end: &End) {
+        let reason = end.to_string();
+        if let State::Open = self.state {
+            tracing::info!(reason, requests = self.requests, "connection ended");
+        } else {
+            self.state.log_end(&reason);
+        }
+    }
+}
+
+impl State {
+    /// The session's name.
+    fn id(&self) -> Option<&str> {
+        match self {
+            Self::Open => None,
+            Self::View(session) | Self::Viewing(session, _) => Some(&session.id),
+            Self::Publish(session) => Some(&session.id),
+        }
+    }
+
+    /// What asks the source for a key picture, when one is needed.
+    async fn key_request(&mut self) -> Vec<u8> {
+        match self {
+            Self::Publish(session) => session.key_request().await,
+            _ => std::future::pending().await,
+        }
+    }
+
+    fn log_end(&self, reason: &str) {
+        match self {
+            Self::Open => {}
+            Self::View(session) => tracing::info!(stream = session.stream.name(), reason, "never viewed"),
+            Self::Viewing(session, _) => {
+                tracing::info!(stream = session.stream.name(), reason, "no longer views");
+            }
+            Self::Publish(session) => {
+                let (lost, unusable, malformed) = session.damage();
+                tracing::info!(reason, lost, unusable, malformed, "no longer publishes");
+            }
+        }
+    }
+}
+
+fn unknown(target: &Target) -> Reply {
+    Reply::refuse(404, format!("Not Found: no stream {}", target.stream))
+}
+
+fn unavailable(error: impl std::fmt::Display) -> Reply {
+    Reply::refuse(503, format!("Service Unavailable: {error}"))
+}
+
+const TICK: Duration = Duration::from_millis(500);
+/// A source that sends nothing for this long is gone, and another one may publish.
+const PUBLISHER_SILENCE: Duration = Duration::from_secs(15);
+const MOST_FAILURES: u32 = 8;
+const MOST_GRANTS: usize = 16;

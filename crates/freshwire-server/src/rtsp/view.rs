@@ -1,0 +1,243 @@
+//! A viewer's session, from DESCRIBE to PLAY.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use freshwire_media::framing::interleaved::{Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, TrackChannel};
+use freshwire_media::rtp::{Identity, Reports, WallClock};
+use freshwire_media::sdp::{self, DescribeError};
+use freshwire_media::unit::{Kind, MediaTime, Tracks};
+
+use super::methods::{random, session_id};
+use super::reply::Reply;
+use super::target::Target;
+use super::transport::Offer;
+use super::udp::{Control, Ports, UdpSink};
+use super::{SESSION_TIMEOUT, methods};
+use crate::hub::Stream;
+
+/// A viewer's session.
+pub(super) struct ViewSession {
+    /// Its name.
+    pub(super) id: String,
+    /// What is viewed.
+    pub(super) stream: Arc<Stream>,
+    /// Who views, if it had to say so.
+    pub(super) user: Option<String>,
+    cname: String,
+    video: Option<Carried>,
+    audio: Option<Carried>,
+}
+
+/// How a track goes to the viewer.
+struct Carried {
+    carrier: Carrier,
+    identity: Identity,
+}
+
+enum Carrier {
+    Interleaved(u8),
+    Udp(Ports),
+}
+
+/// What SETUP has to know of the connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) local: SocketAddr,
+    pub(super) peer: SocketAddr,
+    pub(super) encrypted: bool,
+}
+
+/// Answers DESCRIBE. A stream whose source has just begun has a few seconds to show its tracks.
+pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr) -> Reply {
+    let Some(tracks) = known_tracks(stream).await else {
+        return Reply::refuse(404, format!("Not Found: stream {} has no source", stream.name()));
+    };
+    let session = sdp::Session {
+        name: stream.name().to_owned(),
+        id: stream.name().bytes().fold(7, |id: u64, byte| (id << 5 ^ id >> 27 ^ u64::from(byte)) >> 1),
+        version: 1,
+        address: local,
+        key_on_request: false,
+    };
+    match sdp::describe(&tracks, &session) {
+        Ok(text) => Reply::ok()
+            .header("Content-Base", format!("{}/", target.base))
+            .header("Cache-Control", "no-cache")
+            .body("application/sdp", text),
+        Err(error @ (DescribeError::Av1 | DescribeError::OpusChannels(_))) => {
+            Reply::refuse(415, format!("Unsupported Media Type: {error}"))
+        }
+        Err(error) => Reply::refuse(503, format!("Service Unavailable: {error}")),
+    }
+}
+
+async fn known_tracks(stream: &Stream) -> Option<Arc<Tracks>> {
+    let mut tracks = stream.tracks();
+    let known = tokio::time::timeout(WAIT_FOR_TRACKS, tracks.wait_for(Option::is_some)).await;
+    known.ok()?.ok()?.clone()
+}
+
+impl ViewSession {
+    /// A session without tracks.
+    pub(super) fn new(stream: Arc<Stream>, user: Option<String>) -> io::Result<Self> {
+        let cname = format!("{:016x}", u64::from_be_bytes(random()?));
+        Ok(Self { id: session_id()?, stream, user, cname, video: None, audio: None })
+    }
+
+    /// Answers SETUP of a track by the first offer that can be met.
+    pub(super) fn setup(
+        &mut self,
+        target: &Target,
+        mut offers: impl Iterator<Item = Offer>,
+        ends: &Ends,
+    ) -> io::Result<Reply> {
+        let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
+        let Some(kind) = kind_of(target.track, &tracks) else {
+            return Ok(Reply::refuse(404, "Not Found: the stream has no such track"));
+        };
+        // All tracks go the same way: the engine, or datagrams.
+        let over_udp = self.carried().next().map(|carried| matches!(carried.carrier, Carrier::Udp(_)));
+        let offer = offers.find(|offer| match offer {
+            Offer::Interleaved(_) => over_udp != Some(true),
+            Offer::Udp { .. } => over_udp != Some(false) && !ends.encrypted,
+        });
+        let seed: [u8; 10] = random()?;
+        let [s0, s1, s2, s3, q0, q1, t0, t1, t2, t3] = seed;
+        let identity = Identity {
+            ssrc: u32::from_be_bytes([s0, s1, s2, s3]),
+            seq: u16::from_be_bytes([q0, q1]),
+            timestamp_offset: u32::from_be_bytes([t0, t1, t2, t3]),
+        };
+        let (carrier, transport) = match offer {
+            None => {
+                let way = if ends.encrypted { "RTP/AVP/TCP" } else { "RTP/AVP/TCP or unicast RTP/AVP" };
+                return Ok(Reply::refuse(461, format!("Unsupported Transport; use {way}")));
+            }
+            Some(Offer::Interleaved(wanted)) => {
+                let channel = self.free_channel(kind, wanted);
+                let pair = format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
+                (Carrier::Interleaved(channel), pair)
+            }
+            Some(Offer::Udp { rtp, rtcp }) => {
+                let ports = Ports::open(ends.local.ip(), ends.peer.ip(), rtp, rtcp)?;
+                let (own_rtp, own_rtcp) = ports.local()?;
+                let pair =
+                    format!("RTP/AVP;unicast;client_port={rtp}-{rtcp};server_port={own_rtp}-{own_rtcp}");
+                (Carrier::Udp(ports), pair)
+            }
+        };
+        let carried = Carried { carrier, identity };
+        match kind {
+            Kind::Video => self.video = Some(carried),
+            Kind::Audio => self.audio = Some(carried),
+        }
+        let transport = format!("{transport};ssrc={:08X};mode=\"PLAY\"", identity.ssrc);
+        Ok(Reply::ok().header("Transport", transport).header("Session", session_header(&self.id)))
+    }
+
+    fn carried(&self) -> impl Iterator<Item = &Carried> {
+        [&self.video, &self.audio].into_iter().flatten()
+    }
+
+    /// The wanted channel, or the first free pair if the other track has it: some clients ask for the same ones twice.
+    fn free_channel(&self, kind: Kind, wanted: Option<u8>) -> u8 {
+        let other = match kind {
+            Kind::Video => &self.audio,
+            Kind::Audio => &self.video,
+        };
+        let taken = match other.as_ref().map(|carried| &carried.carrier) {
+            Some(Carrier::Interleaved(channel)) => Some(*channel),
+            _ => None,
+        };
+        let is_free = |channel: u8| taken.is_none_or(|taken| channel.abs_diff(taken) > 1);
+        wanted.into_iter().chain([0, 2]).find(|&channel| is_free(channel)).unwrap_or(4)
+    }
+
+    /// Whether a track was set up.
+    pub(super) fn is_ready(&self) -> bool {
+        self.carried().next().is_some()
+    }
+
+    /// Whether the stream goes in the connection.
+    pub(super) fn is_interleaved(&self) -> bool {
+        self.carried().any(|carried| matches!(carried.carrier, Carrier::Interleaved(_)))
+    }
+
+    /// The answer to PLAY.
+    pub(super) fn play(&self, target: &Target) -> Reply {
+        let tracks = [(Kind::Video, &self.video), (Kind::Audio, &self.audio)];
+        let info = tracks.into_iter().filter_map(|(kind, carried)| {
+            let seq = carried.as_ref()?.identity.seq;
+            // The first unit's time is not known yet, and a wrong rtptime is worse than none.
+            Some(format!("url={}/{};seq={seq}", target.base, sdp::control(kind)))
+        });
+        Reply::ok()
+            .header("Session", session_header(&self.id))
+            .header("Range", "npt=now-")
+            .header("RTP-Info", info.collect::<Vec<_>>().join(","))
+    }
+
+    /// The framing of the stream in the connection.
+    pub(super) fn framer(&self) -> Interleaved {
+        let channel = |carried: &Option<Carried>| match carried {
+            Some(Carried { carrier: Carrier::Interleaved(channel), identity }) => {
+                Some(TrackChannel { channel: *channel, identity: *identity })
+            }
+            _ => None,
+        };
+        let config = Config {
+            video: channel(&self.video),
+            audio: channel(&self.audio),
+            clock: wall_clock(&self.stream),
+            cname: self.cname.clone(),
+            max_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
+        };
+        Interleaved::new(Arc::clone(self.stream.catalog()), &config)
+    }
+
+    /// Takes the ports of all tracks and makes a sink of them.
+    pub(super) fn datagrams(&mut self) -> io::Result<(UdpSink, Control)> {
+        let ports = |carried: &mut Option<Carried>| match carried.take() {
+            Some(Carried { carrier: Carrier::Udp(ports), identity }) => Some((ports, identity)),
+            _ => None,
+        };
+        let reports = Reports::new(wall_clock(&self.stream), &self.cname);
+        UdpSink::new(ports(&mut self.video), ports(&mut self.audio), reports)
+    }
+}
+
+/// The value of the header `Session`.
+pub(super) fn session_header(id: &str) -> String {
+    format!("{id};timeout={}", SESSION_TIMEOUT.as_secs())
+}
+
+/// The track that SETUP names. A stream of one track needs no name for it.
+fn kind_of(track: Option<u8>, tracks: &Tracks) -> Option<Kind> {
+    match (track, &tracks.video, &tracks.audio) {
+        (Some(0), Some(_), _) | (None, Some(_), None) => Some(Kind::Video),
+        (Some(1), _, Some(_)) | (None, None, Some(_)) => Some(Kind::Audio),
+        _ => None,
+    }
+}
+
+fn wall_clock(stream: &Stream) -> WallClock {
+    let (media, wall) = stream.wall_clock().unwrap_or((MediaTime::default(), SystemTime::now()));
+    let since_1970 = wall.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = since_1970.as_secs().wrapping_add(SECONDS_1900_TO_1970);
+    let fraction = (u64::from(since_1970.subsec_nanos()) << 32) / 1_000_000_000;
+    WallClock { media, ntp: seconds << 32 | fraction }
+}
+
+/// Answers a request that keeps a session alive and asks for nothing.
+pub(super) fn keep_alive(id: Option<&str>) -> Reply {
+    match id {
+        Some(id) => Reply::ok().header("Session", session_header(id)),
+        None => Reply::ok().header("Public", methods::METHODS),
+    }
+}
+
+const WAIT_FOR_TRACKS: Duration = Duration::from_secs(5);
+const SECONDS_1900_TO_1970: u64 = 2_208_988_800;

@@ -190,12 +190,6 @@ fn read_leb128(bytes: &mut &[u8]) -> Option<usize> {
     None
 }
 
-/// The payload of a sequence header OBU.
-pub(crate) fn sequence_payload(bytes: &[u8]) -> Option<&[u8]> {
-    let (obu, _) = split_obu(bytes)?;
-    (obu.kind == SEQUENCE_HEADER).then_some(obu.payload)
-}
-
 const HAS_SIZE: u8 = 2;
 const SEQUENCE_HEADER: u8 = 1;
 const TEMPORAL_DELIMITER: u8 = 2;

@@ -3,6 +3,7 @@
 //! ```text
 //!  encoder bytes ──► annexb::AccessUnits ──┐
 //!  test source   ──► layered::Source     ──┼──► records ──► framing::Framing ──► byte stream
+//!  live sources  ──► video::Parser       ──┤
 //!  standard input ─► length_prefixed     ──┘                                        │
 //!                     layered::Reader, chunked::Reader, length_prefixed::Reader ◄───┘
 //! ```

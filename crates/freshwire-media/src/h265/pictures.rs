@@ -135,8 +135,7 @@ impl Codec for Live {
             }
         }
         let temporal_id = picture.slice.temporal_id;
-        let droppable =
-            kind < 16 && kind % 2 == 0 && temporal_id >= picture.sequence.profile.sub_layers_minus1;
+        let droppable = !is_referenced(kind) && temporal_id >= picture.sequence.profile.sub_layers_minus1;
         let part = match kind {
             _ if key => Use::Key,
             _ if droppable => Use::Leaf,
@@ -149,7 +148,7 @@ impl Codec for Live {
         if !droppable {
             self.kept.push(Kept { order, number: links.number });
         }
-        if temporal_id == 0 && !matches!(kind, RADL_N..=RASL_R) && (kind >= 16 || kind % 2 == 1) {
+        if temporal_id == 0 && !matches!(kind, RADL_N..=RASL_R) && is_referenced(kind) {
             self.order = order;
         }
         let display = self.base + order;
@@ -193,6 +192,11 @@ impl Codec for Live {
     fn properties(&self, picture: &Picture) -> Properties {
         Properties { reorder: Some(picture.sequence.reorder), frame_ns: picture.sequence.frame_ns }
     }
+}
+
+/// Pictures of the same temporal layer may depend on it.
+fn is_referenced(kind: u8) -> bool {
+    kind >= 16 || kind & 1 == 1
 }
 
 const RADL_N: u8 = 6;

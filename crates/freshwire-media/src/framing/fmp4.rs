@@ -15,6 +15,9 @@
 //! frame group, and Chromium keeps one buffered range over all of them. Presentation times, and so the pace of the
 //! pictures, stay exact. The end of the buffered range can lie beyond the newest frame until the next frame comes.
 //!
+//! That holds for pictures. Chromium puts no silence where sound is missing: what follows is heard early, and the clock,
+//! which is the sound's, stops that much before the end of the buffered range. A policy should keep the sound.
+//!
 //! **Tracks.** Over WebSocket each track has segments of its own, for one `SourceBuffer` each: with one for both, sound
 //! would be parsed only behind the pictures that are late. A plain stream has both tracks in one segment.
 //!

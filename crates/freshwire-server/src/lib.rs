@@ -14,7 +14,10 @@
 pub mod access;
 pub mod config;
 pub mod context;
+pub mod http;
 pub mod hub;
+pub mod ingest;
 pub mod net;
 pub mod report;
+pub mod rtsp;
 pub mod tls;

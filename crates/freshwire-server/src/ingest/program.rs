@@ -1,0 +1,202 @@
+//! Sources that ffmpeg reads or encodes for us, as a child with pipes.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshwire_media::demux::{self, Demux};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::pace::Pace;
+use super::pattern::{Pattern, PatternConfig};
+use super::{SourceError, bytes};
+use crate::hub::Stream;
+
+const FFMPEG: &str = "ffmpeg";
+const FFPROBE: &str = "ffprobe";
+
+/// What ffmpeg says of an error is cut here.
+const MESSAGE_BYTES: u64 = 4096;
+
+/// MPEG-TS without the delays that a broadcast wants.
+const TS: [&str; 11] = [
+    "-muxdelay",
+    "0",
+    "-muxpreload",
+    "0",
+    "-omit_video_pes_length",
+    "0",
+    "-flush_packets",
+    "1",
+    "-f",
+    "mpegts",
+    "pipe:1",
+];
+
+/// What a file has, as far as it decides how ffmpeg is called.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Probe {
+    video: Option<String>,
+    audio: Option<String>,
+}
+
+/// Plays a file through ffmpeg, in real time, again and again.
+pub(super) async fn copy(path: &Path, stream: &Arc<Stream>) -> Result<(), SourceError> {
+    let probe = probe(path).await?;
+    let arguments =
+        copy_arguments(&probe).ok_or_else(|| SourceError::NothingToCarry(path.display().to_string()))?;
+    let mut command = command();
+    command.args(["-stream_loop", "-1", "-i"]).arg(path).args(arguments).stdin(Stdio::null());
+    let name = path.display().to_string();
+    let mut pace = Pace::real_time(bytes::wait_for(stream, &name).await);
+    let child = start(command)?;
+    run(child, None, &mut pace).await?;
+    pace.finish().await;
+    Ok(())
+}
+
+/// How ffmpeg hands a file's tracks over; `None` if there is none that can be carried.
+fn copy_arguments(probe: &Probe) -> Option<Vec<&'static str>> {
+    let mut arguments = Vec::new();
+    match probe.video.as_deref() {
+        Some("av1" | "vp9") => {
+            arguments.extend(["-map", "0:v:0", "-c", "copy", "-f", "ivf", "pipe:1"]);
+            return Some(arguments);
+        }
+        Some("h264" | "hevc") => arguments.extend(["-map", "0:v:0", "-c:v", "copy"]),
+        _ => {}
+    }
+    match probe.audio.as_deref() {
+        Some("aac" | "opus") => arguments.extend(["-map", "0:a:0", "-c:a", "copy"]),
+        Some(_) => arguments.extend(["-map", "0:a:0", "-c:a", "aac", "-b:a", "128k"]),
+        None => {}
+    }
+    if arguments.is_empty() {
+        return None;
+    }
+    arguments.extend(TS);
+    Some(arguments)
+}
+
+async fn probe(path: &Path) -> Result<Probe, SourceError> {
+    let output = Command::new(FFPROBE)
+        .args(["-v", "error", "-show_entries", "stream=codec_type,codec_name", "-of", "json"])
+        .arg(path)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .map_err(|error| SourceError::Program { program: FFMPEG, error })?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return Err(SourceError::Failed { program: FFPROBE, message });
+    }
+    Ok(read_probe(&output.stdout))
+}
+
+fn read_probe(json: &[u8]) -> Probe {
+    let document: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
+    let codec = |kind: &str| {
+        let streams = document["streams"].as_array()?;
+        let stream = streams.iter().find(|stream| stream["codec_type"] == kind)?;
+        stream["codec_name"].as_str().map(str::to_owned)
+    };
+    Probe { video: codec("video"), audio: codec("audio") }
+}
+
+/// Encodes the test picture live.
+pub(super) async fn test(config: &PatternConfig, stream: &Arc<Stream>) -> Result<(), SourceError> {
+    let mut command = command();
+    command.args(config.encoder_arguments()).args(TS).stdin(Stdio::piped());
+    let mut pace = Pace::immediate(bytes::wait_for(stream, "test").await);
+    let mut child = start(command)?;
+    let Some(input) = child.stdin.take() else { return Ok(()) };
+    run(child, Some((input, config)), &mut pace).await
+}
+
+fn command() -> Command {
+    let mut command = Command::new(FFMPEG);
+    command.args(["-hide_banner", "-nostdin", "-loglevel", "error"]).kill_on_drop(true);
+    command
+}
+
+fn start(mut command: Command) -> Result<Child, SourceError> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().map_err(|error| SourceError::Program { program: FFMPEG, error })
+}
+
+/// Publishes what the program writes until it ends.
+async fn run(
+    mut child: Child,
+    pictures: Option<(ChildStdin, &PatternConfig)>,
+    pace: &mut Pace,
+) -> Result<(), SourceError> {
+    let (Some(mut output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else { return Ok(()) };
+    let draw = async {
+        match pictures {
+            Some((input, config)) => draw(input, config).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut message = Vec::new();
+    let listen = async {
+        // What it says beyond the limit is read and forgotten, or it would block.
+        let mut errors = errors;
+        let _ = (&mut errors).take(MESSAGE_BYTES).read_to_end(&mut message).await;
+        let _ = tokio::io::copy(&mut errors, &mut tokio::io::sink()).await;
+        std::future::pending::<()>().await;
+    };
+    let mut demux = Demux::new(demux::Config::default());
+    let result = tokio::select! {
+        result = bytes::read(&mut output, FFMPEG, &mut demux, pace) => result,
+        () = draw => Ok(()),
+        () = listen => Ok(()),
+    };
+    result?;
+    demux.finish();
+    bytes::drain(&mut demux, pace).await?;
+    // It has closed its output or its input; it ends by itself or is killed when it is dropped.
+    let ended = tokio::time::timeout(Duration::from_secs(2), child.wait()).await;
+    match ended {
+        Ok(Ok(status)) if !status.success() => {
+            let message = String::from_utf8_lossy(&message).trim().to_owned();
+            Err(SourceError::Failed { program: FFMPEG, message })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Draws a picture each time one is due, until the encoder takes no more.
+async fn draw(mut input: ChildStdin, config: &PatternConfig) {
+    let mut pattern = Pattern::new(config);
+    let mut ticks = tokio::time::interval_at(Instant::now(), config.interval());
+    // An encoder that is too slow gets fewer pictures and not older ones.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        if input.write_all(pattern.draw(std::time::SystemTime::now())).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tracks_that_can_be_carried_are_copied_and_other_sound_is_coded() {
+        let probe = |json: &str| read_probe(json.as_bytes());
+        let film = probe(
+            r#"{"streams":[{"codec_name":"h264","codec_type":"video"},{"codec_name":"ac3","codec_type":"audio"}]}"#,
+        );
+        let arguments = copy_arguments(&film).expect("has tracks").join(" ");
+        assert!(arguments.starts_with("-map 0:v:0 -c:v copy -map 0:a:0 -c:a aac"), "{arguments}");
+        let av1 = probe(r#"{"streams":[{"codec_name":"av1","codec_type":"video"}]}"#);
+        assert!(copy_arguments(&av1).expect("has a track").contains(&"ivf"));
+        assert_eq!(copy_arguments(&probe(r#"{"streams":[]}"#)), None);
+        assert_eq!(probe("no json"), Probe::default());
+    }
+}

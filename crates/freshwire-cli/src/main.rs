@@ -17,6 +17,9 @@ mod output;
 mod recv;
 mod report;
 mod send;
+mod serve;
+mod sign;
+mod top;
 
 /// Time-critical data that is never stale when it goes on the wire.
 #[derive(Parser)]
@@ -42,6 +45,12 @@ enum Command {
     Recv(recv::RecvArgs),
     /// Send a live source; whatever gets stale is dropped.
     Send(send::SendArgs),
+    /// Serve live streams to any player; whoever is slow gets what is still fresh.
+    Serve(serve::ServeArgs),
+    /// Make a link that lets anybody in until it expires.
+    Sign(sign::SignArgs),
+    /// Who views what on a server, and how fresh it is.
+    Top(top::TopArgs),
 }
 
 fn main() -> ExitCode {
@@ -53,6 +62,9 @@ fn main() -> ExitCode {
         Command::Link(args) => link::run(args),
         Command::Recv(args) => recv::run(&args),
         Command::Send(args) => send::run(&args),
+        Command::Serve(args) => serve::run(args),
+        Command::Sign(args) => sign::run(&args),
+        Command::Top(args) => top::run(&args),
     };
     result.unwrap_or_else(|error| {
         eprintln!("freshwire: {error:#}");

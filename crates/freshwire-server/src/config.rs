@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 use crate::access::{Rights, Rules};
 use crate::hub::HubConfig;
+use crate::ingest::Source;
 
 pub use error::ConfigError;
 pub use limits::Limits;
-pub use source::{Source, SourceError, check_stream_name};
+pub use source::{SourceError, check_stream_name, default_name, parse_named_source, parse_source};
 pub use values::{parse_listen, secret_from_file};
 
 /// Everything that can be configured.

@@ -20,4 +20,5 @@ pub mod ingest;
 pub mod net;
 pub mod report;
 pub mod rtsp;
+pub mod server;
 pub mod tls;

@@ -8,8 +8,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::{ConfigError, Fault};
+use super::source::{parse_source, relative_to};
 use super::values::{Quantity, parse_count, parse_listen, secret_from_file, set};
-use super::{Config, Limits, Listen, Source, StreamConfig, TlsFiles, check_stream_name};
+use super::{Config, Limits, Listen, StreamConfig, TlsFiles, check_stream_name};
 use crate::access::{LinkKey, Names, Password, Rights, Rules, User};
 use crate::hub::HubConfig;
 
@@ -341,9 +342,9 @@ fn stream(
     folder: &Path,
 ) -> Result<(), Fault> {
     check_stream_name(name.get_ref()).map_err(|error| Fault::new(name.span(), error.to_string()))?;
-    let source = Source::parse(section.source.get_ref())
-        .map_err(|error| Fault::new(section.source.span(), error.to_string()))?
-        .relative_to(folder);
+    let source = parse_source(section.source.get_ref())
+        .map_err(|error| Fault::new(section.source.span(), error.to_string()))?;
+    let source = relative_to(source, folder);
     for (list, is_view) in [(&section.view, true), (&section.publish, false)] {
         for user in list.iter().flatten() {
             let Some(known) = config.access.users.get_mut(user.get_ref()) else {

@@ -16,7 +16,7 @@ fn the_packaged_file_shows_the_defaults() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/freshwire.toml");
     let packaged = Config::load(&path).unwrap();
     let mut expected = Config::default();
-    expected.streams.insert("live".to_owned(), StreamConfig { source: Source::Test });
+    expected.streams.insert("live".to_owned(), StreamConfig { source: parse_source("test").unwrap() });
     assert_eq!(format!("{packaged:?}"), format!("{expected:?}"));
     // The lines that are commented out are valid too.
     let text = std::fs::read_to_string(&path).unwrap();
@@ -128,7 +128,7 @@ const WRONG: [(&str, &str); 22] = [
     ),
     ("[access.users.\"a:b\"]\npassword = \"x\"", "etc/f.toml:1: \"a:b\" cannot be a user's name; leave out"),
     ("[streams.\"a/b\"]\nsource = \"test\"", "etc/f.toml:1: \"a/b\" cannot be a stream's name; use 1 to 64"),
-    ("[streams.a]\nsource = \"srt://x\"", "etc/f.toml:2: \"srt://x\" is no source; write test, -, a path"),
+    ("[streams.a]\nsource = \"srt://x\"", "etc/f.toml:2: \"srt\" is no source; write test, -, a path"),
     ("[streams.a]\nurl = \"x\"", "etc/f.toml:2: unknown field `url`, expected one of `source`"),
     (
         "[streams.a]\nsource = \"test\"\nview = [\n\"x\"]",
@@ -211,7 +211,7 @@ fn what_cannot_change_while_running_is_named() {
 fn no_text_makes_it_panic() {
     bolero::check!().with_type::<(String, u8)>().for_each(|(text, place)| {
         let _ = parse(text);
-        let _ = (parse_listen(text), Source::parse_named(text));
+        let _ = (parse_listen(text), parse_named_source(text));
         // A valid file with a piece of it replaced reaches further.
         let (valid, _) = WRONG[usize::from(*place) % WRONG.len()];
         let at = usize::from(*place) % (valid.len() + 1);

@@ -1,0 +1,193 @@
+//! `freshwire serve`: the live server.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use freshwire_server::access::{Names, Password, Rights, User};
+use freshwire_server::config::{
+    Config, ConfigError, StreamConfig, TlsFiles, default_name, parse_listen, parse_named_source,
+};
+use freshwire_server::ingest::Source;
+use freshwire_server::server::{self, Server};
+use tracing::level_filters::LevelFilter;
+
+use crate::output::say;
+
+#[derive(Args)]
+#[command(
+    after_help = "SOURCE is `test`, `-` for standard input, a path, rtsp://HOST/PATH, or `publish` for whoever \
+    publishes it; NAME=SOURCE names the stream.\nWithout a source, encoders can publish streams under any name."
+)]
+pub(crate) struct ServeArgs {
+    /// What to serve: [NAME=]SOURCE.
+    sources: Vec<String>,
+    /// Read settings from this TOML file; SIGHUP reads it again.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Serve RTSP here [default: 127.0.0.1:8554]; :8554 for all addresses, none for not at all.
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    listen_rtsp: Option<Listen>,
+    /// Serve the page here [default: 127.0.0.1:8080].
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    listen_http: Option<Listen>,
+    /// Serve /metrics, /health and /api/streams here, without any password [default: 127.0.0.1:9464].
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    listen_internal: Option<Listen>,
+    /// Encrypt with the certificate and the private key in these PEM files.
+    #[arg(long, num_args = 2, value_names = ["CERTIFICATE", "KEY"])]
+    tls: Option<Vec<PathBuf>>,
+    /// Let everybody view. To publish, others than this machine's programs still need a user.
+    #[arg(long)]
+    open: bool,
+    /// A user who may view and publish all streams. Other programs' users see it in the list of processes: prefer --config.
+    #[arg(long = "user", value_name = "NAME:PASSWORD", value_parser = user)]
+    users: Vec<(String, User)>,
+    /// Check the settings and end.
+    #[arg(long)]
+    check: bool,
+    /// How the log is written.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+    /// The least important messages: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    log_level: LevelFilter,
+}
+
+/// `None` is not served.
+#[derive(Clone, Copy)]
+struct Listen(Option<SocketAddr>);
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+fn listen(text: &str) -> Result<Listen, String> {
+    parse_listen(text).map(Listen)
+}
+
+fn user(text: &str) -> Result<(String, User), String> {
+    match text.split_once(':') {
+        Some((name, password)) if !name.is_empty() && !password.is_empty() => {
+            let rights = Rights { view: Names::all(), publish: Names::all() };
+            Ok((name.to_owned(), User { password: Password::from_plain(name, password), rights }))
+        }
+        _ => Err("write NAME:PASSWORD".to_owned()),
+    }
+}
+
+impl ServeArgs {
+    /// The file's settings, or the defaults, with what the command line says on top.
+    fn settings(&self) -> Result<Config, ConfigError> {
+        let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
+        for (given, target) in [
+            (self.listen_rtsp, &mut config.rtsp.plain),
+            (self.listen_http, &mut config.http.plain),
+            (self.listen_internal, &mut config.internal),
+        ] {
+            if let Some(Listen(address)) = given {
+                *target = address;
+            }
+        }
+        if let Some([certificate, key]) = self.tls.as_deref() {
+            config.tls = Some(TlsFiles { certificate: certificate.clone(), key: key.clone() });
+            config.complete_tls();
+        }
+        config.open |= self.open;
+        config.access.users.extend(self.users.iter().cloned());
+        Ok(config)
+    }
+
+    /// Adds the command line's streams.
+    fn add_sources(&self, config: &mut Config) -> anyhow::Result<()> {
+        for text in &self.sources {
+            let (name, source) = parse_named_source(text)?;
+            let name =
+                name.unwrap_or_else(|| default_name(&source, |name| config.streams.contains_key(name)));
+            if config.streams.contains_key(&name) {
+                bail!("there are two streams {name}; name one of them: NAME={source}");
+            }
+            config.streams.insert(name, StreamConfig { source });
+        }
+        let inputs = config.streams.values().filter(|stream| stream.source == Source::Stdin).count();
+        if inputs > 1 {
+            bail!("standard input can be the source of one stream only");
+        }
+        Ok(())
+    }
+
+    fn complete(&self) -> anyhow::Result<Config> {
+        let mut config = self.settings()?;
+        self.add_sources(&mut config)?;
+        config.check()?;
+        Ok(config)
+    }
+}
+
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
+    let config = args.complete()?;
+    if args.check {
+        say(&checked(&config, args.config.as_deref()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    log(args.log_format, args.log_level);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the server's threads")?;
+    runtime.block_on(async {
+        let server = Server::start(config).await?;
+        if args.log_format == LogFormat::Text {
+            welcome(&server);
+        }
+        let again = || {
+            let sources = |mut config: Config| {
+                // They were valid at the start; one whose name the file has taken meanwhile stays the file's.
+                let _ = args.add_sources(&mut config);
+                config
+            };
+            args.config.is_some().then(|| args.settings().map(sources))
+        };
+        server::run(server, again).await?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn checked(config: &Config, file: Option<&Path>) -> String {
+    let place = file.map_or_else(|| "the command line".to_owned(), |path| path.display().to_string());
+    format!("{place} is fine: {} streams, {} users", config.streams.len(), config.access.users.len())
+}
+
+fn welcome(server: &Server) {
+    for address in server.addresses() {
+        say(&format!("{:8} {}", address.protocol, address.address));
+    }
+    let invitations = server.invitations();
+    if invitations.is_empty() {
+        say(
+            "no stream yet: publish one, such as with ffmpeg ... -f rtsp -rtsp_transport tcp rtsp://127.0.0.1:8554/live",
+        );
+        return;
+    }
+    say("watch with:");
+    for invitation in invitations {
+        say(&format!("  {invitation}"));
+    }
+}
+
+fn log(format: LogFormat, level: LevelFilter) {
+    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

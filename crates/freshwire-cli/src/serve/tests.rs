@@ -1,0 +1,52 @@
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: ServeArgs,
+}
+
+fn complete(line: &[&str]) -> Result<Config, String> {
+    let line = Line::try_parse_from(["serve"].iter().chain(line)).map_err(|error| error.to_string())?;
+    line.args.complete().map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn sources_get_names() {
+    let config = complete(&["test", "test", "cam=rtsp://host/x", "films/a.mp4", "-"]).unwrap();
+    let names: Vec<_> = config.streams.keys().map(String::as_str).collect();
+    assert_eq!(names, ["a", "cam", "live", "live2", "live3"]);
+    let error = complete(&["a=test", "a=-"]).unwrap_err();
+    assert!(error.starts_with("there are two streams a; name one of them"), "{error}");
+    let error = complete(&["-", "x=-"]).unwrap_err();
+    assert!(error.starts_with("standard input can be"), "{error}");
+    let error = complete(&["srt://host"]).unwrap_err();
+    assert!(error.contains("is no source; write test"), "{error}");
+}
+
+#[test]
+fn listening_to_the_world_needs_a_decision() {
+    let error = complete(&["test", "--listen-rtsp", ":8554"]).unwrap_err();
+    assert!(error.contains("[::]:8554 can be reached from other machines"), "{error}");
+    assert!(complete(&["test", "--listen-rtsp", ":8554", "--open"]).unwrap().open);
+    let config = complete(&["test", "--listen-http", "0.0.0.0:80", "--user", "anna:sesame"]).unwrap();
+    assert!(config.access.users.contains_key("anna"));
+    assert!(complete(&["--user", "anna"]).unwrap_err().contains("write NAME:PASSWORD"));
+    assert!(complete(&["--listen-rtsp", "world"]).unwrap_err().contains("is no address to listen on"));
+}
+
+#[test]
+fn the_command_line_is_added_to_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("f.toml");
+    std::fs::write(&path, "[http]\nlisten = \"none\"\n[streams.a]\nsource = \"test\"").unwrap();
+    let path = path.to_str().unwrap();
+    let config = complete(&["b=test", "--config", path, "--listen-internal", "none"]).unwrap();
+    assert_eq!(config.streams.len(), 2);
+    assert_eq!((config.http.plain, config.internal), (None, None));
+    assert!(config.rtsp.plain.is_some());
+    let tls = complete(&["--config", path, "--tls", "c.pem", "k.pem"]).unwrap();
+    assert_eq!(tls.rtsp.tls.map(|address| address.port()), Some(8322));
+}

@@ -1,0 +1,67 @@
+use std::fmt;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use freshwire_server::report::StreamReport;
+
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Room for about thirty thousand viewers.
+const MAX_ANSWER: u64 = 32 << 20;
+
+/// A server's internal address.
+pub(super) struct Server {
+    authority: String,
+}
+
+impl Server {
+    pub(super) fn parse(url: &str) -> anyhow::Result<Self> {
+        let authority = url.strip_prefix("http://").unwrap_or(url);
+        let authority = authority.split('/').next().unwrap_or(authority);
+        if url.starts_with("https://") || authority.is_empty() || authority.contains(char::is_whitespace) {
+            bail!("{url:?} is no internal address of a server; write http://HOST:9464");
+        }
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let authority = if has_port { authority.to_owned() } else { format!("{authority}:9464") };
+        Ok(Self { authority })
+    }
+
+    /// What its streams carry now.
+    pub(super) fn streams(&self) -> anyhow::Result<Vec<StreamReport>> {
+        let body = self
+            .get("/api/streams")
+            .with_context(|| format!("no answer from {self}; is `freshwire serve` running there?"))?;
+        serde_json::from_slice(&body).with_context(|| format!("{self} is not a server of this version"))
+    }
+
+    fn get(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        let address = self.authority.to_socket_addrs()?.next().context("the host has no address")?;
+        let mut socket = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        socket.set_write_timeout(Some(TIMEOUT))?;
+        // HTTP 1.0: the answer's end is the connection's end.
+        write!(
+            socket,
+            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n\r\n",
+            self.authority
+        )?;
+        let mut answer = Vec::new();
+        socket.take(MAX_ANSWER).read_to_end(&mut answer)?;
+        let head_end =
+            answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").context("it speaks no HTTP")?;
+        let (head, body) = answer.split_at(head_end);
+        let status = String::from_utf8_lossy(head.split(|byte| *byte == b'\r').next().unwrap_or_default());
+        if status.split(' ').nth(1) != Some("200") {
+            bail!("it answers {status}");
+        }
+        Ok(body.get(4..).unwrap_or_default().to_vec())
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.authority)
+    }
+}

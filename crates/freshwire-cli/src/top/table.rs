@@ -1,0 +1,114 @@
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use freshwire_server::report::{StreamReport, ViewerReport};
+use freshwire_units::Rate;
+use ratatui::Frame;
+use ratatui::layout::Constraint;
+use ratatui::style::{Style, Stylize as _};
+use ratatui::widgets::{Block, Paragraph, Row, Table};
+
+use crate::output;
+
+const HEAD: [&str; 10] =
+    ["STREAM / VIEWER", "PROTOCOL", "USER", "SINCE", "MBIT/S", "PATH", "RTT", "AGE", "MAX", "DROPPED"];
+
+/// How fast each viewer was served between the last two looks.
+#[derive(Default)]
+pub(super) struct Rates {
+    seen: BTreeMap<u64, (Instant, u64)>,
+    rates: BTreeMap<u64, f64>,
+}
+
+impl Rates {
+    pub(super) fn look(&mut self, streams: &[StreamReport], now: Instant) {
+        let viewers = || streams.iter().flat_map(|stream| &stream.viewers);
+        let (mut seen, mut rates) = (BTreeMap::new(), BTreeMap::new());
+        for viewer in viewers() {
+            seen.insert(viewer.id, (now, viewer.path.bytes));
+            if let Some((then, bytes)) = self.seen.get(&viewer.id) {
+                let seconds = now.duration_since(*then).as_secs_f64().max(1e-3);
+                rates.insert(viewer.id, viewer.path.bytes.saturating_sub(*bytes) as f64 * 8.0 / seconds);
+            }
+        }
+        (self.seen, self.rates) = (seen, rates);
+    }
+
+    /// Between two looks, or since the viewer came.
+    fn of(&self, viewer: &ViewerReport) -> f64 {
+        let whole = viewer.path.bytes as f64 * 8.0 / viewer.age_s.max(1e-3);
+        self.rates.get(&viewer.id).copied().unwrap_or(whole)
+    }
+}
+
+/// The rows: each stream with its viewers below.
+pub(super) fn rows(streams: &[StreamReport], rates: &Rates) -> Vec<[String; 10]> {
+    let mut rows = Vec::new();
+    for stream in streams {
+        let mut row = [const { String::new() }; 10];
+        row[0] = format!("{} ({})", stream.name, stream.origin.as_deref().unwrap_or("nobody publishes"));
+        row[1] = format!("{} viewers", stream.viewers.len());
+        row[2] = format!("{} units", stream.units);
+        row[3] = format!("{} keys", stream.keys);
+        row[4] = format!("{}%", stream.arena_used_bytes * 100 / stream.arena_bytes.max(1));
+        rows.push(row);
+        rows.extend(stream.viewers.iter().map(|viewer| viewer_row(viewer, rates)));
+    }
+    rows
+}
+
+fn viewer_row(viewer: &ViewerReport, rates: &Rates) -> [String; 10] {
+    let path = &viewer.path;
+    let offered: u64 = viewer.offered.iter().sum();
+    let sent: u64 = viewer.sent.iter().sum();
+    let dropped = offered.saturating_sub(sent) * 100 / offered.max(1);
+    let reason = viewer.drops.iter().max_by_key(|(_, count)| **count).map_or("", |(reason, _)| reason);
+    [
+        format!("  {}", viewer.peer),
+        viewer.protocol.clone(),
+        viewer.user.clone().unwrap_or_default(),
+        format!("{:.0} s", viewer.age_s),
+        format!("{:.2}", rates.of(viewer) / 1e6),
+        path.rate_bps.map_or_else(String::new, |rate| output::rate(Rate::from_bits_per_sec(rate))),
+        format!("{:.0} ms", path.rtt_ms),
+        format!("{:.0} ms", path.age_at_commit_mean_ms),
+        format!("{:.0} ms", path.age_at_commit_max_ms),
+        format!("{dropped}% {reason}"),
+    ]
+}
+
+/// Everything as plain text.
+pub(super) fn text(streams: &[StreamReport]) -> String {
+    let mut rows = rows(streams, &Rates::default());
+    rows.insert(0, HEAD.map(str::to_owned));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 10] = std::array::from_fn(width);
+    let line = |row: &[String; 10]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+pub(super) fn draw(
+    frame: &mut Frame<'_>,
+    title: &str,
+    answer: &Result<Vec<StreamReport>, String>,
+    rates: &Rates,
+    scroll: usize,
+) {
+    let block = Block::bordered().title(title.to_owned());
+    let streams = match answer {
+        Ok(streams) => streams,
+        Err(error) => return frame.render_widget(Paragraph::new(error.as_str()).block(block), frame.area()),
+    };
+    let all = rows(streams, rates);
+    let is_stream = |row: &[String; 10]| !row[0].starts_with("  ");
+    let shown = all.iter().skip(scroll.min(all.len().saturating_sub(1))).map(|row| {
+        let style = if is_stream(row) { Style::new().bold() } else { Style::new() };
+        Row::new(row.to_vec()).style(style)
+    });
+    let widths = [32, 12, 12, 10, 8, 12, 8, 8, 8, 20].map(Constraint::Min);
+    let table = Table::new(shown, widths).header(Row::new(HEAD).reversed()).block(block);
+    frame.render_widget(table, frame.area());
+}

@@ -1,0 +1,223 @@
+//! The server as a whole: listeners, sources, reload and a stop in order.
+
+mod error;
+mod listeners;
+mod sources;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::access::Access;
+use crate::config::{Config, ConfigError};
+use crate::context::Context;
+use crate::http::{self, Site, internal};
+use crate::hub::Hub;
+use crate::net::Acceptor;
+use crate::rtsp;
+use crate::tls::Certificate;
+
+pub use error::ServeError;
+pub use listeners::Address;
+
+use listeners::Listeners;
+use sources::Sources;
+
+/// Those who are connected when the server stops get this long to take what was begun.
+const FAREWELL: Duration = Duration::from_secs(4);
+
+/// How often to look whether they have.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A running server. Dropping it ends everything at once; [`Server::stop`] in order.
+pub struct Server {
+    config: Config,
+    certificate: Option<Arc<Certificate>>,
+    context: Arc<Context>,
+    shutdown: watch::Sender<bool>,
+    services: JoinSet<()>,
+    sources: Sources,
+    addresses: Vec<Address>,
+}
+
+impl Server {
+    /// Binds the listeners, starts the sources and serves; needs a Tokio runtime. Nothing runs if it fails.
+    pub async fn start(config: Config) -> Result<Self, ServeError> {
+        config.check()?;
+        raise_descriptor_limit(config.limits.max_connections);
+        let files = config.tls.as_ref();
+        let certificate = files.map(|files| Certificate::load(&files.certificate, &files.key)).transpose()?;
+        let listeners = Listeners::bind(&config).await?;
+        let addresses = listeners.addresses()?;
+        let hub = Hub::new(config.hub.clone()).map_err(ServeError::Engine)?;
+        let (shutdown, stopping) = watch::channel(false);
+        let access = Access::new(config.rules());
+        let context = Arc::new(Context::new(hub, access, config.limits, stopping));
+        let mut sources = Sources::default();
+        sources.apply(&context.hub, &config.streams)?;
+        let mut server =
+            Self { config, certificate, context, shutdown, services: JoinSet::new(), sources, addresses };
+        server.serve(listeners)?;
+        Ok(server)
+    }
+
+    fn serve(&mut self, listeners: Listeners) -> Result<(), ServeError> {
+        let port = |address: &Option<tokio::net::TcpListener>| {
+            address.as_ref().and_then(|listener| listener.local_addr().ok()).map(|address| address.port())
+        };
+        let site = Site { rtsp_port: port(&listeners.rtsp), rtsps_port: port(&listeners.rtsps) };
+        let tls = |protocols: &[&str]| self.certificate.as_ref().map(|c| c.acceptor(protocols));
+        let admission = &self.context.admission;
+        let accept =
+            |listener, tls| Acceptor::new(listener, tls, Arc::clone(admission)).map_err(ServeError::Engine);
+        for (listener, tls) in [(listeners.rtsp, None), (listeners.rtsps, tls(&[]))] {
+            let Some(listener) = listener else { continue };
+            self.services.spawn(rtsp::serve(accept(listener, tls)?, Arc::clone(&self.context)));
+        }
+        for (listener, tls) in [(listeners.http, None), (listeners.https, tls(&["http/1.1"]))] {
+            let Some(listener) = listener else { continue };
+            self.services.spawn(http::serve(accept(listener, tls)?, Arc::clone(&self.context), site));
+        }
+        if let Some(listener) = listeners.internal {
+            let (context, expected) = (Arc::clone(&self.context), self.sources.expected());
+            self.services.spawn(internal::serve_internal(listener, context, expected));
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// What a person can type to see each stream: a command or an address of a page.
+    pub fn invitations(&self) -> Vec<String> {
+        let names = self.config.streams.keys();
+        names.flat_map(|name| self.addresses.iter().filter_map(|address| address.invitation(name))).collect()
+    }
+
+    /// What its connections share.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// Applies rules of access, limits, streams and the certificate of a new configuration. On an error nothing changes,
+    /// but for streams that were started before the one that could not be. Returns the sections that differ and that
+    /// only a new start applies.
+    pub fn reload(&mut self, mut newer: Config) -> Result<Vec<&'static str>, ServeError> {
+        let fixed = self.config.fixed_differences(&newer);
+        // What goes on listening where it did decides what has to be protected.
+        (newer.rtsp, newer.http, newer.internal) = (self.config.rtsp, self.config.http, self.config.internal);
+        newer.hub = self.config.hub.clone();
+        newer.check()?;
+        if let (Some(certificate), Some(files)) = (&self.certificate, &newer.tls) {
+            certificate.reload(&files.certificate, &files.key)?;
+        }
+        self.sources.apply(&self.context.hub, &newer.streams)?;
+        self.context.set_access(self.context.access().with_rules(newer.rules()));
+        self.context.admission.set_limits(newer.limits);
+        self.config = newer;
+        Ok(fixed)
+    }
+
+    /// Stops: accepts nobody, lets viewers take the record that was begun, a few seconds at most.
+    pub async fn stop(mut self) {
+        // Nobody is left to tell if no service runs.
+        let _ = self.shutdown.send(true);
+        self.sources.stop();
+        let deadline = Instant::now() + FAREWELL;
+        let ended = async { while self.services.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(FAREWELL, ended).await;
+        while self.context.admission.open() > 0 && Instant::now() < deadline {
+            tokio::time::sleep(LOOK).await;
+        }
+        let open = self.context.admission.open();
+        if open > 0 {
+            tracing::warn!(open, "connections were cut because they did not end in time");
+        }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT. SIGHUP asks `reload` for the configuration; `None`: there is no file to read again.
+pub async fn run(
+    mut server: Server,
+    reload: impl Fn() -> Option<Result<Config, ConfigError>>,
+) -> Result<(), ServeError> {
+    let listen = |kind: SignalKind| signal(kind).map_err(ServeError::Engine);
+    let mut hang_up = listen(SignalKind::hangup())?;
+    let mut ends = [listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?];
+    loop {
+        tokio::select! {
+            Some(()) = hang_up.recv() => reload_once(&mut server, reload()),
+            () = any(&mut ends) => break,
+        }
+    }
+    tracing::info!("stopping; once more ends it at once");
+    tokio::select! {
+        () = server.stop() => tracing::info!("stopped"),
+        () = any(&mut ends) => tracing::warn!("stopped at once"),
+    }
+    Ok(())
+}
+
+async fn any([first, second]: &mut [Signal; 2]) {
+    tokio::select! {
+        _ = first.recv() => {}
+        _ = second.recv() => {}
+    }
+}
+
+fn reload_once(server: &mut Server, read: Option<Result<Config, ConfigError>>) {
+    let Some(read) = read else {
+        tracing::warn!("nothing to reload: the server was started without --config");
+        return;
+    };
+    match read.map_err(ServeError::from).and_then(|config| server.reload(config)) {
+        Ok(fixed) if fixed.is_empty() => tracing::info!("reloaded the configuration"),
+        Ok(fixed) => {
+            let sections = fixed.join(", ");
+            tracing::warn!(sections, "reloaded the configuration; restart the server for these sections");
+        }
+        Err(error) => tracing::error!(%error, "the configuration was not reloaded, the old one stays"),
+    }
+}
+
+/// Each viewer takes two descriptors, and as many again may be on their way.
+fn raise_descriptor_limit(max_connections: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+    let available = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let needed = 2 * max_connections as u64 + 100;
+    if available < needed {
+        tracing::warn!(
+            available,
+            needed,
+            "too few open files for max_connections; raise the limit (LimitNOFILE, ulimit -Hn) or lower max_connections"
+        );
+    }
+}
+
+/// The address of another machine's view of this one, for listeners on all addresses.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    if !address.ip().is_unspecified() {
+        return address;
+    }
+    // Nothing is sent: this only asks the system which address it would send from.
+    let asked = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    let ip = asked.map_or(std::net::Ipv4Addr::LOCALHOST.into(), |local| local.ip());
+    SocketAddr::new(ip, address.port())
+}
+
+#[cfg(test)]
+mod tests;

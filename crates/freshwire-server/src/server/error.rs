@@ -1,0 +1,67 @@
+use std::io;
+use std::net::SocketAddr;
+
+use crate::config::ConfigError;
+use crate::hub::HubError;
+use crate::tls::TlsError;
+
+/// The server cannot start, or cannot take a new configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// The configuration contradicts itself.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address} for {protocol}: {source}; {advice}")]
+    Listen {
+        /// The protocol's name.
+        protocol: &'static str,
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// A stream cannot be made.
+    #[error("stream {name}: {reason}")]
+    Stream {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: HubError,
+    },
+    /// A source cannot be used.
+    #[error("stream {name}: {origin}: {reason}")]
+    Source {
+        /// The stream's name.
+        name: String,
+        /// The source.
+        origin: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// The system refuses threads, sockets or signals.
+    #[error("the system refuses what a server needs: {0}")]
+    Engine(#[source] io::Error),
+}
+
+impl ServeError {
+    pub(super) fn listen(protocol: &'static str, address: SocketAddr, source: io::Error) -> Self {
+        let advice = match source.kind() {
+            io::ErrorKind::AddrInUse => "another program listens there; end it, or choose another port",
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need CAP_NET_BIND_SERVICE (the systemd unit has it); choose a larger port"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "this machine has no such address; `ip address` lists those it has"
+            }
+            _ => "choose another address",
+        };
+        Self::Listen { protocol, address, source, advice }
+    }
+}

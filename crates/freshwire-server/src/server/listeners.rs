@@ -1,0 +1,75 @@
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+use super::{ServeError, reachable};
+use crate::config::Config;
+
+/// The listeners that the configuration asks for.
+pub(super) struct Listeners {
+    pub(super) rtsp: Option<TcpListener>,
+    pub(super) rtsps: Option<TcpListener>,
+    pub(super) http: Option<TcpListener>,
+    pub(super) https: Option<TcpListener>,
+    pub(super) internal: Option<TcpListener>,
+}
+
+/// Where the server listens for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// `rtsp`, `rtsps`, `http`, `https`, or `internal` for what operators ask.
+    pub protocol: &'static str,
+    /// The address.
+    pub address: SocketAddr,
+}
+
+impl Listeners {
+    pub(super) async fn bind(config: &Config) -> Result<Self, ServeError> {
+        Ok(Self {
+            rtsp: bind("rtsp", config.rtsp.plain).await?,
+            rtsps: bind("rtsps", config.rtsp.tls).await?,
+            http: bind("http", config.http.plain).await?,
+            https: bind("https", config.http.tls).await?,
+            internal: bind("internal", config.internal).await?,
+        })
+    }
+
+    pub(super) fn addresses(&self) -> Result<Vec<Address>, ServeError> {
+        let all = [
+            ("rtsp", &self.rtsp),
+            ("rtsps", &self.rtsps),
+            ("http", &self.http),
+            ("https", &self.https),
+            ("internal", &self.internal),
+        ];
+        let bound = all.into_iter().filter_map(|(protocol, listener)| Some((protocol, listener.as_ref()?)));
+        bound
+            .map(|(protocol, listener)| {
+                let address = listener.local_addr().map_err(ServeError::Engine)?;
+                Ok(Address { protocol, address })
+            })
+            .collect()
+    }
+}
+
+async fn bind(
+    protocol: &'static str,
+    address: Option<SocketAddr>,
+) -> Result<Option<TcpListener>, ServeError> {
+    let Some(address) = address else { return Ok(None) };
+    let listener = TcpListener::bind(address).await;
+    listener.map(Some).map_err(|error| ServeError::listen(protocol, address, error))
+}
+
+impl Address {
+    /// What a person can type to see the stream of this name here.
+    pub(super) fn invitation(&self, stream: &str) -> Option<String> {
+        let Self { protocol, address } = *self;
+        let url = format!("{protocol}://{}/{stream}", reachable(address));
+        match protocol {
+            "rtsp" | "rtsps" => Some(format!("ffplay -fflags nobuffer -rtsp_transport tcp {url}")),
+            "http" | "https" => Some(url),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+use std::collections::BTreeMap;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::ServeError;
+use crate::config::StreamConfig;
+use crate::hub::Hub;
+use crate::ingest::{self, Source};
+
+/// The sources that run. Dropping it ends them.
+pub(super) struct Sources {
+    running: BTreeMap<String, Running>,
+    expected: watch::Sender<Vec<String>>,
+}
+
+struct Running {
+    source: Source,
+    /// `None`: somebody publishes it, or not.
+    task: Option<JoinHandle<()>>,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self { running: BTreeMap::new(), expected: watch::channel(Vec::new()).0 }
+    }
+}
+
+impl Sources {
+    /// The names of the streams that should be delivering.
+    pub(super) fn expected(&self) -> watch::Receiver<Vec<String>> {
+        self.expected.subscribe()
+    }
+
+    /// Starts what is new, ends what is gone and leaves the rest alone.
+    pub(super) fn apply(
+        &mut self,
+        hub: &Hub,
+        wanted: &BTreeMap<String, StreamConfig>,
+    ) -> Result<(), ServeError> {
+        for (name, stream) in wanted {
+            if let Source::File(path) = &stream.source {
+                std::fs::File::open(path).map_err(|error| ServeError::Source {
+                    name: name.clone(),
+                    origin: stream.source.to_string(),
+                    reason: format!("{error}; give a file that exists, test, -, or rtsp://HOST/PATH"),
+                })?;
+            }
+        }
+        let stays = |name: &String, running: &Running| {
+            wanted.get(name).is_some_and(|stream| stream.source == running.source)
+        };
+        let gone: Vec<_> = self.running.extract_if(.., |name, running| !stays(name, running)).collect();
+        for (name, _ended) in gone {
+            if !wanted.contains_key(&name) {
+                tracing::info!(stream = name, "removed");
+                hub.remove(&name);
+            }
+        }
+        for (name, wanted) in wanted {
+            if self.running.contains_key(name) {
+                continue;
+            }
+            let refused = |reason| ServeError::Stream { name: name.clone(), reason };
+            let stream = hub.stream(name).map_err(refused)?;
+            tracing::info!(stream = name, source = %wanted.source, "added");
+            let fetched = wanted.source != Source::Publish;
+            let task = fetched.then(|| tokio::spawn(ingest::run(wanted.source.clone(), stream)));
+            self.running.insert(name.clone(), Running { source: wanted.source.clone(), task });
+        }
+        let delivering = self.running.iter().filter(|(_, running)| running.task.is_some());
+        self.expected.send_replace(delivering.map(|(name, _)| name.clone()).collect());
+        Ok(())
+    }
+
+    /// Ends all.
+    pub(super) fn stop(&mut self) {
+        self.running.clear();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}

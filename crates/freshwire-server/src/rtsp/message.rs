@@ -116,7 +116,8 @@ impl MessageReader {
             return Err(MessageError::BodyTooLarge { given: body, limit: self.bounds.body });
         }
         let Some(whole) = rest.get(..head + body) else {
-            self.searched = head;
+            // The head's end is found again when more has come.
+            self.searched = head - 1;
             return Ok(None);
         };
         let message = parse(whole)?;

@@ -1,0 +1,476 @@
+//! Conversations with the RTSP server, line by line.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use freshwire_media::unit::{Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack};
+use freshwire_server::access::{Access, Names, Password, Rights, Rules, User};
+use freshwire_server::config::Limits;
+use freshwire_server::context::Context;
+use freshwire_server::hub::{Hub, HubConfig, Publisher};
+use freshwire_server::net::Acceptor;
+use freshwire_server::rtsp;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// A server on loopback. Dropping it stops it.
+struct Server {
+    address: SocketAddr,
+    context: Arc<Context>,
+    stop: watch::Sender<bool>,
+    _runtime: Runtime,
+}
+
+impl Server {
+    fn new(access: Access, limits: Limits) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let hub = Hub::new(HubConfig::default()).expect("a hub");
+        let (stop, stopped) = watch::channel(false);
+        let context = Arc::new(Context::new(hub, access, limits, stopped));
+        let acceptor = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            Acceptor::new(listener, None, Arc::clone(&context.admission)).expect("an acceptor")
+        });
+        let address = acceptor.local_addr();
+        runtime.spawn(rtsp::serve(acceptor, Arc::clone(&context)));
+        Self { address, context, stop, _runtime: runtime }
+    }
+
+    fn open() -> Self {
+        Self::new(Access::open(), Limits::default())
+    }
+
+    fn publish(&self, name: &str) -> Source {
+        let stream = self.context.hub.stream(name).expect("room for a stream");
+        let mut publisher = stream.publish("test", None).expect("nobody publishes");
+        let codec = VideoCodec::H264 { sps: vec![0x67, 0x42, 0xC0, 0x1E, 1], pps: vec![0x68, 1, 2] };
+        let video = Some(VideoTrack { codec, width: 320, height: 180 });
+        let tracks = Arc::new(Tracks { video, audio: None });
+        publisher.tracks(Arc::clone(&tracks));
+        Source { publisher, tracks, count: 0 }
+    }
+
+    fn client(&self) -> Client {
+        let socket = TcpStream::connect(self.address).expect("a connection");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        Client { socket, read: Vec::new(), cseq: 0, url: format!("rtsp://{}/cam", self.address) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+struct Source {
+    publisher: Publisher,
+    tracks: Arc<Tracks>,
+    count: i64,
+}
+
+impl Source {
+    /// Publishes one key picture.
+    fn push(&mut self) {
+        let mut bytes = vec![0, 0, 0, 1, 0x65, 0x88];
+        bytes.extend([self.count as u8; 100]);
+        let time = MediaTime::from_nanos(self.count * 40_000_000);
+        self.count += 1;
+        let len = bytes.len() as u32;
+        let head = UnitHead {
+            kind: Kind::Video,
+            pts: time,
+            dts: time,
+            duration_ns: 40_000_000,
+            key: true,
+            len,
+            nals: vec![4..len],
+            nal_headers: vec![[0x65, 0x88]],
+            tracks: Arc::clone(&self.tracks),
+        };
+        self.publisher.push(Unit { head, layer: 0, group: self.count as u32, refs: [0; 2], bytes });
+    }
+}
+
+/// A client that says what it is told.
+struct Client {
+    socket: TcpStream,
+    read: Vec<u8>,
+    cseq: u32,
+    url: String,
+}
+
+/// An answer.
+#[derive(Debug)]
+struct Answer {
+    status: String,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
+    fn session(&self) -> String {
+        self.header("Session").expect("a session").split(';').next().expect("its name").to_owned()
+    }
+}
+
+impl Client {
+    fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).expect("sent");
+    }
+
+    /// A request for the stream, or what `suffix` makes of its URL.
+    fn ask(&mut self, method: &str, suffix: &str, headers: &str) -> Answer {
+        let url = format!("{}{suffix}", self.url);
+        self.ask_url(method, &url, headers)
+    }
+
+    fn ask_url(&mut self, method: &str, url: &str, headers: &str) -> Answer {
+        self.cseq += 1;
+        let text = format!("{method} {url} RTSP/1.0\r\nCSeq: {}\r\n{headers}\r\n", self.cseq);
+        self.send(text.as_bytes());
+        let answer = self.answer();
+        assert_eq!(answer.header("CSeq"), Some(self.cseq.to_string().as_str()), "{answer:?}");
+        answer
+    }
+
+    fn fill(&mut self) -> bool {
+        let mut chunk = [0; 4096];
+        match self.socket.read(&mut chunk) {
+            Ok(0) => false,
+            Ok(count) => {
+                self.read.extend(&chunk[..count]);
+                true
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+            Err(error) => panic!("no answer: {error}; so far {:?}", String::from_utf8_lossy(&self.read)),
+        }
+    }
+
+    /// The next answer, passing over packets.
+    fn answer(&mut self) -> Answer {
+        loop {
+            while self.take_packet().is_some() {}
+            let end = self.read.windows(4).position(|at| at == b"\r\n\r\n");
+            if let Some(end) = end.filter(|_| self.read[0] != b'$') {
+                let head = String::from_utf8(self.read[..end].to_vec()).expect("text");
+                let mut answer = Answer { status: head[9..12].to_owned(), head, body: String::new() };
+                let body =
+                    answer.header("Content-Length").map_or(0, |length| length.parse().expect("a length"));
+                while self.read.len() < end + 4 + body {
+                    assert!(self.fill());
+                }
+                let bytes: Vec<u8> = self.read.drain(..end + 4 + body).collect();
+                answer.body = String::from_utf8(bytes[end + 4..].to_vec()).expect("text");
+                return answer;
+            }
+            assert!(self.fill(), "closed without an answer");
+        }
+    }
+
+    fn take_packet(&mut self) -> Option<(u8, Vec<u8>)> {
+        let &[b'$', channel, high, low, ..] = &self.read[..] else { return None };
+        let end = 4 + usize::from(u16::from_be_bytes([high, low]));
+        if self.read.len() < end {
+            return None;
+        }
+        let packet: Vec<u8> = self.read.drain(..end).collect();
+        Some((channel, packet[4..].to_vec()))
+    }
+
+    /// The next packet.
+    fn packet(&mut self) -> (u8, Vec<u8>) {
+        loop {
+            if let Some(packet) = self.take_packet() {
+                return packet;
+            }
+            assert!(self.fill(), "closed without a packet");
+        }
+    }
+
+    /// Waits until the server closes.
+    fn is_closed(&mut self) -> bool {
+        while self.fill() {}
+        true
+    }
+}
+
+const TCP: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
+
+fn with_session(session: &str) -> String {
+    format!("Session: {session}\r\n")
+}
+
+#[test]
+fn a_viewer_from_describe_to_teardown() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut client = server.client();
+    assert!(client.ask_url("OPTIONS", "*", "").header("Public").expect("methods").contains("DESCRIBE"));
+    let described = client.ask("DESCRIBE", "/", "Accept: application/sdp\r\n");
+    assert_eq!(
+        (described.status.as_str(), described.header("Content-Base")),
+        ("200", Some(&*format!("{}/", client.url)))
+    );
+    assert!(described.body.contains("a=control:trackID=0"));
+    let setup = client.ask("SETUP", "/trackID=0", "Transport: RTP/AVP/TCP;unicast;interleaved=6-7\r\n");
+    assert!(setup.header("Transport").expect("a transport").contains("interleaved=6-7"));
+    let session = with_session(&setup.session());
+    let play = client.ask("PLAY", "/", &format!("{session}Range: npt=0-\r\n"));
+    assert_eq!((play.status.as_str(), play.header("Range")), ("200", Some("npt=now-")));
+    source.push();
+    let (channel, report) = client.packet();
+    assert_eq!((channel, report[1]), (7, 200));
+    let (channel, packet) = client.packet();
+    assert_eq!((channel, packet[0], packet[1] & 0x7F), (6, 0x80, 96));
+    let seq = format!("seq={}", u16::from_be_bytes([packet[2], packet[3]]));
+    assert!(play.header("RTP-Info").expect("info").ends_with(&seq));
+    // Requests while it plays, with receiver reports between them.
+    client.send(b"$\x07\0\x04abcd");
+    assert_eq!(client.ask("GET_PARAMETER", "", &session).status, "200");
+    assert_eq!(client.ask("SETUP", "/trackID=0", TCP).status, "455");
+    assert_eq!(client.ask("DANCE", "", "").status, "501");
+    assert_eq!(client.ask("PAUSE", "", &session).status, "200");
+    assert_eq!(client.ask("PLAY", "", &session).status, "200");
+    source.push();
+    assert_eq!(client.packet().0, 6);
+    assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
+    assert!(client.is_closed());
+}
+
+#[test]
+fn refusals_have_their_codes() {
+    let server = Server::open();
+    let _source = server.publish("cam");
+    let mut client = server.client();
+    let unknown = client.ask_url("DESCRIBE", &format!("rtsp://{}/other", server.address), "");
+    assert!(unknown.head.starts_with("RTSP/1.0 404 Not Found: no stream other"), "{unknown:?}");
+    assert_eq!(client.ask("DESCRIBE", "", "Accept: text/html\r\n").status, "406");
+    assert_eq!(client.ask("DESCRIBE", "", "Require: funky\r\n").header("Unsupported"), Some("funky"));
+    assert_eq!(client.ask_url("DESCRIBE", "*", "").status, "400");
+    assert_eq!(client.ask("PLAY", "", "").status, "455");
+    assert_eq!(client.ask("RECORD", "", "").status, "455");
+    assert_eq!(client.ask("PAUSE", "", "Session: nobody\r\n").status, "454");
+    assert_eq!(client.ask("TEARDOWN", "", "").status, "454");
+    let dance = client.ask("DANCE", "", "");
+    assert!(dance.status == "501" && dance.header("Allow").is_some());
+    assert_eq!(client.ask("REDIRECT", "", "").status, "405");
+    assert_eq!(client.ask("SETUP", "/trackID=1", TCP).status, "404");
+    assert_eq!(
+        client.ask("SETUP", "/trackID=0", "Transport: RTP/SAVP;unicast;client_port=5-6\r\n").status,
+        "461"
+    );
+    assert_eq!(client.ask("SETUP", "/trackID=0", "Transport: RTP/AVP;multicast\r\n").status, "461");
+    assert_eq!(client.ask("ANNOUNCE", "x", "").status, "400");
+    client.send(b"OPTIONS * RTSP/1.0\r\n\r\n");
+    assert_eq!(client.answer().status, "400");
+    client.send(b"OPTIONS * RTSP/2.0\r\nCSeq: 1\r\n\r\n");
+    assert_eq!(client.answer().status, "505");
+    assert_eq!(client.ask("OPTIONS", "", "").status, "200");
+}
+
+#[test]
+fn a_stream_without_source_is_waited_for() {
+    let server = Server::open();
+    server.context.hub.stream("cam").expect("room");
+    let mut client = server.client();
+    let asked = Instant::now();
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            server.publish("cam")
+        });
+        assert_eq!(client.ask("DESCRIBE", "", "").status, "200");
+        assert!(asked.elapsed() >= Duration::from_millis(300));
+        late.join().expect("published");
+    });
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let server = Server::open();
+    let _source = server.publish("cam");
+    let mut client = server.client();
+    let url = client.url.clone();
+    let all: String =
+        (1..=20).map(|cseq| format!("DESCRIBE {url} RTSP/1.0\r\nCSeq: {cseq}\r\n\r\n")).collect();
+    client.send(all.as_bytes());
+    for cseq in 1..=20 {
+        let answer = client.answer();
+        assert_eq!((answer.status.as_str(), answer.header("CSeq")), ("200", Some(&*cseq.to_string())));
+    }
+}
+
+#[test]
+fn requests_behind_play_in_the_same_segment_are_answered() {
+    let server = Server::open();
+    let _source = server.publish("cam");
+    let mut client = server.client();
+    let session = client.ask("SETUP", "/trackID=0", TCP).session();
+    let url = client.url.clone();
+    let play = format!("PLAY {url} RTSP/1.0\r\nCSeq: 8\r\nSession: {session}\r\n\r\n");
+    client.send(format!("{play}OPTIONS {url} RTSP/1.0\r\nCSeq: 9\r\n\r\n").as_bytes());
+    assert_eq!(client.answer().header("CSeq"), Some("8"));
+    assert_eq!(client.answer().header("CSeq"), Some("9"));
+}
+
+#[test]
+fn a_viewer_over_udp() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut client = server.client();
+    let rtp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let rtcp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let port = |socket: &UdpSocket| socket.local_addr().expect("bound").port();
+    for socket in [&rtp, &rtcp] {
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    }
+    let transport = format!("Transport: RTP/AVP;unicast;client_port={}-{}\r\n", port(&rtp), port(&rtcp));
+    let setup = client.ask("SETUP", "/trackID=0", &transport);
+    let ports = setup.header("Transport").expect("a transport").split("server_port=").nth(1).expect("ports");
+    let session = with_session(&setup.session());
+    assert_eq!(client.ask("PLAY", "", &session).status, "200");
+    source.push();
+    let mut datagram = [0; 2000];
+    let (count, from) = rtp.recv_from(&mut datagram).expect("a packet");
+    assert!(ports.starts_with(&from.port().to_string()) && count > 100 && datagram[1] & 0x7F == 96);
+    assert!(rtcp.recv(&mut datagram).expect("a report") >= 28 && datagram[1] == 200);
+    assert_eq!(client.ask("PAUSE", "", &session).status, "200");
+    source.push();
+    assert_eq!(client.ask("PLAY", "", &session).status, "200");
+    source.push();
+    rtp.recv(&mut datagram).expect("a packet");
+    assert_eq!(datagram[40], 2, "the picture of the pause is not sent");
+    assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
+    source.push();
+    rtp.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    rtp.recv(&mut datagram).expect_err("nothing behind TEARDOWN");
+}
+
+#[test]
+fn the_rights_are_asked_for() {
+    let password = Password { sha256: None, md5: Some("0".repeat(32)) };
+    let rights = Rights { view: Names::all(), publish: Names::default() };
+    let users = [("me".to_owned(), User { password, rights })].into();
+    let server = Server::new(Access::new(Rules { users, ..Rules::default() }), Limits::default());
+    let _source = server.publish("cam");
+    let mut client = server.client();
+    let challenge = client.ask("DESCRIBE", "", "");
+    assert_eq!(challenge.status, "401");
+    assert!(challenge.header("WWW-Authenticate").expect("a challenge").starts_with("Digest"));
+    assert_eq!(client.ask("SETUP", "/trackID=0", TCP).status, "401");
+    assert_eq!(client.ask("ANNOUNCE", "", "").status, "401");
+    let nonce =
+        challenge.head.split("nonce=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a nonce");
+    let url = client.url.clone();
+    let wrong = format!(
+        "Authorization: Digest username=\"me\", realm=\"freshwire\", nonce=\"{nonce}\", uri=\"{url}\", \
+         response=\"{}\"\r\n",
+        "1".repeat(32)
+    );
+    let refused = client.ask("DESCRIBE", "", &wrong).status;
+    assert!(refused == "401" || refused == "403", "{refused}");
+    assert_eq!(server.context.counters.denied.value(), 1);
+    // Others are served all the while.
+    assert_eq!(server.client().ask_url("OPTIONS", "*", "").status, "200");
+}
+
+#[test]
+fn bad_clients_are_disconnected_and_counted() {
+    let limits = Limits {
+        request_timeout: Duration::from_millis(400),
+        idle_timeout: Duration::from_millis(900),
+        max_header_bytes: 1000,
+        ..Limits::default()
+    };
+    let server = Server::new(Access::open(), limits);
+    let mut silent = server.client();
+    let mut half = server.client();
+    half.send(b"OPTIONS * RTSP/1.0\r\nCSe");
+    let mut garbage = server.client();
+    garbage.send(b"\x16\x03\x01\x02\0\x01\r\n\r\n");
+    assert_eq!(garbage.answer().status, "400");
+    let mut large = server.client();
+    large.send(&[b'A'; 1500]);
+    assert_eq!(large.answer().status, "400");
+    let mut idle = server.client();
+    assert_eq!(idle.ask("OPTIONS", "", "").status, "200");
+    for client in [&mut silent, &mut half, &mut garbage, &mut large, &mut idle] {
+        assert!(client.is_closed());
+    }
+    assert_eq!(server.context.counters.bad_requests.value(), 3);
+}
+
+const ANNOUNCED: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\n\
+    a=rtpmap:96 VP9/90000\r\na=control:streamid=0\r\n";
+
+fn announce(client: &mut Client) -> Answer {
+    let headers = format!("Content-Type: application/sdp\r\nContent-Length: {}\r\n", ANNOUNCED.len());
+    client.cseq += 1;
+    let text =
+        format!("ANNOUNCE {} RTSP/1.0\r\nCSeq: {}\r\n{headers}\r\n{ANNOUNCED}", client.url, client.cseq);
+    client.send(text.as_bytes());
+    client.answer()
+}
+
+#[test]
+fn one_publishes_and_the_second_is_refused() {
+    let server = Server::open();
+    let mut first = server.client();
+    let session = with_session(&announce(&mut first).session());
+    assert_eq!(first.ask("RECORD", "", &session).status, "455");
+    assert_eq!(
+        first.ask("SETUP", "/streamid=0", "Transport: RTP/AVP;unicast;client_port=6-7\r\n").status,
+        "461"
+    );
+    assert_eq!(first.ask("SETUP", "/streamid=9?x=y", TCP).status, "200", "the only track needs no name");
+    assert_eq!(first.ask("RECORD", "", &session).status, "200");
+    let mut second = server.client();
+    let refused = announce(&mut second);
+    assert!(refused.head.contains("503") && refused.head.contains("has a publisher already"), "{refused:?}");
+    // It breaks off; the stream is free again.
+    drop(first);
+    let freed = Instant::now();
+    while announce(&mut second).status != "200" {
+        assert!(freed.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_publisher_of_garbage_harms_nobody() {
+    let server = Server::open();
+    let mut client = server.client();
+    let session = with_session(&announce(&mut client).session());
+    assert_eq!(client.ask("SETUP", "/streamid=0", TCP).status, "200");
+    assert_eq!(client.ask("RECORD", "", &session).status, "200");
+    for length in 0..200u8 {
+        let mut packet = vec![b'$', length % 4, 0, length];
+        packet.extend((0..length).map(|at| at.wrapping_mul(length)));
+        client.send(&packet);
+    }
+    assert_eq!(client.ask("OPTIONS", "", &session).status, "200");
+    assert_eq!(server.context.counters.published_bytes.value(), (0..200).sum::<u64>());
+    assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
+}
+
+#[test]
+fn a_stop_ends_connections() {
+    let server = Server::open();
+    let _source = server.publish("cam");
+    let mut asking = server.client();
+    assert_eq!(asking.ask("OPTIONS", "", "").status, "200");
+    let mut viewing = server.client();
+    let session = with_session(&viewing.ask("SETUP", "/trackID=0", TCP).session());
+    assert_eq!(viewing.ask("PLAY", "", &session).status, "200");
+    server.stop.send_replace(true);
+    assert!(asking.is_closed() && viewing.is_closed());
+}

@@ -120,7 +120,7 @@ function draw() {
   const now = performance.now() / 1000;
   if (!video.requestVideoFrameCallback) metrics.delay = clock.age(video.currentTime);
   // While a picture stands still it gets older.
-  const age = metrics.mediaTime === null ? metrics.delay : clock.age(Math.max(metrics.mediaTime, video.currentTime));
+  const age = metrics.mediaTime === null ? metrics.delay : clock.age(metrics.mediaTime);
   charts.delay.add(now, [metrics.connected && !player.paused ? age : null]);
   id("delay").textContent = id("delay-now").textContent = seconds(age);
   if (document.hidden) return;

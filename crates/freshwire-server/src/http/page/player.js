@@ -3,9 +3,10 @@
 // How far behind the newest data the playhead stays follows from how regularly data arrives: far enough that it does not
 // run dry, and never farther than MOST_BEHIND. Small errors are corrected by the playback rate, large ones by a jump.
 
+import { shownAt, timescale } from "/_/mp4.js";
+
 const Source = globalThis.ManagedMediaSource ?? globalThis.MediaSource;
 
-const VIDEO = 2;
 const KINDS = { 1: "video", 2: "video", 3: "audio", 4: "audio" };
 
 const TICK_MS = 50;
@@ -36,6 +37,8 @@ export class Player extends EventTarget {
   #expected = null;
   #begun = 0;
   #arrivals = [];
+  // The newest picture that has arrived, in seconds of the timeline.
+  #newest = null;
   #progress = { time: 0, at: performance.now(), stalled: false };
 
   constructor(video) {
@@ -64,6 +67,7 @@ export class Player extends EventTarget {
     this.#source = null;
     this.#tracks.clear();
     this.#expected = null;
+    this.#newest = null;
     this.#forget();
     URL.revokeObjectURL(this.#video.src);
     this.#video.removeAttribute("src");
@@ -85,7 +89,7 @@ export class Player extends EventTarget {
     }
     let track = this.#tracks.get(kind);
     if (!track) {
-      track = { kind, mime, buffer: null, queue: [] };
+      track = { kind, mime, buffer: null, queue: [], scale: null };
       this.#tracks.set(kind, track);
       this.#open();
     } else if (track.mime !== mime) {
@@ -98,15 +102,19 @@ export class Player extends EventTarget {
     const type = new Uint8Array(message, 0, 1)[0];
     const track = this.#tracks.get(KINDS[type]);
     if (!track) return;
-    track.queue.push({ bytes: new Uint8Array(message, 1), counts: type === VIDEO || this.#tracks.size === 1 });
+    const bytes = new Uint8Array(message, 1);
+    const scale = timescale(bytes);
+    if (scale) track.scale = scale;
+    // Sound paces the playhead only where there are no pictures.
+    else if (track.kind === "video" || !this.#tracks.has("video")) this.#note(shownAt(bytes) / track.scale);
+    track.queue.push({ bytes });
     if (track.queue.length > MOST_QUEUED) this.#say("restart");
     else this.#feed(track);
   }
 
-  // Seconds from the playhead to the end of what has arrived; null before there is anything.
+  // Seconds from the playhead to the newest picture that has arrived; null before there is one.
   get lead() {
-    const ranges = this.#video.buffered;
-    return ranges.length ? ranges.end(ranges.length - 1) - this.#video.currentTime : null;
+    return this.#newest === null ? null : this.#newest - this.#video.currentTime;
   }
 
   setPaused(paused) {
@@ -143,7 +151,6 @@ export class Player extends EventTarget {
       this.#feed(track);
       return;
     }
-    if (next.counts) this.#note();
     try {
       buffer.appendBuffer(next.bytes);
     } catch (error) {
@@ -168,26 +175,25 @@ export class Player extends EventTarget {
     return true;
   }
 
-  // Something arrives: how far had the data reached until now, against the clock?
-  #note() {
-    const ranges = this.#video.buffered;
-    if (ranges.length === 0) return;
+  // A picture arrives: how far had those before it reached, against the clock?
+  #note(shown) {
     const at = performance.now() / 1000;
-    this.#arrivals.push({ at, reach: ranges.end(ranges.length - 1) - at });
-    while (this.#arrivals[0].at < at - WINDOW) this.#arrivals.shift();
+    if (this.#newest !== null) {
+      this.#arrivals.push({ at, reach: this.#newest - at });
+      while (this.#arrivals[0].at < at - WINDOW) this.#arrivals.shift();
+    }
+    this.#newest = Math.max(this.#newest ?? shown, shown);
   }
 
   // Where the playhead should be; null before anything arrived.
   #goal() {
-    const ranges = this.#video.buffered;
-    if (ranges.length === 0) return null;
-    const now = performance.now() / 1000;
+    if (this.#newest === null) return null;
     const reaches = this.#arrivals.map((arrival) => arrival.reach);
-    if (reaches.length === 0) return ranges.end(ranges.length - 1) - MARGIN;
+    if (reaches.length === 0) return this.#newest;
     const best = Math.max(...reaches);
     // An interruption longer than MOST_BEHIND is not waited for the next time.
     const worst = Math.min(...reaches.filter((reach) => reach > best - MOST_BEHIND));
-    return now + worst - MARGIN;
+    return performance.now() / 1000 + worst - MARGIN;
   }
 
   #tick() {
@@ -195,7 +201,7 @@ export class Player extends EventTarget {
     this.#watch();
     const video = this.#video;
     const ranges = video.buffered;
-    if (!this.#source || ranges.length === 0 || this.paused || video.seeking) return;
+    if (!this.#source || ranges.length === 0 || this.#newest === null || this.paused || video.seeking) return;
     const last = ranges.length - 1;
     const goal = Math.max(this.#goal(), ranges.start(last));
     if (video.paused) {

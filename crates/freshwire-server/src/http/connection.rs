@@ -9,10 +9,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::mpsc;
 
-use super::{Site, stopped};
 use super::answer::{Asker, Outcome, answer};
 use super::reply::Reply;
 use super::takeover::{self, Order};
+use super::{Site, stopped};
 use crate::config::Limits;
 use crate::context::Context;
 use crate::net::Conn;

@@ -44,9 +44,13 @@ impl Deliveries {
     /// Looks what the streams have got. To be called more often than once in [`SILENCE`].
     pub(super) fn look(&self, hub: &Hub, now: Instant) {
         let streams = hub.streams();
-        self.note(now, streams.iter().map(|stream| stream.snapshot()).map(|stream| {
-            (stream.name, stream.origin.is_some(), stream.units)
-        }));
+        self.note(
+            now,
+            streams
+                .iter()
+                .map(|stream| stream.snapshot())
+                .map(|stream| (stream.name, stream.origin.is_some(), stream.units)),
+        );
     }
 
     fn note(&self, now: Instant, streams: impl Iterator<Item = (String, bool, u64)>) {

@@ -87,7 +87,9 @@ impl Inquiry {
     async fn answer_all(&self, socket: TcpStream) {
         let limits = self.context.limits();
         let service =
-            service_fn(|request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request)) });
+            service_fn(
+                |request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request)) },
+            );
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.request_timeout)

@@ -54,7 +54,11 @@ fn server_values(context: &Context) -> Vec<ServerValue> {
         counter("tls_handshakes_failed", "TLS handshakes that failed", admission.failed_handshakes.value()),
         counter("rtsp_requests", "RTSP requests answered", counters.rtsp_requests.value()),
         counter("http_requests", "HTTP requests answered", counters.http_requests.value()),
-        counter("requests_bad", "Requests that are none, too large or too slow", counters.bad_requests.value()),
+        counter(
+            "requests_bad",
+            "Requests that are none, too large or too slow",
+            counters.bad_requests.value(),
+        ),
         counter("requests_denied", "Requests that were not granted", counters.denied.value()),
         counter("published_bytes", "Bytes received from publishers", counters.published_bytes.value()),
     ]
@@ -133,7 +137,9 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 11] = [
     ("viewer_sent", "Bytes handed to TCP", Some(Unit::Bytes), |viewer| {
         Some(Value::Counter(viewer.sink.bytes))
     }),
-    ("viewer_acked", "Bytes acknowledged", Some(Unit::Bytes), |viewer| Some(Value::Counter(viewer.sink.acked))),
+    ("viewer_acked", "Bytes acknowledged", Some(Unit::Bytes), |viewer| {
+        Some(Value::Counter(viewer.sink.acked))
+    }),
     ("viewer_rate_bytes_per_second", "Estimated rate of the path", None, |viewer| {
         viewer.sink.rate.map(|rate| Value::Gauge(rate.bits_per_sec() as f64 / 8.0))
     }),
@@ -161,11 +167,12 @@ impl Reading {
             let values = self.viewers().map(|(labels, viewer)| (labels, read(viewer)));
             encode_family(encoder, (name, help, unit.as_ref()), values)?;
         }
-        let drops = self.viewers().flat_map(|(labels, viewer)| {
-            viewer.sink.drops.iter().map(move |(reason, count)| {
-                (with(&labels, "reason", reason), Some(Value::Counter(*count)))
-            })
-        });
+        let drops =
+            self.viewers().flat_map(|(labels, viewer)| {
+                viewer.sink.drops.iter().map(move |(reason, count)| {
+                    (with(&labels, "reason", reason), Some(Value::Counter(*count)))
+                })
+            });
         encode_family(encoder, ("viewer_drops", "Units dropped", None), drops)
     }
 
@@ -173,7 +180,9 @@ impl Reading {
         type Counts = fn(&ViewerSnapshot) -> &[u64; 8];
         let metrics: [(&str, &str, Counts); 3] = [
             ("viewer_layer_offered", "Video units offered", |viewer| &viewer.offered),
-            ("viewer_layer_sent", "Units begun on the wire; sound is in layer 0", |viewer| &viewer.sink.begun_by_layer),
+            ("viewer_layer_sent", "Units begun on the wire; sound is in layer 0", |viewer| {
+                &viewer.sink.begun_by_layer
+            }),
             ("viewer_layer_dropped", "Units dropped", |viewer| &viewer.sink.dropped_by_layer),
         ];
         for (name, help, counts) in metrics {

@@ -30,8 +30,17 @@ const INDEX: &str = include_str!("page/index.html");
 const PLAYER: &str = include_str!("page/player.html");
 
 /// Everything in a path's segment but what it may have unescaped (RFC 3986); `/` stays, it is part of names.
-const IN_PATH: &AsciiSet =
-    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'%').add(b'<').add(b'>').add(b'?').add(b'`').add(b'{').add(b'}');
+const IN_PATH: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'`')
+    .add(b'{')
+    .add(b'}');
 
 /// A script or a style.
 pub(super) fn asset(name: &str) -> Option<Reply> {
@@ -42,7 +51,9 @@ pub(super) fn asset(name: &str) -> Option<Reply> {
 /// The player of a stream.
 pub(super) fn player(name: &str) -> Reply {
     let path = utf8_percent_encode(name, IN_PATH);
-    let page = PLAYER.replace("{{path}}", &Escaped(path).to_string()).replace("{{name}}", &Escaped(name).to_string());
+    let page = PLAYER
+        .replace("{{path}}", &Escaped(path).to_string())
+        .replace("{{name}}", &Escaped(name).to_string());
     reply::of(StatusCode::OK, HTML, page)
 }
 
@@ -55,7 +66,9 @@ pub(super) fn index(streams: &[Arc<Stream>], host: &str, asker: &Asker, query: O
         let _ = write!(list, "{entry}");
     }
     if list.is_empty() {
-        list.push_str("<p class=\"empty\">No stream yet. Publish one, or start the server with a source.</p>");
+        list.push_str(
+            "<p class=\"empty\">No stream yet. Publish one, or start the server with a source.</p>",
+        );
     }
     reply::of(StatusCode::OK, HTML, INDEX.replace("{{streams}}", &list))
 }
@@ -88,7 +101,8 @@ impl Display for Entry<'_> {
             port.map(|port| (secure, format!("{plain}://{host}:{port}/{path}{query}")))
         };
         let site = &self.asker.site;
-        let rtsp = [scheme("RTSP", site.rtsp_port, "rtsp"), scheme("RTSP over TLS", site.rtsps_port, "rtsps")];
+        let rtsp =
+            [scheme("RTSP", site.rtsp_port, "rtsp"), scheme("RTSP over TLS", site.rtsps_port, "rtsps")];
         for (label, url) in rtsp.into_iter().flatten() {
             write_address(f, label, &url, "")?;
         }

@@ -41,12 +41,17 @@ pub(super) fn of(status: StatusCode, content_type: &'static str, body: impl Into
 
 /// The method is not one of `allowed`.
 pub(super) fn method_not_allowed() -> Reply {
-    with_header(text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered"), header::ALLOW, "GET, HEAD")
+    with_header(
+        text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered"),
+        header::ALLOW,
+        "GET, HEAD",
+    )
 }
 
 /// Says who may see this. A challenge that cannot be in a header is left out.
 pub(super) fn challenge(challenges: &[String]) -> Reply {
-    let mut reply = text(StatusCode::UNAUTHORIZED, "this stream asks for a user and a password, or a signed link");
+    let mut reply =
+        text(StatusCode::UNAUTHORIZED, "this stream asks for a user and a password, or a signed link");
     for challenge in challenges {
         if let Ok(value) = HeaderValue::from_str(challenge) {
             reply.headers_mut().append(header::WWW_AUTHENTICATE, value);

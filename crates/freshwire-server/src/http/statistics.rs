@@ -64,7 +64,8 @@ pub(super) fn pong(at: f64, clock: Option<(MediaTime, SystemTime)>, now: SystemT
 
 /// How a viewer is served.
 pub(super) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
-    let layers = (0..viewer.offered.len()).rev().find(|&layer| viewer.offered[layer] > 0).map_or(0, |top| top + 1);
+    let layers =
+        (0..viewer.offered.len()).rev().find(|&layer| viewer.offered[layer] > 0).map_or(0, |top| top + 1);
     text(&Statement::Stats {
         clock: stream.wall_clock().map(Clock::from),
         kinds: stream.tracks().borrow().as_deref().map(kinds),

@@ -68,7 +68,8 @@ impl Body {
                 ("ts", "video/mp2t".into(), Box::new(framer))
             }
             Container::Mp4 => {
-                let mime = fmp4::mime(&tracks).ok_or("MP4 does not carry this stream; use another way out")?;
+                let mime =
+                    fmp4::mime(&tracks).ok_or("MP4 does not carry this stream; use another way out")?;
                 ("mp4", mime, Box::new(Fmp4::new(catalog, fmp4::Carriage::Plain)))
             }
             Container::Freshwire => ("freshwire", "application/octet-stream".into(), Framing::Chunked.into()),

@@ -1,0 +1,88 @@
+//! Requests as clients write them, against a running server.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod http_rig;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use http_rig::{Feed, Server, wait_for};
+
+/// Everything the server says to these bytes until it closes or is silent for half a second.
+fn say(address: SocketAddr, bytes: &str) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    socket.write_all(bytes.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = socket.read(&mut buffer) {
+        answer.extend_from_slice(&buffer[..count]);
+    }
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    say(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
+}
+
+fn status(answer: &str) -> &str {
+    answer.split_whitespace().nth(1).unwrap_or_default()
+}
+
+#[test]
+fn requests_get_the_answers_of_the_standard() {
+    let server = Server::open();
+    server.context.hub.stream("cam").unwrap();
+    let at = server.address;
+    let index = get(at, "/");
+    assert_eq!(status(&index), "200", "{index}");
+    assert!(index.contains("content-security-policy: default-src 'none'"), "{index}");
+    assert!(index.contains(&format!("rtsp://{}:8554/cam", at.ip())), "{index}");
+    assert_eq!(status(&get(at, "/cam")), "200");
+    assert_eq!(status(&get(at, "/cam/")), "200");
+    assert_eq!(status(&get(at, "/_/player.js")), "200");
+    for missing in ["/none", "/none.ts", "/none/ws", "/_/none.js"] {
+        assert_eq!(status(&get(at, missing)), "404", "{missing}");
+    }
+    assert_eq!(status(&get(at, "/cam/ws")), "426");
+    let post = say(at, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(status(&post), "405");
+    assert!(post.contains("allow: GET, HEAD"), "{post}");
+    assert_eq!(status(&say(at, "no request\r\n\r\n")), "400");
+    let long = format!("GET / HTTP/1.1\r\nHost: x\r\nX-Long: {}\r\n\r\n", "x".repeat(64 << 10));
+    assert_eq!(status(&say(at, &long)), "431");
+    let head = say(at, "HEAD /cam HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(head.ends_with("\r\n\r\n") && status(&head) == "200", "{head}");
+}
+
+#[test]
+fn operators_see_health_and_numbers() {
+    let server = Server::open();
+    let stream = server.context.hub.stream("cam").unwrap();
+    assert_eq!(status(&get(server.internal, "/health")), "200");
+    server.expected.send_replace(vec!["cam".to_owned()]);
+    let ill = get(server.internal, "/health");
+    assert!(status(&ill) == "503" && ill.contains(r#""reason":"no source is connected""#), "{ill}");
+    let Some(_feed) = Feed::start(&stream, true) else { return };
+    wait_for("a healthy server", Duration::from_secs(10), || {
+        status(&get(server.internal, "/health")) == "200"
+    });
+    for (path, begin) in [("/cam.ts", "\r\n\r\nG@"), ("/cam.mp4", "ftyp"), ("/cam.fw", "\r\n\r\nFW")] {
+        let mut socket = TcpStream::connect(server.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut text = String::new();
+        let mut buffer = [0; 2048];
+        while !text.contains(begin) {
+            let count = socket.read(&mut buffer).unwrap_or(0);
+            assert!(count > 0 && text.len() < 100_000, "{path}: {text:?}");
+            text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+        let numbers = get(server.internal, "/metrics");
+        assert!(numbers.contains("freshwire_stream_units_total{stream=\"cam\"}"), "{numbers}");
+        assert!(numbers.contains("freshwire_viewer_sent_bytes_total{stream=\"cam\""), "{numbers}");
+    }
+    let streams = get(server.internal, "/api/streams");
+    assert!(streams.contains(r#""name":"cam""#), "{streams}");
+}

@@ -10,6 +10,7 @@ pub(crate) mod schema;
 pub(crate) mod scheme;
 pub(crate) mod store;
 pub(crate) mod table;
+pub(crate) mod viewers;
 
 pub(crate) use run::{LabArgs, TestPath, run, wait_until};
 

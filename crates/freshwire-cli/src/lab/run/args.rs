@@ -10,6 +10,7 @@ use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 use super::plain;
 use crate::lab::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
 use crate::lab::scheme;
+use crate::lab::viewers::ViewersArgs;
 
 /// Experiments across an emulated link: no root, no server, results in a folder.
 #[derive(Args)]
@@ -24,6 +25,8 @@ pub(super) enum LabCommand {
     Layers(LayersArgs),
     /// Video-like frames across a link below their rate and across a dip.
     Frames(FramesArgs),
+    /// Real players across slow and broken links, served by `freshwire serve` and by another live server.
+    Viewers(ViewersArgs),
     /// Table and report again, from a result file.
     Report {
         /// The file `results.jsonl` of an earlier run.

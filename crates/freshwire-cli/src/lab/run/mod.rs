@@ -23,13 +23,14 @@ use crate::report;
 pub(crate) use args::LabArgs;
 use args::{LabCommand, Output};
 pub(crate) use pace::wait_until;
-pub(crate) use path::TestPath;
+pub(crate) use path::{LEAD as LINK_LEAD, TestPath, directions as link_directions};
 
 /// Runs `freshwire lab`.
 pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         LabCommand::Layers(args) => experiment(Experiment::Layers, args.plans()?, &args.output),
         LabCommand::Frames(args) => experiment(Experiment::Frames, args.plans()?, &args.output),
+        LabCommand::Viewers(args) => super::viewers::run(&args),
         LabCommand::Report { results } => {
             let runs = super::store::read(&results)?;
             let out = results.parent().unwrap_or(Path::new("."));

@@ -15,7 +15,7 @@ use crate::lab::schema::LinkConfig;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(32);
 
 /// From the start of a link whose rate changes to the start of the run: the connection has to be there by then.
-const LEAD: Duration = Duration::from_secs(2);
+pub(crate) const LEAD: Duration = Duration::from_secs(2);
 
 /// Both ends of a TCP connection and the link between them.
 pub(crate) struct TestPath {
@@ -33,8 +33,7 @@ impl TestPath {
     /// while the process has one thread.
     pub(crate) fn open(link: &LinkConfig, congestion: Option<&str>) -> anyhow::Result<Self> {
         let namespaces = Namespaces::create()?;
-        let up = direction(link, true)?;
-        let down = direction(link, false)?;
+        let [up, down] = directions(link)?;
         let start = (!link.steps.is_empty()).then(|| freshwire_io::now() + LEAD);
         let emulator = Emulator::start(&namespaces, up, down, EmulatorOptions::default())?;
         let listener =
@@ -66,6 +65,13 @@ fn connect(address: SocketAddr, congestion: Option<&str>) -> anyhow::Result<(Tcp
     }
     let congestion = socket.congestion().context("cannot ask for the congestion control")?;
     Ok((stream, congestion))
+}
+
+/// A link in the direction of the data and back. Its steps begin after [`LEAD`]; on the way back an outage counts, a
+/// change of the rate does not.
+pub(crate) fn directions(link: &LinkConfig) -> anyhow::Result<[Config; 2]> {
+    let has_outage = link.steps.iter().any(|step| step.rate_bps == Some(0));
+    Ok([direction(link, true)?, direction(link, has_outage)?])
 }
 
 fn direction(link: &LinkConfig, data: bool) -> anyhow::Result<Config> {

@@ -1,0 +1,126 @@
+//! The servers that are compared, each in the near namespace, fed through its standard input.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use freshwire_io::netns::Namespaces;
+use serde::{Deserialize, Serialize};
+
+/// The port on which every server listens.
+pub(super) const PORT: u16 = 8554;
+/// How long a server may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(15);
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// A server under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Server {
+    /// `freshwire serve` of this program.
+    Freshwire,
+    /// GStreamer's RTSP server.
+    Gstreamer,
+}
+
+impl Server {
+    /// Its name for people.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Freshwire => "Freshwire",
+            Self::Gstreamer => "GStreamer",
+        }
+    }
+
+    fn command(self) -> anyhow::Result<Command> {
+        Ok(match self {
+            Self::Freshwire => {
+                let program = std::env::current_exe().context("cannot find this program's own file")?;
+                let mut command = Command::new(program);
+                command.args([
+                    "serve",
+                    "live=-",
+                    "--open",
+                    "--listen-http",
+                    "none",
+                    "--listen-internal",
+                    "none",
+                ]);
+                command.args(["--listen-rtsp", &format!("0.0.0.0:{PORT}")]);
+                command
+            }
+            Self::Gstreamer => {
+                // The system's Python: only that one sees the system's GObject introspection.
+                let mut command = Command::new("/usr/bin/python3");
+                command.args(["-c", include_str!("gstreamer_server.py"), &PORT.to_string()]);
+                command
+            }
+        })
+    }
+}
+
+/// A server at work. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Running {
+    /// Starts `server` in the near namespace; what it has to say goes to `log`.
+    pub(super) fn start(server: Server, namespaces: &Namespaces, log: std::fs::File) -> anyhow::Result<Self> {
+        let mut command = server.command()?;
+        let mut other = log.try_clone().context("cannot share the server's log")?;
+        writeln!(other, "# {}", server.label()).context("cannot write the server's log")?;
+        command.stdin(Stdio::piped()).stdout(other).stderr(log);
+        let mut child = namespaces.spawn_near(&mut command).context("cannot start the server")?;
+        let input = child.stdin.take();
+        Ok(Self { child, input })
+    }
+
+    /// Where to write its stream; once.
+    pub(super) fn input(&mut self) -> anyhow::Result<ChildStdin> {
+        self.input.take().context("the server has no input")
+    }
+
+    /// Waits until it accepts connections.
+    pub(super) fn wait_until_it_listens(&mut self, namespaces: &Namespaces) -> anyhow::Result<()> {
+        let until = freshwire_io::now() + PATIENCE;
+        let address = SocketAddr::from((Namespaces::NEAR_V4, PORT));
+        while namespaces.in_near(|| TcpStream::connect(address))?.is_err() {
+            if let Some(status) = self.child.try_wait().context("cannot look after the server")? {
+                bail!("the server ended at once ({status}); see server.log");
+            }
+            if freshwire_io::now() > until {
+                bail!("the server does not listen after {PATIENCE:?}; see server.log");
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Whether it still runs.
+    pub(super) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a player has to open.
+pub(super) fn url() -> String {
+    format!("rtsp://{}:{PORT}/live", Namespaces::NEAR_V4)
+}
+
+/// Where the probe connects.
+pub(super) fn address() -> SocketAddr {
+    SocketAddr::from((Namespaces::NEAR_V4, PORT))
+}

@@ -1,7 +1,7 @@
 //! The page in a real browser: it plays at the live edge, on loopback and over a link that is too slow for the stream.
 //!
 //! It has no test harness: namespaces are created while there is a single thread.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod browser_driver;
 mod http_rig;

@@ -1,5 +1,5 @@
 //! Requests as clients write them, against a running server.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
 mod http_rig;
 

@@ -1,4 +1,4 @@
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use freshwire_media::demux::{Assembler, Config, Event};
 use freshwire_media::depacketize::{Depacketizer, FormatError, Frame, Packet, PacketError, rtcp};
@@ -199,12 +199,15 @@ fn add(assembler: &mut Assembler, clocks: &mut Clocks, input: &mut Input, frame:
     assembler.video(&bytes, Given::Shown(time));
 }
 
-/// Wall time goes on across sources, so that one that returns continues where it would be.
+/// Wall time goes on across sources, so that one that returns continues where it would be. Counted from 2020: a timeline
+/// takes times of up to 36 years.
 fn wall_nanos() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + YEAR_2020).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn saturated(nanos: u128) -> u64 {
     u64::try_from(nanos).unwrap_or(u64::MAX)
 }
+
+const YEAR_2020: Duration = Duration::from_secs(1_577_836_800);

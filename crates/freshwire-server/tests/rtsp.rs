@@ -9,7 +9,7 @@ use freshwire_media::unit::{Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec,
 use freshwire_server::access::{Access, Names, Password, Rights, Rules, User};
 use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
-use freshwire_server::hub::{Hub, HubConfig, Publisher};
+use freshwire_server::hub::{DatagramSink, Hub, HubConfig, Publisher};
 use freshwire_server::net::Acceptor;
 use freshwire_server::rtsp;
 use tokio::net::TcpListener;
@@ -460,6 +460,33 @@ fn a_publisher_of_garbage_harms_nobody() {
     assert_eq!(client.ask("OPTIONS", "", &session).status, "200");
     assert_eq!(server.context.counters.published_bytes.value(), (0..200).sum::<u64>());
     assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
+}
+
+struct Nothing;
+
+impl DatagramSink for Nothing {
+    fn send(&mut self, _head: &UnitHead, _bytes: &[u8]) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_publisher_is_asked_for_a_key_picture() {
+    let server = Server::open();
+    let mut client = server.client();
+    let session = with_session(&announce(&mut client).session());
+    let transport = "Transport: RTP/AVP/TCP;unicast;interleaved=4-5;mode=record\r\n";
+    assert_eq!(client.ask("SETUP", "/streamid=0", transport).status, "200");
+    assert_eq!(client.ask("RECORD", "", &session).status, "200");
+    client.send(&[b'$', 4, 0, 14, 0x80, 96, 0, 1, 0, 0, 0, 0, 1, 2, 3, 4, 0x08, 0]);
+    assert_eq!(client.ask("OPTIONS", "", "").status, "200");
+    let stream = server.context.hub.find("cam").expect("announced");
+    stream.view_datagrams(Box::new(Nothing)).expect("room");
+    let (channel, packet) = client.packet();
+    assert_eq!(
+        (channel, packet.len(), &packet[8..12], &packet[16..]),
+        (5, 20, &[0x81, 206, 0, 2][..], &[1, 2, 3, 4][..])
+    );
 }
 
 #[test]

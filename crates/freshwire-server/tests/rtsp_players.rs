@@ -1,0 +1,193 @@
+//! ffmpeg and GStreamer as they are, publishing to the RTSP server and viewing from it.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use freshwire_server::access::Access;
+use freshwire_server::config::Limits;
+use freshwire_server::context::Context;
+use freshwire_server::hub::{Hub, HubConfig};
+use freshwire_server::ingest::rtsp::{Camera, pull};
+use freshwire_server::net::Acceptor;
+use freshwire_server::rtsp;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+struct Server {
+    address: SocketAddr,
+    context: Arc<Context>,
+    runtime: Runtime,
+    _stop: watch::Sender<bool>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let hub = Hub::new(HubConfig::default()).expect("a hub");
+        let (stop, stopped) = watch::channel(false);
+        let context = Arc::new(Context::new(hub, Access::open(), Limits::default(), stopped));
+        let acceptor = runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            Acceptor::new(listener, None, Arc::clone(&context.admission)).expect("an acceptor")
+        });
+        let address = acceptor.local_addr();
+        runtime.spawn(rtsp::serve(acceptor, Arc::clone(&context)));
+        Self { address, context, runtime, _stop: stop }
+    }
+
+    fn url(&self, stream: &str) -> String {
+        format!("rtsp://{}/{stream}", self.address)
+    }
+
+    /// Waits until the stream has shown its tracks and this many units.
+    fn await_units(&self, stream: &str, count: u64) {
+        let begun = Instant::now();
+        while self.context.hub.find(stream).is_none_or(|stream| stream.snapshot().units < count) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{stream} does not begin");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// A program that is ended with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a program that a test needs is there. In CI it has to be.
+fn has(program: &str, argument: &str) -> bool {
+    let mut command = Command::new(program);
+    let there = command.arg(argument).output().is_ok_and(|output| output.status.success());
+    if !there {
+        assert!(std::env::var_os("CI").is_none(), "{program} is needed in CI");
+        println!("skipped: {program} is not on this machine");
+    }
+    there
+}
+
+fn command(program: &str, arguments: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+fn start(program: &str, arguments: &str) -> Running {
+    let mut command = command(program, arguments);
+    Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("started"))
+}
+
+/// Runs a program to its end.
+fn run(program: &str, arguments: &str) -> Output {
+    command("timeout", &format!("30 {program} {arguments}")).output().expect("run")
+}
+
+const PICTURES: &str = "-hide_banner -loglevel error -re -f lavfi -i testsrc2=size=320x180:rate=25";
+const SOUND: &str = "-re -f lavfi -i sine=frequency=440:sample_rate=48000";
+const H264: &str = "-c:v libx264 -preset ultrafast -g 25 -bf 2 -b:v 400k";
+
+/// Decodes 2 s with ffmpeg, which has to find nothing wrong.
+fn assert_ffmpeg_plays(url: &str, transport: &str, maps: &str) {
+    let output = run(
+        "ffmpeg",
+        &format!(
+            "-hide_banner -loglevel warning -xerror -rtsp_transport {transport} -i {url} {maps} -t 2 -f null -"
+        ),
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{transport}: {} {said}", output.status);
+    let errors = ["error while decoding", "concealing", "Invalid", "missed", "non-existing"];
+    assert!(!errors.iter().any(|error| said.contains(error)), "{transport}: {said}");
+}
+
+#[test]
+fn ffmpeg_publishes_and_views() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let server = Server::new();
+    let url = server.url("live/cam");
+    let tracks = "-map 0:v -map 1:a -c:a aac -b:a 64k";
+    let _encoder =
+        start("ffmpeg", &format!("{PICTURES} {SOUND} {tracks} {H264} -f rtsp -rtsp_transport tcp {url}"));
+    server.await_units("live/cam", 60);
+    assert_ffmpeg_plays(&url, "tcp", "-map 0:v -map 0:a");
+    assert_ffmpeg_plays(&url, "udp", "-map 0:v -map 0:a");
+    let probed = run(
+        "ffprobe",
+        &format!("-v error -rtsp_transport tcp -show_entries stream=codec_name -of csv=p=0 {url}"),
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&probed.stdout).split_whitespace().collect::<Vec<_>>(),
+        ["h264", "aac"]
+    );
+}
+
+#[test]
+fn ffmpeg_publishes_other_codecs_and_comes_back() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let server = Server::new();
+    let url = server.url("cam");
+    let codecs = "-c:v libx265 -preset ultrafast -g 25 -x265-params log-level=none -c:a libopus -strict -2";
+    // Without a transport ffmpeg asks for UDP first, and takes TCP when that is refused.
+    let arguments = format!("{PICTURES} {SOUND} -map 0:v -map 1:a {codecs} -f rtsp {url}");
+    let encoder = start("ffmpeg", &arguments);
+    server.await_units("cam", 60);
+    assert_ffmpeg_plays(&url, "tcp", "-map 0:v -map 0:a");
+    drop(encoder);
+    let before = server.context.hub.find("cam").expect("it outlives its source").snapshot().units;
+    let _again = start("ffmpeg", &arguments);
+    server.await_units("cam", before + 60);
+    assert_ffmpeg_plays(&url, "tcp", "-map 0:v -map 0:a");
+}
+
+#[test]
+fn gstreamer_publishes_and_views() {
+    if !has("gst-launch-1.0", "--version") || !has("gst-inspect-1.0", "rtspclientsink") {
+        return;
+    }
+    let server = Server::new();
+    let url = server.url("cam");
+    let pictures =
+        "videotestsrc is-live=true ! video/x-raw,width=320,height=180,framerate=25/1 ! videoconvert";
+    let encoder = "x264enc tune=zerolatency speed-preset=ultrafast key-int-max=50 ! h264parse";
+    let _encoder = start(
+        "gst-launch-1.0",
+        &format!("-q {pictures} ! {encoder} ! rtspclientsink protocols=tcp location={url}"),
+    );
+    server.await_units("cam", 30);
+    for protocols in ["tcp", "udp"] {
+        let source = format!("rtspsrc location={url} protocols={protocols} latency=0");
+        let sink = "rtph264depay ! h264parse ! avdec_h264 ! fakesink num-buffers=40";
+        let output = run("gst-launch-1.0", &format!("{source} ! {sink}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !said.contains("ERROR"), "{protocols}: {said}");
+    }
+}
+
+#[test]
+fn a_camera_is_pulled_and_awaited() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let (camera, server) = (Server::new(), Server::new());
+    let stream = server.context.hub.stream("copy").expect("room");
+    let source = Camera::parse(&camera.url("cam").replace("rtsp://", "rtsp://me:secret@")).expect("a URL");
+    assert!(!source.origin().contains("secret"));
+    // It is not there yet.
+    server.runtime.spawn(pull(source, stream));
+    std::thread::sleep(Duration::from_millis(200));
+    let _encoder =
+        start("ffmpeg", &format!("{PICTURES} {H264} -f rtsp -rtsp_transport tcp {}", camera.url("cam")));
+    server.await_units("copy", 40);
+    assert_ffmpeg_plays(&server.url("copy"), "tcp", "-map 0:v");
+}

@@ -1,4 +1,5 @@
 //! Conversations with the RTSP server, line by line.
+#![allow(clippy::disallowed_methods, reason = "clients wait in real time")]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -87,7 +88,7 @@ impl Source {
             duration_ns: 40_000_000,
             key: true,
             len,
-            nals: vec![4..len],
+            nals: std::iter::once(4..len).collect(),
             nal_headers: vec![[0x65, 0x88]],
             tracks: Arc::clone(&self.tracks),
         };

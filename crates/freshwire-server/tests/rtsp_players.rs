@@ -1,4 +1,5 @@
 //! ffmpeg and GStreamer as they are, publishing to the RTSP server and viewing from it.
+#![allow(clippy::disallowed_methods, reason = "clients wait in real time")]
 
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};

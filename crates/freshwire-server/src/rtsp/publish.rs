@@ -1,6 +1,7 @@
 //! One who publishes: from ANNOUNCE to the hub.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshwire_media::sdp::{self, Media};
@@ -13,7 +14,6 @@ use super::transport::Offer;
 use super::view::session_header;
 use crate::hub::{HubError, Publisher, Stream};
 use crate::ingest::rtsp::{Choice, ChoiceError, Feed};
-use std::sync::Arc;
 
 /// A session that feeds a stream.
 pub(super) struct PublishSession {

@@ -125,6 +125,7 @@ fn view_from(stream: &Arc<Stream>, join_age: Option<Duration>, preface: Vec<u8>)
         protocol: "test",
         peer,
         user: None,
+        only: None,
         join_age,
     };
     Ok((stream.view(request)?, Player { socket, reader: Reader::default() }))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use freshwire_media::framing::fmp4::{self, Fmp4};
 use freshwire_media::framing::ts::Ts;
 use freshwire_media::framing::{Framer, Framing};
-use freshwire_media::unit::Tracks;
+use freshwire_media::unit::{Kind, Tracks};
 use tokio::io::AsyncReadExt as _;
 
 use super::route::Container;
@@ -38,6 +38,8 @@ pub(super) struct Carriage {
     pub(super) protocol: &'static str,
     /// Writes it.
     pub(super) framer: Box<dyn Framer>,
+    /// The only track that it carries.
+    pub(super) only: Option<Kind>,
     /// The client may say something, and hears how it is served.
     pub(super) is_socket: bool,
 }
@@ -54,7 +56,7 @@ impl Carriage {
     /// In WebSocket messages.
     pub(super) fn socket(stream: &Stream) -> Self {
         let framer = Fmp4::new(Arc::clone(stream.catalog()), fmp4::Carriage::WebSocket);
-        Self { protocol: "websocket", framer: Box::new(framer), is_socket: true }
+        Self { protocol: "websocket", framer: Box::new(framer), only: None, is_socket: true }
     }
 }
 
@@ -74,7 +76,9 @@ impl Body {
             }
             Container::Freshwire => ("freshwire", "application/octet-stream".into(), Framing::Chunked.into()),
         };
-        Ok(Self { content_type, carriage: Carriage { protocol, framer, is_socket: false } })
+        // Records of Freshwire's own stream do not say what they are, so they are all pictures.
+        let only = (container == Container::Freshwire).then_some(Kind::Video);
+        Ok(Self { content_type, carriage: Carriage { protocol, framer, only, is_socket: false } })
     }
 }
 
@@ -91,6 +95,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         protocol: order.carriage.protocol,
         peer: order.peer,
         user: order.user,
+        only: order.carriage.only,
         join_age: None,
     });
     let viewer = viewer.map_err(|error| {

@@ -12,13 +12,14 @@ use super::viewer::ViewerShared;
 pub(super) struct Seat {
     pub(super) ring: usize,
     pub(super) shared: Arc<ViewerShared>,
+    only: Option<Kind>,
     /// Number of the picture it began with, 0 if there are none; `None` while it waits for one to begin with.
     begun_at: Option<u64>,
 }
 
 impl Seat {
-    pub(super) fn new(ring: usize, shared: Arc<ViewerShared>) -> Self {
-        Self { ring, shared, begun_at: None }
+    pub(super) fn new(ring: usize, shared: Arc<ViewerShared>, only: Option<Kind>) -> Self {
+        Self { ring, shared, only, begun_at: None }
     }
 
     /// Whether it waits for a keyframe.
@@ -37,8 +38,11 @@ impl Seat {
             self.begun_at = None;
             return false;
         }
+        if self.only.is_some_and(|only| only != offer.kind) {
+            return false;
+        }
         let is_picture = offer.kind == Kind::Video;
-        if offer.begins {
+        if offer.begins || self.only == Some(Kind::Audio) {
             self.begun_at.get_or_insert(if is_picture { offer.meta.user_seq } else { 0 });
         }
         let Some(first) = self.begun_at else { return false };
@@ -50,9 +54,11 @@ impl Seat {
         wanted
     }
 
-    /// A unit could not be queued. What follows may depend on it, so the viewer begins anew.
-    pub(super) fn missed(&mut self) {
-        self.begun_at = None;
+    /// The unit could not be queued. If others depend on it, the viewer begins anew.
+    pub(super) fn missed(&mut self, offer: &Offer) {
+        if !offer.is_leaf {
+            self.begun_at = None;
+        }
         self.shared.missed.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -24,6 +24,9 @@ const BLOCK_BYTES: u32 = 32 << 10;
 /// Units that framings can look up: more than any ring holds.
 const CATALOG_UNITS: usize = 1024;
 
+/// Pictures of this layer and above have nothing that depends on them.
+const LEAF_LAYER: u8 = 3;
+
 /// A group is kept for those who join up to this age, and up to so many units.
 const MAX_JOIN_AGE: Duration = Duration::from_secs(5);
 const GROUP_UNITS: usize = 512;
@@ -81,6 +84,8 @@ pub(super) struct Offer {
     pub(super) kind: Kind,
     /// A viewer can begin here.
     pub(super) begins: bool,
+    /// Nothing depends on it.
+    pub(super) is_leaf: bool,
 }
 
 /// The right to feed a stream; dropping it lets another one publish.
@@ -210,7 +215,7 @@ impl Stream {
             offered: Default::default(),
             missed: AtomicU64::new(0),
         });
-        let seat = Seat::new(sink.ring(), Arc::clone(&shared));
+        let seat = Seat::new(sink.ring(), Arc::clone(&shared), request.only);
         state.join(seat, request.join_age.unwrap_or(config.join_age), config);
         Ok(Viewer { sink, stream: Arc::clone(self), shared })
     }
@@ -303,7 +308,8 @@ impl State {
             refs,
             ..Meta::default()
         };
-        Offer { meta, kind, begins }
+        let is_leaf = kind == Kind::Audio || unit.layer >= LEAF_LAYER;
+        Offer { meta, kind, begins, is_leaf }
     }
 
     /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.
@@ -319,7 +325,7 @@ impl State {
             stored => stored,
         };
         let Ok(stored) = stored else {
-            self.seats.values_mut().for_each(Seat::missed);
+            self.seats.values_mut().for_each(|seat| seat.missed(&offer));
             return false;
         };
         let mut wake = false;
@@ -331,7 +337,7 @@ impl State {
             match offer_to(producer, seat, &stored, &offer.meta) {
                 Ok(notify) => wake |= notify,
                 Err(PushError::Closed) => return false,
-                Err(_) => seat.missed(),
+                Err(_) => seat.missed(&offer),
             }
             true
         });
@@ -378,7 +384,7 @@ impl State {
                 let deadline = (now + config.latency).max(offer.meta.deadline);
                 let meta = Meta { deadline, ..offer.meta };
                 if seat.wants(offer) && offer_to(self.sender.producer(), &seat, stored, &meta).is_err() {
-                    seat.missed();
+                    seat.missed(offer);
                     break;
                 }
             }

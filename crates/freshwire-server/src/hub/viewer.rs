@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkSnapshot};
 use freshwire_media::framing::Framer;
+use freshwire_media::unit::Kind;
 
 use super::stream::Stream;
 
@@ -24,6 +25,8 @@ pub struct ViewRequest {
     pub peer: SocketAddr,
     /// Who it is, if it had to say so.
     pub user: Option<String>,
+    /// The only track it takes; `None` for all that there are.
+    pub only: Option<Kind>,
     /// Overrides [`HubConfig::join_age`](super::HubConfig::join_age).
     pub join_age: Option<Duration>,
 }

@@ -198,6 +198,15 @@ impl ViewSession {
         Interleaved::new(Arc::clone(self.stream.catalog()), &config)
     }
 
+    /// The only track in the connection, if it is not both.
+    pub(super) fn only(&self) -> Option<Kind> {
+        match (&self.video, &self.audio) {
+            (Some(_), None) => Some(Kind::Video),
+            (None, Some(_)) => Some(Kind::Audio),
+            _ => None,
+        }
+    }
+
     /// Takes the ports of all tracks and makes a sink of them.
     pub(super) fn datagrams(&mut self) -> io::Result<(UdpSink, Control)> {
         let ports = |carried: &mut Option<Carried>| match carried.take() {

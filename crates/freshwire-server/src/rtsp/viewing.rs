@@ -57,6 +57,7 @@ impl Viewing {
             protocol,
             peer,
             user: session.user.clone(),
+            only: session.only(),
             join_age: None,
         })?;
         tracing::info!(stream = session.stream.name(), protocol, viewer = viewer.id(), "views");

@@ -55,6 +55,8 @@ pub struct AccessUnit {
     pub group: u32,
     /// Distances back, in access units, to those it depends on; 0 is none.
     pub refs: [u32; 2],
+    /// Nominal duration of a frame in nanoseconds, if the stream says it: its pace.
+    pub frame_ns: Option<u32>,
 }
 
 /// One NAL unit of an access unit.
@@ -192,6 +194,7 @@ impl Assemble for Verbatim {
             layer: place.layer,
             group: place.group,
             refs: place.refs,
+            frame_ns: picture.sequence.usability.frame_ns,
         })
     }
 

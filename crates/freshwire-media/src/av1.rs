@@ -23,15 +23,7 @@ pub(crate) struct Live {
 
 impl WholeCodec for Live {
     fn read(&mut self, bytes: &[u8], number: u64) -> Option<Frame> {
-        let mut unit = Frame {
-            bytes: Vec::with_capacity(bytes.len() + 32),
-            key: false,
-            temporal_id: 0,
-            droppable: true,
-            on: Vec::new(),
-            track: None,
-            frame_ns: None,
-        };
+        let mut unit = Frame::new(Vec::with_capacity(bytes.len() + 32));
         let mut first = true;
         let mut has_sequence = false;
         for obu in Obus(bytes) {

@@ -1,14 +1,19 @@
-/// Bytes of a stream that were pushed and not yet taken.
+/// Bytes of a stream that were pushed and not yet taken; none any more after an error.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buffer {
     bytes: Vec<u8>,
     taken: usize,
     /// Stream offset of the first byte not taken.
     offset: u64,
+    failed: bool,
 }
 
 impl Buffer {
+    /// Adds the next bytes; ignored after an error.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.failed {
+            return;
+        }
         if self.taken > 0 && self.taken >= self.bytes.len() / 2 {
             self.bytes.drain(..self.taken);
             self.taken = 0;
@@ -40,8 +45,16 @@ impl Buffer {
         Some(bytes)
     }
 
-    /// Frees everything; used after an error.
-    pub(crate) fn clear(&mut self) {
-        *self = Self { offset: self.offset, ..Self::default() };
+    /// What an iterator over the stream yields for what was read. After an error there are no bytes any more, because a
+    /// stream that broke its framing has no place to begin again.
+    pub(crate) fn settle<T, E>(&mut self, read: Result<Option<T>, E>) -> Option<Result<T, E>> {
+        if read.is_err() {
+            *self = Self { offset: self.offset, failed: true, ..Self::default() };
+        }
+        read.transpose()
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed
     }
 }

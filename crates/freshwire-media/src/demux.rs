@@ -21,6 +21,7 @@ use freshwire_units::Timestamp;
 
 use crate::annexb::DEFAULT_MAX_UNIT_BYTES;
 use crate::ivf::{self, IvfError};
+use crate::mpeg_ts::{PACKET_BYTES, SYNC};
 use crate::timeline::Given;
 use crate::unit::{Tracks, Unit};
 use crate::video::Format;
@@ -278,10 +279,11 @@ fn recognize(first: &[u8]) -> Guess {
         Some(1) if zeros >= 2 => return stream_format(first).map_or(Guess::More, Guess::Stream),
         Some(_) => {}
     }
-    let is_ts = |at: usize| (0..TS_PACKETS).all(|packet| first.get(at + packet * 188) == Some(&TS_SYNC));
-    if (0..188).any(is_ts) {
+    let is_ts =
+        |at: usize| (0..TS_PACKETS).all(|packet| first.get(at + packet * PACKET_BYTES) == Some(&SYNC));
+    if (0..PACKET_BYTES).any(is_ts) {
         Guess::Ts
-    } else if first.len() < (TS_PACKETS + 1) * 188 {
+    } else if first.len() < (TS_PACKETS + 1) * PACKET_BYTES {
         Guess::More
     } else {
         Guess::Nothing
@@ -307,7 +309,6 @@ fn stream_format(bytes: &[u8]) -> Option<Format> {
     })
 }
 
-const TS_SYNC: u8 = 0x47;
 /// Packets in a row whose begin tells a transport stream.
 const TS_PACKETS: usize = 3;
 /// So many bytes have to tell the container.

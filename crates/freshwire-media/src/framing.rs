@@ -1,11 +1,15 @@
 //! How records lie in a byte stream, so that a reader finds whole records whatever was dropped.
 //!
+//! Records of any content, for readers of ours ([`Framing`]):
+//!
 //! - [`Framing::Raw`]: nothing is added. A begun record has to be finished.
 //! - [`Framing::LengthPrefixed`]: each record has its length before it. A begun record has to be finished.
 //! - [`Framing::Chunked`]: records are cut into chunks, and a begun record can be given up at a chunk boundary
 //!   (`spec/framing.md`).
+//!
+//! Units of a live stream, for players ([`Framer`]): [`ts`] (MPEG-TS), [`fmp4`] (MP4 over HTTP or [`websocket`]) and
+//! [`interleaved`] (RTP over an RTSP connection).
 
-mod aac;
 mod basic;
 pub mod chunked;
 #[cfg(test)]
@@ -15,6 +19,7 @@ mod framer;
 pub mod interleaved;
 pub mod length_prefixed;
 pub mod ts;
+mod viewer;
 pub mod websocket;
 
 pub use framer::{Framer, Piece};

@@ -305,7 +305,6 @@ pub struct Reader {
     buffer: Buffer,
     header: Option<Header>,
     limit: u32,
-    failed: bool,
 }
 
 impl Default for Reader {
@@ -317,21 +316,19 @@ impl Default for Reader {
 impl Reader {
     /// A reader that accepts records up to `max_record_bytes`, header included.
     pub fn new(max_record_bytes: u32) -> Self {
-        Self { buffer: Buffer::default(), header: None, limit: max_record_bytes, failed: false }
+        Self { buffer: Buffer::default(), header: None, limit: max_record_bytes }
     }
 
     /// Adds the next bytes of the stream; ignored after an error. Take records until `None` before pushing again.
     pub fn push(&mut self, bytes: &[u8]) {
-        if !self.failed {
-            self.buffer.push(bytes);
-        }
+        self.buffer.push(bytes);
     }
 
     /// Tells that the stream has ended. An error if that is inside a record.
     pub fn finish(self) -> Result<(), ReadError> {
         let header = if self.header.is_some() { HEADER_BYTES as u64 } else { 0 };
         let bytes = self.buffer.peek().len() as u64 + header;
-        if self.failed || bytes == 0 {
+        if self.buffer.has_failed() || bytes == 0 {
             return Ok(());
         }
         Err(ReadError::Torn { at: self.buffer.offset() - header, bytes })
@@ -368,15 +365,8 @@ impl Iterator for Reader {
     type Item = Result<Received, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
         let item = self.read();
-        if item.is_err() {
-            self.failed = true;
-            self.buffer.clear();
-        }
-        item.transpose()
+        self.buffer.settle(item)
     }
 }
 

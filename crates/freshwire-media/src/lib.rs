@@ -1,18 +1,27 @@
 //! What is inside records, and how records lie in a byte stream. Bytes in, bytes out: no input or output, no clock.
 //!
 //! ```text
-//!  encoder bytes ──► annexb::AccessUnits ──┐
-//!  test source   ──► layered::Source     ──┼──► records ──► framing::Framing ──► byte stream
-//!  live sources  ──► video::Parser       ──┤
-//!  standard input ─► length_prefixed     ──┘                                        │
-//!                     layered::Reader, chunked::Reader, length_prefixed::Reader ◄───┘
+//!  MPEG-TS, IVF, Annex B ─► demux ─────────┐
+//!  RTP, as sdp says ─► depacketize ────────┴─► video, adts ─► timeline ─► unit::Unit ──┐
+//!  an H.264 encoder ─► annexb::AccessUnits ─────────────────────────────────────────────┼─► records
+//!  the test source ─► layered::Source ──────────────────────────────────────────────────┤
+//!  standard input ─► framing::length_prefixed ──────────────────────────────────────────┘
+//!
+//!             ┌─► framing::Framing: raw, length-prefixed, chunked ─► readers of ours, layered::Reader
+//!  records ───┼─► framing::Framer: ts, fmp4 (websocket), interleaved (RTSP) ─► players, browsers
+//!             └─► rtp::Datagrams, described by sdp ─► players
 //! ```
+//!
+//! A *unit* is a picture or a frame of sound; the record of a unit has its bytes. [`unit::Catalog`] tells framers the
+//! rest of it by the record's number. The modules [`video`] and [`annexb`] say which units can be dropped and what depends
+//! on them; [`timeline`] says when they are due; a [`framing::Framer`] writes what is left of them for one receiver.
 //!
 //! Readers share one law: push bytes, take items until `None`, push again. A reader holds at most one incomplete item
 //! besides what was pushed and not yet taken. After an error it yields nothing more, because a byte stream that broke
 //! its framing has no place to begin again.
 #![forbid(unsafe_code)]
 
+mod aac;
 pub mod adts;
 pub mod annexb;
 mod av1;
@@ -23,8 +32,11 @@ pub mod framing;
 mod h265;
 pub mod ivf;
 pub mod layered;
+mod mpeg_ts;
 pub mod rtp;
 pub mod sdp;
+#[cfg(test)]
+mod testing;
 pub mod timeline;
 pub mod unit;
 pub mod video;

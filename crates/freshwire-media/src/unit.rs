@@ -171,8 +171,14 @@ pub struct UnitHead {
 /// publishes and by all framings. Each track has its own numbers, above or below all of the other's.
 #[derive(Debug)]
 pub struct Catalog {
-    tracks: Mutex<[VecDeque<(u64, Arc<UnitHead>)>; 2]>,
+    tracks: Mutex<[VecDeque<Entry>; 2]>,
     capacity: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    seq: u64,
+    head: Arc<UnitHead>,
 }
 
 impl Catalog {
@@ -189,15 +195,15 @@ impl Catalog {
         if units.len() >= self.capacity {
             units.pop_front();
         }
-        units.push_back((seq, head));
+        units.push_back(Entry { seq, head });
     }
 
     /// The unit with this number; `None` if it is not kept any more, or never was.
     pub fn find(&self, seq: u64) -> Option<Arc<UnitHead>> {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
         tracks.iter().find_map(|units| {
-            let at = units.binary_search_by_key(&seq, |&(seq, _)| seq).ok()?;
-            Some(Arc::clone(&units[at].1))
+            let at = units.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
+            Some(Arc::clone(&units[at].head))
         })
     }
 }
@@ -208,11 +214,13 @@ mod tests {
 
     #[test]
     fn ticks_and_nanoseconds_are_inverse() {
-        bolero::check!().with_type::<(i32, u16)>().for_each(|&(ticks, rate)| {
-            let rate = u32::from(rate) + 1;
-            let time = MediaTime::from_ticks(i64::from(ticks), rate);
-            assert_eq!(time.ticks(rate), i64::from(ticks));
-        });
+        bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<(i32, u16)>().for_each(
+            |&(ticks, rate)| {
+                let rate = u32::from(rate) + 1;
+                let time = MediaTime::from_ticks(i64::from(ticks), rate);
+                assert_eq!(time.ticks(rate), i64::from(ticks));
+            },
+        );
     }
 
     #[test]

@@ -16,15 +16,7 @@ pub(crate) struct Live {
 
 impl WholeCodec for Live {
     fn read(&mut self, bytes: &[u8], number: u64) -> Option<Frame> {
-        let mut unit = Frame {
-            bytes: bytes.to_vec(),
-            key: false,
-            temporal_id: 0,
-            droppable: true,
-            on: Vec::new(),
-            track: None,
-            frame_ns: None,
-        };
+        let mut unit = Frame::new(bytes.to_vec());
         let mut first = true;
         for frame in frames(bytes)? {
             match Header::parse(frame)? {

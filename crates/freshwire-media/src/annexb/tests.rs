@@ -1,7 +1,5 @@
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use super::*;
+use crate::testing::{self, PICTURES};
 use crate::video::split::Headers as _;
 
 type Split = (Vec<AccessUnit>, Option<AnnexBError>);
@@ -26,43 +24,12 @@ fn split(stream: &[u8], step: usize, limit: usize) -> Split {
     result
 }
 
-/// 64 pictures of moving detail, encoded with `options`; `None` if there is no ffmpeg, which is an error where `CI` is
-/// set.
 fn encode(options: &[&str]) -> Option<Vec<u8>> {
-    let output = Command::new("ffmpeg")
-        .args(["-v", "error", "-f", "lavfi", "-i", "testsrc2=size=192x128:rate=25", "-frames:v", "64"])
-        .args(["-c:v", "libx264", "-threads", "1"])
-        .args(options)
-        .args(["-f", "h264", "-"])
-        .output();
-    match output {
-        Ok(output) if output.status.success() => Some(output.stdout),
-        other => {
-            assert!(std::env::var_os("CI").is_none(), "ffmpeg with libx264 is needed: {other:?}");
-            println!("skipped: ffmpeg with libx264 is not here: {other:?}");
-            None
-        }
-    }
+    testing::encode(&[&["-c:v", "libx264"], options].concat(), "h264")
 }
 
-/// The checksum of each decoded frame, in display order, and what the decoder complained about.
 fn decode(stream: &[u8]) -> (Vec<String>, String) {
-    let mut child = Command::new("ffmpeg")
-        .args(["-v", "error", "-f", "h264", "-i", "-", "-vsync", "passthrough", "-f", "framemd5", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut input = child.stdin.take().unwrap();
-    let stream = stream.to_vec();
-    let writer = std::thread::spawn(move || input.write_all(&stream));
-    let output = child.wait_with_output().unwrap();
-    writer.join().unwrap().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let sums = text.lines().filter(|line| !line.starts_with('#'));
-    let sums = sums.filter_map(|line| line.rsplit(',').next()).map(|sum| sum.trim().to_owned()).collect();
-    (sums, String::from_utf8_lossy(&output.stderr).into_owned())
+    testing::decode(stream, "h264")
 }
 
 const LADDER: [&str; 2] = ["-x264-params", "bframes=3:b-pyramid=strict:b-adapt=0:keyint=32:scenecut=0"];
@@ -71,9 +38,9 @@ const LADDER: [&str; 2] = ["-x264-params", "bframes=3:b-pyramid=strict:b-adapt=0
 fn assert_droppable(options: &[&str], highest: u8) {
     let Some(stream) = encode(options) else { return };
     let (units, error) = split(&stream, 1000, usize::MAX);
-    assert_eq!((units.len(), error), (64, None));
+    assert_eq!((units.len(), error), (PICTURES, None));
     let (all, complaints) = decode(&stream);
-    assert_eq!((all.len(), complaints.as_str()), (64, ""));
+    assert_eq!((all.len(), complaints.as_str()), (PICTURES, ""));
 
     let mut shown: Vec<&AccessUnit> = units.iter().collect();
     shown.sort_by_key(|unit| unit.display);
@@ -150,13 +117,14 @@ fn the_ladder_of_x264_is_found() {
     assert!(display.windows(2).all(|pair| pair[0] < pair[1]), "display order is total");
     assert!(units.iter().all(|unit| unit.idr == (unit.layer == 0)));
     assert_eq!(units.last().map(|unit| unit.group), Some(1));
+    assert!(units.iter().all(|unit| unit.frame_ns == Some(40_000_000)), "25 pictures a second");
 }
 
 #[test]
 fn without_b_pictures_the_chain_is_a_line() {
     let Some(stream) = encode(&["-x264-params", "bframes=0:keyint=16:scenecut=0:slices=3"]) else { return };
     let (units, error) = split(&stream, 333, usize::MAX);
-    assert_eq!((units.len(), error), (64, None));
+    assert_eq!((units.len(), error), (PICTURES, None));
     for (at, unit) in units.iter().enumerate() {
         let expected = if at % 16 == 0 { (0, [0, 0]) } else { (1, [1, 0]) };
         assert_eq!((unit.layer, unit.refs), expected, "unit {at}");
@@ -209,7 +177,7 @@ fn any_split_gives_the_same_units() {
     };
     let whole = split(&stream, usize::MAX, usize::MAX);
     assert_eq!((whole.0.len(), whole.1), (12, None));
-    bolero::check!().with_type::<Vec<u16>>().for_each(|cuts| {
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Vec<u16>>().for_each(|cuts| {
         let mut units = AccessUnits::default();
         let mut found = Vec::new();
         let mut rest = stream.as_slice();
@@ -242,18 +210,20 @@ fn what_is_no_stream_is_refused() {
 fn arbitrary_bytes_give_one_result() {
     // A baseline parameter set pair, so that slices of arbitrary bytes are parsed as well.
     const SETS: [u8; 18] = [0, 0, 1, 0x67, 66, 0, 10, 0xf8, 0x41, 0xa2, 0, 0, 1, 0x68, 0xce, 0x38, 0x80, 0];
-    bolero::check!().with_type::<(Vec<u8>, u8, bool)>().for_each(|(noise, step, parameters)| {
-        let mut bytes = if *parameters { SETS.to_vec() } else { Vec::new() };
-        for byte in noise {
-            match byte % 8 {
-                0 => bytes.extend([0, 0, 1, 0x41]),
-                1 => bytes.extend([0, 0, 0, 1, 0x65]),
-                2 => bytes.extend([0, 0]),
-                _ => bytes.push(*byte),
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<(Vec<u8>, u8, bool)>().for_each(
+        |(noise, step, parameters)| {
+            let mut bytes = if *parameters { SETS.to_vec() } else { Vec::new() };
+            for byte in noise {
+                match byte % 8 {
+                    0 => bytes.extend([0, 0, 1, 0x41]),
+                    1 => bytes.extend([0, 0, 0, 1, 0x65]),
+                    2 => bytes.extend([0, 0]),
+                    _ => bytes.push(*byte),
+                }
             }
-        }
-        let whole = split(&bytes, usize::MAX, 4096);
-        let parts = split(&bytes, usize::from(*step), 4096);
-        assert_eq!(parts, whole);
-    });
+            let whole = split(&bytes, usize::MAX, 4096);
+            let parts = split(&bytes, usize::from(*step), 4096);
+            assert_eq!(parts, whole);
+        },
+    );
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use freshwire_units::Timestamp;
 
 use super::{Config, Event, opus};
-use crate::adts;
+use crate::aac;
 use crate::timeline::{Coding, Given, Timeline};
 use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoTrack};
 use crate::video::{Coded, Format, Parser, VideoError};
@@ -352,7 +352,7 @@ impl Iterator for Assembler {
 /// How long a frame of sound lasts.
 fn frame_ns(track: &AudioTrack, bytes: &[u8]) -> Option<u32> {
     match &track.codec {
-        AudioCodec::Aac { config } => adts::frame_ns(config).filter(|_| !bytes.is_empty()),
+        AudioCodec::Aac { config } => aac::Config::parse(config).filter(|_| !bytes.is_empty())?.frame_ns(),
         AudioCodec::Opus => opus::duration_ns(bytes),
     }
 }

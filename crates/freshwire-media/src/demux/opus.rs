@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn arbitrary_bytes_do_no_harm() {
-        bolero::check!().for_each(|bytes| {
+        bolero::check!().with_iterations(crate::testing::ITERATIONS).for_each(|bytes| {
             duration_ns(bytes);
             let mut rest = bytes;
             while let Some((_, after)) = split(rest) {

@@ -3,12 +3,16 @@
 mod ffmpeg;
 
 use super::*;
-use crate::unit::{Kind, MediaTime};
+use crate::testing::ivf;
+use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, VideoCodec};
 
 /// 30 pictures of H.264 with B pictures and 52 frames of AAC, made by
 /// `ffmpeg -f lavfi -i testsrc=s=64x48:r=25 -f lavfi -i sine=r=44100 -t 1.2 -c:v libx264 -preset veryfast -pix_fmt yuv420p
 /// -bf 3 -g 12 -x264-params b-pyramid=strict:scenecut=0 -c:a aac -b:a 24k -f mpegts clip.ts`.
 const CLIP: &[u8] = include_bytes!("tests/clip.ts");
+
+/// 20 temporal units, two of them with key frames.
+const AV1: &[u8] = include_bytes!("../video/fixtures/hierarchical.av1.ivf");
 
 fn read_in_pieces<'a>(demux: &mut Demux, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Event> {
     let mut events = Vec::new();
@@ -173,6 +177,73 @@ fn a_stream_that_begins_again_goes_on_in_time() {
         // The sound of the clip is longer than its pictures, which wait for it.
         assert!(times.windows(2).all(|pair| pair[1] - pair[0] < 200), "{kind:?}: {times:?}");
     }
+}
+
+#[test]
+fn av1_in_ivf_gives_temporal_units() {
+    let events = read(AV1);
+    check_promises(&events);
+    let Event::Tracks(tracks) = &events[0] else { panic!("no tracks first") };
+    let video = tracks.video.as_ref().expect("has video");
+    assert!(matches!(&video.codec, VideoCodec::Av1 { sequence_header } if sequence_header[0] == 0x0a));
+    assert_eq!((video.width, video.height, &tracks.audio), (96, 64, &None));
+    let video = units(&events, Kind::Video);
+    let times: Vec<_> = video.iter().map(|unit| (unit.head.pts.ticks(25), unit.head.dts.ticks(25))).collect();
+    assert_eq!(times, (0..20).map(|number| (number, number)).collect::<Vec<_>>());
+    assert_eq!(video.iter().filter(|unit| unit.head.key).count(), 2);
+    for (unit, frame) in video.iter().zip(ivf(AV1)) {
+        assert!(unit.head.nals.is_empty());
+        assert_eq!(unit.bytes, frame.strip_prefix(&[0x12, 0]).expect("a temporal delimiter"));
+    }
+}
+
+/// The clip with the table that says it has sound, and no packet of it.
+fn silent() -> Vec<u8> {
+    let is_sound = |packet: &&[u8]| packet[1] & 0x1f == 1 && packet[2] == 1;
+    CLIP.chunks(188).filter(|packet| !is_sound(packet)).flatten().copied().collect()
+}
+
+#[test]
+fn tracks_are_announced_after_a_second_without_sound() {
+    let silent = silent();
+    let mut demux = Demux::new(Config::default());
+    let first: Vec<Event> = silent
+        .chunks(188)
+        .map(|packet| {
+            demux.push(packet);
+            demux.by_ref().map(Result::unwrap).collect()
+        })
+        .find(|events: &Vec<Event>| !events.is_empty())
+        .expect("before the end");
+    check_promises(&first);
+    let Event::Tracks(tracks) = &first[0] else { panic!("no tracks first") };
+    assert!(tracks.video.is_some() && tracks.audio.is_none());
+    // 26 times 40 ms is the first that is more than a second.
+    assert_eq!(units(&first, Kind::Video).len(), 27);
+
+    let late = read_in_pieces(&mut Demux::new(Config::default()), [&silent[..], CLIP].into_iter());
+    check_promises(&late);
+    let sound: Vec<bool> = late
+        .iter()
+        .filter_map(
+            |event| if let Event::Tracks(tracks) = event { Some(tracks.audio.is_some()) } else { None },
+        )
+        .collect();
+    assert_eq!(sound, [false, true], "sound that comes late is announced");
+}
+
+#[test]
+fn tracks_are_announced_after_a_second_without_pictures() {
+    let sound = AudioTrack { codec: AudioCodec::Opus, rate: 48_000, channels: 2 };
+    let mut assembler = Assembler::new(Config::default(), Some(Format::H264), Some(sound.clone()));
+    for number in 0..51 {
+        assembler.audio(vec![0xfc, 0xff, 0xfe], MediaTime::from_ticks(number, 50));
+        assert_eq!(assembler.next(), None, "frame {number}");
+    }
+    assembler.audio(vec![0xfc, 0xff, 0xfe], MediaTime::from_ticks(51, 50));
+    let events: Vec<Event> = assembler.collect();
+    assert_eq!(events[0], Event::Tracks(Arc::new(Tracks { video: None, audio: Some(sound) })));
+    assert_eq!(units(&events, Kind::Audio).len(), 52);
 }
 
 #[test]

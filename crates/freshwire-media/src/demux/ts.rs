@@ -14,11 +14,12 @@ mod sound;
 use std::collections::VecDeque;
 
 use crate::buffer::Buffer;
+use crate::mpeg_ts::{PACKET_BYTES, SYNC};
 use crate::timeline::{Given, Unwrap};
 use crate::unit::MediaTime;
 use crate::video::Format;
 
-use self::packet::{Continuity, Follows, PACKET_BYTES, Packet, SYNC};
+use self::packet::{Continuity, Follows, Packet};
 use self::pes::{Assembly, Completed, Pes};
 use self::psi::{Elementary, Sections};
 use self::sound::{Packing, Sound};

@@ -1,3 +1,5 @@
+use crate::aac::Config;
+
 use super::{MAX_FRAME_BYTES, Malformed, Packet};
 
 /// Widths of the fields of an AU header (RFC 3640, 3.2.1).
@@ -101,27 +103,10 @@ impl Bits<'_> {
 
 /// The clock may count twice the rate of the configuration's core: its frames then last twice as many ticks.
 fn frame_ticks(config: &[u8], clock_rate: u32) -> i64 {
-    let mut bits = Bits { bytes: config, position: 0, end: 8 * config.len() };
-    let fields = (|| {
-        let _object_type = bits.take(5)?;
-        let rate = match bits.take(4)? {
-            15 => bits.take(24)?,
-            index => SAMPLE_RATES.get(index).copied().ok_or(Malformed)? as usize,
-        };
-        let _channels = bits.take(4)?;
-        Ok::<_, Malformed>((rate, bits.take(1)? == 1))
-    })();
-    let Ok((rate, is_short)) = fields else { return FRAME_SAMPLES };
-    let doubled = rate > 0 && clock_rate as usize == 2 * rate;
-    match (doubled, is_short) {
-        (true, _) => 2 * FRAME_SAMPLES,
-        (false, true) => SHORT_FRAME_SAMPLES,
-        (false, false) => FRAME_SAMPLES,
-    }
+    let Some(config) = Config::parse(config) else { return FRAME_SAMPLES };
+    let doubled = config.rate > 0 && clock_rate == 2 * config.rate;
+    i64::from(config.samples) * if doubled { 2 } else { 1 }
 }
 
+/// Of a configuration that cannot be read.
 const FRAME_SAMPLES: i64 = 1024;
-const SHORT_FRAME_SAMPLES: i64 = 960;
-/// ISO 14496-3, table 1.18.
-const SAMPLE_RATES: [u32; 13] =
-    [96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350];

@@ -220,29 +220,31 @@ struct Sent {
 #[test]
 fn no_packet_makes_it_panic_or_grow() {
     let codecs = [h264(), h265(), MediaCodec::Av1, MediaCodec::Vp9, aac(), MediaCodec::Opus];
-    bolero::check!().with_type::<(u8, Vec<Sent>)>().for_each(|(codec, packets)| {
-        let codec = codecs[usize::from(*codec) % codecs.len()].clone();
-        let payload_type = media(codec.clone()).payload_type;
-        let mut depacketizer = depacketizer(codec);
-        let (mut seq, mut timestamp) = (0u16, 0u32);
-        let mut sent = 0;
-        for packet in packets {
-            seq = seq.wrapping_add(u16::from(packet.skipped % 3));
-            timestamp = timestamp.wrapping_add(u32::from(packet.step % 2));
-            let (marker, payload) = (packet.marker, &packet.payload[..]);
-            depacketizer.push(&Packet { payload_type, ..video(seq, timestamp, marker, payload) });
-            // A byte can at most become a NAL unit, an OBU or a frame of its own.
-            sent += payload.len() * 8 + 8;
-            let frames = std::iter::from_fn(|| depacketizer.poll_frame());
-            assert!(frames.map(|frame| frame.bytes.len()).sum::<usize>() <= sent);
-            assert!(depacketizer.open.bytes.len() <= sent);
-        }
-    });
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<(u8, Vec<Sent>)>().for_each(
+        |(codec, packets)| {
+            let codec = codecs[usize::from(*codec) % codecs.len()].clone();
+            let payload_type = media(codec.clone()).payload_type;
+            let mut depacketizer = depacketizer(codec);
+            let (mut seq, mut timestamp) = (0u16, 0u32);
+            let mut sent = 0;
+            for packet in packets {
+                seq = seq.wrapping_add(u16::from(packet.skipped % 3));
+                timestamp = timestamp.wrapping_add(u32::from(packet.step % 2));
+                let (marker, payload) = (packet.marker, &packet.payload[..]);
+                depacketizer.push(&Packet { payload_type, ..video(seq, timestamp, marker, payload) });
+                // A byte can at most become a NAL unit, an OBU or a frame of its own.
+                sent += payload.len() * 8 + 8;
+                let frames = std::iter::from_fn(|| depacketizer.poll_frame());
+                assert!(frames.map(|frame| frame.bytes.len()).sum::<usize>() <= sent);
+                assert!(depacketizer.open.bytes.len() <= sent);
+            }
+        },
+    );
 }
 
 #[test]
 fn no_bytes_make_the_headers_panic() {
-    bolero::check!().with_type::<Vec<u8>>().for_each(|bytes| {
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Vec<u8>>().for_each(|bytes| {
         if let Ok(packet) = Packet::parse(bytes) {
             assert!(packet.payload.len() + 12 <= bytes.len());
         }

@@ -134,7 +134,6 @@ pub struct Reader {
     buffer: Buffer,
     limit: usize,
     opened: bool,
-    failed: bool,
     record: Option<Open>,
     chunk: Option<Body>,
 }
@@ -160,28 +159,19 @@ impl Default for Reader {
 impl Reader {
     /// A reader that accepts records of up to `max_record_bytes` of payload.
     pub fn new(max_record_bytes: usize) -> Self {
-        Self {
-            buffer: Buffer::default(),
-            limit: max_record_bytes,
-            opened: false,
-            failed: false,
-            record: None,
-            chunk: None,
-        }
+        Self { buffer: Buffer::default(), limit: max_record_bytes, opened: false, record: None, chunk: None }
     }
 
     /// Adds the next bytes of the stream; ignored after an error. Take events until `None` before pushing again.
     pub fn push(&mut self, bytes: &[u8]) {
-        if !self.failed {
-            self.buffer.push(bytes);
-        }
+        self.buffer.push(bytes);
     }
 
     /// Tells that the stream has ended. An error if that is not at the end of a record.
     pub fn finish(self) -> Result<(), ChunkError> {
         let at = self.buffer.offset() + self.buffer.peek().len() as u64;
         let inside = match (&self.record, self.opened) {
-            _ if self.failed || at == 0 => return Ok(()),
+            _ if self.buffer.has_failed() || at == 0 => return Ok(()),
             (_, false) => "the preamble",
             (Some(_), _) => "a record",
             (None, true) if self.buffer.peek().is_empty() => return Ok(()),
@@ -268,16 +258,11 @@ impl Iterator for Reader {
     type Item = Result<Event, ChunkError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
         let item = self.read();
         if item.is_err() {
-            self.failed = true;
             self.record = None;
-            self.buffer.clear();
         }
-        item.transpose()
+        self.buffer.settle(item)
     }
 }
 

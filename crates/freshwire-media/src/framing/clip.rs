@@ -1,43 +1,15 @@
 //! Small real streams for the tests of framings, and programs that judge what framings wrote.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::ops::Range;
-use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use super::{Framer, Piece};
 use crate::annexb::AccessUnits;
+use crate::testing::{PICTURES, encode, ivf, nals, run};
 use crate::unit::{
     AudioCodec, AudioTrack, Catalog, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
 };
-
-/// Runs a program of ffmpeg with these arguments and this standard input. `None` if it is not here, which is an error
-/// where `CI` is set.
-pub(super) fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<Output> {
-    let child = Command::new(program)
-        .args(["-v", "error"])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = match child {
-        Ok(child) => child,
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "{program} is needed: {error}");
-            println!("skipped: {program} is not here: {error}");
-            return None;
-        }
-    };
-    let mut stdin = child.stdin.take().unwrap();
-    let input = input.to_vec();
-    let writer = std::thread::spawn(move || stdin.write_all(&input));
-    let output = child.wait_with_output().unwrap();
-    // A program that needs no input may close it.
-    drop(writer.join().unwrap());
-    Some(output)
-}
 
 /// How many frames ffmpeg decodes of the stream with this specifier, without any complaint.
 pub(super) fn decoded(bytes: &[u8], format: &str, specifier: &str) -> Option<usize> {
@@ -74,15 +46,6 @@ pub(super) fn probed(bytes: &[u8], format: &str, specifier: &str) -> Option<Vec<
 /// Frames a second of the clips.
 const RATE: i64 = 25;
 const FRAME_NS: u32 = (1_000_000_000 / RATE) as u32;
-
-fn encode(options: &[&str]) -> Option<Vec<u8>> {
-    let source =
-        ["-f", "lavfi", "-i", "testsrc2=size=192x128:rate=25", "-frames:v", "72", "-pix_fmt", "yuv420p"];
-    let arguments: Vec<&str> = source.iter().chain(options).chain(&["-"]).copied().collect();
-    let output = run("ffmpeg", &arguments, &[])?;
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(output.stdout)
-}
 
 /// A unit of pictures without layers, which depends on the one before it unless it is a key unit.
 fn picture(index: usize, key: bool, bytes: Vec<u8>, nals: Vec<Range<u32>>) -> Unit {
@@ -124,7 +87,7 @@ fn track(codec: VideoCodec) -> VideoTrack {
 /// H.264 with a ladder of B pictures, in decoding order.
 pub(super) fn h264() -> Option<Pictures> {
     let x264 = "bframes=3:b-pyramid=strict:keyint=16:scenecut=0:threads=1:slices=2";
-    let stream = encode(&["-c:v", "libx264", "-x264-params", x264, "-f", "h264"])?;
+    let stream = encode(&["-c:v", "libx264", "-x264-params", x264], "h264")?;
     let mut splitter = AccessUnits::new(1 << 20);
     splitter.push(&stream);
     splitter.finish();
@@ -152,27 +115,16 @@ pub(super) fn h264() -> Option<Pictures> {
 /// H.265, each picture in one slice and from the one before.
 pub(super) fn h265() -> Option<Pictures> {
     let x265 = "bframes=0:keyint=16:scenecut=0:slices=1:log-level=error";
-    let stream = encode(&["-c:v", "libx265", "-x265-params", x265, "-f", "hevc"])?;
-    let starts: Vec<_> = stream
-        .windows(3)
-        .enumerate()
-        .filter(|(_, three)| three == &[0, 0, 1])
-        .map(|(at, _)| at + 3)
-        .collect();
-    let ends = starts.iter().skip(1).map(|&start| start - 3).chain([stream.len()]);
-    let mut nals: Vec<&[u8]> = Vec::new();
+    let stream = encode(&["-c:v", "libx265", "-x265-params", x265], "hevc")?;
+    let mut open: Vec<&[u8]> = Vec::new();
     let (mut units, mut sets) = (Vec::new(), [const { Vec::new() }; 3]);
-    for (&start, end) in starts.iter().zip(ends) {
-        let mut nal = &stream[start..end];
-        while let [rest @ .., 0] = nal {
-            nal = rest;
-        }
-        nals.push(nal);
+    for nal in nals(&stream) {
+        open.push(nal);
         match nal[0] >> 1 {
             kind @ 0..32 => {
-                let (bytes, ranges) = annex_b(&nals);
+                let (bytes, ranges) = annex_b(&open);
                 units.push(picture(units.len(), (16..24).contains(&kind), bytes, ranges));
-                nals.clear();
+                open.clear();
             }
             kind @ 32..35 => sets[usize::from(kind) - 32] = nal.to_vec(),
             _ => {}
@@ -182,21 +134,9 @@ pub(super) fn h265() -> Option<Pictures> {
     Some((track(VideoCodec::H265 { vps, sps, pps }), units))
 }
 
-/// The frames of an IVF file.
-fn ivf(file: &[u8]) -> Vec<&[u8]> {
-    let mut frames = Vec::new();
-    let mut rest = &file[32..];
-    while let Some((size, _)) = rest.split_first_chunk::<4>() {
-        let end = 12 + u32::from_le_bytes(*size) as usize;
-        frames.push(&rest[12..end]);
-        rest = &rest[end..];
-    }
-    frames
-}
-
 pub(super) fn vp9() -> Option<Pictures> {
     let options = ["-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-lag-in-frames", "0"];
-    let file = encode(&[&options[..], &["-auto-alt-ref", "0", "-g", "16", "-f", "ivf"]].concat())?;
+    let file = encode(&[&options[..], &["-auto-alt-ref", "0", "-g", "16"]].concat(), "ivf")?;
     let frames = ivf(&file).into_iter().enumerate();
     let units =
         frames.map(|(index, frame)| picture(index, frame[0] & 4 == 0, frame.to_vec(), Vec::new())).collect();
@@ -205,7 +145,7 @@ pub(super) fn vp9() -> Option<Pictures> {
 
 pub(super) fn av1() -> Option<Pictures> {
     let options = ["-c:v", "libaom-av1", "-usage", "realtime", "-cpu-used", "8", "-lag-in-frames", "0"];
-    let file = encode(&[&options[..], &["-g", "16", "-f", "ivf"]].concat())?;
+    let file = encode(&[&options[..], &["-g", "16"]].concat(), "ivf")?;
     let mut sequence_header = Vec::new();
     let mut units = Vec::new();
     for frame in ivf(&file) {
@@ -242,7 +182,7 @@ pub(super) fn stream(video: Option<Pictures>, sound: Option<Sound>) -> (Arc<Trac
     let (video, mut units) = video.unzip();
     let tracks = Arc::new(Tracks { video, audio: sound.as_ref().map(|sound| sound.track.clone()) });
     let units = units.get_or_insert_default();
-    for index in 0..sound.as_ref().map_or(0, |sound| 72 * 1920 / sound.samples) {
+    for index in 0..sound.as_ref().map_or(0, |sound| PICTURES as i64 * 1920 / sound.samples) {
         let sound = sound.as_ref().unwrap();
         let at = |index| MediaTime::from_ticks(index * sound.samples, 48_000);
         let mut unit = picture(0, true, sound.frame.to_vec(), Vec::new());

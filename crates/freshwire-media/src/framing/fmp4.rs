@@ -42,6 +42,7 @@ use std::sync::Arc;
 use self::fragment::Fragment;
 use self::init::Description;
 use self::timeline::Timeline;
+use super::viewer::{self, State, Units};
 use super::websocket::{self, Opcode};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
@@ -60,17 +61,15 @@ pub enum Carriage {
 /// described in MP4.
 #[derive(Debug)]
 pub struct Fmp4 {
-    catalog: Arc<Catalog>,
+    units: Units,
     carriage: Carriage,
     origin: Option<MediaTime>,
     video: Track,
     audio: Track,
-    /// A key unit was sent, and nothing that the units after it need was skipped.
-    decodable: bool,
     fragments: u32,
     /// What goes before the begun unit's first payload byte.
     header: Vec<u8>,
-    state: State,
+    state: State<Open>,
 }
 
 #[derive(Debug)]
@@ -78,13 +77,6 @@ struct Track {
     timeline: Timeline,
     /// What its last initialization says.
     described: Option<Arc<Tracks>>,
-}
-
-#[derive(Debug)]
-enum State {
-    Idle,
-    Skip,
-    Open(Open),
 }
 
 /// A begun unit.
@@ -101,32 +93,21 @@ impl Fmp4 {
     pub fn new(catalog: Arc<Catalog>, carriage: Carriage) -> Self {
         let track = |rate| Track { timeline: Timeline::new(rate), described: None };
         Self {
-            catalog,
+            units: Units::new(catalog),
             carriage,
             origin: None,
             video: track(init::VIDEO_RATE),
             audio: track(init::OPUS_RATE),
-            decodable: false,
             fragments: 0,
             header: Vec::new(),
-            state: State::Idle,
+            state: State::default(),
         }
     }
 
     /// Writes the header of a unit; `None` if it has to be skipped.
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
-        let Some(head) = self.catalog.find(seq).filter(|head| head.len == len) else {
-            self.decodable = false;
-            return None;
-        };
+        let head = self.units.find(seq, len)?;
         let size = sample_bytes(&head)?;
-        if head.kind == Kind::Video {
-            // Stays so if this unit is skipped after all.
-            let decodable = std::mem::replace(&mut self.decodable, false);
-            if !head.key && !decodable {
-                return None;
-            }
-        }
         let can_begin = head.key || head.kind == Kind::Audio;
         if can_begin && !self.is_described(&head) {
             self.describe(&head)?;
@@ -137,7 +118,7 @@ impl Fmp4 {
             Kind::Audio => (&mut self.audio, init::AUDIO_ID),
         };
         let place = track.timeline.place(&head, origin);
-        self.decodable |= head.kind == Kind::Video;
+        self.units.accept(&head);
         self.fragments = self.fragments.wrapping_add(1);
         if self.carriage == Carriage::WebSocket {
             let len = u64::from(Fragment::HEADER_BYTES) + u64::from(size);
@@ -168,9 +149,7 @@ impl Fmp4 {
     /// written.
     fn describe(&mut self, head: &UnitHead) -> Option<()> {
         let tracks = &head.tracks;
-        let origin = self
-            .origin
-            .unwrap_or_else(|| MediaTime::from_nanos(head.dts.as_nanos().saturating_sub(ORIGIN_LEAD_NS)));
+        let origin = self.origin.unwrap_or_else(|| viewer::origin(head));
         let mut header = Vec::new();
         match self.carriage {
             Carriage::WebSocket => {
@@ -199,25 +178,15 @@ impl Fmp4 {
 impl Framer for Fmp4 {
     fn begin(&mut self, seq: u64, len: u32) {
         self.header.clear();
-        self.state = self.open(seq, len).map_or(State::Skip, State::Open);
+        self.state = State::begin(self.open(seq, len));
     }
 
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        let open = match &mut self.state {
-            State::Idle => return None,
-            State::Skip => {
-                self.state = State::Idle;
-                return Some(Piece { payload: 0..0, last: true, boundary: true });
-            }
-            State::Open(open) => open,
-        };
-        let start = prefix.len();
-        prefix.append(&mut self.header);
-        let piece = open.piece(start, max, prefix)?;
-        if piece.last {
-            self.state = State::Idle;
-        }
-        Some(piece)
+        self.state.next(|open| {
+            let start = prefix.len();
+            prefix.append(&mut self.header);
+            open.piece(start, max, prefix)
+        })
     }
 }
 
@@ -319,8 +288,6 @@ fn sample_bytes(head: &UnitHead) -> Option<u32> {
     };
     u32::try_from(bytes).ok().filter(|&bytes| bytes <= Fragment::MAX_SAMPLE_BYTES)
 }
-
-const ORIGIN_LEAD_NS: i64 = 1_000_000_000;
 
 #[cfg(test)]
 mod tests;

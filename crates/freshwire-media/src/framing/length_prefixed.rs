@@ -38,7 +38,6 @@ pub struct Reader {
     buffer: Buffer,
     length: Option<u32>,
     limit: u32,
-    failed: bool,
 }
 
 impl Default for Reader {
@@ -50,20 +49,18 @@ impl Default for Reader {
 impl Reader {
     /// A reader that accepts records of up to `max_record_bytes`, the length not counted.
     pub fn new(max_record_bytes: u32) -> Self {
-        Self { buffer: Buffer::default(), length: None, limit: max_record_bytes, failed: false }
+        Self { buffer: Buffer::default(), length: None, limit: max_record_bytes }
     }
 
     /// Adds the next bytes of the stream; ignored after an error. Take records until `None` before pushing again.
     pub fn push(&mut self, bytes: &[u8]) {
-        if !self.failed {
-            self.buffer.push(bytes);
-        }
+        self.buffer.push(bytes);
     }
 
     /// Tells that the stream has ended. An error if that is inside a record.
     pub fn finish(self) -> Result<(), LengthError> {
         let buffered = self.buffer.peek().len() as u64;
-        if self.failed || buffered == 0 && self.length.is_none() {
+        if self.buffer.has_failed() || buffered == 0 && self.length.is_none() {
             return Ok(());
         }
         let begin = self.buffer.offset() - if self.length.is_some() { 4 } else { 0 };
@@ -94,14 +91,7 @@ impl Iterator for Reader {
     type Item = Result<Vec<u8>, LengthError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
         let item = self.read();
-        if item.is_err() {
-            self.failed = true;
-            self.buffer.clear();
-        }
-        item.transpose()
+        self.buffer.settle(item)
     }
 }

@@ -1,6 +1,7 @@
 use super::chunked::{ChunkError, Event};
 use super::length_prefixed::LengthError;
 use super::*;
+use crate::testing::read_in_parts;
 
 /// Writes records in chunks of `max` bytes; `abandon_after` gives up a record at its n-th chunk boundary.
 fn write(framing: Framing, records: &[(u64, Vec<u8>, Option<usize>)], max: usize) -> Vec<u8> {
@@ -29,32 +30,14 @@ fn write(framing: Framing, records: &[(u64, Vec<u8>, Option<usize>)], max: usize
 
 fn read_chunked(bytes: &[u8], step: usize, limit: usize) -> (Vec<Event>, Result<(), ChunkError>) {
     let mut reader = chunked::Reader::new(limit);
-    let mut events = Vec::new();
-    for part in bytes.chunks(step) {
-        reader.push(part);
-        for item in reader.by_ref() {
-            match item {
-                Ok(event) => events.push(event),
-                Err(error) => return (events, Err(error)),
-            }
-        }
-    }
-    (events, reader.finish())
+    let (events, error) = read_in_parts(&mut reader, chunked::Reader::push, bytes, step);
+    (events, error.map_or_else(|| reader.finish(), Err))
 }
 
 fn read_lengths(bytes: &[u8], step: usize, limit: u32) -> (Vec<Vec<u8>>, Result<(), LengthError>) {
     let mut reader = length_prefixed::Reader::new(limit);
-    let mut records = Vec::new();
-    for part in bytes.chunks(step) {
-        reader.push(part);
-        for item in reader.by_ref() {
-            match item {
-                Ok(record) => records.push(record),
-                Err(error) => return (records, Err(error)),
-            }
-        }
-    }
-    (records, reader.finish())
+    let (records, error) = read_in_parts(&mut reader, length_prefixed::Reader::push, bytes, step);
+    (records, error.map_or_else(|| reader.finish(), Err))
 }
 
 #[test]
@@ -145,37 +128,41 @@ fn length_prefixed_records_at_any_split() {
 #[test]
 fn what_is_written_is_read() {
     type Input = (Vec<(u32, Vec<u8>, Option<u8>)>, u8, u8);
-    bolero::check!().with_type::<Input>().for_each(|(records, max, step)| {
-        let records: Vec<_> = records
-            .iter()
-            .map(|(seq, payload, abandon)| {
-                (u64::from(*seq), payload.clone(), abandon.map(|n| usize::from(n).max(1)))
-            })
-            .collect();
-        let max = usize::from(*max).max(9);
-        let stream = write(Framing::Chunked, &records, max);
-        let (events, end) = read_chunked(&stream, usize::from(*step).max(1), usize::MAX);
-        assert_eq!(end, Ok(()));
-        assert_eq!(events.len(), records.len());
-        for (event, (seq, payload, abandon)) in events.iter().zip(&records) {
-            match event {
-                Event::Record { id, payload: read } => assert_eq!((*id, read), (*seq as u32, payload)),
-                Event::Abandoned { id, received } => {
-                    assert_eq!(*id, *seq as u32);
-                    assert!(abandon.is_some() && *received < payload.len());
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Input>().for_each(
+        |(records, max, step)| {
+            let records: Vec<_> = records
+                .iter()
+                .map(|(seq, payload, abandon)| {
+                    (u64::from(*seq), payload.clone(), abandon.map(|n| usize::from(n).max(1)))
+                })
+                .collect();
+            let max = usize::from(*max).max(9);
+            let stream = write(Framing::Chunked, &records, max);
+            let (events, end) = read_chunked(&stream, usize::from(*step).max(1), usize::MAX);
+            assert_eq!(end, Ok(()));
+            assert_eq!(events.len(), records.len());
+            for (event, (seq, payload, abandon)) in events.iter().zip(&records) {
+                match event {
+                    Event::Record { id, payload: read } => assert_eq!((*id, read), (*seq as u32, payload)),
+                    Event::Abandoned { id, received } => {
+                        assert_eq!(*id, *seq as u32);
+                        assert!(abandon.is_some() && *received < payload.len());
+                    }
                 }
             }
-        }
-    });
+        },
+    );
 }
 
 #[test]
 fn arbitrary_bytes_and_splits_give_one_result() {
-    bolero::check!().with_type::<(Vec<u8>, u8, bool)>().for_each(|(noise, step, valid_start)| {
-        let mut bytes = if *valid_start { chunked::PREAMBLE.to_vec() } else { Vec::new() };
-        bytes.extend(noise.iter().map(|byte| if *valid_start { byte % 8 } else { *byte }));
-        let (step, all) = (usize::from(*step).max(1), bytes.len().max(1));
-        assert_eq!(read_chunked(&bytes, step, 1000), read_chunked(&bytes, all, 1000));
-        assert_eq!(read_lengths(&bytes, step, 1000), read_lengths(&bytes, all, 1000));
-    });
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<(Vec<u8>, u8, bool)>().for_each(
+        |(noise, step, valid_start)| {
+            let mut bytes = if *valid_start { chunked::PREAMBLE.to_vec() } else { Vec::new() };
+            bytes.extend(noise.iter().map(|byte| if *valid_start { byte % 8 } else { *byte }));
+            let (step, all) = (usize::from(*step).max(1), bytes.len().max(1));
+            assert_eq!(read_chunked(&bytes, step, 1000), read_chunked(&bytes, all, 1000));
+            assert_eq!(read_lengths(&bytes, step, 1000), read_lengths(&bytes, all, 1000));
+        },
+    );
 }

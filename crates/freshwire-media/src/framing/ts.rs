@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use self::packet::{Counter, Packet};
 use self::pes::Carried;
+use super::viewer::{self, State, Units};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
 
@@ -55,7 +56,7 @@ pub enum TsError {
 /// have become such as [`Ts::new`] refuses.
 #[derive(Debug)]
 pub struct Ts {
-    catalog: Arc<Catalog>,
+    units: Units,
     program: Program,
     counters: Counters,
     origin: Option<MediaTime>,
@@ -63,13 +64,11 @@ pub struct Ts {
     tables_at: Option<MediaTime>,
     /// The last clock reference, in ticks.
     pcr: Option<i64>,
-    /// A key unit was sent, and nothing that the units after it need was skipped.
-    decodable: bool,
     /// Whole packets that go before the begun unit's.
     tables: Vec<u8>,
     /// Bytes of the begun unit that go before its payload.
     lead: Vec<u8>,
-    state: State,
+    state: State<Open>,
 }
 
 #[derive(Debug)]
@@ -86,13 +85,6 @@ struct Counters {
     pmt: Counter,
     video: Counter,
     audio: Counter,
-}
-
-#[derive(Debug)]
-enum State {
-    Idle,
-    Skip,
-    Open(Open),
 }
 
 /// A begun unit.
@@ -113,36 +105,23 @@ impl Ts {
     /// [`TsError`] if a track has a codec, or a form of it, that MPEG-TS does not carry.
     pub fn new(catalog: Arc<Catalog>, tracks: Arc<Tracks>) -> Result<Self, TsError> {
         Ok(Self {
-            catalog,
+            units: Units::new(catalog),
             program: Program::new(tracks, 0)?,
             counters: Counters::default(),
             origin: None,
             tables_at: None,
             pcr: None,
-            decodable: false,
             tables: Vec::new(),
             lead: Vec::new(),
-            state: State::Idle,
+            state: State::default(),
         })
     }
 
     /// Prepares the packets of a unit; `None` if it has to be skipped.
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
-        let Some(head) = self.catalog.find(seq).filter(|head| head.len == len) else {
-            self.decodable = false;
-            return None;
-        };
-        if head.kind == Kind::Video {
-            // Stays so if this unit is skipped after all.
-            let decodable = std::mem::replace(&mut self.decodable, false);
-            if !head.key && !decodable {
-                return None;
-            }
-        }
+        let head = self.units.find(seq, len)?;
         self.follow(&head.tracks)?;
-        let origin = *self
-            .origin
-            .get_or_insert_with(|| MediaTime::from_nanos(head.dts.as_nanos().saturating_sub(ORIGIN_LEAD_NS)));
+        let origin = *self.origin.get_or_insert_with(|| viewer::origin(&head));
         let ticks = |at: MediaTime| {
             MediaTime::from_nanos(at.as_nanos().saturating_sub(origin.as_nanos())).ticks(90_000)
         };
@@ -156,7 +135,7 @@ impl Ts {
         }
         carried.write_header(pts as u64, dts as u64, len, &mut self.lead)?;
         let pid = carried.stream.pid;
-        self.decodable |= head.kind == Kind::Video;
+        self.units.accept(&head);
         self.add_tables(&head);
         let pcr = self.reference(&head, dts);
         let random_access = head.key || head.kind == Kind::Audio;
@@ -234,28 +213,18 @@ impl Framer for Ts {
     fn begin(&mut self, seq: u64, len: u32) {
         self.tables.clear();
         self.lead.clear();
-        self.state = self.open(seq, len).map_or(State::Skip, State::Open);
+        self.state = State::begin(self.open(seq, len));
     }
 
     fn next(&mut self, _max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        let open = match &mut self.state {
-            State::Idle => return None,
-            State::Skip => {
-                self.state = State::Idle;
-                return Some(Piece { payload: 0..0, last: true, boundary: true });
-            }
-            State::Open(open) => open,
-        };
-        prefix.append(&mut self.tables);
-        let counter = match open.kind {
-            Kind::Video => &mut self.counters.video,
-            Kind::Audio => &mut self.counters.audio,
-        };
-        let piece = open.packet(&self.lead, counter, prefix);
-        if piece.last {
-            self.state = State::Idle;
-        }
-        Some(piece)
+        self.state.next(|open| {
+            prefix.append(&mut self.tables);
+            let counter = match open.kind {
+                Kind::Video => &mut self.counters.video,
+                Kind::Audio => &mut self.counters.audio,
+            };
+            Some(open.packet(&self.lead, counter, prefix))
+        })
     }
 }
 
@@ -279,7 +248,6 @@ impl Open {
 const VIDEO_PID: u16 = 0x100;
 const AUDIO_PID: u16 = 0x101;
 
-const ORIGIN_LEAD_NS: i64 = 1_000_000_000;
 const TABLES_NS: i64 = 500_000_000;
 const PCR_LEAD_TICKS: i64 = 18_000;
 const PCR_INTERVAL_TICKS: i64 = 9_000;

@@ -81,15 +81,17 @@ pub(super) mod tests {
 
     #[test]
     fn messages_are_read_back() {
-        bolero::check!().with_type::<(u32, bool)>().for_each(|&(len, text)| {
-            let len = len % 200_000;
-            let opcode = if text { Opcode::Text } else { Opcode::Binary };
-            let mut bytes = Vec::new();
-            header(opcode, u64::from(len), &mut bytes);
-            bytes.resize(bytes.len() + len as usize, 7);
-            bytes.extend_from_slice(b"next");
-            let (read_opcode, payload, rest) = read(&bytes).expect("it is whole");
-            assert_eq!((read_opcode, payload.len(), rest), (opcode as u8, len as usize, &b"next"[..]));
-        });
+        bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<(u32, bool)>().for_each(
+            |&(len, text)| {
+                let len = len % 200_000;
+                let opcode = if text { Opcode::Text } else { Opcode::Binary };
+                let mut bytes = Vec::new();
+                header(opcode, u64::from(len), &mut bytes);
+                bytes.resize(bytes.len() + len as usize, 7);
+                bytes.extend_from_slice(b"next");
+                let (read_opcode, payload, rest) = read(&bytes).expect("it is whole");
+                assert_eq!((read_opcode, payload.len(), rest), (opcode as u8, len as usize, &b"next"[..]));
+            },
+        );
     }
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::testing::read_in_parts;
 
 fn stream(source: Source, records: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -10,17 +11,8 @@ fn stream(source: Source, records: u64) -> Vec<u8> {
 
 fn read_all(limit: u32, bytes: &[u8], step: usize) -> (Vec<Received>, Result<(), ReadError>) {
     let mut reader = Reader::new(limit);
-    let mut records = Vec::new();
-    for part in bytes.chunks(step) {
-        reader.push(part);
-        for item in reader.by_ref() {
-            match item {
-                Ok(record) => records.push(record),
-                Err(error) => return (records, Err(error)),
-            }
-        }
-    }
-    (records, reader.finish())
+    let (records, error) = read_in_parts(&mut reader, Reader::push, bytes, step);
+    (records, error.map_or_else(|| reader.finish(), Err))
 }
 
 #[test]
@@ -118,16 +110,18 @@ fn a_record_above_the_limit_is_refused_before_it_is_stored() {
 
 #[test]
 fn arbitrary_bytes_and_splits_give_one_result() {
-    bolero::check!().with_type::<(Vec<u8>, u8, bool)>().for_each(|(noise, step, valid_start)| {
-        let mut bytes = if *valid_start {
-            stream(Source::new(2, 40, Duration::from_secs(1)).unwrap(), 2)
-        } else {
-            Vec::new()
-        };
-        bytes.extend_from_slice(noise);
-        let whole = read_all(4096, &bytes, bytes.len().max(1));
-        assert_eq!(read_all(4096, &bytes, usize::from(*step).max(1)), whole);
-    });
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<(Vec<u8>, u8, bool)>().for_each(
+        |(noise, step, valid_start)| {
+            let mut bytes = if *valid_start {
+                stream(Source::new(2, 40, Duration::from_secs(1)).unwrap(), 2)
+            } else {
+                Vec::new()
+            };
+            bytes.extend_from_slice(noise);
+            let whole = read_all(4096, &bytes, bytes.len().max(1));
+            assert_eq!(read_all(4096, &bytes, usize::from(*step).max(1)), whole);
+        },
+    );
 }
 
 /// Values of an independent reading of `spec/framing.md`.

@@ -152,8 +152,11 @@ fn assert_whole(codec: &'static str, head: UnitHead, bytes: &[u8], max: usize) {
 fn every_nal_unit_arrives_whole_whatever_the_sizes() {
     let tracks_264 = Arc::new(tracks(h264(), aac()));
     let tracks_265 = Arc::new(tracks(h265(), aac()));
-    bolero::check!().with_type::<([Option<(u8, u16)>; 4], u16)>().with_iterations(500).for_each(
-        |(nals, max)| {
+    bolero::check!()
+        .with_iterations(crate::testing::ITERATIONS)
+        .with_type::<([Option<(u8, u16)>; 4], u16)>()
+        .with_iterations(crate::testing::ITERATIONS)
+        .for_each(|(nals, max)| {
             let max = usize::from(*max).max(4);
             let of = |least: usize, header: fn(u8) -> [u8; 2]| -> Vec<_> {
                 nals.iter()
@@ -169,24 +172,27 @@ fn every_nal_unit_arrives_whole_whatever_the_sizes() {
             assert_whole("h264", head, &bytes, max);
             let (head, bytes) = unit(&tracks_265, Kind::Video, 1, &of(3, |kind| [(kind % 48) << 1, 1]));
             assert_whole("h265", head, &bytes, max);
-        },
-    );
+        });
 }
 
 #[test]
 fn frames_without_nal_units_arrive_whole() {
     let vp9 = Arc::new(tracks(VideoCodec::Vp9 { profile: 0, bit_depth: 8 }, aac()));
     let opus = Arc::new(tracks(h264(), AudioCodec::Opus));
-    bolero::check!().with_type::<(u16, u16)>().with_iterations(500).for_each(|&(size, max)| {
-        let (size, max) = (usize::from(size % 8191) + 1, usize::from(max).max(5));
-        for (codec, tracks, kind) in
-            [("vp9", &vp9, Kind::Video), ("aac", &vp9, Kind::Audio), ("opus", &opus, Kind::Audio)]
-        {
-            let (head, bytes) = unit(tracks, kind, 3, &[([0, 0], size)]);
-            let max = if codec == "opus" { max.max(size) } else { max };
-            assert_whole(codec, head, &bytes, max);
-        }
-    });
+    bolero::check!()
+        .with_iterations(crate::testing::ITERATIONS)
+        .with_type::<(u16, u16)>()
+        .with_iterations(500)
+        .for_each(|&(size, max)| {
+            let (size, max) = (usize::from(size % 8191) + 1, usize::from(max).max(5));
+            for (codec, tracks, kind) in
+                [("vp9", &vp9, Kind::Video), ("aac", &vp9, Kind::Audio), ("opus", &opus, Kind::Audio)]
+            {
+                let (head, bytes) = unit(tracks, kind, 3, &[([0, 0], size)]);
+                let max = if codec == "opus" { max.max(size) } else { max };
+                assert_whole(codec, head, &bytes, max);
+            }
+        });
 }
 
 #[test]

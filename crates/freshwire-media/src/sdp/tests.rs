@@ -126,13 +126,16 @@ fn errors_say_what_is_wrong() {
 #[test]
 fn any_text_is_read_or_refused() {
     let text = describe(&tracks(h264(), aac()), &session()).unwrap();
-    bolero::check!().with_type::<(Vec<u8>, u16, bool)>().for_each(|(bytes, at, is_bare)| {
-        let mut changed = text.clone().into_bytes();
-        let at = usize::from(*at) % changed.len();
-        let end = changed.len().min(at + bytes.len());
-        changed.splice(at..end, bytes.iter().copied());
-        if let Ok(media) = parse(if *is_bare { bytes } else { &changed }) {
-            assert!(!media.is_empty() && media.len() <= MAX_MEDIA);
-        }
-    });
+    bolero::check!()
+        .with_iterations(crate::testing::ITERATIONS)
+        .with_type::<(Vec<u8>, u16, bool)>()
+        .for_each(|(bytes, at, is_bare)| {
+            let mut changed = text.clone().into_bytes();
+            let at = usize::from(*at) % changed.len();
+            let end = changed.len().min(at + bytes.len());
+            changed.splice(at..end, bytes.iter().copied());
+            if let Ok(media) = parse(if *is_bare { bytes } else { &changed }) {
+                assert!(!media.is_empty() && media.len() <= MAX_MEDIA);
+            }
+        });
 }

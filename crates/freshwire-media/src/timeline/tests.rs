@@ -27,15 +27,17 @@ fn counts_go_on_beyond_a_wrap_in_both_directions() {
 
 #[test]
 fn any_steps_below_half_the_range_are_followed() {
-    bolero::check!().with_type::<(u32, Vec<i16>)>().for_each(|(first, steps)| {
-        let mut clock = Unwrap::new(17);
-        let mut at = i64::from(*first & 0x1_ffff);
-        assert_eq!(clock.extend(at as u64), at);
-        for &step in steps {
-            at += i64::from(step);
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<(u32, Vec<i16>)>().for_each(
+        |(first, steps)| {
+            let mut clock = Unwrap::new(17);
+            let mut at = i64::from(*first & 0x1_ffff);
             assert_eq!(clock.extend(at as u64), at);
-        }
-    });
+            for &step in steps {
+                at += i64::from(step);
+                assert_eq!(clock.extend(at as u64), at);
+            }
+        },
+    );
 }
 
 #[test]
@@ -186,7 +188,7 @@ fn tracks_with_different_clocks_are_aligned() {
 #[test]
 fn whatever_a_source_says_the_promise_is_kept() {
     type Step = (u8, i64, i16, u8, u8);
-    bolero::check!().with_type::<Vec<Step>>().for_each(|steps| {
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Vec<Step>>().for_each(|steps| {
         let mut timeline = Timeline::default();
         let mut last = [i64::MIN; 2];
         for &(what, at, ahead, reorder, arrival) in steps {

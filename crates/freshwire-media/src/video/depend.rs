@@ -177,25 +177,29 @@ mod tests {
 
     #[test]
     fn two_references_cover_everything() {
-        bolero::check!().with_type::<Vec<(u8, [u8; 4])>>().for_each(|pictures| {
-            let mut all = Dependencies::default();
-            let mut closures: Vec<Vec<u64>> = Vec::new();
-            for &(part, back) in pictures {
-                let part =
-                    [Use::Key, Use::Reference, Use::LeadingReference, Use::Leaf][usize::from(part % 4)];
-                let next = all.next_number();
-                let on: Vec<u64> = back
-                    .iter()
-                    .filter(|_| part != Use::Key)
-                    .filter_map(|&back| next.checked_sub(u64::from(back % 24)).filter(|&on| on < next))
-                    .collect();
-                let Some(links) = all.add(part, &on, |_| false) else { continue };
-                let named = links.refs.iter().filter(|&&back| back > 0).map(|&back| next - u64::from(back));
-                let mut closure: Vec<u64> = named.flat_map(|on| closures[on as usize].clone()).collect();
-                assert!(on.iter().all(|on| closure.contains(on)), "{on:?} in {closure:?}");
-                closure.push(next);
-                closures.push(closure);
-            }
-        });
+        bolero::check!()
+            .with_iterations(crate::testing::ITERATIONS)
+            .with_type::<Vec<(u8, [u8; 4])>>()
+            .for_each(|pictures| {
+                let mut all = Dependencies::default();
+                let mut closures: Vec<Vec<u64>> = Vec::new();
+                for &(part, back) in pictures {
+                    let part =
+                        [Use::Key, Use::Reference, Use::LeadingReference, Use::Leaf][usize::from(part % 4)];
+                    let next = all.next_number();
+                    let on: Vec<u64> = back
+                        .iter()
+                        .filter(|_| part != Use::Key)
+                        .filter_map(|&back| next.checked_sub(u64::from(back % 24)).filter(|&on| on < next))
+                        .collect();
+                    let Some(links) = all.add(part, &on, |_| false) else { continue };
+                    let named =
+                        links.refs.iter().filter(|&&back| back > 0).map(|&back| next - u64::from(back));
+                    let mut closure: Vec<u64> = named.flat_map(|on| closures[on as usize].clone()).collect();
+                    assert!(on.iter().all(|on| closure.contains(on)), "{on:?} in {closure:?}");
+                    closure.push(next);
+                    closures.push(closure);
+                }
+            });
     }
 }

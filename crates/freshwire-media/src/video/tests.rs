@@ -1,7 +1,5 @@
-use std::io::Write;
-use std::process::{Command, Stdio};
-
 use super::*;
+use crate::testing::{self, PICTURES, decode, ivf};
 
 /// What a parser makes of whole units.
 fn parse(format: Format, units: &[&[u8]]) -> (Vec<Coded>, u64) {
@@ -15,53 +13,9 @@ fn parse(format: Format, units: &[&[u8]]) -> (Vec<Coded>, u64) {
     (found, parser.dropped())
 }
 
-/// The frames of an IVF file.
-fn ivf(file: &[u8]) -> Vec<&[u8]> {
-    let mut rest = &file[32..];
-    let mut frames = Vec::new();
-    while let Some((header, after)) = rest.split_at_checked(12) {
-        let len = u32::from_le_bytes(header[..4].try_into().unwrap()) as usize;
-        frames.push(&after[..len]);
-        rest = &after[len..];
-    }
-    frames
-}
-
-/// Runs ffmpeg; `None` if it or the encoder is not there, which is an error where `CI` is set.
-fn ffmpeg(arguments: &[&str], input: Vec<u8>) -> Option<(Vec<u8>, String)> {
-    let child = Command::new("ffmpeg")
-        .args(["-v", "error"])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn();
-    let outcome = child.and_then(|mut child| {
-        let mut stdin = child.stdin.take().unwrap();
-        let writer = std::thread::spawn(move || stdin.write_all(&input));
-        let output = child.wait_with_output()?;
-        // ffmpeg may end before it has read everything.
-        let _ = writer.join().unwrap();
-        Ok(output)
-    });
-    match outcome {
-        Ok(output) if output.status.success() => {
-            Some((output.stdout, String::from_utf8_lossy(&output.stderr).into_owned()))
-        }
-        other => {
-            assert!(std::env::var_os("CI").is_none(), "ffmpeg {arguments:?} is needed: {other:?}");
-            println!("skipped: ffmpeg {arguments:?} does not work here: {other:?}");
-            None
-        }
-    }
-}
-
-/// Moving detail of 64 frames, encoded.
+/// Moving detail, encoded.
 fn encode(format: Format, options: &[&str]) -> Option<Vec<u8>> {
-    let muxer = muxer(format);
-    let source = ["-f", "lavfi", "-i", "testsrc2=size=192x128:rate=25", "-frames:v", "64", "-threads", "1"];
-    let arguments = [&source, options, &["-f", muxer, "-"]].concat();
-    ffmpeg(&arguments, Vec::new()).map(|(bytes, _)| bytes)
+    testing::encode(options, muxer(format))
 }
 
 fn muxer(format: Format) -> &'static str {
@@ -88,7 +42,7 @@ fn units_of(format: Format, stream: &[u8]) -> Vec<Coded> {
         }
         Format::Av1 | Format::Vp9 => parse(format, &ivf(stream)),
     };
-    assert_eq!((units.len(), dropped), (64, 0));
+    assert_eq!((units.len(), dropped), (PICTURES, 0));
     units
 }
 
@@ -110,16 +64,6 @@ fn file_of(format: Format, units: &[Coded], keep: impl Fn(usize) -> bool) -> Vec
     file
 }
 
-/// The checksum of each decoded frame, in display order, and what the decoder complained about.
-fn decode(format: Format, file: Vec<u8>) -> (Vec<String>, String) {
-    let arguments = ["-f", muxer(format), "-i", "-", "-vsync", "passthrough", "-f", "framemd5", "-"];
-    let (text, complaints) = ffmpeg(&arguments, file).expect("what encoded decodes");
-    let text = String::from_utf8(text).unwrap();
-    let sums = text.lines().filter(|line| !line.starts_with('#'));
-    let sums = sums.filter_map(|line| line.rsplit(',').next()).map(|sum| sum.trim().to_owned()).collect();
-    (sums, complaints)
-}
-
 /// Whatever is dropped, together with what depends on it, leaves each remaining frame as it was. `layers` are those that
 /// the stream must have.
 fn assert_droppable(format: Format, options: &[&str], layers: &[u8]) {
@@ -128,14 +72,14 @@ fn assert_droppable(format: Format, options: &[&str], layers: &[u8]) {
     for &layer in layers {
         assert!(units.iter().any(|unit| unit.layer == layer), "no layer {layer} in {options:?}");
     }
-    let (all, complaints) = decode(format, file_of(format, &units, |_| true));
-    assert_eq!((all.len(), complaints.as_str()), (64, ""), "{options:?}");
+    let (all, complaints) = decode(&file_of(format, &units, |_| true), muxer(format));
+    assert_eq!((all.len(), complaints.as_str()), (PICTURES, ""), "{options:?}");
     let mut shown: Vec<usize> = (0..units.len()).collect();
     shown.sort_by_key(|&at| units[at].display);
     let check = |kept: &[bool], what: &str| {
         let expected: Vec<String> =
             shown.iter().zip(&all).filter(|(at, _)| kept[**at]).map(|(_, sum)| sum.clone()).collect();
-        let found = decode(format, file_of(format, &units, |at| kept[at]));
+        let found = decode(&file_of(format, &units, |at| kept[at]), muxer(format));
         assert!(found.0 == expected, "{what} of {options:?}");
         // The encoder tells the decoder to forget a picture that it never got, which does no harm.
         let complaints: Vec<&str> =

@@ -37,6 +37,21 @@ pub(crate) struct Frame {
     pub(crate) frame_ns: Option<u32>,
 }
 
+impl Frame {
+    /// A unit with these bytes that nothing is known of yet.
+    pub(crate) fn new(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            key: false,
+            temporal_id: 0,
+            droppable: true,
+            on: Vec::new(),
+            track: None,
+            frame_ns: None,
+        }
+    }
+}
+
 /// The frame buffers that frames refer to: the number of the unit that filled each one last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Slots([Option<u64>; 8]);

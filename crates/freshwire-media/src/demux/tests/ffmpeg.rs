@@ -1,8 +1,7 @@
 //! Streams that ffmpeg makes, compared packet by packet with what ffprobe finds in them.
 
-use std::process::Command;
-
 use super::*;
+use crate::testing::{made, nals, run};
 
 /// What ffprobe says of one packet.
 #[derive(Debug, Default)]
@@ -10,21 +9,6 @@ struct Packet {
     pts: i64,
     dts: i64,
     bytes: Vec<u8>,
-}
-
-/// The output of an ffmpeg program; `None` if it is not on this machine, which fails in CI.
-fn run(program: &str, arguments: &[&str]) -> Option<Vec<u8>> {
-    match Command::new(program).args(["-v", "error"]).args(arguments).output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(output.stdout)
-        }
-        Err(error) => {
-            assert!(std::env::var_os("CI").is_none(), "{program} is needed in CI: {error}");
-            println!("skipped: {program} is not on this machine: {error}");
-            None
-        }
-    }
 }
 
 /// A stream with two seconds of a test picture, and of a tone if `sound` has options.
@@ -37,7 +21,7 @@ fn make(video: &str, sound: Option<&str>, format: &str) -> Option<Vec<u8>> {
     arguments.extend(["-t", "2", "-pix_fmt", "yuv420p"]);
     arguments.extend(video.split(' '));
     arguments.extend(["-f", format, "-"]);
-    run("ffmpeg", &arguments)
+    made(&arguments)
 }
 
 /// The packets of a track: `v` or `a`.
@@ -45,7 +29,8 @@ fn probe(stream: &[u8], track: &str) -> Vec<Packet> {
     let file = std::env::temp_dir().join(format!("freshwire-demux-{}-{}", std::process::id(), next_number()));
     std::fs::write(&file, stream).unwrap();
     let name = file.to_str().unwrap();
-    let text = run("ffprobe", &["-show_packets", "-show_data", "-select_streams", track, name]).unwrap();
+    let arguments = ["-show_packets", "-show_data", "-select_streams", track, name];
+    let text = run("ffprobe", &arguments, &[]).expect("comes with ffmpeg").stdout;
     std::fs::remove_file(&file).unwrap();
     let mut packets: Vec<Packet> = Vec::new();
     for line in String::from_utf8_lossy(&text).lines() {
@@ -75,28 +60,12 @@ fn next_number() -> usize {
 }
 
 /// NAL units without start codes, delimiters and parameter sets.
-fn pictures(bytes: &[u8], is_h265: bool) -> Vec<Vec<u8>> {
-    let mut nals: Vec<Vec<u8>> = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at..].starts_with(&[0, 0, 1]) {
-            nals.push(Vec::new());
-            at += 3;
-        } else {
-            if let Some(nal) = nals.last_mut() {
-                nal.push(bytes[at]);
-            }
-            at += 1;
-        }
-    }
-    for nal in &mut nals {
-        nal.truncate(nal.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1));
-    }
-    let leave = |nal: &Vec<u8>| match nal[0] {
-        header if is_h265 => (32..=35).contains(&(header >> 1 & 63)),
-        header => (7..=9).contains(&(header & 31)),
-    };
-    nals.retain(|nal| !nal.is_empty() && !leave(nal));
+fn pictures(bytes: &[u8], is_h265: bool) -> Vec<&[u8]> {
+    let mut nals = nals(bytes);
+    nals.retain(|nal| match nal[0] {
+        header if is_h265 => !(32..=35).contains(&(header >> 1 & 63)),
+        header => !(7..=9).contains(&(header & 31)),
+    });
     nals
 }
 
@@ -107,7 +76,7 @@ fn compare_video(events: &[Event], packets: &[Packet], is_h265: bool) {
         let times = (unit.head.pts.ticks(90_000), unit.head.dts.ticks(90_000));
         assert_eq!(times, (packet.pts, packet.dts), "picture {number}");
         let (ours, theirs) = (pictures(&unit.bytes, is_h265), pictures(&packet.bytes, is_h265));
-        let lengths = |nals: &[Vec<u8>]| nals.iter().map(|nal| (nal[0], nal.len())).collect::<Vec<_>>();
+        let lengths = |nals: &[&[u8]]| nals.iter().map(|nal| (nal[0], nal.len())).collect::<Vec<_>>();
         assert_eq!(lengths(&ours), lengths(&theirs), "picture {number}");
         assert!(ours == theirs, "picture {number}");
     }

@@ -1,9 +1,6 @@
 //! The header of a transport packet (ISO 13818-1, 2.4.3.2).
 
-/// Bytes of every packet.
-pub(super) const PACKET_BYTES: usize = 188;
-/// The first byte of every packet.
-pub(super) const SYNC: u8 = 0x47;
+use crate::mpeg_ts::{PACKET_BYTES, SYNC};
 
 /// One packet, its header read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

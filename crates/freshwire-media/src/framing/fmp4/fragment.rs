@@ -80,8 +80,10 @@ mod tests {
 
     #[test]
     fn another_reader_finds_the_same() {
-        bolero::check!().with_type::<(u32, u64, u32, i32, bool, u32)>().for_each(
-            |&(number, decode_time, duration, offset, key, size)| {
+        bolero::check!()
+            .with_iterations(crate::testing::ITERATIONS)
+            .with_type::<(u32, u64, u32, i32, bool, u32)>()
+            .for_each(|&(number, decode_time, duration, offset, key, size)| {
                 let size = size.min(Fragment::MAX_SAMPLE_BYTES);
                 let place = Place { decode_time, duration, offset };
                 let mut bytes = Vec::new();
@@ -105,7 +107,6 @@ mod tests {
                 );
                 assert_eq!(sample.cts, Some(offset.into()));
                 assert_eq!(sample.flags.map(|flags| flags & 0x1_0000 == 0), Some(key));
-            },
-        );
+            });
     }
 }

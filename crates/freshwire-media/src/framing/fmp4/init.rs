@@ -7,7 +7,7 @@ use mp4_atom::{
 };
 
 use super::{av1, hevc};
-use crate::framing::aac;
+use crate::aac;
 use crate::unit::{AudioCodec, AudioTrack, VideoCodec, VideoTrack};
 
 /// Number of the video track in every segment.

@@ -3,6 +3,7 @@ use mp4_atom::{Any, Codec, Moof, Moov, ReadFrom};
 use super::super::clip::{self, Random};
 use super::super::websocket::tests::read;
 use super::*;
+use crate::testing::PICTURES;
 use crate::unit::{Unit, VideoCodec, VideoTrack};
 
 /// A sample as the reader finds it, in ticks of its track.
@@ -203,7 +204,7 @@ fn other_codecs_play_as_well() {
         let written = write(&units, Carriage::Plain, 12, 7);
         let movie = parse(&written.bytes);
         check(&of_track(&movie, 1), &written.video, 90_000, written.origin_ns);
-        assert!(written.video.len() > 10 && written.video.len() < 72, "{}", written.video.len());
+        assert!(written.video.len() > 10 && written.video.len() < PICTURES, "{}", written.video.len());
         assert_eq!(clip::decoded(&written.bytes, "mp4", "0:v"), Some(written.video.len()), "{name}");
         assert_eq!(clip::decoded(&written.bytes, "mp4", "0:a"), Some(written.audio.len()), "{name}");
     }
@@ -297,7 +298,7 @@ fn without_room_there_is_no_piece() {
 
 #[test]
 fn any_parameter_sets() {
-    bolero::check!().for_each(|bytes: &[u8]| {
+    bolero::check!().with_iterations(crate::testing::ITERATIONS).for_each(|bytes: &[u8]| {
         let set = || bytes.to_vec();
         let codecs = [
             VideoCodec::H264 { sps: set(), pps: set() },

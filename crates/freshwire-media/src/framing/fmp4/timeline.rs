@@ -87,20 +87,23 @@ mod tests {
 
     #[test]
     fn any_times_make_a_timeline_without_jumps() {
-        bolero::check!().with_type::<Vec<(i32, i16, u32)>>().for_each(|units| {
-            let mut timeline = Timeline::new(90_000);
-            let mut end = None;
-            for &(dts, offset, duration_ns) in units {
-                let (dts, offset) = (i64::from(dts), i64::from(offset));
-                let place = timeline.place(
-                    &UnitHead { duration_ns, ..unit(dts.saturating_add(offset), dts) },
-                    MediaTime::default(),
-                );
-                assert!(place.duration > 0);
-                assert!(end.is_none_or(|end| end == place.decode_time));
-                end = Some(place.decode_time + u64::from(place.duration));
-            }
-        });
+        bolero::check!()
+            .with_iterations(crate::testing::ITERATIONS)
+            .with_type::<Vec<(i32, i16, u32)>>()
+            .for_each(|units| {
+                let mut timeline = Timeline::new(90_000);
+                let mut end = None;
+                for &(dts, offset, duration_ns) in units {
+                    let (dts, offset) = (i64::from(dts), i64::from(offset));
+                    let place = timeline.place(
+                        &UnitHead { duration_ns, ..unit(dts.saturating_add(offset), dts) },
+                        MediaTime::default(),
+                    );
+                    assert!(place.duration > 0);
+                    assert!(end.is_none_or(|end| end == place.decode_time));
+                    end = Some(place.decode_time + u64::from(place.duration));
+                }
+            });
     }
 
     #[test]

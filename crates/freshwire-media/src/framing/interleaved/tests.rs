@@ -60,8 +60,11 @@ type Sent = ([Option<u16>; 3], bool, bool, u16);
 #[test]
 fn what_is_sent_arrives_and_leaves_no_gap() {
     let tracks = Arc::new(tracks(h264(), aac()));
-    bolero::check!().with_type::<([Option<Sent>; 8], u16)>().with_iterations(300).for_each(
-        |(sent, max_packet)| {
+    bolero::check!()
+        .with_iterations(crate::testing::ITERATIONS)
+        .with_type::<([Option<Sent>; 8], u16)>()
+        .with_iterations(300)
+        .for_each(|(sent, max_packet)| {
             let units: Vec<_> =
                 sent.iter().flatten().zip(0..).map(|(sent, at)| record(&tracks, sent, at * 700)).collect();
             let mut framer = Interleaved::new(catalog(&units), &config(usize::from(*max_packet)));
@@ -82,8 +85,7 @@ fn what_is_sent_arrives_and_leaves_no_gap() {
                 expected[usize::from(!is_video)].extend(parts(head, bytes));
             }
             assert_eq!(read(&stream, usize::from(*max_packet)), expected);
-        },
-    );
+        });
 }
 
 fn record(tracks: &Arc<Tracks>, (sizes, is_audio, _, _): &Sent, ms: i64) -> (UnitHead, Vec<u8>) {

@@ -1,7 +1,6 @@
 //! Packets of 188 bytes (ISO 13818-1, 2.4.3).
 
-/// Bytes of each packet.
-pub(super) const PACKET_BYTES: usize = 188;
+use crate::mpeg_ts::{PACKET_BYTES, SYNC};
 
 /// What a packet says besides its payload.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,7 +75,6 @@ impl Packet {
 /// Times have 33 bits and begin again at 0.
 pub(super) const TIME_MASK: u64 = (1 << 33) - 1;
 
-const SYNC: u8 = 0x47;
 const BODY_BYTES: usize = PACKET_BYTES - 4;
 const HAS_ADAPTATION: u8 = 0x20;
 const HAS_PAYLOAD: u8 = 0x10;
@@ -87,8 +85,10 @@ mod tests {
 
     #[test]
     fn every_size_makes_a_whole_packet() {
-        bolero::check!().with_type::<(bool, bool, Option<u32>, u8)>().for_each(
-            |&(start, random_access, pcr, available)| {
+        bolero::check!()
+            .with_iterations(crate::testing::ITERATIONS)
+            .with_type::<(bool, bool, Option<u32>, u8)>()
+            .for_each(|&(start, random_access, pcr, available)| {
                 let available = usize::from(available) + 1;
                 let packet = Packet { pid: 0x100, start, pcr: pcr.map(u64::from), random_access };
                 let mut counter = Counter::default();
@@ -98,7 +98,6 @@ mod tests {
                 assert_eq!(out.len() + payload, PACKET_BYTES);
                 assert!(payload == available || out.len() <= 4 + 2 + 6);
                 assert_eq!(counter.take(), 1);
-            },
-        );
+            });
     }
 }

@@ -3,7 +3,7 @@
 use super::packet::TIME_MASK;
 use super::tables::Stream;
 use super::{AUDIO_PID, TsError, VIDEO_PID};
-use crate::framing::aac;
+use crate::aac;
 use crate::unit::{AudioCodec, AudioTrack, VideoCodec, VideoTrack};
 
 /// How a track is carried.

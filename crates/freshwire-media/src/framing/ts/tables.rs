@@ -1,6 +1,7 @@
 //! The program's tables (ISO 13818-1, 2.4.4): PAT and PMT.
 
-use super::packet::{Counter, PACKET_BYTES, Packet};
+use super::packet::{Counter, Packet};
+use crate::mpeg_ts::{PACKET_BYTES, checksum};
 
 /// An elementary stream of the program map.
 #[derive(Clone, Debug)]
@@ -54,20 +55,10 @@ impl Section<'_> {
         let version = 0xc1 | (self.version & 31) << 1;
         out.extend_from_slice(&[self.table, 0xb0, len, 0, self.id, version, 0, 0]);
         out.extend_from_slice(self.body);
-        let crc = crc(&out[section..]);
-        out.extend_from_slice(&crc.to_be_bytes());
+        let checksum = checksum(&out[section..]);
+        out.extend_from_slice(&checksum.to_be_bytes());
         out.resize(packet + PACKET_BYTES, 0xff);
     }
-}
-
-/// CRC-32 of MPEG-2; 0 over a section with its own.
-pub(super) fn crc(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(u32::MAX, |crc, &byte| {
-        (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {
-            let carry = if crc >> 31 == 1 { 0x04c1_1db7 } else { 0 };
-            crc << 1 ^ carry
-        })
-    })
 }
 
 /// PID of the program association table.

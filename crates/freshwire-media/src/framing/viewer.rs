@@ -1,0 +1,76 @@
+//! What the framings of containers have in common: which units a viewer can use, and the unit that is begun.
+
+use std::sync::Arc;
+
+use super::Piece;
+use crate::unit::{Catalog, Kind, MediaTime, UnitHead};
+
+/// Finds the units that a viewer can use: key units, and others while nothing that they need was skipped.
+#[derive(Debug)]
+pub(super) struct Units {
+    catalog: Arc<Catalog>,
+    decodable: bool,
+}
+
+impl Units {
+    pub(super) fn new(catalog: Arc<Catalog>) -> Self {
+        Self { catalog, decodable: false }
+    }
+
+    /// The unit with this number and length; `None` if it has to be skipped. It counts as skipped until it is
+    /// [`accepted`](Self::accept).
+    pub(super) fn find(&mut self, seq: u64, len: u32) -> Option<Arc<UnitHead>> {
+        let Some(head) = self.catalog.find(seq).filter(|head| head.len == len) else {
+            self.decodable = false;
+            return None;
+        };
+        if head.kind == Kind::Video {
+            let decodable = std::mem::replace(&mut self.decodable, false);
+            if !head.key && !decodable {
+                return None;
+            }
+        }
+        Some(head)
+    }
+
+    /// The unit that was found last will be sent.
+    pub(super) fn accept(&mut self, head: &UnitHead) {
+        self.decodable |= head.kind == Kind::Video;
+    }
+}
+
+/// The media time that is zero in a stream that begins with this unit. Units before it in time may come after it.
+pub(super) fn origin(first: &UnitHead) -> MediaTime {
+    const LEAD_NS: i64 = 1_000_000_000;
+    MediaTime::from_nanos(first.dts.as_nanos().saturating_sub(LEAD_NS))
+}
+
+/// The unit that is begun.
+#[derive(Debug, Default)]
+pub(super) enum State<T> {
+    #[default]
+    Idle,
+    /// It makes one piece without bytes.
+    Skip,
+    Open(T),
+}
+
+impl<T> State<T> {
+    /// The state after a unit was begun, which is skipped if it could not be opened.
+    pub(super) fn begin(open: Option<T>) -> Self {
+        open.map_or(Self::Skip, Self::Open)
+    }
+
+    /// The next piece, which `piece` makes of an open unit.
+    pub(super) fn next(&mut self, piece: impl FnOnce(&mut T) -> Option<Piece>) -> Option<Piece> {
+        let piece = match self {
+            Self::Idle => return None,
+            Self::Skip => Piece { payload: 0..0, last: true, boundary: true },
+            Self::Open(open) => piece(open)?,
+        };
+        if piece.last {
+            *self = Self::Idle;
+        }
+        Some(piece)
+    }
+}

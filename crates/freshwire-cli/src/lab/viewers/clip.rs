@@ -293,11 +293,14 @@ pub(super) mod tests {
         for value in [0, 1, 0x5a5a, 65_535] {
             assert_eq!(number(&code(value)), Some(value));
         }
-        let mut damaged = code(7);
-        damaged[64..68].fill(235);
-        assert_eq!(number(&damaged), None, "a bit that equals its complement");
-        damaged[64..68].fill(128);
-        assert_eq!(number(&damaged), None, "neither black nor white");
+        let with_complement = |luma: u8| {
+            let mut code = code(7);
+            code[64..66].fill(luma);
+            code[96..98].fill(luma);
+            code
+        };
+        assert_eq!(number(&with_complement(235)), None, "a bit that equals its complement");
+        assert_eq!(number(&with_complement(128)), None, "neither black nor white");
         assert_eq!(number(&[0; 100]), None);
     }
 

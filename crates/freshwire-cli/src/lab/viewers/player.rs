@@ -95,7 +95,18 @@ impl Drop for Running {
 fn ffmpeg() -> Command {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-nostdin", "-loglevel", "repeat+level+warning", "-threads", "1"]);
-    command.args(["-rtsp_transport", "tcp", "-fflags", "nobuffer", "-i", &server::url(), "-an", "-vf"]);
+    // What is known from the session's description needs no probing.
+    command.args([
+        "-rtsp_transport",
+        "tcp",
+        "-fflags",
+        "nobuffer",
+        "-flags",
+        "low_delay",
+        "-probesize",
+        "32",
+    ]);
+    command.args(["-analyzeduration", "0", "-fpsprobesize", "0", "-i", &server::url(), "-an", "-vf"]);
     let (width, height) = CODE_SIZE;
     command.arg(format!("crop={WIDTH}:{CODE_ROWS}:0:0,scale={width}:{height}:flags=area,format=gray"));
     command.args(["-fps_mode", "passthrough", "-f", "rawvideo", "-flush_packets", "1", "pipe:1"]);

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,7 +16,6 @@ use freshwire_units::Timestamp;
 use super::clip::Clip;
 use super::player::Sight;
 use super::server;
-use std::sync::Arc;
 
 /// Longest body of an answer.
 const MAX_BODY_BYTES: usize = 64 << 10;

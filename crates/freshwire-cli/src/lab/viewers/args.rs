@@ -47,6 +47,9 @@ pub(crate) struct ViewersArgs {
     /// Repetitions of everything.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     repeat: u64,
+    /// Settings for `freshwire serve`, as its --config takes them.
+    #[arg(long, value_name = "FILE")]
+    serve_config: Option<PathBuf>,
     /// Capture each run's packets and count how full the segments are.
     #[arg(long)]
     pub(super) capture: bool,
@@ -79,6 +82,7 @@ impl ViewersArgs {
                     plans.extend(self.server.iter().map(|&server| Plan {
                         server,
                         player,
+                        serve_config: self.serve_config.clone(),
                         link: link.clone(),
                         duration_s: self.duration.as_secs_f64(),
                         rate_bps: self.stream_rate.bits_per_sec(),

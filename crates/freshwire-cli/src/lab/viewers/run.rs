@@ -1,7 +1,7 @@
 //! One run: a server, a link and a player, for a while.
 
 use std::fs::OpenOptions;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,9 @@ const MAX_LATENESS: Duration = Duration::from_millis(40);
 pub(super) struct Plan {
     pub(super) server: Server,
     pub(super) player: Player,
+    /// The settings of `freshwire serve`; none for the defaults.
+    #[serde(default)]
+    pub(super) serve_config: Option<PathBuf>,
     /// Its steps count from two seconds after the player's start.
     pub(super) link: LinkConfig,
     /// For how long the player looks, in seconds, after the two seconds that it has to join.
@@ -78,7 +81,7 @@ pub(super) fn run(
         .append(true)
         .open(folder.path.join("server.log"))
         .context("cannot open server.log")?;
-    let mut server = server::Running::start(plan.server, &namespaces, log)?;
+    let mut server = server::Running::start(plan.server, plan.serve_config.as_deref(), &namespaces, log)?;
     let input = server.input()?;
     let fed = freshwire_io::now() + FEED_LEAD;
     let source = Arc::clone(clip);

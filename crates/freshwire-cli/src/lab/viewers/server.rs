@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ impl Server {
         }
     }
 
-    fn command(self) -> anyhow::Result<Command> {
+    fn command(self, config: Option<&Path>) -> anyhow::Result<Command> {
         Ok(match self {
             Self::Freshwire => {
                 let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -49,6 +50,7 @@ impl Server {
                     "none",
                 ]);
                 command.args(["--listen-rtsp", &format!("0.0.0.0:{PORT}")]);
+                command.args(config.into_iter().flat_map(|file| [Path::new("--config"), file]));
                 command
             }
             Self::Gstreamer => {
@@ -69,9 +71,14 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts `server` in the near namespace; what it has to say goes to `log`.
-    pub(super) fn start(server: Server, namespaces: &Namespaces, log: std::fs::File) -> anyhow::Result<Self> {
-        let mut command = server.command()?;
+    /// Starts `server` in the near namespace, ours with the settings in `config`; what it has to say goes to `log`.
+    pub(super) fn start(
+        server: Server,
+        config: Option<&Path>,
+        namespaces: &Namespaces,
+        log: std::fs::File,
+    ) -> anyhow::Result<Self> {
+        let mut command = server.command(config)?;
         let mut other = log.try_clone().context("cannot share the server's log")?;
         writeln!(other, "# {}", server.label()).context("cannot write the server's log")?;
         command.stdin(Stdio::piped()).stdout(other).stderr(log);

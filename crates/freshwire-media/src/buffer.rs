@@ -58,3 +58,18 @@ impl Buffer {
         self.failed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_comes_after_an_error() {
+        let mut buffer = Buffer::default();
+        buffer.push(b"abc");
+        assert_eq!(buffer.take(1), Some(&b"a"[..]));
+        assert_eq!(buffer.settle::<(), _>(Err("damage")), Some(Err("damage")));
+        buffer.push(b"more");
+        assert_eq!((buffer.peek(), buffer.offset(), buffer.has_failed()), (&[][..], 1, true));
+    }
+}

@@ -185,6 +185,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_key_frame_says_its_depth_and_size() {
+        let frame = [0x92, 0x49, 0x83, 0x42, 0x90, 0x03, 0xf8, 0x02, 0xf8];
+        let key = Key { profile: 2, bit_depth: 12, width: 128, height: 96 };
+        assert_eq!(Header::parse(&frame), Some(Header::Key(key)));
+    }
+
+    #[test]
     fn a_superframe_is_cut_at_its_index() {
         let bytes = [1, 2, 3, 4, 5, 0xc1, 2, 3, 0xc1];
         assert_eq!(frames(&bytes), Some(vec![&bytes[..2], &bytes[2..5]]));

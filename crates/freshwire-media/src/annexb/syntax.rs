@@ -337,3 +337,16 @@ impl Slice {
 
 /// Profiles whose parameter sets describe the chroma format.
 const HIGH_PROFILES: [u32; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_exact_recovery_point_counts() {
+        assert!(is_exact_recovery_point(&[6, 6, 1, 0b1000_0000]));
+        assert!(!is_exact_recovery_point(&[6, 6, 1, 0b0100_0000]), "right after one more picture");
+        assert!(is_exact_recovery_point(&[6, 5, 2, 9, 9, 6, 1, 0b1000_0000]), "after another message");
+        assert!(!is_exact_recovery_point(&[6, 5, 200, 9]));
+    }
+}

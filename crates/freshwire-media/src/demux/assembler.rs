@@ -371,3 +371,15 @@ const LONGEST_WAIT_NS: i64 = 1_000_000_000;
 /// Bounds of what is kept meanwhile.
 const MOST_WAITING: usize = 4096;
 const MOST_WAITING_BYTES: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_may_lead_a_clean_random_access_and_nothing_else() {
+        let h265 = |kind: u8| restarts(Format::H265, [kind << 1, 1]);
+        assert_eq!([1, 16, 20, 21].map(h265), [false, true, true, false]);
+        assert!(restarts(Format::H264, [0x65, 0]) && !restarts(Format::H264, [0x41, 0]));
+    }
+}

@@ -14,6 +14,9 @@ const CLIP: &[u8] = include_bytes!("tests/clip.ts");
 /// 20 temporal units, two of them with key frames.
 const AV1: &[u8] = include_bytes!("../video/fixtures/hierarchical.av1.ivf");
 
+/// 20 frames of two temporal layers.
+const VP9: &[u8] = include_bytes!("../video/fixtures/layers.vp9.ivf");
+
 fn read_in_pieces<'a>(demux: &mut Demux, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Event> {
     let mut events = Vec::new();
     for piece in pieces {
@@ -244,6 +247,38 @@ fn tracks_are_announced_after_a_second_without_pictures() {
     let events: Vec<Event> = assembler.collect();
     assert_eq!(events[0], Event::Tracks(Arc::new(Tracks { video: None, audio: Some(sound) })));
     assert_eq!(units(&events, Kind::Audio).len(), 52);
+}
+
+#[test]
+fn another_format_goes_on_with_the_next_group() {
+    let sound = AudioTrack { codec: AudioCodec::Opus, rate: 48_000, channels: 2 };
+    let mut assembler = Assembler::new(Config::default(), Some(Format::Vp9), Some(sound));
+    let add = |assembler: &mut Assembler, from: i64, frames: &[&[u8]]| {
+        for (frame, number) in frames.iter().zip(from..) {
+            let at = MediaTime::from_ticks(number, 25);
+            assembler.video(frame, Given::Both { pts: at, dts: at });
+        }
+    };
+    let (vp9, av1) = (ivf(VP9), ivf(AV1));
+    add(&mut assembler, 0, &vp9[1..2]);
+    add(&mut assembler, 1, &vp9);
+    assembler.audio(vec![0xfc, 0xff, 0xfe], MediaTime::from_ticks(20, 25));
+    assembler.expect_video(Some(Format::Av1));
+    assembler.expect_audio(false);
+    add(&mut assembler, 21, &av1);
+    assert_eq!(
+        assembler.faults(),
+        Faults { undecodable: 1, ..Faults::default() },
+        "the frame before the key"
+    );
+    let events: Vec<Event> = assembler.collect();
+    check_promises(&events);
+    assert_eq!(units(&events, Kind::Video).len(), 40);
+    let announced = events.iter().filter_map(|event| match event {
+        Event::Tracks(tracks) => Some((tracks.video.is_some(), tracks.audio.is_some())),
+        Event::Unit(_) => None,
+    });
+    assert_eq!(announced.collect::<Vec<_>>(), [(true, true), (true, false)]);
 }
 
 #[test]

@@ -110,3 +110,18 @@ fn frame_ticks(config: &[u8], clock_rate: u32) -> i64 {
 
 /// Of a configuration that cannot be read.
 const FRAME_SAMPLES: i64 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_last_as_many_ticks_as_the_clock_counts() {
+        assert_eq!(frame_ticks(&[0x11, 0x90], 48_000), 1024);
+        assert_eq!(frame_ticks(&[0x11, 0x94], 48_000), 960);
+        // HE-AAC with a core at 24 kHz, and a clock of the core or of the output.
+        let doubled = [0x2b, 0x11, 0x88, 0x00];
+        assert_eq!((frame_ticks(&doubled, 24_000), frame_ticks(&doubled, 48_000)), (1024, 2048));
+        assert_eq!(frame_ticks(&[], 48_000), 1024);
+    }
+}

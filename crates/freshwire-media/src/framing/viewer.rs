@@ -74,3 +74,33 @@ impl<T> State<T> {
         Some(piece)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sound_does_not_make_pictures_decodable() {
+        let catalog = Arc::new(Catalog::new(8));
+        let kinds = [(Kind::Video, true), (Kind::Video, false), (Kind::Audio, true), (Kind::Video, false)];
+        for ((kind, key), seq) in kinds.into_iter().zip(0..) {
+            let head = UnitHead {
+                kind,
+                pts: MediaTime::default(),
+                dts: MediaTime::default(),
+                duration_ns: 1,
+                key,
+                len: 9,
+                nals: Vec::new(),
+                nal_headers: Vec::new(),
+                tracks: Arc::default(),
+            };
+            catalog.add(seq, Arc::new(head));
+        }
+        let mut units = Units::new(catalog);
+        let mut is_sent = |seq| units.find(seq, 9).map(|head| units.accept(&head)).is_some();
+        assert_eq!([1, 2, 3].map(&mut is_sent), [false, true, false]);
+        assert_eq!([0, 1, 2, 3].map(&mut is_sent), [true; 4]);
+        assert!(units.find(0, 8).is_none(), "another length is another unit");
+    }
+}

@@ -83,3 +83,24 @@ impl ReferenceSet {
 
 /// Pictures that a decoder holds at most.
 const MOST: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_predicted_from_the_one_before() {
+        // Two pictures before, none after; each one nearer and used.
+        let listed = ReferenceSet::parse(&mut Bits::plain(&[0b0111_1111]), &[], false).unwrap();
+        let sets = std::slice::from_ref(&listed);
+        let deltas = |set: &ReferenceSet| set.entries().map(|entry| entry.delta).collect::<Vec<_>>();
+        assert_eq!(deltas(&listed), [-1, -2]);
+        // Predicted, one later: of -1, -2 and the picture itself remain -1 and 1.
+        let later = ReferenceSet::parse(&mut Bits::plain(&[0b1011_1100]), sets, false).unwrap();
+        assert_eq!(deltas(&later), [-1, 1]);
+        // One earlier; the first is kept unused, the second is dropped.
+        let earlier = ReferenceSet::parse(&mut Bits::plain(&[0b1110_1001]), sets, false).unwrap();
+        let entries: Vec<_> = earlier.entries().map(|entry| (entry.delta, entry.used)).collect();
+        assert_eq!(entries, [(-1, true), (-2, false)]);
+    }
+}

@@ -68,3 +68,25 @@ pub(crate) fn trimmed(nal: &[u8]) -> &[u8] {
 
 /// Real sets have less than a tenth of that.
 const MOST_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_set_goes_with_each_unit_up_to_the_next_key() {
+        let mut sets = Sets::default();
+        let collected = |sets: &mut Sets<()>, key| {
+            let mut out = Vec::new();
+            sets.collect(key, |()| true, &mut out);
+            out.len()
+        };
+        sets.insert(0, (), b"set").unwrap();
+        assert_eq!([false, false, true, false].map(|key| collected(&mut sets, key)), [1, 1, 1, 0]);
+        sets.insert(0, (), b"set\0").unwrap();
+        assert_eq!(collected(&mut sets, false), 0, "it is the same");
+        sets.insert(0, (), b"other").unwrap();
+        assert_eq!(collected(&mut sets, false), 1);
+        assert_eq!(sets.insert(1, (), &[1; MOST_BYTES + 1]), None);
+    }
+}

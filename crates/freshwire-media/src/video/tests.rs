@@ -274,6 +274,16 @@ fn whole_units_have_their_ladder() {
 }
 
 #[test]
+fn an_av1_key_without_sequence_header_gets_the_last_one() {
+    let frames = ivf(HIERARCHICAL_AV1);
+    let (whole, _) = parse(Format::Av1, &frames);
+    let key = whole.iter().rposition(|unit| unit.key).unwrap();
+    let bare = &whole[key].bytes[2 + usize::from(whole[key].bytes[1])..];
+    let (units, dropped) = parse(Format::Av1, &[&frames[..key], &[bare]].concat());
+    assert_eq!((units.last().map(|unit| &unit.bytes), dropped), (Some(&whole[key].bytes), 0));
+}
+
+#[test]
 fn a_changed_picture_size_is_a_new_track() {
     let mut other = OPEN_H264.to_vec();
     other.extend(OPEN_H264);

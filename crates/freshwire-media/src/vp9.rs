@@ -192,6 +192,20 @@ mod tests {
     }
 
     #[test]
+    fn only_resilient_frames_do_without_the_one_before() {
+        // Each refers to slot 0, where the key is, and goes to slot 1.
+        let (plain, resilient) = ([0x86, 0x00, 0x80, 0x00], [0x87, 0x02, 0x00, 0x00]);
+        let mut live = Live { slots: Slots::default(), before: Some(0) };
+        live.slots.refresh(0xff, 0);
+        let mut on = |frame: &[u8], number| {
+            let mut on = live.read(frame, number).expect("valid").on;
+            on.dedup();
+            on
+        };
+        assert_eq!([on(&plain, 1), on(&plain, 2), on(&resilient, 3)], [vec![0], vec![1, 0], vec![0]]);
+    }
+
+    #[test]
     fn a_superframe_is_cut_at_its_index() {
         let bytes = [1, 2, 3, 4, 5, 0xc1, 2, 3, 0xc1];
         assert_eq!(frames(&bytes), Some(vec![&bytes[..2], &bytes[2..5]]));

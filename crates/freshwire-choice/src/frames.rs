@@ -22,6 +22,7 @@ use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 pub struct Frames {
     margin: Duration,
     late_references: bool,
+    by_gap: bool,
     lost: Lost,
     /// Since when the pipe has been seen empty.
     idle_since: Option<Timestamp>,
@@ -50,10 +51,19 @@ impl Frames {
         Self {
             margin,
             late_references: false,
+            by_gap: false,
             lost: Lost::default(),
             idle_since: None,
             stream: Arc::default(),
         }
+    }
+
+    /// Values a frame by the gap that it closes instead of each alike: a layer above another one halves its gaps, and what
+    /// a gap costs a person grows with its square. Fewer frames are sent, and the longest freezes are shorter.
+    #[must_use]
+    pub fn by_gap(mut self, wanted: bool) -> Self {
+        self.by_gap = wanted;
+        self
     }
 
     /// A policy with the same settings for another receiver of the same stream, whose records have the same numbers. What
@@ -98,8 +108,7 @@ impl Frames {
         let queued = order.len();
         let newest = ladder.newest().unwrap_or(0);
         // The plan ends with the next key, and all of its group hangs on that key.
-        let group_len = ladder.group_len().and_then(|len| u32::try_from(len).ok());
-        let key_value = VALUE.saturating_mul(group_len.unwrap_or(1));
+        let key_worth = ladder.worth_of(ladder.group_len().unwrap_or(1), self.by_gap);
         let expected = ladder.expected(MAX_ITEMS - queued).map(|record| (true, record));
         let records = order.iter().map(|&(_, at)| (false, queue[at])).chain(expected);
         for (is_expected, record) in records {
@@ -131,7 +140,11 @@ impl Frames {
                 deadline: (record.deadline - self.margin).as_nanos(),
                 needs,
                 possible,
-                value: if is_next_key { key_value } else { VALUE },
+                value: VALUE.saturating_mul(if is_next_key {
+                    key_worth
+                } else {
+                    ladder.worth(&record, self.by_gap)
+                }),
                 doubt: nanos(rate.time_for(u64::from(doubt))),
                 patience: nanos(self.patience(ladder, &record)),
             });
@@ -147,7 +160,8 @@ impl Frames {
         let stream = &mut *self.stream();
         self.lay_out(stream, queue, rate, link.min_rtt / 2);
         let per = nanos(rate.time_for(stream.ladder.mean_len()));
-        let first = stream.planner.first(&stream.items, start.as_nanos(), Price { value: VALUE, per })?;
+        let value = VALUE * stream.ladder.worth_of(1, self.by_gap);
+        let first = stream.planner.first(&stream.items, start.as_nanos(), Price { value, per })?;
         let &(_, oldest) = stream.order.first()?;
         if first == 0 {
             return Some(Decision::Send(oldest));
@@ -219,7 +233,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What one frame is worth in a plan.
+/// What a frame of the highest layer is worth in a plan.
 const VALUE: u32 = 1000;
 /// Covers the rounding of the rate and one segment's time on a slow link.
 const DEFAULT_MARGIN: Duration = Duration::from_millis(5);

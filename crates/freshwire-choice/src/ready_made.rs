@@ -51,7 +51,7 @@ pub fn frames() -> Frames {
     Frames::default().with_late_references(true)
 }
 
-/// For live pictures with sound: sound first, then as [`frames`] does.
+/// For live pictures with sound: sound first, then as [`frames`] does, with short freezes before many frames.
 pub fn live() -> Live {
-    Live::new(frames())
+    Live::new(frames().by_gap(true))
 }

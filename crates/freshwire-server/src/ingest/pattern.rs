@@ -101,7 +101,7 @@ impl Pattern {
     pub(super) fn draw(&mut self, now: SystemTime) -> &[u8] {
         let PatternConfig { width, height, fps, .. } = self.config;
         let phase = self.count as f64 / f64::from(fps);
-        let shift = ((phase * 0.4).sin() * 0.5 + 0.5) * (width - 2) as f64;
+        let shift = ((phase * 0.008).sin() * 0.5 + 0.5) * (width - 2) as f64;
         let shift = shift as usize;
         for (to, from) in
             self.frame.chunks_exact_mut(width).zip(self.scene.chunks_exact(2 * width)).take(height)
@@ -109,6 +109,7 @@ impl Pattern {
             to.copy_from_slice(&from[shift..shift + width]);
         }
         let millis = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        self.water();
         self.ball(phase);
         self.digits(millis);
         self.strip(millis);
@@ -123,6 +124,20 @@ impl Pattern {
             if let Some(samples) = line.get_mut(x..end) {
                 samples.fill(value);
             }
+        }
+    }
+
+    /// A stretch that sparkles: what no motion explains, so that every picture costs something.
+    fn water(&mut self) {
+        let PatternConfig { width, height, .. } = self.config;
+        let (top, tall) = (height * 5 / 8, height / 5);
+        let mut state = (self.count as u32).wrapping_mul(0x9e37_79b9) | 1;
+        let lines = self.frame[..width * height].chunks_exact_mut(width).skip(top).take(tall);
+        for sample in lines.flatten() {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            *sample = sample.saturating_add((state % SPARKLE) as u8);
         }
     }
 
@@ -226,6 +241,9 @@ pub fn read_clock(luma: &[u8], width: usize, height: usize) -> Option<u64> {
 fn cell_width(width: usize) -> f64 {
     width as f64 / CLOCK_CELLS as f64
 }
+
+/// By how much a sample of the water is brightened at most.
+const SPARKLE: u32 = 40;
 
 /// Segments of the figures 0 to 9: top, upper right, lower right, bottom, lower left, upper left, middle.
 const SEGMENTS: [u8; 10] = [0x3f, 0x06, 0x5b, 0x4f, 0x66, 0x6d, 0x7d, 0x07, 0x7f, 0x6f];

@@ -22,6 +22,23 @@ test)
     if lacks ffmpeg || lacks ffprobe; then wanted+=(ffmpeg); fi
     if lacks nc; then wanted+=(netcat-openbsd); fi
     if lacks python3; then wanted+=(python3); fi
+    if lacks openssl; then wanted+=(openssl); fi
+    if lacks chromium; then wanted+=(chromium); fi
+    if lacks gst-inspect-1.0; then wanted+=(gstreamer1.0-tools); fi
+    # Element by element: each is in a package of its own.
+    while read -r element package; do
+        if ! gst-inspect-1.0 "$element" >/dev/null 2>&1; then wanted+=("$package"); fi
+    done <<'ELEMENTS'
+videotestsrc gstreamer1.0-plugins-base
+rtspsrc gstreamer1.0-plugins-good
+h264parse gstreamer1.0-plugins-bad
+x264enc gstreamer1.0-plugins-ugly
+avdec_h264 gstreamer1.0-libav
+rtspclientsink gstreamer1.0-rtsp
+ELEMENTS
+    if ! /usr/bin/python3 -c 'import gi; gi.require_version("GstRtspServer", "1.0")' >/dev/null 2>&1; then
+        wanted+=(python3-gi gir1.2-gst-rtsp-server-1.0)
+    fi
     ;;
 *)
     echo "install.sh: unknown job $job: use demo or test" >&2

@@ -14,6 +14,10 @@ pub(super) enum Need {
     Namespaces,
     /// ffmpeg and ffprobe.
     Ffmpeg,
+    /// GStreamer's command line with the plugins of players and publishers, and its RTSP server for Python.
+    Gstreamer,
+    /// A browser that runs without a screen.
+    Chromium,
 }
 
 impl Need {
@@ -37,10 +41,25 @@ impl Need {
                 succeeds("ffmpeg", &["-version"]) && succeeds("ffprobe", &["-version"]),
                 "ffmpeg is missing: apt-get install ffmpeg",
             ),
+            Self::Gstreamer => (
+                GSTREAMER_ELEMENTS.iter().all(|element| succeeds("gst-inspect-1.0", &[element]))
+                    && succeeds("/usr/bin/python3", &["-c", RTSP_SERVER]),
+                "GStreamer is missing or lacks plugins: xtask/install.sh test says which packages",
+            ),
+            Self::Chromium => {
+                (succeeds("chromium", &["--version"]), "chromium is missing: apt-get install chromium")
+            }
         };
         (!there).then(|| advice.to_owned())
     }
 }
+
+/// One element of each package that the tests use.
+const GSTREAMER_ELEMENTS: &[&str] =
+    &["rtspsrc", "rtspclientsink", "h264parse", "avdec_h264", "x264enc", "videotestsrc", "appsrc"];
+
+const RTSP_SERVER: &str =
+    "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer";
 
 /// Is miri there, or can it be installed? An existing nightly is kept as it is.
 fn miri() -> bool {

@@ -81,9 +81,9 @@ pub(super) fn all() -> Vec<Step> {
         Step {
             name: "tests",
             action: cargo(&["test", "--workspace"], &[]),
-            limit: minutes(15),
+            limit: minutes(25),
             needs: &[],
-            wants: &[Need::Namespaces, Need::Ffmpeg],
+            wants: &[Need::Namespaces, Need::Ffmpeg, Need::Gstreamer, Need::Chromium],
         },
         Step {
             name: "loom",

@@ -21,7 +21,7 @@ use freshwire::{Engine, EngineThread, Handle};
 
 pub use datagrams::DatagramSink;
 pub use stream::{Publisher, Stream, StreamSnapshot};
-pub use viewer::{ViewRequest, Viewer, ViewerSnapshot};
+pub use viewer::{LatencyError, ViewRequest, Viewer, ViewerSnapshot};
 
 /// All streams of a server, and the engine that serves their viewers. Clones are handles to the same hub.
 #[derive(Clone)]
@@ -56,9 +56,9 @@ pub struct HubConfig {
     pub max_viewers: usize,
     /// Bytes of one stream's arena: the bound of its payload memory, whatever viewers do. Default 32 MiB.
     pub arena_bytes: usize,
-    /// How old a unit may be when it arrives. Default 800 ms.
+    /// How old a unit may be when it arrives. Default 700 ms.
     pub latency: Duration,
-    /// A keyframe and sound may be this much older. Default 500 ms.
+    /// A keyframe and sound may be this much older. Default 600 ms.
     pub key_grace: Duration,
     /// The oldest keyframe that a viewer who joins may begin with; with an older one it waits for the next. Default 500 ms.
     pub join_age: Duration,
@@ -74,8 +74,8 @@ impl Default for HubConfig {
             max_streams: 64,
             max_viewers: 1024,
             arena_bytes: 32 << 20,
-            latency: Duration::from_millis(800),
-            key_grace: Duration::from_millis(500),
+            latency: Duration::from_millis(700),
+            key_grace: Duration::from_millis(600),
             join_age: Duration::from_millis(500),
             stall_timeout: Duration::from_secs(30),
             congestion: None,

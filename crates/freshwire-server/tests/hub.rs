@@ -126,6 +126,7 @@ fn view_from(stream: &Arc<Stream>, join_age: Option<Duration>, preface: Vec<u8>)
         peer,
         user: None,
         only: None,
+        latency: None,
         join_age,
     };
     Ok((stream.view(request)?, Player { socket, reader: Reader::default() }))

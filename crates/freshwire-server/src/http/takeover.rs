@@ -96,6 +96,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         peer: order.peer,
         user: order.user,
         only: order.carriage.only,
+        latency: None,
         join_age: None,
     });
     let viewer = viewer.map_err(|error| {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use freshwire::{LAYERS, Meta};
 use freshwire_media::unit::Kind;
@@ -13,13 +14,26 @@ pub(super) struct Seat {
     pub(super) ring: usize,
     pub(super) shared: Arc<ViewerShared>,
     only: Option<Kind>,
+    /// How old a unit may be when it arrives, where the viewer wants it otherwise than the hub.
+    latency: Option<Duration>,
     /// Number of the picture it began with, 0 if there are none; `None` while it waits for one to begin with.
     begun_at: Option<u64>,
 }
 
 impl Seat {
-    pub(super) fn new(ring: usize, shared: Arc<ViewerShared>, only: Option<Kind>) -> Self {
-        Self { ring, shared, only, begun_at: None }
+    pub(super) fn new(
+        ring: usize,
+        shared: Arc<ViewerShared>,
+        only: Option<Kind>,
+        latency: Option<Duration>,
+    ) -> Self {
+        Self { ring, shared, only, latency, begun_at: None }
+    }
+
+    /// The unit's descriptor with this viewer's deadline.
+    pub(super) fn meta(&self, offer: &Offer) -> Meta {
+        let Some(latency) = self.latency else { return offer.meta };
+        Meta { deadline: offer.meta.generated + latency + offer.grace, ..offer.meta }
     }
 
     /// Whether it waits for a keyframe.

@@ -86,6 +86,8 @@ pub(super) struct Offer {
     pub(super) begins: bool,
     /// Nothing depends on it.
     pub(super) is_leaf: bool,
+    /// How much older than others it may be when it arrives.
+    pub(super) grace: Duration,
 }
 
 /// The right to feed a stream; dropping it lets another one publish.
@@ -215,7 +217,7 @@ impl Stream {
             offered: Default::default(),
             missed: AtomicU64::new(0),
         });
-        let seat = Seat::new(sink.ring(), Arc::clone(&shared), request.only);
+        let seat = Seat::new(sink.ring(), Arc::clone(&shared), request.only, request.latency);
         state.join(seat, request.join_age.unwrap_or(config.join_age), config);
         Ok(Viewer { sink, stream: Arc::clone(self), shared })
     }
@@ -309,7 +311,7 @@ impl State {
             ..Meta::default()
         };
         let is_leaf = kind == Kind::Audio || unit.layer >= LEAF_LAYER;
-        Offer { meta, kind, begins, is_leaf }
+        Offer { meta, kind, begins, is_leaf, grace }
     }
 
     /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.
@@ -334,7 +336,7 @@ impl State {
             if !seat.wants(&offer) {
                 return true;
             }
-            match offer_to(producer, seat, &stored, &offer.meta) {
+            match offer_to(producer, seat, &stored, &seat.meta(&offer)) {
                 Ok(notify) => wake |= notify,
                 Err(PushError::Closed) => return false,
                 Err(_) => seat.missed(&offer),
@@ -381,8 +383,8 @@ impl State {
         if self.group.first().is_some_and(fresh) {
             for (offer, stored) in &self.group {
                 // What was there before the viewer is late for nobody.
-                let deadline = (now + config.latency).max(offer.meta.deadline);
-                let meta = Meta { deadline, ..offer.meta };
+                let meta = seat.meta(offer);
+                let meta = Meta { deadline: meta.deadline.max(now + config.latency), ..meta };
                 if seat.wants(offer) && offer_to(self.sender.producer(), &seat, stored, &meta).is_err() {
                     seat.missed(offer);
                     break;

@@ -1,4 +1,5 @@
 use std::net::{SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,6 +7,7 @@ use std::time::{Duration, Instant};
 use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkSnapshot};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::Kind;
+use freshwire_units::parse_duration;
 
 use super::stream::Stream;
 
@@ -27,8 +29,28 @@ pub struct ViewRequest {
     pub user: Option<String>,
     /// The only track it takes; `None` for all that there are.
     pub only: Option<Kind>,
+    /// Overrides [`HubConfig::latency`](super::HubConfig::latency).
+    pub latency: Option<Duration>,
     /// Overrides [`HubConfig::join_age`](super::HubConfig::join_age).
     pub join_age: Option<Duration>,
+}
+
+/// What a viewer may ask for in the query of its address.
+const LATENCIES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
+
+/// What stands behind `latency=` is no latency.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("latency={0}: a duration from 50ms to 10s is wanted")]
+pub struct LatencyError(String);
+
+impl ViewRequest {
+    /// The latency that the query of an address asks for, such as `latency=300ms`.
+    pub fn latency_asked(query: Option<&str>) -> Result<Option<Duration>, LatencyError> {
+        let mut pairs = query.unwrap_or_default().split('&');
+        let Some(value) = pairs.find_map(|pair| pair.strip_prefix("latency=")) else { return Ok(None) };
+        let latency = parse_duration(value).ok().filter(|latency| LATENCIES.contains(latency));
+        latency.map(Some).ok_or_else(|| LatencyError(value.chars().take(32).collect()))
+    }
 }
 
 /// One viewer; dropping it disconnects after the record that was begun.
@@ -125,5 +147,21 @@ impl Viewer {
 impl Drop for Viewer {
     fn drop(&mut self) {
         self.stream.leave(self.shared.id, self.sink.ring());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_viewer_asks_for_a_latency_in_its_address() {
+        let asked = |query| ViewRequest::latency_asked(query);
+        assert_eq!(asked(None), Ok(None));
+        assert_eq!(asked(Some("expires=1&sig=ab")), Ok(None));
+        assert_eq!(asked(Some("sig=ab&latency=1.5s")), Ok(Some(Duration::from_millis(1500))));
+        for wrong in ["latency=", "latency=5", "latency=1ms", "latency=1h", "latency=-1s"] {
+            assert!(asked(Some(wrong)).is_err(), "{wrong}");
+        }
     }
 }

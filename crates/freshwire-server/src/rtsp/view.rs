@@ -16,7 +16,7 @@ use super::target::Target;
 use super::transport::Offer;
 use super::udp::{Control, Ports, UdpSink};
 use super::{SESSION_TIMEOUT, methods};
-use crate::hub::Stream;
+use crate::hub::{Stream, ViewRequest};
 
 /// A viewer's session.
 pub(super) struct ViewSession {
@@ -26,6 +26,8 @@ pub(super) struct ViewSession {
     pub(super) stream: Arc<Stream>,
     /// Who views, if it had to say so.
     pub(super) user: Option<String>,
+    /// How old a unit may be when it arrives, where the address says so.
+    pub(super) latency: Option<Duration>,
     cname: String,
     video: Option<Carried>,
     audio: Option<Carried>,
@@ -84,7 +86,7 @@ impl ViewSession {
     /// A session without tracks.
     pub(super) fn new(stream: Arc<Stream>, user: Option<String>) -> io::Result<Self> {
         let cname = format!("{:016x}", u64::from_be_bytes(random()?));
-        Ok(Self { id: session_id()?, stream, user, cname, video: None, audio: None })
+        Ok(Self { id: session_id()?, stream, user, latency: None, cname, video: None, audio: None })
     }
 
     /// Answers SETUP of a track by the first offer that can be met.
@@ -94,6 +96,11 @@ impl ViewSession {
         mut offers: impl Iterator<Item = Offer>,
         ends: &Ends,
     ) -> io::Result<Reply> {
+        match ViewRequest::latency_asked(target.query.as_deref()) {
+            // A player may leave the query out from its second request on.
+            Ok(latency) => self.latency = latency.or(self.latency),
+            Err(error) => return Ok(Reply::refuse(400, error.to_string())),
+        }
         let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
         let Some(kind) = kind_of(target.track, &tracks) else {
             return Ok(Reply::refuse(404, "Not Found: the stream has no such track"));

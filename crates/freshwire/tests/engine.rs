@@ -8,7 +8,7 @@ use std::time::Duration;
 use freshwire::choice::{self, Choice, Decision, Reason, Record};
 use freshwire::{
     CloseMode, Ended, Engine, EngineThread, Framing, Handle, Message, Meta, PushError, Receiver, Reserve,
-    RingConfig, Sender, Sink, SinkConfig, now,
+    RingConfig, Seal, Sender, Sink, SinkConfig, now,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -266,6 +266,140 @@ fn records_of_more_blocks_than_one_write_takes_arrive_whole() -> Result<()> {
                 assert!(bytes == records.iter().map(with_length).collect::<Vec<_>>().concat());
             }
         }
+    }
+    Ok(())
+}
+
+/// A session that is easy to check: each byte is inverted, and the end has a word of its own.
+struct Inverse;
+
+impl Seal for Inverse {
+    fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) -> std::io::Result<()> {
+        out.extend(plain.iter().map(|byte| !byte));
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) -> std::io::Result<()> {
+        out.extend_from_slice(b"bye");
+        Ok(())
+    }
+}
+
+#[test]
+fn a_sealed_stream_is_sealed_from_its_preface_to_its_last_word() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo())
+        .framing(Framing::LengthPrefixed)
+        .seal(Some(Box::new(Inverse)))
+        .preface(b"hello".to_vec());
+    let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(config)?;
+    let mut expected = b"hello".to_vec();
+    for seq in 0..40 {
+        let record = vec![seq as u8; 3000];
+        expected.extend_from_slice(&3000u32.to_be_bytes());
+        expected.extend_from_slice(&record);
+        sender.push(sink.ring(), &record, &meta(seq))?;
+    }
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    let mut wire = reader.join().map_err(|_| "the reader panicked")??;
+    assert_eq!(wire.split_off(wire.len() - 3), b"bye");
+    wire.iter_mut().for_each(|byte| *byte = !*byte);
+    assert!(wire == expected);
+    Ok(())
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_given_up_after_the_stall_timeout() -> Result<()> {
+    let timeout = Duration::from_millis(300);
+    let config = SinkConfig::new(choice::fifo()).stall_timeout(Some(timeout));
+    let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(config)?;
+    let began = now();
+    let mut seq = 0;
+    let ended = loop {
+        if let Some(ended) = sink.ended() {
+            break ended;
+        }
+        // Full: what the peer does not take stays.
+        let _ = sender.push(sink.ring(), &[0; 4096], &meta(seq));
+        seq += 1;
+        assert!(now().saturating_since(began) < TIMEOUT, "the stall was not noticed");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert!(matches!(&ended, Ended::Broken(why) if why.contains("stall")), "{ended:?}");
+    assert!(now().saturating_since(began) >= timeout);
+    Ok(())
+}
+
+#[test]
+fn an_idle_peer_is_not_stalled() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).stall_timeout(Some(Duration::from_millis(50)));
+    let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(config)?;
+    for seq in 0..3 {
+        sender.push(sink.ring(), b"x", &meta(seq))?;
+        far.read_exact(&mut [0])?;
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(sink.ended(), None);
+    Ok(())
+}
+
+#[test]
+fn bytes_between_records_never_stand_within_one() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).framing(Framing::LengthPrefixed);
+    let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(config)?;
+    let word = |text: &[u8]| [&(text.len() as u32).to_be_bytes()[..], text].concat();
+    for seq in 0..20 {
+        sender.push(sink.ring(), &[7; 9000], &meta(seq))?;
+        sink.interject(word(b"between"));
+    }
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    let bytes = reader.join().map_err(|_| "the reader panicked")??;
+    let (mut records, mut words, mut rest) = (0, 0, &bytes[..]);
+    while let Some((len, after)) = rest.split_first_chunk::<4>() {
+        let (body, after) = after.split_at(u32::from_be_bytes(*len) as usize);
+        match body {
+            b"between" => words += 1,
+            body => {
+                assert!(body == [7; 9000]);
+                records += 1;
+            }
+        }
+        rest = after;
+    }
+    assert_eq!((records, words), (20, 20));
+    Ok(())
+}
+
+#[test]
+fn a_ring_is_used_again_when_its_sink_has_left() -> Result<()> {
+    let engine = Engine::new()?.spawn()?;
+    let mut sender = sender(&engine.handle())?;
+    for round in 0..5 {
+        let (near, mut far) = pair()?;
+        let deadline = now() + TIMEOUT;
+        // The engine needs a moment to let go of the ring.
+        let sink = loop {
+            match sender.add_sink(near.try_clone()?, SinkConfig::new(choice::fifo())) {
+                Ok(sink) => break sink,
+                Err(error) => assert!(now() < deadline, "round {round}: {error}"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        drop(near);
+        let ring = sink.ring();
+        sender.push(ring, &[round], &meta(u64::from(round)))?;
+        let mut byte = [0];
+        far.read_exact(&mut byte)?;
+        assert_eq!((ring, byte), (0, [round]));
+        drop(sink);
+        sender.reuse(ring);
     }
     Ok(())
 }

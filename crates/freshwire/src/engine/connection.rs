@@ -14,7 +14,7 @@ use freshwire_media::framing::{Framer, Piece};
 use freshwire_ring::{Consumer, Taken};
 use freshwire_units::Timestamp;
 
-use super::output::{End, Output};
+use super::output::{End, Output, Way};
 use super::reserve::Reserve;
 use super::scratch::Scratch;
 use crate::seal::Seal;
@@ -260,9 +260,8 @@ impl Connection {
 
     /// Writes what is committed. False: the socket has no room.
     fn write(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<bool> {
-        let Some(written) = self.output.write(&self.socket, &self.consumer, &self.begun, scratch)? else {
-            return Ok(false);
-        };
+        let way = Way { socket: &self.socket, source: &self.consumer, begun: &self.begun };
+        let Some(written) = self.output.write(way, scratch)? else { return Ok(false) };
         self.path.wrote(written.wire);
         self.shared.stats.on_write(written.wire);
         for end in scratch.ended.drain(..) {

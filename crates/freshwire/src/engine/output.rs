@@ -35,6 +35,14 @@ pub(super) struct Written {
     pub(super) whole: bool,
 }
 
+/// Where to, and where the payload of the pieces is: in records of `begun`, oldest first.
+#[derive(Clone, Copy)]
+pub(super) struct Way<'a> {
+    pub(super) socket: &'a TcpSocket,
+    pub(super) source: &'a Consumer,
+    pub(super) begun: &'a VecDeque<Begun>,
+}
+
 /// An encrypted stretch of the stream.
 struct Sealed {
     session: Box<dyn Seal>,
@@ -113,34 +121,22 @@ impl Output {
 
     /// Writes what is committed. `None`: the socket has no room. Ends of records that are handed over are added to
     /// `scratch.ended`.
-    pub(super) fn write(
-        &mut self,
-        socket: &TcpSocket,
-        source: &Consumer,
-        begun: &VecDeque<Begun>,
-        scratch: &mut Scratch,
-    ) -> io::Result<Option<Written>> {
+    pub(super) fn write(&mut self, way: Way<'_>, scratch: &mut Scratch) -> io::Result<Option<Written>> {
         if self.sealed.is_some() {
-            return self.write_sealed(socket, source, begun, scratch);
+            return self.write_sealed(way, scratch);
         }
-        self.fill_slices(source, begun, scratch);
-        // SAFETY: header slices point into `self.heads`, body slices into the arena that `source` keeps mapped; neither
-        // is touched before the call returns.
-        let Some(sent) = (unsafe { socket.send(&scratch.slices) })? else { return Ok(None) };
+        self.fill_slices(way, scratch);
+        // SAFETY: header slices point into `self.heads`, body slices into the arena that `way.source` keeps mapped;
+        // neither is touched before the call returns.
+        let Some(sent) = (unsafe { way.socket.send(&scratch.slices) })? else { return Ok(None) };
         self.advance(sent as u64, &mut scratch.ended);
         Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
     }
 
-    fn write_sealed(
-        &mut self,
-        socket: &TcpSocket,
-        source: &Consumer,
-        begun: &VecDeque<Begun>,
-        scratch: &mut Scratch,
-    ) -> io::Result<Option<Written>> {
+    fn write_sealed(&mut self, way: Way<'_>, scratch: &mut Scratch) -> io::Result<Option<Written>> {
         let pending = self.sealed.as_ref().map_or(0, |sealed| sealed.covers);
         if pending == 0 {
-            self.copy_plain(source, begun, &mut scratch.plain);
+            self.copy_plain(way, &mut scratch.plain);
         }
         let Some(sealed) = &mut self.sealed else { return Ok(None) };
         if pending == 0 {
@@ -150,7 +146,7 @@ impl Output {
                 sealed.covers = scratch.plain.len() as u64;
             }
         }
-        let Some(sent) = socket.write(&sealed.wire[sealed.at..])? else { return Ok(None) };
+        let Some(sent) = way.socket.write(&sealed.wire[sealed.at..])? else { return Ok(None) };
         sealed.at += sent;
         if sealed.at < sealed.wire.len() {
             return Ok(Some(Written { wire: sent as u64, whole: false }));
@@ -162,7 +158,7 @@ impl Output {
         Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
     }
 
-    fn fill_slices(&self, source: &Consumer, begun: &VecDeque<Begun>, scratch: &mut Scratch) {
+    fn fill_slices(&self, way: Way<'_>, scratch: &mut Scratch) {
         let Scratch { raw, slices, .. } = scratch;
         slices.clear();
         let (mut record, mut head_at) = (0, self.heads_at);
@@ -176,9 +172,9 @@ impl Output {
                 slices.push(IoSlice::new(head.as_ptr(), head.len()));
             }
             if piece.len > 0
-                && let Some(begun) = begun.get(record)
+                && let Some(begun) = way.begun.get(record)
             {
-                source.slices(&begun.taken, piece.offset, piece.len as usize, raw);
+                way.source.slices(&begun.taken, piece.offset, piece.len as usize, raw);
                 slices.extend(raw.iter().map(|slice| IoSlice::new(slice.ptr, slice.len)));
             }
             record += usize::from(piece.end.is_some());
@@ -187,18 +183,18 @@ impl Output {
     }
 
     /// A private copy of what is committed: nobody else can change what is encrypted while it is.
-    fn copy_plain(&self, source: &Consumer, begun: &VecDeque<Begun>, plain: &mut Vec<u8>) {
+    fn copy_plain(&self, way: Way<'_>, plain: &mut Vec<u8>) {
         plain.clear();
         let (mut record, mut head_at) = (0, self.heads_at);
         for piece in &self.pieces {
             plain.extend_from_slice(&self.heads[head_at..head_at + piece.head as usize]);
             head_at += piece.head as usize;
             if piece.len > 0
-                && let Some(begun) = begun.get(record)
+                && let Some(begun) = way.begun.get(record)
             {
                 let start = plain.len();
                 plain.resize(start + piece.len as usize, 0);
-                source.copy(&begun.taken, piece.offset, &mut plain[start..]);
+                way.source.copy(&begun.taken, piece.offset, &mut plain[start..]);
             }
             record += usize::from(piece.end.is_some());
         }

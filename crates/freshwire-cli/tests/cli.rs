@@ -424,3 +424,40 @@ fn bench_measures_and_a_push_makes_no_system_call() {
     assert_eq!(find("system calls a push, engine awake")["median"], 0.0);
     assert_eq!(find("records that others missed by the stalled one")["median"], 0.0);
 }
+
+/// Runs a bench that encodes a stream; finds its numbers by name.
+fn bench_of_a_stream(arguments: &[&str]) -> impl Fn(&str) -> f64 {
+    let folder = tempfile::tempdir().unwrap();
+    let clips = folder.path().to_str().unwrap();
+    let common = ["bench", "--repeat", "1", "--settle", "1s", "--clips", clips, "--json"];
+    let ended = run(&[&common, arguments].concat());
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    let lines = ended.text().lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines: Vec<_> = lines.collect();
+    move |name| {
+        let found = lines.iter().find(|line| line["data"]["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name:?} in {lines:?}"))["data"]["median"].as_f64().unwrap()
+    }
+}
+
+#[test]
+fn bench_viewers_counts_what_is_delivered_and_what_that_costs() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let median = bench_of_a_stream(&["viewers", "--viewers", "3", "--duration", "2s"]);
+    assert!(median("3 at 1.0 Mbit/s: processor time, Freshwire : bare writes") > 0.1);
+    assert_eq!(median("3 at 1.0 Mbit/s, Freshwire: viewers without a byte"), 0.0);
+    let share = median("3 at 1.0 Mbit/s, Freshwire: share of the stream that came");
+    assert!((0.3..1.5).contains(&share), "{share}");
+}
+
+#[test]
+fn bench_isolation_tells_delays_and_bounded_memory() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let median = bench_of_a_stream(&["isolation", "--fast", "2", "--stalled", "3", "--duration", "2s"]);
+    assert!(median("2 fast viewers alone: delay, p50") > 0.0);
+    assert!(median("memory that 3 stalled viewers take") < 33e6);
+}

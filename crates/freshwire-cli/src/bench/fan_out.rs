@@ -44,7 +44,7 @@ const EVENTS: usize = 256;
 
 pub(super) fn measure(repeat: u32, connections: usize, report: &mut Report) -> anyhow::Result<()> {
     // Two sets of connections, each with two ends.
-    allow_files(4 * connections as u64 + OTHER_FILES)?;
+    allow_files(4 * connections as u64 + OTHER_FILES, "--connections")?;
     let mut plain = Plain::new(connections)?;
     let mut fresh = Fresh::new(connections)?;
     report.add(BENCH, "private memory a connection", Unit::Bytes, fresh.private_bytes);

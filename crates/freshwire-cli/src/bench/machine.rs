@@ -1,6 +1,8 @@
 //! What the machine says of itself and of this process, read from /proc.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -48,12 +50,12 @@ impl Machine {
     }
 }
 
-/// Lets this process open `wanted` files.
-pub(super) fn allow_files(wanted: u64) -> anyhow::Result<()> {
+/// Lets this process, and those that it starts, open `wanted` files; `option` is what asks for so many.
+pub(super) fn allow_files(wanted: u64, option: &str) -> anyhow::Result<()> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     anyhow::ensure!(
         maximum.is_none_or(|maximum| maximum >= wanted),
-        "this needs {wanted} open files and the hard limit is {}: raise it (ulimit -Hn) or take fewer --connections",
+        "this needs {wanted} open files and the hard limit is {}: raise it (ulimit -Hn) or take fewer {option}",
         maximum.unwrap_or(u64::MAX)
     );
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
@@ -94,6 +96,53 @@ pub(super) fn thread_time(thread: &str) -> anyhow::Result<u64> {
         .with_context(|| format!("{path} is empty"))
 }
 
+/// Processor time of each thread of a process so far.
+pub(super) struct ThreadTimes(BTreeMap<String, u64>);
+
+impl ThreadTimes {
+    /// Of the process with this number. A thread that ends while it is asked is left out.
+    pub(super) fn of(process: u32) -> anyhow::Result<Self> {
+        let path = format!("/proc/{process}/task");
+        let tasks = fs::read_dir(&path).with_context(|| format!("cannot read {path}"))?;
+        let time = |entry: fs::DirEntry| {
+            let text = fs::read_to_string(entry.path().join("schedstat")).ok()?;
+            let time = text.split_whitespace().next()?.parse().ok()?;
+            Some((entry.file_name().to_string_lossy().into_owned(), time))
+        };
+        Ok(Self(tasks.flatten().filter_map(time).collect()))
+    }
+
+    /// What they have taken since an earlier look, those that began since then included.
+    pub(super) fn since(&self, earlier: &Self) -> Duration {
+        let before = |thread: &String| earlier.0.get(thread).copied().unwrap_or(0);
+        let taken = self.0.iter().map(|(thread, time)| time.saturating_sub(before(thread)));
+        Duration::from_nanos(taken.sum())
+    }
+}
+
+/// Memory of a process that no file backs, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Resident {
+    pub(super) private: u64,
+    pub(super) shared: u64,
+}
+
+impl Resident {
+    /// Of the process with this number.
+    pub(super) fn of(process: u32) -> anyhow::Result<Self> {
+        let path = format!("/proc/{process}/status");
+        let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let bytes = |name| Some(field(&status, name)? * 1024);
+        let resident = bytes("RssAnon:").zip(bytes("RssShmem:"));
+        let (private, shared) = resident.with_context(|| format!("{path} does not tell the memory"))?;
+        Ok(Self { private, shared })
+    }
+
+    pub(super) fn sum(self) -> u64 {
+        self.private + self.shared
+    }
+}
+
 /// The calling thread, for [`thread_time`].
 pub(super) fn this_thread() -> anyhow::Result<String> {
     let link = fs::read_link("/proc/thread-self").context("cannot read /proc/thread-self")?;
@@ -129,19 +178,23 @@ mod tests {
 
     #[test]
     fn too_many_files_are_refused_with_advice() {
-        let error = allow_files(u64::MAX - 1).map_err(|error| error.to_string());
+        let error = allow_files(u64::MAX - 1, "--connections").map_err(|error| error.to_string());
         if let Some(error) = error.err() {
             assert!(error.contains("--connections"), "{error}");
         }
-        assert!(allow_files(16).is_ok());
+        assert!(allow_files(16, "--connections").is_ok());
     }
 
     #[test]
     fn this_process_can_be_read() -> anyhow::Result<()> {
         assert!(private_bytes()? > 0);
         // The kernel accounts a thread's time when it is switched away; a young one may have none yet.
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
         assert!(thread_time(&this_thread()?)? > 0);
+        let own = std::process::id();
+        let earlier = ThreadTimes(BTreeMap::new());
+        assert!(ThreadTimes::of(own)?.since(&earlier) > Duration::ZERO);
+        assert!(Resident::of(own)?.sum() >= private_bytes()? / 2);
         socket_buffer_bytes()?;
         Ok(())
     }

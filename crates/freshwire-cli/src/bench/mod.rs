@@ -7,6 +7,7 @@ mod push;
 mod series;
 mod show;
 mod stream;
+mod viewers;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use series::Report;
 #[derive(Args)]
 #[command(after_help = "Exit code: 0 every goal was met, 1 one was missed, 2 usage or failure.")]
 pub(crate) struct BenchArgs {
-    /// What to measure; everything if not given.
+    /// What to measure; everything that needs no other program and few seconds if not given.
     #[arg(value_enum)]
     what: Vec<What>,
     /// Repetitions of each number.
@@ -39,6 +40,11 @@ pub(crate) struct BenchArgs {
     /// Receivers of `fan-out`.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     connections: u32,
+    #[command(flatten)]
+    viewers: viewers::ViewersArgs,
+    /// What the bench starts itself for: an end of `viewers` in its own process.
+    #[arg(long, hide = true, value_enum)]
+    worker: Option<viewers::Worker>,
     /// Print JSON Lines: the machine, then a number or a ratio to a line.
     #[arg(long)]
     json: bool,
@@ -52,10 +58,17 @@ enum What {
     Stream,
     /// Many receivers of one record, served by one engine thread, beside plain send() calls.
     FanOut,
+    /// Viewers of `freshwire serve`, beside GStreamer's server and a bare loop of writes. Minutes; needs ffmpeg.
+    Viewers,
+    /// Viewers of `freshwire serve` beside some that are slow or read nothing. Minutes; needs ffmpeg.
+    Isolation,
 }
 
 /// Runs `freshwire bench`.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
+    if let Some(worker) = args.worker {
+        return viewers::work(worker);
+    }
     let asked = |what| args.what.is_empty() || args.what.contains(&what);
     let mut report = Report::default();
     if asked(What::Push) {
@@ -69,6 +82,12 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if asked(What::FanOut) {
         say("fan-out ...");
         fan_out::measure(args.repeat, args.connections as usize, &mut report)?;
+    }
+    if args.what.contains(&What::Viewers) {
+        viewers::measure(args.repeat, &args.viewers, &mut report)?;
+    }
+    if args.what.contains(&What::Isolation) {
+        viewers::isolation::measure(args.repeat, &args.viewers, &mut report)?;
     }
     let machine = machine::Machine::look();
     print(&if args.json { show::json(&machine, &report)? } else { show::text(&machine, &report) })?;

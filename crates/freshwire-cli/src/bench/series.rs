@@ -20,6 +20,8 @@ pub(super) enum Unit {
     BytesPerSecond,
     Bytes,
     Count,
+    /// Processor time for delivered bytes.
+    SecondsPerGigabyte,
 }
 
 /// One series over another, repetition by repetition.
@@ -72,6 +74,8 @@ impl Spread {
 pub(super) struct Report {
     pub(super) series: Vec<Series>,
     pub(super) ratios: Vec<Ratio>,
+    /// What was not measured, and why.
+    pub(super) notes: Vec<String>,
 }
 
 impl Report {

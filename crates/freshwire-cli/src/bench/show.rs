@@ -33,6 +33,9 @@ pub(super) fn text(machine: &Machine, report: &Report) -> String {
             text.push('\n');
         }
     }
+    for note in &report.notes {
+        let _ = writeln!(text, "\n{note}");
+    }
     text
 }
 
@@ -65,6 +68,7 @@ fn number(value: f64, unit: Unit) -> String {
         Unit::Nanoseconds => format!("{:.2} ms", value / 1e6),
         Unit::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
         Unit::Bytes => format!("{value:.0} B"),
+        Unit::SecondsPerGigabyte => format!("{value:.3} s/GB"),
         Unit::Count => format!("{value:.4}"),
     }
 }
@@ -74,7 +78,7 @@ fn factor(value: f64) -> String {
     if value > 0.0 && value < 0.5 { format!("1/{:.1}", 1.0 / value) } else { format!("{value:.2}") }
 }
 
-/// JSON Lines: the machine, each series, each ratio.
+/// JSON Lines: the machine, each series, each ratio, each note.
 pub(super) fn json(machine: &Machine, report: &Report) -> anyhow::Result<String> {
     #[derive(Serialize)]
     struct WithSpread<'a, T> {
@@ -93,6 +97,9 @@ pub(super) fn json(machine: &Machine, report: &Report) -> anyhow::Result<String>
         let spread = Spread::of(&ratio.samples);
         let met = ratio.goal.map(|goal| goal.is_met(spread.median));
         lines.push(json_line("ratio", &WithSpread { of: ratio, spread, met })?);
+    }
+    for note in &report.notes {
+        lines.push(json_line("note", note)?);
     }
     Ok(lines.join("\n"))
 }

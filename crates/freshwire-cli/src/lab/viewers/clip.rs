@@ -20,7 +20,7 @@ use freshwire_units::Timestamp;
 use crate::lab::wait_until;
 
 /// Pictures a second.
-pub(super) const FPS: u32 = 25;
+pub(crate) const FPS: u32 = 25;
 /// Width of the pictures.
 pub(super) const WIDTH: u32 = 1280;
 /// Rows at the top of a picture that carry its number.
@@ -39,7 +39,7 @@ const PACKET_BYTES: usize = 188;
 
 /// An H.264 stream in MPEG-TS, by access units.
 #[derive(Debug)]
-pub(super) struct Clip {
+pub(crate) struct Clip {
     bytes: Vec<u8>,
     units: Vec<Unit>,
     /// By how many pictures the first access unit is handed over after its picture was due, so that none is early.
@@ -54,11 +54,13 @@ struct Unit {
     /// Its picture's number.
     picture: u32,
     key: bool,
+    /// Bytes of the elementary stream.
+    bytes: usize,
 }
 
 impl Clip {
     /// Reads the clip at `path`, after encoding it where it is missing.
-    pub(super) fn prepare(path: &Path, duration: Duration, rate_bps: u64) -> anyhow::Result<Self> {
+    pub(crate) fn prepare(path: &Path, duration: Duration, rate_bps: u64) -> anyhow::Result<Self> {
         if !path.exists() {
             let unfinished = path.with_extension("part");
             encode(&unfinished, duration, rate_bps)?;
@@ -77,7 +79,12 @@ impl Clip {
             let first = *first_ticks.get_or_insert(carried.ticks);
             let picture = u32::try_from(carried.ticks.saturating_sub(first) / TICKS_PER_PICTURE)?;
             let slices = Slices::of(&carried.elementary);
-            units.push(Unit { packets: carried.packets, picture, key: slices.key });
+            units.push(Unit {
+                packets: carried.packets,
+                picture,
+                key: slices.key,
+                bytes: carried.elementary.len(),
+            });
             by_slices.insert(slices.bytes, picture);
         }
         ensure!(by_slices.len() == units.len() && !units.is_empty(), "access units are missing or repeat");
@@ -87,7 +94,7 @@ impl Clip {
 
     /// Hands the stream over, each access unit at its time, the first at `start`; returns by how much the latest was
     /// late. Ends quietly when nobody reads any more.
-    pub(super) fn feed(&self, mut to: impl Write, start: Timestamp) -> Duration {
+    pub(crate) fn feed(&self, mut to: impl Write, start: Timestamp) -> Duration {
         let mut worst = Duration::ZERO;
         for (unit, place) in self.units.iter().zip(0u32..) {
             let due = start + Duration::from_secs(1) * place / FPS;
@@ -99,6 +106,17 @@ impl Clip {
             worst = worst.max(freshwire_io::now().saturating_since(due));
         }
         worst
+    }
+
+    /// From the first access unit to that of a picture: when [`Self::feed`] hands it over.
+    pub(crate) fn handed_over(&self, picture: u32) -> Option<Duration> {
+        let place = self.units.iter().position(|unit| unit.picture == picture)?;
+        Some(Duration::from_secs(1) * u32::try_from(place).ok()? / FPS)
+    }
+
+    /// Bytes of each access unit, without what MPEG-TS adds.
+    pub(crate) fn sizes(&self) -> Vec<usize> {
+        self.units.iter().map(|unit| unit.bytes).collect()
     }
 
     /// When a picture was captured, in nanoseconds from the first one: the instant in a live encoder's life that its
@@ -339,6 +357,8 @@ pub(super) mod tests {
         assert_eq!(clip.units[0].packets, 0..2 * PACKET_BYTES, "the table goes with the first unit");
         assert_eq!((clip.reorder, clip.keys()), (2, vec![0]));
         assert_eq!(Clip::captured_ns(3), 120_000_000);
+        assert_eq!(clip.handed_over(1), Some(Duration::from_millis(80)));
+        assert_eq!((clip.handed_over(5), clip.sizes().len()), (None, 5));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 """Serves the H.264 stream of the MPEG-TS on standard input over RTSP, live, as GStreamer's RTSP server does it.
 
-Usage: gstreamer_server.py PORT; the stream is /live.
+Usage: gstreamer_server.py ADDRESS PORT; the stream is /live.
 """
 
 import re
@@ -62,15 +62,15 @@ def main():
     ingest = Gst.parse_launch(TAKEN)
     ingest.get_by_name("taken").connect("new-sample", relay.take)
     server = GstRtspServer.RTSPServer()
-    server.set_address("0.0.0.0")
-    server.set_service(sys.argv[1])
+    server.set_address(sys.argv[1])
+    server.set_service(sys.argv[2])
     factory = GstRtspServer.RTSPMediaFactory()
     factory.set_launch(SERVED)
     factory.set_shared(True)
     factory.connect("media-configure", relay.configure)
     server.get_mount_points().add_factory("/live", factory)
     if server.attach(None) == 0:
-        sys.exit("cannot listen on port " + sys.argv[1])
+        sys.exit("cannot listen on port " + sys.argv[2])
     ingest.set_state(Gst.State.PLAYING)
     GLib.MainLoop().run()
 

@@ -9,13 +9,14 @@
 //! decoded, minus its capture by the encoder that the clip stands for.
 
 mod args;
-mod clip;
+pub(crate) mod clip;
 mod measure;
 mod player;
-mod probe;
+pub(crate) mod probe;
 mod run;
 mod segments;
-mod server;
+pub(crate) mod server;
+pub(crate) mod session;
 mod show;
 
 use std::fs::OpenOptions;

@@ -40,11 +40,11 @@ impl Player {
 
 /// What came to be seen.
 #[derive(Debug, Default)]
-pub(super) struct Sight {
+pub(crate) struct Sight {
     /// When each picture was there, and its number; in order of arrival.
-    pub(super) seen: Vec<(Timestamp, u32)>,
+    pub(crate) seen: Vec<(Timestamp, u32)>,
     /// Pictures whose number could not be read, or access units that are not as they were encoded.
-    pub(super) damaged: u64,
+    pub(crate) damaged: u64,
     /// When the player complained.
     pub(super) complaints: Vec<Timestamp>,
     /// The words of the first complaints.

@@ -1,7 +1,7 @@
 //! The servers that are compared, each in the near namespace, fed through its standard input.
 
 use std::io::Write as _;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -19,7 +19,7 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// A server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Server {
+pub(crate) enum Server {
     /// `freshwire serve` of this program.
     Freshwire,
     /// GStreamer's RTSP server.
@@ -28,14 +28,15 @@ pub(super) enum Server {
 
 impl Server {
     /// Its name for people.
-    pub(super) fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Freshwire => "Freshwire",
             Self::Gstreamer => "GStreamer",
         }
     }
 
-    fn command(self, config: Option<&Path>) -> anyhow::Result<Command> {
+    /// Serves the MPEG-TS on its standard input as the stream `live`, by RTSP at `listen`.
+    pub(crate) fn command(self, listen: SocketAddr, config: Option<&Path>) -> anyhow::Result<Command> {
         Ok(match self {
             Self::Freshwire => {
                 let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -49,14 +50,15 @@ impl Server {
                     "--listen-internal",
                     "none",
                 ]);
-                command.args(["--listen-rtsp", &format!("0.0.0.0:{PORT}")]);
+                command.args(["--listen-rtsp", &listen.to_string()]);
                 command.args(config.into_iter().flat_map(|file| [Path::new("--config"), file]));
                 command
             }
             Self::Gstreamer => {
                 // The system's Python: only that one sees the system's GObject introspection.
                 let mut command = Command::new("/usr/bin/python3");
-                command.args(["-c", include_str!("gstreamer_server.py"), &PORT.to_string()]);
+                let [host, port] = [listen.ip().to_string(), listen.port().to_string()];
+                command.args(["-c", include_str!("gstreamer_server.py"), &host, &port]);
                 command
             }
         })
@@ -78,7 +80,7 @@ impl Running {
         namespaces: &Namespaces,
         log: std::fs::File,
     ) -> anyhow::Result<Self> {
-        let mut command = server.command(config)?;
+        let mut command = server.command((Ipv4Addr::UNSPECIFIED, PORT).into(), config)?;
         let mut other = log.try_clone().context("cannot share the server's log")?;
         writeln!(other, "# {}", server.label()).context("cannot write the server's log")?;
         command.stdin(Stdio::piped()).stdout(other).stderr(log);

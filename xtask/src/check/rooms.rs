@@ -30,6 +30,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
+/// What only a room's tests may use besides: the emulated link, for paths that are not loopback.
+const TESTS: &[(&str, &[&str])] = &[("freshwire-server", &["freshwire-io", "freshwire-link"])];
+
 const EVERYBODYS: &str = "freshwire-units";
 
 /// Arrows that point the wrong way, and packages that have no place in the list.
@@ -41,9 +44,12 @@ pub(super) fn findings(packages: &[Package]) -> Vec<String> {
             findings.push(format!("{name} has no rule: give it its arrows in xtask and in ARCHITECTURE.md"));
             continue;
         };
+        let in_tests = TESTS.iter().find(|(room, _)| room == name).map_or(&[][..], |(_, allowed)| allowed);
         for dependency in package.dependencies.iter().filter(|dependency| dependency.local) {
             let used = &dependency.name;
-            if used != EVERYBODYS && !allowed.contains(&used.as_str()) {
+            let is_allowed =
+                allowed.contains(&used.as_str()) || dependency.for_tests && in_tests.contains(&used.as_str());
+            if used != EVERYBODYS && !is_allowed {
                 let list = if allowed.is_empty() { "nothing".to_owned() } else { allowed.join(", ") };
                 findings.push(format!("{name} must not use {used}: beside {EVERYBODYS} it may use {list}"));
             }
@@ -62,7 +68,8 @@ pub(super) fn unused(workspace: &Workspace) -> Vec<String> {
             .filter(|file| file.path.starts_with(&package.folder) && file.path.ends_with(".rs"));
         let code: String = own.map(|file| mask(&file.text)).collect();
         for dependency in &package.dependencies {
-            if !has_word(&code, &dependency.name.replace('-', "_")) {
+            let in_code = dependency.alias.as_ref().unwrap_or(&dependency.name).replace('-', "_");
+            if !has_word(&code, &in_code) {
                 findings.push(format!("{} declares {} and never names it", package.name, dependency.name));
             }
         }
@@ -82,7 +89,11 @@ mod tests {
     fn package(name: &str, dependencies: &[(&str, bool)]) -> Package {
         let dependencies = dependencies
             .iter()
-            .map(|(name, local)| Dependency { name: (*name).to_owned(), local: *local })
+            .map(|(name, local)| Dependency {
+                name: (*name).to_owned(),
+                local: *local,
+                ..Dependency::default()
+            })
             .collect();
         Package {
             name: name.to_owned(),
@@ -111,6 +122,14 @@ mod tests {
         );
         assert_eq!(findings(&[package("freshwire-io", &[("freshwire", true)])]).len(), 1);
         assert_eq!(findings(&[package("freshwire-units", &[("freshwire", true)])]).len(), 1);
+    }
+
+    #[test]
+    fn an_arrow_of_the_tests_is_none_of_the_room() {
+        let mut server = package("freshwire-server", &[("freshwire-link", true)]);
+        assert_eq!(findings(std::slice::from_ref(&server)).len(), 1);
+        server.dependencies[0].for_tests = true;
+        assert!(findings(&[server]).is_empty());
     }
 
     #[test]
@@ -144,6 +163,10 @@ mod tests {
             })
         };
         assert!(found("use serde_json::Value;").is_empty());
+        let mut renamed = package("a", &[("md-5", false)]);
+        renamed.dependencies[0].alias = Some("md5".to_owned());
+        let files = vec![file("use md5::Md5;")];
+        assert!(unused(&Workspace { packages: vec![renamed], files }).is_empty());
         assert_eq!(found("// serde_json\nuse my_serde_json;"), ["a declares serde-json and never names it"]);
     }
 }

@@ -112,7 +112,8 @@ mod tests {
 
     #[test]
     fn each_third_party_crate_has_its_reason() {
-        let dependency = |name: &str, local| Dependency { name: name.to_owned(), local };
+        let dependency =
+            |name: &str, local| Dependency { name: name.to_owned(), local, ..Dependency::default() };
         let package = Package {
             dependencies: vec![dependency("libc", false), dependency("freshwire", true)],
             ..Package::default()

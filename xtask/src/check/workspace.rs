@@ -20,11 +20,15 @@ pub(super) struct Package {
 }
 
 /// A direct dependency, of any kind: normal, build or test.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Dependency {
     pub(super) name: String,
+    /// What its manifest calls it in code, if that is not the package's name.
+    pub(super) alias: Option<String>,
     /// It is a folder of this workspace, not a third party's crate.
     pub(super) local: bool,
+    /// Only tests and examples use it.
+    pub(super) for_tests: bool,
 }
 
 /// A text file, its path relative to the workspace's root.
@@ -84,7 +88,9 @@ fn read_package(root: &Path, package: &Value) -> anyhow::Result<Package> {
         .iter()
         .map(|dependency| Dependency {
             name: text(&dependency["name"]),
+            alias: dependency["rename"].as_str().map(str::to_owned),
             local: !dependency["path"].is_null(),
+            for_tests: dependency["kind"] == "dev",
         })
         .collect();
     Ok(Package {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use subtle::ConstantTimeEq as _;
 
-pub use digest::REALM;
+pub use digest::{REALM, answer};
 pub use link::LinkKey;
 pub use names::Names;
 

@@ -111,17 +111,7 @@ impl Hub {
 
     /// The stream of this name, made if it is new.
     pub fn stream(&self, name: &str) -> Result<Arc<Stream>, HubError> {
-        let mut streams = lock(&self.0.streams);
-        if let Some(stream) = streams.get(name) {
-            return Ok(Arc::clone(stream));
-        }
-        let limit = self.0.shared.config.max_streams;
-        if streams.len() >= limit {
-            return Err(HubError::TooManyStreams(limit));
-        }
-        let stream = Arc::new(Stream::new(name, Arc::clone(&self.0.shared))?);
-        streams.insert(name.to_owned(), Arc::clone(&stream));
-        Ok(stream)
+        self.add(&mut lock(&self.0.streams), name)
     }
 
     /// The stream of this name, if it exists.
@@ -134,9 +124,33 @@ impl Hub {
         lock(&self.0.streams).values().map(Arc::clone).collect()
     }
 
-    /// Forgets the stream of this name. Its viewers and its publisher keep it until they leave.
-    pub fn remove(&self, name: &str) {
-        lock(&self.0.streams).remove(name);
+    /// Forgets the streams `removed`, whose viewers and publishers keep them until they leave, and gives those of the
+    /// names `wanted`, in their order, made where they are new. On an error nothing has changed.
+    pub fn exchange<'a>(
+        &self,
+        removed: &[String],
+        wanted: impl IntoIterator<Item = &'a String>,
+    ) -> Result<Vec<Arc<Stream>>, HubError> {
+        let mut streams = lock(&self.0.streams);
+        let mut after = streams.clone();
+        after.retain(|name, _| !removed.contains(name));
+        let given: Vec<_> =
+            wanted.into_iter().map(|name| self.add(&mut after, name)).collect::<Result<_, _>>()?;
+        *streams = after;
+        Ok(given)
+    }
+
+    fn add(&self, streams: &mut BTreeMap<String, Arc<Stream>>, name: &str) -> Result<Arc<Stream>, HubError> {
+        if let Some(stream) = streams.get(name) {
+            return Ok(Arc::clone(stream));
+        }
+        let limit = self.0.shared.config.max_streams;
+        if streams.len() >= limit {
+            return Err(HubError::TooManyStreams(limit));
+        }
+        let stream = Arc::new(Stream::new(name, Arc::clone(&self.0.shared))?);
+        streams.insert(name.to_owned(), Arc::clone(&stream));
+        Ok(stream)
     }
 }
 

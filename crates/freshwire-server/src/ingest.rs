@@ -33,7 +33,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Where a stream comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
     /// A generated picture with a clock in it. Needs ffmpeg with libx264.
@@ -102,6 +102,13 @@ impl FromStr for Source {
     }
 }
 
+/// Like [`fmt::Display`], so that no log has a camera's password.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Source({self})")
+    }
+}
+
 /// For people: an address without its password.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -146,7 +153,10 @@ pub async fn run(source: Source, stream: Arc<Stream>) {
             pause = FIRST_PAUSE;
         }
         match result {
-            Ok(()) => info!(stream = stream.name(), %source, "the source has ended, it begins again"),
+            Ok(()) => {
+                info!(stream = stream.name(), %source, "the source has ended, it begins again");
+                pause = FIRST_PAUSE;
+            }
             Err(error) => {
                 warn!(stream = stream.name(), %source, %error, again_in = ?pause, "the source failed");
             }
@@ -168,6 +178,7 @@ mod tests {
         assert_eq!(parse("publish"), Source::Publish);
         assert_eq!(parse("./test"), Source::File("./test".into()));
         assert_eq!(parse("rtsp://me:secret@cam/1").to_string(), "rtsp://cam/1");
+        assert_eq!(format!("{:?}", parse("rtsp://me:secret@cam/1?token=x")), "Source(rtsp://cam/1)");
         assert!("http://cam/1".parse::<Source>().is_err());
     }
 }

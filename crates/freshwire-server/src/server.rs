@@ -13,13 +13,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::access::Access;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, TlsFiles};
 use crate::context::Context;
 use crate::http::{self, Site, internal};
 use crate::hub::Hub;
 use crate::net::Acceptor;
 use crate::rtsp;
-use crate::tls::Certificate;
+use crate::tls::{Certificate, TlsError};
 
 pub use error::ServeError;
 pub use listeners::Address;
@@ -49,8 +49,7 @@ impl Server {
     pub async fn start(config: Config) -> Result<Self, ServeError> {
         config.check()?;
         raise_descriptor_limit(config.limits.max_connections);
-        let files = config.tls.as_ref();
-        let certificate = files.map(|files| Certificate::load(&files.certificate, &files.key)).transpose()?;
+        let certificate = load(config.tls.as_ref())?;
         let listeners = Listeners::bind(&config).await?;
         let addresses = listeners.addresses()?;
         let hub = Hub::new(config.hub.clone()).map_err(ServeError::Engine)?;
@@ -105,19 +104,19 @@ impl Server {
         &self.context
     }
 
-    /// Applies rules of access, limits, streams and the certificate of a new configuration. On an error nothing changes,
-    /// but for streams that were started before the one that could not be. Returns the sections that differ and that
-    /// only a new start applies.
+    /// Applies rules of access, limits, streams and the certificate of a new configuration; on an error nothing changes.
+    /// Returns the sections that differ and that only a new start applies.
     pub fn reload(&mut self, mut newer: Config) -> Result<Vec<&'static str>, ServeError> {
         let fixed = self.config.fixed_differences(&newer);
         // What goes on listening where it did decides what has to be protected.
         (newer.rtsp, newer.http, newer.internal) = (self.config.rtsp, self.config.http, self.config.internal);
         newer.hub = self.config.hub.clone();
         newer.check()?;
-        if let (Some(certificate), Some(files)) = (&self.certificate, &newer.tls) {
-            certificate.reload(&files.certificate, &files.key)?;
-        }
+        let renewed = load(newer.tls.as_ref())?;
         self.sources.apply(&self.context.hub, &newer.streams)?;
+        if let (Some(certificate), Some(renewed)) = (&self.certificate, renewed) {
+            certificate.renew(&renewed);
+        }
         self.context.set_access(self.context.access().with_rules(newer.rules()));
         self.context.admission.set_limits(newer.limits);
         self.config = newer;
@@ -162,6 +161,10 @@ pub async fn run(
         () = any(&mut ends) => tracing::warn!("stopped at once"),
     }
     Ok(())
+}
+
+fn load(files: Option<&TlsFiles>) -> Result<Option<Arc<Certificate>>, TlsError> {
+    files.map(|files| Certificate::load(&files.certificate, &files.key)).transpose()
 }
 
 async fn any([first, second]: &mut [Signal; 2]) {

@@ -60,11 +60,14 @@ impl Certificate {
         Ok(Arc::new(Self { current }))
     }
 
-    /// Reads the files again. On an error the old certificate stays.
-    pub fn reload(&self, certificate: &Path, key: &Path) -> Result<(), TlsError> {
-        let renewed = Arc::new(read(certificate, key)?);
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
-        Ok(())
+    /// Takes over another one for the handshakes to come.
+    pub fn renew(&self, newer: &Self) {
+        let newer = newer.current();
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = newer;
+    }
+
+    fn current(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// What makes TLS sessions with it; `protocols` are offered in the handshake (ALPN).
@@ -81,7 +84,7 @@ impl Certificate {
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
+        Some(self.current())
     }
 }
 

@@ -122,6 +122,41 @@ pub(super) fn parse(header: &str) -> Option<Authorization> {
     }))
 }
 
+/// For clients: the value of `Authorization` that answers a server's challenge, which is the value of one of its
+/// `WWW-Authenticate` headers. `None` for another challenge than this server's with SHA-256.
+pub fn answer(challenge: &str, user: &str, password: &str, method: &str, uri: &str) -> Option<String> {
+    let parameters = parameters(challenge.strip_prefix("Digest ")?)?;
+    let value = |wanted: &str| {
+        parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.as_str())
+    };
+    let is_ours = value("realm")? == REALM && value("algorithm")? == Algorithm::Sha256.name();
+    // The user's name stands between quotes.
+    if !is_ours || user.contains(['"', '\\']) {
+        return None;
+    }
+    let (count, own) = ("00000001", HEXLOWER.encode(&random()[..8]));
+    let digest = Digest {
+        username: user.to_owned(),
+        nonce: value("nonce")?.to_owned(),
+        uri: uri.to_owned(),
+        response: String::new(),
+        algorithm: Algorithm::Sha256,
+        client: Some((count.to_owned(), own.clone())),
+    };
+    let response = digest.response_for(&digest.algorithm.hash(&[user, REALM, password]), method);
+    let nonce = digest.nonce;
+    Some(format!(
+        "Digest username=\"{user}\", realm=\"{REALM}\", nonce=\"{nonce}\", uri=\"{uri}\", algorithm=SHA-256, \
+         qop=auth, nc={count}, cnonce=\"{own}\", response=\"{response}\""
+    ))
+}
+
+fn random() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    crate::tls::provider().secure_random.fill(&mut bytes).expect("the system gives random bytes");
+    bytes
+}
+
 /// `name=token, name="quoted \"string\""`, as RFC 9110, section 11.2; empty elements are allowed.
 fn parameters(mut text: &str) -> Option<Vec<(String, String)>> {
     let mut parameters: Vec<(String, String)> = Vec::new();
@@ -200,9 +235,7 @@ fn path(uri: &str) -> &str {
 impl Nonces {
     /// With a secret of this process.
     pub(super) fn new() -> Self {
-        let mut secret = [0; 32];
-        crate::tls::provider().secure_random.fill(&mut secret).expect("the system gives random bytes");
-        Self { secret }
+        Self { secret: random() }
     }
 
     /// A nonce of this second.

@@ -59,6 +59,19 @@ fn granted(user: &str) -> Verdict {
 }
 
 #[test]
+fn a_client_answers_the_first_challenge() {
+    let challenges = digest::challenges("n1", false);
+    let uri = "/live.fw?a=1";
+    let header = digest::answer(&challenges[0], "anna", "sesame", "GET", uri).expect("ours");
+    let Some(Authorization::Digest(given)) = digest::parse(&header) else { panic!("{header}") };
+    let stored = Password::from_plain("anna", "sesame");
+    let expected = given.response_for(stored.sha256.as_deref().unwrap(), "GET");
+    assert_eq!((given.response.as_str(), given.is_for(uri)), (expected.as_str(), true));
+    assert_eq!(digest::answer(&challenges[1], "anna", "sesame", "GET", uri), None);
+    assert_eq!(digest::answer(&challenges[0], "an\"na", "sesame", "GET", uri), None);
+}
+
+#[test]
 fn each_challenge_can_be_answered() {
     let (access, now) = (Access::new(rules()), now());
     for place in [0, 1] {

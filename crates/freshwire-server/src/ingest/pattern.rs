@@ -206,7 +206,7 @@ impl Pattern {
 fn texture(x: usize, y: usize) -> u8 {
     let (fx, fy) = (x as f64, y as f64);
     let waves = (fx * 0.021).sin() * 36.0 + (fy * 0.033).cos() * 28.0 + ((fx + 2.0 * fy) * 0.07).sin() * 14.0;
-    let checks = if (x / 40 + y / 40) % 2 == 0 { 14.0 } else { -14.0 };
+    let checks = if (x / 40 + y / 40).is_multiple_of(2) { 14.0 } else { -14.0 };
     (118.0 + waves + checks) as u8
 }
 
@@ -227,7 +227,7 @@ pub fn read_clock(luma: &[u8], width: usize, height: usize) -> Option<u64> {
     let line = luma.get(line * width..(line + 1) * width)?;
     let lit =
         |at: usize| line.get(((at as f64 + 0.5) * cell_width(width)) as usize).map(|&sample| sample > 125);
-    if !(lit(0)? && !lit(1)?) {
+    if !lit(0)? || lit(1)? {
         return None;
     }
     let mut millis = 0;

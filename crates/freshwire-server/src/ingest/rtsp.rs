@@ -11,7 +11,8 @@ use freshwire_media::unit::Kind;
 use futures_util::StreamExt as _;
 use percent_encoding::percent_decode_str;
 use retina::client::{
-    Credentials, Described, PacketItem, PlayOptions, Session, SessionGroup, SessionOptions, SetupOptions,
+    Credentials, Described, InitialTimestampPolicy, PacketItem, PlayOptions, Session, SessionGroup,
+    SessionOptions, SetupOptions,
 };
 use url::Url;
 
@@ -27,7 +28,7 @@ pub enum PullError {
     #[error("not a URL like rtsp://user:password@camera/path")]
     Url,
     /// The camera refuses, breaks the protocol or the connection.
-    #[error(transparent)]
+    #[error("{}", first_line(.0))]
     Camera(#[from] retina::Error),
     /// It does not answer, or sends nothing any more.
     #[error("the camera {0} for {1:?}")]
@@ -44,6 +45,11 @@ pub enum PullError {
     /// The stream is published by somebody else.
     #[error(transparent)]
     Hub(#[from] HubError),
+}
+
+/// What follows it are addresses and positions in the connection.
+fn first_line(error: &retina::Error) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
 /// A camera: its address, and what it wants to know of who asks.
@@ -113,7 +119,9 @@ async fn once(camera: &Camera, stream: &Arc<Stream>) -> Result<(), PullError> {
             within(session.setup(place, SetupOptions::default()), "did not answer").await??;
         }
     }
-    let mut session = within(session.play(PlayOptions::default()), "did not answer").await??;
+    // Times come from the packets and their sender reports, not from RTP-Info, which many cameras leave out or get wrong.
+    let play = PlayOptions::default().initial_timestamp(InitialTimestampPolicy::Ignore);
+    let mut session = within(session.play(play), "did not answer").await??;
     let mut publisher = stream.publish(&camera.origin(), None)?;
     let mut feed = Feed::new(choice);
     tracing::info!(stream = stream.name(), camera = camera.origin(), "the camera sends");

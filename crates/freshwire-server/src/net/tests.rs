@@ -225,7 +225,7 @@ async fn a_renewed_certificate_is_used_from_the_next_handshake_on() {
     let certificate = files.load().unwrap();
     let renewed = Files::new();
     std::fs::write(files.path("key.pem"), "nonsense").unwrap();
-    assert!(certificate.reload(&files.path("cert.pem"), &files.path("key.pem")).is_err());
+    assert!(files.load().is_err());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admission = Arc::new(Admission::new(Limits::default()));
     let acceptor = Acceptor::new(listener, Some(certificate.acceptor(&[])), admission).unwrap();
@@ -234,7 +234,7 @@ async fn a_renewed_certificate_is_used_from_the_next_handshake_on() {
         let name = ServerName::try_from("localhost").unwrap();
         let (connected, _) = tokio::join!(trusting.connector().connect(name, socket), acceptor.accept());
         connected.unwrap();
-        certificate.reload(&renewed.path("cert.pem"), &renewed.path("key.pem")).unwrap();
+        certificate.renew(&renewed.load().unwrap());
     }
 }
 

@@ -28,13 +28,8 @@ pub enum ServeError {
         advice: &'static str,
     },
     /// A stream cannot be made.
-    #[error("stream {name}: {reason}")]
-    Stream {
-        /// Its name.
-        name: String,
-        /// Why.
-        reason: HubError,
-    },
+    #[error(transparent)]
+    Stream(#[from] HubError),
     /// A source cannot be used.
     #[error("stream {name}: {origin}: {reason}")]
     Source {

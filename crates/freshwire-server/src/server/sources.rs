@@ -32,7 +32,7 @@ impl Sources {
         self.expected.subscribe()
     }
 
-    /// Starts what is new, ends what is gone and leaves the rest alone.
+    /// Starts what is new, ends what is gone and leaves the rest alone. On an error nothing has changed.
     pub(super) fn apply(
         &mut self,
         hub: &Hub,
@@ -47,22 +47,20 @@ impl Sources {
                 })?;
             }
         }
-        let stays = |name: &String, running: &Running| {
+        let removed: Vec<_> =
+            self.running.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
+        let streams = hub.exchange(&removed, wanted.keys())?;
+        for name in &removed {
+            tracing::info!(stream = name, "removed");
+        }
+        let stays = |name: &String, running: &mut Running| {
             wanted.get(name).is_some_and(|stream| stream.source == running.source)
         };
-        let gone: Vec<_> = self.running.extract_if(.., |name, running| !stays(name, running)).collect();
-        for (name, _ended) in gone {
-            if !wanted.contains_key(&name) {
-                tracing::info!(stream = name, "removed");
-                hub.remove(&name);
-            }
-        }
-        for (name, wanted) in wanted {
+        self.running.retain(stays);
+        for (stream, (name, wanted)) in streams.into_iter().zip(wanted) {
             if self.running.contains_key(name) {
                 continue;
             }
-            let refused = |reason| ServeError::Stream { name: name.clone(), reason };
-            let stream = hub.stream(name).map_err(refused)?;
             tracing::info!(stream = name, source = %wanted.source, "added");
             let fetched = wanted.source != Source::Publish;
             let task = fetched.then(|| tokio::spawn(ingest::run(wanted.source.clone(), stream)));

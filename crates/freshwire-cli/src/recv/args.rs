@@ -10,6 +10,7 @@ use freshwire::Framing;
 use freshwire_units::parse_duration;
 
 use super::account::Clock;
+use super::address::Address;
 use crate::endpoint::Endpoint;
 use crate::send::FramingName;
 
@@ -19,25 +20,29 @@ use crate::send::FramingName;
 Examples:
   freshwire recv --listen 5000                                 checks what `freshwire send ... layers` sends
   freshwire recv --from camera:5000 --framing chunked --json
+  freshwire recv http://localhost:8080/live.fw --out - | ffplay -f h264 -
   freshwire recv --listen 5000 --out - | ffplay -f h264 -      any payload, passed on as it comes
 
 Ctrl-C ends it and prints the account.
 
 Exit code: 0 the stream has ended and was whole, 1 it was torn or had a wrong byte, 2 usage or failure.")]
 pub(crate) struct RecvArgs {
+    /// View a stream of `freshwire serve`: http://[USER:PASSWORD@]HOST[:PORT]/NAME.fw, or a signed link to it.
+    #[arg(conflicts_with_all = ["from", "listen", "framing"])]
+    url: Option<Address>,
     /// Connect to a sender that listens.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
     from: Option<String>,
     /// Wait for one sender to connect; the address may be left out.
     #[arg(long, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
-    /// With --from: how long to try while nobody listens there.
+    /// With --from or a URL: how long to try while nobody listens there.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     wait: Duration,
     /// How records lie in the stream.
     #[arg(long, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
-    /// What is in the stream [default: layers; bytes if there is --out].
+    /// What is in the stream [default: layers; bytes from a URL or if there is --out].
     #[arg(long, value_enum)]
     content: Option<Content>,
     /// Write the payload there; `-` is standard output, the account goes to standard error then.
@@ -65,9 +70,17 @@ enum Content {
     Bytes,
 }
 
+/// Where the stream comes from.
+enum Origin {
+    /// A sender.
+    Peer(Endpoint),
+    /// A live server; how long to try while nobody listens there.
+    Server(Address, Duration),
+}
+
 /// A command line that was understood.
 pub(super) struct Plan {
-    pub(super) endpoint: Endpoint,
+    origin: Origin,
     pub(super) framing: Framing,
     pub(super) checks_layers: bool,
     pub(super) out: Option<PathBuf>,
@@ -78,19 +91,23 @@ pub(super) struct Plan {
 impl RecvArgs {
     /// What the command line asks for.
     pub(super) fn plan(&self) -> anyhow::Result<Plan> {
-        let endpoint = match (&self.from, &self.listen) {
-            (Some(peer), _) => Endpoint::Connect(peer.clone(), self.wait),
-            (None, Some(address)) => Endpoint::Listen(address.clone()),
-            (None, None) => bail!("say where from: --from HOST:PORT, or --listen PORT to wait for a sender"),
+        let origin = match (&self.url, &self.from, &self.listen) {
+            (Some(url), ..) => Origin::Server(url.clone(), self.wait),
+            (_, Some(peer), _) => Origin::Peer(Endpoint::Connect(peer.clone(), self.wait)),
+            (.., Some(address)) => Origin::Peer(Endpoint::Listen(address.clone())),
+            (None, None, None) => bail!(
+                "say where from: --from HOST:PORT, --listen PORT to wait for a sender, or the URL of a server's stream"
+            ),
         };
-        let default = if self.out.is_some() { Content::Bytes } else { Content::Layers };
+        let carries_media = self.out.is_some() || self.url.is_some();
+        let default = if carries_media { Content::Bytes } else { Content::Layers };
         let content = self.content.unwrap_or(default);
         if self.deadline.is_some() && content == Content::Bytes {
             bail!("--deadline needs to know when records were sent: only layers say so");
         }
         Ok(Plan {
-            endpoint,
-            framing: self.framing.framing(),
+            framing: if self.url.is_some() { Framing::Chunked } else { self.framing.framing() },
+            origin,
             checks_layers: content == Content::Layers,
             out: self.out.clone(),
             deadline: self.deadline,
@@ -100,6 +117,14 @@ impl RecvArgs {
 }
 
 impl Plan {
+    /// The connection, at the first byte of the stream.
+    pub(super) fn open(&self) -> anyhow::Result<TcpStream> {
+        match &self.origin {
+            Origin::Peer(endpoint) => endpoint.open(),
+            Origin::Server(address, patience) => address.open(*patience),
+        }
+    }
+
     /// Whether the sender's clock can be compared with ours.
     pub(super) fn clock(&self, stream: &TcpStream) -> Clock {
         let one_address = match (stream.peer_addr(), stream.local_addr()) {

@@ -1,6 +1,7 @@
 //! `freshwire recv`: reads a stream, checks it, and says how old it was.
 
 mod account;
+mod address;
 mod args;
 mod seen;
 mod stream;
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
     let interrupt = Interrupt::watch()?;
     let mut out = plan.out.as_deref().map(Output::open).transpose()?;
-    let mut stream = plan.endpoint.open()?;
+    let mut stream = plan.open()?;
     interrupt.arm();
     let clock = plan.clock(&stream);
     let mut account = Account::new(plan.checks_layers, plan.deadline, clock);

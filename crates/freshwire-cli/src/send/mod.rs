@@ -3,7 +3,6 @@
 mod account;
 mod args;
 mod source;
-mod sps;
 
 use std::io;
 use std::net::TcpStream;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -14,13 +15,15 @@ use freshwire_media::layered;
 use freshwire_units::Timestamp;
 
 use super::args::SourcePlan;
-use super::sps;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
 
 /// Pieces that are read ahead. A live input is never that far ahead.
 const READ_AHEAD: usize = 4;
+
+/// Frames per second that a stream may ask for.
+const PACES: RangeInclusive<f64> = 0.01..=1000.0;
 
 /// The key of records of which only the newest counts.
 const ONLY_KEY: u64 = 1;
@@ -141,8 +144,7 @@ impl Pace {
     fn due(&mut self, unit: &AccessUnit, seq: u64) -> anyhow::Result<Timestamp> {
         let now = freshwire_io::now();
         if self.fps.is_none() && !self.live {
-            let parameters = unit.nals.iter().filter(|nal| nal.kind == sps::NAL_KIND);
-            let found = parameters.filter_map(|nal| sps::frame_rate(&unit.bytes[nal.range.clone()])).next();
+            let found = unit.frame_ns.map(|ns| 1e9 / f64::from(ns)).filter(|fps| PACES.contains(fps));
             self.fps = Some(found.context("the stream does not say its pace; say it with --fps")?);
         }
         let Some(fps) = self.fps else { return Ok(now) };

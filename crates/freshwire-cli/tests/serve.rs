@@ -1,0 +1,266 @@
+//! `freshwire serve` as people run it, and what happens to it: encoders and viewers that come and go, killed servers,
+//! clients that mean no good.
+#![allow(clippy::disallowed_methods, reason = "a test waits for real processes")]
+
+mod live;
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use live::{Folder, Player, Server, clips, ffmpeg_player, has_ffmpeg, pictures, wait_until};
+
+#[test]
+fn viewers_stay_while_a_source_dies_and_returns_with_another_size() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let server = Server::start(&[]);
+    let small = server.publisher("small.mp4", "live");
+    server.0.says("publishes stream=\"live\"");
+    wait_until(|| ready(&server), || server.0.log());
+    let ts = Player::start(server.address("http "), "live").expect("a player");
+    let rtsp = ffmpeg_player(&server.rtsp("live"), "60");
+    ts.sees(&server, |seen| seen.pictures.len() > 20);
+    wait_until(|| pictures(&rtsp) > 10, || format!("no pictures:\n{}\n{}", rtsp.log(), server.0.log()));
+    small.signal("KILL");
+    server.0.says("no longer publishes");
+    let (before, counted) = (ts.seen(), pictures(&rtsp));
+    let _large = server.publisher("large.mp4", "live");
+    ts.sees(&server, |seen| seen.widths == [320, 640] && seen.pictures.len() > before.pictures.len() + 40);
+    wait_until(
+        || pictures(&rtsp) > counted + 30,
+        || format!("{counted} pictures and no more:\n{}\n{}", rtsp.log(), server.0.log()),
+    );
+    assert_eq!(ts.seen().end, None, "{}", server.0.log());
+}
+
+/// Whether the stream can be viewed.
+fn ready(server: &Server) -> bool {
+    let request = format!("DESCRIBE {} RTSP/1.0\r\nCSeq: 1\r\n\r\n", server.rtsp("live"));
+    ask(server.address("rtsp "), &request).starts_with("RTSP/1.0 200")
+}
+
+/// The first of an answer, or what there is of it within a second.
+fn ask(address: SocketAddr, request: &str) -> String {
+    let mut socket = TcpStream::connect(address).expect("a connection");
+    socket.write_all(request.as_bytes()).expect("it is taken");
+    answer(&mut socket)
+}
+
+fn answer(socket: &mut TcpStream) -> String {
+    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a time-out");
+    let mut answer = vec![0; 4096];
+    let count = socket.read(&mut answer).unwrap_or(0);
+    String::from_utf8_lossy(&answer[..count]).into_owned()
+}
+
+#[test]
+fn a_jump_in_time_does_not_stop_a_stream() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let mut server = Server::start(&["live=-"]);
+    let mut input = server.0.input();
+    let shifted = Command::new("ffmpeg")
+        .args(["-nostdin", "-loglevel", "error", "-i"])
+        .arg(clips().join("small.ts"))
+        .args("-c copy -output_ts_offset 5000 -f mpegts pipe:1".split(' '))
+        .output()
+        .expect("ffmpeg runs");
+    let parts = [std::fs::read(clips().join("small.ts")).expect("a clip"), shifted.stdout];
+    let mut player = None;
+    let mut at_jump = 0;
+    for part in &parts {
+        at_jump = player.as_ref().map_or(0, |player: &Player| player.seen().keys);
+        // At the pace at which an encoder would write it.
+        for piece in part.chunks(part.len() / 40) {
+            input.write_all(piece).expect("the server reads");
+            std::thread::sleep(Duration::from_millis(50));
+            if player.is_none() && ready(&server) {
+                player = Player::start(server.address("http "), "live").ok();
+            }
+        }
+    }
+    let player = player.expect("the stream can be viewed");
+    player.sees(&server, |seen| seen.keys >= at_jump + 2);
+    drop(input);
+    server.0.says("standard input has ended");
+    assert!(at_jump > 1 && player.seen().end.is_none(), "{at_jump} {:?}", player.seen());
+}
+
+#[test]
+fn a_killed_server_serves_again_within_two_seconds_and_a_stopped_one_takes_leave() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let source = format!("live={}", clips().join("small.h264").display());
+    let mut first = Server::start(&[&source]);
+    let addresses = [first.address("rtsp "), first.address("http ")].map(|address| address.to_string());
+    let http = first.address("http ");
+    let crowd = || -> Vec<Player> { (0..20).filter_map(|_| view_again(http)).collect() };
+    wait_until(|| ready(&first), || first.0.log());
+    let players = crowd();
+    players.iter().for_each(|player| player.sees(&first, |seen| seen.pictures.len() > 10));
+    first.0.signal("KILL");
+    first.0.end();
+    wait_until(|| players.iter().all(|player| player.seen().end.is_some()), || "a player hangs".to_owned());
+    let mut second = Server::start_on([&addresses[0], &addresses[1]], &[&source]);
+    let begun = Instant::now();
+    wait_until(|| ready(&second), || second.0.log());
+    let players = crowd();
+    assert_eq!(players.len(), 20, "{}", second.0.log());
+    players.iter().for_each(|player| player.sees(&second, |seen| !seen.pictures.is_empty()));
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}\n{}", begun.elapsed(), second.0.log());
+    second.0.signal("TERM");
+    let asked = Instant::now();
+    assert!(second.0.end().success(), "{}", second.0.log());
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}\n{}", asked.elapsed(), second.0.log());
+    second.0.says("stopped");
+    for player in &players {
+        player.sees(&second, |seen| seen.end.is_some());
+        let seen = player.seen();
+        assert!(seen.bytes % 188 == 0, "a torn packet: {seen:?}\n{}", second.0.log());
+    }
+}
+
+/// Connects as a viewer does that has lost its server.
+fn view_again(http: SocketAddr) -> Option<Player> {
+    let give_up = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < give_up {
+        if let Ok(player) = Player::start(http, "live") {
+            return Some(player);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    None
+}
+
+#[test]
+fn clients_that_mean_no_good_cost_viewers_nothing() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.certificate();
+    let source = clips().join("small.h264");
+    let config = folder.write(
+        "freshwire.toml",
+        &format!(
+            "[rtsp]\ntls_listen = \"127.0.0.1:0\"\n[http]\ntls_listen = \"127.0.0.1:0\"\n\
+             [tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n\
+             [limits]\nhandshake_timeout = \"1s\"\nrequest_timeout = \"1s\"\n\
+             [streams.live]\nsource = {:?}\n",
+            source.display().to_string()
+        ),
+    );
+    let server = Server::start(&["--config", &config.display().to_string()]);
+    wait_until(|| ready(&server), || server.0.log());
+    let (rtsp, rtsps) = (server.address("rtsp "), server.address("rtsps "));
+    let players: Vec<_> = (0..5).filter_map(|_| view_again(server.address("http "))).collect();
+    players.iter().for_each(|player| player.sees(&server, |seen| seen.pictures.len() > 10));
+    let connect = |address| TcpStream::connect(address).expect("a connection");
+    // Says nothing.
+    let _silent: Vec<_> = (0..20).map(|_| connect(rtsps)).collect();
+    // Never comes to the end of a request.
+    let mut slow = connect(rtsp);
+    slow.write_all(b"OPTIONS rtsp://x/").expect("it is taken");
+    // Says too much.
+    let oversized = ask(rtsp, &format!("OPTIONS rtsp://x/{} RTSP/1.0\r\n", "x".repeat(20_000)));
+    assert!(oversized.starts_with("RTSP/1.0 400") && oversized.contains("exceed"), "{oversized}");
+    assert!(ask(rtsp, "\u{16}\u{3}\u{1} nonsense\r\n\r\n").starts_with("RTSP/1.0 400"), "{}", server.0.log());
+    // Closes its half at once.
+    let half_open = connect(rtsp);
+    half_open.shutdown(std::net::Shutdown::Write).expect("closed");
+    // Asks for everything at once, and reads nothing meanwhile.
+    let mut pipelined = connect(rtsp);
+    let options: String =
+        (1..=20).map(|number| format!("OPTIONS * RTSP/1.0\r\nCSeq: {number}\r\n\r\n")).collect();
+    pipelined.write_all(options.as_bytes()).expect("it is taken");
+    let mut answers = String::new();
+    wait_until(
+        || {
+            answers += &answer(&mut pipelined);
+            answers.matches("RTSP/1.0 200").count() == 20
+        },
+        || format!("not all were answered;\n{}", server.0.log()),
+    );
+    for reason in ["no TLS handshake", "the client took too long", "request line and headers exceed"] {
+        server.0.says(reason);
+    }
+    server.0.says("the client has closed the connection");
+    let gone = |socket: &mut TcpStream| matches!(socket.read(&mut [0; 4096]), Ok(0));
+    slow.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
+    assert!(gone(&mut slow), "a request that never ends is waited for;\n{}", server.0.log());
+    for player in &players {
+        let seen = player.seen();
+        assert!(seen.end.is_none() && seen.pictures.len() > 40, "{seen:?}\n{}", server.0.log());
+        assert_eq!(gaps(&seen.pictures), [0i64; 0], "a player missed pictures;\n{}", server.0.log());
+    }
+}
+
+/// Steps between pictures that are longer than one, in milliseconds.
+fn gaps(times: &[i64]) -> Vec<i64> {
+    let steps = times.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000);
+    steps.filter(|step| *step > 1500 / live::RATE as i64).collect()
+}
+
+#[test]
+fn who_may_not_is_refused_and_the_log_says_why() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.certificate();
+    let secret = folder.write("secret", "0123456789abcdef").display().to_string();
+    let config = folder.write(
+        "freshwire.toml",
+        "[rtsp]\ntls_listen = \"127.0.0.1:0\"\n[http]\ntls_listen = \"none\"\n\
+         [tls]\ncertificate = \"cert.pem\"\nkey = \"key.pem\"\n\
+         [access]\nlink_secret_file = \"secret\"\n\
+         [access.users.anna]\npassword = \"sesame\"\n\
+         [access.users.encoder]\npassword = \"lens\"\nview = []\npublish = [\"live\"]\n\
+         [streams.live]\nsource = \"publish\"\n",
+    );
+    let server = Server::start(&["--config", &config.display().to_string()]);
+    let place =
+        |user: &str| format!("encoder:lens@{}", server.address("rtsp ")).replace("encoder:lens", user);
+    let rtsp = |user: &str| format!("rtsp://{}/live", place(user));
+    let mut refused = server.publisher("small.mp4", "live");
+    assert!(!refused.end().success());
+    let mut command = Command::new("ffmpeg");
+    command.args(["-nostdin", "-loglevel", "error", "-re", "-stream_loop", "-1", "-i"]);
+    command.arg(clips().join("small.mp4")).args(["-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp"]);
+    let publisher = live::Program::start(command.arg(rtsp("encoder:lens")));
+    server.0.says("publishes stream=\"live\"");
+
+    for (user, why) in
+        [("anna:guessed", "wrong credentials"), ("encoder:lens", "this user may not view this stream")]
+    {
+        assert!(!ffmpeg_player(&rtsp(user), "1").end().success(), "{user}");
+        server.0.says(&format!("access denied stream=\"live\" why=\"{why}\""));
+    }
+    let link = |valid: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_freshwire"));
+        let url = server.rtsp("live");
+        let output = command.args(["sign", &url, "--for", valid, "--secret-file", &secret]).output();
+        String::from_utf8(output.expect("it runs").stdout).expect("text").trim().to_owned()
+    };
+    let expired = link("1s");
+    let mut valid = ffmpeg_player(&link("1h"), "1");
+    assert!(valid.end().success(), "{}\n{}", valid.log(), server.0.log());
+    // The expiry is one of whole seconds.
+    std::thread::sleep(Duration::from_millis(1100));
+    assert!(!ffmpeg_player(&expired, "1").end().success());
+    server.0.says("the link has expired");
+
+    let rtsps = format!("rtsps://anna:sesame@{}/live", server.address("rtsps "));
+    let mut encrypted = ffmpeg_player(&rtsps, "1");
+    assert!(encrypted.end().success(), "{}\n{}", encrypted.log(), server.0.log());
+    server.0.says("protocol=\"rtsps\"");
+    for secret in ["sesame", "guessed", "lens", "0123456789abcdef"] {
+        assert!(!server.0.log().contains(secret), "a secret is in the log:\n{}", server.0.log());
+    }
+    drop(publisher);
+}

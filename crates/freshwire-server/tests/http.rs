@@ -7,7 +7,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use http_rig::{Feed, Server, wait_for};
+use freshwire_server::ingest::PatternConfig;
+use http_rig::{Server, is_there, wait_for};
 
 /// Everything the server says to these bytes until it closes or is silent for half a second.
 fn say(address: SocketAddr, bytes: &str) -> String {
@@ -46,6 +47,7 @@ fn requests_get_the_answers_of_the_standard() {
         assert_eq!(status(&get(at, missing)), "404", "{missing}");
     }
     assert_eq!(status(&get(at, "/cam/ws")), "426");
+    assert_eq!(status(&get(at, "/cam.ts?latency=never")), "400");
     let post = say(at, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(status(&post), "405");
     assert!(post.contains("allow: GET, HEAD"), "{post}");
@@ -59,12 +61,15 @@ fn requests_get_the_answers_of_the_standard() {
 #[test]
 fn operators_see_health_and_numbers() {
     let server = Server::open();
-    let stream = server.context.hub.stream("cam").unwrap();
+    server.context.hub.stream("cam").unwrap();
     assert_eq!(status(&get(server.internal, "/health")), "200");
     server.expected.send_replace(vec!["cam".to_owned()]);
     let ill = get(server.internal, "/health");
     assert!(status(&ill) == "503" && ill.contains(r#""reason":"no source is connected""#), "{ill}");
-    let Some(_feed) = Feed::start(&stream, true) else { return };
+    if !is_there("ffmpeg") {
+        return;
+    }
+    server.feed("cam", PatternConfig::default());
     wait_for("a healthy server", Duration::from_secs(10), || {
         status(&get(server.internal, "/health")) == "200"
     });

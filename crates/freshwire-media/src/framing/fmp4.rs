@@ -4,19 +4,24 @@
 //! ```text
 //!  units sent        I        P              P        b        B, b between the P were dropped
 //!  true decode time  0        1              5        7
-//!  decode timeline   |0 ─── 1 |1 ───────── 2 |2 ─── 6 |6 ─ 8   each begins where the one before it ends
+//!  plain stream      |0 ─── 1 |1 ───────── 2 |2 ─── 6 |6 ─ 8   each begins where the one before it ends
+//!  WebSocket         |0 ────────────── │1 ────────────── │5 ────────────── │7 ──────────────
 //!  presentation      exact: a signed composition offset leads from the decode time to it
 //! ```
 //!
 //! **Durations.** A browser drops everything up to the next key frame when decode time jumps by more than twice the last
 //! duration, and begins a new buffered range, before which playback stalls. What will be dropped is not known when a
-//! unit is sent. So a unit that follows dropped ones begins where the last sent one ended and lasts until its own true
-//! end: it catches up. The sum of durations is the true time, decode time never jumps, all frames belong to one coded
-//! frame group, and Chromium keeps one buffered range over all of them. Presentation times, and so the pace of the
-//! pictures, stay exact. The end of the buffered range can lie beyond the newest frame until the next frame comes.
+//! unit is sent. In both ways all frames belong to one coded frame group with one buffered range, and presentation times,
+//! and so the pace of the pictures, stay exact.
 //!
-//! That holds for pictures. Chromium puts no silence where sound is missing: what follows is heard early, and the clock,
-//! which is the sound's, stops that much before the end of the buffered range. A policy should keep the sound.
+//! - Over WebSocket each picture lasts 1.5 s, past those behind it, and a browser shows it until the next one. So the clock
+//!   of playback runs on, with the picture standing still, where pictures are missing or late. With its true duration
+//!   the browser would stop the clock at the end of the last picture, and playback would fall behind with each gap.
+//! - In a plain stream a unit that follows dropped ones begins where the last sent one ended and lasts until its own true
+//!   end: it catches up. The sum of durations is the true time, as readers of files want it. So it is with sound, too.
+//!
+//! Chromium puts no silence where sound is missing: what follows is heard early, and the clock, which is the sound's, stops
+//! that much before the end of the buffered range. A policy should keep the sound.
 //!
 //! **Tracks.** Over WebSocket each track has segments of its own, for one `SourceBuffer` each: with one for both, sound
 //! would be parsed only behind the pictures that are late. A plain stream has both tracks in one segment.
@@ -41,7 +46,7 @@ use std::sync::Arc;
 
 use self::fragment::Fragment;
 use self::init::Description;
-use self::timeline::Timeline;
+use self::timeline::{Durations, Timeline};
 use super::viewer::{self, State, Units};
 use super::websocket::{self, Opcode};
 use super::{Framer, Piece};
@@ -91,13 +96,17 @@ struct Open {
 impl Fmp4 {
     /// A framer for a viewer of the stream with this catalog.
     pub fn new(catalog: Arc<Catalog>, carriage: Carriage) -> Self {
-        let track = |rate| Track { timeline: Timeline::new(rate), described: None };
+        let track = |rate, durations| Track { timeline: Timeline::new(rate, durations), described: None };
+        let pictures = match carriage {
+            Carriage::WebSocket => Durations::Bridge,
+            Carriage::Plain => Durations::CatchUp,
+        };
         Self {
             units: Units::new(catalog),
             carriage,
             origin: None,
-            video: track(init::VIDEO_RATE),
-            audio: track(init::OPUS_RATE),
+            video: track(init::VIDEO_RATE, pictures),
+            audio: track(init::OPUS_RATE, Durations::CatchUp),
             fragments: 0,
             header: Vec::new(),
             state: State::default(),

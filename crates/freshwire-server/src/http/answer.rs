@@ -11,7 +11,7 @@ use super::socket;
 use super::takeover::{Body, Carriage, Order};
 use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
-use crate::hub::Stream;
+use crate::hub::{Stream, ViewRequest};
 
 /// How long a player waits for a source that has not said what it has.
 const TRACKS_PATIENCE: Duration = Duration::from_secs(5);
@@ -68,6 +68,10 @@ where
         Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why).into(),
     };
     let Some(stream) = context.hub.find(name) else { return not_found() };
+    let latency = match ViewRequest::latency_asked(request.uri().query()) {
+        Ok(latency) => latency,
+        Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
+    };
     let (carriage, head) = match route {
         Route::Socket(_) => match socket::accept(request) {
             Ok(head) => (Carriage::socket(&stream), head),
@@ -80,7 +84,7 @@ where
         },
         _ => return page::player(name).into(),
     };
-    Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, user }))
+    Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, user, latency }))
 }
 
 /// The stream in this form, once it is known what it consists of.

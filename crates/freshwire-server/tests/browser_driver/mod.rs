@@ -85,6 +85,18 @@ impl Browser {
         data_encoding::BASE64.decode(answer["data"].as_str().unwrap().as_bytes()).unwrap()
     }
 
+    /// What the person prefers: a `dark` or `light` page.
+    pub(crate) fn prefer(&mut self, scheme: &str) {
+        let feature = json!({"name": "prefers-color-scheme", "value": scheme});
+        self.ask("Emulation.setEmulatedMedia", json!({"features": [feature]}));
+    }
+
+    /// Makes it a phone with a screen of this size.
+    pub(crate) fn resize(&mut self, width: u32, height: u32) {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 2, "mobile": true});
+        self.ask("Emulation.setDeviceMetricsOverride", size);
+    }
+
     /// Sends a command and waits for its answer.
     pub(crate) fn ask(&mut self, method: &str, parameters: Value) -> Value {
         self.asked += 1;

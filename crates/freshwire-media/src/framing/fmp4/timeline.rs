@@ -2,11 +2,22 @@
 
 use crate::unit::{MediaTime, UnitHead};
 
-/// The decode timeline of one track: a sample begins where the one before it ends.
+/// How long the samples of a track last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durations {
+    /// Each until its own true end, and it begins where the one before it ends.
+    CatchUp,
+    /// Each for [`BRIDGE_MS`], past those that follow it, and it begins at its true time.
+    Bridge,
+}
+
+/// The decode timeline of one track.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
     rate: u32,
-    end: Option<u64>,
+    durations: Durations,
+    /// The earliest and the latest begin of the next sample.
+    next: Option<(u64, u64)>,
 }
 
 /// A sample's place, in ticks of its track.
@@ -20,17 +31,18 @@ pub(super) struct Place {
 
 impl Timeline {
     /// A track of `rate` ticks a second.
-    pub(super) fn new(rate: u32) -> Self {
-        Self { rate: rate.max(1), end: None }
+    pub(super) fn new(rate: u32, durations: Durations) -> Self {
+        Self { rate: rate.max(1), durations, next: None }
     }
 
     /// The track has `rate` ticks a second from now on; the timeline goes on where it is.
     pub(super) fn set_rate(&mut self, rate: u32) {
         let rate = rate.max(1);
-        self.end = self.end.map(|end| {
-            let scaled = (u128::from(end) * u128::from(rate)).div_ceil(u128::from(self.rate));
+        let scale = |ticks: u64| {
+            let scaled = (u128::from(ticks) * u128::from(rate)).div_ceil(u128::from(self.rate));
             u64::try_from(scaled).unwrap_or(u64::MAX)
-        });
+        };
+        self.next = self.next.map(|(first, last)| (scale(first), scale(last)));
         self.rate = rate;
     }
 
@@ -39,10 +51,20 @@ impl Timeline {
         let ticks =
             |nanos: i64| MediaTime::from_nanos(nanos.saturating_sub(origin.as_nanos())).ticks(self.rate);
         let (pts, dts) = (unit.pts.as_nanos(), unit.dts.as_nanos());
-        let begin = self.end.unwrap_or_else(|| u64::try_from(ticks(dts)).unwrap_or(0));
-        let end = u64::try_from(ticks(dts.saturating_add(i64::from(unit.duration_ns)))).unwrap_or(0);
-        let duration = end.saturating_sub(begin).clamp(1, MAX_DURATION);
-        self.end = Some(begin.saturating_add(duration));
+        let (first, last) = self.next.unwrap_or((0, u64::MAX));
+        let begin = u64::try_from(ticks(dts)).unwrap_or(0).clamp(first, last);
+        let duration = match self.durations {
+            Durations::CatchUp => {
+                let end = ticks(dts.saturating_add(i64::from(unit.duration_ns)));
+                u64::try_from(end).unwrap_or(0).saturating_sub(begin).clamp(1, MAX_DURATION)
+            }
+            Durations::Bridge => (u64::from(self.rate) * BRIDGE_MS / 1000).clamp(1, MAX_DURATION),
+        };
+        let end = begin.saturating_add(duration);
+        self.next = Some(match self.durations {
+            Durations::CatchUp => (end, end),
+            Durations::Bridge => (begin.saturating_add(1), end),
+        });
         let offset = i128::from(ticks(pts)) - i128::from(begin);
         Place {
             decode_time: begin,
@@ -51,6 +73,9 @@ impl Timeline {
         }
     }
 }
+
+/// How long a picture may be shown because those behind it are missing.
+const BRIDGE_MS: u64 = 1500;
 
 /// Some readers take durations for signed. A longer gap is made up for by several samples.
 const MAX_DURATION: u64 = i32::MAX as u64;
@@ -76,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_sample_after_a_gap_catches_up() {
-        let mut timeline = Timeline::new(1000);
+        let mut timeline = Timeline::new(1000, Durations::CatchUp);
         let origin = MediaTime::from_nanos(-1_000_000_000);
         let mut place = |pts, dts| timeline.place(&unit(pts, dts), origin);
         assert_eq!(place(80, 0), Place { decode_time: 1000, duration: 40, offset: 80 });
@@ -86,29 +111,44 @@ mod tests {
     }
 
     #[test]
+    fn a_bridging_sample_outlasts_those_behind_it() {
+        let mut timeline = Timeline::new(1000, Durations::Bridge);
+        let mut place = |pts, dts| timeline.place(&unit(pts, dts), MediaTime::default());
+        assert_eq!(place(80, 0), Place { decode_time: 0, duration: 1500, offset: 80 });
+        assert_eq!(place(240, 160), Place { decode_time: 160, duration: 1500, offset: 80 });
+        assert_eq!(place(200, 160), Place { decode_time: 161, duration: 1500, offset: 39 });
+        assert_eq!(place(9080, 9000), Place { decode_time: 1661, duration: 1500, offset: 7419 });
+    }
+
+    #[test]
     fn any_times_make_a_timeline_without_jumps() {
         bolero::check!()
             .with_iterations(crate::testing::ITERATIONS)
             .with_type::<Vec<(i32, i16, u32)>>()
             .for_each(|units| {
-                let mut timeline = Timeline::new(90_000);
-                let mut end = None;
+                let mut contiguous = Timeline::new(90_000, Durations::CatchUp);
+                let mut bridging = Timeline::new(90_000, Durations::Bridge);
+                let (mut end, mut before) = (None, None::<Place>);
                 for &(dts, offset, duration_ns) in units {
                     let (dts, offset) = (i64::from(dts), i64::from(offset));
-                    let place = timeline.place(
-                        &UnitHead { duration_ns, ..unit(dts.saturating_add(offset), dts) },
-                        MediaTime::default(),
-                    );
+                    let unit = UnitHead { duration_ns, ..unit(dts.saturating_add(offset), dts) };
+                    let place = contiguous.place(&unit, MediaTime::default());
                     assert!(place.duration > 0);
                     assert!(end.is_none_or(|end| end == place.decode_time));
                     end = Some(place.decode_time + u64::from(place.duration));
+                    let place = bridging.place(&unit, MediaTime::default());
+                    assert!(before.is_none_or(|before| {
+                        let step = place.decode_time - before.decode_time;
+                        (1..=u64::from(before.duration)).contains(&step)
+                    }));
+                    before = Some(place);
                 }
             });
     }
 
     #[test]
     fn a_new_rate_keeps_the_place_in_time() {
-        let mut timeline = Timeline::new(44_100);
+        let mut timeline = Timeline::new(44_100, Durations::CatchUp);
         timeline.place(&unit(0, 0), MediaTime::default());
         timeline.set_rate(48_000);
         assert_eq!(timeline.place(&unit(40, 40), MediaTime::default()).decode_time, 1920);

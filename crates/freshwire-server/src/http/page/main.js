@@ -7,7 +7,9 @@ import { Player } from "/_/player.js";
 
 const LAYERS = ["--layer0", "--layer1", "--layer2", "--layer3", "--layer4"];
 const DRAW_MS = 250;
-const SHOWN_DROPS = 6;
+const SHOWN_DROPS = 4;
+// What goes out at once to a viewer who joins says nothing about the rates.
+const SETTLED_MS = 3000;
 
 const id = (name) => document.getElementById(name);
 const video = id("video");
@@ -61,6 +63,7 @@ function message(text) {
 
 // Statistics of the server: totals turn into rates.
 let before = null;
+let opened = 0;
 function report(stats) {
   const at = performance.now() / 1000;
   metrics.stats = stats;
@@ -69,17 +72,19 @@ function report(stats) {
     player.expect(stats.kinds);
     id("mute").hidden = !stats.kinds.includes("audio");
   }
-  if (before) {
+  if (before && at * 1000 - opened > SETTLED_MS) {
     const elapsed = at - before.at;
     const perSecond = (now, then) => now.map((value, layer) => (value - (then[layer] ?? 0)) / elapsed);
     const offered = perSecond(stats.offered, before.stats.offered);
-    const sent = perSecond(stats.sent, before.stats.sent);
+    // Sound counts among what was sent in the lowest layer, but not among the pictures on offer.
+    const sent = perSecond(stats.sent, before.stats.sent).map((value, layer) => Math.min(value, offered[layer]));
     charts.layers.add(at, { offered, sent });
     const used = ((stats.path.acked_bytes - before.stats.path.acked_bytes) * 8) / elapsed;
     charts.link.add(at, [stats.path.rate_bps, used]);
     const sum = (list) => Math.round(list.reduce((total, one) => total + one, 0));
     id("layers-now").textContent = `${sum(sent)} of ${sum(offered)}`;
-    id("link-now").textContent = `${stats.path.rate_bps ? rate(stats.path.rate_bps) : "–"}, ${rate(used)} used`;
+    id("estimate").textContent = stats.path.rate_bps ? `carries ${rate(stats.path.rate_bps)}` : "";
+    id("used").textContent = `used ${rate(used)}`;
   }
   before = { at, stats };
   const drops = stats.drops.toSorted((a, b) => b[1] - a[1]).slice(0, SHOWN_DROPS);
@@ -136,6 +141,7 @@ function connect() {
     metrics.connected = true;
     metrics.connections += 1;
     before = null;
+    opened = performance.now();
     status("waiting for a keyframe");
   });
   feed.addEventListener("lost", () => {

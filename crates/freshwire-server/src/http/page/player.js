@@ -1,7 +1,9 @@
 // Plays what arrives at the live edge, through Media Source Extensions.
 //
-// How far behind the newest data the playhead stays follows from how regularly data arrives: far enough that it does not
-// run dry, and never farther than MOST_BEHIND. Small errors are corrected by the playback rate, large ones by a jump.
+// The playhead follows the clock at a steady distance: as late as the latest pictures of the last seconds arrive, so that
+// each can be shown when it is due, but never more than MOST_WAIT later than the earliest. It does not wait for pictures
+// that are left out: the one before them stands still meanwhile. Small errors are corrected by the playback rate, large
+// ones by a jump.
 
 import { shownAt, timescale } from "/_/mp4.js";
 
@@ -12,12 +14,12 @@ const KINDS = { 1: "video", 2: "video", 3: "audio", 4: "audio" };
 const TICK_MS = 50;
 // Arrivals that say how regular the path is, in seconds.
 const WINDOW = 6;
-const MARGIN = 0.08;
-const MOST_BEHIND = 1.0;
-// An error beyond which the playhead jumps, in seconds.
+const MARGIN = 0.05;
+const MOST_WAIT = 0.35;
+// An error beyond which the playhead jumps, in seconds. A jump stops the picture for a moment.
 const JUMP = 0.9;
-const SLOWEST = 0.92;
-const FASTEST = 1.25;
+const SLOWEST = 0.88;
+const FASTEST = 1.12;
 // Played data that is kept, in seconds.
 const KEPT = 10;
 // How long the other track's description is waited for.
@@ -26,6 +28,10 @@ const PATIENCE_MS = 1500;
 const MOST_QUEUED = 1000;
 // What counts as a stall, in seconds.
 const STALL = 0.15;
+// So many halts in so short a time are not due to what arrives. Chromium counts how often each picture of an even stream
+// has to be drawn, and when the stream becomes uneven it halts after every single one until it begins anew.
+const HALTS = 2;
+const HALTS_MS = 1000;
 
 export class Player extends EventTarget {
   stalls = [];
@@ -36,15 +42,17 @@ export class Player extends EventTarget {
   #tracks = new Map();
   #expected = null;
   #begun = 0;
-  #arrivals = [];
-  // The newest picture that has arrived, in seconds of the timeline.
+  // The newest that has arrived, in seconds of the timeline.
   #newest = null;
+  // When playback halted without a jump.
+  #halts = [];
   #progress = { time: 0, at: performance.now(), stalled: false };
 
   constructor(video) {
     super();
     this.#video = video;
     setInterval(() => this.#tick(), TICK_MS);
+    video.addEventListener("waiting", () => video.seeking || this.#halts.push(performance.now()));
     document.addEventListener("visibilitychange", () => this.#forget());
   }
 
@@ -89,7 +97,7 @@ export class Player extends EventTarget {
     }
     let track = this.#tracks.get(kind);
     if (!track) {
-      track = { kind, mime, buffer: null, queue: [], scale: null };
+      track = { kind, mime, buffer: null, queue: [], scale: null, arrivals: [] };
       this.#tracks.set(kind, track);
       this.#open();
     } else if (track.mime !== mime) {
@@ -105,14 +113,13 @@ export class Player extends EventTarget {
     const bytes = new Uint8Array(message, 1);
     const scale = timescale(bytes);
     if (scale) track.scale = scale;
-    // Sound paces the playhead only where there are no pictures.
-    else if (track.kind === "video" || !this.#tracks.has("video")) this.#note(shownAt(bytes) / track.scale);
+    else this.#note(track, shownAt(bytes) / track.scale);
     track.queue.push({ bytes });
     if (track.queue.length > MOST_QUEUED) this.#say("restart");
     else this.#feed(track);
   }
 
-  // Seconds from the playhead to the newest picture that has arrived; null before there is one.
+  // Seconds from the playhead to the newest that has arrived; null before there is anything.
   get lead() {
     return this.#newest === null ? null : this.#newest - this.#video.currentTime;
   }
@@ -175,25 +182,25 @@ export class Player extends EventTarget {
     return true;
   }
 
-  // A picture arrives: how far had those before it reached, against the clock?
-  #note(shown) {
+  // A picture or sound arrives, to be played at this time of the timeline.
+  #note({ arrivals }, due) {
     const at = performance.now() / 1000;
-    if (this.#newest !== null) {
-      this.#arrivals.push({ at, reach: this.#newest - at });
-      while (this.#arrivals[0].at < at - WINDOW) this.#arrivals.shift();
-    }
-    this.#newest = Math.max(this.#newest ?? shown, shown);
+    arrivals.push({ at, reach: due - at });
+    while (arrivals[0].at < at - WINDOW) arrivals.shift();
+    this.#newest = Math.max(this.#newest ?? due, due);
   }
 
-  // Where the playhead should be; null before anything arrived.
+  // Where the playhead should be, so that neither track is too late; null before anything arrived.
   #goal() {
-    if (this.#newest === null) return null;
-    const reaches = this.#arrivals.map((arrival) => arrival.reach);
-    if (reaches.length === 0) return this.#newest;
-    const best = Math.max(...reaches);
-    // An interruption longer than MOST_BEHIND is not waited for the next time.
-    const worst = Math.min(...reaches.filter((reach) => reach > best - MOST_BEHIND));
-    return performance.now() / 1000 + worst - MARGIN;
+    let goal = null;
+    for (const { arrivals } of this.#tracks.values()) {
+      if (arrivals.length === 0) continue;
+      const reaches = arrivals.map(({ reach }) => reach);
+      const worst = Math.max(Math.min(...reaches), Math.max(...reaches) - MOST_WAIT);
+      const due = performance.now() / 1000 + worst - MARGIN;
+      goal = Math.min(goal ?? due, due);
+    }
+    return goal;
   }
 
   #tick() {
@@ -203,7 +210,7 @@ export class Player extends EventTarget {
     const ranges = video.buffered;
     if (!this.#source || ranges.length === 0 || this.#newest === null || this.paused || video.seeking) return;
     const last = ranges.length - 1;
-    const goal = Math.max(this.#goal(), ranges.start(last));
+    const goal = Math.max(this.#goal() ?? this.#newest, ranges.start(last));
     if (video.paused) {
       this.#jump(goal);
       return;
@@ -211,7 +218,7 @@ export class Player extends EventTarget {
     const time = video.currentTime;
     const isInside = this.#rangeAt(ranges, time) !== null;
     const isBehindGap = isInside && ranges.length > 1 && this.#rangeAt(ranges, time) < last && this.#isStalled();
-    if ((!isInside && time < ranges.start(last)) || isBehindGap || goal - time > JUMP) {
+    if ((!isInside && time < ranges.start(last)) || isBehindGap || goal - time > JUMP || this.#isHalting()) {
       this.jumps += 1;
       this.#jump(goal);
       return;
@@ -234,8 +241,15 @@ export class Player extends EventTarget {
     const last = ranges.length - 1;
     this.#video.currentTime = Math.min(Math.max(time, ranges.start(last)), ranges.end(last));
     this.#video.playbackRate = 1;
+    this.#halts = [];
     // A browser that does not let it begin says so by a rejection; the person's next click begins it.
     if (!this.paused) this.#video.play().catch(() => this.#say("blocked"));
+  }
+
+  #isHalting() {
+    const since = performance.now() - HALTS_MS;
+    this.#halts = this.#halts.filter((at) => at > since);
+    return this.#halts.length >= HALTS;
   }
 
   #isStalled() {
@@ -264,7 +278,7 @@ export class Player extends EventTarget {
 
   // What was measured before is of no use: another timeline, or timers that slept.
   #forget() {
-    this.#arrivals = [];
+    for (const track of this.#tracks.values()) track.arrivals = [];
     this.#progress = { time: this.#video.currentTime, at: performance.now(), stalled: false };
   }
 

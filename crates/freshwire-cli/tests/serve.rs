@@ -259,6 +259,22 @@ fn who_may_not_is_refused_and_the_log_says_why() {
     let mut encrypted = ffmpeg_player(&rtsps, "1");
     assert!(encrypted.end().success(), "{}\n{}", encrypted.log(), server.0.log());
     server.0.says("protocol=\"rtsps\"");
+    let recording = folder.write("recording", "").display().to_string();
+    let recv = |user: &str| {
+        let url = format!("http://{user}@{}/live.fw", server.address("http "));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_freshwire"));
+        live::Program::start(command.args(["recv", &url, "--out", &recording]))
+    };
+    let mut receiver = recv("anna:sesame");
+    let recorded = || std::fs::metadata(&recording).map_or(0, |file| file.len());
+    wait_until(|| recorded() > 10_000, || format!("{}\n{}", receiver.log(), server.0.log()));
+    receiver.signal("INT");
+    assert!(receiver.end().success(), "{}", receiver.log());
+    let kept = recorded();
+    let mut guessed = recv("anna:guessed");
+    assert_eq!(guessed.end().code(), Some(2), "{}", guessed.log());
+    guessed.says("the server answers HTTP/1.1 401");
+    assert_eq!(recorded(), kept, "a refused request costs the recording");
     for secret in ["sesame", "guessed", "lens", "0123456789abcdef"] {
         assert!(!server.0.log().contains(secret), "a secret is in the log:\n{}", server.0.log());
     }

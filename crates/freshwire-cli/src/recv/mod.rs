@@ -34,6 +34,8 @@ pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
     let interrupt = Interrupt::watch()?;
     let mut out = plan.out.as_deref().map(Output::open).transpose()?;
     let mut stream = plan.open()?;
+    // Not before: a server that refuses costs no earlier recording.
+    plan.out.as_deref().map(Output::clear).transpose()?;
     interrupt.arm();
     let clock = plan.clock(&stream);
     let mut account = Account::new(plan.checks_layers, plan.deadline, clock);
@@ -128,8 +130,18 @@ impl Output {
             return Ok(Self { name, is_standard: true, file: Box::new(io::stdout()) });
         }
         let name = path.display().to_string();
-        let file = File::create(path).with_context(|| format!("cannot create {name}"))?;
+        let opened = File::options().write(true).create(true).truncate(false).open(path);
+        let file = opened.with_context(|| format!("cannot create {name}"))?;
         Ok(Self { name, is_standard: false, file: Box::new(file) })
+    }
+
+    /// Forgets what was in the file; pipes and devices hold nothing.
+    fn clear(path: &Path) -> anyhow::Result<()> {
+        if path != Path::new("-") && path.is_file() {
+            let emptied = File::create(path);
+            emptied.with_context(|| format!("cannot empty {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// False: nobody reads standard output any more.

@@ -42,11 +42,10 @@ impl Server {
         socket.set_read_timeout(Some(TIMEOUT))?;
         socket.set_write_timeout(Some(TIMEOUT))?;
         // HTTP 1.0: the answer's end is the connection's end.
-        write!(
-            socket,
-            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n\r\n",
-            self.authority
-        )?;
+        let host = &self.authority;
+        // In one write: a server may answer and close when it has read the first part.
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nAccept: application/json\r\n\r\n");
+        socket.write_all(request.as_bytes())?;
         let mut answer = Vec::new();
         socket.take(MAX_ANSWER).read_to_end(&mut answer)?;
         let head_end =

@@ -9,6 +9,7 @@ use freshwire_media::demux::{self, Demux};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, MissedTickBehavior};
+use tracing::warn;
 
 use super::pace::Pace;
 use super::pattern::{Pattern, PatternConfig};
@@ -48,6 +49,9 @@ pub(super) async fn copy(path: &Path, stream: &Arc<Stream>) -> Result<(), Source
     let probe = probe(path).await?;
     let arguments =
         copy_arguments(&probe).ok_or_else(|| SourceError::NothingToCarry(path.display().to_string()))?;
+    if arguments.contains(&"ivf") && probe.audio.is_some() {
+        warn!(stream = stream.name(), "a file with AV1 or VP9 is served without its sound");
+    }
     let mut command = command();
     command.args(["-stream_loop", "-1", "-i"]).arg(path).args(arguments).stdin(Stdio::null());
     let name = path.display().to_string();

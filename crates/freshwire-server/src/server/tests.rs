@@ -86,6 +86,24 @@ async fn a_reload_adds_and_removes_streams_and_keeps_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_reload_that_fails_changes_nothing() {
+    let small = |streams: &[(&str, &str)]| {
+        let mut config = config(streams);
+        config.hub.max_streams = 2;
+        config
+    };
+    let mut server = Server::start(small(&[("a", "publish"), ("b", "publish")])).await.unwrap();
+    let kept = server.context().hub.find("a").unwrap();
+    let refused = server.reload(small(&[("c", "publish"), ("d", "publish"), ("e", "publish")])).unwrap_err();
+    assert!(refused.to_string().starts_with("2 streams are the limit"), "{refused}");
+    assert_eq!(names(&server), ["a", "b"]);
+    assert!(Arc::ptr_eq(&kept, &server.context().hub.find("a").unwrap()));
+    // As many as before, though others.
+    server.reload(small(&[("c", "publish"), ("d", "publish")])).unwrap();
+    assert_eq!(names(&server), ["c", "d"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_start_says_what_to_do() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listening_on = |address: &str| {

@@ -17,6 +17,10 @@ use crate::stats::SinkStats;
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
 
+/// The same on a path that has shown no limit lately: longer than from one picture to the next, so that the turn that writes
+/// is the one that looks.
+const CALM_ACK_WATCH: Duration = Duration::from_millis(50);
+
 /// How long a path that has shown no limit is taken for one as long as it delivers everything at once.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -154,7 +158,7 @@ impl Path {
 
     pub(super) fn soon(&self, now: Timestamp) -> Timestamp {
         if self.is_calm(now) {
-            return now + ACK_WATCH.1;
+            return now + CALM_ACK_WATCH;
         }
         now + (self.estimate.info().rtt / 4).clamp(ACK_WATCH.0, ACK_WATCH.1)
     }

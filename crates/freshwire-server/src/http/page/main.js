@@ -10,6 +10,8 @@ const DRAW_MS = 250;
 const SHOWN_DROPS = 4;
 // What goes out at once to a viewer who joins says nothing about the rates.
 const SETTLED_MS = 3000;
+// Rates are means over so many seconds: on a slow path a report waits behind a picture, so their distances differ.
+const MEAN = 2;
 
 const id = (name) => document.getElementById(name);
 const video = id("video");
@@ -62,7 +64,7 @@ function message(text) {
 }
 
 // Statistics of the server: totals turn into rates.
-let before = null;
+let reports = [];
 let opened = 0;
 function report(stats) {
   const at = performance.now() / 1000;
@@ -72,7 +74,10 @@ function report(stats) {
     player.expect(stats.kinds);
     id("mute").hidden = !stats.kinds.includes("audio");
   }
-  if (before && at * 1000 - opened > SETTLED_MS) {
+  if (at * 1000 - opened > SETTLED_MS) reports.push({ at, stats });
+  while (reports.length > 2 && reports[1].at < at - MEAN) reports.shift();
+  if (reports.length > 1) {
+    const [before] = reports;
     const elapsed = at - before.at;
     const perSecond = (now, then) => now.map((value, layer) => (value - (then[layer] ?? 0)) / elapsed);
     const offered = perSecond(stats.offered, before.stats.offered);
@@ -86,7 +91,6 @@ function report(stats) {
     id("estimate").textContent = stats.path.rate_bps ? `carries ${rate(stats.path.rate_bps)}` : "";
     id("used").textContent = `used ${rate(used)}`;
   }
-  before = { at, stats };
   const drops = stats.drops.toSorted((a, b) => b[1] - a[1]).slice(0, SHOWN_DROPS);
   list(id("drops"), drops.length ? drops : [["nothing", 0]]);
   list(id("path"), [
@@ -140,7 +144,7 @@ function connect() {
   feed.addEventListener("opened", () => {
     metrics.connected = true;
     metrics.connections += 1;
-    before = null;
+    reports = [];
     opened = performance.now();
     status("waiting for a keyframe");
   });

@@ -32,6 +32,8 @@ const STALL = 0.15;
 // has to be drawn, and when the stream becomes uneven it halts after every single one until it begins anew.
 const HALTS = 2;
 const HALTS_MS = 1000;
+// And one that lasts so long.
+const LONG_HALT_MS = 200;
 
 export class Player extends EventTarget {
   stalls = [];
@@ -218,7 +220,8 @@ export class Player extends EventTarget {
     const time = video.currentTime;
     const isInside = this.#rangeAt(ranges, time) !== null;
     const isBehindGap = isInside && ranges.length > 1 && this.#rangeAt(ranges, time) < last && this.#isStalled();
-    if ((!isInside && time < ranges.start(last)) || isBehindGap || goal - time > JUMP || this.#isHalting()) {
+    const isHalting = this.#isHalting() && goal < ranges.end(last);
+    if ((!isInside && time < ranges.start(last)) || isBehindGap || goal - time > JUMP || isHalting) {
       this.jumps += 1;
       this.#jump(goal);
       return;
@@ -249,7 +252,9 @@ export class Player extends EventTarget {
   #isHalting() {
     const since = performance.now() - HALTS_MS;
     this.#halts = this.#halts.filter((at) => at > since);
-    return this.#halts.length >= HALTS;
+    const isOften = this.#halts.length >= HALTS;
+    const isLong = this.#halts.length > 0 && performance.now() - this.#progress.at > LONG_HALT_MS;
+    return isOften || isLong;
   }
 
   #isStalled() {

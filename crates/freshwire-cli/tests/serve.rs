@@ -228,7 +228,7 @@ fn who_may_not_is_refused_and_the_log_says_why() {
         |user: &str| format!("encoder:lens@{}", server.address("rtsp ")).replace("encoder:lens", user);
     let rtsp = |user: &str| format!("rtsp://{}/live", place(user));
     let mut refused = server.publisher("small.mp4", "live");
-    assert!(!refused.end().success());
+    assert!(!refused.end().success(), "anybody may publish;\n{}", server.0.log());
     let mut command = Command::new("ffmpeg");
     command.args(["-nostdin", "-loglevel", "error", "-re", "-stream_loop", "-1", "-i"]);
     command.arg(clips().join("small.mp4")).args(["-c", "copy", "-f", "rtsp", "-rtsp_transport", "tcp"]);
@@ -252,7 +252,7 @@ fn who_may_not_is_refused_and_the_log_says_why() {
     assert!(valid.end().success(), "{}\n{}", valid.log(), server.0.log());
     // The expiry is one of whole seconds.
     std::thread::sleep(Duration::from_millis(1100));
-    assert!(!ffmpeg_player(&expired, "1").end().success());
+    assert!(!ffmpeg_player(&expired, "1").end().success(), "an expired link lets in;\n{}", server.0.log());
     server.0.says("the link has expired");
 
     let rtsps = format!("rtsps://anna:sesame@{}/live", server.address("rtsps "));

@@ -1,5 +1,7 @@
 //! The hub with viewers over loopback: where they begin, what they may cost each other, and that nothing is left behind.
 
+#![allow(clippy::disallowed_methods, reason = "timeouts of the test")]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

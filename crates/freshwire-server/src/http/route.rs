@@ -38,10 +38,10 @@ impl Route {
     pub(super) fn of(uri: &Uri) -> Option<Self> {
         let path = percent_decode_str(uri.path()).decode_utf8().ok()?;
         let path = path.strip_prefix('/')?;
-        let path = path.strip_suffix('/').unwrap_or(path);
         if path.is_empty() {
             return Some(Self::Index);
         }
+        let path = path.strip_suffix('/').unwrap_or(path);
         if let Some(asset) = path.strip_prefix("_/") {
             return Some(Self::Asset(asset.to_owned()));
         }

@@ -64,6 +64,13 @@ impl<R: AsyncRead + Unpin> Link<R> {
         let Self { source: old, reader, chunk, partial_since } = self;
         Ok(Link { source: source(old)?, reader, chunk, partial_since })
     }
+
+    /// Reads little at a time from now on: for a client that only sends reports and requests, of which there may be
+    /// thousands.
+    pub(super) fn read_little(&mut self) {
+        self.chunk = vec![0; LITTLE_BYTES].into_boxed_slice();
+    }
 }
 
 const CHUNK_BYTES: usize = 16 << 10;
+const LITTLE_BYTES: usize = 512;

@@ -41,13 +41,14 @@ impl Viewing {
         preface: Vec<u8>,
     ) -> Result<Self, BeginError> {
         let mut taken = None;
-        let link = link.exchange(|conn| {
+        let mut link = link.exchange(|conn| {
             let peer = conn.peer_addr();
             let protocol = if conn.is_encrypted() { "rtsps" } else { "rtsp" };
             let parts = conn.into_parts()?;
             taken = Some((parts.socket, parts.seal, peer, protocol));
             Ok(parts.reader)
         })?;
+        link.read_little();
         let (socket, seal, peer, protocol) = taken.ok_or_else(|| io::Error::other("no connection"))?;
         let viewer = session.stream.view(ViewRequest {
             socket,

@@ -27,7 +27,7 @@ Ctrl-C ends it and prints the account.
 
 Exit code: 0 the stream has ended and was whole, 1 it was torn or had a wrong byte, 2 usage or failure.")]
 pub(crate) struct RecvArgs {
-    /// View a stream of `freshwire serve`: http://[USER:PASSWORD@]HOST[:PORT]/NAME.fw, or a signed link to it.
+    /// View a stream of `freshwire serve`: `http://[USER:PASSWORD@]HOST[:PORT]/NAME.fw`, or a signed link to it.
     #[arg(conflicts_with_all = ["from", "listen", "framing"])]
     url: Option<Address>,
     /// Connect to a sender that listens.

@@ -206,7 +206,7 @@ impl Connection {
             if self.ending.closing == Closing::Flush {
                 return self.flush(now);
             }
-            let Some(budget) = self.path.budget(&self.output) else {
+            let Some(budget) = self.path.budget(now, &self.output) else {
                 return Ok(Next::Room(self.path.ack_watch(now)));
             };
             if budget == 0 {

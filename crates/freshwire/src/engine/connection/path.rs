@@ -106,14 +106,17 @@ impl Path {
 
     /// How many bytes may be handed over now: none while the path holds as much as it should, `None` while the kernel
     /// does.
-    pub(super) fn budget(&self, output: &Output) -> Option<u64> {
+    pub(super) fn budget(&self, now: Timestamp, output: &Output) -> Option<u64> {
         let info = self.estimate.info();
         let unsent = u64::from(info.unsent);
         if unsent >= u64::from(self.lowat) {
             return None;
         }
-        // What the congestion window has room for goes on the wire at once and never waits unsent.
-        let mut budget = (u64::from(self.lowat) - unsent).max(self.window_room());
+        let mut budget = u64::from(self.lowat) - unsent;
+        if self.is_calm(now) {
+            // What the congestion window has room for goes on the wire at once and never waits unsent.
+            budget = budget.max(self.window_room());
+        }
         if let Some(pipe) = self.queue_target.and_then(|queue| self.estimate.pipe(queue)) {
             let on_the_way = info.outstanding() + unsent;
             budget = budget.min(pipe.saturating_sub(on_the_way));

@@ -1,0 +1,187 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# run.sh [OPTION...] SCRIPT [ARGUMENT...]: runs a shell script in a guest with one of Debian's stock kernels.
+# README.md beside it says what the script finds there. Needs neither root nor a kernel that can load modules.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "$0")/lib.sh"
+
+usage() {
+    cat <<'USAGE'
+usage: run.sh [OPTION...] SCRIPT [ARGUMENT...]
+  --kernel 6.1|6.12   the stock kernel (6.12)
+  --add FILE          puts FILE into the guest's path, with the shared libraries it needs; any number
+  --data FILE         puts FILE into /guest/data; any number
+  --module NAME       a further module of the kernel's package; any number
+  --no-ldc            does not build tcp_ldc
+  --cpus N            virtual CPUs (1)
+  --memory MIB        memory (768)
+  --real-time         guest time follows the host's clock; without it, guest time counts instructions
+  --limit SECONDS     kills the guest after that much real time (300)
+  --results FOLDER    receives what the script leaves in /results
+  --console FILE      receives a copy of the console
+USAGE
+}
+
+kernel=6.12
+cpus=1
+memory=768
+limit=300
+results=
+console=
+with_ldc=true
+# Two nanoseconds an instruction, and idle time is skipped: the guest's clock does not see how busy the host is.
+timing=(-icount "shift=1,sleep=off")
+# What the tests and experiments of this repository use.
+modules=(sch_netem sch_tbf sch_fq veth dummy tcp_bbr tcp_diag inet_diag tls sctp)
+programs=()
+data=()
+
+while (($#)); do
+    case $1 in
+    --kernel) kernel=$2; shift 2 ;;
+    --add) programs+=("$2"); shift 2 ;;
+    --data) data+=("$2"); shift 2 ;;
+    --module) modules+=("$2"); shift 2 ;;
+    --no-ldc) with_ldc=false; shift ;;
+    --cpus) cpus=$2; shift 2 ;;
+    --memory) memory=$2; shift 2 ;;
+    --real-time) timing=(); shift ;;
+    --limit) limit=$2; shift 2 ;;
+    --results) results=$2; shift 2 ;;
+    --console) console=$2; shift 2 ;;
+    --help) usage; exit 0 ;;
+    -*) usage >&2; die "no such option: $1" ;;
+    *) break ;;
+    esac
+done
+if (($# == 0)); then
+    usage >&2
+    exit 2
+fi
+script=$1
+shift
+known_kernel "$kernel"
+[ -r "$script" ] || die "cannot read $script"
+
+require qemu-system-x86_64 qemu-system-x86
+require busybox busybox-static
+require modprobe kmod
+require depmod kmod
+require cpio cpio
+require dash dash
+require tc iproute2
+require xz xz-utils
+ldd "$(command -v busybox)" >/dev/null 2>&1 && missing "a static busybox: apt-get install busybox-static"
+
+place=$("$guest_dir/fetch.sh" "$kernel")
+release=$(cat "$place/release")
+ldc=
+if $with_ldc; then ldc=$("$guest_dir/build.sh" "$kernel"); fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# Copies a program and the shared libraries it is linked with.
+add_program() {
+    local program=$1 library
+    cp "$program" "$work/root/guest/bin/"
+    # "not a dynamic executable" is an answer, not a failure.
+    { ldd "$program" 2>/dev/null || true; } | grep -oE '/[^ ]+' | while read -r library; do
+        mkdir -p "$work/root$(dirname "$library")"
+        cp -L "$library" "$work/root$library"
+    done
+}
+
+# Copies a module of the kernel's package and what it depends on, uncompressed: busybox reads no xz.
+add_module() {
+    local line path target
+    while read -r line; do
+        case $line in
+        builtin*) continue ;;
+        esac
+        path=${line#insmod }
+        path=${path%% *}
+        target=$work/root/lib/modules/${path#*/lib/modules/}
+        mkdir -p "$(dirname "$target")"
+        case $path in
+        *.xz) xz -dc "$path" >"${target%.xz}" ;;
+        *) cp "$path" "$target" ;;
+        esac
+    done < <(modprobe --dirname "$place/tree" --set-version "$release" --show-depends "$1" ||
+        die "$release has no module $1")
+}
+
+# What stays the same between runs of one kernel is built once.
+make_base() {
+    local base=$place/base.cpio name key
+    key="$release ${modules[*]} $(md5sum "$guest_dir/run.sh" "$guest_dir/init" "$(command -v busybox)" "$(command -v tc)")"
+    if [ "$key" = "$(cat "$place/base.key" 2>/dev/null)" ]; then return; fi
+    mkdir -p "$work/root/bin" "$work/root/guest/bin" "$work/root/guest/data" "$work/root/lib/modules/$release"
+    cp "$(command -v busybox)" "$work/root/bin/busybox"
+    cp "$guest_dir/init" "$work/root/init"
+    add_program "$(command -v dash)"
+    add_program "$(command -v ip)"
+    add_program "$(command -v tc)"
+    [ -e "$place/tree/lib/modules/$release/modules.dep" ] || depmod -b "$place/tree" "$release"
+    cp "$place/tree/lib/modules/$release"/modules.{builtin,builtin.modinfo,order} "$work/root/lib/modules/$release/"
+    for name in "${modules[@]}"; do add_module "$name"; done
+    (cd "$work/root" && find . | cpio --quiet -o -H newc) >"$base"
+    echo "$key" >"$place/base.key"
+    rm -rf "$work/root"
+}
+
+# The kernel unpacks one archive after the other, so the base and what this run adds are simply joined.
+make_initramfs() {
+    local file
+    mkdir -p "$work/root/guest/bin" "$work/root/guest/data" "$work/root/lib/modules/$release/updates"
+    for file in "${programs[@]}"; do add_program "$file"; done
+    for file in "${data[@]}"; do cp "$file" "$work/root/guest/data/"; done
+    if [ -n "$ldc" ]; then cp "$ldc" "$work/root/lib/modules/$release/updates/"; fi
+    cp "$script" "$work/root/guest/script"
+    printf 'depmod -a\nexec /bin/sh /guest/script' >"$work/root/guest/command"
+    printf ' %q' "$@" >>"$work/root/guest/command"
+    (cd "$work/root" && find . | cpio --quiet -o -H newc) | cat "$place/base.cpio" - >"$work/initramfs"
+}
+
+# What a healthy kernel never prints.
+readonly COMPLAINTS='BUG:|WARNING:|Oops|general protection fault|Kernel panic|INFO: task|KASAN|KCSAN|possible recursive locking|circular locking|suspicious RCU|unreferenced object|stack-protector|refcount_t:'
+
+boot() {
+    local code=0
+    nice -n 10 timeout "$limit" qemu-system-x86_64 -accel tcg -cpu max "${timing[@]}" -smp "$cpus" -m "$memory" \
+        -nodefaults -no-user-config -display none -no-reboot \
+        -kernel "$place/tree/boot/vmlinuz-$release" -initrd "$work/initramfs" \
+        -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=reliable random.trust_cpu=on" \
+        -serial stdio -serial "file:$work/results.tar" </dev/null 2>"$work/qemu.log" |
+        tr -d '\r' | tee "$work/console" || code=$?
+    if [ -n "$console" ]; then cp "$work/console" "$console"; fi
+    # With skipped idle time QEMU finds it remarkable that a guest may wait for nothing.
+    grep -v 'no active timers' "$work/qemu.log" >&2 || true
+    if [ "$code" = 124 ]; then
+        say "the guest was killed after $limit s"
+        return 124
+    fi
+    if grep -E "$COMPLAINTS" "$work/console" >&2; then
+        say "the guest's kernel complained"
+        return 125
+    fi
+    if [ "$code" != 0 ] || ! tar -x -C "$work/results" -f "$work/results.tar" 2>/dev/null; then
+        say "the guest ended without a result (qemu: $code)"
+        return 125
+    fi
+    return "$(cat "$work/results/exit-code")"
+}
+
+mkdir -p "$work/results"
+lock "$kernel"
+make_base
+unlock
+make_initramfs "$@"
+code=0
+boot || code=$?
+if [ -n "$results" ]; then
+    mkdir -p "$results"
+    cp -r "$work/results/." "$results/"
+    rm -f "$results/exit-code"
+fi
+exit "$code"

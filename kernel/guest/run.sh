@@ -11,15 +11,18 @@ usage() {
 usage: run.sh [OPTION...] SCRIPT [ARGUMENT...]
   --kernel 6.1|6.12   the stock kernel (6.12)
   --add FILE          puts FILE into the guest's path, with the shared libraries it needs; any number
+  --env NAME=VALUE    sets a variable for the script; any number
   --data FILE         puts FILE into /guest/data; any number
   --module NAME       a further module of the kernel's package; any number
   --no-ldc            does not build tcp_ldc
   --cpus N            virtual CPUs (1)
   --memory MIB        memory (768)
-  --real-time         guest time follows the host's clock; without it, guest time counts instructions
+  --real-time         guest time follows the host's clock, as it always does with more than one CPU; without it,
+                      guest time counts instructions
   --limit SECONDS     kills the guest after that much real time (300)
   --results FOLDER    receives what the script leaves in /results
   --console FILE      receives a copy of the console
+  --check             only says whether everything is there that a guest takes
 USAGE
 }
 
@@ -36,11 +39,14 @@ timing=(-icount "shift=1,sleep=off")
 modules=(sch_netem sch_tbf sch_fq veth dummy tcp_bbr tcp_diag inet_diag tls sctp)
 programs=()
 data=()
+environment=()
+check_only=false
 
 while (($#)); do
     case $1 in
     --kernel) kernel=$2; shift 2 ;;
     --add) programs+=("$2"); shift 2 ;;
+    --env) environment+=("$2"); shift 2 ;;
     --data) data+=("$2"); shift 2 ;;
     --module) modules+=("$2"); shift 2 ;;
     --no-ldc) with_ldc=false; shift ;;
@@ -50,20 +56,14 @@ while (($#)); do
     --limit) limit=$2; shift 2 ;;
     --results) results=$2; shift 2 ;;
     --console) console=$2; shift 2 ;;
+    --check) check_only=true; shift ;;
     --help) usage; exit 0 ;;
     -*) usage >&2; die "no such option: $1" ;;
     *) break ;;
     esac
 done
-if (($# == 0)); then
-    usage >&2
-    exit 2
-fi
-script=$1
-shift
-known_kernel "$kernel"
-[ -r "$script" ] || die "cannot read $script"
 
+[ "$(uname -m)" = x86_64 ] || missing "an x86-64 machine: the stock kernels' headers bring programs for it"
 require qemu-system-x86_64 qemu-system-x86
 require busybox busybox-static
 require modprobe kmod
@@ -72,7 +72,21 @@ require cpio cpio
 require dash dash
 require tc iproute2
 require xz xz-utils
+require make make
+require "${CC:-gcc}" gcc
 ldd "$(command -v busybox)" >/dev/null 2>&1 && missing "a static busybox: apt-get install busybox-static"
+if $check_only; then exit 0; fi
+
+if (($# == 0)); then
+    usage >&2
+    exit 2
+fi
+script=$1
+shift
+# Two CPUs that count instructions take turns in QEMU; 6.1 does not get through its boot like that.
+if [ "$cpus" -gt 1 ]; then timing=(); fi
+known_kernel "$kernel"
+[ -r "$script" ] || die "cannot read $script"
 
 place=$("$guest_dir/fetch.sh" "$kernel")
 release=$(cat "$place/release")
@@ -138,7 +152,11 @@ make_initramfs() {
     for file in "${data[@]}"; do cp "$file" "$work/root/guest/data/"; done
     if [ -n "$ldc" ]; then cp "$ldc" "$work/root/lib/modules/$release/updates/"; fi
     cp "$script" "$work/root/guest/script"
-    printf 'depmod -a\nexec /bin/sh /guest/script' >"$work/root/guest/command"
+    {
+        echo 'depmod -a'
+        for file in "${environment[@]}"; do printf 'export %q\n' "$file"; done
+        printf 'exec /bin/sh /guest/script'
+    } >"$work/root/guest/command"
     printf ' %q' "$@" >>"$work/root/guest/command"
     (cd "$work/root" && find . | cpio --quiet -o -H newc) | cat "$place/base.cpio" - >"$work/initramfs"
 }
@@ -146,9 +164,10 @@ make_initramfs() {
 # What a healthy kernel never prints.
 readonly COMPLAINTS='BUG:|WARNING:|Oops|general protection fault|Kernel panic|INFO: task|KASAN|KCSAN|possible recursive locking|circular locking|suspicious RCU|unreferenced object|stack-protector|refcount_t:'
 
+# Without CMPXCHG16B: QEMU 7.2 garbles the flags after it when its CPUs run side by side.
 boot() {
     local code=0
-    nice -n 10 timeout "$limit" qemu-system-x86_64 -accel tcg -cpu max "${timing[@]}" -smp "$cpus" -m "$memory" \
+    nice -n 10 timeout "$limit" qemu-system-x86_64 -accel tcg -cpu "max,-cx16" "${timing[@]}" -smp "$cpus" -m "$memory" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$place/tree/boot/vmlinuz-$release" -initrd "$work/initramfs" \
         -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=reliable random.trust_cpu=on" \

@@ -1,0 +1,57 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# suite.sh LOADS LIMIT PROGRAM...: runs in the guest. Each program is a test of kselftest's kind: 0 is a pass, 4 a skip;
+# its lines "ok ..." and "not ok ..." count, or else the program as a whole. Then the module is loaded and unloaded LOADS times.
+set -u
+loads=$1
+limit=$2
+shift 2
+passed=0
+failed=0
+ignored=0
+
+run_program() {
+    code=0
+    timeout "$limit" "$1" >/tmp/output 2>&1 || code=$?
+    cat /tmp/output
+    # A skipped case says so behind its number; "# SKIP" is KTAP's word.
+    skips=$(grep -c '^ok .*# SKIP' /tmp/output)
+    oks=$(($(grep -c '^ok ' /tmp/output) - skips))
+    not_oks=$(grep -c '^not ok ' /tmp/output)
+    case $code in
+    0) [ $((oks + not_oks + skips)) -gt 0 ] || oks=1 ;;
+    4) [ $((oks + not_oks + skips)) -gt 0 ] || skips=1 ;;
+    *)
+        echo "not ok $1 ended with $code"
+        [ "$not_oks" -gt 0 ] || not_oks=1
+        ;;
+    esac
+    passed=$((passed + oks))
+    failed=$((failed + not_oks))
+    ignored=$((ignored + skips))
+}
+
+# Loading by hand and by name, unloading, and that nothing stays: the slab of each load has to go.
+load_and_unload() {
+    turn=0
+    while [ "$turn" -lt "$loads" ]; do
+        turn=$((turn + 1))
+        if ! modprobe tcp_ldc || ! grep -q '^tcp_ldc ' /proc/modules || ! rmmod tcp_ldc; then
+            echo "not ok load and unload, turn $turn"
+            return 1
+        fi
+    done
+    echo "ok load and unload $loads times"
+}
+
+for program in "$@"; do
+    echo "--- $program"
+    run_program "$program"
+done
+rmmod tcp_ldc 2>/dev/null
+if load_and_unload; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+
+verdict=ok
+[ "$failed" -eq 0 ] || verdict=FAILED
+echo "test result: $verdict. $passed passed; $failed failed; $ignored ignored"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# test.sh [--long]: the kernel's tests in every stock kernel, the guests side by side. The long form repeats more.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "$0")/lib.sh"
+
+loads=20
+limit=120
+guest_limit=400
+export LDC_LONG=
+if [ "${1:-}" = --long ]; then
+    loads=1000
+    limit=3600
+    guest_limit=7200
+    LDC_LONG=1
+fi
+
+# What has no programs of its own is not tested yet.
+build_programs() {
+    local folder
+    for folder in kernel/tcp_ldc/tests kernel/libldc/tests; do
+        [ -e "$repository/$folder/Makefile" ] || continue
+        make --silent -C "$repository/$folder" O="$programs" all >&2
+    done
+}
+
+test_kernel() {
+    local kernel=$1 program add=() names=()
+    for program in "$programs"/*; do
+        if ! [ -f "$program" ] || ! [ -x "$program" ]; then continue; fi
+        add+=(--add "$program")
+        names+=("$(basename "$program")")
+    done
+    "$guest_dir/run.sh" --kernel "$kernel" --cpus 2 --limit "$guest_limit" "${add[@]}" --env "LDC_LONG=$LDC_LONG" \
+        "$guest_dir/suite.sh" "$loads" "$limit" "${names[@]}"
+}
+
+"$guest_dir/run.sh" --check
+programs=$cache/tests
+rm -rf "$programs"
+mkdir -p "$programs"
+build_programs
+
+declare -A running
+for kernel in "${KERNELS[@]}"; do
+    (test_kernel "$kernel" 2>&1 | sed -u "s/^/$kernel  /") &
+    running[$kernel]=$!
+done
+status=0
+for kernel in "${KERNELS[@]}"; do
+    code=0
+    wait "${running[$kernel]}" || code=$?
+    if [ "$code" != 0 ]; then
+        say "Linux $kernel: ended with $code"
+        status=$code
+    fi
+done
+if [ "$status" = "$EXIT_MISSING" ] && [ "${CI:-}" != true ]; then
+    say "skipped"
+    exit 0
+fi
+exit "$status"

@@ -33,8 +33,8 @@
  * LDC_ZEROCOPY	set, get: __u32, 1: segments refer to ring pages instead of
  *		copying them. A record is then finished when TCP lets go of its
  *		last page. Default 0.
- * LDC_LOWAT	set, get: __u32, slots (with blocks) that have to be free for
- *		POLLOUT, 1 to the smaller of slots and blocks. Default 1.
+ * LDC_LOWAT	set, get: __u32, slots that have to be free for POLLOUT, 1 to
+ *		slots. Default 1.
  * LDC_STATS	get: struct ldc_stats.
  */
 #define LDC_RING		1
@@ -61,7 +61,7 @@
  * struct ldc_geometry - the size of a ring
  * @slots: slots, a power of two, LDC_MIN_SLOTS to LDC_MAX_SLOTS
  * @block_bytes: payload bytes of a slot; a larger record takes several slots
- * @blocks: payload blocks, 1 to LDC_MAX_BLOCKS
+ * @blocks: payload blocks, @slots to LDC_MAX_BLOCKS
  * @flags: 0
  * @total_bytes: bytes to map; has to be 0 when set, filled in when read
  *

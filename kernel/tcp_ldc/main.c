@@ -125,7 +125,7 @@ void ldc_restore(struct sock *sk, struct ldc_sock *ls)
 		WRITE_ONCE(sk->sk_write_space, ls->base_write_space);
 		WRITE_ONCE(sk->sk_state_change, ls->base_state_change);
 		write_unlock_bh(&sk->sk_callback_lock);
-		sk->sk_use_task_frag = ls->use_task_frag;
+		ldc_swap_task_frag(sk, ls->use_task_frag);
 	}
 	if (sk->sk_socket)
 		WRITE_ONCE(sk->sk_socket->ops, ls->base_ops);

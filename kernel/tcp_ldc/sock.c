@@ -98,9 +98,7 @@ static int ldc_install(struct sock *sk, struct ldc_sock *ls,
 	memory->sk = sk;
 	ls->asleep = true;
 	ls->fresh = true;
-	/* Its own fragment: a softirq must not write into a task's. */
-	ls->use_task_frag = sk->sk_use_task_frag;
-	sk->sk_use_task_frag = false;
+	ls->use_task_frag = ldc_swap_task_frag(sk, false);
 	tcp_sk(sk)->nonagle |= TCP_NAGLE_OFF;
 	write_lock_bh(&sk->sk_callback_lock);
 	ls->base_write_space = sk->sk_write_space;

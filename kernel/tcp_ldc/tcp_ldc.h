@@ -202,6 +202,18 @@ struct ldc_sock {
 	u32			pieces;
 };
 
+/*
+ * A softirq must not write into the fragment of the task that it interrupts.
+ * Linux 6.1 looks at sk_allocation; later kernels at this flag.
+ */
+static inline bool ldc_swap_task_frag(struct sock *sk, bool use)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+	swap(sk->sk_use_task_frag, use);
+#endif
+	return use;
+}
+
 /* The part of a socket's statistics that its network namespace sums up. */
 #define ldc_add(ls, field, n)						\
 	do {								\

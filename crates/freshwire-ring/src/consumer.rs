@@ -227,6 +227,18 @@ impl Consumer {
         self.cursor.end(&view, taken.index, Ending { state: State::Dead, arg: u32::from(reason), now })
     }
 
+    /// Makes a taken record ready again, as it was: nothing of it has been handed over. Whoever was told "too late"
+    /// meanwhile was told so truly.
+    pub fn put_back(&mut self, taken: &Taken) -> Result<(), TooLate> {
+        let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
+        let in_hand = |word: &Word| word.state() == Some(State::Taken);
+        let word = view.word(taken.index).ok().filter(in_hand).ok_or(TooLate)?;
+        view.swap(taken.index, word, word.to(State::Ready, 0)).map_err(|_| TooLate)?;
+        self.cursor.next = self.cursor.next.min(taken.index);
+        view.head.kern_i.0.store(self.cursor.next, Ordering::Release);
+        Ok(())
+    }
+
     /// Says that the receiver's host has all of a sent record. Too late if its slot has been reused, or if it
     /// was sent by a former sender.
     pub fn acked(&mut self, index: u64, now: Timestamp) -> Result<(), TooLate> {

@@ -44,24 +44,27 @@ pub enum CreateError {
     Io(#[source] io::Error),
 }
 
-/// The file is not a region that may be mapped.
+/// The file or the memory is not a region that may be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
     /// The other side could shrink the file under us.
     #[error("the file is not sealed against a change of size: pass the descriptor of a region")]
     NotSealed,
-    /// The file is shorter than a header, or not as long as its header says.
-    #[error("the file has {actual} bytes where {expected} are needed")]
+    /// The file or the memory is shorter than a header, or not as long as its header says.
+    #[error("the region has {actual} bytes where {expected} are needed")]
     WrongSize {
-        /// Bytes of the file.
+        /// Bytes of the file, or of the memory.
         actual: u64,
         /// Bytes that a header takes, or that the header states.
         expected: u64,
     },
     /// It does not begin with the magic number.
-    #[error("the file is not a freshwire region of this byte order")]
+    #[error("this is not a freshwire region of this byte order")]
     WrongMagic,
+    /// The memory does not begin at a multiple of 4096.
+    #[error("the region's memory does not begin at a page")]
+    Misaligned,
     /// It has another ABI version.
     #[error(
         "the region has ABI version {0}, this library has {ABI_VERSION}: use the same release on both sides"
@@ -88,6 +91,9 @@ pub enum ClaimError {
         /// The process.
         pid: u32,
     },
+    /// The kernel is the sender of this ring and stays it.
+    #[error("the kernel has this role: the ring is its own")]
+    Kernel,
     /// The region has no such ring.
     #[error("there is no ring {0}")]
     NoSuchRing(usize),

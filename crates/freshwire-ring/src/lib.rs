@@ -70,5 +70,5 @@ pub use layout::{
     MAX_SLOTS, MIN_BLOCK_BYTES, MIN_SLOTS,
 };
 pub use producer::{Producer, Pushed, Replaced};
-pub use record::{Fate, Meta, Outcome, Queued};
+pub use record::{Fate, Meta, Outcome, Queued, Stage, Standing};
 pub use region::Region;

@@ -11,6 +11,8 @@ pub(crate) struct Claim(pub(crate) u64);
 
 impl Claim {
     pub(crate) const NOBODY: Self = Self(0);
+    /// The kernel, as the sender of a ring that it made. //= spec/ring.md R-CLAIM-5
+    pub(crate) const KERNEL: Self = Self(1 << 32);
 
     pub(crate) fn current() -> Self {
         let pid = std::process::id();

@@ -6,7 +6,7 @@ use crate::error::{ClaimError, PushError, TooLate};
 use crate::layout::{MAX_INDEX, NO_HOLD};
 use crate::process::{Claim, own_pid};
 use crate::reason;
-use crate::record::{Fate, Meta, Outcome, Queued};
+use crate::record::{Fate, Meta, Outcome, Queued, Stage, Standing};
 use crate::region::{Region, claim, release_claim};
 use crate::sync::{Ordering, fence};
 use crate::view::{Seen, View};
@@ -301,6 +301,27 @@ impl Producer {
         let fate = read_fate(&view, own.tail, outcome);
         self.reclaim(ring, false);
         Some(fate)
+    }
+
+    /// How far the record at `index` is: at each call anew, without ending its account. `None` if its slots have been
+    /// reclaimed, or if it was never pushed.
+    pub fn standing(&self, ring: usize, index: u64) -> Option<Standing> {
+        let own = self.rings.get(ring)?;
+        if !(own.tail..own.user_i).contains(&index) || own.own(index).span == 0 {
+            return None;
+        }
+        let view = self.view(ring)?;
+        let stage = match view.word(index).ok().map(|word| (word.state(), word.reason())) {
+            Some((Some(State::Ready | State::Held), _)) => Stage::Waiting,
+            Some((Some(State::Taken), _)) => Stage::Taken,
+            Some((Some(State::Sent), _)) => Stage::Sent,
+            Some((Some(State::Acked), _)) => Stage::Acked,
+            Some((Some(State::Dead), reason)) => Stage::Dropped(reason),
+            _ => Stage::Dropped(reason::INVALID),
+        };
+        let fate = read_fate(&view, index, Outcome::Sent);
+        let Fate { committed_at, finished_at, acked_at, horizon, .. } = fate;
+        Some(Standing { stage, committed_at, finished_at, acked_at, horizon })
     }
 
     /// Fates that were overwritten by pushes before they were polled.

@@ -79,6 +79,36 @@ pub struct Fate {
     pub horizon: u32,
 }
 
+/// How far a record is, and what its sender has written of it so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// How far it is.
+    pub stage: Stage,
+    /// When its first byte was handed over; `None` if that has not been.
+    pub committed_at: Option<Timestamp>,
+    /// When its last byte was handed over, or when the sender dropped it.
+    pub finished_at: Option<Timestamp>,
+    /// When its last byte was acknowledged.
+    pub acked_at: Option<Timestamp>,
+    /// Bytes that were committed but not yet on the wire when it was begun.
+    pub horizon: u32,
+}
+
+/// How far a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nobody has taken it; it may be held for editing.
+    Waiting,
+    /// The sender has it in hand.
+    Taken,
+    /// All of it was handed over.
+    Sent,
+    /// The receiver's host has all of it.
+    Acked,
+    /// It was dropped; see [`reason`](crate::reason).
+    Dropped(u8),
+}
+
 /// How a record ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -43,6 +43,25 @@ impl Region {
         Ok(Self::from_storage(layout, storage))
     }
 
+    /// Views a region that somebody else made and that is mapped already: `bytes` bytes at `base`, such as a kernel
+    /// module's ring behind a socket. Its header is checked as that of a file is; `keeper` is dropped, and by that may
+    /// undo the mapping, when the last handle to the region is gone.
+    ///
+    /// # Safety
+    ///
+    /// Until `keeper` is dropped the memory stays mapped for reading and writing, and no access to it can fail: whoever
+    /// made it can neither shrink nor withdraw it. No reference to it exists in this process.
+    #[cfg(not(loom))]
+    pub unsafe fn from_memory(
+        base: NonNull<u8>,
+        bytes: usize,
+        keeper: impl Send + Sync + 'static,
+    ) -> Result<Self, crate::AttachError> {
+        // SAFETY: the caller vouches for the memory.
+        let (layout, storage) = unsafe { Storage::foreign(base, bytes, Box::new(keeper)) }?;
+        Ok(Self::from_storage(layout, storage))
+    }
+
     /// Makes a region in this process's own memory: for one process, for tests and for provers.
     pub fn heap(config: &Config) -> Result<Self, CreateError> {
         let layout = Layout::new(config)?;
@@ -72,7 +91,8 @@ impl Region {
         Ok(Layout::new(config)?.total)
     }
 
-    /// The memory file, to be handed to another process; `None` for a region on the heap.
+    /// The memory file, to be handed to another process; `None` for a region on the heap, and for one that somebody else
+    /// made and mapped.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.storage.fd().map(AsFd::as_fd)
     }
@@ -239,13 +259,17 @@ unsafe impl Send for Inner {}
 // SAFETY: as above; every shared access is atomic or guarded by the state protocol.
 unsafe impl Sync for Inner {}
 
-/// Takes a role. With `force`, also from a living process, but never from this one. //= spec/ring.md R-CLAIM-2
+/// Takes a role. With `force`, also from a living process, but never from this one, nor from the kernel.
+/// //= spec/ring.md R-CLAIM-2, R-CLAIM-5
 pub(crate) fn claim(word: &AtomicU64, force: bool) -> Result<Claim, ClaimError> {
     let own = Claim::current();
     // Bounded: another claimant that wins each time is alive and is reported.
     for _ in 0..8 {
         // Acquire pairs with the Release of `release_claim`: what the former owner wrote is visible.
         let seen = Claim(word.load(Ordering::Acquire));
+        if seen == Claim::KERNEL {
+            return Err(ClaimError::Kernel);
+        }
         let blocked = if force { seen == own } else { seen != Claim::NOBODY && seen.is_alive() };
         if blocked {
             return Err(ClaimError::AlreadyClaimed { pid: seen.pid() });

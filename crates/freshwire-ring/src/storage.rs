@@ -1,4 +1,4 @@
-//! Where a region's memory comes from: a sealed memory file, the heap, or loom's own objects.
+//! Where a region's memory comes from: a sealed memory file, somebody else's mapping, the heap, or loom's own objects.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -53,9 +53,22 @@ mod native {
     use crate::sync::Ordering;
 
     pub(crate) enum Backing {
-        Mapped { fd: OwnedFd, base: NonNull<u8>, bytes: usize },
-        Heap { base: NonNull<u8>, layout: alloc::Layout },
+        Mapped {
+            fd: OwnedFd,
+            base: NonNull<u8>,
+            bytes: usize,
+        },
+        /// Somebody else's: dropping the keeper may undo the mapping.
+        Foreign {
+            _keeper: Keeper,
+        },
+        Heap {
+            base: NonNull<u8>,
+            layout: alloc::Layout,
+        },
     }
+
+    pub(crate) type Keeper = Box<dyn Send + Sync>;
 
     impl Storage {
         /// A fresh memory file of zeros, sealed and mapped.
@@ -101,6 +114,35 @@ mod native {
             Ok((layout, storage))
         }
 
+        /// Checks the header of memory that is mapped already. //= spec/ring.md R-ATTACH-3, R-ATTACH-4
+        ///
+        /// # Safety
+        ///
+        /// As for [`Region::from_memory`](crate::Region::from_memory).
+        pub(crate) unsafe fn foreign(
+            base: NonNull<u8>,
+            bytes: usize,
+            keeper: Keeper,
+        ) -> Result<(Layout, Self), AttachError> {
+            if !base.addr().get().is_multiple_of(4096) {
+                return Err(AttachError::Misaligned);
+            }
+            let actual = bytes as u64;
+            let expected = size_of::<Header>() as u64;
+            if actual < expected {
+                return Err(AttachError::WrongSize { actual, expected });
+            }
+            // SAFETY: the memory is aligned, long enough and live; a header consists of atomics.
+            let config = config_of(unsafe { base.cast::<Header>().as_ref() })?;
+            let layout = Layout::new(&config)?;
+            if actual != layout.total {
+                return Err(AttachError::WrongSize { actual, expected: layout.total });
+            }
+            let storage = Self::over(base, &layout, Backing::Foreign { _keeper: keeper });
+            storage.check(&layout)?;
+            Ok((layout, storage))
+        }
+
         /// Zeroed memory of this process.
         pub(crate) fn heap(layout: &Layout) -> Result<Self, CreateError> {
             let error = || CreateError::OutOfMemory { wanted: layout.total };
@@ -114,7 +156,7 @@ mod native {
         pub(crate) fn fd(&self) -> Option<&OwnedFd> {
             match &self.backing {
                 Backing::Mapped { fd, .. } => Some(fd),
-                Backing::Heap { .. } => None,
+                Backing::Foreign { .. } | Backing::Heap { .. } => None,
             }
         }
 
@@ -168,6 +210,7 @@ mod native {
                     let unmapped = unsafe { rustix::mm::munmap(base, bytes) };
                     debug_assert!(unmapped.is_ok(), "a mapping of our own can be undone");
                 }
+                Backing::Foreign { .. } => {}
                 // SAFETY: it was allocated with this layout, and every pointer into it has ended with `self`.
                 Backing::Heap { base, layout } => unsafe { alloc::dealloc(base.as_ptr(), layout) },
             }
@@ -190,6 +233,24 @@ mod native {
             return Err(AttachError::WrongVersion(word(8)));
         }
         Ok(Config { rings: word(24), slots: word(28), block_bytes: word(32), blocks: word(36) })
+    }
+
+    /// The four sizes of mapped memory, each read once.
+    fn config_of(header: &Header) -> Result<Config, AttachError> {
+        // Pairs with the Release store of the magic by whoever made the region.
+        if header.magic.load(Ordering::Acquire) != MAGIC {
+            return Err(AttachError::WrongMagic);
+        }
+        let version = header.version.load(Ordering::Relaxed);
+        if version != ABI_VERSION {
+            return Err(AttachError::WrongVersion(version));
+        }
+        Ok(Config {
+            rings: header.rings.load(Ordering::Relaxed),
+            slots: header.slots.load(Ordering::Relaxed),
+            block_bytes: header.block_bytes.load(Ordering::Relaxed),
+            blocks: header.blocks.load(Ordering::Relaxed),
+        })
     }
 
     /// What the machine can still give without swapping; `None` if it does not say.

@@ -3,6 +3,8 @@
 #![cfg(not(any(loom, miri)))]
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
+#[path = "support/foreign.rs"]
+mod foreign;
 #[path = "support/model.rs"]
 mod model;
 
@@ -26,6 +28,7 @@ enum Op {
     Edit { ring: u8, back: u8, len: u8, kill: bool },
     Take { ring: u8, nth: u8 },
     End { ring: u8, nth: u8, abandon: bool },
+    PutBack { ring: u8, nth: u8 },
     Ack { ring: u8, back: u8 },
     Discard { ring: u8, nth: u8 },
     PollFate { ring: u8 },
@@ -37,7 +40,10 @@ enum Op {
 }
 
 struct Pair {
+    /// The memory as its maker has it: that of the senders.
     region: Region,
+    /// The same memory as the producer and the editors have it.
+    user_side: Region,
     producer: Option<Producer>,
     senders: Vec<Option<Consumer>>,
     in_hand: Vec<Vec<(Taken, Vec<u8>)>>,
@@ -45,17 +51,32 @@ struct Pair {
     number: u64,
 }
 
+fn config() -> Config {
+    Config { rings: RINGS as u32, slots: SLOTS as u32, block_bytes: BLOCK_BYTES, blocks: BLOCKS }
+}
+
 impl Pair {
+    /// Both sides in one process's own memory.
     fn new() -> Self {
-        let config =
-            Config { rings: RINGS as u32, slots: SLOTS as u32, block_bytes: BLOCK_BYTES, blocks: BLOCKS };
-        let region = Region::heap(&config).unwrap();
+        let region = Region::heap(&config()).unwrap();
+        Self::over(region.clone(), region)
+    }
+
+    /// A maker of the memory, as a kernel is, and a user side that has only a mapping of it.
+    fn foreign() -> Self {
+        let region = Region::create(&config()).unwrap();
+        let user_side = foreign::view(&region).unwrap();
+        Self::over(region, user_side)
+    }
+
+    fn over(region: Region, user_side: Region) -> Self {
         Self {
-            producer: Some(region.producer().unwrap()),
+            producer: Some(user_side.producer().unwrap()),
             senders: (0..RINGS).map(|ring| Some(region.consumer(ring).unwrap())).collect(),
             in_hand: vec![Vec::new(); RINGS],
             model: Model::new(BLOCKS as usize),
             region,
+            user_side,
             number: 0,
         }
     }
@@ -96,6 +117,7 @@ impl Pair {
             Op::Edit { ring, back, len, kill } => self.edit(usize::from(ring) % RINGS, back, len, kill),
             Op::Take { ring, nth } => self.take(usize::from(ring) % RINGS, nth),
             Op::End { ring, nth, abandon } => self.end(usize::from(ring) % RINGS, nth, abandon),
+            Op::PutBack { ring, nth } => self.put_back(usize::from(ring) % RINGS, nth),
             Op::Ack { ring, back } => {
                 let ring = usize::from(ring) % RINGS;
                 let index = self.model.rings[ring].user_i.saturating_sub(u64::from(back % 12));
@@ -133,7 +155,7 @@ impl Pair {
             }
             Op::NewProducer => {
                 self.producer = None;
-                self.producer = Some(self.region.producer().unwrap());
+                self.producer = Some(self.user_side.producer().unwrap());
                 self.model.new_producer();
             }
             Op::NewConsumer { ring } => {
@@ -179,7 +201,7 @@ impl Pair {
 
     fn edit(&mut self, ring: usize, back: u8, len: u8, kill: bool) {
         let number = self.number.saturating_sub(u64::from(back % 16));
-        let editor = self.region.editor();
+        let editor = self.user_side.editor();
         let Ok(mut edit) = editor.edit(ring, number) else {
             assert!(self.model.ready(ring, number).is_none());
             return;
@@ -237,6 +259,16 @@ impl Pair {
         self.model.end(ring, taken.index, abandon);
     }
 
+    fn put_back(&mut self, ring: usize, nth: u8) {
+        if self.in_hand[ring].is_empty() {
+            return;
+        }
+        let at = usize::from(nth) % self.in_hand[ring].len();
+        let (taken, _) = self.in_hand[ring].swap_remove(at);
+        assert_eq!(self.sender(ring).put_back(&taken), Ok(()));
+        self.model.put_back(ring, taken.index);
+    }
+
     /// What the sender sees is what the model says.
     fn look(&mut self, ring: usize) {
         let mut queue: Vec<Queued> = Vec::new();
@@ -252,6 +284,9 @@ impl Pair {
             assert_eq!(self.producer().pending(ring), self.model.pending(ring));
             assert_eq!(self.producer().free_slots(ring), self.model.free_slots(ring) as u32);
             assert_eq!(self.producer().fates_lost(ring), self.model.rings[ring].fates_lost);
+            for (index, stage) in self.model.stages(ring) {
+                assert_eq!(self.producer().standing(ring, index).map(|standing| standing.stage), stage);
+            }
             assert_eq!(self.sender(ring).counters().bad_values(), 0);
         }
         assert_eq!(self.producer().free_blocks(), self.model.free_blocks());
@@ -263,6 +298,18 @@ impl Pair {
 fn agrees_with_the_model() {
     check!().with_type::<Vec<Op>>().for_each(|ops| {
         let mut pair = Pair::new();
+        for op in ops {
+            pair.apply(op);
+            pair.check();
+        }
+    });
+}
+
+/// The user-space side of a kernel's ring: the same sequences, over memory that the other side made.
+#[test]
+fn agrees_with_the_model_over_foreign_memory() {
+    check!().with_type::<Vec<Op>>().for_each(|ops| {
+        let mut pair = Pair::foreign();
         for op in ops {
             pair.apply(op);
             pair.check();

@@ -2,13 +2,16 @@
 #![cfg(not(any(loom, miri)))]
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
+#[path = "support/foreign.rs"]
+mod foreign;
+
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
 use freshwire_ring::{
-    AttachError, Config, ConfigError, CreateError, MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_RINGS, MAX_SLOTS, Meta,
-    Region,
+    AttachError, ClaimError, Config, ConfigError, CreateError, MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_RINGS,
+    MAX_SLOTS, Meta, Region,
 };
 use rustix::fs::{MemfdFlags, SealFlags};
 
@@ -91,6 +94,57 @@ fn a_wrong_file_is_refused() {
     assert!(matches!(half, Err(AttachError::NotSealed)));
     let file = File::open("/proc/self/exe").unwrap();
     assert!(matches!(Region::attach(file.into()), Err(AttachError::NotSealed)));
+}
+
+/// What the kernel made is mapped by the program, so there is no file to check: the header alone.
+fn over(change: impl Fn(&mut Vec<u8>), bytes: usize) -> Result<Region, AttachError> {
+    let file = File::from(forged(change, SealFlags::SHRINK));
+    foreign::map(file, bytes)
+}
+
+#[test]
+fn foreign_memory_with_a_wrong_header_is_refused() {
+    let total = Region::bytes_for(&CONFIG).unwrap() as usize;
+    assert_eq!(over(|_| (), total).unwrap().config(), CONFIG);
+    assert!(matches!(over(|_| (), 4096), Err(AttachError::WrongSize { actual: 4096, .. })));
+    assert!(matches!(over(|_| (), total - 4096), Err(AttachError::WrongSize { .. })));
+    assert!(matches!(over(put(0, 0), total), Err(AttachError::WrongMagic)));
+    assert!(matches!(over(put(8, 2), total), Err(AttachError::WrongVersion(2))));
+    assert!(matches!(over(put(28, 1024), total), Err(AttachError::WrongSize { .. })));
+    assert!(matches!(over(put(28, 9), total), Err(AttachError::Config(ConfigError::Slots(9)))));
+    for at in [12, 16, 40, 44, 48, 56, 64, 72] {
+        assert!(matches!(over(put(at, 12_345), total), Err(AttachError::WrongLayout)), "offset {at}");
+    }
+    // SAFETY: nothing is read of memory that does not begin at a page.
+    let crooked = unsafe { Region::from_memory(std::ptr::NonNull::dangling(), total, ()) };
+    assert!(matches!(crooked, Err(AttachError::Misaligned)));
+}
+
+#[test]
+fn the_kernel_is_never_taken_for_dead() {
+    let region = Region::create(&CONFIG).unwrap();
+    let file = File::from(region.as_fd().unwrap().try_clone_to_owned().unwrap());
+    let claim_of_ring_1 = 192 + 384 + 320;
+    file.write_all_at(&(1_u64 << 32).to_ne_bytes(), claim_of_ring_1).unwrap();
+    let user_side = foreign::view(&region).unwrap();
+    assert!(matches!(user_side.consumer(1), Err(ClaimError::Kernel)));
+    assert!(matches!(user_side.take_over_consumer(1), Err(ClaimError::Kernel)));
+    assert!(user_side.consumer(0).is_ok());
+    let _producer = user_side.producer().unwrap();
+    assert!(matches!(region.producer(), Err(ClaimError::AlreadyClaimed { .. })));
+    assert!(user_side.as_fd().is_none());
+}
+
+#[test]
+fn foreign_memory_outlives_its_first_handle() {
+    let region = Region::create(&CONFIG).unwrap();
+    let user_side = foreign::view(&region).unwrap();
+    let mut producer = user_side.producer().unwrap();
+    drop(user_side);
+    let _ = producer.push(0, b"late", &Meta::default()).unwrap();
+    let mut queue = Vec::new();
+    region.consumer(0).unwrap().queue(9, &mut queue);
+    assert_eq!(queue.len(), 1);
 }
 
 #[test]

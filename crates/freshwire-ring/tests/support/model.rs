@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use freshwire_ring::{Outcome, PushError, reason};
+use freshwire_ring::{Outcome, PushError, Stage, reason};
 
 pub(crate) const RINGS: usize = 2;
 pub(crate) const SLOTS: u64 = 4;
@@ -193,6 +193,24 @@ impl Model {
     pub(crate) fn end(&mut self, ring: usize, index: u64, abandon: bool) {
         let ended = if abandon { State::Dead(reason::ABANDONED) } else { State::Sent { last: false } };
         self.rings[ring].record(index).unwrap().state = ended;
+    }
+
+    pub(crate) fn put_back(&mut self, ring: usize, index: u64) {
+        self.rings[ring].record(index).unwrap().state = State::Ready;
+    }
+
+    /// How far each record is, and one that never was.
+    pub(crate) fn stages(&self, ring: usize) -> Vec<(u64, Option<Stage>)> {
+        let ring = &self.rings[ring];
+        let stage = |record: &Record| match record.state {
+            State::Ready => Stage::Waiting,
+            State::Taken => Stage::Taken,
+            State::Sent { .. } => Stage::Sent,
+            State::Acked => Stage::Acked,
+            State::Dead(reason) => Stage::Dropped(reason),
+        };
+        let known = ring.records.iter().map(|record| (record.index, Some(stage(record))));
+        known.chain([(ring.user_i, None)]).collect()
     }
 
     pub(crate) fn ack(&mut self, ring: usize, index: u64) -> bool {

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "this is where clocks are read")]
 
 mod clock;
+pub mod kernel_ring;
 pub mod netns;
 pub mod poll;
 pub mod tcp;

@@ -99,8 +99,8 @@ trap 'rm -rf "$work"' EXIT
 add_program() {
     local program=$1 library
     cp "$program" "$work/root/guest/bin/"
-    # "not a dynamic executable" is an answer, not a failure.
-    { ldd "$program" 2>/dev/null || true; } | grep -oE '/[^ ]+' | while read -r library; do
+    # A static one has none, and ldd says so with an error.
+    { ldd "$program" 2>/dev/null | grep -oE '/[^ ]+' || true; } | while read -r library; do
         mkdir -p "$work/root$(dirname "$library")"
         cp -L "$library" "$work/root$library"
     done
@@ -167,12 +167,13 @@ readonly COMPLAINTS='BUG:|WARNING:|Oops|general protection fault|Kernel panic|IN
 # Without CMPXCHG16B: QEMU 7.2 garbles the flags after it when its CPUs run side by side.
 boot() {
     local code=0
-    nice -n 10 timeout "$limit" qemu-system-x86_64 -accel tcg -cpu "max,-cx16" "${timing[@]}" -smp "$cpus" -m "$memory" \
+    # In the foreground: in this script's process group, so that whatever ends the group ends the guest.
+    nice -n 10 timeout --foreground "$limit" qemu-system-x86_64 -accel tcg -cpu "max,-cx16" "${timing[@]}" -smp "$cpus" -m "$memory" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$place/tree/boot/vmlinuz-$release" -initrd "$work/initramfs" \
         -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=reliable random.trust_cpu=on" \
         -serial stdio -serial "file:$work/results.tar" </dev/null 2>"$work/qemu.log" |
-        tr -d '\r' | tee "$work/console" || code=$?
+        sed -u 's/\r$//' | tee "$work/console" || code=$?
     if [ -n "$console" ]; then cp "$work/console" "$console"; fi
     # With skipped idle time QEMU finds it remarkable that a guest may wait for nothing.
     grep -v 'no active timers' "$work/qemu.log" >&2 || true

@@ -231,9 +231,9 @@ static int ldc_send(struct sock *sk, struct ldc_sock *ls, u32 bytes, int flags)
 }
 
 /* Says of each gathered record what became of it when sent bytes were taken. */
-static void ldc_settle(struct ldc_sock *ls, u32 seq, u32 unsent, u32 sent,
-		       u64 now)
+static void ldc_settle(struct ldc_sock *ls, u32 seq, u32 sent, u64 now)
 {
+	u32 on_wire = tcp_sk(ls->sk)->snd_nxt;
 	bool stopped = false;
 	u32 before = 0, i;
 
@@ -251,7 +251,7 @@ static void ldc_settle(struct ldc_sock *ls, u32 seq, u32 unsent, u32 sent,
 		}
 		if (!rec->committed_at) {
 			rec->committed_at = now;
-			rec->horizon = unsent + before;
+			rec->horizon = max_t(s32, seq + before - on_wire, 0);
 			ldc_fate_begun(ls, rec);
 		}
 		rec->off += took;
@@ -274,9 +274,7 @@ static void ldc_settle(struct ldc_sock *ls, u32 seq, u32 unsent, u32 sent,
 static int ldc_hand_over(struct sock *sk, struct ldc_sock *ls, u32 room,
 			 bool leaves, bool only_begun)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
-	u32 seq = tp->write_seq;
-	u32 unsent = seq - tp->snd_nxt;
+	u32 seq = tcp_sk(sk)->write_seq;
 	u64 now = ldc_now();
 	int flags = 0, err, sent = 0;
 	u32 bytes;
@@ -295,7 +293,7 @@ static int ldc_hand_over(struct sock *sk, struct ldc_sock *ls, u32 room,
 		flags |= MSG_ZEROCOPY;
 	if (bytes)
 		sent = ldc_send(sk, ls, bytes, flags);
-	ldc_settle(ls, seq, unsent, max(sent, 0), now);
+	ldc_settle(ls, seq, max(sent, 0), now);
 	if (sent < 0)
 		return sent == -EAGAIN ? -ENOBUFS : sent;
 	return sent < (int)bytes ? -ENOBUFS : 1;

@@ -323,6 +323,7 @@ void ldc_ring_close(struct ldc_sock *ls, u8 reason)
 	u64 user_i, index, now = ldc_now();
 
 	atomic_or(LDC_KERN_CLOSED, (atomic_t *)&head->kern_flag);
+	atomic_andnot(LDC_KERN_SLEEPS, (atomic_t *)&head->kern_flag);
 	smp_mb__after_atomic();
 	user_i = smp_load_acquire(&head->user_i);
 	if (user_i >= LDC_MAX_INDEX || user_i < ls->next)

@@ -110,7 +110,7 @@ struct ldc_zc {
  * @off: payload bytes handed over so far
  * @plan: payload bytes that the present hand-over is to take
  * @end_seq: TCP's sequence number after its last byte
- * @horizon: bytes committed and not sent before it
+ * @horizon: bytes before it that are not on the wire after its hand-over
  * @committed_at: when its first byte was handed over; 0: none was
  * @zc: not NULL: TCP refers to its pages
  */

@@ -29,11 +29,15 @@ one() {
     case $2 in
     user-*)
         ip netns exec near freshwire send layers --to "$address:$4" --policy "${2#user-}" --congestion "$3" \
-            --duration "${seconds}s" --drain 1s --json --quiet >"/results/$1.send.json" 2>/results/error || true
+            --duration "${seconds}s" --drain 1s --json --quiet >"/results/$1.send.json" ||
+            echo "the sender of $1 failed"
         ;;
-    *) ip netns exec near layers send "$2" "$3" "$address" "$4" "$seconds" >"/results/$1.send.json" ;;
+    *)
+        ip netns exec near layers send "$2" "$3" "$address" "$4" "$seconds" >"/results/$1.send.json" ||
+            echo "the sender of $1 failed"
+        ;;
     esac
-    wait
+    wait $! || echo "the receiver of $1 failed"
 }
 
 port=5000

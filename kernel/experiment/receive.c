@@ -6,12 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
+
+/* It needs what the headers above declare. */
+#include <linux/sctp.h>
 
 #include "layers.h"
 
 /* SYNs that are lost are repeated after 1, 3, 7, 15 and 31 seconds. */
 #define ACCEPT_MS	32000
+
+/* A message that was begun and is given up is told, and forgotten. */
+static int ask_for_aborts(int fd)
+{
+	struct sctp_event event = {
+		.se_assoc_id = SCTP_FUTURE_ASSOC,
+		.se_type = SCTP_PARTIAL_DELIVERY_EVENT,
+		.se_on = 1,
+	};
+
+	return setsockopt(fd, IPPROTO_SCTP, SCTP_EVENT, &event, sizeof(event));
+}
 
 struct reader {
 	/* Bytes of a record that is not whole yet. */
@@ -37,6 +53,10 @@ static int listen_on(const char *port, bool sctp)
 	if (fd < 0)
 		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (sctp && ask_for_aborts(fd)) {
+		close(fd);
+		return -1;
+	}
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) || listen(fd, 1)) {
 		close(fd);
 		return -1;
@@ -82,6 +102,8 @@ static bool read_stream(struct reader *reader, int fd, uint64_t duration)
 
 	for (;;) {
 		struct pollfd wait = { .fd = fd, .events = POLLIN };
+		struct iovec data = { .iov_base = buffer, .iov_len = sizeof(buffer) };
+		struct msghdr message = { .msg_iov = &data, .msg_iovlen = 1 };
 		uint64_t now = now_ns();
 		ssize_t got;
 
@@ -89,12 +111,16 @@ static bool read_stream(struct reader *reader, int fd, uint64_t duration)
 			return true;
 		if (poll(&wait, 1, 100) <= 0)
 			continue;
-		got = recv(fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+		got = recvmsg(fd, &message, MSG_DONTWAIT);
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
 		/* The sender aborts when its time is over. */
 		if (got <= 0)
 			return got == 0 || errno == ECONNRESET;
+		if (message.msg_flags & MSG_NOTIFICATION) {
+			reader->filled = 0;
+			continue;
+		}
 		now = now_ns();
 		if (!take(reader, buffer, (size_t)got, now))
 			return false;

@@ -19,6 +19,7 @@ LAYER_BYTES = 16384
 SECOND = 1_000_000_000
 WINDOW_DEADLINE = SECOND
 SEGMENT, PACKET = 1448, 1500
+ORDER = ["tcp", "ring", "user", "sctp"]
 
 Json = dict[str, Any]
 
@@ -136,7 +137,8 @@ def show(path: Path) -> None:
         windows = int(run["environment"]["seconds"])
         scheme = (run["scheme"], run["congestion"])
         cells.setdefault(key, {}).setdefault(scheme, []).append(measure(run, windows))
-    for key, schemes in cells.items():
+    for key, unordered in sorted(cells.items(), key=lambda cell: (cell[0][1], -(cell[0][0] or 1 << 40))):
+        schemes = dict(sorted(unordered.items(), key=lambda item: ORDER.index(item[0][0].split("-")[0])))
         print(f"\n**{cell_name(key)}**\n")
         print("| scheme | runs | Kibit/s | to plain TCP | base layers within the time | on time | share of the ideal "
               "| base delay p50 / p95 / p99 / max, ms | unsent bytes, max | samples over a segment | calls for data |")

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+/* Each call of the library against the kernel, its errors included. */
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#define PACKET	1000
+#define PACKETS	16
+
+static void fill(unsigned char *bytes, size_t size, unsigned int number)
+{
+	size_t at;
+
+	for (at = 0; at < size; at++)
+		bytes[at] = (unsigned char)(number * 31 + at * 7 + at / 256);
+}
+
+static struct ldc *ring_on(const struct pair *pair)
+{
+	struct ldc *ldc = ldc_init(pair->near, PACKETS, PACKET);
+
+	CHECK(ldc);
+	return ldc;
+}
+
+/*
+ * Fills the path with records of number 0, one at a time, until the kernel takes no more;
+ * returns how many it took. Behind the one that it has begun only the last was put, and dropped.
+ */
+static unsigned int block(struct ldc *ldc)
+{
+	unsigned char data[PACKET];
+	struct timespec moment = { .tv_nsec = 1000000 };
+	struct ldc_stats stats = { 0 };
+	unsigned int sent = 0, turns;
+
+	fill(data, sizeof(data), 0);
+	for (;;) {
+		CHECK(ldc_send(ldc, 0, data, sizeof(data), 1) == PACKET);
+		sent++;
+		for (turns = 0; stats.records_taken < sent; turns++) {
+			CHECK(!ldc_get_stats(ldc, &stats));
+			if (turns == 100 && ldc_drop(ldc, 0) == 1)
+				return sent - 1;
+			nanosleep(&moment, NULL);
+		}
+	}
+}
+
+static void expect_record(const struct pair *pair, size_t size, unsigned int number)
+{
+	static unsigned char got[1 << 16], expected[1 << 16];
+
+	fill(expected, size, number);
+	CHECK(read_all(pair->far, got, size));
+	CHECK(!memcmp(got, expected, size));
+}
+
+static void refuses_what_cannot_be(void)
+{
+	struct pair pair = make_pair();
+	int lone = socket(AF_INET, SOCK_STREAM, 0);
+	struct ldc *ldc;
+
+	errno = 0;
+	CHECK(!ldc_init(lone, PACKETS, PACKET) && errno == ENOTCONN);
+	CHECK(!ldc_init(pair.near, 0, PACKET) && errno == EINVAL);
+	CHECK(!ldc_init(pair.near, PACKETS, -1) && errno == EINVAL);
+	ldc = ring_on(&pair);
+	CHECK(!ldc_init(pair.near, PACKETS, PACKET) && errno != 0);
+	CHECK(send(pair.near, "x", 1, MSG_NOSIGNAL) < 0 && errno == EBUSY);
+	ldc_close(ldc);
+	ldc_close(NULL);
+}
+
+static void records_arrive_whole_and_in_order(void)
+{
+	static unsigned char data[PACKET * PACKETS];
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	unsigned int number;
+
+	for (number = 0; number < 500; number++) {
+		size_t size = 1 + number * 397 % (PACKET * PACKETS / 2);
+
+		fill(data, size, number);
+		CHECK(ldc_wait(ldc, size, 5000) == 1);
+		CHECK(ldc_send(ldc, number, data, size, 1) == (ssize_t)size);
+		expect_record(&pair, size, number);
+	}
+	CHECK(ldc_send(ldc, 1, data, PACKET * PACKETS + 1, 1) < 0 && errno == EMSGSIZE);
+	CHECK(ldc_wait(ldc, PACKET * PACKETS + 1, 0) < 0 && errno == EMSGSIZE);
+	ldc_close(ldc);
+}
+
+static void a_full_ring_says_so_and_wakes(void)
+{
+	static unsigned char data[PACKET], sink[1 << 20];
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	unsigned int taken = block(ldc), number;
+
+	fill(data, sizeof(data), 1);
+	for (number = 0; ldc_room(ldc); number++)
+		CHECK(ldc_send(ldc, 1, data, sizeof(data), 1) == PACKET);
+	CHECK(ldc_send(ldc, 1, data, sizeof(data), 1) < 0 && errno == EAGAIN);
+	CHECK(ldc_wait(ldc, PACKET, 50) == 0);
+	CHECK(read_all(pair.far, sink, (size_t)taken * PACKET));
+	CHECK(ldc_wait(ldc, PACKET, 5000) == 1);
+	for (; number; number--)
+		expect_record(&pair, PACKET, 1);
+	ldc_close(ldc);
+}
+
+static void what_is_dropped_never_arrives(void)
+{
+	static unsigned char data[2 * PACKET], sink[1 << 20];
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	unsigned int taken = block(ldc), number;
+
+	for (number = 1; number <= 6; number++) {
+		fill(data, sizeof(data), number);
+		CHECK(ldc_send(ldc, number, data, sizeof(data), 1) == 2 * PACKET);
+	}
+	/* Two slots each; the second time there is nothing left. */
+	CHECK(ldc_drop(ldc, 2) == 2 && ldc_drop(ldc, 2) == 0);
+	CHECK(ldc_drop(ldc, 5) == 2);
+	CHECK(ldc_drop(ldc, 99) == 0);
+	CHECK(read_all(pair.far, sink, (size_t)taken * PACKET));
+	for (number = 1; number <= 6; number++) {
+		if (number != 2 && number != 5)
+			expect_record(&pair, 2 * PACKET, number);
+	}
+	ldc_close(ldc);
+}
+
+static void a_record_is_modified_until_it_is_taken(void)
+{
+	static unsigned char data[3 * PACKET], sink[1 << 20];
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	unsigned int taken = block(ldc);
+
+	fill(data, sizeof(data), 1);
+	CHECK(ldc_send(ldc, 1, data, sizeof(data), 1) == 3 * PACKET);
+	/* Across the border of two slots. */
+	CHECK(!ldc_modify(ldc, 1, PACKET - 10, "0123456789abcdefghij", 20));
+	memcpy(data + PACKET - 10, "0123456789abcdefghij", 20);
+	CHECK(ldc_modify(ldc, 1, 3 * PACKET - 1, "xy", 2) < 0 && errno == ERANGE);
+	CHECK(ldc_modify(ldc, 7, 0, "x", 1) < 0 && errno == ENOENT);
+	CHECK(read_all(pair.far, sink, (size_t)taken * PACKET));
+	CHECK(read_all(pair.far, sink, 3 * PACKET));
+	CHECK(!memcmp(sink, data, 3 * PACKET));
+	CHECK(ldc_modify(ldc, 1, 0, "x", 1) < 0 && errno == ENOENT);
+	ldc_close(ldc);
+}
+
+static void a_newer_version_replaces_the_older(void)
+{
+	static unsigned char data[3 * PACKET], sink[1 << 20];
+	struct ldc_record one = LDC_RECORD(1), two = LDC_RECORD(2), three = LDC_RECORD(3);
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	unsigned int taken = block(ldc);
+
+	one.key = two.key = three.key = 77;
+	fill(data, PACKET, 1);
+	CHECK(ldc_replace(ldc, &one, data, PACKET, 1) == PACKET);
+	fill(data, PACKET, 10);
+	CHECK(ldc_send(ldc, 10, data, PACKET, 1) == PACKET);
+	/* In its place, ahead of the other. */
+	fill(data, PACKET / 2, 2);
+	CHECK(ldc_replace(ldc, &two, data, PACKET / 2, 1) == PACKET / 2);
+	CHECK(ldc_room(ldc) >= PACKETS - 4);
+	/* Too large for that: behind the other. */
+	fill(data, 3 * PACKET, 3);
+	CHECK(ldc_replace(ldc, &three, data, 3 * PACKET, 1) == 3 * PACKET);
+	CHECK(read_all(pair.far, sink, (size_t)taken * PACKET));
+	expect_record(&pair, PACKET, 10);
+	expect_record(&pair, 3 * PACKET, 3);
+	ldc_close(ldc);
+}
+
+static void the_kernel_keeps_the_deadline(void)
+{
+	static unsigned char data[PACKET], sink[1 << 20];
+	struct ldc_record late = LDC_RECORD(1), later = LDC_RECORD(2), kept = LDC_RECORD(3);
+	struct timespec wait = { .tv_nsec = 60000000 };
+	struct ldc_fate fate = { 0 };
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	unsigned int taken = block(ldc);
+
+	late.deadline = ldc_now() + 50000000;
+	later.deadline = ldc_now() + 3600000000000ULL;
+	fill(data, PACKET, 1);
+	CHECK(ldc_send_record(ldc, &late, data, PACKET, 1) == PACKET);
+	fill(data, PACKET, 2);
+	CHECK(ldc_send_record(ldc, &later, data, PACKET, 1) == PACKET);
+	CHECK(!ldc_set_deadline(ldc, 2, ldc_now() + 50000000));
+	fill(data, PACKET, 3);
+	CHECK(ldc_send_record(ldc, &kept, data, PACKET, 1) == PACKET);
+	nanosleep(&wait, NULL);
+	CHECK(read_all(pair.far, sink, (size_t)taken * PACKET));
+	expect_record(&pair, PACKET, 3);
+	while (fate.user_seq != 2) {
+		CHECK(ldc_next_fate(ldc, &fate));
+		CHECK(fate.user_seq == 0 || (fate.outcome == LDC_WAS_DROPPED &&
+					     fate.reason == LDC_REASON_EXPIRED));
+	}
+	ldc_close(ldc);
+}
+
+static void a_hold_keeps_the_kernel_back(void)
+{
+	static unsigned char data[PACKET], sink[1 << 20];
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	unsigned int taken = block(ldc), number;
+
+	for (number = 1; number <= 3; number++) {
+		fill(data, PACKET, number);
+		CHECK(ldc_send(ldc, number, data, PACKET, 1) == PACKET);
+	}
+	CHECK(!ldc_hold(ldc, 2));
+	CHECK(ldc_hold(ldc, 9) < 0 && errno == ENOENT);
+	CHECK(!ldc_hold(ldc, 2));
+	CHECK(read_all(pair.far, sink, (size_t)taken * PACKET));
+	expect_record(&pair, PACKET, 1);
+	CHECK(recv(pair.far, sink, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+	CHECK(ldc_drop(ldc, 2) == 1);
+	CHECK(ldc_release(ldc) >= 0);
+	expect_record(&pair, PACKET, 3);
+	ldc_close(ldc);
+}
+
+static void fates_come_in_order_with_their_times(void)
+{
+	static unsigned char data[PACKET];
+	struct timespec moment = { .tv_nsec = 1000000 };
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	uint64_t begin = ldc_now(), number;
+	struct ldc_fate fate;
+
+	CHECK(!ldc_next_fate(ldc, &fate));
+	for (number = 1; number <= 8; number++) {
+		CHECK(ldc_send(ldc, number, data, PACKET, 0) == PACKET);
+	}
+	CHECK(ldc_drop(ldc, 4) == 1);
+	/* Nobody has woken the kernel. */
+	CHECK(ldc_notify(ldc) == 1 && ldc_notify(ldc) == 0);
+	CHECK(read_all(pair.far, data, 1));
+	for (number = 1; number <= 8; number++) {
+		int turns;
+
+		for (turns = 0; !ldc_next_fate(ldc, &fate); turns++) {
+			unsigned char sink[PACKET];
+
+			CHECK(turns < 5000);
+			recv(pair.far, sink, sizeof(sink), MSG_DONTWAIT);
+			nanosleep(&moment, NULL);
+		}
+		CHECK(fate.user_seq == number);
+		if (number == 4) {
+			CHECK(fate.outcome == LDC_WAS_DROPPED);
+			CHECK(fate.reason == LDC_REASON_APPLICATION && !fate.committed_at);
+			continue;
+		}
+		CHECK(fate.outcome == LDC_WAS_ACKED);
+		CHECK(begin <= fate.committed_at && fate.committed_at <= fate.finished_at);
+		CHECK(fate.finished_at <= fate.acked_at && fate.acked_at <= ldc_now());
+	}
+	CHECK(!ldc_next_fate(ldc, &fate) && ldc_fates_lost(ldc) == 0);
+	ldc_close(ldc);
+}
+
+static void the_end_of_the_connection_is_told(void)
+{
+	static unsigned char data[PACKET];
+	struct linger reset = { .l_onoff = 1, .l_linger = 0 };
+	struct timespec moment = { .tv_nsec = 1000000 };
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+	int turns;
+
+	CHECK(!setsockopt(pair.far, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)));
+	close(pair.far);
+	for (turns = 0; ldc_send(ldc, 1, data, PACKET, 1) >= 0 || errno == EAGAIN; turns++) {
+		CHECK(turns < 5000);
+		nanosleep(&moment, NULL);
+	}
+	CHECK(errno == EPIPE);
+	CHECK(ldc_notify(ldc) < 0 && errno == EPIPE);
+	ldc_close(ldc);
+}
+
+static void closing_sends_the_end(void)
+{
+	static unsigned char data[PACKET];
+	struct pair pair = make_pair();
+	struct ldc *ldc = ring_on(&pair);
+
+	fill(data, PACKET, 1);
+	CHECK(ldc_send(ldc, 1, data, PACKET, 1) == PACKET);
+	expect_record(&pair, PACKET, 1);
+	close(pair.near);
+	/* Though the ring is still mapped. */
+	CHECK(recv(pair.far, data, 1, 0) == 0);
+	ldc_close(ldc);
+}
+
+int main(void)
+{
+	static const struct test_case cases[] = {
+		{ "refuses what cannot be", refuses_what_cannot_be },
+		{ "records arrive whole and in order", records_arrive_whole_and_in_order },
+		{ "a full ring says so and wakes", a_full_ring_says_so_and_wakes },
+		{ "what is dropped never arrives", what_is_dropped_never_arrives },
+		{ "a record is modified until it is taken",
+		  a_record_is_modified_until_it_is_taken },
+		{ "a newer version replaces the older", a_newer_version_replaces_the_older },
+		{ "the kernel keeps the deadline", the_kernel_keeps_the_deadline },
+		{ "a hold keeps the kernel back", a_hold_keeps_the_kernel_back },
+		{ "fates come in order with their times", fates_come_in_order_with_their_times },
+		{ "the end of the connection is told", the_end_of_the_connection_is_told },
+		{ "closing sends the end", closing_sends_the_end },
+	};
+
+	return run_cases(cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -62,6 +62,17 @@ pub trait Choice: Send {
     fn lookahead(&self) -> usize {
         usize::MAX
     }
+
+    /// True if the policy does no more than send in order, and drop what is past its deadline if it
+    /// [does so](Choice::drops_expired): whoever keeps the queue can then do without asking.
+    fn is_in_order(&self) -> bool {
+        false
+    }
+
+    /// True if the policy begins no record that is past its deadline, so that whoever keeps the queue may drop it too.
+    fn drops_expired(&self) -> bool {
+        false
+    }
 }
 
 impl<C: Choice + ?Sized> Choice for Box<C> {
@@ -79,6 +90,14 @@ impl<C: Choice + ?Sized> Choice for Box<C> {
 
     fn lookahead(&self) -> usize {
         (**self).lookahead()
+    }
+
+    fn is_in_order(&self) -> bool {
+        (**self).is_in_order()
+    }
+
+    fn drops_expired(&self) -> bool {
+        (**self).drops_expired()
     }
 }
 

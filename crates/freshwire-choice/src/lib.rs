@@ -31,5 +31,5 @@ pub use frames::Frames;
 pub use link::LinkView;
 pub use live::{Live, SOUND};
 pub use policy::{Builder, Order, Policy, Rule};
-pub use ready_made::{deadline, fifo, frames, latest, layered, live, priority_progress, thesis};
+pub use ready_made::{deadline, expiring, fifo, frames, latest, layered, live, priority_progress, thesis};
 pub use record::{Reason, Record, UnknownReason};

@@ -224,6 +224,14 @@ impl Choice for Policy {
         });
         if head_is_enough && self.order == Order::Fifo { 1 } else { usize::MAX }
     }
+
+    fn is_in_order(&self) -> bool {
+        self.order == Order::Fifo && self.rules.iter().all(|rule| *rule == Rule::Expired)
+    }
+
+    fn drops_expired(&self) -> bool {
+        self.rules.contains(&Rule::Expired)
+    }
 }
 
 fn doubled(rate: Rate) -> Rate {

@@ -23,6 +23,11 @@ pub fn priority_progress(window: Duration) -> Policy {
         .build()
 }
 
+/// In order, without what has expired. The kernel's ring carries it out by itself.
+pub fn expiring() -> Policy {
+    Policy::builder().rule(Rule::Expired).build()
+}
+
 /// In order, without what has expired or would arrive less than `margin` before its deadline.
 pub fn deadline(margin: Duration) -> Policy {
     Policy::builder().rule(Rule::Expired).rule(Rule::PredictedLate { margin }).build()

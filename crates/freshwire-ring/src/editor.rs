@@ -57,6 +57,11 @@ impl Editor {
         edit.release()
     }
 
+    /// Records that are not at their end: ready, held or taken.
+    pub fn unfinished(&self, ring: usize) -> usize {
+        self.view(ring).map_or(0, |view| view.unfinished())
+    }
+
     /// Drops the records that are held by a process that no longer lives; returns how many.
     pub fn recover(&self, ring: usize) -> usize {
         self.view(ring).map_or(0, |view| view.recover())

@@ -234,6 +234,16 @@ impl<'a> View<'a> {
         false
     }
 
+    /// Records that are not at their end, wherever the sender says that it is.
+    pub(crate) fn unfinished(&self) -> usize {
+        let Some(user_i) = self.user_i() else { return 0 };
+        let lives = |index: &u64| {
+            let state = self.word(*index).ok().and_then(Word::state);
+            matches!(state, Some(State::Ready | State::Held | State::Taken))
+        };
+        (user_i.saturating_sub(self.slots())..user_i).filter(lives).count()
+    }
+
     /// Drops what is held by a process that no longer lives; returns the records. //= spec/ring.md R-EDIT-1
     pub(crate) fn recover(&self) -> usize {
         let window = self.window();

@@ -282,6 +282,7 @@ impl Pair {
         for ring in 0..RINGS {
             self.look(ring);
             assert_eq!(self.producer().pending(ring), self.model.pending(ring));
+            assert_eq!(self.user_side.editor().unfinished(ring), self.model.unfinished(ring));
             assert_eq!(self.producer().free_slots(ring), self.model.free_slots(ring) as u32);
             assert_eq!(self.producer().fates_lost(ring), self.model.rings[ring].fates_lost);
             for (index, stage) in self.model.stages(ring) {

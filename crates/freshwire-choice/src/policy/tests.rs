@@ -163,3 +163,16 @@ fn the_head_is_enough_for_fifo() {
     assert_eq!(thesis(Duration::ZERO).lookahead(), usize::MAX);
     assert_eq!(layered(Duration::ZERO).lookahead(), usize::MAX);
 }
+
+#[test]
+fn only_what_is_in_order_and_looks_at_nothing_else_is_left_to_the_queue() {
+    use crate::{deadline, expiring, fifo, latest};
+    assert!(fifo().is_in_order() && !fifo().drops_expired());
+    assert!(expiring().is_in_order() && expiring().drops_expired());
+    assert!(!deadline(Duration::ZERO).is_in_order() && deadline(Duration::ZERO).drops_expired());
+    assert!(!latest().is_in_order() && latest().drops_expired());
+    let boxed: Box<dyn Choice> = Box::new(expiring());
+    assert!(boxed.is_in_order() && boxed.drops_expired());
+    assert!(!Policy::builder().rule(Rule::LayerLimit { highest: 0 }).build().is_in_order());
+    assert!(!crate::from_fn(|_, _: &[Record], _: &_| crate::Decision::Send(0)).is_in_order());
+}

@@ -38,6 +38,10 @@ impl Framer for Basic {
         Some(Piece { payload: begin..self.position, last: self.ended, boundary: self.ended })
     }
 
+    fn plain(&self) -> Option<Framing> {
+        Some(self.framing)
+    }
+
     fn can_abandon(&self) -> bool {
         self.framing.can_abandon()
     }

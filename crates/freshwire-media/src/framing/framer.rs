@@ -1,5 +1,7 @@
 use std::ops::Range;
 
+use super::Framing;
+
 /// Writes the byte stream of one receiver, record by record, at the commit point: what was dropped before is never seen,
 /// so sequence numbers, counters and durations are those of what is really sent.
 ///
@@ -19,6 +21,12 @@ pub trait Framer: Send {
     /// at most, prefix included; a framing whose packets are larger may exceed it. `None`: with so little room no piece can
     /// be made, or there is nothing more to write of this record.
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece>;
+
+    /// Which plain [`Framing`] this is: one whose bytes depend on the record alone, so that they can be made before it is
+    /// begun. `None` if they depend on what was sent before.
+    fn plain(&self) -> Option<Framing> {
+        None
+    }
 
     /// True if a begun record can be given up between two pieces with [`abandon`](Self::abandon).
     fn can_abandon(&self) -> bool {

@@ -284,6 +284,10 @@ impl Model {
         self.rings[ring].records.iter().filter(|record| record.state == State::Ready).count()
     }
 
+    pub(crate) fn unfinished(&self, ring: usize) -> usize {
+        self.rings[ring].records.iter().filter(|record| !record.is_finished()).count()
+    }
+
     pub(crate) fn free_slots(&self, ring: usize) -> u64 {
         let ring = &self.rings[ring];
         let finished = ring.records.iter().take_while(|record| record.is_finished());

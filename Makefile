@@ -6,7 +6,8 @@ FRESHWIRE = target/release/freshwire
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full bench clean
+.PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full bench clean \
+	test-kernel test-kernel-long kernel-experiment
 .NOTPARALLEL:
 
 help:
@@ -20,6 +21,12 @@ test: install-test ## every check and test; a few minutes
 
 check: ## only the rules of the workspace: arrows, sizes, unsafe code, texts
 	$(CARGO) xtask check
+
+test-kernel: install-test ## the kernel ring in guests with stock kernels; two minutes, no root
+	$(CARGO) xtask test kernel
+
+test-kernel-long: install-test ## the same with more repetitions; an hour
+	kernel/guest/test.sh --long
 
 build:
 	$(CARGO) build --release --locked --package freshwire-cli
@@ -44,6 +51,9 @@ matrix-thesis: build ## the four published configurations, ten times each
 
 matrix-full: build ## every rate, loss and delay; takes hours, can be interrupted and taken up again
 	$(FRESHWIRE) lab layers --matrix full --out $(RESULTS)/full
+
+kernel-experiment: install-test build ## the documents' experiment with netem in a guest: TCP, kernel ring, SCTP; an hour
+	kernel/experiment/run.sh --out $(RESULTS)/kernel-experiment
 
 bench: build ## costs per record and per connection
 	$(FRESHWIRE) bench

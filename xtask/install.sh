@@ -36,6 +36,16 @@ x264enc gstreamer1.0-plugins-ugly
 avdec_h264 gstreamer1.0-libav
 rtspclientsink gstreamer1.0-rtsp
 ELEMENTS
+    # Guests with stock kernels (kernel/guest).
+    if lacks qemu-system-x86_64; then wanted+=(qemu-system-x86); fi
+    if lacks busybox || ldd "$(command -v busybox)" >/dev/null 2>&1; then wanted+=(busybox-static); fi
+    if lacks modprobe; then wanted+=(kmod); fi
+    if lacks cpio; then wanted+=(cpio); fi
+    if lacks xz; then wanted+=(xz-utils); fi
+    if lacks make; then wanted+=(make); fi
+    if lacks tc; then wanted+=(iproute2); fi
+    # The kernel's own build tools are linked with it.
+    if ! ldconfig -p | grep -q 'libelf\.so\.1'; then wanted+=(libelf1); fi
     if ! /usr/bin/python3 -c 'import gi; gi.require_version("GstRtspServer", "1.0")' >/dev/null 2>&1; then
         wanted+=(python3-gi gir1.2-gst-rtsp-server-1.0)
     fi

@@ -4,6 +4,7 @@
 
     table.py gather FOLDER KEY=VALUE... >> results.jsonl
     table.py show results.jsonl
+    table.py check results.jsonl    ends with 1 unless the ring kept what the documents promise
 """
 
 from __future__ import annotations
@@ -162,6 +163,30 @@ def show(path: Path) -> None:
             print("\nA receiver found wrong bytes or a broken stream.")
 
 
+def check(path: Path) -> list[str]:
+    """Give what the runs of the ring broke: bytes, base layers, the horizon, the number of system calls."""
+    broken = []
+    rings = 0
+    for line in path.read_text().splitlines():
+        run = json.loads(line)["data"]
+        if not run["scheme"].startswith("ring"):
+            continue
+        rings += 1
+        windows = int(run["environment"]["seconds"])
+        seen = measure(run, windows)
+        name = f"{run['scheme']} {run['number']}"
+        if not seen["right"]:
+            broken.append(f"{name}: wrong bytes")
+        # The last window's may still be on its way when the time is over.
+        if seen["base_complete"] < windows - 1:
+            broken.append(f"{name}: {seen['base_complete']} of {windows} base layers")
+        if seen["unsent_max"] > run["send"]["unsent"]["segment"]:
+            broken.append(f"{name}: {seen['unsent_max']} unsent bytes")
+        if seen["syscalls"] > 9:
+            broken.append(f"{name}: {seen['syscalls']} system calls")
+    return broken if rings else ["no run of the ring"]
+
+
 def main() -> int:
     """Run the command line."""
     match sys.argv[1:]:
@@ -169,6 +194,10 @@ def main() -> int:
             gather(Path(folder), dict(pair.split("=", 1) for pair in pairs))
         case ["show", path]:
             show(Path(path))
+        case ["check", path]:
+            broken = check(Path(path))
+            print("\n".join(broken) or "the ring kept its promises")
+            return 1 if broken else 0
         case _:
             print(__doc__, file=sys.stderr)
             return 2

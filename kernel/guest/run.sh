@@ -98,11 +98,11 @@ trap 'rm -rf "$work"' EXIT
 # Copies a program and the shared libraries it is linked with.
 add_program() {
     local program=$1 library
-    cp "$program" "$work/root/guest/bin/"
+    cp "$program" "$work/files/guest/bin/"
     # A static one has none, and ldd says so with an error.
     { ldd "$program" 2>/dev/null | grep -oE '/[^ ]+' || true; } | while read -r library; do
-        mkdir -p "$work/root$(dirname "$library")"
-        cp -L "$library" "$work/root$library"
+        mkdir -p "$work/files$(dirname "$library")"
+        cp -L "$library" "$work/files$library"
     done
 }
 
@@ -115,7 +115,7 @@ add_module() {
         esac
         path=${line#insmod }
         path=${path%% *}
-        target=$work/root/lib/modules/${path#*/lib/modules/}
+        target=$work/files/lib/modules/${path#*/lib/modules/}
         mkdir -p "$(dirname "$target")"
         case $path in
         *.xz) xz -dc "$path" >"${target%.xz}" ;;
@@ -130,35 +130,35 @@ make_base() {
     local base=$place/base.cpio name key
     key="$release ${modules[*]} $(md5sum "$guest_dir/run.sh" "$guest_dir/init" "$(command -v busybox)" "$(command -v tc)")"
     if [ "$key" = "$(cat "$place/base.key" 2>/dev/null)" ]; then return; fi
-    mkdir -p "$work/root/bin" "$work/root/guest/bin" "$work/root/guest/data" "$work/root/lib/modules/$release"
-    cp "$(command -v busybox)" "$work/root/bin/busybox"
-    cp "$guest_dir/init" "$work/root/init"
+    mkdir -p "$work/files/bin" "$work/files/guest/bin" "$work/files/guest/data" "$work/files/lib/modules/$release"
+    cp "$(command -v busybox)" "$work/files/bin/busybox"
+    cp "$guest_dir/init" "$work/files/init"
     add_program "$(command -v dash)"
     add_program "$(command -v ip)"
     add_program "$(command -v tc)"
     [ -e "$place/tree/lib/modules/$release/modules.dep" ] || depmod -b "$place/tree" "$release"
-    cp "$place/tree/lib/modules/$release"/modules.{builtin,builtin.modinfo,order} "$work/root/lib/modules/$release/"
+    cp "$place/tree/lib/modules/$release"/modules.{builtin,builtin.modinfo,order} "$work/files/lib/modules/$release/"
     for name in "${modules[@]}"; do add_module "$name"; done
-    (cd "$work/root" && find . | cpio --quiet -o -H newc) >"$base"
+    (cd "$work/files" && find . | cpio --quiet -o -H newc) >"$base"
     echo "$key" >"$place/base.key"
-    rm -rf "$work/root"
+    rm -rf "$work/files"
 }
 
 # The kernel unpacks one archive after the other, so the base and what this run adds are simply joined.
 make_initramfs() {
     local file
-    mkdir -p "$work/root/guest/bin" "$work/root/guest/data" "$work/root/lib/modules/$release/updates"
+    mkdir -p "$work/files/guest/bin" "$work/files/guest/data" "$work/files/lib/modules/$release/updates"
     for file in "${programs[@]}"; do add_program "$file"; done
-    for file in "${data[@]}"; do cp "$file" "$work/root/guest/data/"; done
-    if [ -n "$ldc" ]; then cp "$ldc" "$work/root/lib/modules/$release/updates/"; fi
-    cp "$script" "$work/root/guest/script"
+    for file in "${data[@]}"; do cp "$file" "$work/files/guest/data/"; done
+    if [ -n "$ldc" ]; then cp "$ldc" "$work/files/lib/modules/$release/updates/"; fi
+    cp "$script" "$work/files/guest/script"
     {
         echo 'depmod -a'
         for file in "${environment[@]}"; do printf 'export %q\n' "$file"; done
         printf 'exec /bin/sh /guest/script'
-    } >"$work/root/guest/command"
-    printf ' %q' "$@" >>"$work/root/guest/command"
-    (cd "$work/root" && find . | cpio --quiet -o -H newc) | cat "$place/base.cpio" - >"$work/initramfs"
+    } >"$work/files/guest/command"
+    printf ' %q' "$@" >>"$work/files/guest/command"
+    (cd "$work/files" && find . | cpio --quiet -o -H newc) | cat "$place/base.cpio" - >"$work/initramfs"
 }
 
 # What a healthy kernel never prints.

@@ -25,6 +25,29 @@ build_programs() {
     done
 }
 
+# The library as a packager has it: built with every warning, installed, and linked by its installed name.
+test_install() {
+    local root=$cache/install
+    rm -rf "$root"
+    make --silent -C "$repository/kernel/libldc" O="$cache/libldc" DESTDIR="$root" install >&2
+    "${CC:-gcc}" -std=gnu11 -o "$root/example" "$repository/kernel/libldc/example.c" \
+        -I"$root/usr/local/include" -L"$root/usr/local/lib" -lldc
+    readelf -d "$root/example" | grep -q 'NEEDED.*libldc\.so\.0'
+    # shellcheck disable=SC2016  # pkg-config's variable
+    grep -q '^Libs: -L${libdir} -lldc$' "$root/usr/local/lib/pkgconfig/ldc.pc"
+    echo "test result: ok. 1 passed; 0 failed; 0 ignored (libldc installs)"
+}
+
+# A few seconds of the documents' experiment: its numbers in short form.
+test_experiment() {
+    local out=$cache/experiment-test
+    rm -rf "$out"
+    "$repository/kernel/experiment/run.sh" --out "$out" --seconds 8 --runs 1 --cells 524288/0/5 \
+        --schemes "tcp ring-thesis" --limit 120
+    python3 "$repository/kernel/experiment/table.py" check "$out/results.jsonl"
+    echo "test result: ok. 1 passed; 0 failed; 0 ignored (the documents' experiment)"
+}
+
 test_kernel() {
     local kernel=$1 program add=() names=()
     for program in "$programs"/*; do
@@ -41,6 +64,7 @@ programs=$cache/tests
 rm -rf "$programs"
 mkdir -p "$programs"
 build_programs
+test_install
 
 declare -A running
 for kernel in "${KERNELS[@]}"; do
@@ -56,6 +80,7 @@ for kernel in "${KERNELS[@]}"; do
         status=$code
     fi
 done
+if [ "$status" = 0 ]; then test_experiment; fi
 if [ "$status" = "$EXIT_MISSING" ] && [ "${CI:-}" != true ]; then
     say "skipped"
     exit 0

@@ -18,6 +18,8 @@ pub(super) enum Need {
     Gstreamer,
     /// A browser that runs without a screen.
     Chromium,
+    /// What boots a guest with a stock kernel.
+    Guests,
 }
 
 impl Need {
@@ -45,6 +47,10 @@ impl Need {
                 GSTREAMER_ELEMENTS.iter().all(|element| succeeds("gst-inspect-1.0", &[element]))
                     && succeeds("/usr/bin/python3", &["-c", RTSP_SERVER]),
                 "GStreamer is missing or lacks plugins: xtask/install.sh test says which packages",
+            ),
+            Self::Guests => (
+                succeeds(&root.join("kernel/guest/run.sh").to_string_lossy(), &["--check"]),
+                "a guest cannot be booted: kernel/guest/run.sh --check says what is missing",
             ),
             Self::Chromium => {
                 (succeeds("chromium", &["--version"]), "chromium is missing: apt-get install chromium")

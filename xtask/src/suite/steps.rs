@@ -53,6 +53,11 @@ const fn cargo(
     Action::Command(CommandLine { program: "cargo", arguments, environment })
 }
 
+const fn script(name: &'static str, program: &'static str, limit: Duration, needs: &'static [Need]) -> Step {
+    let command = CommandLine { program, arguments: &[], environment: &[] };
+    Step { name, action: Action::Command(command), limit, needs, wants: &[] }
+}
+
 /// All steps: first what is quick to fail, then what is slow.
 pub(super) fn all() -> Vec<Step> {
     vec![
@@ -118,17 +123,13 @@ pub(super) fn all() -> Vec<Step> {
             needs: &[Need::Lab],
             wants: &[],
         },
-        Step {
-            name: "end-to-end",
-            action: Action::Command(CommandLine {
-                program: "xtask/end-to-end.sh",
-                arguments: &[],
-                environment: &[],
-            }),
-            limit: minutes(10),
-            needs: &[Need::Namespaces, Need::Ffmpeg, Need::Lab],
-            wants: &[],
-        },
+        script("kernel", "kernel/guest/test.sh", minutes(15), &[Need::Guests]),
+        script(
+            "end-to-end",
+            "xtask/end-to-end.sh",
+            minutes(10),
+            &[Need::Namespaces, Need::Ffmpeg, Need::Lab],
+        ),
     ]
 }
 

@@ -170,6 +170,8 @@ static bool ldc_wants_zerocopy(const struct ldc_sock *ls,
 static u32 ldc_gather(struct ldc_sock *ls, u32 room, u64 now, bool only_begun,
 		      int *err)
 {
+	/* A record begun with zero copy stays so when the option changes. */
+	bool alone = ls->begun && ls->current_rec.zc;
 	u32 bytes = 0;
 
 	ls->records = 0;
@@ -181,7 +183,7 @@ static u32 ldc_gather(struct ldc_sock *ls, u32 room, u64 now, bool only_begun,
 		if (ls->begun && !ls->records) {
 			*rec = ls->current_rec;
 		} else {
-			if (only_begun || (ls->zerocopy && ls->records))
+			if (only_begun || alone)
 				break;
 			*err = ldc_ring_take(ls, now, rec);
 			if (*err <= 0)
@@ -191,6 +193,7 @@ static u32 ldc_gather(struct ldc_sock *ls, u32 room, u64 now, bool only_begun,
 				rec->zc = ldc_zc_alloc(ls, rec);
 		}
 		ls->records++;
+		alone = alone || ls->zerocopy;
 		ldc_plan(ls, rec, room - bytes, rec->zc && !only_begun);
 		bytes += rec->plan;
 		if (rec->plan < rec->len - rec->off)

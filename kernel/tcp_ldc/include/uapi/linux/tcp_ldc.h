@@ -81,7 +81,8 @@ struct ldc_geometry {
  * @pulls: times it looked for something to send
  * @records_taken: records taken from the ring
  * @records_sent: records handed over to TCP as a whole
- * @records_acked: records acknowledged as a whole
+ * @records_acked: records acknowledged as a whole, of those whose slots had not
+ *	been used again long before
  * @records_put_back: records taken and put back, because of umod_i or memory
  * @dropped_expired: records dropped because of their deadline
  * @dropped_closed: records dropped because the socket was closed or shut down

@@ -14,8 +14,13 @@
 #include "tcp_ldc.h"
 #include "trace.h"
 
-/* Slots that one pull may look at before others get the processor. */
+/*
+ * Slots that one pull in softirq may look at; the rest of a longer look is made
+ * in process context, at most once in a tick: a program that makes us look
+ * again and again shall not have a processor to itself.
+ */
 #define LDC_LOOKS	2048
+#define LDC_LOOK_PAUSE	1
 /* Hand-overs in one pull. More is in flight then than one ACK returns. */
 #define LDC_BURSTS	16
 /* Bytes of one hand-over; on loopback a single segment has as many. */
@@ -65,6 +70,9 @@ static bool ldc_held_up(const struct sock *sk, u32 mss)
 	limit = max_t(unsigned long, 2 * SKB_TRUESIZE(mss),
 		      READ_ONCE(sk->sk_pacing_rate) >>
 		      READ_ONCE(sk->sk_pacing_shift));
+	if (READ_ONCE(sk->sk_pacing_status) == SK_PACING_NONE)
+		limit = min_t(unsigned long, limit,
+			      READ_ONCE(sock_net(sk)->ipv4.sysctl_tcp_limit_output_bytes));
 	return refcount_read(&sk->sk_wmem_alloc) > limit;
 }
 
@@ -315,7 +323,7 @@ static void ldc_again(struct ldc_sock *ls, unsigned long delay)
 }
 
 /* Hands over what TCP can send. Called with the socket's lock held. */
-static void ldc_pull(struct sock *sk, struct ldc_sock *ls)
+static void ldc_pull(struct sock *sk, struct ldc_sock *ls, u32 looks)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	gfp_t allocation = sk->sk_allocation;
@@ -326,7 +334,7 @@ static void ldc_pull(struct sock *sk, struct ldc_sock *ls)
 	if (!ldc_can_send(sk, ls))
 		return;
 	ls->pulling = true;
-	ls->budget = LDC_LOOKS;
+	ls->budget = looks;
 	ldc_inc(ls, pulls);
 	sk->sk_allocation = GFP_ATOMIC | __GFP_NOWARN;
 	for (i = 0; i < LDC_BURSTS; i++) {
@@ -343,7 +351,7 @@ static void ldc_pull(struct sock *sk, struct ldc_sock *ls)
 	if (ls->asleep)
 		return;
 	if (ret == -EAGAIN) {
-		ldc_again(ls, 0);
+		ldc_again(ls, LDC_LOOK_PAUSE);
 	} else if (ret < 0) {
 		ldc_inc(ls, retries);
 		ldc_again(ls, LDC_RETRY);
@@ -380,19 +388,23 @@ static void ldc_wake_writers(struct sock *sk, struct ldc_sock *ls)
 	rcu_read_unlock();
 }
 
+static void ldc_progress(struct sock *sk, struct ldc_sock *ls, u32 looks)
+{
+	ldc_fate_acked(ls);
+	if (ls->asleep && ldc_ring_called(ls))
+		ldc_ring_awake(ls);
+	if (!ls->asleep)
+		ldc_pull(sk, ls, looks);
+	ldc_wake_writers(sk, ls);
+}
+
 /* sk_write_space: something was acknowledged, or a packet was sent. */
 void ldc_write_space(struct sock *sk)
 {
 	struct ldc_sock *ls = ldc_sk(sk);
 
-	ldc_fate_acked(ls);
-	if (ls->pulling)
-		return;
-	if (ls->asleep && ldc_ring_called(ls))
-		ldc_ring_awake(ls);
-	if (!ls->asleep)
-		ldc_pull(sk, ls);
-	ldc_wake_writers(sk, ls);
+	if (!ls->pulling)
+		ldc_progress(sk, ls, LDC_LOOKS);
 }
 
 /* Somebody says that there is something to send. Socket's lock held. */
@@ -400,8 +412,7 @@ void ldc_notify(struct sock *sk, struct ldc_sock *ls)
 {
 	if (ls->asleep)
 		ldc_ring_awake(ls);
-	ldc_pull(sk, ls);
-	ldc_wake_writers(sk, ls);
+	ldc_progress(sk, ls, ls->memory->layout.slots);
 }
 
 void ldc_pull_work(struct work_struct *work)
@@ -412,7 +423,7 @@ void ldc_pull_work(struct work_struct *work)
 
 	lock_sock(sk);
 	if (!ls->ended)
-		ldc_write_space(sk);
+		ldc_progress(sk, ls, ls->memory->layout.slots);
 	release_sock(sk);
 }
 

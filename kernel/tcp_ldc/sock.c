@@ -162,13 +162,13 @@ static int ldc_set_word(struct sock *sk, int name, u32 word)
 		if (word > 1)
 			err = -EINVAL;
 		else
-			ls->horizon = word;
+			WRITE_ONCE(ls->horizon, word);
 		break;
 	case LDC_ZEROCOPY:
 		if (word > 1)
 			err = -EINVAL;
 		else
-			ls->zerocopy = word;
+			WRITE_ONCE(ls->zerocopy, word);
 		break;
 	case LDC_LOWAT:
 		if (!ls->memory)

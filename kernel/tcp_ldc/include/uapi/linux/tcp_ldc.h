@@ -79,7 +79,7 @@ struct ldc_geometry {
 /**
  * struct ldc_stats - what a ring's sender has done; the numbers only grow
  * @pulls: times it looked for something to send
- * @records_taken: records taken from the ring
+ * @records_taken: records taken from the ring, those put back too
  * @records_sent: records handed over to TCP as a whole
  * @records_acked: records acknowledged as a whole, of those whose slots had not
  *	been used again long before

@@ -7,7 +7,7 @@ FRESHWIRE = target/release/freshwire
 FUZZ_MS ?= 60000
 
 .PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full bench clean \
-	test-kernel test-kernel-long kernel-experiment
+	test-kernel test-kernel-long kernel-experiment kernel-costs
 .NOTPARALLEL:
 
 help:
@@ -54,6 +54,9 @@ matrix-full: build ## every rate, loss and delay; takes hours, can be interrupte
 
 kernel-experiment: install-test build ## the documents' experiment with netem in a guest: TCP, kernel ring, SCTP; an hour
 	kernel/experiment/run.sh --out $(RESULTS)/kernel-experiment
+
+kernel-costs: install-test ## what the kernel ring costs beside send(), in a guest; half an hour
+	kernel/experiment/costs.sh --out $(RESULTS)/kernel-costs
 
 bench: build ## costs per record and per connection
 	$(FRESHWIRE) bench

@@ -17,6 +17,7 @@ usage: run.sh [OPTION...] SCRIPT [ARGUMENT...]
   --no-ldc            does not build tcp_ldc
   --cpus N            virtual CPUs (1)
   --memory MIB        memory (768)
+  --cpu FLAGS         CPU model and flags of QEMU (max,-cx16)
   --real-time         guest time follows the host's clock, as it always does with more than one CPU; without it,
                       guest time counts instructions
   --limit SECONDS     kills the guest after that much real time (300)
@@ -29,6 +30,8 @@ USAGE
 kernel=6.12
 cpus=1
 memory=768
+# Without CMPXCHG16B: QEMU 7.2 garbles the flags after it when its CPUs run side by side.
+cpu_flags=max,-cx16
 limit=300
 results=
 console=
@@ -52,6 +55,7 @@ while (($#)); do
     --no-ldc) with_ldc=false; shift ;;
     --cpus) cpus=$2; shift 2 ;;
     --memory) memory=$2; shift 2 ;;
+    --cpu) cpu_flags=$2; shift 2 ;;
     --real-time) timing=(); shift ;;
     --limit) limit=$2; shift 2 ;;
     --results) results=$2; shift 2 ;;
@@ -164,11 +168,10 @@ make_initramfs() {
 # What a healthy kernel never prints.
 readonly COMPLAINTS='BUG:|WARNING:|Oops|general protection fault|Kernel panic|INFO: task|KASAN|KCSAN|possible recursive locking|circular locking|suspicious RCU|unreferenced object|stack-protector|refcount_t:'
 
-# Without CMPXCHG16B: QEMU 7.2 garbles the flags after it when its CPUs run side by side.
 boot() {
     local code=0
     # In the foreground: in this script's process group, so that whatever ends the group ends the guest.
-    nice -n 10 timeout --foreground "$limit" qemu-system-x86_64 -accel tcg -cpu "max,-cx16" "${timing[@]}" -smp "$cpus" -m "$memory" \
+    nice -n 10 timeout --foreground "$limit" qemu-system-x86_64 -accel tcg -cpu "$cpu_flags" "${timing[@]}" -smp "$cpus" -m "$memory" \
         -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$place/tree/boot/vmlinuz-$release" -initrd "$work/initramfs" \
         -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=reliable random.trust_cpu=on" \

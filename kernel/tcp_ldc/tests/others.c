@@ -183,6 +183,7 @@ static void fork_and_exec(void)
 	pid_t pid;
 
 	open_pair(AF_INET);
+	CHECK(ring_push(&ring, "parent", 6, 1, NEVER));
 	pid = fork();
 	CHECK(pid >= 0);
 	if (!pid) {
@@ -195,7 +196,6 @@ static void fork_and_exec(void)
 			_exit(3);
 		_exit(0);
 	}
-	CHECK(ring_push(&ring, "parent", 6, 1, NEVER));
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
 	read_all(fds[1], (char[6]){}, 6);

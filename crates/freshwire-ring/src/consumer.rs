@@ -31,8 +31,8 @@ struct Cursor {
     seen: Visible,
     /// Below it every record's end is known to the caller of [`Consumer::dropped_by_others`].
     told_to: u64,
-    /// By slot: one more than the index of the dead record whose end the caller knows.
-    told: Box<[u64]>,
+    /// By slot: one more than the lap, modulo 2^32, of the dead record whose end the caller knows.
+    told: Box<[u32]>,
     counters: Counters,
 }
 
@@ -317,7 +317,8 @@ impl Cursor {
     fn tell(&mut self, index: u64) -> bool {
         let slots = self.told.len() as u64;
         let place = &mut self.told[(index % slots) as usize];
-        std::mem::replace(place, index + 1) != index + 1
+        let lap = (index / slots) as u32;
+        std::mem::replace(place, lap.wrapping_add(1)) != lap.wrapping_add(1)
     }
 
     fn look(&mut self, view: &View<'_>, limit: usize, out: &mut Vec<Queued>) {

@@ -201,10 +201,15 @@ impl Catalog {
     /// The unit with this number; `None` if it is not kept any more, or never was.
     pub fn find(&self, seq: u64) -> Option<Arc<UnitHead>> {
         let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
-        tracks.iter().find_map(|units| {
-            let at = units.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
-            Some(Arc::clone(&units[at].head))
-        })
+        // Most ask for the newest.
+        let newest = tracks.iter().filter_map(VecDeque::back).find(|entry| entry.seq == seq);
+        let found = newest.or_else(|| {
+            tracks.iter().find_map(|units| {
+                let at = units.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
+                units.get(at)
+            })
+        });
+        found.map(|entry| Arc::clone(&entry.head))
     }
 }
 

@@ -51,12 +51,38 @@ pub struct Engine {
     poller: Poller,
     commands: mpsc::Receiver<Command>,
     handle: Handle,
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, Served>,
     timers: BinaryHeap<Reverse<(Timestamp, u64)>>,
     again: Vec<u64>,
     ready: Vec<Ready>,
     scratch: Scratch,
     stopped: bool,
+}
+
+/// A connection with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
+/// put off touch little memory.
+struct Served {
+    connection: Box<Connection>,
+    watched: bool,
+    /// When the connection wants its next turn at the latest.
+    wake_at: Timestamp,
+    /// When its timer fires, which may be earlier: a time that is put off again and again costs no new timer.
+    timer_at: Timestamp,
+}
+
+impl Served {
+    fn new(connection: Box<Connection>) -> Self {
+        Self { connection, watched: false, wake_at: Timestamp::MAX, timer_at: Timestamp::MAX }
+    }
+
+    /// The time of a timer to start, if none fires early enough.
+    fn set_timer(&mut self) -> Option<Timestamp> {
+        let is_needed = self.wake_at < self.timer_at;
+        if is_needed {
+            self.timer_at = self.wake_at;
+        }
+        is_needed.then_some(self.wake_at)
+    }
 }
 
 /// Adds sinks to an engine from any thread.
@@ -174,7 +200,9 @@ impl Engine {
         let mut turns = std::mem::take(&mut self.again);
         if woken {
             self.take_commands(now, &mut turns);
-            turns.extend(self.connections.iter().filter(|(_, c)| c.notified()).map(|(&id, _)| id));
+            turns.extend(
+                self.connections.iter().filter(|(_, served)| served.connection.notified()).map(|(&id, _)| id),
+            );
         }
         for event in ready.drain(..) {
             if event.hung_up {
@@ -207,11 +235,15 @@ impl Engine {
                 break;
             }
             self.timers.pop();
-            // A timer that was overtaken by another is left in the heap and recognised here.
-            if let Some(connection) = self.connections.get_mut(&id).filter(|c| c.schedule.wake_at == at) {
-                // It is no longer in the heap: the same time asked for again is a new timer.
-                connection.schedule.wake_at = Timestamp::MAX;
+            // A timer that was overtaken by an earlier one is left in the heap and recognised here.
+            let Some(served) = self.connections.get_mut(&id).filter(|served| served.timer_at == at) else {
+                continue;
+            };
+            served.timer_at = Timestamp::MAX;
+            if served.wake_at <= now {
                 turns.push(id);
+            } else if let Some(at) = served.set_timer() {
+                self.timers.push(Reverse((at, id)));
             }
         }
     }
@@ -224,11 +256,11 @@ impl Engine {
                         connection.shared().end(Ended::Broken(error.to_string()));
                         continue;
                     }
-                    self.connections.insert(id, *connection);
+                    self.connections.insert(id, Served::new(connection));
                     turns.push(id);
                 }
                 Command::Leave(id, linger) => {
-                    let Some(connection) = self.connections.get_mut(&id) else { continue };
+                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
                     connection.give_up_at(now + linger);
                     match connection.close(CloseMode::FinishRecord, now) {
                         Ok(_) => turns.push(id),
@@ -236,7 +268,7 @@ impl Engine {
                     }
                 }
                 Command::Close(id, mode) => {
-                    let Some(connection) = self.connections.get_mut(&id) else { continue };
+                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
                     let was_closing = connection.is_closing();
                     match connection.close(mode, now) {
                         Ok(false) => turns.push(id),
@@ -246,7 +278,7 @@ impl Engine {
                     }
                 }
                 Command::Interject(id, bytes) => {
-                    let Some(connection) = self.connections.get_mut(&id) else { continue };
+                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
                     if connection.interject(bytes) {
                         turns.push(id);
                     } else {
@@ -262,8 +294,8 @@ impl Engine {
     }
 
     fn turn(&mut self, id: u64, now: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let (watch, wake_at) = match connection.turn(now, &mut self.scratch) {
+        let Some(served) = self.connections.get_mut(&id) else { return };
+        let (watch, wake_at) = match served.connection.turn(now, &mut self.scratch) {
             Ok(Next::Again) => {
                 self.again.push(id);
                 (false, Timestamp::MAX)
@@ -273,20 +305,20 @@ impl Engine {
             Ok(Next::Ended) => return self.remove(id, Ended::Closed),
             Err(error) => return self.remove(id, Ended::Broken(error.to_string())),
         };
-        if wake_at != connection.schedule.wake_at && wake_at != Timestamp::MAX {
-            self.timers.push(Reverse((wake_at, id)));
+        served.wake_at = wake_at;
+        if let Some(at) = served.set_timer() {
+            self.timers.push(Reverse((at, id)));
         }
-        connection.schedule.wake_at = wake_at;
-        if watch != connection.schedule.watched {
-            connection.schedule.watched = watch;
-            if let Err(error) = self.poller.watch(connection.socket(), id, watch) {
+        if watch != served.watched {
+            served.watched = watch;
+            if let Err(error) = self.poller.watch(served.connection.socket(), id, watch) {
                 self.remove(id, Ended::Broken(error.to_string()));
             }
         }
     }
 
     fn broken(&mut self, id: u64, now: Timestamp) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { return };
         // Both sides have ended their direction: that is how a finished connection looks too.
         if connection.is_delivered(now) {
             return self.remove(id, Ended::Closed);
@@ -303,7 +335,7 @@ impl Engine {
 
     fn abort_all(&mut self) {
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
-            if let Some(connection) = self.connections.get(&id) {
+            if let Some(Served { connection, .. }) = self.connections.get(&id) {
                 // Without the option the peer sees an end of file in the middle of a record instead of a reset.
                 let _ = connection.socket().abort_on_close();
             }
@@ -312,7 +344,7 @@ impl Engine {
     }
 
     fn remove(&mut self, id: u64, ended: Ended) {
-        if let Some(mut connection) = self.connections.remove(&id) {
+        if let Some(Served { mut connection, .. }) = self.connections.remove(&id) {
             // The socket is closed just after, which takes it out of the set too.
             let _ = self.poller.remove(connection.socket());
             connection.end(Reason::ConnectionLost, now());

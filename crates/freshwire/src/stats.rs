@@ -11,27 +11,40 @@ const REASONS: usize = 16;
 pub const LAYERS: usize = 8;
 
 /// What a sink has done so far, readable at any time from any thread. Each value is exact; together they are not one
-/// instant's.
+/// instant's. Only the engine's thread writes.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct SinkStats {
+    // What each record changes lies in two cache lines.
     begun: AtomicU64,
     finished: AtomicU64,
     bytes: AtomicU64,
     acked: AtomicU64,
-    drops: [AtomicU64; REASONS],
+    writes: AtomicU64,
+    age_sum_us: AtomicU64,
+    age_max_us: AtomicU64,
+    reserve: AtomicU64,
     begun_by_layer: [AtomicU64; LAYERS],
+    drops: [AtomicU64; REASONS],
     dropped_by_layer: [AtomicU64; LAYERS],
     horizons: AtomicU64,
     horizon: AtomicU64,
     horizon_max: AtomicU64,
     horizon_sum: AtomicU64,
-    reserve: AtomicU64,
-    age_sum_us: AtomicU64,
-    age_max_us: AtomicU64,
     rate: AtomicU64,
     rtt_us: AtomicU64,
-    writes: AtomicU64,
     invalid: AtomicU64,
+}
+
+/// Adds to a value that nobody else writes: without the cost of an atomic addition.
+fn add(value: &AtomicU64, more: u64) {
+    value.store(value.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+fn raise(value: &AtomicU64, to: u64) {
+    if to > value.load(Ordering::Relaxed) {
+        value.store(to, Ordering::Relaxed);
+    }
 }
 
 /// One reading of [`SinkStats`].
@@ -77,33 +90,33 @@ pub struct SinkSnapshot {
 impl SinkStats {
     pub(crate) fn on_begun(&self, layer: u8, age: Duration) {
         let micros = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
-        self.begun.fetch_add(1, Ordering::Relaxed);
-        self.begun_by_layer[place_of(layer)].fetch_add(1, Ordering::Relaxed);
-        self.age_sum_us.fetch_add(micros, Ordering::Relaxed);
-        self.age_max_us.fetch_max(micros, Ordering::Relaxed);
+        add(&self.begun, 1);
+        add(&self.begun_by_layer[place_of(layer)], 1);
+        add(&self.age_sum_us, micros);
+        raise(&self.age_max_us, micros);
     }
 
     pub(crate) fn on_finished(&self) {
-        self.finished.fetch_add(1, Ordering::Relaxed);
+        add(&self.finished, 1);
     }
 
     pub(crate) fn on_dropped(&self, layer: u8, reason: u8) {
         let place = usize::from(reason).min(REASONS - 1);
-        self.drops[place].fetch_add(1, Ordering::Relaxed);
-        self.dropped_by_layer[place_of(layer)].fetch_add(1, Ordering::Relaxed);
+        add(&self.drops[place], 1);
+        add(&self.dropped_by_layer[place_of(layer)], 1);
     }
 
     pub(crate) fn on_write(&self, bytes: u64) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        add(&self.writes, 1);
+        add(&self.bytes, bytes);
     }
 
     /// What was unsent after a write.
     pub(crate) fn on_horizon(&self, horizon: u64) {
         self.horizon.store(horizon, Ordering::Relaxed);
-        self.horizon_max.fetch_max(horizon, Ordering::Relaxed);
-        self.horizon_sum.fetch_add(horizon, Ordering::Relaxed);
-        self.horizons.fetch_add(1, Ordering::Relaxed);
+        raise(&self.horizon_max, horizon);
+        add(&self.horizon_sum, horizon);
+        add(&self.horizons, 1);
     }
 
     pub(crate) fn on_acked(&self, acked: u64) {

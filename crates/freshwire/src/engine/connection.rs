@@ -90,13 +90,6 @@ pub(crate) struct Connection {
     ask_again_at: Timestamp,
     ending: Ending,
     shared: Arc<SinkShared>,
-    pub(super) schedule: Schedule,
-}
-
-/// What the engine keeps of a connection's place in its set and its timers.
-pub(super) struct Schedule {
-    pub(super) watched: bool,
-    pub(super) wake_at: Timestamp,
 }
 
 /// How far a connection is with its end.
@@ -149,7 +142,6 @@ impl Connection {
                 stall_timeout: parts.stall_timeout,
             },
             shared: parts.shared,
-            schedule: Schedule { watched: false, wake_at: Timestamp::MAX },
         })
     }
 
@@ -181,7 +173,10 @@ impl Connection {
         if now >= self.ending.give_up_at {
             return self.abort("the peer did not take the rest in time");
         }
-        let next = self.serve(now, scratch)?;
+        self.borrow(scratch);
+        let next = self.serve(now, scratch);
+        self.give_back(scratch);
+        let next = next?;
         let stall_at = self.path.stalls_at(self.ending.stall_timeout);
         if now >= stall_at {
             return self.abort("the peer took nothing for the stall timeout");
@@ -195,14 +190,32 @@ impl Connection {
         })
     }
 
+    /// Uses the engine's buffers from now on, except where something waits in its own.
+    fn borrow(&mut self, scratch: &mut Scratch) {
+        self.output.borrow(scratch);
+        if self.begun.is_empty() {
+            self.begun = std::mem::take(&mut scratch.begun);
+        }
+    }
+
+    /// Gives the engine its buffers back, except those in which something waits.
+    fn give_back(&mut self, scratch: &mut Scratch) {
+        self.output.give_back(scratch);
+        if self.begun.is_empty() {
+            scratch.begun = std::mem::take(&mut self.begun);
+        }
+    }
+
     fn abort(&self, why: &str) -> io::Result<Next> {
         self.socket.abort_on_close()?;
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
     fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
-        for _ in 0..WRITES_PER_TURN {
-            self.path.look(now, &self.socket, &mut self.consumer, &self.shared.stats)?;
+        for write in 0..WRITES_PER_TURN {
+            if write > 0 || !self.path.is_known(now, &self.output) {
+                self.path.look(now, &self.socket, &mut self.consumer, &self.shared.stats)?;
+            }
             if self.ending.closing == Closing::Flush {
                 return self.flush(now);
             }

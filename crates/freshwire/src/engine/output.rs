@@ -52,10 +52,17 @@ struct Sealed {
     covers: u64,
 }
 
+/// Room for what is committed. Most connections have nothing committed between their turns, so the engine lends them its
+/// own: less memory for each, and memory that the processor has at hand.
 #[derive(Default)]
-pub(super) struct Output {
+pub(super) struct Buffers {
     pieces: VecDeque<Piece>,
     heads: Vec<u8>,
+}
+
+#[derive(Default)]
+pub(super) struct Output {
+    buffers: Buffers,
     heads_at: usize,
     planned: u64,
     sealed: Option<Sealed>,
@@ -67,35 +74,51 @@ impl Output {
         Self { sealed, ..Self::default() }
     }
 
+    /// Uses the engine's buffers from now on, unless something waits in its own.
+    pub(super) fn borrow(&mut self, scratch: &mut Scratch) {
+        if self.buffers.pieces.is_empty() {
+            self.buffers = std::mem::take(&mut scratch.buffers);
+        }
+    }
+
+    /// Gives the engine its buffers back, unless something waits in them.
+    pub(super) fn give_back(&mut self, scratch: &mut Scratch) {
+        if self.buffers.pieces.is_empty() {
+            scratch.buffers = std::mem::take(&mut self.buffers);
+        }
+    }
+
     /// Bytes that are committed and not handed over.
     pub(super) fn planned(&self) -> u64 {
         self.planned
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.planned == 0 && self.pieces.is_empty() && self.sealed.as_ref().is_none_or(Sealed::is_empty)
+        self.planned == 0
+            && self.buffers.pieces.is_empty()
+            && self.sealed.as_ref().is_none_or(Sealed::is_empty)
     }
 
     /// Whether one write can take more pieces.
     pub(super) fn has_room(&self) -> bool {
-        self.pieces.len() < MAX_SLICES / 2
+        self.buffers.pieces.len() < MAX_SLICES / 2
     }
 
     /// Where framing bytes of the next piece go; [`push`](Self::push) with their number follows.
     pub(super) fn heads(&mut self) -> &mut Vec<u8> {
-        &mut self.heads
+        &mut self.buffers.heads
     }
 
     /// Adds `head` framing bytes, which were added to [`heads`](Self::heads), and `len` payload bytes from `offset` on of
     /// the record that is open.
     pub(super) fn push(&mut self, head: usize, offset: u32, len: u32, end: Option<End>) {
         self.planned += head as u64 + u64::from(len);
-        self.pieces.push_back(Piece { head: head as u32, offset, len, end });
+        self.buffers.pieces.push_back(Piece { head: head as u32, offset, len, end });
     }
 
     /// Says that the record whose last piece was pushed ends there.
     pub(super) fn end_last(&mut self, end: End) {
-        match self.pieces.back_mut() {
+        match self.buffers.pieces.back_mut() {
             Some(piece) if piece.end.is_none() => piece.end = Some(end),
             _ => self.push(0, 0, 0, Some(end)),
         }
@@ -103,7 +126,7 @@ impl Output {
 
     /// Adds bytes of no record.
     pub(super) fn interject(&mut self, bytes: &[u8]) {
-        self.heads.extend_from_slice(bytes);
+        self.buffers.heads.extend_from_slice(bytes);
         self.push(bytes.len(), 0, 0, None);
     }
 
@@ -126,7 +149,7 @@ impl Output {
             return self.write_sealed(way, scratch);
         }
         self.fill_slices(way, scratch);
-        // SAFETY: header slices point into `self.heads`, body slices into the arena that `way.source` keeps mapped;
+        // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `way.source` keeps mapped;
         // neither is touched before the call returns.
         let Some(sent) = (unsafe { way.socket.send(&scratch.slices) })? else { return Ok(None) };
         self.advance(sent as u64, &mut scratch.ended);
@@ -162,11 +185,11 @@ impl Output {
         let Scratch { raw, slices, .. } = scratch;
         slices.clear();
         let (mut record, mut head_at) = (0, self.heads_at);
-        for piece in &self.pieces {
+        for piece in &self.buffers.pieces {
             if slices.len() >= MAX_SLICES {
                 break;
             }
-            let head = &self.heads[head_at..head_at + piece.head as usize];
+            let head = &self.buffers.heads[head_at..head_at + piece.head as usize];
             head_at += head.len();
             if !head.is_empty() {
                 slices.push(IoSlice::new(head.as_ptr(), head.len()));
@@ -186,8 +209,8 @@ impl Output {
     fn copy_plain(&self, way: Way<'_>, plain: &mut Vec<u8>) {
         plain.clear();
         let (mut record, mut head_at) = (0, self.heads_at);
-        for piece in &self.pieces {
-            plain.extend_from_slice(&self.heads[head_at..head_at + piece.head as usize]);
+        for piece in &self.buffers.pieces {
+            plain.extend_from_slice(&self.buffers.heads[head_at..head_at + piece.head as usize]);
             head_at += piece.head as usize;
             if piece.len > 0
                 && let Some(begun) = way.begun.get(record)
@@ -204,7 +227,7 @@ impl Output {
     fn advance(&mut self, sent: u64, ended: &mut Vec<End>) {
         self.planned -= sent;
         let mut left = sent;
-        while let Some(piece) = self.pieces.front_mut() {
+        while let Some(piece) = self.buffers.pieces.front_mut() {
             let len = u64::from(piece.head) + u64::from(piece.len);
             if left < len {
                 let head = left.min(u64::from(piece.head)) as u32;
@@ -214,7 +237,7 @@ impl Output {
                 piece.offset += body;
                 piece.len -= body;
                 if self.heads_at >= COMPACT_BYTES {
-                    self.heads.drain(..self.heads_at);
+                    self.buffers.heads.drain(..self.heads_at);
                     self.heads_at = 0;
                 }
                 return;
@@ -222,9 +245,9 @@ impl Output {
             left -= len;
             self.heads_at += piece.head as usize;
             ended.extend(piece.end);
-            self.pieces.pop_front();
+            self.buffers.pieces.pop_front();
         }
-        self.heads.clear();
+        self.buffers.heads.clear();
         self.heads_at = 0;
     }
 }

@@ -1,8 +1,11 @@
+use std::collections::VecDeque;
+
 use freshwire_choice::Record;
 use freshwire_io::tcp::IoSlice;
 use freshwire_ring::{Queued, RawSlice};
 
-use super::output::End;
+use super::connection::Begun;
+use super::output::{Buffers, End};
 
 /// Room for listings and system calls. No connection needs it between its turns, so the engine has it once.
 #[derive(Default)]
@@ -14,4 +17,6 @@ pub(super) struct Scratch {
     pub(super) slices: Vec<IoSlice>,
     pub(super) plain: Vec<u8>,
     pub(super) ended: Vec<End>,
+    pub(super) buffers: Buffers,
+    pub(super) begun: VecDeque<Begun>,
 }

@@ -19,7 +19,12 @@ const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::fro
 
 /// The same on a path that has shown no limit lately: longer than from one picture to the next, so that the turn that writes
 /// is the one that looks.
-const CALM_ACK_WATCH: Duration = Duration::from_millis(50);
+const CALM_ACK_WATCH: Duration = Duration::from_millis(200);
+
+/// On such a path, if it is so short that what is written is there at once or not at all, a look stands for some time: few
+/// writes then cost a question to the kernel.
+const LOCAL_RTT: Duration = Duration::from_millis(1);
+const LOCAL_LOOK: Duration = Duration::from_millis(150);
 
 /// How long a path that has shown no limit is taken for one as long as it delivers everything at once.
 const CALM: Duration = Duration::from_secs(1);
@@ -29,10 +34,13 @@ pub(super) struct Path {
     reserve: Reserve,
     queue_target: Option<Duration>,
     congestion: String,
+    /// The congestion control is one that paces: what its window has room for still waits in the kernel.
+    is_paced: bool,
     /// `TCP_NOTSENT_LOWAT` as it is set.
     lowat: u32,
-    /// A write was made since the last look.
-    wrote: bool,
+    looked_at: Timestamp,
+    /// Bytes written since the last look.
+    unseen: u64,
     calm_until: Timestamp,
     acks: Acks,
 }
@@ -55,13 +63,16 @@ impl Path {
         queue_target: Option<Duration>,
     ) -> io::Result<Self> {
         let base = socket.info()?.bytes_acked + socket.unacknowledged()?;
+        let congestion = socket.congestion()?;
         Ok(Self {
             estimate: Estimate::default(),
             reserve,
             queue_target,
-            congestion: socket.congestion()?,
+            is_paced: congestion.starts_with("bbr"),
+            congestion,
             lowat: 0,
-            wrote: false,
+            looked_at: Timestamp::ZERO,
+            unseen: 0,
             calm_until: Timestamp::ZERO,
             acks: Acks { base, written: 0, acked: 0, progress_at: None, records: VecDeque::new() },
         })
@@ -75,9 +86,10 @@ impl Path {
         consumer: &mut Consumer,
         stats: &SinkStats,
     ) -> io::Result<()> {
+        self.looked_at = now;
+        let has_written = std::mem::take(&mut self.unseen) > 0;
         // Where the last look saw no limit, one cheap question tells whether that is still so.
         if self.is_calm(now) && socket.unacknowledged()? == 0 {
-            self.wrote = false;
             self.estimate.all_delivered();
             self.acks.resolve(self.acks.written, now, consumer);
             stats.on_acked(self.acks.acked);
@@ -86,7 +98,7 @@ impl Path {
         let info = socket.info()?;
         self.estimate.update(now, info);
         // The look that follows a write says what the write left unsent, without a system call of its own.
-        if std::mem::take(&mut self.wrote) {
+        if has_written {
             stats.on_horizon(u64::from(info.unsent));
         }
         self.acks.resolve(info.bytes_acked.saturating_sub(self.acks.base), now, consumer);
@@ -112,13 +124,13 @@ impl Path {
         if unsent >= u64::from(self.lowat) {
             return None;
         }
-        let mut budget = u64::from(self.lowat) - unsent;
+        let mut budget = u64::from(self.lowat).saturating_sub(unsent + self.unseen);
         if self.is_calm(now) {
             // What the congestion window has room for goes on the wire at once and never waits unsent.
             budget = budget.max(self.window_room());
         }
         if let Some(pipe) = self.queue_target.and_then(|queue| self.estimate.pipe(queue)) {
-            let on_the_way = info.outstanding() + unsent;
+            let on_the_way = info.outstanding() + unsent + self.unseen;
             budget = budget.min(pipe.saturating_sub(on_the_way));
         }
         // What is committed already is handed over in any case.
@@ -126,13 +138,18 @@ impl Path {
     }
 
     fn window_room(&self) -> u64 {
-        if self.congestion.starts_with("bbr") {
-            // It paces: what its window has room for still waits in the kernel.
+        if self.is_paced {
             return 0;
         }
         let info = self.estimate.info();
         let free = info.cwnd.saturating_sub(info.unacked);
-        (u64::from(free) * u64::from(info.mss)).saturating_sub(u64::from(info.unsent))
+        (u64::from(free) * u64::from(info.mss)).saturating_sub(u64::from(info.unsent) + self.unseen)
+    }
+
+    /// Whether the last look still says enough: the path has shown no limit, and less was written since than may follow.
+    pub(super) fn is_known(&self, now: Timestamp, output: &Output) -> bool {
+        let is_recent = now < self.looked_at + LOCAL_LOOK && self.estimate.info().rtt < LOCAL_RTT;
+        is_recent && self.is_calm(now) && self.budget(now, output).is_some_and(|budget| budget > self.unseen)
     }
 
     /// Whether the path has shown no limit lately.
@@ -167,7 +184,7 @@ impl Path {
     }
 
     pub(super) fn wrote(&mut self, bytes: u64) {
-        self.wrote = true;
+        self.unseen += bytes;
         self.acks.written += bytes;
     }
 

@@ -108,11 +108,8 @@ pub(super) async fn attend(
                 Some(Err(_)) | None => break,
             },
             _ = reports.tick() => {
-                if viewer.ended().is_some() {
-                    return;
-                }
+                let Some(snapshot) = viewer.snapshot().filter(|_| viewer.ended().is_none()) else { return };
                 questions = 0;
-                let snapshot = viewer.snapshot();
                 // While the path takes nothing, reports would only pile up and delay what comes after.
                 let is_stuck = snapshot.sink.acked < snapshot.sink.bytes && snapshot.sink.acked == acked;
                 acked = snapshot.sink.acked;

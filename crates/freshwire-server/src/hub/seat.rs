@@ -1,33 +1,47 @@
 //! A viewer as its stream sees it: what it is offered, and where it begins.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use freshwire::{LAYERS, Meta};
 use freshwire_media::unit::Kind;
 
 use super::stream::Offer;
-use super::viewer::ViewerShared;
+use super::viewer::{Identity, SeatCounts};
 
+/// Each unit passes by all seats: what it needs of a seat lies side by side.
 pub(super) struct Seat {
+    pub(super) id: u64,
     pub(super) ring: usize,
-    pub(super) shared: Arc<ViewerShared>,
+    identity: Arc<Identity>,
+    is_paused: bool,
     only: Option<Kind>,
     /// How old a unit may be when it arrives, where the viewer wants it otherwise than the hub.
     latency: Option<Duration>,
     /// Number of the picture it began with, 0 if there are none; `None` while it waits for one to begin with.
     begun_at: Option<u64>,
+    offered: [u64; LAYERS],
+    missed: u64,
 }
 
 impl Seat {
     pub(super) fn new(
         ring: usize,
-        shared: Arc<ViewerShared>,
+        identity: Arc<Identity>,
         only: Option<Kind>,
         latency: Option<Duration>,
     ) -> Self {
-        Self { ring, shared, only, latency, begun_at: None }
+        Self {
+            id: identity.id,
+            ring,
+            identity,
+            is_paused: false,
+            only,
+            latency,
+            begun_at: None,
+            offered: [0; LAYERS],
+            missed: 0,
+        }
     }
 
     /// The unit's descriptor with this viewer's deadline.
@@ -38,17 +52,23 @@ impl Seat {
 
     /// Whether it waits for a keyframe.
     pub(super) fn waits(&self) -> bool {
-        self.begun_at.is_none() && !self.is_paused()
+        self.begun_at.is_none() && !self.is_paused
     }
 
-    fn is_paused(&self) -> bool {
-        self.shared.paused.load(Ordering::Relaxed)
+    /// Whether it gets nothing for now; then it goes on with a keyframe.
+    pub(super) fn set_paused(&mut self, paused: bool) {
+        self.is_paused = paused;
+    }
+
+    pub(super) fn counts(&self) -> SeatCounts {
+        let Self { offered, missed, .. } = *self;
+        SeatCounts { identity: Arc::clone(&self.identity), offered, missed }
     }
 
     /// Whether the unit is for this viewer now. A viewer begins with a keyframe, or with sound if there is nothing else,
     /// and never gets what depends on a unit from before.
     pub(super) fn wants(&mut self, offer: &Offer) -> bool {
-        if self.is_paused() {
+        if self.is_paused {
             self.begun_at = None;
             return false;
         }
@@ -63,7 +83,7 @@ impl Seat {
         let wanted = references(&offer.meta).all(|seq| seq >= first);
         if wanted && is_picture {
             let layer = usize::from(offer.meta.layer).min(LAYERS - 1);
-            self.shared.offered[layer].fetch_add(1, Ordering::Relaxed);
+            self.offered[layer] += 1;
         }
         wanted
     }
@@ -73,7 +93,7 @@ impl Seat {
         if !offer.is_leaf {
             self.begun_at = None;
         }
-        self.shared.missed.fetch_add(1, Ordering::Relaxed);
+        self.missed += 1;
     }
 }
 

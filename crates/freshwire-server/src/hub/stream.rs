@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::datagrams::{DatagramSink, Datagrams};
 use super::seat::Seat;
-use super::viewer::{ViewRequest, Viewer, ViewerShared, ViewerSnapshot};
+use super::viewer::{Identity, SeatCounts, ViewRequest, Viewer, ViewerSnapshot};
 use super::{HubConfig, HubError, Shared, lock};
 
 /// Slots of a viewer's ring: close to a second of video with sound, which is more than is fresh.
@@ -62,7 +61,7 @@ struct Counters {
 /// What changes with each unit and each viewer.
 struct State {
     sender: Sender,
-    seats: BTreeMap<u64, Seat>,
+    seats: Vec<Seat>,
     datagrams: Datagrams,
     /// Numbers of the next units: pictures and sound count apart, because policies count on pictures without gaps.
     next_picture: u64,
@@ -133,7 +132,7 @@ impl Stream {
         let sender = Sender::new(&config, &shared.engine).map_err(|error| HubError::Io(error.to_string()))?;
         let state = State {
             sender,
-            seats: BTreeMap::new(),
+            seats: Vec::new(),
             datagrams: Datagrams::default(),
             next_picture: 1,
             next_sound: SOUND,
@@ -206,20 +205,17 @@ impl Stream {
             SenderError::Claim(_) => HubError::TooManyViewers(config.max_viewers),
             error => HubError::Io(error.to_string()),
         })?;
-        let shared = Arc::new(ViewerShared {
+        let identity = Arc::new(Identity {
             id: self.shared.next_viewer(),
             protocol: request.protocol,
             peer: request.peer,
             user: request.user,
             since: Instant::now(),
             monitor: sink.monitor(),
-            paused: AtomicBool::new(false),
-            offered: Default::default(),
-            missed: AtomicU64::new(0),
         });
-        let seat = Seat::new(sink.ring(), Arc::clone(&shared), request.only, request.latency);
+        let seat = Seat::new(sink.ring(), Arc::clone(&identity), request.only, request.latency);
         state.join(seat, request.join_age.unwrap_or(config.join_age), config);
-        Ok(Viewer { sink, stream: Arc::clone(self), shared })
+        Ok(Viewer { sink, stream: Arc::clone(self), identity })
     }
 
     /// Serves a viewer over datagrams, from the next keyframe until its sink says that it is gone.
@@ -240,7 +236,7 @@ impl Stream {
         let producer = state.sender.producer();
         let config = producer.region().config();
         let used = u64::from(config.blocks) - producer.free_blocks() as u64;
-        let seats: Vec<_> = state.seats.values().map(|seat| Arc::clone(&seat.shared)).collect();
+        let seats: Vec<_> = state.seats.iter().map(Seat::counts).collect();
         let (origin, datagram_viewers) = (state.origin.clone(), state.datagrams.len());
         drop(state);
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -253,19 +249,29 @@ impl Stream {
             lost: load(&self.counters.lost),
             arena_bytes: u64::from(config.blocks) * u64::from(config.block_bytes),
             arena_used: used * u64::from(config.block_bytes),
-            viewers: seats.iter().map(|seat| seat.snapshot()).collect(),
+            viewers: seats.iter().map(SeatCounts::snapshot).collect(),
             datagram_viewers,
         }
     }
 
     pub(super) fn leave(&self, id: u64, ring: usize) {
         let mut state = lock(&self.state);
-        state.seats.remove(&id);
+        state.seats.retain(|seat| seat.id != id);
         state.sender.reuse(ring);
     }
 
-    pub(super) fn drop_queued(&self, ring: usize) {
-        lock(&self.state).sender.producer().drop_where(ring, reason::APPLICATION, |_| true);
+    /// Offers a viewer nothing any more and drops what is queued for it, or goes on.
+    pub(super) fn pause(&self, id: u64, paused: bool) {
+        let State { sender, seats, .. } = &mut *lock(&self.state);
+        let Some(seat) = seats.iter_mut().find(|seat| seat.id == id) else { return };
+        seat.set_paused(paused);
+        if paused {
+            sender.producer().drop_where(seat.ring, reason::APPLICATION, |_| true);
+        }
+    }
+
+    pub(super) fn counts(&self, id: u64) -> Option<SeatCounts> {
+        lock(&self.state).seats.iter().find(|seat| seat.id == id).map(Seat::counts)
     }
 
     fn push(&self, unit: Unit) {
@@ -327,12 +333,12 @@ impl State {
             stored => stored,
         };
         let Ok(stored) = stored else {
-            self.seats.values_mut().for_each(|seat| seat.missed(&offer));
+            self.seats.iter_mut().for_each(|seat| seat.missed(&offer));
             return false;
         };
         let mut wake = false;
         let producer = self.sender.producer();
-        self.seats.retain(|_, seat| {
+        self.seats.retain_mut(|seat| {
             if !seat.wants(&offer) {
                 return true;
             }
@@ -347,7 +353,7 @@ impl State {
             self.sender.notify();
         }
         self.remember(offer, stored);
-        if self.seats.values().any(Seat::waits) {
+        if self.seats.iter().any(Seat::waits) {
             self.ask_for_key();
         }
         true
@@ -370,7 +376,7 @@ impl State {
         self.group.clear();
         let now = now();
         let producer = self.sender.producer();
-        for seat in self.seats.values() {
+        for seat in &self.seats {
             producer.drop_where(seat.ring, reason::EXPIRED, |record| record.deadline < now);
         }
     }
@@ -394,7 +400,7 @@ impl State {
         } else {
             self.ask_for_key();
         }
-        self.seats.insert(seat.shared.id, seat);
+        self.seats.push(seat);
     }
 
     fn ask_for_key(&mut self) {

@@ -1,7 +1,6 @@
 use std::net::{SocketAddr, TcpStream};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkSnapshot};
@@ -57,20 +56,17 @@ impl ViewRequest {
 pub struct Viewer {
     pub(super) sink: Sink,
     pub(super) stream: Arc<Stream>,
-    pub(super) shared: Arc<ViewerShared>,
+    pub(super) identity: Arc<Identity>,
 }
 
-/// What the viewer's handle, its seat and those who ask for statistics have in common.
-pub(super) struct ViewerShared {
+/// Who a viewer is, and what its sink tells of it.
+pub(super) struct Identity {
     pub(super) id: u64,
     pub(super) protocol: &'static str,
     pub(super) peer: SocketAddr,
     pub(super) user: Option<String>,
     pub(super) since: Instant,
     pub(super) monitor: Monitor,
-    pub(super) paused: AtomicBool,
-    pub(super) offered: [AtomicU64; LAYERS],
-    pub(super) missed: AtomicU64,
 }
 
 /// What a viewer has got and missed.
@@ -95,17 +91,25 @@ pub struct ViewerSnapshot {
     pub missed: u64,
 }
 
-impl ViewerShared {
+/// What a seat has counted: all of a snapshot that needs the stream's lock.
+pub(super) struct SeatCounts {
+    pub(super) identity: Arc<Identity>,
+    pub(super) offered: [u64; LAYERS],
+    pub(super) missed: u64,
+}
+
+impl SeatCounts {
     pub(super) fn snapshot(&self) -> ViewerSnapshot {
+        let viewer = &self.identity;
         ViewerSnapshot {
-            id: self.id,
-            protocol: self.protocol,
-            peer: self.peer,
-            user: self.user.clone(),
-            age: self.since.elapsed(),
-            sink: self.monitor.stats(),
-            offered: std::array::from_fn(|layer| self.offered[layer].load(Ordering::Relaxed)),
-            missed: self.missed.load(Ordering::Relaxed),
+            id: viewer.id,
+            protocol: viewer.protocol,
+            peer: viewer.peer,
+            user: viewer.user.clone(),
+            age: viewer.since.elapsed(),
+            sink: viewer.monitor.stats(),
+            offered: self.offered,
+            missed: self.missed,
         }
     }
 }
@@ -113,7 +117,7 @@ impl ViewerShared {
 impl Viewer {
     /// Its number.
     pub fn id(&self) -> u64 {
-        self.shared.id
+        self.identity.id
     }
 
     /// Sends bytes between two records, such as the answer to a request. A viewer that asks and does not read the answers
@@ -124,13 +128,12 @@ impl Viewer {
 
     /// Offers it no more units; those that are queued are dropped, what was begun is finished.
     pub fn pause(&self) {
-        self.shared.paused.store(true, Ordering::Relaxed);
-        self.stream.drop_queued(self.sink.ring());
+        self.stream.pause(self.identity.id, true);
     }
 
     /// Goes on with the next keyframe.
     pub fn resume(&self) {
-        self.shared.paused.store(false, Ordering::Relaxed);
+        self.stream.pause(self.identity.id, false);
     }
 
     /// How it ended, `None` while it is served. Nothing calls: look once a second.
@@ -138,15 +141,15 @@ impl Viewer {
         self.sink.ended()
     }
 
-    /// What it has got and missed.
-    pub fn snapshot(&self) -> ViewerSnapshot {
-        self.shared.snapshot()
+    /// What it has got and missed; `None` once it has ended.
+    pub fn snapshot(&self) -> Option<ViewerSnapshot> {
+        self.stream.counts(self.identity.id).map(|counts| counts.snapshot())
     }
 }
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        self.stream.leave(self.shared.id, self.sink.ring());
+        self.stream.leave(self.identity.id, self.sink.ring());
     }
 }
 

@@ -1,9 +1,11 @@
 //! Byte streams: from a reader through the demultiplexer to the publisher.
 
-use std::sync::Arc;
+use std::io::Read as _;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use freshwire_media::demux::{self, Demux};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::SourceError;
@@ -43,13 +45,55 @@ pub(super) async fn drain(demux: &mut Demux, pace: &mut Pace) -> Result<(), Sour
 }
 
 /// Publishes standard input as it comes.
+///
+/// A thread reads it: the runtime would hand each read to one of its own and wait for that, which costs more than the read.
 pub(super) async fn stdin(stream: &Arc<Stream>) -> Result<(), SourceError> {
-    let publisher = wait_for(stream, "standard input").await;
-    let mut pace = Pace::immediate(publisher);
+    let pace = Pace::immediate(wait_for(stream, STANDARD_INPUT).await);
+    let pace = Ours(Arc::new(Mutex::new(Some(pace))));
+    let theirs = Arc::clone(&pace.0);
+    let (done, result) = oneshot::channel();
+    let failed = |error| SourceError::Read { what: STANDARD_INPUT.to_owned(), error };
+    std::thread::Builder::new()
+        .name("stdin".to_owned())
+        // Fails only when nobody waits for it any more.
+        .spawn(move || drop(done.send(read_stdin(&theirs))))
+        .map_err(failed)?;
+    // The thread ends without a result only if it panics.
+    result.await.unwrap_or_else(|_| Err(failed(std::io::ErrorKind::Other.into())))
+}
+
+const STANDARD_INPUT: &str = "standard input";
+
+/// The right to publish, which is taken back when nobody waits for the source any more.
+struct Ours(Arc<Mutex<Option<Pace>>>);
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
+    let mut input = std::io::stdin().lock();
     let mut demux = Demux::new(demux::Config::default());
-    read(&mut tokio::io::stdin(), "standard input", &mut demux, &mut pace).await?;
-    demux.finish();
-    drain(&mut demux, &mut pace).await
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let len = input
+            .read(&mut buffer)
+            .map_err(|error| SourceError::Read { what: STANDARD_INPUT.to_owned(), error })?;
+        match len {
+            0 => demux.finish(),
+            len => demux.push(&buffer[..len]),
+        }
+        let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(pace) = pace.as_mut() else { return Ok(()) };
+        for event in demux.by_ref() {
+            pace.publish(event?);
+        }
+        if len == 0 {
+            return Ok(());
+        }
+    }
 }
 
 /// The right to publish, as soon as nobody else has it.

@@ -37,15 +37,22 @@ impl Pace {
     /// tracks into the order of their times.
     pub(super) async fn take(&mut self, event: Event) {
         match event {
-            Event::Tracks(tracks) => self.publisher.tracks(tracks),
-            Event::Unit(unit) if !self.real_time => self.publisher.push(unit),
-            Event::Unit(unit) => {
+            Event::Unit(unit) if self.real_time => {
                 let at = self.waiting.partition_point(|before| before.head.dts <= unit.head.dts);
                 self.waiting.insert(at, unit);
                 if self.waiting.len() > INTERLEAVING {
                     self.publish_next().await;
                 }
             }
+            event => self.publish(event),
+        }
+    }
+
+    /// Publishes what the source says at once.
+    pub(super) fn publish(&mut self, event: Event) {
+        match event {
+            Event::Tracks(tracks) => self.publisher.tracks(tracks),
+            Event::Unit(unit) => self.publisher.push(unit),
         }
     }
 

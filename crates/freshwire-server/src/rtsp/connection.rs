@@ -21,17 +21,27 @@ use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
 use crate::net::Conn;
 
-/// Serves a connection.
+/// Serves a connection. The conversation before PLAY is on the heap by itself, so that a viewer's task is small.
 pub(super) async fn run(conn: Conn, context: Arc<Context>) {
+    if let Some(viewing) = Box::pin(converse(conn, &context)).await {
+        viewing.run(&context).await;
+    }
+}
+
+/// Answers requests until the engine has taken over; `None` if the connection ended before.
+async fn converse(conn: Conn, context: &Arc<Context>) -> Option<Box<Viewing>> {
     let local = match conn.local_addr() {
         Ok(local) => local,
-        Err(error) => return tracing::info!(%error, "a connection ended at once"),
+        Err(error) => {
+            tracing::info!(%error, "a connection ended at once");
+            return None;
+        }
     };
     let ends = Ends { local, peer: conn.peer_addr(), encrypted: conn.is_encrypted() };
     let limits = context.limits();
     let mut link = Link::new(conn, &limits);
     let mut conversation = Conversation {
-        context: Arc::clone(&context),
+        context: Arc::clone(context),
         ends,
         state: State::Open,
         granted: Vec::new(),
@@ -42,13 +52,14 @@ pub(super) async fn run(conn: Conn, context: Arc<Context>) {
     };
     match conversation.run(&mut link).await {
         Ok(preface) => {
-            let State::View(session) = conversation.state else { return };
-            match Viewing::begin(link, session, preface) {
-                Ok(viewing) => viewing.run(context).await,
-                Err(error) => tracing::warn!(%error, "cannot serve a viewer"),
-            }
+            let State::View(session) = conversation.state else { return None };
+            let viewing = Viewing::begin(link, session, preface);
+            viewing.inspect_err(|error| tracing::warn!(%error, "cannot serve a viewer")).ok()
         }
-        Err(end) => conversation.log(&end),
+        Err(end) => {
+            conversation.log(&end);
+            None
+        }
     }
 }
 

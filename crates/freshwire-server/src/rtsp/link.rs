@@ -73,4 +73,4 @@ impl<R: AsyncRead + Unpin> Link<R> {
 }
 
 const CHUNK_BYTES: usize = 16 << 10;
-const LITTLE_BYTES: usize = 512;
+const LITTLE_BYTES: usize = 256;

@@ -1,7 +1,6 @@
 //! A viewer whose stream goes in the connection: the engine writes, and requests are answered between two packets.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rtsp_types::Method;
@@ -39,7 +38,7 @@ impl Viewing {
         link: Link<Conn>,
         session: ViewSession,
         preface: Vec<u8>,
-    ) -> Result<Self, BeginError> {
+    ) -> Result<Box<Self>, BeginError> {
         let mut taken = None;
         let mut link = link.exchange(|conn| {
             let peer = conn.peer_addr();
@@ -63,11 +62,11 @@ impl Viewing {
             join_age: None,
         })?;
         tracing::info!(stream = session.stream.name(), protocol, viewer = viewer.id(), "views");
-        Ok(Self { link, viewer, session, pace: Pace::new() })
+        Ok(Box::new(Self { link, viewer, session, pace: Pace::new() }))
     }
 
     /// Answers requests until the viewer has left.
-    pub(super) async fn run(mut self, context: Arc<Context>) {
+    pub(super) async fn run(mut self: Box<Self>, context: &Context) {
         let mut shutdown = context.shutdown.clone();
         let mut tick = tokio::time::interval(TICK);
         let reason = loop {
@@ -147,5 +146,6 @@ impl Viewing {
     }
 }
 
-const TICK: Duration = Duration::from_secs(1);
+/// How often it is seen to that the viewer is still there.
+const TICK: Duration = Duration::from_secs(4);
 const LINGER: Duration = Duration::from_millis(500);

@@ -59,7 +59,9 @@ impl Frames {
     }
 
     /// Values a frame by the gap that it closes instead of each alike: a layer above another one halves its gaps, and what
-    /// a gap costs a person grows with its square. Fewer frames are sent, and the longest freezes are shorter.
+    /// a gap costs a person grows with its square. Fewer frames are sent, and the longest freezes are shorter. A frame is
+    /// worth less the older it arrives, down to nothing at its deadline: else each group would begin later than the one
+    /// before, until one of them has no time left for its chain.
     #[must_use]
     pub fn by_gap(mut self, wanted: bool) -> Self {
         self.by_gap = wanted;
@@ -147,6 +149,7 @@ impl Frames {
                 }),
                 doubt: nanos(rate.time_for(u64::from(doubt))),
                 patience: nanos(self.patience(ladder, &record)),
+                fades: self.by_gap,
             });
         }
     }
@@ -160,7 +163,8 @@ impl Frames {
         let stream = &mut *self.stream();
         self.lay_out(stream, queue, rate, link.min_rtt / 2);
         let per = nanos(rate.time_for(stream.ladder.mean_len()));
-        let value = VALUE * stream.ladder.worth_of(1, self.by_gap);
+        // Where frames fade, those after the delay tell what it costs.
+        let value = if self.by_gap { 0 } else { VALUE };
         let first = stream.planner.first(&stream.items, start.as_nanos(), Price { value, per })?;
         let &(_, oldest) = stream.order.first()?;
         if first == 0 {

@@ -111,6 +111,21 @@ fn planning_beats_a_deadline_rule_where_frames_depend_on_each_other() {
     assert!(planned.longest_gap <= 6, "the chain is kept: {planned:?}");
 }
 
+/// The link carries the keys and most of the chains, and the deadline leaves room to begin a group late for the sake of the
+/// one before. Then a later one would hardly begin.
+#[test]
+fn no_group_pays_for_the_one_before() {
+    let link = Link::constant(1_800_000, 40);
+    for seed in SEEDS {
+        let mut stream = Ladder::PYRAMID.frames(1800, seed);
+        for frame in &mut stream {
+            frame.deadline = frame.generated + Duration::from_millis(1200);
+        }
+        let (score, _) = Run::new(&link).play(&stream, &mut frames().by_gap(true));
+        assert!(score.longest_gap <= 20 && score.late == 0, "{score:?}");
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_decisions() {
     let link = Link::dip(40);

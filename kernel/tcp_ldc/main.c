@@ -43,8 +43,7 @@ static void ldc_family_build(struct ldc_family *family, struct sock *sk)
 	family->prot.getsockopt = ldc_getsockopt;
 	family->prot.disconnect = ldc_disconnect;
 	family->prot.close = ldc_close;
-	/* The horizon says how much may be unsent; TCP_NOTSENT_LOWAT does not. */
-	family->prot.stream_memory_free = NULL;
+	family->prot.stream_memory_free = ldc_stream_memory_free;
 
 	family->ops = *sk->sk_socket->ops;
 	family->ops.sendmsg_locked = ldc_sendmsg_locked;
@@ -112,8 +111,9 @@ static int ldc_attach(struct sock *sk)
 	atomic_inc(&ln->sockets);
 	WRITE_ONCE(ldc_was_used, true);
 	rcu_assign_pointer(inet_csk(sk)->icsk_ulp_data, (void *)ls);
-	WRITE_ONCE(sk->sk_prot, &family->prot);
-	WRITE_ONCE(sk->sk_socket->ops, &family->ops);
+	/* After the pointer: calls that take no lock find it. */
+	smp_store_release(&sk->sk_prot, &family->prot);
+	smp_store_release(&sk->sk_socket->ops, &family->ops);
 	return 0;
 }
 

@@ -317,6 +317,47 @@ static bool ldc_can_send(const struct sock *sk, const struct ldc_sock *ls)
 	       (1 << sk->sk_state) & (TCPF_ESTABLISHED | TCPF_CLOSE_WAIT);
 }
 
+/* Ends sending: what was begun and not finished, and what is ready, is dead. */
+void ldc_stop(struct ldc_sock *ls, u8 reason)
+{
+	if (ls->ended)
+		return;
+	WRITE_ONCE(ls->ended, true);
+	WRITE_ONCE(ls->asleep, false);
+	if (ls->begun) {
+		ls->begun = false;
+		ldc_inc(ls, dropped_connection);
+		ldc_fate_dropped(ls, &ls->current_rec,
+				 LDC_REASON_CONNECTION_LOST, ldc_now());
+	}
+	ldc_ring_close(ls, reason);
+}
+
+static void ldc_lost(struct ldc_sock *ls)
+{
+	ldc_stop(ls, LDC_REASON_CONNECTION_LOST);
+	ldc_fate_free(ls);
+}
+
+/* sk_state_change: the connection may be over. Socket's lock held. */
+void ldc_state_change(struct sock *sk)
+{
+	struct ldc_sock *ls = ldc_sk(sk);
+
+	/* Within a hand-over it is noticed after it, by ldc_pulled(). */
+	if (sk->sk_state == TCP_CLOSE && !ls->pulling)
+		ldc_lost(ls);
+	ls->base_state_change(sk);
+}
+
+/* TCP may have processed its backlog within a hand-over, and a reset in it. */
+static void ldc_pulled(struct sock *sk, struct ldc_sock *ls)
+{
+	ls->pulling = false;
+	if (sk->sk_state == TCP_CLOSE)
+		ldc_lost(ls);
+}
+
 static void ldc_again(struct ldc_sock *ls, unsigned long delay)
 {
 	mod_delayed_work(ldc_wq, &ls->work, delay);
@@ -325,7 +366,7 @@ static void ldc_again(struct ldc_sock *ls, unsigned long delay)
 /* Hands over what TCP can send. Called with the socket's lock held. */
 static void ldc_pull(struct sock *sk, struct ldc_sock *ls, u32 looks)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
+	const struct tcp_sock *tp = tcp_sk(sk);
 	gfp_t allocation = sk->sk_allocation;
 	int ret = 1, i;
 	bool leaves;
@@ -346,9 +387,9 @@ static void ldc_pull(struct sock *sk, struct ldc_sock *ls, u32 looks)
 			break;
 	}
 	sk->sk_allocation = allocation;
-	ls->pulling = false;
+	ldc_pulled(sk, ls);
 	ldc_ring_advance(ls);
-	if (ls->asleep)
+	if (ls->asleep || ls->ended)
 		return;
 	if (ret == -EAGAIN) {
 		ldc_again(ls, LDC_LOOK_PAUSE);
@@ -356,7 +397,7 @@ static void ldc_pull(struct sock *sk, struct ldc_sock *ls, u32 looks)
 		ldc_inc(ls, retries);
 		ldc_again(ls, LDC_RETRY);
 	} else if (i == LDC_BURSTS && !tp->packets_out) {
-		ldc_again(ls, 0);
+		ldc_again(ls, LDC_LOOK_PAUSE);
 	}
 }
 
@@ -391,6 +432,8 @@ static void ldc_wake_writers(struct sock *sk, struct ldc_sock *ls)
 static void ldc_progress(struct sock *sk, struct ldc_sock *ls, u32 looks)
 {
 	ldc_fate_acked(ls);
+	if (ls->ended)
+		return;
 	if (ls->asleep && ldc_ring_called(ls))
 		ldc_ring_awake(ls);
 	if (!ls->asleep)
@@ -422,8 +465,7 @@ void ldc_pull_work(struct work_struct *work)
 	struct sock *sk = ls->sk;
 
 	lock_sock(sk);
-	if (!ls->ended)
-		ldc_progress(sk, ls, ls->memory->layout.slots);
+	ldc_progress(sk, ls, ls->memory->layout.slots);
 	release_sock(sk);
 }
 
@@ -444,33 +486,6 @@ int ldc_finish_begun(struct sock *sk, struct ldc_sock *ls)
 	while (ls->begun && ret == 1)
 		ret = ldc_hand_over(sk, ls, LDC_MAX_BURST, false, true);
 	WRITE_ONCE(sk->sk_sndbuf, sndbuf);
-	ls->pulling = false;
+	ldc_pulled(sk, ls);
 	return ls->begun ? -ENOBUFS : 0;
-}
-
-/* Ends sending: what was begun and not finished, and what is ready, is dead. */
-void ldc_stop(struct ldc_sock *ls, u8 reason)
-{
-	if (ls->ended)
-		return;
-	WRITE_ONCE(ls->ended, true);
-	if (ls->begun) {
-		ls->begun = false;
-		ldc_inc(ls, dropped_connection);
-		ldc_fate_dropped(ls, &ls->current_rec,
-				 LDC_REASON_CONNECTION_LOST, ldc_now());
-	}
-	ldc_ring_close(ls, reason);
-}
-
-/* sk_state_change: the connection may be over. Socket's lock held. */
-void ldc_state_change(struct sock *sk)
-{
-	struct ldc_sock *ls = ldc_sk(sk);
-
-	if (sk->sk_state == TCP_CLOSE) {
-		ldc_stop(ls, LDC_REASON_CONNECTION_LOST);
-		ldc_fate_free(ls);
-	}
-	ls->base_state_change(sk);
 }

@@ -160,7 +160,7 @@ static int ldc_try_take(struct ldc_sock *ls, u64 word, u64 now,
 		return 0;
 	}
 	ls->scan += rec->span;
-	if (rec->deadline <= now) {
+	if (rec->deadline < now) {
 		ldc_inc(ls, dropped_expired);
 		ldc_drop_taken(ls, rec, LDC_REASON_EXPIRED, now);
 		return 0;

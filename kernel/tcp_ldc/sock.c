@@ -70,6 +70,15 @@ int ldc_sendpage_locked(struct sock *sk, struct page *page, int offset,
 }
 #endif
 
+/* The horizon says how much may be unsent; TCP_NOTSENT_LOWAT does not. */
+bool ldc_stream_memory_free(const struct sock *sk, int wake)
+{
+	const struct ldc_sock *ls = ldc_sk(sk);
+
+	return ldc_memory_of(ls) ||
+	       ls->base_prot->stream_memory_free(sk, wake);
+}
+
 /* connect() to nowhere would make the socket another connection's. */
 int ldc_disconnect(struct sock *sk, int flags)
 {

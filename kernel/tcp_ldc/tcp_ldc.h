@@ -276,6 +276,7 @@ int ldc_setsockopt(struct sock *sk, int level, int name, sockptr_t val,
 		   unsigned int len);
 int ldc_getsockopt(struct sock *sk, int level, int name, char __user *val,
 		   int __user *len);
+bool ldc_stream_memory_free(const struct sock *sk, int wake);
 int ldc_disconnect(struct sock *sk, int flags);
 void ldc_close(struct sock *sk, long timeout);
 int ldc_shutdown(struct socket *sock, int how);

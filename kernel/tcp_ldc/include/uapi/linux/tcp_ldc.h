@@ -203,7 +203,7 @@ struct ldc_ring {
  * @state: the state word, see LDC_STATE_*
  * @user_seq: the application's number
  * @generated: CLOCK_MONOTONIC ns
- * @deadline: CLOCK_MONOTONIC ns; a record is not begun at or after it
+ * @deadline: CLOCK_MONOTONIC ns; a record is not begun after it
  * @key: for replacing; 0 for none
  * @block: number of the payload block
  * @len: payload bytes of the record

@@ -23,6 +23,7 @@ use self::syntax::Identity;
 use crate::video::split::{Assemble, Splitter};
 
 pub(crate) use self::live::Live;
+pub(crate) use self::syntax::{Colours, colours, without_reordering};
 
 pub use self::syntax::SliceType;
 

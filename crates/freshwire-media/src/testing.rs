@@ -60,6 +60,12 @@ fn skip(reason: &str) {
     println!("skipped: {reason}");
 }
 
+/// A sequence parameter set by x264: H.264, 1280x720, 25 a second, two pictures reordered.
+pub(crate) const X264_SEQUENCE: [u8; 26] = [
+    0x67, 0x64, 0x00, 0x1f, 0xac, 0xd9, 0x40, 0x50, 0x05, 0xbb, 0x01, 0x10, 0x00, 0x00, 0x03, 0x00, 0x10,
+    0x00, 0x00, 0x03, 0x03, 0x20, 0xf1, 0x83, 0x19, 0x60,
+];
+
 /// [`PICTURES`] pictures of moving detail, 192x128, 25 a second, encoded with `options`.
 pub(crate) fn encode(options: &[&str], muxer: &str) -> Option<Vec<u8>> {
     let source = ["-f", "lavfi", "-i", "testsrc2=size=192x128:rate=25", "-frames:v", "64"];

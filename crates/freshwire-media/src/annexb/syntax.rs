@@ -1,7 +1,7 @@
 //! The fields of parameter sets and slice headers (ITU-T H.264, 7.3.2.1, 7.3.2.2 and 7.3.3) up to the picture order
 //! count. `None` means that the bytes are not a valid parameter set or header.
 
-use crate::video::bits::Bits;
+use crate::video::bits::{BitWriter, Bits};
 
 /// What a sequence parameter set says about slice headers and about the pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +27,32 @@ pub(crate) struct Sequence {
 pub(super) struct Usability {
     /// `max_num_reorder_frames`.
     pub(super) reorder: Option<u8>,
+    /// The bit at which that begins.
+    reorder_at: usize,
+    pub(super) colours: Colours,
     /// Duration of a frame.
     pub(super) frame_ns: Option<u32>,
+}
+
+/// What samples mean, by the numbers of ITU-T H.273.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Colours {
+    pub(crate) full_range: bool,
+    pub(crate) primaries: u8,
+    pub(crate) transfer: u8,
+    pub(crate) matrix: u8,
+}
+
+impl Colours {
+    /// The number of what is not known.
+    pub(crate) const UNKNOWN: u8 = 2;
+}
+
+impl Default for Colours {
+    fn default() -> Self {
+        let unknown = Self::UNKNOWN;
+        Self { full_range: false, primaries: unknown, transfer: unknown, matrix: unknown }
+    }
 }
 
 /// How the picture order count is coded.
@@ -130,7 +154,7 @@ impl Usability {
         if !bits.bit()? {
             return Some(found);
         }
-        skip_signal_description(bits)?;
+        found.colours = signal_description(bits)?;
         if bits.bit()? {
             bits.ue()?;
             bits.ue()?;
@@ -141,11 +165,15 @@ impl Usability {
             // Ticks are those of fields.
             found.frame_ns = duration_ns(u64::from(units) * 2, scale);
         }
-        found.reorder = Self::reorder(bits);
+        if Self::skip_to_reorder(bits).is_some() {
+            found.reorder_at = bits.position();
+            found.reorder = bits.ue().filter(|&frames| frames <= 16).map(|frames| frames as u8);
+        }
         Some(found)
     }
 
-    fn reorder(bits: &mut Bits) -> Option<u8> {
+    /// `None` if nothing is said about reordering.
+    fn skip_to_reorder(bits: &mut Bits) -> Option<()> {
         let schedules = [skip_schedule(bits)?, skip_schedule(bits)?];
         if schedules.contains(&true) {
             bits.bit()?;
@@ -158,13 +186,36 @@ impl Usability {
         for _ in 0..4 {
             bits.ue()?;
         }
-        bits.ue().filter(|&frames| frames <= 16).map(|frames| frames as u8)
+        Some(())
     }
 }
 
-/// Skips the shape of samples, overscan and colours, which H.264 and H.265 code alike.
-pub(crate) fn skip_signal_description(bits: &mut Bits) -> Option<()> {
+/// What a sequence parameter set says of colours.
+pub(crate) fn colours(nal: &[u8]) -> Colours {
+    Sequence::parse(nal).map(|sequence| sequence.usability.colours).unwrap_or_default()
+}
+
+/// The sequence parameter set as it is for the stream without the pictures that are decoded before others and shown after
+/// them. `None` if it has none, or does not say how many.
+pub(crate) fn without_reordering(nal: &[u8]) -> Option<Vec<u8>> {
+    let Usability { reorder, reorder_at, .. } = Sequence::parse(nal)?.usability;
+    reorder.filter(|&frames| frames > 0)?;
+    let mut bits = Bits::nal(nal, 1);
+    let mut writer = BitWriter::default();
+    for _ in 0..reorder_at {
+        writer.bit(bits.bit()?);
+    }
+    bits.ue()?;
+    writer.ue(0);
+    // The last field: how many pictures the decoder keeps.
+    writer.ue(bits.ue()?);
+    Some(writer.into_nal(*nal.first()?))
+}
+
+/// Reads the shape of samples, overscan and colours, which H.264 and H.265 code alike.
+pub(crate) fn signal_description(bits: &mut Bits) -> Option<Colours> {
     const EXTENDED_SHAPE: u8 = 255;
+    let mut colours = Colours::default();
     if bits.bit()? && bits.byte()? == EXTENDED_SHAPE {
         bits.skip(32)?;
     }
@@ -172,12 +223,15 @@ pub(crate) fn skip_signal_description(bits: &mut Bits) -> Option<()> {
         bits.bit()?;
     }
     if bits.bit()? {
-        bits.skip(4)?;
+        bits.skip(3)?;
+        colours.full_range = bits.bit()?;
         if bits.bit()? {
-            bits.skip(24)?;
+            colours.primaries = bits.byte()?;
+            colours.transfer = bits.byte()?;
+            colours.matrix = bits.byte()?;
         }
     }
-    Some(())
+    Some(colours)
 }
 
 /// Nanoseconds that `units` of 1/`scale` s last, if that is a duration that frames have.
@@ -341,6 +395,29 @@ const HIGH_PROFILES: [u32; 13] = [100, 110, 122, 244, 44, 83, 86, 118, 128, 138,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::X264_SEQUENCE;
+
+    #[test]
+    fn nothing_but_the_reordering_changes() {
+        let is_changed = |nal: &[u8]| {
+            let Some(straight) = without_reordering(nal) else { return false };
+            let (mut before, after) = (Sequence::parse(nal).unwrap(), Sequence::parse(&straight).unwrap());
+            before.usability.reorder = Some(0);
+            assert_eq!(before, after);
+            assert_eq!(without_reordering(&straight), None);
+            true
+        };
+        assert!(is_changed(&X264_SEQUENCE));
+        bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Vec<(u8, u8)>>().for_each(
+            |changes| {
+                let mut nal = X264_SEQUENCE;
+                for &(at, value) in changes.iter().take(3) {
+                    nal[usize::from(at) % nal.len()] = value;
+                }
+                is_changed(&nal);
+            },
+        );
+    }
 
     #[test]
     fn only_an_exact_recovery_point_counts() {

@@ -28,6 +28,9 @@
 //!
 //! **Parameter sets** stay in the key units as well (`avc3`, `hev1`), so a stream with several of them plays too.
 //!
+//! **Reordering.** Over WebSocket a group of H.264 without reordered pictures has an initialization that says so: see
+//! `straight`. Its key unit is without its sequence parameter set, which the initialization has in another form.
+//!
 //! **Messages** over WebSocket: binary ones begin with a byte that says which: 1 video initialization, 2 video fragment,
 //! 3 audio initialization, 4 audio fragment. Text ones are JSON: `{"type":"origin","media_ns":N}`, first and once, gives
 //! the stream's media time at 0 of the fragments' timeline; `{"type":"track","kind":"video","mime":"..."}` comes before
@@ -39,6 +42,7 @@ mod av1;
 mod fragment;
 mod hevc;
 mod init;
+mod straight;
 mod timeline;
 
 use std::ops::Range;
@@ -46,6 +50,7 @@ use std::sync::Arc;
 
 use self::fragment::Fragment;
 use self::init::Description;
+use self::straight::Straight;
 use self::timeline::{Durations, Timeline};
 use super::viewer::{self, State, Units};
 use super::websocket::{self, Opcode};
@@ -71,6 +76,7 @@ pub struct Fmp4 {
     origin: Option<MediaTime>,
     video: Track,
     audio: Track,
+    straight: Straight,
     fragments: u32,
     /// What goes before the begun unit's first payload byte.
     header: Vec<u8>,
@@ -88,6 +94,8 @@ struct Track {
 #[derive(Debug)]
 struct Open {
     head: Arc<UnitHead>,
+    /// The NAL unit that is not written.
+    omitted: Option<usize>,
     /// The NAL unit that is being written, and how far, once its length is written.
     nal: usize,
     position: Option<u32>,
@@ -107,6 +115,7 @@ impl Fmp4 {
             origin: None,
             video: track(init::VIDEO_RATE, pictures),
             audio: track(init::OPUS_RATE, Durations::CatchUp),
+            straight: Straight::default(),
             fragments: 0,
             header: Vec::new(),
             state: State::default(),
@@ -116,10 +125,18 @@ impl Fmp4 {
     /// Writes the header of a unit; `None` if it has to be skipped.
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
         let head = self.units.find(seq, len)?;
-        let size = sample_bytes(&head)?;
+        let follows = self.carriage == Carriage::WebSocket && head.kind == Kind::Video;
+        if follows && !self.straight.takes(seq, &head) {
+            // Nothing that is sent needs it.
+            self.units.accept(&head);
+            return None;
+        }
+        let omitted = self.straight.omitted(&head);
+        let size = sample_bytes(&head, omitted)?;
         let can_begin = head.key || head.kind == Kind::Audio;
-        if can_begin && !self.is_described(&head) {
-            self.describe(&head)?;
+        let tracks = Arc::clone(self.straight.tracks(&head));
+        if can_begin && !self.is_described(head.kind, &tracks) {
+            self.describe(&head, &tracks)?;
         }
         let origin = self.origin?;
         let (track, track_id) = match head.kind {
@@ -135,19 +152,19 @@ impl Fmp4 {
         }
         Fragment { number: self.fragments, track_id, place, key: can_begin, size }
             .write_header(&mut self.header);
-        Some(Open { head, nal: 0, position: None })
+        let nal = usize::from(omitted == Some(0));
+        Some(Open { head, omitted, nal, position: None })
     }
 
-    /// True if the last initialization of the unit's track says what it has to.
-    fn is_described(&self, head: &UnitHead) -> bool {
-        let new = &head.tracks;
-        let track = match head.kind {
+    /// True if the last initialization of this kind's track says what it has to.
+    fn is_described(&self, kind: Kind, new: &Arc<Tracks>) -> bool {
+        let track = match kind {
             Kind::Video => &self.video,
             Kind::Audio => &self.audio,
         };
         let Some(old) = &track.described else { return false };
         Arc::ptr_eq(old, new)
-            || match (self.carriage, head.kind) {
+            || match (self.carriage, kind) {
                 (Carriage::Plain, _) => old == new,
                 (Carriage::WebSocket, Kind::Video) => old.video == new.video,
                 (Carriage::WebSocket, Kind::Audio) => old.audio == new.audio,
@@ -156,8 +173,7 @@ impl Fmp4 {
 
     /// Adds an initialization to the header, of the unit's track, or in a plain stream of both. `None` if it cannot be
     /// written.
-    fn describe(&mut self, head: &UnitHead) -> Option<()> {
-        let tracks = &head.tracks;
+    fn describe(&mut self, head: &UnitHead, tracks: &Arc<Tracks>) -> Option<()> {
         let origin = self.origin.unwrap_or_else(|| viewer::origin(head));
         let mut header = Vec::new();
         match self.carriage {
@@ -166,7 +182,8 @@ impl Fmp4 {
                     let text = format!(r#"{{"type":"origin","media_ns":{}}}"#, origin.as_nanos());
                     add_text(&text, &mut header);
                 }
-                add_track_messages(tracks, head.kind, &mut header)?;
+                let is_straight = !Arc::ptr_eq(tracks, &head.tracks);
+                add_track_messages(tracks, head.kind, is_straight, &mut header)?;
             }
             Carriage::Plain => header = init::segment(descriptions(tracks)?)?,
         }
@@ -220,7 +237,7 @@ impl Open {
         let end = begin + room.min(nal.end - begin);
         self.position = Some(end);
         if end == nal.end {
-            self.nal += 1;
+            self.nal += if self.omitted == Some(self.nal + 1) { 2 } else { 1 };
             self.position = None;
         }
         let last = self.position.is_none() && self.nal >= self.head.nals.len();
@@ -236,15 +253,15 @@ pub fn mime(tracks: &Tracks) -> Option<String> {
 }
 
 fn descriptions(tracks: &Tracks) -> Option<Vec<Description>> {
-    let video = tracks.video.as_ref().map(Description::video);
+    let video = tracks.video.as_ref().map(|track| Description::video(track, false));
     let audio = tracks.audio.as_ref().map(Description::audio);
     video.into_iter().chain(audio).collect()
 }
 
 /// Adds the text message and the initialization of one track.
-fn add_track_messages(tracks: &Tracks, kind: Kind, out: &mut Vec<u8>) -> Option<()> {
+fn add_track_messages(tracks: &Tracks, kind: Kind, is_straight: bool, out: &mut Vec<u8>) -> Option<()> {
     let (description, name) = match kind {
-        Kind::Video => (Description::video(tracks.video.as_ref()?)?, "video"),
+        Kind::Video => (Description::video(tracks.video.as_ref()?, is_straight)?, "video"),
         Kind::Audio => (Description::audio(tracks.audio.as_ref()?)?, "audio"),
     };
     let codec = &description.name;
@@ -279,9 +296,9 @@ fn range(head: &UnitHead, index: usize) -> Option<Range<u32>> {
     if head.nals.is_empty() { (index == 0).then_some(0..head.len) } else { head.nals.get(index).cloned() }
 }
 
-/// Bytes of the sample with four bytes of length before each NAL unit. `None` if the unit lacks its track or its bytes, or
+/// Bytes of the sample with four bytes of length before each NAL unit, without the one `omitted`. `None` if the unit lacks its track or its bytes, or
 /// if a fragment cannot hold them.
-fn sample_bytes(head: &UnitHead) -> Option<u32> {
+fn sample_bytes(head: &UnitHead, omitted: Option<usize>) -> Option<u32> {
     let has_track = match head.kind {
         Kind::Video => head.tracks.video.is_some(),
         Kind::Audio => head.tracks.audio.is_some(),
@@ -293,9 +310,10 @@ fn sample_bytes(head: &UnitHead) -> Option<u32> {
     let bytes = if head.nals.is_empty() {
         u64::from(head.len)
     } else {
-        head.nals.iter().map(|nal| 4 + u64::from(nal.end - nal.start)).sum()
+        let written = (0..).zip(&head.nals).filter(|&(at, _)| Some(at) != omitted);
+        written.map(|(_, nal)| 4 + u64::from(nal.end - nal.start)).sum()
     };
-    u32::try_from(bytes).ok().filter(|&bytes| bytes <= Fragment::MAX_SAMPLE_BYTES)
+    u32::try_from(bytes).ok().filter(|bytes| (1..=Fragment::MAX_SAMPLE_BYTES).contains(bytes))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! `None` means that the bytes are not a valid parameter set or header.
 
 use super::reference_sets::ReferenceSet;
-use crate::annexb::syntax::{duration_ns, skip_signal_description};
+use crate::annexb::syntax::{duration_ns, signal_description};
 use crate::video::bits::Bits;
 
 pub(super) const VPS: u8 = 32;
@@ -186,7 +186,7 @@ fn read_frame_duration(bits: &mut Bits) -> Option<u32> {
     if !bits.bit()? {
         return None;
     }
-    skip_signal_description(bits)?;
+    signal_description(bits)?;
     if bits.bit()? {
         bits.ue()?;
         bits.ue()?;

@@ -25,6 +25,11 @@ impl Bits {
         Self { bytes: bytes.to_vec(), position: 0 }
     }
 
+    /// How many bits were read or left out.
+    pub(crate) fn position(&self) -> usize {
+        self.position
+    }
+
     pub(crate) fn bit(&mut self) -> Option<bool> {
         let byte = self.bytes.get(self.position / 8)?;
         let bit = byte >> (7 - self.position % 8) & 1;
@@ -73,6 +78,54 @@ impl Bits {
     }
 }
 
+/// A NAL unit that is written bit by bit.
+#[derive(Debug, Default)]
+pub(crate) struct BitWriter {
+    bytes: Vec<u8>,
+    /// Bits written of the last byte, 0 if it is full.
+    used: u32,
+}
+
+impl BitWriter {
+    pub(crate) fn bit(&mut self, bit: bool) {
+        if self.used == 0 {
+            self.bytes.push(0);
+        }
+        if let Some(last) = self.bytes.last_mut() {
+            *last |= u8::from(bit) << (7 - self.used);
+        }
+        self.used = (self.used + 1) % 8;
+    }
+
+    /// An unsigned Exp-Golomb number.
+    pub(crate) fn ue(&mut self, value: u32) {
+        let code = u64::from(value) + 1;
+        let digits = u64::BITS - code.leading_zeros();
+        for _ in 1..digits {
+            self.bit(false);
+        }
+        for digit in (0..digits).rev() {
+            self.bit(code >> digit & 1 == 1);
+        }
+    }
+
+    /// The NAL unit with this header: with its trailing bits and with emulation prevention bytes.
+    pub(crate) fn into_nal(mut self, header: u8) -> Vec<u8> {
+        self.bit(true);
+        let mut nal = vec![header];
+        let mut zeros = 0;
+        for byte in self.bytes {
+            if zeros >= 2 && byte <= 3 {
+                nal.push(3);
+                zeros = 0;
+            }
+            zeros = if byte == 0 { zeros + 1 } else { 0 };
+            nal.push(byte);
+        }
+        nal
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,6 +143,33 @@ mod tests {
     fn emulation_prevention_is_removed() {
         let mut bits = Bits::nal(&[0x67, 0, 0, 3, 1, 0, 0, 3], 1);
         assert_eq!((bits.bits(24), bits.bits(16), bits.bit()), (Some(1), Some(0), None));
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        bolero::check!()
+            .with_iterations(crate::testing::ITERATIONS)
+            .with_type::<Vec<(bool, u32)>>()
+            .for_each(|values| {
+                let mut writer = BitWriter::default();
+                for &(is_bit, value) in values {
+                    if is_bit { writer.bit(value % 2 == 1) } else { writer.ue(value.min(u32::MAX - 1)) }
+                }
+                let nal = writer.into_nal(0x67);
+                assert!(nal.windows(3).all(|bytes| bytes[..2] != [0, 0] || bytes[2] > 2));
+                let mut bits = Bits::nal(&nal, 1);
+                for &(is_bit, value) in values {
+                    if is_bit {
+                        assert_eq!(bits.bit(), Some(value % 2 == 1));
+                    } else {
+                        assert_eq!(bits.ue(), Some(value.min(u32::MAX - 1)));
+                    }
+                }
+                assert_eq!(bits.bit(), Some(true), "the trailing bit");
+                while let Some(bit) = bits.bit() {
+                    assert!(!bit);
+                }
+            });
     }
 
     #[test]

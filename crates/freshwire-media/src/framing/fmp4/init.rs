@@ -1,13 +1,14 @@
 //! Initialization segments: `ftyp` and `moov`.
 
 use mp4_atom::{
-    Audio, Av01, Avc3, Avcc, Codec, Dinf, Dops, Dref, DrefEntry, Encode, FixedPoint, Ftyp, Hdlr, Hev1, Mdhd,
-    Mdia, Minf, Moov, Mp4a, Mvex, Mvhd, Opus, OpusChannelMapping, Smhd, Stbl, Stco, Stsd, Tkhd, Trak, Trex,
-    Url, Visual, Vmhd, Vp09, VpcC, esds,
+    Audio, Av01, Avc3, Avcc, Codec, Colr, Dinf, Dops, Dref, DrefEntry, Encode, FixedPoint, Ftyp, Hdlr, Hev1,
+    Mdhd, Mdia, Minf, Moov, Mp4a, Mvex, Mvhd, Opus, OpusChannelMapping, Smhd, Stbl, Stco, Stsd, Tkhd, Trak,
+    Trex, Url, Visual, Vmhd, Vp09, VpcC, esds,
 };
 
 use super::{av1, hevc};
 use crate::aac;
+use crate::annexb::{Colours, colours};
 use crate::unit::{AudioCodec, AudioTrack, VideoCodec, VideoTrack};
 
 /// Number of the video track in every segment.
@@ -27,12 +28,13 @@ pub(super) struct Description {
 }
 
 impl Description {
-    /// `None` if the codec's parameters cannot be read, or if the picture is too large for MP4.
-    pub(super) fn video(track: &VideoTrack) -> Option<Self> {
+    /// `None` if the codec's parameters cannot be read, or if the picture is too large for MP4. `is_straight`: see
+    /// [`Straight`](super::straight::Straight).
+    pub(super) fn video(track: &VideoTrack, is_straight: bool) -> Option<Self> {
         let width = u16::try_from(track.width).ok()?;
         let height = u16::try_from(track.height).ok()?;
         let visual = Visual { data_reference_index: 1, width, height, ..Visual::default() };
-        let (codec, name) = video_codec(track, visual)?;
+        let (codec, name) = video_codec(track, visual, is_straight)?;
         let mut trak = trak(VIDEO_ID, VIDEO_RATE, b"vide", codec);
         trak.tkhd.width = width.into();
         trak.tkhd.height = height.into();
@@ -105,7 +107,7 @@ fn trak(track_id: u32, timescale: u32, handler: &[u8; 4], codec: Codec) -> Trak 
     }
 }
 
-fn video_codec(track: &VideoTrack, visual: Visual) -> Option<(Codec, String)> {
+fn video_codec(track: &VideoTrack, visual: Visual, is_straight: bool) -> Option<(Codec, String)> {
     Some(match &track.codec {
         VideoCodec::H264 { sps, pps } => {
             let avcc = Avcc::new(sps, pps).ok()?;
@@ -113,7 +115,8 @@ fn video_codec(track: &VideoTrack, visual: Visual) -> Option<(Codec, String)> {
                 "avc3.{:02X}{:02X}{:02X}",
                 avcc.avc_profile_indication, avcc.profile_compatibility, avcc.avc_level_indication
             );
-            (Codec::Avc3(Avc3 { visual, avcc, ..Avc3::default() }), name)
+            let colr = is_straight.then(|| described(colours(sps)));
+            (Codec::Avc3(Avc3 { visual, avcc, colr, ..Avc3::default() }), name)
         }
         VideoCodec::H265 { vps, sps, pps } => {
             let hvcc = hevc::config(vps, sps, pps)?;
@@ -133,6 +136,27 @@ fn video_codec(track: &VideoTrack, visual: Visual) -> Option<(Codec, String)> {
             (Codec::Vp09(Vp09 { visual, vpcc, ..Vp09::default() }), name)
         }
     })
+}
+
+/// The colours, as ITU-R BT.709 has them if they are not known, in other words than the description of a stream with
+/// reordered pictures, which has none and is taken for BT.709. Chromium makes a new decoder, which does not hold back what
+/// the old one had to, only if descriptions differ in something else than parameter sets. The transfer functions 1 and 6 are
+/// the same.
+fn described(colours: Colours) -> Colr {
+    const BT709: u8 = 1;
+    const BT709_BY_ANOTHER_NAME: u8 = 6;
+    let known = |value: u8| u16::from(if value == Colours::UNKNOWN { BT709 } else { value });
+    let transfer = known(colours.transfer);
+    Colr::Nclx {
+        colour_primaries: known(colours.primaries),
+        transfer_characteristics: if transfer == BT709.into() {
+            BT709_BY_ANOTHER_NAME.into()
+        } else {
+            transfer
+        },
+        matrix_coefficients: known(colours.matrix),
+        full_range_flag: colours.full_range,
+    }
 }
 
 /// The lowest VP9 level, ten times its number, for pictures of so many samples at up to 60 a second.

@@ -1,11 +1,12 @@
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::mpsc;
 
@@ -39,7 +40,10 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
         // Boxed, because the connection can only be taken from a future that can be moved.
         let reply: Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>> = Box::pin(async move {
             match answer(&context, &asker, &request).await {
-                Outcome::Reply(reply) => Ok(*reply),
+                Outcome::Reply(reply) => {
+                    log_refusal(peer, &request, &reply);
+                    Ok(*reply)
+                }
                 Outcome::Order(order) => {
                     // The receiver takes the connection apart at once, with this future in it.
                     let _ = orders.send(*order).await;
@@ -73,6 +77,15 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
     Some((parts.io.into_inner(), parts.read_buf.into(), order))
 }
 
+/// A client that has yet to say who it is was not refused, and 5xx is the server's state rather than the request.
+fn log_refusal(peer: SocketAddr, request: &Request<Incoming>, reply: &Reply) {
+    let status = reply.status();
+    if status.is_client_error() && status != StatusCode::UNAUTHORIZED {
+        let path: String = request.uri().path().chars().take(MOST_PATH_LOGGED).collect();
+        tracing::info!(%peer, method = %request.method(), path, %status, "a request is refused");
+    }
+}
+
 fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
@@ -82,6 +95,9 @@ fn builder(limits: &Limits) -> http1::Builder {
         .max_buf_size(limits.max_header_bytes.max(SMALLEST_BUFFER));
     builder
 }
+
+/// Characters of a path in the log.
+const MOST_PATH_LOGGED: usize = 80;
 
 /// The least that hyper accepts.
 const SMALLEST_BUFFER: usize = 8 << 10;

@@ -1,7 +1,10 @@
 //! The thread that serves many rings: the 'kernel side' of the documents' figure, in user space.
 
+mod admit;
 mod connection;
+mod destination;
 mod estimate;
+mod kernel;
 mod output;
 mod reserve;
 mod scratch;
@@ -22,21 +25,22 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 use freshwire_units::Timestamp;
 
-use crate::sink::{CloseMode, Ended, Sink, SinkConfig, SinkShared};
-use connection::{Connection, Next, Parts};
+use crate::direct::Direct;
+use crate::sink::{CloseMode, Ended, Sink, SinkConfig};
+use admit::{Admitted, admit};
+use connection::Next;
+use destination::Destination;
 use scratch::Scratch;
 
+pub(crate) use admit::AddError;
 pub use reserve::{MAX_RESERVE, Reserve};
 
 /// How a sink ended that was aborted while it drained.
 const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
-/// How a sink ended whose peer asks and does not read the answers.
-const NOT_READING: &str = "the peer does not read what is sent between records";
-
 /// What an [`Engine`] is asked to do by its [`Handle`]s.
 pub(crate) enum Command {
-    Add(u64, Box<Connection>),
+    Add(u64, Destination),
     Close(u64, CloseMode),
     /// Close as if dropped: finish the record, and abort if that takes longer than the time given.
     Leave(u64, Duration),
@@ -62,7 +66,7 @@ pub struct Engine {
 /// A connection with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
 /// put off touch little memory.
 struct Served {
-    connection: Box<Connection>,
+    connection: Destination,
     watched: bool,
     /// When the connection wants its next turn at the latest.
     wake_at: Timestamp,
@@ -71,7 +75,7 @@ struct Served {
 }
 
 impl Served {
-    fn new(connection: Box<Connection>) -> Self {
+    fn new(connection: Destination) -> Self {
         Self { connection, watched: false, wake_at: Timestamp::MAX, timer_at: Timestamp::MAX }
     }
 
@@ -102,8 +106,23 @@ pub struct EngineThread {
 impl Handle {
     /// Serves `stream` from `ring`: the stream's unsent queue is kept at the configured reserve from now on.
     ///
-    /// Fails if the socket does not take its settings, for instance for a congestion control that the kernel lacks.
+    /// Fails if the socket does not take its settings, for instance for a congestion control that the kernel lacks, or if
+    /// it cannot have the carrier. The records stay in `consumer`'s ring until the policy has chosen them, also where the
+    /// kernel could do without.
     pub fn add(&self, stream: TcpStream, consumer: Consumer, config: SinkConfig) -> io::Result<Sink> {
+        let (sink, _) = self.admit(stream, consumer, config, false)?;
+        Ok(sink)
+    }
+
+    /// Serves `stream`. With `may_be_direct` the application fills the kernel's ring itself where the kernel can carry out
+    /// what is asked; the second value is its side of that ring.
+    pub(crate) fn admit(
+        &self,
+        stream: TcpStream,
+        consumer: Consumer,
+        config: SinkConfig,
+        may_be_direct: bool,
+    ) -> Result<(Sink, Option<Direct>), AddError> {
         let socket = TcpSocket::new(stream)?;
         if let Some(name) = &config.congestion {
             socket.set_congestion(name)?;
@@ -114,23 +133,11 @@ impl Handle {
         if let Some(timeout) = config.max_rto {
             socket.set_max_rto(timeout)?;
         }
-        let shared = Arc::<SinkShared>::default();
+        let (ring, linger) = (consumer.ring(), config.linger);
+        let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let ring = consumer.ring();
-        let parts = Parts {
-            socket,
-            consumer,
-            choice: config.policy,
-            framer: config.framer,
-            seal: config.seal,
-            preface: config.preface,
-            reserve: config.reserve,
-            queue_target: config.queue_target,
-            stall_timeout: config.stall_timeout,
-            shared: Arc::clone(&shared),
-        };
-        self.send(Command::Add(id, Box::new(Connection::new(parts)?)));
-        Ok(Sink { id, ring, shared, engine: self.clone(), linger: config.linger, closed: false })
+        self.send(Command::Add(id, destination));
+        Ok((Sink { id, ring, shared, engine: self.clone(), linger, closed: false }, direct))
     }
 
     /// What a producer wakes after a push that asks for it.
@@ -279,10 +286,9 @@ impl Engine {
                 }
                 Command::Interject(id, bytes) => {
                     let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
-                    if connection.interject(bytes) {
-                        turns.push(id);
-                    } else {
-                        self.remove(id, Ended::Broken(NOT_READING.to_owned()));
+                    match connection.interject(bytes) {
+                        Ok(()) => turns.push(id),
+                        Err(why) => self.remove(id, Ended::Broken(why.to_owned())),
                     }
                 }
                 Command::Stop => {
@@ -344,11 +350,10 @@ impl Engine {
     }
 
     fn remove(&mut self, id: u64, ended: Ended) {
-        if let Some(Served { mut connection, .. }) = self.connections.remove(&id) {
+        if let Some(Served { connection, .. }) = self.connections.remove(&id) {
             // The socket is closed just after, which takes it out of the set too.
             let _ = self.poller.remove(connection.socket());
-            connection.end(Reason::ConnectionLost, now());
-            connection.shared().end(ended);
+            connection.end(Reason::ConnectionLost, now(), ended);
         }
     }
 }

@@ -23,7 +23,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod carrier;
+mod direct;
 mod engine;
+mod kernel_view;
 mod receiver;
 mod seal;
 mod sender;
@@ -39,6 +42,7 @@ pub use freshwire_ring::{
     Replaced, Stored, TooLate, reason,
 };
 
+pub use carrier::{Carrier, CarrierError, CarrierInUse};
 pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
 pub use receiver::{Message, ReceiveError, Receiver};
 pub use seal::Seal;

@@ -4,10 +4,12 @@ use std::net::TcpStream;
 use freshwire_io::poll::Waker;
 use freshwire_ring::{
     ClaimError, Config, Consumer, CreateError, Edit, EditError, Fate, Meta, Producer, PushError, Region,
-    Replaced, TooLate,
+    Replaced, Stored, TooLate,
 };
 
-use crate::engine::Handle;
+use crate::carrier::CarrierError;
+use crate::direct::Direct;
+use crate::engine::{AddError, Handle};
 use crate::sink::{Sink, SinkConfig};
 
 /// Why a sender could not be made.
@@ -23,10 +25,25 @@ pub enum SenderError {
     /// The stream does not take the sink's settings.
     #[error("the stream does not take the sink's settings: {0}")]
     Stream(#[from] io::Error),
+    /// The sink cannot have the kernel's ring.
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
+}
+
+impl From<AddError> for SenderError {
+    fn from(error: AddError) -> Self {
+        match error {
+            AddError::Stream(error) => Self::Stream(error),
+            AddError::Carrier(error) => Self::Carrier(error),
+        }
+    }
 }
 
 /// The application's side: puts records on rings and, until a record is begun on the wire, drops, modifies or replaces
 /// it. One arena holds the payloads of all its sinks.
+///
+/// A sink with [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) has its records in the kernel's own ring instead;
+/// the calls are the same, and [`region_of`](Self::region_of) says where they lie.
 ///
 /// Nothing blocks: a full ring is a [`PushError`], and the application waits, drops or replaces.
 pub struct Sender {
@@ -36,6 +53,8 @@ pub struct Sender {
     next_ring: usize,
     /// Rings whose sink is at its end.
     left: Vec<usize>,
+    /// By ring: those whose records lie in the kernel's own.
+    direct: Vec<Option<Direct>>,
 }
 
 impl Sender {
@@ -52,6 +71,7 @@ impl Sender {
             engine: engine.clone(),
             next_ring: 0,
             left: Vec::new(),
+            direct: Vec::new(),
         })
     }
 
@@ -59,7 +79,15 @@ impl Sender {
     /// [given back](Self::reuse).
     pub fn add_sink(&mut self, stream: TcpStream, config: SinkConfig) -> Result<Sink, SenderError> {
         let consumer = self.free_ring()?;
-        self.engine.add(stream, consumer, config).map_err(SenderError::Stream)
+        let ring = consumer.ring();
+        let (sink, direct) = self.engine.admit(stream, consumer, config, true)?;
+        if let Some(place) = self.direct.get_mut(ring) {
+            *place = direct;
+        } else if direct.is_some() {
+            self.direct.resize_with(ring, || None);
+            self.direct.push(direct);
+        }
+        Ok(sink)
     }
 
     fn free_ring(&mut self) -> Result<Consumer, ClaimError> {
@@ -83,20 +111,36 @@ impl Sender {
         }
     }
 
-    /// The region, to be shared with a second process by its file descriptor.
+    /// The region, to be shared with a second process by its file descriptor. Rings of sinks with
+    /// [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) are empty there.
     pub fn region(&self) -> &Region {
         self.producer.region()
+    }
+
+    /// Where the records of a sink's ring lie, and the ring's number there.
+    pub fn region_of(&self, ring: usize) -> (&Region, usize) {
+        match self.direct.get(ring) {
+            Some(Some(direct)) => (direct.region(), 0),
+            _ => (self.producer.region(), ring),
+        }
+    }
+
+    fn direct(&mut self, ring: usize) -> Option<&mut Direct> {
+        self.direct.get_mut(ring)?.as_mut()
     }
 
     /// Puts a record on the ring of a sink and returns its index there. No system call while the engine is awake, no
     /// allocation.
     pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
+        if let Some(direct) = self.direct(ring) {
+            return direct.push(payload, meta);
+        }
         let pushed = self.producer.push(ring, payload, meta)?;
         self.wake_if(pushed.notify);
         Ok(pushed.index)
     }
 
-    /// Puts one payload on several rings; it is copied once. Returns how many rings took it: a full one is passed over,
+    /// Puts one payload on several rings; it is copied once, and once more into each ring of the kernel's. Returns how many rings took it: a full one is passed over,
     /// and its sink misses this record.
     pub fn push_to_all(
         &mut self,
@@ -104,13 +148,20 @@ impl Sender {
         payload: &[u8],
         meta: &Meta,
     ) -> Result<usize, PushError> {
-        let stored = self.producer.store(payload)?;
+        let mut stored = None;
         let (mut taken, mut notify) = (0, false);
         for ring in rings {
-            match self.producer.push_stored(ring, &stored, meta) {
-                Ok(pushed) => {
+            let pushed = match self.direct(ring) {
+                Some(direct) => match direct.push(payload, meta) {
+                    Err(PushError::OutOfBlocks) => Err(PushError::Full),
+                    pushed => pushed.map(|_| false),
+                },
+                None => self.push_once(&mut stored, ring, payload, meta),
+            };
+            match pushed {
+                Ok(asleep) => {
                     taken += 1;
-                    notify |= pushed.notify;
+                    notify |= asleep;
                 }
                 Err(PushError::Full | PushError::Closed) => {}
                 Err(error) => {
@@ -123,8 +174,26 @@ impl Sender {
         Ok(taken)
     }
 
+    /// Pushes a payload that is stored when the first ring needs it. True: the engine has to be notified.
+    fn push_once(
+        &mut self,
+        stored: &mut Option<Stored>,
+        ring: usize,
+        payload: &[u8],
+        meta: &Meta,
+    ) -> Result<bool, PushError> {
+        let stored = match stored {
+            Some(stored) => stored,
+            None => stored.insert(self.producer.store(payload)?),
+        };
+        self.producer.push_stored(ring, stored, meta).map(|pushed| pushed.notify)
+    }
+
     /// Drops the queued records with this number; returns how many slots they had. Exact: what is counted is never sent.
     pub fn drop_seq(&mut self, ring: usize, user_seq: u64) -> usize {
+        if let Some(direct) = self.direct(ring) {
+            return direct.producer.drop_seq(0, user_seq);
+        }
         self.producer.drop_seq(ring, user_seq)
     }
 
@@ -136,6 +205,9 @@ impl Sender {
         user_seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
     ) -> Result<Result<(), EditError>, TooLate> {
+        if let Some(direct) = self.direct(ring) {
+            return direct.modify(user_seq, change);
+        }
         let mut edit = self.producer.edit(ring, user_seq)?;
         let changed = change(&mut edit);
         let notify = edit.release()?;
@@ -145,6 +217,9 @@ impl Sender {
 
     /// Puts a record in the place of the newest queued one with the same key, or at the end if there is none.
     pub fn replace(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
+        if let Some(direct) = self.direct(ring) {
+            return direct.replace(payload, meta);
+        }
         let replaced = self.producer.replace(ring, payload, meta)?;
         self.wake_if(replaced.pushed().notify);
         Ok(replaced)
@@ -152,11 +227,14 @@ impl Sender {
 
     /// What became of the oldest record that is at its end, in order of pushing.
     pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
+        if let Some(direct) = self.direct(ring) {
+            return direct.producer.poll_fate(0);
+        }
         self.producer.poll_fate(ring)
     }
 
     /// The producer itself, for what is not wrapped here: quiet pushes, holding back, queue listings. Calls that say that
-    /// the sender has to be notified are followed by [`Sender::notify`].
+    /// the sender has to be notified are followed by [`Sender::notify`]. It does not fill rings of the kernel's.
     pub fn producer(&mut self) -> &mut Producer {
         &mut self.producer
     }

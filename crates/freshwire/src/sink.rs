@@ -4,7 +4,9 @@ use std::time::Duration;
 use freshwire_choice::Choice;
 use freshwire_media::framing::{Framer, Framing};
 
+use crate::carrier::{Carrier, CarrierInUse};
 use crate::engine::{Command, Handle, Reserve};
+use crate::kernel_view::KernelView;
 use crate::seal::Seal;
 use crate::stats::{SinkSnapshot, SinkStats};
 
@@ -19,6 +21,8 @@ pub const DEFAULT_LINGER: Duration = Duration::from_secs(30);
 pub struct SinkConfig {
     /// Decides at each commit point.
     pub policy: Box<dyn Choice>,
+    /// What takes the records to the wire. Default: [`Carrier::Tcp`].
+    pub carrier: Carrier,
     /// Keeps the receiver's stream valid whatever is dropped. Default: [`Framing::Raw`], records back to back.
     pub framer: Box<dyn Framer>,
     /// Encrypts the stream. Default: none.
@@ -29,7 +33,8 @@ pub struct SinkConfig {
     pub reserve: Reserve,
     /// How long a queue on the path the sink may make. Bytes are held back in the ring, where they can still be dropped,
     /// while more than the path and this queue hold is on the way; a short queue also lets the kernel notice a lost
-    /// segment sooner. Default: [`DEFAULT_QUEUE_TARGET`]; `None` leaves it to the congestion control.
+    /// segment sooner. Default: [`DEFAULT_QUEUE_TARGET`]; `None` leaves it to the congestion control, as does
+    /// [`CarrierInUse::KernelRing`] always.
     pub queue_target: Option<Duration>,
     /// The kernel name of the congestion control; `None` keeps the socket's.
     pub congestion: Option<String>,
@@ -51,6 +56,7 @@ impl SinkConfig {
     pub fn new(policy: impl Choice + 'static) -> Self {
         Self {
             policy: Box::new(policy),
+            carrier: Carrier::default(),
             framer: Framing::Raw.into(),
             seal: None,
             preface: Vec::new(),
@@ -62,6 +68,13 @@ impl SinkConfig {
             linger: DEFAULT_LINGER,
             stall_timeout: None,
         }
+    }
+
+    /// Sets what takes the records to the wire.
+    #[must_use]
+    pub fn carrier(mut self, carrier: Carrier) -> Self {
+        self.carrier = carrier;
+        self
     }
 
     /// Sets the framing.
@@ -182,7 +195,12 @@ impl Sink {
 
     /// What it has done so far.
     pub fn stats(&self) -> SinkSnapshot {
-        self.shared.stats.snapshot()
+        self.shared.snapshot()
+    }
+
+    /// Why [`Carrier::Auto`] has plain TCP, in words; `None` if it has the kernel's ring, or plain TCP was asked for.
+    pub fn fallback(&self) -> Option<&str> {
+        self.shared.fallback.as_deref()
     }
 
     /// How it ended, `None` while it is served.
@@ -191,7 +209,8 @@ impl Sink {
     }
 
     /// Sends bytes between two records, or between two packets of one where the framing allows that: the answer to a
-    /// request on the same connection, for instance. A peer that lets 64 KiB of them pile up is given up.
+    /// request on the same connection, for instance. A peer that lets 64 KiB of them pile up is given up. With
+    /// [`CarrierInUse::KernelRing`] nobody is there to do so, and the sink ends.
     pub fn interject(&self, bytes: Vec<u8>) {
         self.engine.send(Command::Interject(self.id, bytes));
     }
@@ -223,7 +242,7 @@ pub struct Monitor(Arc<SinkShared>);
 impl Monitor {
     /// What it has done so far.
     pub fn stats(&self) -> SinkSnapshot {
-        self.0.stats.snapshot()
+        self.0.snapshot()
     }
 
     /// How it ended, `None` while it is served.
@@ -236,11 +255,28 @@ impl Monitor {
 #[derive(Debug, Default)]
 pub(crate) struct SinkShared {
     pub(crate) stats: SinkStats,
+    carrier: CarrierInUse,
+    /// Why it is not the carrier that was wanted.
+    fallback: Option<String>,
+    /// Where the numbers are if the engine has none.
+    pub(crate) kernel: Option<KernelView>,
     ended: Mutex<Option<Ended>>,
     changed: Condvar,
 }
 
 impl SinkShared {
+    pub(crate) fn new(carrier: CarrierInUse, fallback: Option<String>, kernel: Option<KernelView>) -> Self {
+        Self { carrier, fallback, kernel, ..Self::default() }
+    }
+
+    fn snapshot(&self) -> SinkSnapshot {
+        let snapshot = match &self.kernel {
+            Some(kernel) => kernel.snapshot(),
+            None => self.stats.snapshot(),
+        };
+        SinkSnapshot { carrier: self.carrier, ..snapshot }
+    }
+
     pub(crate) fn end(&self, ended: Ended) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
         self.changed.notify_all();

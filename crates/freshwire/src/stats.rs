@@ -4,6 +4,8 @@ use std::time::Duration;
 use freshwire_choice::Reason;
 use freshwire_units::Rate;
 
+use crate::carrier::CarrierInUse;
+
 /// How many drop reasons there are, with a place for codes that this version does not know.
 const REASONS: usize = 16;
 
@@ -51,6 +53,9 @@ fn raise(value: &AtomicU64, to: u64) {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SinkSnapshot {
+    /// What takes the records to the wire. With [`CarrierInUse::KernelRing`] the numbers are the kernel's: layers, ages and
+    /// the mean horizon are not among them, and are zero.
+    pub carrier: CarrierInUse,
     /// Records that were begun on the wire.
     pub begun: u64,
     /// Records whose last byte was handed to the carrier.
@@ -81,7 +86,7 @@ pub struct SinkSnapshot {
     pub rate: Option<Rate>,
     /// Smoothed round trip.
     pub rtt: Duration,
-    /// Write system calls.
+    /// Write system calls; with the kernel's ring, calls that woke its sender.
     pub writes: u64,
     /// Bad values that were found in the shared memory; each was skipped.
     pub invalid: u64,
@@ -148,6 +153,7 @@ impl SinkStats {
             }
         }
         SinkSnapshot {
+            carrier: CarrierInUse::default(),
             begun,
             finished: load(&self.finished),
             bytes: load(&self.bytes),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use freshwire::choice::{self, Reason};
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Framing, Meta, Outcome, Receiver, Reserve, RingConfig, Sender,
-    Sink, SinkConfig, now,
+    Carrier, CarrierError, CarrierInUse, CloseMode, Ended, Engine, EngineThread, Framing, Meta, Outcome,
+    Receiver, Reserve, RingConfig, Sender, SenderError, Sink, SinkConfig, now,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -249,5 +249,31 @@ fn a_dropped_sink_whose_peer_never_reads_is_given_up() -> Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(far);
+    Ok(())
+}
+
+/// With the module `tests/kernel_ring` is the test; it runs in a guest.
+#[test]
+fn without_the_module_auto_is_plain_tcp_and_says_why() -> Result<()> {
+    if freshwire_io::kernel_ring::is_loaded() {
+        println!("skipped: the module tcp_ldc is loaded");
+        return Ok(());
+    }
+    let auto = || SinkConfig::new(choice::fifo()).carrier(Carrier::Auto);
+    let Fixture { _engine, mut sender, sink, mut far } = fixture("127.0.0.1:0", auto())?;
+    assert_eq!(sink.stats().carrier, CarrierInUse::Tcp);
+    assert!(sink.fallback().is_some_and(|why| why.contains("modprobe tcp_ldc")), "{:?}", sink.fallback());
+    sender.push(sink.ring(), b"late data", &meta(1))?;
+    let mut bytes = [0; 9];
+    far.read_exact(&mut bytes)?;
+    assert_eq!(&bytes, b"late data");
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+
+    let Fixture { sink, .. } = fixture("127.0.0.1:0", SinkConfig::new(choice::fifo()))?;
+    assert_eq!(sink.fallback(), None, "plain TCP is what was asked for");
+    let wanted = fixture("127.0.0.1:0", auto().carrier(Carrier::Kernel)).map(|fixture| fixture.sink.stats());
+    let error = wanted.expect_err("there is no module");
+    let carrier = error.downcast::<SenderError>()?;
+    assert!(matches!(*carrier, SenderError::Carrier(CarrierError::Kernel(_))), "{carrier:?}");
     Ok(())
 }

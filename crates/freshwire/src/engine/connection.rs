@@ -19,6 +19,7 @@ use super::reserve::Reserve;
 use super::scratch::Scratch;
 use crate::seal::Seal;
 use crate::sink::{CloseMode, Ended, SinkShared};
+pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list, record_of};
 use path::Path;
 
 /// How many writes one connection makes before the engine turns to the next one.
@@ -26,7 +27,7 @@ const WRITES_PER_TURN: usize = 32;
 
 /// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
 /// nobody calls for (spec/ring.md R-ROLE-7).
-const MAX_SLEEP: Duration = Duration::from_secs(1);
+pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// How often the end of the last acknowledgement is looked for after the stream's end.
 const FLUSH_WATCH: Duration = Duration::from_millis(25);

@@ -1,13 +1,13 @@
 //! Choosing: from the ring to committed pieces.
 
-use freshwire_choice::{Decision, Outcome, Progress, Reason, Record};
-use freshwire_media::framing::Piece;
-use freshwire_ring::Queued;
+use freshwire_choice::{Choice, Decision, Outcome, Progress, Reason, Record};
+use freshwire_ring::{Consumer, Queued};
 use freshwire_units::Timestamp;
 
 use super::{Begun, Connection};
 use crate::engine::output::End;
 use crate::engine::scratch::Scratch;
+use crate::stats::SinkStats;
 
 /// The most bytes that one write carries.
 const MAX_WRITE: u64 = 256 << 10;
@@ -19,10 +19,10 @@ const MIN_CHUNK: u64 = 256;
 const CHUNK_HEADER: u64 = 8;
 
 /// How often a policy is asked in a row before the engine turns to other connections.
-const PICKS_PER_TURN: usize = 4096;
+pub(in crate::engine) const PICKS_PER_TURN: usize = 4096;
 
 /// The pause after which a policy that waits for a time in the past is asked again.
-const PAST_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
+pub(in crate::engine) const PAST_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
 
 impl Connection {
     /// Commits pieces worth `budget` bytes as far as the policy names records, rounded up to whole segments: a segment
@@ -63,79 +63,47 @@ impl Connection {
 
     /// Commits more of the open record, at most `room` bytes of payload. False: the room is not worth a chunk.
     fn plan(&mut self, now: Timestamp, room: u64) -> bool {
-        let mut room = room;
-        let piece = match self.rest.take() {
+        let Some(begun) = self.begun.back_mut() else { return false };
+        let mut piece = match self.rest.take() {
             Some(piece) => piece,
             None => {
+                let mut room = room;
                 if self.framer.can_abandon() {
-                    if let Some(reason) = self.reason_to_abandon(now) {
-                        self.abandon(reason);
+                    let remaining = begun.taken.len - begun.named;
+                    let view = self.path.view(now, self.output.planned());
+                    if begun.named > 0
+                        && let Progress::Abandon(reason) =
+                            self.choice.progress(now, &begun.record, remaining, &view)
+                    {
+                        begun.ended = true;
+                        self.at_boundary = true;
+                        let before = self.output.heads().len();
+                        self.framer.abandon(self.output.heads());
+                        let head = self.output.heads().len() - before;
+                        self.output.push(head, 0, 0, Some(End::Abandoned(reason)));
                         return true;
                     }
-                    let Some(chunk) = self.chunk_room(room) else { return false };
-                    room = chunk;
+                    // One chunk to a segment: the finest grain that costs no packet.
+                    room = room.min(self.path.mss());
+                    if self.output.planned() > 0 && room < u64::from(remaining).min(MIN_CHUNK) + CHUNK_HEADER
+                    {
+                        return false;
+                    }
+                    room = room.max(MIN_CHUNK + CHUNK_HEADER);
                 }
-                let Some(piece) = self.next_piece(room) else { return true };
+                let before = self.output.heads().len();
+                let Some(piece) = self.framer.next(room as usize, self.output.heads()) else {
+                    begun.ended = true;
+                    self.at_boundary = true;
+                    self.output.end_last(End::Finished);
+                    return true;
+                };
+                let head = self.output.heads().len() - before;
+                self.output.push(head, piece.payload.start, 0, None);
                 piece
             }
         };
         self.at_boundary = false;
-        self.commit(piece, room);
-        true
-    }
-
-    /// Why the open record should be given up, if it should.
-    fn reason_to_abandon(&mut self, now: Timestamp) -> Option<Reason> {
-        let begun = self.begun.back().filter(|begun| begun.named > 0)?;
-        let remaining = begun.taken.len - begun.named;
-        let view = self.path.view(now, self.output.planned());
-        match self.choice.progress(now, &begun.record, remaining, &view) {
-            Progress::Abandon(reason) => Some(reason),
-            Progress::Continue => None,
-        }
-    }
-
-    fn abandon(&mut self, reason: Reason) {
-        self.end_open_record();
-        let before = self.output.heads().len();
-        self.framer.abandon(self.output.heads());
-        let head = self.output.heads().len() - before;
-        self.output.push(head, 0, 0, Some(End::Abandoned(reason)));
-    }
-
-    /// How large a chunk may be; `None` if there is no room that is worth its header.
-    fn chunk_room(&self, room: u64) -> Option<u64> {
-        let remaining = self.begun.back().map_or(0, |begun| begun.taken.len - begun.named);
-        // One chunk to a segment: the finest grain that costs no packet.
-        let room = room.min(self.path.mss());
-        let is_worth_it =
-            self.output.planned() == 0 || room >= u64::from(remaining).min(MIN_CHUNK) + CHUNK_HEADER;
-        is_worth_it.then_some(room.max(MIN_CHUNK + CHUNK_HEADER))
-    }
-
-    /// The framing's next piece of the open record, with its framing bytes committed; `None` if the record has ended.
-    fn next_piece(&mut self, room: u64) -> Option<Piece> {
-        let before = self.output.heads().len();
-        let Some(piece) = self.framer.next(room as usize, self.output.heads()) else {
-            self.end_open_record();
-            self.output.end_last(End::Finished);
-            return None;
-        };
-        let head = self.output.heads().len() - before;
-        self.output.push(head, piece.payload.start, 0, None);
-        Some(piece)
-    }
-
-    fn end_open_record(&mut self) {
-        if let Some(begun) = self.begun.back_mut() {
-            begun.ended = true;
-        }
-        self.at_boundary = true;
-    }
-
-    /// Commits the payload of a piece, or its first `room` bytes.
-    fn commit(&mut self, mut piece: Piece, room: u64) {
-        let Some(begun) = self.begun.back_mut() else { return };
         let end = piece.payload.end.min(begun.taken.len);
         let start = piece.payload.start.min(end);
         let len = u64::from(end - start).min(room) as u32;
@@ -144,11 +112,12 @@ impl Connection {
             self.output.push(0, start, len, None);
             piece.payload = start + len..end;
             self.rest = Some(piece);
-            return;
+            return true;
         }
         begun.ended = piece.last;
         self.at_boundary = piece.boundary || piece.last;
         self.output.push(0, start, len, piece.last.then_some(End::Finished));
+        true
     }
 
     /// Asks the policy until it names a record that is still there. `None`: there is nothing, it holds back, or it was
@@ -157,7 +126,7 @@ impl Connection {
         self.ask_again_at = Timestamp::MAX;
         let planned = self.output.planned();
         for _ in 0..PICKS_PER_TURN {
-            self.refresh_queue(scratch);
+            list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
             let records = &scratch.records;
             if records.is_empty() {
                 return None;
@@ -181,7 +150,7 @@ impl Connection {
                     if let Ok(taken) = self.consumer.take(record.index) {
                         self.drained = records.len() == 1 && self.choice.lookahead() > 1;
                         // It may have been modified or replaced since the policy saw it.
-                        let record = to_record(&taken.record);
+                        let record = record_of(&taken.record);
                         let horizon = u32::try_from(self.path.unsent() + planned).unwrap_or(u32::MAX);
                         self.consumer.commit(&taken, now, horizon);
                         self.choice.outcome(&record, Outcome::Sent);
@@ -197,23 +166,33 @@ impl Connection {
     }
 
     pub(super) fn dropped(&mut self, record: Record, reason: Reason) {
-        self.choice.outcome(&record, Outcome::Dropped(reason));
-        self.shared.stats.on_dropped(record.layer, reason.code());
+        tell_dropped(self.choice.as_mut(), &self.shared.stats, record, reason);
     }
+}
 
-    /// Looks at the ring. A policy that sees all of the queue is also told what others dropped from it.
-    fn refresh_queue(&mut self, scratch: &mut Scratch) {
-        let lookahead = self.choice.lookahead();
-        self.consumer.queue(lookahead, &mut scratch.queued);
-        scratch.records.clear();
-        scratch.records.extend(scratch.queued.iter().map(to_record));
-        if lookahead == usize::MAX {
-            scratch.gone.clear();
-            self.consumer.dropped_by_others(&mut scratch.gone);
-            while let Some((seq, code)) = scratch.gone.pop() {
-                let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
-                self.dropped(Record { seq, ..NO_RECORD }, reason);
-            }
+fn tell_dropped(choice: &mut dyn Choice, stats: &SinkStats, record: Record, reason: Reason) {
+    choice.outcome(&record, Outcome::Dropped(reason));
+    stats.on_dropped(record.layer, reason.code());
+}
+
+/// Looks at the ring for a policy: fills `scratch.records`. A policy that sees all of the queue is also told what others
+/// dropped from it.
+pub(in crate::engine) fn list(
+    consumer: &mut Consumer,
+    choice: &mut dyn Choice,
+    stats: &SinkStats,
+    scratch: &mut Scratch,
+) {
+    let lookahead = choice.lookahead();
+    consumer.queue(lookahead, &mut scratch.queued);
+    scratch.records.clear();
+    scratch.records.extend(scratch.queued.iter().map(record_of));
+    if lookahead == usize::MAX {
+        scratch.gone.clear();
+        consumer.dropped_by_others(&mut scratch.gone);
+        while let Some((seq, code)) = scratch.gone.pop() {
+            let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
+            tell_dropped(choice, stats, Record { seq, ..NO_RECORD }, reason);
         }
     }
 }
@@ -231,7 +210,8 @@ const NO_RECORD: Record = Record {
     deadline: Timestamp::MAX,
 };
 
-fn to_record(queued: &Queued) -> Record {
+/// A record as policies see it.
+pub(in crate::engine) fn record_of(queued: &Queued) -> Record {
     Record {
         index: queued.index,
         seq: queued.user_seq,

@@ -1,0 +1,112 @@
+//! From a connected stream to a destination that the engine can serve.
+
+use std::io;
+use std::sync::Arc;
+
+use freshwire_io::tcp::TcpSocket;
+use freshwire_ring::Consumer;
+
+use super::connection::{Connection, Parts};
+use super::destination::Destination;
+use super::kernel::{Feed, FeedParts, KernelConnection, Source};
+use crate::carrier::{CarrierError, CarrierInUse, Chosen, KernelRing, choose, needs_no_engine};
+use crate::direct::Direct;
+use crate::kernel_view::KernelView;
+use crate::sink::{SinkConfig, SinkShared};
+
+/// Why a stream cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AddError {
+    #[error(transparent)]
+    Stream(#[from] io::Error),
+    #[error(transparent)]
+    Carrier(#[from] CarrierError),
+}
+
+impl From<AddError> for io::Error {
+    fn from(error: AddError) -> Self {
+        match error {
+            AddError::Stream(error) => error,
+            AddError::Carrier(error) => Self::new(io::ErrorKind::Unsupported, error),
+        }
+    }
+}
+
+/// A destination for the engine, and what its owner gets.
+pub(super) struct Admitted {
+    pub(super) destination: Destination,
+    pub(super) shared: Arc<SinkShared>,
+    /// The application's side of the kernel's ring, if no engine is to fill it.
+    pub(super) direct: Option<Direct>,
+}
+
+/// Chooses the carrier and makes the destination.
+pub(super) fn admit(
+    socket: TcpSocket,
+    consumer: Consumer,
+    config: SinkConfig,
+    may_be_direct: bool,
+) -> Result<Admitted, AddError> {
+    Ok(match choose(socket, &config, &consumer.region().config())? {
+        Chosen::Tcp(socket, fallback) => serve_tcp(socket, fallback, consumer, config)?,
+        Chosen::Kernel(kernel) if may_be_direct && needs_no_engine(&config) => {
+            serve_direct(kernel, consumer, &config)
+        }
+        Chosen::Kernel(kernel) => serve_fed(kernel, consumer, config)?,
+    })
+}
+
+fn serve_tcp(
+    socket: TcpSocket,
+    fallback: Option<String>,
+    consumer: Consumer,
+    config: SinkConfig,
+) -> io::Result<Admitted> {
+    let shared = Arc::new(SinkShared::new(CarrierInUse::Tcp, fallback, None));
+    let parts = Parts {
+        socket,
+        consumer,
+        choice: config.policy,
+        framer: config.framer,
+        seal: config.seal,
+        preface: config.preface,
+        reserve: config.reserve,
+        queue_target: config.queue_target,
+        stall_timeout: config.stall_timeout,
+        shared: Arc::clone(&shared),
+    };
+    let destination = Destination::Tcp(Box::new(Connection::new(parts)?));
+    Ok(Admitted { destination, shared, direct: None })
+}
+
+fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> Admitted {
+    let KernelRing { socket, producer } = kernel;
+    let view = KernelView::new(Arc::downgrade(&socket));
+    let shared = Arc::new(SinkShared::new(CarrierInUse::KernelRing, None, Some(view)));
+    let region = producer.region();
+    let source =
+        Source::Application { editor: region.editor(), slots: region.config().slots, _claim: consumer };
+    let direct = Direct::new(producer, &socket, config.policy.drops_expired());
+    let connection = KernelConnection::new(socket, source, config.stall_timeout, Arc::clone(&shared));
+    Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: Some(direct) }
+}
+
+fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> io::Result<Admitted> {
+    let KernelRing { socket, producer } = kernel;
+    let shared = Arc::new(SinkShared::new(CarrierInUse::KernelFed, None, None));
+    let mut feed = Feed::new(FeedParts {
+        consumer,
+        producer,
+        choice: config.policy,
+        framer: config.framer,
+        reserve: config.reserve,
+        queue_target: config.queue_target,
+        congestion: socket.tcp().congestion()?,
+    });
+    if !config.preface.is_empty() && !feed.interject(&config.preface, &socket) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the preface is larger than the ring"));
+    }
+    let source = Source::Engine(Box::new(feed));
+    let connection = KernelConnection::new(socket, source, config.stall_timeout, Arc::clone(&shared));
+    Ok(Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: None })
+}

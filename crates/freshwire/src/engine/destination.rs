@@ -1,0 +1,115 @@
+//! One sink as the engine serves it, whatever its carrier.
+
+use std::io;
+use std::sync::Arc;
+
+use freshwire_choice::Reason;
+use freshwire_io::tcp::TcpSocket;
+use freshwire_units::Timestamp;
+
+use super::connection::{Connection, Next};
+use super::kernel::KernelConnection;
+use super::scratch::Scratch;
+use crate::sink::{CloseMode, Ended, SinkShared};
+
+/// How a sink ended whose peer asks and does not read the answers.
+const NOT_READING: &str = "the peer does not read what is sent between records";
+
+/// How a sink ended that was asked for bytes which nobody can put between its records.
+const NOBODY_BETWEEN: &str = "the kernel sends the records, and nobody can put bytes between them";
+
+pub(crate) enum Destination {
+    Tcp(Box<Connection>),
+    Kernel(Box<KernelConnection>),
+}
+
+impl Destination {
+    pub(super) fn socket(&self) -> &TcpSocket {
+        match self {
+            Self::Tcp(connection) => connection.socket(),
+            Self::Kernel(connection) => connection.socket(),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+        match self {
+            Self::Tcp(connection) => connection.shared(),
+            Self::Kernel(connection) => connection.shared(),
+        }
+    }
+
+    /// Whether a producer has notified since the sink went to sleep.
+    pub(super) fn notified(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.notified(),
+            Self::Kernel(connection) => connection.notified(),
+        }
+    }
+
+    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
+        match self {
+            Self::Tcp(connection) => connection.turn(now, scratch),
+            Self::Kernel(connection) => connection.turn(now, scratch),
+        }
+    }
+
+    /// Queues bytes for the next place between two records, or says why the sink has to end.
+    pub(super) fn interject(&mut self, bytes: Vec<u8>) -> Result<(), &'static str> {
+        let fits = match self {
+            Self::Tcp(connection) => connection.interject(bytes),
+            Self::Kernel(connection) => connection.interject(&bytes).ok_or(NOBODY_BETWEEN)?,
+        };
+        if fits { Ok(()) } else { Err(NOT_READING) }
+    }
+
+    /// Aborts at `instant` what is not delivered by then.
+    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+        match self {
+            Self::Tcp(connection) => connection.give_up_at(instant),
+            Self::Kernel(connection) => connection.give_up_at(instant),
+        }
+    }
+
+    /// Begins to close. Returns true when the connection is at its end already.
+    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
+        match self {
+            Self::Tcp(connection) => connection.close(mode, now),
+            Self::Kernel(connection) => connection.close(mode, now),
+        }
+    }
+
+    /// Whether its end was asked for before.
+    pub(super) fn is_closing(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_closing(),
+            Self::Kernel(connection) => connection.is_closing(),
+        }
+    }
+
+    /// Whether the stream was ended and only acknowledgements are awaited.
+    pub(super) fn is_flushing(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_flushing(),
+            Self::Kernel(connection) => connection.is_flushing(),
+        }
+    }
+
+    /// Whether the stream was ended and all of it acknowledged.
+    pub(super) fn is_delivered(&mut self, now: Timestamp) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_delivered(now),
+            Self::Kernel(connection) => connection.is_delivered(),
+        }
+    }
+
+    /// Resolves every record that is left, closes the socket and says how the sink ended.
+    pub(super) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
+        match self {
+            Self::Tcp(mut connection) => {
+                connection.end(reason, now);
+                connection.shared().end(ended);
+            }
+            Self::Kernel(connection) => connection.end(reason, now, ended),
+        }
+    }
+}

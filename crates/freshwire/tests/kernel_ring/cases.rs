@@ -1,0 +1,303 @@
+use std::io::Read;
+use std::time::Duration;
+
+use freshwire::choice::{self, Order, Policy, Rule};
+use freshwire::{
+    Carrier, CarrierError, CarrierInUse, CloseMode, Ended, Framing, Meta, Outcome, PushError, Replaced,
+    Reserve, SenderError, SinkConfig, reason,
+};
+
+use crate::rig::{FILLERS, Result, Rig, SLOTS, TIMEOUT, check, due_in, meta, pair, payload, same};
+
+type Case = fn() -> Result<()>;
+
+pub(crate) const ALL: [(&str, Case); 14] = [
+    ("records arrive in order and whole, without the engine", in_order),
+    ("records arrive over IPv6", over_ipv6),
+    ("the kernel drops what is past its deadline, if the policy does", expired),
+    ("a record is dropped, modified or replaced until it is taken", edited),
+    ("a full ring is a value, and its slots come back", full),
+    ("the engine frames what the kernel sends", framed),
+    ("a policy that reorders chooses until the kernel has begun", reordered),
+    ("a deadline passes while a record waits in the kernel", expired_while_fed),
+    ("a drain delivers everything and ends the stream", drained),
+    ("finishing drops what was not begun", finished),
+    ("an abort resets the connection and resolves every record", aborted),
+    ("a peer that resets ends the sink", reset),
+    ("one payload goes to a ring of the kernel's and to plain TCP", to_all),
+    ("what the kernel cannot frame stays on TCP, or is refused", refused),
+];
+
+fn direct() -> Result<Rig> {
+    Rig::new(SinkConfig::new(choice::fifo()), CarrierInUse::KernelRing)
+}
+
+fn in_order() -> Result<()> {
+    round_trip(direct()?)
+}
+
+fn over_ipv6() -> Result<()> {
+    round_trip(Rig::at("[::1]:0", SinkConfig::new(choice::fifo()), CarrierInUse::KernelRing)?)
+}
+
+fn round_trip(mut rig: Rig) -> Result<()> {
+    for batch in 0..10 {
+        for seq in batch * 100..(batch + 1) * 100 {
+            rig.push(seq)?;
+        }
+        same(&rig.read(100)?, &(batch * 100..(batch + 1) * 100).collect())?;
+        rig.await_fates(batch * 100..(batch + 1) * 100)?;
+    }
+    for (seq, fate) in &rig.fates {
+        same(&fate.outcome, &Outcome::Acked)?;
+        let times = (fate.committed_at, fate.finished_at, fate.acked_at);
+        let (Some(committed), Some(finished), Some(acked)) = times else {
+            return Err(format!("record {seq} lacks a time: {fate:?}").into());
+        };
+        check(committed <= finished && finished <= acked, || format!("{fate:?}"))?;
+    }
+    let stats = rig.sink.stats();
+    same(&(stats.begun, stats.finished, stats.invalid), &(1000, 1000, 0))?;
+    check(stats.writes < 1000, || format!("a system call for each record: {}", stats.writes))
+}
+
+fn expired() -> Result<()> {
+    let mut rig = Rig::new(SinkConfig::new(choice::expiring()), CarrierInUse::KernelRing)?;
+    rig.fill_window()?;
+    for seq in 0..20 {
+        let left = if seq % 2 == 0 { Duration::from_millis(50) } else { TIMEOUT };
+        rig.push_with(&due_in(seq, left))?;
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    same(&rig.read(10)?, &(0..20).filter(|seq| seq % 2 == 1).collect())?;
+    rig.await_fates(0..20)?;
+    for (seq, fate) in rig.fates.range(..FILLERS) {
+        let late = Outcome::Dropped { reason: reason::EXPIRED };
+        same(&fate.outcome, if seq % 2 == 0 { &late } else { &Outcome::Acked })?;
+    }
+    // The same under a policy that drops nothing.
+    let mut rig = direct()?;
+    rig.fill_window()?;
+    rig.push_with(&due_in(0, Duration::ZERO))?;
+    same(&rig.read(1)?, &vec![0])
+}
+
+fn edited() -> Result<()> {
+    let mut rig = direct()?;
+    let ring = rig.sink.ring();
+    rig.fill_window()?;
+    for seq in 0..10 {
+        rig.push_with(&Meta { key: if seq == 7 { 77 } else { 0 }, ..meta(seq) })?;
+    }
+    same(&rig.sender.drop_seq(ring, 2), &1)?;
+    same(&rig.sender.drop_seq(ring, 2), &0)?;
+    let changed = rig.sender.modify(ring, 4, |edit| edit.write(0, &payload(44)))?;
+    same(&changed, &Ok(()))?;
+    let newer = Meta { key: 77, ..meta(70) };
+    let replaced = rig.sender.replace(ring, &payload(70), &newer)?;
+    check(matches!(replaced, Replaced::InPlace(_)), || format!("{replaced:?}"))?;
+    same(&rig.read(9)?, &vec![0, 1, 3, 44, 5, 6, 70, 8, 9])?;
+    rig.await_fates([0, 1, 2, 3, 4, 5, 6, 70, 8, 9])?;
+    same(&rig.fates[&2].outcome, &Outcome::Dropped { reason: reason::APPLICATION })?;
+    check(rig.sender.modify(ring, 9, |_| Ok(())).is_err(), || "a sent record was modified".to_owned())
+}
+
+fn full() -> Result<()> {
+    let mut rig = direct()?;
+    let mut pushed = 0;
+    // Nobody reads, so the window is full at some time, and then the ring.
+    let refused = loop {
+        match rig.sender.push(rig.sink.ring(), &payload(pushed), &meta(pushed)) {
+            Ok(_) => pushed += 1,
+            Err(error) => break error,
+        }
+        check(pushed < 100_000, || "the ring is never full".to_owned())?;
+    };
+    check(matches!(refused, PushError::Full | PushError::OutOfBlocks), || format!("{refused:?}"))?;
+    same(&rig.read(pushed as usize)?, &(0..pushed).collect())?;
+    rig.push(pushed)?;
+    same(&rig.read(1)?, &vec![pushed])
+}
+
+fn framed() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).framing(Framing::LengthPrefixed);
+    let mut rig = Rig::new(config, CarrierInUse::KernelFed)?;
+    for seq in 0..200 {
+        rig.push(seq)?;
+    }
+    for seq in 0..200 {
+        same(&rig.read_one(4)?, &Some(seq))?;
+    }
+    rig.await_fates(0..200)?;
+    check(rig.fates.values().all(|fate| fate.outcome == Outcome::Acked), || format!("{:?}", rig.fates))?;
+    let stats = rig.sink.stats();
+    same(&(stats.begun, stats.finished, stats.bytes), &(200, 200, 200 * 1404))
+}
+
+fn reordered() -> Result<()> {
+    let policy = Policy::builder().rule(Rule::Expired).order(Order::Newest).build();
+    let config = SinkConfig::new(policy).queue_target(None).reserve(Reserve::Fixed(1));
+    let mut rig = Rig::new(config, CarrierInUse::KernelFed)?;
+    rig.fill_window()?;
+    for seq in 0..40 {
+        rig.push(seq)?;
+        // Each lies in the kernel's ring for a while, and gives way to newer ones.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    same(&rig.sender.drop_seq(rig.sink.ring(), 5), &1)?;
+    let newest_first: Vec<u64> = (0..40).rev().filter(|seq| *seq != 5).collect();
+    same(&rig.read(39)?, &newest_first)?;
+    rig.await_fates(0..40)?;
+    same(&rig.fates[&5].outcome, &Outcome::Dropped { reason: reason::APPLICATION })?;
+    let begun: Vec<_> = newest_first.iter().map(|seq| rig.fates[seq].committed_at).collect();
+    check(begun.is_sorted(), || format!("begun at {begun:?}"))?;
+    same(&rig.sink.stats().invalid, &0)
+}
+
+fn expired_while_fed() -> Result<()> {
+    let mut rig = Rig::new(
+        SinkConfig::new(choice::deadline(Duration::ZERO)).queue_target(None),
+        CarrierInUse::KernelFed,
+    )?;
+    rig.fill_window()?;
+    for seq in 0..6 {
+        rig.push_with(&due_in(seq, if seq < 4 { Duration::from_millis(100) } else { TIMEOUT }))?;
+    }
+    std::thread::sleep(Duration::from_millis(250));
+    same(&rig.read(2)?, &vec![4, 5])?;
+    rig.await_fates(0..6)?;
+    for seq in 0..4 {
+        let outcome = rig.fates[&seq].outcome;
+        let late = [reason::EXPIRED, reason::PREDICTED_LATE].map(|reason| Outcome::Dropped { reason });
+        check(late.contains(&outcome), || format!("record {seq}: {outcome:?}"))?;
+    }
+    Ok(())
+}
+
+fn drained() -> Result<()> {
+    for framing in [Framing::Raw, Framing::LengthPrefixed] {
+        let direct = framing == Framing::Raw;
+        let carrier = if direct { CarrierInUse::KernelRing } else { CarrierInUse::KernelFed };
+        let mut rig = Rig::new(SinkConfig::new(choice::fifo()).framing(framing), carrier)?;
+        for seq in 0..100 {
+            rig.push(seq)?;
+        }
+        let Rig { sink, far, mut sender, .. } = rig;
+        let ring = sink.ring();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            (&far).read_to_end(&mut bytes).map(|_| bytes.len())
+        });
+        same(&sink.close(CloseMode::Drain, TIMEOUT), &Ended::Closed)?;
+        let expected = 100 * if direct { 1400 } else { 1404 };
+        same(&reader.join().map_err(|_| "the reader panicked")??, &expected)?;
+        let mut told = 0;
+        while let Some(fate) = sender.poll_fate(ring) {
+            check(matches!(fate.outcome, Outcome::Acked | Outcome::Sent), || format!("{fate:?}"))?;
+            told += 1;
+        }
+        same(&told, &100)?;
+        // The mapping is still there, and its end is told.
+        same(&sender.push(ring, b"late", &meta(100)), &Err(PushError::Closed))?;
+    }
+    Ok(())
+}
+
+fn finished() -> Result<()> {
+    for policy in [choice::fifo(), choice::latest()] {
+        let direct = choice::Choice::is_in_order(&policy);
+        let carrier = if direct { CarrierInUse::KernelRing } else { CarrierInUse::KernelFed };
+        let mut rig = Rig::new(SinkConfig::new(policy), carrier)?;
+        rig.fill_window()?;
+        for seq in 0..20 {
+            rig.push(seq)?;
+        }
+        let Rig { sink, far, sender, .. } = rig;
+        let ring = sink.ring();
+        let closer = std::thread::spawn(move || sink.close(CloseMode::FinishRecord, TIMEOUT));
+        std::thread::sleep(Duration::from_millis(100));
+        let mut bytes = Vec::new();
+        (&far).read_to_end(&mut bytes)?;
+        same(&(bytes.len() % 1400), &0)?;
+        same(&closer.join().map_err(|_| "the closer panicked")?, &Ended::Closed)?;
+        let mut sender = sender;
+        let mut dropped = 0;
+        while let Some(fate) = sender.poll_fate(ring) {
+            if let Outcome::Dropped { reason } = fate.outcome {
+                same(&reason, &reason::CLOSED)?;
+                dropped += 1;
+            }
+        }
+        check((18..=21).contains(&dropped), || format!("{dropped} of 20 records were dropped"))?;
+    }
+    Ok(())
+}
+
+fn aborted() -> Result<()> {
+    let mut rig = direct()?;
+    rig.fill_window()?;
+    for seq in 0..20 {
+        rig.push(seq)?;
+    }
+    let Rig { sink, mut far, mut sender, .. } = rig;
+    let ring = sink.ring();
+    same(&sink.close(CloseMode::Abort, TIMEOUT), &Ended::Closed)?;
+    let mut bytes = Vec::new();
+    check(far.read_to_end(&mut bytes).is_err(), || "the peer saw a regular end".to_owned())?;
+    let mut told = 0;
+    while let Some(fate) = sender.poll_fate(ring) {
+        told += u64::from(fate.user_seq < 20);
+        check(fate.outcome != Outcome::Acked || fate.user_seq >= FILLERS, || format!("{fate:?}"))?;
+    }
+    same(&told, &20)
+}
+
+fn reset() -> Result<()> {
+    let mut rig = direct()?;
+    rig.fill_window()?;
+    rig.push(1)?;
+    let Rig { sink, far, mut sender, .. } = rig;
+    let ring = sink.ring();
+    // What it has not read makes this a reset.
+    drop(far);
+    let give_up = freshwire::now() + TIMEOUT;
+    while sink.ended().is_none() {
+        check(freshwire::now() < give_up, || "the reset was not noticed".to_owned())?;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    check(matches!(sink.ended(), Some(Ended::Broken(_))), || format!("{:?}", sink.ended()))?;
+    let mut last = None;
+    while let Some(fate) = sender.poll_fate(ring) {
+        last = Some((fate.user_seq, fate.outcome));
+    }
+    same(&last, &Some((1, Outcome::Dropped { reason: reason::CONNECTION_LOST })))
+}
+
+fn to_all() -> Result<()> {
+    let mut rig = direct()?;
+    let (near, mut far) = pair("127.0.0.1:0")?;
+    let plain = rig.sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
+    same(&plain.stats().carrier, &CarrierInUse::Tcp)?;
+    let rings = [rig.sink.ring(), plain.ring()];
+    same(&rig.sender.push_to_all(rings, &payload(5), &meta(5))?, &2)?;
+    same(&rig.read(1)?, &vec![5])?;
+    let mut bytes = vec![0; 1400];
+    far.read_exact(&mut bytes)?;
+    same(&bytes, &payload(5))?;
+    same(&rig.sender.region_of(rings[0]).0.config().slots, &SLOTS)?;
+    check(rig.sender.region_of(rings[0]).0.as_fd().is_none(), || "not the kernel's region".to_owned())
+}
+
+fn refused() -> Result<()> {
+    let rig = Rig::new(SinkConfig::new(choice::fifo()).framing(Framing::Chunked), CarrierInUse::Tcp)?;
+    let why = rig.sink.fallback().unwrap_or_default().to_owned();
+    check(why.contains("length-prefixed"), || format!("{why:?}"))?;
+    let mut rig = direct()?;
+    check(rig.sink.fallback().is_none(), || "there is nothing to explain".to_owned())?;
+    let (near, _far) = pair("127.0.0.1:0")?;
+    let config = SinkConfig::new(choice::fifo()).framing(Framing::Chunked).carrier(Carrier::Kernel);
+    match rig.sender.add_sink(near, config) {
+        Err(SenderError::Carrier(CarrierError::Framing)) => Ok(()),
+        other => Err(format!("{:?}", other.map(|sink| sink.stats().carrier)).into()),
+    }
+}

@@ -18,6 +18,20 @@
 /* How often a swap is tried again while only the edit count differs. */
 #define LDC_TRIES	8
 
+/* The producer's index: slots below it are written. R-ORDER-1 */
+static u64 ldc_load_user_i(const struct ldc_ring *head)
+{
+	/* Pairs with the release store of who publishes. */
+	return smp_load_acquire(&head->user_i);
+}
+
+/* The state word of a slot: what it speaks of is written. R-ORDER-3 */
+static u64 ldc_load_word(const struct ldc_memory *memory, u64 index)
+{
+	/* Pairs with the release of publishing and with every swap. */
+	return smp_load_acquire(&ldc_slot(memory, index)->state);
+}
+
 static u64 ldc_oldest(const struct ldc_memory *memory, u64 user_i)
 {
 	u32 slots = memory->layout.slots;
@@ -80,7 +94,7 @@ static bool ldc_parts_sound(struct ldc_sock *ls, const struct ldc_record *rec)
 
 	for (part = 0; part < rec->span; part++) {
 		struct ldc_slot *slot = ldc_slot(memory, rec->index + part);
-		u64 word = smp_load_acquire(&slot->state);
+		u64 word = ldc_load_word(memory, rec->index + part);
 
 		if (READ_ONCE(slot->block) >= memory->layout.blocks)
 			return false;
@@ -174,9 +188,11 @@ static bool ldc_look(struct ldc_sock *ls, u64 *end)
 {
 	struct ldc_memory *memory = ls->memory;
 	struct ldc_ring *head = memory->head;
-	u64 changes = smp_load_acquire(&head->changes);
-	u64 user_i = smp_load_acquire(&head->user_i);
-	u64 oldest;
+	u64 changes, user_i, oldest;
+
+	/* Pairs with the release addition of who changes. R-ORDER-7 */
+	changes = smp_load_acquire(&head->changes);
+	user_i = ldc_load_user_i(head);
 
 	if (changes != ls->seen_changes || ls->scan > user_i)
 		ls->scan = ls->next;
@@ -188,6 +204,7 @@ static bool ldc_look(struct ldc_sock *ls, u64 *end)
 	}
 	oldest = ldc_oldest(memory, user_i);
 	ls->scan = max(ls->scan, oldest);
+	/* Pairs with the release store of who lets the sender go on. */
 	*end = min(user_i, smp_load_acquire(&head->umod_i));
 	return true;
 }
@@ -205,7 +222,7 @@ int ldc_ring_take(struct ldc_sock *ls, u64 now, struct ldc_record *rec)
 	if (!ldc_look(ls, &end))
 		return 0;
 	while (ls->scan < end) {
-		u64 word = smp_load_acquire(&ldc_slot(memory, ls->scan)->state);
+		u64 word = ldc_load_word(memory, ls->scan);
 		s32 ahead = ldc_lap_ahead(memory, ls->scan, word);
 
 		if (!ls->budget)
@@ -263,7 +280,7 @@ void ldc_ring_advance(struct ldc_sock *ls)
 		return;
 	next = max(next, oldest);
 	while (next < ls->scan) {
-		u64 word = smp_load_acquire(&ldc_slot(memory, next)->state);
+		u64 word = ldc_load_word(memory, next);
 		s32 ahead = ldc_lap_ahead(memory, next, word);
 
 		if (ahead < 0 || (!ahead && (ldc_word_state(word) < LDC_TAKEN ||
@@ -275,6 +292,7 @@ void ldc_ring_advance(struct ldc_sock *ls)
 	if (next == ls->next || next == oldest)
 		return;
 	ls->next = next;
+	/* A hint: pairs with nothing, but must not run ahead of the states. */
 	smp_store_release(&memory->head->kern_i, next);
 }
 
@@ -287,6 +305,7 @@ bool ldc_ring_sleep(struct ldc_sock *ls)
 	struct ldc_ring *head = ls->memory->head;
 
 	atomic_or(LDC_KERN_SLEEPS, (atomic_t *)&head->kern_flag);
+	/* Pairs with the fence of who makes something visible. R-ORDER-4 */
 	smp_mb__after_atomic();
 	if (READ_ONCE(head->user_i) != ls->seen_user ||
 	    READ_ONCE(head->changes) != ls->seen_changes) {
@@ -324,14 +343,15 @@ void ldc_ring_close(struct ldc_sock *ls, u8 reason)
 
 	atomic_or(LDC_KERN_CLOSED, (atomic_t *)&head->kern_flag);
 	atomic_andnot(LDC_KERN_SLEEPS, (atomic_t *)&head->kern_flag);
+	/* Pairs with the same fence: who is not seen here finds the flag. */
 	smp_mb__after_atomic();
-	user_i = smp_load_acquire(&head->user_i);
+	user_i = ldc_load_user_i(head);
 	if (user_i >= LDC_MAX_INDEX || user_i < ls->next)
 		return;
 	for (index = max(ls->next, ldc_oldest(memory, user_i)); index < user_i;
 	     index++) {
 		struct ldc_slot *slot = ldc_slot(memory, index);
-		u64 word = smp_load_acquire(&slot->state);
+		u64 word = ldc_load_word(memory, index);
 
 		if (ldc_lap_ahead(memory, index, word) ||
 		    ldc_word_state(word) != LDC_READY)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The parts of tcp_ldc and what they share. Rules cited as R-... are those of
+ * The parts of the module and what they share. Rules cited as R-... are those of
  * spec/ring.md.
  *
  *	main.c	 module, upper-layer protocol, operations per address family
@@ -78,7 +78,7 @@ struct ldc_memory {
 	struct ldc_ring		*head;
 	struct ldc_slot		*slots;
 	struct work_struct	free;
-	spinlock_t		lock;
+	spinlock_t		lock;	/* of sk */
 	struct sock		*sk;
 };
 
@@ -92,7 +92,7 @@ struct ldc_memory {
 struct ldc_zc {
 	struct ubuf_info	ubuf;
 	refcount_t		refs;
-	spinlock_t		lock;
+	spinlock_t		lock;	/* of what follows */
 	struct ldc_memory	*memory;
 	u64			index;
 	u64			word;

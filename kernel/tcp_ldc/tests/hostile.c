@@ -356,7 +356,8 @@ static void scribbler_with(uint32_t zerocopy, uint32_t horizon)
 		CHECK(!ioctl(fds[0], LDC_IOC_NOTIFY));
 	}
 	ring_stats(fds[0], &stats);
-	printf("# %llu taken, %llu sent, %llu bytes; bad: %llu indexes, %llu states, %llu descriptors\n",
+	printf("# %llu taken, %llu sent, %llu bytes; "
+	       "bad: %llu indexes, %llu states, %llu descriptors\n",
 	       (unsigned long long)stats.records_taken,
 	       (unsigned long long)stats.records_sent,
 	       (unsigned long long)stats.bytes,

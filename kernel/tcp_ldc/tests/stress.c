@@ -212,7 +212,8 @@ static void everything(int family, unsigned int mtu, const char *congestion)
 	CHECK(!shutdown(run.fds[0], SHUT_WR));
 	CHECK(!pthread_join(threads[0], NULL));
 	ring_stats(run.fds[0], &stats);
-	printf("# %llu pushed, %llu read, %llu dropped, %llu expired, %llu edits, %llu put back, %llu zero-copy bytes\n",
+	printf("# %llu pushed, %llu read, %llu dropped, %llu expired, %llu edits, "
+	       "%llu put back, %llu zero-copy bytes\n",
 	       (unsigned long long)run.pushed, (unsigned long long)run.read,
 	       (unsigned long long)run.dropped,
 	       (unsigned long long)stats.dropped_expired,

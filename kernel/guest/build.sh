@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# build.sh KERNEL: builds kernel/tcp_ldc against one of the stock kernels and prints the path of the module.
-# A warning, W=1 included, is an error.
+# build.sh KERNEL FILE: builds kernel/tcp_ldc against one of the stock kernels and copies the module to FILE. A warning, W=1
+# included, is an error.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "$0")/lib.sh"
 
-kernel=${1:?usage: build.sh KERNEL}
+usage="usage: build.sh KERNEL FILE"
+kernel=${1:?$usage}
+file=${2:?$usage}
 source_dir=${FRESHWIRE_MODULE_SOURCE:-$repository/kernel/tcp_ldc}
 
 # Kbuild writes beside the sources, so each kernel has a copy of them. An unchanged file keeps its time and its object.
@@ -45,5 +47,6 @@ require "${CC:-gcc}" gcc
 place=$("$guest_dir/fetch.sh" "$kernel")
 lock "$kernel"
 build "$place"
+# Before somebody else builds from other sources.
+cp "$place/tcp_ldc/tcp_ldc.ko" "$file"
 unlock
-echo "$place/tcp_ldc/tcp_ldc.ko"

@@ -94,8 +94,6 @@ known_kernel "$kernel"
 
 place=$("$guest_dir/fetch.sh" "$kernel")
 release=$(cat "$place/release")
-ldc=
-if $with_ldc; then ldc=$("$guest_dir/build.sh" "$kernel"); fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -154,7 +152,7 @@ make_initramfs() {
     mkdir -p "$work/files/guest/bin" "$work/files/guest/data" "$work/files/lib/modules/$release/updates"
     for file in "${programs[@]}"; do add_program "$file"; done
     for file in "${data[@]}"; do cp "$file" "$work/files/guest/data/"; done
-    if [ -n "$ldc" ]; then cp "$ldc" "$work/files/lib/modules/$release/updates/"; fi
+    if $with_ldc; then "$guest_dir/build.sh" "$kernel" "$work/files/lib/modules/$release/updates/tcp_ldc.ko"; fi
     cp "$script" "$work/files/guest/script"
     {
         echo 'depmod -a'

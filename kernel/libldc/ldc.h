@@ -157,13 +157,13 @@ LDC_API void ldc_close(struct ldc *ldc);
  * ended.
  */
 LDC_API ssize_t ldc_send(struct ldc *ldc, uint64_t user_seq, const void *data, size_t size,
-		 int notify);
+			 int notify);
 
 /**
  * ldc_send_record() - ldc_send() with a deadline, a layer, a key
  */
 LDC_API ssize_t ldc_send_record(struct ldc *ldc, const struct ldc_record *record,
-			const void *data, size_t size, int notify);
+				const void *data, size_t size, int notify);
 
 /**
  * ldc_replace() - a newer version of what has the same key
@@ -176,7 +176,7 @@ LDC_API ssize_t ldc_send_record(struct ldc *ldc, const struct ldc_record *record
  * Return: as ldc_send().
  */
 LDC_API ssize_t ldc_replace(struct ldc *ldc, const struct ldc_record *record, const void *data,
-		    size_t size, int notify);
+			    size_t size, int notify);
 
 /**
  * ldc_drop() - takes back all records with a number that were not begun
@@ -196,8 +196,8 @@ LDC_API int ldc_drop(struct ldc *ldc, uint64_t user_seq);
  * Return: the packets dropped.
  */
 LDC_API int ldc_drop_if(struct ldc *ldc, unsigned int reason,
-		int (*pick)(const struct ldc_record *record, size_t size, void *context),
-		void *context);
+			int (*pick)(const struct ldc_record *record, size_t size, void *context),
+			void *context);
 
 /**
  * ldc_modify() - overwrites bytes of an unsent record in place
@@ -211,7 +211,7 @@ LDC_API int ldc_drop_if(struct ldc *ldc, unsigned int reason,
  * ERANGE if the bytes lie outside of it.
  */
 LDC_API int ldc_modify(struct ldc *ldc, uint64_t user_seq, size_t offset, const void *data,
-	       size_t size);
+		       size_t size);
 
 /**
  * ldc_set_deadline() - changes when an unsent record loses its value

@@ -7,7 +7,7 @@ FRESHWIRE = target/release/freshwire
 FUZZ_MS ?= 60000
 
 .PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full bench clean \
-	test-kernel test-kernel-long kernel-experiment kernel-costs
+	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs
 .NOTPARALLEL:
 
 help:
@@ -27,6 +27,9 @@ test-kernel: install-test ## the kernel ring in guests with stock kernels; two m
 
 test-kernel-long: install-test ## the same with more repetitions; an hour
 	kernel/guest/test.sh --long
+
+test-kernel-debug: install-test ## the same under lockdep, KASAN, kmemleak and KCSAN; builds two kernels first, hours
+	kernel/guest/debug-test.sh
 
 build:
 	$(CARGO) build --release --locked --package freshwire-cli

@@ -30,9 +30,12 @@ require() {
     command -v "$1" >/dev/null 2>&1 || missing "$1: apt-get install ${*:2}"
 }
 
+# What debug-kernel.sh builds; run.sh takes these names as well.
+readonly DEBUG_KERNELS=(debug-kasan debug-kcsan)
+
 known_kernel() {
     local kernel
-    for kernel in "${KERNELS[@]}"; do
+    for kernel in "${KERNELS[@]}" "${DEBUG_KERNELS[@]}"; do
         if [ "$kernel" = "$1" ]; then return 0; fi
     done
     die "no such kernel: $1; there are: ${KERNELS[*]}"

@@ -1,6 +1,7 @@
 //! Choosing: from the ring to committed pieces.
 
 use freshwire_choice::{Choice, Decision, Outcome, Progress, Reason, Record};
+use freshwire_media::framing::Piece;
 use freshwire_ring::{Consumer, Queued};
 use freshwire_units::Timestamp;
 
@@ -63,47 +64,79 @@ impl Connection {
 
     /// Commits more of the open record, at most `room` bytes of payload. False: the room is not worth a chunk.
     fn plan(&mut self, now: Timestamp, room: u64) -> bool {
-        let Some(begun) = self.begun.back_mut() else { return false };
-        let mut piece = match self.rest.take() {
+        let mut room = room;
+        let piece = match self.rest.take() {
             Some(piece) => piece,
             None => {
-                let mut room = room;
                 if self.framer.can_abandon() {
-                    let remaining = begun.taken.len - begun.named;
-                    let view = self.path.view(now, self.output.planned());
-                    if begun.named > 0
-                        && let Progress::Abandon(reason) =
-                            self.choice.progress(now, &begun.record, remaining, &view)
-                    {
-                        begun.ended = true;
-                        self.at_boundary = true;
-                        let before = self.output.heads().len();
-                        self.framer.abandon(self.output.heads());
-                        let head = self.output.heads().len() - before;
-                        self.output.push(head, 0, 0, Some(End::Abandoned(reason)));
+                    if let Some(reason) = self.reason_to_abandon(now) {
+                        self.abandon(reason);
                         return true;
                     }
-                    // One chunk to a segment: the finest grain that costs no packet.
-                    room = room.min(self.path.mss());
-                    if self.output.planned() > 0 && room < u64::from(remaining).min(MIN_CHUNK) + CHUNK_HEADER
-                    {
-                        return false;
-                    }
-                    room = room.max(MIN_CHUNK + CHUNK_HEADER);
+                    let Some(chunk) = self.chunk_room(room) else { return false };
+                    room = chunk;
                 }
-                let before = self.output.heads().len();
-                let Some(piece) = self.framer.next(room as usize, self.output.heads()) else {
-                    begun.ended = true;
-                    self.at_boundary = true;
-                    self.output.end_last(End::Finished);
-                    return true;
-                };
-                let head = self.output.heads().len() - before;
-                self.output.push(head, piece.payload.start, 0, None);
+                let Some(piece) = self.next_piece(room) else { return true };
                 piece
             }
         };
         self.at_boundary = false;
+        self.commit(piece, room);
+        true
+    }
+
+    /// Why the open record should be given up, if it should.
+    fn reason_to_abandon(&mut self, now: Timestamp) -> Option<Reason> {
+        let begun = self.begun.back().filter(|begun| begun.named > 0)?;
+        let remaining = begun.taken.len - begun.named;
+        let view = self.path.view(now, self.output.planned());
+        match self.choice.progress(now, &begun.record, remaining, &view) {
+            Progress::Abandon(reason) => Some(reason),
+            Progress::Continue => None,
+        }
+    }
+
+    fn abandon(&mut self, reason: Reason) {
+        self.end_open_record();
+        let before = self.output.heads().len();
+        self.framer.abandon(self.output.heads());
+        let head = self.output.heads().len() - before;
+        self.output.push(head, 0, 0, Some(End::Abandoned(reason)));
+    }
+
+    /// How large a chunk may be; `None` if there is no room that is worth its header.
+    fn chunk_room(&self, room: u64) -> Option<u64> {
+        let remaining = self.begun.back().map_or(0, |begun| begun.taken.len - begun.named);
+        // One chunk to a segment: the finest grain that costs no packet.
+        let room = room.min(self.path.mss());
+        let is_worth_it =
+            self.output.planned() == 0 || room >= u64::from(remaining).min(MIN_CHUNK) + CHUNK_HEADER;
+        is_worth_it.then_some(room.max(MIN_CHUNK + CHUNK_HEADER))
+    }
+
+    /// The framing's next piece of the open record, with its framing bytes committed; `None` if the record has ended.
+    fn next_piece(&mut self, room: u64) -> Option<Piece> {
+        let before = self.output.heads().len();
+        let Some(piece) = self.framer.next(room as usize, self.output.heads()) else {
+            self.end_open_record();
+            self.output.end_last(End::Finished);
+            return None;
+        };
+        let head = self.output.heads().len() - before;
+        self.output.push(head, piece.payload.start, 0, None);
+        Some(piece)
+    }
+
+    fn end_open_record(&mut self) {
+        if let Some(begun) = self.begun.back_mut() {
+            begun.ended = true;
+        }
+        self.at_boundary = true;
+    }
+
+    /// Commits the payload of a piece, or its first `room` bytes.
+    fn commit(&mut self, mut piece: Piece, room: u64) {
+        let Some(begun) = self.begun.back_mut() else { return };
         let end = piece.payload.end.min(begun.taken.len);
         let start = piece.payload.start.min(end);
         let len = u64::from(end - start).min(room) as u32;
@@ -112,12 +145,11 @@ impl Connection {
             self.output.push(0, start, len, None);
             piece.payload = start + len..end;
             self.rest = Some(piece);
-            return true;
+            return;
         }
         begun.ended = piece.last;
         self.at_boundary = piece.boundary || piece.last;
         self.output.push(0, start, len, piece.last.then_some(End::Finished));
-        true
     }
 
     /// Asks the policy until it names a record that is still there. `None`: there is nothing, it holds back, or it was

@@ -66,7 +66,8 @@ static void push_stream(struct ring *ring, uint64_t bytes, uint32_t longest)
 	free(data);
 }
 
-static void stream_over(int family, const char *congestion, bool zerocopy)
+static void stream_over(int family, const char *congestion, bool zerocopy,
+			uint32_t horizon)
 {
 	const uint64_t bytes = times(4) << 20;
 	uint32_t on = zerocopy;
@@ -80,6 +81,7 @@ static void stream_over(int family, const char *congestion, bool zerocopy)
 	use_congestion(fds[0], congestion);
 	ring_open(&ring, fds[0], 256, zerocopy ? 4096 : 1448);
 	CHECK(!setsockopt(fds[0], SOL_LDC, LDC_ZEROCOPY, &on, sizeof(on)));
+	CHECK(!setsockopt(fds[0], SOL_LDC, LDC_HORIZON, &horizon, 4));
 	reader_start(&reader, fds[1], bytes);
 	push_stream(&ring, bytes, zerocopy ? 100000 : 20000);
 	CHECK(!pthread_join(reader.thread, NULL));
@@ -95,13 +97,16 @@ static void stream_over(int family, const char *congestion, bool zerocopy)
 	       (unsigned long long)stats.records_sent);
 }
 
-static void stream_v4_cubic(void) { stream_over(AF_INET, "cubic", false); }
-static void stream_v4_reno(void) { stream_over(AF_INET, "reno", false); }
-static void stream_v4_bbr(void) { stream_over(AF_INET, "bbr", false); }
-static void stream_v6_cubic(void) { stream_over(AF_INET6, "cubic", false); }
-static void stream_v6_bbr(void) { stream_over(AF_INET6, "bbr", false); }
-static void zerocopy_v4(void) { stream_over(AF_INET, "cubic", true); }
-static void zerocopy_v6_bbr(void) { stream_over(AF_INET6, "bbr", true); }
+static void stream_v4_cubic(void) { stream_over(AF_INET, "cubic", false, 1); }
+static void stream_v4_reno(void) { stream_over(AF_INET, "reno", false, 1); }
+static void stream_v4_bbr(void) { stream_over(AF_INET, "bbr", false, 1); }
+static void stream_v6_cubic(void) { stream_over(AF_INET6, "cubic", false, 1); }
+static void stream_v6_bbr(void) { stream_over(AF_INET6, "bbr", false, 1); }
+static void zerocopy_v4(void) { stream_over(AF_INET, "cubic", true, 1); }
+static void zerocopy_v6_bbr(void) { stream_over(AF_INET6, "bbr", true, 1); }
+
+static void no_horizon_cubic(void) { stream_over(AF_INET, "cubic", false, 0); }
+static void no_horizon_bbr(void) { stream_over(AF_INET6, "bbr", false, 0); }
 
 static void one_record(void)
 {
@@ -371,6 +376,31 @@ static void zero_window_in_a_record(void)
 	}
 }
 
+/* TCP takes only part of what it is given: the rest waits, is asked again. */
+static void little_memory(void)
+{
+	const uint64_t bytes = 1 << 20;
+	struct ldc_stats stats;
+	struct reader reader;
+	struct ring ring;
+	int fds[2];
+
+	tcp_pair(AF_INET, fds);
+	CHECK(!setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &(int){ 1 }, 4));
+	ring_open(&ring, fds[0], 512, 1000);
+	reader_start(&reader, fds[1], bytes);
+	push_stream(&ring, bytes, 3000);
+	CHECK(!pthread_join(reader.thread, NULL));
+	WAIT_FOR(ring_free(&ring) == 512);
+	ring_stats(fds[0], &stats);
+	printf("# %llu retries, %llu put back\n",
+	       (unsigned long long)stats.retries,
+	       (unsigned long long)stats.records_put_back);
+	CHECK_EQ(stats.bytes, bytes);
+	CHECK(stats.retries > 0);
+	CHECK(stats.records_put_back > 0);
+}
+
 static const struct test tests[] = {
 	{ "one record", one_record, 0 },
 	{ "empty and tiny records, one notification", empty_and_tiny_records, 0 },
@@ -379,6 +409,8 @@ static const struct test tests[] = {
 	{ "a stream of records, IPv4, bbr", stream_v4_bbr, 90 },
 	{ "a stream of records, IPv6, cubic", stream_v6_cubic, 90 },
 	{ "a stream of records, IPv6, bbr", stream_v6_bbr, 90 },
+	{ "a stream without a horizon, IPv4, cubic", no_horizon_cubic, 90 },
+	{ "a stream without a horizon, IPv6, bbr", no_horizon_bbr, 90 },
 	{ "zero copy, IPv4, cubic", zerocopy_v4, 90 },
 	{ "zero copy, IPv6, bbr", zerocopy_v6_bbr, 90 },
 	{ "horizon of no segment", horizon_0, 0 },
@@ -388,6 +420,7 @@ static const struct test tests[] = {
 	{ "a held record is passed over", held_is_passed_over, 0 },
 	{ "umod_i holds the sender back", held_back_by_umod, 0 },
 	{ "a closed window opens again", zero_window, 0 },
+	{ "TCP takes a part only", little_memory, 90 },
 	{ "a window that closes within a record", zero_window_in_a_record, 0 },
 	TESTS_END
 };

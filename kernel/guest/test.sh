@@ -23,6 +23,7 @@ build_programs() {
         [ -e "$repository/$folder/Makefile" ] || continue
         make --silent -C "$repository/$folder" O="$programs" all >&2
     done
+    "$guest_dir/rust.sh" "$programs" >&2
 }
 
 # The library as a packager has it: built with every warning, installed, and linked by its installed name.
@@ -56,6 +57,7 @@ test_kernel() {
         names+=("$(basename "$program")")
     done
     "$guest_dir/run.sh" --kernel "$kernel" --cpus 2 --limit "$guest_limit" "${add[@]}" --env "LDC_LONG=$LDC_LONG" \
+        --env FRESHWIRE_KERNEL_RING=1 \
         "$guest_dir/suite.sh" "$loads" "$limit" "${names[@]}"
 }
 

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# rust.sh FOLDER: builds the Rust side's test of the kernel's ring into FOLDER.
+set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+source "$(dirname "$0")/lib.sh"
+
+folder=${1:?usage: rust.sh FOLDER}
+cargo=${CARGO:-cargo}
+require "$cargo" cargo
+messages=$(cd "$repository" &&
+    "$cargo" test --locked --quiet --package freshwire --test kernel_ring --no-run --message-format json)
+program=$(grep -o '"executable":"[^"]*/kernel_ring-[^"]*"' <<<"$messages" | cut -d '"' -f 4)
+[ -x "$program" ] || die "cargo names no test program"
+mkdir -p "$folder"
+cp "$program" "$folder/freshwire_kernel_ring"

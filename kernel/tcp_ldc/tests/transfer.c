@@ -355,6 +355,40 @@ static void zero_window(void)
 	read_all(fds[1], got, 5);
 }
 
+/*
+ * The window opens and the sender is not told: the packet that says so is lost.
+ * TCP has to probe, and it does so only if it has something to send.
+ */
+static void lost_window_update(uint32_t horizon)
+{
+	static uint8_t data[64 * 1400], got[64 * 1400];
+	struct ring ring;
+	size_t at = 0;
+	ssize_t n;
+	int fds[2];
+
+	own_network(1500);
+	tcp_pair_buffer(AF_INET, fds, SMALL_BUFFER);
+	ring_open(&ring, fds[0], 64, 1400);
+	CHECK(!setsockopt(fds[0], SOL_LDC, LDC_HORIZON, &horizon, 4));
+	stream_fill(SEED, 0, data, sizeof(data));
+	for (at = 0; at < sizeof(data); at += 1400)
+		CHECK(ring_push(&ring, data + at, 1400, at, NEVER));
+	sleep_ms(500);
+	CHECK_EQ(ring_state(&ring, 63), LDC_READY);
+	if (system("tc qdisc add dev lo root netem loss 100%"))
+		skip("no netem");
+	at = 0;
+	while ((n = recv(fds[1], got + at, sizeof(got) - at, MSG_DONTWAIT)) > 0)
+		at += (size_t)n;
+	CHECK(!system("tc qdisc del dev lo root"));
+	read_all(fds[1], got + at, sizeof(got) - at);
+	CHECK(!memcmp(got, data, sizeof(data)));
+}
+
+static void lost_window_update_0(void) { lost_window_update(0); }
+static void lost_window_update_1(void) { lost_window_update(1); }
+
 /* The window closes in the middle of a record of many segments. */
 static void zero_window_in_a_record(void)
 {
@@ -420,6 +454,8 @@ static const struct test tests[] = {
 	{ "a held record is passed over", held_is_passed_over, 0 },
 	{ "umod_i holds the sender back", held_back_by_umod, 0 },
 	{ "a closed window opens again", zero_window, 0 },
+	{ "a window update that is lost, no horizon", lost_window_update_0, 60 },
+	{ "a window update that is lost", lost_window_update_1, 60 },
 	{ "TCP takes a part only", little_memory, 90 },
 	{ "a window that closes within a record", zero_window_in_a_record, 0 },
 	TESTS_END

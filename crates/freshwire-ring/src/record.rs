@@ -115,7 +115,7 @@ pub enum Stage {
 pub enum Outcome {
     /// The receiver's host has all of it.
     Acked,
-    /// All of it was handed over, and the ring was closed before an acknowledgement came.
+    /// All of it was handed over, and the sender says nothing of an acknowledgement, or the ring was closed before one came.
     Sent,
     /// It was dropped; see [`reason`](crate::reason).
     Dropped {

@@ -56,7 +56,7 @@ pub struct Engine {
     commands: mpsc::Receiver<Command>,
     handle: Handle,
     connections: BTreeMap<u64, Served>,
-    timers: BinaryHeap<Reverse<(Timestamp, u64)>>,
+    timers: Timers,
     again: Vec<u64>,
     ready: Vec<Ready>,
     scratch: Scratch,
@@ -87,7 +87,43 @@ impl Served {
         }
         is_needed.then_some(self.wake_at)
     }
+
+    /// Gives the connection a turn; how it ended, if it did.
+    fn turn(&mut self, id: u64, now: Timestamp, desk: Desk<'_>) -> Option<Ended> {
+        let (watch, wake_at) = match self.connection.turn(now, desk.scratch) {
+            Ok(Next::Again) => {
+                desk.again.push(id);
+                (false, Timestamp::MAX)
+            }
+            Ok(Next::Room(at)) => (true, at),
+            Ok(Next::Push(at) | Next::Time(at)) => (false, at),
+            Ok(Next::Ended) => return Some(Ended::Closed),
+            Err(error) => return Some(Ended::Broken(error.to_string())),
+        };
+        self.wake_at = wake_at;
+        if let Some(at) = self.set_timer() {
+            desk.timers.push(Reverse((at, id)));
+        }
+        if watch != self.watched {
+            self.watched = watch;
+            if let Err(error) = desk.poller.watch(self.connection.socket(), id, watch) {
+                return Some(Ended::Broken(error.to_string()));
+            }
+        }
+        None
+    }
 }
+
+/// What a turn uses of the engine.
+struct Desk<'a> {
+    poller: &'a Poller,
+    timers: &'a mut Timers,
+    again: &'a mut Vec<u64>,
+    scratch: &'a mut Scratch,
+}
+
+/// Times with the connections that want a turn then, the earliest first.
+type Timers = BinaryHeap<Reverse<(Timestamp, u64)>>;
 
 /// Adds sinks to an engine from any thread.
 #[derive(Clone)]
@@ -207,9 +243,7 @@ impl Engine {
         let mut turns = std::mem::take(&mut self.again);
         if woken {
             self.take_commands(now, &mut turns);
-            turns.extend(
-                self.connections.iter().filter(|(_, served)| served.connection.notified()).map(|(&id, _)| id),
-            );
+            self.turn_notified(now);
         }
         for event in ready.drain(..) {
             if event.hung_up {
@@ -300,26 +334,24 @@ impl Engine {
     }
 
     fn turn(&mut self, id: u64, now: Timestamp) {
-        let Some(served) = self.connections.get_mut(&id) else { return };
-        let (watch, wake_at) = match served.connection.turn(now, &mut self.scratch) {
-            Ok(Next::Again) => {
-                self.again.push(id);
-                (false, Timestamp::MAX)
-            }
-            Ok(Next::Room(at)) => (true, at),
-            Ok(Next::Push(at) | Next::Time(at)) => (false, at),
-            Ok(Next::Ended) => return self.remove(id, Ended::Closed),
-            Err(error) => return self.remove(id, Ended::Broken(error.to_string())),
-        };
-        served.wake_at = wake_at;
-        if let Some(at) = served.set_timer() {
-            self.timers.push(Reverse((at, id)));
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let Some(served) = connections.get_mut(&id) else { return };
+        if let Some(ended) = served.turn(id, now, Desk { poller, timers, again, scratch }) {
+            self.remove(id, ended);
         }
-        if watch != served.watched {
-            served.watched = watch;
-            if let Err(error) = self.poller.watch(served.connection.socket(), id, watch) {
-                self.remove(id, Ended::Broken(error.to_string()));
-            }
+    }
+
+    /// Gives those a turn whose producer has called: in one pass, because the look for the call and the turn touch the same
+    /// memory.
+    fn turn_notified(&mut self, now: Timestamp) {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let mut ends = Vec::new();
+        for (&id, served) in connections.iter_mut().filter(|(_, served)| served.connection.notified()) {
+            let ended = served.turn(id, now, Desk { poller, timers, again, scratch });
+            ends.extend(ended.map(|ended| (id, ended)));
+        }
+        for (id, ended) in ends {
+            self.remove(id, ended);
         }
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Decision, Reason, Record};
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Framing, Handle, Message, Meta, PushError, Receiver, Reserve,
-    RingConfig, Seal, Sender, Sink, SinkConfig, now,
+    CloseMode, Ended, Engine, EngineThread, Framing, Handle, Message, Meta, Outcome, PushError, Receiver,
+    Reserve, RingConfig, Seal, Sender, Sink, SinkConfig, now,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -173,6 +173,26 @@ fn a_peer_that_has_ended_its_direction_gets_everything() -> Result<()> {
     });
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
     assert_eq!(reader.join().map_err(|_| "the reader panicked")??, pushed);
+    Ok(())
+}
+
+#[test]
+fn without_ack_fates_a_record_is_over_when_it_is_sent() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).ack_fates(false);
+    let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(config)?;
+    sender.push(sink.ring(), b"hello", &meta(1))?;
+    far.read_exact(&mut [0; 5])?;
+    let deadline = now() + TIMEOUT;
+    let fate = loop {
+        if let Some(fate) = sender.poll_fate(sink.ring()) {
+            break fate;
+        }
+        assert!(now() < deadline, "the record has no fate");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!((fate.user_seq, fate.outcome, fate.acked_at), (1, Outcome::Sent, None));
+    // The sink knows of the acknowledgement all the same: its end is not an abort.
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
     Ok(())
 }
 

@@ -72,6 +72,7 @@ fn serve_tcp(
         preface: config.preface,
         reserve: config.reserve,
         queue_target: config.queue_target,
+        ack_fates: config.ack_fates,
         stall_timeout: config.stall_timeout,
         shared: Arc::clone(&shared),
     };

@@ -110,13 +110,14 @@ pub(super) struct Parts {
     pub(super) preface: Vec<u8>,
     pub(super) reserve: Reserve,
     pub(super) queue_target: Option<Duration>,
+    pub(super) ack_fates: bool,
     pub(super) stall_timeout: Option<Duration>,
     pub(super) shared: Arc<SinkShared>,
 }
 
 impl Connection {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
-        let path = Path::new(&parts.socket, parts.reserve, parts.queue_target)?;
+        let path = Path::new(&parts.socket, parts.reserve, parts.queue_target, parts.ack_fates)?;
         let mut framer = parts.framer;
         let mut output = Output::new(parts.seal);
         let mut opening = parts.preface;
@@ -292,9 +293,7 @@ impl Connection {
                 self.dropped(begun.record, reason);
             }
             End::Finished => {
-                // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-                let _ = self.consumer.finish(&begun.taken, now);
-                self.path.sent(begun.taken.index);
+                self.path.sent(&mut self.consumer, &begun.taken, now);
                 self.shared.stats.on_finished();
             }
         }

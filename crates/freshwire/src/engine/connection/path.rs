@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use freshwire_choice::LinkView;
 use freshwire_io::tcp::TcpSocket;
-use freshwire_ring::Consumer;
+use freshwire_ring::{Consumer, Taken};
 use freshwire_units::Timestamp;
 
 use crate::engine::estimate::Estimate;
@@ -19,7 +19,7 @@ const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::fro
 
 /// The same on a path that has shown no limit lately: longer than from one picture to the next, so that the turn that writes
 /// is the one that looks.
-const CALM_ACK_WATCH: Duration = Duration::from_millis(200);
+const CALM_ACK_WATCH: Duration = Duration::from_millis(100);
 
 /// On such a path, if it is so short that what is written is there at once or not at all, a look stands for some time: few
 /// writes then cost a question to the kernel.
@@ -46,13 +46,18 @@ pub(super) struct Path {
 }
 
 /// What was handed over and what has been acknowledged, in bytes of the wire.
+#[derive(Default)]
 struct Acks {
     /// Bytes that were written before the connection became ours are not counted as acknowledged records.
     base: u64,
     written: u64,
     acked: u64,
     progress_at: Option<Timestamp>,
-    /// End in the stream and index of each record that was sent and not acknowledged.
+    /// Whether records learn of it.
+    are_told: bool,
+    /// Where the last record ends that is wholly written.
+    end: u64,
+    /// End in the stream and index of each record that was sent and not acknowledged, if records learn of it.
     records: VecDeque<(u64, u64)>,
 }
 
@@ -61,6 +66,7 @@ impl Path {
         socket: &TcpSocket,
         reserve: Reserve,
         queue_target: Option<Duration>,
+        ack_fates: bool,
     ) -> io::Result<Self> {
         let base = socket.info()?.bytes_acked + socket.unacknowledged()?;
         let congestion = socket.congestion()?;
@@ -74,7 +80,7 @@ impl Path {
             looked_at: Timestamp::ZERO,
             unseen: 0,
             calm_until: Timestamp::ZERO,
-            acks: Acks { base, written: 0, acked: 0, progress_at: None, records: VecDeque::new() },
+            acks: Acks { base, are_told: ack_fates, ..Acks::default() },
         })
     }
 
@@ -173,7 +179,7 @@ impl Path {
 
     /// When to look for acknowledgements although nothing can be written.
     pub(super) fn ack_watch(&self, now: Timestamp) -> Timestamp {
-        if self.acks.records.is_empty() { Timestamp::MAX } else { self.soon(now) }
+        if self.acks.acked >= self.acks.end { Timestamp::MAX } else { self.soon(now) }
     }
 
     pub(super) fn soon(&self, now: Timestamp) -> Timestamp {
@@ -188,9 +194,16 @@ impl Path {
         self.acks.written += bytes;
     }
 
-    /// The record at `index` of the ring ends with what was written last.
-    pub(super) fn sent(&mut self, index: u64) {
-        self.acks.records.push_back((self.acks.written, index));
+    /// The record ends with what was written last.
+    pub(super) fn sent(&mut self, consumer: &mut Consumer, taken: &Taken, now: Timestamp) {
+        self.acks.end = self.acks.written;
+        // Either fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+        if self.acks.are_told {
+            let _ = consumer.finish(taken, now);
+            self.acks.records.push_back((self.acks.written, taken.index));
+        } else {
+            let _ = consumer.finish_for_good(taken, now);
+        }
     }
 
     pub(super) fn all_acked(&self) -> bool {

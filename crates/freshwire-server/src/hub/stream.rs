@@ -198,6 +198,7 @@ impl Stream {
             .seal(request.seal)
             .preface(request.preface)
             .stall_timeout(Some(config.stall_timeout))
+            .ack_fates(false)
             .linger(LINGER)
             .max_rto(MAX_RTO);
         sink.congestion.clone_from(&config.congestion);

@@ -49,7 +49,8 @@ struct ldc;
  * @packet_bytes: payload bytes of a slot, 16 to 2^24 (16384). A larger record
  *	takes several slots, at most all of them.
  * @no_horizon: hands a segment over only when TCP can send it at once, instead of
- *	keeping one ready
+ *	keeping one ready. Not for congestion controls that pace, such as bbr: their timer
+ *	finds nothing to send, and most of the link stays idle.
  * @zerocopy: segments refer to the ring instead of copying from it; a record's
  *	slots are then free only when its last segment is acknowledged
  */

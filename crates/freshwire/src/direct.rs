@@ -55,7 +55,13 @@ impl Direct {
     }
 
     fn notify_if(&self, asleep: bool) {
-        if asleep && let Some(socket) = self.socket.upgrade() {
+        if asleep {
+            self.notify();
+        }
+    }
+
+    pub(crate) fn notify(&self) {
+        if let Some(socket) = self.socket.upgrade() {
             // Fails when the sending direction has ended; the ring says so to the next push.
             let _ended = socket.notify();
         }

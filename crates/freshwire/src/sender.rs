@@ -117,7 +117,8 @@ impl Sender {
         self.producer.region()
     }
 
-    /// Where the records of a sink's ring lie, and the ring's number there.
+    /// Where the records of a sink's ring lie, and the ring's number there: for an [`Editor`](freshwire_ring::Editor), whose
+    /// calls that say that the sender has to be notified are followed by [`Sender::notify`].
     pub fn region_of(&self, ring: usize) -> (&Region, usize) {
         match self.direct.get(ring) {
             Some(Some(direct)) => (direct.region(), 0),
@@ -239,9 +240,10 @@ impl Sender {
         &mut self.producer
     }
 
-    /// Wakes the engine. One system call.
+    /// Wakes the engine, and the senders of rings in the kernel. One system call for each.
     pub fn notify(&self) {
         self.waker.wake();
+        self.direct.iter().flatten().for_each(Direct::notify);
     }
 
     fn wake_if(&self, notify: bool) {

@@ -11,11 +11,12 @@ use crate::rig::{FILLERS, Result, Rig, SLOTS, TIMEOUT, check, due_in, meta, pair
 
 type Case = fn() -> Result<()>;
 
-pub(crate) const ALL: [(&str, Case); 14] = [
+pub(crate) const ALL: [(&str, Case); 15] = [
     ("records arrive in order and whole, without the engine", in_order),
     ("records arrive over IPv6", over_ipv6),
     ("the kernel drops what is past its deadline, if the policy does", expired),
     ("a record is dropped, modified or replaced until it is taken", edited),
+    ("a second party edits the kernel's ring", second_party),
     ("a full ring is a value, and its slots come back", full),
     ("the engine frames what the kernel sends", framed),
     ("a policy that reorders chooses until the kernel has begun", reordered),
@@ -284,8 +285,28 @@ fn to_all() -> Result<()> {
     let mut bytes = vec![0; 1400];
     far.read_exact(&mut bytes)?;
     same(&bytes, &payload(5))?;
-    same(&rig.sender.region_of(rings[0]).0.config().slots, &SLOTS)?;
-    check(rig.sender.region_of(rings[0]).0.as_fd().is_none(), || "not the kernel's region".to_owned())
+    let (region, ring) = rig.sender.region_of(rings[0]);
+    same(&(region.config().slots, ring), &(SLOTS, 0))?;
+    check(region.as_fd().is_none(), || "not the kernel's region".to_owned())
+}
+
+fn second_party() -> Result<()> {
+    let mut rig = direct()?;
+    rig.fill_window()?;
+    for seq in 0..5 {
+        rig.push(seq)?;
+    }
+    let (region, ring) = rig.sender.region_of(rig.sink.ring());
+    let editor = region.editor();
+    same(&editor.drop_seq(ring, 1), &1)?;
+    let mut edit = editor.edit(ring, 3)?;
+    edit.write(0, &payload(33))?;
+    same(&rig.read(3)?, &vec![0, 2, 4])?;
+    // The kernel passes a held record over, and sleeps when it has nothing else.
+    std::thread::sleep(Duration::from_millis(50));
+    check(edit.release()?, || "the kernel does not sleep".to_owned())?;
+    rig.sender.notify();
+    same(&rig.read(1)?, &vec![33])
 }
 
 fn refused() -> Result<()> {

@@ -197,7 +197,8 @@ fn ctrl_c_ends_both_in_order() {
     let mut send =
         freshwire(&["send", "--to", &to, "--json", "layers", "--window", "100ms", "--deadline", "30s"]);
     let send = Running::start(send.stdin(Stdio::null()));
-    // The first line of progress: it is at work.
+    // Its carrier, then the first line of progress: it is at work.
+    send.line();
     send.line();
     send.interrupt();
     let account = send.wait().ok().json();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::link::Seen;
-use super::machine::{Clock, Congestion, Ffmpeg, Machine, Tcp};
+use super::machine::{Clock, Congestion, Ffmpeg, KernelRing, Machine, Tcp};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -67,6 +67,7 @@ pub(super) fn all(machine: &Machine) -> Vec<Check> {
         notsent_lowat(&machine.tcp),
         min_rto(&machine.tcp),
         congestion(&machine.congestion),
+        kernel_ring(&machine.kernel_ring),
         link(&machine.link),
         priority(&machine.link),
         sealed_memory(&machine.sealed_memory),
@@ -153,6 +154,22 @@ fn congestion(seen: &Congestion) -> Check {
         let load: Vec<String> = absent.iter().map(|name| format!("sudo modprobe tcp_{name}")).collect();
         let advice = format!("{} is not loaded: {}", absent.join(" and "), load.join("; "));
         Check::warn(NAME, found, advice)
+    }
+}
+
+fn kernel_ring(seen: &KernelRing) -> Check {
+    const NAME: &str = "kernel ring";
+    match seen {
+        KernelRing::Works => Check::ok(NAME, "works"),
+        KernelRing::NotLoaded => Check::ok(
+            NAME,
+            "not there, plain TCP is used; optional: build kernel/tcp_ldc, then sudo modprobe tcp_ldc",
+        ),
+        KernelRing::Broken(why) => Check::warn(
+            NAME,
+            why,
+            "plain TCP is used; look at `dmesg`, or raise the locked memory limit (ulimit -l)",
+        ),
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use freshwire::{Region, RingConfig, now};
+use freshwire_io::kernel_ring::{Geometry, KernelRingError, RingSocket};
 use freshwire_io::tcp::{TcpSocket, available_congestion_controls, kernel_release};
 
 use super::link::{self, Seen};
@@ -19,6 +20,7 @@ pub(super) struct Machine {
     pub(super) congestion: Congestion,
     pub(super) tcp: Result<Tcp, String>,
     pub(super) link: Seen,
+    pub(super) kernel_ring: KernelRing,
     /// Why no sealed memory file can be made and mapped, if so.
     pub(super) sealed_memory: Result<(), String>,
     /// How many files this process may open: now, and at most after `ulimit -n`.
@@ -43,6 +45,16 @@ pub(super) struct Congestion {
 pub(super) struct Tcp {
     /// The shortest retransmission timeout can be chosen.
     pub(super) min_rto: bool,
+}
+
+/// Whether TCP sockets here can have a ring in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum KernelRing {
+    Works,
+    /// The module is not loaded, and this process may not load it or it is not installed.
+    NotLoaded,
+    /// The module is there and gives no ring.
+    Broken(String),
 }
 
 /// What of ffmpeg there is.
@@ -70,6 +82,7 @@ pub(super) fn look() -> Machine {
         congestion: congestion(),
         tcp: tcp().map_err(|error| format!("{error:#}")),
         link: link::probe_in_child(),
+        kernel_ring: kernel_ring().unwrap_or_else(|error| KernelRing::Broken(format!("{error:#}"))),
         sealed_memory: sealed_memory().map_err(|error| format!("{error:#}")),
         open_files: fs::read_to_string("/proc/self/limits").ok().and_then(|limits| open_files(&limits)),
         ffmpeg: ffmpeg(),
@@ -93,6 +106,17 @@ fn tcp() -> anyhow::Result<Tcp> {
     socket.unsent()?;
     socket.info()?;
     Ok(Tcp { min_rto: socket.set_min_rto(Duration::from_millis(50))? })
+}
+
+/// Makes a small ring, which also loads the module where it is installed and this process may.
+fn kernel_ring() -> anyhow::Result<KernelRing> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let socket = TcpSocket::new(TcpStream::connect(listener.local_addr()?)?)?;
+    match RingSocket::attach(socket, &Geometry { slots: 2, block_bytes: 16, blocks: 2 }) {
+        Ok(ring) => ring.map().map(|_| KernelRing::Works).map_err(Into::into),
+        Err(refused) if matches!(refused.error, KernelRingError::NotLoaded) => Ok(KernelRing::NotLoaded),
+        Err(refused) => Err(refused.error.into()),
+    }
 }
 
 fn sealed_memory() -> anyhow::Result<()> {

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::checks::{Check, Status, all};
 use super::link::Seen;
-use super::machine::{Clock, Congestion, Ffmpeg, Machine, Tcp, open_files};
+use super::machine::{Clock, Congestion, Ffmpeg, KernelRing, Machine, Tcp, open_files};
 use super::{all_needed, show};
 
 fn good() -> Machine {
@@ -17,6 +17,7 @@ fn good() -> Machine {
         },
         tcp: Ok(Tcp { min_rto: true }),
         link: Seen::Works { late_us: 80, real_time: true, ipv6: true },
+        kernel_ring: KernelRing::Works,
         sealed_memory: Ok(()),
         open_files: Some((20_000, 20_000)),
         ffmpeg: Ffmpeg { ffmpeg: true, ffprobe: true, libx264: true },
@@ -44,6 +45,16 @@ fn on_a_good_machine_everything_is_ok() {
     let checks = all(&good());
     assert!(checks.iter().all(|check| check.status == Status::Ok && check.advice.is_none()), "{checks:?}");
     assert!(all_needed(&checks));
+}
+
+#[test]
+fn the_kernel_ring_is_optional_and_told_of() {
+    let absent = Machine { kernel_ring: KernelRing::NotLoaded, ..good() };
+    let seen = check(&absent, "kernel ring");
+    assert_eq!(seen.status, Status::Ok);
+    assert!(seen.found.contains("modprobe tcp_ldc"), "{seen:?}");
+    let broken = worse(|machine| machine.kernel_ring = KernelRing::Broken("no memory".to_owned()));
+    assert_eq!((broken.status, broken.name), (Status::Warn, "kernel ring"));
 }
 
 /// The name of a check, and what makes it fail.

@@ -32,6 +32,8 @@ pub(super) struct Account {
 /// The account as JSON. Ages are counted from a record's coming into being.
 #[derive(Serialize)]
 struct Data<'a> {
+    /// What took the records to the wire: `tcp`, `kernel-ring` or `kernel-fed`.
+    carrier: &'a str,
     seconds: f64,
     offered_records: u64,
     offered_bytes: u64,
@@ -168,10 +170,11 @@ impl Account {
         }
         let _ = write!(
             text,
-            "\nhorizon    mean {}, max {}; reserve {}",
+            "\nhorizon    mean {}, max {}; reserve {}; carrier {}",
             output::bytes(stats.horizon_mean as u64),
             output::bytes(stats.horizon_max),
-            output::bytes(stats.reserve)
+            output::bytes(stats.reserve),
+            stats.carrier.name()
         );
         for (name, ages) in [("committed", &self.age_at_commit), ("delivered", &self.age_when_acked)] {
             if let Some(Summary { p50_ms, p95_ms, max_ms, .. }) = ages.summary() {
@@ -188,6 +191,7 @@ impl Account {
     pub(super) fn json(&self) -> anyhow::Result<String> {
         let (elapsed, stats) = self.closed.clone().unwrap_or_default();
         let data = Data {
+            carrier: stats.carrier.name(),
             seconds: elapsed.as_secs_f64(),
             offered_records: self.offered,
             offered_bytes: self.offered_bytes,

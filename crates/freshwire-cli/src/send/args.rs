@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use freshwire::choice::{self, Choice};
-use freshwire::{Framing, Reserve, SinkConfig};
+use freshwire::{Carrier, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
 use freshwire_units::{parse_duration, parse_size};
 
@@ -52,6 +52,10 @@ pub(crate) struct SendArgs {
     /// half-way), length-prefixed with 32 bits big-endian.
     #[arg(long, global = true, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
+    /// What takes records to the wire: plain TCP, the kernel's ring (module tcp_ldc, raw or length-prefixed records), or
+    /// the kernel's ring where it is there and plain TCP where not.
+    #[arg(long, global = true, value_enum, default_value_t = CarrierName::Auto)]
+    carrier: CarrierName,
     /// Congestion control by kernel name, such as cubic or bbr [default: the system's].
     #[arg(long, global = true, value_name = "NAME")]
     congestion: Option<String>,
@@ -102,6 +106,8 @@ enum SourceArgs {
 enum PolicyName {
     /// Everything, in order.
     Fifo,
+    /// In order, without what has expired; the kernel's ring does so by itself.
+    Expiring,
     /// In order, without what has expired or would arrive late.
     Deadline,
     /// Only the newest record.
@@ -114,6 +120,17 @@ enum PolicyName {
     Thesis,
     /// Within a window the lowest layer first; what is left at its end is dropped.
     PriorityProgress,
+}
+
+/// The carriers by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CarrierName {
+    /// The kernel's ring where the module is loaded and the framing permits, else plain TCP.
+    Auto,
+    /// Plain TCP.
+    Tcp,
+    /// The kernel's ring, or an error.
+    Kernel,
 }
 
 /// The framings by name.
@@ -153,6 +170,7 @@ pub(super) struct Plan {
     policy: PolicyName,
     window: Duration,
     framing: FramingName,
+    carrier: CarrierName,
     /// The congestion control that was asked for.
     pub(super) congestion: Option<String>,
     reserve: Reserve,
@@ -177,8 +195,10 @@ impl SendArgs {
             SourcePlan::Records { deadline: Some(_) } => PolicyName::Deadline,
             SourcePlan::Records { deadline: None } => PolicyName::Fifo,
         });
-        let needs_deadline =
-            matches!(policy, PolicyName::Deadline | PolicyName::Layered | PolicyName::Frames);
+        let needs_deadline = matches!(
+            policy,
+            PolicyName::Expiring | PolicyName::Deadline | PolicyName::Layered | PolicyName::Frames
+        );
         if needs_deadline && source == (SourcePlan::Records { deadline: None }) {
             bail!("this policy drops what is late: say with --deadline how long a record keeps its value");
         }
@@ -188,6 +208,7 @@ impl SendArgs {
             policy,
             window: self.window,
             framing: self.framing,
+            carrier: self.carrier,
             congestion: self.congestion.clone(),
             reserve: self.reserve,
             drain: self.drain,
@@ -214,7 +235,13 @@ impl SendArgs {
 impl Plan {
     /// The sink's settings.
     pub(super) fn sink(&self) -> SinkConfig {
-        let mut config = SinkConfig::new(self.choice()).framing(self.framing.framing()).reserve(self.reserve);
+        let carrier = match self.carrier {
+            CarrierName::Auto => Carrier::Auto,
+            CarrierName::Tcp => Carrier::Tcp,
+            CarrierName::Kernel => Carrier::Kernel,
+        };
+        let mut config = SinkConfig::new(self.choice()).carrier(carrier);
+        config = config.framing(self.framing.framing()).reserve(self.reserve);
         if let Some(name) = &self.congestion {
             config = config.congestion(name);
         }
@@ -229,6 +256,7 @@ impl Plan {
     fn choice(&self) -> Box<dyn Choice> {
         match self.policy {
             PolicyName::Fifo => Box::new(choice::fifo()),
+            PolicyName::Expiring => Box::new(choice::expiring()),
             PolicyName::Deadline => Box::new(choice::deadline(Duration::ZERO)),
             PolicyName::Latest => Box::new(choice::latest()),
             PolicyName::Layered => Box::new(choice::layered(Duration::ZERO)),
@@ -293,11 +321,27 @@ mod tests {
     }
 
     #[test]
+    fn the_carrier_is_the_kernels_ring_where_it_is_there() {
+        for (arguments, carrier) in [
+            ("layers", Carrier::Auto),
+            ("--carrier tcp layers", Carrier::Tcp),
+            ("layers --carrier kernel", Carrier::Kernel),
+        ] {
+            assert_eq!(
+                plan(&format!("--listen 1 {arguments}")).unwrap().sink().carrier,
+                carrier,
+                "{arguments}"
+            );
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_refused_with_a_reason() {
         for (arguments, reason) in [
             ("layers", "say where to send"),
             ("--to a:1 --listen 1 layers", "cannot be used with"),
             ("--to a:1 records --policy frames", "say with --deadline how long"),
+            ("--to a:1 records --policy expiring", "say with --deadline how long"),
             ("--to a:1 layers --layer-size 8MiB", "at most 1MiB"),
             ("--to a:1 layers --layer-size 31", "no room for its header"),
             ("--to a:1 layers --reserve x", "nor `auto`"),

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, PushError, Replaced, RingConfig, Sender, SenderError, Sink,
+    CarrierInUse, CloseMode, Ended, Engine, EngineThread, PushError, Replaced, RingConfig, Sender,
+    SenderError, Sink,
 };
 use freshwire_units::Timestamp;
 
@@ -72,6 +73,9 @@ impl Session {
         let ring = RingConfig { rings: 1, slots: SLOTS, block_bytes: BLOCK_BYTES, blocks: BLOCKS };
         let mut sender = Sender::new(&ring, &engine.handle())?;
         let sink = sender.add_sink(stream, plan.sink()).map_err(|error| explain(error, plan))?;
+        if !quiet {
+            tell_carrier(&sink);
+        }
         Ok(Self {
             sender,
             sink,
@@ -179,6 +183,17 @@ impl Session {
         }
         self.account.close(stats);
         self.account
+    }
+}
+
+fn tell_carrier(sink: &Sink) {
+    match (sink.stats().carrier, sink.fallback()) {
+        (CarrierInUse::Tcp, None) => {}
+        (CarrierInUse::Tcp, Some(why)) => say(&format!("carrier: plain TCP; no kernel ring: {why}")),
+        (CarrierInUse::KernelFed, _) => {
+            say("carrier: the kernel's ring, filled with the records that the policy chooses");
+        }
+        _ => say("carrier: the kernel's ring, without an engine between"),
     }
 }
 

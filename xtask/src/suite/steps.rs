@@ -123,7 +123,7 @@ pub(super) fn all() -> Vec<Step> {
             needs: &[Need::Lab],
             wants: &[],
         },
-        script("kernel", "kernel/guest/test.sh", minutes(15), &[Need::Guests]),
+        script("kernel", "kernel/guest/test.sh", minutes(25), &[Need::Guests]),
         script(
             "end-to-end",
             "xtask/end-to-end.sh",

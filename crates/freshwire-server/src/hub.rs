@@ -56,7 +56,7 @@ pub struct HubConfig {
     pub max_viewers: usize,
     /// Bytes of one stream's arena: the bound of its payload memory, whatever viewers do. Default 32 MiB.
     pub arena_bytes: usize,
-    /// How old a unit may be when it arrives. Default 700 ms.
+    /// How old a unit may be when it arrives. Default 650 ms.
     pub latency: Duration,
     /// A keyframe and sound may be this much older. Default 600 ms.
     pub key_grace: Duration,
@@ -74,7 +74,7 @@ impl Default for HubConfig {
             max_streams: 64,
             max_viewers: 1024,
             arena_bytes: 32 << 20,
-            latency: Duration::from_millis(700),
+            latency: Duration::from_millis(650),
             key_grace: Duration::from_millis(600),
             join_age: Duration::from_millis(500),
             stall_timeout: Duration::from_secs(30),

@@ -31,7 +31,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// What only a room's tests may use besides: the emulated link, for paths that are not loopback.
-const TESTS: &[(&str, &[&str])] = &[("freshwire-server", &["freshwire-io", "freshwire-link"])];
+const TESTS: &[(&str, &[&str])] =
+    &[("freshwire-server", &["freshwire-io", "freshwire-link"]), ("freshwire-a1", &["freshwire-link"])];
 
 const EVERYBODYS: &str = "freshwire-units";
 

@@ -1,0 +1,1 @@
+//! Protection of packets: the handshake, keys, replays, cookies.

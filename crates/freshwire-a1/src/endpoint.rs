@@ -1,0 +1,1 @@
+//! Many connections over one socket: demultiplexing, accepting, address validation.

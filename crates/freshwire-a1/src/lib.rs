@@ -1,0 +1,7 @@
+//! A1: a transport of messages over datagrams, sans-IO, in which the choice of what is worth sending is made at every
+//! transmission and every retransmission.
+#![forbid(unsafe_code)]
+
+mod crypto;
+mod endpoint;
+mod recovery;

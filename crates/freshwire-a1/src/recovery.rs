@@ -1,0 +1,1 @@
+//! What became of each packet: round trips, losses, congestion control, pacing.

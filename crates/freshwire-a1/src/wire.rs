@@ -1,0 +1,33 @@
+//! The bytes of A1 (`spec/a1.md`): packets, frames, parameters. Everything that comes from the network is read here, with
+//! a bound on each count and length.
+
+mod cursor;
+mod frame;
+mod packet;
+mod parameters;
+
+pub(crate) use cursor::{Cursor, put_varint, varint_len};
+pub(crate) use frame::{
+    Ack, Block, BlockHead, Echo, Frame, MAX_RANGES, Message, PARITY_HEAD, Parity, Ranges,
+};
+pub(crate) use packet::{DATA_HEADER, DataHeader, MIN_INITIATION, Packet, VERSION};
+pub(crate) use parameters::Parameters;
+pub use parameters::Qos;
+
+/// Bytes from the peer that are not a packet, frame or parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// It ends in the middle.
+    #[error("the packet ends in the middle of a field")]
+    Truncated,
+    /// A type that this version does not know.
+    #[error("{0:#04x} is not a type of packet or frame")]
+    UnknownType(u8),
+    /// A value beyond its bound.
+    #[error("{0} is out of bounds")]
+    OutOfBounds(&'static str),
+}
+
+#[cfg(test)]
+mod tests;

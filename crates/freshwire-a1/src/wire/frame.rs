@@ -1,0 +1,399 @@
+use std::ops::RangeInclusive;
+
+use freshwire_choice::Reason;
+
+use super::{Cursor, Malformed, Qos, put_varint};
+
+/// The most ranges in an ACK or NACK.
+pub(crate) const MAX_RANGES: usize = 32;
+
+/// The longest text in a CLOSE.
+const MAX_REASON: usize = 256;
+
+/// The most that a REPAIR takes besides its bytes.
+pub(crate) const PARITY_HEAD: usize = 32;
+
+/// A part of a data packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Frame<'a> {
+    Padding,
+    /// Asks for an acknowledgement.
+    Ping,
+    Ack(Ack),
+    /// Packets that the receiver takes for lost.
+    Nack(Ranges),
+    /// Measures the round trip (seed 001); the time is the sender's, in microseconds since it began the connection.
+    Sync {
+        sent_us: u64,
+    },
+    SyncEcho(Echo),
+    Block(Block<'a>),
+    /// A begun message that will never be complete.
+    Gone {
+        id: u64,
+        reason: Reason,
+    },
+    /// Messages by the application's numbers that were dropped before they were begun.
+    Dropped {
+        first: u64,
+        count: u64,
+        reason: Reason,
+    },
+    /// How many messages, and how many bytes of them, may have been begun since the connection began.
+    Credit {
+        messages: u64,
+        bytes: u64,
+    },
+    /// Changes the quality of service, seen from the end that sends this.
+    Qos {
+        serial: u64,
+        qos: Qos,
+    },
+    /// The quality that the other end agrees to, seen from the end that asked.
+    QosAck {
+        serial: u64,
+        qos: Qos,
+    },
+    /// The end, with a code and a text for people.
+    Close {
+        code: u64,
+        reason: &'a str,
+    },
+    PathChallenge([u8; 8]),
+    PathResponse([u8; 8]),
+    Repair(Parity<'a>),
+}
+
+/// Acknowledges packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    /// The newest first.
+    pub(crate) ranges: Ranges,
+    /// How long the newest was held before this was sent, in microseconds.
+    pub(crate) delay_us: u64,
+    /// The receiver's time when the newest came, in microseconds, for the variation of the one-way delay.
+    pub(crate) at_us: u32,
+    /// Packets that came with a mark of congestion since the connection began.
+    pub(crate) ce: u64,
+}
+
+/// Ranges of packet numbers, the newest first, at most [`MAX_RANGES`], with gaps between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranges(pub(crate) Vec<RangeInclusive<u64>>);
+
+/// Answers a SYNC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Echo {
+    /// The time in the SYNC.
+    pub(crate) sent_us: u64,
+    /// The answering end's own time when the SYNC came, in microseconds since it began the connection.
+    pub(crate) arrived_us: u64,
+    /// How long it was held before this was sent, in microseconds.
+    pub(crate) held_us: u64,
+}
+
+/// A part of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block<'a> {
+    pub(crate) head: BlockHead,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// What stands in front of a block's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockHead {
+    /// The message's number, from 0 in the order in which messages are begun.
+    pub(crate) id: u64,
+    /// Where the block begins in the message.
+    pub(crate) offset: u32,
+    /// With the first block of a message.
+    pub(crate) start: Option<Message>,
+    /// The message ends with this block.
+    pub(crate) end: bool,
+}
+
+/// What the first block says of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) len: u32,
+    /// The application's number.
+    pub(crate) seq: u64,
+    pub(crate) layer: u8,
+    pub(crate) group: u32,
+    pub(crate) key: u64,
+    /// Distances back to the messages that it depends on; 0 is none.
+    pub(crate) refs: [u32; 2],
+    /// When the content came into being, in microseconds of the sender's connection.
+    pub(crate) generated_us: u64,
+    /// For how long it keeps its value from then on, in microseconds; `None` is for ever.
+    pub(crate) lifetime_us: Option<u64>,
+}
+
+/// Forward error correction: a block from which lost ones of its message can be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parity<'a> {
+    pub(crate) id: u64,
+    /// Length of the message, so that the number and lengths of its blocks follow.
+    pub(crate) len: u32,
+    /// Which of `count` repair blocks this is.
+    pub(crate) index: u16,
+    pub(crate) count: u16,
+    /// A shard; all have the same length.
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the next frame.
+    pub(crate) fn read(cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
+        let kind = cursor.u8()?;
+        match kind {
+            PADDING => Ok(Self::Padding),
+            PING => Ok(Self::Ping),
+            ACK => Ok(Self::Ack(Ack {
+                delay_us: cursor.varint()?,
+                at_us: cursor.u32()?,
+                ce: cursor.varint()?,
+                ranges: Ranges::read(cursor)?,
+            })),
+            NACK => Ranges::read(cursor).map(Self::Nack),
+            SYNC => Ok(Self::Sync { sent_us: cursor.varint()? }),
+            SYNC_ECHO => Ok(Self::SyncEcho(Echo {
+                sent_us: cursor.varint()?,
+                arrived_us: cursor.varint()?,
+                held_us: cursor.varint()?,
+            })),
+            BLOCK..=BLOCK_LAST => Block::read(kind, cursor).map(Self::Block),
+            GONE => Ok(Self::Gone { id: cursor.varint()?, reason: reason(cursor)? }),
+            DROPPED => Ok(Self::Dropped {
+                first: cursor.varint()?,
+                count: cursor.varint()?,
+                reason: reason(cursor)?,
+            }),
+            CREDIT => Ok(Self::Credit { messages: cursor.varint()?, bytes: cursor.varint()? }),
+            QOS => Ok(Self::Qos { serial: cursor.varint()?, qos: Qos::read(cursor)? }),
+            QOS_ACK => Ok(Self::QosAck { serial: cursor.varint()?, qos: Qos::read(cursor)? }),
+            CLOSE => {
+                let code = cursor.varint()?;
+                let len = cursor.varint()?;
+                let len = usize::try_from(len).ok().filter(|&len| len <= MAX_REASON);
+                let text = cursor.take(len.ok_or(Malformed::OutOfBounds("reason"))?)?;
+                let reason = std::str::from_utf8(text).map_err(|_| Malformed::OutOfBounds("reason"))?;
+                Ok(Self::Close { code, reason })
+            }
+            PATH_CHALLENGE => cursor.array().map(Self::PathChallenge),
+            PATH_RESPONSE => cursor.array().map(Self::PathResponse),
+            REPAIR => Ok(Self::Repair(Parity {
+                id: cursor.varint()?,
+                len: message_len(cursor)?,
+                index: cursor.u16()?,
+                count: cursor.u16()?,
+                bytes: cursor.rest(),
+            })),
+            _ => Err(Malformed::UnknownType(kind)),
+        }
+    }
+
+    /// Appends the frame. A BLOCK or REPAIR takes the rest of the packet, so nothing follows it; see [`Block::put_sized`].
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Padding => out.push(PADDING),
+            Self::Ping => out.push(PING),
+            Self::Ack(ack) => {
+                out.push(ACK);
+                put_varint(out, ack.delay_us);
+                out.extend(ack.at_us.to_be_bytes());
+                put_varint(out, ack.ce);
+                ack.ranges.put(out);
+            }
+            Self::Nack(ranges) => {
+                out.push(NACK);
+                ranges.put(out);
+            }
+            Self::Sync { sent_us } => put_numbers(out, SYNC, &[*sent_us]),
+            Self::SyncEcho(echo) => {
+                put_numbers(out, SYNC_ECHO, &[echo.sent_us, echo.arrived_us, echo.held_us]);
+            }
+            Self::Block(block) => {
+                block.head.put(None, out);
+                out.extend(block.bytes);
+            }
+            Self::Gone { id, reason } => {
+                put_numbers(out, GONE, &[*id]);
+                out.push(reason.code());
+            }
+            Self::Dropped { first, count, reason } => {
+                put_numbers(out, DROPPED, &[*first, *count]);
+                out.push(reason.code());
+            }
+            Self::Credit { messages, bytes } => put_numbers(out, CREDIT, &[*messages, *bytes]),
+            Self::Qos { serial, qos } => {
+                put_numbers(out, QOS, &[*serial]);
+                qos.put(out);
+            }
+            Self::QosAck { serial, qos } => {
+                put_numbers(out, QOS_ACK, &[*serial]);
+                qos.put(out);
+            }
+            Self::Close { code, reason } => {
+                let reason = reason.get(..reason.floor_char_boundary(MAX_REASON)).unwrap_or_default();
+                put_numbers(out, CLOSE, &[*code, reason.len() as u64]);
+                out.extend(reason.as_bytes());
+            }
+            Self::PathChallenge(token) => {
+                out.push(PATH_CHALLENGE);
+                out.extend(token);
+            }
+            Self::PathResponse(token) => {
+                out.push(PATH_RESPONSE);
+                out.extend(token);
+            }
+            Self::Repair(parity) => {
+                put_numbers(out, REPAIR, &[parity.id, u64::from(parity.len)]);
+                out.extend(parity.index.to_be_bytes());
+                out.extend(parity.count.to_be_bytes());
+                out.extend(parity.bytes);
+            }
+        }
+    }
+}
+
+impl<'a> Block<'a> {
+    fn read(kind: u8, cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
+        let id = cursor.varint()?;
+        let start = if kind & START != 0 { Some(Message::read(cursor)?) } else { None };
+        let offset = if start.is_some() { 0 } else { cursor.varint32("offset of a block")? };
+        let bytes = if kind & SIZED != 0 {
+            let len = cursor.varint32("length of a block")?;
+            cursor.take(len as usize)?
+        } else {
+            cursor.rest()
+        };
+        let end = kind & END != 0;
+        let limit = start.map_or(Qos::MAX_MESSAGE, |message| message.len);
+        match u32::try_from(bytes.len()).ok().and_then(|len| offset.checked_add(len)) {
+            Some(reach) if reach <= limit && !(end && start.is_some() && reach != limit) => {}
+            _ => return Err(Malformed::OutOfBounds("reach of a block")),
+        }
+        Ok(Self { head: BlockHead { id, offset, start, end }, bytes })
+    }
+}
+
+impl BlockHead {
+    /// Appends what stands in front of the bytes. Without a length the block takes the rest of the packet.
+    pub(crate) fn put(&self, len: Option<u32>, out: &mut Vec<u8>) {
+        let start = if self.start.is_some() { START } else { 0 };
+        let end = if self.end { END } else { 0 };
+        let sized = if len.is_some() { SIZED } else { 0 };
+        put_numbers(out, BLOCK | start | end | sized, &[self.id]);
+        match &self.start {
+            Some(message) => message.put(out),
+            None => put_varint(out, u64::from(self.offset)),
+        }
+        if let Some(len) = len {
+            put_varint(out, u64::from(len));
+        }
+    }
+}
+
+impl Message {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            len: message_len(cursor)?,
+            seq: cursor.varint()?,
+            layer: cursor.u8()?,
+            group: cursor.varint32("group")?,
+            key: cursor.varint()?,
+            refs: [cursor.varint32("reference")?, cursor.varint32("reference")?],
+            generated_us: cursor.varint()?,
+            lifetime_us: cursor.varint()?.checked_sub(1),
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.len));
+        put_varint(out, self.seq);
+        out.push(self.layer);
+        put_varint(out, u64::from(self.group));
+        put_varint(out, self.key);
+        for distance in self.refs {
+            put_varint(out, u64::from(distance));
+        }
+        put_varint(out, self.generated_us);
+        put_varint(out, self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1)));
+    }
+}
+
+impl Ranges {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let largest = cursor.varint()?;
+        let more = cursor.u8()?;
+        if usize::from(more) >= MAX_RANGES {
+            return Err(Malformed::OutOfBounds("number of ranges"));
+        }
+        let mut ranges = Vec::with_capacity(usize::from(more) + 1);
+        let mut end = largest;
+        for number in 0..=more {
+            let start = end.checked_sub(cursor.varint()?).ok_or(Malformed::OutOfBounds("range"))?;
+            ranges.push(start..=end);
+            if number < more {
+                // Numbers in between: at least one, or the ranges would be one.
+                let gap = cursor.varint()?.saturating_add(2);
+                end = start.checked_sub(gap).ok_or(Malformed::OutOfBounds("range"))?;
+            }
+        }
+        Ok(Self(ranges))
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut ranges = self.0.iter().take(MAX_RANGES);
+        let Some(first) = ranges.next() else { return };
+        put_varint(out, *first.end());
+        out.push(ranges.len() as u8);
+        put_varint(out, first.end() - first.start());
+        let mut before = *first.start();
+        for range in ranges {
+            put_varint(out, before.saturating_sub(range.end() + 2));
+            put_varint(out, range.end() - range.start());
+            before = *range.start();
+        }
+    }
+}
+
+fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
+    out.push(kind);
+    for &number in numbers {
+        put_varint(out, number);
+    }
+}
+
+fn message_len(cursor: &mut Cursor<'_>) -> Result<u32, Malformed> {
+    match cursor.varint32("length of a message")? {
+        len if len <= Qos::MAX_MESSAGE => Ok(len),
+        _ => Err(Malformed::OutOfBounds("length of a message")),
+    }
+}
+
+fn reason(cursor: &mut Cursor<'_>) -> Result<Reason, Malformed> {
+    Reason::try_from(cursor.u8()?).map_err(|_| Malformed::OutOfBounds("reason"))
+}
+
+const PADDING: u8 = 0;
+const PING: u8 = 1;
+const ACK: u8 = 2;
+const NACK: u8 = 3;
+const SYNC: u8 = 4;
+const SYNC_ECHO: u8 = 5;
+const BLOCK: u8 = 0x08;
+const BLOCK_LAST: u8 = 0x0f;
+const START: u8 = 1;
+const END: u8 = 2;
+const SIZED: u8 = 4;
+const GONE: u8 = 0x10;
+const DROPPED: u8 = 0x11;
+const CREDIT: u8 = 0x12;
+const QOS: u8 = 0x13;
+const QOS_ACK: u8 = 0x14;
+const CLOSE: u8 = 0x15;
+const PATH_CHALLENGE: u8 = 0x16;
+const PATH_RESPONSE: u8 = 0x17;
+const REPAIR: u8 = 0x18;

@@ -1,0 +1,170 @@
+use super::{Cursor, Malformed};
+
+/// The version of the protocol.
+pub(crate) const VERSION: u32 = 1;
+
+/// An initiation is padded to this, so that an answer to an address that may be forged is smaller than what came.
+pub(crate) const MIN_INITIATION: usize = 1200;
+
+/// Bytes in front of the protected part of a data packet.
+pub(crate) const DATA_HEADER: usize = 9;
+
+/// The longest cookie that is taken along.
+const MAX_COOKIE: usize = 64;
+
+/// What is readable of a data packet without keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DataHeader {
+    /// The receiver's number for the connection.
+    pub(crate) to: u32,
+    /// The low 32 bits of the packet's number.
+    pub(crate) number: u32,
+    /// Which of two keys protects it.
+    pub(crate) phase: bool,
+    /// It holds blocks that were sent before (seed 001).
+    pub(crate) retransmitted: bool,
+    /// It holds neither data nor SYNC.
+    pub(crate) control: bool,
+    /// The sender asks for an acknowledgement at once.
+    pub(crate) ack_now: bool,
+}
+
+impl DataHeader {
+    /// Appends the header.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let flags = u8::from(self.phase)
+            | u8::from(self.retransmitted) << 1
+            | u8::from(self.control) << 2
+            | u8::from(self.ack_now) << 3;
+        out.push(DATA << 4 | flags);
+        out.extend(self.to.to_be_bytes());
+        out.extend(self.number.to_be_bytes());
+    }
+
+    /// Whether it goes before data and SYNC of the same batch (seed 001, two queues).
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.retransmitted || self.control
+    }
+}
+
+/// A datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packet<'a> {
+    /// The first packet of whoever begins a connection.
+    Initiation {
+        version: u32,
+        /// The initiator's number for the connection.
+        from: u32,
+        /// As a [`Packet::Retry`] gave it; empty at first.
+        cookie: &'a [u8],
+        noise: &'a [u8],
+    },
+    /// Prove that the address is yours: begin again with this cookie.
+    Retry { to: u32, cookie: &'a [u8] },
+    /// The answer to an initiation.
+    Response { to: u32, from: u32, noise: &'a [u8] },
+    /// The version is unknown; this is what is known instead.
+    Version { to: u32, version: u32 },
+    /// Everything after the handshake; the second value is protected.
+    Data(DataHeader, &'a [u8]),
+}
+
+impl<'a> Packet<'a> {
+    /// Reads a datagram.
+    pub(crate) fn parse(datagram: &'a [u8]) -> Result<Self, Malformed> {
+        let mut cursor = Cursor::new(datagram);
+        let first = cursor.u8()?;
+        match first >> 4 {
+            INITIATION if datagram.len() < MIN_INITIATION => Err(Malformed::Truncated),
+            INITIATION => Ok(Self::Initiation {
+                version: cursor.u32()?,
+                from: cursor.u32()?,
+                cookie: cookie(&mut cursor)?,
+                noise: noise(&mut cursor)?,
+            }),
+            RETRY => Ok(Self::Retry { to: cursor.u32()?, cookie: cookie(&mut cursor)? }),
+            RESPONSE => {
+                Ok(Self::Response { to: cursor.u32()?, from: cursor.u32()?, noise: noise(&mut cursor)? })
+            }
+            VERSIONS => Ok(Self::Version { to: cursor.u32()?, version: cursor.u32()? }),
+            DATA => {
+                let header = DataHeader {
+                    to: cursor.u32()?,
+                    number: cursor.u32()?,
+                    phase: first & 1 != 0,
+                    retransmitted: first & 2 != 0,
+                    control: first & 4 != 0,
+                    ack_now: first & 8 != 0,
+                };
+                Ok(Self::Data(header, cursor.rest()))
+            }
+            _ => Err(Malformed::UnknownType(first)),
+        }
+    }
+
+    /// Appends the datagram.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        match *self {
+            Self::Initiation { version, from, cookie, noise } => {
+                out.push(INITIATION << 4);
+                out.extend(version.to_be_bytes());
+                out.extend(from.to_be_bytes());
+                put_cookie(out, cookie);
+                put_noise(out, noise);
+                out.resize(out.len().max(begin + MIN_INITIATION), 0);
+            }
+            Self::Retry { to, cookie } => {
+                out.push(RETRY << 4);
+                out.extend(to.to_be_bytes());
+                put_cookie(out, cookie);
+            }
+            Self::Response { to, from, noise } => {
+                out.push(RESPONSE << 4);
+                out.extend(to.to_be_bytes());
+                out.extend(from.to_be_bytes());
+                put_noise(out, noise);
+            }
+            Self::Version { to, version } => {
+                out.push(VERSIONS << 4);
+                out.extend(to.to_be_bytes());
+                out.extend(version.to_be_bytes());
+            }
+            Self::Data(header, sealed) => {
+                header.put(out);
+                out.extend(sealed);
+            }
+        }
+    }
+}
+
+fn cookie<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Malformed> {
+    let len = usize::from(cursor.u8()?);
+    if len > MAX_COOKIE {
+        return Err(Malformed::OutOfBounds("length of the cookie"));
+    }
+    cursor.take(len)
+}
+
+fn put_cookie(out: &mut Vec<u8>, cookie: &[u8]) {
+    debug_assert!(cookie.len() <= MAX_COOKIE);
+    out.push(cookie.len() as u8);
+    out.extend(cookie);
+}
+
+fn noise<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Malformed> {
+    let len = cursor.u16()?;
+    cursor.take(usize::from(len))
+}
+
+fn put_noise(out: &mut Vec<u8>, noise: &[u8]) {
+    debug_assert!(noise.len() <= usize::from(u16::MAX));
+    out.extend((noise.len() as u16).to_be_bytes());
+    out.extend(noise);
+}
+
+const INITIATION: u8 = 1;
+const RETRY: u8 = 2;
+const RESPONSE: u8 = 3;
+const DATA: u8 = 4;
+const VERSIONS: u8 = 5;

@@ -1,0 +1,192 @@
+use std::time::Duration;
+
+use freshwire_units::Rate;
+
+use super::{Cursor, Malformed, put_varint};
+
+/// Quality of service of a connection (seed 001, "QoS support in A1"). The receiver may narrow what the sender asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Qos {
+    /// Average rate at which this end sends; `None` is no limit.
+    pub send_average: Option<Rate>,
+    /// Bytes that may go at once above the average.
+    pub send_burst: u32,
+    /// Average rate at which this end is willing to receive; `None` is no limit.
+    pub receive_average: Option<Rate>,
+    /// Bytes that may come at once above the average.
+    pub receive_burst: u32,
+    /// Which connection of a node goes first; a higher one does.
+    pub priority: u8,
+    /// Whether packets carry a check. Without it damage is noticed only by the checksum of UDP. Encryption always checks.
+    pub checksum: bool,
+    /// Whether lost blocks are sent again while their message is worth it.
+    pub retransmission: bool,
+    /// The largest message that this end sends, in bytes; at most [`Qos::MAX_MESSAGE`].
+    pub max_send_message: u32,
+    /// The largest message that this end accepts, in bytes; at most [`Qos::MAX_MESSAGE`].
+    pub max_receive_message: u32,
+    /// Messages that may be outstanding: sent, and not yet consumed by the receiving application. With the size of the
+    /// largest one it makes the flow-control window.
+    pub outstanding: u32,
+}
+
+impl Default for Qos {
+    /// No limit of rate, messages of up to 1 MiB, 64 outstanding, check and retransmission.
+    fn default() -> Self {
+        Self {
+            send_average: None,
+            send_burst: 64 << 10,
+            receive_average: None,
+            receive_burst: 64 << 10,
+            priority: 0,
+            checksum: true,
+            retransmission: true,
+            max_send_message: 1 << 20,
+            max_receive_message: 1 << 20,
+            outstanding: 64,
+        }
+    }
+}
+
+impl Qos {
+    /// The largest message of all, in bytes.
+    pub const MAX_MESSAGE: u32 = 64 << 20;
+    /// The most messages that may be outstanding.
+    pub const MAX_OUTSTANDING: u32 = 1 << 16;
+
+    /// The bytes that may be outstanding towards this end.
+    pub fn receive_window(&self) -> u64 {
+        u64::from(self.max_receive_message) * u64::from(self.outstanding)
+    }
+
+    /// What of `self` is within `maximum`: each rate, size and number the smaller of the two.
+    #[must_use]
+    pub fn within(&self, maximum: &Self) -> Self {
+        Self {
+            send_average: smaller(self.send_average, maximum.send_average),
+            send_burst: self.send_burst.min(maximum.send_burst),
+            receive_average: smaller(self.receive_average, maximum.receive_average),
+            receive_burst: self.receive_burst.min(maximum.receive_burst),
+            priority: self.priority.min(maximum.priority),
+            checksum: self.checksum || maximum.checksum,
+            retransmission: self.retransmission && maximum.retransmission,
+            max_send_message: self.max_send_message.min(maximum.max_send_message),
+            max_receive_message: self.max_receive_message.min(maximum.max_receive_message),
+            outstanding: self.outstanding.min(maximum.outstanding),
+        }
+    }
+
+    /// The same connection as its other end sees it: sending and receiving change places.
+    #[must_use]
+    pub fn mirrored(&self) -> Self {
+        Self {
+            send_average: self.receive_average,
+            send_burst: self.receive_burst,
+            receive_average: self.send_average,
+            receive_burst: self.send_burst,
+            max_send_message: self.max_receive_message,
+            max_receive_message: self.max_send_message,
+            ..*self
+        }
+    }
+
+    /// Appends it.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let flags = u8::from(self.checksum) | u8::from(self.retransmission) << 1;
+        out.extend([self.priority, flags]);
+        for rate in [self.send_average, self.receive_average] {
+            put_varint(out, rate.map_or(0, |rate| rate.bits_per_sec().max(1)));
+        }
+        for number in [
+            self.send_burst,
+            self.receive_burst,
+            self.max_send_message,
+            self.max_receive_message,
+            self.outstanding,
+        ] {
+            put_varint(out, u64::from(number));
+        }
+    }
+
+    /// Reads it.
+    pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let [priority, flags] = cursor.array()?;
+        let mut rate = || cursor.varint().map(|bits| (bits != 0).then(|| Rate::from_bits_per_sec(bits)));
+        let (send_average, receive_average) = (rate()?, rate()?);
+        let qos = Self {
+            send_average,
+            receive_average,
+            priority,
+            checksum: flags & 1 != 0,
+            retransmission: flags & 2 != 0,
+            send_burst: cursor.varint32("burst")?,
+            receive_burst: cursor.varint32("burst")?,
+            max_send_message: cursor.varint32("largest message")?,
+            max_receive_message: cursor.varint32("largest message")?,
+            outstanding: cursor.varint32("outstanding messages")?,
+        };
+        if qos.max_send_message.max(qos.max_receive_message) > Self::MAX_MESSAGE {
+            return Err(Malformed::OutOfBounds("largest message"));
+        }
+        if qos.outstanding > Self::MAX_OUTSTANDING {
+            return Err(Malformed::OutOfBounds("outstanding messages"));
+        }
+        Ok(qos)
+    }
+}
+
+fn smaller(a: Option<Rate>, b: Option<Rate>) -> Option<Rate> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// What an end tells the other in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parameters {
+    /// A silence of this length ends the connection.
+    pub(crate) idle_timeout: Duration,
+    /// How long an acknowledgement may be put off.
+    pub(crate) ack_delay: Duration,
+    /// The largest UDP payload that it can take.
+    pub(crate) max_datagram: u16,
+    /// How packets are protected: the number of a `Protection`.
+    pub(crate) protection: u8,
+    /// The most that it will ever ask for.
+    pub(crate) maximum: Qos,
+    /// What it asks for now, as it sees it.
+    pub(crate) qos: Qos,
+}
+
+impl Parameters {
+    /// Appends them.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.idle_timeout.as_millis() as u64);
+        put_varint(out, self.ack_delay.as_micros() as u64);
+        put_varint(out, u64::from(self.max_datagram));
+        out.push(self.protection);
+        self.maximum.put(out);
+        self.qos.put(out);
+    }
+
+    /// Reads them; what follows is of a later version.
+    pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let idle_timeout = Duration::from_millis(cursor.varint()?.min(MAX_IDLE_MS));
+        let ack_delay = Duration::from_micros(cursor.varint()?);
+        if ack_delay > MAX_ACK_DELAY {
+            return Err(Malformed::OutOfBounds("delay of acknowledgements"));
+        }
+        let max_datagram = u16::try_from(cursor.varint()?).map_err(|_| Malformed::OutOfBounds("datagram"))?;
+        if usize::from(max_datagram) < super::MIN_INITIATION {
+            return Err(Malformed::OutOfBounds("datagram"));
+        }
+        let protection = cursor.u8()?;
+        let maximum = Qos::read(cursor)?;
+        let qos = Qos::read(cursor)?;
+        Ok(Self { idle_timeout, ack_delay, max_datagram, protection, maximum, qos })
+    }
+}
+
+const MAX_IDLE_MS: u64 = 24 * 3600 * 1000;
+const MAX_ACK_DELAY: Duration = Duration::from_secs(1);

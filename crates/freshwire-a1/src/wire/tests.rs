@@ -1,0 +1,176 @@
+use bolero::check;
+use freshwire_choice::Reason;
+use freshwire_units::Rate;
+use std::time::Duration;
+
+use super::*;
+
+fn frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, Malformed> {
+    let mut cursor = Cursor::new(bytes);
+    let mut frames = Vec::new();
+    while !cursor.is_empty() {
+        frames.push(Frame::read(&mut cursor)?);
+    }
+    Ok(frames)
+}
+
+fn message() -> Message {
+    Message {
+        len: 5,
+        seq: u64::from(u32::MAX) + 7,
+        layer: 3,
+        group: 70_000,
+        key: 9,
+        refs: [1, 0],
+        generated_us: 123_456_789,
+        lifetime_us: Some(0),
+    }
+}
+
+fn every_frame() -> Vec<Frame<'static>> {
+    let ranges = Ranges(vec![90..=100, 88..=88, 0..=3]);
+    let block = BlockHead { id: 300, offset: 0, start: Some(message()), end: true };
+    vec![
+        Frame::Ping,
+        Frame::Ack(Ack { ranges: ranges.clone(), delay_us: 25_000, at_us: u32::MAX, ce: 2 }),
+        Frame::Nack(ranges),
+        Frame::Sync { sent_us: 1 },
+        Frame::SyncEcho(Echo { sent_us: 1, arrived_us: 70, held_us: 16_384 }),
+        Frame::Gone { id: 77, reason: Reason::Expired },
+        Frame::Dropped { first: 5, count: 3, reason: Reason::LayerShed },
+        Frame::Credit { messages: 64, bytes: 1 << 26 },
+        Frame::Qos {
+            serial: 1,
+            qos: Qos { send_average: Some(Rate::from_bits_per_sec(7)), ..Qos::default() },
+        },
+        Frame::QosAck { serial: 1, qos: Qos::default() },
+        Frame::Close { code: 0, reason: "done" },
+        Frame::PathChallenge([1; 8]),
+        Frame::PathResponse([2; 8]),
+        Frame::Padding,
+        Frame::Block(Block { head: block, bytes: b"hello" }),
+    ]
+}
+
+#[test]
+fn frames_come_back_as_they_were() {
+    let mut bytes = Vec::new();
+    let written = every_frame();
+    for frame in &written {
+        frame.put(&mut bytes);
+    }
+    assert_eq!(frames(&bytes).as_ref(), Ok(&written));
+    for len in 0..bytes.len() {
+        // A cut may fall between two frames or into the bytes of the last one; it never invents a frame.
+        if let Ok(read) = frames(&bytes[..len]) {
+            let same = read.iter().zip(&written).take_while(|(a, b)| a == b).count();
+            assert!(same + 1 >= read.len(), "cut at {len}");
+        }
+    }
+}
+
+#[test]
+fn a_block_with_a_length_leaves_room_for_more() {
+    let head = BlockHead { id: 1, offset: 700, start: None, end: false };
+    let mut bytes = Vec::new();
+    head.put(Some(2), &mut bytes);
+    bytes.extend(b"ab");
+    Frame::Ping.put(&mut bytes);
+    assert_eq!(frames(&bytes), Ok(vec![Frame::Block(Block { head, bytes: b"ab" }), Frame::Ping]));
+}
+
+#[test]
+fn a_block_stays_within_its_message() {
+    let long = BlockHead { id: 1, offset: 0, start: Some(message()), end: false };
+    let mut bytes = Vec::new();
+    long.put(None, &mut bytes);
+    bytes.extend(b"longer");
+    assert_eq!(frames(&bytes), Err(Malformed::OutOfBounds("reach of a block")));
+    let far = BlockHead { id: 1, offset: u32::MAX, start: None, end: true };
+    bytes.clear();
+    far.put(None, &mut bytes);
+    bytes.push(0);
+    assert_eq!(frames(&bytes), Err(Malformed::OutOfBounds("reach of a block")));
+}
+
+#[test]
+fn handshake_packets_and_headers_come_back_as_they_were() {
+    let header =
+        DataHeader { to: 7, number: 8, phase: true, retransmitted: true, control: false, ack_now: true };
+    let packets = [
+        Packet::Initiation { version: VERSION, from: 9, cookie: b"cookie", noise: &[5; 400] },
+        Packet::Retry { to: 9, cookie: &[3; 40] },
+        Packet::Response { to: 9, from: 10, noise: &[6; 200] },
+        Packet::Version { to: 9, version: VERSION },
+        Packet::Data(header, b"sealed"),
+    ];
+    for packet in packets {
+        let mut bytes = Vec::new();
+        packet.put(&mut bytes);
+        assert_eq!(Packet::parse(&bytes), Ok(packet));
+        if let Packet::Initiation { .. } = packet {
+            assert_eq!(bytes.len(), MIN_INITIATION);
+            assert_eq!(Packet::parse(&bytes[..MIN_INITIATION - 1]), Err(Malformed::Truncated));
+        }
+        if let Packet::Retry { .. } | Packet::Version { .. } = packet {
+            assert!(bytes.len() * 3 < MIN_INITIATION);
+        }
+    }
+    assert!(header.is_urgent());
+}
+
+#[test]
+fn parameters_come_back_as_they_were_and_are_bounded() {
+    let parameters = Parameters {
+        idle_timeout: Duration::from_secs(30),
+        ack_delay: Duration::from_millis(25),
+        max_datagram: 1472,
+        protection: 1,
+        maximum: Qos::default(),
+        qos: Qos { outstanding: 3, checksum: false, ..Qos::default() },
+    };
+    let mut bytes = Vec::new();
+    parameters.put(&mut bytes);
+    assert_eq!(Parameters::read(&mut Cursor::new(&bytes)), Ok(parameters));
+    let huge = Qos { max_receive_message: Qos::MAX_MESSAGE + 1, ..Qos::default() };
+    bytes.clear();
+    huge.put(&mut bytes);
+    assert_eq!(Qos::read(&mut Cursor::new(&bytes)), Err(Malformed::OutOfBounds("largest message")));
+}
+
+#[test]
+fn qos_narrows_and_mirrors() {
+    let wide = Qos { send_average: None, priority: 9, ..Qos::default() };
+    let narrow = Qos {
+        send_average: Some(Rate::from_bits_per_sec(1000)),
+        retransmission: false,
+        outstanding: 2,
+        ..Qos::default()
+    };
+    let both = wide.within(&narrow);
+    assert_eq!(both, Qos { priority: 0, ..narrow });
+    assert_eq!(both.mirrored().receive_average, both.send_average);
+    assert_eq!(both.mirrored().mirrored(), both);
+}
+
+#[test]
+fn whatever_comes_is_read_without_a_panic_and_written_again_alike() {
+    check!().for_each(|bytes: &[u8]| {
+        if let Ok(packet) = Packet::parse(bytes) {
+            let mut again = Vec::new();
+            packet.put(&mut again);
+            assert_eq!(Packet::parse(&again), Ok(packet));
+        }
+        if let Ok(read) = frames(bytes) {
+            let mut again = Vec::new();
+            let sized =
+                read.iter().filter(|frame| matches!(frame, Frame::Block(_) | Frame::Repair(_))).count();
+            for frame in &read {
+                frame.put(&mut again);
+            }
+            if sized == 0 {
+                assert_eq!(frames(&again), Ok(read));
+            }
+        }
+    });
+}

@@ -6,5 +6,6 @@ pub mod kernel_ring;
 pub mod netns;
 pub mod poll;
 pub mod tcp;
+pub mod udp;
 
 pub use clock::now;

@@ -19,6 +19,8 @@ const EVENTS_PER_WAIT: usize = 256;
 pub struct Ready {
     /// The token given at [`Poller::add`].
     pub token: u64,
+    /// There is something to read, if it was added by [`Poller::add_reader`].
+    pub readable: bool,
     /// There is room to write.
     pub writable: bool,
     /// The connection is broken or closed in both directions.
@@ -26,7 +28,7 @@ pub struct Ready {
 }
 
 /// Waits for many files at once, level-triggered. A file reports that it is broken at any time, and that it is writable
-/// while [`Poller::watch`] asks for it.
+/// while [`Poller::watch`] asks for it, and that there is something to read if it was added as a reader.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -78,6 +80,19 @@ impl Poller {
         Ok(())
     }
 
+    /// Adds a file that reports what it has to read, and is not watched for room yet. `token` must not be `u64::MAX`.
+    pub fn add_reader(&self, file: impl AsFd, token: u64) -> io::Result<()> {
+        epoll::add(&self.epoll, file, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
+        Ok(())
+    }
+
+    /// Starts or stops watching a reader for room to write; what it has to read is reported either way.
+    pub fn watch_reader(&self, file: impl AsFd, token: u64, writable: bool) -> io::Result<()> {
+        let room = if writable { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        epoll::modify(&self.epoll, file, epoll::EventData::new_u64(token), epoll::EventFlags::IN | room)?;
+        Ok(())
+    }
+
     /// Takes a file out of the set.
     pub fn remove(&self, file: impl AsFd) -> io::Result<()> {
         epoll::delete(&self.epoll, file)?;
@@ -109,6 +124,7 @@ impl Poller {
             let flags = event.flags;
             ready.push(Ready {
                 token,
+                readable: flags.contains(epoll::EventFlags::IN),
                 writable: flags.contains(epoll::EventFlags::OUT),
                 hung_up: flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP),
             });
@@ -146,7 +162,10 @@ mod tests {
         poller.watch(&stream, 7, true)?;
         for _ in 0..2 {
             poller.wait(Some(Duration::from_secs(10)), &mut ready)?;
-            assert_eq!(std::mem::take(&mut ready), [Ready { token: 7, writable: true, hung_up: false }]);
+            assert_eq!(
+                std::mem::take(&mut ready),
+                [Ready { token: 7, readable: false, writable: true, hung_up: false }]
+            );
         }
         poller.watch(&stream, 7, false)?;
         poller.wait(Some(Duration::from_millis(1)), &mut ready)?;

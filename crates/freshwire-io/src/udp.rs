@@ -1,0 +1,342 @@
+//! The UDP socket as a transport in user space needs it: many datagrams in one system call, congestion marks, addresses
+//! of both ends, no fragmentation, multicast groups.
+
+mod buffer;
+mod multicast;
+#[cfg(test)]
+mod tests;
+
+pub use buffer::ReceiveBuffer;
+pub use multicast::Group;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket as StdSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use quinn_udp::{EcnCodepoint, Transmit, UdpSockRef, UdpSocketState};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// The largest payload of one datagram over IPv4, and of all segments of one system call.
+pub const MAX_DATAGRAM_BYTES: usize = 65_507;
+
+/// What the two congestion bits of an IP header say of a datagram whose sender takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ecn {
+    /// Can be marked, classic meaning (RFC 3168).
+    Ect0,
+    /// Can be marked, low-latency meaning (RFC 9331).
+    Ect1,
+    /// Was marked on the way: congestion experienced.
+    Ce,
+}
+
+/// How a [`UdpSocket`] is made.
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct UdpConfig {
+    /// An IPv6 wildcard address takes IPv4 too unless this is set.
+    pub only_v6: bool,
+    /// Other sockets may have the same port, as the members of a multicast group on one machine do.
+    pub shared: bool,
+    /// Bytes that the kernel keeps for us, overhead included; more than its `net.core.rmem_max` is cut to that.
+    /// `None`: the kernel's default.
+    pub receive_buffer: Option<usize>,
+    /// Bytes that may wait in front of the interface, cut to `net.core.wmem_max`. `None`: the kernel's default.
+    pub send_buffer: Option<usize>,
+}
+
+/// Datagrams to one destination.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// Where they go.
+    pub to: SocketAddr,
+    /// The local address they come from; `None` leaves it to the routing table.
+    pub from: Option<IpAddr>,
+    /// Their congestion mark.
+    pub ecn: Option<Ecn>,
+    /// The datagrams one after the other.
+    pub bytes: &'a [u8],
+    /// The size of each datagram but the last, which may be shorter. `None`: `bytes` is one datagram.
+    pub segment: Option<usize>,
+}
+
+/// How much of an [`Outgoing`] the kernel took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// All of it.
+    All,
+    /// The first so many bytes, which are whole datagrams. The rest can be sent when the socket is writable.
+    Part(usize),
+    /// The datagram that begins at this byte is larger than the path's first link carries; what is before it was taken.
+    TooLarge(usize),
+}
+
+/// A datagram that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// The local address it was sent to: ours, or a group's. `None`: the kernel does not tell.
+    pub to: Option<IpAddr>,
+    /// Its congestion mark.
+    pub ecn: Option<Ecn>,
+    /// Its payload.
+    pub bytes: &'a [u8],
+}
+
+/// A bound, non-blocking UDP socket that never fragments. Works with [`Poller`](crate::poll::Poller) by its [`AsFd`].
+///
+/// Addresses are what they look like to people: a socket for both families gives and takes plain IPv4 addresses.
+#[derive(Debug)]
+pub struct UdpSocket {
+    socket: StdSocket,
+    state: UdpSocketState,
+    /// How many datagrams one system call takes.
+    segments: usize,
+    is_v6: bool,
+}
+
+impl Ecn {
+    /// The two bits of the header.
+    pub const fn bits(self) -> u8 {
+        match self {
+            Self::Ect1 => 0b01,
+            Self::Ect0 => 0b10,
+            Self::Ce => 0b11,
+        }
+    }
+
+    /// From the two bits of the header; `None`: the sender does not take part.
+    pub const fn from_bits(bits: u8) -> Option<Self> {
+        match bits & 0b11 {
+            0b01 => Some(Self::Ect1),
+            0b10 => Some(Self::Ect0),
+            0b11 => Some(Self::Ce),
+            _ => None,
+        }
+    }
+}
+
+impl UdpConfig {
+    /// Sets whether an IPv6 wildcard address leaves IPv4 alone.
+    #[must_use]
+    pub fn only_v6(mut self, only: bool) -> Self {
+        self.only_v6 = only;
+        self
+    }
+
+    /// Sets whether other sockets may have the same port.
+    #[must_use]
+    pub fn shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
+        self
+    }
+
+    /// Sets the bytes that the kernel keeps for us.
+    #[must_use]
+    pub fn receive_buffer(mut self, bytes: usize) -> Self {
+        self.receive_buffer = Some(bytes);
+        self
+    }
+
+    /// Sets the bytes that may wait in front of the interface.
+    #[must_use]
+    pub fn send_buffer(mut self, bytes: usize) -> Self {
+        self.send_buffer = Some(bytes);
+        self
+    }
+}
+
+impl UdpSocket {
+    /// Binds to `address`; port 0 lets the kernel choose one. Fails as `bind` does, and if the kernel cannot keep
+    /// datagrams whole.
+    pub fn bind(address: SocketAddr, config: UdpConfig) -> io::Result<Self> {
+        let is_v6 = address.is_ipv6();
+        let family = if is_v6 { AddressFamily::INET6 } else { AddressFamily::INET };
+        let socket: OwnedFd =
+            rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+        if is_v6 {
+            sockopt::set_ipv6_v6only(&socket, config.only_v6)?;
+        }
+        if config.shared {
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+        }
+        if let Some(bytes) = config.receive_buffer {
+            sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
+        }
+        if let Some(bytes) = config.send_buffer {
+            sockopt::set_socket_send_buffer_size(&socket, bytes)?;
+        }
+        rustix::net::bind(&socket, &address)?;
+        let socket = StdSocket::from(socket);
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        if state.may_fragment() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel may fragment datagrams"));
+        }
+        let segments = state.max_gso_segments();
+        Ok(Self { socket, state, segments, is_v6 })
+    }
+
+    /// The address that it is bound to.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr().map(plain)
+    }
+
+    /// The receive buffer that the kernel granted, in its own count: twice what was asked for, for its overhead.
+    pub fn receive_buffer(&self) -> io::Result<usize> {
+        Ok(sockopt::socket_recv_buffer_size(&self.socket)?)
+    }
+
+    /// How many datagrams one system call takes now: 1 without segmentation offload. It falls to 1 for good when the
+    /// kernel refuses to segment for the interface that datagrams take.
+    pub fn segments(&self) -> usize {
+        self.segments
+    }
+
+    /// Sends one datagram with each system call from now on.
+    pub fn disable_segmentation(&mut self) {
+        self.segments = 1;
+    }
+
+    /// Hands over as much as the kernel takes now. A datagram that the kernel took can still be lost without a word.
+    ///
+    /// Errors concern this destination at this moment (no route, a firewall's refusal): the rest of `outgoing` is lost
+    /// as if by the network.
+    pub fn send(&mut self, outgoing: &Outgoing<'_>) -> io::Result<Sent> {
+        let total = outgoing.bytes.len();
+        let segment = outgoing.segment.unwrap_or(total).clamp(1, total.max(1));
+        let mut at = 0;
+        loop {
+            let batch = self.segments.min(MAX_DATAGRAM_BYTES / segment).max(1);
+            let end = total.min(at + batch * segment);
+            let bytes = &outgoing.bytes[at..end];
+            match self.send_batch(outgoing, bytes, segment) {
+                Ok(()) if end == total => return Ok(Sent::All),
+                Ok(()) => at = end,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Part(at)),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EIO | libc::EINVAL) if bytes.len() > segment => self.fall_back()?,
+                    Some(libc::EMSGSIZE) if bytes.len() > segment => {
+                        return self.send_singly(outgoing, segment, at);
+                    }
+                    Some(libc::EMSGSIZE) => return Ok(Sent::TooLarge(at)),
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+
+    /// Hands over what has arrived, in the order of arrival and at most a buffer full, datagram by datagram. Returns their
+    /// number; 0: nothing is there.
+    pub fn receive(
+        &self,
+        buffer: &mut ReceiveBuffer,
+        mut handle: impl FnMut(Incoming<'_>),
+    ) -> io::Result<usize> {
+        let (mut slices, metas) = buffer.parts();
+        let received = match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, metas) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let mut count = 0;
+        for (slice, meta) in slices.iter().zip(metas.iter()).take(received) {
+            let Some(bytes) = slice.get(..meta.len) else { continue };
+            let incoming = Incoming {
+                from: plain(meta.addr),
+                to: meta.dst_ip.map(|ip| ip.to_canonical()),
+                ecn: meta.ecn.map(from_quinn),
+                bytes,
+            };
+            if bytes.is_empty() {
+                handle(incoming);
+                count += 1;
+            }
+            for bytes in bytes.chunks(meta.stride.max(1)) {
+                handle(Incoming { bytes, ..incoming });
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn send_batch(&self, outgoing: &Outgoing<'_>, bytes: &[u8], segment: usize) -> io::Result<()> {
+        let transmit = Transmit {
+            destination: self.addressed(outgoing.to),
+            ecn: outgoing.ecn.map(to_quinn),
+            contents: bytes,
+            segment_size: (bytes.len() > segment).then_some(segment),
+            src_ip: outgoing.from.map(|ip| self.sourced(ip, outgoing.to)),
+        };
+        self.state.try_send(UdpSockRef::from(&self.socket), &transmit)
+    }
+
+    /// A batch fails as a whole if its segments are too large; its datagrams may still pass, the last one above all.
+    fn send_singly(&self, outgoing: &Outgoing<'_>, segment: usize, at: usize) -> io::Result<Sent> {
+        for at in (at..outgoing.bytes.len()).step_by(segment) {
+            let end = outgoing.bytes.len().min(at + segment);
+            match self.send_batch(outgoing, &outgoing.bytes[at..end], segment) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Sent::Part(at)),
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => return Ok(Sent::TooLarge(at)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Sent::All)
+    }
+
+    /// Does without segmentation offload. The state is new because the refusal also made it stop to mark datagrams.
+    fn fall_back(&mut self) -> io::Result<()> {
+        self.segments = 1;
+        self.state = UdpSocketState::new(UdpSockRef::from(&self.socket))?;
+        Ok(())
+    }
+
+    /// A socket of the newer family takes addresses of the older one in its own form.
+    fn addressed(&self, to: SocketAddr) -> SocketAddr {
+        match to {
+            SocketAddr::V4(v4) if self.is_v6 => {
+                SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
+            }
+            to => to,
+        }
+    }
+
+    /// The source goes by the destination's family: a mapped destination takes its source as IPv4.
+    fn sourced(&self, from: IpAddr, to: SocketAddr) -> IpAddr {
+        if to.is_ipv4() { from.to_canonical() } else { from }
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// An IPv4 address in the newer family's form, as what it is.
+fn plain(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
+            Some(ip) => SocketAddr::new(ip.into(), v6.port()),
+            None => address,
+        },
+        v4 => v4,
+    }
+}
+
+fn to_quinn(ecn: Ecn) -> EcnCodepoint {
+    match ecn {
+        Ecn::Ect0 => EcnCodepoint::Ect0,
+        Ecn::Ect1 => EcnCodepoint::Ect1,
+        Ecn::Ce => EcnCodepoint::Ce,
+    }
+}
+
+fn from_quinn(ecn: EcnCodepoint) -> Ecn {
+    match ecn {
+        EcnCodepoint::Ect0 => Ecn::Ect0,
+        EcnCodepoint::Ect1 => Ecn::Ect1,
+        EcnCodepoint::Ce => Ecn::Ce,
+    }
+}

@@ -226,38 +226,10 @@ impl UdpSocket {
         }
     }
 
-    /// Hands over what has arrived, in the order of arrival and at most a buffer full, datagram by datagram. Returns their
-    /// number; 0: nothing is there.
-    pub fn receive(
-        &self,
-        buffer: &mut ReceiveBuffer,
-        mut handle: impl FnMut(Incoming<'_>),
-    ) -> io::Result<usize> {
-        let (mut slices, metas) = buffer.parts();
-        let received = match self.state.recv(UdpSockRef::from(&self.socket), &mut slices, metas) {
-            Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-            Err(error) => return Err(error),
-        };
-        let mut count = 0;
-        for (slice, meta) in slices.iter().zip(metas.iter()).take(received) {
-            let Some(bytes) = slice.get(..meta.len) else { continue };
-            let incoming = Incoming {
-                from: plain(meta.addr),
-                to: meta.dst_ip.map(|ip| ip.to_canonical()),
-                ecn: meta.ecn.map(from_quinn),
-                bytes,
-            };
-            if bytes.is_empty() {
-                handle(incoming);
-                count += 1;
-            }
-            for bytes in bytes.chunks(meta.stride.max(1)) {
-                handle(Incoming { bytes, ..incoming });
-                count += 1;
-            }
-        }
-        Ok(count)
+    /// Fills `buffer` with what has arrived, in the order of arrival and at most as much as it holds; see
+    /// [`ReceiveBuffer::datagrams`]. False: nothing is there.
+    pub fn receive(&self, buffer: &mut ReceiveBuffer) -> io::Result<bool> {
+        buffer.fill(|slices, metas| self.state.recv(UdpSockRef::from(&self.socket), slices, metas))
     }
 
     fn send_batch(&self, outgoing: &Outgoing<'_>, bytes: &[u8], segment: usize) -> io::Result<()> {

@@ -343,12 +343,11 @@ fn arrivals(socket: &FreshUdpSocket, count: usize) -> Vec<Vec<u8>> {
         if ready.drain(..).next().is_none() {
             break;
         }
-        socket
-            .receive(&mut buffer, |datagram| {
-                assert_eq!(datagram.ecn, Some(Ecn::Ect1));
-                arrived.push(datagram.bytes.to_vec());
-            })
-            .unwrap();
+        assert!(socket.receive(&mut buffer).unwrap());
+        for datagram in buffer.datagrams() {
+            assert_eq!(datagram.ecn, Some(Ecn::Ect1));
+            arrived.push(datagram.bytes.to_vec());
+        }
     }
     arrived
 }

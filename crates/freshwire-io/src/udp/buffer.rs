@@ -1,6 +1,8 @@
-use std::io::IoSliceMut;
+use std::io::{self, IoSliceMut};
 
 use quinn_udp::RecvMeta;
+
+use super::{Incoming, from_quinn, plain};
 
 /// The most that one coalesced arrival holds: the IP layer's own limit.
 const SLOT_BYTES: usize = 1 << 16;
@@ -12,24 +14,54 @@ const SLOTS: usize = 8;
 pub struct ReceiveBuffer {
     bytes: Vec<u8>,
     metas: [RecvMeta; SLOTS],
+    filled: usize,
 }
 
 impl Default for ReceiveBuffer {
     fn default() -> Self {
-        Self { bytes: vec![0; SLOTS * SLOT_BYTES], metas: [RecvMeta::default(); SLOTS] }
+        Self { bytes: vec![0; SLOTS * SLOT_BYTES], metas: [RecvMeta::default(); SLOTS], filled: 0 }
     }
 }
 
 impl ReceiveBuffer {
-    pub(super) fn parts(&mut self) -> ([IoSliceMut<'_>; SLOTS], &mut [RecvMeta; SLOTS]) {
+    /// What the last [`receive`](super::UdpSocket::receive) brought, datagram by datagram in the order of arrival.
+    pub fn datagrams(&self) -> impl Iterator<Item = Incoming<'_>> {
+        let slots = self.bytes.chunks_exact(SLOT_BYTES).zip(&self.metas);
+        slots.take(self.filled).flat_map(|(slot, meta)| {
+            let bytes = &slot[..meta.len.min(SLOT_BYTES)];
+            // An empty datagram is one too.
+            let count = bytes.len().div_ceil(meta.stride.max(1)).max(1);
+            (0..count).map(move |place| {
+                let start = place * meta.stride;
+                Incoming {
+                    from: plain(meta.addr),
+                    to: meta.dst_ip.map(|ip| ip.to_canonical()),
+                    ecn: meta.ecn.map(from_quinn),
+                    bytes: &bytes[start..bytes.len().min(start + meta.stride)],
+                }
+            })
+        })
+    }
+
+    /// Lets `receive` fill it. False: nothing was there.
+    pub(super) fn fill(
+        &mut self,
+        receive: impl FnOnce(&mut [IoSliceMut<'_>], &mut [RecvMeta]) -> io::Result<usize>,
+    ) -> io::Result<bool> {
         let mut slots = self.bytes.chunks_exact_mut(SLOT_BYTES);
-        let slices = std::array::from_fn(|_| IoSliceMut::new(slots.next().unwrap_or_default()));
-        (slices, &mut self.metas)
+        let mut slices: [_; SLOTS] =
+            std::array::from_fn(|_| IoSliceMut::new(slots.next().unwrap_or_default()));
+        self.filled = match receive(&mut slices, &mut self.metas) {
+            Ok(filled) => filled,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(self.filled > 0)
     }
 }
 
 impl std::fmt::Debug for ReceiveBuffer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("ReceiveBuffer").field("bytes", &self.bytes.len()).finish()
+        formatter.debug_struct("ReceiveBuffer").field("filled", &self.filled).finish_non_exhaustive()
     }
 }

@@ -1,1 +1,22 @@
 //! Protection of packets: the handshake, keys, replays, cookies.
+//!
+//! The handshake is `Noise_IKpsk2_25519_AESGCM_SHA256` by the `snow` crate, whose ephemeral keys come from our own
+//! seeded generator: the same seed gives the same bytes. Data packets are protected with the handshake's two split
+//! keys by `ring` directly, with the nonces and the rekeying that Noise defines, so they are Noise transport messages.
+//! `snow`'s own transport state rekeys in place and gives no key away: packets of the old key that were overtaken by the
+//! first one of the new key would be lost with it.
+
+mod cookie;
+mod identity;
+mod keys;
+mod noise;
+mod random;
+mod replay;
+
+pub(crate) use cookie::{COOKIE_LENGTH, CookieJar};
+pub use identity::{ParseKeyError, Psk, PublicKey, StaticKey};
+pub use keys::Protection;
+pub(crate) use keys::{Keys, Opening, Secrets};
+pub(crate) use noise::{HandshakeError, Initiator, Local, Responder};
+pub(crate) use random::Random;
+pub(crate) use replay::{Freshness, ReplayWindow};

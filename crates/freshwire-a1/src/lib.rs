@@ -8,4 +8,5 @@ mod endpoint;
 mod recovery;
 mod wire;
 
+pub use crypto::{ParseKeyError, Protection, Psk, PublicKey, StaticKey};
 pub use wire::{Malformed, Qos};

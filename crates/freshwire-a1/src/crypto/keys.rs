@@ -1,0 +1,409 @@
+use std::time::Duration;
+
+use freshwire_units::Timestamp;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use thiserror::Error;
+use zeroize::Zeroizing;
+
+/// How the packets of a connection are protected, the strongest first. A connection has the stronger of what its two ends
+/// ask for: less than encryption takes the consent of both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Protection {
+    /// Encrypted and authenticated with AES-256-GCM.
+    #[default]
+    Aead,
+    /// A CRC-32 against damage, readable and forgeable by everybody on the path. For closed networks only.
+    DangerousChecksum,
+    /// Neither encryption nor a check besides that of UDP. For closed networks only.
+    DangerousNone,
+}
+
+impl Protection {
+    pub(crate) fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        [Self::Aead, Self::DangerousChecksum, Self::DangerousNone]
+            .into_iter()
+            .find(|protection| protection.code() == code)
+    }
+}
+
+/// The keys that a handshake ends with.
+pub(crate) struct Secrets {
+    pub(crate) send: Zeroizing<[u8; 32]>,
+    pub(crate) receive: Zeroizing<[u8; 32]>,
+}
+
+/// Why a packet was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub(crate) enum Opening {
+    /// Forged, damaged or not for this connection.
+    #[error("the packet is not authentic")]
+    Unauthentic,
+    /// Protected with a key that is no longer kept.
+    #[error("the packet's key is no longer kept")]
+    KeyForgotten,
+    /// So many packets were not authentic that the key is no longer safe: the connection has to end.
+    #[error("too many packets were not authentic")]
+    Exhausted,
+}
+
+/// Why a packet was not sealed: the connection has to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the key has protected as many packets as is safe, and the peer has not confirmed another")]
+pub(crate) struct KeyExhausted;
+
+/// A key update that has to wait for the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the peer has not confirmed the current key yet")]
+pub(crate) struct Unconfirmed;
+
+/// How long keys serve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyLimits {
+    /// Packets sealed with a key after which the next is begun, if the peer has confirmed this one.
+    pub(crate) update_after: u64,
+    /// Packets that a key seals at most.
+    pub(crate) seals: u64,
+    /// Packets of a connection that may fail to open.
+    pub(crate) failures: u64,
+}
+
+impl Default for KeyLimits {
+    /// The limits of AES-GCM for packets of any size (RFC 9001, section 6.6), and an update well before.
+    fn default() -> Self {
+        Self { update_after: 1 << 22, seals: 1 << 23, failures: 1 << 52 }
+    }
+}
+
+/// Protection of a connection's data packets in both directions. A packet's number is the nonce, so no number may be
+/// sealed twice; what tells the ends' two directions apart are their keys.
+///
+/// The key of a direction is followed by the one that Noise's rekeying makes of it, and the phase bit of a packet is the
+/// parity of its key. The end that begins an update seals with the next key at once; the other follows when the first
+/// packet of that key opens.
+///
+/// ```text
+///        this end                                    the peer
+///  send key 0 ──── phase 0 ──────────────────────►  receive key 0
+///  update(): send key 1 ──── phase 1 ────────────►  receive key 1, key 0 kept for a while; send key 1
+///  receive key 1, confirmed ◄──── phase 1, ACK ───
+/// ```
+pub(crate) struct Keys {
+    kind: Kind,
+}
+
+enum Kind {
+    Aead(Box<Aead>),
+    Checksum,
+    None,
+}
+
+struct Aead {
+    limits: KeyLimits,
+    /// How long the previous receiving key is kept after an update.
+    retention: Duration,
+    sender: Sender,
+    receiver: Receiver,
+    failures: u64,
+}
+
+struct Sender {
+    key: Key,
+    generation: u64,
+    /// Packets sealed with `key`.
+    sealed: u64,
+    /// The first number sealed with `key`.
+    first: Option<u64>,
+    /// The peer has acknowledged a packet that was sealed with `key`.
+    is_confirmed: bool,
+}
+
+struct Receiver {
+    key: Key,
+    generation: u64,
+    /// The number of the packet that brought `key` into use; what the previous key has sealed is older.
+    first: u64,
+    previous: Option<(Key, Timestamp)>,
+    /// Made when a packet first asks for it.
+    next: Option<Box<Key>>,
+}
+
+impl Keys {
+    /// `secrets` are used by [`Protection::Aead`] only.
+    pub(crate) fn new(protection: Protection, secrets: &Secrets) -> Self {
+        Self::with_limits(protection, secrets, KeyLimits::default())
+    }
+
+    pub(crate) fn with_limits(protection: Protection, secrets: &Secrets, limits: KeyLimits) -> Self {
+        let kind = match protection {
+            Protection::Aead => Kind::Aead(Box::new(Aead::new(secrets, limits))),
+            Protection::DangerousChecksum => Kind::Checksum,
+            Protection::DangerousNone => Kind::None,
+        };
+        Self { kind }
+    }
+
+    /// Bytes that protection adds to a packet.
+    pub(crate) fn overhead(&self) -> usize {
+        match self.kind {
+            Kind::Aead(_) => TAG_LENGTH,
+            Kind::Checksum => CHECKSUM_LENGTH,
+            Kind::None => 0,
+        }
+    }
+
+    /// Appends the protected form of `plain` and gives the phase bit for the packet's header. Updates the key by itself
+    /// when it has served for long enough.
+    pub(crate) fn seal(
+        &mut self,
+        number: u64,
+        plain: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<bool, KeyExhausted> {
+        match &mut self.kind {
+            Kind::Aead(aead) => aead.seal(number, plain, out),
+            Kind::Checksum => {
+                out.extend_from_slice(plain);
+                out.extend(checksum(number, plain).to_be_bytes());
+                Ok(false)
+            }
+            Kind::None => {
+                out.extend_from_slice(plain);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Appends what a packet protects. When it fails, `out` is as it was, and so are the keys.
+    pub(crate) fn open(
+        &mut self,
+        now: Timestamp,
+        number: u64,
+        phase: bool,
+        sealed: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Opening> {
+        match &mut self.kind {
+            Kind::Aead(aead) => aead.open(now, number, phase, sealed, out),
+            Kind::Checksum => {
+                let (plain, sum) = sealed.split_last_chunk().ok_or(Opening::Unauthentic)?;
+                if phase || checksum(number, plain) != u32::from_be_bytes(*sum) {
+                    return Err(Opening::Unauthentic);
+                }
+                out.extend_from_slice(plain);
+                Ok(())
+            }
+            Kind::None => {
+                out.extend_from_slice(sealed);
+                Ok(())
+            }
+        }
+    }
+
+    /// The peer has acknowledged the packet of this number.
+    pub(crate) fn on_acknowledged(&mut self, number: u64) {
+        if let Kind::Aead(aead) = &mut self.kind {
+            aead.sender.is_confirmed |= aead.sender.first.is_some_and(|first| number >= first);
+        }
+    }
+
+    /// How long packets of the previous key are still opened after an update: some round trips.
+    pub(crate) fn set_retention(&mut self, retention: Duration) {
+        if let Kind::Aead(aead) = &mut self.kind {
+            aead.retention = retention;
+        }
+    }
+
+    /// Seals with the next key from now on. Protection without keys has nothing to update.
+    pub(crate) fn update(&mut self) -> Result<(), Unconfirmed> {
+        match &mut self.kind {
+            Kind::Aead(aead) if aead.may_update() => {
+                aead.sender.advance();
+                Ok(())
+            }
+            Kind::Aead(_) => Err(Unconfirmed),
+            Kind::Checksum | Kind::None => Ok(()),
+        }
+    }
+}
+
+impl Aead {
+    fn new(secrets: &Secrets, limits: KeyLimits) -> Self {
+        Self {
+            limits,
+            retention: DEFAULT_RETENTION,
+            sender: Sender {
+                key: Key::new(&secrets.send),
+                generation: 0,
+                sealed: 0,
+                first: None,
+                is_confirmed: false,
+            },
+            receiver: Receiver {
+                key: Key::new(&secrets.receive),
+                generation: 0,
+                first: 0,
+                previous: None,
+                next: None,
+            },
+            failures: 0,
+        }
+    }
+
+    fn seal(&mut self, number: u64, plain: &[u8], out: &mut Vec<u8>) -> Result<bool, KeyExhausted> {
+        if self.sender.sealed >= self.limits.update_after && self.may_update() {
+            self.sender.advance();
+        }
+        // Noise keeps the last nonce for rekeying.
+        if self.sender.sealed >= self.limits.seals || number == u64::MAX {
+            return Err(KeyExhausted);
+        }
+        self.sender.sealed += 1;
+        self.sender.first.get_or_insert(number);
+        self.sender.key.seal(number, plain, out);
+        Ok(is_odd(self.sender.generation))
+    }
+
+    fn open(
+        &mut self,
+        now: Timestamp,
+        number: u64,
+        phase: bool,
+        sealed: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Opening> {
+        if self.failures >= self.limits.failures {
+            return Err(Opening::Exhausted);
+        }
+        let receiver = &mut self.receiver;
+        receiver.previous.take_if(|(_, until)| *until < now);
+        if phase == is_odd(receiver.generation) {
+            return self.counted(|aead| aead.receiver.key.open(number, sealed, out));
+        }
+        if number < receiver.first {
+            if receiver.previous.is_none() {
+                return Err(Opening::KeyForgotten);
+            }
+            return self.counted(|aead| match &aead.receiver.previous {
+                Some((key, _)) => key.open(number, sealed, out),
+                None => false,
+            });
+        }
+        self.counted(|aead| aead.receiver.next().open(number, sealed, out))?;
+        self.receiver.advance(number, now + self.retention);
+        if self.sender.generation < self.receiver.generation {
+            self.sender.advance();
+        }
+        Ok(())
+    }
+
+    fn counted(&mut self, open: impl FnOnce(&mut Self) -> bool) -> Result<(), Opening> {
+        if open(self) {
+            return Ok(());
+        }
+        self.failures += 1;
+        Err(if self.failures >= self.limits.failures { Opening::Exhausted } else { Opening::Unauthentic })
+    }
+
+    /// Only a key that the peer is known to receive with, and to send with, may be left behind: otherwise it could
+    /// happen that the peer has to skip a key, which the phase bit cannot tell.
+    fn may_update(&self) -> bool {
+        self.sender.is_confirmed && self.sender.generation == self.receiver.generation
+    }
+}
+
+impl Sender {
+    fn advance(&mut self) {
+        self.key = self.key.next();
+        self.generation += 1;
+        self.sealed = 0;
+        self.first = None;
+        self.is_confirmed = false;
+    }
+}
+
+impl Receiver {
+    fn next(&mut self) -> &Key {
+        self.next.get_or_insert_with(|| Box::new(self.key.next()))
+    }
+
+    fn advance(&mut self, first: u64, keep_until: Timestamp) {
+        let next = self.next.take().map_or_else(|| self.key.next(), |next| *next);
+        self.previous = Some((std::mem::replace(&mut self.key, next), keep_until));
+        self.generation += 1;
+        self.first = first;
+    }
+}
+
+/// An AES-256-GCM key as Noise uses it.
+struct Key(LessSafeKey);
+
+impl Key {
+    fn new(secret: &[u8; 32]) -> Self {
+        Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are a key")))
+    }
+
+    fn seal(&self, number: u64, plain: &[u8], out: &mut Vec<u8>) {
+        let begin = out.len();
+        out.extend_from_slice(plain);
+        let bytes = out.get_mut(begin..).expect("the buffer has grown");
+        let tag = self
+            .0
+            .seal_in_place_separate_tag(nonce(number), Aad::empty(), bytes)
+            .expect("a packet is shorter than AES-GCM's limit of 64 GiB");
+        out.extend_from_slice(tag.as_ref());
+    }
+
+    /// Whether the packet is authentic. What it holds is appended then.
+    fn open(&self, number: u64, sealed: &[u8], out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        out.extend_from_slice(sealed);
+        let opened = out
+            .get_mut(begin..)
+            .and_then(|bytes| self.0.open_in_place(nonce(number), Aad::empty(), bytes).ok())
+            .map(|plain| plain.len());
+        out.truncate(begin + opened.unwrap_or(0));
+        opened.is_some()
+    }
+
+    /// The key that follows: Noise's REKEY.
+    fn next(&self) -> Self {
+        let mut secret = Zeroizing::new([0; 32]);
+        let _tag = self
+            .0
+            .seal_in_place_separate_tag(nonce(u64::MAX), Aad::empty(), secret.as_mut_slice())
+            .expect("32 bytes are shorter than AES-GCM's limit");
+        Self::new(&secret)
+    }
+}
+
+/// Noise's nonce for AES-GCM: four zero bytes and the number, big-endian.
+fn nonce(number: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    let (_, low) = bytes.split_at_mut(4);
+    low.copy_from_slice(&number.to_be_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+fn checksum(number: u64, plain: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&number.to_be_bytes());
+    hasher.update(plain);
+    hasher.finalize()
+}
+
+fn is_odd(generation: u64) -> bool {
+    generation % 2 == 1
+}
+
+const TAG_LENGTH: usize = 16;
+const CHECKSUM_LENGTH: usize = 4;
+const DEFAULT_RETENTION: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,359 @@
 //! What became of each packet: round trips, losses, congestion control, pacing.
+//!
+//! ```text
+//!   on_sent ──► flight (what is on its way) ──on_ack, on_nack, on_timeout──► Outcomes: acked, lost, spurious
+//!                 │ samples                        │ losses, ECN marks
+//!                 ▼                                ▼
+//!               rtt, rate ───────────────► congestion control ──► window, pacing rate ──► allowance
+//! ```
+//!
+//! The connection asks [`Recovery::allowance`] before it builds packets, reports each with [`Recovery::on_sent`], and
+//! gets each packet's content back exactly once, as acknowledged or as lost, so that it can decide anew what is worth
+//! sending. Nothing here reads a clock; [`Recovery::timeout`] says when [`Recovery::on_timeout`] is due.
+#![cfg_attr(
+    not(test),
+    expect(dead_code, unused_imports, reason = "the connection is being written against this interface")
+)]
+
+mod congestion;
+mod ecn;
+mod filter;
+mod flight;
+mod mtu;
+mod pacer;
+mod rate;
+mod rtt;
+mod types;
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use freshwire_units::Timestamp;
+
+use self::congestion::Congestion;
+use self::ecn::Ecn;
+use self::flight::{Cause, Flight, Lost, Packet};
+use self::mtu::MtuSearch;
+use self::pacer::Pacer;
+use self::rate::RateSampler;
+use self::rtt::Rtt;
+pub(crate) use self::types::{
+    AckError, AckInfo, Allowance, Controller, Outcomes, PathView, RecoveryConfig, Sent,
+};
+
+/// The sender's memory of one path: what is in flight, how long it takes, and how much more may follow.
+///
+/// `C` is what the connection wants back for each packet.
+#[derive(Debug)]
+pub(crate) struct Recovery<C> {
+    config: RecoveryConfig,
+    flight: Flight<C>,
+    rtt: Rtt,
+    sampler: RateSampler,
+    congestion: Box<dyn Congestion>,
+    pacer: Pacer,
+    mtu: MtuSearch,
+    ecn: Ecn,
+    pto: PtoState,
+    loss: LossShare,
+    /// Packets before this number left on another path: they tell nothing about this one.
+    path_start: u64,
+}
+
+#[derive(Debug, Default)]
+struct PtoState {
+    /// Probe timeouts since the last acknowledgement of something new.
+    count: u32,
+    last_sent: Timestamp,
+    last_wants_ack_now: bool,
+}
+
+/// Recent share of packets lost, weighted so that about the last 128 packets count.
+#[derive(Debug, Default)]
+struct LossShare {
+    share: f64,
+}
+
+impl LossShare {
+    fn count(&mut self, acked: usize, lost: usize) {
+        for (packets, fate) in [(acked, 0.0), (lost, 1.0)] {
+            let keep = (1.0 - 1.0 / 128.0_f64).powi(i32::try_from(packets).unwrap_or(i32::MAX));
+            self.share = fate + (self.share - fate) * keep;
+        }
+    }
+}
+
+impl<C> Recovery<C> {
+    /// A path of which nothing is known.
+    pub(crate) fn new(config: &RecoveryConfig, now: Timestamp) -> Self {
+        let mtu = MtuSearch::new(config.base_mtu, config.max_mtu, now);
+        Self {
+            flight: Flight::new(),
+            rtt: Rtt::new(config.initial_rtt),
+            sampler: RateSampler::new(now),
+            congestion: congestion::build(config.controller, u64::from(mtu.current()), config.initial_rtt),
+            pacer: Pacer::new(now),
+            ecn: Ecn::new(config.ecn),
+            mtu,
+            pto: PtoState::default(),
+            loss: LossShare::default(),
+            path_start: 0,
+            config: config.clone(),
+        }
+    }
+
+    /// A packet leaves. Numbers ascend; those that are passed over were never sent, and acknowledging one of them is
+    /// an error. The content of a packet that elicits no acknowledgement is dropped here and never returned.
+    pub(crate) fn on_sent(&mut self, now: Timestamp, packet: Sent<C>) {
+        if !packet.eliciting {
+            self.flight.pass(packet.number);
+            return;
+        }
+        self.pto.last_sent = now;
+        self.pto.last_wants_ack_now = packet.ack_now;
+        if packet.mtu_probe {
+            self.mtu.on_sent(packet.number);
+        } else {
+            let mtu = u64::from(self.mtu.current());
+            self.pacer.on_sent(now, u64::from(packet.bytes), mtu, &*self.congestion);
+        }
+        let stamp = self.sampler.on_sent(now, self.flight.bytes() == 0);
+        let bytes = packet.bytes;
+        self.flight.insert(
+            packet.number,
+            Packet {
+                sent_at: now,
+                bytes,
+                stamp,
+                mtu_probe: packet.mtu_probe,
+                ecn: self.ecn.enabled(),
+                content: packet.content,
+            },
+        );
+        self.ecn.on_sent();
+        if packet.app_limited && self.flight.bytes() < self.window() {
+            self.sampler.on_app_limited(self.flight.bytes());
+        }
+    }
+
+    /// The peer has these packets. Contents of what was acknowledged, and of what is now known to be lost, are pushed
+    /// to `out`. With an error nothing has changed: the peer acknowledges what was never sent.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: Timestamp,
+        ack: &AckInfo<'_>,
+        out: &mut Outcomes<C>,
+    ) -> Result<(), AckError> {
+        let in_flight_before = self.flight.bytes();
+        let acked = self.flight.ack(ack.ranges, out)?;
+        for spurious in &acked.spurious {
+            out.spurious.push(spurious.number);
+            self.loss.count(1, 0);
+            if spurious.number >= self.path_start {
+                self.congestion.on_spurious(now, spurious.lost_at);
+            }
+            self.sampler.on_late_delivery(now, u64::from(spurious.bytes));
+        }
+        let Some(newest) = acked.newest else {
+            return Ok(());
+        };
+        self.pto.count = 0;
+        self.loss.count(acked.packets, 0);
+        let same_path = newest.number >= self.path_start;
+        if same_path && newest.number == ack.largest {
+            let sample = now.saturating_since(newest.sent_at);
+            self.rtt.on_sample(now, sample, ack.delay.min(self.config.max_ack_delay));
+            self.rtt.on_receiver_time(now, newest.sent_at, ack.receiver_time_us);
+        }
+        self.mtu.on_acked(now, &acked, newest.sent_at);
+        self.congestion.set_mtu(u64::from(self.mtu.current()));
+        let sample = self.sampler.on_acked(now, &newest, acked.bytes, self.rtt.min(), same_path);
+        self.declare_late(now, out);
+        if same_path {
+            let marked = self.ecn.on_ack(ack.largest, ack.ce_count, acked.ecn_packets);
+            self.congestion.on_ack(&congestion::Ack {
+                now,
+                bytes: acked.bytes,
+                in_flight_before,
+                in_flight: self.flight.bytes(),
+                newest_sent_at: newest.sent_at,
+                marked,
+                sample,
+                rtt: &self.rtt,
+            });
+        }
+        Ok(())
+    }
+
+    /// The peer judges these packets missing. Numbers that were never sent or are settled already do nothing.
+    pub(crate) fn on_nack(&mut self, now: Timestamp, ranges: &[RangeInclusive<u64>], out: &mut Outcomes<C>) {
+        let mut lost = Lost::default();
+        for range in ranges {
+            self.flight.lose_range(now, range, out, &mut lost);
+        }
+        self.on_lost(now, &lost, Cause::Missing);
+    }
+
+    /// The peer answers a SYNC that left at `sent_at` and was held for `held`: an explicit round-trip time.
+    pub(crate) fn on_sync_echo(&mut self, now: Timestamp, sent_at: Timestamp, held: Duration) {
+        self.rtt.on_sample(now, now.saturating_since(sent_at), held);
+    }
+
+    /// When [`Recovery::on_timeout`] is due: a packet counts as lost by time, or a probe has to be sent.
+    #[must_use]
+    pub(crate) fn timeout(&self) -> Option<Timestamp> {
+        let late = self.flight.late_at(self.rtt.loss_delay());
+        let probe = (self.flight.bytes() > 0).then(|| self.pto.last_sent + self.backed_off_pto());
+        [late, probe].into_iter().flatten().min()
+    }
+
+    /// Does what is due. With `true` the connection sends a probe: a small packet that elicits an acknowledgement at
+    /// once, whatever [`Recovery::allowance`] says. From the second probe in a row on, everything older than a probe
+    /// timeout is handed back as lost.
+    #[must_use]
+    pub(crate) fn on_timeout(&mut self, now: Timestamp, out: &mut Outcomes<C>) -> bool {
+        if self.flight.late_at(self.rtt.loss_delay()).is_some_and(|at| at <= now) {
+            self.declare_late(now, out);
+            return false;
+        }
+        if self.flight.bytes() == 0 || now < self.pto.last_sent + self.backed_off_pto() {
+            return false;
+        }
+        self.pto.count = self.pto.count.saturating_add(1);
+        // Until the probe has left, the next timeout is counted from here.
+        self.pto.last_sent = now;
+        if self.pto.count >= OUTAGE_PTOS {
+            let mut lost = Lost::default();
+            self.flight.lose_sent_before(now, now - self.pto(), out, &mut lost);
+            self.on_lost(now, &lost, Cause::Outage);
+        }
+        true
+    }
+
+    /// How much may leave now. Acknowledgements alone, probes of [`Recovery::on_timeout`] and MTU probes need no
+    /// allowance.
+    #[must_use]
+    pub(crate) fn allowance(&mut self, now: Timestamp) -> Allowance {
+        let mtu = u64::from(self.mtu.current());
+        let room = self.window().saturating_sub(self.flight.bytes());
+        if room < mtu || self.flight.span() >= self.config.max_packets {
+            return Allowance::Blocked;
+        }
+        match self.pacer.allowance(now, mtu, &*self.congestion) {
+            Allowance::Bytes(bytes) => Allowance::Bytes(bytes.min(room)),
+            wait => wait,
+        }
+    }
+
+    /// What is known about the path.
+    #[must_use]
+    pub(crate) fn view(&self) -> PathView {
+        PathView {
+            rate: self.sampler.rate(),
+            srtt: self.rtt.srtt(),
+            rttvar: self.rtt.rttvar(),
+            min_rtt: self.rtt.min(),
+            in_flight: self.flight.bytes(),
+            cwnd: self.window(),
+            loss: self.loss.share,
+            pto: self.pto(),
+            queue: self.rtt.standing_queue(),
+            reverse_queue: self.rtt.reverse_queue(),
+            mtu: self.mtu.current(),
+        }
+    }
+
+    /// Bytes that may leave back to back: one packet at low rates, up to 64 KiB at high ones.
+    #[must_use]
+    pub(crate) fn burst(&self) -> u64 {
+        self.pacer.burst(u64::from(self.mtu.current()), &*self.congestion)
+    }
+
+    /// Largest UDP payload known to pass, in bytes.
+    #[must_use]
+    pub(crate) fn mtu(&self) -> u16 {
+        self.mtu.current()
+    }
+
+    /// The size of an MTU probe to send now, if one is due: a packet padded to exactly this UDP payload, reported with
+    /// `mtu_probe` set. Its loss is no sign of congestion.
+    #[must_use]
+    pub(crate) fn mtu_probe(&self, now: Timestamp) -> Option<u16> {
+        if self.pto.count > 0 { None } else { self.mtu.probe(now) }
+    }
+
+    /// Whether packets carry ECT(0).
+    #[must_use]
+    pub(crate) fn ecn(&self) -> bool {
+        self.ecn.enabled()
+    }
+
+    /// The connection moved to another address: round trips, rate, window and MTU are learnt anew. What is in flight
+    /// stays so, and tells nothing about the new path.
+    pub(crate) fn on_path_change(&mut self, now: Timestamp) {
+        let config = &self.config;
+        self.mtu = MtuSearch::new(config.base_mtu, config.max_mtu, now);
+        self.rtt = Rtt::new(config.initial_rtt);
+        self.sampler.on_path_change(now);
+        self.congestion =
+            congestion::build(config.controller, u64::from(self.mtu.current()), config.initial_rtt);
+        self.pacer = Pacer::new(now);
+        self.ecn = Ecn::new(config.ecn);
+        self.pto.count = 0;
+        self.loss = LossShare::default();
+        self.path_start = self.flight.next_number();
+    }
+
+    /// During an outage only a trickle leaves, so that contents are not spent on a path that delivers nothing.
+    fn window(&self) -> u64 {
+        if self.pto.count >= OUTAGE_PTOS { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
+    }
+
+    fn pto(&self) -> Duration {
+        let ack_delay = if self.pto.last_wants_ack_now { Duration::ZERO } else { self.config.max_ack_delay };
+        self.rtt.srtt() + (4 * self.rtt.rttvar()).max(GRANULARITY) + ack_delay
+    }
+
+    fn backed_off_pto(&self) -> Duration {
+        let pto = self.pto();
+        pto.saturating_mul(1 << self.pto.count.min(16)).min(pto.max(MAX_BACKOFF))
+    }
+
+    fn declare_late(&mut self, now: Timestamp, out: &mut Outcomes<C>) {
+        let mut lost = Lost::default();
+        self.flight.lose_late(now, self.rtt.loss_delay(), out, &mut lost);
+        self.on_lost(now, &lost, Cause::Missing);
+    }
+
+    fn on_lost(&mut self, now: Timestamp, lost: &Lost, cause: Cause) {
+        self.flight.forget_lost(now - 4 * self.pto());
+        self.mtu.on_lost(now, lost);
+        self.ecn.on_lost(lost.ecn_packets);
+        self.loss.count(0, lost.packets);
+        self.sampler.on_lost(lost.bytes);
+        let (Some(sent_at), true) = (lost.newest_sent_at, lost.newest >= self.path_start) else {
+            return;
+        };
+        match cause {
+            Cause::Outage => self.congestion.on_outage(now),
+            Cause::Missing => self.congestion.on_loss(&congestion::Loss {
+                now,
+                bytes: lost.bytes,
+                packets: lost.packets as u64,
+                newest_sent_at: sent_at,
+                in_flight: self.flight.bytes(),
+                rtt: &self.rtt,
+            }),
+        }
+    }
+}
+
+/// Timers closer than this are not worth setting.
+const GRANULARITY: Duration = Duration::from_millis(1);
+/// A probe goes out at least this often while something is unacknowledged, unless a round trip takes longer.
+const MAX_BACKOFF: Duration = Duration::from_millis(500);
+/// So many unanswered probe timeouts in a row are an outage.
+const OUTAGE_PTOS: u32 = 2;
+
+#[cfg(test)]
+mod tests;

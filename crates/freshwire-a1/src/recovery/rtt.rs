@@ -1,0 +1,207 @@
+//! Round-trip times, and the queue on each of the two ways.
+
+use std::time::Duration;
+
+use freshwire_units::Timestamp;
+
+use super::GRANULARITY;
+use super::filter::{Best, Windowed};
+
+/// Estimators of one path.
+///
+/// The forward queue comes from the receiver's clock in acknowledgements: its difference to our clock at sending is
+/// unknown but constant, so that what it exceeds its own minimum by is the time spent waiting. A queue on the way back
+/// and a receiver that is slow to acknowledge do not count.
+#[derive(Debug)]
+pub(super) struct Rtt {
+    initial: Duration,
+    smoothed: Option<Smoothed>,
+    latest: Duration,
+    min: Windowed,
+    one_way: OneWay,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Smoothed {
+    srtt: Duration,
+    rttvar: Duration,
+}
+
+impl Rtt {
+    pub(super) fn new(initial: Duration) -> Self {
+        Self {
+            initial,
+            smoothed: None,
+            latest: initial,
+            min: Windowed::new(Best::Min, WINDOW_NS),
+            one_way: OneWay::new(),
+        }
+    }
+
+    /// A round trip took `sample`, of which the receiver says that `held` was its own doing.
+    pub(super) fn on_sample(&mut self, now: Timestamp, sample: Duration, held: Duration) {
+        // A claim that leaves nothing for the path is not believed.
+        let rtt = sample.checked_sub(held).filter(|rtt| !rtt.is_zero()).unwrap_or(sample);
+        self.latest = rtt;
+        self.min.update(now.as_nanos(), nanos(rtt));
+        self.smoothed = Some(match self.smoothed {
+            None => Smoothed { srtt: rtt, rttvar: rtt / 2 },
+            Some(Smoothed { srtt, rttvar }) => {
+                Smoothed { srtt: (7 * srtt + rtt) / 8, rttvar: (3 * rttvar + srtt.abs_diff(rtt)) / 4 }
+            }
+        });
+    }
+
+    /// A packet that left at `sent_at` arrived when the receiver's clock showed `receiver_us`.
+    pub(super) fn on_receiver_time(&mut self, now: Timestamp, sent_at: Timestamp, receiver_us: u32) {
+        self.one_way.on_sample(now, sent_at, receiver_us);
+    }
+
+    pub(super) fn has_sample(&self) -> bool {
+        self.smoothed.is_some()
+    }
+
+    pub(super) fn srtt(&self) -> Duration {
+        self.smoothed.map_or(self.initial, |smoothed| smoothed.srtt)
+    }
+
+    pub(super) fn rttvar(&self) -> Duration {
+        self.smoothed.map_or(self.initial / 2, |smoothed| smoothed.rttvar)
+    }
+
+    pub(super) fn latest(&self) -> Duration {
+        self.latest
+    }
+
+    /// The least of the last ten seconds, or the initial one.
+    pub(super) fn min(&self) -> Duration {
+        self.min.get().map_or(self.initial, duration)
+    }
+
+    /// How long after it was sent a packet is late, once a later one has arrived.
+    pub(super) fn loss_delay(&self) -> Duration {
+        (self.srtt().max(self.latest) * 9 / 8).max(GRANULARITY)
+    }
+
+    /// How long the newest acknowledged packet waited on its way there.
+    pub(super) fn queue(&self) -> Duration {
+        self.one_way.queue
+    }
+
+    /// The same, smoothed over a few samples.
+    pub(super) fn standing_queue(&self) -> Duration {
+        self.one_way.smoothed
+    }
+
+    /// How long the newest acknowledgement waited on its way back.
+    pub(super) fn reverse_queue(&self) -> Duration {
+        self.latest.saturating_sub(self.min()).saturating_sub(self.one_way.queue)
+    }
+
+    /// How long ago the path was last seen without a queue.
+    pub(super) fn base_age(&self, now: Timestamp) -> Option<Duration> {
+        self.one_way.min.age(now.as_nanos()).map(Duration::from_nanos)
+    }
+}
+
+#[derive(Debug)]
+struct OneWay {
+    /// Receiver's clock minus ours, in microseconds: the last value as it came, and with wraps undone.
+    last: Option<(u32, i64)>,
+    min: Windowed,
+    queue: Duration,
+    smoothed: Duration,
+}
+
+impl OneWay {
+    fn new() -> Self {
+        Self {
+            last: None,
+            min: Windowed::new(Best::Min, WINDOW_NS),
+            queue: Duration::ZERO,
+            smoothed: Duration::ZERO,
+        }
+    }
+
+    fn on_sample(&mut self, now: Timestamp, sent_at: Timestamp, receiver_us: u32) {
+        // The clocks' difference modulo 2^32 is all that is needed, so cutting ours off is right.
+        let raw = receiver_us.wrapping_sub((sent_at.as_nanos() / 1000) as u32);
+        let difference = match self.last {
+            None => 0,
+            Some((last_raw, last)) => last + i64::from(raw.wrapping_sub(last_raw).cast_signed()),
+        };
+        self.last = Some((raw, difference));
+        self.min.update(now.as_nanos(), difference);
+        let waited = difference - self.min.get().unwrap_or(difference);
+        self.queue = Duration::from_micros(waited.unsigned_abs());
+        self.smoothed = (3 * self.smoothed + self.queue) / 4;
+    }
+}
+
+fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+fn duration(nanos: i64) -> Duration {
+    Duration::from_nanos(nanos.unsigned_abs())
+}
+
+const WINDOW_NS: u64 = 10_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO + ms(millis)
+    }
+
+    #[test]
+    fn the_first_sample_replaces_the_initial_one() {
+        let mut rtt = Rtt::new(ms(100));
+        assert_eq!((rtt.srtt(), rtt.min()), (ms(100), ms(100)));
+        rtt.on_sample(at(40), ms(40), ms(10));
+        assert_eq!((rtt.srtt(), rtt.rttvar(), rtt.min()), (ms(30), ms(15), ms(30)));
+        rtt.on_sample(at(80), ms(38), Duration::ZERO);
+        assert_eq!(rtt.srtt(), ms(31));
+        assert_eq!(rtt.min(), ms(30));
+    }
+
+    #[test]
+    fn a_delay_that_explains_more_than_everything_is_not_believed() {
+        let mut rtt = Rtt::new(ms(100));
+        rtt.on_sample(at(40), ms(40), ms(40));
+        assert_eq!(rtt.srtt(), ms(40));
+    }
+
+    #[test]
+    fn the_minimum_is_forgotten_after_ten_seconds() {
+        let mut rtt = Rtt::new(ms(100));
+        rtt.on_sample(at(0), ms(10), Duration::ZERO);
+        for second in 1..=10 {
+            rtt.on_sample(at(1000 * second), ms(50), Duration::ZERO);
+            assert_eq!(rtt.min(), ms(10));
+        }
+        rtt.on_sample(at(10_001), ms(50), Duration::ZERO);
+        assert_eq!(rtt.min(), ms(50));
+    }
+
+    #[test]
+    fn the_two_ways_are_told_apart_across_a_wrap_of_the_receivers_clock() {
+        let mut rtt = Rtt::new(ms(100));
+        // The receiver's clock wraps 35 ms after our origin; the way there takes 10 ms, the way back 10 ms.
+        let receiver = |arrival: u64| (u32::MAX - 35_000).wrapping_add(arrival as u32 * 1000);
+        for (sent, there, back, queue, reverse) in
+            [(0, 10, 10, 0, 0), (10, 14, 10, 4, 0), (20, 10, 15, 0, 5), (40, 17, 13, 7, 3)]
+        {
+            let now = at(sent + there + back);
+            rtt.on_sample(now, ms(there + back), Duration::ZERO);
+            rtt.on_receiver_time(now, at(sent), receiver(sent + there));
+            assert_eq!((rtt.queue(), rtt.reverse_queue()), (ms(queue), ms(reverse)), "sent at {sent}");
+        }
+    }
+}

@@ -3,10 +3,21 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
+mod acks;
+mod connection;
 mod crypto;
 mod endpoint;
+mod inbox;
+mod outbox;
+mod ranges;
 mod recovery;
+mod source;
 mod wire;
 
+pub use connection::{
+    Closed, Congestion, Connection, ConnectionConfig, ConnectionStats, Event, QosError, Transmit,
+};
 pub use crypto::{ParseKeyError, Protection, Psk, PublicKey, StaticKey};
+pub use inbox::{Message, Missing};
+pub use source::{Fate, Queue, Source, Taken};
 pub use wire::{Malformed, Qos};

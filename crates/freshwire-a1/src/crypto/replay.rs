@@ -58,6 +58,11 @@ impl ReplayWindow {
         }
     }
 
+    /// Whether the number is higher than all that have come.
+    pub(crate) fn is_newest(&self, number: u64) -> bool {
+        number >= self.next
+    }
+
     /// Records a packet that was opened, which [`Self::check`] found to be new.
     pub(crate) fn record(&mut self, number: u64) {
         if number >= self.next {

@@ -31,6 +31,8 @@ pub(crate) enum Frame<'a> {
     /// A begun message that will never be complete.
     Gone {
         id: u64,
+        /// Length of the message, so that both ends count the same window.
+        len: u32,
         reason: Reason,
     },
     /// Messages by the application's numbers that were dropped before they were begun.
@@ -163,7 +165,9 @@ impl<'a> Frame<'a> {
                 held_us: cursor.varint()?,
             })),
             BLOCK..=BLOCK_LAST => Block::read(kind, cursor).map(Self::Block),
-            GONE => Ok(Self::Gone { id: cursor.varint()?, reason: reason(cursor)? }),
+            GONE => {
+                Ok(Self::Gone { id: cursor.varint()?, len: message_len(cursor)?, reason: reason(cursor)? })
+            }
             DROPPED => Ok(Self::Dropped {
                 first: cursor.varint()?,
                 count: cursor.varint()?,
@@ -217,8 +221,8 @@ impl<'a> Frame<'a> {
                 block.head.put(None, out);
                 out.extend(block.bytes);
             }
-            Self::Gone { id, reason } => {
-                put_numbers(out, GONE, &[*id]);
+            Self::Gone { id, len, reason } => {
+                put_numbers(out, GONE, &[*id, u64::from(*len)]);
                 out.push(reason.code());
             }
             Self::Dropped { first, count, reason } => {

@@ -32,13 +32,24 @@ pub(crate) struct DataHeader {
 impl DataHeader {
     /// Appends the header.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.flags());
+        out.extend(self.to.to_be_bytes());
+        out.extend(self.number.to_be_bytes());
+    }
+
+    /// Sets the flags of a header that was written: the phase is known when the packet is sealed.
+    pub(crate) fn put_flags(&self, written: &mut [u8]) {
+        if let Some(first) = written.first_mut() {
+            *first = self.flags();
+        }
+    }
+
+    fn flags(&self) -> u8 {
         let flags = u8::from(self.phase)
             | u8::from(self.retransmitted) << 1
             | u8::from(self.control) << 2
             | u8::from(self.ack_now) << 3;
-        out.push(DATA << 4 | flags);
-        out.extend(self.to.to_be_bytes());
-        out.extend(self.number.to_be_bytes());
+        DATA << 4 | flags
     }
 
     /// Whether it goes before data and SYNC of the same batch (seed 001, two queues).

@@ -36,7 +36,7 @@ fn every_frame() -> Vec<Frame<'static>> {
         Frame::Nack(ranges),
         Frame::Sync { sent_us: 1 },
         Frame::SyncEcho(Echo { sent_us: 1, arrived_us: 70, held_us: 16_384 }),
-        Frame::Gone { id: 77, reason: Reason::Expired },
+        Frame::Gone { id: 77, len: 16_384, reason: Reason::Expired },
         Frame::Dropped { first: 5, count: 3, reason: Reason::LayerShed },
         Frame::Credit { messages: 64, bytes: 1 << 26 },
         Frame::Qos {

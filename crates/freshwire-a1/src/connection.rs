@@ -1,0 +1,479 @@
+//! One connection: blocks out and in, with a choice at each transmission and each retransmission.
+//!
+//! ```text
+//!  Source ──list, take──► Outbox ──blocks──► packets ──► datagrams        Inbox ◄──blocks── packets ◄── datagrams
+//!                           ▲ choice            │ ▲                         │
+//!                           └──── lost, acked ──┘ └── allowance ── Recovery ◄── ACK, NACK, SYNC echo
+//! ```
+
+mod clock;
+mod path;
+mod quality;
+mod receive;
+mod sync;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use freshwire_choice::{Choice, LinkView, Reason};
+use freshwire_units::{Rate, Timestamp};
+
+use crate::acks::Acks;
+use crate::crypto::{Keys, ReplayWindow};
+use crate::inbox::{Inbox, Message, Missing};
+use crate::outbox::{Credit, Gone, Outbox, Part};
+use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
+use crate::source::Source;
+use crate::wire::{Parameters, Qos};
+
+use clock::Clock;
+use path::Path;
+pub use quality::QosError;
+use quality::Quality;
+use sync::Syncs;
+pub use transmit::Transmit;
+
+/// How a connection behaves; the same for its life.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectionConfig {
+    /// A silence of this length ends the connection; the shorter one of both ends counts. Default: 30 s.
+    pub idle_timeout: Duration,
+    /// Something is sent after a silence of this length, so that neither the peer nor a NAT forgets the connection. Default:
+    /// never.
+    pub keep_alive: Option<Duration>,
+    /// How long an acknowledgement may be put off that the sender does not want at once. Default: 25 ms.
+    pub ack_delay: Duration,
+    /// The largest UDP payload that is tried, if the path and the peer can take it. Default: 1472, an Ethernet's over IPv4.
+    pub max_datagram: u16,
+    /// Which congestion control runs. Default: [`Congestion::Fresh`].
+    pub congestion: Congestion,
+    /// Whether packets carry the mark that lets routers signal congestion without loss. Default: true.
+    pub ecn: bool,
+    /// Whether messages are handed out in the order in which they were begun, so that a lost one delays those behind it.
+    /// Default: false.
+    pub in_order: bool,
+}
+
+impl Default for ConnectionConfig {
+    fn default() -> Self {
+        Self {
+            idle_timeout: Duration::from_secs(30),
+            keep_alive: None,
+            ack_delay: Duration::from_millis(25),
+            max_datagram: 1472,
+            congestion: Congestion::default(),
+            ecn: true,
+            in_order: false,
+        }
+    }
+}
+
+/// A congestion control.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Congestion {
+    /// Rate- and delay-based: short queues, and random loss does not starve it.
+    #[default]
+    Fresh,
+    /// CUBIC (RFC 9438), as a reference.
+    Cubic,
+    /// NewReno (RFC 9002), as a reference.
+    NewReno,
+}
+
+impl From<Congestion> for Controller {
+    fn from(congestion: Congestion) -> Self {
+        match congestion {
+            Congestion::Fresh => Self::Fresh,
+            Congestion::Cubic => Self::Cubic,
+            Congestion::NewReno => Self::NewReno,
+        }
+    }
+}
+
+/// What the application gets to know of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A message can be taken, or a report of a missing one.
+    Readable,
+    /// The peer wants another quality of service.
+    QosPending,
+    /// The quality of service is another one from now on.
+    QosChanged,
+    /// The peer is reached at another address from now on.
+    Migrated(SocketAddr),
+    /// The connection has ended.
+    Closed(Closed),
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Closed {
+    /// This end closed it.
+    #[error("closed by this end")]
+    Local,
+    /// The peer closed it, with a code and a text of its own.
+    #[error("closed by the peer: {reason} (code {code})")]
+    Peer {
+        /// The code; 0 is a normal end.
+        code: u64,
+        /// For people.
+        reason: String,
+    },
+    /// Nothing came for too long.
+    #[error("the peer was silent for too long")]
+    Silent,
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol: {0}")]
+    Violation(String),
+    /// The keys can protect no more packets.
+    #[error("the keys are used up")]
+    KeysExhausted,
+}
+
+/// What a connection has done so far. Bytes are UDP payload unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConnectionStats {
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Packets that came and opened.
+    pub packets_received: u64,
+    /// Bytes of them.
+    pub bytes_received: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Packets declared lost that had arrived after all.
+    pub spurious_losses: u64,
+    /// Bytes of messages sent for the first time.
+    pub payload_sent: u64,
+    /// Bytes of messages sent again.
+    pub payload_resent: u64,
+    /// Packets that did not open, or came twice.
+    pub packets_refused: u64,
+    /// Messages that came whole.
+    pub messages_received: u64,
+}
+
+/// What the handshake leaves to the connection.
+pub(crate) struct Setup {
+    /// The begin of this end's time.
+    pub(crate) epoch: Timestamp,
+    pub(crate) remote: SocketAddr,
+    /// The peer's number for the connection.
+    pub(crate) peer_id: u32,
+    pub(crate) keys: Keys,
+    pub(crate) local: Parameters,
+    pub(crate) peer: Parameters,
+    /// What both ends agree to, as this end sees it.
+    pub(crate) qos: Qos,
+    pub(crate) config: ConnectionConfig,
+    pub(crate) seed: [u8; 32],
+}
+
+/// What a packet carried, to be sent again or forgotten when its fate is known.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Contents {
+    parts: Vec<Part>,
+    gone: Vec<Gone>,
+    /// More waited behind it: how fast it is delivered says something of the path.
+    busy: bool,
+    /// The largest packet of the peer that an ACK in it acknowledged.
+    acknowledged: Option<u64>,
+    credit: bool,
+    qos: bool,
+    qos_ack: bool,
+}
+
+enum State {
+    Open,
+    /// A CLOSE was sent, and is sent again for whatever comes until then.
+    Closing {
+        until: Timestamp,
+        code: u64,
+        reason: String,
+        to_send: bool,
+    },
+    Ended,
+}
+
+/// A connection after its handshake. Its [`Source`] is the caller's.
+pub struct Connection {
+    config: ConnectionConfig,
+    state: State,
+    clock: Clock,
+    keys: Keys,
+    replay: ReplayWindow,
+    next_number: u64,
+    recovery: Recovery<Contents>,
+    outcomes: Outcomes<Contents>,
+    acks: Acks,
+    outbox: Outbox,
+    inbox: Inbox,
+    quality: Quality,
+    syncs: Syncs,
+    path: Path,
+    credit_to_send: bool,
+    /// The path was kept busy at least once, so that its rate is more than the source's.
+    rate_known: bool,
+    idle_timeout: Duration,
+    heard_at: Timestamp,
+    sent_at: Timestamp,
+    /// When the pacer, the bucket or the window lets data go again.
+    blocked_until: Option<Timestamp>,
+    events: VecDeque<Event>,
+    stats: ConnectionStats,
+    plain: Vec<u8>,
+    opened: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) fn new(now: Timestamp, setup: Setup) -> Self {
+        let Setup { epoch, remote, peer_id, keys, local, peer, qos, config, seed } = setup;
+        let recovery = RecoveryConfig {
+            controller: config.congestion.into(),
+            max_ack_delay: peer.ack_delay,
+            max_mtu: config.max_datagram.min(peer.max_datagram),
+            ecn: config.ecn,
+            ..RecoveryConfig::default()
+        };
+        let peer_window = qos.mirrored();
+        let credit =
+            Credit { messages: u64::from(peer_window.outstanding), bytes: peer_window.receive_window() };
+        Self {
+            state: State::Open,
+            clock: Clock::new(epoch),
+            keys,
+            replay: ReplayWindow::new(),
+            next_number: 0,
+            recovery: Recovery::new(&recovery, now),
+            outcomes: Outcomes::default(),
+            acks: Acks::new(local.ack_delay),
+            outbox: Outbox::new(Box::new(freshwire_choice::fifo()), credit),
+            inbox: Inbox::new(&qos, config.in_order),
+            quality: Quality::new(now, local.maximum, qos),
+            syncs: Syncs::new(now),
+            path: Path::new(remote, peer_id, seed),
+            credit_to_send: false,
+            rate_known: false,
+            idle_timeout: local.idle_timeout.min(peer.idle_timeout),
+            heard_at: now,
+            sent_at: now,
+            blocked_until: None,
+            events: VecDeque::new(),
+            stats: ConnectionStats::default(),
+            plain: Vec::new(),
+            opened: Vec::new(),
+            config,
+        }
+    }
+
+    /// Sets what decides at each transmission. Without it messages go in order and nothing is dropped.
+    pub fn set_policy(&mut self, choice: Box<dyn Choice>) {
+        self.outbox.set_choice(choice);
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The next message that came whole. Taking it opens the window for another one.
+    pub fn recv(&mut self) -> Option<Message> {
+        let message = self.inbox.pop();
+        self.credit_to_send |= self.inbox.credit_due(self.quality.current());
+        message
+    }
+
+    /// The next report of messages that will not come.
+    pub fn poll_missing(&mut self) -> Option<Missing> {
+        self.inbox.pop_missing()
+    }
+
+    /// The quality of service as it is.
+    pub fn qos(&self) -> &Qos {
+        self.quality.current()
+    }
+
+    /// Asks the peer for another quality of service. Until it has answered the change is pending.
+    pub fn set_qos(&mut self, qos: Qos) -> Result<(), QosError> {
+        self.quality.propose(qos)
+    }
+
+    /// Whether a change of the quality of service is under way.
+    pub fn is_qos_pending(&self) -> bool {
+        self.quality.is_pending()
+    }
+
+    /// Whether a message waits for which the receiver has no room.
+    pub fn is_window_full(&self) -> bool {
+        self.outbox.is_window_full()
+    }
+
+    /// Whether data waits for the agreed rate.
+    pub fn is_rate_exceeded(&self) -> bool {
+        self.quality.is_exceeded()
+    }
+
+    /// Whether every message that was begun has been acknowledged or given up.
+    pub fn is_settled(&self) -> bool {
+        self.outbox.is_settled()
+    }
+
+    /// Where the peer is.
+    pub fn remote(&self) -> SocketAddr {
+        self.path.remote()
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> ConnectionStats {
+        self.stats
+    }
+
+    /// What is known of the path, in payload rather than in datagrams.
+    pub fn link(&self) -> LinkView {
+        let view = self.recovery.view();
+        let mtu = u64::from(self.recovery.mtu()).max(1);
+        let payload = mtu.saturating_sub(self.room_taken() as u64);
+        let scale = |bytes: u64| {
+            u64::try_from(u128::from(bytes) * u128::from(payload) / u128::from(mtu)).unwrap_or(0)
+        };
+        LinkView {
+            rate: view
+                .rate
+                .filter(|_| self.rate_known)
+                .map(|rate| Rate::from_bits_per_sec(scale(rate.bits_per_sec()))),
+            rtt: view.srtt,
+            min_rtt: view.min_rtt,
+            in_flight: scale(view.in_flight),
+            unsent: 0,
+            loss: view.loss,
+        }
+    }
+
+    /// Ends the connection: the peer is told the code (0 is a normal end) and the text. What is not settled is given up.
+    pub fn close(&mut self, now: Timestamp, code: u64, reason: &str) {
+        self.end(now, code, reason, Closed::Local);
+    }
+
+    /// Whether it has ended and nothing is left to say: it can be forgotten.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.state, State::Ended)
+    }
+
+    /// When [`Connection::handle_timeout`] is to be called.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        match &self.state {
+            State::Ended => None,
+            State::Closing { until, .. } => Some(*until),
+            State::Open => {
+                let keep_alive = self.config.keep_alive.map(|after| self.heard_at.max(self.sent_at) + after);
+                [
+                    Some(self.heard_at + self.idle_timeout),
+                    self.recovery.timeout(),
+                    self.acks.timeout(),
+                    self.outbox.ask_again_at(),
+                    self.syncs.timeout((self.recovery.view().in_flight > 0)),
+                    self.blocked_until,
+                    self.path.timeout(),
+                    keep_alive,
+                ]
+                .into_iter()
+                .flatten()
+                .min()
+            }
+        }
+    }
+
+    /// A time that [`Connection::poll_timeout`] named has come; [`Connection::poll_transmit`] follows.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        match &self.state {
+            State::Ended => {}
+            State::Closing { until, .. } => {
+                if *until <= now {
+                    self.state = State::Ended;
+                }
+            }
+            State::Open => self.handle_open_timeout(now),
+        }
+    }
+
+    fn handle_open_timeout(&mut self, now: Timestamp) {
+        if self.heard_at + self.idle_timeout <= now {
+            self.events.push_back(Event::Closed(Closed::Silent));
+            self.finish();
+            return;
+        }
+        if self.recovery.timeout().is_some_and(|at| at <= now) {
+            if self.recovery.on_timeout(now, &mut self.outcomes) {
+                self.syncs.probe();
+            }
+            self.settle_outcomes();
+        }
+        if self.config.keep_alive.is_some_and(|after| self.heard_at.max(self.sent_at) + after <= now) {
+            self.syncs.probe();
+        }
+        self.path.on_timeout(now);
+    }
+
+    /// Bytes of a packet that are not frames.
+    fn room_taken(&self) -> usize {
+        crate::wire::DATA_HEADER + self.keys.overhead()
+    }
+
+    fn settle_outcomes(&mut self) {
+        for (number, contents) in self.outcomes.acked.drain(..) {
+            self.keys.on_acknowledged(number);
+            self.rate_known |= contents.busy;
+            for part in &contents.parts {
+                self.outbox.on_acked(part);
+            }
+            if let Some(largest) = contents.acknowledged {
+                self.acks.forget_below(largest);
+            }
+        }
+        for (_, contents) in self.outcomes.lost.drain(..) {
+            self.stats.packets_lost += 1;
+            for part in &contents.parts {
+                self.outbox.on_lost(part);
+            }
+            for gone in contents.gone {
+                self.outbox.announce_again(gone);
+            }
+            self.credit_to_send |= contents.credit;
+            self.quality.on_lost(contents.qos, contents.qos_ack);
+        }
+        self.stats.spurious_losses += self.outcomes.spurious.len() as u64;
+        self.outcomes.spurious.clear();
+    }
+
+    fn end(&mut self, now: Timestamp, code: u64, reason: &str, closed: Closed) {
+        if !matches!(self.state, State::Open) {
+            return;
+        }
+        self.events.push_back(Event::Closed(closed));
+        self.outbox.end(Reason::ConnectionLost);
+        let until = now + self.recovery.view().pto * 3;
+        self.state = State::Closing { until, code, reason: reason.to_owned(), to_send: true };
+    }
+
+    fn finish(&mut self) {
+        self.outbox.end(Reason::ConnectionLost);
+        self.state = State::Ended;
+    }
+
+    /// Hands records that are settled back to their source. Called by [`Connection::poll_transmit`] too.
+    pub fn settle(&mut self, now: Timestamp, source: &mut dyn Source) {
+        self.outbox.settle(now, source);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,177 @@
+use std::time::Duration;
+
+use freshwire_units::{Rate, Timestamp};
+
+use crate::wire::Qos;
+
+/// The quality of service cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QosError {
+    /// It asks for more than the maximum that was given at bind, which only a new connection can raise.
+    #[error("{0} is beyond the maximum that was given at bind: open a new connection for more")]
+    BeyondMaximum(&'static str),
+    /// The peer has not answered the last change yet.
+    #[error("the last change is still pending: wait for its answer")]
+    Pending,
+}
+
+/// The agreed quality of service, changes of it, and the rate that it allows (seed 001, "QoS support in A1").
+#[derive(Debug)]
+pub(super) struct Quality {
+    maximum: Qos,
+    current: Qos,
+    serial: u64,
+    proposed: Option<Qos>,
+    to_propose: bool,
+    to_answer: Option<u64>,
+    /// The largest change of the peer's that was answered.
+    answered: u64,
+    bucket: Bucket,
+    exceeded: bool,
+}
+
+/// Credits of an average rate with a burst, in bytes.
+#[derive(Debug)]
+struct Bucket {
+    /// Negative is a debt: the packet that empties the bucket goes whole.
+    bytes: i64,
+    at: Timestamp,
+}
+
+impl Quality {
+    pub(super) fn new(now: Timestamp, maximum: Qos, current: Qos) -> Self {
+        Self {
+            maximum,
+            current,
+            serial: 0,
+            proposed: None,
+            to_propose: false,
+            to_answer: None,
+            answered: 0,
+            bucket: Bucket { bytes: i64::from(current.send_burst), at: now },
+            exceeded: false,
+        }
+    }
+
+    pub(super) fn current(&self) -> &Qos {
+        &self.current
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.proposed.is_some()
+    }
+
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.exceeded
+    }
+
+    pub(super) fn propose(&mut self, qos: Qos) -> Result<(), QosError> {
+        if self.proposed.is_some() {
+            return Err(QosError::Pending);
+        }
+        check(&qos, &self.maximum)?;
+        self.serial += 1;
+        self.proposed = Some(qos);
+        self.to_propose = true;
+        Ok(())
+    }
+
+    pub(super) fn has_to_say(&self) -> bool {
+        self.to_propose || self.to_answer.is_some()
+    }
+
+    /// A change to ask for, with its number.
+    pub(super) fn take_proposal(&mut self) -> Option<(u64, Qos)> {
+        let proposed = self.proposed.filter(|_| self.to_propose)?;
+        self.to_propose = false;
+        Some((self.serial, proposed))
+    }
+
+    /// An answer to give: what this end agrees to, as the peer sees it.
+    pub(super) fn take_answer(&mut self) -> Option<(u64, Qos)> {
+        self.to_answer.take().map(|serial| (serial, self.current.mirrored()))
+    }
+
+    pub(super) fn on_lost(&mut self, proposal: bool, answer: bool) {
+        self.to_propose |= proposal && self.proposed.is_some();
+        if answer {
+            self.to_answer = Some(self.answered);
+        }
+    }
+
+    /// The peer asks for `qos`, as it sees it. The quality before, if it changes.
+    pub(super) fn on_proposal(&mut self, serial: u64, qos: &Qos) -> Option<Qos> {
+        if serial < self.answered {
+            return None;
+        }
+        let is_new = serial > self.answered;
+        self.answered = serial;
+        self.to_answer = Some(serial);
+        let before = self.current;
+        self.current = qos.mirrored().within(&self.maximum);
+        (is_new && before != self.current).then_some(before)
+    }
+
+    /// The peer answers. The quality before, if the change is done by this.
+    pub(super) fn on_answer(&mut self, serial: u64, qos: &Qos) -> Option<Qos> {
+        if serial != self.serial {
+            return None;
+        }
+        let proposed = self.proposed.take()?;
+        self.to_propose = false;
+        let before = self.current;
+        self.current = qos.within(&proposed);
+        Some(before)
+    }
+
+    /// Until when data has to wait for the agreed rate; `None` if a packet may go.
+    pub(super) fn wait(&mut self, now: Timestamp) -> Option<Timestamp> {
+        let Some(rate) = self.current.send_average else {
+            self.exceeded = false;
+            return None;
+        };
+        self.fill(now, rate);
+        self.exceeded = self.bucket.bytes <= 0;
+        let debt = self.bucket.bytes.unsigned_abs() + 1;
+        self.exceeded.then(|| now + rate.time_for(debt).max(SHORTEST_WAIT))
+    }
+
+    pub(super) fn on_sent(&mut self, bytes: u64) {
+        self.bucket.bytes = self.bucket.bytes.saturating_sub_unsigned(bytes);
+    }
+
+    fn fill(&mut self, now: Timestamp, rate: Rate) {
+        let more = rate.bytes_in(now.saturating_since(self.bucket.at));
+        if more > 0 {
+            let most = i64::from(self.current.send_burst).max(PACKET);
+            self.bucket.bytes = self.bucket.bytes.saturating_add_unsigned(more).min(most);
+            self.bucket.at = now;
+        }
+    }
+}
+
+fn check(qos: &Qos, maximum: &Qos) -> Result<(), QosError> {
+    let rate = |rate: Option<Rate>| rate.map_or(u64::MAX, Rate::bits_per_sec);
+    let fields = [
+        ("the average sending rate", rate(qos.send_average), rate(maximum.send_average)),
+        ("the average receiving rate", rate(qos.receive_average), rate(maximum.receive_average)),
+        ("the sending burst", qos.send_burst.into(), maximum.send_burst.into()),
+        ("the receiving burst", qos.receive_burst.into(), maximum.receive_burst.into()),
+        ("the priority", qos.priority.into(), maximum.priority.into()),
+        ("the largest message to send", qos.max_send_message.into(), maximum.max_send_message.into()),
+        ("the largest message to accept", qos.max_receive_message.into(), maximum.max_receive_message.into()),
+        ("the number of outstanding messages", qos.outstanding.into(), maximum.outstanding.into()),
+    ];
+    match fields.into_iter().find(|(_, wanted, most)| wanted > most) {
+        Some((name, _, _)) => Err(QosError::BeyondMaximum(name)),
+        None if qos.retransmission && !maximum.retransmission => {
+            Err(QosError::BeyondMaximum("retransmission"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// About a packet: the bucket holds at least this.
+const PACKET: i64 = 1500;
+const SHORTEST_WAIT: Duration = Duration::from_micros(100);

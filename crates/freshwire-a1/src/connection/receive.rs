@@ -1,0 +1,190 @@
+//! From datagrams to messages.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use freshwire_units::Timestamp;
+
+use super::{Closed, Connection, Event, State};
+use crate::acks::Arrived;
+use crate::crypto::{Freshness, Opening};
+use crate::outbox::Credit;
+use crate::recovery::AckInfo;
+use crate::wire::{Ack, Cursor, DataHeader, Echo, Frame};
+
+impl Connection {
+    /// A data packet for this connection came. False: it did not open or came before, and changes nothing.
+    pub(crate) fn handle_packet(
+        &mut self,
+        now: Timestamp,
+        from: SocketAddr,
+        congestion: bool,
+        header: DataHeader,
+        sealed: &[u8],
+    ) -> bool {
+        let number = self.replay.expand(header.number);
+        let mut opened = std::mem::take(&mut self.opened);
+        opened.clear();
+        let result = match self.replay.check(number) {
+            Freshness::New => self.keys.open(now, number, header.phase, sealed, &mut opened),
+            Freshness::Repeated | Freshness::TooOld => Err(Opening::Unauthentic),
+        };
+        let is_new = result.is_ok();
+        match result {
+            Ok(()) => {
+                let is_newest = self.replay.is_newest(number);
+                self.replay.record(number);
+                self.stats.packets_received += 1;
+                self.stats.bytes_received += (sealed.len() + crate::wire::DATA_HEADER) as u64;
+                self.heard_at = now;
+                if is_newest {
+                    self.path.on_newest(now, from);
+                }
+                self.handle_frames(now, from, congestion, header, number, &opened);
+            }
+            Err(error) => {
+                self.stats.packets_refused += 1;
+                if error == Opening::Exhausted {
+                    self.end(now, CODE_KEYS, "keys used up", Closed::KeysExhausted);
+                }
+            }
+        }
+        self.opened = opened;
+        is_new
+    }
+
+    fn handle_frames(
+        &mut self,
+        now: Timestamp,
+        from: SocketAddr,
+        congestion: bool,
+        header: DataHeader,
+        number: u64,
+        plain: &[u8],
+    ) {
+        if let State::Closing { to_send, .. } = &mut self.state {
+            // The peer has not heard of the end yet.
+            *to_send = true;
+        }
+        let was_ready = self.inbox.is_ready();
+        let mut cursor = Cursor::new(plain);
+        let mut eliciting = false;
+        while !cursor.is_empty() {
+            let frame = match Frame::read(&mut cursor) {
+                Ok(frame) => frame,
+                Err(error) => return self.violated(now, &error.to_string()),
+            };
+            eliciting |= !matches!(
+                frame,
+                Frame::Padding | Frame::Ack(_) | Frame::Nack(_) | Frame::Close { .. } | Frame::SyncEcho(_)
+            );
+            if let Err(error) = self.handle_frame(now, from, frame) {
+                return self.violated(now, &error);
+            }
+            if matches!(self.state, State::Ended) {
+                return;
+            }
+        }
+        self.acks.on_packet(now, number, Arrived { eliciting, ack_now: header.ack_now, ce: congestion });
+        if self.inbox.is_ready() && !was_ready {
+            self.events.push_back(Event::Readable);
+        }
+    }
+
+    fn handle_frame(&mut self, now: Timestamp, from: SocketAddr, frame: Frame<'_>) -> Result<(), String> {
+        match frame {
+            Frame::Padding | Frame::Ping => {}
+            Frame::Ack(ack) => self.on_ack(now, &ack)?,
+            Frame::Nack(ranges) => {
+                self.recovery.on_nack(now, &ranges.0, &mut self.outcomes);
+                self.settle_outcomes();
+            }
+            Frame::Sync { sent_us } => self.syncs.to_echo = Some((sent_us, now)),
+            Frame::SyncEcho(echo) => self.on_echo(now, echo),
+            Frame::Block(block) => {
+                let peer_us = self.clock.peer_micros(now);
+                let qos = self.quality.current();
+                let whole = self.inbox.on_block(&block, qos, peer_us).map_err(|error| error.to_string())?;
+                self.stats.messages_received += u64::from(whole);
+            }
+            Frame::Repair(_) => {}
+            Frame::Gone { id, len, reason } => {
+                self.inbox.on_gone(id, len, reason).map_err(|error| error.to_string())?;
+                self.credit_to_send |= self.inbox.credit_due(self.quality.current());
+                self.events.push_back(Event::Readable);
+            }
+            Frame::Dropped { first, count, reason } => {
+                self.inbox.on_dropped(first, count, reason);
+                self.events.push_back(Event::Readable);
+            }
+            Frame::Credit { messages, bytes } => self.outbox.on_credit(Credit { messages, bytes }),
+            Frame::Qos { serial, qos } => {
+                self.events.push_back(Event::QosPending);
+                if let Some(before) = self.quality.on_proposal(serial, &qos) {
+                    self.quality_changed(&before);
+                }
+            }
+            Frame::QosAck { serial, qos } => {
+                if let Some(before) = self.quality.on_answer(serial, &qos) {
+                    self.quality_changed(&before);
+                }
+            }
+            Frame::Close { code, reason } => {
+                let closed = Closed::Peer { code, reason: reason.to_owned() };
+                if matches!(self.state, State::Open) {
+                    self.events.push_back(Event::Closed(closed));
+                }
+                self.finish();
+            }
+            Frame::PathChallenge(token) => self.path.to_answer = Some((token, from)),
+            Frame::PathResponse(token) => {
+                if let Some(remote) = self.path.on_response(token) {
+                    self.recovery.on_path_change(now);
+                    self.events.push_back(Event::Migrated(remote));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_ack(&mut self, now: Timestamp, ack: &Ack) -> Result<(), String> {
+        let Some(newest) = ack.ranges.0.first() else { return Ok(()) };
+        let info = AckInfo {
+            largest: *newest.end(),
+            ranges: &ack.ranges.0,
+            delay: Duration::from_micros(ack.delay_us),
+            receiver_time_us: ack.at_us,
+            ce_count: ack.ce,
+        };
+        self.recovery.on_ack(now, &info, &mut self.outcomes).map_err(|error| error.to_string())?;
+        self.keys.set_retention(self.recovery.view().pto * 3);
+        self.settle_outcomes();
+        Ok(())
+    }
+
+    fn on_echo(&mut self, now: Timestamp, echo: Echo) {
+        if !self.syncs.is_answer(echo.sent_us) {
+            return;
+        }
+        let sent_at = self.clock.instant(echo.sent_us);
+        let held = Duration::from_micros(echo.held_us);
+        let round_trip = now.saturating_since(sent_at).saturating_sub(held);
+        self.recovery.on_sync_echo(now, sent_at, held);
+        self.clock.on_echo(now, echo.arrived_us, held, round_trip);
+    }
+
+    fn quality_changed(&mut self, before: &crate::wire::Qos) {
+        let after = *self.quality.current();
+        self.inbox.widen(before, &after);
+        self.credit_to_send = true;
+        self.events.push_back(Event::QosChanged);
+    }
+
+    fn violated(&mut self, now: Timestamp, what: &str) {
+        self.end(now, CODE_VIOLATION, what, Closed::Violation(what.to_owned()));
+    }
+}
+
+/// Codes of the protocol in CLOSE; an application's own begin at 256.
+const CODE_VIOLATION: u64 = 1;
+const CODE_KEYS: u64 = 2;

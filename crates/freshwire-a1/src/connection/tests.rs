@@ -1,0 +1,206 @@
+mod pair;
+
+use std::time::Duration;
+
+use freshwire_link::{Config, Loss};
+use freshwire_units::{Rate, Timestamp};
+
+use super::*;
+use crate::source::Fate;
+use pair::{Pair, payload, record};
+
+fn lossy(kbit: u64, delay_ms: u64, share: f64, seed: u64) -> Config {
+    Config::builder()
+        .rate(Rate::from_bits_per_sec(kbit * 1000))
+        .delay(Duration::from_millis(delay_ms))
+        .loss(if share > 0.0 { Loss::Random { share } } else { Loss::None })
+        .seed(seed)
+        .build()
+        .expect("a link")
+}
+
+fn check_payloads(pair: &Pair, end: usize) {
+    for (_, message) in &pair.ends[end].received {
+        assert_eq!(message.data, payload(message.seq, message.data.len()), "message {}", message.seq);
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_as_they_were() {
+    let mut pair = Pair::new(lossy(100_000, 5, 0.0, 1));
+    let sizes = [0, 1, 2, 100, 1199, 1200, 1400, 1472, 16_384, 100_000];
+    for (seq, size) in sizes.into_iter().enumerate() {
+        pair.push(0, record(seq as u64, pair.now, None), payload(seq as u64, size));
+    }
+    pair.run_for(Duration::from_secs(1));
+    let lens: Vec<_> = pair.ends[1].received.iter().map(|(_, message)| message.data.len()).collect();
+    assert_eq!(lens, sizes);
+    check_payloads(&pair, 1);
+    assert_eq!(pair.ends[0].fates.len(), sizes.len());
+    assert!(pair.ends[0].fates.iter().all(|(_, fate)| *fate == Fate::Acknowledged));
+}
+
+#[test]
+fn nothing_reliable_is_lost_whatever_the_link_loses() {
+    for seed in 1..=5 {
+        for share in [0.05, 0.3] {
+            let mut pair = Pair::new(lossy(5_000, 20, share, seed));
+            for seq in 0..200 {
+                pair.push(0, record(seq, pair.now, None), payload(seq, 3000));
+                pair.push(1, record(seq, pair.now, None), payload(seq, 100));
+            }
+            pair.run_for(Duration::from_secs(20));
+            for end in 0..2 {
+                let mut seqs: Vec<_> = pair.ends[end].received.iter().map(|(_, m)| m.seq).collect();
+                seqs.sort_unstable();
+                assert_eq!(seqs, (0..200).collect::<Vec<_>>(), "seed {seed}, loss {share}, end {end}");
+                check_payloads(&pair, end);
+                assert!(pair.ends[end].connection.is_settled());
+            }
+        }
+    }
+}
+
+#[test]
+fn in_order_a_lost_message_holds_back_those_behind_it() {
+    let in_order = ConnectionConfig { in_order: true, ..ConnectionConfig::default() };
+    let mut pair = Pair::with(lossy(5_000, 20, 0.1, 3), [in_order.clone(), in_order], Qos::default());
+    for seq in 0..300 {
+        pair.push(0, record(seq, pair.now, None), payload(seq, 2000));
+    }
+    pair.run_for(Duration::from_secs(10));
+    let seqs: Vec<_> = pair.ends[1].received.iter().map(|(_, m)| m.seq).collect();
+    assert_eq!(seqs, (0..300).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
+    let mut pair = Pair::new(lossy(1_000, 100, 0.2, 4));
+    pair.ends[0].connection.set_policy(Box::new(freshwire_choice::deadline(Duration::ZERO)));
+    for seq in 0..200 {
+        pair.push(0, record(seq, pair.now, Some(Duration::from_millis(250))), payload(seq, 4000));
+        pair.run_for(Duration::from_millis(40));
+    }
+    pair.run_for(Duration::from_secs(2));
+    let abandoned = pair.ends[0].fates.iter().filter(|(_, fate)| matches!(fate, Fate::Abandoned(_))).count();
+    assert!(abandoned > 10, "{abandoned}");
+    let (mut begun, mut never_begun) = (0, 0);
+    while let Some(missing) = pair.ends[1].connection.poll_missing() {
+        match missing {
+            Missing::Begun { .. } => begun += 1,
+            Missing::NeverBegun { count, .. } => never_begun += count,
+        }
+    }
+    let received = pair.ends[1].received.len();
+    assert_eq!(begun, abandoned);
+    assert!(received + abandoned + never_begun as usize <= 200);
+    assert!(pair.ends[1].received.iter().all(|(_, m)| m.late == (m.age > Duration::from_millis(250))));
+    assert!(pair.ends[0].connection.is_settled());
+}
+
+#[test]
+fn a_receiver_that_does_not_consume_closes_the_window() {
+    let qos = Qos { outstanding: 4, ..Qos::default() };
+    let mut pair =
+        Pair::with(lossy(10_000, 5, 0.0, 1), [ConnectionConfig::default(), ConnectionConfig::default()], qos);
+    pair.ends[1].consumes = false;
+    for seq in 0..10 {
+        pair.push(0, record(seq, pair.now, None), payload(seq, 1000));
+    }
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.ends[0].queue.len(), 6, "four are outstanding");
+    assert!(pair.ends[0].connection.is_window_full());
+    pair.ends[1].consumes = true;
+    pair.ends[1].received.extend(pair.ends[1].connection.recv().map(|message| (pair.now, message)));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.ends[1].received.len(), 10);
+}
+
+#[test]
+fn the_quality_of_service_changes_within_its_maximum() {
+    let mut pair = Pair::new(lossy(10_000, 5, 0.1, 2));
+    let slow =
+        Qos { send_average: Some(Rate::from_bits_per_sec(400_000)), send_burst: 2000, ..Qos::default() };
+    pair.ends[0].connection.set_qos(slow).expect("within the maximum");
+    assert!(pair.ends[0].connection.is_qos_pending());
+    assert_eq!(pair.ends[0].connection.set_qos(slow), Err(QosError::Pending));
+    pair.run_for(Duration::from_secs(2));
+    assert!(pair.ends[0].events.contains(&Event::QosChanged) && !pair.ends[0].connection.is_qos_pending());
+    assert!(pair.ends[1].events.contains(&Event::QosPending));
+    assert_eq!(pair.ends[1].connection.qos().receive_average, slow.send_average);
+    let beyond = Qos { outstanding: 65, ..Qos::default() };
+    let refused = pair.ends[0].connection.set_qos(beyond);
+    assert_eq!(refused, Err(QosError::BeyondMaximum("the number of outstanding messages")));
+    for seq in 0..60 {
+        pair.push(0, record(seq, pair.now, None), payload(seq, 10_000));
+    }
+    pair.run_for(Duration::from_secs(2));
+    let bytes: usize = pair.ends[1].received.iter().map(|(_, message)| message.data.len()).sum();
+    assert!((60_000..=120_000).contains(&bytes), "{bytes} bytes in 2 s at 50,000 a second");
+    assert!(pair.ends[0].connection.is_rate_exceeded());
+}
+
+#[test]
+fn an_address_that_changes_is_proved_and_followed() {
+    let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
+    for seq in 0..50 {
+        if seq == 10 {
+            pair.rebind(0, 99);
+        }
+        pair.push(0, record(seq, pair.now, None), payload(seq, 1000));
+        pair.run_for(Duration::from_millis(20));
+    }
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.ends[1].received.len(), 50);
+    assert_eq!(pair.ends[1].connection.remote().port(), 99);
+    assert!(pair.ends[1].events.iter().any(|event| matches!(event, Event::Migrated(_))));
+}
+
+#[test]
+fn a_close_is_told_with_its_reason() {
+    let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
+    pair.run_for(Duration::from_millis(100));
+    pair.ends[0].connection.close(pair.now, 300, "that was it");
+    pair.run_for(Duration::from_secs(3));
+    let reason = "that was it".to_owned();
+    assert!(pair.ends[1].events.contains(&Event::Closed(Closed::Peer { code: 300, reason })));
+    assert!(pair.ends[0].events.contains(&Event::Closed(Closed::Local)));
+    assert!(pair.ends.iter().all(|end| end.connection.is_ended()));
+}
+
+#[test]
+fn silence_ends_a_connection_unless_it_is_kept_alive() {
+    let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
+    pair.run_for(Duration::from_secs(60));
+    assert!(pair.ends.iter().all(|end| end.events.contains(&Event::Closed(Closed::Silent))));
+    let kept = ConnectionConfig { keep_alive: Some(Duration::from_secs(10)), ..ConnectionConfig::default() };
+    let mut pair = Pair::with(lossy(10_000, 20, 0.0, 2), [kept, ConnectionConfig::default()], Qos::default());
+    pair.run_for(Duration::from_secs(60));
+    assert!(pair.ends.iter().all(|end| end.events.is_empty()));
+    assert!(pair.ends[0].connection.stats().packets_sent < 40);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let run = || {
+        let mut pair = Pair::new(lossy(1_000, 50, 0.1, 9));
+        for seq in 0..100 {
+            pair.push(0, record(seq, pair.now, Some(Duration::from_millis(500))), payload(seq, 5000));
+            pair.run_for(Duration::from_millis(30));
+        }
+        let times: Vec<_> = pair.ends[1].received.iter().map(|(at, m)| (*at, m.seq)).collect();
+        (times, pair.ends[0].connection.stats())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn ages_are_measured_by_the_senders_clock() {
+    let mut pair = Pair::new(lossy(10_000, 40, 0.0, 2));
+    pair.run_for(Duration::from_secs(1));
+    pair.push(0, record(0, pair.now, Some(Duration::from_millis(41))), payload(0, 10));
+    pair.push(0, record(1, pair.now, Some(Duration::from_millis(39))), payload(1, 10));
+    pair.run_for(Duration::from_secs(1));
+    let ages: Vec<_> = pair.ends[1].received.iter().map(|(_, m)| (m.age.as_millis(), m.late)).collect();
+    assert_eq!(ages, [(40, false), (40, true)]);
+}

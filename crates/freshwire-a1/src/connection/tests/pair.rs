@@ -1,0 +1,192 @@
+//! Two connections across an emulated link, in virtual time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use freshwire_choice::Record;
+use freshwire_link::{Config, Direction, Link};
+use freshwire_units::Timestamp;
+
+use super::super::{Connection, ConnectionConfig, Event, Setup};
+use crate::crypto::{Keys, Protection, Secrets};
+use crate::inbox::Message;
+use crate::source::{Fate, Queue};
+use crate::wire::{Packet, Parameters, Qos};
+
+/// Bytes of IP and UDP around each datagram.
+const HEADERS: u64 = 28;
+
+pub(super) struct End {
+    pub(super) connection: Connection,
+    pub(super) queue: Queue,
+    pub(super) received: Vec<(Timestamp, Message)>,
+    pub(super) events: Vec<Event>,
+    pub(super) fates: Vec<(u64, Fate)>,
+    address: std::net::SocketAddr,
+    /// Whether the application takes messages when they come.
+    pub(super) consumes: bool,
+}
+
+pub(super) struct Pair {
+    pub(super) now: Timestamp,
+    pub(super) ends: [End; 2],
+    links: [Link<(Vec<u8>, std::net::SocketAddr)>; 2],
+}
+
+impl Pair {
+    pub(super) fn new(link: Config) -> Self {
+        Self::with(link, [ConnectionConfig::default(), ConnectionConfig::default()], Qos::default())
+    }
+
+    pub(super) fn with(link: Config, configs: [ConnectionConfig; 2], qos: Qos) -> Self {
+        let now = Timestamp::from_nanos(1_000_000_000);
+        let addresses = [address(1), address(2)];
+        let [a, b] = configs;
+        let ends = [
+            End::new(now, addresses, 0, a, &qos),
+            End::new(now, [addresses[1], addresses[0]], 1, b, &qos.mirrored()),
+        ];
+        let links = [Link::new(link.clone(), Direction::Up, now), Link::new(link, Direction::Down, now)];
+        Self { now, ends, links }
+    }
+
+    /// Puts a record into an end's queue.
+    pub(super) fn push(&mut self, end: usize, record: Record, payload: Bytes) {
+        self.ends[end].queue.push(record, payload);
+    }
+
+    /// Another address for an end, as a NAT gives it.
+    pub(super) fn rebind(&mut self, end: usize, port: u16) {
+        self.ends[end].address = address(port);
+    }
+
+    /// Goes on until `until`.
+    pub(super) fn run(&mut self, until: Timestamp) {
+        loop {
+            self.flush();
+            let times = [
+                self.ends[0].connection.poll_timeout(),
+                self.ends[1].connection.poll_timeout(),
+                self.links[0].poll_timeout(),
+                self.links[1].poll_timeout(),
+            ];
+            let Some(next) = times.into_iter().flatten().min().filter(|&at| at <= until) else { break };
+            self.now = self.now.max(next);
+            self.deliver();
+            for end in &mut self.ends {
+                if end.connection.poll_timeout().is_some_and(|at| at <= self.now) {
+                    end.connection.handle_timeout(self.now);
+                }
+            }
+        }
+        self.now = until;
+    }
+
+    pub(super) fn run_for(&mut self, time: Duration) {
+        self.run(self.now + time);
+    }
+
+    fn flush(&mut self) {
+        for (end, link) in self.ends.iter_mut().zip(&mut self.links) {
+            let mut buffer = Vec::new();
+            while let Some(transmit) = end.connection.poll_transmit(self.now, &mut end.queue, &mut buffer) {
+                for datagram in buffer.chunks(transmit.segment) {
+                    let bytes = datagram.len() as u64 + HEADERS;
+                    let _ = link.handle_packet(self.now, bytes, (datagram.to_vec(), end.address));
+                }
+                buffer.clear();
+            }
+            end.drain(self.now);
+        }
+    }
+
+    fn deliver(&mut self) {
+        for (from, link) in self.links.iter_mut().enumerate() {
+            while let Some(delivery) = link.poll_transmit(self.now) {
+                let (datagram, source) = delivery.packet;
+                let Ok(Packet::Data(header, sealed)) = Packet::parse(&datagram) else { panic!("not data") };
+                let to = &mut self.ends[1 - from];
+                to.connection.handle_packet(self.now, source, false, header, sealed);
+                to.drain(self.now);
+            }
+        }
+    }
+}
+
+impl End {
+    fn new(
+        now: Timestamp,
+        [address, remote]: [std::net::SocketAddr; 2],
+        side: u8,
+        config: ConnectionConfig,
+        qos: &Qos,
+    ) -> Self {
+        let secrets = Secrets { send: [side; 32].into(), receive: [1 - side; 32].into() };
+        let parameters = |maximum: Qos| Parameters {
+            idle_timeout: config.idle_timeout,
+            ack_delay: config.ack_delay,
+            max_datagram: config.max_datagram,
+            protection: 0,
+            maximum,
+            qos: *qos,
+        };
+        let setup = Setup {
+            epoch: now,
+            remote,
+            peer_id: 7,
+            keys: Keys::new(Protection::Aead, &secrets),
+            local: parameters(*qos),
+            peer: parameters(qos.mirrored()),
+            qos: *qos,
+            seed: [side; 32],
+            config,
+        };
+        Self {
+            connection: Connection::new(now, setup),
+            queue: Queue::default(),
+            received: Vec::new(),
+            events: Vec::new(),
+            fates: Vec::new(),
+            address,
+            consumes: true,
+        }
+    }
+
+    fn drain(&mut self, now: Timestamp) {
+        while let Some(event) = self.connection.poll_event() {
+            self.events.push(event);
+        }
+        while self.consumes
+            && let Some(message) = self.connection.recv()
+        {
+            self.received.push((now, message));
+        }
+        while let Some(fate) = self.queue.poll_fate() {
+            self.fates.push(fate);
+        }
+    }
+}
+
+fn address(port: u16) -> std::net::SocketAddr {
+    std::net::SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// A record without value after `lifetime`.
+pub(super) fn record(seq: u64, generated: Timestamp, lifetime: Option<Duration>) -> Record {
+    Record {
+        index: 0,
+        seq,
+        len: 0,
+        layer: 0,
+        group: 0,
+        key: 0,
+        refs: [0; 2],
+        generated,
+        deadline: lifetime.map_or(Timestamp::MAX, |lifetime| generated + lifetime),
+    }
+}
+
+/// Bytes that tell which message and place they belong to.
+pub(super) fn payload(seq: u64, len: usize) -> Bytes {
+    (0..len).map(|at| (seq as usize * 31 + at * 7) as u8).collect()
+}

@@ -1,0 +1,294 @@
+//! The receiving side: messages from blocks, and the window that follows from what the application has consumed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use freshwire_choice::Reason;
+
+use crate::outbox::Credit;
+use crate::ranges::RangeSet;
+use crate::wire::{Block, Message as Head, Qos};
+
+/// A message that came whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Message {
+    /// Its number among all that the sender began, from 0.
+    pub id: u64,
+    /// The sending application's number.
+    pub seq: u64,
+    /// Rank in a layered stream; 0 is the base.
+    pub layer: u8,
+    /// Messages that are decodable together.
+    pub group: u32,
+    /// Messages with the same key replace each other; 0 is no key.
+    pub key: u64,
+    /// Distances back in `seq` to the messages it depends on; 0 is none.
+    pub refs: [u32; 2],
+    /// How old its content was when the last block came, by an estimate of the sender's clock that is right to half a
+    /// round trip at first and to the asymmetry of the path after the first SYNC.
+    pub age: Duration,
+    /// It came after its deadline, by the same estimate.
+    pub late: bool,
+    /// The payload.
+    pub data: Vec<u8>,
+}
+
+/// What the sender tells of messages that will not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Missing {
+    /// A message that was begun, by its number among those.
+    Begun {
+        /// The number ([`Message::id`]).
+        id: u64,
+        /// Why.
+        reason: Reason,
+    },
+    /// Messages that were never begun, by the application's numbers.
+    NeverBegun {
+        /// The first number ([`Message::seq`]).
+        first: u64,
+        /// How many.
+        count: u64,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// The peer did what it must not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Violation {
+    #[error("a message beyond the window")]
+    Window,
+    #[error("a message larger than agreed")]
+    TooLarge,
+    #[error("blocks that contradict each other")]
+    Contradiction,
+}
+
+/// Messages that are not complete, and complete ones that were not consumed.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    assemblies: BTreeMap<u64, Assembly>,
+    /// Numbers of messages that are complete or gone.
+    done: RangeSet,
+    ready: VecDeque<Message>,
+    /// Whole messages that wait for earlier ones, if order was asked for.
+    held: BTreeMap<u64, Message>,
+    next_in_order: Option<u64>,
+    missing: VecDeque<Missing>,
+    granted: Credit,
+    announced: Credit,
+    bytes_seen: u64,
+}
+
+#[derive(Debug, Default)]
+struct Assembly {
+    head: Option<Head>,
+    len: Option<u32>,
+    data: Vec<u8>,
+    have: RangeSet,
+}
+
+impl Inbox {
+    /// With `in_order`, a message is handed out when all that were begun before it are complete or gone.
+    pub(crate) fn new(qos: &Qos, in_order: bool) -> Self {
+        let granted = Credit { messages: u64::from(qos.outstanding), bytes: qos.receive_window() };
+        Self {
+            assemblies: BTreeMap::new(),
+            done: RangeSet::default(),
+            ready: VecDeque::new(),
+            held: BTreeMap::new(),
+            next_in_order: in_order.then_some(0),
+            missing: VecDeque::new(),
+            granted,
+            announced: granted,
+            bytes_seen: 0,
+        }
+    }
+
+    /// Takes a block; whether its message is whole by it. `peer_us` is the sender's time now, as far as is known.
+    pub(crate) fn on_block(&mut self, block: &Block<'_>, qos: &Qos, peer_us: u64) -> Result<bool, Violation> {
+        let head = &block.head;
+        if head.id >= self.granted.messages {
+            return Err(Violation::Window);
+        }
+        if self.done.contains(head.id) {
+            return Ok(false);
+        }
+        let reach = head.offset as usize + block.bytes.len();
+        if reach > qos.max_receive_message as usize {
+            return Err(Violation::TooLarge);
+        }
+        let len = head.start.map(|start| start.len).or(head.end.then_some(reach as u32));
+        let assembly = self.assemblies.entry(head.id).or_default();
+        if let Some(len) = len {
+            if len > qos.max_receive_message {
+                return Err(Violation::TooLarge);
+            }
+            if assembly.len.is_some_and(|known| known != len) || assembly.data.len() > len as usize {
+                return Err(Violation::Contradiction);
+            }
+            if assembly.len.replace(len).is_none() {
+                self.bytes_seen += u64::from(len);
+                if self.bytes_seen > self.granted.bytes {
+                    return Err(Violation::Window);
+                }
+            }
+        }
+        if head.start.is_some() {
+            assembly.head = head.start;
+        }
+        if assembly.len.is_some_and(|len| reach > len as usize) {
+            return Err(Violation::Contradiction);
+        }
+        assembly.add(head.offset as usize, reach, block.bytes);
+        if assembly.is_whole()
+            && let Some(assembly) = self.assemblies.remove(&head.id)
+        {
+            self.complete(head.id, assembly, peer_us);
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// A begun message will never be complete.
+    pub(crate) fn on_gone(&mut self, id: u64, len: u32, reason: Reason) -> Result<(), Violation> {
+        if id >= self.granted.messages {
+            return Err(Violation::Window);
+        }
+        if self.done.insert(id..id + 1) == 0 {
+            return Ok(());
+        }
+        let known = self.assemblies.remove(&id).and_then(|assembly| assembly.len);
+        match known {
+            Some(known) if known != len => return Err(Violation::Contradiction),
+            Some(_) => {}
+            None => self.bytes_seen += u64::from(len),
+        }
+        if self.bytes_seen > self.granted.bytes {
+            return Err(Violation::Window);
+        }
+        self.consumed(u64::from(len));
+        self.tell_missing(Missing::Begun { id, reason });
+        self.release_in_order();
+        Ok(())
+    }
+
+    /// Messages that were never begun.
+    pub(crate) fn on_dropped(&mut self, first: u64, count: u64, reason: Reason) {
+        self.tell_missing(Missing::NeverBegun { first, count, reason });
+    }
+
+    /// The next whole message. The window opens by it.
+    pub(crate) fn pop(&mut self) -> Option<Message> {
+        let message = self.ready.pop_front()?;
+        self.consumed(message.data.len() as u64);
+        Some(message)
+    }
+
+    /// Whether a whole message waits to be consumed.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// What else will not come.
+    pub(crate) fn pop_missing(&mut self) -> Option<Missing> {
+        self.missing.pop_front()
+    }
+
+    /// The window to announce, if it has grown by a good part since the last time.
+    pub(crate) fn credit_due(&self, qos: &Qos) -> bool {
+        let messages = self.granted.messages - self.announced.messages;
+        let bytes = self.granted.bytes - self.announced.bytes;
+        messages > 0
+            && (messages >= u64::from(qos.outstanding) / CREDIT_PARTS
+                || bytes >= qos.receive_window() / CREDIT_PARTS)
+    }
+
+    /// The window as it is now, which is announced by this.
+    pub(crate) fn announce(&mut self) -> Credit {
+        self.announced = self.granted;
+        self.granted
+    }
+
+    /// The window is another one from now on; what was granted stays granted.
+    pub(crate) fn widen(&mut self, before: &Qos, after: &Qos) {
+        let more = u64::from(after.outstanding).saturating_sub(u64::from(before.outstanding));
+        self.granted.messages += more;
+        self.granted.bytes += after.receive_window().saturating_sub(before.receive_window());
+    }
+
+    fn complete(&mut self, id: u64, assembly: Assembly, peer_us: u64) {
+        let Some(head) = assembly.head else { return };
+        self.done.insert(id..id + 1);
+        let age_us = peer_us.saturating_sub(head.generated_us);
+        let message = Message {
+            id,
+            seq: head.seq,
+            layer: head.layer,
+            group: head.group,
+            key: head.key,
+            refs: head.refs,
+            age: Duration::from_micros(age_us),
+            late: head.lifetime_us.is_some_and(|lifetime| lifetime < age_us),
+            data: assembly.data,
+        };
+        if self.next_in_order.is_some() {
+            self.held.insert(id, message);
+            self.release_in_order();
+        } else {
+            self.ready.push_back(message);
+        }
+    }
+
+    fn release_in_order(&mut self) {
+        let Some(next) = &mut self.next_in_order else { return };
+        while self.done.contains(*next) {
+            self.ready.extend(self.held.remove(next));
+            *next += 1;
+        }
+    }
+
+    fn consumed(&mut self, bytes: u64) {
+        self.granted.messages += 1;
+        self.granted.bytes += bytes;
+    }
+
+    fn tell_missing(&mut self, missing: Missing) {
+        self.missing.push_back(missing);
+        if self.missing.len() > MAX_MISSING {
+            self.missing.pop_front();
+        }
+    }
+}
+
+impl Assembly {
+    fn add(&mut self, offset: usize, reach: usize, bytes: &[u8]) {
+        let wanted = self.len.map_or(reach, |len| len as usize);
+        if self.data.capacity() < wanted {
+            self.data.reserve_exact(wanted - self.data.len());
+        }
+        if self.data.len() == offset {
+            self.data.extend_from_slice(bytes);
+        } else {
+            if self.data.len() < reach {
+                self.data.resize(reach, 0);
+            }
+            if let Some(place) = self.data.get_mut(offset..reach) {
+                place.copy_from_slice(bytes);
+            }
+        }
+        self.have.insert(offset as u64..reach as u64);
+    }
+
+    fn is_whole(&self) -> bool {
+        self.head.is_some() && self.len.is_some_and(|len| self.have.covers(&(0..u64::from(len))))
+    }
+}
+
+/// The window is announced when it has grown by one of so many parts of it.
+const CREDIT_PARTS: u64 = 8;
+/// Reports of missing messages that wait for the application; older ones are forgotten.
+const MAX_MISSING: usize = 1024;

@@ -1,0 +1,397 @@
+//! The sending side: which block goes next, first time or again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+use std::time::Duration;
+
+use freshwire_choice::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
+use freshwire_units::Timestamp;
+
+use crate::ranges::RangeSet;
+use crate::source::{Fate, Source};
+use crate::wire::{BlockHead, Message, Qos};
+
+/// Messages that were begun and are not settled, and what of them is to be sent.
+pub(crate) struct Outbox {
+    choice: Box<dyn Choice>,
+    begun: BTreeMap<u64, Begun>,
+    next_id: u64,
+    /// The message of which a part was never sent.
+    open: Option<u64>,
+    /// Messages with lost blocks, the most important first.
+    repairs: BTreeSet<(u8, u64)>,
+    credit: Credit,
+    bytes_begun: u64,
+    window_full: bool,
+    ask_again_at: Option<Timestamp>,
+    settled: Vec<(u64, Fate)>,
+    gone: VecDeque<Gone>,
+    dropped: VecDeque<Dropped>,
+    records: Vec<Record>,
+    dropped_by_others: Vec<(u64, Reason)>,
+}
+
+/// What the receiver's window lets this end begin, counted from the connection's begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Credit {
+    pub(crate) messages: u64,
+    pub(crate) bytes: u64,
+}
+
+/// A begun message that is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) id: u64,
+    pub(crate) len: u32,
+    pub(crate) reason: Reason,
+}
+
+/// Messages that were dropped before they were begun, by the application's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dropped {
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+    pub(crate) reason: Reason,
+}
+
+struct Begun {
+    token: u64,
+    record: Record,
+    /// Up to where it was sent for the first time.
+    sent_to: u64,
+    lost: RangeSet,
+    acked: RangeSet,
+}
+
+impl Begun {
+    /// Its length, where an empty message counts as one byte: something has to be acknowledged.
+    fn extent(&self) -> u64 {
+        u64::from(self.record.len).max(1)
+    }
+
+    fn remaining(&self) -> u32 {
+        u32::try_from(self.extent() - self.sent_to + self.lost.total()).unwrap_or(u32::MAX)
+    }
+}
+
+/// A part of a message that is in a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) id: u64,
+    pub(crate) range: Range<u64>,
+}
+
+/// A block that is worth sending now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) id: u64,
+    /// It was sent before.
+    pub(crate) again: bool,
+}
+
+/// A block with where its bytes are.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    pub(crate) head: BlockHead,
+    pub(crate) part: Part,
+    pub(crate) token: u64,
+    pub(crate) bytes: u32,
+}
+
+impl Outbox {
+    pub(crate) fn new(choice: Box<dyn Choice>, credit: Credit) -> Self {
+        Self {
+            choice,
+            begun: BTreeMap::new(),
+            next_id: 0,
+            open: None,
+            repairs: BTreeSet::new(),
+            credit,
+            bytes_begun: 0,
+            window_full: false,
+            ask_again_at: None,
+            settled: Vec::new(),
+            gone: VecDeque::new(),
+            dropped: VecDeque::new(),
+            records: Vec::new(),
+            dropped_by_others: Vec::new(),
+        }
+    }
+
+    pub(crate) fn set_choice(&mut self, choice: Box<dyn Choice>) {
+        self.choice = choice;
+    }
+
+    /// Whether a begun message has blocks to send, first time or again.
+    pub(crate) fn has_begun_work(&self) -> bool {
+        self.open.is_some() || !self.repairs.is_empty()
+    }
+
+    /// Whether there is nothing to send but for want of room at the receiver or of a policy that allows it.
+    pub(crate) fn is_exhausted(&mut self, source: &mut dyn Source) -> bool {
+        source.list(1, &mut self.records, &mut self.dropped_by_others);
+        while let Some((seq, reason)) = self.dropped_by_others.pop() {
+            self.tell_dropped(&Record { seq, ..NO_RECORD }, reason);
+        }
+        self.records.is_empty()
+    }
+
+    /// Whether every message that was begun is settled.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.begun.is_empty()
+    }
+
+    /// When the policy that holds back is to be asked again.
+    pub(crate) fn ask_again_at(&self) -> Option<Timestamp> {
+        self.ask_again_at
+    }
+
+    /// Whether the last look found a message for which the receiver has no room.
+    pub(crate) fn is_window_full(&self) -> bool {
+        self.window_full
+    }
+
+    /// The receiver's window; it only grows.
+    pub(crate) fn on_credit(&mut self, credit: Credit) {
+        self.credit.messages = self.credit.messages.max(credit.messages);
+        self.credit.bytes = self.credit.bytes.max(credit.bytes);
+    }
+
+    /// Hands what is settled back to its owner.
+    pub(crate) fn settle(&mut self, now: Timestamp, source: &mut dyn Source) {
+        for (token, fate) in self.settled.drain(..) {
+            source.settle(now, token, fate);
+        }
+    }
+
+    /// The next announcement of a message that will never be complete.
+    pub(crate) fn next_gone(&mut self) -> Option<Gone> {
+        self.gone.pop_front()
+    }
+
+    /// The next announcement of messages that were never begun.
+    pub(crate) fn next_dropped(&mut self) -> Option<Dropped> {
+        self.dropped.pop_front()
+    }
+
+    /// An announcement was lost.
+    pub(crate) fn announce_again(&mut self, gone: Gone) {
+        self.gone.push_front(gone);
+    }
+
+    /// Whether there is something to announce.
+    pub(crate) fn has_announcements(&self) -> bool {
+        !self.gone.is_empty() || !self.dropped.is_empty()
+    }
+
+    /// The block that is worth most now. What was lost goes first, the most important of it before the rest, as long as the
+    /// policy wants it finished; then the message that is open; then the one that the policy picks from `source`.
+    pub(crate) fn choose(
+        &mut self,
+        now: Timestamp,
+        source: &mut dyn Source,
+        link: &LinkView,
+        qos: &Qos,
+    ) -> Option<Chosen> {
+        while let Some(&(_, id)) = self.repairs.first() {
+            let reason =
+                if qos.retransmission { self.reason_to_abandon(now, id, link) } else { Some(UNREPAIRED) };
+            match reason {
+                None => return Some(Chosen { id, again: true }),
+                Some(reason) => self.abandon(id, reason),
+            }
+        }
+        if let Some(id) = self.open {
+            match self.reason_to_abandon(now, id, link) {
+                None => return Some(Chosen { id, again: false }),
+                Some(reason) => self.abandon(id, reason),
+            }
+        }
+        self.pick(now, source, link, qos).map(|id| Chosen { id, again: false })
+    }
+
+    /// Cuts the next block of the chosen message, of at most `room` bytes with its head; `None` if the room is too small.
+    pub(crate) fn cut(
+        &mut self,
+        chosen: Chosen,
+        room: usize,
+        describe: impl Fn(&Record) -> Message,
+    ) -> Option<Piece> {
+        let begun = self.begun.get_mut(&chosen.id)?;
+        let extent = begun.extent();
+        let from = if chosen.again { begun.lost.first()?.start } else { begun.sent_to };
+        let start = (from == 0).then(|| describe(&begun.record));
+        let head_room = if start.is_some() { START_ROOM } else { BLOCK_ROOM };
+        let most = u64::try_from(room.checked_sub(head_room)?).unwrap_or(u64::MAX);
+        if most == 0 {
+            return None;
+        }
+        let range = if chosen.again {
+            begun.lost.take_first(most)?
+        } else {
+            let end = extent.min(from.saturating_add(most));
+            begun.sent_to = end;
+            from..end
+        };
+        if begun.lost.is_empty() {
+            self.repairs.remove(&(begun.record.layer, chosen.id));
+        }
+        if begun.sent_to == extent && self.open == Some(chosen.id) {
+            self.open = None;
+        }
+        let bytes = range.end.min(u64::from(begun.record.len)).saturating_sub(range.start);
+        let head = BlockHead { id: chosen.id, offset: range.start as u32, start, end: range.end == extent };
+        let part = Part { id: chosen.id, range };
+        Some(Piece { head, part, token: begun.token, bytes: bytes as u32 })
+    }
+
+    /// A part arrived.
+    pub(crate) fn on_acked(&mut self, part: &Part) {
+        let Some(begun) = self.begun.get_mut(&part.id) else { return };
+        begun.acked.insert(part.range.clone());
+        if !begun.lost.is_empty() {
+            begun.lost.remove(&part.range);
+            if begun.lost.is_empty() {
+                self.repairs.remove(&(begun.record.layer, part.id));
+            }
+        }
+        if begun.acked.covers(&(0..begun.extent())) {
+            self.settled.push((begun.token, Fate::Acknowledged));
+            self.begun.remove(&part.id);
+        }
+    }
+
+    /// A part did not arrive, as far as is known.
+    pub(crate) fn on_lost(&mut self, part: &Part) {
+        let Some(begun) = self.begun.get_mut(&part.id) else { return };
+        begun.lost.insert(part.range.clone());
+        for known in begun.acked.iter() {
+            begun.lost.remove(known);
+        }
+        if !begun.lost.is_empty() {
+            self.repairs.insert((begun.record.layer, part.id));
+        }
+    }
+
+    /// Gives up everything: the connection has ended.
+    pub(crate) fn end(&mut self, reason: Reason) {
+        while let Some((&id, _)) = self.begun.first_key_value() {
+            self.abandon(id, reason);
+        }
+        self.gone.clear();
+    }
+
+    fn reason_to_abandon(&mut self, now: Timestamp, id: u64, link: &LinkView) -> Option<Reason> {
+        let begun = self.begun.get(&id)?;
+        match self.choice.progress(now, &begun.record, begun.remaining(), link) {
+            Progress::Continue => None,
+            Progress::Abandon(reason) => Some(reason),
+        }
+    }
+
+    fn abandon(&mut self, id: u64, reason: Reason) {
+        if self.open == Some(id) {
+            self.open = None;
+        }
+        let Some(begun) = self.begun.remove(&id) else { return };
+        self.repairs.remove(&(begun.record.layer, id));
+        self.choice.outcome(&begun.record, Outcome::Dropped(reason));
+        self.settled.push((begun.token, Fate::Abandoned(reason)));
+        self.gone.push_back(Gone { id, len: begun.record.len, reason });
+    }
+
+    /// Asks the policy until it names a record that is still there.
+    fn pick(&mut self, now: Timestamp, source: &mut dyn Source, link: &LinkView, qos: &Qos) -> Option<u64> {
+        self.ask_again_at = None;
+        self.window_full = false;
+        for _ in 0..PICKS {
+            source.list(self.choice.lookahead(), &mut self.records, &mut self.dropped_by_others);
+            while let Some((seq, reason)) = self.dropped_by_others.pop() {
+                self.tell_dropped(&Record { seq, ..NO_RECORD }, reason);
+            }
+            if self.records.is_empty() {
+                return None;
+            }
+            match self.choice.pick(now, &self.records, link) {
+                Decision::Wait(until) => {
+                    let soonest = now + PAST_WAIT;
+                    self.ask_again_at = until.map(|at| at.max(soonest));
+                    return None;
+                }
+                Decision::Drop(place, reason) => {
+                    let record = *self.records.get(place)?;
+                    if source.discard(now, record.index, reason) {
+                        self.tell_dropped(&record, reason);
+                    }
+                }
+                Decision::Send(place) => {
+                    let record = *self.records.get(place)?;
+                    if record.len > qos.max_send_message {
+                        if source.discard(now, record.index, Reason::Invalid) {
+                            self.tell_dropped(&record, Reason::Invalid);
+                        }
+                        continue;
+                    }
+                    let bytes = self.bytes_begun + u64::from(record.len);
+                    if self.next_id >= self.credit.messages || bytes > self.credit.bytes {
+                        self.window_full = true;
+                        return None;
+                    }
+                    let Some(taken) = source.take(now, record.index, 0) else { continue };
+                    return Some(self.begin(taken.token, taken.record));
+                }
+            }
+        }
+        self.ask_again_at = Some(now + PAST_WAIT);
+        None
+    }
+
+    fn begin(&mut self, token: u64, record: Record) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.bytes_begun += u64::from(record.len);
+        self.choice.outcome(&record, Outcome::Sent);
+        let begun =
+            Begun { token, record, sent_to: 0, lost: RangeSet::default(), acked: RangeSet::default() };
+        self.begun.insert(id, begun);
+        self.open = Some(id);
+        id
+    }
+
+    fn tell_dropped(&mut self, record: &Record, reason: Reason) {
+        self.choice.outcome(record, Outcome::Dropped(reason));
+        match self.dropped.back_mut() {
+            Some(last) if last.reason == reason && last.first + last.count == record.seq => last.count += 1,
+            _ => self.dropped.push_back(Dropped { first: record.seq, count: 1, reason }),
+        }
+        if self.dropped.len() > MAX_DROPPED {
+            self.dropped.pop_front();
+        }
+    }
+}
+
+/// What is left of a record that somebody else dropped: its number.
+const NO_RECORD: Record = Record {
+    index: 0,
+    seq: 0,
+    len: 0,
+    layer: 0,
+    group: 0,
+    key: 0,
+    refs: [0; 2],
+    generated: Timestamp::ZERO,
+    deadline: Timestamp::MAX,
+};
+
+/// A lost block whose connection does not repair.
+const UNREPAIRED: Reason = Reason::Abandoned;
+/// How often a policy is asked in a row.
+const PICKS: usize = 4096;
+/// The pause after which a policy that waits for a time in the past is asked again.
+const PAST_WAIT: Duration = Duration::from_millis(1);
+/// Room for the head of a block: type, number, offset and length.
+const BLOCK_ROOM: usize = 1 + 8 + 4 + 4;
+/// Room for the head of a message's first block.
+const START_ROOM: usize = BLOCK_ROOM + 4 + 8 + 1 + 4 + 8 + 8 + 8 + 8;
+/// Announcements of messages that were never begun that wait at most; older ones are forgotten.
+const MAX_DROPPED: usize = 256;

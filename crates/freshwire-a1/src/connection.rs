@@ -221,8 +221,8 @@ pub struct Connection {
     syncs: Syncs,
     path: Path,
     credit_to_send: bool,
-    /// The path was kept busy at least once, so that its rate is more than the source's.
-    rate_known: bool,
+    /// When something was acknowledged behind which more waited: then the path's rate shows, and not the source's.
+    busy_at: Option<Timestamp>,
     idle_timeout: Duration,
     heard_at: Timestamp,
     sent_at: Timestamp,
@@ -262,7 +262,7 @@ impl Connection {
             syncs: Syncs::new(now),
             path: Path::new(remote, peer_id, seed),
             credit_to_send: false,
-            rate_known: false,
+            busy_at: None,
             idle_timeout: local.idle_timeout.min(peer.idle_timeout),
             heard_at: now,
             sent_at: now,
@@ -338,8 +338,9 @@ impl Connection {
     }
 
     /// What is known of the path, in payload rather than in datagrams.
-    pub fn link(&self) -> LinkView {
+    pub fn link(&self, now: Timestamp) -> LinkView {
         let view = self.recovery.view();
+        let is_known = self.busy_at.is_some_and(|at| now.saturating_since(at) < RATE_KEEPS);
         let mtu = u64::from(self.recovery.mtu()).max(1);
         let payload = mtu.saturating_sub(self.room_taken() as u64);
         let scale = |bytes: u64| {
@@ -348,7 +349,7 @@ impl Connection {
         LinkView {
             rate: view
                 .rate
-                .filter(|_| self.rate_known)
+                .filter(|_| is_known)
                 .map(|rate| Rate::from_bits_per_sec(scale(rate.bits_per_sec()))),
             rtt: view.srtt,
             min_rtt: view.min_rtt,
@@ -415,7 +416,7 @@ impl Connection {
             if self.recovery.on_timeout(now, &mut self.outcomes) {
                 self.syncs.probe();
             }
-            self.settle_outcomes();
+            self.settle_outcomes(now);
         }
         if self.config.keep_alive.is_some_and(|after| self.heard_at.max(self.sent_at) + after <= now) {
             self.syncs.probe();
@@ -428,10 +429,12 @@ impl Connection {
         crate::wire::DATA_HEADER + self.keys.overhead()
     }
 
-    fn settle_outcomes(&mut self) {
+    fn settle_outcomes(&mut self, now: Timestamp) {
         for (number, contents) in self.outcomes.acked.drain(..) {
             self.keys.on_acknowledged(number);
-            self.rate_known |= contents.busy;
+            if contents.busy {
+                self.busy_at = Some(now);
+            }
             for part in &contents.parts {
                 self.outbox.on_acked(part);
             }
@@ -474,6 +477,10 @@ impl Connection {
         self.outbox.settle(now, source);
     }
 }
+
+/// For how long a rate is believed in that nothing has shown since. Without an end, one that is too low would keep anything
+/// from being sent that could correct it.
+const RATE_KEEPS: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests;

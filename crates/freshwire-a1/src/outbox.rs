@@ -127,15 +127,6 @@ impl Outbox {
         self.open.is_some() || !self.repairs.is_empty()
     }
 
-    /// Whether there is nothing to send but for want of room at the receiver or of a policy that allows it.
-    pub(crate) fn is_exhausted(&mut self, source: &mut dyn Source) -> bool {
-        source.list(1, &mut self.records, &mut self.dropped_by_others);
-        while let Some((seq, reason)) = self.dropped_by_others.pop() {
-            self.tell_dropped(&Record { seq, ..NO_RECORD }, reason);
-        }
-        self.records.is_empty()
-    }
-
     /// Whether every message that was begun is settled.
     pub(crate) fn is_settled(&self) -> bool {
         self.begun.is_empty()

@@ -136,6 +136,13 @@ impl<C> Recovery<C> {
         }
     }
 
+    /// There was room, and nothing to send: what is in flight says nothing of the path's rate.
+    pub(crate) fn on_app_limited(&mut self) {
+        if self.flight.bytes() < self.window() {
+            self.sampler.on_app_limited(self.flight.bytes());
+        }
+    }
+
     /// The peer has these packets. Contents of what was acknowledged, and of what is now known to be lost, are pushed
     /// to `out`. With an error nothing has changed: the peer acknowledges what was never sent.
     pub(crate) fn on_ack(

@@ -97,7 +97,7 @@ impl Connection {
             Frame::Ack(ack) => self.on_ack(now, &ack)?,
             Frame::Nack(ranges) => {
                 self.recovery.on_nack(now, &ranges.0, &mut self.outcomes);
-                self.settle_outcomes();
+                self.settle_outcomes(now);
             }
             Frame::Sync { sent_us } => self.syncs.to_echo = Some((sent_us, now)),
             Frame::SyncEcho(echo) => self.on_echo(now, echo),
@@ -158,7 +158,7 @@ impl Connection {
         };
         self.recovery.on_ack(now, &info, &mut self.outcomes).map_err(|error| error.to_string())?;
         self.keys.set_retention(self.recovery.view().pto * 3);
-        self.settle_outcomes();
+        self.settle_outcomes(now);
         Ok(())
     }
 

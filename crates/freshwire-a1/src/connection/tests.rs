@@ -1,3 +1,4 @@
+mod layers;
 mod pair;
 
 use std::time::Duration;

@@ -33,7 +33,6 @@ struct Draft {
     retransmitted: bool,
     control: bool,
     ack_now: bool,
-    app_limited: bool,
     mtu_probe: bool,
 }
 
@@ -115,7 +114,7 @@ impl Connection {
         let chosen = self.choose(now, source);
         let in_flight = (self.recovery.view().in_flight > 0);
         let sync = self.syncs.is_due(now, in_flight) || chosen.is_some() && self.syncs.wants_along(now);
-        let mut draft = Draft { app_limited: true, ..Draft::default() };
+        let mut draft = Draft::default();
         self.plain.clear();
         let is_due = self.acks.is_due(now);
         let is_silent = chosen.is_none() && !sync && !is_due && !self.has_control();
@@ -155,8 +154,12 @@ impl Connection {
             self.blocked_until = Some(at);
             return None;
         }
-        let link = self.link();
-        self.outbox.choose(now, source, &link, self.quality.current())
+        let link = self.link(now);
+        let chosen = self.outbox.choose(now, source, &link, self.quality.current());
+        if chosen.is_none() {
+            self.recovery.on_app_limited();
+        }
+        chosen
     }
 
     fn has_control(&self) -> bool {
@@ -238,13 +241,12 @@ impl Connection {
             if self.plain.len() + WORTH_A_BLOCK > room {
                 break;
             }
-            let link = self.link();
+            let link = self.link(now);
             next = self.outbox.choose(now, source, &link, self.quality.current());
         }
         draft.retransmitted &= !draft.contents.parts.is_empty();
         let more = self.outbox.has_begun_work();
-        draft.app_limited = !more && self.outbox.is_exhausted(source);
-        draft.contents.busy = !draft.app_limited;
+        draft.contents.busy = more;
         draft.ack_now |= !more || self.packets_until_ack() == 0;
     }
 
@@ -316,7 +318,7 @@ impl Connection {
                 bytes: len as u32,
                 eliciting: draft.eliciting,
                 ack_now: draft.ack_now,
-                app_limited: draft.app_limited,
+                app_limited: false,
                 mtu_probe: draft.mtu_probe,
                 content: draft.contents,
             },

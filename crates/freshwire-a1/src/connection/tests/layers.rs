@@ -1,0 +1,101 @@
+//! The documents' experiment in virtual time: eight layers of 128 Kibit a second across a link that is too slow.
+
+use std::time::Duration;
+
+use freshwire_choice::Record;
+use freshwire_link::{Config, Loss};
+use freshwire_units::{Rate, Timestamp};
+
+use super::pair::{Pair, payload, record};
+
+const LAYERS: u8 = 8;
+const RECORD: usize = 16_384;
+const WINDOWS: u64 = 20;
+const LIFETIME: Duration = Duration::from_secs(1);
+
+struct Outcome {
+    /// Share of the ideal that was there on time, in percent.
+    share: f64,
+    /// Windows whose base layer was there on time.
+    bases: u64,
+}
+
+fn run(kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> Outcome {
+    let loss_model = match burst {
+        Some(mean_packets) => Loss::Burst { share: loss, mean_packets },
+        None => Loss::Random { share: loss },
+    };
+    let rate = Rate::from_bits_per_sec(kibit * 1024);
+    let link =
+        Config::builder().rate(rate).delay(Duration::from_millis(delay_ms)).loss(loss_model).seed(seed);
+    let mut pair = Pair::new(link.build().expect("a link"));
+    pair.ends[0].connection.set_policy(Box::new(freshwire_choice::layered(Duration::ZERO)));
+    pair.run_for(Duration::from_millis(300));
+    let start = pair.now;
+    for window in 0..WINDOWS {
+        for layer in 0..LAYERS {
+            let seq = window * u64::from(LAYERS) + u64::from(layer);
+            let refs = [u32::from(layer > 0), 0];
+            let group = window as u32;
+            let record = Record { layer, group, refs, ..record(seq, pair.now, Some(LIFETIME)) };
+            pair.push(0, record, payload(seq, RECORD));
+        }
+        pair.run(start + Duration::from_secs(window + 1));
+    }
+    pair.run_for(Duration::from_secs(1));
+    let mut per_window = vec![[false; LAYERS as usize]; WINDOWS as usize];
+    for (at, message) in &pair.ends[1].received {
+        let window = message.seq / u64::from(LAYERS);
+        if *at <= start + Duration::from_secs(window) + LIFETIME {
+            per_window[window as usize][usize::from(message.layer)] = true;
+        }
+    }
+    let usable: usize =
+        per_window.iter().map(|window| window.iter().take_while(|&&there| there).count()).sum();
+    let capacity = rate.bytes_per_sec() as f64 * (1.0 - loss) * 1448.0 / 1500.0;
+    let ideal = ideal(capacity, Duration::from_millis(delay_ms).as_secs_f64());
+    let bases = per_window.iter().filter(|window| window[0]).count() as u64;
+    Outcome { share: 100.0 * usable as f64 / f64::from(ideal), bases }
+}
+
+/// Layers that somebody who knows the link would have delivered on time, in order.
+fn ideal(capacity: f64, delay: f64) -> u32 {
+    let (mut free_at, mut count) = (0.0_f64, 0);
+    for window in 0..WINDOWS {
+        for _ in 0..LAYERS {
+            let end = free_at.max(window as f64) + RECORD as f64 / capacity;
+            if end + delay > window as f64 + LIFETIME.as_secs_f64() {
+                break;
+            }
+            free_at = end;
+            count += 1;
+        }
+    }
+    count
+}
+
+#[test]
+fn layers_are_on_time_across_links_that_are_too_slow() {
+    println!("Kibit/s  delay  loss  burst   share of the ideal, %  (median of 5)   base layers of {WINDOWS}");
+    for kibit in [1024, 512, 256] {
+        for loss in [0.01, 0.05] {
+            for delay_ms in [0, 50, 100] {
+                for burst in [None, Some(4.0)] {
+                    let mut runs: Vec<_> =
+                        (1..=5).map(|seed| run(kibit, delay_ms, loss, burst, seed)).collect();
+                    runs.sort_by(|a, b| a.share.total_cmp(&b.share));
+                    let bases = runs.iter().map(|run| run.bases).min().unwrap_or(0);
+                    println!(
+                        "{kibit:7}  {delay_ms:5}  {loss:4}  {:5}   {:5.1} ({:.1} to {:.1})   {bases}",
+                        burst.unwrap_or(1.0),
+                        runs[2].share,
+                        runs[0].share,
+                        runs[4].share,
+                    );
+                    assert!(runs[2].share > if burst.is_some() { 60.0 } else { 75.0 });
+                    assert!(burst.is_some() || bases + 1 >= WINDOWS);
+                }
+            }
+        }
+    }
+}

@@ -24,7 +24,7 @@ use crate::acks::Acks;
 use crate::crypto::{Keys, ReplayWindow};
 use crate::inbox::{Inbox, Message, Missing};
 use crate::outbox::{Credit, Gone, Outbox, Part};
-use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
+use crate::recovery::{Controller, Outcomes, PathView, Recovery, RecoveryConfig};
 use crate::source::Source;
 use crate::wire::{Parameters, Qos};
 
@@ -55,6 +55,9 @@ pub struct ConnectionConfig {
     /// Whether messages are handed out in the order in which they were begun, so that a lost one delays those behind it.
     /// Default: false.
     pub in_order: bool,
+    /// Messages of layers below this get parity from which lost blocks can be made again, when their deadline leaves no time
+    /// for a repair and the path loses packets. Default: 0, none.
+    pub fec_layers: u8,
 }
 
 impl Default for ConnectionConfig {
@@ -67,6 +70,7 @@ impl Default for ConnectionConfig {
             congestion: Congestion::default(),
             ecn: true,
             in_order: false,
+            fec_layers: 0,
         }
     }
 }
@@ -156,6 +160,10 @@ pub struct ConnectionStats {
     pub payload_sent: u64,
     /// Bytes of messages sent again.
     pub payload_resent: u64,
+    /// Bytes of parity sent.
+    pub parity_sent: u64,
+    /// Messages that came whole thanks to parity.
+    pub messages_made_whole: u64,
     /// Packets that did not open, or came twice.
     pub packets_refused: u64,
     /// Messages that came whole.
@@ -221,7 +229,10 @@ pub struct Connection {
     syncs: Syncs,
     path: Path,
     credit_to_send: bool,
-    /// When something was acknowledged behind which more waited: then the path's rate shows, and not the source's.
+    /// Packets that may go although the window is full: after a timeout they say soonest whether the path is back.
+    probes: u8,
+    /// When something was acknowledged behind which more waited, and that had waited on the path: then the path's rate
+    /// shows, and not the source's.
     busy_at: Option<Timestamp>,
     idle_timeout: Duration,
     heard_at: Timestamp,
@@ -262,6 +273,7 @@ impl Connection {
             syncs: Syncs::new(now),
             path: Path::new(remote, peer_id, seed),
             credit_to_send: false,
+            probes: 0,
             busy_at: None,
             idle_timeout: local.idle_timeout.min(peer.idle_timeout),
             heard_at: now,
@@ -415,6 +427,7 @@ impl Connection {
         if self.recovery.timeout().is_some_and(|at| at <= now) {
             if self.recovery.on_timeout(now, &mut self.outcomes) {
                 self.syncs.probe();
+                self.probes = PROBES;
             }
             self.settle_outcomes(now);
         }
@@ -430,9 +443,11 @@ impl Connection {
     }
 
     fn settle_outcomes(&mut self, now: Timestamp) {
+        let PathView { queue, min_rtt, .. } = self.recovery.view();
+        let shows = QUEUE_SHOWS.max(min_rtt / 16);
         for (number, contents) in self.outcomes.acked.drain(..) {
             self.keys.on_acknowledged(number);
-            if contents.busy {
+            if contents.busy && queue >= shows {
                 self.busy_at = Some(now);
             }
             for part in &contents.parts {
@@ -477,6 +492,12 @@ impl Connection {
         self.outbox.settle(now, source);
     }
 }
+
+/// How many packets go at a timeout.
+const PROBES: u8 = 2;
+
+/// A longer wait on the path is a queue, if it is also more than a small part of the way.
+const QUEUE_SHOWS: Duration = Duration::from_millis(2);
 
 /// For how long a rate is believed in that nothing has shown since. Without an end, one that is too low would keep anything
 /// from being sent that could correct it.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use freshwire_choice::Reason;
 
+use crate::fec::Parities;
 use crate::outbox::Credit;
 use crate::ranges::RangeSet;
-use crate::wire::{Block, Message as Head, Qos};
+use crate::wire::{Block, Message as Head, Parity, Qos};
 
 /// A message that came whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +90,7 @@ struct Assembly {
     len: Option<u32>,
     data: Vec<u8>,
     have: RangeSet,
+    parity: Option<Parities>,
 }
 
 impl Inbox {
@@ -122,21 +124,10 @@ impl Inbox {
             return Err(Violation::TooLarge);
         }
         let len = head.start.map(|start| start.len).or(head.end.then_some(reach as u32));
-        let assembly = self.assemblies.entry(head.id).or_default();
         if let Some(len) = len {
-            if len > qos.max_receive_message {
-                return Err(Violation::TooLarge);
-            }
-            if assembly.len.is_some_and(|known| known != len) || assembly.data.len() > len as usize {
-                return Err(Violation::Contradiction);
-            }
-            if assembly.len.replace(len).is_none() {
-                self.bytes_seen += u64::from(len);
-                if self.bytes_seen > self.granted.bytes {
-                    return Err(Violation::Window);
-                }
-            }
+            self.on_length(head.id, len, qos)?;
         }
+        let assembly = self.assemblies.entry(head.id).or_default();
         if head.start.is_some() {
             assembly.head = head.start;
         }
@@ -144,13 +135,58 @@ impl Inbox {
             return Err(Violation::Contradiction);
         }
         assembly.add(head.offset as usize, reach, block.bytes);
-        if assembly.is_whole()
-            && let Some(assembly) = self.assemblies.remove(&head.id)
-        {
-            self.complete(head.id, assembly, peer_us);
-            return Ok(true);
+        Ok(self.complete_if_whole(head.id, peer_us))
+    }
+
+    /// Takes a parity shard; whether its message is whole by it.
+    pub(crate) fn on_parity(
+        &mut self,
+        parity: &Parity<'_>,
+        qos: &Qos,
+        peer_us: u64,
+    ) -> Result<bool, Violation> {
+        if parity.id >= self.granted.messages {
+            return Err(Violation::Window);
         }
-        Ok(false)
+        if self.done.contains(parity.id) {
+            return Ok(false);
+        }
+        self.on_length(parity.id, parity.message.len, qos)?;
+        let assembly = self.assemblies.entry(parity.id).or_default();
+        assembly.head = Some(parity.message);
+        let (shard, count) = (parity.bytes.len(), usize::from(parity.count));
+        if assembly.parity.is_none() {
+            assembly.parity = Parities::new(shard, count);
+        }
+        let fits = |parities: &mut Parities| parities.add(usize::from(parity.index), count, parity.bytes);
+        if !assembly.parity.as_mut().is_some_and(fits) {
+            return Err(Violation::Contradiction);
+        }
+        Ok(self.complete_if_whole(parity.id, peer_us))
+    }
+
+    /// The length of a message is known.
+    fn on_length(&mut self, id: u64, len: u32, qos: &Qos) -> Result<(), Violation> {
+        if len > qos.max_receive_message {
+            return Err(Violation::TooLarge);
+        }
+        let assembly = self.assemblies.entry(id).or_default();
+        if assembly.len.is_some_and(|known| known != len) || assembly.data.len() > len as usize {
+            return Err(Violation::Contradiction);
+        }
+        if assembly.len.replace(len).is_none() {
+            self.bytes_seen += u64::from(len);
+            if self.bytes_seen > self.granted.bytes {
+                return Err(Violation::Window);
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_if_whole(&mut self, id: u64, peer_us: u64) -> bool {
+        let is_whole = self.assemblies.get_mut(&id).is_some_and(Assembly::is_whole);
+        let whole = if is_whole { self.assemblies.remove(&id) } else { None };
+        whole.map(|assembly| self.complete(id, assembly, peer_us)).is_some()
     }
 
     /// A begun message will never be complete.
@@ -283,8 +319,14 @@ impl Assembly {
         self.have.insert(offset as u64..reach as u64);
     }
 
-    fn is_whole(&self) -> bool {
-        self.head.is_some() && self.len.is_some_and(|len| self.have.covers(&(0..u64::from(len))))
+    /// Whether all of it is there, or can be made of parity.
+    fn is_whole(&mut self) -> bool {
+        let (Some(_), Some(len)) = (self.head, self.len) else { return false };
+        if self.have.covers(&(0..u64::from(len))) {
+            return true;
+        }
+        let Self { data, have, parity, .. } = self;
+        parity.as_ref().is_some_and(|parity| parity.recover(data, have, len as usize))
     }
 }
 

@@ -7,6 +7,7 @@ mod acks;
 mod connection;
 mod crypto;
 mod endpoint;
+mod fec;
 mod inbox;
 mod outbox;
 mod ranges;

@@ -7,9 +7,10 @@ use std::time::Duration;
 use freshwire_choice::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 use freshwire_units::Timestamp;
 
+use crate::fec;
 use crate::ranges::RangeSet;
 use crate::source::{Fate, Source};
-use crate::wire::{BlockHead, Message, Qos};
+use crate::wire::{BlockHead, Message, PARITY_HEAD, Qos};
 
 /// Messages that were begun and are not settled, and what of them is to be sent.
 pub(crate) struct Outbox {
@@ -25,6 +26,9 @@ pub(crate) struct Outbox {
     window_full: bool,
     ask_again_at: Option<Timestamp>,
     settled: Vec<(u64, Fate)>,
+    fec: Option<Fec>,
+    /// Parity to send: the message, the shard's place, how many there are, the shard.
+    parity: VecDeque<Shard>,
     gone: VecDeque<Gone>,
     dropped: VecDeque<Dropped>,
     records: Vec<Record>,
@@ -54,6 +58,25 @@ pub(crate) struct Dropped {
     pub(crate) reason: Reason,
 }
 
+/// Which messages may get parity, and of which size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fec {
+    /// Messages of layers below this.
+    pub(crate) layers: u8,
+    /// Bytes of a shard; even.
+    pub(crate) shard: u32,
+}
+
+/// A parity shard that waits to be sent.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) id: u64,
+    pub(crate) index: u16,
+    pub(crate) count: u16,
+    pub(crate) record: Record,
+    pub(crate) bytes: Vec<u8>,
+}
+
 struct Begun {
     token: u64,
     record: Record,
@@ -61,6 +84,8 @@ struct Begun {
     sent_to: u64,
     lost: RangeSet,
     acked: RangeSet,
+    /// Blocks do not cross the borders of shards of this size.
+    shard: Option<u32>,
 }
 
 impl Begun {
@@ -81,12 +106,15 @@ pub(crate) struct Part {
     pub(crate) range: Range<u64>,
 }
 
-/// A block that is worth sending now.
+/// What is worth sending now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chosen {
-    pub(crate) id: u64,
-    /// It was sent before.
-    pub(crate) again: bool,
+pub(crate) enum Chosen {
+    /// A block of this message that was never sent.
+    First(u64),
+    /// A block of this message that was lost.
+    Again(u64),
+    /// The parity that is next.
+    Parity,
 }
 
 /// A block with where its bytes are.
@@ -111,6 +139,8 @@ impl Outbox {
             window_full: false,
             ask_again_at: None,
             settled: Vec::new(),
+            fec: None,
+            parity: VecDeque::new(),
             gone: VecDeque::new(),
             dropped: VecDeque::new(),
             records: Vec::new(),
@@ -124,7 +154,7 @@ impl Outbox {
 
     /// Whether a begun message has blocks to send, first time or again.
     pub(crate) fn has_begun_work(&self) -> bool {
-        self.open.is_some() || !self.repairs.is_empty()
+        self.open.is_some() || !self.repairs.is_empty() || !self.parity.is_empty()
     }
 
     /// Whether every message that was begun is settled.
@@ -188,17 +218,23 @@ impl Outbox {
             let reason =
                 if qos.retransmission { self.reason_to_abandon(now, id, link) } else { Some(UNREPAIRED) };
             match reason {
-                None => return Some(Chosen { id, again: true }),
+                None => return Some(Chosen::Again(id)),
                 Some(reason) => self.abandon(id, reason),
             }
         }
         if let Some(id) = self.open {
             match self.reason_to_abandon(now, id, link) {
-                None => return Some(Chosen { id, again: false }),
+                None => return Some(Chosen::First(id)),
                 Some(reason) => self.abandon(id, reason),
             }
         }
-        self.pick(now, source, link, qos).map(|id| Chosen { id, again: false })
+        while let Some(shard) = self.parity.front() {
+            if self.begun.contains_key(&shard.id) && shard.record.deadline > now {
+                return Some(Chosen::Parity);
+            }
+            self.parity.pop_front();
+        }
+        self.pick(now, source, link, qos).map(Chosen::First)
     }
 
     /// Cuts the next block of the chosen message, of at most `room` bytes with its head; `None` if the room is too small.
@@ -208,16 +244,24 @@ impl Outbox {
         room: usize,
         describe: impl Fn(&Record) -> Message,
     ) -> Option<Piece> {
-        let begun = self.begun.get_mut(&chosen.id)?;
+        let (id, again) = match chosen {
+            Chosen::First(id) => (id, false),
+            Chosen::Again(id) => (id, true),
+            Chosen::Parity => return None,
+        };
+        let begun = self.begun.get_mut(&id)?;
         let extent = begun.extent();
-        let from = if chosen.again { begun.lost.first()?.start } else { begun.sent_to };
+        let from = if again { begun.lost.first()?.start } else { begun.sent_to };
         let start = (from == 0).then(|| describe(&begun.record));
         let head_room = if start.is_some() { START_ROOM } else { BLOCK_ROOM };
-        let most = u64::try_from(room.checked_sub(head_room)?).unwrap_or(u64::MAX);
+        let mut most = u64::try_from(room.checked_sub(head_room)?).unwrap_or(u64::MAX);
         if most == 0 {
             return None;
         }
-        let range = if chosen.again {
+        if let Some(shard) = begun.shard.map(u64::from) {
+            most = most.min(shard - from % shard);
+        }
+        let range = if again {
             begun.lost.take_first(most)?
         } else {
             let end = extent.min(from.saturating_add(most));
@@ -225,15 +269,51 @@ impl Outbox {
             from..end
         };
         if begun.lost.is_empty() {
-            self.repairs.remove(&(begun.record.layer, chosen.id));
+            self.repairs.remove(&(begun.record.layer, id));
         }
-        if begun.sent_to == extent && self.open == Some(chosen.id) {
+        if begun.sent_to == extent && self.open == Some(id) {
             self.open = None;
         }
         let bytes = range.end.min(u64::from(begun.record.len)).saturating_sub(range.start);
-        let head = BlockHead { id: chosen.id, offset: range.start as u32, start, end: range.end == extent };
-        let part = Part { id: chosen.id, range };
+        let head = BlockHead { id, offset: range.start as u32, start, end: range.end == extent };
+        let part = Part { id, range };
         Some(Piece { head, part, token: begun.token, bytes: bytes as u32 })
+    }
+
+    /// Which messages get parity from now on.
+    pub(crate) fn set_fec(&mut self, fec: Option<Fec>) {
+        self.fec = fec;
+    }
+
+    /// Makes parity for a message of which the last block has just been sent, if a repair of it would come too late.
+    pub(crate) fn protect(&mut self, now: Timestamp, id: u64, source: &dyn Source, link: &LinkView) {
+        let Some(begun) = self.begun.get(&id).filter(|begun| begun.sent_to == begun.extent()) else { return };
+        let Some(shard) = begun.shard.map(|shard| shard as usize) else { return };
+        // What is lost now is known to be after a round trip, and is there half a one later.
+        if now + link.rtt + link.rtt / 2 < begun.record.deadline {
+            return;
+        }
+        let count = fec::parity_for((begun.record.len as usize).div_ceil(shard), link.loss);
+        if count == 0 {
+            return;
+        }
+        let mut payload = vec![0; begun.record.len as usize];
+        source.read(begun.token, 0, &mut payload);
+        let shards = fec::protect(&payload, shard, count);
+        let count = shards.len() as u16;
+        self.parity.extend(shards.into_iter().zip(0..).map(|(bytes, index)| Shard {
+            id,
+            index,
+            count,
+            record: begun.record,
+            bytes,
+        }));
+    }
+
+    /// The parity that [`Chosen::Parity`] named.
+    pub(crate) fn take_parity(&mut self, room: usize) -> Option<Shard> {
+        let fits = self.parity.front().is_some_and(|shard| shard.bytes.len() + PARITY_HEAD <= room);
+        if fits { self.parity.pop_front() } else { None }
     }
 
     /// A part arrived.
@@ -270,6 +350,7 @@ impl Outbox {
             self.abandon(id, reason);
         }
         self.gone.clear();
+        self.parity.clear();
     }
 
     fn reason_to_abandon(&mut self, now: Timestamp, id: u64, link: &LinkView) -> Option<Reason> {
@@ -342,8 +423,9 @@ impl Outbox {
         self.next_id += 1;
         self.bytes_begun += u64::from(record.len);
         self.choice.outcome(&record, Outcome::Sent);
-        let begun =
-            Begun { token, record, sent_to: 0, lost: RangeSet::default(), acked: RangeSet::default() };
+        let shard = self.fec.filter(|fec| record.layer < fec.layers && record.len > 0).map(|fec| fec.shard);
+        let (lost, acked) = (RangeSet::default(), RangeSet::default());
+        let begun = Begun { token, record, sent_to: 0, lost, acked, shard };
         self.begun.insert(id, begun);
         self.open = Some(id);
         id

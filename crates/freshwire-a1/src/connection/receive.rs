@@ -107,7 +107,13 @@ impl Connection {
                 let whole = self.inbox.on_block(&block, qos, peer_us).map_err(|error| error.to_string())?;
                 self.stats.messages_received += u64::from(whole);
             }
-            Frame::Repair(_) => {}
+            Frame::Repair(parity) => {
+                let peer_us = self.clock.peer_micros(now);
+                let qos = self.quality.current();
+                let whole = self.inbox.on_parity(&parity, qos, peer_us).map_err(|error| error.to_string())?;
+                self.stats.messages_received += u64::from(whole);
+                self.stats.messages_made_whole += u64::from(whole);
+            }
             Frame::Gone { id, len, reason } => {
                 self.inbox.on_gone(id, len, reason).map_err(|error| error.to_string())?;
                 self.credit_to_send |= self.inbox.credit_due(self.quality.current());

@@ -100,6 +100,32 @@ fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
 }
 
 #[test]
+fn parity_saves_messages_that_leave_no_time_for_a_repair() {
+    let delivered = |fec_layers: u8| {
+        let config = ConnectionConfig { fec_layers, ..ConnectionConfig::default() };
+        let qos = Qos::default();
+        let mut pair = Pair::with(lossy(10_000, 100, 0.05, 4), [config.clone(), config], qos);
+        pair.ends[0].connection.set_policy(Box::new(freshwire_choice::deadline(Duration::ZERO)));
+        for seq in 0..200 {
+            pair.push(0, record(seq, pair.now, Some(Duration::from_millis(250))), payload(seq, 9000));
+            pair.run_for(Duration::from_millis(40));
+        }
+        pair.run_for(Duration::from_secs(1));
+        check_payloads(&pair, 1);
+        let on_time = pair.ends[1].received.iter().filter(|(_, message)| !message.late).count();
+        (
+            on_time,
+            pair.ends[1].connection.stats().messages_made_whole,
+            pair.ends[0].connection.stats().parity_sent,
+        )
+    };
+    let (without, with) = (delivered(0), delivered(1));
+    println!("on time of 200: {} without parity, {} with", without.0, with.0);
+    assert_eq!((without.1, without.2), (0, 0));
+    assert!(with.0 > without.0 + 20 && with.1 > 20);
+}
+
+#[test]
 fn a_receiver_that_does_not_consume_closes_the_window() {
     let qos = Qos { outstanding: 4, ..Qos::default() };
     let mut pair =

@@ -6,10 +6,10 @@ use freshwire_choice::Record;
 use freshwire_units::Timestamp;
 
 use super::{Closed, Connection, Contents, Event, State};
-use crate::outbox::{Chosen, Piece};
+use crate::outbox::{Chosen, Fec, Piece};
 use crate::recovery::{Allowance, Sent};
 use crate::source::Source;
-use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message};
+use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message, PARITY_HEAD, Parity};
 
 /// Datagrams that leave together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,6 +144,7 @@ impl Connection {
         self.blocked_until = None;
         match self.recovery.allowance(now) {
             Allowance::Bytes(_) => {}
+            _ if self.probes > 0 => self.probes -= 1,
             Allowance::At(at) => {
                 self.blocked_until = Some(at);
                 return None;
@@ -155,6 +156,9 @@ impl Connection {
             return None;
         }
         let link = self.link(now);
+        let shard = usize::from(self.recovery.mtu()).saturating_sub(self.room_taken() + PARITY_HEAD) & !1;
+        let fec = self.config.fec_layers;
+        self.outbox.set_fec((fec > 0).then_some(Fec { layers: fec, shard: shard as u32 }));
         let chosen = self.outbox.choose(now, source, &link, self.quality.current());
         if chosen.is_none() {
             self.recovery.on_app_limited();
@@ -225,23 +229,35 @@ impl Connection {
         room: usize,
         draft: &mut Draft,
     ) {
-        draft.retransmitted = chosen.again;
+        draft.retransmitted = matches!(chosen, Chosen::Again(_));
         let mut next = Some(chosen);
-        while let Some(chosen) = next.filter(|chosen| chosen.again == draft.retransmitted) {
-            let clock = &self.clock;
+        while let Some(chosen) = next.filter(|next| matches!(next, Chosen::Again(_)) == draft.retransmitted) {
             let left = room.saturating_sub(self.plain.len());
+            if chosen == Chosen::Parity {
+                let parity = self.put_parity(left);
+                draft.eliciting |= parity;
+                draft.control &= !parity;
+                break;
+            }
+            let clock = &self.clock;
             let Some(piece) = self.outbox.cut(chosen, left, |record| describe(clock, record)) else { break };
             self.put_piece(&piece, source, room);
-            let resent =
-                if chosen.again { &mut self.stats.payload_resent } else { &mut self.stats.payload_sent };
-            *resent += u64::from(piece.bytes);
+            let bytes = u64::from(piece.bytes);
+            if draft.retransmitted {
+                self.stats.payload_resent += bytes;
+            } else {
+                self.stats.payload_sent += bytes;
+            }
+            let link = self.link(now);
+            if piece.head.end && !draft.retransmitted {
+                self.outbox.protect(now, piece.part.id, source, &link);
+            }
             draft.contents.parts.push(piece.part);
             draft.control = false;
             draft.eliciting = true;
             if self.plain.len() + WORTH_A_BLOCK > room {
                 break;
             }
-            let link = self.link(now);
             next = self.outbox.choose(now, source, &link, self.quality.current());
         }
         draft.retransmitted &= !draft.contents.parts.is_empty();
@@ -263,6 +279,17 @@ impl Connection {
         if let Some(place) = self.plain.get_mut(at..) {
             source.read(piece.token, piece.head.offset, place);
         }
+    }
+
+    /// Puts the next parity shard; false if the room is too small.
+    fn put_parity(&mut self, room: usize) -> bool {
+        let Some(shard) = self.outbox.take_parity(room) else { return false };
+        let message = describe(&self.clock, &shard.record);
+        let (index, count) = (shard.index, shard.count);
+        Frame::Repair(Parity { id: shard.id, message, index, count, bytes: &shard.bytes })
+            .put(&mut self.plain);
+        self.stats.parity_sent += shard.bytes.len() as u64;
+        true
     }
 
     /// A receiver works least if it acknowledges when it is asked to: a few times for each window.

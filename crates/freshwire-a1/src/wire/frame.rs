@@ -11,7 +11,7 @@ pub(crate) const MAX_RANGES: usize = 32;
 const MAX_REASON: usize = 256;
 
 /// The most that a REPAIR takes besides its bytes.
-pub(crate) const PARITY_HEAD: usize = 32;
+pub(crate) const PARITY_HEAD: usize = 1 + 8 + 4 + 8 + 1 + 4 + 8 + 4 + 4 + 8 + 8 + 2 + 2;
 
 /// A part of a data packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,9 +135,8 @@ pub(crate) struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parity<'a> {
     pub(crate) id: u64,
-    /// Length of the message, so that the number and lengths of its blocks follow.
-    pub(crate) len: u32,
-    /// Which of `count` repair blocks this is.
+    pub(crate) message: Message,
+    /// Which of `count` shards this is.
     pub(crate) index: u16,
     pub(crate) count: u16,
     /// A shard; all have the same length.
@@ -188,7 +187,7 @@ impl<'a> Frame<'a> {
             PATH_RESPONSE => cursor.array().map(Self::PathResponse),
             REPAIR => Ok(Self::Repair(Parity {
                 id: cursor.varint()?,
-                len: message_len(cursor)?,
+                message: Message::read(cursor)?,
                 index: cursor.u16()?,
                 count: cursor.u16()?,
                 bytes: cursor.rest(),
@@ -252,7 +251,8 @@ impl<'a> Frame<'a> {
                 out.extend(token);
             }
             Self::Repair(parity) => {
-                put_numbers(out, REPAIR, &[parity.id, u64::from(parity.len)]);
+                put_numbers(out, REPAIR, &[parity.id]);
+                parity.message.put(out);
                 out.extend(parity.index.to_be_bytes());
                 out.extend(parity.count.to_be_bytes());
                 out.extend(parity.bytes);

@@ -80,6 +80,28 @@ fn a_block_with_a_length_leaves_room_for_more() {
 }
 
 #[test]
+fn parity_fits_the_room_that_is_kept_for_it() {
+    let most = Message {
+        len: Qos::MAX_MESSAGE,
+        seq: u64::MAX,
+        layer: 255,
+        group: u32::MAX >> 2,
+        key: u64::MAX,
+        refs: [u32::MAX >> 2; 2],
+        generated_us: u64::MAX,
+        lifetime_us: Some(u64::MAX >> 3),
+    };
+    let parity = Parity { id: u64::MAX >> 2, message: most, index: 9, count: 10, bytes: b"shard" };
+    let mut bytes = Vec::new();
+    Frame::Repair(parity).put(&mut bytes);
+    assert!(bytes.len() <= PARITY_HEAD + 5, "{}", bytes.len());
+    let small = Parity { id: 7, message: message(), ..parity };
+    bytes.clear();
+    Frame::Repair(small).put(&mut bytes);
+    assert_eq!(frames(&bytes), Ok(vec![Frame::Repair(small)]));
+}
+
+#[test]
 fn a_block_stays_within_its_message() {
     let long = BlockHead { id: 1, offset: 0, start: Some(message()), end: false };
     let mut bytes = Vec::new();

@@ -393,7 +393,7 @@ impl Connection {
                     self.recovery.timeout(),
                     self.acks.timeout(),
                     self.outbox.ask_again_at(),
-                    self.syncs.timeout((self.recovery.view().in_flight > 0)),
+                    self.syncs.timeout(self.recovery.view().in_flight > 0),
                     self.blocked_until,
                     self.path.timeout(),
                     keep_alive,

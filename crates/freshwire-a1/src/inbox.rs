@@ -26,7 +26,7 @@ pub struct Message {
     pub key: u64,
     /// Distances back in `seq` to the messages it depends on; 0 is none.
     pub refs: [u32; 2],
-    /// How old its content was when the last block came, by an estimate of the sender's clock that is right to half a
+    /// How old its content was when the last block came, or when its turn came if order was asked for, by an estimate of the sender's clock that is right to half a
     /// round trip at first and to the asymmetry of the path after the first SYNC.
     pub age: Duration,
     /// It came after its deadline, by the same estimate.
@@ -76,7 +76,7 @@ pub(crate) struct Inbox {
     done: RangeSet,
     ready: VecDeque<Message>,
     /// Whole messages that wait for earlier ones, if order was asked for.
-    held: BTreeMap<u64, Message>,
+    held: BTreeMap<u64, (Head, Vec<u8>)>,
     next_in_order: Option<u64>,
     missing: VecDeque<Missing>,
     granted: Credit,
@@ -190,7 +190,13 @@ impl Inbox {
     }
 
     /// A begun message will never be complete.
-    pub(crate) fn on_gone(&mut self, id: u64, len: u32, reason: Reason) -> Result<(), Violation> {
+    pub(crate) fn on_gone(
+        &mut self,
+        id: u64,
+        len: u32,
+        reason: Reason,
+        peer_us: u64,
+    ) -> Result<(), Violation> {
         if id >= self.granted.messages {
             return Err(Violation::Window);
         }
@@ -208,7 +214,7 @@ impl Inbox {
         }
         self.consumed(u64::from(len));
         self.tell_missing(Missing::Begun { id, reason });
-        self.release_in_order();
+        self.release_in_order(peer_us);
         Ok(())
     }
 
@@ -259,30 +265,19 @@ impl Inbox {
     fn complete(&mut self, id: u64, assembly: Assembly, peer_us: u64) {
         let Some(head) = assembly.head else { return };
         self.done.insert(id..id + 1);
-        let age_us = peer_us.saturating_sub(head.generated_us);
-        let message = Message {
-            id,
-            seq: head.seq,
-            layer: head.layer,
-            group: head.group,
-            key: head.key,
-            refs: head.refs,
-            age: Duration::from_micros(age_us),
-            late: head.lifetime_us.is_some_and(|lifetime| lifetime < age_us),
-            data: assembly.data,
-        };
         if self.next_in_order.is_some() {
-            self.held.insert(id, message);
-            self.release_in_order();
+            self.held.insert(id, (head, assembly.data));
+            self.release_in_order(peer_us);
         } else {
-            self.ready.push_back(message);
+            self.ready.push_back(message(id, &head, assembly.data, peer_us));
         }
     }
 
-    fn release_in_order(&mut self) {
+    fn release_in_order(&mut self, peer_us: u64) {
         let Some(next) = &mut self.next_in_order else { return };
         while self.done.contains(*next) {
-            self.ready.extend(self.held.remove(next));
+            let held = self.held.remove(next).map(|(head, data)| message(*next, &head, data, peer_us));
+            self.ready.extend(held);
             *next += 1;
         }
     }
@@ -297,6 +292,21 @@ impl Inbox {
         if self.missing.len() > MAX_MISSING {
             self.missing.pop_front();
         }
+    }
+}
+
+fn message(id: u64, head: &Head, data: Vec<u8>, peer_us: u64) -> Message {
+    let age_us = peer_us.saturating_sub(head.generated_us);
+    Message {
+        id,
+        seq: head.seq,
+        layer: head.layer,
+        group: head.group,
+        key: head.key,
+        refs: head.refs,
+        age: Duration::from_micros(age_us),
+        late: head.lifetime_us.is_some_and(|lifetime| lifetime < age_us),
+        data,
     }
 }
 

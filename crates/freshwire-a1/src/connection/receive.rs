@@ -115,7 +115,9 @@ impl Connection {
                 self.stats.messages_made_whole += u64::from(whole);
             }
             Frame::Gone { id, len, reason } => {
-                self.inbox.on_gone(id, len, reason).map_err(|error| error.to_string())?;
+                self.inbox
+                    .on_gone(id, len, reason, self.clock.peer_micros(now))
+                    .map_err(|error| error.to_string())?;
                 self.credit_to_send |= self.inbox.credit_due(self.quality.current());
                 self.events.push_back(Event::Readable);
             }

@@ -1,4 +1,5 @@
 mod layers;
+mod model;
 mod pair;
 
 use std::time::Duration;
@@ -130,15 +131,14 @@ fn a_receiver_that_does_not_consume_closes_the_window() {
     let qos = Qos { outstanding: 4, ..Qos::default() };
     let mut pair =
         Pair::with(lossy(10_000, 5, 0.0, 1), [ConnectionConfig::default(), ConnectionConfig::default()], qos);
-    pair.ends[1].consumes = false;
+    pair.consume(1, false);
     for seq in 0..10 {
         pair.push(0, record(seq, pair.now, None), payload(seq, 1000));
     }
     pair.run_for(Duration::from_secs(1));
     assert_eq!(pair.ends[0].queue.len(), 6, "four are outstanding");
     assert!(pair.ends[0].connection.is_window_full());
-    pair.ends[1].consumes = true;
-    pair.ends[1].received.extend(pair.ends[1].connection.recv().map(|message| (pair.now, message)));
+    pair.consume(1, true);
     pair.run_for(Duration::from_secs(1));
     assert_eq!(pair.ends[1].received.len(), 10);
 }

@@ -112,7 +112,7 @@ impl Connection {
     ) -> Option<usize> {
         let room = mtu.checked_sub(self.room_taken())?;
         let chosen = self.choose(now, source);
-        let in_flight = (self.recovery.view().in_flight > 0);
+        let in_flight = self.recovery.view().in_flight > 0;
         let sync = self.syncs.is_due(now, in_flight) || chosen.is_some() && self.syncs.wants_along(now);
         let mut draft = Draft::default();
         self.plain.clear();

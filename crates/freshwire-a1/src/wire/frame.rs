@@ -238,7 +238,9 @@ impl<'a> Frame<'a> {
                 qos.put(out);
             }
             Self::Close { code, reason } => {
-                let reason = reason.get(..reason.floor_char_boundary(MAX_REASON)).unwrap_or_default();
+                let len =
+                    (0..=MAX_REASON).rev().find(|&len| reason.is_char_boundary(len) || len >= reason.len());
+                let reason = reason.get(..len.unwrap_or(0)).unwrap_or(reason);
                 put_numbers(out, CLOSE, &[*code, reason.len() as u64]);
                 out.extend(reason.as_bytes());
             }

@@ -25,6 +25,8 @@ pub(super) struct End {
     address: std::net::SocketAddr,
     /// Whether the application takes messages when they come.
     pub(super) consumes: bool,
+    /// It always did.
+    pub(super) consumes_at_once: bool,
 }
 
 pub(super) struct Pair {
@@ -53,6 +55,15 @@ impl Pair {
     /// Puts a record into an end's queue.
     pub(super) fn push(&mut self, end: usize, record: Record, payload: Bytes) {
         self.ends[end].queue.push(record, payload);
+    }
+
+    /// The application of an end takes messages from now on, or leaves them.
+    pub(super) fn consume(&mut self, end: usize, consumes: bool) {
+        let now = self.now;
+        let end = &mut self.ends[end];
+        end.consumes_at_once &= consumes;
+        end.consumes = consumes;
+        end.drain(now);
     }
 
     /// Another address for an end, as a NAT gives it.
@@ -149,6 +160,7 @@ impl End {
             fates: Vec::new(),
             address,
             consumes: true,
+            consumes_at_once: true,
         }
     }
 

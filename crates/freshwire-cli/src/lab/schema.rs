@@ -119,6 +119,18 @@ pub(crate) enum Source {
     },
 }
 
+impl Source {
+    /// The mean rate.
+    pub(crate) fn bytes_per_second(&self) -> f64 {
+        match *self {
+            Self::Layers { layers, record_bytes, window_ms } => {
+                f64::from(layers) * f64::from(record_bytes) * 1e3 / f64::from(window_ms.max(1))
+            }
+            Self::Frames { mean_rate_bps, .. } => mean_rate_bps as f64 / 8.0,
+        }
+    }
+}
+
 /// Where and by what a run was made.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Environment {

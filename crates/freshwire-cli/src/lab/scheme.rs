@@ -22,6 +22,12 @@ pub(crate) const FRESHWIRE: &str = "freshwire";
 /// The best policy, with framing that lets a begun record be abandoned.
 pub(crate) const FRESHWIRE_CHUNKED: &str = "freshwire-chunked";
 
+/// Another QUIC: quinn, a stream for each record, with priorities and resets.
+pub(crate) const QUIC: &str = "quic";
+
+/// Other people's transports.
+pub(crate) const PEERS: [&str; 1] = [QUIC];
+
 /// What a person reads for a scheme. An unknown name is its own label.
 pub(crate) fn label(scheme: &str) -> &str {
     find(scheme).map_or(scheme, |(_, label)| label)
@@ -36,13 +42,14 @@ fn find(scheme: &str) -> Option<(&'static str, &'static str)> {
     LISTED.iter().copied().find(|(name, _)| *name == scheme)
 }
 
-const LISTED: [(&str, &str); 10] = [
+const LISTED: [(&str, &str); 11] = [
     (TCP, "plain TCP"),
     (TCP_SMALL_BUFFER, "TCP, small buffer"),
     (MIN_BUF, "MIN_BUF"),
     (RESERVE, "reserve alone"),
     (AGE_LIMIT, "age limit"),
     (ENCODER, "encoder's rule"),
+    (QUIC, "QUIC (quinn)"),
     (THESIS, "thesis rule"),
     (THESIS_IMPROPER, "thesis rule, misused"),
     (FRESHWIRE, "Freshwire"),
@@ -56,8 +63,8 @@ mod tests {
     #[test]
     fn listed_schemes_have_labels_and_an_order() {
         assert_eq!(label(TCP), "plain TCP");
-        assert_eq!(label("srt"), "srt");
+        assert_eq!(label("another"), "another");
         assert!(rank(TCP) < rank(THESIS) && rank(THESIS) < rank(FRESHWIRE));
-        assert_eq!(rank("srt"), LISTED.len());
+        assert_eq!(rank("another"), LISTED.len());
     }
 }

@@ -29,6 +29,7 @@ pub(crate) fn scheme_colour(name: &str) -> RGBColor {
         scheme::THESIS_IMPROPER => PURPLE,
         scheme::FRESHWIRE => BLUE,
         scheme::FRESHWIRE_CHUNKED => SKY,
+        scheme::QUIC => PURPLE,
         _ => INK,
     }
 }

@@ -168,11 +168,15 @@ pub(crate) fn some_records(count: usize) -> Vec<Vec<u8>> {
 
 /// Whether a program that a test needs is there. In CI it has to be.
 pub(crate) fn has(program: &str, argument: &str) -> bool {
-    let mut command = Command::new(program);
-    let there = command.arg(argument).output().is_ok_and(|output| output.status.success());
+    succeeds(program, Command::new(program).arg(argument))
+}
+
+/// Whether a command succeeds that shows that a test's requirement is there. In CI it has to.
+pub(crate) fn succeeds(requirement: &str, command: &mut Command) -> bool {
+    let there = command.output().is_ok_and(|output| output.status.success());
     if !there {
-        assert!(std::env::var_os("CI").is_none(), "{program} is needed in CI");
-        println!("skipped: {program} is not on this machine");
+        assert!(std::env::var_os("CI").is_none(), "{requirement} is needed in CI");
+        println!("skipped: {requirement} is not on this machine");
     }
     there
 }

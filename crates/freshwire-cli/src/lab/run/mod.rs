@@ -7,6 +7,7 @@ mod pace;
 mod path;
 mod plain;
 mod pool;
+mod quic;
 mod receive;
 mod worker;
 

@@ -6,7 +6,8 @@ use freshwire_media::layered::{HEADER_BYTES, Header, fill_payload};
 use freshwire_units::Timestamp;
 
 use super::offer::Offered;
-use crate::lab::schema::SenderStats;
+use super::receive::Received;
+use crate::lab::schema::{Plan, SenderStats};
 
 /// Sleeps until `instant`; returns at once if it has passed.
 pub(crate) fn wait_until(instant: Timestamp) {
@@ -42,6 +43,34 @@ pub(super) struct Fate {
     pub(super) word: Option<String>,
 }
 
+/// From the connection to the first record, so that both ends are ready.
+pub(super) const LEAD: Duration = Duration::from_millis(100);
+
+/// The times of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Span {
+    /// The nominal submission of the first record.
+    pub(super) start: Timestamp,
+    /// When the source ends: later bytes do not count as received in time.
+    pub(super) count_until: Timestamp,
+    /// When the last record has lost its value, and both ends stop.
+    pub(super) stop_at: Timestamp,
+}
+
+impl Span {
+    pub(super) fn of(plan: &Plan, start: Timestamp) -> Self {
+        let count_until = start + Duration::from_nanos(plan.duration_ns());
+        Self { start, count_until, stop_at: count_until + Duration::from_nanos(plan.deadline_ns()) }
+    }
+}
+
+/// What both ends of a run say of it.
+pub(super) struct Ends {
+    pub(super) span: Span,
+    pub(super) paced: Paced,
+    pub(super) received: Received,
+}
+
 /// The sender's account.
 pub(super) struct Paced {
     pub(super) fates: Vec<Fate>,
@@ -63,6 +92,18 @@ impl Paced {
 
     pub(super) fn sent(&mut self, record: &Offered, begun: Timestamp) {
         self.fates[record.seq as usize] = Fate { committed: Some(begun), word: Some("sent".to_owned()) };
+    }
+
+    /// Counts by their fates what was dropped or abandoned.
+    pub(super) fn count_drops(&mut self) {
+        self.stats.drops.clear();
+        for word in self.fates.iter().filter_map(|fate| fate.word.as_deref()) {
+            if word == "abandoned" {
+                *self.stats.drops.entry("expired".to_owned()).or_default() += 1;
+            } else if let Some(reason) = word.strip_prefix("dropped: ") {
+                *self.stats.drops.entry(reason.to_owned()).or_default() += 1;
+            }
+        }
     }
 
     pub(super) fn dropped(&mut self, record: &Offered, reason: &str) {

@@ -17,40 +17,73 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(32);
 /// From the start of a link whose rate changes to the start of the run: the connection has to be there by then.
 pub(crate) const LEAD: Duration = Duration::from_secs(2);
 
+/// An emulated link whose ends are namespaces of this process's own.
+pub(crate) struct TestLink {
+    pub(crate) namespaces: Namespaces,
+    /// When the run has to start for the link's rate to change at its times; `None` for a steady link.
+    start: Option<Timestamp>,
+    emulator: Emulator,
+}
+
+impl TestLink {
+    /// Makes the namespaces and starts the link. Call while the process has one thread.
+    pub(crate) fn open(link: &LinkConfig) -> anyhow::Result<Self> {
+        let namespaces = Namespaces::create()?;
+        let [up, down] = directions(link)?;
+        let start = (!link.steps.is_empty()).then(|| freshwire_io::now() + LEAD);
+        let emulator = Emulator::start(&namespaces, up, down, EmulatorOptions::default())?;
+        Ok(Self { namespaces, start, emulator })
+    }
+
+    /// When a run starts whose ends are connected now: `lead` from now, or when the link's rate prescribes.
+    pub(crate) fn start_after(&self, lead: Duration) -> anyhow::Result<Timestamp> {
+        let now = freshwire_io::now();
+        anyhow::ensure!(
+            self.start.is_none_or(|start| now < start),
+            "connecting across the link took longer than {LEAD:?}; take another seed"
+        );
+        Ok(self.start.unwrap_or(now + lead))
+    }
+
+    /// Ends the link.
+    pub(crate) fn close(self) -> Account {
+        self.emulator.stop()
+    }
+}
+
 /// Both ends of a TCP connection and the link between them.
 pub(crate) struct TestPath {
     pub(crate) near: TcpStream,
     pub(crate) far: TcpStream,
     /// The congestion control of the near end.
     pub(crate) congestion: String,
-    /// When the run has to start for the link's rate to change at its times; `None` for a steady link.
-    pub(crate) start: Option<Timestamp>,
-    emulator: Emulator,
+    pub(super) link: TestLink,
 }
 
 impl TestPath {
-    /// Makes the namespaces, starts the link and connects across it; `None` keeps the system's congestion control. Call
-    /// while the process has one thread.
+    /// Starts the link and connects across it; `None` keeps the system's congestion control. Call while the process has
+    /// one thread.
     pub(crate) fn open(link: &LinkConfig, congestion: Option<&str>) -> anyhow::Result<Self> {
-        let namespaces = Namespaces::create()?;
-        let [up, down] = directions(link)?;
-        let start = (!link.steps.is_empty()).then(|| freshwire_io::now() + LEAD);
-        let emulator = Emulator::start(&namespaces, up, down, EmulatorOptions::default())?;
-        let listener =
-            namespaces.in_far(|| TcpListener::bind((Namespaces::FAR_V4, 0)))?.context("cannot listen")?;
+        let path = Self::connect(TestLink::open(link)?, congestion)?;
+        path.link.start_after(Duration::ZERO)?;
+        Ok(path)
+    }
+
+    /// Connects across a link that runs already.
+    pub(crate) fn connect(link: TestLink, congestion: Option<&str>) -> anyhow::Result<Self> {
+        let listener = link
+            .namespaces
+            .in_far(|| TcpListener::bind((Namespaces::FAR_V4, 0)))?
+            .context("cannot listen")?;
         let address = listener.local_addr().context("cannot listen")?;
-        let (near, congestion) = namespaces.in_near(|| connect(address, congestion))??;
+        let (near, congestion) = link.namespaces.in_near(|| connect(address, congestion))??;
         let (far, _) = listener.accept().context("cannot accept")?;
-        anyhow::ensure!(
-            start.is_none_or(|start| freshwire_io::now() < start),
-            "connecting across the link took longer than {LEAD:?}; take another seed"
-        );
-        Ok(Self { near, far, congestion, start, emulator })
+        Ok(Self { near, far, congestion, link })
     }
 
     /// Ends the link.
     pub(crate) fn close(self) -> Account {
-        self.emulator.stop()
+        self.link.close()
     }
 }
 

@@ -21,6 +21,22 @@ pub(super) struct Received {
     pub(super) all_bytes: u64,
 }
 
+impl Received {
+    /// Counts bytes that were read at `now`.
+    pub(super) fn count(&mut self, bytes: usize, now: Timestamp, count_until: Timestamp) {
+        self.all_bytes += bytes as u64;
+        if now <= count_until {
+            self.bytes += bytes as u64;
+        }
+    }
+
+    /// Notes a whole record. Fails if it was here before.
+    pub(super) fn arrived(&mut self, seq: u64, now: Timestamp) -> anyhow::Result<()> {
+        anyhow::ensure!(self.arrivals.insert(seq, now).is_none(), "record {seq} came twice");
+        Ok(())
+    }
+}
+
 /// Reads until the stream ends or `stop_at`. Fails on a wrong byte, a torn record or a record that came twice.
 pub(super) fn read(
     mut stream: TcpStream,
@@ -48,15 +64,18 @@ pub(super) fn read(
             },
         };
         let now = freshwire_io::now();
-        received.all_bytes += read as u64;
-        if now <= count_until {
-            received.bytes += read as u64;
-        }
-        records.push(&buffer[..read], |seq| {
-            anyhow::ensure!(received.arrivals.insert(seq, now).is_none(), "record {seq} came twice");
-            Ok(())
-        })?;
+        received.count(read, now, count_until);
+        records.push(&buffer[..read], |seq| received.arrived(seq, now))?;
     }
+}
+
+/// The sequence of a record that is whole and alone in `bytes`. Fails on a wrong byte.
+pub(super) fn whole_record(bytes: &[u8]) -> anyhow::Result<u64> {
+    let mut reader = layered::Reader::default();
+    reader.push(bytes);
+    let record = reader.next().context("a record without its header")??;
+    reader.finish().context("bytes behind a record")?;
+    Ok(record.header.seq)
 }
 
 /// Whole records out of a framed stream.
@@ -85,11 +104,7 @@ impl Records {
                 reader.push(bytes);
                 for event in reader {
                     if let chunked::Event::Record { payload, .. } = event? {
-                        let mut inner = layered::Reader::default();
-                        inner.push(&payload);
-                        let record = inner.next().context("a record without its header")??;
-                        inner.finish().context("bytes behind a record")?;
-                        whole(record.header.seq)?;
+                        whole(whole_record(&payload)?)?;
                     }
                 }
             }

@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::Framing;
+use freshwire_io::netns::Account;
 use freshwire_units::Timestamp;
 
 use super::offer::{self, Offered};
-use super::pace::Paced;
-use super::path::TestPath;
+use super::pace::{Ends, LEAD, Paced, Span};
+use super::path::{TestLink, TestPath};
 use super::receive::{self, Received};
-use super::{fresh, plain};
+use super::{fresh, plain, quic};
 use crate::lab::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
-
-/// From the connection to the first record, so that both ends are ready.
-const LEAD: Duration = Duration::from_millis(100);
+use crate::lab::scheme;
 
 /// A source that is later than this has not offered what it says.
 const MAX_LATENESS: Duration = Duration::from_millis(5);
@@ -33,24 +32,13 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
 }
 
 fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Run> {
-    let path = TestPath::open(&plan.link, Some(&plan.congestion))?;
-    let framing = if plan.framing == "chunked" { Framing::Chunked } else { Framing::Raw };
+    let link = TestLink::open(&plan.link)?;
     let offered = offer::of(&plan);
-    let start = path.start.unwrap_or_else(|| freshwire_io::now() + LEAD);
-    let count_until = start + Duration::from_nanos(plan.duration_ns());
-    let stop_at = count_until + Duration::from_nanos(plan.deadline_ns());
-    let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
-    let (paced, received) = std::thread::scope(|scope| {
-        let reader = scope.spawn(move || receive::read(far, framing, count_until, stop_at));
-        let paced = if plain::is_plain(&plan.scheme) {
-            plain::send(near, &plan.scheme, &offered, start, stop_at)
-        } else {
-            fresh::send(near, &plan, framing, &offered, start, stop_at)
-        };
-        let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
-        anyhow::Ok((paced.context("the sender failed")?, received.context("the receiver failed")?))
-    })?;
-    let account = path.close();
+    let (ends, account) = match plan.scheme.as_str() {
+        scheme::QUIC => (quic::run(&link, &plan, &offered)?, link.close()),
+        _ => over_tcp(link, &plan, &offered)?,
+    };
+    let Ends { span, paced, received } = ends;
     let mut faults = account.faults;
     if paced.lateness > MAX_LATENESS {
         faults.push(format!("the source was {:.1} ms late", paced.lateness.as_secs_f64() * 1e3));
@@ -63,11 +51,30 @@ fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Run> {
             received_all_bytes: received.all_bytes,
             sent_bytes: paced.sent_bytes,
         },
-        records: fates(&offered, &paced, &received, start),
+        records: fates(&offered, &paced, &received, span.start),
         sender: paced.stats,
         metrics: None,
         plan,
     })
+}
+
+/// Plain TCP or Freshwire on TCP.
+fn over_tcp(link: TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<(Ends, Account)> {
+    let path = TestPath::connect(link, Some(&plan.congestion))?;
+    let framing = if plan.framing == "chunked" { Framing::Chunked } else { Framing::Raw };
+    let span = Span::of(plan, path.link.start_after(LEAD)?);
+    let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
+    let (paced, received) = std::thread::scope(|scope| {
+        let reader = scope.spawn(move || receive::read(far, framing, span.count_until, span.stop_at));
+        let paced = if plain::is_plain(&plan.scheme) {
+            plain::send(near, &plan.scheme, offered, span.start, span.stop_at)
+        } else {
+            fresh::send(near, plan, framing, offered, span.start, span.stop_at)
+        };
+        let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
+        anyhow::Ok((paced.context("the sender failed")?, received.context("the receiver failed")?))
+    })?;
+    Ok((Ends { span, paced, received }, path.close()))
 }
 
 fn fates(offered: &[Offered], paced: &Paced, received: &Received, start: Timestamp) -> Vec<RecordFate> {

@@ -13,10 +13,12 @@ mod noise;
 mod random;
 mod replay;
 
-pub(crate) use cookie::{COOKIE_LENGTH, CookieJar};
+pub(crate) use cookie::CookieJar;
 pub use identity::{ParseKeyError, Psk, PublicKey, StaticKey};
 pub use keys::Protection;
-pub(crate) use keys::{Keys, Opening, Secrets};
-pub(crate) use noise::{HandshakeError, Initiator, Local, Responder};
+#[cfg(test)]
+pub(crate) use keys::Secrets;
+pub(crate) use keys::{Keys, Opening};
+pub(crate) use noise::{Initiator, Local, Responder};
 pub(crate) use random::Random;
 pub(crate) use replay::{Freshness, ReplayWindow};

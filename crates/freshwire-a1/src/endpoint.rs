@@ -1,1 +1,375 @@
 //! Many connections over one socket: demultiplexing, accepting, address validation.
+
+mod agreement;
+mod bucket;
+mod config;
+mod datagram;
+mod event;
+mod initiating;
+mod responding;
+mod table;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+pub use config::{AcceptConfig, ConnectConfig, EndpointConfig, Limits};
+pub use datagram::{Datagram, Outgoing};
+pub use event::{
+    ConnectError, ConnectionHandle, EndpointEvent, EndpointStats, Incoming, Refusal, WrongHandle,
+};
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use freshwire_units::Timestamp;
+
+use crate::connection::{Connection, Setup};
+use crate::crypto::{CookieJar, Local, PublicKey, Random};
+use crate::source::Source;
+use crate::wire::{DataHeader, Packet};
+
+use bucket::Bucket;
+use initiating::{Due, Initiating, Outcome};
+use responding::Call;
+use table::{Entry, Open, State, Table};
+
+/// Any number of connections over one UDP socket, to which others may connect as well. It does no input or output of its
+/// own: it is given datagrams and the time, and gives datagrams, events and the time of the next timer.
+///
+/// After each call that changes it, its owner empties three queues, then waits for datagrams or the timer:
+/// ```text
+///   handle_batch, handle_timeout, connect, accept, wake …
+///        │
+///        ├─► poll_event              until None
+///        ├─► poll_handshake          until None: datagrams of handshakes
+///        ├─► next_ready              until None: a connection that wants a turn
+///        │      ├─► connection_mut   its events and messages
+///        │      └─► poll_transmit    until None, with the connection's source: its datagrams
+///        └─► poll_timeout            when to call handle_timeout
+/// ```
+/// The source of what a connection sends is its owner's: [`Endpoint::wake`] tells that there is something new in it.
+///
+/// Who connects to it proves first that it receives at its address, by a cookie. Until then nothing is kept of it and
+/// no more than a thirtieth of what came is sent to it. What is kept of those that have not shown that they have got
+/// the answer is bounded by [`Limits`].
+pub struct Endpoint {
+    config: EndpointConfig,
+    random: Random,
+    cookies: CookieJar,
+    table: Table,
+    half_open: BTreeSet<ConnectionHandle>,
+    /// Connections that others began, by [`table::Initiation::digest`]. An initiator that begins anew, with another cookie,
+    /// has two of them for a while: which one it completes is up to it.
+    initiators: BTreeMap<[u8; 32], ConnectionHandle>,
+    retries: Bucket,
+    responses: Bucket,
+    handshakes: VecDeque<(Outgoing, Vec<u8>)>,
+    events: VecDeque<EndpointEvent>,
+    stats: EndpointStats,
+}
+
+impl Endpoint {
+    /// An endpoint without connections.
+    pub fn new(config: EndpointConfig) -> Self {
+        let mut random = Random::from_seed(config.seed);
+        let limits = config.limits;
+        Self {
+            cookies: CookieJar::new(random.bytes()),
+            random,
+            table: Table::default(),
+            half_open: BTreeSet::new(),
+            initiators: BTreeMap::new(),
+            retries: Bucket::new(limits.retries_per_second),
+            responses: Bucket::new(limits.responses_per_second),
+            handshakes: VecDeque::new(),
+            events: VecDeque::new(),
+            stats: EndpointStats::default(),
+            config,
+        }
+    }
+
+    /// The key that peers know this endpoint by.
+    pub fn public_key(&self) -> PublicKey {
+        self.config.key.public_key()
+    }
+
+    /// Begins a connection to the owner of `key` at `remote`. [`EndpointEvent::Connected`] or
+    /// [`EndpointEvent::Failed`] follows.
+    pub fn connect(
+        &mut self,
+        now: Timestamp,
+        remote: SocketAddr,
+        key: PublicKey,
+        config: ConnectConfig,
+    ) -> ConnectionHandle {
+        let handle = self.table.reserve(&mut self.random);
+        let initiating = Initiating::new(now, handle.id, remote, key, config);
+        self.table.insert_ours(handle, initiating);
+        self.on_timer(now, handle);
+        handle
+    }
+
+    /// Takes the datagrams that one system call brought. Those with retransmitted blocks, or with nothing but
+    /// acknowledgements and the like, go first: they may open the window for what is to be sent (seed 001). `datagrams` is
+    /// called twice for that, and has to give the same ones.
+    pub fn handle_batch<'a, I>(&mut self, now: Timestamp, datagrams: impl Fn() -> I)
+    where
+        I: Iterator<Item = Datagram<'a>>,
+    {
+        for urgent in [true, false] {
+            for datagram in datagrams() {
+                let packet = Packet::parse(datagram.bytes);
+                let is_urgent = matches!(&packet, Ok(Packet::Data(header, _)) if header.is_urgent());
+                if is_urgent != urgent {
+                    continue;
+                }
+                match packet {
+                    Ok(packet) => self.handle_packet(now, &datagram, packet),
+                    Err(_) => self.stats.malformed += 1,
+                }
+            }
+        }
+    }
+
+    /// Takes one datagram.
+    pub fn handle_datagram(&mut self, now: Timestamp, datagram: Datagram<'_>) {
+        self.handle_batch(now, || std::iter::once(datagram));
+    }
+
+    /// When [`Endpoint::handle_timeout`] is to be called. It may be early, and nothing comes of it then.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        self.table.next_timeout()
+    }
+
+    /// The time that [`Endpoint::poll_timeout`] named has come.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some(handle) = self.table.due(now) {
+            self.on_timer(now, handle);
+        }
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<EndpointEvent> {
+        self.events.pop_front()
+    }
+
+    /// Appends the next datagram of a handshake to `out`.
+    pub fn poll_handshake(&mut self, out: &mut Vec<u8>) -> Option<Outgoing> {
+        let (outgoing, bytes) = self.handshakes.pop_front()?;
+        out.extend(bytes);
+        Some(outgoing)
+    }
+
+    /// The connection whose turn it is: something came for it, its timer fired, or it was woken. The turn lasts until the
+    /// next call.
+    pub fn next_ready(&mut self) -> Option<ConnectionHandle> {
+        self.table.next_turn()
+    }
+
+    /// Appends the next datagrams of a connection to `out`, as many as may leave at once. `None`: nothing may be sent now.
+    /// Who stops before has to [`Endpoint::wake`] the connection, or its timer does not run.
+    pub fn poll_transmit(
+        &mut self,
+        now: Timestamp,
+        handle: ConnectionHandle,
+        source: &mut dyn Source,
+        out: &mut Vec<u8>,
+    ) -> Option<Outgoing> {
+        let entry = self.table.get_mut(handle)?;
+        let State::Open(open) = &mut entry.state else { return None };
+        if let Some(transmit) = open.connection.poll_transmit(now, source, out) {
+            return Some(Outgoing::from_connection(transmit, entry.local));
+        }
+        self.report_end(handle);
+        self.table.set_timer(handle.id);
+        None
+    }
+
+    /// Gives the connection a turn: its source has something new.
+    pub fn wake(&mut self, handle: ConnectionHandle) {
+        self.table.queue(handle);
+    }
+
+    /// A connection after its handshake.
+    pub fn connection(&self, handle: ConnectionHandle) -> Option<&Connection> {
+        match &self.table.get(handle)?.state {
+            State::Open(open) => Some(&open.connection),
+            _ => None,
+        }
+    }
+
+    /// A connection after its handshake, to change it. It gets a turn for that, unless it has the turn now.
+    pub fn connection_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Connection> {
+        self.table.queue_unless_in_turn(handle);
+        match &mut self.table.get_mut(handle)?.state {
+            State::Open(open) => Some(&mut open.connection),
+            _ => None,
+        }
+    }
+
+    /// Forgets a connection; the handle is void then. The peer is told nothing: use [`Connection::close`] first, and wait
+    /// for [`EndpointEvent::Ended`]. A handshake that was begun is given up. False: there is no such connection.
+    pub fn remove(&mut self, handle: ConnectionHandle) -> bool {
+        self.half_open.remove(&handle);
+        let Some(entry) = self.table.remove(handle) else { return false };
+        if let Some(initiation) = entry.initiation {
+            self.initiators.remove(&initiation.digest);
+        }
+        true
+    }
+
+    /// Connections of all kinds, with those that are half-open.
+    pub fn connections(&self) -> usize {
+        self.table.len()
+    }
+
+    /// Initiators that have not shown yet that they have got an answer.
+    pub fn half_open(&self) -> usize {
+        self.half_open.len()
+    }
+
+    /// What has been counted.
+    pub fn stats(&self) -> EndpointStats {
+        self.stats
+    }
+
+    fn handle_packet(&mut self, now: Timestamp, datagram: &Datagram<'_>, packet: Packet<'_>) {
+        match packet {
+            Packet::Data(header, sealed) => self.on_data(now, datagram, header, sealed),
+            Packet::Initiation { version, from, cookie, noise } => {
+                self.on_initiation(now, datagram, Call { version, from, cookie, noise });
+            }
+            Packet::Retry { to, cookie } => self.on_retry(now, datagram, to, cookie),
+            Packet::Response { to, noise, .. } => self.on_response(now, datagram, to, noise),
+            Packet::Version { to, version } => match self.table.initiating(to, datagram.from) {
+                Some((_, initiating)) => {
+                    initiating.on_version(now, version);
+                    self.table.set_timer(to);
+                }
+                None => self.stats.unknown += 1,
+            },
+        }
+    }
+
+    fn on_data(&mut self, now: Timestamp, datagram: &Datagram<'_>, header: DataHeader, sealed: &[u8]) {
+        let Some((handle, Entry { state: State::Open(open), local, .. })) = self.table.by_id(header.to)
+        else {
+            self.stats.unknown += 1;
+            return;
+        };
+        if open.connection.handle_packet(now, datagram.from, datagram.marked, header, sealed) {
+            *local = datagram.to;
+            if open.response.take().is_some() {
+                self.half_open.remove(&handle);
+                self.events.push_back(EndpointEvent::Connected(handle));
+            }
+        }
+        self.table.queue(handle);
+    }
+
+    fn on_retry(&mut self, now: Timestamp, datagram: &Datagram<'_>, to: u32, cookie: &[u8]) {
+        let Some((handle, initiating)) = self.table.initiating(to, datagram.from) else {
+            self.stats.unknown += 1;
+            return;
+        };
+        initiating.on_retry(now, cookie);
+        self.table.set_timer(handle.id);
+        self.handle_timeout(now);
+    }
+
+    fn on_response(&mut self, now: Timestamp, datagram: &Datagram<'_>, to: u32, noise: &[u8]) {
+        let Some((handle, initiating)) = self.table.initiating(to, datagram.from) else {
+            self.stats.unknown += 1;
+            return;
+        };
+        match initiating.on_response(noise) {
+            Outcome::Unauthentic => self.stats.unauthentic += 1,
+            Outcome::Failed(error) => self.fail(handle, error),
+            Outcome::Agreed(agreed) => {
+                let setup = Setup {
+                    epoch: agreed.epoch,
+                    remote: agreed.remote,
+                    peer_id: agreed.peer_id,
+                    keys: agreed.keys,
+                    local: agreed.local,
+                    peer: agreed.peer,
+                    qos: agreed.qos,
+                    config: agreed.connection,
+                    seed: self.random.bytes(),
+                };
+                let open = Open { connection: Connection::new(now, setup), response: None };
+                if let Some(entry) = self.table.get_mut(handle) {
+                    entry.state = State::Open(Box::new(open));
+                    entry.local = datagram.to;
+                }
+                self.events.push_back(EndpointEvent::Connected(handle));
+                self.table.queue(handle);
+            }
+        }
+    }
+
+    fn on_timer(&mut self, now: Timestamp, handle: ConnectionHandle) {
+        let Some(entry) = self.table.get_mut(handle) else { return };
+        match &mut entry.state {
+            State::Initiating(initiating) => {
+                let EndpointConfig { key, psk, .. } = &self.config;
+                let local = Local { key, psk: psk.as_ref(), prologue: &[], seed: self.random.bytes() };
+                match initiating.on_timeout(now, local) {
+                    Due::Send => {
+                        let (remote, bytes) = (initiating.remote(), initiating.packet().to_vec());
+                        self.send(remote, None, bytes);
+                        self.table.set_timer(handle.id);
+                    }
+                    Due::GiveUp(error) => self.fail(handle, error),
+                }
+            }
+            State::Asked(_) | State::Refused(_) => self.expire(handle),
+            State::Open(open) => {
+                if open.response.as_ref().is_some_and(|response| response.expires <= now) {
+                    return self.expire(handle);
+                }
+                open.connection.handle_timeout(now);
+                // The turn sets the timer again.
+                self.table.queue(handle);
+            }
+        }
+    }
+
+    /// Forgets a half-open connection.
+    fn expire(&mut self, handle: ConnectionHandle) {
+        // Of one that was refused the application knows.
+        if self.table.get(handle).is_some_and(|entry| matches!(entry.state, State::Refused(_))) {
+            self.remove(handle);
+        } else {
+            self.fail(handle, ConnectError::NotCompleted);
+        }
+    }
+
+    fn fail(&mut self, handle: ConnectionHandle, error: ConnectError) {
+        if self.remove(handle) {
+            self.events.push_back(EndpointEvent::Failed(handle, error));
+        }
+    }
+
+    fn report_end(&mut self, handle: ConnectionHandle) {
+        let Some(entry) = self.table.get_mut(handle) else { return };
+        let State::Open(open) = &mut entry.state else { return };
+        if open.connection.is_ended() && !entry.is_reported {
+            entry.is_reported = true;
+            open.response = None;
+            self.half_open.remove(&handle);
+            self.events.push_back(EndpointEvent::Ended(handle));
+        }
+    }
+
+    fn send(&mut self, to: SocketAddr, from: Option<IpAddr>, bytes: Vec<u8>) {
+        if self.handshakes.len() >= MAX_HANDSHAKES {
+            self.stats.queue_full += 1;
+            return;
+        }
+        self.handshakes.push_back((Outgoing::single(to, from, bytes.len()), bytes));
+    }
+}
+
+/// Datagrams of handshakes that may wait to be fetched.
+const MAX_HANDSHAKES: usize = 1024;

@@ -19,6 +19,10 @@ pub use connection::{
     Closed, Congestion, Connection, ConnectionConfig, ConnectionStats, Event, QosError, Transmit,
 };
 pub use crypto::{ParseKeyError, Protection, Psk, PublicKey, StaticKey};
+pub use endpoint::{
+    AcceptConfig, ConnectConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointConfig,
+    EndpointEvent, EndpointStats, Incoming, Limits, Outgoing, Refusal, WrongHandle,
+};
 pub use inbox::{Message, Missing};
 pub use source::{Fate, Queue, Source, Taken};
 pub use wire::{Malformed, Qos};

@@ -7,7 +7,7 @@ use ring::hmac;
 use super::random::Random;
 
 /// Length of a cookie in bytes.
-pub(crate) const COOKIE_LENGTH: usize = 32;
+const COOKIE_LENGTH: usize = 32;
 
 /// How long a secret makes cookies; it checks them for as long again.
 const ROTATION: Duration = Duration::from_secs(10);

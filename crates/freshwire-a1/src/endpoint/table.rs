@@ -1,0 +1,227 @@
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use freshwire_units::Timestamp;
+
+use crate::connection::Connection;
+use crate::crypto::{Random, Responder};
+use crate::wire::Parameters;
+
+use super::ConnectionHandle;
+use super::initiating::Initiating;
+use super::timers::{Timer, Timers};
+
+/// All connections by the numbers that peers put into their packets, with their timers and turns. The numbers are random:
+/// who is not on the path cannot guess one.
+#[derive(Default)]
+pub(super) struct Table {
+    entries: BTreeMap<u32, Entry>,
+    timers: Timers,
+    ready: VecDeque<ConnectionHandle>,
+    in_turn: Option<ConnectionHandle>,
+    next_serial: u64,
+}
+
+pub(super) struct Entry {
+    pub(super) state: State,
+    /// The local address that the peer sends to.
+    pub(super) local: Option<IpAddr>,
+    serial: u64,
+    timer: Timer,
+    /// It is in the queue of those that want a turn.
+    is_queued: bool,
+    /// The application knows that it has ended.
+    pub(super) is_reported: bool,
+    /// By what the peer began it; `None` if this end began it.
+    pub(super) initiation: Option<Initiation>,
+}
+
+pub(super) enum State {
+    Initiating(Box<Initiating>),
+    Asked(Box<Asked>),
+    Refused(Box<Response>),
+    Open(Box<Open>),
+}
+
+/// An initiator that waits for the application's decision.
+pub(super) struct Asked {
+    /// Taken when it is answered.
+    pub(super) noise: Option<Responder>,
+    pub(super) peer: Parameters,
+    pub(super) came: Timestamp,
+    pub(super) expires: Timestamp,
+}
+
+/// The packet by which somebody begins a connection.
+#[derive(Clone, Copy)]
+pub(super) struct Initiation {
+    pub(super) from: SocketAddr,
+    /// The initiator's number for the connection.
+    pub(super) id: u32,
+    /// By what it is known when it comes again: the SHA-256 of its handshake message, which is good for one cookie only.
+    pub(super) digest: [u8; 32],
+}
+
+/// What an initiator was answered, for when it asks again.
+pub(super) struct Response {
+    pub(super) bytes: Vec<u8>,
+    pub(super) expires: Timestamp,
+}
+
+pub(super) struct Open {
+    pub(super) connection: Connection,
+    /// Until the initiator has shown that it has got the response.
+    pub(super) response: Option<Response>,
+}
+
+impl State {
+    fn timeout(&self) -> Option<Timestamp> {
+        match self {
+            Self::Initiating(initiating) => Some(initiating.timeout()),
+            Self::Asked(asked) => Some(asked.expires),
+            Self::Refused(response) => Some(response.expires),
+            Self::Open(open) => {
+                let expires = open.response.as_ref().map(|response| response.expires);
+                [open.connection.poll_timeout(), expires].into_iter().flatten().min()
+            }
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// A handle for a new connection.
+    pub(super) fn reserve(&mut self, random: &mut Random) -> ConnectionHandle {
+        let id = std::iter::repeat_with(|| random.next_u32())
+            .find(|id| !self.entries.contains_key(id))
+            .expect("there are fewer connections than numbers");
+        self.next_serial += 1;
+        ConnectionHandle { id, serial: self.next_serial }
+    }
+
+    /// Takes in a connection that this end begins.
+    pub(super) fn insert_ours(&mut self, handle: ConnectionHandle, initiating: Initiating) {
+        self.insert(handle, State::Initiating(Box::new(initiating)), None, None);
+    }
+
+    /// Takes in a connection that the peer begins.
+    pub(super) fn insert_theirs(
+        &mut self,
+        handle: ConnectionHandle,
+        initiation: Initiation,
+        asked: Asked,
+        local: Option<IpAddr>,
+    ) {
+        self.insert(handle, State::Asked(Box::new(asked)), local, Some(initiation));
+    }
+
+    fn insert(
+        &mut self,
+        handle: ConnectionHandle,
+        state: State,
+        local: Option<IpAddr>,
+        initiation: Option<Initiation>,
+    ) {
+        let entry = Entry {
+            state,
+            local,
+            initiation,
+            serial: handle.serial,
+            timer: Timer::new(),
+            is_queued: false,
+            is_reported: false,
+        };
+        self.entries.insert(handle.id, entry);
+        self.set_timer(handle.id);
+    }
+
+    /// The connection of this number, whatever its handle.
+    pub(super) fn by_id(&mut self, id: u32) -> Option<(ConnectionHandle, &mut Entry)> {
+        let entry = self.entries.get_mut(&id)?;
+        Some((ConnectionHandle { id, serial: entry.serial }, entry))
+    }
+
+    /// The connection that this end has begun under this number, if `from` is where it goes.
+    pub(super) fn initiating(
+        &mut self,
+        id: u32,
+        from: SocketAddr,
+    ) -> Option<(ConnectionHandle, &mut Initiating)> {
+        match self.by_id(id)? {
+            (handle, Entry { state: State::Initiating(initiating), .. }) if initiating.remote() == from => {
+                Some((handle, initiating))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn get(&self, handle: ConnectionHandle) -> Option<&Entry> {
+        self.entries.get(&handle.id).filter(|entry| entry.serial == handle.serial)
+    }
+
+    pub(super) fn get_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Entry> {
+        self.entries.get_mut(&handle.id).filter(|entry| entry.serial == handle.serial)
+    }
+
+    pub(super) fn remove(&mut self, handle: ConnectionHandle) -> Option<Entry> {
+        self.get(handle)?;
+        let mut entry = self.entries.remove(&handle.id)?;
+        self.timers.remove(handle.id, &mut entry.timer);
+        Some(entry)
+    }
+
+    /// Sets the connection's timer to what its state wants.
+    pub(super) fn set_timer(&mut self, id: u32) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            self.timers.set(id, &mut entry.timer, entry.state.timeout());
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Timestamp> {
+        self.timers.next()
+    }
+
+    /// The next connection whose timer fires.
+    pub(super) fn due(&mut self, now: Timestamp) -> Option<ConnectionHandle> {
+        while let Some(id) = self.timers.due(now) {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            if self.timers.fires(now, id, &mut entry.timer) {
+                return Some(ConnectionHandle { id, serial: entry.serial });
+            }
+        }
+        None
+    }
+
+    /// Queues the connection for a turn, if it does not wait for one.
+    pub(super) fn queue(&mut self, handle: ConnectionHandle) {
+        if let Some(entry) = self.get_mut(handle)
+            && !entry.is_queued
+        {
+            entry.is_queued = true;
+            self.ready.push_back(handle);
+        }
+    }
+
+    /// As [`Self::queue`], unless it has the turn now.
+    pub(super) fn queue_unless_in_turn(&mut self, handle: ConnectionHandle) {
+        if self.in_turn != Some(handle) {
+            self.queue(handle);
+        }
+    }
+
+    /// Gives the turn to the connection that waits longest.
+    pub(super) fn next_turn(&mut self) -> Option<ConnectionHandle> {
+        self.in_turn = None;
+        while let Some(handle) = self.ready.pop_front() {
+            if let Some(entry) = self.get_mut(handle) {
+                entry.is_queued = false;
+                self.in_turn = Some(handle);
+                break;
+            }
+        }
+        self.in_turn
+    }
+}

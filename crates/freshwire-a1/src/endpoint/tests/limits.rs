@@ -1,0 +1,149 @@
+use super::*;
+use crate::wire::{MIN_INITIATION, VERSION};
+
+fn limited(limits: Limits) -> World {
+    World::new(client_config(), server_config().limits(limits))
+}
+
+/// An initiation of somebody who has no cookie.
+fn initiation(id: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Packet::Initiation { version: VERSION, from: id, cookie: &[], noise: &[] }.put(&mut bytes);
+    bytes
+}
+
+fn address(number: u32) -> SocketAddr {
+    let [_, a, b, c] = number.to_be_bytes();
+    SocketAddr::from(([10, a, b, c], 1000))
+}
+
+#[test]
+fn a_storm_of_forged_addresses_leaves_nothing_behind() {
+    let mut world = limited(Limits { retries_per_second: 100, ..Limits::default() });
+    let to = world.server().address;
+    for second in 0..3 {
+        for number in 0..2000 {
+            let bytes = initiation(number);
+            world.deliver(&Flying { from: address(number), to, bytes });
+        }
+        world.launch();
+        assert_eq!(world.sent_by(SERVER).len(), 100 * (second + 1), "the rate of retries");
+        world.now += Duration::from_secs(1);
+    }
+    let endpoint = &mut world.server().endpoint;
+    assert_eq!((endpoint.connections(), endpoint.half_open(), endpoint.poll_timeout()), (0, 0, None));
+    assert_eq!((endpoint.stats().retries, endpoint.stats().over_limit), (300, 5700));
+    world.flying.clear();
+    world.connect();
+    world.now += Duration::from_secs(1);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.client().connected().len(), 1, "it serves others again");
+}
+
+#[test]
+fn datagrams_of_handshakes_wait_in_a_bounded_queue() {
+    let mut world = limited(Limits { retries_per_second: 1_000_000, ..Limits::default() });
+    let to = world.server().address;
+    for number in 0..2000 {
+        let bytes = initiation(number);
+        world.deliver(&Flying { from: address(number), to, bytes });
+    }
+    assert_eq!(world.server().endpoint.stats().queue_full, 2000 - MAX_HANDSHAKES as u64);
+    world.launch();
+    assert_eq!(world.history.len(), MAX_HANDSHAKES);
+}
+
+/// Initiators that prove their addresses and are not heard of again.
+fn half_open_storm(world: &mut World, count: u32) {
+    let to = world.server().address;
+    let now = world.now;
+    for number in 0..count {
+        let mut attacker = Node::new("10.9.9.9:1", EndpointConfig::new(key(77), [number as u8; 32]));
+        attacker.address = address(number);
+        let server = world.server().endpoint.public_key();
+        attacker.endpoint.connect(now, to, server, ConnectConfig::default());
+        for flying in attacker.drain(now) {
+            world.deliver(&flying);
+        }
+        for flying in world.server().drain(now) {
+            let datagram = attacker.datagram(&flying);
+            attacker.endpoint.handle_datagram(now, datagram);
+        }
+        for flying in attacker.drain(now) {
+            world.deliver(&flying);
+        }
+        world.server().drain(now);
+    }
+}
+
+#[test]
+fn half_open_connections_are_bounded_and_forgotten() {
+    for decides in [true, false] {
+        let mut world = limited(Limits { half_open: 10, ..Limits::default() });
+        if !decides {
+            world.server().accepts = None;
+        }
+        half_open_storm(&mut world, 30);
+        assert_eq!(world.server().incoming().len(), 10);
+        assert_eq!((world.server().endpoint.half_open(), world.server().endpoint.connections()), (10, 10));
+        assert_eq!(world.server().endpoint.stats().over_limit, 20);
+        world.run(Duration::from_secs(10));
+        assert_eq!((world.server().endpoint.half_open(), world.server().endpoint.connections()), (0, 0));
+        assert_eq!(world.server().failures(), vec![ConnectError::NotCompleted; 10]);
+        world.server().accepts = Some(AcceptConfig::default());
+        world.connect();
+        world.run(Duration::from_secs(1));
+        assert_eq!(world.client().connected().len(), 1, "it serves others again");
+    }
+}
+
+#[test]
+fn answers_have_a_rate() {
+    let mut world = limited(Limits { responses_per_second: 5, ..Limits::default() });
+    half_open_storm(&mut world, 30);
+    assert_eq!(world.server().endpoint.half_open(), 5);
+    world.now += Duration::from_secs(1);
+    half_open_storm(&mut world, 30);
+    assert_eq!(world.server().endpoint.half_open(), 10);
+}
+
+#[test]
+fn one_connection_too_many_is_refused() {
+    let mut world = limited(Limits { connections: 2, ..Limits::default() });
+    for _ in 0..3 {
+        world.connect();
+        world.run(Duration::from_secs(1));
+    }
+    assert_eq!(world.client().connected().len(), 2);
+    let failures = world.client().failures();
+    let [ConnectError::Refused(refusal)] = &failures[..] else { panic!("{failures:?}") };
+    assert_eq!(refusal.code, Refusal::BUSY);
+}
+
+#[test]
+fn idle_connections_take_no_turns() {
+    let mut world = World::new(client_config(), server_config());
+    for _ in 0..50 {
+        world.connect();
+    }
+    world.run(Duration::from_secs(5));
+    assert_eq!(world.server().connected().len(), 50);
+    let sent = world.history.len();
+    world.run(Duration::from_secs(20));
+    assert_eq!(world.history.len(), sent, "nothing is sent");
+    for node in &mut world.nodes {
+        assert_eq!(node.endpoint.next_ready(), None);
+    }
+}
+
+#[test]
+fn a_short_initiation_gets_no_answer() {
+    let mut world = World::new(client_config(), server_config());
+    let (from, to) = (address(1), world.server().address);
+    let mut bytes = initiation(1);
+    bytes.truncate(MIN_INITIATION - 1);
+    world.deliver(&Flying { from, to, bytes });
+    world.launch();
+    assert_eq!(world.history, []);
+    assert_eq!(world.server().endpoint.stats().malformed, 1);
+}

@@ -14,6 +14,10 @@ use crate::wire::{Ack, MAX_RANGES, Ranges};
 pub(crate) struct Acks {
     received: RangeSet,
     largest: Option<(u64, Timestamp)>,
+    /// The number that is expected next.
+    next: u64,
+    /// How often a gap is reported.
+    reports: u8,
     /// Packets that ask for an acknowledgement and have none yet.
     waiting: u32,
     due: Option<Timestamp>,
@@ -34,6 +38,8 @@ impl Acks {
         Self {
             received: RangeSet::default(),
             largest: None,
+            next: 0,
+            reports: REPORTS,
             waiting: 0,
             due: None,
             delay,
@@ -45,6 +51,12 @@ impl Acks {
         }
     }
 
+    /// For packets of a group, of which the first is `next`: a gap is reported once, because the report goes over a
+    /// connection that repeats it.
+    pub(crate) fn of_group(next: u64) -> Self {
+        Self { next, reports: 1, ..Self::new(Duration::MAX) }
+    }
+
     /// A packet came that was never seen before.
     pub(crate) fn on_packet(&mut self, now: Timestamp, number: u64, packet: Arrived) {
         self.ce += u64::from(packet.ce);
@@ -54,14 +66,16 @@ impl Acks {
         {
             self.received.remove(&oldest);
         }
-        let next = self.largest.map_or(0, |(largest, _)| largest + 1);
+        let next = self.next;
         let mut at_once = packet.ack_now || packet.ce;
+        let mut shows_gap = false;
         if number >= next {
             if number > next {
-                self.gap(now, next..=number - 1);
-                at_once = true;
+                shows_gap = self.gap(now, next..=number - 1);
+                at_once |= shows_gap;
             }
             self.largest = Some((number, now));
+            self.next = number + 1;
         } else {
             self.overtaken(now, number);
         }
@@ -69,6 +83,8 @@ impl Acks {
             self.waiting += 1;
             let due = if at_once || self.waiting >= EVERY { now } else { now + self.delay };
             self.due = Some(self.due.map_or(due, |earlier| earlier.min(due)));
+        } else if shows_gap {
+            self.due = Some(now);
         }
     }
 
@@ -126,7 +142,8 @@ impl Acks {
         self.received.remove(&(0..number));
     }
 
-    fn gap(&mut self, now: Timestamp, gap: RangeInclusive<u64>) {
+    /// Notes a gap; whether it is to be reported at once.
+    fn gap(&mut self, now: Timestamp, gap: RangeInclusive<u64>) -> bool {
         if now.saturating_since(self.overtaken_at) > FORGET {
             self.patience = Duration::ZERO;
         }
@@ -140,10 +157,11 @@ impl Acks {
                 self.suspects.pop_front();
             }
         }
+        self.patience.is_zero()
     }
 
     fn report_gap(&mut self, gap: RangeInclusive<u64>, seen: Timestamp) {
-        self.reported.push_back((gap, REPORTS, seen));
+        self.reported.push_back((gap, self.reports, seen));
         if self.reported.len() > MAX_GAPS {
             self.reported.pop_front();
         }

@@ -7,6 +7,7 @@
 //! ```
 
 mod clock;
+mod groups;
 mod path;
 mod quality;
 mod receive;
@@ -15,6 +16,7 @@ mod transmit;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use freshwire_choice::{Choice, LinkView, Reason};
@@ -28,12 +30,14 @@ use crate::recovery::{Controller, Outcomes, PathView, Recovery, RecoveryConfig};
 use crate::source::Source;
 use crate::wire::{Parameters, Qos};
 
-use clock::Clock;
+pub(crate) use clock::Clock;
+use groups::{Groups, Repair, Said};
 use path::Path;
 pub use quality::QosError;
 use quality::Quality;
 use sync::Syncs;
 pub use transmit::Transmit;
+pub(crate) use transmit::describe;
 
 /// How a connection behaves; the same for its life.
 #[derive(Clone, Debug)]
@@ -110,6 +114,20 @@ pub enum Event {
     QosChanged,
     /// The peer is reached at another address from now on.
     Migrated(SocketAddr),
+    /// The peer has made this end a member of a multicast group: packets that come to the address are for the endpoint.
+    Invited {
+        /// The number that packets of the group carry.
+        group: u32,
+        /// Where they come.
+        address: SocketAddr,
+    },
+    /// A member of a group misses packets: [`crate::Group::repair`] is asked to send them again.
+    GroupMissing {
+        /// The group's number.
+        group: u32,
+        /// Numbers of packets.
+        missing: Vec<RangeInclusive<u64>>,
+    },
     /// The connection has ended.
     Closed(Closed),
 }
@@ -191,6 +209,8 @@ pub(crate) struct Setup {
 pub(crate) struct Contents {
     parts: Vec<Part>,
     gone: Vec<Gone>,
+    said: Vec<Said>,
+    repairs: Vec<Repair>,
     /// More waited behind it: how fast it is delivered says something of the path.
     busy: bool,
     /// The largest packet of the peer that an ACK in it acknowledged.
@@ -228,6 +248,7 @@ pub struct Connection {
     quality: Quality,
     syncs: Syncs,
     path: Path,
+    groups: Groups,
     credit_to_send: bool,
     /// Packets that may go although the window is full: after a timeout they say soonest whether the path is back.
     probes: u8,
@@ -272,6 +293,7 @@ impl Connection {
             quality: Quality::new(now, local.maximum, qos),
             syncs: Syncs::new(now),
             path: Path::new(remote, peer_id, seed),
+            groups: Groups::default(),
             credit_to_send: false,
             probes: 0,
             busy_at: None,
@@ -301,7 +323,7 @@ impl Connection {
     pub fn recv(&mut self) -> Option<Message> {
         let message = self.inbox.pop();
         self.credit_to_send |= self.inbox.credit_due(self.quality.current());
-        message
+        message.or_else(|| self.groups.pop())
     }
 
     /// The next report of messages that will not come.
@@ -322,6 +344,12 @@ impl Connection {
     /// Whether a change of the quality of service is under way.
     pub fn is_qos_pending(&self) -> bool {
         self.quality.is_pending()
+    }
+
+    /// Protects packets with new keys from now on. It happens by itself after some millions of packets. False: the peer has
+    /// not confirmed the present ones yet.
+    pub fn update_keys(&mut self) -> bool {
+        self.keys.update().is_ok()
     }
 
     /// Whether a message waits for which the receiver has no room.
@@ -396,6 +424,7 @@ impl Connection {
                     self.syncs.timeout(self.recovery.view().in_flight > 0),
                     self.blocked_until,
                     self.path.timeout(),
+                    self.groups.timeout(),
                     keep_alive,
                 ]
                 .into_iter()
@@ -465,6 +494,12 @@ impl Connection {
             for gone in contents.gone {
                 self.outbox.announce_again(gone);
             }
+            for said in contents.said {
+                self.groups.say_again(said);
+            }
+            for repair in contents.repairs {
+                self.groups.repair_again(repair);
+            }
             self.credit_to_send |= contents.credit;
             self.quality.on_lost(contents.qos, contents.qos_ack);
         }
@@ -504,4 +539,4 @@ const QUEUE_SHOWS: Duration = Duration::from_millis(2);
 const RATE_KEEPS: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

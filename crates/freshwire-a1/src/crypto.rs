@@ -16,9 +16,7 @@ mod replay;
 pub(crate) use cookie::CookieJar;
 pub use identity::{ParseKeyError, Psk, PublicKey, StaticKey};
 pub use keys::Protection;
-#[cfg(test)]
-pub(crate) use keys::Secrets;
-pub(crate) use keys::{Keys, Opening};
+pub(crate) use keys::{Keys, Opening, Secrets};
 pub(crate) use noise::{Initiator, Local, Responder};
 pub(crate) use random::Random;
 pub(crate) use replay::{Freshness, ReplayWindow};

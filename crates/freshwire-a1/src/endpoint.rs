@@ -63,6 +63,8 @@ pub struct Endpoint {
     initiators: BTreeMap<[u8; 32], ConnectionHandle>,
     retries: Bucket,
     responses: Bucket,
+    /// The connections whose peers have made this end a member of a group, by the group's number.
+    groups: BTreeMap<u32, ConnectionHandle>,
     handshakes: VecDeque<(Outgoing, Vec<u8>)>,
     events: VecDeque<EndpointEvent>,
     stats: EndpointStats,
@@ -81,6 +83,7 @@ impl Endpoint {
             initiators: BTreeMap::new(),
             retries: Bucket::new(limits.retries_per_second),
             responses: Bucket::new(limits.responses_per_second),
+            groups: BTreeMap::new(),
             handshakes: VecDeque::new(),
             events: VecDeque::new(),
             stats: EndpointStats::default(),
@@ -215,7 +218,14 @@ impl Endpoint {
         if let Some(initiation) = entry.initiation {
             self.initiators.remove(&initiation.digest);
         }
+        self.groups.retain(|_, member| *member != handle);
         true
+    }
+
+    /// Packets of this multicast group are for this connection, which was [`crate::Event::Invited`] to it. False: another
+    /// connection has a group of the same number.
+    pub fn join(&mut self, group: u32, handle: ConnectionHandle) -> bool {
+        *self.groups.entry(group).or_insert(handle) == handle
     }
 
     /// Connections of all kinds, with those that are half-open.
@@ -248,6 +258,17 @@ impl Endpoint {
                 }
                 None => self.stats.unknown += 1,
             },
+            Packet::Group { group, number, sealed } => self.on_group(now, group, number, sealed),
+        }
+    }
+
+    fn on_group(&mut self, now: Timestamp, group: u32, number: u32, sealed: &[u8]) {
+        let Some(&handle) = self.groups.get(&group) else {
+            self.stats.unknown += 1;
+            return;
+        };
+        if let Some(connection) = self.connection_mut(handle) {
+            connection.handle_group_packet(now, group, number, sealed);
         }
     }
 

@@ -82,6 +82,8 @@ pub(crate) struct Inbox {
     granted: Credit,
     announced: Credit,
     bytes_seen: u64,
+    /// Messages that are kept at most if nobody grants them.
+    kept: Option<usize>,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +109,25 @@ impl Inbox {
             granted,
             announced: granted,
             bytes_seen: 0,
+            kept: None,
         }
+    }
+
+    /// For messages that nobody grants: as many as are outstanding are kept, and the oldest give way.
+    pub(crate) fn without_credit(qos: &Qos) -> Self {
+        let granted = Credit { messages: u64::MAX, bytes: u64::MAX };
+        Self {
+            granted,
+            announced: granted,
+            kept: Some(qos.outstanding.max(1) as usize),
+            ..Self::new(qos, false)
+        }
+    }
+
+    /// A message will not come.
+    pub(crate) fn forget(&mut self, id: u64) {
+        self.done.insert(id..id.saturating_add(1));
+        self.assemblies.remove(&id);
     }
 
     /// Takes a block; whether its message is whole by it. `peer_us` is the sender's time now, as far as is known.
@@ -135,6 +155,7 @@ impl Inbox {
             return Err(Violation::Contradiction);
         }
         assembly.add(head.offset as usize, reach, block.bytes);
+        self.make_room();
         Ok(self.complete_if_whole(head.id, peer_us))
     }
 
@@ -283,8 +304,27 @@ impl Inbox {
     }
 
     fn consumed(&mut self, bytes: u64) {
-        self.granted.messages += 1;
-        self.granted.bytes += bytes;
+        self.granted.messages = self.granted.messages.saturating_add(1);
+        self.granted.bytes = self.granted.bytes.saturating_add(bytes);
+    }
+
+    fn make_room(&mut self) {
+        let Some(kept) = self.kept else { return };
+        while self.assemblies.len() > kept
+            && let Some((&oldest, _)) = self.assemblies.first_key_value()
+        {
+            self.forget(oldest);
+        }
+        while self.ready.len() > kept {
+            self.ready.pop_front();
+        }
+        // Numbers far below the newest do not come again.
+        while self.done.len() > MAX_HOLES
+            && let Some(oldest) = self.done.first().cloned()
+        {
+            self.done.remove(&oldest);
+            self.done.insert(0..oldest.end);
+        }
     }
 
     fn tell_missing(&mut self, missing: Missing) {
@@ -342,5 +382,7 @@ impl Assembly {
 
 /// The window is announced when it has grown by one of so many parts of it.
 const CREDIT_PARTS: u64 = 8;
+/// Gaps between numbers of messages that are remembered, if nobody grants them.
+const MAX_HOLES: usize = 256;
 /// Reports of missing messages that wait for the application; older ones are forgotten.
 const MAX_MISSING: usize = 1024;

@@ -8,6 +8,7 @@ mod connection;
 mod crypto;
 mod endpoint;
 mod fec;
+mod group;
 mod inbox;
 mod outbox;
 mod ranges;
@@ -23,6 +24,7 @@ pub use endpoint::{
     AcceptConfig, ConnectConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointConfig,
     EndpointEvent, EndpointStats, Incoming, Limits, Outgoing, Refusal, WrongHandle,
 };
+pub use group::{Group, GroupConfig};
 pub use inbox::{Message, Missing};
 pub use source::{Fate, Queue, Source, Taken};
 pub use wire::{Malformed, Qos};

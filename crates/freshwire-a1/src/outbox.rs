@@ -115,6 +115,8 @@ pub(crate) enum Chosen {
     Again(u64),
     /// The parity that is next.
     Parity,
+    /// A block that a member of a multicast group has missed.
+    GroupRepair,
 }
 
 /// A block with where its bytes are.
@@ -247,7 +249,7 @@ impl Outbox {
         let (id, again) = match chosen {
             Chosen::First(id) => (id, false),
             Chosen::Again(id) => (id, true),
-            Chosen::Parity => return None,
+            Chosen::Parity | Chosen::GroupRepair => return None,
         };
         let begun = self.begun.get_mut(&id)?;
         let extent = begun.extent();
@@ -444,7 +446,7 @@ impl Outbox {
 }
 
 /// What is left of a record that somebody else dropped: its number.
-const NO_RECORD: Record = Record {
+pub(crate) const NO_RECORD: Record = Record {
     index: 0,
     seq: 0,
     len: 0,

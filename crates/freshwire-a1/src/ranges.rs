@@ -57,7 +57,7 @@ impl RangeSet {
         let known: u64 = touched.iter().map(|range| overlap(range, &added)).sum();
         let start = touched.first().map_or(added.start, |range| range.start.min(added.start));
         let end = touched.last().map_or(added.end, |range| range.end.max(added.end));
-        self.0.splice(first..after, [start..end]);
+        self.0.splice(first..after, std::iter::once(start..end));
         added.end - added.start - known
     }
 

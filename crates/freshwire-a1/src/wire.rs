@@ -6,11 +6,11 @@ mod frame;
 mod packet;
 mod parameters;
 
-pub(crate) use cursor::{Cursor, put_varint, varint_len};
+pub(crate) use cursor::{Cursor, put_varint};
 pub(crate) use frame::{
-    Ack, Block, BlockHead, Echo, Frame, MAX_RANGES, Message, PARITY_HEAD, Parity, Ranges,
+    Ack, Block, BlockHead, Echo, Frame, Invitation, MAX_RANGES, Message, PARITY_HEAD, Parity, Ranges,
 };
-pub(crate) use packet::{DATA_HEADER, DataHeader, MIN_INITIATION, Packet, VERSION};
+pub(crate) use packet::{DATA_HEADER, DataHeader, MIN_INITIATION, Packet, VERSION, put_group_header};
 pub(crate) use parameters::Parameters;
 pub use parameters::Qos;
 

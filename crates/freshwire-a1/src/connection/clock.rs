@@ -4,7 +4,7 @@ use freshwire_units::Timestamp;
 
 /// This end's time in microseconds since it began the connection, and an estimate of the peer's.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(crate) struct Clock {
     epoch: Timestamp,
     /// The peer's microseconds minus ours, and the round trip of the sample that said so.
     offset: i64,
@@ -13,11 +13,11 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn new(epoch: Timestamp) -> Self {
+    pub(crate) fn new(epoch: Timestamp) -> Self {
         Self { epoch, offset: 0, round_trip: Duration::MAX, taken_at: epoch }
     }
 
-    pub(super) fn micros(&self, at: Timestamp) -> u64 {
+    pub(crate) fn micros(&self, at: Timestamp) -> u64 {
         at.saturating_since(self.epoch).as_micros() as u64
     }
 

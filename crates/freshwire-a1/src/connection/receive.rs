@@ -144,6 +144,12 @@ impl Connection {
                 }
                 self.finish();
             }
+            Frame::Group(_)
+            | Frame::GroupNack { .. }
+            | Frame::GroupBlock { .. }
+            | Frame::GroupGone { .. } => {
+                self.on_group_frame(now, frame)?;
+            }
             Frame::PathChallenge(token) => self.path.to_answer = Some((token, from)),
             Frame::PathResponse(token) => {
                 if let Some(remote) = self.path.on_response(token) {

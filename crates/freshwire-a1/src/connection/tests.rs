@@ -1,17 +1,17 @@
 mod layers;
 mod model;
-mod pair;
+pub(crate) mod pair;
 
 use std::time::Duration;
 
 use freshwire_link::{Config, Loss};
-use freshwire_units::{Rate, Timestamp};
+use freshwire_units::Rate;
 
 use super::*;
 use crate::source::Fate;
 use pair::{Pair, payload, record};
 
-fn lossy(kbit: u64, delay_ms: u64, share: f64, seed: u64) -> Config {
+pub(crate) fn lossy(kbit: u64, delay_ms: u64, share: f64, seed: u64) -> Config {
     Config::builder()
         .rate(Rate::from_bits_per_sec(kbit * 1000))
         .delay(Duration::from_millis(delay_ms))
@@ -181,6 +181,21 @@ fn an_address_that_changes_is_proved_and_followed() {
     assert_eq!(pair.ends[1].received.len(), 50);
     assert_eq!(pair.ends[1].connection.remote().port(), 99);
     assert!(pair.ends[1].events.iter().any(|event| matches!(event, Event::Migrated(_))));
+}
+
+#[test]
+fn keys_are_updated_while_data_flows_and_packets_are_lost() {
+    let mut pair = Pair::new(lossy(10_000, 20, 0.1, 2));
+    let mut updates = 0;
+    for seq in 0..200 {
+        pair.push(0, record(seq, pair.now, None), payload(seq, 1000));
+        pair.run_for(Duration::from_millis(10));
+        updates += u32::from(pair.ends[usize::from(seq % 20 == 0)].connection.update_keys());
+    }
+    pair.run_for(Duration::from_secs(2));
+    assert_eq!(pair.ends[1].received.len(), 200);
+    assert!(updates > 10, "{updates}");
+    assert!(pair.ends.iter().all(|end| end.events.iter().all(|event| !matches!(event, Event::Closed(_)))));
 }
 
 #[test]

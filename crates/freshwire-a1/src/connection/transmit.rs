@@ -111,6 +111,7 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<usize> {
         let room = mtu.checked_sub(self.room_taken())?;
+        self.groups.report(now);
         let chosen = self.choose(now, source);
         let in_flight = self.recovery.view().in_flight > 0;
         let sync = self.syncs.is_due(now, in_flight) || chosen.is_some() && self.syncs.wants_along(now);
@@ -155,6 +156,9 @@ impl Connection {
             self.blocked_until = Some(at);
             return None;
         }
+        if self.groups.has_repairs() {
+            return Some(Chosen::GroupRepair);
+        }
         let link = self.link(now);
         let shard = usize::from(self.recovery.mtu()).saturating_sub(self.room_taken() + PARITY_HEAD) & !1;
         let fec = self.config.fec_layers;
@@ -171,6 +175,7 @@ impl Connection {
             || self.credit_to_send
             || self.quality.has_to_say()
             || self.outbox.has_announcements()
+            || self.groups.has_to_say()
     }
 
     fn put_ack(&mut self, now: Timestamp, draft: &mut Draft) {
@@ -212,6 +217,13 @@ impl Connection {
             draft.contents.gone.push(gone);
             draft.eliciting = true;
         }
+        while self.plain.len() + SAID < room
+            && let Some(said) = self.groups.say()
+        {
+            said.put(&mut self.plain);
+            draft.contents.said.push(said);
+            draft.eliciting = true;
+        }
         while self.plain.len() + ANNOUNCEMENT < room
             && let Some(dropped) = self.outbox.next_dropped()
         {
@@ -233,6 +245,13 @@ impl Connection {
         let mut next = Some(chosen);
         while let Some(chosen) = next.filter(|next| matches!(next, Chosen::Again(_)) == draft.retransmitted) {
             let left = room.saturating_sub(self.plain.len());
+            if chosen == Chosen::GroupRepair {
+                let repair = self.groups.put_repair(now, left, &mut self.plain);
+                draft.eliciting |= repair.is_some();
+                draft.control &= repair.is_none();
+                draft.contents.repairs.extend(repair);
+                break;
+            }
             if chosen == Chosen::Parity {
                 let parity = self.put_parity(left);
                 draft.eliciting |= parity;
@@ -360,7 +379,7 @@ impl Connection {
     }
 }
 
-fn describe(clock: &super::clock::Clock, record: &Record) -> Message {
+pub(crate) fn describe(clock: &super::clock::Clock, record: &Record) -> Message {
     let generated_us = clock.micros(record.generated);
     let lifetime_us = (record.deadline != Timestamp::MAX)
         .then(|| clock.micros(record.deadline).saturating_sub(generated_us));
@@ -382,3 +401,5 @@ const MAX_BURST: usize = 60_000;
 const WORTH_A_BLOCK: usize = 96;
 /// Room for an announcement.
 const ANNOUNCEMENT: usize = 24;
+/// Room for what is said of a group: a NACK with all its ranges.
+const SAID: usize = 300;

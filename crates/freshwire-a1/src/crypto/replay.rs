@@ -32,6 +32,11 @@ impl ReplayWindow {
         Self { next: 0, come: [0; WORDS] }
     }
 
+    /// As new, for one who comes in at packet `next`.
+    pub(crate) fn starting_at(next: u64) -> Self {
+        Self { next, ..Self::new() }
+    }
+
     /// The full number of which these are the low 32 bits: the one that is nearest to what is expected next.
     pub(crate) fn expand(&self, low: u32) -> u64 {
         const SPAN: u64 = 1 << 32;

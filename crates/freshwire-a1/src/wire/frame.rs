@@ -1,3 +1,4 @@
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
 use freshwire_choice::Reason;
@@ -64,6 +65,36 @@ pub(crate) enum Frame<'a> {
     PathChallenge([u8; 8]),
     PathResponse([u8; 8]),
     Repair(Parity<'a>),
+    /// Makes the peer a member of a group.
+    Group(Invitation),
+    /// Packets of a group that the member misses.
+    GroupNack {
+        group: u32,
+        ranges: Ranges,
+    },
+    /// A block that a member of a group has missed.
+    GroupBlock {
+        group: u32,
+        block: Block<'a>,
+    },
+    /// A message of a group that a member has missed and will not get.
+    GroupGone {
+        group: u32,
+        id: u64,
+        reason: Reason,
+    },
+}
+
+/// What a member needs to know of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Invitation {
+    pub(crate) group: u32,
+    pub(crate) address: SocketAddr,
+    pub(crate) key: [u8; 32],
+    /// The next packet's number.
+    pub(crate) next: u64,
+    /// The group's time minus that of the connection, in microseconds; wraps.
+    pub(crate) offset_us: u64,
 }
 
 /// Acknowledges packets.
@@ -192,6 +223,19 @@ impl<'a> Frame<'a> {
                 count: cursor.u16()?,
                 bytes: cursor.rest(),
             })),
+            GROUP => Invitation::read(cursor).map(Self::Group),
+            GROUP_NACK => Ok(Self::GroupNack { group: cursor.u32()?, ranges: Ranges::read(cursor)? }),
+            GROUP_BLOCK => {
+                let group = cursor.u32()?;
+                let kind = cursor.u8()?;
+                if !(BLOCK..=BLOCK_LAST).contains(&kind) {
+                    return Err(Malformed::UnknownType(kind));
+                }
+                Ok(Self::GroupBlock { group, block: Block::read(kind, cursor)? })
+            }
+            GROUP_GONE => {
+                Ok(Self::GroupGone { group: cursor.u32()?, id: cursor.varint()?, reason: reason(cursor)? })
+            }
             _ => Err(Malformed::UnknownType(kind)),
         }
     }
@@ -258,6 +302,24 @@ impl<'a> Frame<'a> {
                 out.extend(parity.index.to_be_bytes());
                 out.extend(parity.count.to_be_bytes());
                 out.extend(parity.bytes);
+            }
+            Self::Group(invitation) => invitation.put(out),
+            Self::GroupNack { group, ranges } => {
+                out.push(GROUP_NACK);
+                out.extend(group.to_be_bytes());
+                ranges.put(out);
+            }
+            Self::GroupBlock { group, block } => {
+                out.push(GROUP_BLOCK);
+                out.extend(group.to_be_bytes());
+                block.head.put(None, out);
+                out.extend(block.bytes);
+            }
+            Self::GroupGone { group, id, reason } => {
+                out.push(GROUP_GONE);
+                out.extend(group.to_be_bytes());
+                put_varint(out, *id);
+                out.push(reason.code());
             }
         }
     }
@@ -326,6 +388,44 @@ impl Message {
         }
         put_varint(out, self.generated_us);
         put_varint(out, self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1)));
+    }
+}
+
+impl Invitation {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let group = cursor.u32()?;
+        let ip = match cursor.u8()? {
+            4 => IpAddr::from(cursor.array::<4>()?),
+            6 => IpAddr::from(cursor.array::<16>()?),
+            _ => return Err(Malformed::OutOfBounds("family of an address")),
+        };
+        let address = SocketAddr::new(ip, cursor.u16()?);
+        Ok(Self {
+            group,
+            address,
+            key: cursor.array()?,
+            next: cursor.varint()?,
+            offset_us: u64::from_be_bytes(cursor.array()?),
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(GROUP);
+        out.extend(self.group.to_be_bytes());
+        match self.address.ip() {
+            IpAddr::V4(ip) => {
+                out.push(4);
+                out.extend(ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                out.push(6);
+                out.extend(ip.octets());
+            }
+        }
+        out.extend(self.address.port().to_be_bytes());
+        out.extend(self.key);
+        put_varint(out, self.next);
+        out.extend(self.offset_us.to_be_bytes());
     }
 }
 
@@ -403,3 +503,7 @@ const CLOSE: u8 = 0x15;
 const PATH_CHALLENGE: u8 = 0x16;
 const PATH_RESPONSE: u8 = 0x17;
 const REPAIR: u8 = 0x18;
+const GROUP: u8 = 0x19;
+const GROUP_NACK: u8 = 0x1a;
+const GROUP_BLOCK: u8 = 0x1b;
+const GROUP_GONE: u8 = 0x1c;

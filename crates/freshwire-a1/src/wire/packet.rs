@@ -78,6 +78,8 @@ pub(crate) enum Packet<'a> {
     Version { to: u32, version: u32 },
     /// Everything after the handshake; the second value is protected.
     Data(DataHeader, &'a [u8]),
+    /// To all members of a group; `sealed` is protected with the group's key.
+    Group { group: u32, number: u32, sealed: &'a [u8] },
 }
 
 impl<'a> Packet<'a> {
@@ -109,6 +111,7 @@ impl<'a> Packet<'a> {
                 };
                 Ok(Self::Data(header, cursor.rest()))
             }
+            GROUP => Ok(Self::Group { group: cursor.u32()?, number: cursor.u32()?, sealed: cursor.rest() }),
             _ => Err(Malformed::UnknownType(first)),
         }
     }
@@ -145,8 +148,19 @@ impl<'a> Packet<'a> {
                 header.put(out);
                 out.extend(sealed);
             }
+            Self::Group { group, number, sealed } => {
+                put_group_header(group, number, out);
+                out.extend(sealed);
+            }
         }
     }
+}
+
+/// Appends what is in front of the protected part of a group's packet; it is as long as that of a data packet.
+pub(crate) fn put_group_header(group: u32, number: u32, out: &mut Vec<u8>) {
+    out.push(GROUP << 4);
+    out.extend(group.to_be_bytes());
+    out.extend(number.to_be_bytes());
 }
 
 fn cookie<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Malformed> {
@@ -179,3 +193,4 @@ const RETRY: u8 = 2;
 const RESPONSE: u8 = 3;
 const DATA: u8 = 4;
 const VERSIONS: u8 = 5;
+const GROUP: u8 = 6;

@@ -29,11 +29,16 @@ fn message() -> Message {
 
 fn every_frame() -> Vec<Frame<'static>> {
     let ranges = Ranges(vec![90..=100, 88..=88, 0..=3]);
+    let address = "[ff02::1:2]:5004".parse().expect("an address");
+    let invitation = Invitation { group: 9, address, key: [7; 32], next: 1 << 40, offset_us: u64::MAX };
     let block = BlockHead { id: 300, offset: 0, start: Some(message()), end: true };
     vec![
         Frame::Ping,
         Frame::Ack(Ack { ranges: ranges.clone(), delay_us: 25_000, at_us: u32::MAX, ce: 2 }),
-        Frame::Nack(ranges),
+        Frame::Nack(ranges.clone()),
+        Frame::Group(invitation),
+        Frame::GroupNack { group: 9, ranges },
+        Frame::GroupGone { group: 9, id: 70_000, reason: Reason::Expired },
         Frame::Sync { sent_us: 1 },
         Frame::SyncEcho(Echo { sent_us: 1, arrived_us: 70, held_us: 16_384 }),
         Frame::Gone { id: 77, len: 16_384, reason: Reason::Expired },
@@ -125,6 +130,7 @@ fn handshake_packets_and_headers_come_back_as_they_were() {
         Packet::Response { to: 9, from: 10, noise: &[6; 200] },
         Packet::Version { to: 9, version: VERSION },
         Packet::Data(header, b"sealed"),
+        Packet::Group { group: 3, number: 4, sealed: b"sealed" },
     ];
     for packet in packets {
         let mut bytes = Vec::new();
@@ -185,8 +191,12 @@ fn whatever_comes_is_read_without_a_panic_and_written_again_alike() {
         }
         if let Ok(read) = frames(bytes) {
             let mut again = Vec::new();
-            let sized =
-                read.iter().filter(|frame| matches!(frame, Frame::Block(_) | Frame::Repair(_))).count();
+            let sized = read
+                .iter()
+                .filter(|frame| {
+                    matches!(frame, Frame::Block(_) | Frame::Repair(_) | Frame::GroupBlock { .. })
+                })
+                .count();
             for frame in &read {
                 frame.put(&mut again);
             }

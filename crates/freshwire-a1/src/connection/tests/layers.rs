@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use freshwire_choice::Record;
 use freshwire_link::{Config, Loss};
-use freshwire_units::{Rate, Timestamp};
+use freshwire_units::Rate;
 
 use super::pair::{Pair, payload, record};
 

@@ -109,8 +109,8 @@ fn apply(pair: &mut Pair, models: &mut [Model; 2], step: Step) {
 }
 
 fn verify(pair: &Pair, models: &[Model; 2], in_order: bool) {
-    for from in 0..2 {
-        let (sender, receiver, model) = (&pair.ends[from], &pair.ends[1 - from], &models[from]);
+    for (from, model) in models.iter().enumerate() {
+        let (sender, receiver) = (&pair.ends[from], &pair.ends[1 - from]);
         let mut seen = BTreeMap::new();
         for (at, message) in &receiver.received {
             let Some((len, deadline)) = model.records.get(&message.seq) else {

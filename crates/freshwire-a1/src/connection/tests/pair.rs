@@ -16,31 +16,31 @@ use crate::wire::{Packet, Parameters, Qos};
 /// Bytes of IP and UDP around each datagram.
 const HEADERS: u64 = 28;
 
-pub(super) struct End {
-    pub(super) connection: Connection,
-    pub(super) queue: Queue,
-    pub(super) received: Vec<(Timestamp, Message)>,
-    pub(super) events: Vec<Event>,
-    pub(super) fates: Vec<(u64, Fate)>,
+pub(crate) struct End {
+    pub(crate) connection: Connection,
+    pub(crate) queue: Queue,
+    pub(crate) received: Vec<(Timestamp, Message)>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) fates: Vec<(u64, Fate)>,
     address: std::net::SocketAddr,
     /// Whether the application takes messages when they come.
-    pub(super) consumes: bool,
+    pub(crate) consumes: bool,
     /// It always did.
-    pub(super) consumes_at_once: bool,
+    pub(crate) consumes_at_once: bool,
 }
 
-pub(super) struct Pair {
-    pub(super) now: Timestamp,
-    pub(super) ends: [End; 2],
+pub(crate) struct Pair {
+    pub(crate) now: Timestamp,
+    pub(crate) ends: [End; 2],
     links: [Link<(Vec<u8>, std::net::SocketAddr)>; 2],
 }
 
 impl Pair {
-    pub(super) fn new(link: Config) -> Self {
+    pub(crate) fn new(link: Config) -> Self {
         Self::with(link, [ConnectionConfig::default(), ConnectionConfig::default()], Qos::default())
     }
 
-    pub(super) fn with(link: Config, configs: [ConnectionConfig; 2], qos: Qos) -> Self {
+    pub(crate) fn with(link: Config, configs: [ConnectionConfig; 2], qos: Qos) -> Self {
         let now = Timestamp::from_nanos(1_000_000_000);
         let addresses = [address(1), address(2)];
         let [a, b] = configs;
@@ -53,12 +53,12 @@ impl Pair {
     }
 
     /// Puts a record into an end's queue.
-    pub(super) fn push(&mut self, end: usize, record: Record, payload: Bytes) {
+    pub(crate) fn push(&mut self, end: usize, record: Record, payload: Bytes) {
         self.ends[end].queue.push(record, payload);
     }
 
     /// The application of an end takes messages from now on, or leaves them.
-    pub(super) fn consume(&mut self, end: usize, consumes: bool) {
+    pub(crate) fn consume(&mut self, end: usize, consumes: bool) {
         let now = self.now;
         let end = &mut self.ends[end];
         end.consumes_at_once &= consumes;
@@ -67,12 +67,12 @@ impl Pair {
     }
 
     /// Another address for an end, as a NAT gives it.
-    pub(super) fn rebind(&mut self, end: usize, port: u16) {
+    pub(crate) fn rebind(&mut self, end: usize, port: u16) {
         self.ends[end].address = address(port);
     }
 
     /// Goes on until `until`.
-    pub(super) fn run(&mut self, until: Timestamp) {
+    pub(crate) fn run(&mut self, until: Timestamp) {
         loop {
             self.flush();
             let times = [
@@ -93,7 +93,7 @@ impl Pair {
         self.now = until;
     }
 
-    pub(super) fn run_for(&mut self, time: Duration) {
+    pub(crate) fn run_for(&mut self, time: Duration) {
         self.run(self.now + time);
     }
 
@@ -184,7 +184,7 @@ fn address(port: u16) -> std::net::SocketAddr {
 }
 
 /// A record without value after `lifetime`.
-pub(super) fn record(seq: u64, generated: Timestamp, lifetime: Option<Duration>) -> Record {
+pub(crate) fn record(seq: u64, generated: Timestamp, lifetime: Option<Duration>) -> Record {
     Record {
         index: 0,
         seq,
@@ -199,6 +199,6 @@ pub(super) fn record(seq: u64, generated: Timestamp, lifetime: Option<Duration>)
 }
 
 /// Bytes that tell which message and place they belong to.
-pub(super) fn payload(seq: u64, len: usize) -> Bytes {
+pub(crate) fn payload(seq: u64, len: usize) -> Bytes {
     (0..len).map(|at| (seq as usize * 31 + at * 7) as u8).collect()
 }

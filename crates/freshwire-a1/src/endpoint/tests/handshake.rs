@@ -13,6 +13,7 @@ fn kinds(world: &World) -> Vec<&'static str> {
         Ok(Packet::Response { .. }) => "response",
         Ok(Packet::Version { .. }) => "version",
         Ok(Packet::Data(..)) => "data",
+        Ok(Packet::Group { .. }) => "group",
         Err(_) => "malformed",
     };
     world.history.iter().map(kind).collect()

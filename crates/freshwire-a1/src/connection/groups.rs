@@ -1,0 +1,239 @@
+//! A connection's part in multicast: what a member gets from groups and asks for, and what their sender answers.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use freshwire_choice::Reason;
+use freshwire_units::Timestamp;
+
+use super::{Connection, Event, State};
+use crate::acks::{Acks, Arrived};
+use crate::crypto::{Freshness, Keys, ReplayWindow};
+use crate::group::group_keys;
+use crate::inbox::{Inbox, Message};
+use crate::wire::{Block, BlockHead, Frame, Invitation, Qos, Ranges};
+
+/// Groups of which this end is a member, and what it has to say of any.
+#[derive(Default)]
+pub(super) struct Groups {
+    members: BTreeMap<u32, Membership>,
+    to_say: VecDeque<Said>,
+    repairs: VecDeque<Repair>,
+}
+
+/// What is said until it is acknowledged.
+#[derive(Clone, Debug)]
+pub(super) enum Said {
+    Invitation(Invitation),
+    Nack(u32, Ranges),
+    Gone(u32, u64, Reason),
+}
+
+/// A block that a member asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Repair {
+    group: u32,
+    head: BlockHead,
+    bytes: Vec<u8>,
+    until: Timestamp,
+}
+
+struct Membership {
+    keys: Keys,
+    replay: ReplayWindow,
+    acks: Acks,
+    inbox: Inbox,
+    offset_us: u64,
+    opened: Vec<u8>,
+}
+
+impl Membership {
+    fn new(invitation: &Invitation, qos: &Qos) -> Self {
+        Self {
+            keys: group_keys(invitation.key),
+            replay: ReplayWindow::starting_at(invitation.next),
+            acks: Acks::of_group(invitation.next),
+            inbox: Inbox::without_credit(qos),
+            offset_us: invitation.offset_us,
+            opened: Vec::new(),
+        }
+    }
+}
+
+impl Groups {
+    /// When gaps are to be reported that had to wait.
+    pub(super) fn timeout(&self) -> Option<Timestamp> {
+        self.members.values().filter_map(|member| member.acks.timeout()).min()
+    }
+
+    pub(super) fn has_to_say(&self) -> bool {
+        !self.to_say.is_empty()
+    }
+
+    pub(super) fn say(&mut self) -> Option<Said> {
+        self.to_say.pop_front()
+    }
+
+    pub(super) fn say_again(&mut self, said: Said) {
+        self.to_say.push_front(said);
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Message> {
+        self.members.values_mut().find_map(|member| member.inbox.pop())
+    }
+
+    /// A repair was lost.
+    pub(super) fn repair_again(&mut self, repair: Repair) {
+        self.repairs.push_front(repair);
+    }
+
+    /// Puts the next repair that is still worth it into a packet, if it fits.
+    pub(super) fn put_repair(&mut self, now: Timestamp, room: usize, plain: &mut Vec<u8>) -> Option<Repair> {
+        while self.repairs.front().is_some_and(|repair| repair.until <= now) {
+            self.repairs.pop_front();
+        }
+        let repair = self.repairs.front().filter(|repair| repair.bytes.len() + REPAIR_ROOM <= room)?;
+        let block = Block { head: repair.head, bytes: &repair.bytes };
+        Frame::GroupBlock { group: repair.group, block }.put(plain);
+        self.repairs.pop_front()
+    }
+
+    pub(super) fn has_repairs(&self) -> bool {
+        !self.repairs.is_empty()
+    }
+
+    /// Gaps that are due to be reported.
+    pub(super) fn report(&mut self, now: Timestamp) {
+        for (&group, member) in &mut self.members {
+            if !member.acks.is_due(now) {
+                continue;
+            }
+            if let Some((_, Some(missing))) = member.acks.report(now, |_| 0) {
+                self.to_say.push_back(Said::Nack(group, missing));
+            }
+        }
+    }
+}
+
+impl Said {
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Invitation(invitation) => Frame::Group(*invitation).put(out),
+            Self::Nack(group, ranges) => Frame::GroupNack { group: *group, ranges: ranges.clone() }.put(out),
+            Self::Gone(group, id, reason) => {
+                Frame::GroupGone { group: *group, id: *id, reason: *reason }.put(out)
+            }
+        }
+    }
+}
+
+/// The sender of groups.
+impl Connection {
+    /// This end's time, which invitations relate a group's to.
+    pub(crate) fn micros(&self, now: Timestamp) -> u64 {
+        self.clock.micros(now)
+    }
+
+    pub(crate) fn invite(&mut self, invitation: Invitation) {
+        self.groups.to_say.push_back(Said::Invitation(invitation));
+    }
+
+    pub(crate) fn send_group_block(&mut self, group: u32, head: BlockHead, bytes: Vec<u8>, until: Timestamp) {
+        let is_there = |repair: &Repair| {
+            (repair.group, repair.head.id, repair.head.offset) == (group, head.id, head.offset)
+        };
+        if self.groups.repairs.len() < MAX_REPAIRS && !self.groups.repairs.iter().any(is_there) {
+            self.groups.repairs.push_back(Repair { group, head, bytes, until });
+        }
+    }
+
+    pub(crate) fn tell_group_gone(&mut self, group: u32, id: u64, reason: Reason) {
+        self.groups.to_say.push_back(Said::Gone(group, id, reason));
+    }
+}
+
+/// A member.
+impl Connection {
+    /// A packet of a group came, of which the peer has made this end a member. False: it is not, or the packet did not open
+    /// or came before.
+    pub(crate) fn handle_group_packet(
+        &mut self,
+        now: Timestamp,
+        group: u32,
+        number: u32,
+        sealed: &[u8],
+    ) -> bool {
+        let Some(member) = self.groups.members.get_mut(&group).filter(|_| matches!(self.state, State::Open))
+        else {
+            return false;
+        };
+        let number = member.replay.expand(number);
+        member.opened.clear();
+        if member.replay.check(number) != Freshness::New
+            || member.keys.open(now, number, false, sealed, &mut member.opened).is_err()
+        {
+            self.stats.packets_refused += 1;
+            return false;
+        }
+        member.replay.record(number);
+        member.acks.on_packet(now, number, Arrived { eliciting: false, ack_now: false, ce: false });
+        let opened = std::mem::take(&mut member.opened);
+        let mut cursor = crate::wire::Cursor::new(&opened);
+        while !cursor.is_empty() {
+            match Frame::read(&mut cursor) {
+                Ok(Frame::Block(block)) => self.on_group_block(now, group, &block),
+                Ok(Frame::Ping | Frame::Padding) => {}
+                // Who has the group's key may be another member: what it forges must not end the connection.
+                _ => break,
+            }
+        }
+        if let Some(member) = self.groups.members.get_mut(&group) {
+            member.opened = opened;
+        }
+        true
+    }
+
+    pub(super) fn on_group_frame(&mut self, now: Timestamp, frame: Frame<'_>) -> Result<(), String> {
+        match frame {
+            Frame::Group(invitation) => {
+                if self.groups.members.len() >= MAX_GROUPS
+                    && !self.groups.members.contains_key(&invitation.group)
+                {
+                    return Err("more groups than a connection can have".to_owned());
+                }
+                let member = Membership::new(&invitation, self.quality.current());
+                if self.groups.members.insert(invitation.group, member).is_none() {
+                    let Invitation { group, address, .. } = invitation;
+                    self.events.push_back(Event::Invited { group, address });
+                }
+            }
+            Frame::GroupNack { group, ranges } => {
+                self.events.push_back(Event::GroupMissing { group, missing: ranges.0 });
+            }
+            Frame::GroupBlock { group, block } => self.on_group_block(now, group, &block),
+            Frame::GroupGone { group, id, .. } => {
+                if let Some(member) = self.groups.members.get_mut(&group) {
+                    member.inbox.forget(id);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_group_block(&mut self, now: Timestamp, group: u32, block: &Block<'_>) {
+        let Some(member) = self.groups.members.get_mut(&group) else { return };
+        let peer_us = self.clock.peer_micros(now).wrapping_add(member.offset_us);
+        let qos = self.quality.current();
+        // What contradicts itself is left out: another member could have forged it.
+        let Ok(true) = member.inbox.on_block(block, qos, peer_us) else { return };
+        self.stats.messages_received += 1;
+        self.events.push_back(Event::Readable);
+    }
+}
+
+/// Groups of one connection at most.
+const MAX_GROUPS: usize = 16;
+/// Repairs that wait for one member at most; a member that misses more than that is too slow for the group.
+const MAX_REPAIRS: usize = 256;
+/// Room for the frame around a repair: type, group, and the head of a message's first block.
+const REPAIR_ROOM: usize = 80;

@@ -1,0 +1,311 @@
+//! One stream to many over IP multicast: packets leave once for all members, and what a member misses is repaired over its own
+//! connection, if it is still worth it (seed 001, "Support for multicast").
+//!
+//! ```text
+//!  Source ──choice──► Group ──packets with a group key──► multicast address ──► every member
+//!                       ▲                                                          │ misses some
+//!                       └── repair ◄── GROUP_NACK on the member's own connection ◄─┘ ──► GROUP_BLOCK or GROUP_GONE
+//! ```
+//!
+//! A group has no congestion control, since nobody acknowledges: it sends at the rate that it is given, and is for networks on
+//! which that rate is provided for. Repairs are under the congestion control of each member's connection. A slow member holds
+//! nobody back.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use freshwire_choice::{Choice, Decision, LinkView, Outcome, Reason, Record};
+use freshwire_units::{Rate, Timestamp};
+
+use crate::connection::{Clock, Connection, describe};
+use crate::crypto::{Keys, Protection, Random, Secrets};
+use crate::outbox::Part;
+use crate::source::{Fate, Source};
+use crate::wire::{BlockHead, DATA_HEADER, Frame, Invitation, put_group_header};
+
+/// How a group sends.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GroupConfig {
+    /// The multicast address.
+    pub address: SocketAddr,
+    /// At which rate, in UDP payload. There is no other limit.
+    pub rate: Rate,
+    /// The largest UDP payload; every member's path has to carry it. Default: 1200.
+    pub datagram: u16,
+    /// For how long a message can be repaired after it was sent, unless its deadline comes first. Default: one second.
+    pub repair_for: Duration,
+}
+
+impl GroupConfig {
+    /// The defaults with this address and rate.
+    pub fn new(address: SocketAddr, rate: Rate) -> Self {
+        Self { address, rate, datagram: 1200, repair_for: Duration::from_secs(1) }
+    }
+}
+
+/// The sending end of a multicast group.
+pub struct Group {
+    config: GroupConfig,
+    id: u32,
+    key: [u8; 32],
+    keys: Keys,
+    clock: Clock,
+    choice: Box<dyn Choice>,
+    number: u64,
+    next_id: u64,
+    open: Option<(Kept, u64)>,
+    /// Messages that were sent and can be repaired, by their numbers.
+    kept: VecDeque<Kept>,
+    /// What the last packets held, the oldest first, from the number in front.
+    log: VecDeque<(u64, Vec<Part>)>,
+    /// When the rate lets the next packet go.
+    next_at: Timestamp,
+    ask_again_at: Option<Timestamp>,
+    /// Empty packets that follow the last data, so that a lost tail shows as a gap, and when the next is due.
+    tail: (u8, Timestamp),
+    records: Vec<Record>,
+    gone: Vec<(u64, Reason)>,
+    plain: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct Kept {
+    id: u64,
+    token: u64,
+    record: Record,
+    until: Timestamp,
+}
+
+impl Group {
+    /// A group without members. `seed` makes its number and key, which are told to members over their connections.
+    pub fn new(now: Timestamp, config: GroupConfig, choice: Box<dyn Choice>, seed: [u8; 32]) -> Self {
+        let mut random = Random::from_seed(seed);
+        let (id, key) = (random.next_u32(), random.bytes());
+        Self {
+            config,
+            id,
+            key,
+            keys: group_keys(key),
+            clock: Clock::new(now),
+            choice,
+            number: 0,
+            next_id: 0,
+            open: None,
+            kept: VecDeque::new(),
+            log: VecDeque::new(),
+            next_at: now,
+            ask_again_at: None,
+            tail: (0, Timestamp::MAX),
+            records: Vec::new(),
+            gone: Vec::new(),
+            plain: Vec::new(),
+        }
+    }
+
+    /// The number that packets of the group carry.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Where packets go.
+    pub fn address(&self) -> SocketAddr {
+        self.config.address
+    }
+
+    /// Makes the peer of a connection a member.
+    pub fn invite(&self, now: Timestamp, connection: &mut Connection) {
+        let offset_us = self.clock.micros(now).wrapping_sub(connection.micros(now));
+        connection.invite(Invitation {
+            group: self.id,
+            address: self.config.address,
+            key: self.key,
+            next: self.number,
+            offset_us,
+        });
+    }
+
+    /// When [`Group::poll_transmit`] may have something again.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let open = self.open.is_some().then_some(self.next_at);
+        let tail = (self.tail.0 > 0).then_some(self.tail.1);
+        let kept = self.kept.front().map(|kept| kept.until);
+        [open, tail, kept, self.ask_again_at].into_iter().flatten().min()
+    }
+
+    /// Appends the next datagram, which goes to [`Group::address`]; false if there is none now.
+    pub fn poll_transmit(&mut self, now: Timestamp, source: &mut dyn Source, out: &mut Vec<u8>) -> bool {
+        self.forget(now, source);
+        if now < self.next_at {
+            self.ask_again_at = Some(self.next_at);
+            return false;
+        }
+        self.plain.clear();
+        let room = usize::from(self.config.datagram).saturating_sub(DATA_HEADER + self.keys.overhead());
+        let mut parts = Vec::new();
+        if self.open.is_none() {
+            self.open = self.pick(now, source).map(|kept| (kept, 0));
+        }
+        if let Some((kept, sent_to)) = self.open {
+            let end = self.put_block(kept, sent_to, room, source);
+            parts.push(Part { id: kept.id, range: sent_to..end });
+            self.open = (end < extent(&kept.record)).then_some((kept, end));
+            if self.open.is_none() {
+                let until = kept.record.deadline.min(now + self.config.repair_for);
+                self.kept.push_back(Kept { until, ..kept });
+            }
+            self.tail = (TAIL_PACKETS, now + TAIL);
+        } else if self.tail.0 > 0 && self.tail.1 <= now {
+            Frame::Ping.put(&mut self.plain);
+            self.tail = (self.tail.0 - 1, now + TAIL);
+        } else {
+            return false;
+        }
+        self.seal(now, parts, out)
+    }
+
+    /// A member misses packets: what of them is still worth it goes over its connection, and of the rest it is told that it
+    /// will not come.
+    pub fn repair(
+        &mut self,
+        now: Timestamp,
+        missing: &[RangeInclusive<u64>],
+        source: &dyn Source,
+        member: &mut Connection,
+    ) {
+        for (_, parts) in
+            self.log.iter().filter(|(number, _)| missing.iter().any(|range| range.contains(number)))
+        {
+            for part in parts {
+                let open = self.open.as_ref().map(|(kept, _)| kept);
+                let kept = self.kept.iter().chain(open).find(|kept| kept.id == part.id);
+                match kept.filter(|kept| kept.until > now) {
+                    None => member.tell_group_gone(self.id, part.id, Reason::Expired),
+                    Some(kept) => {
+                        let len = part.range.end.min(u64::from(kept.record.len)) - part.range.start;
+                        let mut bytes = vec![0; len as usize];
+                        source.read(kept.token, part.range.start as u32, &mut bytes);
+                        member.send_group_block(self.id, self.head(kept, part), bytes, kept.until);
+                    }
+                }
+            }
+        }
+    }
+
+    fn head(&self, kept: &Kept, part: &Part) -> BlockHead {
+        BlockHead {
+            id: kept.id,
+            offset: part.range.start as u32,
+            start: (part.range.start == 0).then(|| describe(&self.clock, &kept.record)),
+            end: part.range.end == extent(&kept.record),
+        }
+    }
+
+    fn put_block(&mut self, kept: Kept, from: u64, room: usize, source: &dyn Source) -> u64 {
+        let most = room.saturating_sub(HEAD_ROOM).max(1) as u64;
+        let end = extent(&kept.record).min(from + most);
+        let head = self.head(&kept, &Part { id: kept.id, range: from..end });
+        head.put(None, &mut self.plain);
+        let at = self.plain.len();
+        let len = end.min(u64::from(kept.record.len)).saturating_sub(from);
+        self.plain.resize(at + len as usize, 0);
+        if let Some(place) = self.plain.get_mut(at..) {
+            source.read(kept.token, from as u32, place);
+        }
+        end
+    }
+
+    fn seal(&mut self, now: Timestamp, parts: Vec<Part>, out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        put_group_header(self.id, self.number as u32, out);
+        if self.keys.seal(self.number, &self.plain, out).is_err() {
+            // A group whose key has served for as long as is safe sends no more; its owner makes a new one.
+            out.truncate(begin);
+            return false;
+        }
+        self.log.push_back((self.number, parts));
+        if self.log.len() > LOG {
+            self.log.pop_front();
+        }
+        self.number += 1;
+        let earliest = Timestamp::from_nanos(now.as_nanos().saturating_sub(CATCH_UP.as_nanos() as u64));
+        self.next_at = self.next_at.max(earliest) + self.config.rate.time_for((out.len() - begin) as u64);
+        true
+    }
+
+    fn pick(&mut self, now: Timestamp, source: &mut dyn Source) -> Option<Kept> {
+        self.ask_again_at = None;
+        let link = LinkView { rate: Some(self.config.rate), ..LinkView::default() };
+        for _ in 0..PICKS {
+            source.list(self.choice.lookahead(), &mut self.records, &mut self.gone);
+            for (seq, reason) in self.gone.drain(..) {
+                self.choice.outcome(&Record { seq, ..crate::outbox::NO_RECORD }, Outcome::Dropped(reason));
+            }
+            if self.records.is_empty() {
+                return None;
+            }
+            match self.choice.pick(now, &self.records, &link) {
+                Decision::Wait(until) => {
+                    self.ask_again_at = until.map(|at| at.max(now + TAIL));
+                    return None;
+                }
+                Decision::Drop(place, reason) => {
+                    let record = *self.records.get(place)?;
+                    if source.discard(now, record.index, reason) {
+                        self.choice.outcome(&record, Outcome::Dropped(reason));
+                    }
+                }
+                Decision::Send(place) => {
+                    let index = self.records.get(place)?.index;
+                    let Some(taken) = source.take(now, index, 0) else { continue };
+                    self.choice.outcome(&taken.record, Outcome::Sent);
+                    let id = self.next_id;
+                    self.next_id += 1;
+                    return Some(Kept {
+                        id,
+                        token: taken.token,
+                        record: taken.record,
+                        until: Timestamp::MAX,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    fn forget(&mut self, now: Timestamp, source: &mut dyn Source) {
+        while let Some(kept) = self.kept.front().filter(|kept| kept.until <= now || self.kept.len() > KEPT) {
+            // Nobody acknowledges: sent is all that is known.
+            source.settle(now, kept.token, Fate::Acknowledged);
+            self.kept.pop_front();
+        }
+    }
+}
+
+/// Keys of which only one direction is used: everybody else receives.
+pub(crate) fn group_keys(key: [u8; 32]) -> Keys {
+    Keys::new(Protection::Aead, &Secrets { send: key.into(), receive: key.into() })
+}
+
+fn extent(record: &Record) -> u64 {
+    u64::from(record.len).max(1)
+}
+
+/// Room for the head of a message's first block.
+const HEAD_ROOM: usize = 72;
+/// What a late wake-up lets go at once, in time.
+const CATCH_UP: Duration = Duration::from_millis(5);
+/// Empty packets after the last data.
+const TAIL_PACKETS: u8 = 3;
+const TAIL: Duration = Duration::from_millis(10);
+/// Packets of which it is known what they held.
+const LOG: usize = 8192;
+/// Messages that can be repaired at most.
+const KEPT: usize = 4096;
+/// How often a policy is asked in a row.
+const PICKS: usize = 4096;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use freshwire_units::{Rate, Timestamp};
+
+use super::*;
+use crate::connection::tests::pair::{Pair, payload, record};
+use crate::connection::{Event, tests::lossy};
+use crate::source::Queue;
+use crate::wire::Packet;
+
+/// A sender with a connection to each of three members, of which each loses other packets of the group.
+struct Stage {
+    group: Group,
+    queue: Queue,
+    pairs: Vec<Pair>,
+    now: Timestamp,
+    sent: u64,
+    bytes: usize,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let pairs: Vec<Pair> =
+            (0..3).map(|seed| Pair::new(lossy(10_000, 5 + 10 * seed, 0.1, seed))).collect();
+        let now = pairs[0].now;
+        let address = "239.1.2.3:5004".parse().expect("an address");
+        let config = GroupConfig::new(address, Rate::from_bits_per_sec(8_000_000));
+        let group = Group::new(now, config, Box::new(freshwire_choice::expiring()), [9; 32]);
+        let mut stage = Self { group, queue: Queue::default(), pairs, now, sent: 0, bytes: 0 };
+        for pair in &mut stage.pairs {
+            stage.group.invite(stage.now, &mut pair.ends[0].connection);
+        }
+        stage.run_for(Duration::from_millis(200), |_, _| true);
+        stage
+    }
+
+    /// Goes on in steps of a millisecond. Member m gets packet n of the group if `gets(m, n)`.
+    fn run_for(&mut self, time: Duration, gets: impl Fn(usize, u64) -> bool) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now += Duration::from_millis(1);
+            let mut datagram = Vec::new();
+            while self.group.poll_transmit(self.now, &mut self.queue, &mut datagram) {
+                let Ok(Packet::Group { group, number, sealed }) = Packet::parse(&datagram) else {
+                    panic!("no packet")
+                };
+                for (member, pair) in self.pairs.iter_mut().enumerate() {
+                    if gets(member, self.sent) {
+                        assert!(pair.ends[1].connection.handle_group_packet(self.now, group, number, sealed));
+                    }
+                }
+                self.sent += 1;
+                self.bytes += datagram.len();
+                datagram.clear();
+            }
+            for pair in &mut self.pairs {
+                pair.run(self.now);
+                for event in std::mem::take(&mut pair.ends[0].events) {
+                    if let Event::GroupMissing { group, missing } = event {
+                        assert_eq!(group, self.group.id());
+                        self.group.repair(self.now, &missing, &self.queue, &mut pair.ends[0].connection);
+                    }
+                }
+            }
+        }
+    }
+
+    fn push(&mut self, seq: u64, len: usize, lifetime: Duration) {
+        self.queue.push(record(seq, self.now, Some(lifetime)), payload(seq, len));
+    }
+
+    fn seqs(&self, member: usize) -> Vec<u64> {
+        let mut seqs: Vec<u64> =
+            self.pairs[member].ends[1].received.iter().map(|(_, message)| message.seq).collect();
+        seqs.sort_unstable();
+        seqs
+    }
+}
+
+#[test]
+fn members_are_invited_and_told_the_address() {
+    let stage = Stage::new();
+    for pair in &stage.pairs {
+        let invited = Event::Invited { group: stage.group.id(), address: stage.group.address() };
+        assert!(pair.ends[1].events.contains(&invited));
+    }
+}
+
+#[test]
+fn each_member_gets_everything_although_each_loses_other_packets() {
+    let mut stage = Stage::new();
+    for seq in 0..100 {
+        stage.push(seq, 5000, Duration::from_secs(2));
+        stage
+            .run_for(Duration::from_millis(10), |member, number| !(number + member as u64).is_multiple_of(7));
+    }
+    stage.run_for(Duration::from_secs(1), |_, _| true);
+    for member in 0..3 {
+        assert_eq!(stage.seqs(member), (0..100).collect::<Vec<_>>(), "member {member}");
+        for (_, message) in &stage.pairs[member].ends[1].received {
+            assert_eq!(message.data, payload(message.seq, 5000));
+            assert!(!message.late && message.age < Duration::from_millis(500), "{:?}", message.age);
+        }
+    }
+    let resent: u64 = stage.pairs.iter().map(|pair| pair.ends[0].connection.stats().bytes_sent).sum();
+    assert!(resent < 350_000, "repairs go to those who ask: {resent} bytes of 1.5 MB");
+}
+
+#[test]
+fn a_member_that_gets_nothing_holds_nobody_back() {
+    let mut stage = Stage::new();
+    for seq in 0..50 {
+        stage.push(seq, 5000, Duration::from_millis(200));
+        stage.run_for(Duration::from_millis(10), |member, _| member != 2);
+    }
+    stage.run_for(Duration::from_secs(1), |member, _| member != 2);
+    assert_eq!(stage.seqs(0).len(), 50);
+    assert_eq!(stage.seqs(1).len(), 50);
+    assert!(stage.seqs(2).is_empty());
+}
+
+#[test]
+fn the_last_packets_are_repaired_too() {
+    let mut stage = Stage::new();
+    stage.push(0, 3000, Duration::from_secs(1));
+    let first = stage.sent;
+    stage.run_for(Duration::from_millis(300), |_, number| number == first || number > first + 2);
+    assert_eq!((stage.seqs(0), stage.seqs(1), stage.seqs(2)), (vec![0], vec![0], vec![0]));
+}
+
+#[test]
+fn packets_of_another_key_are_refused() {
+    let mut stage = Stage::new();
+    let address = stage.group.address();
+    let config = GroupConfig::new(address, Rate::from_bits_per_sec(8_000_000));
+    let mut forger = Group::new(stage.now, config, Box::new(freshwire_choice::fifo()), [1; 32]);
+    forger.id = stage.group.id();
+    let mut queue = Queue::default();
+    queue.push(record(0, stage.now, None), Bytes::from_static(b"forged"));
+    let mut datagram = Vec::new();
+    assert!(forger.poll_transmit(stage.now, &mut queue, &mut datagram));
+    let Ok(Packet::Group { group, number, sealed }) = Packet::parse(&datagram) else { panic!("no packet") };
+    assert!(!stage.pairs[0].ends[1].connection.handle_group_packet(stage.now, group, number, sealed));
+}
+
+#[test]
+fn a_group_keeps_its_rate() {
+    let mut stage = Stage::new();
+    for seq in 0..400 {
+        stage.push(seq, 10_000, Duration::from_secs(60));
+    }
+    let before = stage.bytes;
+    stage.run_for(Duration::from_secs(1), |_, _| true);
+    let bytes = stage.bytes - before;
+    assert!((950_000..=1_010_000).contains(&bytes), "{bytes} in a second at 1,000,000");
+}

@@ -303,6 +303,14 @@ impl<'a> Frame<'a> {
                 out.extend(parity.count.to_be_bytes());
                 out.extend(parity.bytes);
             }
+            Self::Group(_) | Self::GroupNack { .. } | Self::GroupBlock { .. } | Self::GroupGone { .. } => {
+                self.put_of_group(out);
+            }
+        }
+    }
+
+    fn put_of_group(&self, out: &mut Vec<u8>) {
+        match self {
             Self::Group(invitation) => invitation.put(out),
             Self::GroupNack { group, ranges } => {
                 out.push(GROUP_NACK);
@@ -321,6 +329,7 @@ impl<'a> Frame<'a> {
                 put_varint(out, *id);
                 out.push(reason.code());
             }
+            _ => {}
         }
     }
 }

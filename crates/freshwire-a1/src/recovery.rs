@@ -131,8 +131,8 @@ impl<C> Recovery<C> {
             },
         );
         self.ecn.on_sent();
-        if packet.app_limited && self.flight.bytes() < self.window() {
-            self.sampler.on_app_limited(self.flight.bytes());
+        if packet.app_limited {
+            self.on_app_limited();
         }
     }
 
@@ -170,7 +170,8 @@ impl<C> Recovery<C> {
         if same_path && newest.number == ack.largest {
             let sample = now.saturating_since(newest.sent_at);
             self.rtt.on_sample(now, sample, ack.delay.min(self.config.max_ack_delay));
-            self.rtt.on_receiver_time(now, newest.sent_at, ack.receiver_time_us);
+            let full_size = 2 * newest.bytes >= u32::from(self.mtu.current());
+            self.rtt.on_receiver_time(now, newest.sent_at, ack.receiver_time_us, full_size);
         }
         self.mtu.on_acked(now, &acked, newest.sent_at);
         self.congestion.set_mtu(u64::from(self.mtu.current()));
@@ -186,6 +187,7 @@ impl<C> Recovery<C> {
                 newest_sent_at: newest.sent_at,
                 marked,
                 sample,
+                rate: self.sampler.rate(),
                 rtt: &self.rtt,
             });
         }
@@ -210,7 +212,8 @@ impl<C> Recovery<C> {
     #[must_use]
     pub(crate) fn timeout(&self) -> Option<Timestamp> {
         let late = self.flight.late_at(self.rtt.loss_delay());
-        let probe = (self.flight.bytes() > 0).then(|| self.pto.last_sent + self.backed_off_pto());
+        let in_flight = self.flight.bytes() > 0;
+        let probe = in_flight.then(|| self.pto.last_sent + self.backed_off_pto());
         [late, probe].into_iter().flatten().min()
     }
 
@@ -267,6 +270,7 @@ impl<C> Recovery<C> {
             queue: self.rtt.standing_queue(),
             reverse_queue: self.rtt.reverse_queue(),
             mtu: self.mtu.current(),
+            tail: self.tail(),
         }
     }
 
@@ -319,6 +323,12 @@ impl<C> Recovery<C> {
     fn pto(&self) -> Duration {
         let ack_delay = if self.pto.last_wants_ack_now { Duration::ZERO } else { self.config.max_ack_delay };
         self.rtt.srtt() + (4 * self.rtt.rttvar()).max(GRANULARITY) + ack_delay
+    }
+
+    /// After so long a pause nothing more is coming soon: a little more than the gap between packets of a busy path.
+    fn tail(&self) -> Duration {
+        let packet = self.sampler.rate().map_or(Duration::ZERO, |rate| rate.time_for(u64::from(self.mtu())));
+        (self.rtt.srtt() / 8).max(packet * 5 / 4)
     }
 
     fn backed_off_pto(&self) -> Duration {

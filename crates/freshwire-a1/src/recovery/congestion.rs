@@ -49,6 +49,8 @@ pub(super) struct Ack<'a> {
     /// Packets newly reported with a congestion mark.
     pub(super) marked: u64,
     pub(super) sample: Option<Sample>,
+    /// The best delivery rate of the last rounds.
+    pub(super) rate: Option<Rate>,
     pub(super) rtt: &'a Rtt,
 }
 

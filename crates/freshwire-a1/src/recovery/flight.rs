@@ -75,6 +75,7 @@ pub(super) struct Acked {
 pub(super) struct Newest {
     pub(super) number: u64,
     pub(super) sent_at: Timestamp,
+    pub(super) bytes: u32,
     pub(super) stamp: Stamp,
 }
 
@@ -185,7 +186,8 @@ impl<C> Flight<C> {
             acked.largest_size = acked.largest_size.max(packet.bytes);
         }
         if acked.newest.is_none_or(|newest| newest.number < number) {
-            acked.newest = Some(Newest { number, sent_at: packet.sent_at, stamp: packet.stamp });
+            acked.newest =
+                Some(Newest { number, sent_at: packet.sent_at, bytes: packet.bytes, stamp: packet.stamp });
         }
         out.acked.push((number, packet.content));
     }

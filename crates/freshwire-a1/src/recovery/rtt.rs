@@ -52,9 +52,22 @@ impl Rtt {
         });
     }
 
-    /// A packet that left at `sent_at` arrived when the receiver's clock showed `receiver_us`.
-    pub(super) fn on_receiver_time(&mut self, now: Timestamp, sent_at: Timestamp, receiver_us: u32) {
-        self.one_way.on_sample(now, sent_at, receiver_us);
+    /// A packet that left at `sent_at` arrived when the receiver's clock showed `receiver_us`. A small packet takes
+    /// less time on a slow link than a full one does, queue or not: the two must not be compared, so that small ones
+    /// count only while there are no others.
+    pub(super) fn on_receiver_time(
+        &mut self,
+        now: Timestamp,
+        sent_at: Timestamp,
+        receiver_us: u32,
+        full_size: bool,
+    ) {
+        self.one_way.on_sample(now, sent_at, receiver_us, full_size, self.latest);
+    }
+
+    /// The least round-trip time of packets of the size that measures the queue.
+    pub(super) fn base(&self) -> Duration {
+        self.one_way.round_trip.get().map_or(self.min(), duration)
     }
 
     pub(super) fn has_sample(&self) -> bool {
@@ -109,6 +122,9 @@ struct OneWay {
     /// Receiver's clock minus ours, in microseconds: the last value as it came, and with wraps undone.
     last: Option<(u32, i64)>,
     min: Windowed,
+    round_trip: Windowed,
+    /// When a full-size packet was measured last.
+    full_size_at: Option<Timestamp>,
     queue: Duration,
     smoothed: Duration,
 }
@@ -118,12 +134,31 @@ impl OneWay {
         Self {
             last: None,
             min: Windowed::new(Best::Min, WINDOW_NS),
+            round_trip: Windowed::new(Best::Min, WINDOW_NS),
+            full_size_at: None,
             queue: Duration::ZERO,
             smoothed: Duration::ZERO,
         }
     }
 
-    fn on_sample(&mut self, now: Timestamp, sent_at: Timestamp, receiver_us: u32) {
+    fn on_sample(
+        &mut self,
+        now: Timestamp,
+        sent_at: Timestamp,
+        receiver_us: u32,
+        full_size: bool,
+        round_trip: Duration,
+    ) {
+        let recent = self.full_size_at.is_some_and(|at| now.saturating_since(at) < FULL_SIZE_COUNTS);
+        if !full_size && recent {
+            return;
+        }
+        if full_size != self.full_size_at.is_some() {
+            self.min.reset();
+            self.round_trip.reset();
+        }
+        self.full_size_at = full_size.then_some(now);
+        self.round_trip.update(now.as_nanos(), nanos(round_trip));
         // The clocks' difference modulo 2^32 is all that is needed, so cutting ours off is right.
         let raw = receiver_us.wrapping_sub((sent_at.as_nanos() / 1000) as u32);
         let difference = match self.last {
@@ -146,6 +181,8 @@ fn duration(nanos: i64) -> Duration {
     Duration::from_nanos(nanos.unsigned_abs())
 }
 
+/// For so long after a full-size packet small ones do not measure the queue.
+const FULL_SIZE_COUNTS: Duration = Duration::from_secs(2);
 const WINDOW_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]
@@ -200,7 +237,7 @@ mod tests {
         {
             let now = at(sent + there + back);
             rtt.on_sample(now, ms(there + back), Duration::ZERO);
-            rtt.on_receiver_time(now, at(sent), receiver(sent + there));
+            rtt.on_receiver_time(now, at(sent), receiver(sent + there), true);
             assert_eq!((rtt.queue(), rtt.reverse_queue()), (ms(queue), ms(reverse)), "sent at {sent}");
         }
     }

@@ -144,4 +144,7 @@ pub(crate) struct PathView {
     pub(crate) reverse_queue: Duration,
     /// Largest UDP payload known to pass, in bytes.
     pub(crate) mtu: u16,
+    /// So long after the last packet of a flight a SYNC should follow it, that its loss shows as a gap. On a busy slow
+    /// path this is longer than the pause between two packets, which is no tail.
+    pub(crate) tail: Duration,
 }

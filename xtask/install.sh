@@ -23,6 +23,7 @@ test)
     if lacks nc; then wanted+=(netcat-openbsd); fi
     if lacks python3; then wanted+=(python3); fi
     if lacks openssl; then wanted+=(openssl); fi
+    if lacks tshark; then wanted+=(tshark); fi
     if lacks chromium; then wanted+=(chromium); fi
     if lacks gst-inspect-1.0; then wanted+=(gstreamer1.0-tools); fi
     # Element by element: each is in a package of its own.

@@ -15,6 +15,8 @@ mod replay;
 
 pub(crate) use cookie::CookieJar;
 pub use identity::{ParseKeyError, Psk, PublicKey, StaticKey};
+#[cfg(test)]
+pub(crate) use keys::KeyLimits;
 pub use keys::Protection;
 pub(crate) use keys::{Keys, Opening, Secrets};
 pub(crate) use noise::{Initiator, Local, Responder};

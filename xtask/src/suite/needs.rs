@@ -18,6 +18,8 @@ pub(super) enum Need {
     Gstreamer,
     /// A browser that runs without a screen.
     Chromium,
+    /// Wireshark's command line, with Lua.
+    Tshark,
     /// What boots a guest with a stock kernel.
     Guests,
 }
@@ -48,6 +50,7 @@ impl Need {
                     && succeeds("/usr/bin/python3", &["-c", RTSP_SERVER]),
                 "GStreamer is missing or lacks plugins: xtask/install.sh test says which packages",
             ),
+            Self::Tshark => (succeeds("tshark", &["--version"]), "tshark is missing: apt-get install tshark"),
             Self::Guests => (
                 succeeds(&root.join("kernel/guest/run.sh").to_string_lossy(), &["--check"]),
                 "a guest cannot be booted: kernel/guest/run.sh --check says what is missing",

@@ -88,7 +88,7 @@ pub(super) fn all() -> Vec<Step> {
             action: cargo(&["test", "--workspace"], &[]),
             limit: minutes(25),
             needs: &[],
-            wants: &[Need::Namespaces, Need::Ffmpeg, Need::Gstreamer, Need::Chromium],
+            wants: &[Need::Namespaces, Need::Ffmpeg, Need::Gstreamer, Need::Chromium, Need::Tshark],
         },
         Step {
             name: "loom",

@@ -1,3 +1,5 @@
+mod capture;
+mod dissector;
 mod layers;
 mod model;
 pub(crate) mod pair;

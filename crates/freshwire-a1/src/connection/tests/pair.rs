@@ -29,9 +29,19 @@ pub(crate) struct End {
     pub(crate) consumes_at_once: bool,
 }
 
+/// A datagram as it was sent.
+pub(crate) struct Sent {
+    pub(crate) at: Timestamp,
+    pub(crate) from: std::net::SocketAddr,
+    pub(crate) to: std::net::SocketAddr,
+    pub(crate) bytes: Vec<u8>,
+}
+
 pub(crate) struct Pair {
     pub(crate) now: Timestamp,
     pub(crate) ends: [End; 2],
+    /// What was sent, if somebody wants to know.
+    pub(crate) log: Option<Vec<Sent>>,
     links: [Link<(Vec<u8>, std::net::SocketAddr)>; 2],
 }
 
@@ -49,7 +59,7 @@ impl Pair {
             End::new(now, [addresses[1], addresses[0]], 1, b, &qos.mirrored()),
         ];
         let links = [Link::new(link.clone(), Direction::Up, now), Link::new(link, Direction::Down, now)];
-        Self { now, ends, links }
+        Self { now, ends, log: None, links }
     }
 
     /// Puts a record into an end's queue.
@@ -102,6 +112,10 @@ impl Pair {
             let mut buffer = Vec::new();
             while let Some(transmit) = end.connection.poll_transmit(self.now, &mut end.queue, &mut buffer) {
                 for datagram in buffer.chunks(transmit.segment) {
+                    if let Some(log) = &mut self.log {
+                        let (from, to) = (end.address, transmit.to);
+                        log.push(Sent { at: self.now, from, to, bytes: datagram.to_vec() });
+                    }
                     let bytes = datagram.len() as u64 + HEADERS;
                     let _ = link.handle_packet(self.now, bytes, (datagram.to_vec(), end.address));
                 }
@@ -132,7 +146,7 @@ impl End {
         config: ConnectionConfig,
         qos: &Qos,
     ) -> Self {
-        let secrets = Secrets { send: [side; 32].into(), receive: [1 - side; 32].into() };
+        let secrets = Secrets { send: secret(side).into(), receive: secret(1 - side).into() };
         let parameters = |maximum: Qos| Parameters {
             idle_timeout: config.idle_timeout,
             ack_delay: config.ack_delay,
@@ -144,7 +158,7 @@ impl End {
         let setup = Setup {
             epoch: now,
             remote,
-            peer_id: 7,
+            peer_id: id(1 - side),
             keys: Keys::new(Protection::Aead, &secrets),
             local: parameters(*qos),
             peer: parameters(qos.mirrored()),
@@ -177,6 +191,16 @@ impl End {
             self.fates.push(fate);
         }
     }
+}
+
+/// The number of a side's connection.
+pub(crate) fn id(side: u8) -> u32 {
+    7 + u32::from(side)
+}
+
+/// What a side seals its packets with.
+pub(crate) fn secret(side: u8) -> [u8; 32] {
+    [side; 32]
 }
 
 fn address(port: u16) -> std::net::SocketAddr {

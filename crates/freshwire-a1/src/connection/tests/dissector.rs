@@ -1,0 +1,552 @@
+//! The dissector in `packaging/wireshark`, run by tshark on captures of our own packets.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use freshwire_choice::Reason;
+
+use super::capture::Capture;
+use super::pair::{id, secret};
+use super::*;
+use crate::crypto::{Initiator, KeyLimits, Keys, Local, Protection, Random, Responder, Secrets, StaticKey};
+use crate::wire::{
+    Ack, Block, BlockHead, Cursor, DataHeader, Echo, Frame, Invitation, Message, Packet, Parity, Ranges,
+    VERSION,
+};
+
+const SCRIPTS: [(&str, &str); 3] = [
+    ("a1.lua", include_str!("../../../../../packaging/wireshark/a1.lua")),
+    ("a1_crypto.lua", include_str!("../../../../../packaging/wireshark/a1_crypto.lua")),
+    ("a1_streams.lua", include_str!("../../../../../packaging/wireshark/a1_streams.lua")),
+];
+
+const INITIATOR: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
+const RESPONDER: ([u8; 4], u16) = ([127, 0, 0, 1], 2);
+
+/// Whether tshark is there. In CI it has to be.
+fn has_tshark() -> bool {
+    let there = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
+    if !there {
+        assert!(std::env::var_os("CI").is_none(), "tshark is needed in CI");
+        println!("skipped: tshark is not on this machine: apt-get install tshark");
+    }
+    there
+}
+
+/// What tshark makes of a capture.
+struct Tshark {
+    folder: PathBuf,
+    options: Vec<String>,
+}
+
+impl Tshark {
+    fn new(capture: &Capture, key_log: &str) -> Self {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("a1-dissector-{}-{serial}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        for (name, text) in SCRIPTS {
+            fs::write(folder.join(name), text).unwrap();
+        }
+        fs::write(folder.join("capture.pcap"), capture.bytes()).unwrap();
+        fs::write(folder.join("keys.txt"), key_log).unwrap();
+        let options = vec![format!("-oa1.keylog:{}", folder.join("keys.txt").display())];
+        Self { folder, options }
+    }
+
+    fn option(mut self, option: &str) -> Self {
+        self.options.push(option.to_owned());
+        self
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let file = |name: &str| self.folder.join(name).display().to_string();
+        let mut command = Command::new("tshark");
+        command.arg("-n").arg(format!("-Xlua_script:{}", file("a1.lua"))).args(["-r", &file("capture.pcap")]);
+        command.args(&self.options).args(arguments);
+        command.env("HOME", &self.folder).env_remove("XDG_CONFIG_HOME").current_dir(&self.folder);
+        if is_root() {
+            // Newer Wiresharks run no script of root's.
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !errors.contains("Lua"), "{errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The values of fields, packet by packet. No packet may have tripped the script.
+    fn fields<const N: usize>(&self, names: [&str; N]) -> Vec<[Vec<String>; N]> {
+        let mut arguments = vec!["-Tfields", "-Eoccurrence=a", "-Eaggregator=|", "-e_ws.lua.error"];
+        let named: Vec<String> = names.iter().map(|name| format!("-e{name}")).collect();
+        arguments.extend(named.iter().map(String::as_str));
+        let text = self.run(&arguments);
+        let rows = text.lines().map(|line| {
+            let mut columns = line.split('\t');
+            assert_eq!(columns.next(), Some(""), "{line}");
+            let mut next = || columns.next().unwrap_or_default();
+            names.map(|_| next().split('|').filter(|value| !value.is_empty()).map(str::to_owned).collect())
+        });
+        rows.collect()
+    }
+}
+
+impl Drop for Tshark {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata(Path::new("/proc/self")).is_ok_and(|process| process.uid() == 0)
+}
+
+const NOBODY: u32 = 65534;
+
+/// The lines for the keys that the ends of a [`Pair`] begin with.
+fn key_log() -> String {
+    let hex = |side| secret(side).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let line = |letter, side| format!("A1 {:08x} {:08x} {letter} 0 {}\n", id(0), id(1), hex(side));
+    format!("# comment\n{}{}", line('I', 0), line('R', 1))
+}
+
+fn put(packet: Packet<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    packet.put(&mut bytes);
+    bytes
+}
+
+/// A handshake with real messages. Its packets are sealed with other keys, those of the [`Pair`].
+fn add_handshake(capture: &mut Capture) {
+    let (initiator, responder) = (SocketAddr::from(INITIATOR), SocketAddr::from(RESPONDER));
+    let keys = [1, 2].map(|seed| StaticKey::generate([seed; 32]));
+    let local = |side: usize| Local { key: &keys[side], psk: None, prologue: b"", seed: [side as u8; 32] };
+    let (mut message, mut answer) = (Vec::new(), Vec::new());
+    Initiator::begin(local(0), &keys[1].public_key(), b"parameters", &mut message).unwrap();
+    let (called, _) = Responder::read(local(1), &message, &mut Vec::new()).unwrap();
+    called.respond(b"parameters", &mut answer).unwrap();
+    let initiation = |cookie, noise| Packet::Initiation { version: VERSION, from: id(0), cookie, noise };
+    capture.add(initiator, responder, &put(initiation(&[], &[])));
+    capture.add(responder, initiator, &put(Packet::Retry { to: id(0), cookie: &[3; 32] }));
+    capture.add(initiator, responder, &put(initiation(&[3; 32], &message)));
+    capture.add(responder, initiator, &put(Packet::Response { to: id(0), from: id(1), noise: &answer }));
+}
+
+/// A connection over a bad path: losses, messages that are given up and dropped, another quality of service, another
+/// address, an end.
+fn eventful() -> Pair {
+    let mut pair = Pair::new(lossy(1_000, 100, 0.2, 4));
+    pair.log = Some(Vec::new());
+    pair.ends[0].connection.set_policy(Box::new(freshwire_choice::deadline(Duration::ZERO)));
+    pair.ends[0].connection.set_qos(Qos { outstanding: 60, ..Qos::default() }).unwrap();
+    for seq in 0..100 {
+        if seq == 50 {
+            pair.rebind(0, 99);
+        }
+        pair.push(0, record(seq, pair.now, Some(Duration::from_millis(450))), payload(seq, 4000));
+        pair.push(1, record(seq, pair.now, None), payload(seq, 10));
+        pair.run_for(Duration::from_millis(40));
+    }
+    pair.run_for(Duration::from_secs(2));
+    pair.ends[0].connection.close(pair.now, 300, "that was it");
+    pair.run_for(Duration::from_secs(3));
+    pair
+}
+
+#[test]
+fn a_connection_is_read_with_its_keys() {
+    if !has_tshark() {
+        return;
+    }
+    let mut pair = eventful();
+    let sent = pair.log.take().unwrap();
+    let mut capture = Capture::new();
+    add_handshake(&mut capture);
+    capture.add_all(&sent);
+    let read = Tshark::new(&capture, &key_log()).option("-2").fields([
+        "a1.type",
+        "a1.stream",
+        "a1.sender",
+        "a1.frame.type",
+        "a1.expert.malformed",
+        "a1.expert.retransmitted",
+        "a1.reason",
+        "a1.close.text",
+    ]);
+    assert_eq!(read.len(), 4 + sent.len());
+    let types: Vec<&str> = read.iter().take(5).map(|row| row[0][0].as_str()).collect();
+    assert_eq!(types, ["1", "2", "1", "3", "4"]);
+    assert!(read.iter().all(|row| row[1] == ["0"] && row[4].is_empty()), "one stream, nothing malformed");
+    for (row, sent) in read.iter().skip(4).zip(&sent) {
+        assert_eq!(row[2], [if sent.from.port() == 2 { "1" } else { "0" }], "the sender");
+        assert!(!row[3].is_empty(), "opened");
+        let Ok(Packet::Data(header, _)) = Packet::parse(&sent.bytes) else { panic!("not data") };
+        assert_eq!(row[5].len(), usize::from(header.retransmitted));
+    }
+    let seen = |column: usize| -> std::collections::BTreeSet<&str> {
+        read.iter().flat_map(|row| row[column].iter().map(String::as_str)).collect()
+    };
+    let kinds = seen(3);
+    let expected = [
+        "0x02", "0x03", "0x04", "0x05", "0x08", "0x09", "0x10", "0x11", "0x12", "0x13", "0x14", "0x15",
+        "0x16", "0x17",
+    ];
+    assert!(expected.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+    let reason = Reason::PredictedLate.code().to_string();
+    assert!(seen(6).contains(reason.as_str()), "{:?}", seen(6));
+    assert_eq!(seen(7), ["that was it"].into());
+}
+
+#[test]
+fn without_keys_headers_are_read_and_frames_are_not() {
+    if !has_tshark() {
+        return;
+    }
+    let mut pair = eventful();
+    let mut sent = pair.log.take().unwrap();
+    sent.truncate(40);
+    let mut capture = Capture::new();
+    add_handshake(&mut capture);
+    capture.add_all(&sent);
+    for log in [String::new(), key_log().replace("01", "02")] {
+        let wrong = !log.is_empty();
+        let read = Tshark::new(&capture, &log).fields(["a1.number", "a1.frame.type", "a1.expert.unopened"]);
+        for (row, sent) in read.iter().skip(4).zip(&sent) {
+            let Ok(Packet::Data(header, _)) = Packet::parse(&sent.bytes) else { panic!("not data") };
+            assert_eq!(row[0], [header.number.to_string()]);
+            let is_readable = wrong && header.to == id(1);
+            assert_eq!(row[1].is_empty(), !is_readable);
+            assert_eq!(row[2].len(), usize::from(wrong && !is_readable));
+        }
+    }
+}
+
+/// Packets of one direction, in one capture.
+struct Stream {
+    capture: Capture,
+    keys: Keys,
+    number: u64,
+}
+
+impl Stream {
+    fn new(protection: Protection, limits: KeyLimits) -> Self {
+        let secrets = Secrets { send: secret(0).into(), receive: secret(1).into() };
+        let keys = Keys::with_limits(protection, &secrets, limits);
+        Self { capture: Capture::new(), keys, number: 0 }
+    }
+
+    fn seal(&mut self, frames: &[u8]) -> Vec<u8> {
+        let mut header = DataHeader {
+            to: id(1),
+            number: self.number as u32,
+            phase: false,
+            retransmitted: false,
+            control: false,
+            ack_now: false,
+        };
+        let mut bytes = Vec::new();
+        header.put(&mut bytes);
+        header.phase = self.keys.seal(self.number, frames, &mut bytes).unwrap();
+        header.put_flags(&mut bytes);
+        self.number += 1;
+        bytes
+    }
+
+    fn add(&mut self, frames: &[u8]) {
+        let bytes = self.seal(frames);
+        self.capture.add(INITIATOR.into(), RESPONDER.into(), &bytes);
+    }
+}
+
+fn tshark_on_port(capture: &Capture) -> Tshark {
+    Tshark::new(capture, &key_log()).option("-oa1.ports:2")
+}
+
+/// One frame of each kind, with what the dissector is to say of it. A kind that is new has no arm here.
+fn described(frame: &Frame<'_>) -> &'static str {
+    match frame {
+        Frame::Padding => "PADDING: 1",
+        Frame::Ping => "PING",
+        Frame::Ack(_) => "ACK: 90-100,88,0-3",
+        Frame::Nack(_) => "NACK: 90-100,88,0-3",
+        Frame::Sync { .. } => "SYNC",
+        Frame::SyncEcho(_) => "SYNC_ECHO: rtt",
+        Frame::Block(_) => "BLOCK: 300 first 0+5 last",
+        Frame::Gone { .. } => "GONE: 77 expired",
+        Frame::Dropped { .. } => "DROPPED: 5+3 layer shed",
+        Frame::Credit { .. } => "CREDIT: 64, 4611686018427387904 bytes",
+        Frame::Qos { .. } => "QOS: 1",
+        Frame::QosAck { .. } => "QOS_ACK: 1",
+        Frame::Close { .. } => "CLOSE: 256 tschüß",
+        Frame::PathChallenge(_) => "PATH_CHALLENGE",
+        Frame::PathResponse(_) => "PATH_RESPONSE",
+        Frame::Repair(_) => "REPAIR: 300 1/2",
+        Frame::Group(_) => "GROUP: 0x00000009",
+        Frame::GroupNack { .. } => "GROUP_NACK: 0x00000009 90-100,88,0-3",
+        Frame::GroupBlock { .. } => "GROUP_BLOCK: 0x00000009 300 first 0+5 last",
+        Frame::GroupGone { .. } => "GROUP_GONE: 0x00000009 70000 expired",
+    }
+}
+
+fn invitation(address: &str) -> Invitation {
+    let address = address.parse().unwrap();
+    Invitation { group: 9, address, key: [7; 32], next: GROUP_BEGIN, offset_us: 0u64.wrapping_sub(5) }
+}
+
+/// A group's packet number beyond 32 bits.
+const GROUP_BEGIN: u64 = 1 << 40;
+
+fn every_frame() -> Vec<Frame<'static>> {
+    let ranges = Ranges(vec![90..=100, 88..=88, 0..=3]);
+    let message = Message {
+        len: 5,
+        seq: u64::from(u32::MAX) + 7,
+        layer: 3,
+        group: 70_000,
+        key: 9,
+        refs: [1, 0],
+        generated_us: 123_456_789,
+        lifetime_us: Some(250_000),
+    };
+    let head = BlockHead { id: 300, offset: 0, start: Some(message), end: true };
+    let most = (1 << 62) - 1;
+    vec![
+        Frame::Ping,
+        Frame::Ack(Ack { ranges: ranges.clone(), delay_us: 25_000, at_us: u32::MAX, ce: 2 }),
+        Frame::Nack(ranges.clone()),
+        Frame::Sync { sent_us: 1 },
+        Frame::SyncEcho(Echo { sent_us: 1, arrived_us: 70, held_us: 16_384 }),
+        Frame::Gone { id: 77, len: 16_384, reason: Reason::Expired },
+        Frame::Dropped { first: 5, count: 3, reason: Reason::LayerShed },
+        Frame::Credit { messages: 64, bytes: most },
+        Frame::Qos { serial: 1, qos: Qos::default() },
+        Frame::QosAck { serial: 1, qos: Qos::default() },
+        Frame::PathChallenge([1; 8]),
+        Frame::PathResponse([2; 8]),
+        Frame::Close { code: 256, reason: "tschüß" },
+        Frame::Padding,
+        Frame::Block(Block { head, bytes: b"hello" }),
+        Frame::Repair(Parity { id: 300, message, index: 1, count: 2, bytes: b"shard" }),
+        Frame::Group(invitation("[ff02::1:2]:5004")),
+        Frame::Group(invitation("239.0.0.1:5004")),
+        Frame::GroupNack { group: 9, ranges },
+        Frame::GroupBlock { group: 9, block: Block { head, bytes: b"hello" } },
+        Frame::GroupGone { group: 9, id: 70_000, reason: Reason::Expired },
+    ]
+}
+
+#[test]
+fn every_frame_is_read_under_every_protection() {
+    if !has_tshark() {
+        return;
+    }
+    let frames = every_frame();
+    for (protection, preference) in [
+        (Protection::Aead, "-oa1.protection:Automatic: by key log, else by checksum"),
+        (Protection::DangerousChecksum, "-oa1.protection:Automatic: by key log, else by checksum"),
+        (Protection::DangerousNone, "-oa1.protection:None"),
+    ] {
+        let mut stream = Stream::new(protection, KeyLimits::default());
+        for frame in &frames {
+            let mut bytes = Vec::new();
+            frame.put(&mut bytes);
+            stream.add(&bytes);
+        }
+        let tshark = tshark_on_port(&stream.capture).option(preference);
+        let text = tshark.run(&["-V"]);
+        assert!(!text.contains("Malformed") && !text.contains("Lua Error"), "{text}");
+        for frame in &frames {
+            let what = described(frame).replace(": rtt", "").replace("904 bytes", "");
+            assert!(text.contains(&format!("    {what}")), "{what} under {protection:?}:\n{text}");
+        }
+        let read = tshark.fields([
+            "a1.protection",
+            "a1.message.seq",
+            "a1.message.lifetime",
+            "a1.credit.bytes",
+            "a1.range.last",
+            "a1.close.code",
+            "a1.qos.outstanding",
+        ]);
+        let seen = |column: usize| -> Vec<&str> {
+            read.iter().flat_map(|row| row[column].iter().map(String::as_str)).collect()
+        };
+        assert_eq!(seen(0), vec![protection.code().to_string(); frames.len()]);
+        assert_eq!(seen(1), ["4294967302"; 3]);
+        assert_eq!(seen(2), ["250000"; 3]);
+        assert_eq!(seen(3), ["4611686018427387903"]);
+        assert_eq!(seen(4), ["100", "88", "3"].repeat(3));
+        assert_eq!(seen(5), ["256"]);
+        assert_eq!(seen(6), ["64", "64"]);
+    }
+}
+
+/// Bytes without sense; the first is often one that begins something.
+fn random(count: usize) -> impl Iterator<Item = Vec<u8>> {
+    let mut random = Random::from_seed([5; 32]);
+    (0..count).map(move |_| {
+        let [len, first] = random.bytes();
+        let mut bytes = vec![0; usize::from(len)];
+        random.fill(&mut bytes);
+        if let Some(begin) = bytes.first_mut() {
+            *begin = if first % 2 == 0 { first / 2 % 0x20 } else { first };
+        }
+        bytes
+    })
+}
+
+/// What the crate reads of a packet: its frames, where paddings in a row are one, and whether it can read all of it.
+fn reading(bytes: &[u8]) -> (usize, bool) {
+    let mut cursor = Cursor::new(bytes);
+    let (mut count, mut after_padding) = (0, false);
+    while !cursor.is_empty() {
+        let Ok(frame) = Frame::read(&mut cursor) else { return (count + 1, true) };
+        let is_padding = matches!(frame, Frame::Padding);
+        count += usize::from(!(is_padding && after_padding));
+        after_padding = is_padding;
+    }
+    (count, false)
+}
+
+#[test]
+fn whatever_stands_in_a_packet_is_read_as_the_crate_reads_it() {
+    if !has_tshark() {
+        return;
+    }
+    let mut packets: Vec<Vec<u8>> = Vec::new();
+    for frame in every_frame() {
+        let mut bytes = Vec::new();
+        frame.put(&mut bytes);
+        for len in 0..bytes.len() {
+            packets.push(bytes[..len].to_vec());
+        }
+        for at in 0..bytes.len().min(40) {
+            for value in [0, 0x3f, 0x80, 0xff, bytes[at] ^ 0x01] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                packets.push(changed);
+            }
+        }
+    }
+    packets.extend(random(500));
+    let mut stream = Stream::new(Protection::DangerousChecksum, KeyLimits::default());
+    for packet in &packets {
+        stream.add(packet);
+    }
+    let read = tshark_on_port(&stream.capture).fields(["a1.frame.type", "a1.expert.malformed"]);
+    assert_eq!(read.len(), packets.len());
+    for (row, packet) in read.iter().zip(&packets) {
+        assert_eq!((row[0].len(), row[1].len() == 1), reading(packet), "{packet:02x?}");
+    }
+}
+
+#[test]
+fn whatever_comes_as_a_datagram_does_not_trip_the_script() {
+    if !has_tshark() {
+        return;
+    }
+    let mut datagrams = Vec::new();
+    let header =
+        DataHeader { to: id(1), number: 8, phase: true, retransmitted: true, control: false, ack_now: true };
+    let whole = [
+        put(Packet::Initiation { version: VERSION, from: 9, cookie: b"cookie", noise: &[5; 400] }),
+        put(Packet::Retry { to: 9, cookie: &[3; 40] }),
+        put(Packet::Response { to: 9, from: 10, noise: &[6; 200] }),
+        put(Packet::Version { to: 9, version: VERSION }),
+        put(Packet::Data(header, b"sealed")),
+        put(Packet::Group { group: 3, number: 4, sealed: b"sealed" }),
+    ];
+    for bytes in &whole {
+        let lens = (1..bytes.len().min(80)).chain([bytes.len()]);
+        datagrams.extend(lens.map(|len| bytes[..len].to_vec()));
+    }
+    datagrams.extend(random(500).filter(|bytes| !bytes.is_empty()));
+    let mut capture = Capture::new();
+    for datagram in &datagrams {
+        capture.add(INITIATOR.into(), RESPONDER.into(), datagram);
+    }
+    let read = tshark_on_port(&capture).fields(["a1.type", "a1.expert.malformed"]);
+    assert_eq!(read.len(), datagrams.len());
+    for (row, datagram) in read.iter().zip(&datagrams) {
+        assert_eq!(row[0], [(datagram[0] >> 4).to_string()]);
+        assert_eq!(row[1].is_empty(), Packet::parse(datagram).is_ok(), "{datagram:02x?}");
+    }
+}
+
+#[test]
+fn updated_keys_are_followed_and_late_packets_open() {
+    if !has_tshark() {
+        return;
+    }
+    let limits = KeyLimits { update_after: 10, ..KeyLimits::default() };
+    let mut stream = Stream::new(Protection::Aead, limits);
+    let ping = [1];
+    let mut late = Vec::new();
+    for number in 0..30 {
+        // The peer confirms each key, and never seals with a new one itself: so there is one update.
+        if number > 0 && number % 10 == 0 {
+            stream.keys.on_acknowledged(number - 1);
+        }
+        let bytes = stream.seal(&ping);
+        if number == 9 {
+            late = bytes;
+        } else {
+            stream.capture.add(INITIATOR.into(), RESPONDER.into(), &bytes);
+        }
+        if number == 12 {
+            stream.capture.add(INITIATOR.into(), RESPONDER.into(), &late);
+        }
+    }
+    let read = tshark_on_port(&stream.capture).fields(["a1.number", "a1.generation", "a1.expert.key_update"]);
+    for row in &read {
+        let number: u64 = row[0][0].parse().unwrap();
+        let generation = u64::from(number >= 10);
+        assert_eq!(row[1], [generation.to_string()], "packet {number}");
+        assert_eq!(row[2].len(), usize::from(number == 10));
+    }
+}
+
+#[test]
+fn packets_that_a_network_card_cuts_apart_are_told_apart() {
+    if !has_tshark() {
+        return;
+    }
+    let mut stream = Stream::new(Protection::Aead, KeyLimits::default());
+    let mut train = Vec::new();
+    for len in [1000, 1000, 1000, 300] {
+        let sealed = stream.seal(&vec![0; len]);
+        train.extend(sealed);
+    }
+    stream.capture.add(INITIATOR.into(), RESPONDER.into(), &train);
+    let read = tshark_on_port(&stream.capture).fields(["a1.number", "a1.frame.type"]);
+    assert_eq!(read[0][0], ["0", "1", "2", "3"]);
+    assert_eq!(read[0][1], ["0x00"; 4]);
+}
+
+#[test]
+fn a_groups_packets_are_read_by_who_saw_somebody_become_a_member() {
+    if !has_tshark() {
+        return;
+    }
+    let mut stream = Stream::new(Protection::Aead, KeyLimits::default());
+    let mut frames = Vec::new();
+    Frame::Group(invitation("239.0.0.1:5004")).put(&mut frames);
+    stream.add(&frames);
+    let group = Secrets { send: [7; 32].into(), receive: [7; 32].into() };
+    let mut keys = Keys::new(Protection::Aead, &group);
+    for number in [GROUP_BEGIN + 1, GROUP_BEGIN] {
+        let mut sealed = Vec::new();
+        keys.seal(number, &[1], &mut sealed).unwrap();
+        let packet = put(Packet::Group { group: 9, number: number as u32, sealed: &sealed });
+        stream.capture.add(INITIATOR.into(), ([239, 0, 0, 1], 5004).into(), &packet);
+    }
+    let read = tshark_on_port(&stream.capture).fields(["a1.type", "a1.group", "a1.frame.type"]);
+    let expected = [["4", "0x00000009", "0x19"], ["6", "0x00000009", "0x01"], ["6", "0x00000009", "0x01"]];
+    assert_eq!(read, expected.map(|row| row.map(|value| vec![value.to_owned()])));
+}

@@ -218,6 +218,8 @@ fn connections_end_and_are_removed() {
         let node = &mut world.nodes[node];
         assert_eq!(node.events.last(), Some(&EndpointEvent::Ended(handle)));
         assert!(node.endpoint.connection(handle).is_some());
+        let later = ConnectionHandle { serial: handle.serial + 1, ..handle };
+        assert!(!node.endpoint.remove(later), "another connection of the same number");
         assert!(node.endpoint.remove(handle));
         assert!(!node.endpoint.remove(handle));
         assert!(node.endpoint.connection(handle).is_none());
@@ -254,25 +256,30 @@ fn a_connection_follows_its_peer_to_another_address() {
 }
 
 #[test]
-fn answers_leave_from_the_address_that_was_asked() {
-    let (mut world, _, theirs) = World::connected();
-    let second: SocketAddr = "192.0.2.222:4002".parse().unwrap();
-    let mut out = Vec::new();
-    // All packets of this connection go to the server's second address.
-    let (now, key) = (world.now, world.server().endpoint.public_key());
-    world.client().endpoint.connect(now, second, key, ConnectConfig::default());
-    let initiation = world.client().drain(now).pop().unwrap();
-    let datagram =
-        Datagram { from: initiation.from, to: Some(second.ip()), marked: false, bytes: &initiation.bytes };
-    world.server().endpoint.handle_datagram(now, datagram);
-    let outgoing = world.server().endpoint.poll_handshake(&mut out).unwrap();
-    assert_eq!(outgoing.from, Some(second.ip()));
-    world.server().push(theirs, b"message");
-    let handle = world.server().endpoint.next_ready().unwrap();
-    let mut source = world.server().sources.remove(&handle).unwrap();
-    out.clear();
-    let outgoing = world.server().endpoint.poll_transmit(now, handle, &mut source, &mut out).unwrap();
-    assert_eq!(outgoing.from, Some(world.server().address.ip()));
+fn answers_leave_from_the_address_that_was_asked_last() {
+    let mut world = World::new(client_config(), server_config());
+    let handle = world.connect();
+    let (now, mut out) = (world.now, Vec::new());
+    let initiation = world.client().drain(now).remove(0);
+    for local in ["192.0.2.222".parse().ok(), None] {
+        let datagram = Datagram { to: local, ..world.nodes[SERVER].datagram(&initiation) };
+        world.server().endpoint.handle_datagram(now, datagram);
+        let outgoing = world.server().endpoint.poll_handshake(&mut out).unwrap();
+        assert_eq!(outgoing.from, local);
+    }
+    world.deliver(&initiation);
+    world.run(Duration::from_secs(1));
+    world.client().push(handle, b"message");
+    let now = world.now;
+    let packet = world.client().drain(now).remove(0);
+    let damaged = Flying { bytes: [&packet.bytes[..], &[0]].concat(), ..packet.clone() };
+    for (flying, to) in [(&packet, "192.0.2.222"), (&damaged, "192.0.2.99")] {
+        let datagram = Datagram { to: to.parse().ok(), ..world.nodes[SERVER].datagram(flying) };
+        world.server().endpoint.handle_datagram(now, datagram);
+    }
+    let theirs = world.server().endpoint.next_ready().unwrap();
+    let outgoing = world.server().endpoint.poll_transmit(now, theirs, &mut Queue::default(), &mut out);
+    assert_eq!(outgoing.map(|outgoing| outgoing.from), Some("192.0.2.222".parse().ok()));
 }
 
 #[test]

@@ -89,6 +89,7 @@ fn half_open_connections_are_bounded_and_forgotten() {
         assert_eq!(world.server().endpoint.stats().over_limit, 20);
         world.run(Duration::from_secs(10));
         assert_eq!((world.server().endpoint.half_open(), world.server().endpoint.connections()), (0, 0));
+        assert!(world.server().endpoint.initiators.is_empty());
         assert_eq!(world.server().failures(), vec![ConnectError::NotCompleted; 10]);
         world.server().accepts = Some(AcceptConfig::default());
         world.connect();

@@ -6,6 +6,7 @@ mod config;
 mod datagram;
 mod event;
 mod initiating;
+mod key_log;
 mod responding;
 mod table;
 #[cfg(test)]
@@ -17,6 +18,7 @@ pub use datagram::{Datagram, Outgoing};
 pub use event::{
     ConnectError, ConnectionHandle, EndpointEvent, EndpointStats, Incoming, Refusal, WrongHandle,
 };
+pub use key_log::KeyLog;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -303,7 +305,7 @@ impl Endpoint {
             self.stats.unknown += 1;
             return;
         };
-        match initiating.on_response(noise) {
+        match initiating.on_response(noise, self.config.key_log.as_ref()) {
             Outcome::Unauthentic => self.stats.unauthentic += 1,
             Outcome::Failed(error) => self.fail(handle, error),
             Outcome::Agreed(agreed) => {

@@ -22,7 +22,7 @@ pub use connection::{
 pub use crypto::{ParseKeyError, Protection, Psk, PublicKey, StaticKey};
 pub use endpoint::{
     AcceptConfig, ConnectConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointConfig,
-    EndpointEvent, EndpointStats, Incoming, Limits, Outgoing, Refusal, WrongHandle,
+    EndpointEvent, EndpointStats, Incoming, KeyLog, Limits, Outgoing, Refusal, WrongHandle,
 };
 pub use group::{Group, GroupConfig};
 pub use inbox::{Message, Missing};

@@ -5,6 +5,8 @@ use crate::connection::ConnectionConfig;
 use crate::crypto::{Protection, Psk, PublicKey, StaticKey};
 use crate::wire::Qos;
 
+use super::KeyLog;
+
 /// How an [`Endpoint`](super::Endpoint) works.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -23,12 +25,14 @@ pub struct EndpointConfig {
     pub accept: bool,
     /// Bounds of what others can make this endpoint do.
     pub limits: Limits,
+    /// Where secrets are written to, which gives the connections away; see [`KeyLog`]. Default: nowhere.
+    pub key_log: Option<KeyLog>,
 }
 
 impl EndpointConfig {
     /// An endpoint that only connects to others, without a pre-shared key.
     pub fn new(key: StaticKey, seed: [u8; 32]) -> Self {
-        Self { key, psk: None, seed, allowed: None, accept: false, limits: Limits::default() }
+        Self { key, psk: None, seed, allowed: None, accept: false, limits: Limits::default(), key_log: None }
     }
 
     /// Sets whether others may connect.
@@ -49,6 +53,13 @@ impl EndpointConfig {
     #[must_use]
     pub fn allowed(mut self, keys: impl IntoIterator<Item = PublicKey>) -> Self {
         self.allowed = Some(keys.into_iter().collect());
+        self
+    }
+
+    /// Writes the secrets of all connections there.
+    #[must_use]
+    pub fn key_log(mut self, log: KeyLog) -> Self {
+        self.key_log = Some(log);
         self
     }
 

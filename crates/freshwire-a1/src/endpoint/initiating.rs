@@ -8,7 +8,8 @@ use crate::crypto::{Initiator, Keys, Local, Protection, PublicKey};
 use crate::wire::{Packet, Parameters, Qos, VERSION};
 
 use super::agreement::{Answer, parameters, prologue};
-use super::{ConnectConfig, ConnectError};
+use super::key_log::Ids;
+use super::{ConnectConfig, ConnectError, KeyLog};
 
 /// A connection that this end has begun, until the responder has answered.
 ///
@@ -170,7 +171,7 @@ impl Initiating {
         }
     }
 
-    pub(super) fn on_response(&mut self, noise: &[u8]) -> Outcome {
+    pub(super) fn on_response(&mut self, noise: &[u8], log: Option<&KeyLog>) -> Outcome {
         let Some(handshake) = &mut self.handshake else { return Outcome::Unauthentic };
         let mut payload = Vec::new();
         let Ok(secrets) = handshake.noise.finish(noise, &mut payload) else {
@@ -189,6 +190,10 @@ impl Initiating {
             Some(chosen) if Some(chosen) <= asked => chosen,
             _ => return broken("less protection than was asked for"),
         };
+        if let Some(log) = log {
+            let ids = Ids { initiator: self.id, responder: peer_id };
+            log.write(ids, true, protection, &secrets);
+        }
         Outcome::Agreed(Box::new(Agreed {
             epoch: handshake.began,
             remote: self.remote,

@@ -8,6 +8,7 @@ use crate::crypto::{Keys, Local, Protection, PublicKey, Responder};
 use crate::wire::{Cursor, Packet, Parameters, VERSION};
 
 use super::agreement::{Answer, parameters, prologue};
+use super::key_log::Ids;
 use super::table::{Asked, Entry, Initiation, Open, Response, State};
 use super::{
     AcceptConfig, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Refusal, WrongHandle,
@@ -53,6 +54,10 @@ impl Endpoint {
         let mut message = Vec::new();
         let secrets =
             noise.respond(&payload, &mut message).expect("parameters are shorter than a message may be");
+        if let Some(log) = &self.config.key_log {
+            let ids = Ids { initiator: initiation.id, responder: handle.id };
+            log.write(ids, false, protection, &secrets);
+        }
         let keys = Keys::new(protection, &secrets);
         let setup = Setup {
             epoch: came,

@@ -1,5 +1,6 @@
 mod handshake;
 mod hostile;
+mod key_log;
 mod limits;
 
 use std::collections::BTreeMap;

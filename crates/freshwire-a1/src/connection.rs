@@ -367,6 +367,13 @@ impl Connection {
         self.outbox.is_settled()
     }
 
+    /// Whether nothing is left to send, now or later, of what the source has: all that was begun is settled, and the policy
+    /// names nothing more. It is so right after [`Connection::poll_transmit`] gave nothing.
+    pub fn is_idle(&self) -> bool {
+        let waits = self.blocked_until.or(self.outbox.ask_again_at()).is_some();
+        self.outbox.is_settled() && !waits && !self.outbox.is_window_full()
+    }
+
     /// Where the peer is.
     pub fn remote(&self) -> SocketAddr {
         self.path.remote()

@@ -5,7 +5,9 @@ mod clock;
 pub mod kernel_ring;
 pub mod netns;
 pub mod poll;
+mod random;
 pub mod tcp;
 pub mod udp;
 
 pub use clock::now;
+pub use random::random;

@@ -1,4 +1,4 @@
-//! What takes chosen records to the wire: plain TCP, or the ring inside the kernel's TCP.
+//! What takes chosen records to the wire: plain TCP, the ring inside the kernel's TCP, or A1.
 
 use std::sync::Arc;
 
@@ -35,6 +35,8 @@ pub enum CarrierInUse {
     KernelRing,
     /// The kernel's ring, which the engine fills with the records that the policy chooses.
     KernelFed,
+    /// A1, over UDP.
+    A1,
 }
 
 impl CarrierInUse {
@@ -44,6 +46,7 @@ impl CarrierInUse {
             Self::Tcp => "tcp",
             Self::KernelRing => "kernel-ring",
             Self::KernelFed => "kernel-fed",
+            Self::A1 => "a1",
         }
     }
 }

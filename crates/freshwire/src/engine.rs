@@ -26,7 +26,7 @@ use freshwire_ring::Consumer;
 use freshwire_units::Timestamp;
 
 use crate::direct::Direct;
-use crate::sink::{CloseMode, Ended, Sink, SinkConfig};
+use crate::sink::{CloseMode, Ended, Server, Sink, SinkConfig};
 use admit::{Admitted, admit};
 use connection::Next;
 use destination::Destination;
@@ -133,6 +133,26 @@ pub struct Handle {
     next_id: Arc<AtomicU64>,
 }
 
+/// A sink's place in an engine.
+struct InEngine {
+    engine: Handle,
+    id: u64,
+}
+
+impl Server for InEngine {
+    fn close(&self, mode: CloseMode) {
+        self.engine.send(Command::Close(self.id, mode));
+    }
+
+    fn leave(&self, linger: Duration) {
+        self.engine.send(Command::Leave(self.id, linger));
+    }
+
+    fn interject(&self, bytes: Vec<u8>) {
+        self.engine.send(Command::Interject(self.id, bytes));
+    }
+}
+
 /// An engine on a thread of its own. Dropping it stops the engine: sinks that are still open are aborted.
 pub struct EngineThread {
     handle: Handle,
@@ -173,12 +193,17 @@ impl Handle {
         let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.send(Command::Add(id, destination));
-        Ok((Sink { id, ring, shared, engine: self.clone(), linger, closed: false }, direct))
+        let server = Box::new(InEngine { engine: self.clone(), id });
+        Ok((Sink { ring, shared, server, linger, closed: false }, direct))
     }
 
     /// What a producer wakes after a push that asks for it.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
     }
 
     pub(crate) fn send(&self, command: Command) {

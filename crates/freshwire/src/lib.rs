@@ -23,11 +23,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod a1;
 mod carrier;
 mod direct;
 mod engine;
 mod kernel_view;
 mod receiver;
+mod record;
 mod seal;
 mod sender;
 mod sink;

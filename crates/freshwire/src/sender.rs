@@ -1,12 +1,12 @@
 use std::io;
 use std::net::TcpStream;
 
-use freshwire_io::poll::Waker;
 use freshwire_ring::{
     ClaimError, Config, Consumer, CreateError, Edit, EditError, Fate, Meta, Producer, PushError, Region,
     Replaced, Stored, TooLate,
 };
 
+use crate::a1::{self, Caller};
 use crate::carrier::CarrierError;
 use crate::direct::Direct;
 use crate::engine::{AddError, Handle};
@@ -28,6 +28,15 @@ pub enum SenderError {
     /// The sink cannot have the kernel's ring.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
+    /// The sender was made by [`Sender::without_engine`].
+    #[error("TCP sinks need an engine, and this sender has none")]
+    NoEngine,
+    /// The A1 connection has ended.
+    #[error("the A1 connection has ended: {0}")]
+    ConnectionEnded(String),
+    /// The A1 connection has a sink already.
+    #[error("the A1 connection has a sink already")]
+    HasSink,
 }
 
 impl From<AddError> for SenderError {
@@ -48,13 +57,20 @@ impl From<AddError> for SenderError {
 /// Nothing blocks: a full ring is a [`PushError`], and the application waits, drops or replaces.
 pub struct Sender {
     producer: Producer,
-    waker: Waker,
-    engine: Handle,
+    engine: Option<Handle>,
     next_ring: usize,
     /// Rings whose sink is at its end.
     left: Vec<usize>,
-    /// By ring: those whose records lie in the kernel's own.
-    direct: Vec<Option<Direct>>,
+    /// By ring, where the engine does not serve it from the region.
+    others: Vec<Option<Other>>,
+}
+
+/// A ring that is not the engine's.
+enum Other {
+    /// Its records lie in the kernel's own.
+    Direct(Direct),
+    /// An A1 node serves it from the region.
+    Node(Caller),
 }
 
 impl Sender {
@@ -65,29 +81,51 @@ impl Sender {
 
     /// Feeds an existing region, for instance one that outlived its producer; its rings keep what was ready.
     pub fn over(region: &Region, engine: &Handle) -> Result<Self, SenderError> {
-        Ok(Self {
-            producer: region.producer()?,
-            waker: engine.waker(),
-            engine: engine.clone(),
-            next_ring: 0,
-            left: Vec::new(),
-            direct: Vec::new(),
-        })
+        Self::with(region, Some(engine.clone()))
+    }
+
+    /// Makes the shared memory for `config.rings` sinks, all of which are [A1's](Sender::add_a1_sink).
+    pub fn without_engine(config: &Config) -> Result<Self, SenderError> {
+        Self::with(&Region::create(config)?, None)
+    }
+
+    fn with(region: &Region, engine: Option<Handle>) -> Result<Self, SenderError> {
+        let producer = region.producer()?;
+        Ok(Self { producer, engine, next_ring: 0, left: Vec::new(), others: Vec::new() })
     }
 
     /// Serves `stream` from a ring of the region that no sink uses: one that never had a sink, or was
     /// [given back](Self::reuse).
     pub fn add_sink(&mut self, stream: TcpStream, config: SinkConfig) -> Result<Sink, SenderError> {
+        let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
         let consumer = self.free_ring()?;
         let ring = consumer.ring();
-        let (sink, direct) = self.engine.admit(stream, consumer, config, true)?;
-        if let Some(place) = self.direct.get_mut(ring) {
-            *place = direct;
-        } else if direct.is_some() {
-            self.direct.resize_with(ring, || None);
-            self.direct.push(direct);
-        }
+        let (sink, direct) = engine.admit(stream, consumer, config, true)?;
+        self.set_other(ring, direct.map(Other::Direct));
         Ok(sink)
+    }
+
+    /// Serves the other end of an A1 connection from a ring of the region that no sink uses. The connection goes on to
+    /// receive; closing the sink closes it.
+    pub fn add_a1_sink(
+        &mut self,
+        connection: &a1::Connection,
+        config: a1::SinkConfig,
+    ) -> Result<Sink, SenderError> {
+        let consumer = self.free_ring()?;
+        let ring = consumer.ring();
+        let sink = connection.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
+        self.set_other(ring, Some(Other::Node(connection.caller())));
+        Ok(sink)
+    }
+
+    fn set_other(&mut self, ring: usize, other: Option<Other>) {
+        if let Some(place) = self.others.get_mut(ring) {
+            *place = other;
+        } else if other.is_some() {
+            self.others.resize_with(ring, || None);
+            self.others.push(other);
+        }
     }
 
     fn free_ring(&mut self) -> Result<Consumer, ClaimError> {
@@ -120,14 +158,31 @@ impl Sender {
     /// Where the records of a sink's ring lie, and the ring's number there: for an [`Editor`](freshwire_ring::Editor), whose
     /// calls that say that the sender has to be notified are followed by [`Sender::notify`].
     pub fn region_of(&self, ring: usize) -> (&Region, usize) {
-        match self.direct.get(ring) {
-            Some(Some(direct)) => (direct.region(), 0),
+        match self.others.get(ring) {
+            Some(Some(Other::Direct(direct))) => (direct.region(), 0),
             _ => (self.producer.region(), ring),
         }
     }
 
     fn direct(&mut self, ring: usize) -> Option<&mut Direct> {
-        self.direct.get_mut(ring)?.as_mut()
+        match self.others.get_mut(ring)?.as_mut()? {
+            Other::Direct(direct) => Some(direct),
+            Other::Node(_) => None,
+        }
+    }
+
+    /// Calls who serves this ring.
+    fn call(&self, ring: usize) {
+        match self.others.get(ring) {
+            Some(Some(Other::Node(node))) => node.call(),
+            _ => self.call_engine(),
+        }
+    }
+
+    fn call_engine(&self) {
+        if let Some(engine) = &self.engine {
+            engine.wake();
+        }
     }
 
     /// Puts a record on the ring of a sink and returns its index there. No system call while the engine is awake, no
@@ -137,7 +192,9 @@ impl Sender {
             return direct.push(payload, meta);
         }
         let pushed = self.producer.push(ring, payload, meta)?;
-        self.wake_if(pushed.notify);
+        if pushed.notify {
+            self.call(ring);
+        }
         Ok(pushed.index)
     }
 
@@ -150,7 +207,7 @@ impl Sender {
         meta: &Meta,
     ) -> Result<usize, PushError> {
         let mut stored = None;
-        let (mut taken, mut notify) = (0, false);
+        let (mut taken, mut notify, mut result) = (0, false, Ok(()));
         for ring in rings {
             let pushed = match self.direct(ring) {
                 Some(direct) => match direct.push(payload, meta) {
@@ -162,17 +219,23 @@ impl Sender {
             match pushed {
                 Ok(asleep) => {
                     taken += 1;
-                    notify |= asleep;
+                    match self.others.get(ring) {
+                        Some(Some(_)) if asleep => self.call(ring),
+                        _ => notify |= asleep,
+                    }
                 }
                 Err(PushError::Full | PushError::Closed) => {}
                 Err(error) => {
-                    self.wake_if(notify);
-                    return Err(error);
+                    result = Err(error);
+                    break;
                 }
             }
         }
-        self.wake_if(notify);
-        Ok(taken)
+        // One call for all sinks of the engine.
+        if notify {
+            self.call_engine();
+        }
+        result.map(|()| taken)
     }
 
     /// Pushes a payload that is stored when the first ring needs it. True: the engine has to be notified.
@@ -211,8 +274,9 @@ impl Sender {
         }
         let mut edit = self.producer.edit(ring, user_seq)?;
         let changed = change(&mut edit);
-        let notify = edit.release()?;
-        self.wake_if(notify);
+        if edit.release()? {
+            self.call(ring);
+        }
         Ok(changed)
     }
 
@@ -222,7 +286,9 @@ impl Sender {
             return direct.replace(payload, meta);
         }
         let replaced = self.producer.replace(ring, payload, meta)?;
-        self.wake_if(replaced.pushed().notify);
+        if replaced.pushed().notify {
+            self.call(ring);
+        }
         Ok(replaced)
     }
 
@@ -240,15 +306,14 @@ impl Sender {
         &mut self.producer
     }
 
-    /// Wakes the engine, and the senders of rings in the kernel. One system call for each.
+    /// Wakes the engine, the A1 nodes, and the senders of rings in the kernel. One system call for each.
     pub fn notify(&self) {
-        self.waker.wake();
-        self.direct.iter().flatten().for_each(Direct::notify);
-    }
-
-    fn wake_if(&self, notify: bool) {
-        if notify {
-            self.waker.wake();
+        self.call_engine();
+        for other in self.others.iter().flatten() {
+            match other {
+                Other::Direct(direct) => direct.notify(),
+                Other::Node(node) => node.call(),
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use freshwire_choice::Choice;
 use freshwire_media::framing::{Framer, Framing};
 
 use crate::carrier::{Carrier, CarrierInUse};
-use crate::engine::{Command, Handle, Reserve};
+use crate::engine::Reserve;
 use crate::kernel_view::KernelView;
 use crate::seal::Seal;
 use crate::stats::{SinkSnapshot, SinkStats};
@@ -183,15 +183,24 @@ pub enum Ended {
     Broken(String),
 }
 
-/// One destination that an engine serves. Dropping it closes the destination with [`CloseMode::FinishRecord`], and aborts
+/// One destination that an engine, or an A1 node, serves. Dropping it closes the destination with [`CloseMode::FinishRecord`], and aborts
 /// it if that takes longer than [`SinkConfig::linger`].
 pub struct Sink {
-    pub(crate) id: u64,
     pub(crate) ring: usize,
     pub(crate) shared: Arc<SinkShared>,
-    pub(crate) engine: Handle,
+    pub(crate) server: Box<dyn Server>,
     pub(crate) linger: Duration,
     pub(crate) closed: bool,
+}
+
+/// Who serves a sink, and what its owner can ask of it. Nothing here waits.
+pub(crate) trait Server: Send + Sync {
+    /// Begin to close, or abort what is closing already.
+    fn close(&self, mode: CloseMode);
+    /// Close as if dropped: finish the record, and abort if that takes longer than the time given.
+    fn leave(&self, linger: Duration);
+    /// Send bytes between two records.
+    fn interject(&self, bytes: Vec<u8>);
 }
 
 impl Sink {
@@ -222,19 +231,20 @@ impl Sink {
 
     /// Sends bytes between two records, or between two packets of one where the framing allows that: the answer to a
     /// request on the same connection, for instance. A peer that lets 64 KiB of them pile up is given up. With
-    /// [`CarrierInUse::KernelRing`] nobody is there to do so, and the sink ends.
+    /// [`CarrierInUse::KernelRing`] nobody is there to do so, and with [`CarrierInUse::A1`] there is no place between
+    /// records: the sink ends.
     pub fn interject(&self, bytes: Vec<u8>) {
-        self.engine.send(Command::Interject(self.id, bytes));
+        self.server.interject(bytes);
     }
 
     /// Begins to close and waits at most `timeout` for the end; past it the connection is aborted. Returns how it ended.
     pub fn close(mut self, mode: CloseMode, timeout: Duration) -> Ended {
         self.closed = true;
-        self.engine.send(Command::Close(self.id, mode));
+        self.server.close(mode);
         if let Some(ended) = self.shared.wait(timeout) {
             return ended;
         }
-        self.engine.send(Command::Close(self.id, CloseMode::Abort));
+        self.server.close(CloseMode::Abort);
         self.shared.wait(timeout).unwrap_or(Ended::Broken("the engine has stopped".to_owned()))
     }
 }
@@ -242,7 +252,7 @@ impl Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         if !self.closed {
-            self.engine.send(Command::Leave(self.id, self.linger));
+            self.server.leave(self.linger);
         }
     }
 }

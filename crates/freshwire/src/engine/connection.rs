@@ -19,7 +19,7 @@ use super::reserve::Reserve;
 use super::scratch::Scratch;
 use crate::seal::Seal;
 use crate::sink::{CloseMode, Ended, SinkShared};
-pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list, record_of};
+pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list};
 use path::Path;
 
 /// How many writes one connection makes before the engine turns to the next one.

@@ -2,12 +2,13 @@
 
 use freshwire_choice::{Choice, Decision, Outcome, Progress, Reason, Record};
 use freshwire_media::framing::Piece;
-use freshwire_ring::{Consumer, Queued};
+use freshwire_ring::Consumer;
 use freshwire_units::Timestamp;
 
 use super::{Begun, Connection};
 use crate::engine::output::End;
 use crate::engine::scratch::Scratch;
+use crate::record::record_of;
 use crate::stats::SinkStats;
 
 /// The most bytes that one write carries.
@@ -241,18 +242,3 @@ const NO_RECORD: Record = Record {
     generated: Timestamp::ZERO,
     deadline: Timestamp::MAX,
 };
-
-/// A record as policies see it.
-pub(in crate::engine) fn record_of(queued: &Queued) -> Record {
-    Record {
-        index: queued.index,
-        seq: queued.user_seq,
-        len: queued.len,
-        layer: queued.layer,
-        group: queued.group,
-        key: queued.key,
-        refs: queued.refs,
-        generated: queued.generated,
-        deadline: queued.deadline,
-    }
-}

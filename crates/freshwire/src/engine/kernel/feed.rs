@@ -10,10 +10,11 @@ use freshwire_media::framing::Framer;
 use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken, reason};
 use freshwire_units::Timestamp;
 
-use crate::engine::connection::{MAX_SLEEP, Next, PAST_WAIT, PICKS_PER_TURN, list, record_of};
+use crate::engine::connection::{MAX_SLEEP, Next, PAST_WAIT, PICKS_PER_TURN, list};
 use crate::engine::estimate::Estimate;
 use crate::engine::reserve::Reserve;
 use crate::engine::scratch::Scratch;
+use crate::record::record_of;
 use crate::stats::SinkStats;
 
 /// How often acknowledgements are looked for: a quarter round trip within this.

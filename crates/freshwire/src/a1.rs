@@ -1,0 +1,49 @@
+//! Records over A1: a transport over UDP in which the choice of what is worth sending is made at each transmission and each
+//! retransmission.
+//!
+//! ```text
+//!  application ─► ring ─► policy ─► blocks, encrypted ─► UDP ─► Connection::recv ─► application
+//!      Sender             at each packet                          window: what was received and not taken
+//! ```
+//!
+//! A [`Node`] has an address, a key and a thread. It makes connections to other nodes, whose key has to be known, and
+//! accepts theirs. A [`Connection`] works in both directions: it receives messages, and it is a sink of a
+//! [`Sender`](crate::Sender) once it was given to [`add_a1_sink`](crate::Sender::add_a1_sink), with the same policies, fates
+//! and ends as a sink over TCP.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use freshwire::a1::{ConnectConfig, Node, NodeConfig, SinkConfig};
+//! use freshwire::{Meta, RingConfig, Sender, choice, now};
+//!
+//! # let (address, key) = ("192.0.2.1:5000".parse()?, "".parse()?);
+//! let node = Node::bind("0.0.0.0:0".parse()?, NodeConfig::new()?)?;
+//! let connection = node.connect(address, &key, &ConnectConfig::default())?;
+//! let mut sender = Sender::without_engine(&RingConfig::default())?;
+//! let sink = sender.add_a1_sink(&connection, SinkConfig::new(choice::deadline(Duration::ZERO)))?;
+//! let now = now();
+//! let meta = Meta { user_seq: 1, generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
+//! sender.push(sink.ring(), b"position 4711", &meta)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod config;
+mod connection;
+mod core;
+mod error;
+mod node;
+mod outbound;
+mod peer;
+mod sink;
+mod source;
+
+pub use freshwire_a1::{
+    Closed, Congestion, ConnectionConfig, ConnectionStats, Message, Missing, ParseKeyError, Protection, Psk,
+    PublicKey, Qos, QosError, StaticKey,
+};
+
+pub use config::{ConnectConfig, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
+pub(crate) use connection::Caller;
+pub use connection::Connection;
+pub use error::{BindError, ConnectError, NodeStopped};
+pub use node::Node;

@@ -1,0 +1,176 @@
+use std::io;
+use std::time::Duration;
+
+use freshwire_a1::{
+    AcceptConfig, ConnectionConfig, EndpointConfig, Protection, Psk, PublicKey, Qos, StaticKey,
+};
+use freshwire_choice::Choice;
+
+/// How long connecting may take unless told otherwise.
+pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Bytes that the kernel keeps for a node unless told otherwise, as far as its limit permits.
+const RECEIVE_BUFFER: usize = 2 << 20;
+
+/// How a [`Node`](super::Node) is made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeConfig {
+    /// The node's own key. Default: a new one.
+    pub key: StaticKey,
+    /// A secret that both ends have besides. Default: none.
+    pub psk: Option<Psk>,
+    /// Whether others may connect. Default: yes.
+    pub accept: bool,
+    /// Whose connections are accepted. Default: everybody's.
+    pub allowed: Option<Vec<PublicKey>>,
+    /// The best quality of service that any connection gets.
+    pub maximum: Qos,
+    /// The least protection that is good enough, at both ends. Default: encrypted.
+    pub protection: Protection,
+    /// How its connections behave.
+    pub connection: ConnectionConfig,
+    /// Bytes that the kernel keeps for the node, as far as its limit permits. Default: 2 MiB.
+    pub receive_buffer: usize,
+}
+
+impl NodeConfig {
+    /// The defaults, with a new key from the operating system's randomness.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self::with_key(StaticKey::generate(freshwire_io::random()?)))
+    }
+
+    /// The defaults with this key.
+    pub fn with_key(key: StaticKey) -> Self {
+        Self {
+            key,
+            psk: None,
+            accept: true,
+            allowed: None,
+            maximum: Qos::default(),
+            protection: Protection::default(),
+            connection: ConnectionConfig::default(),
+            receive_buffer: RECEIVE_BUFFER,
+        }
+    }
+
+    /// Sets how its connections behave.
+    #[must_use]
+    pub fn connection(mut self, connection: ConnectionConfig) -> Self {
+        self.connection = connection;
+        self
+    }
+
+    /// Sets a secret that both ends have besides.
+    #[must_use]
+    pub fn psk(mut self, psk: Option<Psk>) -> Self {
+        self.psk = psk;
+        self
+    }
+
+    /// Sets whether others may connect.
+    #[must_use]
+    pub fn accept(mut self, accept: bool) -> Self {
+        self.accept = accept;
+        self
+    }
+
+    /// Sets whose connections are accepted.
+    #[must_use]
+    pub fn allowed(mut self, keys: Vec<PublicKey>) -> Self {
+        self.allowed = Some(keys);
+        self
+    }
+
+    /// Sets the best quality of service that any connection gets.
+    #[must_use]
+    pub fn maximum(mut self, qos: Qos) -> Self {
+        self.maximum = qos;
+        self
+    }
+
+    /// Sets how packets are protected.
+    #[must_use]
+    pub fn protection(mut self, protection: Protection) -> Self {
+        self.protection = protection;
+        self
+    }
+
+    pub(super) fn endpoint(&self, seed: [u8; 32]) -> EndpointConfig {
+        let mut config = EndpointConfig::new(self.key.clone(), seed).accept(self.accept);
+        config.psk = self.psk.clone();
+        config.allowed = self.allowed.as_ref().map(|keys| keys.iter().copied().collect());
+        config
+    }
+
+    pub(super) fn accepting(&self) -> AcceptConfig {
+        AcceptConfig::default()
+            .protection(self.protection)
+            .maximum(self.maximum)
+            .connection(self.connection.clone())
+    }
+
+    pub(super) fn connecting(&self, config: &ConnectConfig) -> freshwire_a1::ConnectConfig {
+        freshwire_a1::ConnectConfig::default()
+            .protection(self.protection)
+            .qos(config.qos.unwrap_or(self.maximum), self.maximum)
+            .connection(self.connection.clone())
+            .handshake_time(config.timeout)
+    }
+}
+
+/// How a connection is made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ConnectConfig {
+    /// The quality of service wanted, within the node's maximum; the other node may narrow it. `None`: the maximum.
+    pub qos: Option<Qos>,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+impl Default for ConnectConfig {
+    fn default() -> Self {
+        Self { qos: None, timeout: DEFAULT_CONNECT_TIMEOUT }
+    }
+}
+
+impl ConnectConfig {
+    /// Sets the quality of service wanted.
+    #[must_use]
+    pub fn qos(mut self, qos: Qos) -> Self {
+        self.qos = Some(qos);
+        self
+    }
+
+    /// Sets how long it may take.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+}
+
+/// How a connection is fed from a ring.
+#[non_exhaustive]
+pub struct SinkConfig {
+    /// Decides at each transmission and retransmission.
+    pub policy: Box<dyn Choice>,
+    /// How long a sink that is dropped may take to deliver what was begun. Default:
+    /// [`DEFAULT_LINGER`](crate::DEFAULT_LINGER).
+    pub linger: Duration,
+}
+
+impl SinkConfig {
+    /// The defaults with this policy.
+    pub fn new(policy: impl Choice + 'static) -> Self {
+        Self { policy: Box::new(policy), linger: crate::DEFAULT_LINGER }
+    }
+
+    /// Sets how long a sink that is dropped may take.
+    #[must_use]
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+}

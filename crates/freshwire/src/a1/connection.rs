@@ -1,0 +1,185 @@
+//! The application's handle of a connection.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, PoisonError, Weak};
+use std::time::Duration;
+
+use freshwire_a1::{Closed, ConnectionHandle, ConnectionStats, Message, Missing, PublicKey, Qos, QosError};
+use freshwire_io::now;
+use freshwire_ring::Consumer;
+use freshwire_units::Timestamp;
+
+use super::config::SinkConfig;
+use super::error::ConnectError;
+use super::node::Shared;
+use super::peer::State;
+use super::sink::{Feeding, InNode, Wish};
+use super::source::RingSource;
+use crate::carrier::CarrierInUse;
+use crate::sender::SenderError;
+use crate::sink::{Sink, SinkShared};
+
+/// A connection to another node: receives its messages, and feeds it from a ring once it was given to
+/// [`Sender::add_a1_sink`](crate::Sender::add_a1_sink). Clones are the same connection. Dropping the last one closes it; a
+/// sink holds one.
+#[derive(Clone)]
+pub struct Connection(Arc<Held>);
+
+/// The connection as long as anybody has it.
+struct Held {
+    node: Arc<Shared>,
+    id: ConnectionHandle,
+    address: SocketAddr,
+    changed: Arc<Condvar>,
+}
+
+impl Connection {
+    pub(super) fn new(
+        node: Arc<Shared>,
+        id: ConnectionHandle,
+        address: SocketAddr,
+        changed: Arc<Condvar>,
+    ) -> Self {
+        Self(Arc::new(Held { node, id, address, changed }))
+    }
+
+    /// Where the other node was when the connection was made.
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.0.address
+    }
+
+    /// The key of the other node.
+    pub fn peer_key(&self) -> Option<PublicKey> {
+        self.0.node.lock().peer(self.0.id).map(|peer| peer.key)
+    }
+
+    /// The quality of service in force, as this end sees it. `None`: the connection does not stand any more.
+    pub fn qos(&self) -> Option<Qos> {
+        self.0.node.lock().transport(self.0.id).map(|connection| *connection.qos())
+    }
+
+    /// Asks the other node for another quality of service. It is in force when that has answered.
+    pub fn set_qos(&self, qos: Qos) -> Result<(), QosError> {
+        self.0.node.act(|core, _| match core.transport(self.0.id) {
+            Some(connection) => connection.set_qos(qos),
+            None => Ok(()),
+        })
+    }
+
+    /// What it has done so far. `None`: the connection does not stand any more.
+    pub fn stats(&self) -> Option<ConnectionStats> {
+        self.0.node.lock().transport(self.0.id).map(|connection| connection.stats())
+    }
+
+    /// How it ended; `None` while it stands.
+    pub fn closed(&self) -> Option<Closed> {
+        match &self.0.node.lock().peer(self.0.id)?.state {
+            State::Closed(closed) => Some(closed.clone()),
+            _ => None,
+        }
+    }
+
+    /// The next message, waiting at most `timeout` for it. `Ok(None)`: none came. Taking it gives its room in the window
+    /// back to the other node.
+    ///
+    /// Messages that came before the end are given before the end is told.
+    pub fn recv(&self, timeout: Duration) -> Result<Option<Message>, Closed> {
+        let give_up = now() + timeout;
+        let mut core = self.0.node.lock();
+        loop {
+            if let Some(message) = core.transport(self.0.id).and_then(|connection| connection.recv()) {
+                self.0.node.finish(core, now());
+                return Ok(Some(message));
+            }
+            if let Some(State::Closed(closed)) = core.peer(self.0.id).map(|peer| &peer.state) {
+                return Err(closed.clone());
+            }
+            let left = give_up.saturating_since(now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            core = self.0.changed.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// What the other node has said will not come, the oldest first.
+    pub fn poll_missing(&self) -> Option<Missing> {
+        self.0.node.lock().transport(self.0.id)?.poll_missing()
+    }
+
+    /// Ends the connection: the other node is told the code (0 is a normal end) and the text. What is not delivered is given
+    /// up; a sink delivers first if it is closed instead.
+    pub fn close(&self, code: u64, reason: &str) {
+        self.0.node.act(|core, now| core.close(self.0.id, now, code, reason));
+    }
+
+    /// Waits until it stands.
+    pub(super) fn wait_open(&self) -> Result<(), ConnectError> {
+        let mut core = self.0.node.lock();
+        loop {
+            match core.peer(self.0.id).map(|peer| peer.state.clone()) {
+                Some(State::Open) => return Ok(()),
+                Some(State::Connecting) => {}
+                Some(State::Failed(error)) => return Err(error.into()),
+                Some(State::Closed(closed)) => return Err(closed.into()),
+                None => return Err(ConnectError::Stopped),
+            }
+            core = self.0.changed.wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Feeds it from a ring.
+    pub(crate) fn serve(&self, consumer: Consumer, config: SinkConfig) -> Result<Sink, SenderError> {
+        let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
+        let ring = consumer.ring();
+        let SinkConfig { policy, linger } = config;
+        let source = RingSource::new(consumer, Arc::clone(&shared));
+        let feeding = Feeding::new(source, Arc::clone(&shared));
+        self.0.node.act(|core, _| {
+            match core.peer(self.0.id).map(|peer| &peer.state) {
+                Some(State::Open) => {}
+                Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.to_string())),
+                _ => return Err(SenderError::ConnectionEnded("it does not stand".to_owned())),
+            }
+            if !core.feed(self.0.id, feeding) {
+                return Err(SenderError::HasSink);
+            }
+            if let Some(connection) = core.transport(self.0.id) {
+                connection.set_policy(policy);
+            }
+            Ok(())
+        })?;
+        let server = Box::new(InNode(self.clone()));
+        Ok(Sink { ring, shared, server, linger, closed: false })
+    }
+
+    /// What a producer calls whose push asks for it.
+    pub(crate) fn caller(&self) -> Caller {
+        Caller { node: Arc::downgrade(&self.0.node), id: self.0.id }
+    }
+
+    /// Asks something of the sink, if it has one.
+    pub(super) fn ask(&self, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish) {
+        self.0.node.act(|core, now| core.ask(self.0.id, now, ask));
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.node.act(|core, now| core.forget(self.id, now));
+    }
+}
+
+/// Calls a node for one of its connections.
+pub(crate) struct Caller {
+    node: Weak<Shared>,
+    id: ConnectionHandle,
+}
+
+impl Caller {
+    pub(crate) fn call(&self) {
+        if let Some(node) = self.node.upgrade() {
+            node.call(self.id);
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! What a node does while its lock is held: datagrams in, datagrams out, and what its connections ask for.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar};
+use std::time::Duration;
+
+use freshwire_a1::{
+    Closed, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Event, PublicKey,
+    Queue, Source,
+};
+use freshwire_choice::Reason;
+use freshwire_io::udp::{Ecn, ReceiveBuffer, UdpConfig, UdpSocket};
+use freshwire_units::Timestamp;
+
+use super::config::{ConnectConfig, NodeConfig};
+use super::outbound::Outbound;
+use super::peer::{Peer, State};
+use super::sink::{Feeding, Wish};
+use crate::sink::Ended;
+
+/// How many system calls fetch datagrams before something is sent again.
+const FETCHES_PER_TURN: usize = 8;
+
+/// How many bursts of one connection leave before it is another one's turn.
+const BURSTS_PER_TURN: usize = 8;
+
+/// How many connections have their turn before datagrams are fetched again.
+const TURNS: usize = 64;
+
+/// The longest sleep while there is a ring. A producer in another process that is killed between its push and its call
+/// leaves a record that nobody calls for (spec/ring.md R-ROLE-7).
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// The code of a connection that ends as it should.
+pub(super) const CODE_DONE: u64 = 0;
+
+/// The code of a connection whose owner gives up what is not delivered.
+pub(super) const CODE_ABORTED: u64 = 256;
+
+pub(super) struct Core {
+    endpoint: Endpoint,
+    config: NodeConfig,
+    socket: UdpSocket,
+    arrived: ReceiveBuffer,
+    outbound: Outbound,
+    peers: BTreeMap<ConnectionHandle, Peer>,
+    /// Those of them that are fed from a ring.
+    feedings: BTreeMap<ConnectionHandle, Feeding>,
+    /// Those of these that are at their end.
+    closing: Vec<ConnectionHandle>,
+    /// Connections that others have made and the application has not asked for.
+    newcomers: VecDeque<ConnectionHandle>,
+    accepted: Arc<Condvar>,
+    /// More is to be done than one round does.
+    again: bool,
+    /// When the node's thread wakes up by itself; `None` while it is awake.
+    asleep_until: Option<Timestamp>,
+    is_stopped: bool,
+}
+
+impl Core {
+    pub(super) fn new(address: SocketAddr, config: NodeConfig, accepted: Arc<Condvar>) -> io::Result<Self> {
+        let buffers = UdpConfig::default().receive_buffer(config.receive_buffer);
+        Ok(Self {
+            socket: UdpSocket::bind(address, buffers)?,
+            endpoint: Endpoint::new(config.endpoint(freshwire_io::random()?)),
+            config,
+            arrived: ReceiveBuffer::default(),
+            outbound: Outbound::default(),
+            peers: BTreeMap::new(),
+            feedings: BTreeMap::new(),
+            closing: Vec::new(),
+            newcomers: VecDeque::new(),
+            accepted,
+            again: false,
+            asleep_until: None,
+            is_stopped: false,
+        })
+    }
+
+    pub(super) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    /// Begins to connect.
+    pub(super) fn connect(
+        &mut self,
+        now: Timestamp,
+        address: SocketAddr,
+        key: PublicKey,
+        config: &ConnectConfig,
+    ) -> (ConnectionHandle, Arc<Condvar>) {
+        let id = self.endpoint.connect(now, address, key, self.config.connecting(config));
+        (id, self.enter(id, Peer::new(address, key)))
+    }
+
+    /// The oldest connection that others have made and nobody has taken.
+    pub(super) fn accept(&mut self) -> Option<(ConnectionHandle, SocketAddr, Arc<Condvar>)> {
+        let id = self.newcomers.pop_front()?;
+        let peer = self.peers.get(&id)?;
+        Some((id, peer.address, Arc::clone(&peer.changed)))
+    }
+
+    fn enter(&mut self, id: ConnectionHandle, peer: Peer) -> Arc<Condvar> {
+        let changed = Arc::clone(&peer.changed);
+        self.peers.insert(id, peer);
+        changed
+    }
+
+    pub(super) fn peer(&mut self, id: ConnectionHandle) -> Option<&mut Peer> {
+        self.peers.get_mut(&id)
+    }
+
+    pub(super) fn transport(&mut self, id: ConnectionHandle) -> Option<&mut Transport> {
+        self.endpoint.connection_mut(id)
+    }
+
+    /// Feeds a connection from now on. False: it is fed already.
+    pub(super) fn feed(&mut self, id: ConnectionHandle, feeding: Feeding) -> bool {
+        let is_free = !self.feedings.contains_key(&id);
+        if is_free {
+            self.feedings.insert(id, feeding);
+            self.endpoint.wake(id);
+        }
+        is_free
+    }
+
+    /// What a sink's owner asks of it.
+    pub(super) fn ask(
+        &mut self,
+        id: ConnectionHandle,
+        now: Timestamp,
+        ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish,
+    ) {
+        let Some(feeding) = self.feedings.get_mut(&id) else { return };
+        let wish = ask(feeding, now);
+        if feeding.timeout().is_some() && !self.closing.contains(&id) {
+            self.closing.push(id);
+        }
+        self.endpoint.wake(id);
+        self.grant(id, now, wish);
+    }
+
+    /// The application has no handle of the connection any more.
+    pub(super) fn forget(&mut self, id: ConnectionHandle, now: Timestamp) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        peer.is_forgotten = true;
+        if matches!(peer.state, State::Failed(_))
+            || self.endpoint.connection(id).is_some_and(Transport::is_ended)
+        {
+            self.remove(id);
+        } else if !self.feedings.contains_key(&id) {
+            self.close(id, now, CODE_DONE, "");
+        }
+    }
+
+    /// Ends a connection.
+    pub(super) fn close(&mut self, id: ConnectionHandle, now: Timestamp, code: u64, reason: &str) {
+        // It may be in the middle of a turn that has nothing left to send.
+        self.endpoint.wake(id);
+        match self.endpoint.connection_mut(id) {
+            Some(connection) => connection.close(now, code, reason),
+            // It does not stand yet, and nobody is told.
+            None => self.remove(id),
+        }
+    }
+
+    fn remove(&mut self, id: ConnectionHandle) {
+        self.endpoint.remove(id);
+        self.peers.remove(&id);
+    }
+
+    /// A producer has put something on the ring of this connection.
+    pub(super) fn call(&mut self, id: ConnectionHandle) {
+        self.endpoint.wake(id);
+    }
+
+    /// A producer has put something on a ring, nobody says on which.
+    pub(super) fn call_all(&mut self) {
+        for (id, feeding) in &self.feedings {
+            if feeding.source.notified() {
+                self.endpoint.wake(*id);
+            }
+        }
+    }
+
+    /// Takes in what has arrived.
+    pub(super) fn receive(&mut self, now: Timestamp) {
+        for _ in 0..FETCHES_PER_TURN {
+            // An error is an ICMP message about an earlier datagram: what it tells is no proof of anything.
+            if !matches!(self.socket.receive(&mut self.arrived), Ok(true)) {
+                return;
+            }
+            let arrived = &self.arrived;
+            self.endpoint.handle_batch(now, || {
+                arrived.datagrams().map(|datagram| Datagram {
+                    from: datagram.from,
+                    to: datagram.to,
+                    marked: datagram.ecn == Some(Ecn::Ce),
+                    bytes: datagram.bytes,
+                })
+            });
+        }
+        self.again = true;
+    }
+
+    /// Does what is due, and sends what there is to send and room for.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        self.again = false;
+        self.endpoint.handle_timeout(now);
+        for id in self.closing.clone() {
+            if self.feedings.get(&id).and_then(Feeding::timeout).is_some_and(|at| at <= now) {
+                self.endpoint.wake(id);
+            }
+        }
+        self.handle_events(now);
+        if !self.outbound.resume(&mut self.socket) || !self.send_handshakes() {
+            return;
+        }
+        for _ in 0..TURNS {
+            let Some(id) = self.endpoint.next_ready() else { return self.handle_events(now) };
+            if !self.turn(id, now) {
+                // The socket has no room.
+                self.endpoint.wake(id);
+                return self.handle_events(now);
+            }
+        }
+        self.again = true;
+        self.handle_events(now);
+    }
+
+    /// From here on the thread sleeps, for at most this long.
+    pub(super) fn sleep(&mut self, now: Timestamp) -> Option<Duration> {
+        let due = self.due(now);
+        self.asleep_until = Some(due);
+        (due < Timestamp::MAX).then(|| due.saturating_since(now))
+    }
+
+    /// The thread is awake.
+    pub(super) fn awake(&mut self) {
+        self.asleep_until = None;
+    }
+
+    /// Whether the thread sleeps longer than what is to be done permits.
+    pub(super) fn is_due_before_wake(&self, now: Timestamp) -> bool {
+        self.asleep_until.is_some_and(|at| self.outbound.is_waiting() || self.due(now) < at)
+    }
+
+    /// Whether the socket is to be watched for room.
+    pub(super) fn wants_room(&self) -> bool {
+        self.outbound.is_waiting()
+    }
+
+    fn due(&self, now: Timestamp) -> Timestamp {
+        if self.again && !self.outbound.is_waiting() {
+            return now;
+        }
+        let closing = self.closing.iter().filter_map(|id| self.feedings.get(id)?.timeout()).min();
+        let latest = (!self.feedings.is_empty()).then(|| now + MAX_SLEEP);
+        let due = [self.endpoint.poll_timeout(), closing, latest].into_iter().flatten().min();
+        due.unwrap_or(Timestamp::MAX)
+    }
+
+    fn send_handshakes(&mut self) -> bool {
+        loop {
+            let bytes = self.outbound.begin();
+            let Some(outgoing) = self.endpoint.poll_handshake(bytes) else { return true };
+            if !self.outbound.send(&mut self.socket, outgoing) {
+                return false;
+            }
+        }
+    }
+
+    /// Gives a connection its turn. False: the socket has no room for what it sends.
+    fn turn(&mut self, id: ConnectionHandle, now: Timestamp) -> bool {
+        self.take_in(id, now);
+        let mut nothing = Queue::default();
+        for _ in 0..BURSTS_PER_TURN {
+            let source: &mut dyn Source = match self.feedings.get_mut(&id) {
+                Some(feeding) => &mut feeding.source,
+                None => &mut nothing,
+            };
+            let bytes = self.outbound.begin();
+            let Some(outgoing) = self.endpoint.poll_transmit(now, id, source, bytes) else {
+                self.take_in(id, now);
+                self.rest(id, now);
+                return true;
+            };
+            if !self.outbound.send(&mut self.socket, outgoing) {
+                return false;
+            }
+        }
+        self.endpoint.wake(id);
+        true
+    }
+
+    /// What follows for a sink when its connection has sent what it can.
+    fn rest(&mut self, id: ConnectionHandle, now: Timestamp) {
+        let (Some(feeding), Some(connection)) = (self.feedings.get_mut(&id), self.endpoint.connection(id))
+        else {
+            return;
+        };
+        feeding.account(connection.stats(), &connection.link(now));
+        let wish = feeding.wish(now, connection.is_idle());
+        if wish == Wish::Stay && !feeding.source.rest() {
+            self.endpoint.wake(id);
+        }
+        self.grant(id, now, wish);
+    }
+
+    fn grant(&mut self, id: ConnectionHandle, now: Timestamp, wish: Wish) {
+        let (ended, code) = match wish {
+            Wish::Stay => return,
+            Wish::Close => (Ended::Closed, CODE_DONE),
+            Wish::Abort(ended) => (ended, CODE_ABORTED),
+        };
+        self.end_feeding(id, now, Reason::Closed, ended);
+        self.close(id, now, code, if code == CODE_DONE { "" } else { "aborted" });
+    }
+
+    fn end_feeding(&mut self, id: ConnectionHandle, now: Timestamp, reason: Reason, ended: Ended) {
+        self.closing.retain(|closing| *closing != id);
+        if let Some(mut feeding) = self.feedings.remove(&id) {
+            if let Some(connection) = self.endpoint.connection_mut(id) {
+                connection.settle(now, &mut feeding.source);
+            }
+            feeding.end(reason, now, ended);
+        }
+    }
+
+    /// Takes over what has happened to a connection.
+    fn take_in(&mut self, id: ConnectionHandle, now: Timestamp) {
+        while let Some(event) = self.endpoint.connection_mut(id).and_then(Transport::poll_event) {
+            let Some(peer) = self.peers.get_mut(&id) else { return };
+            match event {
+                Event::Readable => {}
+                Event::QosPending => peer.qos_pending = true,
+                Event::QosChanged => peer.qos_changed = true,
+                Event::Migrated(address) => peer.address = address,
+                Event::Closed(closed) => {
+                    let ended = Ended::Broken(closed.to_string());
+                    peer.state = State::Closed(closed);
+                    peer.changed.notify_all();
+                    self.end_feeding(id, now, Reason::ConnectionLost, ended);
+                    continue;
+                }
+                _ => {}
+            }
+            peer.changed.notify_all();
+        }
+    }
+
+    fn handle_events(&mut self, now: Timestamp) {
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                EndpointEvent::Incoming(incoming) => {
+                    let id = incoming.handle;
+                    if self.endpoint.accept(now, id, self.config.accepting()).is_ok() {
+                        self.enter(id, Peer::incoming(incoming.from, incoming.key));
+                    }
+                }
+                EndpointEvent::Connected(id) => {
+                    let Some(peer) = self.peers.get_mut(&id) else { continue };
+                    peer.state = State::Open;
+                    peer.changed.notify_all();
+                    if std::mem::take(&mut peer.is_incoming) {
+                        self.newcomers.push_back(id);
+                        self.accepted.notify_all();
+                    }
+                }
+                EndpointEvent::Failed(id, error) => {
+                    let Some(peer) = self.peers.get_mut(&id) else { continue };
+                    if peer.is_incoming || peer.is_forgotten {
+                        self.remove(id);
+                        continue;
+                    }
+                    peer.state = State::Failed(error);
+                    peer.changed.notify_all();
+                }
+                EndpointEvent::Ended(id) if self.peers.get(&id).is_none_or(|peer| peer.is_forgotten) => {
+                    self.remove(id);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends everything, and tells the peers as far as the socket takes it now.
+    pub(super) fn stop(&mut self, now: Timestamp) {
+        self.end_all(now, "the node was stopped");
+        self.advance(now);
+    }
+
+    /// The socket can be used no more.
+    pub(super) fn fail(&mut self, now: Timestamp, error: &io::Error) {
+        self.end_all(now, &format!("the node's socket failed: {error}"));
+    }
+
+    fn end_all(&mut self, now: Timestamp, why: &str) {
+        self.is_stopped = true;
+        for id in self.peers.keys().copied().collect::<Vec<_>>() {
+            self.end_feeding(id, now, Reason::ConnectionLost, Ended::Broken(why.to_owned()));
+            if let Some(connection) = self.endpoint.connection_mut(id) {
+                connection.close(now, CODE_ABORTED, "the node was stopped");
+            }
+        }
+        for peer in self.peers.values_mut() {
+            if !peer.state.is_over() {
+                peer.state = State::Closed(Closed::Local);
+            }
+            peer.changed.notify_all();
+        }
+        self.accepted.notify_all();
+    }
+}

@@ -1,0 +1,57 @@
+//! Datagrams on their way into the socket.
+
+use freshwire_a1::Outgoing;
+use freshwire_io::udp::{self, Ecn, Sent, UdpSocket};
+
+/// The buffer in which datagrams are made, and those of them for which the socket had no room.
+#[derive(Default)]
+pub(super) struct Outbound {
+    bytes: Vec<u8>,
+    /// What waits, and from which byte on.
+    waiting: Option<(Outgoing, usize)>,
+}
+
+impl Outbound {
+    /// The buffer, empty. Not while something waits in it.
+    pub(super) fn begin(&mut self) -> &mut Vec<u8> {
+        self.bytes.clear();
+        &mut self.bytes
+    }
+
+    /// Whether the socket had no room: nothing else can be sent until it has.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Sends what waits, as far as the socket takes it. True: nothing waits any more.
+    pub(super) fn resume(&mut self, socket: &mut UdpSocket) -> bool {
+        match self.waiting.take() {
+            Some((outgoing, from)) => self.send_from(socket, outgoing, from),
+            None => true,
+        }
+    }
+
+    /// Sends what was just made in `bytes`. False: some of it waits for room.
+    pub(super) fn send(&mut self, socket: &mut UdpSocket, outgoing: Outgoing) -> bool {
+        self.send_from(socket, outgoing, 0)
+    }
+
+    fn send_from(&mut self, socket: &mut UdpSocket, outgoing: Outgoing, from: usize) -> bool {
+        let datagrams = udp::Outgoing {
+            to: outgoing.to,
+            from: outgoing.from,
+            ecn: outgoing.ecn.then_some(Ecn::Ect0),
+            bytes: self.bytes.get(from..outgoing.bytes).unwrap_or_default(),
+            segment: Some(outgoing.segment),
+        };
+        match socket.send(&datagrams) {
+            Ok(Sent::Part(sent)) => {
+                self.waiting = Some((outgoing, from + sent));
+                false
+            }
+            // What is too large for the link, and what has no way to its destination, is lost like anything else on the
+            // path: the connection finds out as it does there.
+            Ok(Sent::All | Sent::TooLarge(_)) | Err(_) => true,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar};
+
+use freshwire_a1::{Closed, ConnectError, PublicKey};
+
+/// What a node has of a connection besides the endpoint.
+pub(super) struct Peer {
+    /// Where the other node is.
+    pub(super) address: SocketAddr,
+    pub(super) key: PublicKey,
+    /// Something that a thread may wait for has happened.
+    pub(super) changed: Arc<Condvar>,
+    pub(super) state: State,
+    /// The other node wants another quality of service, and nobody was told.
+    pub(super) qos_pending: bool,
+    /// The quality of service has changed, and nobody was told.
+    pub(super) qos_changed: bool,
+    /// The other node makes the connection, and it does not stand yet.
+    pub(super) is_incoming: bool,
+    /// The application has no handle of it any more.
+    pub(super) is_forgotten: bool,
+}
+
+/// How far a connection is, as the application sees it.
+#[derive(Clone, Debug)]
+pub(super) enum State {
+    Connecting,
+    Open,
+    /// It never stood.
+    Failed(ConnectError),
+    Closed(Closed),
+}
+
+impl State {
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Closed(_))
+    }
+}
+
+impl Peer {
+    /// One to which we connect.
+    pub(super) fn new(address: SocketAddr, key: PublicKey) -> Self {
+        Self {
+            address,
+            key,
+            changed: Arc::default(),
+            state: State::Connecting,
+            qos_pending: false,
+            qos_changed: false,
+            is_incoming: false,
+            is_forgotten: false,
+        }
+    }
+
+    /// One that connects to us.
+    pub(super) fn incoming(address: SocketAddr, key: PublicKey) -> Self {
+        Self { is_incoming: true, ..Self::new(address, key) }
+    }
+}

@@ -1,0 +1,116 @@
+//! A connection that is fed from a ring.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshwire_a1::ConnectionStats;
+use freshwire_choice::{LinkView, Reason};
+use freshwire_units::Timestamp;
+
+use super::connection::Connection;
+use super::source::RingSource;
+use crate::sink::{CloseMode, Ended, Server, SinkShared};
+
+/// How a sink ended whose owner asked for bytes between records.
+const NO_PLACE_BETWEEN: &str = "A1 carries messages, and nothing between them";
+
+/// How a sink ended that was aborted while it drained.
+const OUT_OF_TIME: &str = "aborted before everything was delivered";
+
+/// The ring of a connection, and how far it is with its end.
+pub(super) struct Feeding {
+    pub(super) source: RingSource,
+    shared: Arc<SinkShared>,
+    closing: Option<CloseMode>,
+    give_up_at: Timestamp,
+    /// Of the connection's numbers, those that the sink's account has.
+    seen: ConnectionStats,
+}
+
+/// What a sink's end asks of its connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Nothing yet.
+    Stay,
+    /// All is delivered.
+    Close,
+    /// The rest does not matter any more.
+    Abort(Ended),
+}
+
+impl Feeding {
+    pub(super) fn new(source: RingSource, shared: Arc<SinkShared>) -> Self {
+        Self { source, shared, closing: None, give_up_at: Timestamp::MAX, seen: ConnectionStats::default() }
+    }
+
+    /// Begins to close.
+    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> Wish {
+        let was_closing = self.closing.is_some();
+        match mode {
+            CloseMode::Abort if was_closing => return Wish::Abort(Ended::Broken(OUT_OF_TIME.to_owned())),
+            CloseMode::Abort => return Wish::Abort(Ended::Closed),
+            CloseMode::FinishRecord => self.source.close(Reason::Closed, now),
+            CloseMode::Drain => {}
+        }
+        self.closing.get_or_insert(mode);
+        Wish::Stay
+    }
+
+    /// Closes as if dropped.
+    pub(super) fn leave(&mut self, linger: Duration, now: Timestamp) -> Wish {
+        self.give_up_at = now + linger;
+        self.close(CloseMode::FinishRecord, now)
+    }
+
+    /// When it is to be asked again for what it wishes.
+    pub(super) fn timeout(&self) -> Option<Timestamp> {
+        (self.give_up_at != Timestamp::MAX).then_some(self.give_up_at)
+    }
+
+    /// What it wishes now that the connection has sent what it can. `is_idle`: the policy wants nothing sent, now or later.
+    pub(super) fn wish(&mut self, now: Timestamp, is_idle: bool) -> Wish {
+        if now >= self.give_up_at {
+            return Wish::Abort(Ended::Broken("the peer did not take the rest in time".to_owned()));
+        }
+        if self.closing.is_none() || !is_idle || self.source.in_hand() > 0 {
+            return Wish::Stay;
+        }
+        // What the policy holds back for ever is dropped.
+        self.source.close(Reason::Closed, now);
+        Wish::Close
+    }
+
+    /// Takes over what the connection has done.
+    pub(super) fn account(&mut self, stats: ConnectionStats, link: &LinkView) {
+        let sent = stats.bytes_sent - self.seen.bytes_sent;
+        if sent > 0 {
+            self.shared.stats.on_write(sent);
+            self.shared.stats.on_horizon(link.unsent);
+        }
+        self.shared.stats.on_look(0, link.rate, link.rtt, self.source.bad_values());
+        self.seen = stats;
+    }
+
+    /// Resolves what is left and tells how it ended.
+    pub(super) fn end(mut self, reason: Reason, now: Timestamp, ended: Ended) {
+        self.source.end(reason, now);
+        self.shared.end(ended);
+    }
+}
+
+/// A sink's place in a node. It keeps the connection.
+pub(super) struct InNode(pub(super) Connection);
+
+impl Server for InNode {
+    fn close(&self, mode: CloseMode) {
+        self.0.ask(|feeding, now| feeding.close(mode, now));
+    }
+
+    fn leave(&self, linger: Duration) {
+        self.0.ask(|feeding, now| feeding.leave(linger, now));
+    }
+
+    fn interject(&self, _bytes: Vec<u8>) {
+        self.0.ask(|_, _| Wish::Abort(Ended::Broken(NO_PLACE_BETWEEN.to_owned())));
+    }
+}

@@ -1,0 +1,214 @@
+//! A ring of the sender's region as the source of a connection.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use freshwire_a1::{Fate, Source, Taken};
+use freshwire_choice::{Reason, Record};
+use freshwire_ring::{Consumer, Queued};
+use freshwire_units::Timestamp;
+
+use crate::record::record_of;
+use crate::sink::SinkShared;
+
+/// The sender's side of a ring, with an account of what the connection does to it.
+pub(super) struct RingSource {
+    consumer: Consumer,
+    shared: Arc<SinkShared>,
+    /// What the last look showed, for the account of what is dropped.
+    queued: Vec<Queued>,
+    gone: Vec<(u64, u8)>,
+    taken: BTreeMap<u64, freshwire_ring::Taken>,
+    /// Payload bytes of the records that were acknowledged.
+    acked: u64,
+    /// The connection has looked since [`RingSource::rest`].
+    has_looked: bool,
+}
+
+impl RingSource {
+    pub(super) fn new(consumer: Consumer, shared: Arc<SinkShared>) -> Self {
+        Self {
+            consumer,
+            shared,
+            queued: Vec::new(),
+            gone: Vec::new(),
+            taken: BTreeMap::new(),
+            acked: 0,
+            has_looked: true,
+        }
+    }
+
+    /// Whether a producer has called since the ring's last rest.
+    pub(super) fn notified(&self) -> bool {
+        self.consumer.notified()
+    }
+
+    /// Announces that nobody looks any more until a producer calls. False: something became visible since the last look,
+    /// so another one is due. A ring that the connection did not look at has no room in the path or the window, and
+    /// whatever makes room leads to a look.
+    pub(super) fn rest(&mut self) -> bool {
+        !std::mem::take(&mut self.has_looked) || self.consumer.sleep()
+    }
+
+    /// Records that were taken and are not settled.
+    pub(super) fn in_hand(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// Bad values that were found in the shared memory.
+    pub(super) fn bad_values(&self) -> u64 {
+        self.consumer.counters().bad_values()
+    }
+
+    /// Refuses further pushes and drops what is queued.
+    pub(super) fn close(&mut self, reason: Reason, now: Timestamp) {
+        self.consumer.close(reason.code(), now);
+    }
+
+    /// Resolves every record that is left.
+    pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
+        while let Some((_, taken)) = self.taken.pop_first() {
+            self.abandon(&taken, reason, now);
+        }
+        self.close(reason, now);
+    }
+
+    fn abandon(&mut self, taken: &freshwire_ring::Taken, reason: Reason, now: Timestamp) {
+        // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+        let _ = self.consumer.abandon(taken, reason.code(), now);
+        self.shared.stats.on_dropped(taken.record.layer, reason.code());
+    }
+}
+
+impl Source for RingSource {
+    fn list(&mut self, lookahead: usize, records: &mut Vec<Record>, gone: &mut Vec<(u64, Reason)>) {
+        self.has_looked = true;
+        self.consumer.queue(lookahead, &mut self.queued);
+        records.clear();
+        records.extend(self.queued.iter().map(record_of));
+        gone.clear();
+        self.consumer.dropped_by_others(&mut self.gone);
+        for (seq, code) in self.gone.drain(..) {
+            // Which layer it was cannot be read any more.
+            self.shared.stats.on_dropped(0, code);
+            gone.push((seq, Reason::try_from(code).unwrap_or(Reason::Invalid)));
+        }
+    }
+
+    fn take(&mut self, now: Timestamp, index: u64, horizon: u32) -> Option<Taken> {
+        let taken = self.consumer.take(index).ok()?;
+        self.consumer.commit(&taken, now, horizon);
+        // It may have been modified or replaced since it was listed.
+        let record = record_of(&taken.record);
+        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
+        self.taken.insert(index, taken);
+        Some(Taken { token: index, record })
+    }
+
+    fn discard(&mut self, now: Timestamp, index: u64, reason: Reason) -> bool {
+        let is_dropped = self.consumer.discard(index, reason.code(), now).is_ok();
+        if is_dropped {
+            let record = self.queued.iter().find(|record| record.index == index);
+            self.shared.stats.on_dropped(record.map_or(0, |record| record.layer), reason.code());
+        }
+        is_dropped
+    }
+
+    fn read(&self, token: u64, offset: u32, out: &mut [u8]) {
+        if let Some(taken) = self.taken.get(&token) {
+            self.consumer.copy(taken, offset, out);
+        }
+    }
+
+    fn settle(&mut self, now: Timestamp, token: u64, fate: Fate) {
+        let Some(taken) = self.taken.remove(&token) else { return };
+        match fate {
+            Fate::Acknowledged => {
+                // Either fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+                let _ = self.consumer.finish(&taken, now);
+                let _ = self.consumer.acked(taken.index, now);
+                self.shared.stats.on_finished();
+                self.acked += u64::from(taken.len);
+                self.shared.stats.on_acked(self.acked);
+            }
+            Fate::Abandoned(reason) => self.abandon(&taken, reason, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::carrier::CarrierInUse;
+    use freshwire_ring::{Config, Meta, Outcome, Producer, Region};
+
+    fn ring() -> (Producer, RingSource) {
+        let region = Region::heap(&Config { slots: 8, ..Config::default() }).unwrap();
+        let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
+        (region.producer().unwrap(), RingSource::new(region.consumer(0).unwrap(), shared))
+    }
+
+    fn push(producer: &mut Producer, seq: u64, payload: &[u8]) -> bool {
+        let meta = Meta { user_seq: seq, layer: seq as u8, ..Meta::default() };
+        producer.push(0, payload, &meta).unwrap().notify
+    }
+
+    fn list(source: &mut RingSource) -> (Vec<Record>, Vec<(u64, Reason)>) {
+        let (mut records, mut gone) = (Vec::new(), Vec::new());
+        source.list(usize::MAX, &mut records, &mut gone);
+        (records, gone)
+    }
+
+    const NOW: Timestamp = Timestamp::from_nanos(5);
+
+    #[test]
+    fn a_record_is_read_again_and_again_until_it_is_settled() {
+        let (mut producer, mut source) = ring();
+        push(&mut producer, 1, b"0123456789");
+        let (records, _) = list(&mut source);
+        let taken = source.take(NOW, records[0].index, 7).unwrap();
+        assert_eq!(taken.record.seq, 1);
+        assert!(source.take(NOW, records[0].index, 7).is_none());
+        for _ in 0..2 {
+            let mut part = [0; 4];
+            source.read(taken.token, 5, &mut part);
+            assert_eq!(&part, b"5678");
+        }
+        assert_eq!(source.in_hand(), 1);
+        source.settle(NOW, taken.token, Fate::Acknowledged);
+        let fate = producer.poll_fate(0).unwrap();
+        assert_eq!((fate.outcome, fate.committed_at, fate.acked_at), (Outcome::Acked, Some(NOW), Some(NOW)));
+        assert_eq!((fate.horizon, source.in_hand()), (7, 0));
+    }
+
+    #[test]
+    fn drops_are_told_apart_by_who_made_them() {
+        let (mut producer, mut source) = ring();
+        for seq in 0..4 {
+            push(&mut producer, seq, b"x");
+        }
+        producer.drop_seq(0, 1);
+        let (records, gone) = list(&mut source);
+        assert_eq!(gone, [(1, Reason::Application)]);
+        assert!(source.discard(NOW, records[0].index, Reason::Expired));
+        assert!(!source.discard(NOW, records[0].index, Reason::Expired));
+        let taken = source.take(NOW, records[1].index, 0).unwrap();
+        source.settle(NOW, taken.token, Fate::Abandoned(Reason::Abandoned));
+        let (records, gone) = list(&mut source);
+        assert_eq!((records.len(), gone.len()), (1, 0), "each is told once");
+        source.end(Reason::ConnectionLost, NOW);
+        let drops = source.shared.stats.snapshot().drops;
+        assert_eq!(drops, [(Reason::Expired, 1), (Reason::Application, 1), (Reason::Abandoned, 1)]);
+    }
+
+    #[test]
+    fn a_push_calls_only_who_rests() {
+        let (mut producer, mut source) = ring();
+        assert!(!push(&mut producer, 0, b"x"), "it looks anyway");
+        assert!(!source.rest(), "what was pushed has not been seen");
+        list(&mut source);
+        assert!(source.rest());
+        assert!(push(&mut producer, 1, b"x"));
+        assert!(source.notified());
+    }
+}

@@ -1,0 +1,299 @@
+//! Sinks over A1 on loopback: real sockets, real threads.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::time::Duration;
+
+use freshwire::a1::{
+    Closed, ConnectConfig, ConnectError, Connection, Message, Missing, Node, NodeConfig, Qos, SinkConfig,
+};
+use freshwire::choice::Reason;
+use freshwire::{
+    CarrierInUse, CloseMode, Ended, Meta, Outcome, RingConfig, Sender, SenderError, Sink, choice, now,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Pair {
+    _near: Node,
+    _far: Node,
+    sending: Connection,
+    receiving: Connection,
+}
+
+fn node() -> Node {
+    Node::bind("127.0.0.1:0".parse().unwrap(), NodeConfig::new().unwrap()).unwrap()
+}
+
+fn connect(near: &Node, far: &Node) -> (Connection, Connection) {
+    let address = far.local_addr().unwrap();
+    let sending = near.connect(address, &far.public_key(), &ConnectConfig::default()).unwrap();
+    let receiving = far.accept(PATIENCE).unwrap().unwrap();
+    (sending, receiving)
+}
+
+fn pair() -> Pair {
+    let (near, far) = (node(), node());
+    let (sending, receiving) = connect(&near, &far);
+    Pair { _near: near, _far: far, sending, receiving }
+}
+
+fn sender(rings: u32) -> Sender {
+    Sender::without_engine(&RingConfig { rings, slots: 256, block_bytes: 4096, blocks: 512 }).unwrap()
+}
+
+fn meta(seq: u64) -> Meta {
+    Meta { user_seq: seq, generated: now(), ..Meta::default() }
+}
+
+fn message(connection: &Connection) -> Message {
+    connection.recv(PATIENCE).unwrap().expect("a message")
+}
+
+#[test]
+fn records_arrive_whole_and_their_fates_say_so() {
+    let pair = pair();
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
+    let payloads: Vec<Vec<u8>> =
+        (0..50u8).map(|seq| (0..usize::from(seq) * 300).map(|at| at as u8 ^ seq).collect()).collect();
+    for (seq, payload) in payloads.iter().enumerate() {
+        let meta = Meta { layer: 3, group: 7, key: 9, ..meta(seq as u64) };
+        sender.push(sink.ring(), payload, &meta).unwrap();
+    }
+    let mut arrived: Vec<_> = payloads.iter().map(|_| message(&pair.receiving)).collect();
+    arrived.sort_by_key(|message| message.seq);
+    for (message, payload) in arrived.iter().zip(&payloads) {
+        assert_eq!((message.layer, message.group, message.key), (3, 7, 9));
+        assert_eq!(&message.data, payload);
+        assert!(!message.late && message.age < PATIENCE);
+    }
+    let ring = sink.ring();
+    let monitor = sink.monitor();
+    assert_eq!(sink.close(CloseMode::Drain, PATIENCE), Ended::Closed);
+    for _ in 0..50 {
+        let fate = sender.poll_fate(ring).unwrap();
+        assert_eq!(fate.outcome, Outcome::Acked);
+        assert!(fate.committed_at <= fate.acked_at);
+    }
+    let stats = monitor.stats();
+    assert_eq!((stats.carrier, stats.begun, stats.finished), (CarrierInUse::A1, 50, 50));
+    assert!(stats.bytes > stats.acked && stats.acked > 0);
+    assert!(matches!(pair.receiving.recv(PATIENCE), Err(Closed::Peer { code: 0, .. })));
+}
+
+#[test]
+fn both_ends_of_a_connection_can_be_sinks() {
+    let pair = pair();
+    let mut sender = sender(2);
+    let there = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
+    let back = sender.add_a1_sink(&pair.receiving, SinkConfig::new(choice::fifo())).unwrap();
+    sender.push(there.ring(), b"ask", &meta(1)).unwrap();
+    assert_eq!(message(&pair.receiving).data, b"ask");
+    sender.push(back.ring(), b"answer", &meta(2)).unwrap();
+    assert_eq!(message(&pair.sending).data, b"answer");
+    let again = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo()));
+    assert!(matches!(again, Err(SenderError::Claim(_) | SenderError::HasSink)));
+}
+
+/// Fills the window of a receiver that takes nothing, so that what is pushed next stays in the ring.
+fn fill(sender: &mut Sender, sink: &Sink) -> u64 {
+    let qos_window = u64::from(NARROW.outstanding);
+    for seq in 0..qos_window {
+        sender.push(sink.ring(), &seq.to_be_bytes(), &meta(seq)).unwrap();
+    }
+    let give_up = now() + PATIENCE;
+    while sink.stats().finished < qos_window {
+        assert!(now() < give_up, "{:?}", sink.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    qos_window
+}
+
+const NARROW: Qos = Qos {
+    outstanding: 4,
+    max_send_message: 4096,
+    max_receive_message: 4096,
+    send_average: None,
+    send_burst: 1 << 16,
+    receive_average: None,
+    receive_burst: 1 << 16,
+    priority: 0,
+    checksum: true,
+    retransmission: true,
+};
+
+/// A connection whose window holds four messages.
+fn narrow_pair() -> Pair {
+    let config = || NodeConfig::new().unwrap().maximum(NARROW);
+    let bind = || Node::bind("127.0.0.1:0".parse().unwrap(), config()).unwrap();
+    let (near, far) = (bind(), bind());
+    let (sending, receiving) = connect(&near, &far);
+    Pair { _near: near, _far: far, sending, receiving }
+}
+
+#[test]
+fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
+    let pair = narrow_pair();
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
+    let ring = sink.ring();
+    let first = fill(&mut sender, &sink);
+    for (seq, payload) in (first..).zip([b"dropped", b"changed", b"old one"]) {
+        sender.push(ring, payload, &Meta { key: seq, ..meta(seq) }).unwrap();
+    }
+    assert_eq!(sender.drop_seq(ring, first), 1);
+    sender.modify(ring, first + 1, |edit| edit.write(0, b"CHANGED")).unwrap().unwrap();
+    let _in_place = sender.replace(ring, b"new one", &Meta { key: first + 2, ..meta(first + 3) }).unwrap();
+    let arrived: Vec<_> = (0..first + 2).map(|_| message(&pair.receiving)).collect();
+    let rest: Vec<_> = arrived[first as usize..].iter().map(|it| (it.seq, it.data.as_slice())).collect();
+    assert_eq!(rest, [(first + 1, &b"CHANGED"[..]), (first + 3, b"new one")]);
+    assert_eq!(sink.close(CloseMode::Drain, PATIENCE), Ended::Closed);
+    let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(ring)).collect();
+    let dropped: Vec<_> = fates
+        .iter()
+        .filter(|fate| matches!(fate.outcome, Outcome::Dropped { .. }))
+        .map(|fate| fate.user_seq)
+        .collect();
+    assert_eq!(dropped, [first]);
+}
+
+#[test]
+fn what_expires_while_it_waits_is_never_sent_and_the_receiver_is_told() {
+    let pair = narrow_pair();
+    let mut sender = sender(1);
+    let policy = SinkConfig::new(choice::deadline(Duration::ZERO));
+    let sink = sender.add_a1_sink(&pair.sending, policy).unwrap();
+    let first = fill(&mut sender, &sink);
+    let deadline = now() + Duration::from_millis(30);
+    for seq in first..first + 3 {
+        sender.push(sink.ring(), b"stale", &Meta { deadline, ..meta(seq) }).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(60));
+    sender.push(sink.ring(), b"fresh", &meta(first + 3)).unwrap();
+    let arrived: Vec<_> = (0..=first).map(|_| message(&pair.receiving).seq).collect();
+    assert_eq!(arrived.last(), Some(&(first + 3)), "{arrived:?}");
+    let mut missing = Vec::new();
+    let give_up = now() + PATIENCE;
+    while missing.iter().sum::<u64>() < 3 {
+        assert!(now() < give_up, "{missing:?}");
+        match pair.receiving.poll_missing() {
+            Some(Missing::NeverBegun { first: seq, count, .. }) => {
+                assert!((first..first + 3).contains(&seq));
+                missing.push(count);
+            }
+            Some(other) => panic!("{other:?}"),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    assert_eq!(sink.stats().drops, [(Reason::Expired, 3)]);
+}
+
+#[test]
+fn finish_record_delivers_what_was_begun_and_drops_the_rest() {
+    let pair = narrow_pair();
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
+    let ring = sink.ring();
+    let first = fill(&mut sender, &sink);
+    sender.push(ring, b"never begun", &meta(first)).unwrap();
+    assert_eq!(sink.close(CloseMode::FinishRecord, PATIENCE), Ended::Closed);
+    let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(ring)).collect();
+    assert_eq!(fates.len() as u64, first + 1);
+    let closed = Outcome::Dropped { reason: Reason::Closed.code() };
+    assert_eq!(fates.last().map(|fate| fate.outcome), Some(closed));
+    // What had come is there to be taken after the end.
+    for _ in 0..first {
+        message(&pair.receiving);
+    }
+    assert!(matches!(pair.receiving.recv(PATIENCE), Err(Closed::Peer { code: 0, .. })));
+}
+
+#[test]
+fn an_aborted_sink_tells_the_peer() {
+    let pair = narrow_pair();
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
+    let first = fill(&mut sender, &sink);
+    sender.push(sink.ring(), b"given up", &meta(first)).unwrap();
+    assert_eq!(sink.close(CloseMode::Abort, PATIENCE), Ended::Closed);
+    for _ in 0..first {
+        message(&pair.receiving);
+    }
+    let closed = pair.receiving.recv(PATIENCE);
+    assert!(matches!(closed, Err(Closed::Peer { code: 256, .. })), "{closed:?}");
+}
+
+#[test]
+fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
+    let pair = narrow_pair();
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
+    let first = fill(&mut sender, &sink);
+    sender.push(sink.ring(), b"too late", &meta(first)).unwrap();
+    pair.receiving.close(300, "seen enough");
+    let give_up = now() + PATIENCE;
+    let ended = loop {
+        if let Some(ended) = sink.ended() {
+            break ended;
+        }
+        assert!(now() < give_up);
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(ended, Ended::Broken("closed by the peer: seen enough (code 300)".to_owned()));
+    assert!(sender.push(sink.ring(), b"x", &meta(99)).is_err());
+    let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(sink.ring())).collect();
+    assert_eq!(fates.len() as u64, first + 1);
+    let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
+    assert_eq!(fates.last().map(|fate| fate.outcome), Some(lost));
+}
+
+#[test]
+fn a_slow_sink_does_not_hold_the_other_one() {
+    let (near, far) = (node(), node());
+    let narrow =
+        Node::bind("127.0.0.1:0".parse().unwrap(), NodeConfig::new().unwrap().maximum(NARROW)).unwrap();
+    let (to_fast, fast) = connect(&near, &far);
+    let (to_slow, _slow) = connect(&near, &narrow);
+    let mut sender = sender(2);
+    let sinks = [&to_fast, &to_slow]
+        .map(|connection| sender.add_a1_sink(connection, SinkConfig::new(choice::fifo())).unwrap());
+    for seq in 0..200u64 {
+        let rings = sinks.iter().map(Sink::ring);
+        assert_eq!(sender.push_to_all(rings, &[7; 1000], &meta(seq)).unwrap(), 2);
+        assert_eq!(message(&fast).seq, seq);
+    }
+    assert_eq!(sinks[1].stats().begun, u64::from(NARROW.outstanding));
+}
+
+#[test]
+fn who_has_another_key_is_not_connected_to() {
+    let (near, far, other) = (node(), node(), node());
+    let address = far.local_addr().unwrap();
+    let config = ConnectConfig::default().timeout(Duration::from_millis(500));
+    let refused = near.connect(address, &other.public_key(), &config);
+    assert!(matches!(refused, Err(ConnectError::Failed(_))), "{:?}", refused.err());
+    assert!(far.accept(Duration::ZERO).unwrap().is_none());
+}
+
+#[test]
+fn only_those_on_the_list_are_accepted() {
+    let far_config = NodeConfig::new().unwrap();
+    let near = node();
+    let far = Node::bind("[::1]:0".parse().unwrap(), far_config.allowed(vec![near.public_key()])).unwrap();
+    let stranger = Node::bind("[::1]:0".parse().unwrap(), NodeConfig::new().unwrap()).unwrap();
+    let address = far.local_addr().unwrap();
+    let refused = stranger.connect(address, &far.public_key(), &ConnectConfig::default());
+    let text = refused.err().unwrap().to_string();
+    assert!(text.contains("refused by the peer"), "{text}");
+}
+
+#[test]
+fn a_stopped_node_ends_what_it_had() {
+    let Pair { _near: near, _far, sending, receiving } = pair();
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&sending, SinkConfig::new(choice::fifo())).unwrap();
+    drop(near);
+    assert!(matches!(sink.ended(), Some(Ended::Broken(_))));
+    assert!(matches!(receiving.recv(PATIENCE), Err(Closed::Peer { code: 256, .. })));
+    assert!(matches!(sending.recv(PATIENCE), Err(Closed::Local)));
+}

@@ -255,8 +255,8 @@ impl Outbox {
         let extent = begun.extent();
         let from = if again { begun.lost.first()?.start } else { begun.sent_to };
         let start = (from == 0).then(|| describe(&begun.record));
-        let head_room = if start.is_some() { START_ROOM } else { BLOCK_ROOM };
-        let mut most = u64::try_from(room.checked_sub(head_room)?).unwrap_or(u64::MAX);
+        let head = BlockHead { id, offset: from as u32, start, end: false };
+        let mut most = u64::try_from(room.checked_sub(head.len())?).unwrap_or(u64::MAX);
         if most == 0 {
             return None;
         }
@@ -277,7 +277,7 @@ impl Outbox {
             self.open = None;
         }
         let bytes = range.end.min(u64::from(begun.record.len)).saturating_sub(range.start);
-        let head = BlockHead { id, offset: range.start as u32, start, end: range.end == extent };
+        let head = BlockHead { end: range.end == extent, ..head };
         let part = Part { id, range };
         Some(Piece { head, part, token: begun.token, bytes: bytes as u32 })
     }
@@ -464,9 +464,5 @@ const UNREPAIRED: Reason = Reason::Abandoned;
 const PICKS: usize = 4096;
 /// The pause after which a policy that waits for a time in the past is asked again.
 const PAST_WAIT: Duration = Duration::from_millis(1);
-/// Room for the head of a block: type, number, offset and length.
-const BLOCK_ROOM: usize = 1 + 8 + 4 + 4;
-/// Room for the head of a message's first block.
-const START_ROOM: usize = BLOCK_ROOM + 4 + 8 + 1 + 4 + 8 + 8 + 8 + 8;
 /// Announcements of messages that were never begun that wait at most; older ones are forgotten.
 const MAX_DROPPED: usize = 256;

@@ -9,6 +9,8 @@ use freshwire_units::Timestamp;
 pub(super) struct Syncs {
     next_at: Timestamp,
     tail_at: Option<Timestamp>,
+    /// The pause before the tail that is next, and how many follow.
+    tail: (Duration, u8),
     probe: bool,
     /// Times of those that were not answered, in microseconds.
     sent: VecDeque<u64>,
@@ -18,7 +20,14 @@ pub(super) struct Syncs {
 
 impl Syncs {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { next_at: now, tail_at: None, probe: true, sent: VecDeque::new(), to_echo: None }
+        Self {
+            next_at: now,
+            tail_at: None,
+            tail: (TAIL, 0),
+            probe: true,
+            sent: VecDeque::new(),
+            to_echo: None,
+        }
     }
 
     /// The periodic one waits for data: an idle connection sends nothing.
@@ -46,7 +55,10 @@ impl Syncs {
 
     pub(super) fn on_sent(&mut self, now: Timestamp, micros: u64) {
         self.probe = false;
-        self.tail_at = None;
+        // What follows data can be lost like the data.
+        let (pause, left) = self.tail;
+        self.tail_at = (left > 0).then(|| now + pause);
+        self.tail = (pause * 2, left.saturating_sub(1));
         self.next_at = now + PERIOD;
         self.sent.push_back(micros);
         if self.sent.len() > UNANSWERED {
@@ -55,8 +67,11 @@ impl Syncs {
     }
 
     /// Data went: a SYNC follows unless more data does.
-    pub(super) fn on_data(&mut self, now: Timestamp, srtt: Duration) {
-        self.tail_at = Some(now + (srtt / 8).max(TAIL));
+    /// Where more waits for room in the window, acknowledgements that are due let it go.
+    pub(super) fn on_data(&mut self, now: Timestamp, srtt: Duration, more: bool) {
+        let pause = if more { srtt / 2 } else { srtt / 8 }.max(TAIL);
+        self.tail_at = Some(now + pause);
+        self.tail = (pause * 2, TAILS - 1);
     }
 
     /// Whether an echo answers a SYNC of ours that was not answered yet.
@@ -73,5 +88,7 @@ impl Syncs {
 const PERIOD: Duration = Duration::from_millis(500);
 /// The shortest pause between the last data and the SYNC behind it.
 const TAIL: Duration = Duration::from_millis(1);
+/// SYNCs behind the last data, each after twice the pause, as long as it is not acknowledged.
+const TAILS: u8 = 3;
 /// SYNCs that may be unanswered; older ones are forgotten.
 const UNANSWERED: usize = 16;

@@ -1,5 +1,5 @@
-pub(crate) mod capture;
-pub(crate) mod dissector;
+mod capture;
+mod dissector;
 mod layers;
 mod model;
 pub(crate) mod pair;

@@ -56,7 +56,10 @@ impl Connection {
         let most = usize::try_from(self.recovery.burst()).unwrap_or(usize::MAX).clamp(1, MAX_BURST);
         loop {
             let mtu = usize::from(self.recovery.mtu());
-            let Some(len) = self.packet(now, source, mtu, out) else { break };
+            let made = self.packet(now, source, mtu, out);
+            // A probe is longer than the others, so it goes alone.
+            let made = if segment == 0 { made.or_else(|| self.mtu_probe(now, out)) } else { made };
+            let Some(len) = made else { break };
             if segment == 0 {
                 segment = len;
             }
@@ -120,7 +123,7 @@ impl Connection {
         let is_due = self.acks.is_due(now);
         let is_silent = chosen.is_none() && !sync && !is_due && !self.has_control();
         if is_silent {
-            return self.mtu_probe(now, out);
+            return None;
         }
         if is_due || self.acks.is_waiting() {
             self.put_ack(now, &mut draft);
@@ -289,6 +292,7 @@ impl Connection {
         let begin = self.plain.len();
         piece.head.put(None, &mut self.plain);
         let left = room.saturating_sub(self.plain.len() + piece.bytes as usize);
+        // With a length something can follow it.
         if left >= WORTH_A_BLOCK {
             self.plain.truncate(begin);
             piece.head.put(Some(piece.bytes), &mut self.plain);
@@ -356,7 +360,7 @@ impl Connection {
     }
 
     fn account(&mut self, now: Timestamp, number: u64, len: usize, draft: Draft) {
-        let has_data = !draft.contents.parts.is_empty();
+        let (has_data, busy) = (!draft.contents.parts.is_empty(), draft.contents.busy);
         self.recovery.on_sent(
             now,
             Sent {
@@ -371,7 +375,7 @@ impl Connection {
         );
         if has_data {
             self.quality.on_sent(len as u64);
-            self.syncs.on_data(now, self.recovery.view().srtt);
+            self.syncs.on_data(now, self.recovery.view().srtt, busy);
         }
         self.sent_at = now;
         self.stats.packets_sent += 1;

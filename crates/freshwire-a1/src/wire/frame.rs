@@ -3,7 +3,7 @@ use std::ops::RangeInclusive;
 
 use freshwire_choice::Reason;
 
-use super::{Cursor, Malformed, Qos, put_varint};
+use super::{Cursor, Malformed, Qos, put_varint, varint_len};
 
 /// The most ranges in an ACK or NACK.
 pub(crate) const MAX_RANGES: usize = 32;
@@ -356,6 +356,13 @@ impl<'a> Block<'a> {
 }
 
 impl BlockHead {
+    /// Bytes that [`BlockHead::put`] takes without a length.
+    pub(crate) fn len(&self) -> usize {
+        let place =
+            self.start.map_or_else(|| varint_len(u64::from(self.offset)), |message| message.encoded_len());
+        1 + varint_len(self.id) + place
+    }
+
     /// Appends what stands in front of the bytes. Without a length the block takes the rest of the packet.
     pub(crate) fn put(&self, len: Option<u32>, out: &mut Vec<u8>) {
         let start = if self.start.is_some() { START } else { 0 };
@@ -384,6 +391,14 @@ impl Message {
             generated_us: cursor.varint()?,
             lifetime_us: cursor.varint()?.checked_sub(1),
         })
+    }
+
+    fn encoded_len(&self) -> usize {
+        let lifetime = self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1));
+        let [first, second] = self.refs.map(u64::from);
+        let (len, group) = (u64::from(self.len), u64::from(self.group));
+        let numbers = [len, self.seq, group, self.key, first, second, self.generated_us, lifetime];
+        1 + numbers.into_iter().map(varint_len).sum::<usize>()
     }
 
     fn put(&self, out: &mut Vec<u8>) {

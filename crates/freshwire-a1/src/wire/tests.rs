@@ -78,6 +78,13 @@ fn frames_come_back_as_they_were() {
 fn a_block_with_a_length_leaves_room_for_more() {
     let head = BlockHead { id: 1, offset: 700, start: None, end: false };
     let mut bytes = Vec::new();
+    head.put(None, &mut bytes);
+    assert_eq!(bytes.len(), head.len());
+    let first = BlockHead { start: Some(message()), offset: 0, ..head };
+    bytes.clear();
+    first.put(None, &mut bytes);
+    assert_eq!(bytes.len(), first.len());
+    bytes.clear();
     head.put(Some(2), &mut bytes);
     bytes.extend(b"ab");
     Frame::Ping.put(&mut bytes);

@@ -1,5 +1,5 @@
-mod capture;
-mod dissector;
+pub(crate) mod capture;
+pub(crate) mod dissector;
 mod layers;
 mod model;
 pub(crate) mod pair;

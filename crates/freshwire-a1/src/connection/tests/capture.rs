@@ -7,13 +7,13 @@ use freshwire_units::Timestamp;
 use super::pair::Sent;
 
 /// A capture in the classic pcap format: IPv4 without a link layer, nanoseconds.
-pub(super) struct Capture {
+pub(crate) struct Capture {
     bytes: Vec<u8>,
     now: Timestamp,
 }
 
 impl Capture {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut bytes = Vec::new();
         bytes.extend(NANOSECOND_MAGIC.to_le_bytes());
         bytes.extend(2u16.to_le_bytes());
@@ -24,12 +24,12 @@ impl Capture {
         Self { bytes, now: Timestamp::ZERO }
     }
 
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// Adds a datagram at the time of the one before it.
-    pub(super) fn add(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
+    pub(crate) fn add(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
         let nanos = self.now.as_nanos();
         let len = (IP_HEADER + UDP_HEADER + payload.len()) as u32;
         for number in [(nanos / 1_000_000_000) as u32, (nanos % 1_000_000_000) as u32, len, len] {
@@ -53,7 +53,7 @@ impl Capture {
     }
 
     /// Adds what two ends have sent.
-    pub(super) fn add_all(&mut self, sent: &[Sent]) {
+    pub(crate) fn add_all(&mut self, sent: &[Sent]) {
         for Sent { at, from, to, bytes } in sent {
             self.now = *at;
             self.add(*from, *to, bytes);

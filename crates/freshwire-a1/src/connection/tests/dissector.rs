@@ -29,7 +29,7 @@ const INITIATOR: ([u8; 4], u16) = ([127, 0, 0, 1], 1);
 const RESPONDER: ([u8; 4], u16) = ([127, 0, 0, 1], 2);
 
 /// Whether tshark is there. In CI it has to be.
-fn has_tshark() -> bool {
+pub(crate) fn has_tshark() -> bool {
     let there = Command::new("tshark").arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {
         assert!(std::env::var_os("CI").is_none(), "tshark is needed in CI");
@@ -39,13 +39,13 @@ fn has_tshark() -> bool {
 }
 
 /// What tshark makes of a capture.
-struct Tshark {
+pub(crate) struct Tshark {
     folder: PathBuf,
     options: Vec<String>,
 }
 
 impl Tshark {
-    fn new(capture: &Capture, key_log: &str) -> Self {
+    pub(crate) fn new(capture: &Capture, key_log: &str) -> Self {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("a1-dissector-{}-{serial}", std::process::id()));
@@ -82,7 +82,7 @@ impl Tshark {
     }
 
     /// The values of fields, packet by packet. No packet may have tripped the script.
-    fn fields<const N: usize>(&self, names: [&str; N]) -> Vec<[Vec<String>; N]> {
+    pub(crate) fn fields<const N: usize>(&self, names: [&str; N]) -> Vec<[Vec<String>; N]> {
         let mut arguments = vec!["-Tfields", "-Eoccurrence=a", "-Eaggregator=|", "-e_ws.lua.error"];
         let named: Vec<String> = names.iter().map(|name| format!("-e{name}")).collect();
         arguments.extend(named.iter().map(String::as_str));

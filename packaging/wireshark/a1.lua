@@ -24,6 +24,7 @@ local REASONS = {
 local PROTECTIONS = { [0] = "AEAD", [1] = "checksum", [2] = "none" }
 local SENDERS = { [0] = "initiator", [1] = "responder" }
 
+local SPOKEN_VERSION = 1
 local MIN_INITIATION = 1200
 local DATA_HEADER = 9
 local MAX_COOKIE, MAX_RANGES, MAX_TEXT = 64, 32, 256
@@ -131,7 +132,8 @@ add_field("group.ipv6", ProtoField.ipv6("a1.group.ipv6", "Multicast address"))
 add_field("group.port", ProtoField.uint16("a1.group.port", "Port"))
 octets("group.key", "Key")
 number("group.next", "Next packet's number")
-add_field("group.offset", ProtoField.int64("a1.group.offset", "Group's time minus the connection's", base.UNIT_STRING, MICROSECONDS))
+add_field("group.offset",
+    ProtoField.int64("a1.group.offset", "Group's time minus the connection's", base.UNIT_STRING, MICROSECONDS))
 
 proto.fields = f
 
@@ -152,17 +154,22 @@ proto.experts = e
 
 -- Preferences ---------------------------------------------------------------------------------------------------------
 
-proto.prefs.ports = Pref.range("UDP ports", "", "Ports whose datagrams are A1. A capture that begins with the handshake needs none.",
-    65535)
-proto.prefs.keylog = Pref.string("Key log file", "", "The secrets of connections, as an application writes them on demand.")
-proto.prefs.protection = Pref.enum("Protection", streams.AUTO, "How data packets are protected; packets do not say it themselves.", {
-    { 1, "Automatic: by key log, else by checksum", streams.AUTO }, { 2, "AEAD", 0 }, { 3, "Checksum", 1 }, { 4, "None", 2 },
-}, false)
+proto.prefs.ports = Pref.range("UDP ports", "",
+    "Ports whose datagrams are A1. A capture that begins with the handshake needs none.", 65535)
+proto.prefs.keylog = Pref.string("Key log file", "",
+    "The secrets of connections, as an application writes them on demand.")
+proto.prefs.protection = Pref.enum("Protection", streams.AUTO,
+    "How data packets are protected; packets do not say it themselves.", {
+        { 1, "Automatic: by key log, else by checksum", streams.AUTO }, { 2, "AEAD", 0 }, { 3, "Checksum", 1 },
+        { 4, "None", 2 },
+    }, false)
 
 -- Reading -------------------------------------------------------------------------------------------------------------
 
 -- What is thrown when a packet breaks off or breaks a rule; everything else that is thrown is a mistake of this script.
 local function broken(text) error({ text = text }, 0) end
+
+local SHORT = "it ends in the middle of a field"
 
 local Reader = {}
 Reader.__index = Reader
@@ -172,7 +179,7 @@ local function reader(tvb, at, last) return setmetatable({ tvb = tvb, at = at, l
 function Reader:left() return self.last - self.at end
 
 function Reader:take(length)
-    if self:left() < length then broken("it ends in the middle of a field") end
+    if self:left() < length then broken(SHORT) end
     local range = self.tvb(self.at, length)
     self.at = self.at + length
     return range
@@ -508,21 +515,24 @@ local function dissect_frame(r, tree, c)
     return text == "" and name or name .. " " .. text
 end
 
+local CUT = "[cut by the capture]"
+
 -- Reads what it can, and says where it breaks off.
-local function guarded(tree, action)
+local function guarded(tree, is_cut, action)
     local ok, problem = pcall(action)
     if ok then return nil end
     if type(problem) ~= "table" then error(problem, 0) end
+    if is_cut then return CUT end
     tree:add_proto_expert_info(e.malformed, "Malformed: " .. problem.text)
-    return problem.text
+    return "[Malformed: " .. problem.text .. "]"
 end
 
 local function dissect_frames(tvb, at, last, tree, c)
     local r, texts = reader(tvb, at, last), {}
-    local problem = guarded(tree, function()
+    local problem = guarded(tree, false, function()
         while r:left() > 0 do texts[#texts + 1] = dissect_frame(r, tree, c) end
     end)
-    if problem then texts[#texts + 1] = "[Malformed: " .. problem .. "]" end
+    texts[#texts + 1] = problem
     return table.concat(texts, "; ")
 end
 
@@ -558,7 +568,7 @@ end
 local handshake = {}
 
 handshake[1] = function(r, tree, pinfo, packet)
-    if r.last < MIN_INITIATION then broken("an initiation has at least 1200 bytes") end
+    if r.last < MIN_INITIATION and not packet.is_cut then broken("an initiation has at least 1200 bytes") end
     r:fixed(tree, "version", 4)
     local id = r:fixed(tree, "id.initiator", 4)
     packet.stream = packet.stream or streams.stream_of_initiation(pinfo, id)
@@ -600,12 +610,13 @@ end
 
 local function dissect_handshake(kind, tvb, tree, pinfo, packet)
     local r, text = reader(tvb, 1, tvb:len()), ""
-    local problem = guarded(tree, function() text = handshake[kind](r, tree, pinfo, packet) end)
+    local problem = guarded(tree, packet.is_cut, function() text = handshake[kind](r, tree, pinfo, packet) end)
     if packet.stream then add_stream(tree, packet.stream, packet.sender) end
-    return problem and "[Malformed: " .. problem .. "]" or text
+    return problem or text
 end
 
 local function dissect_protected(tvb, tree, packet)
+    if packet.is_cut then return CUT end
     local last = tvb:len()
     if packet.protection then tree:add(f.protection, packet.protection):set_generated() end
     if packet.protection == 2 then return dissect_frames(tvb, DATA_HEADER, last, tree, packet) end
@@ -632,11 +643,14 @@ local function dissect_protected(tvb, tree, packet)
     return dissect_frames(opened, 0, opened:len(), tree, packet)
 end
 
+-- What is behind the header; nil if not all of it was captured.
+local function sealed_of(tvb, packet)
+    if packet.is_cut then return nil end
+    return tvb:len() > DATA_HEADER and tvb:raw(DATA_HEADER) or ""
+end
+
 local function dissect_data(tvb, tree, pinfo, packet)
-    if tvb:len() < DATA_HEADER then
-        tree:add_proto_expert_info(e.malformed)
-        return "[Malformed: it ends in the middle of a field]"
-    end
+    if tvb:len() < DATA_HEADER then return guarded(tree, packet.is_cut, function() broken(SHORT) end) end
     local first = tvb(0, 1)
     local bits = first:uint()
     for _, name in ipairs({ "phase", "retransmitted", "control", "ack_now" }) do tree:add(f[name], first) end
@@ -645,7 +659,7 @@ local function dissect_data(tvb, tree, pinfo, packet)
     packet.is_new = not packet.stream
     if packet.is_new then
         local header = { to = tvb(1, 4):uint(), low = tvb(5, 4):uint(), phase = band(bits, 1) }
-        local sealed = tvb:len() > DATA_HEADER and tvb:raw(DATA_HEADER) or ""
+        local sealed = sealed_of(tvb, packet)
         streams.meet_data(pinfo, packet, header, sealed, proto.prefs.protection)
     end
     add_stream(tree, packet.stream, packet.sender)
@@ -659,16 +673,13 @@ local function dissect_data(tvb, tree, pinfo, packet)
 end
 
 local function dissect_group(tvb, tree, pinfo, packet)
-    if tvb:len() < DATA_HEADER then
-        tree:add_proto_expert_info(e.malformed)
-        return "[Malformed: it ends in the middle of a field]"
-    end
+    if tvb:len() < DATA_HEADER then return guarded(tree, packet.is_cut, function() broken(SHORT) end) end
     local id = tvb(1, 4):uint()
     tree:add(f.group, tvb(1, 4))
     tree:add(f["number.low"], tvb(5, 4))
     packet.is_new = not packet.side
     if packet.is_new then
-        streams.meet_group_data(packet, pinfo, id, tvb(5, 4):uint(), tvb:len() > DATA_HEADER and tvb:raw(DATA_HEADER) or "")
+        streams.meet_group_data(packet, pinfo, id, tvb(5, 4):uint(), sealed_of(tvb, packet))
     end
     return ("0x%08x %.0f: "):format(id, packet.number) .. dissect_protected(tvb, tree, packet)
 end
@@ -715,7 +726,7 @@ function proto.dissector(tvb, pinfo, tree)
     while at < tvb:len() do
         local part = tvb(at, math.min(length, tvb:len() - at)):tvb()
         local kept = packets[pinfo.number]
-        kept[at] = kept[at] or {}
+        kept[at] = kept[at] or { is_cut = at + length >= tvb:len() and tvb:reported_len() > tvb:len() }
         texts[#texts + 1] = dissect_packet(part, pinfo, tree, kept[at])
         at = at + length
     end
@@ -744,13 +755,16 @@ function proto.prefs_changed()
     streams.read_key_log(proto.prefs.keylog)
 end
 
--- An initiation has a version and a length; what follows it belongs to the same conversation, or to an id that it gave.
+-- An initiation has a version and a length; what follows it belongs to the same conversation, or to an id or group that was
+-- met in it.
 local function looks_like_a1(tvb, pinfo)
-    if tvb:len() < DATA_HEADER then return false end
-    local first = tvb(0, 1):uint()
-    if first == 0x10 then return tvb:len() >= MIN_INITIATION and tvb(1, 4):uint() == 1 and tvb(9, 1):uint() <= MAX_COOKIE end
-    local kind, id = rshift(first, 4), tvb(1, 4):uint()
-    return kind == 4 and streams.receiver_of(pinfo, id) ~= nil or kind == 6 and streams.group(id).key ~= nil
+    if tvb:len() <= DATA_HEADER then return false end
+    local first, id = tvb(0, 1):uint(), tvb(1, 4):uint()
+    if first == 0x10 then
+        return tvb:reported_len() >= MIN_INITIATION and id == SPOKEN_VERSION and tvb(9, 1):uint() <= MAX_COOKIE
+    end
+    local kind = rshift(first, 4)
+    return kind == 4 and streams.receiver_of(pinfo, id) ~= nil or kind == 6 and streams.has_group(id)
 end
 
 proto:register_heuristic("udp", function(tvb, pinfo, tree)

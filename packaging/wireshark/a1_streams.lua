@@ -12,6 +12,7 @@ local AUTO = 3
 -- A stream: index, ids and sides, both by sender: 0 for the initiator, 1 for the responder. A side knows of the packets
 -- that its end sent.
 local streams, by_end, by_id, by_pair, groups, secrets = {}, {}, {}, {}, {}, {}
+local key_log = ""
 
 local function new_side() return { largest = -1, frames = {}, syncs = {}, messages = {} } end
 
@@ -23,7 +24,7 @@ end
 
 -- Secrets by the id of the end that receives with them. A line that is not understood is left out.
 local function read_key_log(path)
-    secrets = {}
+    secrets, key_log = {}, path
     local file = path ~= "" and io.open(path, "r")
     if not file then return end
     for line in file:lines() do
@@ -33,7 +34,7 @@ local function read_key_log(path)
             local to = tonumber(sender == "I" and responder or initiator, 16)
             local bytes = secret:gsub("%x%x", function(pair) return string.char(tonumber(pair, 16)) end)
             secrets[to] = secrets[to] or {}
-            table.insert(secrets[to], { generation = tonumber(generation), key = crypto.key_of(bytes) })
+            table.insert(secrets[to], { generation = tonumber(generation), bytes = bytes })
         end
     end
     file:close()
@@ -94,7 +95,7 @@ local MAX_SKIPPED = 8
 
 local function open_first(side, to, packet_number, phase, sealed)
     for _, secret in ipairs(secrets[to] or {}) do
-        local key, generation = secret.key, secret.generation
+        local key, generation = crypto.key_of(secret.bytes), secret.generation
         for _ = 0, MAX_SKIPPED do
             local plain = generation % 2 == phase and crypto.open(key, packet_number, sealed)
             if plain then
@@ -139,6 +140,11 @@ local function unprotect(packet, header, sealed, chosen)
         stream.misses = stream.misses + 1
     end
     if chosen == 2 or chosen == 1 then return end
+    if not side.key and not side.has_asked then
+        -- Of a capture that is being made, the log grows with it.
+        side.has_asked = true
+        read_key_log(key_log)
+    end
     packet.has_key = side.key ~= nil or secrets[header.to] ~= nil
     if not packet.has_key then
         packet.protection = chosen == 0 and 0 or nil
@@ -164,7 +170,7 @@ local function meet_data(pinfo, packet, header, sealed, chosen)
     packet.side, packet.peer = stream.sides[packet.sender], stream.sides[owner]
     packet.number = full_number(packet.side, header.low)
     packet.frame, packet.at = pinfo.number, pinfo.rel_ts
-    unprotect(packet, header, sealed, chosen)
+    if sealed then unprotect(packet, header, sealed, chosen) end
     packet.side.largest = math.max(packet.side.largest, packet.number)
     packet.side.frames[packet.number] = pinfo.number
 end
@@ -174,6 +180,8 @@ local function group(id)
     groups[id] = groups[id] or new_side()
     return groups[id]
 end
+
+local function has_group(id) return groups[id] ~= nil and groups[id].key ~= nil end
 
 -- Somebody is made a member: with this key, and the next packet of the group has this number.
 local function meet_group(id, secret, following)
@@ -189,13 +197,14 @@ local function meet_group_data(packet, pinfo, id, low, sealed)
     packet.number = full_number(side, low)
     packet.frame, packet.at = pinfo.number, pinfo.rel_ts
     packet.protection, packet.generation, packet.has_key = 0, 0, side.key ~= nil
-    packet.plain = side.key and crypto.open(side.key, packet.number, sealed)
+    packet.plain = side.key and sealed and crypto.open(side.key, packet.number, sealed)
     side.largest = math.max(side.largest, packet.number)
     side.frames[packet.number] = pinfo.number
 end
 
 return {
     group = group,
+    has_group = has_group,
     meet_group = meet_group,
     meet_group_data = meet_group_data,
     AUTO = AUTO,

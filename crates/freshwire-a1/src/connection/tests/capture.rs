@@ -10,6 +10,8 @@ use super::pair::Sent;
 pub(crate) struct Capture {
     bytes: Vec<u8>,
     now: Timestamp,
+    /// Bytes of each packet that are kept.
+    keeps: usize,
 }
 
 impl Capture {
@@ -21,7 +23,12 @@ impl Capture {
         for number in [0, 0, u32::from(u16::MAX), LINKTYPE_RAW] {
             bytes.extend(number.to_le_bytes());
         }
-        Self { bytes, now: Timestamp::ZERO }
+        Self { bytes, now: Timestamp::ZERO, keeps: usize::MAX }
+    }
+
+    /// Keeps so many bytes of each datagram that follows.
+    pub(crate) fn keep(&mut self, payload: usize) {
+        self.keeps = payload;
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -31,8 +38,10 @@ impl Capture {
     /// Adds a datagram at the time of the one before it.
     pub(crate) fn add(&mut self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
         let nanos = self.now.as_nanos();
-        let len = (IP_HEADER + UDP_HEADER + payload.len()) as u32;
-        for number in [(nanos / 1_000_000_000) as u32, (nanos % 1_000_000_000) as u32, len, len] {
+        let kept = &payload[..payload.len().min(self.keeps)];
+        let [captured, len] = [kept, payload].map(|payload| (IP_HEADER + UDP_HEADER + payload.len()) as u32);
+        let (seconds, nanos) = ((nanos / 1_000_000_000) as u32, (nanos % 1_000_000_000) as u32);
+        for number in [seconds, nanos, captured, len] {
             self.bytes.extend(number.to_le_bytes());
         }
         let [(source, source_port), (target, target_port)] = [from, to].map(|address| match address.ip() {
@@ -49,7 +58,7 @@ impl Capture {
         self.bytes.extend(target_port.to_be_bytes());
         self.bytes.extend(((UDP_HEADER + payload.len()) as u16).to_be_bytes());
         self.bytes.extend([0, 0]);
-        self.bytes.extend(payload);
+        self.bytes.extend(kept);
     }
 
     /// Adds what two ends have sent.

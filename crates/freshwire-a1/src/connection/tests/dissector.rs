@@ -1,11 +1,12 @@
 //! The dissector in `packaging/wireshark`, run by tshark on captures of our own packets.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use freshwire_choice::Reason;
@@ -65,17 +66,21 @@ impl Tshark {
         self
     }
 
-    fn run(&self, arguments: &[&str]) -> String {
-        let file = |name: &str| self.folder.join(name).display().to_string();
+    /// tshark with the script, to read `capture`.
+    fn command(&self, capture: &str) -> Command {
         let mut command = Command::new("tshark");
-        command.arg("-n").arg(format!("-Xlua_script:{}", file("a1.lua"))).args(["-r", &file("capture.pcap")]);
-        command.args(&self.options).args(arguments);
+        command.arg("-n").arg(format!("-Xlua_script:{}", self.folder.join("a1.lua").display()));
+        command.args(["-r", capture]).args(&self.options);
         command.env("HOME", &self.folder).env_remove("XDG_CONFIG_HOME").current_dir(&self.folder);
         if is_root() {
             // Newer Wiresharks run no script of root's.
             command.uid(NOBODY).gid(NOBODY);
         }
-        let output = command.output().unwrap();
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = self.command("capture.pcap").args(arguments).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !errors.contains("Lua"), "{errors}");
         String::from_utf8(output.stdout).unwrap()
@@ -471,6 +476,8 @@ fn whatever_comes_as_a_datagram_does_not_trip_the_script() {
     for datagram in &datagrams {
         capture.add(INITIATOR.into(), RESPONDER.into(), datagram);
     }
+    // Once to be recognised, once because of the port.
+    assert_eq!(Tshark::new(&capture, "").fields(["a1.type"]).len(), datagrams.len());
     let read = tshark_on_port(&capture).fields(["a1.type", "a1.expert.malformed"]);
     assert_eq!(read.len(), datagrams.len());
     for (row, datagram) in read.iter().zip(&datagrams) {
@@ -549,4 +556,75 @@ fn a_groups_packets_are_read_by_who_saw_somebody_become_a_member() {
     let read = tshark_on_port(&stream.capture).fields(["a1.type", "a1.group", "a1.frame.type"]);
     let expected = [["4", "0x00000009", "0x19"], ["6", "0x00000009", "0x01"], ["6", "0x00000009", "0x01"]];
     assert_eq!(read, expected.map(|row| row.map(|value| vec![value.to_owned()])));
+}
+
+#[test]
+fn what_the_capture_has_cut_is_not_called_malformed() {
+    if !has_tshark() {
+        return;
+    }
+    let mut pair = eventful();
+    let mut sent = pair.log.take().unwrap();
+    sent.truncate(20);
+    for keep in [1, 9, 60] {
+        let mut capture = Capture::new();
+        capture.keep(keep);
+        add_handshake(&mut capture);
+        capture.add_all(&sent);
+        assert_eq!(Tshark::new(&capture, "").fields(["a1.type"]).len(), 4 + sent.len());
+        let read = tshark_on_port(&capture).fields([
+            "a1.type",
+            "a1.number",
+            "a1.expert.malformed",
+            "a1.expert.unopened",
+            "a1.frame.type",
+            "a1.tag",
+        ]);
+        assert_eq!(read.len(), 4 + sent.len());
+        for (row, sent) in read.iter().skip(4).zip(&sent) {
+            let Ok(Packet::Data(header, _)) = Packet::parse(&sent.bytes) else { panic!("not data") };
+            assert_eq!(row[0], ["4"]);
+            assert_eq!(row[1].len(), usize::from(keep > 1));
+            assert!(row[1].iter().all(|number| *number == header.number.to_string()));
+            let is_cut = sent.bytes.len() > keep;
+            assert_eq!([row[4].is_empty(), row[5].is_empty()], [is_cut; 2], "what is whole is opened");
+        }
+        assert!(read.iter().all(|row| row[2].is_empty() && row[3].is_empty()));
+    }
+}
+
+/// A capture is looked at while it is made, and its keys come after it has begun.
+#[test]
+fn a_key_log_that_grows_is_read_again() {
+    if !has_tshark() {
+        return;
+    }
+    let mut capture = Capture::new();
+    add_handshake(&mut capture);
+    let begun = capture.bytes().len();
+    let mut pair = eventful();
+    let sent = pair.log.take().unwrap();
+    capture.add_all(&sent[..4]);
+    let tshark = tshark_on_port(&capture);
+    fs::write(tshark.folder.join("keys.txt"), "").unwrap();
+    let mut command = tshark.command("-");
+    let arguments = ["-l", "-Tfields", "-ea1.type", "-ea1.frame.type"];
+    let mut process = command
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = process.stdin.take().unwrap();
+    input.write_all(&capture.bytes()[..begun]).unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next().unwrap(), "1\t");
+    fs::write(tshark.folder.join("keys.txt"), key_log()).unwrap();
+    input.write_all(&capture.bytes()[begun..]).unwrap();
+    drop(input);
+    let rest: Vec<String> = lines.collect();
+    assert!(process.wait().unwrap().success());
+    assert_eq!(rest.len(), 7);
+    assert!(rest[3..].iter().all(|line| line.starts_with("4\t0x")), "{rest:?}");
 }

@@ -13,7 +13,7 @@ use super::offer::{self, Offered};
 use super::pace::{Ends, LEAD, Paced, Span};
 use super::path::{TestLink, TestPath};
 use super::receive::{self, Received};
-use super::{fresh, plain, quic};
+use super::{a1, fresh, plain, quic};
 use crate::lab::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
 use crate::lab::scheme;
 
@@ -35,6 +35,7 @@ fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Run> {
     let link = TestLink::open(&plan.link)?;
     let offered = offer::of(&plan);
     let (ends, account) = match plan.scheme.as_str() {
+        name if scheme::is_a1(name) => (a1::run(&link, &plan, &offered)?, link.close()),
         scheme::QUIC => (quic::run(&link, &plan, &offered)?, link.close()),
         _ => over_tcp(link, &plan, &offered)?,
     };

@@ -47,6 +47,13 @@ ELEMENTS
     if lacks tc; then wanted+=(iproute2); fi
     # The kernel's own build tools are linked with it.
     if ! ldconfig -p | grep -q 'libelf\.so\.1'; then wanted+=(libelf1); fi
+    # What the lab compares with (lab/peers).
+    while read -r header package; do
+        if ! cc -E -include "$header" -xc /dev/null >/dev/null 2>&1; then wanted+=("$package"); fi
+    done <<'HEADERS'
+srt/srt.h libsrt-openssl-dev
+usrsctp.h libusrsctp-dev
+HEADERS
     if ! /usr/bin/python3 -c 'import gi; gi.require_version("GstRtspServer", "1.0")' >/dev/null 2>&1; then
         wanted+=(python3-gi gir1.2-gst-rtsp-server-1.0)
     fi

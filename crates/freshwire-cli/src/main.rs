@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-mod a1;
 mod bench;
 mod demo;
 mod doctor;

@@ -22,23 +22,16 @@ pub(crate) const FRESHWIRE: &str = "freshwire";
 /// The best policy, with framing that lets a begun record be abandoned.
 pub(crate) const FRESHWIRE_CHUNKED: &str = "freshwire-chunked";
 
-/// The best policy, over A1.
-pub(crate) const A1: &str = "a1";
-/// The same with CUBIC for congestion control.
-pub(crate) const A1_CUBIC: &str = "a1-cubic";
-/// The same with NewReno for congestion control.
-pub(crate) const A1_NEWRENO: &str = "a1-newreno";
-
-/// Whether the scheme is carried by A1.
-pub(crate) fn is_a1(scheme: &str) -> bool {
-    [A1, A1_CUBIC, A1_NEWRENO].contains(&scheme)
-}
-
 /// Another QUIC: quinn, a stream for each record, with priorities and resets.
 pub(crate) const QUIC: &str = "quic";
 
-/// Other people's transports.
-pub(crate) const PEERS: [&str; 1] = [QUIC];
+/// Another live transport over UDP: libsrt.
+pub(crate) const SRT: &str = "srt";
+/// SCTP with partial reliability: usrsctp, over UDP.
+pub(crate) const SCTP: &str = "sctp";
+
+/// Other people's transports. SRT and SCTP know no other congestion control than their own.
+pub(crate) const PEERS: [&str; 3] = [SRT, SCTP, QUIC];
 
 /// What a person reads for a scheme. An unknown name is its own label.
 pub(crate) fn label(scheme: &str) -> &str {
@@ -54,21 +47,20 @@ fn find(scheme: &str) -> Option<(&'static str, &'static str)> {
     LISTED.iter().copied().find(|(name, _)| *name == scheme)
 }
 
-const LISTED: [(&str, &str); 14] = [
+const LISTED: [(&str, &str); 13] = [
     (TCP, "plain TCP"),
     (TCP_SMALL_BUFFER, "TCP, small buffer"),
     (MIN_BUF, "MIN_BUF"),
     (RESERVE, "reserve alone"),
     (AGE_LIMIT, "age limit"),
     (ENCODER, "encoder's rule"),
+    (SRT, "SRT"),
+    (SCTP, "SCTP"),
     (QUIC, "QUIC (quinn)"),
     (THESIS, "thesis rule"),
     (THESIS_IMPROPER, "thesis rule, misused"),
     (FRESHWIRE, "Freshwire"),
     (FRESHWIRE_CHUNKED, "Freshwire, chunked"),
-    (A1, "A1"),
-    (A1_CUBIC, "A1, CUBIC"),
-    (A1_NEWRENO, "A1, NewReno"),
 ];
 
 #[cfg(test)]

@@ -30,6 +30,8 @@ pub(crate) fn scheme_colour(name: &str) -> RGBColor {
         scheme::FRESHWIRE => BLUE,
         scheme::FRESHWIRE_CHUNKED => SKY,
         scheme::QUIC => PURPLE,
+        scheme::SRT => YELLOW,
+        scheme::SCTP => ORANGE,
         _ => INK,
     }
 }

@@ -20,7 +20,7 @@ fn run(experiment: &str, scheme: &str, options: &[&str]) -> Option<serde_json::V
 }
 
 #[test]
-fn quic_delivers_layers() {
+fn quic_delivers_layers_and_frames() {
     for (congestion, delay) in [("cubic", "0ms"), ("bbr", "20ms")] {
         let Some(run) = run("layers", "quic", &["--congestion", congestion, "--delay", delay]) else {
             return;
@@ -28,4 +28,36 @@ fn quic_delivers_layers() {
         assert_eq!(run["metrics"]["on_time_records"], 24, "{congestion}: {run}");
         assert_eq!(run["totals"]["received_all_bytes"], 24 * 16384);
     }
+    let Some(frames) = run("frames", "quic", &[]) else { return };
+    assert_eq!(frames["metrics"]["on_time_frames"], 90, "{frames}");
+}
+
+#[test]
+fn srt_delivers_layers_and_frames() {
+    if !has_library("libsrt", "srt/srt.h") {
+        return;
+    }
+    let Some(layers) = run("layers", "srt", &[]) else { return };
+    assert_eq!(layers["metrics"]["on_time_records"], 24, "{layers}");
+    assert_eq!(layers["totals"]["received_all_bytes"], 24 * 16384);
+    let Some(frames) = run("frames", "srt", &["--delay", "20ms"]) else { return };
+    assert_eq!(frames["metrics"]["on_time_frames"], 90, "{frames}");
+}
+
+#[test]
+fn sctp_delivers_layers_and_frames() {
+    if !has_library("usrsctp", "usrsctp.h") {
+        return;
+    }
+    let Some(layers) = run("layers", "sctp", &["--delay", "20ms"]) else { return };
+    assert_eq!(layers["metrics"]["on_time_records"], 24, "{layers}");
+    assert_eq!(layers["totals"]["received_all_bytes"], 24 * 16384);
+    let Some(frames) = run("frames", "sctp", &[]) else { return };
+    assert_eq!(frames["metrics"]["on_time_frames"], 90, "{frames}");
+}
+
+/// Whether a C program can be built with a library's header.
+fn has_library(library: &str, header: &str) -> bool {
+    let mut compiler = Command::new("cc");
+    support::succeeds(library, compiler.args(["-E", "-include", header, "-xc", "/dev/null"]))
 }

@@ -1,14 +1,13 @@
 //! Running the experiments: from a command line to plans, from plans to a result file, a table and a report.
 
-mod a1;
 mod args;
 mod fresh;
 mod offer;
 mod pace;
 mod path;
+mod peers;
 mod plain;
 mod pool;
-mod quic;
 mod receive;
 mod worker;
 
@@ -64,7 +63,9 @@ fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyh
             output.out.display()
         );
     }
-    let failures = pool::run(missing, output.jobs, |mut run| {
+    let schemes: Vec<&str> = missing.iter().map(|plan| plan.scheme.as_str()).collect();
+    let programs = peers::build(&schemes, &output.out)?;
+    let failures = pool::run(missing, output.jobs, programs.as_deref(), |mut run| {
         writer.append(&mut run)?;
         runs.push(run);
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -10,6 +11,7 @@ use std::sync::mpsc;
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::worker::Order;
 use crate::lab::schema::{Environment, Plan, Run};
 
 /// How many runs a processor carries at a source rate of about a megabit: measured, the emulator's lateness stays below
@@ -19,10 +21,11 @@ const RUNS_PER_CORE: usize = 6;
 /// A run whose timing the machine spoiled is repeated this often before it is kept as it is, and marked.
 const ATTEMPTS: usize = 3;
 
-/// Runs `plans`; `each` gets every run as soon as it is there. Returns what went wrong with those that failed.
+/// Runs `plans`, with the other transports' programs from a folder; `each` gets every run as soon as it is there. Returns what went wrong with those that failed.
 pub(super) fn run(
     plans: Vec<Plan>,
     jobs: Option<usize>,
+    programs: Option<&Path>,
     mut each: impl FnMut(Run) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<String>> {
     if plans.is_empty() {
@@ -40,7 +43,7 @@ pub(super) fn run(
                 let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                 while let Some(plan) = next() {
                     // Fails only when the collector has stopped on an error of its own.
-                    if sender.send((plan.clone(), attempt(&plan, environment))).is_err() {
+                    if sender.send((plan.clone(), attempt(&plan, environment, programs))).is_err() {
                         return;
                     }
                 }
@@ -84,18 +87,18 @@ fn progress(plans: &[Plan], jobs: usize) -> ProgressBar {
     progress
 }
 
-fn attempt(plan: &Plan, environment: &Environment) -> anyhow::Result<Run> {
-    let mut last = once(plan, environment)?;
+fn attempt(plan: &Plan, environment: &Environment, programs: Option<&Path>) -> anyhow::Result<Run> {
+    let mut last = once(plan, environment, programs)?;
     for _ in 1..ATTEMPTS {
         if last.trust.trustworthy {
             break;
         }
-        last = once(plan, environment)?;
+        last = once(plan, environment, programs)?;
     }
     Ok(last)
 }
 
-fn once(plan: &Plan, environment: &Environment) -> anyhow::Result<Run> {
+fn once(plan: &Plan, environment: &Environment, programs: Option<&Path>) -> anyhow::Result<Run> {
     let mut child = Command::new(std::env::current_exe().context("cannot find this program's own file")?)
         .args(["lab", "worker"])
         .stdin(Stdio::piped())
@@ -103,7 +106,12 @@ fn once(plan: &Plan, environment: &Environment) -> anyhow::Result<Run> {
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot start a run")?;
-    let input = serde_json::to_vec(&(plan, environment)).context("cannot write the plan")?;
+    let order = Order {
+        plan: plan.clone(),
+        environment: environment.clone(),
+        programs: programs.map(Path::to_owned),
+    };
+    let input = serde_json::to_vec(&order).context("cannot write the plan")?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(&input).context("cannot hand over the plan")?;
     }

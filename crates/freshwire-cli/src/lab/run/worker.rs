@@ -1,6 +1,7 @@
 //! One run, in a process of its own: it needs its own namespaces, and its timing is nobody else's.
 
 use std::io::Read as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,36 +9,46 @@ use anyhow::Context as _;
 use freshwire::Framing;
 use freshwire_io::netns::Account;
 use freshwire_units::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::offer::{self, Offered};
 use super::pace::{Ends, LEAD, Paced, Span};
 use super::path::{TestLink, TestPath};
 use super::receive::{self, Received};
-use super::{a1, fresh, plain, quic};
+use super::{fresh, peers, plain};
 use crate::lab::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
 use crate::lab::scheme;
 
 /// A source that is later than this has not offered what it says.
 const MAX_LATENESS: Duration = Duration::from_millis(5);
 
-/// Reads a plan as JSON from standard input, runs it, writes the run as JSON to standard output.
+/// What a worker is told.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Order {
+    pub(super) plan: Plan,
+    pub(super) environment: Environment,
+    /// The folder with the programs of other transports, if the plan needs one.
+    pub(super) programs: Option<PathBuf>,
+}
+
+/// Reads an [`Order`] as JSON from standard input, runs it, writes the run as JSON to standard output.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("cannot read the plan")?;
-    let (plan, environment): (Plan, Environment) =
-        serde_json::from_str(&text).context("cannot read the plan")?;
-    let run = measure(plan, environment)?;
+    let order: Order = serde_json::from_str(&text).context("cannot read the plan")?;
+    let run = measure(order)?;
     serde_json::to_writer(std::io::stdout().lock(), &run).context("cannot write the run")?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Run> {
+fn measure(order: Order) -> anyhow::Result<Run> {
+    let Order { plan, environment, programs } = order;
     let link = TestLink::open(&plan.link)?;
     let offered = offer::of(&plan);
-    let (ends, account) = match plan.scheme.as_str() {
-        name if scheme::is_a1(name) => (a1::run(&link, &plan, &offered)?, link.close()),
-        scheme::QUIC => (quic::run(&link, &plan, &offered)?, link.close()),
-        _ => over_tcp(link, &plan, &offered)?,
+    let (ends, account) = if scheme::PEERS.contains(&plan.scheme.as_str()) {
+        (peers::run(&link, &plan, &offered, programs.as_deref())?, link.close())
+    } else {
+        over_tcp(link, &plan, &offered)?
     };
     let Ends { span, paced, received } = ends;
     let mut faults = account.faults;

@@ -21,10 +21,10 @@ use quinn::{
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::offer::Offered;
-use super::pace::{Ends, Fate, LEAD, Paced, Span, payload};
-use super::path::TestLink;
-use super::receive::{Received, whole_record};
+use super::super::offer::Offered;
+use super::super::pace::{Ends, Fate, LEAD, Paced, Span, payload};
+use super::super::path::TestLink;
+use super::super::receive::{Received, whole_record};
 use crate::lab::schema::Plan;
 
 /// The name that the certificate is made for.

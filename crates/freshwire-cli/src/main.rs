@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+mod a1;
 mod bench;
 mod demo;
 mod doctor;

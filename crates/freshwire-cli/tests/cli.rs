@@ -137,6 +137,59 @@ fn recv_writes_what_send_was_given_in_every_framing() {
     }
 }
 
+/// The command that the side which listens over A1 prints for the other one, without the program's name.
+fn other_side(listening: &Running) -> Vec<String> {
+    let line = listening.line();
+    let command = line.trim().strip_prefix("the other side: freshwire ").map(str::split_whitespace);
+    command.unwrap_or_else(|| panic!("no command in {line:?}")).map(str::to_owned).collect()
+}
+
+#[test]
+fn over_a1_each_side_may_listen_and_prints_what_the_other_types() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (key, psk, out) = (path("key"), path("psk"), path("out"));
+    std::fs::write(&psk, "5a".repeat(32)).unwrap();
+    let records = some_records(30);
+    let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--key", &key, "--psk", &psk];
+    let recv = Running::start(freshwire(&listens).args(["--out", &out, "--json"]).stdin(Stdio::null()));
+    assert!(recv.port() > 0);
+    let command = other_side(&recv);
+    let command: Vec<&str> = command.iter().map(String::as_str).chain(["--psk", &psk, "--json"]).collect();
+    let sent = send_records(&command[1..], records.clone()).wait().ok().json();
+    assert_eq!((&sent["carrier"], &sent["delivered_records"]), (&"a1".into(), &30.into()));
+    assert_eq!(recv.wait().ok().json()["payload_bytes"], records.concat().len());
+    assert_eq!(std::fs::read(&out).unwrap(), records.concat());
+
+    let listens = ["send", "--carrier", "a1", "--listen", "[::1]:0", "layers", "--duration", "2s"];
+    let send = Running::start(freshwire(&listens).stdin(Stdio::null()));
+    assert!(send.port() > 0);
+    let command = other_side(&send);
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let received = run(&[&command[..], &["--json", "--deadline", "1s"]].concat()).ok().json();
+    assert_eq!((&received["records"], &received["missing_records"]), (&16.into(), &0.into()));
+    send.wait().ok();
+}
+
+#[test]
+fn over_a1_a_wrong_key_is_told_and_a_kept_one_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = folder.path().join("key").to_str().unwrap().to_owned();
+    let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--key", &key];
+    let key_of = |recv: &Running| other_side(recv).pop().unwrap();
+    let first = Running::start(freshwire(&listens).stdin(Stdio::null()));
+    let port = first.port();
+    let own = key_of(&first);
+    let to = format!("127.0.0.1:{port}");
+    let wrong = "11".repeat(32);
+    let refused = run(&["send", "--carrier", "a1", "--to", &to, "--peer-key", &wrong, "layers"]);
+    refused.failed(2, "it has another key");
+    drop(first);
+    let second = Running::start(freshwire(&listens).stdin(Stdio::null()));
+    second.port();
+    assert_eq!(key_of(&second), own);
+}
+
 #[test]
 fn send_may_be_the_one_that_waits() {
     let mut send =

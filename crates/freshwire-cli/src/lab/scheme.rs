@@ -22,6 +22,18 @@ pub(crate) const FRESHWIRE: &str = "freshwire";
 /// The best policy, with framing that lets a begun record be abandoned.
 pub(crate) const FRESHWIRE_CHUNKED: &str = "freshwire-chunked";
 
+/// The best policy, over A1.
+pub(crate) const A1: &str = "a1";
+/// The same with CUBIC for congestion control.
+pub(crate) const A1_CUBIC: &str = "a1-cubic";
+/// The same with NewReno for congestion control.
+pub(crate) const A1_NEWRENO: &str = "a1-newreno";
+
+/// Whether the scheme is carried by A1.
+pub(crate) fn is_a1(scheme: &str) -> bool {
+    [A1, A1_CUBIC, A1_NEWRENO].contains(&scheme)
+}
+
 /// Another QUIC: quinn, a stream for each record, with priorities and resets.
 pub(crate) const QUIC: &str = "quic";
 
@@ -47,7 +59,7 @@ fn find(scheme: &str) -> Option<(&'static str, &'static str)> {
     LISTED.iter().copied().find(|(name, _)| *name == scheme)
 }
 
-const LISTED: [(&str, &str); 13] = [
+const LISTED: [(&str, &str); 16] = [
     (TCP, "plain TCP"),
     (TCP_SMALL_BUFFER, "TCP, small buffer"),
     (MIN_BUF, "MIN_BUF"),
@@ -61,6 +73,9 @@ const LISTED: [(&str, &str); 13] = [
     (THESIS_IMPROPER, "thesis rule, misused"),
     (FRESHWIRE, "Freshwire"),
     (FRESHWIRE_CHUNKED, "Freshwire, chunked"),
+    (A1, "A1"),
+    (A1_CUBIC, "A1, CUBIC"),
+    (A1_NEWRENO, "A1, NewReno"),
 ];
 
 #[cfg(test)]

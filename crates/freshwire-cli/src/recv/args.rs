@@ -1,16 +1,18 @@
 //! The command line of `freshwire recv`, and the settings that follow from it.
 
-use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use freshwire::Framing;
+use freshwire::a1::ConnectionConfig;
 use freshwire_units::parse_duration;
 
+use super::Input;
 use super::account::Clock;
 use super::address::Address;
+use crate::a1::A1Args;
 use crate::endpoint::Endpoint;
 use crate::send::FramingName;
 
@@ -20,6 +22,7 @@ use crate::send::FramingName;
 Examples:
   freshwire recv --listen 5000                                 checks what `freshwire send ... layers` sends
   freshwire recv --from camera:5000 --framing chunked --json
+  freshwire recv --carrier a1 --listen 5000                    prints its key and what the sender types
   freshwire recv http://localhost:8080/live.fw --out - | ffplay -f h264 -
   freshwire recv --listen 5000 --out - | ffplay -f h264 -      any payload, passed on as it comes
 
@@ -39,6 +42,11 @@ pub(crate) struct RecvArgs {
     /// With --from or a URL: how long to try while nobody listens there.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     wait: Duration,
+    /// What brings the records: TCP, or A1 over UDP from a `freshwire send --carrier a1`.
+    #[arg(long, value_enum, default_value_t = CarrierName::Tcp)]
+    carrier: CarrierName,
+    #[command(flatten)]
+    a1: A1Args,
     /// How records lie in the stream.
     #[arg(long, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
@@ -70,10 +78,18 @@ enum Content {
     Bytes,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum CarrierName {
+    Tcp,
+    A1,
+}
+
 /// Where the stream comes from.
 enum Origin {
     /// A sender.
     Peer(Endpoint),
+    /// A sender that speaks A1.
+    A1(Endpoint, A1Args),
     /// A live server; how long to try while nobody listens there.
     Server(Address, Duration),
 }
@@ -99,6 +115,7 @@ impl RecvArgs {
                 "say where from: --from HOST:PORT, --listen PORT to wait for a sender, or the URL of a server's stream"
             ),
         };
+        let origin = self.with_carrier(origin)?;
         let carries_media = self.out.is_some() || self.url.is_some();
         let default = if carries_media { Content::Bytes } else { Content::Layers };
         let content = self.content.unwrap_or(default);
@@ -114,22 +131,48 @@ impl RecvArgs {
             same_host: self.same_host,
         })
     }
+
+    fn with_carrier(&self, origin: Origin) -> anyhow::Result<Origin> {
+        match (self.carrier, origin) {
+            (CarrierName::Tcp, origin) => {
+                self.a1.check_unused()?;
+                Ok(origin)
+            }
+            (CarrierName::A1, _) if self.framing != FramingName::Raw => {
+                bail!("A1 carries records as messages of its own: --framing is for TCP")
+            }
+            (CarrierName::A1, Origin::Peer(endpoint)) => {
+                self.a1.check(&endpoint)?;
+                Ok(Origin::A1(endpoint, self.a1.clone()))
+            }
+            (CarrierName::A1, _) => bail!("a server's streams come over TCP: --carrier a1 is for a sender"),
+        }
+    }
 }
 
 impl Plan {
     /// The connection, at the first byte of the stream.
-    pub(super) fn open(&self) -> anyhow::Result<TcpStream> {
+    pub(super) fn open(&self) -> anyhow::Result<Input> {
         match &self.origin {
-            Origin::Peer(endpoint) => endpoint.open(),
-            Origin::Server(address, patience) => address.open(*patience),
+            Origin::Peer(endpoint) => endpoint.open().map(Input::Stream),
+            Origin::Server(address, patience) => address.open(*patience).map(Input::Stream),
+            Origin::A1(endpoint, args) => {
+                let mut transport = ConnectionConfig::default();
+                // Whoever reads the bytes has no numbers to put them in order by.
+                transport.in_order = self.out.is_some();
+                args.open(endpoint, transport, "freshwire send --to").map(Input::Messages)
+            }
         }
     }
 
     /// Whether the sender's clock can be compared with ours.
-    pub(super) fn clock(&self, stream: &TcpStream) -> Clock {
-        let one_address = match (stream.peer_addr(), stream.local_addr()) {
-            (Ok(peer), Ok(own)) => peer.ip() == own.ip() || peer.ip().to_canonical().is_loopback(),
-            _ => false,
+    pub(super) fn clock(&self, input: &Input) -> Clock {
+        let one_address = match input {
+            Input::Stream(stream) => match (stream.peer_addr(), stream.local_addr()) {
+                (Ok(peer), Ok(own)) => peer.ip() == own.ip() || peer.ip().to_canonical().is_loopback(),
+                _ => false,
+            },
+            Input::Messages(open) => open.connection.peer_addr().ip().is_loopback(),
         };
         // `freshwire link` sets it: both of its ends are on this machine.
         let inside_link = std::env::var_os("FRESHWIRE_NEAR").is_some();

@@ -3,6 +3,7 @@
 mod account;
 mod address;
 mod args;
+mod messages;
 mod seen;
 mod stream;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
+use crate::a1;
 use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
@@ -33,16 +35,24 @@ pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
     let interrupt = Interrupt::watch()?;
     let mut out = plan.out.as_deref().map(Output::open).transpose()?;
-    let mut stream = plan.open()?;
+    let mut input = plan.open()?;
     // Not before: a server that refuses costs no earlier recording.
     plan.out.as_deref().map(Output::clear).transpose()?;
     interrupt.arm();
-    let clock = plan.clock(&stream);
+    let clock = plan.clock(&input);
     let mut account = Account::new(plan.checks_layers, plan.deadline, clock);
-    let mut records = Records::new(plan.framing, plan.checks_layers);
     let mut progress = Progress::new(args.quiet);
     let mut tell = Tell { progress: &mut progress, interrupt: &interrupt };
-    let end = read(&mut stream, &mut records, &mut account, out.as_mut(), &mut tell);
+    let end = match &mut input {
+        Input::Stream(stream) => {
+            let mut records = Records::new(plan.framing, plan.checks_layers);
+            read(stream, &mut records, &mut account, out.as_mut(), &mut tell)
+        }
+        Input::Messages(open) => {
+            let is_layered = plan.checks_layers;
+            messages::read(&open.connection, is_layered, &mut account, out.as_mut(), &mut tell)
+        }
+    };
     progress.finish();
     let problem = match end {
         Ok(end) => end,
@@ -63,6 +73,14 @@ pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
 
 fn is_reset(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
+}
+
+/// What is read.
+enum Input {
+    /// Bytes in which the framing says where records are.
+    Stream(TcpStream),
+    /// Records one by one.
+    Messages(a1::Open),
 }
 
 /// What is between the reader and the user.

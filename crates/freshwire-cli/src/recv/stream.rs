@@ -15,6 +15,11 @@ pub(super) enum Item {
 }
 
 impl Item {
+    /// A record that came by itself.
+    pub(super) fn of(bytes: Vec<u8>, is_layered: bool) -> Result<Self, StreamError> {
+        if is_layered { one_layered(&bytes) } else { Ok(Self::Bytes(bytes)) }
+    }
+
     /// The payload to pass on.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
@@ -91,7 +96,7 @@ impl Records {
                 Err(error) => return Some(Err(error.into())),
             },
         };
-        Some(if self.checks_layers { one_layered(&record) } else { Ok(Item::Bytes(record)) })
+        Some(Item::of(record, self.checks_layers))
     }
 
     /// The stream has ended. An error if that is not between two records.

@@ -32,7 +32,7 @@ pub(super) struct Account {
 /// The account as JSON. Ages are counted from a record's coming into being.
 #[derive(Serialize)]
 struct Data<'a> {
-    /// What took the records to the wire: `tcp`, `kernel-ring` or `kernel-fed`.
+    /// What took the records to the wire: `tcp`, `kernel-ring`, `kernel-fed` or `a1`.
     carrier: &'a str,
     seconds: f64,
     offered_records: u64,
@@ -41,7 +41,7 @@ struct Data<'a> {
     delivered_records: u64,
     delivered_bytes: u64,
     dropped: &'a BTreeMap<String, u64>,
-    /// Bytes handed to TCP, framing included.
+    /// Bytes handed to the carrier, framing included; with A1 all of its packets.
     stream_bytes: u64,
     writes: u64,
     /// Bytes committed and not on the wire, after each write.

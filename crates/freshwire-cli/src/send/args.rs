@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use freshwire::a1::ConnectionConfig;
 use freshwire::choice::{self, Choice};
 use freshwire::{Carrier, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
 use freshwire_units::{parse_duration, parse_size};
 
+use crate::a1::{self, A1Args};
 use crate::endpoint::Endpoint;
 
 /// Send a live source; whatever gets stale on the way to the wire is dropped.
@@ -22,6 +24,7 @@ Examples:
   ffmpeg -i /dev/video0 -f h264 - | freshwire send --to viewer:5000 h264 -
   ffplay -f h264 'tcp://0.0.0.0:5000?listen'                       the viewer, started first
   freshwire send --listen 5000 layers --duration 30s               nc, or freshwire recv, connects
+  freshwire send --carrier a1 --to viewer:5000 --peer-key KEY layers    to freshwire recv --carrier a1
   my-program | freshwire send --to peer:5000 --policy deadline --deadline 200ms records
 
 Ctrl-C ends the stream behind the record that was begun, and prints the account.
@@ -53,10 +56,14 @@ pub(crate) struct SendArgs {
     #[arg(long, global = true, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
     /// What takes records to the wire: plain TCP, the kernel's ring (module tcp_ldc, raw or length-prefixed records), or
-    /// the kernel's ring where it is there and plain TCP where not.
+    /// the kernel's ring where it is there and plain TCP where not; or A1, over UDP, where the choice lasts until the last
+    /// retransmission.
     #[arg(long, global = true, value_enum, default_value_t = CarrierName::Auto)]
     carrier: CarrierName,
-    /// Congestion control by kernel name, such as cubic or bbr [default: the system's].
+    #[command(flatten)]
+    a1: A1Args,
+    /// Congestion control by kernel name, such as cubic or bbr [default: the system's]; with A1 fresh, cubic or newreno
+    /// [default: fresh].
     #[arg(long, global = true, value_name = "NAME")]
     congestion: Option<String>,
     /// Bytes that may be committed and not on the wire: `auto` or a size.
@@ -131,6 +138,8 @@ enum CarrierName {
     Tcp,
     /// The kernel's ring, or an error.
     Kernel,
+    /// A1, over UDP, to a Freshwire at the other end.
+    A1,
 }
 
 /// The framings by name.
@@ -176,6 +185,7 @@ pub(super) struct Plan {
     reserve: Reserve,
     /// How long the rest may take.
     pub(super) drain: Duration,
+    a1: A1Args,
 }
 
 impl SendArgs {
@@ -188,6 +198,11 @@ impl SendArgs {
                 bail!("say where to send: --to HOST:PORT, or --listen PORT to wait for a receiver")
             }
         };
+        if self.carrier == CarrierName::A1 {
+            self.check_a1(&endpoint)?;
+        } else {
+            self.a1.check_unused()?;
+        }
         let source = self.source_plan()?;
         let policy = self.policy.unwrap_or(match source {
             SourcePlan::Layers { .. } => PolicyName::Layered,
@@ -212,7 +227,21 @@ impl SendArgs {
             congestion: self.congestion.clone(),
             reserve: self.reserve,
             drain: self.drain,
+            a1: self.a1.clone(),
         })
+    }
+
+    fn check_a1(&self, endpoint: &Endpoint) -> anyhow::Result<()> {
+        if self.framing != FramingName::Raw {
+            bail!("A1 carries records as messages of its own: --framing is for TCP");
+        }
+        if self.reserve != Reserve::Auto {
+            bail!("A1 commits a packet at a time: --reserve is for TCP");
+        }
+        if let Some(name) = &self.congestion {
+            a1::congestion(name)?;
+        }
+        self.a1.check(endpoint)
     }
 
     fn source_plan(&self) -> anyhow::Result<SourcePlan> {
@@ -233,12 +262,28 @@ impl SendArgs {
 }
 
 impl Plan {
-    /// The sink's settings.
+    /// The connection over A1, if that is the carrier.
+    pub(super) fn open_a1(&self) -> Option<anyhow::Result<a1::Open>> {
+        (self.carrier == CarrierName::A1).then(|| {
+            let mut transport = ConnectionConfig::default();
+            if let Some(name) = &self.congestion {
+                transport.congestion = a1::congestion(name)?;
+            }
+            self.a1.open(&self.endpoint, transport, "freshwire recv --from")
+        })
+    }
+
+    /// The settings of a sink over A1.
+    pub(super) fn a1_sink(&self) -> freshwire::a1::SinkConfig {
+        freshwire::a1::SinkConfig::new(self.choice())
+    }
+
+    /// The settings of a sink over TCP.
     pub(super) fn sink(&self) -> SinkConfig {
         let carrier = match self.carrier {
             CarrierName::Auto => Carrier::Auto,
-            CarrierName::Tcp => Carrier::Tcp,
             CarrierName::Kernel => Carrier::Kernel,
+            CarrierName::Tcp | CarrierName::A1 => Carrier::Tcp,
         };
         let mut config = SinkConfig::new(self.choice()).carrier(carrier);
         config = config.framing(self.framing.framing()).reserve(self.reserve);
@@ -345,6 +390,11 @@ mod tests {
             ("--to a:1 layers --layer-size 8MiB", "at most 1MiB"),
             ("--to a:1 layers --layer-size 31", "no room for its header"),
             ("--to a:1 layers --reserve x", "nor `auto`"),
+            ("--to a:1 layers --psk f", "--psk is for A1"),
+            ("--to a:1 layers --carrier a1", "--peer-key"),
+            ("--listen 1 layers --carrier a1 --framing chunked", "--framing is for TCP"),
+            ("--listen 1 layers --carrier a1 --reserve 4KiB", "--reserve is for TCP"),
+            ("--listen 1 layers --carrier a1 --congestion bbr", "A1 has fresh, cubic and newreno"),
             ("--to a:1 h264 f --fps 0", "is not a number from 0.01"),
         ] {
             let error = plan(arguments).err().map(|error| format!("{error:#}"));

@@ -1,4 +1,4 @@
-//! `freshwire send`: a live source to any TCP receiver, nothing stale on the wire.
+//! `freshwire send`: a live source to any TCP receiver, or to another Freshwire over A1, nothing stale on the wire.
 
 mod account;
 mod args;
@@ -10,12 +10,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use freshwire::a1::Node;
 use freshwire::{
     CarrierInUse, CloseMode, Ended, Engine, EngineThread, PushError, Replaced, RingConfig, Sender,
     SenderError, Sink,
 };
 use freshwire_units::Timestamp;
 
+use crate::a1;
 use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
@@ -45,15 +47,36 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
     let interrupt = Interrupt::watch()?;
     let mut source = source::open(&plan.source)?;
-    let stream = plan.endpoint.open()?;
+    let route = Route::open(&plan)?;
     interrupt.arm();
-    let mut session = Session::new(&plan, stream, args.quiet, interrupt)?;
+    let mut session = Session::new(&plan, route, args.quiet, interrupt)?;
     let sent = session.send(source.as_mut()).and_then(|()| session.drain(plan.drain));
     let account = session.close();
     // What was sent is told also when the source failed on the way.
     print(&if args.json { account.json()? } else { account.text() })?;
     sent?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The way to the receiver.
+enum Route {
+    Tcp(TcpStream),
+    A1(a1::Open),
+}
+
+impl Route {
+    fn open(plan: &Plan) -> anyhow::Result<Self> {
+        match plan.open_a1() {
+            Some(open) => open.map(Self::A1),
+            None => plan.endpoint.open().map(Self::Tcp),
+        }
+    }
+}
+
+/// What serves the sink, as long as it is held.
+enum Server {
+    Engine { _engine: EngineThread },
+    Node { _node: Node },
 }
 
 /// A source on its way to one receiver.
@@ -64,15 +87,25 @@ struct Session {
     progress: Progress,
     account: Account,
     interrupt: Interrupt,
-    _engine: EngineThread,
+    _server: Server,
 }
 
 impl Session {
-    fn new(plan: &Plan, stream: TcpStream, quiet: bool, interrupt: Interrupt) -> anyhow::Result<Self> {
-        let engine = Engine::new().and_then(Engine::spawn).context("cannot start the engine")?;
+    fn new(plan: &Plan, route: Route, quiet: bool, interrupt: Interrupt) -> anyhow::Result<Self> {
         let ring = RingConfig { rings: 1, slots: SLOTS, block_bytes: BLOCK_BYTES, blocks: BLOCKS };
-        let mut sender = Sender::new(&ring, &engine.handle())?;
-        let sink = sender.add_sink(stream, plan.sink()).map_err(|error| explain(error, plan))?;
+        let (sender, sink, server) = match route {
+            Route::Tcp(stream) => {
+                let engine = Engine::new().and_then(Engine::spawn).context("cannot start the engine")?;
+                let mut sender = Sender::new(&ring, &engine.handle())?;
+                let sink = sender.add_sink(stream, plan.sink()).map_err(|error| explain(error, plan))?;
+                (sender, sink, Server::Engine { _engine: engine })
+            }
+            Route::A1(open) => {
+                let mut sender = Sender::without_engine(&ring)?;
+                let sink = sender.add_a1_sink(&open.connection, plan.a1_sink())?;
+                (sender, sink, Server::Node { _node: open.node })
+            }
+        };
         if !quiet {
             tell_carrier(&sink);
         }
@@ -83,7 +116,7 @@ impl Session {
             progress: Progress::new(quiet),
             account: Account::new(),
             interrupt,
-            _engine: engine,
+            _server: server,
         })
     }
 
@@ -193,6 +226,7 @@ fn tell_carrier(sink: &Sink) {
         (CarrierInUse::KernelFed, _) => {
             say("carrier: the kernel's ring, filled with the records that the policy chooses");
         }
+        (CarrierInUse::A1, _) => say("carrier: A1"),
         _ => say("carrier: the kernel's ring, without an engine between"),
     }
 }

@@ -90,7 +90,8 @@ pub(super) struct LayersArgs {
     #[arg(long, default_value = "512Kibit", value_parser = parse_rate)]
     rate: RateArg,
     /// What to compare, separated by commas: tcp, tcp-small-buffer, min-buf, min-buf-A-B, thesis, thesis-improper,
-    /// freshwire, freshwire-chunked, and other transports: srt, sctp, quic.
+    /// freshwire, freshwire-chunked, a1, a1-cubic, a1-newreno, and other transports: srt, sctp, quic. A1, SRT
+    /// and SCTP have a congestion control of their own.
     #[arg(long, value_delimiter = ',')]
     scheme: Vec<String>,
     /// A prepared set of cells instead of one link.
@@ -125,8 +126,7 @@ pub(super) struct FramesArgs {
     /// A dip: before,during,after.
     #[arg(long, value_delimiter = ',', value_parser = parse_rate)]
     dip: Vec<RateArg>,
-    /// What to compare, separated by commas: tcp, reserve, encoder, freshwire, min-buf,
-    /// srt, sctp, quic.
+    /// What to compare, separated by commas: tcp, reserve, encoder, freshwire, a1, min-buf, srt, sctp, quic.
     #[arg(long, value_delimiter = ',')]
     scheme: Vec<String>,
     /// Mean rate of the frames.
@@ -332,7 +332,11 @@ fn check_schemes(names: &[&str]) -> anyhow::Result<()> {
         scheme::FRESHWIRE_CHUNKED,
     ];
     for name in names {
-        if !plain::is_plain(name) && !RING.contains(name) && !scheme::PEERS.contains(name) {
+        if !plain::is_plain(name)
+            && !RING.contains(name)
+            && !scheme::is_a1(name)
+            && !scheme::PEERS.contains(name)
+        {
             bail!("there is no scheme {name:?}; `freshwire lab layers --help` lists them");
         }
     }

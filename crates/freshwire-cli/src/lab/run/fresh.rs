@@ -1,10 +1,12 @@
-//! The schemes that keep records in a ring until TCP can put them on the wire.
+//! The schemes that keep records in a ring until they can be put on the wire.
 
 use std::net::TcpStream;
 use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Reason};
-use freshwire::{CloseMode, Engine, Fate, Framing, Meta, Outcome, PushError, RingConfig, Sender, SinkConfig};
+use freshwire::{
+    CloseMode, Engine, Fate, Framing, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig,
+};
 use freshwire_units::Timestamp;
 
 use super::offer::Offered;
@@ -37,23 +39,38 @@ pub(super) fn send(
     stop_at: Timestamp,
 ) -> anyhow::Result<Paced> {
     let engine = Engine::new()?.spawn()?;
-    let config = RingConfig { rings: 1, slots: SLOTS, block_bytes: BLOCK_BYTES, blocks: BLOCKS };
-    let mut sender = Sender::new(&config, &engine.handle())?;
+    let mut sender = Sender::new(&ring(), &engine.handle())?;
     let sink = sender.add_sink(stream, SinkConfig::new(policy(plan)).framing(framing))?;
+    feed(&mut sender, sink, offered, start, stop_at)
+}
+
+/// A sender's region.
+pub(super) fn ring() -> RingConfig {
+    RingConfig { rings: 1, slots: SLOTS, block_bytes: BLOCK_BYTES, blocks: BLOCKS }
+}
+
+/// Feeds a sink with the offered records until `stop_at`.
+pub(super) fn feed(
+    sender: &mut Sender,
+    sink: Sink,
+    offered: &[Offered],
+    start: Timestamp,
+    stop_at: Timestamp,
+) -> anyhow::Result<Paced> {
     let ring = sink.ring();
     let mut paced = Paced::new(offered.len());
     for record in offered {
         let due = start + record.at;
         wait_until(due);
         paced.lateness = paced.lateness.max(freshwire_io::now().saturating_since(due));
-        push(&mut sender, ring, record, start, stop_at)?;
-        note_fates(&mut sender, ring, &mut paced);
+        push(sender, ring, record, start, stop_at)?;
+        note_fates(sender, ring, &mut paced);
     }
     wait_until(stop_at);
     let stats = sink.stats();
     let ended = sink.close(CloseMode::Abort, CLOSE_TIMEOUT);
     anyhow::ensure!(ended == freshwire::Ended::Closed, "the connection broke: {ended:?}");
-    note_fates(&mut sender, ring, &mut paced);
+    note_fates(sender, ring, &mut paced);
     paced.sent_bytes = stats.bytes;
     paced.stats = SenderStats {
         horizon_max_bytes: stats.horizon_max,
@@ -120,7 +137,8 @@ fn word(code: u8, begun: bool) -> String {
     }
 }
 
-fn policy(plan: &Plan) -> Box<dyn Choice> {
+/// The policy of the plan's scheme.
+pub(super) fn policy(plan: &Plan) -> Box<dyn Choice> {
     let window = match plan.source {
         Source::Layers { window_ms, .. } => Duration::from_millis(u64::from(window_ms)),
         Source::Frames { .. } => Duration::from_secs(1),

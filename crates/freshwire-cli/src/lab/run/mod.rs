@@ -1,5 +1,6 @@
 //! Running the experiments: from a command line to plans, from plans to a result file, a table and a report.
 
+mod a1;
 mod args;
 mod fresh;
 mod offer;

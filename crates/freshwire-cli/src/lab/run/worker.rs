@@ -15,7 +15,7 @@ use super::offer::{self, Offered};
 use super::pace::{Ends, LEAD, Paced, Span};
 use super::path::{TestLink, TestPath};
 use super::receive::{self, Received};
-use super::{fresh, peers, plain};
+use super::{a1, fresh, peers, plain};
 use crate::lab::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
 use crate::lab::scheme;
 
@@ -45,10 +45,12 @@ fn measure(order: Order) -> anyhow::Result<Run> {
     let Order { plan, environment, programs } = order;
     let link = TestLink::open(&plan.link)?;
     let offered = offer::of(&plan);
-    let (ends, account) = if scheme::PEERS.contains(&plan.scheme.as_str()) {
-        (peers::run(&link, &plan, &offered, programs.as_deref())?, link.close())
-    } else {
-        over_tcp(link, &plan, &offered)?
+    let (ends, account) = match plan.scheme.as_str() {
+        name if scheme::is_a1(name) => (a1::run(&link, &plan, &offered)?, link.close()),
+        name if scheme::PEERS.contains(&name) => {
+            (peers::run(&link, &plan, &offered, programs.as_deref())?, link.close())
+        }
+        _ => over_tcp(link, &plan, &offered)?,
     };
     let Ends { span, paced, received } = ends;
     let mut faults = account.faults;

@@ -1,0 +1,220 @@
+//! The two ways to an A1 connection, with the keys that both need.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use freshwire::a1::{
+    Congestion, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Psk, PublicKey, StaticKey,
+};
+
+use crate::endpoint::Endpoint;
+use crate::output::say;
+
+/// How long a peer may take to answer unless it is waited for.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// How often a user who does not want to wait any more is looked for.
+const WATCH: Duration = Duration::from_millis(100);
+
+/// What A1 needs to know besides addresses.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct A1Args {
+    /// With A1, to connect: the key of the peer, which it prints when it listens.
+    #[arg(long, global = true, value_name = "KEY")]
+    peer_key: Option<PublicKey>,
+    /// With A1: the file that keeps this end's private key, made if it is not there [default: a new key each time].
+    #[arg(long, global = true, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// With A1: the file with a secret that both ends have, 64 hexadecimal digits.
+    #[arg(long, global = true, value_name = "FILE")]
+    psk: Option<PathBuf>,
+}
+
+/// A1's congestion control of this name.
+pub(crate) fn congestion(name: &str) -> anyhow::Result<Congestion> {
+    match name {
+        "fresh" => Ok(Congestion::Fresh),
+        "cubic" => Ok(Congestion::Cubic),
+        "newreno" => Ok(Congestion::NewReno),
+        _ => bail!("A1 has fresh, cubic and newreno for congestion control, not {name:?}"),
+    }
+}
+
+/// Both that the rest of the command needs to hold.
+pub(crate) struct Open {
+    pub(crate) connection: Connection,
+    pub(crate) node: Node,
+}
+
+impl A1Args {
+    /// An error if an option was given that only A1 has.
+    pub(crate) fn check_unused(&self) -> anyhow::Result<()> {
+        let given = [self.peer_key.is_some(), self.key.is_some(), self.psk.is_some()];
+        for (given, name) in given.into_iter().zip(["--peer-key", "--key", "--psk"]) {
+            if given {
+                bail!("{name} is for A1: add --carrier a1");
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is what the endpoint needs.
+    pub(crate) fn check(&self, endpoint: &Endpoint) -> anyhow::Result<()> {
+        match (endpoint, self.peer_key) {
+            (Endpoint::Connect(..), None) => {
+                bail!(
+                    "say with --peer-key whom to expect there: the other side prints its key when it listens"
+                )
+            }
+            (Endpoint::Listen(_), Some(_)) => {
+                bail!("--peer-key is for the side that connects; this one waits")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The connection, as soon as there is one. `other_command` is what the other side types to reach us.
+    pub(crate) fn open(
+        &self,
+        endpoint: &Endpoint,
+        transport: ConnectionConfig,
+        other_command: &str,
+    ) -> anyhow::Result<Open> {
+        match (endpoint, &self.peer_key) {
+            (Endpoint::Connect(peer, patience), Some(key)) => {
+                self.connect(peer, key, (*patience).max(ANSWER), transport)
+            }
+            (Endpoint::Connect(..), None) => bail!("the peer's key is not known"),
+            (Endpoint::Listen(address), _) => self.listen(address, transport, other_command),
+        }
+    }
+
+    fn connect(
+        &self,
+        peer: &str,
+        key: &PublicKey,
+        patience: Duration,
+        transport: ConnectionConfig,
+    ) -> anyhow::Result<Open> {
+        let address = peer
+            .to_socket_addrs()
+            .ok()
+            .and_then(|mut addresses| addresses.next())
+            .with_context(|| format!("{peer:?} is not HOST:PORT of a known host"))?;
+        let any: IpAddr =
+            if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let config = self.node_config(transport)?.accept(false);
+        let node = Node::bind(SocketAddr::new(any, 0), config)?;
+        let config = ConnectConfig::default().timeout(patience);
+        let connection = node
+            .connect(address, key, &config)
+            .with_context(|| format!("cannot connect to {peer} over A1"))?;
+        Ok(Open { connection, node })
+    }
+
+    fn listen(
+        &self,
+        address: &str,
+        transport: ConnectionConfig,
+        other_command: &str,
+    ) -> anyhow::Result<Open> {
+        let config = self.node_config(transport)?;
+        let node = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {
+            // A machine without IPv6 has only the second.
+            Ok(port) => Node::bind((Ipv6Addr::UNSPECIFIED, port).into(), config.clone())
+                .or_else(|_| Node::bind((Ipv4Addr::UNSPECIFIED, port).into(), config)),
+            Err(_) => {
+                let address = address.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
+                Node::bind(address.context("it is neither a port nor an address with one")?, config)
+            }
+        }
+        .with_context(|| format!("cannot listen on {address}"))?;
+        let own = node.local_addr().context("cannot tell the address")?;
+        let host = if own.ip().is_unspecified() { "HOST".to_owned() } else { host_of(own.ip()) };
+        say(&format!("listening on {own}"));
+        let (port, key) = (own.port(), node.public_key());
+        say(&format!("the other side: {other_command} {host}:{port} --carrier a1 --peer-key {key}"));
+        loop {
+            if let Some(connection) = node.accept(WATCH)? {
+                say(&format!("connected to {}", connection.peer_addr()));
+                return Ok(Open { connection, node });
+            }
+        }
+    }
+
+    fn node_config(&self, transport: ConnectionConfig) -> anyhow::Result<NodeConfig> {
+        let mut config = match &self.key {
+            Some(path) => NodeConfig::with_key(kept_key(path)?),
+            None => NodeConfig::new().context("cannot make a key")?,
+        };
+        if let Some(path) = &self.psk {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the secret in {}", path.display()))?;
+            let psk: Psk = text.trim().parse().with_context(|| format!("in {}", path.display()))?;
+            config = config.psk(Some(psk));
+        }
+        Ok(config.connection(transport))
+    }
+}
+
+fn host_of(ip: IpAddr) -> String {
+    match ip {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+/// The key in the file; a new one if there is no file yet.
+fn kept_key(path: &Path) -> anyhow::Result<StaticKey> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => text.trim().parse().with_context(|| format!("{} holds no private key", path.display())),
+        Err(error) if error.kind() == ErrorKind::NotFound => new_key(path),
+        Err(error) => Err(error).with_context(|| format!("cannot read the key in {}", path.display())),
+    }
+}
+
+fn new_key(path: &Path) -> anyhow::Result<StaticKey> {
+    let key = StaticKey::generate(freshwire_io::random().context("cannot make a key")?);
+    let digits: String = key.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    made.and_then(|mut file| writeln!(file, "{digits}"))
+        .with_context(|| format!("cannot keep the key in {}", path.display()))?;
+    Ok(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_key_is_kept_where_only_its_owner_reads_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let made = kept_key(&path).unwrap();
+        assert_eq!(kept_key(&path).unwrap().public_key(), made.public_key());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&path, "nonsense").unwrap();
+        let error = format!("{:#}", kept_key(&path).unwrap_err());
+        assert!(error.contains("holds no private key: a key is 64"), "{error}");
+    }
+
+    #[test]
+    fn keys_are_asked_for_where_they_are_needed() {
+        let connect = Endpoint::Connect("a:1".to_owned(), Duration::ZERO);
+        let error = A1Args::default().check(&connect).unwrap_err().to_string();
+        assert!(error.contains("--peer-key"), "{error}");
+        let key = StaticKey::generate([1; 32]).public_key();
+        let args = A1Args { peer_key: Some(key), ..A1Args::default() };
+        assert!(args.check(&connect).is_ok());
+        assert!(args.check(&Endpoint::Listen("1".to_owned())).is_err());
+        assert!(args.check_unused().unwrap_err().to_string().contains("--carrier a1"));
+        assert!(A1Args::default().check_unused().is_ok());
+    }
+}

@@ -1,0 +1,49 @@
+//! Records that come one by one, over A1.
+
+use freshwire::a1::{Closed, Connection, Missing};
+
+use super::account::Account;
+use super::stream::Item;
+use super::{Output, Tell, WATCH};
+
+/// Reads until the sender closes, or until the user ends it. `Ok(Some(..))`: what is wrong with what came.
+pub(super) fn read(
+    connection: &Connection,
+    is_layered: bool,
+    account: &mut Account,
+    mut out: Option<&mut Output>,
+    tell: &mut Tell<'_>,
+) -> anyhow::Result<Option<String>> {
+    while !tell.interrupt.arrived() {
+        let received = connection.recv(WATCH);
+        let now = freshwire_io::now();
+        while let Some(missing) = connection.poll_missing() {
+            // Those that were never begun show as gaps between the numbers.
+            if let Missing::Begun { .. } = missing
+                && let Err(error) = account.item(&Item::Abandoned, now)
+            {
+                return Ok(Some(error.to_string()));
+            }
+        }
+        let message = match received {
+            Ok(message) => message,
+            Err(Closed::Peer { code: 0, .. }) => return Ok(None),
+            Err(closed) => return Ok(Some(closed.to_string())),
+        };
+        if let Some(message) = message {
+            account.bytes(message.data.len() as u64);
+            let item = match Item::of(message.data, is_layered) {
+                Ok(item) => item,
+                Err(error) => return Ok(Some(error.to_string())),
+            };
+            if let Err(error) = account.item(&item, now) {
+                return Ok(Some(error.to_string()));
+            }
+            if !out.as_mut().map_or(Ok(true), |out| out.write(item.bytes()))? {
+                return Ok(None);
+            }
+        }
+        tell.progress.tell(now, || account.progress());
+    }
+    Ok(None)
+}

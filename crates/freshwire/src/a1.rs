@@ -35,7 +35,9 @@ mod node;
 mod outbound;
 mod peer;
 mod sink;
+mod socket;
 mod source;
+mod status;
 
 pub use freshwire_a1::{
     Closed, Congestion, ConnectionConfig, ConnectionStats, Message, Missing, ParseKeyError, Protection, Psk,
@@ -47,3 +49,5 @@ pub(crate) use connection::Caller;
 pub use connection::Connection;
 pub use error::{BindError, ConnectError, NodeStopped};
 pub use node::Node;
+pub use socket::{MAX_SOCKET_SINKS, Received, Sent, Socket, SocketError, WhenFull};
+pub use status::Status;

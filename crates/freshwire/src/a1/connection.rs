@@ -15,6 +15,7 @@ use super::node::Shared;
 use super::peer::State;
 use super::sink::{Feeding, InNode, Wish};
 use super::source::RingSource;
+use super::status::Status;
 use crate::carrier::CarrierInUse;
 use crate::sender::SenderError;
 use crate::sink::{Sink, SinkShared};
@@ -111,6 +112,41 @@ impl Connection {
     /// up; a sink delivers first if it is closed instead.
     pub fn close(&self, code: u64, reason: &str) {
         self.0.node.act(|core, now| core.close(self.0.id, now, code, reason));
+    }
+
+    /// Whether the receiver's window or the agreed rate holds messages back, and whether a change of the quality of service is
+    /// under way.
+    pub(super) fn status(&self) -> Status {
+        let mut core = self.0.node.lock();
+        let mut status = Status::default();
+        if let Some(connection) = core.transport(self.0.id) {
+            status.set(Status::WINDOW_EXCEEDED, connection.is_window_full());
+            status.set(Status::RATE_EXCEEDED, connection.is_rate_exceeded());
+            status.set(Status::QOS_PENDING, connection.is_qos_pending());
+        }
+        status
+    }
+
+    /// What has happened to the quality of service since the last call.
+    pub(super) fn take_news(&self) -> Status {
+        self.0.node.lock().peer(self.0.id).map_or(Status::default(), |peer| std::mem::take(&mut peer.news))
+    }
+
+    /// How often it has sent what it could.
+    pub(super) fn turns(&self) -> u64 {
+        self.0.node.lock().peer(self.0.id).map_or(0, |peer| peer.turns)
+    }
+
+    /// Waits until it has sent what it could again since it had done so `turns` times, or has ended.
+    pub(super) fn wait_turn(&self, turns: u64) {
+        let mut core = self.0.node.lock();
+        while let Some(peer) = core.peer(self.0.id) {
+            if peer.turns != turns || peer.state.is_over() {
+                return;
+            }
+            peer.is_awaited = true;
+            core = self.0.changed.wait(core).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Waits until it stands.

@@ -18,6 +18,7 @@ use super::config::{ConnectConfig, NodeConfig};
 use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{Feeding, Wish};
+use super::status::Status;
 use crate::sink::Ended;
 
 /// How many system calls fetch datagrams before something is sent again.
@@ -52,7 +53,7 @@ pub(super) struct Core {
     closing: Vec<ConnectionHandle>,
     /// Connections that others have made and the application has not asked for.
     newcomers: VecDeque<ConnectionHandle>,
-    accepted: Arc<Condvar>,
+    activity: Activity,
     /// More is to be done than one round does.
     again: bool,
     /// When the node's thread wakes up by itself; `None` while it is awake.
@@ -60,8 +61,27 @@ pub(super) struct Core {
     is_stopped: bool,
 }
 
+/// How often something has happened that a thread may wait for without knowing the connection.
+#[derive(Default)]
+pub(super) struct Activity {
+    pub(super) count: u64,
+    is_new: bool,
+}
+
+impl Activity {
+    fn note(&mut self) {
+        self.count += 1;
+        self.is_new = true;
+    }
+
+    /// Whether something has happened since the last call.
+    pub(super) fn take_new(&mut self) -> bool {
+        std::mem::take(&mut self.is_new)
+    }
+}
+
 impl Core {
-    pub(super) fn new(address: SocketAddr, config: NodeConfig, accepted: Arc<Condvar>) -> io::Result<Self> {
+    pub(super) fn new(address: SocketAddr, config: NodeConfig) -> io::Result<Self> {
         let buffers = UdpConfig::default().receive_buffer(config.receive_buffer);
         Ok(Self {
             socket: UdpSocket::bind(address, buffers)?,
@@ -73,7 +93,7 @@ impl Core {
             feedings: BTreeMap::new(),
             closing: Vec::new(),
             newcomers: VecDeque::new(),
-            accepted,
+            activity: Activity::default(),
             again: false,
             asleep_until: None,
             is_stopped: false,
@@ -86,6 +106,10 @@ impl Core {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.is_stopped
+    }
+
+    pub(super) fn activity(&mut self) -> &mut Activity {
+        &mut self.activity
     }
 
     /// Begins to connect.
@@ -306,6 +330,12 @@ impl Core {
         else {
             return;
         };
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.turns += 1;
+            if std::mem::take(&mut peer.is_awaited) {
+                peer.changed.notify_all();
+            }
+        }
         feeding.account(connection.stats(), &connection.link(now));
         let wish = feeding.wish(now, connection.is_idle());
         if wish == Wish::Stay && !feeding.source.rest() {
@@ -340,19 +370,21 @@ impl Core {
             let Some(peer) = self.peers.get_mut(&id) else { return };
             match event {
                 Event::Readable => {}
-                Event::QosPending => peer.qos_pending = true,
-                Event::QosChanged => peer.qos_changed = true,
+                Event::QosPending => peer.news.set(Status::QOS_PENDING, true),
+                Event::QosChanged => peer.news.set(Status::QOS_CHANGED, true),
                 Event::Migrated(address) => peer.address = address,
                 Event::Closed(closed) => {
                     let ended = Ended::Broken(closed.to_string());
                     peer.state = State::Closed(closed);
                     peer.changed.notify_all();
+                    self.activity.note();
                     self.end_feeding(id, now, Reason::ConnectionLost, ended);
                     continue;
                 }
                 _ => {}
             }
             peer.changed.notify_all();
+            self.activity.note();
         }
     }
 
@@ -371,7 +403,7 @@ impl Core {
                     peer.changed.notify_all();
                     if std::mem::take(&mut peer.is_incoming) {
                         self.newcomers.push_back(id);
-                        self.accepted.notify_all();
+                        self.activity.note();
                     }
                 }
                 EndpointEvent::Failed(id, error) => {
@@ -416,6 +448,6 @@ impl Core {
             }
             peer.changed.notify_all();
         }
-        self.accepted.notify_all();
+        self.activity.note();
     }
 }

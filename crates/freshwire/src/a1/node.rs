@@ -30,20 +30,19 @@ pub(super) struct Shared {
     core: Mutex<Core>,
     poller: Poller,
     waker: Waker,
-    /// A connection has come, or none will come any more.
-    accepted: Arc<Condvar>,
+    /// The core's activity has gone on.
+    active: Condvar,
 }
 
 impl Node {
     /// Binds to `address`; port 0 lets the kernel choose one.
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, BindError> {
         let public_key = config.key.public_key();
-        let accepted = Arc::new(Condvar::new());
-        let core = Core::new(address, config, Arc::clone(&accepted))?;
+        let core = Core::new(address, config)?;
         let poller = Poller::new()?;
         poller.add_reader(core.socket(), SOCKET)?;
         let waker = poller.waker();
-        let shared = Arc::new(Shared { core: Mutex::new(core), poller, waker, accepted });
+        let shared = Arc::new(Shared { core: Mutex::new(core), poller, waker, active: Condvar::new() });
         let served = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("freshwire-a1".to_owned())
@@ -95,10 +94,24 @@ impl Node {
             if left.is_zero() {
                 return Ok(None);
             }
-            core = self.shared.accepted.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0;
+            core = self.shared.active.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0;
         };
         drop(core);
         Ok(Some(Connection::new(Arc::clone(&self.shared), id, address, changed)))
+    }
+}
+
+impl Node {
+    /// How often something has happened, to be waited for with [`Node::wait_activity`].
+    pub(super) fn activity(&self) -> u64 {
+        self.shared.lock().activity().count
+    }
+
+    /// Waits until something happens beyond the `seen` times, at most for `timeout`.
+    pub(super) fn wait_activity(&self, seen: u64, timeout: Duration) {
+        let core = self.shared.lock();
+        let is_seen = |core: &mut Core| core.activity().count == seen && !core.is_stopped();
+        let _core = self.shared.active.wait_timeout_while(core, timeout, is_seen);
     }
 }
 
@@ -142,6 +155,7 @@ impl Shared {
     /// Sends what follows from what was done to the core.
     pub(super) fn finish(&self, mut core: MutexGuard<'_, Core>, now: Timestamp) {
         core.advance(now);
+        self.tell(&mut core);
         let wake = core.is_due_before_wake(now);
         drop(core);
         if wake {
@@ -156,7 +170,11 @@ impl Shared {
         while let Some(timeout) = self.round(woken, readable) {
             match self.poller.wait(timeout, &mut ready) {
                 Ok(is_woken) => woken = is_woken,
-                Err(error) => return self.lock().fail(now(), &error),
+                Err(error) => {
+                    let mut core = self.lock();
+                    core.fail(now(), &error);
+                    return self.tell(&mut core);
+                }
             }
             readable = ready.drain(..).any(|event| event.readable || event.hung_up);
         }
@@ -177,12 +195,20 @@ impl Shared {
             core.receive(now);
         }
         core.advance(now);
+        self.tell(&mut core);
         let watch = self.poller.watch_reader(core.socket(), SOCKET, core.wants_room());
         if let Err(error) = watch {
             core.fail(now, &error);
+            self.tell(&mut core);
             return None;
         }
         Some(core.sleep(now))
+    }
+
+    fn tell(&self, core: &mut Core) {
+        if core.activity().take_new() {
+            self.active.notify_all();
+        }
     }
 }
 

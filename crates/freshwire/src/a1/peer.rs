@@ -3,6 +3,8 @@ use std::sync::{Arc, Condvar};
 
 use freshwire_a1::{Closed, ConnectError, PublicKey};
 
+use super::status::Status;
+
 /// What a node has of a connection besides the endpoint.
 pub(super) struct Peer {
     /// Where the other node is.
@@ -11,10 +13,12 @@ pub(super) struct Peer {
     /// Something that a thread may wait for has happened.
     pub(super) changed: Arc<Condvar>,
     pub(super) state: State,
-    /// The other node wants another quality of service, and nobody was told.
-    pub(super) qos_pending: bool,
-    /// The quality of service has changed, and nobody was told.
-    pub(super) qos_changed: bool,
+    /// What has happened to the quality of service and nobody was told.
+    pub(super) news: Status,
+    /// How often the connection has sent what it could.
+    pub(super) turns: u64,
+    /// A thread waits for the next time.
+    pub(super) is_awaited: bool,
     /// The other node makes the connection, and it does not stand yet.
     pub(super) is_incoming: bool,
     /// The application has no handle of it any more.
@@ -45,8 +49,9 @@ impl Peer {
             key,
             changed: Arc::default(),
             state: State::Connecting,
-            qos_pending: false,
-            qos_changed: false,
+            news: Status::default(),
+            turns: 0,
+            is_awaited: false,
             is_incoming: false,
             is_forgotten: false,
         }

@@ -1,6 +1,8 @@
 //! Sinks over A1 on loopback: real sockets, real threads.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod socket;
+
 use std::time::Duration;
 
 use freshwire::a1::{

@@ -1,0 +1,360 @@
+//! The document's interface: one socket, any number of sinks.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use freshwire_a1::{Closed, Message, PublicKey, Qos, QosError};
+use freshwire_io::now;
+use freshwire_ring::{Config, MAX_SLOTS, Meta, PushError, Stored};
+
+use super::config::{ConnectConfig, NodeConfig, SinkConfig};
+use super::connection::Connection;
+use super::core::CODE_DONE;
+use super::error::{BindError, ConnectError};
+use super::node::Node;
+use super::status::Status;
+use crate::choice;
+use crate::sender::{Sender, SenderError};
+use crate::sink::{CloseMode, Ended, Sink};
+
+/// The most sinks of a socket.
+pub const MAX_SOCKET_SINKS: u32 = 64;
+
+/// Payload bytes of a slot.
+const BLOCK_BYTES: u32 = 16 << 10;
+
+/// What a message finds when it cannot go at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It waits until every sink has room.
+    Block,
+    /// Sinks without room miss it, and the status says so: the application sends newer data later instead.
+    Report,
+}
+
+/// What became of a message that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// How many sinks get it.
+    pub sinks: usize,
+    /// Among others whether some had no room.
+    pub status: Status,
+}
+
+/// What was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes written to the buffer.
+    pub len: usize,
+    /// Who sent them; `None` if nothing came.
+    pub from: Option<SocketAddr>,
+    /// Whether they begin or end a message, and what else there is to say.
+    pub status: Status,
+}
+
+/// Why a socket cannot do what was asked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SocketError {
+    /// The socket could not be opened.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The address could not be connected to.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connection could not become a sink.
+    #[error(transparent)]
+    Sender(#[from] SenderError),
+    /// The quality of service cannot be had.
+    #[error(transparent)]
+    Qos(#[from] QosError),
+    /// The message could not be queued.
+    #[error(transparent)]
+    Push(#[from] PushError),
+    /// There is nobody to send to.
+    #[error("no sink was added, or all have ended")]
+    NoSink,
+    /// The message is larger than the quality of service says.
+    #[error("a message of {bytes} bytes is larger than the {most} that the quality of service names")]
+    TooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The largest one.
+        most: u32,
+    },
+}
+
+/// Messages to any number of sinks and from anybody who connects: bind it to an address and a maximum quality of service,
+/// add sinks, send or receive, change the quality within the maximum, close (seed 001, "The User Interface").
+///
+/// Each sink has a connection of its own: a message is stored once and replicated. A program that wants deadlines, layers or
+/// fates takes a [`Node`] and a [`Sender`] instead.
+pub struct Socket {
+    members: Vec<Member>,
+    sender: Sender,
+    maximum: Qos,
+    next_seq: u64,
+    /// A message that was received and not wholly read.
+    rest: Option<Rest>,
+    /// The member that is looked at first.
+    turn: usize,
+    // Dropped last: the sinks end in order before it stops.
+    node: Node,
+}
+
+/// A connection of the socket.
+struct Member {
+    sink: Option<Sink>,
+    connection: Connection,
+    /// Messages that it was given and that are not at their end.
+    outstanding: u32,
+    /// The application was told of its end.
+    end_was_told: bool,
+}
+
+struct Rest {
+    message: Message,
+    from: SocketAddr,
+    read: usize,
+}
+
+impl Socket {
+    /// Binds to an address. The maximum quality of service is [`NodeConfig::maximum`].
+    pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, SocketError> {
+        let maximum = config.maximum;
+        let node = Node::bind(address, config)?;
+        let sender = Sender::without_engine(&ring_config(&maximum))?;
+        Ok(Self { members: Vec::new(), sender, maximum, next_seq: 0, rest: None, turn: 0, node })
+    }
+
+    /// The address that it is bound to.
+    pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        self.node.local_addr()
+    }
+
+    /// The key by which others know it.
+    pub fn public_key(&self) -> PublicKey {
+        self.node.public_key()
+    }
+
+    /// Sends to the node with this key at `address` from now on, too. `qos` is the initial quality of service of this
+    /// sink; `None`: the maximum. At most [`MAX_SOCKET_SINKS`].
+    pub fn add_sink(
+        &mut self,
+        address: SocketAddr,
+        key: &PublicKey,
+        qos: Option<Qos>,
+    ) -> Result<(), SocketError> {
+        let config = ConnectConfig { qos, ..ConnectConfig::default() };
+        let connection = self.node.connect(address, key, &config)?;
+        let sink = self.sender.add_a1_sink(&connection, SinkConfig::new(choice::fifo()))?;
+        self.members.push(Member { sink: Some(sink), ..Member::new(connection) });
+        Ok(())
+    }
+
+    /// Sends a message to every sink.
+    pub fn send(&mut self, payload: &[u8], when_full: WhenFull) -> Result<Sent, SocketError> {
+        let most = self.maximum.max_send_message;
+        if payload.len() > most as usize {
+            return Err(SocketError::TooLarge { bytes: payload.len(), most });
+        }
+        let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
+        self.next_seq += 1;
+        let mut letter = Letter { payload, meta, stored: None };
+        let mut sent = Sent { sinks: 0, status: Status::default() };
+        let mut is_there = false;
+        for member in &mut self.members {
+            let Some(ring) = member.sink.as_ref().map(Sink::ring) else { continue };
+            let outcome = match when_full {
+                WhenFull::Block => letter.push_patiently(&mut self.sender, ring, member)?,
+                WhenFull::Report => letter.push(&mut self.sender, ring, member)?,
+            };
+            is_there |= outcome != Pushed::Ended;
+            sent.sinks += usize::from(outcome == Pushed::Taken);
+            sent.status.set(Status::WINDOW_EXCEEDED, outcome == Pushed::NoRoom);
+            sent.status = sent.status.and(member.connection.status());
+        }
+        if is_there { Ok(sent) } else { Err(SocketError::NoSink) }
+    }
+
+    /// The next part of a message that anybody has sent, waiting at most `timeout` for it. A message that is larger than
+    /// the buffer comes in parts. The end of a connection and a change of the quality of service are told by a call that
+    /// receives nothing.
+    pub fn recv(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<Received, SocketError> {
+        let give_up = now() + timeout;
+        loop {
+            let seen = self.node.activity();
+            if let Some(received) = self.read_rest(buffer) {
+                return Ok(received);
+            }
+            self.take_newcomers()?;
+            let news = self.look();
+            if self.rest.is_some() {
+                continue;
+            }
+            let left = give_up.saturating_since(now());
+            if left.is_zero() || !news.is_empty() {
+                return Ok(Received { len: 0, from: None, status: news });
+            }
+            self.node.wait_activity(seen, left);
+        }
+    }
+
+    /// Asks for another quality of service at every sink. It has to be within the maximum. [`Status::QOS_PENDING`] stands
+    /// until the other end has answered, [`Status::QOS_CHANGED`] then tells that it is in force.
+    pub fn set_qos(&mut self, qos: Qos) -> Result<(), SocketError> {
+        for member in self.members.iter().filter(|member| member.sink.is_some()) {
+            member.connection.set_qos(qos)?;
+        }
+        Ok(())
+    }
+
+    /// What there is to say now of all connections. What has just changed is told once, here or by [`recv`](Self::recv).
+    pub fn status(&mut self) -> Status {
+        let mut status = Status::default();
+        for member in &mut self.members {
+            status = status.and(member.connection.status()).and(member.news());
+        }
+        status
+    }
+
+    /// Delivers what was sent, for at most `timeout` at each sink, and closes. True: all of it was delivered.
+    pub fn close(mut self, timeout: Duration) -> bool {
+        let sinks = self.members.iter_mut().filter_map(|member| member.sink.take());
+        sinks
+            .map(|sink| sink.close(CloseMode::Drain, timeout))
+            .fold(true, |all, end| all & (end == Ended::Closed))
+    }
+
+    fn read_rest(&mut self, buffer: &mut [u8]) -> Option<Received> {
+        let rest = self.rest.as_mut()?;
+        let mut status = Status::default();
+        status.set(Status::START, rest.read == 0);
+        let left = &rest.message.data[rest.read..];
+        let len = left.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&left[..len]);
+        rest.read += len;
+        let from = Some(rest.from);
+        if rest.read == rest.message.data.len() {
+            status.set(Status::END, true);
+            self.rest = None;
+        }
+        Some(Received { len, from, status })
+    }
+
+    fn take_newcomers(&mut self) -> Result<(), SocketError> {
+        while let Some(connection) = self.node.accept(Duration::ZERO).map_err(|_| ConnectError::Stopped)? {
+            self.members.push(Member::new(connection));
+        }
+        Ok(())
+    }
+
+    /// Takes the next message, from one member after the other, or else what there is to tell.
+    fn look(&mut self) -> Status {
+        let mut news = Status::default();
+        for step in 0..self.members.len() {
+            let at = (self.turn + step) % self.members.len();
+            let member = &mut self.members[at];
+            if let Ok(Some(message)) = member.connection.recv(Duration::ZERO) {
+                let from = member.connection.peer_addr();
+                self.rest = Some(Rest { message, from, read: 0 });
+                self.turn = at + 1;
+                return news;
+            }
+            news = news.and(member.news());
+        }
+        // A sink that has ended stays, so that it is known that there was one.
+        self.members.retain(|member| member.sink.is_some() || !member.end_was_told);
+        news
+    }
+}
+
+impl Member {
+    fn new(connection: Connection) -> Self {
+        Self { sink: None, connection, outstanding: 0, end_was_told: false }
+    }
+
+    /// Whether another message may be given to it. Nothing waits behind what the window or the rate holds back, and no more
+    /// is on the way than was agreed.
+    fn has_room(&self, waiting: usize) -> bool {
+        let held = Status::WINDOW_EXCEEDED.and(Status::RATE_EXCEEDED);
+        let most = self.connection.qos().map_or(0, |qos| qos.outstanding);
+        self.outstanding < most && (waiting == 0 || !self.connection.status().meets(held))
+    }
+
+    /// What has changed and was not told.
+    fn news(&mut self) -> Status {
+        let mut news = self.connection.take_news();
+        if let Some(closed) = self.connection.closed().filter(|_| !self.end_was_told) {
+            self.end_was_told = true;
+            let is_orderly = matches!(closed, Closed::Peer { code: CODE_DONE, .. });
+            news.set(if is_orderly { Status::PEER_CLOSED } else { Status::ABORTED }, true);
+        }
+        news
+    }
+}
+
+/// A message on its way to the rings.
+struct Letter<'a> {
+    payload: &'a [u8],
+    meta: Meta,
+    /// Once it is in the arena.
+    stored: Option<Stored>,
+}
+
+/// What a sink says to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pushed {
+    Taken,
+    NoRoom,
+    Ended,
+}
+
+impl Letter<'_> {
+    fn push(&mut self, sender: &mut Sender, ring: usize, to: &mut Member) -> Result<Pushed, SocketError> {
+        while sender.poll_fate(ring).is_some() {
+            to.outstanding = to.outstanding.saturating_sub(1);
+        }
+        if to.connection.closed().is_some() {
+            return Ok(Pushed::Ended);
+        }
+        if !to.has_room(sender.producer().pending(ring)) {
+            return Ok(Pushed::NoRoom);
+        }
+        match sender.push_shared(&mut self.stored, ring, self.payload, &self.meta) {
+            Ok(()) => {
+                to.outstanding += 1;
+                Ok(Pushed::Taken)
+            }
+            Err(PushError::Full | PushError::OutOfBlocks) => Ok(Pushed::NoRoom),
+            Err(PushError::Closed) => Ok(Pushed::Ended),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn push_patiently(
+        &mut self,
+        sender: &mut Sender,
+        ring: usize,
+        to: &mut Member,
+    ) -> Result<Pushed, SocketError> {
+        loop {
+            let turns = to.connection.turns();
+            match self.push(sender, ring, to)? {
+                Pushed::NoRoom => to.connection.wait_turn(turns),
+                outcome => return Ok(outcome),
+            }
+        }
+    }
+}
+
+/// Room for as many of the largest messages as may be outstanding.
+fn ring_config(maximum: &Qos) -> Config {
+    let slots_each = maximum.max_send_message.div_ceil(BLOCK_BYTES).max(1);
+    let slots = slots_each.saturating_mul(maximum.outstanding.saturating_add(1)).max(slots_each * 2);
+    let slots = slots.clamp(MIN_SLOTS, MAX_SLOTS / 2).next_power_of_two();
+    Config { rings: MAX_SOCKET_SINKS, slots, block_bytes: BLOCK_BYTES, blocks: slots }
+}
+
+/// The fewest slots of a sink's ring.
+const MIN_SLOTS: u32 = 16;

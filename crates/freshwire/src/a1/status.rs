@@ -1,0 +1,89 @@
+use std::fmt;
+
+/// What a call of a [`Socket`](super::Socket) has to say besides its result (seed 001, "The User Interface"): any number of
+/// indications in 32 bits.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Status(u32);
+
+impl Status {
+    /// What was received begins a message.
+    pub const START: Self = Self(1);
+    /// What was received ends a message.
+    pub const END: Self = Self(1 << 1);
+    /// A peer has closed its connection.
+    pub const PEER_CLOSED: Self = Self(1 << 2);
+    /// A connection has ended in another way.
+    pub const ABORTED: Self = Self(1 << 3);
+    /// As many messages wait for a receiver's window as may.
+    pub const WINDOW_EXCEEDED: Self = Self(1 << 4);
+    /// A message waits for the rate that was agreed.
+    pub const RATE_EXCEEDED: Self = Self(1 << 5);
+    /// A change of the quality of service is under way.
+    pub const QOS_PENDING: Self = Self(1 << 6);
+    /// The quality of service has changed since the last call that said so.
+    pub const QOS_CHANGED: Self = Self(1 << 7);
+
+    /// The 32 bits.
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether there is no indication.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether all of `other` are among these.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is among these.
+    pub const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// All of these and of `other`.
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Adds `other` if `is_so`.
+    pub(super) fn set(&mut self, other: Self, is_so: bool) {
+        if is_so {
+            self.0 |= other.0;
+        }
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = NAMES.iter().enumerate().filter(|(bit, _)| self.0 >> bit & 1 == 1).map(|(_, name)| name);
+        formatter.debug_set().entries(names).finish()
+    }
+}
+
+/// By bit.
+const NAMES: [&str; 8] = [
+    "start",
+    "end",
+    "peer closed",
+    "aborted",
+    "window exceeded",
+    "rate exceeded",
+    "qos pending",
+    "qos changed",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn indications_stand_side_by_side() {
+        let both = Status::START.and(Status::QOS_CHANGED);
+        assert!(both.contains(Status::START) && !both.contains(Status::START.and(Status::END)));
+        assert_eq!((both.bits(), Status::default().is_empty()), (0x81, true));
+        assert_eq!(format!("{both:?}"), r#"{"start", "qos changed"}"#);
+    }
+}

@@ -1,0 +1,169 @@
+//! The document's interface.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use freshwire::a1::{NodeConfig, Qos, QosError, Received, Socket, SocketError, Status, WhenFull};
+use freshwire::now;
+use freshwire_units::Rate;
+
+use super::{NARROW, PATIENCE};
+
+const WHOLE: Status = Status::START.and(Status::END);
+
+fn socket(maximum: Qos) -> Socket {
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    Socket::bind(any, NodeConfig::new().unwrap().maximum(maximum)).unwrap()
+}
+
+fn add(from: &mut Socket, to: &Socket, qos: Option<Qos>) {
+    from.add_sink(to.local_addr().unwrap(), &to.public_key(), qos).unwrap();
+}
+
+fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Received {
+    socket.recv(buffer, PATIENCE).unwrap()
+}
+
+/// Asks until the status has all of `wanted`.
+fn await_status(socket: &mut Socket, wanted: Status) {
+    let give_up = now() + PATIENCE;
+    loop {
+        let status = socket.status();
+        if status.contains(wanted) {
+            return;
+        }
+        assert!(now() < give_up, "{status:?} instead of {wanted:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn every_sink_gets_a_message_and_may_answer() {
+    let mut near = socket(Qos::default());
+    let mut far = [socket(Qos::default()), socket(Qos::default())];
+    for far in &far {
+        add(&mut near, far, None);
+    }
+    let sent = near.send(b"to all", WhenFull::Block).unwrap();
+    assert_eq!((sent.sinks, sent.status), (2, Status::default()));
+    let from = near.local_addr().unwrap();
+    let mut buffer = [0; 64];
+    for far in &mut far {
+        let received = receive(far, &mut buffer);
+        assert_eq!((received.from, received.status), (Some(from), WHOLE));
+        assert_eq!(&buffer[..received.len], b"to all");
+    }
+    assert!(matches!(far[0].send(b"nobody", WhenFull::Block), Err(SocketError::NoSink)));
+    add(&mut far[0], &near, None);
+    far[0].send(b"answer", WhenFull::Block).unwrap();
+    let received = receive(&mut near, &mut buffer);
+    assert_eq!(&buffer[..received.len], b"answer");
+}
+
+#[test]
+fn a_small_buffer_gets_a_message_in_parts_that_say_where_it_begins_and_ends() {
+    let (mut near, mut far) = (socket(Qos::default()), socket(Qos::default()));
+    add(&mut near, &far, None);
+    near.send(b"0123456789", WhenFull::Block).unwrap();
+    near.send(b"", WhenFull::Block).unwrap();
+    let mut buffer = [0; 4];
+    for (part, status) in
+        [(&b"0123"[..], Status::START), (b"4567", Status::default()), (b"89", Status::END), (b"", WHOLE)]
+    {
+        let received = receive(&mut far, &mut buffer);
+        assert_eq!((&buffer[..received.len], received.status), (part, status));
+    }
+}
+
+#[test]
+fn a_full_window_is_told_or_waited_for() {
+    let (mut near, mut far) = (socket(NARROW), socket(NARROW));
+    add(&mut near, &far, None);
+    let (mut taken, mut refused_since) = (0, None);
+    // At first what is on the way counts as outstanding too.
+    while refused_since.is_none_or(|since| now() < since + Duration::from_millis(100)) {
+        let sent = near.send(&[7; 100], WhenFull::Report).unwrap();
+        if sent.sinks == 1 {
+            (taken, refused_since) = (taken + 1, None);
+        } else {
+            assert!(sent.status.contains(Status::WINDOW_EXCEEDED), "{sent:?}");
+            refused_since = refused_since.or(Some(now()));
+        }
+        assert!(taken < 100);
+    }
+    // One waits.
+    assert_eq!(taken, NARROW.outstanding + 1);
+    let blocked = std::thread::spawn(move || {
+        let sent = near.send(b"waited", WhenFull::Block).unwrap();
+        (near, sent.sinks)
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!blocked.is_finished());
+    let mut buffer = [0; 128];
+    let received: Vec<usize> = (0..=taken).map(|_| receive(&mut far, &mut buffer).len).collect();
+    assert_eq!(received.last(), Some(&b"waited".len()));
+    let (near, sinks) = blocked.join().unwrap();
+    assert_eq!(sinks, 1);
+    assert!(near.close(PATIENCE));
+    let end = receive(&mut far, &mut buffer);
+    assert_eq!((end.len, end.status), (0, Status::PEER_CLOSED));
+}
+
+#[test]
+fn the_quality_changes_within_the_maximum_and_both_are_told() {
+    let (mut near, mut far) = (socket(NARROW), socket(NARROW));
+    let lower = Qos { max_send_message: 1024, ..NARROW };
+    add(&mut near, &far, Some(lower));
+    near.send(b"x", WhenFull::Block).unwrap();
+    let mut buffer = [0; 8];
+    receive(&mut far, &mut buffer);
+    near.set_qos(NARROW).unwrap();
+    await_status(&mut near, Status::QOS_CHANGED);
+    await_status(&mut far, Status::QOS_CHANGED);
+    assert!(!near.status().contains(Status::QOS_CHANGED), "it is told once");
+    let beyond = Qos { outstanding: NARROW.outstanding + 1, ..NARROW };
+    let refused = near.set_qos(beyond);
+    assert!(matches!(refused, Err(SocketError::Qos(QosError::BeyondMaximum(_)))), "{refused:?}");
+    let large = near.send(&vec![0; NARROW.max_send_message as usize + 1], WhenFull::Block);
+    assert!(matches!(large, Err(SocketError::TooLarge { most: 4096, .. })), "{large:?}");
+}
+
+#[test]
+fn a_peer_that_is_dropped_shows_as_aborted() {
+    let (mut near, far) = (socket(NARROW), socket(NARROW));
+    add(&mut near, &far, None);
+    drop(far);
+    await_status(&mut near, Status::ABORTED);
+    let give_up = now() + PATIENCE;
+    while near.send(b"x", WhenFull::Report).is_ok() {
+        assert!(now() < give_up);
+    }
+}
+
+#[test]
+fn an_agreed_rate_is_kept_and_told() {
+    let slow = Qos {
+        send_average: Some(Rate::from_bits_per_sec(80_000)),
+        send_burst: 2000,
+        outstanding: 64,
+        ..NARROW
+    };
+    let (mut near, mut far) = (socket(slow), socket(Qos { outstanding: 64, ..NARROW }));
+    add(&mut near, &far, None);
+    let begin = now();
+    let (mut sent, mut exceeded) = (0, false);
+    while sent < 12 {
+        let outcome = near.send(&[1; 1000], WhenFull::Report).unwrap();
+        sent += outcome.sinks;
+        exceeded |= outcome.sinks == 0 && outcome.status.contains(Status::RATE_EXCEEDED);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut buffer = [0; 1024];
+    for _ in 0..12 {
+        assert_eq!(receive(&mut far, &mut buffer).len, 1000);
+    }
+    let elapsed = now().saturating_since(begin);
+    // 12 kB at 10 kB/s after a burst of 2 kB.
+    assert!(elapsed > Duration::from_millis(800), "{elapsed:?}");
+    assert!(exceeded);
+}

@@ -21,6 +21,8 @@ local REASONS = {
     "expired", "predicted late", "window end", "layer shed", "superseded", "reference lost", "application",
     "abandoned", "closed", "sender lost", "holder lost", "invalid", "connection lost",
 }
+-- What a receiver takes any other code for.
+local APPLICATION = 7
 local PROTECTIONS = { [0] = "AEAD", [1] = "checksum", [2] = "none" }
 local SENDERS = { [0] = "initiator", [1] = "responder" }
 
@@ -233,8 +235,8 @@ end
 
 function Reader:reason(tree)
     local reason = self:fixed(tree, "reason", 1)
-    if not REASONS[reason] then broken("the reason is unknown") end
-    return REASONS[reason]
+    if reason == 0 then broken("there is no reason 0") end
+    return REASONS[reason] or ("%s (%d)"):format(REASONS[APPLICATION], reason)
 end
 
 -- Pushes each range of an ACK or NACK, the newest first, into the tree. Gives the ranges and a short text.

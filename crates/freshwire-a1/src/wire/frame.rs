@@ -504,7 +504,11 @@ fn message_len(cursor: &mut Cursor<'_>) -> Result<u32, Malformed> {
 }
 
 fn reason(cursor: &mut Cursor<'_>) -> Result<Reason, Malformed> {
-    Reason::try_from(cursor.u8()?).map_err(|_| Malformed::OutOfBounds("reason"))
+    match cursor.u8()? {
+        0 => Err(Malformed::OutOfBounds("reason")),
+        // One of the application's own, or of a later version: why matters less than that it will not come.
+        code => Ok(Reason::try_from(code).unwrap_or(Reason::Application)),
+    }
 }
 
 const PADDING: u8 = 0;

@@ -114,6 +114,17 @@ fn parity_fits_the_room_that_is_kept_for_it() {
 }
 
 #[test]
+fn a_reason_that_is_not_known_is_the_applications() {
+    for code in 0..=255 {
+        let bytes = [0x10, 0x40, 77, 5, code];
+        let known = Reason::ALL.into_iter().find(|reason| reason.code() == code);
+        let gone = Frame::Gone { id: 77, len: 5, reason: known.unwrap_or(Reason::Application) };
+        let expected = if code == 0 { Err(Malformed::OutOfBounds("reason")) } else { Ok(vec![gone]) };
+        assert_eq!(frames(&bytes), expected, "{code}");
+    }
+}
+
+#[test]
 fn a_block_stays_within_its_message() {
     let long = BlockHead { id: 1, offset: 0, start: Some(message()), end: false };
     let mut bytes = Vec::new();

@@ -392,6 +392,20 @@ fn every_frame_is_read_under_every_protection() {
     }
 }
 
+#[test]
+fn a_reason_that_is_not_known_is_the_applications() {
+    if !has_tshark() {
+        return;
+    }
+    let mut stream = Stream::new(Protection::Aead, KeyLimits::default());
+    stream.add(&[0x10, 1, 5, 200]);
+    stream.add(&[0x10, 1, 5, 0]);
+    let text = tshark_on_port(&stream.capture).run(&["-V"]);
+    assert!(text.contains("Message 1 was given up: application (200)"), "{text}");
+    let (known, zero) = text.split_once("Frame 2:").expect("two packets");
+    assert!(!known.contains("Malformed") && zero.contains("Malformed: there is no reason 0"), "{text}");
+}
+
 /// Bytes without sense; the first is often one that begins something.
 fn random(count: usize) -> impl Iterator<Item = Vec<u8>> {
     let mut random = Random::from_seed([5; 32]);

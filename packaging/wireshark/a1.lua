@@ -14,7 +14,7 @@ local FRAMES = {
     [0x00] = "PADDING", [0x01] = "PING", [0x02] = "ACK", [0x03] = "NACK", [0x04] = "SYNC", [0x05] = "SYNC_ECHO",
     [0x10] = "GONE", [0x11] = "DROPPED", [0x12] = "CREDIT", [0x13] = "QOS", [0x14] = "QOS_ACK", [0x15] = "CLOSE",
     [0x16] = "PATH_CHALLENGE", [0x17] = "PATH_RESPONSE", [0x18] = "REPAIR",
-    [0x19] = "GROUP", [0x1a] = "GROUP_NACK", [0x1b] = "GROUP_BLOCK", [0x1c] = "GROUP_GONE",
+    [0x19] = "GROUP", [0x1a] = "GROUP_NACK", [0x1b] = "GROUP_BLOCK", [0x1c] = "GROUP_GONE", [0x1d] = "WHOLE",
 }
 for kind = 0x08, 0x0f do FRAMES[kind] = "BLOCK" end
 local REASONS = {
@@ -491,6 +491,10 @@ read[0x1c] = function(r, tree)
     local reason = r:reason(tree)
     tree:add_proto_expert_info(e.gone, ("Message %.0f of the group is not repaired: %s"):format(message, reason))
     return ("0x%08x %.0f %s"):format(id, message, reason)
+end
+
+read[0x1d] = function(r, tree)
+    return ("%.0f"):format(r:add_varint(tree, "message"))
 end
 
 -- Paddings in a row are one branch.

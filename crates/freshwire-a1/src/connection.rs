@@ -59,8 +59,10 @@ pub struct ConnectionConfig {
     /// Whether messages are handed out in the order in which they were begun, so that a lost one delays those behind it.
     /// Default: false.
     pub in_order: bool,
-    /// Messages of layers below this get parity from which lost blocks can be made again, when their deadline leaves no time
-    /// for a repair and the path loses packets. Default: 0, none.
+    /// Whether messages get parity, from which lost blocks can be made again, when their deadline leaves no time for a repair
+    /// that may itself be lost, the path loses packets, and there is nothing else to send. Default: true.
+    pub fec: bool,
+    /// Messages of layers below this get it before anything else is begun. Default: 0, none.
     pub fec_layers: u8,
 }
 
@@ -74,6 +76,7 @@ impl Default for ConnectionConfig {
             congestion: Congestion::default(),
             ecn: true,
             in_order: false,
+            fec: true,
             fec_layers: 0,
         }
     }
@@ -210,6 +213,7 @@ pub(crate) struct Contents {
     parts: Vec<Part>,
     gone: Vec<Gone>,
     said: Vec<Said>,
+    whole: Vec<u64>,
     repairs: Vec<Repair>,
     /// More waited behind it: how fast it is delivered says something of the path.
     busy: bool,
@@ -250,6 +254,8 @@ pub struct Connection {
     path: Path,
     groups: Groups,
     credit_to_send: bool,
+    /// Messages that parity made whole: the sender is to be told.
+    whole_to_say: Vec<u64>,
     /// Packets that may go although the window is full: after a timeout they say soonest whether the path is back.
     probes: u8,
     /// When something was acknowledged behind which more waited, and that had waited on the path: then the path's rate
@@ -295,6 +301,7 @@ impl Connection {
             path: Path::new(remote, peer_id, seed),
             groups: Groups::default(),
             credit_to_send: false,
+            whole_to_say: Vec::new(),
             probes: 0,
             busy_at: None,
             idle_timeout: local.idle_timeout.min(peer.idle_timeout),
@@ -507,6 +514,7 @@ impl Connection {
             for repair in contents.repairs {
                 self.groups.repair_again(repair);
             }
+            self.whole_to_say.extend(contents.whole);
             self.credit_to_send |= contents.credit;
             self.quality.on_lost(contents.qos, contents.qos_ack);
         }

@@ -19,10 +19,15 @@ pub(crate) fn protect(payload: &[u8], shard: usize, count: usize) -> Vec<Vec<u8>
     reed_solomon_simd::encode(shards.len(), count.min(MAX_SHARDS), &shards).unwrap_or_default()
 }
 
+/// Whether a path loses enough for parity to help more than it costs.
+pub(crate) fn is_worth_it(loss: f64) -> bool {
+    loss >= WORTH_PARITY
+}
+
 /// How many parity shards `shards` shards need so that on a path with this share of loss a message is seldom broken: the
 /// mean of what is lost of all of them, and two standard deviations more.
 pub(crate) fn parity_for(shards: usize, loss: f64) -> usize {
-    if loss < WORTH_PARITY {
+    if !is_worth_it(loss) {
         return 0;
     }
     let loss = loss.min(0.5);

@@ -82,6 +82,8 @@ pub(crate) struct Inbox {
     granted: Credit,
     announced: Credit,
     bytes_seen: u64,
+    /// Messages that parity made whole, of which the sender does not know.
+    made_whole: Vec<u64>,
     /// Messages that are kept at most if nobody grants them.
     kept: Option<usize>,
 }
@@ -109,6 +111,7 @@ impl Inbox {
             granted,
             announced: granted,
             bytes_seen: 0,
+            made_whole: Vec::new(),
             kept: None,
         }
     }
@@ -204,9 +207,20 @@ impl Inbox {
         Ok(())
     }
 
+    /// The next message that parity made whole.
+    pub(crate) fn pop_made_whole(&mut self) -> Option<u64> {
+        self.made_whole.pop()
+    }
+
     fn complete_if_whole(&mut self, id: u64, peer_us: u64) -> bool {
-        let is_whole = self.assemblies.get_mut(&id).is_some_and(Assembly::is_whole);
-        let whole = if is_whole { self.assemblies.remove(&id) } else { None };
+        let Some(assembly) = self.assemblies.get_mut(&id) else { return false };
+        if !assembly.is_whole() {
+            if !assembly.recover() {
+                return false;
+            }
+            self.made_whole.push(id);
+        }
+        let whole = self.assemblies.remove(&id);
         whole.map(|assembly| self.complete(id, assembly, peer_us)).is_some()
     }
 
@@ -369,14 +383,17 @@ impl Assembly {
         self.have.insert(offset as u64..reach as u64);
     }
 
-    /// Whether all of it is there, or can be made of parity.
-    fn is_whole(&mut self) -> bool {
-        let (Some(_), Some(len)) = (self.head, self.len) else { return false };
-        if self.have.covers(&(0..u64::from(len))) {
-            return true;
+    fn is_whole(&self) -> bool {
+        self.head.is_some() && self.len.is_some_and(|len| self.have.covers(&(0..u64::from(len))))
+    }
+
+    /// Makes what is missing, if enough parity came.
+    fn recover(&mut self) -> bool {
+        let Self { head, len, data, have, parity } = self;
+        match (head, len, parity) {
+            (Some(_), Some(len), Some(parity)) => parity.recover(data, have, *len as usize),
+            _ => false,
         }
-        let Self { data, have, parity, .. } = self;
-        parity.as_ref().is_some_and(|parity| parity.recover(data, have, len as usize))
     }
 }
 

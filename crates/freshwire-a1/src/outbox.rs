@@ -42,6 +42,11 @@ pub(crate) struct Credit {
     pub(crate) bytes: u64,
 }
 
+/// The peer says of a message that it is whole, and it was never begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a message that was never begun is said to be whole")]
+pub(crate) struct NeverBegun;
+
 /// A begun message that is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
@@ -61,7 +66,7 @@ pub(crate) struct Dropped {
 /// Which messages may get parity, and of which size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fec {
-    /// Messages of layers below this.
+    /// Messages of layers below this get it before anything else is begun, the others when nothing else is to be sent.
     pub(crate) layers: u8,
     /// Bytes of a shard; even.
     pub(crate) shard: u32,
@@ -156,7 +161,7 @@ impl Outbox {
 
     /// Whether a begun message has blocks to send, first time or again.
     pub(crate) fn has_begun_work(&self) -> bool {
-        self.open.is_some() || !self.repairs.is_empty() || !self.parity.is_empty()
+        self.open.is_some() || !self.repairs.is_empty()
     }
 
     /// Whether every message that was begun is settled.
@@ -230,13 +235,17 @@ impl Outbox {
                 Some(reason) => self.abandon(id, reason),
             }
         }
-        while let Some(shard) = self.parity.front() {
-            if self.begun.contains_key(&shard.id) && shard.record.deadline > now {
-                return Some(Chosen::Parity);
-            }
+        while let Some(shard) = self.parity.front()
+            && !(self.begun.contains_key(&shard.id) && shard.record.deadline > now)
+        {
             self.parity.pop_front();
         }
-        self.pick(now, source, link, qos).map(Chosen::First)
+        let is_urgent = |shard: &Shard| self.fec.is_some_and(|fec| shard.record.layer < fec.layers);
+        if self.parity.front().is_some_and(is_urgent) {
+            return Some(Chosen::Parity);
+        }
+        let spare = (!self.parity.is_empty()).then_some(Chosen::Parity);
+        self.pick(now, source, link, qos).map(Chosen::First).or(spare)
     }
 
     /// Cuts the next block of the chosen message, of at most `room` bytes with its head; `None` if the room is too small.
@@ -291,14 +300,16 @@ impl Outbox {
     pub(crate) fn protect(&mut self, now: Timestamp, id: u64, source: &dyn Source, link: &LinkView) {
         let Some(begun) = self.begun.get(&id).filter(|begun| begun.sent_to == begun.extent()) else { return };
         let Some(shard) = begun.shard.map(|shard| shard as usize) else { return };
-        // What is lost now is known to be after a round trip, and is there half a one later.
-        if now + link.rtt + link.rtt / 2 < begun.record.deadline {
+        // What is lost now is there after a round trip and a half, if it is not lost again.
+        if now + link.rtt * 5 / 2 < begun.record.deadline {
             return;
         }
-        let count = fec::parity_for((begun.record.len as usize).div_ceil(shard), link.loss);
-        if count == 0 {
-            return;
-        }
+        let wanted = fec::parity_for((begun.record.len as usize).div_ceil(shard), link.loss);
+        let in_time = |count: &usize| {
+            let arrival = link.arrival(now, (count * (shard + PARITY_HEAD)) as u64);
+            arrival.is_none_or(|arrival| arrival <= begun.record.deadline)
+        };
+        let Some(count) = (1..=wanted).rev().find(in_time) else { return };
         let mut payload = vec![0; begun.record.len as usize];
         source.read(begun.token, 0, &mut payload);
         let shards = fec::protect(&payload, shard, count);
@@ -313,9 +324,13 @@ impl Outbox {
     }
 
     /// The parity that [`Chosen::Parity`] named.
-    pub(crate) fn take_parity(&mut self, room: usize) -> Option<Shard> {
-        let fits = self.parity.front().is_some_and(|shard| shard.bytes.len() + PARITY_HEAD <= room);
-        if fits { self.parity.pop_front() } else { None }
+    pub(crate) fn take_parity(&mut self) -> Option<Shard> {
+        self.parity.pop_front()
+    }
+
+    /// A packet had no room for it.
+    pub(crate) fn return_parity(&mut self, shard: Shard) {
+        self.parity.push_front(shard);
     }
 
     /// A part arrived.
@@ -332,6 +347,19 @@ impl Outbox {
             self.settled.push((begun.token, Fate::Acknowledged));
             self.begun.remove(&part.id);
         }
+    }
+
+    /// The receiver has made a message whole of parity: what was lost of it need not come.
+    pub(crate) fn on_whole(&mut self, id: u64) -> Result<(), NeverBegun> {
+        if id >= self.next_id {
+            return Err(NeverBegun);
+        }
+        // All of it was sent, since parity comes last.
+        if let Some(begun) = self.begun.remove(&id) {
+            self.repairs.remove(&(begun.record.layer, id));
+            self.settled.push((begun.token, Fate::Acknowledged));
+        }
+        Ok(())
     }
 
     /// A part did not arrive, as far as is known.
@@ -425,7 +453,7 @@ impl Outbox {
         self.next_id += 1;
         self.bytes_begun += u64::from(record.len);
         self.choice.outcome(&record, Outcome::Sent);
-        let shard = self.fec.filter(|fec| record.layer < fec.layers && record.len > 0).map(|fec| fec.shard);
+        let shard = self.fec.filter(|_| record.len > 0).map(|fec| fec.shard);
         let (lost, acked) = (RangeSet::default(), RangeSet::default());
         let begun = Begun { token, record, sent_to: 0, lost, acked, shard };
         self.begun.insert(id, begun);

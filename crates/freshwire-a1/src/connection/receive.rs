@@ -85,6 +85,10 @@ impl Connection {
                 return;
             }
         }
+        while let Some(id) = self.inbox.pop_made_whole() {
+            self.stats.messages_made_whole += 1;
+            self.whole_to_say.push(id);
+        }
         self.acks.on_packet(now, number, Arrived { eliciting, ack_now: header.ack_now, ce: congestion });
         if self.inbox.is_ready() && !was_ready {
             self.events.push_back(Event::Readable);
@@ -112,8 +116,8 @@ impl Connection {
                 let qos = self.quality.current();
                 let whole = self.inbox.on_parity(&parity, qos, peer_us).map_err(|error| error.to_string())?;
                 self.stats.messages_received += u64::from(whole);
-                self.stats.messages_made_whole += u64::from(whole);
             }
+            Frame::Whole { id } => self.outbox.on_whole(id).map_err(|error| error.to_string())?,
             Frame::Gone { id, len, reason } => {
                 self.inbox
                     .on_gone(id, len, reason, self.clock.peer_micros(now))

@@ -79,7 +79,8 @@ fn in_order_a_lost_message_holds_back_those_behind_it() {
 
 #[test]
 fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
-    let mut pair = Pair::new(lossy(1_000, 100, 0.2, 4));
+    let config = ConnectionConfig { fec: false, ..ConnectionConfig::default() };
+    let mut pair = Pair::with(lossy(1_000, 100, 0.2, 4), [config.clone(), config], Qos::default());
     pair.ends[0].connection.set_policy(Box::new(freshwire_choice::deadline(Duration::ZERO)));
     for seq in 0..200 {
         pair.push(0, record(seq, pair.now, Some(Duration::from_millis(250))), payload(seq, 4000));
@@ -105,7 +106,7 @@ fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
 #[test]
 fn parity_saves_messages_that_leave_no_time_for_a_repair() {
     let delivered = |fec_layers: u8| {
-        let config = ConnectionConfig { fec_layers, ..ConnectionConfig::default() };
+        let config = ConnectionConfig { fec: fec_layers > 0, fec_layers, ..ConnectionConfig::default() };
         let qos = Qos::default();
         let mut pair = Pair::with(lossy(10_000, 100, 0.05, 4), [config.clone(), config], qos);
         pair.ends[0].connection.set_policy(Box::new(freshwire_choice::deadline(Duration::ZERO)));

@@ -6,6 +6,7 @@ use freshwire_choice::Record;
 use freshwire_units::Timestamp;
 
 use super::{Closed, Connection, Contents, Event, State};
+use crate::fec;
 use crate::outbox::{Chosen, Fec, Piece};
 use crate::recovery::{Allowance, Sent};
 use crate::source::Source;
@@ -140,6 +141,9 @@ impl Connection {
         if let Some(chosen) = chosen {
             self.put_blocks(now, chosen, source, room, &mut draft);
         }
+        if self.plain.is_empty() {
+            return None;
+        }
         self.seal(now, draft, out)
     }
 
@@ -164,8 +168,9 @@ impl Connection {
         }
         let link = self.link(now);
         let shard = usize::from(self.recovery.mtu()).saturating_sub(self.room_taken() + PARITY_HEAD) & !1;
-        let fec = self.config.fec_layers;
-        self.outbox.set_fec((fec > 0).then_some(Fec { layers: fec, shard: shard as u32 }));
+        let fec = Fec { layers: self.config.fec_layers, shard: shard as u32 };
+        let is_wanted = self.config.fec && fec::is_worth_it(link.loss);
+        self.outbox.set_fec(is_wanted.then_some(fec));
         let chosen = self.outbox.choose(now, source, &link, self.quality.current());
         if chosen.is_none() {
             self.recovery.on_app_limited();
@@ -179,6 +184,7 @@ impl Connection {
             || self.quality.has_to_say()
             || self.outbox.has_announcements()
             || self.groups.has_to_say()
+            || !self.whole_to_say.is_empty()
     }
 
     fn put_ack(&mut self, now: Timestamp, draft: &mut Draft) {
@@ -218,6 +224,13 @@ impl Connection {
         {
             Frame::Gone { id: gone.id, len: gone.len, reason: gone.reason }.put(&mut self.plain);
             draft.contents.gone.push(gone);
+            draft.eliciting = true;
+        }
+        while self.plain.len() + ANNOUNCEMENT < room
+            && let Some(id) = self.whole_to_say.pop()
+        {
+            Frame::Whole { id }.put(&mut self.plain);
+            draft.contents.whole.push(id);
             draft.eliciting = true;
         }
         while self.plain.len() + SAID < room
@@ -304,13 +317,19 @@ impl Connection {
         }
     }
 
-    /// Puts the next parity shard; false if the room is too small.
+    /// Puts the next parity shard; false if the room is too small. One that is too large for any packet is left out.
     fn put_parity(&mut self, room: usize) -> bool {
-        let Some(shard) = self.outbox.take_parity(room) else { return false };
+        let Some(shard) = self.outbox.take_parity() else { return false };
         let message = describe(&self.clock, &shard.record);
         let (index, count) = (shard.index, shard.count);
-        Frame::Repair(Parity { id: shard.id, message, index, count, bytes: &shard.bytes })
-            .put(&mut self.plain);
+        let parity = Parity { id: shard.id, message, index, count, bytes: &shard.bytes };
+        if parity.len() > room {
+            if !self.plain.is_empty() {
+                self.outbox.return_parity(shard);
+            }
+            return false;
+        }
+        Frame::Repair(parity).put(&mut self.plain);
         self.stats.parity_sent += shard.bytes.len() as u64;
         true
     }

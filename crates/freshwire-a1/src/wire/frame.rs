@@ -11,8 +11,8 @@ pub(crate) const MAX_RANGES: usize = 32;
 /// The longest text in a CLOSE.
 const MAX_REASON: usize = 256;
 
-/// The most that a REPAIR takes besides its bytes.
-pub(crate) const PARITY_HEAD: usize = 1 + 8 + 4 + 8 + 1 + 4 + 8 + 4 + 4 + 8 + 8 + 2 + 2;
+/// What a REPAIR takes besides its bytes unless its numbers are very large.
+pub(crate) const PARITY_HEAD: usize = 1 + 4 + 4 + 4 + 1 + 4 + 1 + 2 + 1 + 8 + 4 + 2 + 2;
 
 /// A part of a data packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +65,10 @@ pub(crate) enum Frame<'a> {
     PathChallenge([u8; 8]),
     PathResponse([u8; 8]),
     Repair(Parity<'a>),
+    /// A message is whole by parity: its lost blocks need not come.
+    Whole {
+        id: u64,
+    },
     /// Makes the peer a member of a group.
     Group(Invitation),
     /// Packets of a group that the member misses.
@@ -223,6 +227,7 @@ impl<'a> Frame<'a> {
                 count: cursor.u16()?,
                 bytes: cursor.rest(),
             })),
+            WHOLE => Ok(Self::Whole { id: cursor.varint()? }),
             GROUP => Invitation::read(cursor).map(Self::Group),
             GROUP_NACK => Ok(Self::GroupNack { group: cursor.u32()?, ranges: Ranges::read(cursor)? }),
             GROUP_BLOCK => {
@@ -303,6 +308,7 @@ impl<'a> Frame<'a> {
                 out.extend(parity.count.to_be_bytes());
                 out.extend(parity.bytes);
             }
+            Self::Whole { id } => put_numbers(out, WHOLE, &[*id]),
             Self::Group(_) | Self::GroupNack { .. } | Self::GroupBlock { .. } | Self::GroupGone { .. } => {
                 self.put_of_group(out);
             }
@@ -376,6 +382,13 @@ impl BlockHead {
         if let Some(len) = len {
             put_varint(out, u64::from(len));
         }
+    }
+}
+
+impl Parity<'_> {
+    /// Bytes that the frame takes.
+    pub(crate) fn len(&self) -> usize {
+        1 + varint_len(self.id) + self.message.encoded_len() + 2 + 2 + self.bytes.len()
     }
 }
 
@@ -535,3 +548,4 @@ const GROUP: u8 = 0x19;
 const GROUP_NACK: u8 = 0x1a;
 const GROUP_BLOCK: u8 = 0x1b;
 const GROUP_GONE: u8 = 0x1c;
+const WHOLE: u8 = 0x1d;

@@ -33,14 +33,16 @@ fn run(kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> O
     pair.run_for(Duration::from_millis(300));
     let start = pair.now;
     for window in 0..WINDOWS {
+        let begin = start + Duration::from_secs(window);
         for layer in 0..LAYERS {
             let seq = window * u64::from(LAYERS) + u64::from(layer);
             let refs = [u32::from(layer > 0), 0];
             let group = window as u32;
-            let record = Record { layer, group, refs, ..record(seq, pair.now, Some(LIFETIME)) };
+            let record =
+                Record { layer, group, refs, deadline: begin + LIFETIME, ..record(seq, pair.now, None) };
             pair.push(0, record, payload(seq, RECORD));
+            pair.run(begin + Duration::from_millis(125) * (u32::from(layer) + 1));
         }
-        pair.run(start + Duration::from_secs(window + 1));
     }
     pair.run_for(Duration::from_secs(1));
     let mut per_window = vec![[false; LAYERS as usize]; WINDOWS as usize];

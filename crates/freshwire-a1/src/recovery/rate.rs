@@ -117,7 +117,8 @@ impl RateSampler {
         }
         let round_start = stamp.delivered >= self.round_ends;
         if round_start {
-            self.round += 1;
+            // Rounds without enough to send say nothing of the path, so what is known of it does not grow old by them.
+            self.round += u64::from(!stamp.app_limited);
             self.round_ends = self.delivered;
         }
         self.first_sent_at = self.first_sent_at.max(stamp.sent_at);

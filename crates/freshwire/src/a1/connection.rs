@@ -1,7 +1,7 @@
 //! The application's handle of a connection.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Weak};
 use std::time::Duration;
 
 use freshwire_a1::{Closed, ConnectionHandle, ConnectionStats, Message, Missing, PublicKey, Qos, QosError};
@@ -85,22 +85,23 @@ impl Connection {
     ///
     /// Messages that came before the end are given before the end is told.
     pub fn recv(&self, timeout: Duration) -> Result<Option<Message>, Closed> {
-        let give_up = now() + timeout;
-        let mut core = self.0.node.lock();
-        loop {
-            if let Some(message) = core.transport(self.0.id).and_then(|connection| connection.recv()) {
-                self.0.node.finish(core, now());
-                return Ok(Some(message));
-            }
-            if let Some(State::Closed(closed)) = core.peer(self.0.id).map(|peer| &peer.state) {
-                return Err(closed.clone());
-            }
-            let left = give_up.saturating_since(now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            core = self.0.changed.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0;
+        let Held { node, id, changed, .. } = &*self.0;
+        let mut received = Ok(None);
+        let core = node.wait(node.lock(), changed, now() + timeout, |core| {
+            received = match core.transport(*id).and_then(|connection| connection.recv()) {
+                Some(message) => Ok(Some(message)),
+                None => match core.peer(*id).map(|peer| &peer.state) {
+                    Some(State::Closed(closed)) => Err(closed.clone()),
+                    _ => Ok(None),
+                },
+            };
+            !matches!(received, Ok(None))
+        });
+        // What was taken may open the window.
+        if !core.owes() {
+            node.finish(core, now());
         }
+        received
     }
 
     /// What the other node has said will not come, the oldest first.
@@ -139,29 +140,29 @@ impl Connection {
 
     /// Waits until it has sent what it could again since it had done so `turns` times, or has ended.
     pub(super) fn wait_turn(&self, turns: u64) {
-        let mut core = self.0.node.lock();
-        while let Some(peer) = core.peer(self.0.id) {
-            if peer.turns != turns || peer.state.is_over() {
-                return;
-            }
+        let Held { node, id, changed, .. } = &*self.0;
+        drop(node.wait(node.lock(), changed, Timestamp::MAX, |core| {
+            let Some(peer) = core.peer(*id) else { return true };
             peer.is_awaited = true;
-            core = self.0.changed.wait(core).unwrap_or_else(PoisonError::into_inner);
-        }
+            peer.turns != turns || peer.state.is_over()
+        }));
     }
 
     /// Waits until it stands.
     pub(super) fn wait_open(&self) -> Result<(), ConnectError> {
-        let mut core = self.0.node.lock();
-        loop {
-            match core.peer(self.0.id).map(|peer| peer.state.clone()) {
-                Some(State::Open) => return Ok(()),
-                Some(State::Connecting) => {}
-                Some(State::Failed(error)) => return Err(error.into()),
-                Some(State::Closed(closed)) => return Err(closed.into()),
-                None => return Err(ConnectError::Stopped),
-            }
-            core = self.0.changed.wait(core).unwrap_or_else(PoisonError::into_inner);
-        }
+        let Held { node, id, changed, .. } = &*self.0;
+        let mut result = Ok(());
+        drop(node.wait(node.lock(), changed, Timestamp::MAX, |core| {
+            result = match core.peer(*id).map(|peer| peer.state.clone()) {
+                Some(State::Open) => Ok(()),
+                Some(State::Connecting) => return false,
+                Some(State::Failed(error)) => Err(error.into()),
+                Some(State::Closed(closed)) => Err(closed.into()),
+                None => Err(ConnectError::Stopped),
+            };
+            true
+        }));
+        result
     }
 
     /// Feeds it from a ring.

@@ -34,6 +34,13 @@ const TURNS: usize = 64;
 /// leaves a record that nobody calls for (spec/ring.md R-ROLE-7).
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
+/// How long what follows from datagrams may wait when they brought what a thread has waited for: as a rule its answer goes
+/// at once, and takes the acknowledgement along.
+const GRACE: Duration = Duration::from_millis(1);
+
+/// For how long after that the node's thread looks every [`GRACE`], so that it need not be woken for it each time.
+const LIVELY: Duration = Duration::from_millis(20);
+
 /// The code of a connection that ends as it should.
 pub(super) const CODE_DONE: u64 = 0;
 
@@ -58,7 +65,22 @@ pub(super) struct Core {
     again: bool,
     /// When the node's thread wakes up by itself; `None` while it is awake.
     asleep_until: Option<Timestamp>,
+    /// An application's thread waits for datagrams in place of the node's.
+    pub(super) is_driven: bool,
+    /// Threads of the application that wait to be notified.
+    pub(super) waiting: usize,
+    /// By when what follows from the last datagrams is to be sent.
+    owed: Option<Timestamp>,
+    lively_until: Timestamp,
+    watched: Watch,
     is_stopped: bool,
+}
+
+/// What the node's thread watches the socket for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Watch {
+    pub(super) datagrams: bool,
+    pub(super) room: bool,
 }
 
 /// How often something has happened that a thread may wait for without knowing the connection.
@@ -96,6 +118,11 @@ impl Core {
             activity: Activity::default(),
             again: false,
             asleep_until: None,
+            is_driven: false,
+            waiting: 0,
+            owed: None,
+            lively_until: Timestamp::ZERO,
+            watched: Watch { datagrams: true, room: false },
             is_stopped: false,
         })
     }
@@ -230,6 +257,9 @@ impl Core {
                     bytes: datagram.bytes,
                 })
             });
+            if !self.arrived.is_full() {
+                return;
+            }
         }
         self.again = true;
     }
@@ -237,6 +267,7 @@ impl Core {
     /// Does what is due, and sends what there is to send and room for.
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.again = false;
+        self.owed = None;
         self.endpoint.handle_timeout(now);
         for id in self.closing.clone() {
             if self.feedings.get(&id).and_then(Feeding::timeout).is_some_and(|at| at <= now) {
@@ -259,6 +290,17 @@ impl Core {
         self.handle_events(now);
     }
 
+    /// Whether something was put off.
+    pub(super) fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
+    /// Puts off what follows from the datagrams that were just taken in.
+    pub(super) fn owe(&mut self, now: Timestamp) {
+        self.owed = Some(now + GRACE);
+        self.lively_until = now + LIVELY;
+    }
+
     /// From here on the thread sleeps, for at most this long.
     pub(super) fn sleep(&mut self, now: Timestamp) -> Option<Duration> {
         let due = self.due(now);
@@ -276,9 +318,10 @@ impl Core {
         self.asleep_until.is_some_and(|at| self.outbound.is_waiting() || self.due(now) < at)
     }
 
-    /// Whether the socket is to be watched for room.
-    pub(super) fn wants_room(&self) -> bool {
-        self.outbound.is_waiting()
+    /// What the node's thread is to watch the socket for, if that has changed.
+    pub(super) fn watch(&mut self) -> Option<Watch> {
+        let wanted = Watch { datagrams: !self.is_driven, room: self.outbound.is_waiting() };
+        (wanted != std::mem::replace(&mut self.watched, wanted)).then_some(wanted)
     }
 
     fn due(&self, now: Timestamp) -> Timestamp {
@@ -287,7 +330,9 @@ impl Core {
         }
         let closing = self.closing.iter().filter_map(|id| self.feedings.get(id)?.timeout()).min();
         let latest = (!self.feedings.is_empty()).then(|| now + MAX_SLEEP);
-        let due = [self.endpoint.poll_timeout(), closing, latest].into_iter().flatten().min();
+        let lively = (now < self.lively_until).then(|| now + GRACE);
+        let due =
+            [self.endpoint.poll_timeout(), closing, latest, lively, self.owed].into_iter().flatten().min();
         due.unwrap_or(Timestamp::MAX)
     }
 
@@ -333,7 +378,8 @@ impl Core {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.turns += 1;
             if std::mem::take(&mut peer.is_awaited) {
-                peer.changed.notify_all();
+                peer.notify(self.waiting);
+                self.activity.note();
             }
         }
         feeding.account(connection.stats(), &connection.link(now));
@@ -366,6 +412,7 @@ impl Core {
 
     /// Takes over what has happened to a connection.
     fn take_in(&mut self, id: ConnectionHandle, now: Timestamp) {
+        let waiting = self.waiting;
         while let Some(event) = self.endpoint.connection_mut(id).and_then(Transport::poll_event) {
             let Some(peer) = self.peers.get_mut(&id) else { return };
             match event {
@@ -376,19 +423,20 @@ impl Core {
                 Event::Closed(closed) => {
                     let ended = Ended::Broken(closed.to_string());
                     peer.state = State::Closed(closed);
-                    peer.changed.notify_all();
+                    peer.notify(waiting);
                     self.activity.note();
                     self.end_feeding(id, now, Reason::ConnectionLost, ended);
                     continue;
                 }
                 _ => {}
             }
-            peer.changed.notify_all();
+            peer.notify(waiting);
             self.activity.note();
         }
     }
 
     fn handle_events(&mut self, now: Timestamp) {
+        let waiting = self.waiting;
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 EndpointEvent::Incoming(incoming) => {
@@ -400,10 +448,10 @@ impl Core {
                 EndpointEvent::Connected(id) => {
                     let Some(peer) = self.peers.get_mut(&id) else { continue };
                     peer.state = State::Open;
-                    peer.changed.notify_all();
+                    peer.notify(waiting);
+                    self.activity.note();
                     if std::mem::take(&mut peer.is_incoming) {
                         self.newcomers.push_back(id);
-                        self.activity.note();
                     }
                 }
                 EndpointEvent::Failed(id, error) => {
@@ -413,7 +461,8 @@ impl Core {
                         continue;
                     }
                     peer.state = State::Failed(error);
-                    peer.changed.notify_all();
+                    peer.notify(waiting);
+                    self.activity.note();
                 }
                 EndpointEvent::Ended(id) if self.peers.get(&id).is_none_or(|peer| peer.is_forgotten) => {
                     self.remove(id);

@@ -12,7 +12,7 @@ use freshwire_units::Timestamp;
 
 use super::config::{ConnectConfig, NodeConfig};
 use super::connection::Connection;
-use super::core::Core;
+use super::core::{Core, Watch};
 use super::error::{BindError, ConnectError, NodeStopped};
 
 /// An address of A1: makes connections to other nodes and accepts theirs, all over one UDP socket and on one thread.
@@ -25,11 +25,17 @@ pub struct Node {
 }
 
 /// What the node's thread and the application's threads have in common. Whoever has something to do takes the lock, does it
-/// and sends what follows from it, so that no thread waits for another one to send (seed 001, "Implementation").
+/// and sends what follows from it, so that no thread waits for another one to send (seed 001, "Implementation"). A thread
+/// that waits for a message waits for datagrams itself, so that none has to wake it; the node's thread keeps the time
+/// meanwhile.
 pub(super) struct Shared {
     core: Mutex<Core>,
+    /// What the node's thread waits for.
     poller: Poller,
     waker: Waker,
+    /// What the application's thread waits for that waits for datagrams.
+    driver: Poller,
+    driver_waker: Waker,
     /// The core's activity has gone on.
     active: Condvar,
 }
@@ -41,8 +47,16 @@ impl Node {
         let core = Core::new(address, config)?;
         let poller = Poller::new()?;
         poller.add_reader(core.socket(), SOCKET)?;
-        let waker = poller.waker();
-        let shared = Arc::new(Shared { core: Mutex::new(core), poller, waker, active: Condvar::new() });
+        let driver = Poller::new()?;
+        driver.add_reader(core.socket(), SOCKET)?;
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            waker: poller.waker(),
+            poller,
+            driver_waker: driver.waker(),
+            driver,
+            active: Condvar::new(),
+        });
         let served = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("freshwire-a1".to_owned())
@@ -81,23 +95,21 @@ impl Node {
 
     /// The next connection that another node has made, waiting at most `timeout` for it. `Ok(None)`: none came.
     pub fn accept(&self, timeout: Duration) -> Result<Option<Connection>, NodeStopped> {
-        let give_up = now() + timeout;
-        let mut core = self.shared.lock();
-        let (id, address, changed) = loop {
-            if let Some(accepted) = core.accept() {
-                break accepted;
-            }
-            if core.is_stopped() {
-                return Err(NodeStopped);
-            }
-            let left = give_up.saturating_since(now());
-            if left.is_zero() {
-                return Ok(None);
-            }
-            core = self.shared.active.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0;
-        };
+        let mut accepted = None;
+        let core = self.shared.lock();
+        let core = self.shared.wait(core, &self.shared.active, now() + timeout, |core| {
+            accepted = core.accept();
+            accepted.is_some() || core.is_stopped()
+        });
+        let is_stopped = core.is_stopped();
         drop(core);
-        Ok(Some(Connection::new(Arc::clone(&self.shared), id, address, changed)))
+        match accepted {
+            Some((id, address, changed)) => {
+                Ok(Some(Connection::new(Arc::clone(&self.shared), id, address, changed)))
+            }
+            None if is_stopped => Err(NodeStopped),
+            None => Ok(None),
+        }
     }
 }
 
@@ -110,8 +122,8 @@ impl Node {
     /// Waits until something happens beyond the `seen` times, at most for `timeout`.
     pub(super) fn wait_activity(&self, seen: u64, timeout: Duration) {
         let core = self.shared.lock();
-        let is_seen = |core: &mut Core| core.activity().count == seen && !core.is_stopped();
-        let _core = self.shared.active.wait_timeout_while(core, timeout, is_seen);
+        let is_new = |core: &mut Core| core.activity().count != seen || core.is_stopped();
+        drop(self.shared.wait(core, &self.shared.active, now() + timeout, is_new));
     }
 }
 
@@ -195,19 +207,107 @@ impl Shared {
             core.receive(now);
         }
         core.advance(now);
+        self.watch(&mut core, now);
         self.tell(&mut core);
-        let watch = self.poller.watch_reader(core.socket(), SOCKET, core.wants_room());
-        if let Err(error) = watch {
-            core.fail(now, &error);
-            self.tell(&mut core);
-            return None;
-        }
         Some(core.sleep(now))
     }
 
-    fn tell(&self, core: &mut Core) {
-        if core.activity().take_new() {
+    /// Waits until `is_done`, which is asked each time that something happens, at most until `give_up`. `changed` is notified
+    /// of what the caller waits for.
+    pub(super) fn wait<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        changed: &Condvar,
+        give_up: Timestamp,
+        mut is_done: impl FnMut(&mut Core) -> bool,
+    ) -> MutexGuard<'a, Core> {
+        let (mut drives, mut owes) = (false, false);
+        while !is_done(&mut core) {
+            let now = now();
+            if std::mem::take(&mut owes) {
+                core.advance(now);
+                continue;
+            }
+            let left = give_up.saturating_since(now);
+            if left.is_zero() {
+                break;
+            }
+            if !drives && !core.is_driven {
+                drives = true;
+                core.is_driven = true;
+                self.watch(&mut core, now);
+            }
+            if drives {
+                (core, owes) = self.drive(core, left);
+                continue;
+            }
+            core.waiting += 1;
+            core = changed.wait_timeout(core, left).unwrap_or_else(PoisonError::into_inner).0;
+            core.waiting -= 1;
+        }
+        if drives {
+            let now = now();
+            core.is_driven = false;
+            if owes {
+                // The node's thread takes over when it looks next, which is soon.
+                core.owe(now);
+            } else {
+                self.watch(&mut core, now);
+            }
+            self.wake_if_due(&core, now);
+        }
+        core
+    }
+
+    /// Waits for datagrams in place of the node's thread and takes them in. True: something is to be sent for them.
+    fn drive<'a>(&'a self, core: MutexGuard<'a, Core>, timeout: Duration) -> (MutexGuard<'a, Core>, bool) {
+        self.wake_if_due(&core, now());
+        drop(core);
+        let mut ready = Vec::new();
+        let result = self.driver.wait(Some(timeout), &mut ready);
+        let mut core = self.lock();
+        if let Err(error) = result {
+            core.fail(now(), &error);
+        }
+        if !ready.is_empty() {
+            core.receive(now());
+        }
+        if core.activity().take_new() && core.waiting > 0 {
             self.active.notify_all();
+        }
+        (core, !ready.is_empty())
+    }
+
+    fn wake_if_due(&self, core: &Core, now: Timestamp) {
+        if core.is_due_before_wake(now) {
+            self.waker.wake();
+        }
+    }
+
+    /// Lets the node's thread watch the socket for what it has to.
+    fn watch(&self, core: &mut Core, now: Timestamp) {
+        let wanted = core.watch();
+        let Some(wanted) = wanted else { return };
+        let socket = core.socket();
+        let watched = match wanted {
+            Watch { datagrams: true, room } => self.poller.watch_reader(socket, SOCKET, room),
+            Watch { datagrams: false, room } => self.poller.watch(socket, SOCKET, room),
+        };
+        if let Err(error) = watched {
+            core.fail(now, &error);
+        }
+    }
+
+    /// Lets threads know that wait for what has happened.
+    fn tell(&self, core: &mut Core) {
+        if !core.activity().take_new() {
+            return;
+        }
+        if core.waiting > 0 {
+            self.active.notify_all();
+        }
+        if core.is_driven {
+            self.driver_waker.wake();
         }
     }
 }

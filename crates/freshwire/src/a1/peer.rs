@@ -57,6 +57,13 @@ impl Peer {
         }
     }
 
+    /// Notifies the threads that wait for something to happen, if there are any among the `waiting` ones.
+    pub(super) fn notify(&self, waiting: usize) {
+        if waiting > 0 {
+            self.changed.notify_all();
+        }
+    }
+
     /// One that connects to us.
     pub(super) fn incoming(address: SocketAddr, key: PublicKey) -> Self {
         Self { is_incoming: true, ..Self::new(address, key) }

@@ -15,6 +15,7 @@ mod interrupt;
 mod lab;
 mod link;
 mod output;
+mod quic;
 mod recv;
 mod report;
 mod send;

@@ -1,5 +1,6 @@
 //! `freshwire bench`: what Freshwire costs, each number beside its baseline from the same run.
 
+mod a1;
 mod fan_out;
 mod loopback;
 mod machine;
@@ -31,7 +32,7 @@ pub(crate) struct BenchArgs {
     /// Repetitions of each number.
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
-    /// How long each repetition of `stream` carries bytes.
+    /// How long each repetition of `stream` and `a1` carries bytes.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
     time: Duration,
     /// Congestion control of `stream`, by kernel name [default: the system's].
@@ -60,6 +61,8 @@ enum What {
     FanOut,
     /// Viewers of `freshwire serve`, beside GStreamer's server and a bare loop of writes. Minutes; needs ffmpeg.
     Viewers,
+    /// A1 beside datagrams, TCP and QUIC: throughput and latency against the block's size. Minutes.
+    A1,
     /// Viewers of `freshwire serve` beside some that are slow or read nothing. Minutes; needs ffmpeg.
     Isolation,
 }
@@ -71,6 +74,10 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     let asked = |what| args.what.is_empty() || args.what.contains(&what);
     let mut report = Report::default();
+    // First: namespaces have to be made before the first thread.
+    if args.what.contains(&What::A1) {
+        a1::measure(args.repeat, args.time, &mut report)?;
+    }
     if asked(What::Push) {
         say("push ...");
         push::measure(args.repeat, &mut report)?;

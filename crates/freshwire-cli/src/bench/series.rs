@@ -69,11 +69,23 @@ impl Spread {
     }
 }
 
+/// Series that a person reads as a table.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Grid {
+    /// The part of the bench whose series all stand in it.
+    pub(super) bench: &'static str,
+    pub(super) caption: String,
+    pub(super) columns: Vec<String>,
+    /// Each row's name, and the place of the series in each column.
+    pub(super) rows: Vec<(String, Vec<Option<usize>>)>,
+}
+
 /// Everything that a run has measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Report {
     pub(super) series: Vec<Series>,
     pub(super) ratios: Vec<Ratio>,
+    pub(super) grids: Vec<Grid>,
     /// What was not measured, and why.
     pub(super) notes: Vec<String>,
 }
@@ -81,13 +93,17 @@ pub(super) struct Report {
 impl Report {
     /// Adds a series, or samples to the one of this name; returns its place.
     pub(super) fn add(&mut self, bench: &'static str, name: &str, unit: Unit, sample: f64) -> usize {
-        let found = self.series.iter().position(|series| series.bench == bench && series.name == name);
-        let at = found.unwrap_or_else(|| {
+        let at = self.place(bench, name).unwrap_or_else(|| {
             self.series.push(Series { bench, name: name.to_owned(), unit, samples: Vec::new() });
             self.series.len() - 1
         });
         self.series[at].samples.push(sample);
         at
+    }
+
+    /// The place of a series.
+    pub(super) fn place(&self, bench: &str, name: &str) -> Option<usize> {
+        self.series.iter().position(|series| series.bench == bench && series.name == name)
     }
 
     /// Adds the ratio of two series that were measured in turn.

@@ -5,13 +5,18 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::machine::Machine;
-use super::series::{Goal, Ratio, Report, Series, Spread, Unit};
+use super::series::{Goal, Grid, Ratio, Report, Series, Spread, Unit};
+use crate::lab::table::Table;
 use crate::output::json_line;
 
 /// Lines for a terminal, one to a number.
 pub(super) fn text(machine: &Machine, report: &Report) -> String {
-    let mut benches: Vec<&str> = report.series.iter().map(|series| series.bench).collect();
-    benches.dedup();
+    let mut benches: Vec<&str> = Vec::new();
+    for series in &report.series {
+        if !benches.contains(&series.bench) {
+            benches.push(series.bench);
+        }
+    }
     let names = report.series.iter().map(|s| &s.name).chain(report.ratios.iter().map(|r| &r.name));
     // Numbers stand indented below their bench.
     let width = 2 + names.map(|name| name.chars().count()).max().unwrap_or(0);
@@ -20,7 +25,11 @@ pub(super) fn text(machine: &Machine, report: &Report) -> String {
         // Writing to a String cannot fail.
         let _ =
             writeln!(text, "\n{bench:<width$}  {:>12}  range of {}", "median", repetitions(report, bench));
-        for series in report.series.iter().filter(|series| series.bench == bench) {
+        let grid = report.grids.iter().find(|grid| grid.bench == bench);
+        if let Some(grid) = grid {
+            text += &table(report, grid);
+        }
+        for series in report.series.iter().filter(|series| series.bench == bench && grid.is_none()) {
             let _ = writeln!(
                 text,
                 "  {}",
@@ -37,6 +46,26 @@ pub(super) fn text(machine: &Machine, report: &Report) -> String {
         let _ = writeln!(text, "\n{note}");
     }
     text
+}
+
+/// Series as a table: the median and the range of each.
+fn table(report: &Report, grid: &Grid) -> String {
+    let cell = |place: &Option<usize>| {
+        let Some(series) = place.map(|place| &report.series[place]) else { return "–".to_owned() };
+        let Spread { min, median, max } = Spread::of(&series.samples);
+        let show = |value| number(value, series.unit);
+        if series.samples.len() > 1 {
+            format!("{} [{} .. {}]", show(median), show(min), show(max))
+        } else {
+            show(median)
+        }
+    };
+    let row = |(name, places): &(String, Vec<Option<usize>>)| {
+        std::iter::once(name.clone()).chain(places.iter().map(cell)).collect()
+    };
+    let head = std::iter::once(String::new()).chain(grid.columns.iter().cloned()).collect();
+    Table { caption: grid.caption.clone(), head, rows: grid.rows.iter().map(row).collect(), labels: 1 }
+        .to_terminal()
 }
 
 fn repetitions(report: &Report, bench: &str) -> usize {
@@ -66,6 +95,7 @@ fn number(value: f64, unit: Unit) -> String {
         Unit::Nanoseconds if value < 999.5 => format!("{value:.1} ns"),
         Unit::Nanoseconds if value < 999.5e3 => format!("{:.2} µs", value / 1e3),
         Unit::Nanoseconds => format!("{:.2} ms", value / 1e6),
+        Unit::BytesPerSecond if value < 999.5e6 => format!("{:.1} MB/s", value / 1e6),
         Unit::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
         Unit::Bytes => format!("{value:.0} B"),
         Unit::SecondsPerGigabyte => format!("{value:.3} s/GB"),

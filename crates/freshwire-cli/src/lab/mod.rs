@@ -12,7 +12,7 @@ pub(crate) mod store;
 pub(crate) mod table;
 pub(crate) mod viewers;
 
-pub(crate) use run::{LabArgs, TestPath, run, wait_until};
+pub(crate) use run::{LabArgs, TestLink, TestPath, run, wait_until};
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -25,7 +25,7 @@ use crate::report;
 pub(crate) use args::LabArgs;
 use args::{LabCommand, Output};
 pub(crate) use pace::wait_until;
-pub(crate) use path::{LEAD as LINK_LEAD, TestPath, directions as link_directions};
+pub(crate) use path::{LEAD as LINK_LEAD, TestLink, TestPath, directions as link_directions};
 
 /// Runs `freshwire lab`.
 pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {

@@ -12,11 +12,8 @@ use anyhow::Context as _;
 use freshwire_io::netns::Namespaces;
 use freshwire_units::Timestamp;
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
-use quinn::rustls::RootCertStore;
-use quinn::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use quinn::{
-    AckFrequencyConfig, ClientConfig, Connection, Endpoint, EndpointConfig, ReadError, RecvStream,
-    ServerConfig, TokioRuntime, TransportConfig, VarInt,
+    AckFrequencyConfig, Connection, Endpoint, EndpointConfig, ReadError, RecvStream, TransportConfig, VarInt,
 };
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -26,9 +23,7 @@ use super::super::pace::{Ends, Fate, LEAD, Paced, Span, payload};
 use super::super::path::TestLink;
 use super::super::receive::{Received, whole_record};
 use crate::lab::schema::Plan;
-
-/// The name that the certificate is made for.
-const NAME: &str = "freshwire";
+use crate::quic::{NAME, configurations, endpoint};
 
 /// Largest record that the receiver keeps, in bytes, as the other readers of the lab.
 const MAX_RECORD: usize = 1 << 20;
@@ -68,11 +63,8 @@ struct End {
 async fn connect(near: UdpSocket, far: UdpSocket, transport: TransportConfig) -> anyhow::Result<(End, End)> {
     let address: SocketAddr = far.local_addr()?;
     let (server, client) = configurations(transport)?;
-    let endpoint = |server, socket| {
-        Endpoint::new(EndpointConfig::default(), server, socket, Arc::new(TokioRuntime))
-            .context("cannot make an endpoint")
-    };
-    let (far, near) = (endpoint(Some(server), far)?, endpoint(None, near)?);
+    let far = endpoint(far, Some(server), EndpointConfig::default())?;
+    let near = endpoint(near, None, EndpointConfig::default())?;
     let accepting = tokio::spawn({
         let far = far.clone();
         async move { anyhow::Ok(far.accept().await.context("the endpoint is closed")?.await?) }
@@ -81,21 +73,6 @@ async fn connect(near: UdpSocket, far: UdpSocket, transport: TransportConfig) ->
         near.connect_with(client, address, NAME)?.await.context("cannot connect across the link")?;
     let receiving = accepting.await.context("accepting panicked")?.context("cannot accept")?;
     Ok((End { connection: sending, _endpoint: near }, End { connection: receiving, _endpoint: far }))
-}
-
-/// Both ends' settings, with a certificate of this run's own.
-fn configurations(transport: TransportConfig) -> anyhow::Result<(ServerConfig, ClientConfig)> {
-    let made = rcgen::generate_simple_self_signed([NAME.to_owned()]).context("cannot make a certificate")?;
-    let certificate = CertificateDer::from(made.cert);
-    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-    let mut trusted = RootCertStore::empty();
-    trusted.add(certificate.clone())?;
-    let transport = Arc::new(transport);
-    let mut server = ServerConfig::with_single_cert(vec![certificate], key.into())?;
-    server.transport_config(Arc::clone(&transport));
-    let mut client = ClientConfig::with_root_certificates(Arc::new(trusted))?;
-    client.transport_config(transport);
-    Ok((server, client))
 }
 
 fn transport(plan: &Plan) -> anyhow::Result<TransportConfig> {

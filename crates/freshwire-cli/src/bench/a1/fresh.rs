@@ -1,0 +1,150 @@
+//! A1: a message for each block.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire::a1::{
+    Closed, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Protection, Qos, SinkConfig,
+};
+use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
+use freshwire_io::now;
+
+use super::place::Place;
+use super::{Bulk, SILENCE, half};
+
+/// What an application may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Variant {
+    pub(super) protection: Protection,
+    pub(super) retransmission: bool,
+    /// Datagrams may be as large as UDP's largest, as TCP's segments are on loopback; otherwise as an Ethernet's.
+    pub(super) large: bool,
+}
+
+/// The largest UDP payload of all over IPv4.
+const LARGEST_DATAGRAM: u16 = 65_507;
+
+/// Bytes of the ring, and of what may be outstanding.
+const WINDOW: usize = 4 << 20;
+
+/// The most and the fewest messages that those are.
+const MESSAGES: (usize, usize) = (64, 16 << 10);
+
+/// How long the producer rests when the ring is full: a part of the time that a full ring lasts.
+const REST: Duration = Duration::from_micros(50);
+
+/// How long the rest may take.
+const CLOSE: Duration = Duration::from_secs(10);
+
+/// Both ends. A node ends with its last connection's owner.
+struct Ends {
+    near: Connection,
+    far: Connection,
+    _nodes: (Node, Node),
+}
+
+fn messages(block: usize) -> usize {
+    (WINDOW / block).clamp(MESSAGES.0, MESSAGES.1)
+}
+
+fn connect(place: &Place, block: usize, variant: Variant) -> anyhow::Result<Ends> {
+    let qos =
+        Qos { outstanding: messages(block) as u32, retransmission: variant.retransmission, ..Qos::default() };
+    let mut transport = ConnectionConfig::default();
+    if variant.large {
+        transport.max_datagram = LARGEST_DATAGRAM;
+    }
+    let bind = |ip: IpAddr| -> anyhow::Result<Node> {
+        let config = NodeConfig::new().context("cannot make a key")?;
+        let config = config.connection(transport.clone()).protection(variant.protection).maximum(qos);
+        Ok(Node::bind((ip, 0).into(), config)?)
+    };
+    let (near, far) = (place.near(bind)?, place.far(bind)?);
+    let connection = near
+        .connect(far.local_addr()?, &far.public_key(), &ConnectConfig::default())
+        .context("cannot connect over A1")?;
+    let accepted = far.accept(CLOSE)?.context("the connection was not accepted")?;
+    Ok(Ends { near: connection, far: accepted, _nodes: (near, far) })
+}
+
+fn sender(connection: &Connection, block: usize) -> anyhow::Result<(Sender, Sink)> {
+    let slots = messages(block) as u32;
+    let config = RingConfig { rings: 1, slots, block_bytes: block as u32, blocks: slots };
+    let mut sender = Sender::without_engine(&config)?;
+    let sink = sender.add_a1_sink(connection, SinkConfig::new(choice::fifo()))?;
+    Ok((sender, sink))
+}
+
+/// Messages of one block each for `time`.
+pub(super) fn bulk(place: &Place, variant: Variant, block: usize, time: Duration) -> anyhow::Result<Bulk> {
+    let ends = connect(place, block, variant)?;
+    let (mut sender, sink) = sender(&ends.near, block)?;
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| read_all(&ends.far));
+        let payload = vec![7; block];
+        let begin = now();
+        let mut seq = 0;
+        while now().saturating_since(begin) < time {
+            if push(&mut sender, &sink, &payload, seq)? {
+                seq += 1;
+            } else {
+                std::thread::sleep(REST);
+            }
+        }
+        let ended = sink.close(CloseMode::Drain, CLOSE);
+        anyhow::ensure!(ended == Ended::Closed, "the connection broke: {ended:?}");
+        let (bytes, end) = receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))??;
+        Ok(Bulk { sent: seq * block as u64, bytes, begin, end })
+    })
+}
+
+/// False: the ring is full.
+fn push(sender: &mut Sender, sink: &Sink, payload: &[u8], seq: u64) -> anyhow::Result<bool> {
+    match sender.push(sink.ring(), payload, &Meta { user_seq: seq, ..Meta::default() }) {
+        Ok(_) => Ok(true),
+        Err(PushError::Full | PushError::OutOfBlocks) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_all(connection: &Connection) -> anyhow::Result<(u64, freshwire_units::Timestamp)> {
+    let (mut bytes, mut end) = (0, now());
+    loop {
+        match connection.recv(SILENCE) {
+            Ok(Some(message)) => {
+                bytes += message.data.len() as u64;
+                end = now();
+            }
+            Ok(None) => {}
+            Err(Closed::Peer { .. }) => return Ok((bytes, end)),
+            Err(closed) => return Err(closed).context("the connection ended"),
+        }
+    }
+}
+
+/// Half of each round trip of a message.
+pub(super) fn pings(place: &Place, variant: Variant, block: usize, count: u32) -> anyhow::Result<Vec<f64>> {
+    let ends = connect(place, block, variant)?;
+    let (mut pings, ping) = sender(&ends.near, block)?;
+    let (mut answers, answer) = sender(&ends.far, block)?;
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(|| {
+            for seq in 0..count {
+                let message = ends.far.recv(CLOSE)?.context("a ping got lost")?;
+                push(&mut answers, &answer, &message.data, u64::from(seq))?;
+            }
+            anyhow::Ok(())
+        });
+        let payload = vec![7; block];
+        let halves = (0..count).map(|seq| {
+            let begin = now();
+            push(&mut pings, &ping, &payload, u64::from(seq))?;
+            ends.near.recv(CLOSE)?.context("an answer got lost")?;
+            Ok(half(begin))
+        });
+        let halves = halves.collect::<anyhow::Result<Vec<f64>>>();
+        echo.join().map_err(|_| anyhow::anyhow!("the other end panicked"))??;
+        halves
+    })
+}

@@ -1,0 +1,286 @@
+//! Figures 2 and 3 of the A1 document, measured again: throughput and half the round trip against the block's size, for
+//! datagrams, TCP, QUIC and A1 in one run.
+
+mod fresh;
+mod place;
+mod plain;
+mod quic;
+
+use std::time::Duration;
+
+use freshwire::a1::Protection;
+use freshwire_io::now;
+use freshwire_units::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::series::{Goal, Grid, Report, Spread, Unit};
+use crate::output::say;
+use fresh::Variant;
+use place::Place;
+
+/// Bytes of a block, as far as the document's figures go.
+const SIZES: [usize; 9] = [64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10];
+
+/// Round trips of one repetition.
+const PINGS: u32 = 1000;
+
+/// After this long without a datagram no more come.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// From this size on A1 is to carry this much of what TCP does.
+const LARGE: (usize, f64) = (4 << 10, 0.8);
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    Udp,
+    Tcp,
+    Quic,
+    A1(Variant),
+}
+
+const A1: Variant = Variant { protection: Protection::Aead, retransmission: true, large: false };
+
+const SUBJECTS: [(Subject, &str); 7] = [
+    (Subject::Udp, "UDP"),
+    (Subject::Tcp, "TCP"),
+    (Subject::Quic, "QUIC"),
+    (Subject::A1(A1), "A1"),
+    (Subject::A1(Variant { retransmission: false, ..A1 }), "A1, no retransmission"),
+    (Subject::A1(Variant { protection: Protection::DangerousChecksum, ..A1 }), "A1, no encryption"),
+    (Subject::A1(Variant { large: true, ..A1 }), LARGE_A1),
+];
+
+const LARGE_A1: &str = "A1, large datagrams";
+
+/// What one sender has brought to one receiver.
+struct Bulk {
+    sent: u64,
+    bytes: u64,
+    begin: Timestamp,
+    end: Timestamp,
+}
+
+/// Half of a round trip that began then, in nanoseconds.
+fn half(begin: Timestamp) -> f64 {
+    now().saturating_since(begin).as_nanos() as f64 / 2.0
+}
+
+impl Subject {
+    fn bulk(self, place: &Place, block: usize, time: Duration) -> anyhow::Result<Bulk> {
+        match self {
+            Self::Udp => plain::udp(place, block, time),
+            Self::Tcp => plain::tcp(place, block, time),
+            Self::Quic => quic::bulk(place, block, time),
+            Self::A1(variant) => fresh::bulk(place, variant, block, time),
+        }
+    }
+
+    fn pings(self, place: &Place, block: usize, count: u32) -> anyhow::Result<Vec<f64>> {
+        match self {
+            Self::Udp => plain::udp_pings(place, block, count),
+            Self::Tcp => plain::tcp_pings(place, block, count),
+            Self::Quic => quic::pings(place, block, count),
+            Self::A1(variant) => fresh::pings(place, variant, block, count),
+        }
+    }
+
+    /// Whether it can be had on a link with an Ethernet's packets.
+    fn fits_a_link(self) -> bool {
+        !matches!(self, Self::A1(variant) if variant.large)
+    }
+
+    /// Whether everything that was sent has to arrive.
+    fn is_reliable(self) -> bool {
+        match self {
+            Self::Udp => false,
+            Self::Tcp | Self::Quic => true,
+            Self::A1(variant) => variant.retransmission,
+        }
+    }
+}
+
+/// The figures of one place.
+struct Figures {
+    throughput: &'static str,
+    cost: Option<&'static str>,
+    latency: &'static str,
+    is_link: bool,
+}
+
+impl Figures {
+    fn subjects(&self) -> impl Iterator<Item = (Subject, &'static str)> {
+        SUBJECTS.into_iter().filter(|(subject, _)| !self.is_link || subject.fits_a_link())
+    }
+}
+
+const LOOPBACK: Figures = Figures {
+    throughput: "throughput, loopback",
+    cost: Some("processor time of both ends, loopback"),
+    latency: "half a round trip, loopback",
+    is_link: false,
+};
+
+/// The kernel does a part of the ends' work in the emulator's time, so that theirs would say little.
+const LINK: Figures = Figures {
+    throughput: "throughput, 100Mbit link",
+    cost: None,
+    latency: "half a round trip, 100Mbit link",
+    is_link: true,
+};
+
+/// Measures on loopback and, where that is permitted, across an emulated link. Call while the process has one thread.
+pub(super) fn measure(repeat: u32, time: Duration, report: &mut Report) -> anyhow::Result<()> {
+    match Place::link() {
+        Ok(link) => figures(&link, &LINK, repeat, time, report)?,
+        Err(error) => report.notes.push(format!("Nothing was measured across a link: {error:#}")),
+    }
+    figures(&Place::Loopback, &LOOPBACK, repeat, time, report)
+}
+
+fn figures(
+    place: &Place,
+    figures: &Figures,
+    repeat: u32,
+    time: Duration,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    for repetition in 1..=repeat {
+        say(&format!("{}: repetition {repetition} of {repeat} ...", figures.throughput));
+        for block in SIZES {
+            for (subject, label) in figures.subjects() {
+                let name = name(label, block);
+                bulk(place, figures, subject, &name, (block, time), report)?;
+                let halves = subject.pings(place, block, PINGS)?;
+                let median = Spread::of(&halves).median;
+                report.add(figures.latency, &name, Unit::Nanoseconds, median);
+            }
+        }
+    }
+    for (bench, caption) in [
+        (Some(figures.throughput), "bytes that arrived"),
+        (figures.cost, "for what arrived"),
+        (Some(figures.latency), "median of 1,000 pings"),
+    ] {
+        report.grids.extend(bench.map(|bench| grid(figures, report, bench, caption)));
+    }
+    compare(figures, report);
+    Ok(())
+}
+
+/// One repetition of a subject's throughput, and what it cost.
+fn bulk(
+    place: &Place,
+    figures: &Figures,
+    subject: Subject,
+    name: &str,
+    (block, time): (usize, Duration),
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let before = processor_time();
+    let bulk = subject.bulk(place, block, time)?;
+    let used = processor_time().saturating_sub(before);
+    anyhow::ensure!(
+        !subject.is_reliable() || bulk.bytes == bulk.sent,
+        "{name}: {} of {} bytes arrived",
+        bulk.bytes,
+        bulk.sent
+    );
+    let seconds = bulk.end.saturating_since(bulk.begin).as_secs_f64();
+    report.add(figures.throughput, name, Unit::BytesPerSecond, bulk.bytes as f64 / seconds);
+    if let Some(cost) = figures.cost {
+        let gigabytes = bulk.bytes as f64 / 1e9;
+        report.add(cost, name, Unit::SecondsPerGigabyte, used.as_secs_f64() / gigabytes);
+    }
+    Ok(())
+}
+
+/// What this process has used so far, the threads that have ended included.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A row for each size, a column for each subject.
+fn grid(figures: &Figures, report: &Report, bench: &'static str, what: &str) -> Grid {
+    let row = |block: usize| {
+        let place = |(_, label)| report.place(bench, &name(label, block));
+        (format!("{block} B"), figures.subjects().map(place).collect())
+    };
+    Grid {
+        bench,
+        caption: format!("{bench}: {what}"),
+        columns: figures.subjects().map(|(_, label)| label.to_owned()).collect(),
+        rows: SIZES.into_iter().map(row).collect(),
+    }
+}
+
+/// The name of a series.
+fn name(label: &str, block: usize) -> String {
+    format!("{label}, {block} B")
+}
+
+/// What A1 has to reach.
+fn compare(figures: &Figures, report: &mut Report) {
+    let mut ratio = |bench: &str, block: usize, (a1, other): (&str, &str), goal: Goal| {
+        let places = report.place(bench, &name(a1, block)).zip(report.place(bench, &name(other, block)));
+        if let Some((over, under)) = places {
+            report.compare(&format!("{a1} : {other}, {block} B"), over, under, Some(goal));
+        }
+    };
+    let large = || SIZES.into_iter().filter(|block| *block >= LARGE.0);
+    for block in SIZES {
+        ratio(figures.throughput, block, ("A1", "QUIC"), Goal::AtLeast(1.0));
+    }
+    for block in large() {
+        ratio(figures.throughput, block, ("A1", "TCP"), Goal::AtLeast(LARGE.1));
+    }
+    for block in large() {
+        ratio(figures.throughput, block, (LARGE_A1, "TCP"), Goal::AtLeast(LARGE.1));
+    }
+    for block in SIZES {
+        ratio(figures.latency, block, ("A1", "TCP"), Goal::AtMost(1.2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_subject_carries_blocks_and_answers_pings() {
+        for (subject, label) in SUBJECTS {
+            for block in [SIZES[0], SIZES[8]] {
+                let time = Duration::from_millis(30);
+                let bulk = subject.bulk(&Place::Loopback, block, time).unwrap();
+                assert!(
+                    bulk.bytes > 0 && bulk.bytes <= bulk.sent,
+                    "{label}: {} of {}",
+                    bulk.bytes,
+                    bulk.sent
+                );
+                assert!(bulk.bytes == bulk.sent || !subject.is_reliable(), "{label}");
+                let halves = subject.pings(&Place::Loopback, block, 10).unwrap();
+                assert_eq!(halves.len(), 10, "{label}");
+                assert!(halves.iter().all(|half| *half > 0.0), "{label}: {halves:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn goals_are_set_for_what_was_measured() {
+        let mut report = Report::default();
+        for (_, label) in LINK.subjects() {
+            for block in SIZES {
+                report.add(LINK.throughput, &name(label, block), Unit::BytesPerSecond, block as f64);
+                report.add(LINK.latency, &name(label, block), Unit::Nanoseconds, block as f64);
+            }
+        }
+        compare(&LINK, &mut report);
+        assert_eq!(report.ratios.len(), 9 + 3 + 9, "none with large datagrams");
+        assert!(report.all_met());
+        let grid = grid(&LINK, &report, LINK.throughput, "");
+        assert_eq!((grid.rows.len(), grid.columns.len()), (9, 6));
+        assert!(grid.rows.iter().all(|(_, places)| places.iter().all(Option::is_some)));
+    }
+}

@@ -7,7 +7,7 @@ mod multicast;
 mod tests;
 
 pub use buffer::ReceiveBuffer;
-pub use multicast::Group;
+pub use multicast::{Group, Interface};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket as StdSocket};

@@ -14,7 +14,9 @@ use std::time::Duration;
 use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_io::now;
 use freshwire_io::poll::Poller;
-use freshwire_io::udp::{Ecn, Group, Outgoing, ReceiveBuffer, Sent, UdpConfig, UdpSocket as FreshUdpSocket};
+use freshwire_io::udp::{
+    Ecn, Group, Interface, Outgoing, ReceiveBuffer, Sent, UdpConfig, UdpSocket as FreshUdpSocket,
+};
 use freshwire_link::{Config, Direction, Link, Loss, Verdict};
 use freshwire_units::{Rate, Timestamp};
 use rustix::net::{AddressFamily, SocketType};
@@ -298,13 +300,17 @@ fn a_datagram_larger_than_the_link_is_refused(namespaces: &Namespaces) {
 }
 
 fn a_group_is_for_its_members(namespaces: &Namespaces) {
-    let mut groups = vec![("239.77.0.1", "0.0.0.0:0")];
+    // The only interface beside loopback.
+    let number = Interface::Number(2);
+    let mut groups = vec![
+        ("239.77.0.1", "0.0.0.0:0", number),
+        ("239.77.0.2", "0.0.0.0:0", Interface::Of(Namespaces::NEAR_V4)),
+    ];
     if namespaces.has_ipv6() {
-        groups.push(("ff15::77", "[::]:0"));
+        groups.push(("ff15::77", "[::]:0", number));
     }
-    for (group, any) in groups {
-        // The only interface beside loopback.
-        let group = Group { address: group.parse().unwrap(), interface: 2 };
+    for (group, any, interface) in groups {
+        let group = Group { address: group.parse().unwrap(), interface };
         let bind = || FreshUdpSocket::bind(any.parse().unwrap(), UdpConfig::default()).unwrap();
         let (mut sender, member) = namespaces.in_near(|| (bind(), bind())).unwrap();
         let to = SocketAddr::new(group.address, member.local_addr().unwrap().port());

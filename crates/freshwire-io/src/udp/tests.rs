@@ -223,3 +223,13 @@ fn an_address_for_one_family_only() {
     // The older family's half of the port is free.
     UdpSocket::bind(SocketAddr::new("0.0.0.0".parse().unwrap(), port), UdpConfig::default()).unwrap();
 }
+
+#[test]
+fn the_interface_of_a_newer_group_is_no_address() {
+    let socket = bind(V6);
+    let interface = Interface::Of("127.0.0.1".parse().unwrap());
+    let group = Group { address: "ff15::77".parse().unwrap(), interface };
+    for refused in [socket.join(group), socket.leave(group), socket.set_multicast(group, 1, true)] {
+        assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::InvalidInput);
+    }
+}

@@ -189,6 +189,8 @@ pub struct ConnectionStats {
     pub packets_refused: u64,
     /// Messages that came whole.
     pub messages_received: u64,
+    /// Blocks of multicast groups that the peer missed, asked for and is sent.
+    pub repairs_sent: u64,
 }
 
 /// What the handshake leaves to the connection.

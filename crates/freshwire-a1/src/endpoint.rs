@@ -141,6 +141,15 @@ impl Endpoint {
         self.handle_batch(now, || std::iter::once(datagram));
     }
 
+    /// Takes one datagram that came to a group's address. Others than the group's packets are ignored: an answer to what
+    /// went to many at once would be one of many.
+    pub fn handle_group_datagram(&mut self, now: Timestamp, bytes: &[u8]) {
+        match Packet::parse(bytes) {
+            Ok(Packet::Group { group, number, sealed }) => self.on_group(now, group, number, sealed),
+            _ => self.stats.malformed += 1,
+        }
+    }
+
     /// When [`Endpoint::handle_timeout`] is to be called. It may be early, and nothing comes of it then.
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.table.next_timeout()
@@ -228,6 +237,11 @@ impl Endpoint {
     /// connection has a group of the same number.
     pub fn join(&mut self, group: u32, handle: ConnectionHandle) -> bool {
         *self.groups.entry(group).or_insert(handle) == handle
+    }
+
+    /// The local address that a connection's peer sends to, as far as it is known.
+    pub fn local_ip(&self, handle: ConnectionHandle) -> Option<IpAddr> {
+        self.table.get(handle)?.local
     }
 
     /// Connections of all kinds, with those that are half-open.

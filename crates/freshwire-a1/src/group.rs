@@ -69,6 +69,19 @@ pub struct Group {
     records: Vec<Record>,
     gone: Vec<(u64, Reason)>,
     plain: Vec<u8>,
+    stats: GroupStats,
+}
+
+/// What a group has sent so far. Bytes are UDP payload. Repairs are in the numbers of the members' connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStats {
+    /// Packets sent to the group's address.
+    pub packets_sent: u64,
+    /// Bytes of them.
+    pub bytes_sent: u64,
+    /// The group's key has served for as long as is safe: nothing more is sent.
+    pub key_exhausted: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -102,7 +115,30 @@ impl Group {
             records: Vec::new(),
             gone: Vec::new(),
             plain: Vec::new(),
+            stats: GroupStats::default(),
         }
+    }
+
+    /// Sends what this policy chooses from now on.
+    pub fn set_policy(&mut self, choice: Box<dyn Choice>) {
+        self.choice = choice;
+    }
+
+    /// What it has sent so far.
+    pub fn stats(&self) -> GroupStats {
+        self.stats
+    }
+
+    /// Whether nothing is begun and the policy waits for no time. What was sent may still be kept for repairs.
+    pub fn is_idle(&self) -> bool {
+        self.open.is_none() && self.ask_again_at.is_none()
+    }
+
+    /// Forgets what was begun and what is kept for repairs: its source is done with all of it.
+    pub fn abandon(&mut self) {
+        self.open = None;
+        self.kept.clear();
+        self.ask_again_at = None;
     }
 
     /// The number that packets of the group carry.
@@ -175,23 +211,31 @@ impl Group {
         source: &dyn Source,
         member: &mut Connection,
     ) {
-        for (_, parts) in
-            self.log.iter().filter(|(number, _)| missing.iter().any(|range| range.contains(number)))
-        {
+        let is_missing = |number| missing.iter().any(|range| range.contains(number));
+        for (_, parts) in self.log.iter().filter(|(number, _)| is_missing(number)) {
             for part in parts {
-                let open = self.open.as_ref().map(|(kept, _)| kept);
-                let kept = self.kept.iter().chain(open).find(|kept| kept.id == part.id);
-                match kept.filter(|kept| kept.until > now) {
+                match self.kept(part.id).filter(|kept| kept.until > now) {
                     None => member.tell_group_gone(self.id, part.id, Reason::Expired),
                     Some(kept) => {
+                        let head = self.head(kept, part);
+                        if !member.wants_group_block(self.id, &head) {
+                            continue;
+                        }
                         let len = part.range.end.min(u64::from(kept.record.len)) - part.range.start;
                         let mut bytes = vec![0; len as usize];
                         source.read(kept.token, part.range.start as u32, &mut bytes);
-                        member.send_group_block(self.id, self.head(kept, part), bytes, kept.until);
+                        member.send_group_block(self.id, head, bytes, kept.until);
                     }
                 }
             }
         }
+    }
+
+    /// A message that can be repaired.
+    fn kept(&self, id: u64) -> Option<&Kept> {
+        let open = self.open.as_ref().map(|(kept, _)| kept).filter(|open| open.id == id);
+        // Messages are sent one after the other, so they are kept in the order of their numbers.
+        open.or_else(|| self.kept.get(self.kept.binary_search_by_key(&id, |kept| kept.id).ok()?))
     }
 
     fn head(&self, kept: &Kept, part: &Part) -> BlockHead {
@@ -221,7 +265,8 @@ impl Group {
         let begin = out.len();
         put_group_header(self.id, self.number as u32, out);
         if self.keys.seal(self.number, &self.plain, out).is_err() {
-            // A group whose key has served for as long as is safe sends no more; its owner makes a new one.
+            // Its owner makes a new group.
+            self.stats.key_exhausted = true;
             out.truncate(begin);
             return false;
         }
@@ -230,6 +275,8 @@ impl Group {
             self.log.pop_front();
         }
         self.number += 1;
+        self.stats.packets_sent += 1;
+        self.stats.bytes_sent += (out.len() - begin) as u64;
         let earliest = Timestamp::from_nanos(now.as_nanos().saturating_sub(CATCH_UP.as_nanos() as u64));
         self.next_at = self.next_at.max(earliest) + self.config.rate.time_for((out.len() - begin) as u64);
         true

@@ -24,7 +24,7 @@ pub use endpoint::{
     AcceptConfig, ConnectConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointConfig,
     EndpointEvent, EndpointStats, Incoming, KeyLog, Limits, Outgoing, Refusal, WrongHandle,
 };
-pub use group::{Group, GroupConfig};
+pub use group::{Group, GroupConfig, GroupStats};
 pub use inbox::{Message, Missing};
 pub use source::{Fate, Queue, Source, Taken};
 pub use wire::{Malformed, Qos};

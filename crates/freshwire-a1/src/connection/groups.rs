@@ -91,10 +91,19 @@ impl Groups {
         while self.repairs.front().is_some_and(|repair| repair.until <= now) {
             self.repairs.pop_front();
         }
-        let repair = self.repairs.front().filter(|repair| repair.bytes.len() + REPAIR_ROOM <= room)?;
-        let block = Block { head: repair.head, bytes: &repair.bytes };
-        Frame::GroupBlock { group: repair.group, block }.put(plain);
-        self.repairs.pop_front()
+        let most = room.saturating_sub(REPAIR_ROOM);
+        let repair = self.repairs.front_mut()?;
+        let piece = if repair.bytes.len() <= most {
+            self.repairs.pop_front()?
+        } else if most >= LEAST_CUT {
+            // The member's path carries less than the group's.
+            repair.cut(most)
+        } else {
+            return None;
+        };
+        let block = Block { head: piece.head, bytes: &piece.bytes };
+        Frame::GroupBlock { group: piece.group, block }.put(plain);
+        Some(piece)
     }
 
     pub(super) fn has_repairs(&self) -> bool {
@@ -111,6 +120,17 @@ impl Groups {
                 self.to_say.push_back(Said::Nack(group, missing));
             }
         }
+    }
+}
+
+impl Repair {
+    /// Takes the first bytes off.
+    fn cut(&mut self, bytes: usize) -> Self {
+        let rest = self.bytes.split_off(bytes);
+        let head = BlockHead { end: false, ..self.head };
+        self.head.offset += bytes as u32;
+        self.head.start = None;
+        Self { head, bytes: std::mem::replace(&mut self.bytes, rest), ..*self }
     }
 }
 
@@ -134,20 +154,35 @@ impl Connection {
     }
 
     pub(crate) fn invite(&mut self, invitation: Invitation) {
+        // What goes to the group does not pass here, and silence would end the connection.
+        self.config.keep_alive.get_or_insert(self.idle_timeout / 3);
         self.groups.to_say.push_back(Said::Invitation(invitation));
     }
 
-    pub(crate) fn send_group_block(&mut self, group: u32, head: BlockHead, bytes: Vec<u8>, until: Timestamp) {
+    /// Whether a repair has room among those that wait, and is not one of them.
+    pub(crate) fn wants_group_block(&self, group: u32, head: &BlockHead) -> bool {
         let is_there = |repair: &Repair| {
             (repair.group, repair.head.id, repair.head.offset) == (group, head.id, head.offset)
         };
-        if self.groups.repairs.len() < MAX_REPAIRS && !self.groups.repairs.iter().any(is_there) {
-            self.groups.repairs.push_back(Repair { group, head, bytes, until });
-        }
+        self.groups.repairs.len() < MAX_REPAIRS && !self.groups.repairs.iter().any(is_there)
+    }
+
+    pub(crate) fn send_group_block(&mut self, group: u32, head: BlockHead, bytes: Vec<u8>, until: Timestamp) {
+        self.stats.repairs_sent += 1;
+        self.groups.repairs.push_back(Repair { group, head, bytes, until });
+    }
+
+    #[cfg(test)]
+    pub(crate) fn group_announcements(&self) -> usize {
+        self.groups.to_say.len()
     }
 
     pub(crate) fn tell_group_gone(&mut self, group: u32, id: u64, reason: Reason) {
-        self.groups.to_say.push_back(Said::Gone(group, id, reason));
+        let is_there = |said: &Said| matches!(said, Said::Gone(of, gone, _) if (*of, *gone) == (group, id));
+        // A member that is not told keeps what it has of the message until newer ones take its place.
+        if self.groups.to_say.len() < MAX_SAID && !self.groups.to_say.iter().any(is_there) {
+            self.groups.to_say.push_back(Said::Gone(group, id, reason));
+        }
     }
 }
 
@@ -235,5 +270,9 @@ impl Connection {
 const MAX_GROUPS: usize = 16;
 /// Repairs that wait for one member at most; a member that misses more than that is too slow for the group.
 const MAX_REPAIRS: usize = 256;
+/// Announcements that wait for one member at most.
+const MAX_SAID: usize = 1024;
+/// A repair is cut into parts of at least this size; in a packet with less room it would not be worth its head.
+const LEAST_CUT: usize = 400;
 /// Room for the frame around a repair: type, group, and the head of a message's first block.
 const REPAIR_ROOM: usize = 80;

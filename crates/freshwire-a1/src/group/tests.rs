@@ -21,11 +21,16 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
+        Self::with_datagrams_of(1200)
+    }
+
+    fn with_datagrams_of(datagram: u16) -> Self {
         let pairs: Vec<Pair> =
             (0..3).map(|seed| Pair::new(lossy(10_000, 5 + 10 * seed, 0.1, seed))).collect();
         let now = pairs[0].now;
         let address = "239.1.2.3:5004".parse().expect("an address");
-        let config = GroupConfig::new(address, Rate::from_bits_per_sec(8_000_000));
+        let config =
+            GroupConfig { datagram, ..GroupConfig::new(address, Rate::from_bits_per_sec(8_000_000)) };
         let group = Group::new(now, config, Box::new(freshwire_choice::expiring()), [9; 32]);
         let mut stage = Self { group, queue: Queue::default(), pairs, now, sent: 0, bytes: 0 };
         for pair in &mut stage.pairs {
@@ -154,4 +159,57 @@ fn a_group_keeps_its_rate() {
     stage.run_for(Duration::from_secs(1), |_, _| true);
     let bytes = stage.bytes - before;
     assert!((950_000..=1_010_000).contains(&bytes), "{bytes} in a second at 1,000,000");
+}
+
+#[test]
+fn repairs_are_cut_to_what_the_members_path_carries() {
+    let mut stage = Stage::with_datagrams_of(9000);
+    let len = 8500;
+    stage.push(0, len, Duration::from_secs(2));
+    let first = stage.sent;
+    stage.run_for(Duration::from_millis(500), |member, number| member != 1 || number != first);
+    assert_eq!(stage.sent, first + 4, "one packet with the message and three behind it");
+    for member in 0..3 {
+        let [(_, message)] = stage.pairs[member].ends[1].received.as_slice() else { panic!("{member}") };
+        assert_eq!(message.data, payload(0, len));
+    }
+    let repairs = [0, 1, 2].map(|member| stage.pairs[member].ends[0].connection.stats().repairs_sent);
+    assert_eq!(repairs, [0, 1, 0]);
+}
+
+#[test]
+fn a_connection_with_a_group_is_kept_alive() {
+    let mut stage = Stage::new();
+    stage.run_for(Duration::from_secs(70), |_, _| true);
+    stage.push(0, 100, Duration::from_secs(1));
+    stage.run_for(Duration::from_millis(100), |_, _| true);
+    assert_eq!([0, 1, 2].map(|member| stage.seqs(member).len()), [1, 1, 1]);
+}
+
+#[test]
+fn a_member_that_asks_without_end_is_kept_nothing_for() {
+    let mut stage = Stage::new();
+    for seq in 0..3000 {
+        stage.push(seq, 10, Duration::from_millis(1));
+        stage.run_for(Duration::from_millis(1), |_, _| true);
+    }
+    let member = &mut stage.pairs[0].ends[0].connection;
+    for _ in 0..3 {
+        stage.group.repair(stage.now, &[0..=u64::MAX], &stage.queue, member);
+    }
+    assert_eq!(member.group_announcements(), 1024);
+}
+
+#[test]
+fn what_is_abandoned_is_not_repaired() {
+    let mut stage = Stage::new();
+    stage.push(0, 100_000, Duration::from_secs(5));
+    stage.run_for(Duration::from_millis(20), |member, _| member != 0);
+    assert!(!stage.group.is_idle());
+    stage.group.abandon();
+    assert!(stage.group.is_idle());
+    let sent = stage.sent;
+    stage.run_for(Duration::from_secs(1), |_, _| true);
+    assert!(stage.sent - sent <= u64::from(TAIL_PACKETS), "only the tail");
+    assert_eq!(stage.pairs[0].ends[0].connection.stats().repairs_sent, 0);
 }

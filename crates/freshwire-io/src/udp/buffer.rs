@@ -43,6 +43,11 @@ impl ReceiveBuffer {
         })
     }
 
+    /// Whether more may have arrived than it holds.
+    pub fn is_full(&self) -> bool {
+        self.filled == SLOTS
+    }
+
     /// Lets `receive` fill it. False: nothing was there.
     pub(super) fn fill(
         &mut self,

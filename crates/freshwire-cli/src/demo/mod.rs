@@ -1,8 +1,9 @@
-//! `freshwire demo`: one live stream to two viewers over the same bad link, by plain TCP and by Freshwire.
+//! `freshwire demo`: one live stream to three viewers over the same bad link, by plain TCP, by Freshwire and by A1.
 //!
 //! ```text
 //!  video.rs ── access units ──► worker (plain TCP)  ── link ── viewer.rs ─┐
-//!    ffmpeg                └──► worker (Freshwire)  ── link ── viewer.rs ─┼─► view.rs while it runs
+//!    ffmpeg                ├──► worker (Freshwire)  ── link ── viewer.rs ─┼─► view.rs while it runs
+//!                          └──► worker (A1)         ── link ── viewer.rs ─┤
 //!                                                                         └─► metrics.rs, quality.rs ─► result.json,
 //!                                                                                                table, report.html
 //! ```
@@ -34,7 +35,8 @@ use video::Stream;
 use view::View;
 use wire::{Order, Outcome, Scheme};
 
-/// Send the same live H.264 stream to two viewers over the same emulated link: once by plain TCP, once by Freshwire.
+/// Send the same live H.264 stream to three viewers over the same emulated link: by plain TCP, by Freshwire over TCP, and by
+/// Freshwire over A1.
 ///
 /// Needs ffmpeg and no privilege. Leaves `report.html`, `result.json` and the streams in the output folder.
 #[derive(clap::Args)]
@@ -73,7 +75,8 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "FILE")]
     video: Option<PathBuf>,
 
-    /// Congestion control for both [default: the system's for plain TCP; bbr for Freshwire where the kernel has it].
+    /// Congestion control for both TCP senders [default: the system's for plain TCP; bbr for Freshwire where the kernel has
+    /// it]. A1 has its own.
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
 
@@ -81,7 +84,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "FOLDER", default_value = "freshwire-demo")]
     out: PathBuf,
 
-    /// Run one of the two; the demo calls itself so.
+    /// Run one of them; the demo calls itself so.
     #[arg(long, hide = true)]
     worker: bool,
 }
@@ -102,7 +105,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let video = video::encode(args.video.as_deref(), args.duration, &args.out)?;
     let stream = video::read(&video)?;
     let link = args.link();
-    let orders = Scheme::BOTH.map(|scheme| args.order(scheme, &link, &video));
+    let orders = Scheme::ALL.map(|scheme| args.order(scheme, &link, &video));
     let Some(outcomes) = watch(&orders, &stream, &link)? else {
         eprintln!("stopped");
         return Ok(ExitCode::from(2));
@@ -134,10 +137,11 @@ impl DemoArgs {
     }
 
     fn order(&self, scheme: Scheme, link: &LinkConfig, video: &Path) -> Order {
-        let congestion = self.congestion.clone().or_else(|| match scheme {
-            Scheme::PlainTcp => None,
-            Scheme::Freshwire => best_congestion(),
-        });
+        let congestion = match scheme {
+            Scheme::PlainTcp => self.congestion.clone(),
+            Scheme::Freshwire => self.congestion.clone().or_else(best_congestion),
+            Scheme::A1 => None,
+        };
         Order {
             scheme,
             link: link.clone(),

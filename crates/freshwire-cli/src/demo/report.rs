@@ -14,7 +14,7 @@ use crate::report::chart::{
 use crate::report::html::{
     Figure, Image, Number, Section, escape, figures, image_grid, numbers, page, paragraph, table,
 };
-use crate::report::palette::{BLUE, VERMILLION};
+use crate::report::palette::{BLUE, GREEN, VERMILLION};
 
 /// The same instants, as each viewer and the camera saw them.
 pub(super) struct Stills {
@@ -29,8 +29,8 @@ pub(super) struct Stills {
 /// The page.
 pub(super) fn html(demo: &Demo, stream: &Stream, stills: &Stills) -> anyhow::Result<String> {
     let lead = format!(
-        "<p>The same live H.264 stream ({:.0} kbit/s) went to two viewers over the same emulated link ({}), once by \
-         plain TCP and once by Freshwire. Both receivers are ordinary TCP programs.</p>\n{}",
+        "<p>The same live H.264 stream ({:.0} kbit/s) went to three viewers over the same emulated link ({}): by \
+         plain TCP, by Freshwire over TCP, and by Freshwire over A1. The first two receivers are ordinary TCP programs.</p>\n{}",
         demo.stream_kbit,
         escape(&link_text(&demo.link)),
         numbers(&headline(demo))
@@ -84,12 +84,12 @@ fn pictures(stills: &Stills) -> String {
     let now = stills.camera.iter().zip(&stills.instants_s);
     let mut rows =
         vec![("the camera".to_owned(), now.map(|(still, at)| image(still, format!("{at:.1} s"))).collect())];
-    for (scheme, pictures) in Scheme::BOTH.iter().zip(&stills.viewers) {
+    for (scheme, pictures) in Scheme::ALL.iter().zip(&stills.viewers) {
         let then = pictures.iter().zip(&stills.instants_s);
         let images = then.map(|((age_s, still), at)| image(still, format!("{at:.1} s: {age_s:.1} s old")));
         rows.push((scheme.label().to_owned(), images.collect::<Vec<_>>()));
     }
-    paragraph("Each column is one instant, as the camera and both viewers saw it.") + &image_grid(&rows)
+    paragraph("Each column is one instant, as the camera and the viewers saw it.") + &image_grid(&rows)
 }
 
 fn over_time(demo: &Demo, stream: &Stream) -> anyhow::Result<String> {
@@ -135,7 +135,7 @@ fn over_time(demo: &Demo, stream: &Stream) -> anyhow::Result<String> {
         references: vec![line(0.0, "no delay"), line(deadline_s, "deadline")],
     };
     let age = line_chart("Age of the picture on the screen over time", &age)?;
-    let ssim = line_chart("SSIM over time for both viewers", &ssim)?;
+    let ssim = line_chart("SSIM over time for all viewers", &ssim)?;
     let arrival = scatter("Arrival against capture time", &arrival)?;
     Ok(figures(&[
         figure(demo, "Age of the picture", age, AGE_CAPTION),
@@ -218,6 +218,7 @@ fn colour(scheme: Scheme) -> plotters::style::RGBColor {
     match scheme {
         Scheme::PlainTcp => VERMILLION,
         Scheme::Freshwire => BLUE,
+        Scheme::A1 => GREEN,
     }
 }
 
@@ -232,11 +233,11 @@ const ARRIVAL_CAPTION: &str = "One point for each frame that arrived whole; fram
 const LAYERS_CAPTION: &str = "Plain TCP sends every kind alike, and late. Freshwire leaves out what nothing depends on \
     first.";
 const METHOD: [&str; 3] = [
-    "Both viewers are plain TCP readers in a network namespace of their own, behind the same emulated link with the same \
-     seed. A frame counts when its last byte was read and all its bytes are those that the encoder made; a frame that is \
+    "Each viewer is in a network namespace of its own, behind the same emulated link with the same seed: two plain TCP \
+     readers, and a receiver of A1's messages in their order. A frame counts when its last byte was read and all its bytes are those that the encoder made; a frame that is \
      anything else is torn. Frames are held back as long as the stream's order asks, as ffmpeg does, and shown as soon \
      as their turn has come.",
-    "A freeze is a gap between shown frames above max(3 x mean, mean + 150 ms). The received bytes of both viewers were \
+    "A freeze is a gap between shown frames above max(3 x mean, mean + 150 ms). The received bytes of all viewers were \
      decoded by ffmpeg, which stops at the first error.",
-    "The original is the encoder's output, so the encoder's own loss is not counted against either viewer.",
+    "The original is the encoder's output, so the encoder's own loss is not counted against any viewer.",
 ];

@@ -1,4 +1,4 @@
-//! The two runs side by side, each in a worker process.
+//! The runs side by side, each in a worker process.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -15,7 +15,7 @@ const LEAD: Duration = Duration::from_millis(300);
 /// How often whoever watches is asked whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What happens while both runs go on.
+/// What happens while the runs go on.
 pub(super) enum Step<'a> {
     /// One of them told how it goes.
     Live(Scheme, &'a Live),
@@ -23,7 +23,7 @@ pub(super) enum Step<'a> {
     Idle,
 }
 
-/// Runs both orders and hands each step to `watch`, which returns false to stop. Returns `None` if it was stopped.
+/// Runs the orders and hands each step to `watch`, which returns false to stop. Returns `None` if it was stopped.
 pub(super) fn side_by_side(
     orders: &[Order],
     mut watch: impl FnMut(Step<'_>) -> anyhow::Result<bool>,
@@ -60,7 +60,7 @@ pub(super) fn side_by_side(
             Some((_, Message::Done(outcome))) => outcomes.push(*outcome),
         }
     }
-    outcomes.sort_by_key(|outcome| Scheme::BOTH.iter().position(|&scheme| scheme == outcome.scheme));
+    outcomes.sort_by_key(|outcome| outcome.scheme.place());
     Ok(Some(outcomes))
 }
 
@@ -77,7 +77,7 @@ fn next(messages: &Receiver<Said>, workers: &mut [Worker]) -> anyhow::Result<Opt
             }
         }
         Err(mpsc::RecvTimeoutError::Timeout) => Ok(None),
-        Err(mpsc::RecvTimeoutError::Disconnected) => bail!("both runs ended without a result"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => bail!("the runs ended without a result"),
     }
 }
 

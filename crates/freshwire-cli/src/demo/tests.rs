@@ -24,12 +24,10 @@ fn the_default_link_is_the_documented_one() {
 }
 
 #[test]
-fn a_congestion_control_that_was_asked_for_is_for_both() {
+fn a_congestion_control_that_was_asked_for_is_for_both_tcp_senders() {
     let args = args(&["--congestion", "reno"]);
-    for scheme in Scheme::BOTH {
-        let order = args.order(scheme, &args.link(), Path::new("v"));
-        assert_eq!(order.congestion.as_deref(), Some("reno"));
-    }
+    let of = |scheme| args.order(scheme, &args.link(), Path::new("v")).congestion;
+    assert_eq!(Scheme::ALL.map(of), [Some("reno".to_owned()), Some("reno".to_owned()), None]);
 }
 
 #[test]
@@ -61,7 +59,7 @@ fn demo() -> (Demo, Stream) {
         let quality = quality::Quality { ssim, ssim_mean: 0.5, ssim_p5: 0.5, decoded: 18, decoder_errors: 0 };
         Viewing { metrics: Metrics::of(&stream, &outcome.shown, VIEWER_DEADLINE), quality, outcome }
     };
-    let viewers = Scheme::BOTH.map(viewing).to_vec();
+    let viewers = Scheme::ALL.map(viewing).to_vec();
     let environment = Environment { command: "freshwire demo --seed 7".to_owned(), ..Environment::default() };
     (Demo::new(environment, args(&[]).link(), 1000, &stream, viewers), stream)
 }
@@ -73,7 +71,7 @@ fn the_report_stands_alone_and_names_its_command() {
     let stills = Stills {
         instants_s: vec![1.0],
         camera: vec![jpeg.clone()],
-        viewers: vec![vec![(0.9, None)], vec![(0.4, jpeg)]],
+        viewers: vec![vec![(0.9, None)], vec![(0.4, jpeg.clone())], vec![(0.3, jpeg)]],
     };
     let html = report::html(&demo, &stream, &stills).unwrap();
     for foreign in ["http://", "https://", "<script", "<link", "url(", "NaN"] {
@@ -84,6 +82,7 @@ fn the_report_stands_alone_and_names_its_command() {
         "data:image/jpeg;base64,/9g=",
         "nothing shown",
         "1.0 s: 0.4 s old",
+        "1.0 s: 0.3 s old",
         "512kbit/s, 5.0 % loss",
     ] {
         assert!(html.contains(part), "{part} is missing");

@@ -1,4 +1,4 @@
-//! What a person sees while the demo runs: both viewers side by side on a terminal, one line a second elsewhere.
+//! What a person sees while the demo runs: the viewers side by side on a terminal, one line a second elsewhere.
 
 mod big;
 mod draw;
@@ -14,12 +14,12 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 use super::run::Step;
 use super::wire::{Live, Scheme};
 
-/// What is known of both runs.
+/// What is known of the runs.
 pub(super) struct State {
     /// What the link is, in words.
     pub(super) link: String,
     pub(super) duration: Duration,
-    pub(super) sides: [Side; 2],
+    pub(super) sides: [Side; Scheme::ALL.len()],
     /// Colours may be used.
     pub(super) coloured: bool,
 }
@@ -76,7 +76,7 @@ impl View {
     /// Shows a step; false if the person wants to stop.
     pub(super) fn step(&mut self, step: Step<'_>) -> anyhow::Result<bool> {
         if let Step::Live(scheme, live) = step {
-            self.state.sides[place(scheme)].take(live);
+            self.state.sides[scheme.place()].take(live);
         }
         match &mut self.terminal {
             Some(terminal) => {
@@ -99,18 +99,14 @@ impl View {
         }
         self.told_s = Some(at_s);
         let side = |scheme: Scheme| {
-            let live = &self.state.sides[place(scheme)].live;
+            let live = &self.state.sides[scheme.place()].live;
             let dropped: u64 = live.dropped.iter().sum();
             format!("{}: picture {:.1} s old, {dropped} frames dropped", scheme.label(), live.age_s)
         };
         let total_s = self.state.duration.as_secs();
         // A closed standard error is no reason to end the run.
-        let _ = writeln!(
-            std::io::stderr(),
-            "{at_s:>3} of {total_s} s   {}   {}",
-            side(Scheme::PlainTcp),
-            side(Scheme::Freshwire)
-        );
+        let _ =
+            writeln!(std::io::stderr(), "{at_s:>3} of {total_s} s   {}", Scheme::ALL.map(side).join("   "));
     }
 }
 
@@ -120,10 +116,6 @@ impl Drop for View {
             ratatui::restore();
         }
     }
-}
-
-fn place(scheme: Scheme) -> usize {
-    usize::from(scheme == Scheme::Freshwire)
 }
 
 fn wants_to_go_on() -> anyhow::Result<bool> {

@@ -1,4 +1,4 @@
-//! What the command and its two workers say to each other: one JSON value to a line.
+//! What the command and its workers say to each other: one JSON value to a line.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,19 +19,31 @@ pub(super) const LAYERS: usize = 4;
 pub(super) enum Scheme {
     /// Every access unit by a blocking `send()` when it is emitted.
     PlainTcp,
-    /// Freshwire's choice at the last moment.
+    /// Freshwire's choice at the last moment, over TCP.
     Freshwire,
+    /// The same over A1, where it lasts until the last retransmission.
+    A1,
 }
 
 impl Scheme {
-    /// Both, in the order in which they are shown.
-    pub(super) const BOTH: [Self; 2] = [Self::PlainTcp, Self::Freshwire];
+    /// All, in the order in which they are shown.
+    pub(super) const ALL: [Self; 3] = [Self::PlainTcp, Self::Freshwire, Self::A1];
+
+    /// Its place among all.
+    pub(super) fn place(self) -> usize {
+        match self {
+            Self::PlainTcp => 0,
+            Self::Freshwire => 1,
+            Self::A1 => 2,
+        }
+    }
 
     /// Its name for people.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::PlainTcp => "plain TCP",
             Self::Freshwire => "Freshwire",
+            Self::A1 => "Freshwire, A1",
         }
     }
 
@@ -40,6 +52,7 @@ impl Scheme {
         match self {
             Self::PlainTcp => "plain-tcp",
             Self::Freshwire => "freshwire",
+            Self::A1 => "a1",
         }
     }
 }

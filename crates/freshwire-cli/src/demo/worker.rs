@@ -9,18 +9,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use freshwire::a1::{Connection, ConnectionConfig};
 use freshwire_io::now;
 use freshwire_units::Timestamp;
 
 use super::video::{self, Stream};
 use super::viewer::Viewer;
-use super::wire::{Live, Message, Order, Outcome, say};
+use super::wire::{Live, Message, Order, Outcome, Scheme, say};
 use crate::lab::schema::Trust;
-use crate::lab::{TestPath, wait_until};
+use crate::lab::{A1Path, TestLink, TestPath, wait_until};
 use source::Source;
 
 /// How often a worker tells how it goes.
 const TELL_EVERY: Duration = Duration::from_millis(100);
+
+/// How long one look for a message waits at most.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// After the last frame's deadline, for what is still on its way.
 const LINGER: Duration = Duration::from_millis(200);
@@ -33,13 +37,33 @@ pub(super) fn run() -> anyhow::Result<ExitCode> {
     let mut lines = std::io::stdin().lock().lines();
     let mut line = || lines.next().context("no order came")?.context("cannot read an order");
     let order: Order = serde_json::from_str(&line()?).context("cannot read an order")?;
-    let path = TestPath::open(&order.link, order.congestion.as_deref())?;
+    let path = Path::open(&order)?;
     let stream = Arc::new(video::read(&order.video)?);
     say(std::io::stdout(), &Message::Ready)?;
     let start = Timestamp::from_nanos(line()?.trim().parse().context("cannot read the start")?);
     let outcome = Run::new(order, stream, start).go(path)?;
     say(std::io::stdout(), &Message::Done(Box::new(outcome)))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The way to the viewer.
+enum Path {
+    Tcp(TestPath),
+    A1(TestLink, A1Path),
+}
+
+impl Path {
+    fn open(order: &Order) -> anyhow::Result<Self> {
+        if order.scheme != Scheme::A1 {
+            return Ok(Self::Tcp(TestPath::open(&order.link, order.congestion.as_deref())?));
+        }
+        let link = TestLink::open(&order.link)?;
+        let mut transport = ConnectionConfig::default();
+        // The viewer reads a stream.
+        transport.in_order = true;
+        let ends = A1Path::connect(&link, &transport)?;
+        Ok(Self::A1(link, ends))
+    }
 }
 
 /// What the threads of a run share.
@@ -65,22 +89,27 @@ impl Run {
         }
     }
 
-    fn go(&self, path: TestPath) -> anyhow::Result<Outcome> {
-        let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
-        let received = std::thread::scope(|scope| {
-            let reader = scope.spawn(|| self.watch(far));
-            let teller = scope.spawn(|| self.tell());
-            let sent = self.send(near);
-            // The viewer of a plain stream leaves with whatever is still on its way.
-            let _ = path.far.shutdown(Shutdown::Both);
-            let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
-            let told = teller.join().map_err(|_| anyhow::anyhow!("the teller panicked"))?;
-            sent.context("the sender failed").and(told).and(received.context("the viewer failed"))
-        })?;
+    fn go(&self, path: Path) -> anyhow::Result<Outcome> {
+        let (received, congestion, account) = match path {
+            Path::Tcp(path) => {
+                let (near, far) = (path.near.try_clone()?, path.far.try_clone()?);
+                // The viewer of a plain stream leaves with whatever is still on its way.
+                let leave = || drop(path.far.shutdown(Shutdown::Both));
+                let received = self.both_ends(|| self.send(near), || self.watch(far), leave)?;
+                (received, path.congestion.clone(), path.close())
+            }
+            Path::A1(link, ends) => {
+                let A1Path { sending, receiving, .. } = &ends;
+                let leave = || receiving.close(0, "");
+                let received =
+                    self.both_ends(|| self.send_a1(sending), || self.watch_a1(receiving), leave)?;
+                drop(ends);
+                (received, "A1's own".to_owned(), link.close())
+            }
+        };
         std::fs::write(&self.order.received, received)
             .with_context(|| format!("cannot write {}", self.order.received.display()))?;
-        let congestion = path.congestion.clone();
-        let mut faults = path.close().faults;
+        let mut faults = account.faults;
         let source = self.source();
         if source.lateness > MAX_LATENESS {
             faults.push(format!("the camera was {:.0} ms late", source.lateness.as_secs_f64() * 1e3));
@@ -98,6 +127,39 @@ impl Run {
             horizon_max_bytes: source.horizon_max_bytes,
             trust: if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) },
         })
+    }
+
+    /// Sends and watches at the same time, and makes the viewer leave when all is sent. Returns what was received.
+    fn both_ends(
+        &self,
+        send: impl FnOnce() -> anyhow::Result<()>,
+        watch: impl FnOnce() -> anyhow::Result<Vec<u8>> + Send,
+        leave: impl FnOnce(),
+    ) -> anyhow::Result<Vec<u8>> {
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(watch);
+            let teller = scope.spawn(|| self.tell());
+            let sent = send();
+            leave();
+            let received = reader.join().map_err(|_| anyhow::anyhow!("the reader panicked"))?;
+            let told = teller.join().map_err(|_| anyhow::anyhow!("the teller panicked"))?;
+            sent.context("the sender failed").and(told).and(received.context("the viewer failed"))
+        })
+    }
+
+    /// Receives messages until the connection ends. Returns them one behind the other.
+    fn watch_a1(&self, far: &Connection) -> anyhow::Result<Vec<u8>> {
+        let mut received = Vec::new();
+        // An error is the end, which either side may make.
+        while let Ok(message) = far.recv(LOOK) {
+            if let Some(message) = message {
+                self.viewer().push(now(), &message.data);
+                received.extend_from_slice(&message.data);
+            }
+        }
+        let left_over = self.viewer().finish(true);
+        received.truncate(received.len() - left_over);
+        Ok(received)
     }
 
     /// Reads as any TCP program does. Returns the stream up to its last whole unit.

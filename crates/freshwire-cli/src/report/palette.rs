@@ -29,6 +29,7 @@ pub(crate) fn scheme_colour(name: &str) -> RGBColor {
         scheme::THESIS_IMPROPER => PURPLE,
         scheme::FRESHWIRE => BLUE,
         scheme::FRESHWIRE_CHUNKED => SKY,
+        scheme::A1 => GREEN,
         scheme::QUIC => PURPLE,
         scheme::SRT => YELLOW,
         scheme::SCTP => ORANGE,

@@ -1,4 +1,4 @@
-//! Drawing the state of both runs on a terminal.
+//! Drawing the state of the runs on a terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -20,8 +20,9 @@ pub(super) fn all(frame: &mut Frame<'_>, state: &State) {
         Span::raw(state.link.as_str()),
     ]);
     frame.render_widget(Paragraph::new(text), title);
-    let columns: [Rect; 2] = Layout::horizontal([Constraint::Fill(1); 2]).areas(body);
-    for ((scheme, side), area) in Scheme::BOTH.into_iter().zip(&state.sides).zip(columns) {
+    let columns: [Rect; Scheme::ALL.len()] =
+        Layout::horizontal([Constraint::Fill(1); Scheme::ALL.len()]).areas(body);
+    for ((scheme, side), area) in Scheme::ALL.into_iter().zip(&state.sides).zip(columns) {
         self::side(frame, area, scheme, side, state);
     }
     progress(frame, foot, state);
@@ -37,7 +38,7 @@ fn side(frame: &mut Frame<'_>, area: Rect, scheme: Scheme, side: &Side, state: &
         Constraint::Length(1),
         Constraint::Min(2),
         Constraint::Length(LAYERS as u16),
-        Constraint::Length(5),
+        Constraint::Length(6),
     ])
     .horizontal_margin(1)
     .areas(inner);
@@ -47,7 +48,7 @@ fn side(frame: &mut Frame<'_>, area: Rect, scheme: Scheme, side: &Side, state: &
     frame.render_widget(Paragraph::new("is how old the picture is; so far:"), about);
     frame.render_widget(curve_of(side, state, curve.width).style(style), curve);
     layers(frame, ladder, &side.live);
-    frame.render_widget(Paragraph::new(lines(scheme, side)), counters);
+    frame.render_widget(Paragraph::new(lines(scheme, side, counters.width)), counters);
 }
 
 /// The whole run over the width, on the same scale for both sides.
@@ -84,22 +85,23 @@ fn layers(frame: &mut Frame<'_>, area: Rect, live: &Live) {
     }
 }
 
-fn lines(scheme: Scheme, side: &Side) -> Vec<Line<'static>> {
+fn lines(scheme: Scheme, side: &Side, width: u16) -> Vec<Line<'static>> {
     let live = &side.live;
     let mut reasons: Vec<(&String, &u64)> = live.reasons.iter().collect();
     reasons.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
     let why: Vec<String> = reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     let dropped: u64 = live.dropped.iter().sum();
     let dropped = match scheme {
-        Scheme::PlainTcp => "dropped   nothing: every frame waits its turn".to_owned(),
-        Scheme::Freshwire => format!("dropped   {dropped} frames:"),
+        Scheme::PlainTcp => "dropped   nothing: all frames wait".to_owned(),
+        Scheme::Freshwire | Scheme::A1 => format!("dropped   {dropped} frames:"),
     };
     let mut lines = vec![
         Line::from(format!("received  {:.0} kbit/s, {} torn", side.rate_bps / 1e3, live.torn)),
-        Line::from(format!("horizon   {:.1} kB that nobody can take back", live.horizon_bytes as f64 / 1e3)),
+        Line::from(format!("horizon   {:.1} kB for good", live.horizon_bytes as f64 / 1e3)),
         Line::from(dropped),
     ];
-    lines.extend(why.chunks(2).map(|two| Line::from(format!("          {}", two.join(", ")))));
+    let in_a_line = if width < TWO_REASONS { 1 } else { 2 };
+    lines.extend(why.chunks(in_a_line).map(|two| Line::from(format!("          {}", two.join(", ")))));
     lines
 }
 
@@ -124,6 +126,8 @@ fn colour(side: &Side, coloured: bool) -> Style {
     }
 }
 
+/// The columns that two reasons take side by side.
+const TWO_REASONS: u16 = 46;
 /// The curve's scale shows at least two seconds, so that a good run does not look restless.
 const LOWEST_TOP_MS: u64 = 2000;
 const NAMES: [&str; LAYERS] = ["I", "P", "B", "b"];

@@ -5,7 +5,7 @@ use ratatui::style::Color;
 use super::*;
 
 fn state(coloured: bool) -> State {
-    let mut sides: [Side; 2] = Default::default();
+    let mut sides: [Side; 3] = Default::default();
     for step in 1..=30_u64 {
         let mut live =
             Live { at_s: step as f64 / 10.0, on_air: true, received_bytes: step * 6400, ..Live::default() };
@@ -18,6 +18,8 @@ fn state(coloured: bool) -> State {
         live.reasons = [("layer-shed".to_owned(), 30), ("reference-lost".to_owned(), 12)].into();
         live.horizon_bytes = 1448;
         sides[1].take(&live);
+        live.dropped = [0, 0, 9, 1];
+        sides[2].take(&live);
     }
     State { link: "512kbit/s, 5 % loss".to_owned(), duration: Duration::from_secs(40), sides, coloured }
 }
@@ -29,11 +31,13 @@ fn drawn(width: u16, height: u16, coloured: bool) -> Terminal<TestBackend> {
 }
 
 #[test]
-fn both_sides_are_told_in_full() {
-    let text = drawn(100, 30, true).backend().to_string();
+fn all_sides_are_told_in_full() {
+    let text = drawn(160, 30, true).backend().to_string();
     for part in [
         "plain TCP",
         "Freshwire",
+        "Freshwire, A1",
+        "10 frames",
         "512 kbit/s",
         "1.4 kB",
         "42 frames",

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use freshwire::a1::{self, Connection};
 use freshwire::choice::{self, Reason};
 use freshwire::{
     CloseMode, Ended, Engine, Fate, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig,
@@ -58,12 +59,22 @@ impl Source {
 }
 
 impl Run {
-    /// Sends the stream until [`Run::stop`].
+    /// Sends the stream over TCP until [`Run::stop`].
     pub(super) fn send(&self, near: TcpStream) -> anyhow::Result<()> {
-        match self.order.scheme {
-            Scheme::PlainTcp => self.send_plain(near),
-            Scheme::Freshwire => self.send_fresh(near),
+        if self.order.scheme == Scheme::PlainTcp {
+            return self.send_plain(near);
         }
+        let engine = Engine::new()?.spawn()?;
+        let mut sender = Sender::new(&RingConfig::default(), &engine.handle())?;
+        let sink = sender.add_sink(near, SinkConfig::new(choice::frames()))?;
+        self.feed(&mut sender, sink)
+    }
+
+    /// Sends the stream over A1 until [`Run::stop`].
+    pub(super) fn send_a1(&self, near: &Connection) -> anyhow::Result<()> {
+        let mut sender = Sender::without_engine(&RingConfig::default())?;
+        let sink = sender.add_a1_sink(near, a1::SinkConfig::new(choice::frames()))?;
+        self.feed(&mut sender, sink)
     }
 
     /// Blocking `send()` in the camera's own loop: what almost every program does. What the camera cannot hand over at
@@ -93,23 +104,20 @@ impl Run {
     }
 
     /// Every unit into the ring at its time; Freshwire chooses.
-    fn send_fresh(&self, near: TcpStream) -> anyhow::Result<()> {
-        let engine = Engine::new()?.spawn()?;
-        let mut sender = Sender::new(&RingConfig::default(), &engine.handle())?;
-        let sink = sender.add_sink(near, SinkConfig::new(choice::frames()))?;
+    fn feed(&self, sender: &mut Sender, sink: Sink) -> anyhow::Result<()> {
         let ring = sink.ring();
         self.source().horizon = Some(Horizon::Sink(sink));
         for at in 0..self.stream.units.len() {
             let due = self.start + self.stream.emitted(at);
             wait_until(due);
             let late = now().saturating_since(due);
-            let pushed = self.push(&mut sender, ring, at);
+            let pushed = self.push(sender, ring, at);
             let mut source = self.source();
             source.lateness = source.lateness.max(late);
             if !pushed? {
                 source.drops.push(Dropped { unit: at, reason: "ring-full".to_owned() });
             }
-            note_fates(&mut sender, ring, &mut source.drops);
+            note_fates(sender, ring, &mut source.drops);
         }
         wait_until(self.stop);
         let horizon = self.source().horizon.take();
@@ -120,7 +128,7 @@ impl Run {
         anyhow::ensure!(ended == Ended::Closed, "the connection broke: {ended:?}");
         let mut source = self.source();
         source.horizon_max_bytes = horizon_max_bytes;
-        note_fates(&mut sender, ring, &mut source.drops);
+        note_fates(sender, ring, &mut source.drops);
         Ok(())
     }
 

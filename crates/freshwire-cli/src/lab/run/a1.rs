@@ -22,23 +22,38 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(32);
 /// How long one look for a message waits at most.
 const WATCH: Duration = Duration::from_millis(100);
 
+/// Both ends of an A1 connection. The nodes carry it as long as they are held.
+pub(crate) struct A1Path {
+    pub(crate) sending: Connection,
+    pub(crate) receiving: Connection,
+    _nodes: [Node; 2],
+}
+
+impl A1Path {
+    /// Connects across the link.
+    pub(crate) fn connect(link: &TestLink, transport: &ConnectionConfig) -> anyhow::Result<Self> {
+        let bind = |address| -> anyhow::Result<Node> {
+            let config = NodeConfig::new().context("cannot make a key")?.connection(transport.clone());
+            Ok(Node::bind((address, 0).into(), config)?)
+        };
+        let far = link.namespaces.in_far(|| bind(Namespaces::FAR_V4))??;
+        let near = link.namespaces.in_near(|| bind(Namespaces::NEAR_V4))??;
+        let config = ConnectConfig::default().timeout(CONNECT_TIMEOUT);
+        let sending = near
+            .connect(far.local_addr()?, &far.public_key(), &config)
+            .context("cannot connect across the link")?;
+        let receiving = far.accept(CONNECT_TIMEOUT)?.context("the connection was not accepted")?;
+        Ok(Self { sending, receiving, _nodes: [near, far] })
+    }
+}
+
 /// Sends the offered records across the link and receives them.
 pub(super) fn run(link: &TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<Ends> {
     let mut transport = ConnectionConfig::default();
     if let Some(name) = plan.scheme.strip_prefix(scheme::A1).and_then(|rest| rest.strip_prefix('-')) {
         transport.congestion = congestion(name)?;
     }
-    let bind = |address| -> anyhow::Result<Node> {
-        let config = NodeConfig::new().context("cannot make a key")?.connection(transport.clone());
-        Ok(Node::bind((address, 0).into(), config)?)
-    };
-    let far = link.namespaces.in_far(|| bind(Namespaces::FAR_V4))??;
-    let near = link.namespaces.in_near(|| bind(Namespaces::NEAR_V4))??;
-    let config = ConnectConfig::default().timeout(CONNECT_TIMEOUT);
-    let sending = near
-        .connect(far.local_addr()?, &far.public_key(), &config)
-        .context("cannot connect across the link")?;
-    let receiving = far.accept(CONNECT_TIMEOUT)?.context("the connection was not accepted")?;
+    let A1Path { sending, receiving, _nodes } = A1Path::connect(link, &transport)?;
     let span = Span::of(plan, link.start_after(LEAD)?);
     let (paced, received) = std::thread::scope(|scope| {
         // The connection outlives both: dropping it would end it before the sender does.

@@ -22,6 +22,7 @@ use super::store::Writer;
 use super::{cells, table};
 use crate::report;
 
+pub(crate) use a1::A1Path;
 pub(crate) use args::LabArgs;
 use args::{LabCommand, Output};
 pub(crate) use pace::wait_until;

@@ -12,11 +12,7 @@ pub(crate) mod store;
 pub(crate) mod table;
 pub(crate) mod viewers;
 
-<<<<<<< Updated upstream
-pub(crate) use run::{LabArgs, TestLink, TestPath, run, wait_until};
-=======
 pub(crate) use run::{A1Path, LabArgs, TestLink, TestPath, run, wait_until};
->>>>>>> Stashed changes
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -11,6 +11,8 @@
 //! [`Sender`](crate::Sender) once it was given to [`add_a1_sink`](crate::Sender::add_a1_sink), with the same policies, fates
 //! and ends as a sink over TCP.
 //!
+//! One stream to many goes by adding a sink for each, or by a [`Group`] where the network has IP multicast.
+//!
 //! ```no_run
 //! use std::time::Duration;
 //! use freshwire::a1::{ConnectConfig, Node, NodeConfig, SinkConfig};
@@ -31,6 +33,9 @@ mod config;
 mod connection;
 mod core;
 mod error;
+mod group;
+mod joined;
+mod multicast;
 mod node;
 mod outbound;
 mod peer;
@@ -43,11 +48,15 @@ pub use freshwire_a1::{
     Closed, Congestion, ConnectionConfig, ConnectionStats, Message, Missing, ParseKeyError, Protection, Psk,
     PublicKey, Qos, QosError, StaticKey,
 };
+pub use freshwire_io::udp::Interface;
+pub use freshwire_units::Rate;
 
 pub use config::{ConnectConfig, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
 pub(crate) use connection::Caller;
 pub use connection::Connection;
 pub use error::{BindError, ConnectError, NodeStopped};
+pub use group::{Group, GroupConfig, GroupError, GroupStats, InviteError};
+pub use joined::{JoinConfig, JoinError, Membership};
 pub use node::Node;
 pub use socket::{MAX_SOCKET_SINKS, Received, Sent, Socket, SocketError, WhenFull};
 pub use status::Status;

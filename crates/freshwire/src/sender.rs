@@ -34,8 +34,8 @@ pub enum SenderError {
     /// The A1 connection has ended.
     #[error("the A1 connection has ended: {0}")]
     ConnectionEnded(String),
-    /// The A1 connection has a sink already.
-    #[error("the A1 connection has a sink already")]
+    /// The A1 connection or group has a sink already.
+    #[error("the A1 connection or group has a sink already")]
     HasSink,
 }
 
@@ -116,6 +116,16 @@ impl Sender {
         let ring = consumer.ring();
         let sink = connection.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
         self.set_other(ring, Some(Other::Node(connection.caller())));
+        Ok(sink)
+    }
+
+    /// Feeds a multicast group from a ring of the region that no sink uses. The ring needs room for what the group keeps for
+    /// repairs; see [`GroupConfig::repair_for`](a1::GroupConfig::repair_for).
+    pub fn add_a1_group(&mut self, group: &a1::Group, config: a1::SinkConfig) -> Result<Sink, SenderError> {
+        let consumer = self.free_ring()?;
+        let ring = consumer.ring();
+        let sink = group.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
+        self.set_other(ring, Some(Other::Node(group.caller())));
         Ok(sink)
     }
 

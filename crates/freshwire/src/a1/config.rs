@@ -6,6 +6,8 @@ use freshwire_a1::{
 };
 use freshwire_choice::Choice;
 
+use super::joined::JoinConfig;
+
 /// How long connecting may take unless told otherwise.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -30,8 +32,12 @@ pub struct NodeConfig {
     pub protection: Protection,
     /// How its connections behave.
     pub connection: ConnectionConfig,
-    /// Bytes that the kernel keeps for the node, as far as its limit permits. Default: 2 MiB.
+    /// Bytes that the kernel keeps for the node, and for each group that it joins, as far as its limit permits. Default:
+    /// 2 MiB.
     pub receive_buffer: usize,
+    /// How it joins the multicast groups that its peers invite it to. Default: not at all, since whoever may connect would
+    /// decide which of the network's streams this machine subscribes to.
+    pub join: Option<JoinConfig>,
 }
 
 impl NodeConfig {
@@ -51,7 +57,15 @@ impl NodeConfig {
             protection: Protection::default(),
             connection: ConnectionConfig::default(),
             receive_buffer: RECEIVE_BUFFER,
+            join: None,
         }
+    }
+
+    /// Lets it join multicast groups that its peers invite it to.
+    #[must_use]
+    pub fn join(mut self, config: JoinConfig) -> Self {
+        self.join = Some(config);
+        self
     }
 
     /// Sets how its connections behave.

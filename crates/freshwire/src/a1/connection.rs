@@ -11,6 +11,7 @@ use freshwire_units::Timestamp;
 
 use super::config::SinkConfig;
 use super::error::ConnectError;
+use super::joined::Membership;
 use super::node::Shared;
 use super::peer::State;
 use super::sink::{Feeding, InNode, Wish};
@@ -109,6 +110,11 @@ impl Connection {
         self.0.node.lock().transport(self.0.id)?.poll_missing()
     }
 
+    /// The multicast groups that the other node has invited this one to. Their messages come out of [`Connection::recv`].
+    pub fn memberships(&self) -> Vec<Membership> {
+        self.0.node.lock().peer(self.0.id).map(|peer| peer.memberships.clone()).unwrap_or_default()
+    }
+
     /// Ends the connection: the other node is told the code (0 is a normal end) and the text. What is not delivered is given
     /// up; a sink delivers first if it is closed instead.
     pub fn close(&self, code: u64, reason: &str) {
@@ -192,7 +198,16 @@ impl Connection {
 
     /// What a producer calls whose push asks for it.
     pub(crate) fn caller(&self) -> Caller {
-        Caller { node: Arc::downgrade(&self.0.node), id: self.0.id }
+        Caller { node: Arc::downgrade(&self.0.node), fed: Fed::Connection(self.0.id) }
+    }
+
+    pub(super) fn id(&self) -> ConnectionHandle {
+        self.0.id
+    }
+
+    /// Whether it is one of this node's.
+    pub(super) fn is_of(&self, node: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.0.node, node)
     }
 
     /// Asks something of the sink, if it has one.
@@ -207,16 +222,28 @@ impl Drop for Held {
     }
 }
 
-/// Calls a node for one of its connections.
+/// Calls a node for one of its connections or groups.
 pub(crate) struct Caller {
     node: Weak<Shared>,
-    id: ConnectionHandle,
+    fed: Fed,
+}
+
+/// What is fed from a ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fed {
+    Connection(ConnectionHandle),
+    /// The group with this number.
+    Group(u32),
 }
 
 impl Caller {
+    pub(super) fn of_group(node: &Arc<Shared>, id: u32) -> Self {
+        Self { node: Arc::downgrade(node), fed: Fed::Group(id) }
+    }
+
     pub(crate) fn call(&self) {
         if let Some(node) = self.node.upgrade() {
-            node.call(self.id);
+            node.call(self.fed);
         }
     }
 }

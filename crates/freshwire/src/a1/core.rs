@@ -11,10 +11,16 @@ use freshwire_a1::{
     Queue, Source,
 };
 use freshwire_choice::Reason;
+use freshwire_io::poll::Poller;
 use freshwire_io::udp::{Ecn, ReceiveBuffer, UdpConfig, UdpSocket};
 use freshwire_units::Timestamp;
 
 use super::config::{ConnectConfig, NodeConfig};
+use super::connection::Fed;
+use super::error::NodeStopped;
+use super::group::{GroupConfig, GroupError, InviteError};
+use super::joined::{JoinError, Joined, Membership};
+use super::multicast::Groups;
 use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{Feeding, Wish};
@@ -58,6 +64,10 @@ pub(super) struct Core {
     feedings: BTreeMap<ConnectionHandle, Feeding>,
     /// Those of these that are at their end.
     closing: Vec<ConnectionHandle>,
+    /// The groups that it sends to.
+    groups: Groups,
+    /// The groups that it has joined.
+    joined: Joined,
     /// Connections that others have made and the application has not asked for.
     newcomers: VecDeque<ConnectionHandle>,
     activity: Activity,
@@ -103,10 +113,13 @@ impl Activity {
 }
 
 impl Core {
-    pub(super) fn new(address: SocketAddr, config: NodeConfig) -> io::Result<Self> {
+    /// The node of this socket; those of groups that it joins are added to `poller`.
+    pub(super) fn new(address: SocketAddr, config: NodeConfig, poller: Arc<Poller>) -> io::Result<Self> {
         let buffers = UdpConfig::default().receive_buffer(config.receive_buffer);
         Ok(Self {
             socket: UdpSocket::bind(address, buffers)?,
+            groups: Groups::default(),
+            joined: Joined::new(config.join, config.receive_buffer, poller),
             endpoint: Endpoint::new(config.endpoint(freshwire_io::random()?)),
             config,
             arrived: ReceiveBuffer::default(),
@@ -222,14 +235,60 @@ impl Core {
         }
     }
 
+    /// Makes a group to send to.
+    pub(super) fn add_group(&mut self, now: Timestamp, config: &GroupConfig) -> Result<u32, GroupError> {
+        if self.is_stopped {
+            return Err(NodeStopped.into());
+        }
+        let local = self.socket.local_addr()?.ip();
+        Ok(self.groups.add(now, local, config)?)
+    }
+
+    /// The groups that it sends to.
+    pub(super) fn groups(&mut self) -> &mut Groups {
+        &mut self.groups
+    }
+
+    /// Makes the peer of a connection a member of a group.
+    pub(super) fn invite(
+        &mut self,
+        group: u32,
+        id: ConnectionHandle,
+        now: Timestamp,
+    ) -> Result<(), InviteError> {
+        let is_open = matches!(self.peers.get(&id).map(|peer| &peer.state), Some(State::Open));
+        let connection = self.endpoint.connection_mut(id).filter(|_| is_open).ok_or(InviteError::Ended)?;
+        if !self.groups.invite(group, now, id, connection) {
+            return Err(NodeStopped.into());
+        }
+        Ok(())
+    }
+
+    /// The peer of a connection has invited us.
+    fn join(&mut self, id: ConnectionHandle, group: u32, address: SocketAddr) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let from = (self.endpoint.local_ip(id), peer.address);
+        let joined = self.joined.join(id, group, address, from);
+        let joined = joined.and_then(|()| match self.endpoint.join(group, id) {
+            true => Ok(()),
+            false => Err(JoinError::Twice),
+        });
+        peer.memberships.push(Membership { group, address, joined });
+    }
+
     fn remove(&mut self, id: ConnectionHandle) {
+        self.groups.part(id);
+        self.joined.leave(id);
         self.endpoint.remove(id);
         self.peers.remove(&id);
     }
 
-    /// A producer has put something on the ring of this connection.
-    pub(super) fn call(&mut self, id: ConnectionHandle) {
-        self.endpoint.wake(id);
+    /// A producer has put something on this ring.
+    pub(super) fn call(&mut self, fed: Fed) {
+        match fed {
+            Fed::Connection(id) => self.endpoint.wake(id),
+            Fed::Group(id) => self.groups.call(id),
+        }
     }
 
     /// A producer has put something on a ring, nobody says on which.
@@ -237,6 +296,24 @@ impl Core {
         for (id, feeding) in &self.feedings {
             if feeding.source.notified() {
                 self.endpoint.wake(*id);
+            }
+        }
+        self.groups.call_all();
+    }
+
+    /// Takes in what has arrived for the group whose socket has this token.
+    pub(super) fn receive_of_group(&mut self, now: Timestamp, token: u64) {
+        // It may have been left since it was found ready.
+        let Some(socket) = self.joined.socket(token) else { return };
+        for _ in 0..FETCHES_PER_TURN {
+            if !matches!(socket.receive(&mut self.arrived), Ok(true)) {
+                return;
+            }
+            for datagram in self.arrived.datagrams() {
+                self.endpoint.handle_group_datagram(now, datagram.bytes);
+            }
+            if !self.arrived.is_full() {
+                return;
             }
         }
     }
@@ -275,6 +352,7 @@ impl Core {
             }
         }
         self.handle_events(now);
+        self.groups.advance(now);
         if !self.outbound.resume(&mut self.socket) || !self.send_handshakes() {
             return;
         }
@@ -329,10 +407,11 @@ impl Core {
             return now;
         }
         let closing = self.closing.iter().filter_map(|id| self.feedings.get(id)?.timeout()).min();
-        let latest = (!self.feedings.is_empty()).then(|| now + MAX_SLEEP);
+        let is_fed = !self.feedings.is_empty() || self.groups.is_any_fed();
+        let latest = is_fed.then(|| now + MAX_SLEEP);
         let lively = (now < self.lively_until).then(|| now + GRACE);
-        let due =
-            [self.endpoint.poll_timeout(), closing, latest, lively, self.owed].into_iter().flatten().min();
+        let timers = [self.endpoint.poll_timeout(), self.groups.due(now)];
+        let due = timers.into_iter().chain([closing, latest, lively, self.owed]).flatten().min();
         due.unwrap_or(Timestamp::MAX)
     }
 
@@ -382,7 +461,7 @@ impl Core {
                 self.activity.note();
             }
         }
-        feeding.account(connection.stats(), &connection.link(now));
+        feeding.account(connection.stats().bytes_sent, &connection.link(now));
         let wish = feeding.wish(now, connection.is_idle());
         if wish == Wish::Stay && !feeding.source.rest() {
             self.endpoint.wake(id);
@@ -420,11 +499,23 @@ impl Core {
                 Event::QosPending => peer.news.set(Status::QOS_PENDING, true),
                 Event::QosChanged => peer.news.set(Status::QOS_CHANGED, true),
                 Event::Migrated(address) => peer.address = address,
+                Event::Invited { group, address } => {
+                    self.join(id, group, address);
+                    continue;
+                }
+                Event::GroupMissing { group, missing } => {
+                    if let Some(connection) = self.endpoint.connection_mut(id) {
+                        self.groups.repair(group, now, &missing, id, connection);
+                    }
+                    continue;
+                }
                 Event::Closed(closed) => {
                     let ended = Ended::Broken(closed.to_string());
                     peer.state = State::Closed(closed);
                     peer.notify(waiting);
                     self.activity.note();
+                    self.groups.part(id);
+                    self.joined.leave(id);
                     self.end_feeding(id, now, Reason::ConnectionLost, ended);
                     continue;
                 }
@@ -485,6 +576,7 @@ impl Core {
 
     fn end_all(&mut self, now: Timestamp, why: &str) {
         self.is_stopped = true;
+        self.groups.end_all(now, why);
         for id in self.peers.keys().copied().collect::<Vec<_>>() {
             self.end_feeding(id, now, Reason::ConnectionLost, Ended::Broken(why.to_owned()));
             if let Some(connection) = self.endpoint.connection_mut(id) {

@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use freshwire_a1::{ConnectionHandle, PublicKey};
+use freshwire_a1::PublicKey;
 use freshwire_io::now;
-use freshwire_io::poll::{Poller, Waker};
+use freshwire_io::poll::{Poller, Ready, Waker};
 use freshwire_units::Timestamp;
 
 use super::config::{ConnectConfig, NodeConfig};
-use super::connection::Connection;
+use super::connection::{Connection, Fed};
 use super::core::{Core, Watch};
 use super::error::{BindError, ConnectError, NodeStopped};
+use super::group::{Group, GroupConfig, GroupError};
 
 /// An address of A1: makes connections to other nodes and accepts theirs, all over one UDP socket and on one thread.
 ///
@@ -31,7 +32,7 @@ pub struct Node {
 pub(super) struct Shared {
     core: Mutex<Core>,
     /// What the node's thread waits for.
-    poller: Poller,
+    poller: Arc<Poller>,
     waker: Waker,
     /// What the application's thread waits for that waits for datagrams.
     driver: Poller,
@@ -44,8 +45,8 @@ impl Node {
     /// Binds to `address`; port 0 lets the kernel choose one.
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, BindError> {
         let public_key = config.key.public_key();
-        let core = Core::new(address, config)?;
-        let poller = Poller::new()?;
+        let poller = Arc::new(Poller::new()?);
+        let core = Core::new(address, config, Arc::clone(&poller))?;
         poller.add_reader(core.socket(), SOCKET)?;
         let driver = Poller::new()?;
         driver.add_reader(core.socket(), SOCKET)?;
@@ -91,6 +92,13 @@ impl Node {
         let connection = Connection::new(Arc::clone(&self.shared), id, address, changed);
         connection.wait_open()?;
         Ok(connection)
+    }
+
+    /// A multicast group to send to, without members. It needs no more than this node to be there.
+    pub fn group(&self, config: &GroupConfig) -> Result<Group, GroupError> {
+        config.check()?;
+        let id = self.shared.act(|core, now| core.add_group(now, config))?;
+        Ok(Group::new(Arc::clone(&self.shared), id, config.address))
     }
 
     /// The next connection that another node has made, waiting at most `timeout` for it. `Ok(None)`: none came.
@@ -152,15 +160,15 @@ impl Shared {
         result
     }
 
-    /// A producer has put something on the ring of a connection. Serves it on the producer's thread, unless another
+    /// A producer has put something on the ring of a connection or group. Serves it on the producer's thread, unless another
     /// thread is at it.
-    pub(super) fn call(&self, id: ConnectionHandle) {
+    pub(super) fn call(&self, fed: Fed) {
         let mut core = match self.core.try_lock() {
             Ok(core) => core,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return self.waker.wake(),
         };
-        core.call(id);
+        core.call(fed);
         self.finish(core, now());
     }
 
@@ -178,8 +186,8 @@ impl Shared {
     fn serve(&self) {
         let mut ready = Vec::new();
         let mut woken = false;
-        let mut readable = false;
-        while let Some(timeout) = self.round(woken, readable) {
+        while let Some(timeout) = self.round(woken, &ready) {
+            ready.clear();
             match self.poller.wait(timeout, &mut ready) {
                 Ok(is_woken) => woken = is_woken,
                 Err(error) => {
@@ -188,12 +196,11 @@ impl Shared {
                     return self.tell(&mut core);
                 }
             }
-            readable = ready.drain(..).any(|event| event.readable || event.hung_up);
         }
     }
 
     /// Does what is due; how long to wait for more, `None` at the end.
-    fn round(&self, woken: bool, readable: bool) -> Option<Option<Duration>> {
+    fn round(&self, woken: bool, ready: &[Ready]) -> Option<Option<Duration>> {
         let mut core = self.lock();
         let now = now();
         core.awake();
@@ -203,8 +210,11 @@ impl Shared {
         if woken {
             core.call_all();
         }
-        if readable {
-            core.receive(now);
+        for event in ready.iter().filter(|event| event.readable || event.hung_up) {
+            match event.token {
+                SOCKET => core.receive(now),
+                group => core.receive_of_group(now, group),
+            }
         }
         core.advance(now);
         self.watch(&mut core, now);

@@ -3,6 +3,7 @@ use std::sync::{Arc, Condvar};
 
 use freshwire_a1::{Closed, ConnectError, PublicKey};
 
+use super::joined::Membership;
 use super::status::Status;
 
 /// What a node has of a connection besides the endpoint.
@@ -21,6 +22,8 @@ pub(super) struct Peer {
     pub(super) is_awaited: bool,
     /// The other node makes the connection, and it does not stand yet.
     pub(super) is_incoming: bool,
+    /// The groups that it has invited us to.
+    pub(super) memberships: Vec<Membership>,
     /// The application has no handle of it any more.
     pub(super) is_forgotten: bool,
 }
@@ -53,6 +56,7 @@ impl Peer {
             turns: 0,
             is_awaited: false,
             is_incoming: false,
+            memberships: Vec::new(),
             is_forgotten: false,
         }
     }

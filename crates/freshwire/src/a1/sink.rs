@@ -1,13 +1,13 @@
-//! A connection that is fed from a ring.
+//! A connection or a group that is fed from a ring.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire_a1::ConnectionStats;
 use freshwire_choice::{LinkView, Reason};
 use freshwire_units::Timestamp;
 
 use super::connection::Connection;
+use super::group::Group;
 use super::source::RingSource;
 use crate::sink::{CloseMode, Ended, Server, SinkShared};
 
@@ -17,14 +17,14 @@ const NO_PLACE_BETWEEN: &str = "A1 carries messages, and nothing between them";
 /// How a sink ended that was aborted while it drained.
 const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
-/// The ring of a connection, and how far it is with its end.
+/// The ring of a connection or group, and how far it is with its end.
 pub(super) struct Feeding {
     pub(super) source: RingSource,
     shared: Arc<SinkShared>,
     closing: Option<CloseMode>,
     give_up_at: Timestamp,
-    /// Of the connection's numbers, those that the sink's account has.
-    seen: ConnectionStats,
+    /// Bytes sent, of which the sink's account knows.
+    seen: u64,
 }
 
 /// What a sink's end asks of its connection.
@@ -40,7 +40,7 @@ pub(super) enum Wish {
 
 impl Feeding {
     pub(super) fn new(source: RingSource, shared: Arc<SinkShared>) -> Self {
-        Self { source, shared, closing: None, give_up_at: Timestamp::MAX, seen: ConnectionStats::default() }
+        Self { source, shared, closing: None, give_up_at: Timestamp::MAX, seen: 0 }
     }
 
     /// Begins to close.
@@ -80,15 +80,15 @@ impl Feeding {
         Wish::Close
     }
 
-    /// Takes over what the connection has done.
-    pub(super) fn account(&mut self, stats: ConnectionStats, link: &LinkView) {
-        let sent = stats.bytes_sent - self.seen.bytes_sent;
+    /// Takes over what was done: `bytes` were sent in all.
+    pub(super) fn account(&mut self, bytes: u64, link: &LinkView) {
+        let sent = bytes.saturating_sub(self.seen);
         if sent > 0 {
             self.shared.stats.on_write(sent);
             self.shared.stats.on_horizon(link.unsent);
         }
         self.shared.stats.on_look(0, link.rate, link.rtt, self.source.bad_values());
-        self.seen = stats;
+        self.seen = bytes;
     }
 
     /// Resolves what is left and tells how it ended.
@@ -102,6 +102,23 @@ impl Feeding {
 pub(super) struct InNode(pub(super) Connection);
 
 impl Server for InNode {
+    fn close(&self, mode: CloseMode) {
+        self.0.ask(|feeding, now| feeding.close(mode, now));
+    }
+
+    fn leave(&self, linger: Duration) {
+        self.0.ask(|feeding, now| feeding.leave(linger, now));
+    }
+
+    fn interject(&self, _bytes: Vec<u8>) {
+        self.0.ask(|_, _| Wish::Abort(Ended::Broken(NO_PLACE_BETWEEN.to_owned())));
+    }
+}
+
+/// A sink's place in a node whose group it is. It keeps the group.
+pub(super) struct InGroup(pub(super) Group);
+
+impl Server for InGroup {
     fn close(&self, mode: CloseMode) {
         self.0.ask(|feeding, now| feeding.close(mode, now));
     }

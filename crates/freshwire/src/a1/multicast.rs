@@ -1,0 +1,302 @@
+//! What a node does for the multicast groups that it sends to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use freshwire_a1::{Connection as Transport, ConnectionHandle, Group, Queue, Source};
+use freshwire_choice::{Choice, LinkView, Reason};
+use freshwire_io::udp::{self, Outgoing, Sent, UdpConfig, UdpSocket};
+use freshwire_units::{Rate, Timestamp};
+
+use super::group::{GroupConfig, GroupStats};
+use super::sink::{Feeding, Wish};
+use crate::sender::SenderError;
+use crate::sink::Ended;
+
+/// How many packets of one group leave before it is somebody else's turn.
+const PACKETS_PER_TURN: usize = 64;
+
+/// When a socket without room is tried again.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// How a sink ended whose group can send no more.
+const KEY_USED_UP: &str = "the group's key is used up";
+
+/// The groups that a node sends to, by their numbers.
+#[derive(Default)]
+pub(super) struct Groups(BTreeMap<u32, Sending>);
+
+/// A group that this node sends to.
+struct Sending {
+    group: Group,
+    rate: Rate,
+    socket: UdpSocket,
+    /// The packet that is being made, or that the socket had no room for.
+    packet: Vec<u8>,
+    retry_at: Option<Timestamp>,
+    feeding: Option<Feeding>,
+    members: BTreeSet<ConnectionHandle>,
+    refused: u64,
+    /// There is something to do at once.
+    called: bool,
+    /// The application has no handle of it any more.
+    is_forgotten: bool,
+}
+
+impl Groups {
+    /// Makes a group of a node that is bound to `local`.
+    pub(super) fn add(&mut self, now: Timestamp, local: IpAddr, config: &GroupConfig) -> io::Result<u32> {
+        let socket = open(local, config)?;
+        let group = loop {
+            let group = new_group(now, config)?;
+            if !self.0.contains_key(&group.id()) {
+                break group;
+            }
+        };
+        let id = group.id();
+        let sending = Sending {
+            group,
+            rate: config.rate,
+            socket,
+            packet: Vec::new(),
+            retry_at: None,
+            feeding: None,
+            members: BTreeSet::new(),
+            refused: 0,
+            called: false,
+            is_forgotten: false,
+        };
+        self.0.insert(id, sending);
+        Ok(id)
+    }
+
+    pub(super) fn stats(&self, id: u32) -> Option<GroupStats> {
+        let sending = self.0.get(&id)?;
+        let sent = sending.group.stats();
+        Some(GroupStats {
+            packets_sent: sent.packets_sent,
+            bytes_sent: sent.bytes_sent,
+            packets_refused: sending.refused,
+            members: sending.members.len(),
+        })
+    }
+
+    /// Feeds a group from now on.
+    pub(super) fn feed(
+        &mut self,
+        id: u32,
+        feeding: Feeding,
+        policy: Box<dyn Choice>,
+    ) -> Result<(), SenderError> {
+        let sending = self.0.get_mut(&id);
+        let sending =
+            sending.ok_or_else(|| SenderError::ConnectionEnded("the node has stopped".to_owned()))?;
+        if sending.feeding.is_some() {
+            return Err(SenderError::HasSink);
+        }
+        sending.group.set_policy(policy);
+        sending.feeding = Some(feeding);
+        sending.called = true;
+        Ok(())
+    }
+
+    /// What a sink's owner asks of it.
+    pub(super) fn ask(&mut self, id: u32, now: Timestamp, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish) {
+        let Some(sending) = self.0.get_mut(&id) else { return };
+        let Some(feeding) = &mut sending.feeding else { return };
+        let wish = ask(feeding, now);
+        sending.called = true;
+        sending.grant(now, wish);
+    }
+
+    /// The application has no handle of the group any more.
+    pub(super) fn forget(&mut self, id: u32) {
+        let Some(sending) = self.0.get_mut(&id) else { return };
+        sending.is_forgotten = true;
+        if sending.feeding.is_none() {
+            self.0.remove(&id);
+        }
+    }
+
+    /// Makes the peer of a connection a member. False: there is no such group.
+    pub(super) fn invite(
+        &mut self,
+        id: u32,
+        now: Timestamp,
+        handle: ConnectionHandle,
+        connection: &mut Transport,
+    ) -> bool {
+        let Some(sending) = self.0.get_mut(&id) else { return false };
+        if sending.members.insert(handle) {
+            sending.group.invite(now, connection);
+        }
+        true
+    }
+
+    /// A connection has ended.
+    pub(super) fn part(&mut self, handle: ConnectionHandle) {
+        for sending in self.0.values_mut() {
+            sending.members.remove(&handle);
+        }
+    }
+
+    /// A member misses packets.
+    pub(super) fn repair(
+        &mut self,
+        id: u32,
+        now: Timestamp,
+        missing: &[RangeInclusive<u64>],
+        handle: ConnectionHandle,
+        connection: &mut Transport,
+    ) {
+        let Some(sending) = self.0.get_mut(&id).filter(|sending| sending.members.contains(&handle)) else {
+            return;
+        };
+        match &sending.feeding {
+            Some(feeding) => sending.group.repair(now, missing, &feeding.source, connection),
+            None => sending.group.repair(now, missing, &Queue::default(), connection),
+        }
+    }
+
+    /// A producer has put something on the ring of this group.
+    pub(super) fn call(&mut self, id: u32) {
+        if let Some(sending) = self.0.get_mut(&id) {
+            sending.called = true;
+        }
+    }
+
+    /// A producer has put something on a ring, nobody says on which.
+    pub(super) fn call_all(&mut self) {
+        for sending in self.0.values_mut() {
+            sending.called |= sending.feeding.as_ref().is_some_and(|feeding| feeding.source.notified());
+        }
+    }
+
+    /// Whether one of them has a ring.
+    pub(super) fn is_any_fed(&self) -> bool {
+        self.0.values().any(|sending| sending.feeding.is_some())
+    }
+
+    /// When [`Self::advance`] has something to do.
+    pub(super) fn due(&self, now: Timestamp) -> Option<Timestamp> {
+        self.0.values().filter_map(|sending| sending.due(now)).min()
+    }
+
+    /// Sends what is due.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        for sending in self.0.values_mut() {
+            if sending.due(now).is_some_and(|at| at <= now) {
+                sending.advance(now);
+            }
+        }
+        self.0.retain(|_, sending| !sending.is_forgotten || sending.feeding.is_some());
+    }
+
+    /// Ends all of them.
+    pub(super) fn end_all(&mut self, now: Timestamp, why: &str) {
+        for (_, sending) in std::mem::take(&mut self.0) {
+            if let Some(feeding) = sending.feeding {
+                feeding.end(Reason::ConnectionLost, now, Ended::Broken(why.to_owned()));
+            }
+        }
+    }
+}
+
+impl Sending {
+    fn due(&self, now: Timestamp) -> Option<Timestamp> {
+        if self.retry_at.is_some() {
+            return self.retry_at;
+        }
+        if self.called {
+            return Some(now);
+        }
+        let closing = self.feeding.as_ref().and_then(Feeding::timeout);
+        [self.group.poll_timeout(), closing].into_iter().flatten().min()
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.called = false;
+        if self.retry_at.take().is_some() && !self.send(now) {
+            return;
+        }
+        let mut nothing = Queue::default();
+        for _ in 0..PACKETS_PER_TURN {
+            let source: &mut dyn Source = match &mut self.feeding {
+                Some(feeding) => &mut feeding.source,
+                None => &mut nothing,
+            };
+            self.packet.clear();
+            if !self.group.poll_transmit(now, source, &mut self.packet) {
+                return self.rest(now);
+            }
+            if !self.send(now) {
+                return;
+            }
+        }
+        self.called = true;
+    }
+
+    /// Sends the packet. False: the socket has no room for it.
+    fn send(&mut self, now: Timestamp) -> bool {
+        let to = self.group.address();
+        let outgoing = Outgoing { to, from: None, ecn: None, bytes: &self.packet, segment: None };
+        match self.socket.send(&outgoing) {
+            Ok(Sent::All) => {}
+            Ok(Sent::Part(_)) => self.retry_at = Some(now + RETRY),
+            Ok(Sent::TooLarge(_)) | Err(_) => self.refused += 1,
+        }
+        self.retry_at.is_none()
+    }
+
+    /// What follows for the sink when the group has sent what it may.
+    fn rest(&mut self, now: Timestamp) {
+        let Some(feeding) = &mut self.feeding else { return };
+        let stats = self.group.stats();
+        feeding.account(stats.bytes_sent, &LinkView { rate: Some(self.rate), ..LinkView::default() });
+        let wish = match stats.key_exhausted {
+            true => Wish::Abort(Ended::Broken(KEY_USED_UP.to_owned())),
+            false => feeding.wish(now, self.group.is_idle()),
+        };
+        if wish == Wish::Stay && !feeding.source.rest() {
+            self.called = true;
+        }
+        self.grant(now, wish);
+    }
+
+    fn grant(&mut self, now: Timestamp, wish: Wish) {
+        let ended = match wish {
+            Wish::Stay => return,
+            Wish::Close => Ended::Closed,
+            Wish::Abort(ended) => ended,
+        };
+        self.group.abandon();
+        if let Some(feeding) = self.feeding.take() {
+            feeding.end(Reason::Closed, now, ended);
+        }
+    }
+}
+
+fn new_group(now: Timestamp, config: &GroupConfig) -> io::Result<Group> {
+    let mut how = freshwire_a1::GroupConfig::new(config.address, config.rate);
+    how.datagram = config.datagram;
+    how.repair_for = config.repair_for;
+    // Until it is fed it has nothing to choose from.
+    Ok(Group::new(now, how, Box::new(freshwire_choice::fifo()), freshwire_io::random()?))
+}
+
+fn open(local: IpAddr, config: &GroupConfig) -> io::Result<UdpSocket> {
+    // The kernel takes the interface of an IPv4 source where it is not told another one.
+    let from = match (config.address, local) {
+        (SocketAddr::V4(_), IpAddr::V4(ip)) => ip.into(),
+        (SocketAddr::V6(_), IpAddr::V6(ip)) => ip.into(),
+        (SocketAddr::V4(_), _) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        (SocketAddr::V6(_), _) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(from, 0), UdpConfig::default().only_v6(true))?;
+    let group = udp::Group { address: config.address.ip(), interface: config.interface };
+    socket.set_multicast(group, config.hops, config.to_this_machine)?;
+    Ok(socket)
+}

@@ -1,0 +1,275 @@
+//! One stream to many by IP multicast, on the loopback interface.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use freshwire::a1::{Group, GroupConfig, GroupError, Interface, InviteError, JoinConfig, JoinError, Rate};
+
+use super::*;
+
+const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
+
+/// Whether this machine brings a multicast packet from itself to itself. In CI it has to.
+fn has_multicast() -> bool {
+    let heard = || -> std::io::Result<()> {
+        let member = UdpSocket::bind((GROUP, 0))?;
+        member.join_multicast_v4(&GROUP, &Ipv4Addr::LOCALHOST)?;
+        member.set_read_timeout(Some(Duration::from_secs(1)))?;
+        UdpSocket::bind("127.0.0.1:0")?.send_to(b"x", member.local_addr()?)?;
+        member.recv(&mut [0; 1]).map(drop)
+    };
+    let Err(error) = heard() else { return true };
+    assert!(std::env::var_os("CI").is_none(), "IP multicast on loopback is needed in CI: {error}");
+    println!("skipped: no IP multicast on this machine's loopback: {error}");
+    false
+}
+
+/// An address that no other test has.
+fn address() -> SocketAddr {
+    let port = UdpSocket::bind((GROUP, 0)).unwrap().local_addr().unwrap().port();
+    SocketAddr::new(GROUP.into(), port)
+}
+
+struct Member {
+    _node: Node,
+    /// The sender's end.
+    to: Connection,
+    /// The member's end.
+    at: Connection,
+}
+
+struct Stage {
+    node: Node,
+    group: Group,
+    sender: Sender,
+    next: u64,
+}
+
+impl Stage {
+    fn new(change: impl FnOnce(GroupConfig) -> GroupConfig) -> Self {
+        let node = node();
+        let config = GroupConfig::new(address(), Rate::from_bits_per_sec(1_000_000_000));
+        let group = node.group(&change(config)).unwrap();
+        let room = RingConfig { rings: 20, slots: 1024, block_bytes: 4096, blocks: 2048 };
+        Self { node, group, sender: Sender::without_engine(&room).unwrap(), next: 0 }
+    }
+
+    fn feed(&mut self) -> Sink {
+        self.sender.add_a1_group(&self.group, SinkConfig::new(choice::expiring())).unwrap()
+    }
+
+    fn connect(&self, config: NodeConfig) -> Member {
+        let node = Node::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
+        let (to, at) = connect(&self.node, &node);
+        Member { _node: node, to, at }
+    }
+
+    /// A member that has joined.
+    fn member(&self, config: NodeConfig) -> Member {
+        let member = self.connect(config.join(JoinConfig::default()));
+        self.group.invite(&member.to).unwrap();
+        assert_eq!(joined(&member), Ok(()));
+        member
+    }
+
+    fn push(&mut self, sink: &Sink, count: u64, len: usize) -> std::ops::Range<u64> {
+        let first = self.next;
+        self.next += count;
+        for seq in first..self.next {
+            self.sender.push(sink.ring(), &payload(seq, len), &meta(seq)).unwrap();
+        }
+        first..self.next
+    }
+}
+
+fn config() -> NodeConfig {
+    NodeConfig::new().unwrap()
+}
+
+fn payload(seq: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at as u64 ^ seq) as u8).collect()
+}
+
+/// What has become of the invitation.
+fn joined(member: &Member) -> Result<(), JoinError> {
+    let give_up = now() + PATIENCE;
+    loop {
+        if let [membership] = member.at.memberships().as_slice() {
+            return membership.joined.clone();
+        }
+        assert!(now() < give_up, "no invitation came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The next messages, in whichever order they came.
+fn take(member: &Member, seqs: std::ops::Range<u64>, len: usize) {
+    let mut arrived: Vec<_> = seqs.clone().map(|_| message(&member.at)).collect();
+    arrived.sort_by_key(|message| message.seq);
+    assert!(arrived.iter().map(|message| message.seq).eq(seqs));
+    for message in arrived {
+        assert_eq!(message.data, payload(message.seq, len));
+        assert!(!message.late && message.age < PATIENCE);
+    }
+}
+
+fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let give_up = now() + PATIENCE;
+    while !condition() {
+        assert!(now() < give_up, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn repairs(member: &Member) -> u64 {
+    member.to.stats().unwrap().repairs_sent
+}
+
+#[test]
+fn who_loses_packets_is_repaired_and_who_stalls_holds_nobody() {
+    if !has_multicast() {
+        return;
+    }
+    let mut stage = Stage::new(|config| config.repair_for(Duration::from_secs(5)));
+    let sink = stage.feed();
+    let good = [stage.member(config()), stage.member(config())];
+    // Its kernel keeps one or two packets: a burst is more than that.
+    let mut small = config();
+    small.receive_buffer = 1;
+    let losing = stage.member(small);
+    let stalled = stage.member(config());
+    let mut rounds = 0;
+    while repairs(&losing) == 0 {
+        rounds += 1;
+        assert!(rounds <= 20, "no burst was lost");
+        // All of it fits into the buffer of those that have one, so that they cannot lose it.
+        let pushed = stage.push(&sink, 40, 1000);
+        for member in good.iter().chain([&losing]) {
+            take(member, pushed.clone(), 1000);
+        }
+    }
+    for member in good.iter().chain([&stalled]) {
+        assert_eq!(repairs(member), 0, "it has asked for nothing");
+    }
+    let stats = stage.group.stats().unwrap();
+    assert_eq!((stats.members, stats.packets_refused), (4, 0));
+    // Its oldest messages have given way to as many as a connection may have outstanding.
+    let last = std::iter::from_fn(|| stalled.at.recv(Duration::from_millis(100)).unwrap());
+    let last: Vec<_> = last.map(|message| message.seq).collect();
+    let kept = stage.next.saturating_sub(u64::from(Qos::default().outstanding));
+    assert_eq!(last, (kept..stage.next).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_record_is_acknowledged_when_it_can_be_repaired_no_more() {
+    if !has_multicast() {
+        return;
+    }
+    let keep = Duration::from_millis(300);
+    let mut stage = Stage::new(|config| config.repair_for(keep));
+    let sink = stage.feed();
+    let member = stage.member(config());
+    let pushed = stage.push(&sink, 3, 3000);
+    take(&member, pushed, 3000);
+    let stale = Meta { deadline: now(), ..meta(99) };
+    stage.sender.push(sink.ring(), b"stale", &stale).unwrap();
+    let ring = sink.ring();
+    let monitor = sink.monitor();
+    assert_eq!(sink.close(CloseMode::Drain, PATIENCE), Ended::Closed);
+    let fates: Vec<_> = std::iter::from_fn(|| stage.sender.poll_fate(ring)).collect();
+    assert_eq!(fates.len(), 4, "{fates:?}");
+    for fate in fates {
+        if fate.user_seq == 99 {
+            assert_eq!(fate.outcome, Outcome::Dropped { reason: Reason::Expired.code() });
+            continue;
+        }
+        assert_eq!(fate.outcome, Outcome::Acked);
+        let kept = fate.acked_at.unwrap().saturating_since(fate.committed_at.unwrap());
+        assert!(kept >= keep, "{kept:?}");
+    }
+    let stats = monitor.stats();
+    assert_eq!((stats.carrier, stats.begun, stats.finished, stats.acked), (CarrierInUse::A1, 3, 3, 9000));
+    assert_eq!(stats.bytes, stage.group.stats().unwrap().bytes_sent);
+    // The group and its members outlive the sink.
+    stage.sender.reuse(ring);
+    let sink = stage.feed();
+    let pushed = stage.push(&sink, 2, 100);
+    take(&member, pushed, 100);
+    let again = stage.sender.add_a1_group(&stage.group, SinkConfig::new(choice::fifo()));
+    assert!(matches!(again, Err(SenderError::HasSink)));
+}
+
+#[test]
+fn nobody_is_led_to_a_group_that_does_not_want_to() {
+    if !has_multicast() {
+        return;
+    }
+    let mut stage = Stage::new(|config| config);
+    let sink = stage.feed();
+    let unwilling = stage.connect(config());
+    let full = stage.connect(config().join(JoinConfig::default().most(0)));
+    let lost = stage.connect(config().join(JoinConfig::default().interface(Interface::Number(u32::MAX))));
+    for member in [&unwilling, &full, &lost] {
+        stage.group.invite(&member.to).unwrap();
+    }
+    assert_eq!(joined(&unwilling), Err(JoinError::NotWanted));
+    assert_eq!(joined(&full), Err(JoinError::TooMany));
+    assert!(matches!(joined(&lost), Err(JoinError::Refused(_))), "{:?}", joined(&lost));
+    let willing = stage.member(config());
+    let pushed = stage.push(&sink, 1, 10);
+    take(&willing, pushed, 10);
+    assert!(unwilling.at.recv(Duration::from_millis(50)).unwrap().is_none());
+}
+
+#[test]
+fn a_member_leaves_with_its_connection() {
+    if !has_multicast() {
+        return;
+    }
+    let mut stage = Stage::new(|config| config);
+    let _sink = stage.feed();
+    let [first, second] = [stage.member(config()), stage.member(config())];
+    let ending = format!(":{:04X}", stage.group.address().port());
+    let sockets = || {
+        let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+        let local = |line: &str| line.split_whitespace().nth(1).unwrap_or_default().to_owned();
+        table.lines().filter(|line| local(line).ends_with(&ending)).count()
+    };
+    assert_eq!(sockets(), 2);
+    first.to.close(0, "");
+    wait_for("the socket is closed", || sockets() == 1);
+    wait_for("one member is left", || stage.group.stats().unwrap().members == 1);
+    assert_eq!(stage.group.invite(&first.to), Err(InviteError::Ended));
+    second.at.close(0, "");
+    wait_for("the socket is closed", || sockets() == 0);
+    wait_for("nobody is left", || stage.group.stats().unwrap().members == 0);
+}
+
+#[test]
+fn what_cannot_be_a_group_is_refused() {
+    let node = node();
+    let rate = Rate::from_bits_per_sec(1_000_000);
+    for wrong in ["127.0.0.1:5004", "239.255.77.1:0"] {
+        let made = node.group(&GroupConfig::new(wrong.parse().unwrap(), rate));
+        assert!(matches!(made, Err(GroupError::Address(_))), "{wrong}");
+    }
+    let there = "239.255.77.1:5004".parse().unwrap();
+    let small = node.group(&GroupConfig::new(there, rate).datagram(1199));
+    assert!(matches!(small, Err(GroupError::Size)));
+    let group = node.group(&GroupConfig::new(there, rate)).unwrap();
+    let others = pair();
+    assert_eq!(group.invite(&others.sending), Err(InviteError::OtherNode));
+    drop(node);
+    assert!(group.stats().is_none());
+}
+
+#[test]
+fn a_stopped_node_ends_the_sinks_of_its_groups() {
+    let mut stage = Stage::new(|config| config);
+    let sink = stage.feed();
+    let pushed = stage.push(&sink, 1, 10);
+    let Stage { node, mut sender, .. } = stage;
+    drop(node);
+    assert!(matches!(sink.ended(), Some(Ended::Broken(_))));
+    assert_eq!(sender.poll_fate(sink.ring()).unwrap().user_seq, pushed.start);
+}

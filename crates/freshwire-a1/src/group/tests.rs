@@ -1,3 +1,5 @@
+mod cost;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,8 +27,10 @@ impl Stage {
     }
 
     fn with_datagrams_of(datagram: u16) -> Self {
-        let pairs: Vec<Pair> =
-            (0..3).map(|seed| Pair::new(lossy(10_000, 5 + 10 * seed, 0.1, seed))).collect();
+        Self::over((0..3).map(|seed| Pair::new(lossy(10_000, 5 + 10 * seed, 0.1, seed))).collect(), datagram)
+    }
+
+    fn over(pairs: Vec<Pair>, datagram: u16) -> Self {
         let now = pairs[0].now;
         let address = "239.1.2.3:5004".parse().expect("an address");
         let config =

@@ -87,6 +87,10 @@ impl Source for RingSource {
         records.clear();
         records.extend(self.queued.iter().map(record_of));
         gone.clear();
+        // The search goes over the whole ring, and a policy that looks at the oldest records only has no use for it.
+        if lookahead < usize::MAX {
+            return;
+        }
         self.consumer.dropped_by_others(&mut self.gone);
         for (seq, code) in self.gone.drain(..) {
             // Which layer it was cannot be read any more.

@@ -268,6 +268,8 @@ pub struct Connection {
     sent_at: Timestamp,
     /// When the pacer, the bucket or the window lets data go again.
     blocked_until: Option<Timestamp>,
+    /// The congestion window was full when data wanted to go last.
+    is_window_shut: bool,
     events: VecDeque<Event>,
     stats: ConnectionStats,
     plain: Vec<u8>,
@@ -310,6 +312,7 @@ impl Connection {
             heard_at: now,
             sent_at: now,
             blocked_until: None,
+            is_window_shut: false,
             events: VecDeque::new(),
             stats: ConnectionStats::default(),
             plain: Vec::new(),
@@ -379,7 +382,7 @@ impl Connection {
     /// Whether nothing is left to send, now or later, of what the source has: all that was begun is settled, and the policy
     /// names nothing more. It is so right after [`Connection::poll_transmit`] gave nothing.
     pub fn is_idle(&self) -> bool {
-        let waits = self.blocked_until.or(self.outbox.ask_again_at()).is_some();
+        let waits = self.is_window_shut || self.blocked_until.or(self.outbox.ask_again_at()).is_some();
         self.outbox.is_settled() && !waits && !self.outbox.is_window_full()
     }
 

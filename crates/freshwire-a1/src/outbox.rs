@@ -174,6 +174,11 @@ impl Outbox {
         self.ask_again_at
     }
 
+    /// The policy is asked when something may go, and not before: its time may come while nothing may.
+    pub(crate) fn forget_wait(&mut self) {
+        self.ask_again_at = None;
+    }
+
     /// Whether the last look found a message for which the receiver has no room.
     pub(crate) fn is_window_full(&self) -> bool {
         self.window_full

@@ -10,6 +10,7 @@ use freshwire_link::{Config, Loss};
 use freshwire_units::Rate;
 
 use super::*;
+use crate::recovery::Sent;
 use crate::source::Fate;
 use pair::{Pair, payload, record};
 
@@ -248,4 +249,27 @@ fn ages_are_measured_by_the_senders_clock() {
     pair.run_for(Duration::from_secs(1));
     let ages: Vec<_> = pair.ends[1].received.iter().map(|(_, m)| (m.age.as_millis(), m.late)).collect();
     assert_eq!(ages, [(40, false), (40, true)]);
+}
+
+#[test]
+fn a_policy_that_waits_is_not_woken_while_the_window_is_full() {
+    let mut pair = Pair::new(lossy(10_000, 100, 0.0, 2));
+    pair.run_for(Duration::from_secs(1));
+    let until = pair.now + Duration::from_millis(10);
+    let wait = move |_, _: &[_], _: &_| freshwire_choice::Decision::Wait(Some(until));
+    pair.ends[0].connection.set_policy(Box::new(freshwire_choice::from_fn(wait)));
+    pair.push(0, record(0, pair.now, None), payload(0, 100));
+    pair.run_for(Duration::from_millis(1));
+    let pair::End { connection, queue, .. } = &mut pair.ends[0];
+    assert_eq!(connection.poll_timeout(), Some(until));
+    let number = connection.next_number;
+    connection.next_number += 1;
+    let (bytes, content) = (100_000_000, Contents::default());
+    let (eliciting, ack_now, app_limited, mtu_probe) = (true, true, false, false);
+    let sent = Sent { number, bytes, eliciting, ack_now, app_limited, mtu_probe, content };
+    connection.recovery.on_sent(pair.now, sent);
+    connection.handle_timeout(until);
+    assert_eq!(connection.poll_transmit(until, queue, &mut Vec::new()), None);
+    assert!(connection.poll_timeout() > Some(until), "it would be woken again and again");
+    assert!(!connection.is_idle(), "the record is still there");
 }

@@ -150,6 +150,8 @@ impl Connection {
     /// Names the block that goes next, if data may go now.
     fn choose(&mut self, now: Timestamp, source: &mut dyn Source) -> Option<Chosen> {
         self.blocked_until = None;
+        self.outbox.forget_wait();
+        self.is_window_shut = false;
         match self.recovery.allowance(now) {
             Allowance::Bytes(_) => {}
             _ if self.probes > 0 => self.probes -= 1,
@@ -157,7 +159,10 @@ impl Connection {
                 self.blocked_until = Some(at);
                 return None;
             }
-            Allowance::Blocked => return None,
+            Allowance::Blocked => {
+                self.is_window_shut = true;
+                return None;
+            }
         }
         if let Some(at) = self.quality.wait(now) {
             self.blocked_until = Some(at);

@@ -46,6 +46,15 @@ pub(crate) fn congestion(name: &str) -> anyhow::Result<Congestion> {
     }
 }
 
+/// What the other side types to reach us.
+#[derive(Clone, Copy)]
+pub(crate) struct OtherSide {
+    /// The command up to our address.
+    pub(crate) command: &'static str,
+    /// What it has to add.
+    pub(crate) note: Option<&'static str>,
+}
+
 /// Both that the rest of the command needs to hold.
 pub(crate) struct Open {
     pub(crate) connection: Connection,
@@ -79,19 +88,19 @@ impl A1Args {
         }
     }
 
-    /// The connection, as soon as there is one. `other_command` is what the other side types to reach us.
+    /// The connection, as soon as there is one. `other` is what the other side types to reach us.
     pub(crate) fn open(
         &self,
         endpoint: &Endpoint,
         transport: ConnectionConfig,
-        other_command: &str,
+        other: OtherSide,
     ) -> anyhow::Result<Open> {
         match (endpoint, &self.peer_key) {
             (Endpoint::Connect(peer, patience), Some(key)) => {
                 self.connect(peer, key, (*patience).max(ANSWER), transport)
             }
             (Endpoint::Connect(..), None) => bail!("the peer's key is not known"),
-            (Endpoint::Listen(address), _) => self.listen(address, transport, other_command),
+            (Endpoint::Listen(address), _) => self.listen(address, transport, other),
         }
     }
 
@@ -118,12 +127,7 @@ impl A1Args {
         Ok(Open { connection, node })
     }
 
-    fn listen(
-        &self,
-        address: &str,
-        transport: ConnectionConfig,
-        other_command: &str,
-    ) -> anyhow::Result<Open> {
+    fn listen(&self, address: &str, transport: ConnectionConfig, other: OtherSide) -> anyhow::Result<Open> {
         let config = self.node_config(transport)?;
         let node = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {
             // A machine without IPv6 has only the second.
@@ -139,7 +143,10 @@ impl A1Args {
         let host = if own.ip().is_unspecified() { "HOST".to_owned() } else { host_of(own.ip()) };
         say(&format!("listening on {own}"));
         let (port, key) = (own.port(), node.public_key());
-        say(&format!("the other side: {other_command} {host}:{port} --carrier a1 --peer-key {key}"));
+        say(&format!("the other side: {} {host}:{port} --carrier a1 --peer-key {key}", other.command));
+        if let Some(note) = other.note {
+            say(note);
+        }
         loop {
             if let Some(connection) = node.accept(WATCH)? {
                 say(&format!("connected to {}", connection.peer_addr()));

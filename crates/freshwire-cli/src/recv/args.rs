@@ -12,7 +12,7 @@ use freshwire_units::parse_duration;
 use super::Input;
 use super::account::Clock;
 use super::address::Address;
-use crate::a1::A1Args;
+use crate::a1::{A1Args, OtherSide};
 use crate::endpoint::Endpoint;
 use crate::send::FramingName;
 
@@ -160,7 +160,9 @@ impl Plan {
                 let mut transport = ConnectionConfig::default();
                 // Whoever reads the bytes has no numbers to put them in order by.
                 transport.in_order = self.out.is_some();
-                args.open(endpoint, transport, "freshwire send --to").map(Input::Messages)
+                let note = Some("and what to send: layers, h264 FILE or records");
+                let other = OtherSide { command: "freshwire send --to", note };
+                args.open(endpoint, transport, other).map(Input::Messages)
             }
         }
     }

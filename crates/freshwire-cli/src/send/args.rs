@@ -11,7 +11,7 @@ use freshwire::{Carrier, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
 use freshwire_units::{parse_duration, parse_size};
 
-use crate::a1::{self, A1Args};
+use crate::a1::{self, A1Args, OtherSide};
 use crate::endpoint::Endpoint;
 
 /// Send a live source; whatever gets stale on the way to the wire is dropped.
@@ -269,7 +269,11 @@ impl Plan {
             if let Some(name) = &self.congestion {
                 transport.congestion = a1::congestion(name)?;
             }
-            self.a1.open(&self.endpoint, transport, "freshwire recv --from")
+            self.a1.open(
+                &self.endpoint,
+                transport,
+                OtherSide { command: "freshwire recv --from", note: None },
+            )
         })
     }
 

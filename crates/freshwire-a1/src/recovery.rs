@@ -10,11 +10,6 @@
 //! The connection asks [`Recovery::allowance`] before it builds packets, reports each with [`Recovery::on_sent`], and
 //! gets each packet's content back exactly once, as acknowledged or as lost, so that it can decide anew what is worth
 //! sending. Nothing here reads a clock; [`Recovery::timeout`] says when [`Recovery::on_timeout`] is due.
-#![cfg_attr(
-    not(test),
-    expect(dead_code, unused_imports, reason = "the connection is being written against this interface")
-)]
-
 mod congestion;
 mod ecn;
 mod filter;
@@ -358,7 +353,6 @@ impl<C> Recovery<C> {
                 bytes: lost.bytes,
                 packets: lost.packets as u64,
                 newest_sent_at: sent_at,
-                in_flight: self.flight.bytes(),
                 rtt: &self.rtt,
             }),
         }

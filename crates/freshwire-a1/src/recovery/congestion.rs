@@ -62,7 +62,6 @@ pub(super) struct Loss<'a> {
     pub(super) packets: u64,
     /// When the newest of them left.
     pub(super) newest_sent_at: Timestamp,
-    pub(super) in_flight: u64,
     pub(super) rtt: &'a Rtt,
 }
 

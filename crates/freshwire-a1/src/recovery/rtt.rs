@@ -70,10 +70,6 @@ impl Rtt {
         self.one_way.round_trip.get().map_or(self.min(), duration)
     }
 
-    pub(super) fn has_sample(&self) -> bool {
-        self.smoothed.is_some()
-    }
-
     pub(super) fn srtt(&self) -> Duration {
         self.smoothed.map_or(self.initial, |smoothed| smoothed.srtt)
     }

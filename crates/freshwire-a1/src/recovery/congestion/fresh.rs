@@ -1,9 +1,44 @@
-//! Fresh: a window that follows the queue.
+//! Fresh: a window that follows the queue, for data that is worth little once it is old.
+//!
+//! ```text
+//!            a queue shows            the queue stays though the window shrinks,
+//!            or much is lost          or losses come with a full queue that is not ours
+//!   Start ─────────────────► Delay ──────────────────────────────────────────────► Rival ──► Flood
+//!   (double)                  (keep the queue short) ◄──────── the queue is gone ────┘ ◄──────┘
+//! ```
+//!
+//! **Delay.** Once a round trip the least queueing delay of the round, from the receiver's clock, is compared with a
+//! target of about two packets or 10 ms. Below a quarter of it the window grows by 2 %, 4 %, 8 % and so on, up to a half,
+//! of itself a round; up to the target it grows by a packet; above, it becomes what would make the queue the target.
+//! Loss by itself changes nothing: a lost packet leaves the window a round trip later as a delivered one does, so that
+//! random loss costs what it takes and no more. Loss with a full queue, or very much loss, sets the window to what the
+//! delivery rate and the target ask for, and the queue at which it happened bounds the target from then on: a
+//! bottleneck's queue may be shorter than 10 ms. A window that the application does not fill does not grow, and does
+//! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
+//!
+//! **Rival.** Alone, a smaller window delivers no less while there is a queue. When the delivery rate falls with the
+//! window, somebody else holds the queue; keeping it short would only mean to starve. The same is said by losses
+//! that come with a full queue while the window does not grow, on a path that otherwise loses next to nothing.
+//! The window is then CUBIC's, which shares fairly with CUBIC and NewReno, except that losses without a queue are not
+//! counted.
+//!
+//! **Flood.** When CUBIC is pressed below ten packets by more than 5 % loss, somebody does not yield to loss. The
+//! delivery rate is then held as such senders hold it; see [`flood`].
+//!
+//! The path's least delay is forgotten after ten seconds, so that a queue that is always there would be taken for the
+//! path; every five seconds without a sight of the least delay the window is cut below the path's capacity for a round.
+
+mod flood;
+mod path;
+mod rivals;
 
 use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
 
+use self::flood::Flood;
+use self::path::{Losses, Path, Round};
+use self::rivals::{Rivals, Verdict};
 use super::cubic::Cubic;
 use super::{Ack, Congestion, Loss, Reaction, initial_window, paced};
 
@@ -11,102 +46,31 @@ use super::{Ack, Congestion, Loss, Reaction, initial_window, paced};
 #[derive(Debug)]
 pub(in crate::recovery) struct Fresh {
     mtu: u64,
-    /// Bytes that may be in flight while the queue is ours.
+    /// Bytes that may be in flight in the modes `Start` and `Delay`.
     window: f64,
-    path: Path,
     mode: Mode,
+    path: Path,
     round: Round,
-    /// Growth of the next round without a queue.
-    step: f64,
-    /// Rounds in a row that speak for another mode.
-    stuck: u32,
-    /// The window before the queue stayed although the window was reduced.
-    window_before: f64,
-    rate_before: Option<Rate>,
     losses: Losses,
+    rivals: Rivals,
+    /// Growth of the next round without a queue, as a share of the window.
+    step: f64,
     reaction: Reaction,
+    /// The window before the last reaction.
     undo: f64,
-    /// While draining, the round in which it ends.
-    drain_until: Option<Timestamp>,
+    /// Nothing was heard since an outage began.
+    silent: bool,
+    /// The window is cut for this round, and when it was last.
+    draining: bool,
     drained_at: Timestamp,
 }
 
 #[derive(Debug)]
-struct Path {
-    srtt: Duration,
-    base: Duration,
-    rate: Option<Rate>,
-    /// Queue at which the bottleneck was seen to drop packets.
-    limit: Option<Duration>,
-    /// The longest queue lately.
-    deepest: Duration,
-    /// Bytes that one acknowledgement brings at once: they have left the path before their window is free again.
-    bunch: f64,
-}
-
-#[derive(Debug)]
 enum Mode {
-    /// Nothing is known: the window doubles each round trip until a queue shows.
     Start,
-    /// The queue is ours and is kept short.
     Delay,
-    /// Somebody else keeps a queue: be like them.
     Rival(Box<Cubic>),
-}
-
-#[derive(Debug, Default)]
-struct Round {
-    began: Timestamp,
-    queue_min: Option<Duration>,
-    queue_max: Duration,
-    in_flight: u64,
-    acked: u64,
-    lost: u64,
-    rate: Option<Rate>,
-}
-
-/// Loss that comes whatever we do.
-#[derive(Debug, Default)]
-struct Losses {
-    acked: u64,
-    lost: u64,
-    rounds: u32,
-    shares: [f64; 3],
-}
-
-impl Losses {
-    fn usual(&self) -> f64 {
-        self.shares.iter().copied().fold(1.0, f64::min)
-    }
-
-    fn on_round(&mut self, round: &Round) {
-        self.acked += round.acked;
-        self.lost += round.lost;
-        self.rounds += 1;
-        if self.rounds >= 16 {
-            let share = self.lost as f64 / (self.lost + self.acked).max(1) as f64;
-            self.shares = [self.shares[1], self.shares[2], share];
-            *self = Self { shares: self.shares, ..Self::default() };
-        }
-    }
-}
-
-impl Path {
-    fn packet_time(&self, mtu: u64) -> Duration {
-        self.rate.map_or(Duration::ZERO, |rate| rate.time_for(mtu))
-    }
-
-    fn target(&self, mtu: u64) -> Duration {
-        let packets = self.packet_time(mtu) * 22 / 10;
-        let wanted = packets.max(TARGET);
-        self.limit.map_or(wanted, |limit| wanted.min(limit / 2).max(packets.min(limit * 3 / 4)))
-    }
-
-    /// Bytes in flight that make a queue of `queue`.
-    fn window(&self, queue: Duration, usual_loss: f64) -> Option<f64> {
-        let bytes = self.rate?.bytes_in(self.base + queue) as f64;
-        Some(bytes / (1.0 - usual_loss.min(0.5)) + self.bunch)
-    }
+    Flood(Box<Flood>),
 }
 
 impl Fresh {
@@ -114,119 +78,184 @@ impl Fresh {
         Self {
             mtu,
             window: initial_window(mtu) as f64,
-            path: Path {
-                srtt: initial_rtt,
-                base: initial_rtt,
-                rate: None,
-                limit: None,
-                deepest: Duration::ZERO,
-                bunch: 0.0,
-            },
             mode: Mode::Start,
+            path: Path::new(initial_rtt),
             round: Round::default(),
-            step: STEP_MIN,
-            stuck: 0,
-            window_before: 0.0,
-            rate_before: None,
             losses: Losses::default(),
+            rivals: Rivals::default(),
+            step: STEP_MIN,
             reaction: Reaction::default(),
             undo: 0.0,
-            drain_until: None,
+            silent: false,
+            draining: false,
             drained_at: Timestamp::ZERO,
         }
     }
 
     fn end_round(&mut self, now: Timestamp) {
-        let round = std::mem::replace(&mut self.round, Round { began: now, ..Round::default() });
+        let round = self.round.finish(now);
         let Some(queue) = round.queue_min else { return };
         self.losses.on_round(&round);
-        if let Some(limit) = &mut self.path.limit {
-            *limit = if round.lost == 0 { (*limit).max(round.queue_max) } else { *limit };
-        }
-        self.path.deepest = (self.path.deepest * 63 / 64).max(round.queue_max);
+        self.path.on_round(&round);
+        self.rivals.on_round();
         let target = self.path.target(self.mtu);
-        let limited = round.in_flight as f64 >= (0.85 * self.window).min(self.window - 2.0 * self.mtu as f64);
         match &mut self.mode {
             Mode::Start => {
                 if queue > target / 2 {
                     self.mode = Mode::Delay;
-                    self.fit(target);
+                    self.fit();
                 }
             }
-            Mode::Delay => self.keep_short(&round, queue, target, limited),
+            Mode::Delay => self.keep_short(&round, queue, target),
             Mode::Rival(cubic) => {
                 self.window = cubic.cwnd() as f64;
-                if round.queue_max < target {
-                    self.stuck += 1;
-                    if self.stuck > 2 {
-                        self.mode = Mode::Delay;
-                        self.stuck = 0;
-                    }
-                } else {
-                    self.stuck = 0;
-                }
+                self.compete(now, &round, target);
+            }
+            Mode::Flood(flood) => {
+                self.window = flood.window();
+                self.compete(now, &round, target);
             }
         }
     }
 
-    fn keep_short(&mut self, round: &Round, queue: Duration, target: Duration, limited: bool) {
-        if queue < target / 4 {
-            self.stuck = 0;
-            if limited {
-                self.window += (self.window * self.step).max(self.mtu as f64 / 2.0);
-                self.step = (2.0 * self.step).min(0.5);
+    fn keep_short(&mut self, round: &Round, queue: Duration, target: Duration) {
+        let packet = self.mtu as f64;
+        let limited = round.in_flight as f64 >= (0.85 * self.window).min(self.window - 2.0 * packet);
+        if queue > target {
+            self.rivals.on_stuck(self.window, round.rate);
+            self.shrink(round, queue, target);
+            if let Some(before) = self.rivals.take_share(self.window, round.rate) {
+                self.window = self.window.max(before);
+                self.meet_rival();
             }
             return;
         }
+        self.rivals.on_short_queue();
+        if queue >= target / 4 {
+            self.step = STEP_MIN;
+            if limited {
+                // Additive, so that flows that share the path come to share it evenly.
+                self.window += packet;
+            }
+        } else if limited {
+            self.rivals.on_growth();
+            self.window += (self.window * self.step).max(packet / 2.0);
+            self.step = (2.0 * self.step).min(STEP_MAX);
+        }
+    }
+
+    /// Towards the window that makes the queue the target; all the way if it is far off.
+    fn shrink(&mut self, round: &Round, queue: Duration, target: Duration) {
         self.step = STEP_MIN;
-        if queue <= target {
-            self.stuck = 0;
-            if limited {
-                self.follow(round, queue, target);
-            }
-            return;
-        }
-        if self.stuck == 0 {
-            self.window_before = self.window;
-            self.rate_before = round.rate;
-        }
-        self.stuck += 1;
-        self.follow(round, queue, target);
-        if self.stuck > STUCK_ROUNDS && self.loses_to_others(round) {
-            self.window = self.window.max(self.window_before);
-            self.mode = Mode::Rival(Box::new(Cubic::continuing(self.mtu, self.window, self.path.srtt)));
-            self.stuck = 0;
-        }
-    }
-
-    /// Alone at a bottleneck with a queue, a smaller window does not deliver less.
-    fn loses_to_others(&self, round: &Round) -> bool {
-        let (Some(before), Some(rate)) = (self.rate_before, round.rate) else { return false };
-        let window = self.window / self.window_before;
-        let rate = rate.bits_per_sec() as f64 / before.bits_per_sec() as f64;
-        window < 0.9 && 1.0 - rate > 0.4 * (1.0 - window)
-    }
-
-    /// The window that would make the queue the target, half way.
-    fn follow(&mut self, round: &Round, queue: Duration, target: Duration) {
         let used = (round.in_flight as f64).min(self.window);
-        let ratio = (self.path.base + target).as_secs_f64() / (self.path.base + queue).as_secs_f64();
         let bunch = self.path.bunch.min(self.window / 2.0);
-        let wanted =
-            if ratio < 1.0 { (used - bunch).max(0.0) * ratio + bunch } else { self.window * ratio.min(1.1) };
-        self.window = ((self.window + wanted) / 2.0).max(self.min_window());
+        let ratio = (self.path.base + target).as_secs_f64() / (self.path.base + queue).as_secs_f64();
+        let wanted = (used - bunch).max(0.0) * ratio + bunch;
+        let window = (self.window + wanted) / 2.0;
+        self.window = window.max(self.min_window());
     }
 
-    /// The window that makes the queue the target at the rate that is delivered, at once.
-    fn fit(&mut self, target: Duration) {
+    /// No more than the window that makes the queue the target at the rate that is delivered.
+    fn fit(&mut self) {
+        let target = self.path.target(self.mtu);
         if let Some(window) = self.path.window(target, self.losses.usual()) {
             self.window = self.window.min(window).max(self.min_window());
         }
     }
 
-    /// Whether the bottleneck's queue is short beside the round trip, so that bursts overflow it.
-    fn shallow(&self) -> bool {
-        self.path.limit.is_some_and(|limit| limit < self.path.base / 4)
+    fn meet_rival(&mut self) {
+        self.rivals.meet(self.path.rate);
+        self.mode = Mode::Rival(Box::new(Cubic::continuing(self.mtu, self.window, self.path.srtt)));
+    }
+
+    fn compete(&mut self, now: Timestamp, round: &Round, target: Duration) {
+        match self.rivals.judge(now, round, target, self.mtu) {
+            None => {}
+            Some(Verdict::Gone) => {
+                self.mode = Mode::Delay;
+                self.rivals = Rivals::default();
+            }
+            Some(Verdict::Share(share)) => self.answer(now, share),
+        }
+    }
+
+    /// So much was lost over some rounds beside others.
+    fn answer(&mut self, now: Timestamp, share: f64) {
+        match &mut self.mode {
+            Mode::Rival(_) if share > FLOOD_LOSS && self.window < 10.0 * self.mtu as f64 => {
+                let rate = self.rivals.rate_to_hold(self.path.rate);
+                self.mode = Mode::Flood(Box::new(Flood::new(rate, self.path.base, now)));
+            }
+            Mode::Flood(flood) => {
+                let calm = self.rivals.is_calm(share < FLOOD_LOSS);
+                if share > flood::MAX_LOSS {
+                    flood.give_way();
+                } else if calm || now.saturating_since(flood.began()) > FLOOD_TIME {
+                    let rate = flood.rate();
+                    self.meet_rival();
+                    self.rivals.hold(rate);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Loss in the modes in which the queue is ours.
+    fn react(&mut self, loss: &Loss<'_>) {
+        let queue = loss.rtt.queue();
+        let share = self.round.loss_share();
+        let full = self.path.is_full(queue, self.mtu);
+        let unusual = self.round.lost >= 5 * self.mtu
+            && self.path.is_deep(queue, self.mtu)
+            && share > 2.0 * self.losses.usual() + 0.08;
+        let extreme = self.round.lost >= 10 * self.mtu && share > 0.35;
+        if !(full || unusual || extreme) {
+            return;
+        }
+        self.undo = self.window;
+        self.reaction.begin(loss.now);
+        self.reaction.lost = loss.packets;
+        if unusual || full && self.path.limit.is_none() {
+            self.path.limit = Some(queue.max(self.round.queue_max).max(MIN_LIMIT));
+        }
+        self.step = STEP_MIN;
+        if matches!(self.mode, Mode::Start) {
+            self.mode = Mode::Delay;
+            // The delivery rate is behind while the window doubles.
+            self.step = 4.0 * STEP_MIN;
+        } else if full && self.losses.recent() < QUIET_PATH_LOSS && self.rivals.on_full_queue() {
+            self.meet_rival();
+            if let Mode::Rival(cubic) = &mut self.mode {
+                cubic.on_loss(loss);
+            }
+            return;
+        }
+        self.fit();
+    }
+
+    /// Whether the window is cut for the next round, so that the path is seen without a queue.
+    fn decide_drain(&mut self, ack: &Ack<'_>) {
+        let stale = ack.rtt.base_age(ack.now).is_some_and(|age| age > DRAIN_AFTER)
+            && ack.now.saturating_since(self.drained_at) > DRAIN_AFTER;
+        self.draining = !self.draining && stale && matches!(self.mode, Mode::Delay);
+        if self.draining {
+            self.drained_at = ack.now;
+        }
+    }
+
+    fn on_marks(&mut self, ack: &Ack<'_>) {
+        // CUBIC has seen them itself.
+        if matches!(self.mode, Mode::Rival(_)) || !self.reaction.allows(ack.newest_sent_at) {
+            return;
+        }
+        self.reaction.begin(ack.now);
+        if let Mode::Flood(flood) = &mut self.mode {
+            flood.give_way();
+            return;
+        }
+        self.mode = Mode::Delay;
+        self.step = STEP_MIN;
+        self.window = (self.window * MARK_FACTOR).max(self.min_window());
     }
 
     fn min_window(&self) -> f64 {
@@ -236,120 +265,124 @@ impl Fresh {
 
 impl Congestion for Fresh {
     fn on_ack(&mut self, ack: &Ack<'_>) {
-        self.path.srtt = ack.rtt.srtt();
-        self.path.base = ack.rtt.base();
-        self.path.rate = ack.rate.or(self.path.rate);
-        self.path.bunch = (self.path.bunch * 0.98).max(ack.bytes.saturating_sub(self.mtu) as f64);
-        let queue = ack.rtt.queue();
-        let round = &mut self.round;
-        round.queue_min = Some(round.queue_min.map_or(queue, |min| min.min(queue)));
-        round.queue_max = round.queue_max.max(queue);
-        round.in_flight = round.in_flight.max(ack.in_flight_before);
-        round.acked += ack.bytes;
-        round.rate = round.rate.max(ack.sample.map(|sample| sample.rate));
+        self.silent = false;
+        self.path.on_ack(ack, self.mtu);
+        self.round.on_ack(ack);
+        let ends = ack.newest_sent_at >= self.round.began;
         match &mut self.mode {
             Mode::Start => {
-                if ack.in_flight_before as f64 + 2.0 * self.mtu as f64 >= self.window {
+                // Pacing keeps the flight below the window while it doubles.
+                if 2 * ack.in_flight_before + 2 * self.mtu >= self.window as u64 {
                     self.window += ack.bytes as f64;
                 }
             }
-            Mode::Rival(cubic) => cubic.on_ack(ack),
             Mode::Delay => {}
+            Mode::Rival(cubic) => cubic.on_ack(ack),
+            Mode::Flood(flood) => flood.on_ack(ack, ends),
         }
-        if ack.newest_sent_at >= self.round.began {
+        if ack.marked > 0 {
+            self.on_marks(ack);
+        }
+        if ends {
             self.end_round(ack.now);
-            let stale = ack.rtt.base_age(ack.now).is_some_and(|age| age > DRAIN_AFTER);
-            self.drain_until = (self.drain_until.is_none()
-                && stale
-                && matches!(self.mode, Mode::Delay)
-                && ack.now.saturating_since(self.drained_at) > DRAIN_AFTER)
-                .then_some(ack.now);
-            if self.drain_until.is_some() {
-                self.drained_at = ack.now;
-            }
+            self.decide_drain(ack);
         }
     }
 
     fn on_loss(&mut self, loss: &Loss<'_>) {
         self.round.lost += loss.bytes;
-        let queue = loss.rtt.queue();
-        if let Mode::Rival(cubic) = &mut self.mode {
-            cubic.on_loss(loss);
-            return;
-        }
-        self.reaction.lost += loss.packets;
-        if !self.reaction.allows(loss.newest_sent_at) {
-            return;
-        }
-        let target = self.path.target(self.mtu);
-        let share = self.round.lost as f64 / (self.round.lost + self.round.acked) as f64;
-        let deep = queue >= self.path.deepest * 3 / 4
-            && queue > self.path.packet_time(self.mtu) * 3 / 2
-            && self.round.lost >= 5 * self.mtu;
-        let unusual = deep && share > 2.0 * self.losses.usual() + 0.08;
-        let extreme = self.round.lost >= 10 * self.mtu && share > 0.35;
-        if queue > target * 5 / 4 || unusual || extreme {
-            self.undo = self.window;
-            self.reaction.begin(loss.now);
-            self.reaction.lost = loss.packets;
-            self.path.limit = Some(queue.max(self.round.queue_max).max(Duration::from_micros(100)));
-            let target = self.path.target(self.mtu);
-            self.step = STEP_MIN;
-            self.fit(target);
-            if matches!(self.mode, Mode::Start) {
-                self.mode = Mode::Delay;
+        match &mut self.mode {
+            Mode::Flood(_) => {}
+            Mode::Rival(cubic) => {
+                let heavy = self.round.lost > 10 * self.mtu && self.round.loss_share() > 0.11;
+                if heavy || loss.rtt.queue() > self.path.target(self.mtu) {
+                    cubic.on_loss(loss);
+                }
+            }
+            Mode::Start | Mode::Delay => {
+                self.reaction.lost += loss.packets;
+                if self.reaction.allows(loss.newest_sent_at) {
+                    self.react(loss);
+                }
             }
         }
     }
 
     fn on_spurious(&mut self, now: Timestamp, lost_at: Timestamp) {
-        if let Mode::Rival(cubic) = &mut self.mode {
-            cubic.on_spurious(now, lost_at);
-        } else if self.reaction.all_spurious(lost_at) {
-            self.window = self.window.max(self.undo);
+        match &mut self.mode {
+            Mode::Rival(cubic) => cubic.on_spurious(now, lost_at),
+            Mode::Flood(_) => {}
+            Mode::Start | Mode::Delay => {
+                if self.reaction.all_spurious(lost_at) {
+                    self.window = self.window.max(self.undo);
+                }
+            }
         }
     }
 
     fn on_outage(&mut self, _now: Timestamp) {
-        self.window = (self.window / 2.0).max(self.min_window());
-        self.step = 0.5;
-        if matches!(self.mode, Mode::Rival(_)) {
+        if matches!(self.mode, Mode::Rival(_) | Mode::Flood(_)) {
             self.mode = Mode::Delay;
+            self.rivals = Rivals::default();
         }
+        if !std::mem::replace(&mut self.silent, true) {
+            self.window = (self.window / 2.0).max(self.min_window());
+        }
+        self.step = STEP_MAX;
     }
 
     fn set_mtu(&mut self, mtu: u64) {
         self.mtu = mtu;
+        if let Mode::Rival(cubic) = &mut self.mode {
+            cubic.set_mtu(mtu);
+        }
     }
 
     fn cwnd(&self) -> u64 {
         match &self.mode {
             Mode::Rival(cubic) => cubic.cwnd(),
-            _ if self.drain_until.is_some() => {
-                let empty = self.path.window(Duration::ZERO, 0.0).unwrap_or(self.window);
-                (empty * 0.75).clamp(self.mtu as f64, self.window) as u64
+            Mode::Flood(flood) => (flood.window() as u64).max(4 * self.mtu),
+            Mode::Start | Mode::Delay if self.draining => {
+                let capacity = self.path.window(Duration::ZERO, 0.0).unwrap_or(self.window);
+                ((DRAIN_FACTOR * capacity).min(self.window) as u64).max(self.mtu)
             }
-            _ => self.window as u64,
+            Mode::Start | Mode::Delay => self.window as u64,
         }
     }
 
     fn pacing_rate(&self) -> Option<Rate> {
-        Some(match self.mode {
+        Some(match &self.mode {
             Mode::Start => paced(self.cwnd(), self.path.srtt, 2, 1),
-            _ => paced(self.cwnd(), self.path.srtt, if self.shallow() { 21 } else { 25 }, 20),
+            Mode::Delay => {
+                let window = self.window;
+                // A growing window has to be filled; one that is right only has to be kept full.
+                let gain = if self.path.is_shallow() { 21 } else { 25 };
+                paced(window as u64, self.path.srtt, gain, 20)
+            }
+            Mode::Rival(cubic) => paced(cubic.cwnd(), self.path.srtt, 11, 10),
+            Mode::Flood(flood) => flood.pacing_rate(),
         })
     }
 
     fn max_burst(&self) -> u64 {
-        match (self.path.limit, self.path.rate) {
-            (Some(limit), Some(rate)) => rate.bytes_in(limit) / 4,
-            _ => u64::MAX,
-        }
+        self.path.max_burst()
     }
 }
 
+/// First and largest growth of a round without a queue.
 const STEP_MIN: f64 = 0.02;
-const TARGET: Duration = Duration::from_millis(10);
+const STEP_MAX: f64 = 0.5;
+/// The fewest packets that keep acknowledgements, and news of losses, coming.
 const MIN_PACKETS: f64 = 3.0;
-const STUCK_ROUNDS: u32 = 5;
+/// A limit below this is a timer's resolution, not a queue.
+const MIN_LIMIT: Duration = Duration::from_micros(100);
+/// A path that loses more than this by itself leaves CUBIC so little that a full queue says nothing of it.
+const QUIET_PATH_LOSS: f64 = 0.01;
+/// A congestion mark comes before the queue is full, and asks for less than a loss does (as RFC 8511 has it).
+const MARK_FACTOR: f64 = 0.85;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
+/// Of the path's capacity without a queue.
+const DRAIN_FACTOR: f64 = 0.75;
+const FLOOD_LOSS: f64 = 0.05;
+/// After so long it is tried whether the others have come to yield.
+const FLOOD_TIME: Duration = Duration::from_secs(30);

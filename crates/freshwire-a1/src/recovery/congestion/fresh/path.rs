@@ -1,0 +1,169 @@
+//! What is known of the path, round by round.
+
+use std::time::Duration;
+
+use freshwire_units::{Rate, Timestamp};
+
+use super::super::Ack;
+
+/// The path as it looks now.
+#[derive(Debug)]
+pub(super) struct Path {
+    pub(super) srtt: Duration,
+    /// Round trip without a queue.
+    pub(super) base: Duration,
+    /// What it delivers.
+    pub(super) rate: Option<Rate>,
+    /// The queue at which the bottleneck was seen to drop packets.
+    pub(super) limit: Option<Duration>,
+    /// The longest queue lately.
+    deepest: Duration,
+    /// Bytes that one acknowledgement brings at once: they have left the path before their window is free again.
+    pub(super) bunch: f64,
+}
+
+impl Path {
+    pub(super) fn new(initial_rtt: Duration) -> Self {
+        Self {
+            srtt: initial_rtt,
+            base: initial_rtt,
+            rate: None,
+            limit: None,
+            deepest: Duration::ZERO,
+            bunch: 0.0,
+        }
+    }
+
+    pub(super) fn on_ack(&mut self, ack: &Ack<'_>, mtu: u64) {
+        self.srtt = ack.rtt.srtt();
+        self.base = ack.rtt.base();
+        self.rate = ack.rate.or(self.rate);
+        self.bunch = (self.bunch * 0.98).max(ack.bytes.saturating_sub(mtu) as f64);
+    }
+
+    pub(super) fn on_round(&mut self, round: &Round) {
+        if round.lost == 0 {
+            // The queue was this long and nothing was dropped.
+            self.limit = self.limit.map(|limit| limit.max(round.queue_max));
+        }
+        self.deepest = (self.deepest * 63 / 64).max(round.queue_max);
+    }
+
+    /// The queue to aim at: two packets and a bit, or 10 ms, but no more than half of what the bottleneck holds.
+    pub(super) fn target(&self, mtu: u64) -> Duration {
+        let packet = self.packet_time(mtu);
+        let packets = packet * 22 / 10;
+        let wanted = packets.max(TARGET);
+        let Some(limit) = self.limit else { return wanted };
+        wanted.min(limit / 2).max(packets.min(limit * 3 / 4)).max(packet * 5 / 4)
+    }
+
+    /// Bytes in flight that make a queue of `queue` on a path that loses a share of `usual_loss`.
+    pub(super) fn window(&self, queue: Duration, usual_loss: f64) -> Option<f64> {
+        let bytes = self.rate?.bytes_in(self.base + queue) as f64;
+        Some(bytes / (1.0 - usual_loss.min(0.5)) + self.bunch)
+    }
+
+    /// Whether a loss at this queue is the bottleneck's doing.
+    pub(super) fn is_full(&self, queue: Duration, mtu: u64) -> bool {
+        match self.limit {
+            Some(limit) => queue >= limit * 4 / 5,
+            None => queue > self.target(mtu) * 5 / 4,
+        }
+    }
+
+    /// Whether the queue is one, and long beside what was seen lately.
+    pub(super) fn is_deep(&self, queue: Duration, mtu: u64) -> bool {
+        queue >= self.deepest * 3 / 4 && queue > self.packet_time(mtu) * 3 / 2
+    }
+
+    /// Whether the bottleneck's queue is short beside the round trip, so that bursts overflow it.
+    pub(super) fn is_shallow(&self) -> bool {
+        self.limit.is_some_and(|limit| limit < self.base / 4)
+    }
+
+    /// A burst that the bottleneck's queue can take.
+    pub(super) fn max_burst(&self) -> u64 {
+        match (self.limit, self.rate) {
+            (Some(limit), Some(rate)) => rate.bytes_in(limit) / 4,
+            _ => u64::MAX,
+        }
+    }
+
+    fn packet_time(&self, mtu: u64) -> Duration {
+        self.rate.map_or(Duration::ZERO, |rate| rate.time_for(mtu))
+    }
+}
+
+/// From a packet's sending to the first acknowledgement of something sent after its own.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) began: Timestamp,
+    /// Least and longest queueing delay.
+    pub(super) queue_min: Option<Duration>,
+    pub(super) queue_max: Duration,
+    /// Most bytes in flight.
+    pub(super) in_flight: u64,
+    pub(super) acked: u64,
+    pub(super) lost: u64,
+    pub(super) rate: Option<Rate>,
+}
+
+impl Round {
+    pub(super) fn on_ack(&mut self, ack: &Ack<'_>) {
+        let queue = ack.rtt.queue();
+        self.queue_min = Some(self.queue_min.map_or(queue, |min| min.min(queue)));
+        self.queue_max = self.queue_max.max(queue);
+        self.in_flight = self.in_flight.max(ack.in_flight_before);
+        self.acked += ack.bytes;
+        self.rate = self.rate.max(ack.sample.map(|sample| sample.rate));
+    }
+
+    /// Ends this one, gives it out, and begins the next.
+    pub(super) fn finish(&mut self, now: Timestamp) -> Self {
+        std::mem::replace(self, Self { began: now, ..Self::default() })
+    }
+
+    pub(super) fn loss_share(&self) -> f64 {
+        self.lost as f64 / (self.lost + self.acked).max(1) as f64
+    }
+}
+
+/// The share of packets that is lost whatever we do: the least of some spans of rounds.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    acked: u64,
+    lost: u64,
+    rounds: u32,
+    before_last: [f64; 2],
+    last: f64,
+}
+
+impl Losses {
+    pub(super) fn usual(&self) -> f64 {
+        let [first, second] = self.before_last;
+        first.min(second).min(self.last)
+    }
+
+    /// The share in this span or the last, whichever is larger.
+    pub(super) fn recent(&self) -> f64 {
+        self.share().max(self.last)
+    }
+
+    pub(super) fn on_round(&mut self, round: &Round) {
+        self.acked += round.acked;
+        self.lost += round.lost;
+        self.rounds += 1;
+        if self.rounds >= SPAN_ROUNDS {
+            let [_, second] = self.before_last;
+            *self = Self { before_last: [second, self.last], last: self.share(), ..Self::default() };
+        }
+    }
+
+    fn share(&self) -> f64 {
+        self.lost as f64 / (self.lost + self.acked).max(1) as f64
+    }
+}
+
+const TARGET: Duration = Duration::from_millis(10);
+const SPAN_ROUNDS: u32 = 16;

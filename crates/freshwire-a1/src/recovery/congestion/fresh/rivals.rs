@@ -1,0 +1,164 @@
+//! Whether there are others at the bottleneck, and what they are like.
+
+use std::time::Duration;
+
+use freshwire_units::{Rate, Timestamp};
+
+use super::path::Round;
+
+/// What speaks for others, and against them.
+#[derive(Debug, Default)]
+pub(super) struct Rivals {
+    /// Rounds in a row with too long a queue, the window before them, and window and rate once they had settled.
+    stuck: u32,
+    before: f64,
+    settled: Option<(f64, Rate)>,
+    /// Rounds since the window grew for want of a queue.
+    since_growth: u32,
+    full_queues: u32,
+    /// The rate when they were met, or the one that was held against them.
+    rate: Option<Rate>,
+    quiet: Quiet,
+    span: Span,
+    calm: u32,
+}
+
+/// Rounds in a row whose queue was never long, and those in which there was none.
+#[derive(Debug, Default)]
+struct Quiet {
+    since: Timestamp,
+    short: u32,
+    empty: u32,
+}
+
+/// Some rounds beside others.
+#[derive(Debug, Default)]
+struct Span {
+    rounds: u32,
+    acked: u64,
+    lost: u64,
+}
+
+/// What some rounds beside others have shown.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict {
+    /// The queue is short again.
+    Gone,
+    /// This share of what was sent was lost.
+    Share(f64),
+}
+
+impl Rivals {
+    pub(super) fn on_round(&mut self) {
+        self.since_growth = self.since_growth.saturating_add(1);
+    }
+
+    pub(super) fn on_growth(&mut self) {
+        self.since_growth = 0;
+    }
+
+    pub(super) fn on_short_queue(&mut self) {
+        self.stuck = 0;
+    }
+
+    /// The queue is too long at this window, which is about to be reduced.
+    pub(super) fn on_stuck(&mut self, window: f64, rate: Option<Rate>) {
+        if self.stuck == 0 {
+            self.before = window;
+        }
+        self.stuck += 1;
+        // Should the path's rate have changed, it is the new one by now.
+        if self.stuck == SETTLED_ROUNDS {
+            self.settled = rate.map(|rate| (window, rate));
+        }
+    }
+
+    /// After some rounds of a queue that stays: the window from before, if what is delivered fell with it. Alone,
+    /// a smaller window delivers no less while there is a queue.
+    pub(super) fn take_share(&self, window: f64, rate: Option<Rate>) -> Option<f64> {
+        let (settled_window, settled_rate) = self.settled?;
+        let window = window / settled_window;
+        let rate = rate?.bits_per_sec() as f64 / settled_rate.bits_per_sec() as f64;
+        let others = self.stuck > STUCK_ROUNDS && window < 0.9 && 1.0 - rate > 0.4 * (1.0 - window);
+        others.then_some(self.before)
+    }
+
+    /// A loss came with a full queue. True if that happened often enough while the window did not grow.
+    pub(super) fn on_full_queue(&mut self) -> bool {
+        self.full_queues += u32::from(self.since_growth > 4);
+        self.full_queues >= FULL_QUEUES
+    }
+
+    /// They are there.
+    pub(super) fn meet(&mut self, rate: Option<Rate>) {
+        *self = Self { rate, ..Self::default() };
+    }
+
+    /// What some more rounds beside them say, if anything.
+    pub(super) fn judge(
+        &mut self,
+        now: Timestamp,
+        round: &Round,
+        target: Duration,
+        mtu: u64,
+    ) -> Option<Verdict> {
+        if self.quiet.on_round(now, round, target) {
+            return Some(Verdict::Gone);
+        }
+        let span = &mut self.span;
+        span.rounds += 1;
+        span.acked += round.acked;
+        span.lost += round.lost;
+        let sent = span.acked + span.lost;
+        if span.rounds < SPAN_ROUNDS || sent < SPAN_PACKETS * mtu {
+            return None;
+        }
+        let share = span.lost as f64 / sent as f64;
+        *span = Span::default();
+        Some(Verdict::Share(share))
+    }
+
+    /// The rate to hold against those who do not yield: at least half of what it was.
+    pub(super) fn rate_to_hold(&self, rate: Option<Rate>) -> Rate {
+        let bits = self.rate.map_or(0, |rate| rate.bits_per_sec() / 2);
+        Rate::from_bits_per_sec(rate.map_or(0, Rate::bits_per_sec).max(bits))
+    }
+
+    /// Whether they have been calm for two spans.
+    pub(super) fn is_calm(&mut self, calm: bool) -> bool {
+        self.calm = if calm { self.calm + 1 } else { 0 };
+        self.calm > 1
+    }
+
+    /// This rate was held against them, and is to be again should they not have changed.
+    pub(super) fn hold(&mut self, rate: Rate) {
+        self.rate = Some(Rate::from_bits_per_sec(rate.bits_per_sec() / 5 * 8));
+    }
+}
+
+impl Quiet {
+    /// True once there was no long queue for some time, or none at all for a shorter time.
+    fn on_round(&mut self, now: Timestamp, round: &Round, target: Duration) -> bool {
+        if round.queue_max >= target {
+            *self = Self { since: now, ..Self::default() };
+            return false;
+        }
+        if self.short == 0 {
+            self.since = now;
+        }
+        self.short += 1;
+        self.empty = if round.queue_max < target / 4 { self.empty + 1 } else { 0 };
+        let lasted = now.saturating_since(self.since);
+        self.short > QUIET_ROUNDS && lasted > QUIET_TIME
+            || self.empty >= QUIET_ROUNDS && lasted > QUIET_TIME / 4
+    }
+}
+
+const SETTLED_ROUNDS: u32 = 3;
+const STUCK_ROUNDS: u32 = 6;
+const FULL_QUEUES: u32 = 3;
+const SPAN_ROUNDS: u32 = 16;
+const SPAN_PACKETS: u64 = 60;
+/// CUBIC's own pauses between two full queues are shorter than this on most paths.
+const QUIET_ROUNDS: u32 = 8;
+const QUIET_TIME: Duration = Duration::from_secs(3);

@@ -58,7 +58,9 @@ impl Syncs {
         // What follows data can be lost like the data.
         let (pause, left) = self.tail;
         self.tail_at = (left > 0).then(|| now + pause);
-        self.tail = (pause * 2, left.saturating_sub(1));
+        if let Some(left) = left.checked_sub(1) {
+            self.tail = (pause * 2, left);
+        }
         self.next_at = now + PERIOD;
         self.sent.push_back(micros);
         if self.sent.len() > UNANSWERED {

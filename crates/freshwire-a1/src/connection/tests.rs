@@ -224,6 +224,8 @@ fn silence_ends_a_connection_unless_it_is_kept_alive() {
     pair.run_for(Duration::from_secs(60));
     assert!(pair.ends.iter().all(|end| end.events.is_empty()));
     assert!(pair.ends[0].connection.stats().packets_sent < 40);
+    pair.run_for(Duration::from_secs(3600));
+    assert!(pair.ends.iter().all(|end| end.events.is_empty()), "as long as it likes");
 }
 
 #[test]

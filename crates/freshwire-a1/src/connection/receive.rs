@@ -103,7 +103,10 @@ impl Connection {
                 self.recovery.on_nack(now, &ranges.0, &mut self.outcomes);
                 self.settle_outcomes(now);
             }
-            Frame::Sync { sent_us } => self.syncs.to_echo = Some((sent_us, now)),
+            Frame::Sync { sent_us } => {
+                self.syncs.to_echo = Some((sent_us, now));
+                self.clock.on_sync(now, sent_us);
+            }
             Frame::SyncEcho(echo) => self.on_echo(now, echo),
             Frame::Block(block) => {
                 let peer_us = self.clock.peer_micros(now);

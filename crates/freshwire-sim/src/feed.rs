@@ -35,6 +35,8 @@ pub struct Entry {
     pub arrival: Option<Arrival>,
     /// Whether it was taken and is not settled.
     taken: bool,
+    /// Whether it was ever taken.
+    begun: bool,
     /// The connection on which it came, counted from 1.
     came_on: Option<u32>,
 }
@@ -55,8 +57,9 @@ pub struct Arrival {
     pub at: Timestamp,
     /// Whether it was marked late.
     pub marked_late: bool,
-    /// How far the age that the receiver was told is from the truth.
-    pub age_error: Duration,
+    /// How far the age that the receiver was told is from the truth; `None` where that says nothing of the estimate: the
+    /// record is older than the connection, or waited for its application.
+    pub age_error: Option<Duration>,
 }
 
 /// How a message is read.
@@ -91,6 +94,7 @@ impl Feed {
             ending: None,
             arrival: None,
             taken: false,
+            begun: false,
             came_on: None,
         });
         self.waiting.push_back(seq);
@@ -107,12 +111,12 @@ impl Feed {
         dropped
     }
 
-    /// The application replaces the payload of a queued record; false if it is too late.
+    /// The application replaces the payload of a queued record; false if it is too late: it was taken once.
     pub fn replace(&mut self, seq: u64, len: u32) -> bool {
-        if self.waiting.binary_search(&seq).is_err() {
+        let Some(entry) = self.entries.get_mut(seq as usize) else { return false };
+        if entry.begun || entry.ending.is_some() {
             return false;
         }
-        let Some(entry) = self.entries.get_mut(seq as usize) else { return false };
         let before = std::mem::replace(&mut entry.record.len, len);
         entry.version += 1;
         self.held -= u64::from(before);
@@ -161,9 +165,7 @@ impl Feed {
             return self.fault(message.seq, "it came, and was never pushed");
         };
         let Record { seq, len, layer, group, key, refs, generated, deadline, .. } = entry.record;
-        let was_begun =
-            entry.taken || entry.ending.is_some_and(|(_, ending)| matches!(ending, Ending::Begun(_)));
-        let wrong = if !was_begun {
+        let wrong = if !entry.begun {
             Some("it came, and was never begun")
         } else if entry.came_on == Some(connection) {
             Some("it came twice")
@@ -175,16 +177,15 @@ impl Feed {
             None
         };
         entry.came_on = Some(connection);
-        let age = now.saturating_since(generated);
-        let age_error =
-            if at_once && generated >= begun { age.abs_diff(message.age) } else { Duration::ZERO };
-        let is_late = message.late;
-        entry.arrival.get_or_insert(Arrival { at: now, marked_late: is_late, age_error });
+        let is_exact = at_once && generated >= begun;
+        let age_error = is_exact.then(|| now.saturating_since(generated).abs_diff(message.age));
+        entry.arrival.get_or_insert(Arrival { at: now, marked_late: message.late, age_error });
         if let Some(what) = wrong {
             self.fault(seq, what);
         }
         let off = deadline.saturating_since(now).max(now.saturating_since(deadline));
-        if at_once && is_late != (now > deadline) && off > age_error + ROUNDING {
+        let is_wrong = message.late != (now > deadline);
+        if is_wrong && age_error.is_some_and(|age_error| off > age_error + ROUNDING) {
             self.fault(seq, "its mark disagrees with its age");
         }
     }
@@ -218,6 +219,7 @@ impl Source for Feed {
     fn take(&mut self, _now: Timestamp, index: u64, _horizon: u32) -> Option<Taken> {
         let entry = self.unqueue(index)?;
         entry.taken = true;
+        entry.begun = true;
         let record = entry.record;
         self.taken += 1;
         Some(Taken { token: index, record })

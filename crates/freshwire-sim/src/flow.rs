@@ -1,9 +1,10 @@
 //! One connection after the other between two nodes, and what its applications do.
 
+use std::time::Duration;
+
 use freshwire_a1::{Closed, ConnectionConfig, ConnectionHandle, Message, Protection, Qos};
 use freshwire_choice::Choice;
 use freshwire_units::Timestamp;
-use std::time::Duration;
 
 use crate::dice::Dice;
 use crate::feed::{Feed, Reading};
@@ -113,6 +114,7 @@ struct End {
     connections: u32,
     begun: Timestamp,
     connected: Vec<Timestamp>,
+    slowest_handshake: Duration,
     feed: Feed,
     generator: Option<Generator>,
     /// The application leaves messages where they are.
@@ -141,6 +143,11 @@ impl Flow {
     /// When connections of this end stood.
     pub fn connected_at(&self, side: Side) -> &[Timestamp] {
         &self.ends[side as usize].connected
+    }
+
+    /// How long the slowest handshake took of those that the near end has begun.
+    pub fn slowest_handshake(&self) -> Duration {
+        self.ends[Side::Near as usize].slowest_handshake
     }
 
     /// How and when connections of this end were closed.
@@ -175,7 +182,9 @@ impl Flow {
     }
 
     pub(crate) fn connected(&mut self, now: Timestamp, side: Side) {
-        self.ends[side as usize].connected.push(now);
+        let end = &mut self.ends[side as usize];
+        end.connected.push(now);
+        end.slowest_handshake = end.slowest_handshake.max(now.saturating_since(end.begun));
     }
 
     pub(crate) fn closed(&mut self, now: Timestamp, side: Side, closed: Closed) {
@@ -195,7 +204,8 @@ impl Flow {
     pub(crate) fn received(&mut self, now: Timestamp, side: Side, message: &Message) {
         let Self { ends, .. } = self;
         let end = &ends[side as usize];
-        let reading = Reading { connection: end.connections, begun: end.begun, at_once: !end.ever_stalled };
+        let begun = end.begun.max(ends[side.other() as usize].begun);
+        let reading = Reading { connection: end.connections, begun, at_once: !end.ever_stalled };
         ends[side.other() as usize].feed.arrived(now, message, reading);
     }
 

@@ -53,11 +53,10 @@ fn table(report: &Report, grid: &Grid) -> String {
     let cell = |place: &Option<usize>| {
         let Some(series) = place.map(|place| &report.series[place]) else { return "–".to_owned() };
         let Spread { min, median, max } = Spread::of(&series.samples);
-        let show = |value| number(value, series.unit);
         if series.samples.len() > 1 {
-            format!("{} [{} .. {}]", show(median), show(min), show(max))
+            format!("{} [{}]", number(median, series.unit), range(min, max, series.unit))
         } else {
-            show(median)
+            number(median, series.unit)
         }
     };
     let row = |(name, places): &(String, Vec<Option<usize>>)| {
@@ -66,6 +65,15 @@ fn table(report: &Report, grid: &Grid) -> String {
     let head = std::iter::once(String::new()).chain(grid.columns.iter().cloned()).collect();
     Table { caption: grid.caption.clone(), head, rows: grid.rows.iter().map(row).collect(), labels: 1 }
         .to_terminal()
+}
+
+/// Both ends of a range, with the unit once where it is the same.
+fn range(min: f64, max: f64, unit: Unit) -> String {
+    let (from, to) = (number(min, unit), number(max, unit));
+    match (from.split_once(' '), to.split_once(' ')) {
+        (Some((low, small)), Some((high, large))) if small == large => format!("{low} .. {high}"),
+        _ => format!("{from} .. {to}"),
+    }
 }
 
 fn repetitions(report: &Report, bench: &str) -> usize {
@@ -146,6 +154,20 @@ mod tests {
         assert_eq!(factor(0.01), "1/100.0");
         assert_eq!(factor(1.25), "1.25");
         assert_eq!(factor(0.0), "0.00");
+    }
+
+    #[test]
+    fn a_table_has_medians_and_ranges() {
+        let mut report = Report::default();
+        for rate in [1e6, 4e6, 2e6] {
+            report.add("throughput", "TCP, 64 B", Unit::BytesPerSecond, rate);
+        }
+        let rows = vec![("64 B".to_owned(), vec![Some(0), None])];
+        let columns = vec!["TCP".to_owned(), "A1".to_owned()];
+        let grid = Grid { bench: "throughput", caption: "bytes that arrived".to_owned(), columns, rows };
+        let text = table(&report, &grid);
+        assert!(text.contains("2.0 MB/s [1.0 .. 4.0]") && text.contains('–'), "{text}");
+        assert_eq!(range(9e8, 2e9, Unit::BytesPerSecond), "900.0 MB/s .. 2.00 GB/s");
     }
 
     #[test]

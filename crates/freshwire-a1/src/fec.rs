@@ -45,9 +45,12 @@ pub(crate) struct Parities {
 }
 
 impl Parities {
-    /// `count` shards of `shard` bytes were made.
-    pub(crate) fn new(shard: usize, count: usize) -> Option<Self> {
-        let is_possible = shard > 0 && shard.is_multiple_of(2) && (1..=MAX_SHARDS).contains(&count);
+    /// `count` shards of `shard` bytes were made of a message of `len` bytes; `None` if nobody makes such ones.
+    pub(crate) fn new(len: usize, shard: usize, count: usize) -> Option<Self> {
+        let is_possible = shard > 0
+            && shard.is_multiple_of(2)
+            && (1..=MAX_SHARDS).contains(&count)
+            && len.div_ceil(shard) <= MAX_SHARDS;
         is_possible.then(|| Self { shard, count, shards: BTreeMap::new() })
     }
 
@@ -60,12 +63,17 @@ impl Parities {
         fits
     }
 
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.shards.values().map(Vec::capacity).sum()
+    }
+
     /// Makes what is missing of a message of `len` bytes, if enough came.
     pub(crate) fn recover(&self, data: &mut Vec<u8>, have: &mut RangeSet, len: usize) -> bool {
         let total = len.div_ceil(self.shard);
         let whole = |at: &usize| have.covers(&range(*at, self.shard, len));
         let present: Vec<usize> = (0..total).filter(whole).collect();
-        if total > MAX_SHARDS || total == 0 || present.len() + self.shards.len() < total {
+        if total == 0 || present.len() + self.shards.len() < total {
             return false;
         }
         data.resize(len, 0);
@@ -126,7 +134,7 @@ mod tests {
                     have.remove(&range);
                     data[range.start as usize..range.end as usize].fill(0xee);
                 }
-                let mut parities = Parities::new(100, 3).expect("possible");
+                let mut parities = Parities::new(len, 100, 3).expect("possible");
                 for (index, bytes) in parity.iter().enumerate().take(lost.len() - 1) {
                     assert!(parities.add(index, 3, bytes));
                 }
@@ -150,9 +158,10 @@ mod tests {
 
     #[test]
     fn shards_that_do_not_belong_together_are_refused() {
-        assert!(Parities::new(101, 3).is_none());
-        assert!(Parities::new(0, 3).is_none());
-        let mut parities = Parities::new(100, 3).expect("possible");
+        assert!(Parities::new(1000, 101, 3).is_none());
+        assert!(Parities::new(1000, 0, 3).is_none());
+        assert!(Parities::new(MAX_SHARDS * 100 + 1, 100, 3).is_none());
+        let mut parities = Parities::new(MAX_SHARDS * 100, 100, 3).expect("possible");
         assert!(!parities.add(3, 3, &[0; 100]));
         assert!(!parities.add(0, 4, &[0; 100]));
         assert!(!parities.add(0, 3, &[0; 98]));

@@ -180,7 +180,7 @@ impl Inbox {
         assembly.head = Some(parity.message);
         let (shard, count) = (parity.bytes.len(), usize::from(parity.count));
         if assembly.parity.is_none() {
-            assembly.parity = Parities::new(shard, count);
+            assembly.parity = Parities::new(parity.message.len as usize, shard, count);
         }
         let fits = |parities: &mut Parities| parities.add(usize::from(parity.index), count, parity.bytes);
         if !assembly.parity.as_mut().is_some_and(fits) {
@@ -268,6 +268,17 @@ impl Inbox {
     /// Whether a whole message waits to be consumed.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// Bytes of payload that are kept.
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        let parts = self.assemblies.values();
+        let parts =
+            parts.map(|part| part.data.capacity() + part.parity.as_ref().map_or(0, Parities::held_bytes));
+        let held = self.held.values().map(|(_, data)| data.capacity());
+        let ready = self.ready.iter().map(|message| message.data.capacity());
+        parts.chain(held).chain(ready).sum()
     }
 
     /// What else will not come.

@@ -1,5 +1,6 @@
 pub(crate) mod capture;
 pub(crate) mod dissector;
+mod hostile;
 mod layers;
 mod model;
 pub(crate) mod pair;

@@ -1,0 +1,341 @@
+//! A peer that has the keys and says whatever it likes.
+
+use std::time::Duration;
+
+use bolero::{TypeGenerator, check, produce};
+use freshwire_choice::Reason;
+
+use super::super::{Closed, Event};
+use super::lossy;
+use super::pair::{End, Pair, id, payload, record, secret};
+use crate::crypto::{Keys, Protection, Secrets};
+use crate::wire::{
+    Ack, Block, BlockHead, Cursor, DataHeader, Echo, Frame, Message, Packet, Parity, Qos, Ranges,
+};
+
+struct Liar {
+    pair: Pair,
+    keys: Keys,
+    next: u64,
+}
+
+impl Liar {
+    /// The peer of the first end of a pair; the second one is not there.
+    fn new() -> Self {
+        let qos = Qos { outstanding: 4, max_receive_message: 10_000, ..Qos::default() };
+        let mut pair = Pair::with(lossy(10_000, 5, 0.0, 1), Default::default(), qos);
+        pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
+        let secrets = Secrets { send: secret(1).into(), receive: secret(0).into() };
+        Self { pair, keys: Keys::new(Protection::Aead, &secrets), next: 0 }
+    }
+
+    fn victim(&mut self) -> &mut End {
+        &mut self.pair.ends[0]
+    }
+
+    /// Sends a packet with these frames.
+    fn say(&mut self, frames: &[u8]) {
+        let number = self.next;
+        self.next += 1;
+        let mut sealed = Vec::new();
+        let phase = self.keys.seal(number, frames, &mut sealed).expect("keys for millions of packets");
+        let header = DataHeader {
+            to: id(0),
+            number: number as u32,
+            phase,
+            retransmitted: false,
+            control: false,
+            ack_now: number.is_multiple_of(2),
+        };
+        let now = self.pair.now;
+        let connection = &mut self.victim().connection;
+        let from = connection.remote();
+        connection.handle_packet(now, from, false, header, &sealed);
+    }
+
+    fn tell(&mut self, frame: &Frame<'_>) {
+        let mut frames = Vec::new();
+        frame.put(&mut frames);
+        self.say(&frames);
+    }
+
+    /// Lets the victim do what it wants to for a while; the plain text of what it sends.
+    fn listen(&mut self, time: Duration) -> Vec<Vec<u8>> {
+        let end = self.pair.now + time;
+        let mut heard = Vec::new();
+        for _ in 0..RESTLESS {
+            let now = self.pair.now;
+            let victim = &mut self.pair.ends[0];
+            let mut out = Vec::new();
+            while let Some(transmit) = victim.connection.poll_transmit(now, &mut victim.queue, &mut out) {
+                for datagram in out.chunks(transmit.segment) {
+                    let Ok(Packet::Data(header, sealed)) = Packet::parse(datagram) else {
+                        panic!("not data")
+                    };
+                    let mut plain = Vec::new();
+                    let number = u64::from(header.number);
+                    if self.keys.open(now, number, header.phase, sealed, &mut plain).is_ok() {
+                        heard.push(plain);
+                    }
+                }
+                out.clear();
+            }
+            while victim.connection.recv().is_some() {}
+            let Some(next) = victim.connection.poll_timeout().filter(|&at| at <= end) else {
+                self.pair.now = end;
+                return heard;
+            };
+            self.pair.now = now.max(next);
+            self.pair.ends[0].connection.handle_timeout(self.pair.now);
+        }
+        panic!("the victim does not come to rest");
+    }
+
+    fn closed(&mut self) -> Option<Closed> {
+        let mut closed = None;
+        while let Some(event) = self.victim().connection.poll_event() {
+            if let Event::Closed(how) = event {
+                assert!(closed.replace(how).is_none(), "a connection ends once");
+            }
+        }
+        closed
+    }
+}
+
+fn message(len: u32) -> Message {
+    Message {
+        len,
+        seq: 7,
+        layer: 1,
+        group: 0,
+        key: 0,
+        refs: [0; 2],
+        generated_us: 5,
+        lifetime_us: Some(1000),
+    }
+}
+
+fn block(id: u64, offset: u32, start: Option<u32>, end: bool, bytes: &[u8]) -> Frame<'_> {
+    let head = BlockHead { id, offset, start: start.map(message), end };
+    Frame::Block(Block { head, bytes })
+}
+
+fn ack(largest: u64, length: u64) -> Frame<'static> {
+    let ranges = Ranges(vec![largest - length..=largest]);
+    Frame::Ack(Ack { ranges, delay_us: 0, at_us: 0, ce: 0 })
+}
+
+#[test]
+fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
+    let large = [0; 10_001];
+    let shards =
+        |len, bytes| Frame::Repair(Parity { id: 0, message: message(len), index: 0, count: 1, bytes });
+    let cases: [(&[Frame<'_>], &str); 13] = [
+        (&[ack(1_000_000, 0)], "is acknowledged and was never sent"),
+        (&[ack(100, 100)], "is acknowledged and was never sent"),
+        (&[block(4, 0, Some(1), true, b"a")], "beyond the window"),
+        (&[block(0, 0, Some(10_001), false, b"a")], "larger than agreed"),
+        (&[block(0, 0, None, false, &large)], "larger than agreed"),
+        (&[block(0, 9_999, None, false, b"ab")], "larger than agreed"),
+        (&[block(0, 0, Some(9), false, b"a"), block(0, 5, None, true, b"a")], "contradict"),
+        (&[block(0, 5, None, true, b"a"), block(0, 7, None, false, b"a")], "contradict"),
+        (&[block(0, 5, None, false, b"a"), block(0, 0, Some(5), false, b"a")], "contradict"),
+        (&[Frame::Gone { id: 4, len: 1, reason: Reason::Expired }], "beyond the window"),
+        (&[Frame::Gone { id: 0, len: 40_001, reason: Reason::Expired }], "beyond the window"),
+        (&[shards(20_000, b"ab")], "larger than agreed"),
+        // Each would cost a look at thousands of shards.
+        (&[shards(10_000, b"ab")], "contradict"),
+    ];
+    for (place, (frames, why)) in cases.into_iter().enumerate() {
+        let mut liar = Liar::new();
+        liar.listen(Duration::from_millis(10));
+        frames.iter().for_each(|frame| liar.tell(frame));
+        match liar.closed() {
+            Some(Closed::Violation(what)) => assert!(what.contains(why), "{place}: {what}"),
+            other => panic!("{place}: {other:?}"),
+        }
+        let last = liar.listen(Duration::from_secs(3)).pop().unwrap();
+        let said = Frame::read(&mut Cursor::new(&last)).unwrap();
+        assert!(
+            matches!(said, Frame::Close { code: 1, reason } if reason.contains(why)),
+            "{place}: {said:?}"
+        );
+        assert!(liar.victim().connection.is_ended(), "{place}");
+    }
+}
+
+/// A number that a peer may say: small ones meet what is there.
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Number {
+    Small(u8),
+    Middle(u16),
+    Any(u64),
+}
+
+impl Number {
+    /// Within what a varint holds.
+    fn get(self) -> u64 {
+        match self {
+            Self::Small(number) => u64::from(number % 8),
+            Self::Middle(number) => u64::from(number),
+            Self::Any(number) => number >> 2,
+        }
+    }
+}
+
+#[derive(Clone, Debug, TypeGenerator)]
+enum Lie {
+    Ack {
+        largest: Number,
+        length: u8,
+        delay: Number,
+        at: u32,
+        ce: Number,
+    },
+    Nack {
+        largest: Number,
+        length: u8,
+    },
+    Sync(Number),
+    Echo {
+        sent: Number,
+        arrived: Number,
+        held: Number,
+    },
+    Block {
+        id: Number,
+        offset: Number,
+        start: Option<u16>,
+        end: bool,
+        len: u8,
+    },
+    Parity {
+        id: Number,
+        len: u16,
+        index: u8,
+        count: u8,
+        shard: u8,
+    },
+    Gone {
+        id: Number,
+        len: Number,
+    },
+    Dropped {
+        first: Number,
+        count: Number,
+    },
+    Credit {
+        messages: Number,
+        bytes: Number,
+    },
+    Whole(Number),
+    Qos {
+        serial: Number,
+        outstanding: u16,
+        message: u32,
+        answer: bool,
+    },
+    Path {
+        token: [u8; 8],
+        response: bool,
+    },
+    Bytes(Vec<u8>),
+    /// The victim's application sends something meanwhile.
+    Push {
+        hundreds: u8,
+        lifetime: u8,
+    },
+    Wait {
+        ms: u8,
+    },
+    UpdateKeys,
+}
+
+fn tell(liar: &mut Liar, lie: &Lie) {
+    let range = |largest: Number, length: u8| {
+        let largest = largest.get();
+        Ranges(vec![largest.saturating_sub(u64::from(length))..=largest])
+    };
+    let reason = Reason::Expired;
+    match lie {
+        Lie::Ack { largest, length, delay, at, ce } => {
+            let ranges = range(*largest, *length);
+            liar.tell(&Frame::Ack(Ack { ranges, delay_us: delay.get(), at_us: *at, ce: ce.get() }));
+        }
+        Lie::Nack { largest, length } => liar.tell(&Frame::Nack(range(*largest, *length))),
+        Lie::Sync(at) => liar.tell(&Frame::Sync { sent_us: at.get() }),
+        Lie::Echo { sent, arrived, held } => {
+            let (sent_us, arrived_us, held_us) = (sent.get(), arrived.get(), held.get());
+            liar.tell(&Frame::SyncEcho(Echo { sent_us, arrived_us, held_us }));
+        }
+        Lie::Block { id, offset, start, end, len } => {
+            let bytes = vec![1; usize::from(*len)];
+            let offset = u32::try_from(offset.get()).unwrap_or(u32::MAX) >> 6;
+            let offset = if start.is_some() { 0 } else { offset };
+            liar.tell(&block(id.get(), offset, start.map(u32::from), *end, &bytes));
+        }
+        Lie::Parity { id, len, index, count, shard } => {
+            let bytes = vec![1; usize::from(*shard)];
+            let message = message(u32::from(*len));
+            let (index, count) = (u16::from(*index), u16::from(*count));
+            liar.tell(&Frame::Repair(Parity { id: id.get(), message, index, count, bytes: &bytes }));
+        }
+        Lie::Gone { id, len } => {
+            let len = u32::try_from(len.get()).unwrap_or(u32::MAX) >> 6;
+            liar.tell(&Frame::Gone { id: id.get(), len, reason });
+        }
+        Lie::Dropped { first, count } => {
+            liar.tell(&Frame::Dropped { first: first.get(), count: count.get(), reason });
+        }
+        Lie::Credit { messages, bytes } => {
+            liar.tell(&Frame::Credit { messages: messages.get(), bytes: bytes.get() });
+        }
+        Lie::Whole(id) => liar.tell(&Frame::Whole { id: id.get() }),
+        Lie::Qos { serial, outstanding, message, answer } => {
+            let (outstanding, max_send_message) = (u32::from(*outstanding), message % Qos::MAX_MESSAGE);
+            let qos = Qos { outstanding, max_send_message, ..Qos::default() };
+            let serial = serial.get();
+            liar.tell(&if *answer { Frame::QosAck { serial, qos } } else { Frame::Qos { serial, qos } });
+        }
+        Lie::Path { token, response } => liar.tell(&match response {
+            true => Frame::PathResponse(*token),
+            false => Frame::PathChallenge(*token),
+        }),
+        Lie::Bytes(bytes) => liar.say(bytes),
+        Lie::Push { hundreds, lifetime } => {
+            let lifetime = (*lifetime > 0).then(|| Duration::from_millis(u64::from(*lifetime)));
+            let record = record(0, liar.pair.now, lifetime);
+            liar.pair.push(0, record, payload(0, usize::from(*hundreds) * 100));
+        }
+        Lie::Wait { ms } => {
+            liar.listen(Duration::from_millis(u64::from(*ms)));
+        }
+        Lie::UpdateKeys => {
+            let _ = liar.keys.update();
+        }
+    }
+}
+
+#[test]
+fn whatever_a_peer_with_keys_says_the_victim_lives_and_comes_to_rest() {
+    let lies = produce::<Vec<Lie>>().with().len(0..=40usize);
+    check!().with_generator(lies).with_iterations(2000).with_max_len(1 << 13).for_each(|lies| {
+        let mut liar = Liar::new();
+        liar.listen(Duration::from_millis(10));
+        for lie in lies {
+            tell(&mut liar, lie);
+            let held = liar.victim().connection.inbox.held_bytes();
+            // Parity of a message that is not whole is shorter than it.
+            assert!(held <= 2 * 4 * 10_000, "{held} bytes are held for the peer");
+        }
+        liar.listen(Duration::from_secs(2));
+        if let Some(closed) = liar.closed() {
+            assert!(matches!(closed, Closed::Violation(_) | Closed::Peer { .. }), "{closed}");
+        }
+        liar.listen(Duration::from_secs(60));
+        assert!(liar.victim().connection.is_ended(), "a peer that says no more is left");
+    });
+}
+
+/// Timers of a victim that are no work but a loop.
+const RESTLESS: usize = 20_000;

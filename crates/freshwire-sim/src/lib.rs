@@ -24,4 +24,4 @@ pub use outcome::{FlowOutcome, Outcome, SLOTS, Slot};
 pub use pipe::{Duplicate, Reorder, Way, WayStats};
 pub use run::run;
 pub use scenario::{Expect, FlowPlan, Happening, PathPlan, SCENARIOS, Scenario, ScenarioError};
-pub use world::{FlowId, NodeId, PathId, World};
+pub use world::{FlowId, NodeId, Overheard, PathId, World};

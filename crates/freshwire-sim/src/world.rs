@@ -9,6 +9,7 @@
 //!  └────────────────┘   └──────────────────────┘   └──────────────────────────┘
 //! ```
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -36,6 +37,19 @@ pub struct World {
     datagrams: u64,
     /// Datagrams to addresses that nobody has.
     astray: u64,
+    /// The last datagrams that were sent, the newest at the end.
+    overheard: VecDeque<Overheard>,
+}
+
+/// A datagram as somebody beside the path sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Overheard {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// To whom.
+    pub to: SocketAddr,
+    /// Its payload.
+    pub bytes: Vec<u8>,
 }
 
 /// Names a path of a [`World`].
@@ -62,6 +76,7 @@ impl World {
             fingerprint: FNV_OFFSET,
             datagrams: 0,
             astray: 0,
+            overheard: VecDeque::new(),
         }
     }
 
@@ -111,6 +126,22 @@ impl World {
     /// Datagrams that came to an address that nobody has.
     pub fn astray(&self) -> u64 {
         self.astray
+    }
+
+    /// The last datagrams that were sent, the newest at the end; they may still be on their way.
+    pub fn overheard(&self) -> &VecDeque<Overheard> {
+        &self.overheard
+    }
+
+    /// Somebody beside the path sends a datagram, which comes at once.
+    pub fn inject(&mut self, datagram: &Overheard) {
+        let Some(node) = self.node_at(datagram.to) else {
+            self.astray += 1;
+            return;
+        };
+        let to = Some(datagram.to.ip());
+        let datagram = Datagram { from: datagram.from, to, marked: false, bytes: &datagram.bytes };
+        self.nodes[node].endpoint.handle_datagram(self.now, datagram);
     }
 
     /// What an end of a flow sends.
@@ -381,6 +412,10 @@ impl World {
         for bytes in out.chunks(outgoing.segment.max(1)) {
             self.datagrams += 1;
             self.hash(from, outgoing.to, bytes);
+            if self.overheard.len() == OVERHEARD {
+                self.overheard.pop_front();
+            }
+            self.overheard.push_back(Overheard { from, to: outgoing.to, bytes: bytes.to_vec() });
             let packet = Packet { from, to: outgoing.to, marked: false, sent: now, bytes: bytes.to_vec() };
             let (path, direction) = match self.nodes[node].path {
                 Some(path) => (Some(path), 1),
@@ -435,6 +470,9 @@ impl World {
 
 /// So many rounds at one instant are no work but a loop.
 const RESTLESS: u32 = 100_000;
+
+/// Datagrams that are remembered.
+const OVERHEARD: usize = 64;
 
 /// FNV-1a of 64 bits.
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;

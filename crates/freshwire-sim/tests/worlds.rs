@@ -92,6 +92,50 @@ enum Step {
         outstanding: u8,
         slow: bool,
     },
+    /// Somebody beside the path, who is faster than it or later, sends a datagram again, as it was or otherwise, from its
+    /// sender's address or from elsewhere.
+    Attack {
+        back: u8,
+        how: Attack,
+        elsewhere: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, TypeGenerator)]
+enum Attack {
+    Replay,
+    Flip {
+        place: u16,
+    },
+    Truncate {
+        place: u16,
+    },
+    Lengthen {
+        by: u16,
+    },
+    Overwrite {
+        place: u16,
+        with: u8,
+    },
+    /// The clear bits of its first byte.
+    Flags {
+        bits: u8,
+    },
+}
+
+impl Attack {
+    fn change(self, bytes: &mut Vec<u8>) {
+        let len = bytes.len();
+        let at = |place: u16| usize::from(place) % len.max(1);
+        match self {
+            Self::Replay => {}
+            Self::Flip { place } => bytes[at(place)] ^= 1 << (place % 8),
+            Self::Truncate { place } => bytes.truncate(at(place)),
+            Self::Lengthen { by } => bytes.resize((len + usize::from(by)).min(65_507), 0x5a),
+            Self::Overwrite { place, with } => bytes[at(place)..].fill(with),
+            Self::Flags { bits } => bytes[0] ^= bits % 16,
+        }
+    }
 }
 
 impl Road {
@@ -178,6 +222,17 @@ impl Run {
     fn apply(&mut self, step: Step) {
         let now = self.world.now();
         match step {
+            Step::Attack { back, how, elsewhere } if !self.plan.unprotected => {
+                let overheard = self.world.overheard();
+                let place = overheard.len().saturating_sub(1 + usize::from(back % 64));
+                if let Some(mut datagram) = overheard.get(place).cloned() {
+                    how.change(&mut datagram.bytes);
+                    if elsewhere {
+                        datagram.from = ([203, 0, 113, back], 9).into();
+                    }
+                    self.world.inject(&datagram);
+                }
+            }
             Step::Push { flow, far, hundreds, lifetime, layer } => {
                 let (flow, side) = self.end(flow, far);
                 let lifetime = (lifetime != 0).then(|| Duration::from_millis(u64::from(lifetime) * 10));
@@ -219,7 +274,7 @@ impl Run {
                 let (flow, side) = self.end(flow, far);
                 self.world.restart(flow, side);
             }
-            Step::Stall { .. } | Step::Restart { .. } => {}
+            Step::Stall { .. } | Step::Restart { .. } | Step::Attack { .. } => {}
             Step::UpdateKeys { flow, far } => {
                 let (flow, side) = self.end(flow, far);
                 if let Some(connection) = self.world.connection_mut(flow, side) {

@@ -6,7 +6,7 @@ FRESHWIRE = target/release/freshwire
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full matrix-a1 bench clean \
 	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs
 .NOTPARALLEL:
 
@@ -51,6 +51,9 @@ frames: build ## whole frames on time, on a link below their rate and over a dip
 
 matrix-thesis: build ## the four published configurations, ten times each
 	$(FRESHWIRE) lab layers --matrix thesis --out $(RESULTS)/thesis
+
+matrix-a1: build ## A1 beside TCP, SRT, SCTP and QUIC on every link; an hour
+	$(FRESHWIRE) lab layers --matrix full --scheme tcp,freshwire,a1,srt,sctp,quic --congestion bbr --out $(RESULTS)/a1
 
 matrix-full: build ## every rate, loss and delay; takes hours, can be interrupted and taken up again
 	$(FRESHWIRE) lab layers --matrix full --out $(RESULTS)/full

@@ -14,7 +14,7 @@ use crate::lab::scheme;
 
 pub(super) use build::build;
 
-/// Sends the offered records across the link and receives them; `programs` is where [`build`] put them.
+/// Sends the offered records across the link and receives them; `programs` is where [`build()`] put them.
 pub(super) fn run(
     link: &TestLink,
     plan: &Plan,

@@ -1,5 +1,11 @@
 use super::*;
 
+mod accounting;
+mod alone;
+mod bbr;
+mod shared;
+mod world;
+
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
 }
@@ -42,4 +48,188 @@ fn acknowledging_what_was_never_sent_is_an_error_and_changes_nothing() {
     }
     assert!(out.acked.is_empty());
     assert_eq!(recovery.view().in_flight, 2400);
+}
+
+fn ack(
+    recovery: &mut Recovery<u64>,
+    now: Timestamp,
+    range: RangeInclusive<u64>,
+    ce_count: u64,
+) -> Outcomes<u64> {
+    let mut out = Outcomes::default();
+    let ack = AckInfo {
+        largest: *range.end(),
+        ranges: &[range],
+        delay: Duration::ZERO,
+        receiver_time_us: (now.as_nanos() / 1000) as u32,
+        ce_count,
+    };
+    recovery.on_ack(now, &ack, &mut out).expect("everything was sent");
+    out
+}
+
+fn numbers(list: &[(u64, u64)]) -> Vec<u64> {
+    list.iter().map(|(number, _)| *number).collect()
+}
+
+#[test]
+fn a_nack_loses_at_once_and_a_late_arrival_is_spurious() {
+    for controller in [Controller::Fresh, Controller::Cubic, Controller::NewReno] {
+        let mut recovery = Recovery::new(&config(controller), at(0));
+        for number in 0..4 {
+            recovery.on_sent(at(0), sent(number));
+        }
+        ack(&mut recovery, at(40), 0..=0, 0);
+        let before = recovery.view().cwnd;
+        let mut out = Outcomes::default();
+        recovery.on_nack(at(41), &[1..=2, 7..=u64::MAX], &mut out);
+        assert_eq!(numbers(&out.lost), [1, 2]);
+        assert_eq!(recovery.view().in_flight, 1200);
+        let out = ack(&mut recovery, at(45), 1..=3, 0);
+        assert_eq!((numbers(&out.acked), out.spurious), (vec![3], vec![1, 2]));
+        assert!(recovery.view().cwnd >= before, "{controller:?} undoes its reaction");
+    }
+}
+
+#[test]
+fn a_packet_is_lost_by_time_only_after_a_later_one_was_acknowledged() {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    recovery.on_sent(at(9), sent(0));
+    recovery.on_sent(at(10), sent(1));
+    recovery.on_sent(at(20), sent(2));
+    let out = ack(&mut recovery, at(50), 1..=1, 0);
+    assert!(out.lost.is_empty());
+    // 9/8 of 40 ms after its sending.
+    assert_eq!(recovery.timeout(), Some(at(54)));
+    let mut out = Outcomes::default();
+    assert!(!recovery.on_timeout(at(54), &mut out));
+    assert_eq!(numbers(&out.lost), [0], "2 was not overtaken");
+}
+
+#[test]
+fn probes_back_off_and_the_second_gives_everything_old_back() {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    recovery.on_sent(at(0), sent(0));
+    ack(&mut recovery, at(40), 0..=0, 0);
+    for number in 1..=5 {
+        recovery.on_sent(at(50), sent(number));
+    }
+    // 40 ms + 4 * 20 ms + 25 ms that the receiver may wait.
+    assert_eq!(recovery.timeout(), Some(at(195)));
+    assert_eq!(recovery.view().pto, ms(145));
+    let mut out = Outcomes::default();
+    assert!(recovery.on_timeout(at(195), &mut out));
+    assert!(out.lost.is_empty());
+    recovery.on_sent(at(195), Sent { ack_now: true, ..sent(6) });
+    // Asked to acknowledge at once, the receiver does not wait. Twice 120 ms.
+    assert_eq!(recovery.timeout(), Some(at(435)));
+    assert!(recovery.on_timeout(at(435), &mut out));
+    assert_eq!(numbers(&out.lost), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(recovery.view().in_flight, 0);
+    assert_eq!(recovery.view().cwnd, 2400, "a trickle until something is heard");
+    let mut now = at(435);
+    let mut gaps = Vec::new();
+    for number in 7..12 {
+        recovery.on_sent(now, Sent { ack_now: true, ..sent(number) });
+        let due = recovery.timeout().expect("something is in flight");
+        gaps.push(due.saturating_since(now));
+        now = due;
+        assert!(recovery.on_timeout(now, &mut out));
+    }
+    assert_eq!(gaps, [ms(480), ms(500), ms(500), ms(500), ms(500)]);
+    let out = ack(&mut recovery, now, 11..=11, 0);
+    assert_eq!(numbers(&out.acked).len() + out.spurious.len(), 1);
+}
+
+#[test]
+fn congestion_marks_reduce_the_window() {
+    for controller in [Controller::Fresh, Controller::Cubic, Controller::NewReno] {
+        let mut recovery = Recovery::new(&config(controller), at(0));
+        for number in 0..12 {
+            recovery.on_sent(at(0), sent(number));
+        }
+        ack(&mut recovery, at(40), 0..=9, 0);
+        let before = recovery.view().cwnd;
+        ack(&mut recovery, at(41), 10..=10, 1);
+        let after = recovery.view().cwnd;
+        assert!(after < before, "{controller:?}: {before} to {after}");
+        ack(&mut recovery, at(42), 11..=11, 2);
+        assert!(recovery.view().cwnd >= after, "{controller:?} reacts once a round trip");
+    }
+}
+
+#[test]
+fn the_loss_of_an_mtu_probe_is_no_sign_of_congestion() {
+    let mut recovery = Recovery::new(&config(Controller::NewReno), at(0));
+    let size = recovery.mtu_probe(at(0)).expect("the search begins");
+    assert_eq!(size, 1472);
+    recovery.on_sent(at(0), Sent { bytes: u32::from(size), mtu_probe: true, ..sent(0) });
+    recovery.on_sent(at(0), sent(1));
+    let before = recovery.view();
+    let mut out = Outcomes::default();
+    recovery.on_nack(at(40), &[0..=0], &mut out);
+    assert_eq!(numbers(&out.lost), [0]);
+    let after = recovery.view();
+    assert_eq!((after.cwnd, after.loss), (before.cwnd, before.loss));
+    assert_eq!(recovery.mtu_probe(at(40)), Some(1472), "it may have been lost by chance");
+}
+
+#[test]
+fn what_does_not_elicit_is_not_in_flight() {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    recovery.on_sent(at(0), Sent { eliciting: false, ..sent(0) });
+    assert_eq!((recovery.view().in_flight, recovery.timeout()), (0, None));
+    let out = ack(&mut recovery, at(40), 0..=0, 0);
+    assert!(out.acked.is_empty());
+}
+
+#[test]
+fn memory_is_bounded() {
+    let config = RecoveryConfig { max_packets: 100, ..config(Controller::Fresh) };
+    let mut recovery = Recovery::new(&config, at(0));
+    recovery.on_sent(at(0), Sent { bytes: 1, ..sent(0) });
+    for number in 1..100 {
+        recovery.on_sent(at(0), Sent { bytes: 1, ..sent(number) });
+    }
+    assert_eq!(recovery.allowance(at(1000)), Allowance::Blocked, "few bytes are in flight, and many packets");
+}
+
+#[test]
+fn another_path_is_learnt_anew() {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    recovery.on_sent(at(0), sent(0));
+    ack(&mut recovery, at(20), 0..=0, 0);
+    recovery.on_sent(at(20), sent(1));
+    recovery.on_path_change(at(30));
+    assert_eq!(recovery.view().srtt, ms(100));
+    recovery.on_sent(at(30), sent(2));
+    let out = ack(&mut recovery, at(40), 1..=1, 0);
+    assert_eq!(numbers(&out.acked), [1]);
+    assert_eq!(recovery.view().srtt, ms(100), "it left on the other path");
+    ack(&mut recovery, at(80), 2..=2, 0);
+    assert_eq!(recovery.view().srtt, ms(50));
+}
+
+#[test]
+fn the_pacer_spreads_what_the_window_allows() {
+    let mut recovery = Recovery::new(&config(Controller::NewReno), at(0));
+    recovery.on_sync_echo(at(0), at(0) - ms(100), Duration::ZERO);
+    let mut now = at(0);
+    let mut leaves = Vec::new();
+    for number in 0.. {
+        match recovery.allowance(now) {
+            Allowance::Bytes(_) => {
+                recovery.on_sent(now, sent(number));
+                leaves.push(now);
+            }
+            Allowance::At(at) => now = at,
+            Allowance::Blocked => break,
+        }
+    }
+    assert_eq!(leaves.len(), 10, "the initial window");
+    let gaps: Vec<_> = leaves.windows(2).map(|pair| pair[1].saturating_since(pair[0])).collect();
+    // Twice a window a round trip: ten packets in 50 ms.
+    for gap in &gaps {
+        assert!((ms(4)..=ms(6)).contains(gap), "{gaps:?}");
+    }
 }

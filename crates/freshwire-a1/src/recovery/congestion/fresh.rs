@@ -9,7 +9,8 @@
 //!
 //! **Delay.** Once a round trip the least queueing delay of the round, from the receiver's clock, is compared with a
 //! target of about two packets or 10 ms. Below a quarter of it the window grows by 2 %, 4 %, 8 % and so on, up to a half,
-//! of itself a round; up to the target it grows by a packet; above, it becomes what would make the queue the target.
+//! of itself a round, as long as the delivery rate follows; up to the target it grows by a packet at most; above, it
+//! goes half way to what would make the queue the target.
 //! Loss by itself changes nothing: a lost packet leaves the window a round trip later as a delivered one does, so that
 //! random loss costs what it takes and no more. Loss with a full queue, or very much loss, sets the window to what the
 //! delivery rate and the target ask for, and the queue at which it happened bounds the target from then on: a
@@ -20,7 +21,8 @@
 //! window, somebody else holds the queue; keeping it short would only mean to starve. The same is said by losses
 //! that come with a full queue while the window does not grow, on a path that otherwise loses next to nothing.
 //! The window is then CUBIC's, which shares fairly with CUBIC and NewReno, except that losses without a queue are not
-//! counted.
+//! counted. It ends when the queue is short for some time, or when CUBIC's cut of the window shortens the queue and
+//! costs no delivery rate: then there was nobody else.
 //!
 //! **Flood.** When CUBIC is pressed below ten packets by more than 5 % loss, somebody does not yield to loss. The
 //! delivery rate is then held as such senders hold it; see [`flood`].
@@ -29,6 +31,7 @@
 //! path; every five seconds without a sight of the least delay the window is cut below the path's capacity for a round.
 
 mod flood;
+mod growth;
 mod path;
 mod rivals;
 
@@ -37,6 +40,7 @@ use std::time::Duration;
 use freshwire_units::{Rate, Timestamp};
 
 use self::flood::Flood;
+use self::growth::Growth;
 use self::path::{Losses, Path, Round};
 use self::rivals::{Rivals, Verdict};
 use super::cubic::Cubic;
@@ -53,8 +57,7 @@ pub(in crate::recovery) struct Fresh {
     round: Round,
     losses: Losses,
     rivals: Rivals,
-    /// Growth of the next round without a queue, as a share of the window.
-    step: f64,
+    growth: Growth,
     reaction: Reaction,
     /// The window before the last reaction.
     undo: f64,
@@ -83,7 +86,7 @@ impl Fresh {
             round: Round::default(),
             losses: Losses::default(),
             rivals: Rivals::default(),
-            step: STEP_MIN,
+            growth: Growth::default(),
             reaction: Reaction::default(),
             undo: 0.0,
             silent: false,
@@ -122,31 +125,30 @@ impl Fresh {
         let packet = self.mtu as f64;
         let limited = round.in_flight as f64 >= (0.85 * self.window).min(self.window - 2.0 * packet);
         if queue > target {
-            self.rivals.on_stuck(self.window, round.rate);
+            self.growth.end();
             self.shrink(round, queue, target);
+            self.rivals.on_stuck(self.window, round.rate);
             if let Some(before) = self.rivals.take_share(self.window, round.rate) {
                 self.window = self.window.max(before);
                 self.meet_rival();
             }
             return;
         }
-        self.rivals.on_short_queue();
+        self.rivals.on_short_queue(queue < target / 4);
         if queue >= target / 4 {
-            self.step = STEP_MIN;
+            self.growth.end();
             if limited {
                 // Additive, so that flows that share the path come to share it evenly.
-                self.window += packet;
+                self.window += (self.path.bytes_in(target - queue) / 2.0).min(packet);
             }
         } else if limited {
             self.rivals.on_growth();
-            self.window += (self.window * self.step).max(packet / 2.0);
-            self.step = (2.0 * self.step).min(STEP_MAX);
+            self.window = self.growth.next(self.window, round.rate, packet);
         }
     }
 
-    /// Towards the window that makes the queue the target; all the way if it is far off.
+    /// Half way to the window that makes the queue the target.
     fn shrink(&mut self, round: &Round, queue: Duration, target: Duration) {
-        self.step = STEP_MIN;
         let used = (round.in_flight as f64).min(self.window);
         let bunch = self.path.bunch.min(self.window / 2.0);
         let ratio = (self.path.base + target).as_secs_f64() / (self.path.base + queue).as_secs_f64();
@@ -169,7 +171,7 @@ impl Fresh {
     }
 
     fn compete(&mut self, now: Timestamp, round: &Round, target: Duration) {
-        match self.rivals.judge(now, round, target, self.mtu) {
+        match self.rivals.judge(now, round, self.window, target, self.mtu) {
             None => {}
             Some(Verdict::Gone) => {
                 self.mode = Mode::Delay;
@@ -216,13 +218,13 @@ impl Fresh {
         self.reaction.begin(loss.now);
         self.reaction.lost = loss.packets;
         if unusual || full && self.path.limit.is_none() {
-            self.path.limit = Some(queue.max(self.round.queue_max).max(MIN_LIMIT));
+            self.path.set_limit(queue.max(self.round.queue_max), self.mtu);
         }
-        self.step = STEP_MIN;
+        self.growth.end();
         if matches!(self.mode, Mode::Start) {
             self.mode = Mode::Delay;
             // The delivery rate is behind while the window doubles.
-            self.step = 4.0 * STEP_MIN;
+            self.growth.begin_faster();
         } else if full && self.losses.recent() < QUIET_PATH_LOSS && self.rivals.on_full_queue() {
             self.meet_rival();
             if let Mode::Rival(cubic) = &mut self.mode {
@@ -254,7 +256,7 @@ impl Fresh {
             return;
         }
         self.mode = Mode::Delay;
-        self.step = STEP_MIN;
+        self.growth.end();
         self.window = (self.window * MARK_FACTOR).max(self.min_window());
     }
 
@@ -328,7 +330,7 @@ impl Congestion for Fresh {
         if !std::mem::replace(&mut self.silent, true) {
             self.window = (self.window / 2.0).max(self.min_window());
         }
-        self.step = STEP_MAX;
+        self.growth.begin_fast();
     }
 
     fn set_mtu(&mut self, mtu: u64) {
@@ -353,11 +355,11 @@ impl Congestion for Fresh {
     fn pacing_rate(&self) -> Option<Rate> {
         Some(match &self.mode {
             Mode::Start => paced(self.cwnd(), self.path.srtt, 2, 1),
+            Mode::Delay if self.growth.is_on() => paced(self.cwnd(), self.path.srtt, 5, 4),
+            Mode::Delay if self.growth.is_vain() => paced(self.cwnd(), self.path.srtt, 1, 1),
             Mode::Delay => {
-                let window = self.window;
-                // A growing window has to be filled; one that is right only has to be kept full.
-                let gain = if self.path.is_shallow() { 21 } else { 25 };
-                paced(window as u64, self.path.srtt, gain, 20)
+                let window = (self.window - self.path.bunch).max(self.window / 2.0);
+                paced(window as u64, self.path.srtt, 21, 20).max(self.path.rate_times(11, 10))
             }
             Mode::Rival(cubic) => paced(cubic.cwnd(), self.path.srtt, 11, 10),
             Mode::Flood(flood) => flood.pacing_rate(),
@@ -369,13 +371,8 @@ impl Congestion for Fresh {
     }
 }
 
-/// First and largest growth of a round without a queue.
-const STEP_MIN: f64 = 0.02;
-const STEP_MAX: f64 = 0.5;
 /// The fewest packets that keep acknowledgements, and news of losses, coming.
 const MIN_PACKETS: f64 = 3.0;
-/// A limit below this is a timer's resolution, not a queue.
-const MIN_LIMIT: Duration = Duration::from_micros(100);
 /// A path that loses more than this by itself leaves CUBIC so little that a full queue says nothing of it.
 const QUIET_PATH_LOSS: f64 = 0.01;
 /// A congestion mark comes before the queue is full, and asks for less than a loss does (as RFC 8511 has it).

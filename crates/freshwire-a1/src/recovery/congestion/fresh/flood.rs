@@ -8,14 +8,15 @@ use super::super::Ack;
 use crate::recovery::filter::{Best, Windowed};
 
 /// Holds its own against senders that ignore loss, as BBR's first version does, by doing what they do: the best
-/// delivery rate of ten round trips is the rate, probed by a quarter more in one round of eight, and two round trips'
-/// worth of it may be in flight. More loss than [`MAX_LOSS`] makes it yield.
+/// delivery rate of ten round trips is the rate, probed by a quarter more in one round of eight, and up to two round
+/// trips' worth of it may be in flight. More loss than [`MAX_LOSS`] makes it yield.
 #[derive(Debug)]
 pub(super) struct Flood {
     bandwidth: Windowed,
     round: u64,
     began: Timestamp,
     base: Duration,
+    srtt: Duration,
     phase: usize,
     phase_began: Timestamp,
 }
@@ -24,11 +25,12 @@ impl Flood {
     pub(super) fn new(rate: Rate, base: Duration, now: Timestamp) -> Self {
         let mut bandwidth = Windowed::new(Best::Max, 10);
         bandwidth.update(0, rate.bits_per_sec().cast_signed());
-        Self { bandwidth, round: 0, began: now, base, phase: 2, phase_began: now }
+        Self { bandwidth, round: 0, began: now, base, srtt: base, phase: 2, phase_began: now }
     }
 
     pub(super) fn on_ack(&mut self, ack: &Ack<'_>, round_ended: bool) {
         self.base = ack.rtt.base();
+        self.srtt = ack.rtt.srtt();
         if let Some(sample) = ack.sample
             && (!sample.app_limited || sample.rate > self.rate())
         {
@@ -58,8 +60,9 @@ impl Flood {
         Rate::from_bits_per_sec(self.bandwidth.get().map_or(0, i64::unsigned_abs))
     }
 
+    /// Those who came while there was a queue already take it for the path, and have more in flight for it.
     pub(super) fn window(&self) -> f64 {
-        2.0 * self.bdp()
+        (2.0 * self.bdp()).max(1.5 * self.rate().bytes_in(self.srtt) as f64)
     }
 
     pub(super) fn pacing_rate(&self) -> Rate {

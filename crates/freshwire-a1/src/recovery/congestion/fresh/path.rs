@@ -51,17 +51,26 @@ impl Path {
 
     /// The queue to aim at: two packets and a bit, or 10 ms, but no more than half of what the bottleneck holds.
     pub(super) fn target(&self, mtu: u64) -> Duration {
-        let packet = self.packet_time(mtu);
-        let packets = packet * 22 / 10;
+        let packets = self.packet_time(mtu) * 22 / 10;
         let wanted = packets.max(TARGET);
         let Some(limit) = self.limit else { return wanted };
-        wanted.min(limit / 2).max(packets.min(limit * 3 / 4)).max(packet * 5 / 4)
+        wanted.min(limit / 2).max(packets.min(limit * 3 / 4))
+    }
+
+    /// The bottleneck dropped packets with this queue. One of less than two or three packets is hard to believe.
+    pub(super) fn set_limit(&mut self, queue: Duration, mtu: u64) {
+        self.limit = Some(queue.max(self.packet_time(mtu) * 5 / 2).max(MIN_LIMIT));
     }
 
     /// Bytes in flight that make a queue of `queue` on a path that loses a share of `usual_loss`.
     pub(super) fn window(&self, queue: Duration, usual_loss: f64) -> Option<f64> {
         let bytes = self.rate?.bytes_in(self.base + queue) as f64;
-        Some(bytes / (1.0 - usual_loss.min(0.5)) + self.bunch)
+        Some(bytes / (1.0 - usual_loss.min(MAX_COMPENSATED)) + self.bunch)
+    }
+
+    /// What the path delivers in `time`; a packet or so before that is known.
+    pub(super) fn bytes_in(&self, time: Duration) -> f64 {
+        self.rate.map_or(f64::INFINITY, |rate| rate.bytes_in(time) as f64)
     }
 
     /// Whether a loss at this queue is the bottleneck's doing.
@@ -77,9 +86,10 @@ impl Path {
         queue >= self.deepest * 3 / 4 && queue > self.packet_time(mtu) * 3 / 2
     }
 
-    /// Whether the bottleneck's queue is short beside the round trip, so that bursts overflow it.
-    pub(super) fn is_shallow(&self) -> bool {
-        self.limit.is_some_and(|limit| limit < self.base / 4)
+    /// So much of the rate.
+    pub(super) fn rate_times(&self, numerator: u64, denominator: u64) -> Rate {
+        let bits = self.rate.map_or(0, Rate::bits_per_sec);
+        Rate::from_bits_per_sec(bits / denominator * numerator)
     }
 
     /// A burst that the bottleneck's queue can take.
@@ -165,5 +175,9 @@ impl Losses {
     }
 }
 
+/// A limit below this is a timer's resolution, not a queue.
+const MIN_LIMIT: Duration = Duration::from_micros(100);
 const TARGET: Duration = Duration::from_millis(10);
+/// More loss than this is not made up for.
+const MAX_COMPENSATED: f64 = 0.1;
 const SPAN_ROUNDS: u32 = 16;

@@ -19,6 +19,7 @@ pub(super) struct Rivals {
     /// The rate when they were met, or the one that was held against them.
     rate: Option<Rate>,
     quiet: Quiet,
+    cut: Cut,
     span: Span,
     calm: u32,
 }
@@ -29,6 +30,22 @@ struct Quiet {
     since: Timestamp,
     short: u32,
     empty: u32,
+}
+
+/// What became of rate and queue when the window was cut.
+#[derive(Debug, Default)]
+struct Cut {
+    last: Option<Moment>,
+    /// Before the window was cut, and how many rounds ago that was.
+    before: Option<(Moment, u32)>,
+}
+
+/// A round in short.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    window: f64,
+    rate: Rate,
+    queue: Duration,
 }
 
 /// Some rounds beside others.
@@ -57,8 +74,12 @@ impl Rivals {
         self.since_growth = 0;
     }
 
-    pub(super) fn on_short_queue(&mut self) {
-        self.stuck = 0;
+    /// There is no queue, or a short one.
+    pub(super) fn on_short_queue(&mut self, none: bool) {
+        self.stuck = if none { 0 } else { self.stuck.saturating_sub(1) };
+        if self.stuck == 0 {
+            self.settled = None;
+        }
     }
 
     /// The queue is too long at this window, which is about to be reduced.
@@ -68,18 +89,24 @@ impl Rivals {
         }
         self.stuck += 1;
         // Should the path's rate have changed, it is the new one by now.
-        if self.stuck == SETTLED_ROUNDS {
+        if self.stuck >= SETTLED_ROUNDS && self.settled.is_none() {
             self.settled = rate.map(|rate| (window, rate));
         }
     }
 
     /// After some rounds of a queue that stays: the window from before, if what is delivered fell with it. Alone,
     /// a smaller window delivers no less while there is a queue.
-    pub(super) fn take_share(&self, window: f64, rate: Option<Rate>) -> Option<f64> {
+    pub(super) fn take_share(&mut self, window: f64, rate: Option<Rate>) -> Option<f64> {
         let (settled_window, settled_rate) = self.settled?;
-        let window = window / settled_window;
-        let rate = rate?.bits_per_sec() as f64 / settled_rate.bits_per_sec() as f64;
-        let others = self.stuck > STUCK_ROUNDS && window < 0.9 && 1.0 - rate > 0.4 * (1.0 - window);
+        let now = rate?;
+        let window_lost = 1.0 - window / settled_window;
+        let rate_lost = 1.0 - now.bits_per_sec() as f64 / settled_rate.bits_per_sec() as f64;
+        if rate_lost > 2.0 * window_lost + 0.1 {
+            // Nobody takes that much so fast: it is the path that has changed.
+            self.settled = Some((window, now));
+            return None;
+        }
+        let others = self.stuck > STUCK_ROUNDS && window_lost > 0.15 && rate_lost > 0.4 * window_lost;
         others.then_some(self.before)
     }
 
@@ -94,15 +121,16 @@ impl Rivals {
         *self = Self { rate, ..Self::default() };
     }
 
-    /// What some more rounds beside them say, if anything.
+    /// What one more round with this window beside them says, if anything.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,
         round: &Round,
+        window: f64,
         target: Duration,
         mtu: u64,
     ) -> Option<Verdict> {
-        if self.quiet.on_round(now, round, target) {
+        if self.quiet.on_round(now, round, target) || self.cut.on_round(round, window) {
             return Some(Verdict::Gone);
         }
         let span = &mut self.span;
@@ -136,6 +164,34 @@ impl Rivals {
     }
 }
 
+impl Cut {
+    /// True when the window was cut, the queue became shorter by what was cut, and no less is delivered: then nobody
+    /// else is there.
+    fn on_round(&mut self, round: &Round, window: f64) -> bool {
+        let Some(rate) = round.rate else { return false };
+        let now = Moment { window, rate, queue: round.queue_max };
+        let last = self.last.replace(now);
+        match (&mut self.before, last) {
+            (None, Some(last)) if window < 0.8 * last.window => {
+                self.before = Some((last, 0));
+                false
+            }
+            (Some((_, rounds)), _) if *rounds + 1 < CUT_ROUNDS => {
+                *rounds += 1;
+                false
+            }
+            (Some((before, _)), _) => {
+                let kept = rate.bits_per_sec() as f64 > 0.9 * before.rate.bits_per_sec() as f64;
+                let cut = rate.time_for((before.window - window).max(0.0) as u64);
+                let shorter = before.queue.saturating_sub(now.queue) > cut / 2;
+                self.before = None;
+                kept && shorter
+            }
+            (None, _) => false,
+        }
+    }
+}
+
 impl Quiet {
     /// True once there was no long queue for some time, or none at all for a shorter time.
     fn on_round(&mut self, now: Timestamp, round: &Round, target: Duration) -> bool {
@@ -156,6 +212,8 @@ impl Quiet {
 
 const SETTLED_ROUNDS: u32 = 3;
 const STUCK_ROUNDS: u32 = 6;
+/// So long after a cut what is delivered comes from the smaller window.
+const CUT_ROUNDS: u32 = 2;
 const FULL_QUEUES: u32 = 3;
 const SPAN_ROUNDS: u32 = 16;
 const SPAN_PACKETS: u64 = 60;

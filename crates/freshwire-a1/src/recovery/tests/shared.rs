@@ -1,0 +1,74 @@
+//! Flows that share a drop-tail bottleneck.
+
+use super::super::*;
+use super::bbr::Bbr;
+use super::world::{Flow, Scene, Source, run};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Fresh,
+    Cubic,
+    NewReno,
+    Bbr,
+}
+
+fn flow(kind: Kind, begins_s: f64) -> Flow {
+    let new = |controller| Flow::new(controller, begins_s, Source::Bulk);
+    match kind {
+        Kind::Fresh => new(Controller::Fresh),
+        Kind::Cubic => new(Controller::Cubic),
+        Kind::NewReno => new(Controller::NewReno),
+        Kind::Bbr => new(Controller::Cubic).with(Box::new(Bbr::new(1200))),
+    }
+}
+
+/// What each flow gets in a minute, as a multiple of its fair share.
+fn shares(scene: &Scene, bits: f64, kinds: &[Kind]) -> Vec<f64> {
+    let flows = kinds.iter().zip(0..).map(|(&kind, at)| flow(kind, f64::from(at) * 0.5)).collect();
+    let fair = bits / kinds.len() as f64;
+    run(scene, flows, 60.0).iter().map(|report| report.rate(0.0, 60.0) / fair).collect()
+}
+
+#[test]
+fn three_flows_get_between_half_and_twice_their_share() {
+    use Kind::{Bbr, Cubic, Fresh, NewReno};
+    println!("rate     delay  queue    Fresh beside         multiples of the fair share");
+    for (rate, bits, delay) in [("5Mbit", 5e6, 5), ("5Mbit", 5e6, 20), ("10Mbit", 1e7, 20)] {
+        let product = (bits / 8.0 * 0.002 * delay as f64) as u64;
+        for queue in [15_000, 4 * product] {
+            for others in [[Cubic, Cubic], [NewReno, Cubic], [Bbr, Bbr], [Cubic, Bbr], [Fresh, Fresh]] {
+                let scene = Scene::new(rate, delay).queue(queue);
+                let shares = shares(&scene, bits, &[Fresh, others[0], others[1]]);
+                println!("{rate:8} {delay:2} ms  {queue:6}  {others:?}  {shares:.2?}");
+                assert!((0.5..2.0).contains(&shares[0]), "{shares:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_that_comes_late_gets_its_share() {
+    for kinds in [[Kind::Fresh, Kind::Cubic], [Kind::Cubic, Kind::Fresh], [Kind::Fresh, Kind::Fresh]] {
+        let scene = Scene::new("10Mbit", 20).queue(50_000);
+        let flows = vec![flow(kinds[0], 0.0), flow(kinds[1], 10.0)];
+        let reports = run(&scene, flows, 60.0);
+        let share = reports[1].rate(20.0, 60.0) / 5e6;
+        println!("{:?} joins {:?} after 10 s: {share:.2} of its share", kinds[1], kinds[0]);
+        assert!((0.5..1.6).contains(&share), "{share}");
+    }
+}
+
+#[test]
+fn when_the_others_are_gone_the_queue_is_short_again() {
+    let scene = Scene::new("10Mbit", 20).queue(100_000);
+    let mut cubic = flow(Kind::Cubic, 2.0);
+    cubic.end_at(20.0);
+    let reports = run(&scene, vec![flow(Kind::Fresh, 0.0), cubic], 40.0);
+    let beside = reports[0].wait(10.0, 20.0, 0.5);
+    let alone = reports[0].wait(30.0, 40.0, 0.5);
+    let used = reports[0].rate(30.0, 40.0) / 1e7;
+    println!("wait beside CUBIC {beside:.1?}, after it {alone:.1?}, use {used:.3}");
+    assert!(beside > 3 * alone);
+    assert!(alone < Duration::from_millis(20));
+    assert!(used > 0.95);
+}

@@ -158,8 +158,9 @@ impl Inbox {
             return Err(Violation::Contradiction);
         }
         assembly.add(head.offset as usize, reach, block.bytes);
+        let is_whole = self.complete_if_whole(head.id, peer_us);
         self.make_room();
-        Ok(self.complete_if_whole(head.id, peer_us))
+        Ok(is_whole)
     }
 
     /// Takes a parity shard; whether its message is whole by it.

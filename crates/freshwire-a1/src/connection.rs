@@ -444,6 +444,7 @@ impl Connection {
                     self.blocked_until,
                     self.path.timeout(),
                     self.groups.timeout(),
+                    self.quality.timeout(),
                     keep_alive,
                 ]
                 .into_iter()
@@ -483,6 +484,7 @@ impl Connection {
             self.syncs.probe();
         }
         self.path.on_timeout(now);
+        self.quality.on_timeout(now);
     }
 
     /// Bytes of a packet that are not frames.

@@ -24,6 +24,8 @@ pub(super) struct Quality {
     serial: u64,
     proposed: Option<Qos>,
     to_propose: bool,
+    /// When the proposal goes again if it was not answered, and the pause after that.
+    again: (Timestamp, Duration),
     to_answer: Option<u64>,
     /// The largest change of the peer's that was answered.
     answered: u64,
@@ -47,6 +49,7 @@ impl Quality {
             serial: 0,
             proposed: None,
             to_propose: false,
+            again: (Timestamp::MAX, Duration::ZERO),
             to_answer: None,
             answered: 0,
             bucket: Bucket { bytes: i64::from(current.send_burst), at: now },
@@ -74,6 +77,7 @@ impl Quality {
         self.serial += 1;
         self.proposed = Some(qos);
         self.to_propose = true;
+        self.again = (Timestamp::MAX, Duration::ZERO);
         Ok(())
     }
 
@@ -81,11 +85,24 @@ impl Quality {
         self.to_propose || self.to_answer.is_some()
     }
 
-    /// A change to ask for, with its number.
-    pub(super) fn take_proposal(&mut self) -> Option<(u64, Qos)> {
+    /// A change to ask for, with its number. It goes again after `pause`, and then more and more rarely, until it is
+    /// answered: that it arrived does not say that the answer will, which may have gone to an address that this end has
+    /// no more.
+    pub(super) fn take_proposal(&mut self, now: Timestamp, pause: Duration) -> Option<(u64, Qos)> {
         let proposed = self.proposed.filter(|_| self.to_propose)?;
         self.to_propose = false;
+        let pause = self.again.1.max(pause);
+        self.again = (now + pause, (pause * 2).min(RAREST));
         Some((self.serial, proposed))
+    }
+
+    /// When an answer is overdue.
+    pub(super) fn timeout(&self) -> Option<Timestamp> {
+        (self.is_pending() && !self.to_propose).then_some(self.again.0)
+    }
+
+    pub(super) fn on_timeout(&mut self, now: Timestamp) {
+        self.to_propose |= self.timeout().is_some_and(|at| at <= now);
     }
 
     /// An answer to give: what this end agrees to, as the peer sees it.
@@ -172,6 +189,8 @@ fn check(qos: &Qos, maximum: &Qos) -> Result<(), QosError> {
     }
 }
 
+/// The longest pause between two proposals of the same change, unless the path itself is slower.
+const RAREST: Duration = Duration::from_secs(10);
 /// About a packet: the bucket holds at least this.
 const PACKET: i64 = 1500;
 const SHORTEST_WAIT: Duration = Duration::from_micros(100);

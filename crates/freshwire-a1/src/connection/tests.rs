@@ -189,6 +189,23 @@ fn an_address_that_changes_is_proved_and_followed() {
 }
 
 #[test]
+fn a_change_of_quality_is_answered_although_the_answer_went_to_an_old_address() {
+    for seed in 0..900 {
+        let mut pair = Pair::new(lossy(10_000, 20, 0.3, seed));
+        pair.run_for(Duration::from_secs(1));
+        let fewer = Qos { outstanding: 8, ..Qos::default() };
+        pair.ends[0].connection.set_qos(fewer).expect("within the maximum");
+        pair.run_for(Duration::from_millis(5));
+        // What is acknowledged along with this is the proposal too, whether the packet with its answer arrives or not.
+        pair.push(0, record(0, pair.now, None), payload(0, 100));
+        pair.run_for(Duration::from_millis(20 + seed % 150));
+        pair.rebind(0, 99);
+        pair.run_for(Duration::from_secs(60));
+        assert!(!pair.ends[0].connection.is_qos_pending(), "seed {seed}");
+    }
+}
+
+#[test]
 fn keys_are_updated_while_data_flows_and_packets_are_lost() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.1, 2));
     let mut updates = 0;

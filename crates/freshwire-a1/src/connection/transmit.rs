@@ -214,7 +214,7 @@ impl Connection {
             draft.contents.credit = true;
             draft.eliciting = true;
         }
-        if let Some((serial, qos)) = self.quality.take_proposal() {
+        if let Some((serial, qos)) = self.quality.take_proposal(now, self.recovery.view().pto * 3) {
             Frame::Qos { serial, qos }.put(&mut self.plain);
             draft.contents.qos = true;
             draft.eliciting = true;

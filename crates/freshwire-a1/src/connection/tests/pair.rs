@@ -30,6 +30,7 @@ pub(crate) struct End {
 }
 
 /// A datagram as it was sent.
+#[derive(Clone)]
 pub(crate) struct Sent {
     pub(crate) at: Timestamp,
     pub(crate) from: std::net::SocketAddr,
@@ -42,7 +43,7 @@ pub(crate) struct Pair {
     pub(crate) ends: [End; 2],
     /// What was sent, if somebody wants to know.
     pub(crate) log: Option<Vec<Sent>>,
-    links: [Link<(Vec<u8>, std::net::SocketAddr)>; 2],
+    links: [Link<Sent>; 2],
 }
 
 impl Pair {
@@ -112,12 +113,12 @@ impl Pair {
             let mut buffer = Vec::new();
             while let Some(transmit) = end.connection.poll_transmit(self.now, &mut end.queue, &mut buffer) {
                 for datagram in buffer.chunks(transmit.segment) {
+                    let (from, to) = (end.address, transmit.to);
+                    let sent = Sent { at: self.now, from, to, bytes: datagram.to_vec() };
                     if let Some(log) = &mut self.log {
-                        let (from, to) = (end.address, transmit.to);
-                        log.push(Sent { at: self.now, from, to, bytes: datagram.to_vec() });
+                        log.push(sent.clone());
                     }
-                    let bytes = datagram.len() as u64 + HEADERS;
-                    let _ = link.handle_packet(self.now, bytes, (datagram.to_vec(), end.address));
+                    let _ = link.handle_packet(self.now, datagram.len() as u64 + HEADERS, sent);
                 }
                 buffer.clear();
             }
@@ -128,11 +129,14 @@ impl Pair {
     fn deliver(&mut self) {
         for (from, link) in self.links.iter_mut().enumerate() {
             while let Some(delivery) = link.poll_transmit(self.now) {
-                let (datagram, source) = delivery.packet;
-                let Ok(Packet::Data(header, sealed)) = Packet::parse(&datagram) else { panic!("not data") };
+                let sent = delivery.packet;
+                let Ok(Packet::Data(header, sealed)) = Packet::parse(&sent.bytes) else { panic!("not data") };
                 let to = &mut self.ends[1 - from];
-                to.connection.handle_packet(self.now, source, false, header, sealed);
-                to.drain(self.now);
+                // What goes to an address that a NAT has taken away arrives nowhere.
+                if to.address == sent.to {
+                    to.connection.handle_packet(self.now, sent.from, false, header, sealed);
+                    to.drain(self.now);
+                }
             }
         }
     }

@@ -288,7 +288,7 @@ impl Group {
         for _ in 0..PICKS {
             source.list(self.choice.lookahead(), &mut self.records, &mut self.gone);
             for (seq, reason) in self.gone.drain(..) {
-                self.choice.outcome(&Record { seq, ..crate::outbox::NO_RECORD }, Outcome::Dropped(reason));
+                self.choice.outcome(&Record::numbered(seq), Outcome::Dropped(reason));
             }
             if self.records.is_empty() {
                 return None;

@@ -414,7 +414,7 @@ impl Outbox {
         for _ in 0..PICKS {
             source.list(self.choice.lookahead(), &mut self.records, &mut self.dropped_by_others);
             while let Some((seq, reason)) = self.dropped_by_others.pop() {
-                self.tell_dropped(&Record { seq, ..NO_RECORD }, reason);
+                self.tell_dropped(&Record::numbered(seq), reason);
             }
             if self.records.is_empty() {
                 return None;
@@ -477,19 +477,6 @@ impl Outbox {
         }
     }
 }
-
-/// What is left of a record that somebody else dropped: its number.
-pub(crate) const NO_RECORD: Record = Record {
-    index: 0,
-    seq: 0,
-    len: 0,
-    layer: 0,
-    group: 0,
-    key: 0,
-    refs: [0; 2],
-    generated: Timestamp::ZERO,
-    deadline: Timestamp::MAX,
-};
 
 /// A lost block whose connection does not repair.
 const UNREPAIRED: Reason = Reason::Abandoned;

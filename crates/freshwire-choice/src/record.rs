@@ -29,6 +29,21 @@ pub struct Record {
 }
 
 impl Record {
+    /// A record of which nothing is known but its number: it is empty, depends on nothing and is of use for ever.
+    pub const fn numbered(seq: u64) -> Self {
+        Self {
+            index: 0,
+            seq,
+            len: 0,
+            layer: 0,
+            group: 0,
+            key: 0,
+            refs: [0; 2],
+            generated: Timestamp::ZERO,
+            deadline: Timestamp::MAX,
+        }
+    }
+
     /// Sequence numbers of the records this one depends on. A distance that reaches before number 0 yields `None`:
     /// no such record can exist.
     pub fn references(&self) -> impl Iterator<Item = Option<u64>> + '_ {

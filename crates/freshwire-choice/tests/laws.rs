@@ -171,17 +171,7 @@ fn a_log_replays_to_the_same_decisions() {
 }
 
 fn record(seq: u64) -> Record {
-    Record {
-        index: 0,
-        seq,
-        len: 100,
-        layer: 0,
-        group: 0,
-        key: 0,
-        refs: [0, 0],
-        generated: Timestamp::ZERO,
-        deadline: Timestamp::from_nanos(1_000_000),
-    }
+    Record { len: 100, deadline: Timestamp::from_nanos(1_000_000), ..Record::numbered(seq) }
 }
 
 #[test]

@@ -157,17 +157,7 @@ fn nth(each: Duration, number: u64, parts: u64) -> Duration {
 }
 
 fn blank(generated: Timestamp) -> Record {
-    Record {
-        index: 0,
-        seq: 0,
-        len: 0,
-        layer: 0,
-        group: 0,
-        key: 0,
-        refs: [0; 2],
-        generated,
-        deadline: Timestamp::MAX,
-    }
+    Record { generated, ..Record::numbered(0) }
 }
 
 fn layer(place: u32) -> u8 {

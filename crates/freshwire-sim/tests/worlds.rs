@@ -237,15 +237,11 @@ impl Run {
                 let (flow, side) = self.end(flow, far);
                 let lifetime = (lifetime != 0).then(|| Duration::from_millis(u64::from(lifetime) * 10));
                 let record = Record {
-                    index: 0,
-                    seq: 0,
                     len: u32::from(hundreds) * 100,
                     layer: layer % 4,
-                    group: 0,
-                    key: 0,
-                    refs: [0; 2],
                     generated: now,
                     deadline: lifetime.map_or(Timestamp::MAX, |lifetime| now + lifetime),
+                    ..Record::numbered(0)
                 };
                 self.world.feed_mut(flow, side).push(record);
             }

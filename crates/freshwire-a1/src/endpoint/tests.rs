@@ -123,18 +123,7 @@ impl Node {
 
     fn push(&mut self, handle: ConnectionHandle, payload: &[u8]) {
         let source = self.sources.entry(handle).or_default();
-        let record = Record {
-            index: 0,
-            seq: 0,
-            len: 0,
-            layer: 0,
-            group: 0,
-            key: 0,
-            refs: [0, 0],
-            generated: Timestamp::ZERO,
-            deadline: Timestamp::MAX,
-        };
-        source.push(record, Bytes::copy_from_slice(payload));
+        source.push(Record::numbered(0), Bytes::copy_from_slice(payload));
         self.endpoint.wake(handle);
     }
 

@@ -12,17 +12,7 @@ fn at(ms: u64) -> Timestamp {
 }
 
 fn record(seq: u64) -> Record {
-    Record {
-        index: seq,
-        seq,
-        len: 1000,
-        layer: 0,
-        group: 0,
-        key: 0,
-        refs: [0, 0],
-        generated: Timestamp::ZERO,
-        deadline: Timestamp::MAX,
-    }
+    Record { index: seq, len: 1000, ..Record::numbered(seq) }
 }
 
 /// The documents' source: 8 layers a second.

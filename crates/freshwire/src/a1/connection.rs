@@ -14,7 +14,7 @@ use super::error::ConnectError;
 use super::joined::Membership;
 use super::node::Shared;
 use super::peer::State;
-use super::sink::{Feeding, InNode, Wish};
+use super::sink::{Feeding, InNode, Keeper, Wish};
 use super::source::RingSource;
 use super::status::Status;
 use crate::carrier::CarrierInUse;
@@ -209,9 +209,10 @@ impl Connection {
     pub(super) fn is_of(&self, node: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.0.node, node)
     }
+}
 
-    /// Asks something of the sink, if it has one.
-    pub(super) fn ask(&self, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish) {
+impl Keeper for Connection {
+    fn ask(&self, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish) {
         self.0.node.act(|core, now| core.ask(self.0.id, now, ask));
     }
 }

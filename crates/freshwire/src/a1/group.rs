@@ -13,7 +13,7 @@ use super::config::SinkConfig;
 use super::connection::{Caller, Connection};
 use super::error::NodeStopped;
 use super::node::Shared;
-use super::sink::{Feeding, InGroup, Wish};
+use super::sink::{Feeding, InNode, Keeper, Wish};
 use super::source::RingSource;
 use crate::carrier::CarrierInUse;
 use crate::sender::SenderError;
@@ -211,16 +211,17 @@ impl Group {
         let source = RingSource::new(consumer, Arc::clone(&shared));
         let feeding = Feeding::new(source, Arc::clone(&shared));
         self.0.node.act(|core, _| core.groups().feed(self.0.id, feeding, policy))?;
-        Ok(Sink { ring, shared, server: Box::new(InGroup(self.clone())), linger, closed: false })
+        Ok(Sink { ring, shared, server: Box::new(InNode(self.clone())), linger, closed: false })
     }
 
     /// What a producer calls whose push asks for it.
     pub(crate) fn caller(&self) -> Caller {
         Caller::of_group(&self.0.node, self.0.id)
     }
+}
 
-    /// Asks something of the sink, if it has one.
-    pub(super) fn ask(&self, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish) {
+impl Keeper for Group {
+    fn ask(&self, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish) {
         self.0.node.act(|core, now| core.groups().ask(self.0.id, now, ask));
     }
 }

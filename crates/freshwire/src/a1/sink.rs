@@ -6,8 +6,6 @@ use std::time::Duration;
 use freshwire_choice::{LinkView, Reason};
 use freshwire_units::Timestamp;
 
-use super::connection::Connection;
-use super::group::Group;
 use super::source::RingSource;
 use crate::sink::{CloseMode, Ended, Server, SinkShared};
 
@@ -98,27 +96,16 @@ impl Feeding {
     }
 }
 
-/// A sink's place in a node. It keeps the connection.
-pub(super) struct InNode(pub(super) Connection);
-
-impl Server for InNode {
-    fn close(&self, mode: CloseMode) {
-        self.0.ask(|feeding, now| feeding.close(mode, now));
-    }
-
-    fn leave(&self, linger: Duration) {
-        self.0.ask(|feeding, now| feeding.leave(linger, now));
-    }
-
-    fn interject(&self, _bytes: Vec<u8>) {
-        self.0.ask(|_, _| Wish::Abort(Ended::Broken(NO_PLACE_BETWEEN.to_owned())));
-    }
+/// A connection or a group that may be fed.
+pub(super) trait Keeper: Send + Sync {
+    /// Asks something of the sink, if it has one.
+    fn ask(&self, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish);
 }
 
-/// A sink's place in a node whose group it is. It keeps the group.
-pub(super) struct InGroup(pub(super) Group);
+/// A sink's place in a node. It keeps what it feeds.
+pub(super) struct InNode<K>(pub(super) K);
 
-impl Server for InGroup {
+impl<K: Keeper> Server for InNode<K> {
     fn close(&self, mode: CloseMode) {
         self.0.ask(|feeding, now| feeding.close(mode, now));
     }

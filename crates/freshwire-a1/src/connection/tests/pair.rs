@@ -214,15 +214,9 @@ fn address(port: u16) -> std::net::SocketAddr {
 /// A record without value after `lifetime`.
 pub(crate) fn record(seq: u64, generated: Timestamp, lifetime: Option<Duration>) -> Record {
     Record {
-        index: 0,
-        seq,
-        len: 0,
-        layer: 0,
-        group: 0,
-        key: 0,
-        refs: [0; 2],
         generated,
         deadline: lifetime.map_or(Timestamp::MAX, |lifetime| generated + lifetime),
+        ..Record::numbered(seq)
     }
 }
 

@@ -225,20 +225,7 @@ pub(in crate::engine) fn list(
         consumer.dropped_by_others(&mut scratch.gone);
         while let Some((seq, code)) = scratch.gone.pop() {
             let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
-            tell_dropped(choice, stats, Record { seq, ..NO_RECORD }, reason);
+            tell_dropped(choice, stats, Record::numbered(seq), reason);
         }
     }
 }
-
-/// What is left of a record whose slot is not ours to read any more: its number.
-const NO_RECORD: Record = Record {
-    index: 0,
-    seq: 0,
-    len: 0,
-    layer: 0,
-    group: 0,
-    key: 0,
-    refs: [0; 2],
-    generated: Timestamp::ZERO,
-    deadline: Timestamp::MAX,
-};

@@ -6,7 +6,7 @@ FRESHWIRE = target/release/freshwire
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full matrix-a1 bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full matrix-a1 matrix-share bench clean \
 	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs
 .NOTPARALLEL:
 
@@ -54,6 +54,9 @@ matrix-thesis: build ## the four published configurations, ten times each
 
 matrix-a1: build ## A1 beside TCP, SRT, SCTP and QUIC on every link; an hour
 	$(FRESHWIRE) lab layers --matrix full --scheme tcp,freshwire,a1,srt,sctp,quic --congestion bbr --out $(RESULTS)/a1
+
+matrix-share: build ## A1 beside CUBIC and BBR of this kernel on shared links; most of an hour
+	$(FRESHWIRE) lab share --rate 2Mbit,10Mbit,50Mbit --delay 20ms,50ms --queue 1bdp,15000 --out $(RESULTS)/share
 
 matrix-full: build ## every rate, loss and delay; takes hours, can be interrupted and taken up again
 	$(FRESHWIRE) lab layers --matrix full --out $(RESULTS)/full

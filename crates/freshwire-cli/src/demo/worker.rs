@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::a1::{Connection, ConnectionConfig};
+use freshwire::a1::{Connection, ConnectionConfig, Qos};
 use freshwire_io::now;
 use freshwire_units::Timestamp;
 
@@ -61,7 +61,7 @@ impl Path {
         let mut transport = ConnectionConfig::default();
         // The viewer reads a stream.
         transport.in_order = true;
-        let ends = A1Path::connect(&link, &transport)?;
+        let ends = A1Path::connect(&link, &transport, Qos::default())?;
         Ok(Self::A1(link, ends))
     }
 }

@@ -2,26 +2,47 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::metrics::Metrics;
 use super::schema::{Run, SCHEMA};
 
-/// Appends runs to a result file. A run is on its way to the disk before [`Writer::append`] returns.
-pub(crate) struct Writer {
-    file: File,
-    path: PathBuf,
+/// What a result file holds, one to a line.
+pub(crate) trait Stored: Serialize + DeserializeOwned {
+    /// The line's type.
+    const KIND: &str;
+
+    /// Stores in the run what follows from it. Fails when it contradicts itself.
+    fn measure(&mut self) -> anyhow::Result<()>;
 }
 
-impl Writer {
+impl Stored for Run {
+    const KIND: &str = "run";
+
+    fn measure(&mut self) -> anyhow::Result<()> {
+        self.metrics = Some(Metrics::of(self)?);
+        Ok(())
+    }
+}
+
+/// Appends runs to a result file. A run is on its way to the disk before [`Writer::append`] returns.
+pub(crate) struct Writer<R> {
+    file: File,
+    path: PathBuf,
+    runs: PhantomData<R>,
+}
+
+impl<R: Stored> Writer<R> {
     /// Opens `path` for appending, creating it where it is missing, and returns the runs that it already holds.
     ///
     /// A last line without its end, which is what an interrupted run leaves behind, is cut off. Fails when another
     /// line cannot be read: a file that is not ours is never written to.
-    pub(crate) fn resume(path: &Path) -> anyhow::Result<(Self, Vec<Run>)> {
+    pub(crate) fn resume(path: &Path) -> anyhow::Result<(Self, Vec<R>)> {
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -33,16 +54,16 @@ impl Writer {
         file.set_len(read.whole_bytes)
             .and_then(|()| file.seek(SeekFrom::End(0)))
             .with_context(|| format!("cannot cut the unfinished last line off {}", path.display()))?;
-        Ok((Self { file, path: path.to_owned() }, read.runs))
+        Ok((Self { file, path: path.to_owned(), runs: PhantomData }, read.runs))
     }
 
-    /// Measures the run, stores what follows from it in `run.metrics`, and appends it as one line.
+    /// Measures the run and appends it as one line.
     ///
     /// Fails when the run contradicts itself or when the line cannot be written; what was written of it is taken
     /// back, so that the file stays readable.
-    pub(crate) fn append(&mut self, run: &mut Run) -> anyhow::Result<()> {
-        run.metrics = Some(Metrics::of(run)?);
-        let mut line = serde_json::to_vec(&Line { kind: RUN, schema: SCHEMA, data: &*run })
+    pub(crate) fn append(&mut self, run: &mut R) -> anyhow::Result<()> {
+        run.measure()?;
+        let mut line = serde_json::to_vec(&Line { kind: R::KIND, schema: SCHEMA, data: &*run })
             .context("cannot write a run as JSON")?;
         line.push(b'\n');
         let start = self.file.stream_position().unwrap_or_default();
@@ -69,7 +90,7 @@ impl Writer {
 ///
 /// Fails with the line's number and the reason when a line is not a run of this schema, the unfinished last line of an
 /// interrupted run included.
-pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Run>> {
+pub(crate) fn read<R: Stored>(path: &Path) -> anyhow::Result<Vec<R>> {
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
     let read = parse(BufReader::new(file), path)?;
     if let Some(line) = read.torn_line {
@@ -81,13 +102,13 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<Run>> {
     Ok(read.runs)
 }
 
-struct Parsed {
-    runs: Vec<Run>,
+struct Parsed<R> {
+    runs: Vec<R>,
     whole_bytes: u64,
     torn_line: Option<usize>,
 }
 
-fn parse(mut input: impl BufRead, path: &Path) -> anyhow::Result<Parsed> {
+fn parse<R: Stored>(mut input: impl BufRead, path: &Path) -> anyhow::Result<Parsed<R>> {
     let mut parsed = Parsed { runs: Vec::new(), whole_bytes: 0, torn_line: None };
     let mut line = Vec::new();
     for number in 1.. {
@@ -111,15 +132,15 @@ fn parse(mut input: impl BufRead, path: &Path) -> anyhow::Result<Parsed> {
     Ok(parsed)
 }
 
-fn parse_line(line: &[u8]) -> anyhow::Result<Run> {
+fn parse_line<R: Stored>(line: &[u8]) -> anyhow::Result<R> {
     let head: Head = serde_json::from_slice(line).context("not a line of a Freshwire result file")?;
     if head.schema != SCHEMA {
         bail!("schema {} is not known here; this program reads schema {SCHEMA}", head.schema);
     }
-    if head.kind != RUN {
-        bail!("type {:?} is not known here; this program reads {RUN:?}", head.kind);
+    if head.kind != R::KIND {
+        bail!("type {:?} is not known here; this program reads {:?}", head.kind, R::KIND);
     }
-    let line: Line<'_, Run> = serde_json::from_slice(line).context("not a run")?;
+    let line: Line<'_, R> = serde_json::from_slice(line).context("not a run")?;
     Ok(line.data)
 }
 
@@ -138,8 +159,6 @@ struct Line<'a, T> {
     data: T,
 }
 
-const RUN: &str = "run";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,7 +175,7 @@ mod tests {
         writer.append(&mut first).unwrap();
         writer.append(&mut second).unwrap();
         assert!(first.metrics.is_some());
-        assert_eq!(read(&path).unwrap(), [first, second]);
+        assert_eq!(read::<Run>(&path).unwrap(), [first, second]);
     }
 
     #[test]
@@ -170,13 +189,13 @@ mod tests {
         torn.extend_from_slice(&whole[..whole.len() / 2]);
         std::fs::write(&path, torn).unwrap();
 
-        let error = format!("{:#}", read(&path).unwrap_err());
+        let error = format!("{:#}", read::<Run>(&path).unwrap_err());
         assert!(error.contains("line 2") && error.contains("interrupted"), "{error}");
 
         let (mut writer, runs) = Writer::resume(&path).unwrap();
         assert_eq!(runs, [run.clone()]);
         writer.append(&mut run).unwrap();
-        assert_eq!(read(&path).unwrap().len(), 2);
+        assert_eq!(read::<Run>(&path).unwrap().len(), 2);
     }
 
     /// The lab's own check reads the same file (`lab/tests`), which holds both to one schema and one set of
@@ -199,7 +218,7 @@ mod tests {
         for run in &mut runs {
             run.metrics = Some(Metrics::of(run).unwrap());
         }
-        assert_eq!(read(&path).unwrap(), runs);
+        assert_eq!(read::<Run>(&path).unwrap(), runs);
     }
 
     #[test]
@@ -213,7 +232,7 @@ mod tests {
             ("{\"type\":\"run\",\"schema\":1,\"data\":{}}\n", "missing field `plan`"),
         ] {
             std::fs::write(&path, format!("\n{line}")).unwrap();
-            for error in [read(&path).err(), Writer::resume(&path).err()] {
+            for error in [read::<Run>(&path).err(), Writer::<Run>::resume(&path).err()] {
                 let error = format!("{:#}", error.unwrap());
                 assert!(error.contains("line 2") && error.contains(reason), "{error}");
             }
@@ -228,7 +247,8 @@ mod tests {
     #[test]
     fn a_full_disk_says_so() {
         let path = PathBuf::from("/dev/full");
-        let mut writer = Writer { file: OpenOptions::new().write(true).open(&path).unwrap(), path };
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let mut writer = Writer { file, path, runs: PhantomData };
         let error = format!("{:#}", writer.append(&mut testing::layers_run("tcp", 1)).unwrap_err());
         assert!(error.contains("/dev/full") && error.contains("disk is full"), "{error}");
     }

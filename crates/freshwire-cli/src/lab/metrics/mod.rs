@@ -73,7 +73,7 @@ fn check(run: &Run) -> anyhow::Result<()> {
 
 /// Bits of stream payload per second that a link carries at `rate_bps`: what is left of full packets after headers
 /// (1448 bytes of 1500) and losses. Infinite where the rate is not limited.
-fn capacity_bps(rate_bps: Option<u64>, loss: f64) -> f64 {
+pub(crate) fn capacity_bps(rate_bps: Option<u64>, loss: f64) -> f64 {
     rate_bps.map_or(f64::INFINITY, |rate| rate as f64 * (1.0 - loss) * 1448.0 / 1500.0)
 }
 

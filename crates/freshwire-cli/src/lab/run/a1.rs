@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::Sender;
-use freshwire::a1::{Closed, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, SinkConfig};
+use freshwire::a1::{Closed, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Qos, SinkConfig};
 use freshwire_io::netns::Namespaces;
 
 use super::fresh;
@@ -31,9 +31,10 @@ pub(crate) struct A1Path {
 
 impl A1Path {
     /// Connects across the link.
-    pub(crate) fn connect(link: &TestLink, transport: &ConnectionConfig) -> anyhow::Result<Self> {
+    pub(crate) fn connect(link: &TestLink, transport: &ConnectionConfig, qos: Qos) -> anyhow::Result<Self> {
         let bind = |address| -> anyhow::Result<Node> {
-            let config = NodeConfig::new().context("cannot make a key")?.connection(transport.clone());
+            let config = NodeConfig::new().context("cannot make a key")?;
+            let config = config.connection(transport.clone()).maximum(qos);
             Ok(Node::bind((address, 0).into(), config)?)
         };
         let far = link.namespaces.in_far(|| bind(Namespaces::FAR_V4))??;
@@ -47,13 +48,19 @@ impl A1Path {
     }
 }
 
-/// Sends the offered records across the link and receives them.
-pub(super) fn run(link: &TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<Ends> {
+/// How a connection of a scheme that is carried by A1 behaves.
+pub(crate) fn transport(scheme: &str) -> anyhow::Result<ConnectionConfig> {
     let mut transport = ConnectionConfig::default();
-    if let Some(name) = plan.scheme.strip_prefix(scheme::A1).and_then(|rest| rest.strip_prefix('-')) {
+    if let Some(name) = scheme.strip_prefix(scheme::A1).and_then(|rest| rest.strip_prefix('-')) {
         transport.congestion = congestion(name)?;
     }
-    let A1Path { sending, receiving, _nodes } = A1Path::connect(link, &transport)?;
+    Ok(transport)
+}
+
+/// Sends the offered records across the link and receives them.
+pub(super) fn run(link: &TestLink, plan: &Plan, offered: &[Offered]) -> anyhow::Result<Ends> {
+    let transport = transport(&plan.scheme)?;
+    let A1Path { sending, receiving, _nodes } = A1Path::connect(link, &transport, Qos::default())?;
     let span = Span::of(plan, link.start_after(LEAD)?);
     let (paced, received) = std::thread::scope(|scope| {
         // The connection outlives both: dropping it would end it before the sender does.

@@ -10,6 +10,7 @@ use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 use super::plain;
 use crate::lab::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
 use crate::lab::scheme;
+use crate::lab::share::ShareArgs;
 use crate::lab::viewers::ViewersArgs;
 
 /// Experiments across an emulated link: no root, no server, results in a folder.
@@ -25,6 +26,8 @@ pub(super) enum LabCommand {
     Layers(LayersArgs),
     /// Video-like frames across a link below their rate and across a dip.
     Frames(FramesArgs),
+    /// A1 beside TCP flows of this kernel across one bottleneck: who gets how much.
+    Share(ShareArgs),
     /// Real players across slow and broken links, served by `freshwire serve` and by another live server.
     Viewers(ViewersArgs),
     /// Table and report again, from a result file.
@@ -38,13 +41,13 @@ pub(super) enum LabCommand {
 }
 
 #[derive(Args)]
-pub(super) struct Output {
-    /// Folder for results.jsonl and report.html; an interrupted experiment is taken up from there.
+pub(crate) struct Output {
+    /// Folder for the results and the report; an interrupted experiment is taken up from there.
     #[arg(long, default_value = "freshwire-lab")]
-    pub(super) out: PathBuf,
+    pub(crate) out: PathBuf,
     /// Runs side by side; as many as the machine carries without spoiling their timing if not given.
     #[arg(long)]
-    pub(super) jobs: Option<usize>,
+    pub(crate) jobs: Option<usize>,
 }
 
 #[derive(Args)]

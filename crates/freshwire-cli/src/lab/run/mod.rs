@@ -8,7 +8,7 @@ mod pace;
 mod path;
 mod peers;
 mod plain;
-mod pool;
+pub(crate) mod pool;
 mod receive;
 mod worker;
 
@@ -22,20 +22,23 @@ use super::store::Writer;
 use super::{cells, table};
 use crate::report;
 
-pub(crate) use a1::A1Path;
-pub(crate) use args::LabArgs;
-use args::{LabCommand, Output};
+pub(crate) use a1::{A1Path, transport as a1_transport};
+use args::LabCommand;
+pub(crate) use args::{LabArgs, Output};
 pub(crate) use pace::wait_until;
 pub(crate) use path::{LEAD as LINK_LEAD, TestLink, TestPath, directions as link_directions};
+pub(crate) use worker::Order;
+use worker::Stream;
 
 /// Runs `freshwire lab`.
 pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         LabCommand::Layers(args) => experiment(Experiment::Layers, args.plans()?, &args.output),
         LabCommand::Frames(args) => experiment(Experiment::Frames, args.plans()?, &args.output),
+        LabCommand::Share(args) => super::share::run(&args),
         LabCommand::Viewers(args) => super::viewers::run(&args),
         LabCommand::Report { results } => {
-            let runs = super::store::read(&results)?;
+            let runs: Vec<Run> = super::store::read(&results)?;
             let out = results.parent().unwrap_or(Path::new("."));
             for experiment in [Experiment::Layers, Experiment::Frames] {
                 let of_this: Vec<Run> =
@@ -54,7 +57,7 @@ pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
 fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&output.out)
         .with_context(|| format!("cannot make the output folder {}", output.out.display()))?;
-    let (mut writer, mut runs) = Writer::resume(&output.out.join("results.jsonl"))?;
+    let (mut writer, mut runs) = Writer::<Run>::resume(&output.out.join("results.jsonl"))?;
     let missing: Vec<Plan> =
         plans.iter().filter(|plan| !runs.iter().any(|run| run.plan == **plan)).cloned().collect();
     if missing.len() < plans.len() {
@@ -67,7 +70,8 @@ fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyh
     }
     let schemes: Vec<&str> = missing.iter().map(|plan| plan.scheme.as_str()).collect();
     let programs = peers::build(&schemes, &output.out)?;
-    let failures = pool::run(missing, output.jobs, programs.as_deref(), |mut run| {
+    let streams = missing.into_iter().map(|plan| Stream { plan, programs: programs.clone() }).collect();
+    let failures = pool::run(streams, output.jobs, |mut run| {
         writer.append(&mut run)?;
         runs.push(run);
         Ok(())

@@ -45,6 +45,20 @@ impl TestLink {
         Ok(self.start.unwrap_or(now + lead))
     }
 
+    /// Both ends of a TCP connection across the link, and the near end's congestion control; `None` keeps the
+    /// system's.
+    pub(crate) fn connect_tcp(
+        &self,
+        congestion: Option<&str>,
+    ) -> anyhow::Result<(TcpStream, TcpStream, String)> {
+        let listen = || TcpListener::bind((Namespaces::FAR_V4, 0));
+        let listener = self.namespaces.in_far(listen)?.context("cannot listen")?;
+        let address = listener.local_addr().context("cannot listen")?;
+        let (near, congestion) = self.namespaces.in_near(|| connect(address, congestion))??;
+        let (far, _) = listener.accept().context("cannot accept")?;
+        Ok((near, far, congestion))
+    }
+
     /// Ends the link.
     pub(crate) fn close(self) -> Account {
         self.emulator.stop()
@@ -71,13 +85,7 @@ impl TestPath {
 
     /// Connects across a link that runs already.
     pub(crate) fn connect(link: TestLink, congestion: Option<&str>) -> anyhow::Result<Self> {
-        let listener = link
-            .namespaces
-            .in_far(|| TcpListener::bind((Namespaces::FAR_V4, 0)))?
-            .context("cannot listen")?;
-        let address = listener.local_addr().context("cannot listen")?;
-        let (near, congestion) = link.namespaces.in_near(|| connect(address, congestion))??;
-        let (far, _) = listener.accept().context("cannot accept")?;
+        let (near, far, congestion) = link.connect_tcp(congestion)?;
         Ok(Self { near, far, congestion, link })
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -10,40 +9,57 @@ use std::sync::mpsc;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::de::DeserializeOwned;
 
 use super::worker::Order;
-use crate::lab::schema::{Environment, Plan, Run};
+use crate::lab::schema::{Environment, Trust};
 
-/// How many runs a processor carries at a source rate of about a megabit: measured, the emulator's lateness stays below
-/// a tenth of a millisecond.
-const RUNS_PER_CORE: usize = 6;
+/// What a process of its own does.
+pub(crate) trait Task: Clone + Send + Sync {
+    /// What comes of it.
+    type Run: DeserializeOwned + Send;
+
+    /// How many of them a processor carries without spoiling the emulator's timing.
+    const PER_CORE: usize;
+
+    /// What the process is told.
+    fn order(&self, environment: &Environment) -> Order;
+
+    /// What distinguishes it from the others, for a person to read.
+    fn name(&self) -> String;
+
+    /// How long it takes.
+    fn seconds(&self) -> f64;
+
+    /// Whether the machine kept up.
+    fn trust(run: &Self::Run) -> &Trust;
+}
 
 /// A run whose timing the machine spoiled is repeated this often before it is kept as it is, and marked.
 const ATTEMPTS: usize = 3;
 
-/// Runs `plans`, with the other transports' programs from a folder; `each` gets every run as soon as it is there. Returns what went wrong with those that failed.
-pub(super) fn run(
-    plans: Vec<Plan>,
+/// Runs `tasks`; `each` gets every run as soon as it is there. Returns what went wrong with those that failed.
+pub(crate) fn run<T: Task>(
+    tasks: Vec<T>,
     jobs: Option<usize>,
-    programs: Option<&Path>,
-    mut each: impl FnMut(Run) -> anyhow::Result<()>,
+    mut each: impl FnMut(T::Run) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<String>> {
-    if plans.is_empty() {
+    if tasks.is_empty() {
         return Ok(Vec::new());
     }
     let environment = Environment::here();
-    let jobs = jobs.unwrap_or(environment.cores as usize * RUNS_PER_CORE).clamp(1, plans.len());
-    let progress = progress(&plans, jobs);
-    let queue = Mutex::new(VecDeque::from(plans));
+    let jobs = jobs.unwrap_or(environment.cores as usize * T::PER_CORE).clamp(1, tasks.len());
+    let progress = progress(&tasks, jobs);
+    let queue = Mutex::new(VecDeque::from(tasks));
     let (sender, results) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             let (sender, queue, environment) = (sender.clone(), &queue, &environment);
             scope.spawn(move || {
                 let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                while let Some(plan) = next() {
+                while let Some(task) = next() {
                     // Fails only when the collector has stopped on an error of its own.
-                    if sender.send((plan.clone(), attempt(&plan, environment, programs))).is_err() {
+                    if sender.send((task.name(), attempt(&task, environment))).is_err() {
                         return;
                     }
                 }
@@ -51,18 +67,18 @@ pub(super) fn run(
         }
         drop(sender);
         let mut failures = Vec::new();
-        for (plan, result) in results {
+        for (name, result) in results {
             match result {
                 Ok(run) => {
-                    if let Some(reason) = &run.trust.reason {
-                        progress.println(format!("{} seed {}: {reason}", plan.scheme, plan.link.seed));
+                    if let Some(reason) = &T::trust(&run).reason {
+                        progress.println(format!("{name}: {reason}"));
                     }
                     if let Err(error) = each(run) {
                         queue.lock().unwrap_or_else(PoisonError::into_inner).clear();
                         return Err(error);
                     }
                 }
-                Err(error) => failures.push(format!("{}, seed {}: {error:#}", plan.scheme, plan.link.seed)),
+                Err(error) => failures.push(format!("{name}: {error:#}")),
             }
             progress.inc(1);
         }
@@ -71,11 +87,10 @@ pub(super) fn run(
     })
 }
 
-fn progress(plans: &[Plan], jobs: usize) -> ProgressBar {
-    let seconds: f64 =
-        plans.iter().map(|plan| plan.duration_s + plan.deadline_ms / 1e3).sum::<f64>() / jobs as f64;
-    eprintln!("{} runs, {jobs} side by side, about {:.0} min", plans.len(), (seconds / 60.0).ceil());
-    let progress = ProgressBar::new(plans.len() as u64);
+fn progress<T: Task>(tasks: &[T], jobs: usize) -> ProgressBar {
+    let seconds = tasks.iter().map(T::seconds).sum::<f64>() / jobs as f64;
+    eprintln!("{} runs, {jobs} side by side, about {:.0} min", tasks.len(), (seconds / 60.0).ceil());
+    let progress = ProgressBar::new(tasks.len() as u64);
     if let Ok(style) =
         ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {elapsed} elapsed, {eta} to go")
     {
@@ -87,18 +102,18 @@ fn progress(plans: &[Plan], jobs: usize) -> ProgressBar {
     progress
 }
 
-fn attempt(plan: &Plan, environment: &Environment, programs: Option<&Path>) -> anyhow::Result<Run> {
-    let mut last = once(plan, environment, programs)?;
+fn attempt<T: Task>(task: &T, environment: &Environment) -> anyhow::Result<T::Run> {
+    let mut last = once(task, environment)?;
     for _ in 1..ATTEMPTS {
-        if last.trust.trustworthy {
+        if T::trust(&last).trustworthy {
             break;
         }
-        last = once(plan, environment, programs)?;
+        last = once(task, environment)?;
     }
     Ok(last)
 }
 
-fn once(plan: &Plan, environment: &Environment, programs: Option<&Path>) -> anyhow::Result<Run> {
+fn once<T: Task>(task: &T, environment: &Environment) -> anyhow::Result<T::Run> {
     let mut child = Command::new(std::env::current_exe().context("cannot find this program's own file")?)
         .args(["lab", "worker"])
         .stdin(Stdio::piped())
@@ -106,12 +121,7 @@ fn once(plan: &Plan, environment: &Environment, programs: Option<&Path>) -> anyh
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot start a run")?;
-    let order = Order {
-        plan: plan.clone(),
-        environment: environment.clone(),
-        programs: programs.map(Path::to_owned),
-    };
-    let input = serde_json::to_vec(&order).context("cannot write the plan")?;
+    let input = serde_json::to_vec(&task.order(environment)).context("cannot write the plan")?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(&input).context("cannot hand over the plan")?;
     }

@@ -100,6 +100,8 @@ fn receive_a1(connection: &Connection, end: Timestamp, received: &AtomicU64) -> 
 }
 
 fn send_tcp(mut stream: &TcpStream, begin: Timestamp, end: Timestamp) -> anyhow::Result<()> {
+    // Setting its congestion control has made it one that does not block.
+    stream.set_nonblocking(false).context("cannot make a socket block")?;
     stream.set_write_timeout(Some(WATCH)).context("cannot set a time-out")?;
     let payload = vec![7; 64 << 10];
     wait_until(begin);

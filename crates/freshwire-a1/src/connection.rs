@@ -26,7 +26,8 @@ use crate::acks::Acks;
 use crate::crypto::{Keys, ReplayWindow};
 use crate::inbox::{Inbox, Message, Missing};
 use crate::outbox::{Credit, Gone, Outbox, Part};
-use crate::recovery::{Controller, Outcomes, PathView, Recovery, RecoveryConfig};
+use crate::pool::Pool;
+use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
 use crate::source::Source;
 use crate::wire::{Parameters, Qos};
 
@@ -50,8 +51,9 @@ pub struct ConnectionConfig {
     pub keep_alive: Option<Duration>,
     /// How long an acknowledgement may be put off that the sender does not want at once. Default: 25 ms.
     pub ack_delay: Duration,
-    /// The largest UDP payload that is tried, if the path and the peer can take it. Default: 1472, an Ethernet's over IPv4.
-    pub max_datagram: u16,
+    /// The largest UDP payload that is tried, if the path and the peer can take it. `None`, the default: what the network
+    /// interface carries, for who drives the endpoint and knows it; otherwise 1472, an Ethernet's over IPv4.
+    pub max_datagram: Option<u16>,
     /// Which congestion control runs. Default: [`Congestion::Fresh`].
     pub congestion: Congestion,
     /// Whether packets carry the mark that lets routers signal congestion without loss. Default: true.
@@ -72,13 +74,19 @@ impl Default for ConnectionConfig {
             idle_timeout: Duration::from_secs(30),
             keep_alive: None,
             ack_delay: Duration::from_millis(25),
-            max_datagram: 1472,
+            max_datagram: None,
             congestion: Congestion::default(),
             ecn: true,
             in_order: false,
             fec: true,
             fec_layers: 0,
         }
+    }
+}
+
+impl ConnectionConfig {
+    pub(crate) fn largest_datagram(&self) -> u16 {
+        self.max_datagram.unwrap_or(ETHERNET)
     }
 }
 
@@ -207,16 +215,14 @@ pub(crate) struct Setup {
     pub(crate) qos: Qos,
     pub(crate) config: ConnectionConfig,
     pub(crate) seed: [u8; 32],
+    pub(crate) pool: Pool,
 }
 
 /// What a packet carried, to be sent again or forgotten when its fate is known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     parts: Vec<Part>,
-    gone: Vec<Gone>,
-    said: Vec<Said>,
-    whole: Vec<u64>,
-    repairs: Vec<Repair>,
+    rare: Option<Box<Rare>>,
     /// More waited behind it: how fast it is delivered says something of the path.
     busy: bool,
     /// The largest packet of the peer that an ACK in it acknowledged.
@@ -224,6 +230,21 @@ pub(crate) struct Contents {
     credit: bool,
     qos: bool,
     qos_ack: bool,
+}
+
+/// What most packets do not carry.
+#[derive(Clone, Debug, Default)]
+struct Rare {
+    gone: Vec<Gone>,
+    said: Vec<Said>,
+    whole: Vec<u64>,
+    repairs: Vec<Repair>,
+}
+
+impl Contents {
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
 }
 
 enum State {
@@ -272,17 +293,15 @@ pub struct Connection {
     is_window_shut: bool,
     events: VecDeque<Event>,
     stats: ConnectionStats,
-    plain: Vec<u8>,
-    opened: Vec<u8>,
 }
 
 impl Connection {
     pub(crate) fn new(now: Timestamp, setup: Setup) -> Self {
-        let Setup { epoch, remote, peer_id, keys, local, peer, qos, config, seed } = setup;
+        let Setup { epoch, remote, peer_id, keys, local, peer, qos, config, seed, pool } = setup;
         let recovery = RecoveryConfig {
             controller: config.congestion.into(),
             max_ack_delay: peer.ack_delay,
-            max_mtu: config.max_datagram.min(peer.max_datagram),
+            max_mtu: config.largest_datagram().min(peer.max_datagram),
             ecn: config.ecn,
             ..RecoveryConfig::default()
         };
@@ -299,7 +318,7 @@ impl Connection {
             outcomes: Outcomes::default(),
             acks: Acks::new(local.ack_delay),
             outbox: Outbox::new(Box::new(freshwire_choice::fifo()), credit),
-            inbox: Inbox::new(&qos, config.in_order),
+            inbox: Inbox::new(&qos, config.in_order, pool),
             quality: Quality::new(now, local.maximum, qos),
             syncs: Syncs::new(now),
             path: Path::new(remote, peer_id, seed),
@@ -315,8 +334,6 @@ impl Connection {
             is_window_shut: false,
             events: VecDeque::new(),
             stats: ConnectionStats::default(),
-            plain: Vec::new(),
-            opened: Vec::new(),
             config,
         }
     }
@@ -336,6 +353,11 @@ impl Connection {
         let message = self.inbox.pop();
         self.credit_to_send |= self.inbox.credit_due(self.quality.current());
         message.or_else(|| self.groups.pop())
+    }
+
+    /// Whether the peer is to be told of a window that has grown.
+    pub(crate) fn has_credit_to_say(&self) -> bool {
+        self.credit_to_send
     }
 
     /// The next report of messages that will not come.
@@ -398,23 +420,22 @@ impl Connection {
 
     /// What is known of the path, in payload rather than in datagrams.
     pub fn link(&self, now: Timestamp) -> LinkView {
-        let view = self.recovery.view();
+        let recovery = &self.recovery;
         let is_known = self.busy_at.is_some_and(|at| now.saturating_since(at) < RATE_KEEPS);
-        let mtu = u64::from(self.recovery.mtu()).max(1);
+        let mtu = u64::from(recovery.mtu()).max(1);
         let payload = mtu.saturating_sub(self.room_taken() as u64);
-        let scale = |bytes: u64| {
-            u64::try_from(u128::from(bytes) * u128::from(payload) / u128::from(mtu)).unwrap_or(0)
+        let scale = |bytes: u64| match bytes.checked_mul(payload) {
+            Some(product) => product / mtu,
+            None => u64::try_from(u128::from(bytes) * u128::from(payload) / u128::from(mtu)).unwrap_or(0),
         };
+        let rate = recovery.rate().filter(|_| is_known);
         LinkView {
-            rate: view
-                .rate
-                .filter(|_| is_known)
-                .map(|rate| Rate::from_bits_per_sec(scale(rate.bits_per_sec()))),
-            rtt: view.srtt,
-            min_rtt: view.min_rtt,
-            in_flight: scale(view.in_flight),
+            rate: rate.map(|rate| Rate::from_bits_per_sec(scale(rate.bits_per_sec()))),
+            rtt: recovery.rtt().srtt(),
+            min_rtt: recovery.rtt().min(),
+            in_flight: scale(recovery.in_flight()),
             unsent: 0,
-            loss: view.loss,
+            loss: recovery.loss(),
         }
     }
 
@@ -440,7 +461,7 @@ impl Connection {
                     self.recovery.timeout(),
                     self.acks.timeout(),
                     self.outbox.ask_again_at(),
-                    self.syncs.timeout(self.recovery.view().in_flight > 0),
+                    self.syncs.timeout(self.recovery.in_flight() > 0),
                     self.blocked_until,
                     self.path.timeout(),
                     self.groups.timeout(),
@@ -493,11 +514,11 @@ impl Connection {
     }
 
     fn settle_outcomes(&mut self, now: Timestamp) {
-        let PathView { queue, min_rtt, .. } = self.recovery.view();
-        let shows = QUEUE_SHOWS.max(min_rtt / 16);
+        let rtt = self.recovery.rtt();
+        let shows_queue = rtt.standing_queue() >= QUEUE_SHOWS.max(rtt.min() / 16);
         for (number, contents) in self.outcomes.acked.drain(..) {
             self.keys.on_acknowledged(number);
-            if contents.busy && queue >= shows {
+            if contents.busy && shows_queue {
                 self.busy_at = Some(now);
             }
             for part in &contents.parts {
@@ -512,16 +533,17 @@ impl Connection {
             for part in &contents.parts {
                 self.outbox.on_lost(part);
             }
-            for gone in contents.gone {
+            let rare = contents.rare.map(|rare| *rare).unwrap_or_default();
+            for gone in rare.gone {
                 self.outbox.announce_again(gone);
             }
-            for said in contents.said {
+            for said in rare.said {
                 self.groups.say_again(said);
             }
-            for repair in contents.repairs {
+            for repair in rare.repairs {
                 self.groups.repair_again(repair);
             }
-            self.whole_to_say.extend(contents.whole);
+            self.whole_to_say.extend(rare.whole);
             self.credit_to_send |= contents.credit;
             self.quality.on_lost(contents.qos, contents.qos_ack);
         }
@@ -535,7 +557,7 @@ impl Connection {
         }
         self.events.push_back(Event::Closed(closed));
         self.outbox.end(Reason::ConnectionLost);
-        let until = now + self.recovery.view().pto * 3;
+        let until = now + self.recovery.pto() * 3;
         self.state = State::Closing { until, code, reason: reason.to_owned(), to_send: true };
     }
 
@@ -549,6 +571,9 @@ impl Connection {
         self.outbox.settle(now, source);
     }
 }
+
+/// UDP payload of an Ethernet's packet over IPv4.
+const ETHERNET: u16 = 1472;
 
 /// How many packets go at a timeout.
 const PROBES: u8 = 2;

@@ -27,8 +27,10 @@ use freshwire_units::Timestamp;
 
 use crate::connection::{Connection, Setup};
 use crate::crypto::{CookieJar, Local, PublicKey, Random};
+use crate::inbox::Message;
+use crate::pool::Pool;
 use crate::source::Source;
-use crate::wire::{DataHeader, Packet};
+use crate::wire::{DATA_HEADER, DataHeader, Packet, is_urgent};
 
 use bucket::Bucket;
 use initiating::{Due, Initiating, Outcome};
@@ -70,6 +72,7 @@ pub struct Endpoint {
     handshakes: VecDeque<(Outgoing, Vec<u8>)>,
     events: VecDeque<EndpointEvent>,
     stats: EndpointStats,
+    pool: Pool,
 }
 
 impl Endpoint {
@@ -89,6 +92,7 @@ impl Endpoint {
             handshakes: VecDeque::new(),
             events: VecDeque::new(),
             stats: EndpointStats::default(),
+            pool: Pool::default(),
             config,
         }
     }
@@ -115,37 +119,47 @@ impl Endpoint {
     }
 
     /// Takes the datagrams that one system call brought. Those with retransmitted blocks, or with nothing but
-    /// acknowledgements and the like, go first: they may open the window for what is to be sent (seed 001). `datagrams` is
-    /// called twice for that, and has to give the same ones.
-    pub fn handle_batch<'a, I>(&mut self, now: Timestamp, datagrams: impl Fn() -> I)
-    where
-        I: Iterator<Item = Datagram<'a>>,
-    {
-        for urgent in [true, false] {
-            for datagram in datagrams() {
-                let packet = Packet::parse(datagram.bytes);
-                let is_urgent = matches!(&packet, Ok(Packet::Data(header, _)) if header.is_urgent());
-                if is_urgent != urgent {
-                    continue;
-                }
-                match packet {
-                    Ok(packet) => self.handle_packet(now, &datagram, packet),
-                    Err(_) => self.stats.malformed += 1,
-                }
+    /// acknowledgements and the like, go first: they may open the window for what is to be sent (seed 001).
+    pub fn handle_batch<'a>(&mut self, now: Timestamp, datagrams: impl IntoIterator<Item = Datagram<'a>>) {
+        let mut others = Vec::new();
+        for datagram in datagrams {
+            if is_urgent(datagram.bytes) {
+                self.handle_datagram(now, datagram);
+            } else {
+                others.push(datagram);
             }
+        }
+        for datagram in others {
+            self.handle_datagram(now, datagram);
         }
     }
 
     /// Takes one datagram.
     pub fn handle_datagram(&mut self, now: Timestamp, datagram: Datagram<'_>) {
-        self.handle_batch(now, || std::iter::once(datagram));
+        match Packet::parse(datagram.bytes) {
+            Ok(Packet::Data(header, _)) => self.on_data(now, datagram, header),
+            Ok(Packet::Group { group, number, .. }) => self.on_group(now, group, number, datagram.bytes),
+            Ok(Packet::Initiation { version, from, cookie, noise }) => {
+                self.on_initiation(now, &datagram, Call { version, from, cookie, noise });
+            }
+            Ok(Packet::Retry { to, cookie }) => self.on_retry(now, &datagram, to, cookie),
+            Ok(Packet::Response { to, noise, .. }) => self.on_response(now, &datagram, to, noise),
+            Ok(Packet::Version { to, version }) => match self.table.initiating(to, datagram.from) {
+                Some((_, initiating)) => {
+                    initiating.on_version(now, version);
+                    self.table.set_timer(to);
+                }
+                None => self.stats.unknown += 1,
+            },
+            Err(_) => self.stats.malformed += 1,
+        }
     }
 
-    /// Takes one datagram that came to a group's address. Others than the group's packets are ignored: an answer to what
-    /// went to many at once would be one of many.
-    pub fn handle_group_datagram(&mut self, now: Timestamp, bytes: &[u8]) {
+    /// Takes one datagram that came to a group's address, and is opened in place. Others than the group's packets are
+    /// ignored: an answer to what went to many at once would be one of many.
+    pub fn handle_group_datagram(&mut self, now: Timestamp, bytes: &mut [u8]) {
         match Packet::parse(bytes) {
-            Ok(Packet::Group { group, number, sealed }) => self.on_group(now, group, number, sealed),
+            Ok(Packet::Group { group, number, .. }) => self.on_group(now, group, number, bytes),
             _ => self.stats.malformed += 1,
         }
     }
@@ -221,6 +235,22 @@ impl Endpoint {
         }
     }
 
+    /// The next message of a connection that came whole. The connection gets a turn only if the window has grown by enough
+    /// to say so, as opposed to [`Endpoint::connection_mut`].
+    pub fn recv(&mut self, handle: ConnectionHandle) -> Option<Message> {
+        let State::Open(open) = &mut self.table.get_mut(handle)?.state else { return None };
+        let message = open.connection.recv();
+        if open.connection.has_credit_to_say() {
+            self.table.queue_unless_in_turn(handle);
+        }
+        message
+    }
+
+    /// Whether a connection waits for its turn.
+    pub fn has_ready(&self) -> bool {
+        self.table.has_ready()
+    }
+
     /// Forgets a connection; the handle is void then. The peer is told nothing: use [`Connection::close`] first, and wait
     /// for [`EndpointEvent::Ended`]. A handshake that was begun is given up. False: there is no such connection.
     pub fn remove(&mut self, handle: ConnectionHandle) -> bool {
@@ -259,41 +289,24 @@ impl Endpoint {
         self.stats
     }
 
-    fn handle_packet(&mut self, now: Timestamp, datagram: &Datagram<'_>, packet: Packet<'_>) {
-        match packet {
-            Packet::Data(header, sealed) => self.on_data(now, datagram, header, sealed),
-            Packet::Initiation { version, from, cookie, noise } => {
-                self.on_initiation(now, datagram, Call { version, from, cookie, noise });
-            }
-            Packet::Retry { to, cookie } => self.on_retry(now, datagram, to, cookie),
-            Packet::Response { to, noise, .. } => self.on_response(now, datagram, to, noise),
-            Packet::Version { to, version } => match self.table.initiating(to, datagram.from) {
-                Some((_, initiating)) => {
-                    initiating.on_version(now, version);
-                    self.table.set_timer(to);
-                }
-                None => self.stats.unknown += 1,
-            },
-            Packet::Group { group, number, sealed } => self.on_group(now, group, number, sealed),
-        }
-    }
-
-    fn on_group(&mut self, now: Timestamp, group: u32, number: u32, sealed: &[u8]) {
+    fn on_group(&mut self, now: Timestamp, group: u32, number: u32, bytes: &mut [u8]) {
         let Some(&handle) = self.groups.get(&group) else {
             self.stats.unknown += 1;
             return;
         };
+        let sealed = bytes.get_mut(DATA_HEADER..).unwrap_or_default();
         if let Some(connection) = self.connection_mut(handle) {
             connection.handle_group_packet(now, group, number, sealed);
         }
     }
 
-    fn on_data(&mut self, now: Timestamp, datagram: &Datagram<'_>, header: DataHeader, sealed: &[u8]) {
+    fn on_data(&mut self, now: Timestamp, datagram: Datagram<'_>, header: DataHeader) {
         let Some((handle, Entry { state: State::Open(open), local, .. })) = self.table.by_id(header.to)
         else {
             self.stats.unknown += 1;
             return;
         };
+        let sealed = datagram.bytes.get_mut(DATA_HEADER..).unwrap_or_default();
         if open.connection.handle_packet(now, datagram.from, datagram.marked, header, sealed) {
             *local = datagram.to;
             if open.response.take().is_some() {
@@ -333,6 +346,7 @@ impl Endpoint {
                     qos: agreed.qos,
                     config: agreed.connection,
                     seed: self.random.bytes(),
+                    pool: self.pool.clone(),
                 };
                 let open = Open { connection: Connection::new(now, setup), response: None };
                 if let Some(entry) = self.table.get_mut(handle) {

@@ -264,7 +264,8 @@ impl Group {
     fn seal(&mut self, now: Timestamp, parts: Vec<Part>, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         put_group_header(self.id, self.number as u32, out);
-        if self.keys.seal(self.number, &self.plain, out).is_err() {
+        out.extend_from_slice(&self.plain);
+        if self.keys.seal(self.number, out, begin + DATA_HEADER).is_err() {
             // Its owner makes a new group.
             self.stats.key_exhausted = true;
             out.truncate(begin);

@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
 use freshwire_choice::Reason;
 
 use crate::fec::Parities;
 use crate::outbox::Credit;
+use crate::pool::Pool;
 use crate::ranges::RangeSet;
 use crate::wire::{Block, Message as Head, Parity, Qos};
 
@@ -31,8 +33,8 @@ pub struct Message {
     pub age: Duration,
     /// It came after its deadline, by the same estimate.
     pub late: bool,
-    /// The payload.
-    pub data: Vec<u8>,
+    /// The payload. Its memory is used for another message once the last clone of it is dropped.
+    pub data: Bytes,
 }
 
 /// What the sender tells of messages that will not come.
@@ -86,6 +88,7 @@ pub(crate) struct Inbox {
     made_whole: Vec<u64>,
     /// Messages that are kept at most if nobody grants them.
     kept: Option<usize>,
+    pool: Pool,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +102,7 @@ struct Assembly {
 
 impl Inbox {
     /// With `in_order`, a message is handed out when all that were begun before it are complete or gone.
-    pub(crate) fn new(qos: &Qos, in_order: bool) -> Self {
+    pub(crate) fn new(qos: &Qos, in_order: bool, pool: Pool) -> Self {
         let granted = Credit { messages: u64::from(qos.outstanding), bytes: qos.receive_window() };
         Self {
             assemblies: BTreeMap::new(),
@@ -113,18 +116,24 @@ impl Inbox {
             bytes_seen: 0,
             made_whole: Vec::new(),
             kept: None,
+            pool,
         }
     }
 
     /// For messages that nobody grants: as many as are outstanding are kept, and the oldest give way.
-    pub(crate) fn without_credit(qos: &Qos) -> Self {
+    pub(crate) fn without_credit(qos: &Qos, pool: Pool) -> Self {
         let granted = Credit { messages: u64::MAX, bytes: u64::MAX };
         Self {
             granted,
             announced: granted,
             kept: Some(qos.outstanding.max(1) as usize),
-            ..Self::new(qos, false)
+            ..Self::new(qos, false, pool)
         }
+    }
+
+    /// Where payloads are from.
+    pub(crate) fn pool(&self) -> Pool {
+        self.pool.clone()
     }
 
     /// A message will not come.
@@ -146,6 +155,17 @@ impl Inbox {
         if reach > qos.max_receive_message as usize {
             return Err(Violation::TooLarge);
         }
+        if let Some(start) = head.start.filter(|start| start.len as usize == block.bytes.len())
+            && !self.assemblies.contains_key(&head.id)
+        {
+            // All of it is here, as it is with most messages.
+            self.count_bytes(start.len)?;
+            let mut data = self.pool.take(block.bytes.len());
+            data.extend_from_slice(block.bytes);
+            self.complete(head.id, start, data, peer_us);
+            self.make_room();
+            return Ok(true);
+        }
         let len = head.start.map(|start| start.len).or(head.end.then_some(reach as u32));
         if let Some(len) = len {
             self.on_length(head.id, len, qos)?;
@@ -157,7 +177,7 @@ impl Inbox {
         if assembly.len.is_some_and(|len| reach > len as usize) {
             return Err(Violation::Contradiction);
         }
-        assembly.add(head.offset as usize, reach, block.bytes);
+        assembly.add(head.offset as usize, reach, block.bytes, &self.pool);
         let is_whole = self.complete_if_whole(head.id, peer_us);
         self.make_room();
         Ok(is_whole)
@@ -199,13 +219,16 @@ impl Inbox {
         if assembly.len.is_some_and(|known| known != len) || assembly.data.len() > len as usize {
             return Err(Violation::Contradiction);
         }
-        if assembly.len.replace(len).is_none() {
-            self.bytes_seen += u64::from(len);
-            if self.bytes_seen > self.granted.bytes {
-                return Err(Violation::Window);
-            }
+        match assembly.len.replace(len) {
+            None => self.count_bytes(len),
+            Some(_) => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Another message's length is known.
+    fn count_bytes(&mut self, len: u32) -> Result<(), Violation> {
+        self.bytes_seen += u64::from(len);
+        if self.bytes_seen > self.granted.bytes { Err(Violation::Window) } else { Ok(()) }
     }
 
     /// The next message that parity made whole.
@@ -222,7 +245,8 @@ impl Inbox {
             self.made_whole.push(id);
         }
         let whole = self.assemblies.remove(&id);
-        whole.map(|assembly| self.complete(id, assembly, peer_us)).is_some()
+        let whole = whole.and_then(|assembly| Some((assembly.head?, assembly.data)));
+        whole.map(|(head, data)| self.complete(id, head, data, peer_us)).is_some()
     }
 
     /// A begun message will never be complete.
@@ -278,7 +302,7 @@ impl Inbox {
         let parts =
             parts.map(|part| part.data.capacity() + part.parity.as_ref().map_or(0, Parities::held_bytes));
         let held = self.held.values().map(|(_, data)| data.capacity());
-        let ready = self.ready.iter().map(|message| message.data.capacity());
+        let ready = self.ready.iter().map(|message| message.data.len());
         parts.chain(held).chain(ready).sum()
     }
 
@@ -309,21 +333,23 @@ impl Inbox {
         self.granted.bytes += after.receive_window().saturating_sub(before.receive_window());
     }
 
-    fn complete(&mut self, id: u64, assembly: Assembly, peer_us: u64) {
-        let Some(head) = assembly.head else { return };
+    fn complete(&mut self, id: u64, head: Head, data: Vec<u8>, peer_us: u64) {
         self.done.insert(id..id + 1);
         if self.next_in_order.is_some() {
-            self.held.insert(id, (head, assembly.data));
+            self.held.insert(id, (head, data));
             self.release_in_order(peer_us);
         } else {
-            self.ready.push_back(message(id, &head, assembly.data, peer_us));
+            self.ready.push_back(message(id, &head, self.pool.payload(data), peer_us));
         }
     }
 
     fn release_in_order(&mut self, peer_us: u64) {
         let Some(next) = &mut self.next_in_order else { return };
         while self.done.contains(*next) {
-            let held = self.held.remove(next).map(|(head, data)| message(*next, &head, data, peer_us));
+            let held = self
+                .held
+                .remove(next)
+                .map(|(head, data)| message(*next, &head, self.pool.payload(data), peer_us));
             self.ready.extend(held);
             *next += 1;
         }
@@ -361,7 +387,7 @@ impl Inbox {
     }
 }
 
-fn message(id: u64, head: &Head, data: Vec<u8>, peer_us: u64) -> Message {
+fn message(id: u64, head: &Head, data: Bytes, peer_us: u64) -> Message {
     let age_us = peer_us.saturating_sub(head.generated_us);
     Message {
         id,
@@ -377,8 +403,11 @@ fn message(id: u64, head: &Head, data: Vec<u8>, peer_us: u64) -> Message {
 }
 
 impl Assembly {
-    fn add(&mut self, offset: usize, reach: usize, bytes: &[u8]) {
+    fn add(&mut self, offset: usize, reach: usize, bytes: &[u8], pool: &Pool) {
         let wanted = self.len.map_or(reach, |len| len as usize);
+        if self.data.capacity() == 0 {
+            self.data = pool.take(wanted);
+        }
         if self.data.capacity() < wanted {
             self.data.reserve_exact(wanted - self.data.len());
         }

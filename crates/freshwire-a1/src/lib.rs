@@ -11,8 +11,10 @@ mod fec;
 mod group;
 mod inbox;
 mod outbox;
+mod pool;
 mod ranges;
 mod recovery;
+mod sequence;
 mod source;
 mod wire;
 

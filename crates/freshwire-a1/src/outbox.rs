@@ -1,6 +1,6 @@
 //! The sending side: which block goes next, first time or again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -9,13 +9,14 @@ use freshwire_units::Timestamp;
 
 use crate::fec;
 use crate::ranges::RangeSet;
+use crate::sequence::Sequence;
 use crate::source::{Fate, Source};
 use crate::wire::{BlockHead, Message, PARITY_HEAD, Qos};
 
 /// Messages that were begun and are not settled, and what of them is to be sent.
 pub(crate) struct Outbox {
     choice: Box<dyn Choice>,
-    begun: BTreeMap<u64, Begun>,
+    begun: Sequence<Begun>,
     next_id: u64,
     /// The message of which a part was never sent.
     open: Option<u64>,
@@ -137,7 +138,7 @@ impl Outbox {
     pub(crate) fn new(choice: Box<dyn Choice>, credit: Credit) -> Self {
         Self {
             choice,
-            begun: BTreeMap::new(),
+            begun: Sequence::default(),
             next_id: 0,
             open: None,
             repairs: BTreeSet::new(),
@@ -241,7 +242,7 @@ impl Outbox {
             }
         }
         while let Some(shard) = self.parity.front()
-            && !(self.begun.contains_key(&shard.id) && shard.record.deadline > now)
+            && !(self.begun.get(shard.id).is_some() && shard.record.deadline > now)
         {
             self.parity.pop_front();
         }
@@ -265,7 +266,7 @@ impl Outbox {
             Chosen::Again(id) => (id, true),
             Chosen::Parity | Chosen::GroupRepair => return None,
         };
-        let begun = self.begun.get_mut(&id)?;
+        let begun = self.begun.get_mut(id)?;
         let extent = begun.extent();
         let from = if again { begun.lost.first()?.start } else { begun.sent_to };
         let start = (from == 0).then(|| describe(&begun.record));
@@ -284,7 +285,7 @@ impl Outbox {
             begun.sent_to = end;
             from..end
         };
-        if begun.lost.is_empty() {
+        if again && begun.lost.is_empty() {
             self.repairs.remove(&(begun.record.layer, id));
         }
         if begun.sent_to == extent && self.open == Some(id) {
@@ -303,7 +304,7 @@ impl Outbox {
 
     /// Makes parity for a message of which the last block has just been sent, if a repair of it would come too late.
     pub(crate) fn protect(&mut self, now: Timestamp, id: u64, source: &dyn Source, link: &LinkView) {
-        let Some(begun) = self.begun.get(&id).filter(|begun| begun.sent_to == begun.extent()) else { return };
+        let Some(begun) = self.begun.get(id).filter(|begun| begun.sent_to == begun.extent()) else { return };
         let Some(shard) = begun.shard.map(|shard| shard as usize) else { return };
         // What is lost now is there after a round trip and a half, if it is not lost again.
         if now + link.rtt * 5 / 2 < begun.record.deadline {
@@ -340,17 +341,22 @@ impl Outbox {
 
     /// A part arrived.
     pub(crate) fn on_acked(&mut self, part: &Part) {
-        let Some(begun) = self.begun.get_mut(&part.id) else { return };
-        begun.acked.insert(part.range.clone());
+        let Some(begun) = self.begun.get_mut(part.id) else { return };
+        let extent = begun.extent();
+        // Most messages are in one packet.
+        let is_all = part.range == (0..extent);
+        if !is_all {
+            begun.acked.insert(part.range.clone());
+        }
         if !begun.lost.is_empty() {
             begun.lost.remove(&part.range);
             if begun.lost.is_empty() {
                 self.repairs.remove(&(begun.record.layer, part.id));
             }
         }
-        if begun.acked.covers(&(0..begun.extent())) {
+        if is_all || begun.acked.covers(&(0..extent)) {
             self.settled.push((begun.token, Fate::Acknowledged));
-            self.begun.remove(&part.id);
+            self.begun.remove(part.id);
         }
     }
 
@@ -360,7 +366,7 @@ impl Outbox {
             return Err(NeverBegun);
         }
         // All of it was sent, since parity comes last.
-        if let Some(begun) = self.begun.remove(&id) {
+        if let Some(begun) = self.begun.remove(id) {
             self.repairs.remove(&(begun.record.layer, id));
             self.settled.push((begun.token, Fate::Acknowledged));
         }
@@ -369,7 +375,7 @@ impl Outbox {
 
     /// A part did not arrive, as far as is known.
     pub(crate) fn on_lost(&mut self, part: &Part) {
-        let Some(begun) = self.begun.get_mut(&part.id) else { return };
+        let Some(begun) = self.begun.get_mut(part.id) else { return };
         begun.lost.insert(part.range.clone());
         for known in begun.acked.iter() {
             begun.lost.remove(known);
@@ -381,7 +387,7 @@ impl Outbox {
 
     /// Gives up everything: the connection has ended.
     pub(crate) fn end(&mut self, reason: Reason) {
-        while let Some((&id, _)) = self.begun.first_key_value() {
+        while let Some(id) = self.begun.first() {
             self.abandon(id, reason);
         }
         self.gone.clear();
@@ -389,7 +395,7 @@ impl Outbox {
     }
 
     fn reason_to_abandon(&mut self, now: Timestamp, id: u64, link: &LinkView) -> Option<Reason> {
-        let begun = self.begun.get(&id)?;
+        let begun = self.begun.get(id)?;
         match self.choice.progress(now, &begun.record, begun.remaining(), link) {
             Progress::Continue => None,
             Progress::Abandon(reason) => Some(reason),
@@ -400,7 +406,7 @@ impl Outbox {
         if self.open == Some(id) {
             self.open = None;
         }
-        let Some(begun) = self.begun.remove(&id) else { return };
+        let Some(begun) = self.begun.remove(id) else { return };
         self.repairs.remove(&(begun.record.layer, id));
         self.choice.outcome(&begun.record, Outcome::Dropped(reason));
         self.settled.push((begun.token, Fate::Abandoned(reason)));
@@ -461,7 +467,7 @@ impl Outbox {
         let shard = self.fec.filter(|_| record.len > 0).map(|fec| fec.shard);
         let (lost, acked) = (RangeSet::default(), RangeSet::default());
         let begun = Begun { token, record, sent_to: 0, lost, acked, shard };
-        self.begun.insert(id, begun);
+        self.begun.push(id, begun);
         self.open = Some(id);
         id
     }

@@ -23,7 +23,7 @@ mod types;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_units::{Rate, Timestamp};
 
 use self::congestion::Congestion;
 use self::ecn::Ecn;
@@ -31,10 +31,8 @@ use self::flight::{Cause, Flight, Lost, Packet};
 use self::mtu::MtuSearch;
 use self::pacer::Pacer;
 use self::rate::RateSampler;
-use self::rtt::Rtt;
-pub(crate) use self::types::{
-    AckError, AckInfo, Allowance, Controller, Outcomes, PathView, RecoveryConfig, Sent,
-};
+pub(crate) use self::rtt::Rtt;
+pub(crate) use self::types::{AckError, AckInfo, Allowance, Controller, Outcomes, RecoveryConfig, Sent};
 
 /// The sender's memory of one path: what is in flight, how long it takes, and how much more may follow.
 ///
@@ -250,29 +248,43 @@ impl<C> Recovery<C> {
         }
     }
 
-    /// What is known about the path.
+    /// What the path delivers when there is enough to send, in UDP payload; `None` before the first sample.
     #[must_use]
-    pub(crate) fn view(&self) -> PathView {
-        PathView {
-            rate: self.sampler.rate(),
-            srtt: self.rtt.srtt(),
-            rttvar: self.rtt.rttvar(),
-            min_rtt: self.rtt.min(),
-            in_flight: self.flight.bytes(),
-            cwnd: self.window(),
-            loss: self.loss.share,
-            pto: self.pto(),
-            queue: self.rtt.standing_queue(),
-            reverse_queue: self.rtt.reverse_queue(),
-            mtu: self.mtu.current(),
-            tail: self.tail(),
-        }
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.sampler.rate()
+    }
+
+    /// Round trips, and the queue on the way there.
+    #[must_use]
+    pub(crate) fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// UDP payload that is neither acknowledged nor lost, in bytes.
+    #[must_use]
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.flight.bytes()
+    }
+
+    /// Recent share of packets lost, 0 to 1.
+    #[must_use]
+    pub(crate) fn loss(&self) -> f64 {
+        self.loss.share
     }
 
     /// Bytes that may leave back to back: one packet at low rates, up to 64 KiB at high ones.
     #[must_use]
     pub(crate) fn burst(&self) -> u64 {
         self.pacer.burst(u64::from(self.mtu.current()), &*self.congestion)
+    }
+
+    /// UDP payload that a packet has at most: the largest that is known to pass, unless that alone would take longer than a
+    /// burst may. What is chosen for a packet is committed.
+    #[must_use]
+    pub(crate) fn packet_size(&self) -> u16 {
+        let mtu = self.mtu.current();
+        let quantum = self.pacer.quantum(&*self.congestion);
+        mtu.min(u16::try_from(quantum).unwrap_or(u16::MAX).max(SMALL))
     }
 
     /// Largest UDP payload known to pass, in bytes.
@@ -310,20 +322,18 @@ impl<C> Recovery<C> {
         self.path_start = self.flight.next_number();
     }
 
-    /// During an outage only a trickle leaves, so that contents are not spent on a path that delivers nothing.
-    fn window(&self) -> u64 {
+    /// What may be in flight, in bytes. During an outage only a trickle leaves, so that contents are not spent on a path that
+    /// delivers nothing.
+    #[must_use]
+    pub(crate) fn window(&self) -> u64 {
         if self.pto.count >= OUTAGE_PTOS { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
     }
 
-    fn pto(&self) -> Duration {
+    /// Probe timeout, without back-off.
+    #[must_use]
+    pub(crate) fn pto(&self) -> Duration {
         let ack_delay = if self.pto.last_wants_ack_now { Duration::ZERO } else { self.config.max_ack_delay };
         self.rtt.srtt() + (4 * self.rtt.rttvar()).max(GRANULARITY) + ack_delay
-    }
-
-    /// After so long a pause nothing more is coming soon: a little more than the gap between packets of a busy path.
-    fn tail(&self) -> Duration {
-        let packet = self.sampler.rate().map_or(Duration::ZERO, |rate| rate.time_for(u64::from(self.mtu())));
-        (self.rtt.srtt() / 8).max(packet * 5 / 4)
     }
 
     fn backed_off_pto(&self) -> Duration {
@@ -359,6 +369,8 @@ impl<C> Recovery<C> {
     }
 }
 
+/// Packets of up to this many bytes, an Ethernet's, are not made smaller.
+const SMALL: u16 = 1472;
 /// Timers closer than this are not worth setting.
 const GRANULARITY: Duration = Duration::from_millis(1);
 /// A probe goes out at least this often while something is unacknowledged, unless a round trip takes longer.

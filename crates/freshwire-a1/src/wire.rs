@@ -10,7 +10,9 @@ pub(crate) use cursor::{Cursor, put_varint, varint_len};
 pub(crate) use frame::{
     Ack, Block, BlockHead, Echo, Frame, Invitation, MAX_RANGES, Message, PARITY_HEAD, Parity, Ranges,
 };
-pub(crate) use packet::{DATA_HEADER, DataHeader, MIN_INITIATION, Packet, VERSION, put_group_header};
+pub(crate) use packet::{
+    DATA_HEADER, DataHeader, MIN_INITIATION, Packet, VERSION, is_urgent, put_group_header,
+};
 pub(crate) use parameters::Parameters;
 pub use parameters::Qos;
 

@@ -3,11 +3,13 @@
 
 mod buffer;
 mod multicast;
+mod route;
 #[cfg(test)]
 mod tests;
 
 pub use buffer::ReceiveBuffer;
 pub use multicast::{Group, Interface};
+pub use route::Route;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket as StdSocket};
@@ -72,7 +74,7 @@ pub enum Sent {
 }
 
 /// A datagram that arrived.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Incoming<'a> {
     /// Who sent it.
     pub from: SocketAddr,
@@ -80,8 +82,8 @@ pub struct Incoming<'a> {
     pub to: Option<IpAddr>,
     /// Its congestion mark.
     pub ecn: Option<Ecn>,
-    /// Its payload.
-    pub bytes: &'a [u8],
+    /// Its payload, in the buffer.
+    pub bytes: &'a mut [u8],
 }
 
 /// A bound, non-blocking UDP socket that never fragments. Works with [`Poller`](crate::poll::Poller) by its [`AsFd`].
@@ -234,7 +236,7 @@ impl UdpSocket {
 
     fn send_batch(&self, outgoing: &Outgoing<'_>, bytes: &[u8], segment: usize) -> io::Result<()> {
         let transmit = Transmit {
-            destination: self.addressed(outgoing.to),
+            destination: addressed(outgoing.to, self.is_v6),
             ecn: outgoing.ecn.map(to_quinn),
             contents: bytes,
             segment_size: (bytes.len() > segment).then_some(segment),
@@ -264,16 +266,6 @@ impl UdpSocket {
         Ok(())
     }
 
-    /// A socket of the newer family takes addresses of the older one in its own form.
-    fn addressed(&self, to: SocketAddr) -> SocketAddr {
-        match to {
-            SocketAddr::V4(v4) if self.is_v6 => {
-                SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
-            }
-            to => to,
-        }
-    }
-
     /// The source goes by the destination's family: a mapped destination takes its source as IPv4.
     fn sourced(&self, from: IpAddr, to: SocketAddr) -> IpAddr {
         if to.is_ipv4() { from.to_canonical() } else { from }
@@ -283,6 +275,14 @@ impl UdpSocket {
 impl AsFd for UdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// A socket of the newer family takes addresses of the older one in its own form.
+fn addressed(to: SocketAddr, is_v6: bool) -> SocketAddr {
+    match to {
+        SocketAddr::V4(v4) if is_v6 => SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into(),
+        to => to,
     }
 }
 

@@ -140,7 +140,8 @@ impl World {
             return;
         };
         let to = Some(datagram.to.ip());
-        let datagram = Datagram { from: datagram.from, to, marked: false, bytes: &datagram.bytes };
+        let bytes = &mut datagram.bytes.clone();
+        let datagram = Datagram { from: datagram.from, to, marked: false, bytes };
         self.nodes[node].endpoint.handle_datagram(self.now, datagram);
     }
 
@@ -442,15 +443,13 @@ impl World {
                 }
             }
         }
-        for (node, batch) in self.nodes.iter_mut().zip(batches) {
-            let datagrams = || {
-                batch.iter().map(|packet| Datagram {
-                    from: packet.from,
-                    to: Some(packet.to.ip()),
-                    marked: packet.marked,
-                    bytes: &packet.bytes,
-                })
-            };
+        for (node, mut batch) in self.nodes.iter_mut().zip(batches) {
+            let datagrams = batch.iter_mut().map(|packet| Datagram {
+                from: packet.from,
+                to: Some(packet.to.ip()),
+                marked: packet.marked,
+                bytes: &mut packet.bytes,
+            });
             node.endpoint.handle_batch(self.now, datagrams);
         }
     }

@@ -38,14 +38,24 @@ impl Rate {
         if self.0 == 0 {
             return Duration::MAX;
         }
-        let nanos = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        // Dividing the wider numbers takes several times as long, and they are rare.
+        let nanos = match bytes.checked_mul(8 * 1_000_000_000) {
+            Some(nanos) => nanos.div_ceil(self.0),
+            None => {
+                let nanos = (u128::from(bytes) * 8 * 1_000_000_000).div_ceil(u128::from(self.0));
+                u64::try_from(nanos).unwrap_or(u64::MAX)
+            }
+        };
+        Duration::from_nanos(nanos)
     }
 
     /// How many whole bytes pass in `time` at this rate; saturates.
     pub fn bytes_in(self, time: Duration) -> u64 {
-        let bits = u128::from(self.0).saturating_mul(time.as_nanos()) / 1_000_000_000;
-        u64::try_from(bits / 8).unwrap_or(u64::MAX)
+        let bits = u128::from(self.0).saturating_mul(time.as_nanos());
+        match u64::try_from(bits) {
+            Ok(bits) => bits / (8 * 1_000_000_000),
+            Err(_) => u64::try_from(bits / (8 * 1_000_000_000)).unwrap_or(u64::MAX),
+        }
     }
 }
 

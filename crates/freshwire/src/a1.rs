@@ -42,6 +42,7 @@ mod peer;
 mod sink;
 mod socket;
 mod source;
+mod spin;
 mod status;
 
 pub use freshwire_a1::{

@@ -10,6 +10,7 @@ use crate::acks::{Acks, Arrived};
 use crate::crypto::{Freshness, Keys, ReplayWindow};
 use crate::group::group_keys;
 use crate::inbox::{Inbox, Message};
+use crate::pool::Pool;
 use crate::wire::{Block, BlockHead, Frame, Invitation, Qos, Ranges};
 
 /// Groups of which this end is a member, and what it has to say of any.
@@ -43,18 +44,16 @@ struct Membership {
     acks: Acks,
     inbox: Inbox,
     offset_us: u64,
-    opened: Vec<u8>,
 }
 
 impl Membership {
-    fn new(invitation: &Invitation, qos: &Qos) -> Self {
+    fn new(invitation: &Invitation, qos: &Qos, pool: Pool) -> Self {
         Self {
             keys: group_keys(invitation.key),
             replay: ReplayWindow::starting_at(invitation.next),
             acks: Acks::of_group(invitation.next),
-            inbox: Inbox::without_credit(qos),
+            inbox: Inbox::without_credit(qos, pool),
             offset_us: invitation.offset_us,
-            opened: Vec::new(),
         }
     }
 }
@@ -195,24 +194,24 @@ impl Connection {
         now: Timestamp,
         group: u32,
         number: u32,
-        sealed: &[u8],
+        sealed: &mut [u8],
     ) -> bool {
         let Some(member) = self.groups.members.get_mut(&group).filter(|_| matches!(self.state, State::Open))
         else {
             return false;
         };
         let number = member.replay.expand(number);
-        member.opened.clear();
-        if member.replay.check(number) != Freshness::New
-            || member.keys.open(now, number, false, sealed, &mut member.opened).is_err()
-        {
+        let opened = match member.replay.check(number) {
+            Freshness::New => member.keys.open(now, number, false, sealed).ok(),
+            Freshness::Repeated | Freshness::TooOld => None,
+        };
+        let Some(opened) = opened else {
             self.stats.packets_refused += 1;
             return false;
-        }
+        };
         member.replay.record(number);
         member.acks.on_packet(now, number, Arrived { eliciting: false, ack_now: false, ce: false });
-        let opened = std::mem::take(&mut member.opened);
-        let mut cursor = crate::wire::Cursor::new(&opened);
+        let mut cursor = crate::wire::Cursor::new(opened);
         while !cursor.is_empty() {
             match Frame::read(&mut cursor) {
                 Ok(Frame::Block(block)) => self.on_group_block(now, group, &block),
@@ -220,9 +219,6 @@ impl Connection {
                 // Who has the group's key may be another member: what it forges must not end the connection.
                 _ => break,
             }
-        }
-        if let Some(member) = self.groups.members.get_mut(&group) {
-            member.opened = opened;
         }
         true
     }
@@ -235,7 +231,7 @@ impl Connection {
                 {
                     return Err("more groups than a connection can have".to_owned());
                 }
-                let member = Membership::new(&invitation, self.quality.current());
+                let member = Membership::new(&invitation, self.quality.current(), self.inbox.pool());
                 if self.groups.members.insert(invitation.group, member).is_none() {
                     let Invitation { group, address, .. } = invitation;
                     self.events.push_back(Event::Invited { group, address });

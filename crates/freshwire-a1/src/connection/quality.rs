@@ -154,6 +154,15 @@ impl Quality {
         self.exceeded.then(|| now + rate.time_for(debt).max(SHORTEST_WAIT))
     }
 
+    /// Bytes that a packet has at most: no more than may leave at once, where a rate was agreed.
+    pub(super) fn most_in_packet(&self) -> u16 {
+        let burst = i64::from(self.current.send_burst).max(PACKET);
+        match self.current.send_average {
+            Some(_) => u16::try_from(burst).unwrap_or(u16::MAX),
+            None => u16::MAX,
+        }
+    }
+
     pub(super) fn on_sent(&mut self, bytes: u64) {
         self.bucket.bytes = self.bucket.bytes.saturating_sub_unsigned(bytes);
     }

@@ -20,37 +20,35 @@ impl Connection {
         from: SocketAddr,
         congestion: bool,
         header: DataHeader,
-        sealed: &[u8],
+        sealed: &mut [u8],
     ) -> bool {
         let number = self.replay.expand(header.number);
-        let mut opened = std::mem::take(&mut self.opened);
-        opened.clear();
-        let result = match self.replay.check(number) {
-            Freshness::New => self.keys.open(now, number, header.phase, sealed, &mut opened),
+        let bytes = sealed.len() + crate::wire::DATA_HEADER;
+        let opened = match self.replay.check(number) {
+            Freshness::New => self.keys.open(now, number, header.phase, sealed),
             Freshness::Repeated | Freshness::TooOld => Err(Opening::Unauthentic),
         };
-        let is_new = result.is_ok();
-        match result {
-            Ok(()) => {
+        match opened {
+            Ok(opened) => {
                 let is_newest = self.replay.is_newest(number);
                 self.replay.record(number);
                 self.stats.packets_received += 1;
-                self.stats.bytes_received += (sealed.len() + crate::wire::DATA_HEADER) as u64;
+                self.stats.bytes_received += bytes as u64;
                 self.heard_at = now;
                 if is_newest {
                     self.path.on_newest(now, from);
                 }
-                self.handle_frames(now, from, congestion, header, number, &opened);
+                self.handle_frames(now, from, congestion, header, number, opened);
+                true
             }
             Err(error) => {
                 self.stats.packets_refused += 1;
                 if error == Opening::Exhausted {
                     self.end(now, CODE_KEYS, "keys used up", Closed::KeysExhausted);
                 }
+                false
             }
         }
-        self.opened = opened;
-        is_new
     }
 
     fn handle_frames(
@@ -178,7 +176,7 @@ impl Connection {
             ce_count: ack.ce,
         };
         self.recovery.on_ack(now, &info, &mut self.outcomes).map_err(|error| error.to_string())?;
-        self.keys.set_retention(self.recovery.view().pto * 3);
+        self.keys.set_retention(self.recovery.pto() * 3);
         self.settle_outcomes(now);
         Ok(())
     }

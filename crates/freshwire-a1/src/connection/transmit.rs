@@ -26,9 +26,13 @@ pub struct Transmit {
     pub ecn: bool,
 }
 
-/// A packet while it is made. Frames are in the connection's own buffer.
+/// A packet while it is made. Its frames are at the end of the buffer in which it leaves, where it is sealed.
 #[derive(Default)]
 struct Draft {
+    /// Where the frames begin, behind the room for the header.
+    begin: usize,
+    /// Up to where they may go.
+    end: usize,
     contents: Contents,
     eliciting: bool,
     retransmitted: bool,
@@ -55,8 +59,8 @@ impl Connection {
         let begin = out.len();
         let mut segment = 0;
         let most = usize::try_from(self.recovery.burst()).unwrap_or(usize::MAX).clamp(1, MAX_BURST);
+        let mtu = self.packet_size();
         loop {
-            let mtu = usize::from(self.recovery.mtu());
             let made = self.packet(now, source, mtu, out);
             // A probe is longer than the others, so it goes alone.
             let made = if segment == 0 { made.or_else(|| self.mtu_probe(now, out)) } else { made };
@@ -76,28 +80,28 @@ impl Connection {
 
     /// What does not go the usual way: CLOSE, and proofs of addresses.
     fn transmit_aside(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Option<Transmit> {
-        self.plain.clear();
-        let to = match &mut self.state {
+        let mut frame = |frame: Frame<'_>| {
+            let draft = Draft { control: true, ..Draft::begin(out, 0) };
+            frame.put(out);
+            draft
+        };
+        let (to, draft) = match &mut self.state {
             State::Ended => return None,
             State::Closing { code, reason, to_send, .. } => {
                 if !std::mem::take(to_send) {
                     return None;
                 }
-                Frame::Close { code: *code, reason }.put(&mut self.plain);
-                self.path.remote()
+                (self.path.remote(), frame(Frame::Close { code: *code, reason }))
             }
             State::Open => {
                 if let Some((token, to)) = self.path.to_answer.take() {
-                    Frame::PathResponse(token).put(&mut self.plain);
-                    to
+                    (to, frame(Frame::PathResponse(token)))
                 } else {
                     let (token, to) = self.path.challenge(now)?;
-                    Frame::PathChallenge(token).put(&mut self.plain);
-                    to
+                    (to, frame(Frame::PathChallenge(token)))
                 }
             }
         };
-        let draft = Draft { control: true, ..Draft::default() };
         let bytes = self.seal(now, draft, out)?;
         Some(self.leaving(to, bytes, bytes))
     }
@@ -117,31 +121,31 @@ impl Connection {
         let room = mtu.checked_sub(self.room_taken())?;
         self.groups.report(now);
         let chosen = self.choose(now, source);
-        let in_flight = self.recovery.view().in_flight > 0;
+        let in_flight = self.recovery.in_flight() > 0;
         let sync = self.syncs.is_due(now, in_flight) || chosen.is_some() && self.syncs.wants_along(now);
-        let mut draft = Draft::default();
-        self.plain.clear();
         let is_due = self.acks.is_due(now);
         let is_silent = chosen.is_none() && !sync && !is_due && !self.has_control();
         if is_silent {
             return None;
         }
+        let mut draft = Draft::begin(out, room);
         if is_due || self.acks.is_waiting() {
-            self.put_ack(now, &mut draft);
+            self.put_ack(now, &mut draft, out);
         }
-        self.put_control(now, room, &mut draft);
+        self.put_control(now, &mut draft, out);
         if sync {
             draft.ack_now |= self.syncs.is_probing() || chosen.is_none();
             let micros = self.clock.micros(now);
-            Frame::Sync { sent_us: micros }.put(&mut self.plain);
+            Frame::Sync { sent_us: micros }.put(out);
             self.syncs.on_sent(now, micros);
             draft.eliciting = true;
         }
         draft.control = !sync;
         if let Some(chosen) = chosen {
-            self.put_blocks(now, chosen, source, room, &mut draft);
+            self.put_blocks(now, chosen, source, &mut draft, out);
         }
-        if self.plain.is_empty() {
+        if out.len() == draft.begin {
+            out.truncate(draft.begin - DATA_HEADER);
             return None;
         }
         self.seal(now, draft, out)
@@ -172,15 +176,23 @@ impl Connection {
             return Some(Chosen::GroupRepair);
         }
         let link = self.link(now);
-        let shard = usize::from(self.recovery.mtu()).saturating_sub(self.room_taken() + PARITY_HEAD) & !1;
-        let fec = Fec { layers: self.config.fec_layers, shard: shard as u32 };
         let is_wanted = self.config.fec && fec::is_worth_it(link.loss);
-        self.outbox.set_fec(is_wanted.then_some(fec));
+        self.outbox.set_fec(is_wanted.then(|| self.fec()));
         let chosen = self.outbox.choose(now, source, &link, self.quality.current());
         if chosen.is_none() {
             self.recovery.on_app_limited();
         }
         chosen
+    }
+
+    fn fec(&self) -> Fec {
+        let shard = self.packet_size().saturating_sub(self.room_taken() + PARITY_HEAD) & !1;
+        Fec { layers: self.config.fec_layers, shard: shard as u32 }
+    }
+
+    /// Bytes of a packet that is full.
+    fn packet_size(&self) -> usize {
+        self.recovery.packet_size().min(self.quality.most_in_packet()).into()
     }
 
     fn has_control(&self) -> bool {
@@ -192,64 +204,63 @@ impl Connection {
             || !self.whole_to_say.is_empty()
     }
 
-    fn put_ack(&mut self, now: Timestamp, draft: &mut Draft) {
+    fn put_ack(&mut self, now: Timestamp, draft: &mut Draft, out: &mut Vec<u8>) {
         let clock = &self.clock;
         let Some((ack, nack)) = self.acks.report(now, |at| clock.micros(at)) else { return };
         draft.contents.acknowledged = ack.ranges.0.first().map(|newest| *newest.end());
-        Frame::Ack(ack).put(&mut self.plain);
+        Frame::Ack(ack).put(out);
         if let Some(missing) = nack {
-            Frame::Nack(missing).put(&mut self.plain);
+            Frame::Nack(missing).put(out);
         }
     }
 
-    fn put_control(&mut self, now: Timestamp, room: usize, draft: &mut Draft) {
+    fn put_control(&mut self, now: Timestamp, draft: &mut Draft, out: &mut Vec<u8>) {
         if let Some((sent_us, came)) = self.syncs.to_echo.take() {
             let held_us = now.saturating_since(came).as_micros() as u64;
             let arrived_us = self.clock.micros(came);
-            Frame::SyncEcho(Echo { sent_us, arrived_us, held_us }).put(&mut self.plain);
+            Frame::SyncEcho(Echo { sent_us, arrived_us, held_us }).put(out);
         }
         if std::mem::take(&mut self.credit_to_send) {
             let credit = self.inbox.announce();
-            Frame::Credit { messages: credit.messages, bytes: credit.bytes }.put(&mut self.plain);
+            Frame::Credit { messages: credit.messages, bytes: credit.bytes }.put(out);
             draft.contents.credit = true;
             draft.eliciting = true;
         }
-        if let Some((serial, qos)) = self.quality.take_proposal(now, self.recovery.view().pto * 3) {
-            Frame::Qos { serial, qos }.put(&mut self.plain);
+        if let Some((serial, qos)) = self.quality.take_proposal(now, self.recovery.pto() * 3) {
+            Frame::Qos { serial, qos }.put(out);
             draft.contents.qos = true;
             draft.eliciting = true;
         }
         if let Some((serial, qos)) = self.quality.take_answer() {
-            Frame::QosAck { serial, qos }.put(&mut self.plain);
+            Frame::QosAck { serial, qos }.put(out);
             draft.contents.qos_ack = true;
             draft.eliciting = true;
         }
-        while self.plain.len() + ANNOUNCEMENT < room
+        while out.len() + ANNOUNCEMENT < draft.end
             && let Some(gone) = self.outbox.next_gone()
         {
-            Frame::Gone { id: gone.id, len: gone.len, reason: gone.reason }.put(&mut self.plain);
-            draft.contents.gone.push(gone);
+            Frame::Gone { id: gone.id, len: gone.len, reason: gone.reason }.put(out);
+            draft.contents.rare().gone.push(gone);
             draft.eliciting = true;
         }
-        while self.plain.len() + ANNOUNCEMENT < room
+        while out.len() + ANNOUNCEMENT < draft.end
             && let Some(id) = self.whole_to_say.pop()
         {
-            Frame::Whole { id }.put(&mut self.plain);
-            draft.contents.whole.push(id);
+            Frame::Whole { id }.put(out);
+            draft.contents.rare().whole.push(id);
             draft.eliciting = true;
         }
-        while self.plain.len() + SAID < room
+        while out.len() + SAID < draft.end
             && let Some(said) = self.groups.say()
         {
-            said.put(&mut self.plain);
-            draft.contents.said.push(said);
+            said.put(out);
+            draft.contents.rare().said.push(said);
             draft.eliciting = true;
         }
-        while self.plain.len() + ANNOUNCEMENT < room
+        while out.len() + ANNOUNCEMENT < draft.end
             && let Some(dropped) = self.outbox.next_dropped()
         {
-            Frame::Dropped { first: dropped.first, count: dropped.count, reason: dropped.reason }
-                .put(&mut self.plain);
+            Frame::Dropped { first: dropped.first, count: dropped.count, reason: dropped.reason }.put(out);
             draft.eliciting = true;
         }
     }
@@ -259,29 +270,31 @@ impl Connection {
         now: Timestamp,
         chosen: Chosen,
         source: &mut dyn Source,
-        room: usize,
         draft: &mut Draft,
+        out: &mut Vec<u8>,
     ) {
         draft.retransmitted = matches!(chosen, Chosen::Again(_));
         let mut next = Some(chosen);
         while let Some(chosen) = next.filter(|next| matches!(next, Chosen::Again(_)) == draft.retransmitted) {
-            let left = room.saturating_sub(self.plain.len());
+            let left = draft.end.saturating_sub(out.len());
             if chosen == Chosen::GroupRepair {
-                let repair = self.groups.put_repair(now, left, &mut self.plain);
+                let repair = self.groups.put_repair(now, left, out);
                 draft.eliciting |= repair.is_some();
                 draft.control &= repair.is_none();
-                draft.contents.repairs.extend(repair);
+                if let Some(repair) = repair {
+                    draft.contents.rare().repairs.push(repair);
+                }
                 break;
             }
             if chosen == Chosen::Parity {
-                let parity = self.put_parity(left);
+                let parity = self.put_parity(left, out.len() == draft.begin, out);
                 draft.eliciting |= parity;
                 draft.control &= !parity;
                 break;
             }
             let clock = &self.clock;
             let Some(piece) = self.outbox.cut(chosen, left, |record| describe(clock, record)) else { break };
-            self.put_piece(&piece, source, room);
+            put_piece(&piece, source, draft.end, out);
             let bytes = u64::from(piece.bytes);
             if draft.retransmitted {
                 self.stats.payload_resent += bytes;
@@ -295,7 +308,7 @@ impl Connection {
             draft.contents.parts.push(piece.part);
             draft.control = false;
             draft.eliciting = true;
-            if self.plain.len() + WORTH_A_BLOCK > room {
+            if out.len() + WORTH_A_BLOCK > draft.end {
                 break;
             }
             next = self.outbox.choose(now, source, &link, self.quality.current());
@@ -306,43 +319,26 @@ impl Connection {
         draft.ack_now |= !more || self.packets_until_ack() == 0;
     }
 
-    fn put_piece(&mut self, piece: &Piece, source: &dyn Source, room: usize) {
-        let begin = self.plain.len();
-        piece.head.put(None, &mut self.plain);
-        let left = room.saturating_sub(self.plain.len() + piece.bytes as usize);
-        // With a length something can follow it.
-        if left >= WORTH_A_BLOCK {
-            self.plain.truncate(begin);
-            piece.head.put(Some(piece.bytes), &mut self.plain);
-        }
-        let at = self.plain.len();
-        self.plain.resize(at + piece.bytes as usize, 0);
-        if let Some(place) = self.plain.get_mut(at..) {
-            source.read(piece.token, piece.head.offset, place);
-        }
-    }
-
     /// Puts the next parity shard; false if the room is too small. One that is too large for any packet is left out.
-    fn put_parity(&mut self, room: usize) -> bool {
+    fn put_parity(&mut self, room: usize, is_first: bool, out: &mut Vec<u8>) -> bool {
         let Some(shard) = self.outbox.take_parity() else { return false };
         let message = describe(&self.clock, &shard.record);
         let (index, count) = (shard.index, shard.count);
         let parity = Parity { id: shard.id, message, index, count, bytes: &shard.bytes };
         if parity.len() > room {
-            if !self.plain.is_empty() {
+            if !is_first {
                 self.outbox.return_parity(shard);
             }
             return false;
         }
-        Frame::Repair(parity).put(&mut self.plain);
+        Frame::Repair(parity).put(out);
         self.stats.parity_sent += shard.bytes.len() as u64;
         true
     }
 
     /// A receiver works least if it acknowledges when it is asked to: a few times for each window.
     fn packets_until_ack(&self) -> u64 {
-        let view = self.recovery.view();
-        let window = view.cwnd / u64::from(self.recovery.mtu()).max(1);
+        let window = self.recovery.window() / u64::from(self.recovery.mtu()).max(1);
         let every = (window / 4).clamp(1, 16);
         (self.next_number + 1) % every
     }
@@ -350,16 +346,15 @@ impl Connection {
     fn mtu_probe(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Option<usize> {
         let size = self.recovery.mtu_probe(now)?;
         let room = usize::from(size).checked_sub(self.room_taken())?;
-        self.plain.clear();
-        Frame::Ping.put(&mut self.plain);
-        self.plain.resize(room, 0);
-        let draft = Draft { eliciting: true, ack_now: true, mtu_probe: true, ..Draft::default() };
+        let draft = Draft { eliciting: true, ack_now: true, mtu_probe: true, ..Draft::begin(out, room) };
+        Frame::Ping.put(out);
+        out.resize(draft.end, 0);
         self.seal(now, draft, out)
     }
 
     fn seal(&mut self, now: Timestamp, draft: Draft, out: &mut Vec<u8>) -> Option<usize> {
         let number = self.next_number;
-        let begin = out.len();
+        let begin = draft.begin - DATA_HEADER;
         let mut header = DataHeader {
             to: self.path.peer_id(),
             number: number as u32,
@@ -368,15 +363,14 @@ impl Connection {
             control: draft.control,
             ack_now: draft.ack_now,
         };
-        header.put(out);
-        let Ok(phase) = self.keys.seal(number, &self.plain, out) else {
+        let Ok(phase) = self.keys.seal(number, out, draft.begin) else {
             out.truncate(begin);
             self.events.push_back(Event::Closed(Closed::KeysExhausted));
             self.finish();
             return None;
         };
         header.phase = phase;
-        header.put_flags(out.get_mut(begin..begin + DATA_HEADER)?);
+        out.get_mut(begin..draft.begin)?.copy_from_slice(&header.bytes());
         self.next_number += 1;
         let len = out.len() - begin;
         self.account(now, number, len, draft);
@@ -399,11 +393,32 @@ impl Connection {
         );
         if has_data {
             self.quality.on_sent(len as u64);
-            self.syncs.on_data(now, self.recovery.view().srtt, busy);
+            self.syncs.on_data(now, self.recovery.rtt().srtt(), busy);
         }
         self.sent_at = now;
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += len as u64;
+    }
+}
+
+impl Draft {
+    /// Leaves room for the header at the end of `out`, and `room` bytes for frames.
+    fn begin(out: &mut Vec<u8>, room: usize) -> Self {
+        out.extend([0; DATA_HEADER]);
+        Self { begin: out.len(), end: out.len() + room, ..Self::default() }
+    }
+}
+
+/// Puts a block of which the last byte goes no further than `end`.
+fn put_piece(piece: &Piece, source: &dyn Source, end: usize, out: &mut Vec<u8>) {
+    let bytes = piece.bytes as usize;
+    let left = end.saturating_sub(out.len() + piece.head.len() + bytes);
+    // With a length something can follow it.
+    piece.head.put((left >= WORTH_A_BLOCK).then_some(piece.bytes), out);
+    let at = out.len();
+    out.resize(at + bytes, 0);
+    if let Some(place) = out.get_mut(at..) {
+        source.read(piece.token, piece.head.offset, place);
     }
 }
 

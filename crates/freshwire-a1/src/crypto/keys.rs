@@ -157,51 +157,43 @@ impl Keys {
         }
     }
 
-    /// Appends the protected form of `plain` and gives the phase bit for the packet's header. Updates the key by itself
-    /// when it has served for long enough.
+    /// Protects the end of `out` from `begin` on, in place, and gives the phase bit for the packet's header. Updates the key
+    /// by itself when it has served for long enough.
     pub(crate) fn seal(
         &mut self,
         number: u64,
-        plain: &[u8],
         out: &mut Vec<u8>,
+        begin: usize,
     ) -> Result<bool, KeyExhausted> {
         match &mut self.kind {
-            Kind::Aead(aead) => aead.seal(number, plain, out),
+            Kind::Aead(aead) => aead.seal(number, out, begin),
             Kind::Checksum => {
-                out.extend_from_slice(plain);
-                out.extend(checksum(number, plain).to_be_bytes());
+                let sum = checksum(number, out.get(begin..).unwrap_or_default());
+                out.extend(sum.to_be_bytes());
                 Ok(false)
             }
-            Kind::None => {
-                out.extend_from_slice(plain);
-                Ok(false)
-            }
+            Kind::None => Ok(false),
         }
     }
 
-    /// Appends what a packet protects. When it fails, `out` is as it was, and so are the keys.
-    pub(crate) fn open(
+    /// Opens a packet in place; what it protects. When it fails the keys are as they were, and the bytes are not.
+    pub(crate) fn open<'a>(
         &mut self,
         now: Timestamp,
         number: u64,
         phase: bool,
-        sealed: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Opening> {
+        sealed: &'a mut [u8],
+    ) -> Result<&'a [u8], Opening> {
         match &mut self.kind {
-            Kind::Aead(aead) => aead.open(now, number, phase, sealed, out),
+            Kind::Aead(aead) => aead.open(now, number, phase, sealed),
             Kind::Checksum => {
                 let (plain, sum) = sealed.split_last_chunk().ok_or(Opening::Unauthentic)?;
                 if phase || checksum(number, plain) != u32::from_be_bytes(*sum) {
                     return Err(Opening::Unauthentic);
                 }
-                out.extend_from_slice(plain);
-                Ok(())
+                Ok(plain)
             }
-            Kind::None => {
-                out.extend_from_slice(sealed);
-                Ok(())
-            }
+            Kind::None => Ok(sealed),
         }
     }
 
@@ -255,7 +247,7 @@ impl Aead {
         }
     }
 
-    fn seal(&mut self, number: u64, plain: &[u8], out: &mut Vec<u8>) -> Result<bool, KeyExhausted> {
+    fn seal(&mut self, number: u64, out: &mut Vec<u8>, begin: usize) -> Result<bool, KeyExhausted> {
         if self.sender.sealed >= self.limits.update_after && self.may_update() {
             self.sender.advance();
         }
@@ -265,46 +257,42 @@ impl Aead {
         }
         self.sender.sealed += 1;
         self.sender.first.get_or_insert(number);
-        self.sender.key.seal(number, plain, out);
+        self.sender.key.seal(number, out, begin);
         Ok(is_odd(self.sender.generation))
     }
 
-    fn open(
+    fn open<'a>(
         &mut self,
         now: Timestamp,
         number: u64,
         phase: bool,
-        sealed: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<(), Opening> {
+        sealed: &'a mut [u8],
+    ) -> Result<&'a [u8], Opening> {
         if self.failures >= self.limits.failures {
             return Err(Opening::Exhausted);
         }
         let receiver = &mut self.receiver;
         receiver.previous.take_if(|(_, until)| *until < now);
         if phase == is_odd(receiver.generation) {
-            return self.counted(|aead| aead.receiver.key.open(number, sealed, out));
+            return self.counted(|aead| aead.receiver.key.open(number, sealed));
         }
         if number < receiver.first {
             if receiver.previous.is_none() {
                 return Err(Opening::KeyForgotten);
             }
-            return self.counted(|aead| match &aead.receiver.previous {
-                Some((key, _)) => key.open(number, sealed, out),
-                None => false,
-            });
+            return self.counted(|aead| aead.receiver.previous.as_ref()?.0.open(number, sealed));
         }
-        self.counted(|aead| aead.receiver.next().open(number, sealed, out))?;
+        let opened = self.counted(|aead| aead.receiver.next().open(number, sealed))?;
         self.receiver.advance(number, now + self.retention);
         if self.sender.generation < self.receiver.generation {
             self.sender.advance();
         }
-        Ok(())
+        Ok(opened)
     }
 
-    fn counted(&mut self, open: impl FnOnce(&mut Self) -> bool) -> Result<(), Opening> {
-        if open(self) {
-            return Ok(());
+    fn counted<'a>(&mut self, open: impl FnOnce(&mut Self) -> Option<&'a [u8]>) -> Result<&'a [u8], Opening> {
+        if let Some(opened) = open(self) {
+            return Ok(opened);
         }
         self.failures += 1;
         Err(if self.failures >= self.limits.failures { Opening::Exhausted } else { Opening::Unauthentic })
@@ -348,10 +336,8 @@ impl Key {
         Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are a key")))
     }
 
-    fn seal(&self, number: u64, plain: &[u8], out: &mut Vec<u8>) {
-        let begin = out.len();
-        out.extend_from_slice(plain);
-        let bytes = out.get_mut(begin..).expect("the buffer has grown");
+    fn seal(&self, number: u64, out: &mut Vec<u8>, begin: usize) {
+        let bytes = out.get_mut(begin..).unwrap_or_default();
         let tag = self
             .0
             .seal_in_place_separate_tag(nonce(number), Aad::empty(), bytes)
@@ -359,16 +345,9 @@ impl Key {
         out.extend_from_slice(tag.as_ref());
     }
 
-    /// Whether the packet is authentic. What it holds is appended then.
-    fn open(&self, number: u64, sealed: &[u8], out: &mut Vec<u8>) -> bool {
-        let begin = out.len();
-        out.extend_from_slice(sealed);
-        let opened = out
-            .get_mut(begin..)
-            .and_then(|bytes| self.0.open_in_place(nonce(number), Aad::empty(), bytes).ok())
-            .map(|plain| plain.len());
-        out.truncate(begin + opened.unwrap_or(0));
-        opened.is_some()
+    /// What the packet holds, if it is authentic.
+    fn open<'a>(&self, number: u64, sealed: &'a mut [u8]) -> Option<&'a [u8]> {
+        self.0.open_in_place(nonce(number), Aad::empty(), sealed).ok().map(|plain| &*plain)
     }
 
     /// The key that follows: Noise's REKEY.

@@ -57,7 +57,7 @@ pub(super) fn parameters(
     Parameters {
         idle_timeout: config.idle_timeout,
         ack_delay: config.ack_delay,
-        max_datagram: config.max_datagram,
+        max_datagram: config.largest_datagram(),
         protection: protection.code(),
         maximum,
         qos,

@@ -3,7 +3,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::connection::Transmit;
 
 /// A datagram that arrived.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Datagram<'a> {
     /// Who sent it.
     pub from: SocketAddr,
@@ -11,8 +11,8 @@ pub struct Datagram<'a> {
     pub to: Option<IpAddr>,
     /// Whether a router has marked it: congestion experienced (RFC 3168).
     pub marked: bool,
-    /// Its payload.
-    pub bytes: &'a [u8],
+    /// Its payload, which is opened in place: afterwards it is something else.
+    pub bytes: &'a mut [u8],
 }
 
 /// Datagrams that leave: they were appended to the buffer that was lent.

@@ -69,6 +69,7 @@ impl Endpoint {
             qos,
             config,
             seed: self.random.bytes(),
+            pool: self.pool.clone(),
         };
         let response = self.respond(now, handle, initiation, &message);
         let open = Open { connection: Connection::new(now, setup), response: Some(response) };

@@ -212,6 +212,10 @@ impl Table {
         }
     }
 
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Gives the turn to the connection that waits longest.
     pub(super) fn next_turn(&mut self) -> Option<ConnectionHandle> {
         self.in_turn = None;

@@ -77,8 +77,8 @@ impl Node {
         }
     }
 
-    fn datagram<'a>(&self, flying: &'a Flying) -> Datagram<'a> {
-        Datagram { from: flying.from, to: Some(self.address.ip()), marked: false, bytes: &flying.bytes }
+    fn datagram<'a>(&self, flying: &'a mut Flying) -> Datagram<'a> {
+        Datagram { from: flying.from, to: Some(self.address.ip()), marked: false, bytes: &mut flying.bytes }
     }
 
     /// Empties all queues, as the documentation of [`Endpoint`] says.
@@ -96,7 +96,7 @@ impl Node {
         }
         while let Some(handle) = self.endpoint.next_ready() {
             while let Some(message) = self.endpoint.connection_mut(handle).and_then(Connection::recv) {
-                self.received.push((handle, message.data));
+                self.received.push((handle, message.data.to_vec()));
             }
             let source = self.sources.entry(handle).or_default();
             while let Some(outgoing) = self.endpoint.poll_transmit(now, handle, source, &mut out) {
@@ -202,6 +202,7 @@ impl World {
     fn deliver(&mut self, flying: &Flying) {
         let now = self.now;
         if let Some(node) = self.nodes.iter_mut().find(|node| node.address == flying.to) {
+            let flying = &mut flying.clone();
             let datagram = node.datagram(flying);
             node.endpoint.handle_datagram(now, datagram);
         }

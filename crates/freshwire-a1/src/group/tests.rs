@@ -56,7 +56,13 @@ impl Stage {
                 };
                 for (member, pair) in self.pairs.iter_mut().enumerate() {
                     if gets(member, self.sent) {
-                        assert!(pair.ends[1].connection.handle_group_packet(self.now, group, number, sealed));
+                        let connection = &mut pair.ends[1].connection;
+                        assert!(connection.handle_group_packet(
+                            self.now,
+                            group,
+                            number,
+                            &mut sealed.to_vec()
+                        ));
                     }
                 }
                 self.sent += 1;
@@ -150,7 +156,8 @@ fn packets_of_another_key_are_refused() {
     let mut datagram = Vec::new();
     assert!(forger.poll_transmit(stage.now, &mut queue, &mut datagram));
     let Ok(Packet::Group { group, number, sealed }) = Packet::parse(&datagram) else { panic!("no packet") };
-    assert!(!stage.pairs[0].ends[1].connection.handle_group_packet(stage.now, group, number, sealed));
+    let connection = &mut stage.pairs[0].ends[1].connection;
+    assert!(!connection.handle_group_packet(stage.now, group, number, &mut sealed.to_vec()));
 }
 
 #[test]

@@ -81,10 +81,13 @@ fn initial_window(mtu: u64) -> u64 {
 
 /// The rate that sends `numerator / denominator` windows a round trip.
 fn paced(cwnd: u64, srtt: Duration, numerator: u64, denominator: u64) -> Rate {
-    let nanos = srtt.as_nanos().max(1);
-    let bits =
-        u128::from(cwnd) * 8 * 1_000_000_000 * u128::from(numerator) / (nanos * u128::from(denominator));
-    Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX).max(1))
+    let nanos = srtt.as_nanos().max(1) * u128::from(denominator);
+    let window = u128::from(cwnd) * 8 * 1_000_000_000 * u128::from(numerator);
+    let bits = match (u64::try_from(window), u64::try_from(nanos)) {
+        (Ok(window), Ok(nanos)) => window / nanos,
+        _ => u64::try_from(window / nanos).unwrap_or(u64::MAX),
+    };
+    Rate::from_bits_per_sec(bits.max(1))
 }
 
 /// The last reaction to congestion: at most one a round trip, and what it would take to undo it.

@@ -23,13 +23,17 @@ impl Pacer {
 
     /// Bytes that may leave back to back.
     pub(super) fn burst(&self, mtu: u64, congestion: &dyn Congestion) -> u64 {
-        let quantum = congestion.pacing_rate().map_or(0, |rate| rate.bytes_in(QUANTUM));
-        quantum.min(congestion.max_burst()).clamp(mtu, MAX_BURST.max(mtu))
+        congestion.pacing_rate().map_or(mtu, |rate| burst_at(rate, mtu, congestion))
+    }
+
+    /// Bytes that leave in the time that one burst may take up.
+    pub(super) fn quantum(&self, congestion: &dyn Congestion) -> u64 {
+        congestion.pacing_rate().map_or(u64::MAX, |rate| rate.bytes_in(QUANTUM))
     }
 
     pub(super) fn on_sent(&mut self, now: Timestamp, bytes: u64, mtu: u64, congestion: &dyn Congestion) {
         if let Some(rate) = congestion.pacing_rate() {
-            self.fill(now, rate, self.burst(mtu, congestion));
+            self.fill(now, rate, burst_at(rate, mtu, congestion));
             self.credit = self.credit.saturating_sub(signed(bytes));
         }
     }
@@ -38,7 +42,7 @@ impl Pacer {
         let Some(rate) = congestion.pacing_rate() else {
             return Allowance::Bytes(u64::MAX);
         };
-        let burst = self.burst(mtu, congestion);
+        let burst = burst_at(rate, mtu, congestion);
         self.fill(now, rate, burst);
         if self.credit >= signed(mtu) {
             return Allowance::Bytes(self.credit.unsigned_abs());
@@ -63,6 +67,12 @@ impl Pacer {
     }
 }
 
+/// Bytes that may leave back to back at this pacing rate.
+fn burst_at(rate: Rate, mtu: u64, congestion: &dyn Congestion) -> u64 {
+    let most = MAX_BURST.max(rate.bytes_in(SHORT)).max(mtu);
+    rate.bytes_in(QUANTUM).min(congestion.max_burst()).clamp(mtu, most)
+}
+
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -73,3 +83,5 @@ const QUANTUM: Duration = Duration::from_millis(1);
 const SLACK: Duration = Duration::from_millis(1);
 /// What segmentation offload takes at once.
 const MAX_BURST: u64 = 65_000;
+/// Where that takes less time than a timer is late anyway, as many leave at once as fit into this.
+const SHORT: Duration = Duration::from_micros(250);

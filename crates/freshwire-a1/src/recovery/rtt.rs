@@ -13,7 +13,7 @@ use super::filter::{Best, Windowed};
 /// unknown but constant, so that what it exceeds its own minimum by is the time spent waiting. A queue on the way back
 /// and a receiver that is slow to acknowledge do not count.
 #[derive(Debug)]
-pub(super) struct Rtt {
+pub(crate) struct Rtt {
     initial: Duration,
     smoothed: Option<Smoothed>,
     latest: Duration,
@@ -70,7 +70,7 @@ impl Rtt {
         self.one_way.round_trip.get().map_or(self.min(), duration)
     }
 
-    pub(super) fn srtt(&self) -> Duration {
+    pub(crate) fn srtt(&self) -> Duration {
         self.smoothed.map_or(self.initial, |smoothed| smoothed.srtt)
     }
 
@@ -83,7 +83,7 @@ impl Rtt {
     }
 
     /// The least of the last ten seconds, or the initial one.
-    pub(super) fn min(&self) -> Duration {
+    pub(crate) fn min(&self) -> Duration {
         self.min.get().map_or(self.initial, duration)
     }
 
@@ -98,13 +98,8 @@ impl Rtt {
     }
 
     /// The same, smoothed over a few samples.
-    pub(super) fn standing_queue(&self) -> Duration {
+    pub(crate) fn standing_queue(&self) -> Duration {
         self.one_way.smoothed
-    }
-
-    /// How long the newest acknowledgement waited on its way back.
-    pub(super) fn reverse_queue(&self) -> Duration {
-        self.latest.saturating_sub(self.min()).saturating_sub(self.one_way.queue)
     }
 
     /// How long ago the path was last seen without a queue.
@@ -234,7 +229,8 @@ mod tests {
             let now = at(sent + there + back);
             rtt.on_sample(now, ms(there + back), Duration::ZERO);
             rtt.on_receiver_time(now, at(sent), receiver(sent + there), true);
-            assert_eq!((rtt.queue(), rtt.reverse_queue()), (ms(queue), ms(reverse)), "sent at {sent}");
+            let back = rtt.latest() - rtt.min() - rtt.queue();
+            assert_eq!((rtt.queue(), back), (ms(queue), ms(reverse)), "sent at {sent}");
         }
     }
 }

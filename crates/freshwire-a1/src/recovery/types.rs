@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use freshwire_units::{Rate, Timestamp};
+use freshwire_units::Timestamp;
 
 /// Which congestion control runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,34 +117,4 @@ pub(crate) enum Allowance {
     At(Timestamp),
     /// Nothing before something is acknowledged, lost, or timed out: the window is full.
     Blocked,
-}
-
-/// What is known about the path.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct PathView {
-    /// What the path delivers when there is enough to send, in UDP payload; `None` before the first sample.
-    pub(crate) rate: Option<Rate>,
-    /// Smoothed round-trip time.
-    pub(crate) srtt: Duration,
-    /// Its mean deviation.
-    pub(crate) rttvar: Duration,
-    /// The least of the last ten seconds.
-    pub(crate) min_rtt: Duration,
-    /// UDP payload that is neither acknowledged nor lost, in bytes.
-    pub(crate) in_flight: u64,
-    /// What `in_flight` may become, in bytes.
-    pub(crate) cwnd: u64,
-    /// Recent share of packets lost, 0 to 1.
-    pub(crate) loss: f64,
-    /// Probe timeout, without back-off.
-    pub(crate) pto: Duration,
-    /// How long a packet now waits on its way to the peer, beyond the least of the last ten seconds.
-    pub(crate) queue: Duration,
-    /// The same for the way back.
-    pub(crate) reverse_queue: Duration,
-    /// Largest UDP payload known to pass, in bytes.
-    pub(crate) mtu: u16,
-    /// So long after the last packet of a flight a SYNC should follow it, that its loss shows as a gap. On a busy slow
-    /// path this is longer than the pause between two packets, which is no tail.
-    pub(crate) tail: Duration,
 }

@@ -30,32 +30,26 @@ pub(crate) struct DataHeader {
 }
 
 impl DataHeader {
-    /// Appends the header.
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
-        out.push(self.flags());
-        out.extend(self.to.to_be_bytes());
-        out.extend(self.number.to_be_bytes());
-    }
-
-    /// Sets the flags of a header that was written: the phase is known when the packet is sealed.
-    pub(crate) fn put_flags(&self, written: &mut [u8]) {
-        if let Some(first) = written.first_mut() {
-            *first = self.flags();
-        }
+    /// The header.
+    pub(crate) fn bytes(&self) -> [u8; DATA_HEADER] {
+        let ([to0, to1, to2, to3], [n0, n1, n2, n3]) = (self.to.to_be_bytes(), self.number.to_be_bytes());
+        [self.flags(), to0, to1, to2, to3, n0, n1, n2, n3]
     }
 
     fn flags(&self) -> u8 {
-        let flags = u8::from(self.phase)
-            | u8::from(self.retransmitted) << 1
-            | u8::from(self.control) << 2
-            | u8::from(self.ack_now) << 3;
-        DATA << 4 | flags
+        let flag = |flag, is_set| if is_set { flag } else { 0 };
+        DATA << 4
+            | flag(PHASE, self.phase)
+            | flag(RETRANSMITTED, self.retransmitted)
+            | flag(CONTROL, self.control)
+            | flag(ACK_NOW, self.ack_now)
     }
+}
 
-    /// Whether it goes before data and SYNC of the same batch (seed 001, two queues).
-    pub(crate) fn is_urgent(&self) -> bool {
-        self.retransmitted || self.control
-    }
+/// Whether a datagram goes before data and SYNC of the same batch (seed 001, two queues): a data packet with retransmitted
+/// blocks, or without data and SYNC.
+pub(crate) fn is_urgent(datagram: &[u8]) -> bool {
+    datagram.first().is_some_and(|first| first >> 4 == DATA && first & (RETRANSMITTED | CONTROL) != 0)
 }
 
 /// A datagram.
@@ -104,10 +98,10 @@ impl<'a> Packet<'a> {
                 let header = DataHeader {
                     to: cursor.u32()?,
                     number: cursor.u32()?,
-                    phase: first & 1 != 0,
-                    retransmitted: first & 2 != 0,
-                    control: first & 4 != 0,
-                    ack_now: first & 8 != 0,
+                    phase: first & PHASE != 0,
+                    retransmitted: first & RETRANSMITTED != 0,
+                    control: first & CONTROL != 0,
+                    ack_now: first & ACK_NOW != 0,
                 };
                 Ok(Self::Data(header, cursor.rest()))
             }
@@ -145,7 +139,7 @@ impl<'a> Packet<'a> {
                 out.extend(version.to_be_bytes());
             }
             Self::Data(header, sealed) => {
-                header.put(out);
+                out.extend(header.bytes());
                 out.extend(sealed);
             }
             Self::Group { group, number, sealed } => {
@@ -187,6 +181,12 @@ fn put_noise(out: &mut Vec<u8>, noise: &[u8]) {
     out.extend((noise.len() as u16).to_be_bytes());
     out.extend(noise);
 }
+
+/// The flags of a data packet.
+const PHASE: u8 = 1;
+const RETRANSMITTED: u8 = 2;
+const CONTROL: u8 = 4;
+const ACK_NOW: u8 = 8;
 
 const INITIATION: u8 = 1;
 const RETRY: u8 = 2;

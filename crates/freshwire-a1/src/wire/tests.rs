@@ -149,7 +149,11 @@ fn handshake_packets_and_headers_come_back_as_they_were() {
             assert!(bytes.len() * 3 < MIN_INITIATION);
         }
     }
-    assert!(header.is_urgent());
+    let mut bytes = Vec::new();
+    Packet::Data(header, b"").put(&mut bytes);
+    assert!(is_urgent(&bytes));
+    Packet::Data(DataHeader { retransmitted: false, control: false, ..header }, b"").put(&mut bytes);
+    assert!(!is_urgent(&bytes[DATA_HEADER..]));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(super) fn read(
         };
         if let Some(message) = message {
             account.bytes(message.data.len() as u64);
-            let item = match Item::of(message.data, is_layered) {
+            let item = match Item::of(message.data.into(), is_layered) {
                 Ok(item) => item,
                 Err(error) => return Ok(Some(error.to_string())),
             };

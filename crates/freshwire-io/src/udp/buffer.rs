@@ -25,21 +25,15 @@ impl Default for ReceiveBuffer {
 
 impl ReceiveBuffer {
     /// What the last [`receive`](super::UdpSocket::receive) brought, datagram by datagram in the order of arrival.
-    pub fn datagrams(&self) -> impl Iterator<Item = Incoming<'_>> {
-        let slots = self.bytes.chunks_exact(SLOT_BYTES).zip(&self.metas);
+    pub fn datagrams(&mut self) -> impl Iterator<Item = Incoming<'_>> {
+        let slots = self.bytes.chunks_exact_mut(SLOT_BYTES).zip(&self.metas);
         slots.take(self.filled).flat_map(|(slot, meta)| {
-            let bytes = &slot[..meta.len.min(SLOT_BYTES)];
+            let (bytes, _) = slot.split_at_mut(meta.len.min(SLOT_BYTES));
+            let (from, to) = (plain(meta.addr), meta.dst_ip.map(|ip| ip.to_canonical()));
+            let datagram = move |bytes| Incoming { from, to, ecn: meta.ecn.map(from_quinn), bytes };
             // An empty datagram is one too.
-            let count = bytes.len().div_ceil(meta.stride.max(1)).max(1);
-            (0..count).map(move |place| {
-                let start = place * meta.stride;
-                Incoming {
-                    from: plain(meta.addr),
-                    to: meta.dst_ip.map(|ip| ip.to_canonical()),
-                    ecn: meta.ecn.map(from_quinn),
-                    bytes: &bytes[start..bytes.len().min(start + meta.stride)],
-                }
-            })
+            let empty = bytes.is_empty().then(|| datagram(&mut []));
+            bytes.chunks_mut(meta.stride.max(1)).map(datagram).chain(empty)
         })
     }
 

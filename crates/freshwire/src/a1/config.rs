@@ -117,19 +117,31 @@ impl NodeConfig {
         config
     }
 
-    pub(super) fn accepting(&self) -> AcceptConfig {
+    /// For a connection on whose way datagrams of at most `largest` bytes leave.
+    pub(super) fn accepting(&self, largest: Option<u16>) -> AcceptConfig {
         AcceptConfig::default()
             .protection(self.protection)
             .maximum(self.maximum)
-            .connection(self.connection.clone())
+            .connection(self.connection_up_to(largest))
     }
 
-    pub(super) fn connecting(&self, config: &ConnectConfig) -> freshwire_a1::ConnectConfig {
+    /// The same for one that this node makes.
+    pub(super) fn connecting(
+        &self,
+        config: &ConnectConfig,
+        largest: Option<u16>,
+    ) -> freshwire_a1::ConnectConfig {
         freshwire_a1::ConnectConfig::default()
             .protection(self.protection)
             .qos(config.qos.unwrap_or(self.maximum), self.maximum)
-            .connection(self.connection.clone())
+            .connection(self.connection_up_to(largest))
             .handshake_time(config.timeout)
+    }
+
+    fn connection_up_to(&self, largest: Option<u16>) -> ConnectionConfig {
+        let mut connection = self.connection.clone();
+        connection.max_datagram = connection.max_datagram.or(largest);
+        connection
     }
 }
 

@@ -89,7 +89,7 @@ impl Connection {
         let Held { node, id, changed, .. } = &*self.0;
         let mut received = Ok(None);
         let core = node.wait(node.lock(), changed, now() + timeout, |core| {
-            received = match core.transport(*id).and_then(|connection| connection.recv()) {
+            received = match core.recv(*id) {
                 Some(message) => Ok(Some(message)),
                 None => match core.peer(*id).map(|peer| &peer.state) {
                     Some(State::Closed(closed)) => Err(closed.clone()),
@@ -99,7 +99,7 @@ impl Connection {
             !matches!(received, Ok(None))
         });
         // What was taken may open the window.
-        if !core.owes() {
+        if !core.owes() && core.has_ready() {
             node.finish(core, now());
         }
         received

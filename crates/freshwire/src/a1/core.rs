@@ -7,12 +7,12 @@ use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use freshwire_a1::{
-    Closed, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Event, PublicKey,
-    Queue, Source,
+    Closed, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Event, Message,
+    PublicKey, Queue, Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
-use freshwire_io::udp::{Ecn, ReceiveBuffer, UdpConfig, UdpSocket};
+use freshwire_io::udp::{Ecn, ReceiveBuffer, Route, UdpConfig, UdpSocket};
 use freshwire_units::Timestamp;
 
 use super::config::{ConnectConfig, NodeConfig};
@@ -24,6 +24,7 @@ use super::multicast::Groups;
 use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{Feeding, Wish};
+use super::spin::Spin;
 use super::status::Status;
 use crate::sink::Ended;
 
@@ -57,6 +58,7 @@ pub(super) struct Core {
     endpoint: Endpoint,
     config: NodeConfig,
     socket: UdpSocket,
+    route: Route,
     arrived: ReceiveBuffer,
     outbound: Outbound,
     peers: BTreeMap<ConnectionHandle, Peer>,
@@ -77,6 +79,8 @@ pub(super) struct Core {
     asleep_until: Option<Timestamp>,
     /// An application's thread waits for datagrams in place of the node's.
     pub(super) is_driven: bool,
+    /// How that thread waits.
+    pub(super) spin: Spin,
     /// Threads of the application that wait to be notified.
     pub(super) waiting: usize,
     /// By when what follows from the last datagrams is to be sent.
@@ -118,6 +122,7 @@ impl Core {
         let buffers = UdpConfig::default().receive_buffer(config.receive_buffer);
         Ok(Self {
             socket: UdpSocket::bind(address, buffers)?,
+            route: Route::new(address.ip())?,
             groups: Groups::default(),
             joined: Joined::new(config.join, config.receive_buffer, poller),
             endpoint: Endpoint::new(config.endpoint(freshwire_io::random()?)),
@@ -132,6 +137,7 @@ impl Core {
             again: false,
             asleep_until: None,
             is_driven: false,
+            spin: Spin::new(),
             waiting: 0,
             owed: None,
             lively_until: Timestamp::ZERO,
@@ -160,7 +166,8 @@ impl Core {
         key: PublicKey,
         config: &ConnectConfig,
     ) -> (ConnectionHandle, Arc<Condvar>) {
-        let id = self.endpoint.connect(now, address, key, self.config.connecting(config));
+        let config = self.config.connecting(config, self.largest_datagram(address));
+        let id = self.endpoint.connect(now, address, key, config);
         (id, self.enter(id, Peer::new(address, key)))
     }
 
@@ -171,6 +178,13 @@ impl Core {
         Some((id, peer.address, Arc::clone(&peer.changed)))
     }
 
+    /// The largest datagram that leaves on the way to `to`, as far as the kernel tells: where there is no way, there will be
+    /// no connection.
+    fn largest_datagram(&self, to: SocketAddr) -> Option<u16> {
+        let largest = self.route.largest_datagram(to).ok()?;
+        u16::try_from(largest).ok()
+    }
+
     fn enter(&mut self, id: ConnectionHandle, peer: Peer) -> Arc<Condvar> {
         let changed = Arc::clone(&peer.changed);
         self.peers.insert(id, peer);
@@ -179,6 +193,16 @@ impl Core {
 
     pub(super) fn peer(&mut self, id: ConnectionHandle) -> Option<&mut Peer> {
         self.peers.get_mut(&id)
+    }
+
+    /// The next message of a connection.
+    pub(super) fn recv(&mut self, id: ConnectionHandle) -> Option<Message> {
+        self.endpoint.recv(id)
+    }
+
+    /// Whether a connection has something to do.
+    pub(super) fn has_ready(&self) -> bool {
+        self.endpoint.has_ready()
     }
 
     pub(super) fn transport(&mut self, id: ConnectionHandle) -> Option<&mut Transport> {
@@ -318,27 +342,26 @@ impl Core {
         }
     }
 
-    /// Takes in what has arrived.
-    pub(super) fn receive(&mut self, now: Timestamp) {
-        for _ in 0..FETCHES_PER_TURN {
+    /// Takes in what has arrived. False: nothing has.
+    pub(super) fn receive(&mut self, now: Timestamp) -> bool {
+        for fetch in 0..FETCHES_PER_TURN {
             // An error is an ICMP message about an earlier datagram: what it tells is no proof of anything.
             if !matches!(self.socket.receive(&mut self.arrived), Ok(true)) {
-                return;
+                return fetch > 0;
             }
-            let arrived = &self.arrived;
-            self.endpoint.handle_batch(now, || {
-                arrived.datagrams().map(|datagram| Datagram {
-                    from: datagram.from,
-                    to: datagram.to,
-                    marked: datagram.ecn == Some(Ecn::Ce),
-                    bytes: datagram.bytes,
-                })
+            let datagrams = self.arrived.datagrams().map(|datagram| Datagram {
+                from: datagram.from,
+                to: datagram.to,
+                marked: datagram.ecn == Some(Ecn::Ce),
+                bytes: datagram.bytes,
             });
+            self.endpoint.handle_batch(now, datagrams);
             if !self.arrived.is_full() {
-                return;
+                return true;
             }
         }
         self.again = true;
+        true
     }
 
     /// Does what is due, and sends what there is to send and room for.
@@ -532,7 +555,8 @@ impl Core {
             match event {
                 EndpointEvent::Incoming(incoming) => {
                     let id = incoming.handle;
-                    if self.endpoint.accept(now, id, self.config.accepting()).is_ok() {
+                    let config = self.config.accepting(self.largest_datagram(incoming.from));
+                    if self.endpoint.accept(now, id, config).is_ok() {
                         self.enter(id, Peer::incoming(incoming.from, incoming.key));
                     }
                 }

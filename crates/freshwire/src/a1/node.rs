@@ -15,6 +15,7 @@ use super::connection::{Connection, Fed};
 use super::core::{Core, Watch};
 use super::error::{BindError, ConnectError, NodeStopped};
 use super::group::{Group, GroupConfig, GroupError};
+use super::spin::SPIN;
 
 /// An address of A1: makes connections to other nodes and accepts theirs, all over one UDP socket and on one thread.
 ///
@@ -212,7 +213,7 @@ impl Shared {
         }
         for event in ready.iter().filter(|event| event.readable || event.hung_up) {
             match event.token {
-                SOCKET => core.receive(now),
+                SOCKET => _ = core.receive(now),
                 group => core.receive_of_group(now, group),
             }
         }
@@ -243,6 +244,11 @@ impl Shared {
                 break;
             }
             if !drives && !core.is_driven {
+                if core.owes() {
+                    // The application had nothing to answer to what it took.
+                    core.advance(now);
+                    continue;
+                }
                 drives = true;
                 core.is_driven = true;
                 self.watch(&mut core, now);
@@ -271,21 +277,47 @@ impl Shared {
 
     /// Waits for datagrams in place of the node's thread and takes them in. True: something is to be sent for them.
     fn drive<'a>(&'a self, core: MutexGuard<'a, Core>, timeout: Duration) -> (MutexGuard<'a, Core>, bool) {
-        self.wake_if_due(&core, now());
-        drop(core);
-        let mut ready = Vec::new();
-        let result = self.driver.wait(Some(timeout), &mut ready);
-        let mut core = self.lock();
-        if let Err(error) = result {
-            core.fail(now(), &error);
+        let began = now();
+        self.wake_if_due(&core, began);
+        let (mut core, mut came) = self.spin(core, began);
+        if !came {
+            drop(core);
+            let mut ready = Vec::new();
+            let result = self.driver.wait(Some(timeout), &mut ready);
+            core = self.lock();
+            if let Err(error) = result {
+                core.fail(now(), &error);
+            }
+            came = !ready.is_empty() && core.receive(now());
         }
-        if !ready.is_empty() {
-            core.receive(now());
+        if came {
+            core.spin.came_after(now().saturating_since(began));
         }
         if core.activity().take_new() && core.waiting > 0 {
             self.active.notify_all();
         }
-        (core, !ready.is_empty())
+        (core, came)
+    }
+
+    /// Looks for datagrams for a little while, if that has been worth it, and takes them in. It does not yield: on a busy
+    /// machine it would not get the processor back when something comes, as one who sleeps does.
+    fn spin<'a>(&'a self, mut core: MutexGuard<'a, Core>, began: Timestamp) -> (MutexGuard<'a, Core>, bool) {
+        if !core.spin.begins() {
+            return (core, false);
+        }
+        loop {
+            let now = now();
+            if core.receive(now) {
+                return (core, true);
+            }
+            if now.saturating_since(began) >= SPIN {
+                core.spin.was_in_vain();
+                return (core, false);
+            }
+            drop(core);
+            std::hint::spin_loop();
+            core = self.lock();
+        }
     }
 
     fn wake_if_due(&self, core: &Core, now: Timestamp) {

@@ -91,9 +91,9 @@ fn both_ends_of_a_connection_can_be_sinks() {
     let there = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
     let back = sender.add_a1_sink(&pair.receiving, SinkConfig::new(choice::fifo())).unwrap();
     sender.push(there.ring(), b"ask", &meta(1)).unwrap();
-    assert_eq!(message(&pair.receiving).data, b"ask");
+    assert_eq!(message(&pair.receiving).data[..], *b"ask");
     sender.push(back.ring(), b"answer", &meta(2)).unwrap();
-    assert_eq!(message(&pair.sending).data, b"answer");
+    assert_eq!(message(&pair.sending).data[..], *b"answer");
     let again = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo()));
     assert!(matches!(again, Err(SenderError::Claim(_) | SenderError::HasSink)));
 }
@@ -148,7 +148,7 @@ fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
     sender.modify(ring, first + 1, |edit| edit.write(0, b"CHANGED")).unwrap().unwrap();
     let _in_place = sender.replace(ring, b"new one", &Meta { key: first + 2, ..meta(first + 3) }).unwrap();
     let arrived: Vec<_> = (0..first + 2).map(|_| message(&pair.receiving)).collect();
-    let rest: Vec<_> = arrived[first as usize..].iter().map(|it| (it.seq, it.data.as_slice())).collect();
+    let rest: Vec<_> = arrived[first as usize..].iter().map(|it| (it.seq, &it.data[..])).collect();
     assert_eq!(rest, [(first + 1, &b"CHANGED"[..]), (first + 3, b"new one")]);
     assert_eq!(sink.close(CloseMode::Drain, PATIENCE), Ended::Closed);
     let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(ring)).collect();

@@ -255,12 +255,10 @@ impl Stream {
             control: false,
             ack_now: false,
         };
-        let mut bytes = Vec::new();
-        header.put(&mut bytes);
-        header.phase = self.keys.seal(self.number, frames, &mut bytes).unwrap();
-        header.put_flags(&mut bytes);
+        let mut sealed = frames.to_vec();
+        header.phase = self.keys.seal(self.number, &mut sealed, 0).unwrap();
         self.number += 1;
-        bytes
+        [&header.bytes()[..], &sealed].concat()
     }
 
     fn add(&mut self, frames: &[u8]) {
@@ -564,8 +562,8 @@ fn a_groups_packets_are_read_by_who_saw_somebody_become_a_member() {
     let group = Secrets { send: [7; 32].into(), receive: [7; 32].into() };
     let mut keys = Keys::new(Protection::Aead, &group);
     for number in [GROUP_BEGIN + 1, GROUP_BEGIN] {
-        let mut sealed = Vec::new();
-        keys.seal(number, &[1], &mut sealed).unwrap();
+        let mut sealed = vec![1];
+        keys.seal(number, &mut sealed, 0).unwrap();
         let packet = put(Packet::Group { group: 9, number: number as u32, sealed: &sealed });
         stream.capture.add(INITIATOR.into(), ([239, 0, 0, 1], 5004).into(), &packet);
     }

@@ -37,8 +37,8 @@ impl Liar {
     fn say(&mut self, frames: &[u8]) {
         let number = self.next;
         self.next += 1;
-        let mut sealed = Vec::new();
-        let phase = self.keys.seal(number, frames, &mut sealed).expect("keys for millions of packets");
+        let mut sealed = frames.to_vec();
+        let phase = self.keys.seal(number, &mut sealed, 0).expect("keys for millions of packets");
         let header = DataHeader {
             to: id(0),
             number: number as u32,
@@ -50,7 +50,7 @@ impl Liar {
         let now = self.pair.now;
         let connection = &mut self.victim().connection;
         let from = connection.remote();
-        connection.handle_packet(now, from, false, header, &sealed);
+        connection.handle_packet(now, from, false, header, &mut sealed);
     }
 
     fn tell(&mut self, frame: &Frame<'_>) {
@@ -72,10 +72,9 @@ impl Liar {
                     let Ok(Packet::Data(header, sealed)) = Packet::parse(datagram) else {
                         panic!("not data")
                     };
-                    let mut plain = Vec::new();
                     let number = u64::from(header.number);
-                    if self.keys.open(now, number, header.phase, sealed, &mut plain).is_ok() {
-                        heard.push(plain);
+                    if let Ok(plain) = self.keys.open(now, number, header.phase, &mut sealed.to_vec()) {
+                        heard.push(plain.to_vec());
                     }
                 }
                 out.clear();

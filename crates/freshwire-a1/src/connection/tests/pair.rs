@@ -10,6 +10,7 @@ use freshwire_units::Timestamp;
 use super::super::{Connection, ConnectionConfig, Event, Setup};
 use crate::crypto::{Keys, Protection, Secrets};
 use crate::inbox::Message;
+use crate::pool::Pool;
 use crate::source::{Fate, Queue};
 use crate::wire::{Packet, Parameters, Qos};
 
@@ -134,7 +135,7 @@ impl Pair {
                 let to = &mut self.ends[1 - from];
                 // What goes to an address that a NAT has taken away arrives nowhere.
                 if to.address == sent.to {
-                    to.connection.handle_packet(self.now, sent.from, false, header, sealed);
+                    to.connection.handle_packet(self.now, sent.from, false, header, &mut sealed.to_vec());
                     to.drain(self.now);
                 }
             }
@@ -154,7 +155,7 @@ impl End {
         let parameters = |maximum: Qos| Parameters {
             idle_timeout: config.idle_timeout,
             ack_delay: config.ack_delay,
-            max_datagram: config.max_datagram,
+            max_datagram: config.largest_datagram(),
             protection: 0,
             maximum,
             qos: *qos,
@@ -168,6 +169,7 @@ impl End {
             peer: parameters(qos.mirrored()),
             qos: *qos,
             seed: [side; 32],
+            pool: Pool::default(),
             config,
         };
         Self {

@@ -262,7 +262,8 @@ fn answers_leave_from_the_address_that_was_asked_last() {
     let (now, mut out) = (world.now, Vec::new());
     let initiation = world.client().drain(now).remove(0);
     for local in ["192.0.2.222".parse().ok(), None] {
-        let datagram = Datagram { to: local, ..world.nodes[SERVER].datagram(&initiation) };
+        let initiation = &mut initiation.clone();
+        let datagram = Datagram { to: local, ..world.nodes[SERVER].datagram(initiation) };
         world.server().endpoint.handle_datagram(now, datagram);
         let outgoing = world.server().endpoint.poll_handshake(&mut out).unwrap();
         assert_eq!(outgoing.from, local);
@@ -271,9 +272,9 @@ fn answers_leave_from_the_address_that_was_asked_last() {
     world.run(Duration::from_secs(1));
     world.client().push(handle, b"message");
     let now = world.now;
-    let packet = world.client().drain(now).remove(0);
-    let damaged = Flying { bytes: [&packet.bytes[..], &[0]].concat(), ..packet.clone() };
-    for (flying, to) in [(&packet, "192.0.2.222"), (&damaged, "192.0.2.99")] {
+    let mut packet = world.client().drain(now).remove(0);
+    let mut damaged = Flying { bytes: [&packet.bytes[..], &[0]].concat(), ..packet.clone() };
+    for (flying, to) in [(&mut packet, "192.0.2.222"), (&mut damaged, "192.0.2.99")] {
         let datagram = Datagram { to: to.parse().ok(), ..world.nodes[SERVER].datagram(flying) };
         world.server().endpoint.handle_datagram(now, datagram);
     }

@@ -226,14 +226,15 @@ fn retransmissions_go_before_data_of_the_same_batch() {
         world.launch();
     }
     let packets: Vec<Flying> = world.flying.drain(..).map(|(_, flying)| flying).collect();
-    let data: Vec<&Flying> = packets.iter().filter(|flying| flying.bytes[0] & 0b110 == 0).collect();
-    let [first, other] = &data[..] else { panic!("{} data packets", data.len()) };
-    let mut again = (*other).clone();
+    let data = packets.into_iter().filter(|flying| flying.bytes[0] & 0b110 == 0);
+    let Ok([mut first, mut again]) = <[Flying; 2]>::try_from(data.collect::<Vec<_>>()) else {
+        panic!("not two data packets")
+    };
     // The flag is a hint that nothing authenticates.
     again.bytes[0] |= 0b010;
     let server = &mut world.nodes[SERVER];
-    let batch = [server.datagram(first), server.datagram(&again)];
-    server.endpoint.handle_batch(now, || batch.into_iter());
+    let batch = [server.datagram(&mut first), server.datagram(&mut again)];
+    server.endpoint.handle_batch(now, batch);
     server.drain(now);
     let received: Vec<_> =
         server.received.iter().map(|(handle, bytes)| (*handle, bytes.as_slice())).collect();

@@ -65,8 +65,8 @@ fn half_open_storm(world: &mut World, count: u32) {
         for flying in attacker.drain(now) {
             world.deliver(&flying);
         }
-        for flying in world.server().drain(now) {
-            let datagram = attacker.datagram(&flying);
+        for mut flying in world.server().drain(now) {
+            let datagram = attacker.datagram(&mut flying);
             attacker.endpoint.handle_datagram(now, datagram);
         }
         for flying in attacker.drain(now) {

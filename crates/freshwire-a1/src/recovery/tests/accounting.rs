@@ -147,17 +147,17 @@ impl Model {
             self.lost.remove(at.expect("it was reported as lost, and once"));
         }
         let in_flight: u64 = self.open.values().map(|&bytes| u64::from(bytes)).sum();
-        let view = self.recovery.view();
-        assert_eq!(view.in_flight, in_flight);
-        assert!(view.cwnd >= u64::from(view.mtu), "nothing could ever be sent");
-        assert!((0.0..=1.0).contains(&view.loss));
+        let mtu = u64::from(self.recovery.mtu());
+        assert_eq!(self.recovery.in_flight(), in_flight);
+        assert!(self.recovery.window() >= mtu, "nothing could ever be sent");
+        assert!((0.0..=1.0).contains(&self.recovery.loss()));
         assert_eq!(self.recovery.timeout().is_some(), in_flight > 0, "what is in flight has a timer");
         match self.recovery.allowance(self.now) {
-            Allowance::Bytes(bytes) => assert!(bytes >= u64::from(view.mtu)),
+            Allowance::Bytes(bytes) => assert!(bytes >= mtu),
             Allowance::At(at) => assert!(at > self.now),
             Allowance::Blocked => assert!(in_flight > 0),
         }
-        assert!(self.recovery.burst() >= u64::from(view.mtu));
+        assert!(self.recovery.burst() >= mtu);
     }
 }
 

@@ -251,11 +251,11 @@ impl Flow {
                 }
                 Allowance::Blocked => break,
             }
-            let every = (self.recovery.view().cwnd / mtu / 4).clamp(1, 16);
+            let every = (self.recovery.window() / mtu / 4).clamp(1, 16);
             let bytes = mtu.min(self.backlog);
             let ack_now = (self.next_number + 1).is_multiple_of(every) || bytes == self.backlog;
             packets.push(self.packet(now, index, bytes, ack_now, false));
-            self.tail_at = Some(now + self.recovery.view().tail);
+            self.tail_at = Some(now + tail(&self.recovery));
         }
         if self.backlog == 0 {
             self.recovery.on_app_limited();
@@ -271,7 +271,7 @@ impl Flow {
         }
         if self.tail_at.is_some_and(|at| at <= now) {
             self.tail_at = None;
-            sync |= self.recovery.view().in_flight > 0;
+            sync |= self.recovery.in_flight() > 0;
         }
         if sync {
             packets.push(self.packet(now, index, 64, true, false));
@@ -319,6 +319,12 @@ impl Flow {
         }
         self.receiver.on_packet(at, data)
     }
+}
+
+/// After so long a pause nothing more is coming soon: a little more than the gap between packets of a busy path.
+fn tail<C>(recovery: &Recovery<C>) -> Duration {
+    let packet = recovery.rate().map_or(Duration::ZERO, |rate| rate.time_for(recovery.mtu().into()));
+    (recovery.rtt().srtt() / 8).max(packet * 5 / 4)
 }
 
 impl Receiver {

@@ -53,7 +53,7 @@ fn connect(place: &Place, block: usize, variant: Variant) -> anyhow::Result<Ends
         Qos { outstanding: messages(block) as u32, retransmission: variant.retransmission, ..Qos::default() };
     let mut transport = ConnectionConfig::default();
     if variant.large {
-        transport.max_datagram = LARGEST_DATAGRAM;
+        transport.max_datagram = Some(LARGEST_DATAGRAM);
     }
     let bind = |ip: IpAddr| -> anyhow::Result<Node> {
         let config = NodeConfig::new().context("cannot make a key")?;

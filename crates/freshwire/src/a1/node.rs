@@ -290,9 +290,6 @@ impl Shared {
             }
             came = !ready.is_empty() && core.receive(now());
         }
-        if came {
-            core.spin.came_after(now().saturating_since(began));
-        }
         if core.activity().take_new() && core.waiting > 0 {
             self.active.notify_all();
         }
@@ -307,12 +304,10 @@ impl Shared {
         }
         loop {
             let now = now();
-            if core.receive(now) {
-                return (core, true);
-            }
-            if now.saturating_since(began) >= SPIN {
-                core.spin.was_in_vain();
-                return (core, false);
+            let came = core.receive(now);
+            if came || now.saturating_since(began) >= SPIN {
+                core.spin.ended(came);
+                return (core, came);
             }
             drop(core);
             std::hint::spin_loop();

@@ -18,12 +18,13 @@ use super::{Bulk, SILENCE, half};
 pub(super) struct Variant {
     pub(super) protection: Protection,
     pub(super) retransmission: bool,
-    /// Datagrams may be as large as UDP's largest, as TCP's segments are on loopback; otherwise as an Ethernet's.
-    pub(super) large: bool,
+    /// Datagrams are no larger than an Ethernet's, on loopback too; otherwise as large as the interface carries, as TCP's
+    /// segments are.
+    pub(super) small: bool,
 }
 
-/// The largest UDP payload of all over IPv4.
-const LARGEST_DATAGRAM: u16 = 65_507;
+/// The largest UDP payload over IPv4 on an Ethernet.
+const ETHERNET: u16 = 1472;
 
 /// Bytes of the ring, and of what may be outstanding.
 const WINDOW: usize = 4 << 20;
@@ -52,9 +53,7 @@ fn connect(place: &Place, block: usize, variant: Variant) -> anyhow::Result<Ends
     let qos =
         Qos { outstanding: messages(block) as u32, retransmission: variant.retransmission, ..Qos::default() };
     let mut transport = ConnectionConfig::default();
-    if variant.large {
-        transport.max_datagram = Some(LARGEST_DATAGRAM);
-    }
+    transport.max_datagram = variant.small.then_some(ETHERNET);
     let bind = |ip: IpAddr| -> anyhow::Result<Node> {
         let config = NodeConfig::new().context("cannot make a key")?;
         let config = config.connection(transport.clone()).protection(variant.protection).maximum(qos);

@@ -516,7 +516,8 @@ impl Connection {
     fn settle_outcomes(&mut self, now: Timestamp) {
         let rtt = self.recovery.rtt();
         let shows_queue = rtt.standing_queue() >= QUEUE_SHOWS.max(rtt.min() / 16);
-        for (number, contents) in self.outcomes.acked.drain(..) {
+        // An ACK names the newest first, and messages are settled fastest in the order in which they were begun.
+        for (number, contents) in self.outcomes.acked.drain(..).rev() {
             self.keys.on_acknowledged(number);
             if contents.busy && shows_queue {
                 self.busy_at = Some(now);

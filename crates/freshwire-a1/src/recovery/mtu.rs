@@ -9,14 +9,17 @@ use super::flight::{Acked, Lost};
 /// The search between a size that every path carries and a configured maximum.
 ///
 /// The maximum is tried first, for it is the usual answer; after that the interval is halved. A size is given up
-/// after three lost probes. When only large packets are lost, the size falls back to the base.
-#[derive(Debug)]
+/// after three lost probes. When only large packets are lost, the size falls back to the base. A queue that overflows
+/// may look the same: where it would cost much, the size before is tried again at once.
+#[derive(Clone, Debug)]
 pub(super) struct MtuSearch {
     base: u16,
     max: u16,
     current: u16,
     /// Sizes above this are known not to pass.
     upper: u16,
+    /// `upper` itself was not tried yet.
+    tries_upper: bool,
     /// Number and size of the probe in flight. The size alone while it has not been reported as sent.
     probe: Option<(u64, u16)>,
     failures: u32,
@@ -24,7 +27,7 @@ pub(super) struct MtuSearch {
     black_hole: BlackHole,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct BlackHole {
     /// Large packets lost in a row, and when the first of them left.
     lost: u32,
@@ -39,6 +42,7 @@ impl MtuSearch {
             max,
             current: base,
             upper: max,
+            tries_upper: true,
             probe: None,
             failures: 0,
             next_at: now,
@@ -51,7 +55,7 @@ impl MtuSearch {
     }
 
     pub(super) fn probe(&self, now: Timestamp) -> Option<u16> {
-        let searching = self.upper.saturating_sub(self.current) >= PRECISION || self.upper == self.max;
+        let searching = self.upper.saturating_sub(self.current) >= PRECISION || self.tries_upper;
         let due = self.probe.is_none() && now >= self.next_at && self.current < self.upper && searching;
         due.then(|| self.candidate())
     }
@@ -86,6 +90,7 @@ impl MtuSearch {
             self.failures += 1;
             if self.failures >= MAX_FAILURES {
                 self.upper = size - 1;
+                self.tries_upper = false;
                 self.settle_probe(now);
             }
         }
@@ -100,7 +105,7 @@ impl MtuSearch {
     }
 
     fn candidate(&self) -> u16 {
-        if self.upper == self.max || self.upper - self.current < 2 * PRECISION {
+        if self.tries_upper || self.upper - self.current < 2 * PRECISION {
             self.upper
         } else {
             self.current + (self.upper - self.current) / 2
@@ -111,20 +116,26 @@ impl MtuSearch {
         self.probe = None;
         self.failures = 0;
         if self.upper.saturating_sub(self.current) < PRECISION && self.upper < self.max {
-            self.search_again_at(now + RAISE_AFTER);
+            self.search(self.max, now + RAISE_AFTER);
         }
     }
 
     fn fall_back(&mut self, now: Timestamp) {
+        if self.current > 2 * self.base {
+            self.search(self.current, now);
+        } else {
+            self.search(self.max, now + RETRY_AFTER);
+        }
         self.current = self.base;
         self.probe = None;
         self.failures = 0;
         self.black_hole = BlackHole::default();
-        self.search_again_at(now + RETRY_AFTER);
     }
 
-    fn search_again_at(&mut self, at: Timestamp) {
-        self.upper = self.max;
+    /// Begins to search below `upper` then.
+    fn search(&mut self, upper: u16, at: Timestamp) {
+        self.upper = upper;
+        self.tries_upper = true;
         self.next_at = at;
     }
 }
@@ -204,6 +215,23 @@ mod tests {
         assert_eq!(mtu.current(), 1200);
         assert_eq!(mtu.probe(second), None);
         assert_eq!(mtu.probe(second + RETRY_AFTER), Some(1472));
+    }
+
+    #[test]
+    fn a_queue_that_overflows_is_found_to_be_no_black_hole() {
+        let mut mtu = MtuSearch::new(1200, 65_507, Timestamp::ZERO);
+        search(&mut mtu, Timestamp::ZERO, 9000);
+        let (size, second) = (mtu.current(), Timestamp::ZERO + Duration::from_secs(1));
+        let sizes = vec![(size.into(), second); BLACK_HOLE_PACKETS as usize];
+        mtu.on_lost(second, &Lost { sizes, ..Lost::default() });
+        mtu.on_acked(second, &Acked { largest_size: 100, ..Acked::default() }, second);
+        assert_eq!(mtu.current(), 1200);
+        let mut hole = mtu.clone();
+        let sizes = search(&mut hole, second, 1300);
+        assert!(sizes.iter().skip(3).all(|&probed| probed < size), "{sizes:?}");
+        assert!((1285..=1300).contains(&hole.current()), "{}", hole.current());
+        assert_eq!(search(&mut mtu, second, 9000), [size]);
+        assert_eq!(mtu.current(), size);
     }
 
     #[test]

@@ -33,7 +33,7 @@ const WINDOW: usize = 4 << 20;
 const MESSAGES: (usize, usize) = (64, 16 << 10);
 
 /// How long the producer rests when the ring is full: a part of the time that a full ring lasts.
-const REST: Duration = Duration::from_micros(50);
+const REST: Duration = Duration::from_micros(200);
 
 /// How long the rest may take.
 const CLOSE: Duration = Duration::from_secs(10);

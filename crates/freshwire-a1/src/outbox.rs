@@ -467,7 +467,7 @@ impl Outbox {
         let shard = self.fec.filter(|_| record.len > 0).map(|fec| fec.shard);
         let (lost, acked) = (RangeSet::default(), RangeSet::default());
         let begun = Begun { token, record, sent_to: 0, lost, acked, shard };
-        self.begun.push(id, begun);
+        self.begun.insert(id, begun);
         self.open = Some(id);
         id
     }

@@ -1,10 +1,12 @@
 //! Where the sender's records wait until they are chosen.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use freshwire_choice::{Reason, Record};
 use freshwire_units::Timestamp;
+
+use crate::sequence::Sequence;
 
 /// A record at its commit point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +52,10 @@ pub trait Source {
 #[derive(Debug, Default)]
 pub struct Queue {
     waiting: VecDeque<(Record, Bytes)>,
-    taken: BTreeMap<u64, Bytes>,
+    /// Numbers and payloads.
+    taken: Sequence<(u64, Bytes)>,
     next_index: u64,
     settled: VecDeque<(u64, Fate)>,
-    seqs: BTreeMap<u64, u64>,
     gone: Vec<(u64, Reason)>,
 }
 
@@ -111,8 +113,7 @@ impl Source for Queue {
     fn take(&mut self, _now: Timestamp, index: u64, _horizon: u32) -> Option<Taken> {
         let at = self.waiting.iter().position(|(record, _)| record.index == index)?;
         let (record, payload) = self.waiting.remove(at)?;
-        self.taken.insert(index, payload);
-        self.seqs.insert(index, record.seq);
+        self.taken.insert(index, (record.seq, payload));
         Some(Taken { token: index, record })
     }
 
@@ -125,15 +126,14 @@ impl Source for Queue {
     }
 
     fn read(&self, token: u64, offset: u32, out: &mut [u8]) {
-        let payload = self.taken.get(&token).and_then(|payload| payload.get(offset as usize..));
+        let payload = self.taken.get(token).and_then(|(_, payload)| payload.get(offset as usize..));
         if let Some(bytes) = payload.and_then(|payload| payload.get(..out.len())) {
             out.copy_from_slice(bytes);
         }
     }
 
     fn settle(&mut self, _now: Timestamp, token: u64, fate: Fate) {
-        self.taken.remove(&token);
-        if let Some(seq) = self.seqs.remove(&token) {
+        if let Some((seq, _)) = self.taken.remove(token) {
             self.settled.push_back((seq, fate));
         }
     }

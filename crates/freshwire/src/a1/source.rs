@@ -1,9 +1,8 @@
 //! A ring of the sender's region as the source of a connection.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freshwire_a1::{Fate, Source, Taken};
+use freshwire_a1::{Fate, Sequence, Source, Taken};
 use freshwire_choice::{Reason, Record};
 use freshwire_ring::{Consumer, Queued};
 use freshwire_units::Timestamp;
@@ -18,7 +17,7 @@ pub(super) struct RingSource {
     /// What the last look showed, for the account of what is dropped.
     queued: Vec<Queued>,
     gone: Vec<(u64, u8)>,
-    taken: BTreeMap<u64, freshwire_ring::Taken>,
+    taken: Sequence<freshwire_ring::Taken>,
     /// Payload bytes of the records that were acknowledged.
     acked: u64,
     /// The connection has looked since [`RingSource::rest`].
@@ -32,7 +31,7 @@ impl RingSource {
             shared,
             queued: Vec::new(),
             gone: Vec::new(),
-            taken: BTreeMap::new(),
+            taken: Sequence::default(),
             acked: 0,
             has_looked: true,
         }
@@ -67,7 +66,7 @@ impl RingSource {
 
     /// Resolves every record that is left.
     pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
-        while let Some((_, taken)) = self.taken.pop_first() {
+        while let Some(taken) = self.taken.first().and_then(|first| self.taken.remove(first)) {
             self.abandon(&taken, reason, now);
         }
         self.close(reason, now);
@@ -119,13 +118,13 @@ impl Source for RingSource {
     }
 
     fn read(&self, token: u64, offset: u32, out: &mut [u8]) {
-        if let Some(taken) = self.taken.get(&token) {
+        if let Some(taken) = self.taken.get(token) {
             self.consumer.copy(taken, offset, out);
         }
     }
 
     fn settle(&mut self, now: Timestamp, token: u64, fate: Fate) {
-        let Some(taken) = self.taken.remove(&token) else { return };
+        let Some(taken) = self.taken.remove(token) else { return };
         match fate {
             Fate::Acknowledged => {
                 // Either fails only if the other side overwrote the state of a taken slot; the ring has counted that.

@@ -1,5 +1,5 @@
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket as StdSocket};
+use std::net::{SocketAddr, UdpSocket as StdSocket};
 
 use rustix::net::sockopt;
 
@@ -10,9 +10,11 @@ use super::{MAX_DATAGRAM_BYTES, addressed};
 pub struct Route(StdSocket);
 
 impl Route {
-    /// For what leaves from `local`, which may be a wildcard, in the network namespace of the calling thread.
-    pub fn new(local: IpAddr) -> io::Result<Self> {
-        StdSocket::bind((local, 0)).map(Self)
+    /// For what leaves from the address `local`, which may be a wildcard, in the network namespace of the calling thread. Its
+    /// port does not matter.
+    pub fn new(mut local: SocketAddr) -> io::Result<Self> {
+        local.set_port(0);
+        StdSocket::bind(local).map(Self)
     }
 
     /// The largest UDP payload that the first link on the way to `to` carries, or the whole path as far as the kernel has
@@ -34,10 +36,10 @@ mod tests {
     fn loopback_carries_the_largest_datagrams_of_either_family() {
         let mtu = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap().trim().parse::<usize>().unwrap();
         for (local, to, headers) in [
-            ("127.0.0.1", "127.0.0.1:9", 28),
-            ("0.0.0.0", "127.0.0.1:9", 28),
-            ("::", "[::1]:9", 48),
-            ("::", "127.0.0.1:9", 28),
+            ("127.0.0.1:1", "127.0.0.1:9", 28),
+            ("0.0.0.0:0", "127.0.0.1:9", 28),
+            ("[::]:0", "[::1]:9", 48),
+            ("[::]:0", "127.0.0.1:9", 28),
         ] {
             let route = Route::new(local.parse().unwrap()).unwrap();
             for _ in 0..2 {
@@ -49,7 +51,7 @@ mod tests {
 
     #[test]
     fn without_a_way_there_is_an_error() {
-        let route = Route::new("127.0.0.1".parse().unwrap()).unwrap();
+        let route = Route::new("127.0.0.1:0".parse().unwrap()).unwrap();
         assert!(route.largest_datagram("255.255.255.255:9".parse().unwrap()).is_err());
     }
 }

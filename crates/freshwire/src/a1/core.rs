@@ -122,7 +122,7 @@ impl Core {
         let buffers = UdpConfig::default().receive_buffer(config.receive_buffer);
         Ok(Self {
             socket: UdpSocket::bind(address, buffers)?,
-            route: Route::new(address.ip())?,
+            route: Route::new(address)?,
             groups: Groups::default(),
             joined: Joined::new(config.join, config.receive_buffer, poller),
             endpoint: Endpoint::new(config.endpoint(freshwire_io::random()?)),

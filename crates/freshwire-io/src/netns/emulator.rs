@@ -382,10 +382,19 @@ fn find_faults(account: &mut Account) {
     }
 }
 
+/// What an end sends to the other, or to a group that programs use. What kernels tell their neighbours by themselves, such
+/// as who listens to which group, stays away: it would take the place of packets that are counted.
 fn belongs_on_link(received: &Received<'_>, peer_mac: [u8; 6]) -> bool {
     let frame = received.frame;
-    let is_ip = matches!(frame.get(12..ETHERNET_HEADER_BYTES), Some([0x08, 0x00] | [0x86, 0xdd]));
-    is_ip && frame.starts_with(&peer_mac)
+    let group = match frame.get(12..ETHERNET_HEADER_BYTES) {
+        Some([0x08, 0x00]) => {
+            matches!(frame.get(30..34), Some([224..=239, rest @ ..]) if rest[..2] != [0, 0])
+        }
+        // Its scope is larger than the link.
+        Some([0x86, 0xdd]) => matches!(frame.get(38..40), Some([0xff, flags]) if flags & 0xf > 2),
+        _ => return false,
+    };
+    group || frame.starts_with(&peer_mac)
 }
 
 /// Relates the kernel's packet times to the monotonic clock at the moment of reading, so that a step of the wall

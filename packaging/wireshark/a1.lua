@@ -15,6 +15,7 @@ local FRAMES = {
     [0x10] = "GONE", [0x11] = "DROPPED", [0x12] = "CREDIT", [0x13] = "QOS", [0x14] = "QOS_ACK", [0x15] = "CLOSE",
     [0x16] = "PATH_CHALLENGE", [0x17] = "PATH_RESPONSE", [0x18] = "REPAIR",
     [0x19] = "GROUP", [0x1a] = "GROUP_NACK", [0x1b] = "GROUP_BLOCK", [0x1c] = "GROUP_GONE", [0x1d] = "WHOLE",
+    [0x1e] = "GROUP_AT",
 }
 for kind = 0x08, 0x0f do FRAMES[kind] = "BLOCK" end
 local REASONS = {
@@ -495,6 +496,11 @@ end
 
 read[0x1d] = function(r, tree)
     return ("%.0f"):format(r:add_varint(tree, "message"))
+end
+
+read[0x1e] = function(r, tree)
+    local id = r:fixed(tree, "group", 4)
+    return ("0x%08x %.0f"):format(id, r:add_varint(tree, "group.next"))
 end
 
 -- Paddings in a row are one branch.

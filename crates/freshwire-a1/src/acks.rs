@@ -88,6 +88,20 @@ impl Acks {
         }
     }
 
+    /// The sender says by another way that `next` is the number of its next packet: what did not come of those before it
+    /// is a gap, unless it is about to come.
+    pub(crate) fn on_reached(&mut self, now: Timestamp, next: u64) {
+        let Some(last) = next.checked_sub(1).filter(|&last| last >= self.next) else { return };
+        let mut missing = RangeSet::default();
+        missing.insert(self.next..next);
+        self.suspects.push_back((missing, now + OVERTAKES));
+        if self.suspects.len() > MAX_GAPS {
+            self.suspects.pop_front();
+        }
+        self.largest = Some((last, now));
+        self.next = next;
+    }
+
     /// When the next report is due, without anything else to send.
     pub(crate) fn timeout(&self) -> Option<Timestamp> {
         let suspect = self.suspects.front().map(|(_, seen)| *seen + self.patience);
@@ -197,6 +211,8 @@ pub(crate) struct Arrived {
 const EVERY: u32 = 16;
 /// How often a gap is reported, in case that a report is lost.
 const REPORTS: u8 = 2;
+/// By how much one way may be faster than the other.
+const OVERTAKES: Duration = Duration::from_millis(20);
 /// The most gaps that are remembered.
 const MAX_GAPS: usize = 64;
 const MIN_PATIENCE: Duration = Duration::from_micros(250);
@@ -264,6 +280,19 @@ mod tests {
         );
         acks.on_packet(at(20_000), 9, DATA);
         assert_eq!(report(&mut acks, at(20_000)).1, Some(Ranges(vec![7..=8])), "the order holds again");
+    }
+
+    #[test]
+    fn what_was_sent_and_never_came_is_reported_if_the_sender_says_how_far_it_is() {
+        let mut acks = Acks::of_group(10);
+        acks.on_reached(at(0), 10);
+        assert_eq!(acks.timeout(), None);
+        acks.on_reached(at(0), 14);
+        acks.on_packet(at(5), 11, Arrived { eliciting: false, ..DATA });
+        assert_eq!(acks.timeout(), Some(at(20)), "the rest may be about to come");
+        assert_eq!(report(&mut acks, at(20)).1, Some(Ranges(vec![12..=13, 10..=10])));
+        acks.on_reached(at(21), 12);
+        assert_eq!(acks.timeout(), None, "that is no news");
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct Group {
     ask_again_at: Option<Timestamp>,
     /// Empty packets that follow the last data, so that a lost tail shows as a gap, and when the next is due.
     tail: (u8, Timestamp),
+    /// When members are told on their connections how far it is.
+    tell_at: Timestamp,
     records: Vec<Record>,
     gone: Vec<(u64, Reason)>,
     plain: Vec<u8>,
@@ -112,6 +114,7 @@ impl Group {
             next_at: now,
             ask_again_at: None,
             tail: (0, Timestamp::MAX),
+            tell_at: Timestamp::MAX,
             records: Vec::new(),
             gone: Vec::new(),
             plain: Vec::new(),
@@ -168,7 +171,8 @@ impl Group {
         let open = self.open.is_some().then_some(self.next_at);
         let tail = (self.tail.0 > 0).then_some(self.tail.1);
         let kept = self.kept.front().map(|kept| kept.until);
-        [open, tail, kept, self.ask_again_at].into_iter().flatten().min()
+        let tell = (self.tell_at != Timestamp::MAX).then_some(self.tell_at);
+        [open, tail, kept, tell, self.ask_again_at].into_iter().flatten().min()
     }
 
     /// Appends the next datagram, which goes to [`Group::address`]; false if there is none now.
@@ -200,6 +204,21 @@ impl Group {
             return false;
         }
         self.seal(now, parts, out)
+    }
+
+    /// Whether [`Group::tell`] is due for every member. It is so once for what was sent until now.
+    pub fn takes_notice(&mut self, now: Timestamp) -> bool {
+        let is_due = self.tell_at <= now;
+        if is_due {
+            self.tell_at = Timestamp::MAX;
+        }
+        is_due
+    }
+
+    /// Tells a member on its connection how far the group is: it may have got nothing of the last packets, or of any, where
+    /// the network does not bring them.
+    pub fn tell(&self, member: &mut Connection) {
+        member.tell_group_at(self.id, self.number);
     }
 
     /// A member misses packets: what of them is still worth it goes over its connection, and of the rest it is told that it
@@ -276,6 +295,7 @@ impl Group {
             self.log.pop_front();
         }
         self.number += 1;
+        self.tell_at = self.tell_at.min(now + TELL);
         self.stats.packets_sent += 1;
         self.stats.bytes_sent += (out.len() - begin) as u64;
         let earliest = Timestamp::from_nanos(now.as_nanos().saturating_sub(CATCH_UP.as_nanos() as u64));
@@ -348,6 +368,8 @@ const CATCH_UP: Duration = Duration::from_millis(5);
 /// Empty packets after the last data.
 const TAIL_PACKETS: u8 = 3;
 const TAIL: Duration = Duration::from_millis(10);
+/// How often members are told how far it is, while it sends.
+const TELL: Duration = Duration::from_millis(200);
 /// Packets of which it is known what they held.
 const LOG: usize = 8192;
 /// Messages that can be repaired at most.

@@ -27,6 +27,7 @@ pub(super) enum Said {
     Invitation(Invitation),
     Nack(u32, Ranges),
     Gone(u32, u64, Reason),
+    At(u32, u64),
 }
 
 /// A block that a member asked for.
@@ -141,6 +142,7 @@ impl Said {
             Self::Gone(group, id, reason) => {
                 Frame::GroupGone { group: *group, id: *id, reason: *reason }.put(out)
             }
+            Self::At(group, next) => Frame::GroupAt { group: *group, next: *next }.put(out),
         }
     }
 }
@@ -169,6 +171,11 @@ impl Connection {
     pub(crate) fn send_group_block(&mut self, group: u32, head: BlockHead, bytes: Vec<u8>, until: Timestamp) {
         self.stats.repairs_sent += 1;
         self.groups.repairs.push_back(Repair { group, head, bytes, until });
+    }
+
+    pub(crate) fn tell_group_at(&mut self, group: u32, next: u64) {
+        self.groups.to_say.retain(|said| !matches!(said, Said::At(of, _) if *of == group));
+        self.groups.to_say.push_back(Said::At(group, next));
     }
 
     #[cfg(test)]
@@ -244,6 +251,11 @@ impl Connection {
             Frame::GroupGone { group, id, .. } => {
                 if let Some(member) = self.groups.members.get_mut(&group) {
                     member.inbox.forget(id);
+                }
+            }
+            Frame::GroupAt { group, next } => {
+                if let Some(member) = self.groups.members.get_mut(&group) {
+                    member.acks.on_reached(now, next);
                 }
             }
             _ => {}

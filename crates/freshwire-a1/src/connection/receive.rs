@@ -152,7 +152,8 @@ impl Connection {
             Frame::Group(_)
             | Frame::GroupNack { .. }
             | Frame::GroupBlock { .. }
-            | Frame::GroupGone { .. } => {
+            | Frame::GroupGone { .. }
+            | Frame::GroupAt { .. } => {
                 self.on_group_frame(now, frame)?;
             }
             Frame::PathChallenge(token) => self.path.to_answer = Some((token, from)),

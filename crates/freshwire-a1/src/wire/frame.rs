@@ -87,6 +87,11 @@ pub(crate) enum Frame<'a> {
         id: u64,
         reason: Reason,
     },
+    /// How far a group's sender is: the number that its next packet will have.
+    GroupAt {
+        group: u32,
+        next: u64,
+    },
 }
 
 /// What a member needs to know of a group.
@@ -241,6 +246,7 @@ impl<'a> Frame<'a> {
             GROUP_GONE => {
                 Ok(Self::GroupGone { group: cursor.u32()?, id: cursor.varint()?, reason: reason(cursor)? })
             }
+            GROUP_AT => Ok(Self::GroupAt { group: cursor.u32()?, next: cursor.varint()? }),
             _ => Err(Malformed::UnknownType(kind)),
         }
     }
@@ -309,7 +315,11 @@ impl<'a> Frame<'a> {
                 out.extend(parity.bytes);
             }
             Self::Whole { id } => put_numbers(out, WHOLE, &[*id]),
-            Self::Group(_) | Self::GroupNack { .. } | Self::GroupBlock { .. } | Self::GroupGone { .. } => {
+            Self::Group(_)
+            | Self::GroupNack { .. }
+            | Self::GroupBlock { .. }
+            | Self::GroupGone { .. }
+            | Self::GroupAt { .. } => {
                 self.put_of_group(out);
             }
         }
@@ -334,6 +344,11 @@ impl<'a> Frame<'a> {
                 out.extend(group.to_be_bytes());
                 put_varint(out, *id);
                 out.push(reason.code());
+            }
+            Self::GroupAt { group, next } => {
+                out.push(GROUP_AT);
+                out.extend(group.to_be_bytes());
+                put_varint(out, *next);
             }
             _ => {}
         }
@@ -549,3 +564,4 @@ const GROUP_NACK: u8 = 0x1a;
 const GROUP_BLOCK: u8 = 0x1b;
 const GROUP_GONE: u8 = 0x1c;
 const WHOLE: u8 = 0x1d;
+const GROUP_AT: u8 = 0x1e;

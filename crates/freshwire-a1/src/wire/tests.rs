@@ -40,6 +40,7 @@ fn every_frame() -> Vec<Frame<'static>> {
         Frame::Group(invitation),
         Frame::GroupNack { group: 9, ranges },
         Frame::GroupGone { group: 9, id: 70_000, reason: Reason::Expired },
+        Frame::GroupAt { group: 9, next: 300 },
         Frame::Sync { sent_us: 1 },
         Frame::SyncEcho(Echo { sent_us: 1, arrived_us: 70, held_us: 16_384 }),
         Frame::Gone { id: 77, len: 16_384, reason: Reason::Expired },

@@ -376,6 +376,11 @@ impl Core {
         }
         self.handle_events(now);
         self.groups.advance(now);
+        for (id, group) in self.groups.take_notices(now) {
+            if let Some(connection) = self.endpoint.connection_mut(id) {
+                self.groups.tell(group, connection);
+            }
+        }
         if !self.outbound.resume(&mut self.socket) || !self.send_handshakes() {
             return;
         }

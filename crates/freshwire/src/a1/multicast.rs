@@ -185,6 +185,21 @@ impl Groups {
         self.0.values().filter_map(|sending| sending.due(now)).min()
     }
 
+    /// Members who are to be told how far their group is, each with its group's number.
+    pub(super) fn take_notices(&mut self, now: Timestamp) -> Vec<(ConnectionHandle, u32)> {
+        let due = self.0.iter_mut().filter_map(|(id, sending)| {
+            sending.group.takes_notice(now).then(|| sending.members.iter().map(|member| (*member, *id)))
+        });
+        due.flatten().collect()
+    }
+
+    /// Tells a member how far its group is.
+    pub(super) fn tell(&self, id: u32, connection: &mut Transport) {
+        if let Some(sending) = self.0.get(&id) {
+            sending.group.tell(connection);
+        }
+    }
+
     /// Sends what is due.
     pub(super) fn advance(&mut self, now: Timestamp) {
         for sending in self.0.values_mut() {

@@ -294,6 +294,7 @@ fn described(frame: &Frame<'_>) -> &'static str {
         Frame::GroupNack { .. } => "GROUP_NACK: 0x00000009 90-100,88,0-3",
         Frame::GroupBlock { .. } => "GROUP_BLOCK: 0x00000009 300 first 0+5 last",
         Frame::GroupGone { .. } => "GROUP_GONE: 0x00000009 70000 expired",
+        Frame::GroupAt { .. } => "GROUP_AT: 0x00000009 300",
         Frame::Whole { .. } => "WHOLE: 77",
     }
 }
@@ -342,6 +343,7 @@ fn every_frame() -> Vec<Frame<'static>> {
         Frame::GroupNack { group: 9, ranges },
         Frame::GroupBlock { group: 9, block: Block { head, bytes: b"hello" } },
         Frame::GroupGone { group: 9, id: 70_000, reason: Reason::Expired },
+        Frame::GroupAt { group: 9, next: 300 },
         Frame::Whole { id: 77 },
     ]
 }

@@ -102,6 +102,28 @@ a_link_carries_any_program() {
     ends_with 7 "$freshwire" link --delay 1ms -- sh -c 'exit 7'
 }
 
+a_group_is_fed_across_a_lossy_link() {
+    cat >"$work/members" <<SHELL
+until key=\$(sed -n 's/.*--peer-key //p' '$work/group.txt') && [ "\$key" ]; do sleep 0.05; done
+for member in 1 2; do
+    '$freshwire' recv --carrier a1 --join --from 10.77.0.1:5000 --wait 5s --peer-key "\$key" \
+        --deadline 1s --json >'$work'/member.\$member &
+done
+wait
+SHELL
+    "$freshwire" link --rate 20Mbit --loss 5% --delay 10ms --seed 3 --account none --peer "sh '$work/members'" -- \
+        "$freshwire" send --carrier a1 --listen 10.77.0.1:5000 --group 239.255.7.7:5001 --rate 4Mbit/s --members 2 \
+        layers --duration 4s --json 2>"$work/group.txt" >"$work/sent"
+    python3 - "$work" <<'PYTHON'
+import json, sys
+sent, *members = [json.load(open(f"{sys.argv[1]}/{name}"))["data"] for name in ("sent", "member.1", "member.2")]
+print(sent["stream_bytes"], [(m["records"], m["missing_records"]) for m in members])
+assert all(m["records"] == 32 and m["missing_records"] == 0 for m in members), members
+assert all(layer["on_time_records"] == 4 for m in members for layer in m["layers"]), members
+assert sent["stream_bytes"] < 1.3 * 32 * 16384, "once for both"
+PYTHON
+}
+
 a_wrong_command_line_ends_with_2() {
     ends_with 2 "$freshwire"
     ends_with 2 "$freshwire" no-such-command

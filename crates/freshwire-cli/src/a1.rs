@@ -5,12 +5,14 @@ use std::io::{ErrorKind, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use freshwire::a1::{
-    Congestion, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Psk, PublicKey, StaticKey,
+    Congestion, ConnectConfig, Connection, ConnectionConfig, Interface, JoinConfig, KeyLog, Node, NodeConfig,
+    Psk, PublicKey, StaticKey,
 };
 
 use crate::endpoint::Endpoint;
@@ -21,6 +23,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// How often a user who does not want to wait any more is looked for.
 const WATCH: Duration = Duration::from_millis(100);
+
+/// The variable that names the file which the secrets of A1 connections are written to, for Wireshark.
+const KEY_LOG: &str = "FRESHWIRE_KEYLOGFILE";
 
 /// What A1 needs to know besides addresses.
 #[derive(Args, Clone, Debug, Default)]
@@ -34,6 +39,10 @@ pub(crate) struct A1Args {
     /// With A1: the file with a secret that both ends have, 64 hexadecimal digits.
     #[arg(long, global = true, value_name = "FILE")]
     psk: Option<PathBuf>,
+    /// With A1, to or from a multicast group: the network interface, by its number (see `ip link`) or IPv4 address
+    /// [default: the one that the connection is on, else what the routing table says].
+    #[arg(long, global = true, value_name = "INTERFACE", value_parser = parse_interface)]
+    interface: Option<Interface>,
 }
 
 /// A1's congestion control of this name.
@@ -55,6 +64,14 @@ pub(crate) struct OtherSide {
     pub(crate) note: Option<&'static str>,
 }
 
+/// How the connections of a command are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Manner {
+    pub(crate) transport: ConnectionConfig,
+    /// Whether to get what the peer sends to a multicast group.
+    pub(crate) joins: bool,
+}
+
 /// Both that the rest of the command needs to hold.
 pub(crate) struct Open {
     pub(crate) connection: Connection,
@@ -64,8 +81,9 @@ pub(crate) struct Open {
 impl A1Args {
     /// An error if an option was given that only A1 has.
     pub(crate) fn check_unused(&self) -> anyhow::Result<()> {
-        let given = [self.peer_key.is_some(), self.key.is_some(), self.psk.is_some()];
-        for (given, name) in given.into_iter().zip(["--peer-key", "--key", "--psk"]) {
+        let given =
+            [self.peer_key.is_some(), self.key.is_some(), self.psk.is_some(), self.interface.is_some()];
+        for (given, name) in given.into_iter().zip(["--peer-key", "--key", "--psk", "--interface"]) {
             if given {
                 bail!("{name} is for A1: add --carrier a1");
             }
@@ -88,19 +106,27 @@ impl A1Args {
         }
     }
 
+    /// The interface to use for a multicast group.
+    pub(crate) fn interface(&self) -> Option<Interface> {
+        self.interface
+    }
+
     /// The connection, as soon as there is one. `other` is what the other side types to reach us.
-    pub(crate) fn open(
-        &self,
-        endpoint: &Endpoint,
-        transport: ConnectionConfig,
-        other: OtherSide,
-    ) -> anyhow::Result<Open> {
+    pub(crate) fn open(&self, endpoint: &Endpoint, manner: Manner, other: OtherSide) -> anyhow::Result<Open> {
         match (endpoint, &self.peer_key) {
             (Endpoint::Connect(peer, patience), Some(key)) => {
-                self.connect(peer, key, (*patience).max(ANSWER), transport)
+                self.connect(peer, key, (*patience).max(ANSWER), manner)
             }
             (Endpoint::Connect(..), None) => bail!("the peer's key is not known"),
-            (Endpoint::Listen(address), _) => self.listen(address, transport, other),
+            (Endpoint::Listen(address), _) => {
+                let node = self.listen(address, manner, other)?;
+                loop {
+                    if let Some(connection) = node.accept(WATCH)? {
+                        say(&format!("connected to {}", connection.peer_addr()));
+                        return Ok(Open { connection, node });
+                    }
+                }
+            }
         }
     }
 
@@ -109,7 +135,7 @@ impl A1Args {
         peer: &str,
         key: &PublicKey,
         patience: Duration,
-        transport: ConnectionConfig,
+        manner: Manner,
     ) -> anyhow::Result<Open> {
         let address = peer
             .to_socket_addrs()
@@ -118,7 +144,7 @@ impl A1Args {
             .with_context(|| format!("{peer:?} is not HOST:PORT of a known host"))?;
         let any: IpAddr =
             if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let config = self.node_config(transport)?.accept(false);
+        let config = self.node_config(manner)?.accept(false);
         let node = Node::bind(SocketAddr::new(any, 0), config)?;
         let config = ConnectConfig::default().timeout(patience);
         let connection = node
@@ -127,8 +153,9 @@ impl A1Args {
         Ok(Open { connection, node })
     }
 
-    fn listen(&self, address: &str, transport: ConnectionConfig, other: OtherSide) -> anyhow::Result<Open> {
-        let config = self.node_config(transport)?;
+    /// A node that waits there, of which the user has been told.
+    pub(crate) fn listen(&self, address: &str, manner: Manner, other: OtherSide) -> anyhow::Result<Node> {
+        let config = self.node_config(manner)?;
         let node = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {
             // A machine without IPv6 has only the second.
             Ok(port) => Node::bind((Ipv6Addr::UNSPECIFIED, port).into(), config.clone())
@@ -147,15 +174,10 @@ impl A1Args {
         if let Some(note) = other.note {
             say(note);
         }
-        loop {
-            if let Some(connection) = node.accept(WATCH)? {
-                say(&format!("connected to {}", connection.peer_addr()));
-                return Ok(Open { connection, node });
-            }
-        }
+        Ok(node)
     }
 
-    fn node_config(&self, transport: ConnectionConfig) -> anyhow::Result<NodeConfig> {
+    fn node_config(&self, manner: Manner) -> anyhow::Result<NodeConfig> {
         let mut config = match &self.key {
             Some(path) => NodeConfig::with_key(kept_key(path)?),
             None => NodeConfig::new().context("cannot make a key")?,
@@ -166,8 +188,37 @@ impl A1Args {
             let psk: Psk = text.trim().parse().with_context(|| format!("in {}", path.display()))?;
             config = config.psk(Some(psk));
         }
-        Ok(config.connection(transport))
+        if let Some(path) = std::env::var_os(KEY_LOG) {
+            config = config.key_log(key_log(Path::new(&path))?);
+        }
+        if manner.joins {
+            let join = JoinConfig::default();
+            config = config.join(self.interface.map_or(join, |interface| join.interface(interface)));
+        }
+        Ok(config.connection(manner.transport))
     }
+}
+
+fn parse_interface(text: &str) -> Result<Interface, String> {
+    match (text.parse(), text.parse()) {
+        (Ok(number), _) if number > 0 => Ok(Interface::Number(number)),
+        (_, Ok(address)) => Ok(Interface::Of(address)),
+        _ => Err("neither the number of an interface nor its IPv4 address".to_owned()),
+    }
+}
+
+/// Appends secrets to the file, which only its owner reads if it is new.
+fn key_log(path: &Path) -> anyhow::Result<KeyLog> {
+    let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(path);
+    let file =
+        opened.with_context(|| format!("{KEY_LOG} names {}, which cannot be written to", path.display()))?;
+    let (file, path) = (Mutex::new(file), path.to_owned());
+    Ok(KeyLog::new(move |line| {
+        let mut file = file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Err(error) = writeln!(file, "{line}") {
+            say(&format!("a secret is missing in {}: {error}", path.display()));
+        }
+    }))
 }
 
 fn host_of(ip: IpAddr) -> String {

@@ -172,6 +172,25 @@ fn over_a1_each_side_may_listen_and_prints_what_the_other_types() {
 }
 
 #[test]
+fn over_a1_the_keys_for_wireshark_are_written_where_the_user_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys");
+    let recv = Running::start(
+        freshwire(&["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes"])
+            .env("FRESHWIRE_KEYLOGFILE", &keys)
+            .stdin(Stdio::null()),
+    );
+    recv.port();
+    let command = other_side(&recv);
+    let command: Vec<&str> = command[1..].iter().map(String::as_str).collect();
+    send_records(&command, some_records(3)).wait().ok();
+    recv.wait().ok();
+    let keys = std::fs::read_to_string(keys).unwrap();
+    let senders: Vec<_> = keys.lines().map(|line| line.split(' ').nth(3).unwrap()).collect();
+    assert!(senders == ["R", "I"] && keys.starts_with("A1 "), "{keys}");
+}
+
+#[test]
 fn over_a1_a_wrong_key_is_told_and_a_kept_one_stays() {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("key").to_str().unwrap().to_owned();

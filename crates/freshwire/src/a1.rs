@@ -46,8 +46,8 @@ mod spin;
 mod status;
 
 pub use freshwire_a1::{
-    Closed, Congestion, ConnectionConfig, ConnectionStats, Message, Missing, ParseKeyError, Protection, Psk,
-    PublicKey, Qos, QosError, StaticKey,
+    Closed, Congestion, ConnectionConfig, ConnectionStats, KeyLog, Message, Missing, ParseKeyError,
+    Protection, Psk, PublicKey, Qos, QosError, StaticKey,
 };
 pub use freshwire_io::udp::Interface;
 pub use freshwire_units::Rate;

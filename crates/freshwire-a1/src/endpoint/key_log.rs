@@ -1,4 +1,4 @@
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::crypto::{Protection, Secrets};
@@ -36,6 +36,12 @@ impl KeyLog {
             }
             (self.0)(&line);
         }
+    }
+}
+
+impl fmt::Debug for KeyLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyLog").finish_non_exhaustive()
     }
 }
 

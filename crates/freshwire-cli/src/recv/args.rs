@@ -12,7 +12,7 @@ use freshwire_units::parse_duration;
 use super::Input;
 use super::account::Clock;
 use super::address::Address;
-use crate::a1::{A1Args, OtherSide};
+use crate::a1::{A1Args, Manner, OtherSide};
 use crate::endpoint::Endpoint;
 use crate::send::FramingName;
 
@@ -23,6 +23,7 @@ Examples:
   freshwire recv --listen 5000                                 checks what `freshwire send ... layers` sends
   freshwire recv --from camera:5000 --framing chunked --json
   freshwire recv --carrier a1 --listen 5000                    prints its key and what the sender types
+  freshwire recv --carrier a1 --join --from camera:5000 --peer-key KEY     what it sends to a multicast group
   freshwire recv http://localhost:8080/live.fw --out - | ffplay -f h264 -
   freshwire recv --listen 5000 --out - | ffplay -f h264 -      any payload, passed on as it comes
 
@@ -47,6 +48,10 @@ pub(crate) struct RecvArgs {
     carrier: CarrierName,
     #[command(flatten)]
     a1: A1Args,
+    /// With A1: get what the sender sends to a multicast group (`freshwire send --group`), which this machine subscribes to
+    /// then.
+    #[arg(long)]
+    join: bool,
     /// How records lie in the stream.
     #[arg(long, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
@@ -89,7 +94,7 @@ enum Origin {
     /// A sender.
     Peer(Endpoint),
     /// A sender that speaks A1.
-    A1(Endpoint, A1Args),
+    A1 { endpoint: Endpoint, args: A1Args, joins: bool },
     /// A live server; how long to try while nobody listens there.
     Server(Address, Duration),
 }
@@ -136,6 +141,9 @@ impl RecvArgs {
         match (self.carrier, origin) {
             (CarrierName::Tcp, origin) => {
                 self.a1.check_unused()?;
+                if self.join {
+                    bail!("--join is for A1: add --carrier a1");
+                }
                 Ok(origin)
             }
             (CarrierName::A1, _) if self.framing != FramingName::Raw => {
@@ -143,7 +151,10 @@ impl RecvArgs {
             }
             (CarrierName::A1, Origin::Peer(endpoint)) => {
                 self.a1.check(&endpoint)?;
-                Ok(Origin::A1(endpoint, self.a1.clone()))
+                if self.a1.interface().is_some() && !self.join {
+                    bail!("--interface is for multicast groups: add --join");
+                }
+                Ok(Origin::A1 { endpoint, args: self.a1.clone(), joins: self.join })
             }
             (CarrierName::A1, _) => bail!("a server's streams come over TCP: --carrier a1 is for a sender"),
         }
@@ -156,13 +167,14 @@ impl Plan {
         match &self.origin {
             Origin::Peer(endpoint) => endpoint.open().map(Input::Stream),
             Origin::Server(address, patience) => address.open(*patience).map(Input::Stream),
-            Origin::A1(endpoint, args) => {
+            Origin::A1 { endpoint, args, joins } => {
                 let mut transport = ConnectionConfig::default();
                 // Whoever reads the bytes has no numbers to put them in order by.
                 transport.in_order = self.out.is_some();
+                let manner = Manner { transport, joins: *joins };
                 let note = Some("and what to send: layers, h264 FILE or records");
                 let other = OtherSide { command: "freshwire send --to", note };
-                args.open(endpoint, transport, other).map(Input::Messages)
+                args.open(endpoint, manner, other).map(Input::Messages)
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Records that come one by one, over A1.
 
-use freshwire::a1::{Closed, Connection, Missing};
+use freshwire::a1::{Closed, Connection, JoinError, Missing};
 
 use super::account::Account;
 use super::stream::Item;
 use super::{Output, Tell, WATCH};
+use crate::output::say;
 
 /// Reads until the sender closes, or until the user ends it. `Ok(Some(..))`: what is wrong with what came.
 pub(super) fn read(
@@ -14,7 +15,21 @@ pub(super) fn read(
     mut out: Option<&mut Output>,
     tell: &mut Tell<'_>,
 ) -> anyhow::Result<Option<String>> {
+    let mut groups = 0;
     while !tell.interrupt.arrived() {
+        for membership in connection.memberships().into_iter().skip(groups) {
+            groups += 1;
+            let address = membership.address;
+            match membership.joined {
+                Ok(()) => say(&format!("joined the group {address}")),
+                Err(JoinError::NotWanted) => {
+                    return Ok(Some(format!(
+                        "the sender sends to the group {address}: add --join to get it"
+                    )));
+                }
+                Err(error) => return Ok(Some(format!("cannot join the group {address}: {error}"))),
+            }
+        }
         let received = connection.recv(WATCH);
         let now = freshwire_io::now();
         while let Some(missing) = connection.poll_missing() {

@@ -1,17 +1,18 @@
 //! The command line of `freshwire send`, and the settings that follow from it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use freshwire::a1::ConnectionConfig;
+use freshwire::a1::{ConnectionConfig, GroupConfig, Node, Rate};
 use freshwire::choice::{self, Choice};
 use freshwire::{Carrier, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
 use freshwire_units::{parse_duration, parse_size};
 
-use crate::a1::{self, A1Args, OtherSide};
+use crate::a1::{self, A1Args, Manner, OtherSide};
 use crate::endpoint::Endpoint;
 
 /// Send a live source; whatever gets stale on the way to the wire is dropped.
@@ -25,6 +26,7 @@ Examples:
   ffplay -f h264 'tcp://0.0.0.0:5000?listen'                       the viewer, started first
   freshwire send --listen 5000 layers --duration 30s               nc, or freshwire recv, connects
   freshwire send --carrier a1 --to viewer:5000 --peer-key KEY layers    to freshwire recv --carrier a1
+  freshwire send --carrier a1 --listen 5000 --group 239.1.2.3:5001 --rate 4Mbit/s layers     to many at once
   my-program | freshwire send --to peer:5000 --policy deadline --deadline 200ms records
 
 Ctrl-C ends the stream behind the record that was begun, and prints the account.
@@ -62,6 +64,19 @@ pub(crate) struct SendArgs {
     carrier: CarrierName,
     #[command(flatten)]
     a1: A1Args,
+    /// With A1 and --listen: send once for all receivers that connect (`freshwire recv --join`), to this multicast
+    /// address. What somebody misses is repaired over its connection.
+    #[arg(long, global = true, value_name = "GROUP:PORT")]
+    group: Option<SocketAddr>,
+    /// With --group: at which rate; nobody acknowledges, so the network has to provide for it.
+    #[arg(long, global = true, value_name = "RATE")]
+    rate: Option<Rate>,
+    /// With --group: how many receivers to wait for before the source starts; others may come later [default: 1].
+    #[arg(long, global = true, value_name = "COUNT")]
+    members: Option<usize>,
+    /// With --group: how many networks away receivers may be, less one [default: 1, this network only].
+    #[arg(long, global = true, value_name = "COUNT")]
+    hops: Option<u8>,
     /// Congestion control by kernel name, such as cubic or bbr [default: the system's]; with A1 fresh, cubic or newreno
     /// [default: fresh].
     #[arg(long, global = true, value_name = "NAME")]
@@ -186,6 +201,8 @@ pub(super) struct Plan {
     /// How long the rest may take.
     pub(super) drain: Duration,
     a1: A1Args,
+    /// Whom to send to at once, and how many to wait for.
+    pub(super) group: Option<(GroupConfig, usize)>,
 }
 
 impl SendArgs {
@@ -203,6 +220,7 @@ impl SendArgs {
         } else {
             self.a1.check_unused()?;
         }
+        let group = self.group(&endpoint)?;
         let source = self.source_plan()?;
         let policy = self.policy.unwrap_or(match source {
             SourcePlan::Layers { .. } => PolicyName::Layered,
@@ -228,7 +246,37 @@ impl SendArgs {
             reserve: self.reserve,
             drain: self.drain,
             a1: self.a1.clone(),
+            group,
         })
+    }
+
+    fn group(&self, endpoint: &Endpoint) -> anyhow::Result<Option<(GroupConfig, usize)>> {
+        let Some(address) = self.group else {
+            let given = [
+                self.rate.is_some(),
+                self.members.is_some(),
+                self.hops.is_some(),
+                self.a1.interface().is_some(),
+            ];
+            for (given, name) in given.into_iter().zip(["--rate", "--members", "--hops", "--interface"]) {
+                if given {
+                    bail!("{name} is for a multicast group: add --group GROUP:PORT");
+                }
+            }
+            return Ok(None);
+        };
+        if self.carrier != CarrierName::A1 || !matches!(endpoint, Endpoint::Listen(_)) {
+            bail!("a group's receivers connect over A1: --group needs --carrier a1 and --listen");
+        }
+        if self.congestion.is_some() {
+            bail!("a group is sent at its --rate, without --congestion");
+        }
+        let rate = self.rate.context("say with --rate how fast the group may be sent, such as 4Mbit/s")?;
+        let mut config = GroupConfig::new(address, rate).hops(self.hops.unwrap_or(1));
+        if let Some(interface) = self.a1.interface() {
+            config = config.interface(interface);
+        }
+        Ok(Some((config, self.members.unwrap_or(1))))
     }
 
     fn check_a1(&self, endpoint: &Endpoint) -> anyhow::Result<()> {
@@ -269,12 +317,19 @@ impl Plan {
             if let Some(name) = &self.congestion {
                 transport.congestion = a1::congestion(name)?;
             }
-            self.a1.open(
-                &self.endpoint,
-                transport,
-                OtherSide { command: "freshwire recv --from", note: None },
-            )
+            let manner = Manner { transport, joins: false };
+            self.a1.open(&self.endpoint, manner, OTHER_SIDE)
         })
+    }
+
+    /// A node to which a group's receivers connect.
+    pub(super) fn listen(&self) -> anyhow::Result<Node> {
+        let Endpoint::Listen(address) = &self.endpoint else { bail!("a group needs --listen") };
+        self.a1.listen(
+            address,
+            Manner::default(),
+            OtherSide { command: "freshwire recv --join --from", ..OTHER_SIDE },
+        )
     }
 
     /// The settings of a sink over A1.
@@ -315,6 +370,9 @@ impl Plan {
         }
     }
 }
+
+/// What a receiver types.
+const OTHER_SIDE: OtherSide = OtherSide { command: "freshwire recv --from", note: None };
 
 fn parse_reserve(text: &str) -> Result<Reserve, String> {
     if text == "auto" {
@@ -399,6 +457,10 @@ mod tests {
             ("--listen 1 layers --carrier a1 --framing chunked", "--framing is for TCP"),
             ("--listen 1 layers --carrier a1 --reserve 4KiB", "--reserve is for TCP"),
             ("--listen 1 layers --carrier a1 --congestion bbr", "A1 has fresh, cubic and newreno"),
+            ("--listen 1 --group 239.1.1.1:5 layers", "--group needs --carrier a1 and --listen"),
+            ("--listen 1 --carrier a1 --group 239.1.1.1:5 layers", "say with --rate"),
+            ("--listen 1 --carrier a1 --members 2 layers", "--members is for a multicast group"),
+            ("--listen 1 --carrier a1 --interface eth0 layers", "neither the number of an interface"),
             ("--to a:1 h264 f --fps 0", "is not a number from 0.01"),
         ] {
             let error = plan(arguments).err().map(|error| format!("{error:#}"));

@@ -2,6 +2,7 @@
 
 mod account;
 mod args;
+mod group;
 mod source;
 
 use std::io;
@@ -22,6 +23,7 @@ use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
 use args::Plan;
+use group::Crowd;
 use source::{Offer, Polled, Source};
 
 pub(crate) use args::{FramingName, SendArgs};
@@ -58,14 +60,18 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The way to the receiver.
+/// The way to the receiver, or to many.
 enum Route {
     Tcp(TcpStream),
     A1(a1::Open),
+    Group(Crowd),
 }
 
 impl Route {
     fn open(plan: &Plan) -> anyhow::Result<Self> {
+        if let Some((config, members)) = &plan.group {
+            return Crowd::gather(plan.listen()?, config, *members).map(Self::Group);
+        }
         match plan.open_a1() {
             Some(open) => open.map(Self::A1),
             None => plan.endpoint.open().map(Self::Tcp),
@@ -77,9 +83,10 @@ impl Route {
 enum Server {
     Engine { _engine: EngineThread },
     Node { _node: Node },
+    Crowd(Crowd),
 }
 
-/// A source on its way to one receiver.
+/// A source on its way to its receiver, or to many.
 struct Session {
     sender: Sender,
     sink: Sink,
@@ -87,7 +94,7 @@ struct Session {
     progress: Progress,
     account: Account,
     interrupt: Interrupt,
-    _server: Server,
+    server: Server,
 }
 
 impl Session {
@@ -105,6 +112,11 @@ impl Session {
                 let sink = sender.add_a1_sink(&open.connection, plan.a1_sink())?;
                 (sender, sink, Server::Node { _node: open.node })
             }
+            Route::Group(crowd) => {
+                let mut sender = Sender::without_engine(&ring)?;
+                let sink = sender.add_a1_group(crowd.group(), plan.a1_sink())?;
+                (sender, sink, Server::Crowd(crowd))
+            }
         };
         if !quiet {
             tell_carrier(&sink);
@@ -116,7 +128,7 @@ impl Session {
             progress: Progress::new(quiet),
             account: Account::new(),
             interrupt,
-            _server: server,
+            server,
         })
     }
 
@@ -170,6 +182,9 @@ impl Session {
         while let Some(fate) = self.sender.poll_fate(ring) {
             self.account.fate(&fate);
         }
+        if let Server::Crowd(crowd) = &mut self.server {
+            crowd.look(Duration::ZERO)?;
+        }
         let now = freshwire_io::now();
         let (sink, account) = (&self.sink, &self.account);
         self.progress.tell(now, || account.progress(&sink.stats()));
@@ -208,6 +223,9 @@ impl Session {
             _ => CloseMode::Abort,
         };
         let ended = self.sink.close(mode, CLOSE);
+        if let Server::Crowd(crowd) = &self.server {
+            crowd.end();
+        }
         while let Some(fate) = self.sender.poll_fate(ring) {
             self.account.fate(&fate);
         }

@@ -2,7 +2,7 @@ use std::io;
 use std::time::Duration;
 
 use freshwire_a1::{
-    AcceptConfig, ConnectionConfig, EndpointConfig, Protection, Psk, PublicKey, Qos, StaticKey,
+    AcceptConfig, ConnectionConfig, EndpointConfig, KeyLog, Protection, Psk, PublicKey, Qos, StaticKey,
 };
 use freshwire_choice::Choice;
 
@@ -38,6 +38,8 @@ pub struct NodeConfig {
     /// How it joins the multicast groups that its peers invite it to. Default: not at all, since whoever may connect would
     /// decide which of the network's streams this machine subscribes to.
     pub join: Option<JoinConfig>,
+    /// Where the secrets of its connections are written to, which gives them away. Default: nowhere.
+    pub key_log: Option<KeyLog>,
 }
 
 impl NodeConfig {
@@ -58,6 +60,7 @@ impl NodeConfig {
             connection: ConnectionConfig::default(),
             receive_buffer: RECEIVE_BUFFER,
             join: None,
+            key_log: None,
         }
     }
 
@@ -65,6 +68,13 @@ impl NodeConfig {
     #[must_use]
     pub fn join(mut self, config: JoinConfig) -> Self {
         self.join = Some(config);
+        self
+    }
+
+    /// Sets where the secrets of its connections are written to; see [`KeyLog`].
+    #[must_use]
+    pub fn key_log(mut self, log: KeyLog) -> Self {
+        self.key_log = Some(log);
         self
     }
 
@@ -113,6 +123,7 @@ impl NodeConfig {
     pub(super) fn endpoint(&self, seed: [u8; 32]) -> EndpointConfig {
         let mut config = EndpointConfig::new(self.key.clone(), seed).accept(self.accept);
         config.psk = self.psk.clone();
+        config.key_log = self.key_log.clone();
         config.allowed = self.allowed.as_ref().map(|keys| keys.iter().copied().collect());
         config
     }

@@ -1,0 +1,73 @@
+//! One stream to many receivers by IP multicast.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire::a1::{Connection, Group, GroupConfig, Node};
+
+use freshwire_units::Timestamp;
+
+use super::WATCH;
+use crate::output::say;
+
+/// What receivers are told when the stream has ended.
+const ENDED: &str = "the stream has ended";
+
+/// A group and everybody who gets it.
+pub(super) struct Crowd {
+    node: Node,
+    group: Group,
+    members: Vec<Connection>,
+    /// When it was last looked who has gone.
+    looked_at: Timestamp,
+}
+
+impl Crowd {
+    /// Waits until as many receivers as that are there.
+    pub(super) fn gather(node: Node, config: &GroupConfig, least: usize) -> anyhow::Result<Self> {
+        let group = node.group(config).with_context(|| format!("cannot send to {}", config.address))?;
+        let mut crowd = Self { node, group, members: Vec::new(), looked_at: Timestamp::ZERO };
+        while crowd.members.len() < least {
+            crowd.look(WATCH)?;
+        }
+        Ok(crowd)
+    }
+
+    /// The group.
+    pub(super) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Invites who has come, for whom it waits at most `patience`, and forgets who has gone.
+    pub(super) fn look(&mut self, patience: Duration) -> anyhow::Result<()> {
+        let mut patience = patience;
+        while let Some(connection) = self.node.accept(std::mem::take(&mut patience))? {
+            let peer = connection.peer_addr();
+            match self.group.invite(&connection) {
+                Ok(()) => {
+                    self.members.push(connection);
+                    say(&format!("{peer} gets it too: {} receivers", self.members.len()));
+                }
+                Err(error) => say(&format!("{peer} does not get it: {error}")),
+            }
+        }
+        let now = freshwire_io::now();
+        if now < self.looked_at + WATCH {
+            return Ok(());
+        }
+        self.looked_at = now;
+        let before = self.members.len();
+        self.members.retain(|member| member.closed().is_none());
+        if self.members.len() < before {
+            say(&format!("{} have left: {} receivers", before - self.members.len(), self.members.len()));
+        }
+        Ok(())
+    }
+
+    /// Tells everybody that it is over.
+    pub(super) fn end(&self) {
+        for member in &self.members {
+            member.close(0, ENDED);
+        }
+    }
+}

@@ -44,6 +44,7 @@ mod socket;
 mod source;
 mod spin;
 mod status;
+mod stream;
 
 pub use freshwire_a1::{
     Closed, Congestion, ConnectionConfig, ConnectionStats, KeyLog, Message, Missing, ParseKeyError,

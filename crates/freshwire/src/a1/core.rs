@@ -26,6 +26,7 @@ use super::peer::{Peer, State};
 use super::sink::{Feeding, Wish};
 use super::spin::Spin;
 use super::status::Status;
+use super::stream::Stream;
 use crate::sink::Ended;
 
 /// How many system calls fetch datagrams before something is sent again.
@@ -81,6 +82,8 @@ pub(super) struct Core {
     pub(super) is_driven: bool,
     /// How that thread waits.
     pub(super) spin: Spin,
+    /// What producers do that are served on their own threads.
+    pub(super) stream: Stream,
     /// Threads of the application that wait to be notified.
     pub(super) waiting: usize,
     /// By when what follows from the last datagrams is to be sent.
@@ -138,6 +141,7 @@ impl Core {
             asleep_until: None,
             is_driven: false,
             spin: Spin::new(),
+            stream: Stream::default(),
             waiting: 0,
             owed: None,
             lively_until: Timestamp::ZERO,

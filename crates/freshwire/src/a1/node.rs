@@ -162,7 +162,7 @@ impl Shared {
     }
 
     /// A producer has put something on the ring of a connection or group. Serves it on the producer's thread, unless another
-    /// thread is at it.
+    /// thread is at it, or the producer has so much that it had better go on.
     pub(super) fn call(&self, fed: Fed) {
         let mut core = match self.core.try_lock() {
             Ok(core) => core,
@@ -170,12 +170,23 @@ impl Shared {
             Err(TryLockError::WouldBlock) => return self.waker.wake(),
         };
         core.call(fed);
-        self.finish(core, now());
+        let called = now();
+        if core.stream.goes_on(called) {
+            drop(core);
+            return self.waker.wake();
+        }
+        core.advance(called);
+        core.stream.served(now());
+        self.conclude(core, called);
     }
 
     /// Sends what follows from what was done to the core.
     pub(super) fn finish(&self, mut core: MutexGuard<'_, Core>, now: Timestamp) {
         core.advance(now);
+        self.conclude(core, now);
+    }
+
+    fn conclude(&self, mut core: MutexGuard<'_, Core>, now: Timestamp) {
         self.tell(&mut core);
         let wake = core.is_due_before_wake(now);
         drop(core);

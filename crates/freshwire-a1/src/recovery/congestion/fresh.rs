@@ -18,18 +18,21 @@
 //! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
 //!
 //! **Rival.** Alone, a smaller window delivers no less while there is a queue. When the delivery rate falls with the
-//! window, somebody else holds the queue; keeping it short would only mean to starve. The same is said by losses
-//! that come with a full queue while the window does not grow, on a path that otherwise loses next to nothing.
-//! The window is then CUBIC's, which shares fairly with CUBIC and NewReno, except that losses without a queue are not
-//! counted. It ends when the queue is short for some time, or when CUBIC's cut of the window shortens the queue and
+//! window, somebody else holds the queue; keeping it short would only mean to starve. A part of the bottleneck is claimed
+//! then, which also tells what it carries for all; see [`claim`]. Losses say the same that come with a full queue while the
+//! window does not grow, on a path that otherwise loses next to nothing; nothing is claimed then.
+//! The window is from then on CUBIC's, which shares fairly with CUBIC and NewReno, except that losses without a queue are
+//! not counted. It ends when the queue is short for some time, or when CUBIC's cut of the window shortens the queue and
 //! costs no delivery rate: then there was nobody else.
 //!
-//! **Flood.** When CUBIC is pressed below ten packets by more than 5 % loss, somebody does not yield to loss. The
-//! delivery rate is then held as such senders hold it; see [`flood`].
+//! **Flood.** When CUBIC is pressed below ten packets by more than 5 % loss, or below a fifth of the bottleneck by more than
+//! 1 %, somebody does not yield to loss. The delivery rate is then held as such senders hold it, up to a third of the
+//! bottleneck where that is known; see [`flood`].
 //!
 //! The path's least delay is forgotten after ten seconds, so that a queue that is always there would be taken for the
 //! path; every five seconds without a sight of the least delay the window is cut below the path's capacity for a round.
 
+mod claim;
 mod flood;
 mod growth;
 mod path;
@@ -39,7 +42,8 @@ use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
 
-use self::flood::Flood;
+use self::claim::{Claim, Claimed};
+use self::flood::{Flood, Hold};
 use self::growth::Growth;
 use self::path::{Losses, Path, Round};
 use self::rivals::{Rivals, Verdict};
@@ -58,6 +62,8 @@ pub(in crate::recovery) struct Fresh {
     losses: Losses,
     rivals: Rivals,
     growth: Growth,
+    /// What the bottleneck carries for all, where a claim has shown it.
+    capacity: Option<Rate>,
     reaction: Reaction,
     /// The window before the last reaction.
     undo: f64,
@@ -72,6 +78,7 @@ pub(in crate::recovery) struct Fresh {
 enum Mode {
     Start,
     Delay,
+    Claim(Claim),
     Rival(Box<Cubic>),
     Flood(Box<Flood>),
 }
@@ -87,6 +94,7 @@ impl Fresh {
             losses: Losses::default(),
             rivals: Rivals::default(),
             growth: Growth::default(),
+            capacity: None,
             reaction: Reaction::default(),
             undo: 0.0,
             silent: false,
@@ -110,6 +118,11 @@ impl Fresh {
                 }
             }
             Mode::Delay => self.keep_short(&round, queue, target),
+            Mode::Claim(claim) => {
+                let claimed = claim.on_round(&round);
+                self.window = claim.window();
+                self.claimed(claimed);
+            }
             Mode::Rival(cubic) => {
                 self.window = cubic.cwnd() as f64;
                 self.compete(now, &round, target);
@@ -129,8 +142,7 @@ impl Fresh {
             self.shrink(round, queue, target);
             self.rivals.on_stuck(self.window, round.rate);
             if let Some(before) = self.rivals.take_share(self.window, round.rate) {
-                self.window = self.window.max(before);
-                self.meet_rival();
+                self.mode = Mode::Claim(Claim::new(self.window.max(before), self.losses.recent()));
             }
             return;
         }
@@ -165,6 +177,22 @@ impl Fresh {
         }
     }
 
+    fn claimed(&mut self, claimed: Claimed) {
+        match claimed {
+            Claimed::Growing => {}
+            Claimed::Enough(window, capacity) => {
+                self.window = window.max(self.min_window());
+                self.capacity = capacity;
+                self.meet_rival();
+            }
+            Claimed::Alone => {
+                self.mode = Mode::Delay;
+                self.rivals = Rivals::default();
+                self.fit();
+            }
+        }
+    }
+
     fn meet_rival(&mut self) {
         self.rivals.meet(self.path.rate);
         self.mode = Mode::Rival(Box::new(Cubic::continuing(self.mtu, self.window, self.path.srtt)));
@@ -183,13 +211,20 @@ impl Fresh {
 
     /// So much was lost over some rounds beside others.
     fn answer(&mut self, now: Timestamp, share: f64) {
+        let pressed = share > FLOOD_LOSS && self.window < 10.0 * self.mtu as f64;
+        let least = self.part_of_capacity(LEAST_PART);
+        let robbed =
+            share > ROBBED_LOSS && least.zip(self.path.rate).is_some_and(|(least, rate)| rate < least);
+        let most = self.part_of_capacity(MOST_PART);
         match &mut self.mode {
-            Mode::Rival(_) if share > FLOOD_LOSS && self.window < 10.0 * self.mtu as f64 => {
-                let rate = self.rivals.rate_to_hold(self.path.rate);
-                self.mode = Mode::Flood(Box::new(Flood::new(rate, self.path.base, now)));
+            Mode::Rival(_) if pressed || robbed => {
+                let rate = if robbed { least } else { None };
+                let rate = rate.unwrap_or_else(|| self.rivals.rate_to_hold(self.path.rate));
+                let calm = if robbed { ROBBED_LOSS } else { FLOOD_LOSS };
+                self.mode = Mode::Flood(Box::new(Flood::new(Hold { rate, most, calm }, self.path.base, now)));
             }
             Mode::Flood(flood) => {
-                let calm = self.rivals.is_calm(share < FLOOD_LOSS);
+                let calm = self.rivals.is_calm(flood.is_calm(share));
                 if share > flood::MAX_LOSS {
                     flood.give_way();
                 } else if calm || now.saturating_since(flood.began()) > FLOOD_TIME {
@@ -200,6 +235,11 @@ impl Fresh {
             }
             _ => {}
         }
+    }
+
+    fn part_of_capacity(&self, part: f64) -> Option<Rate> {
+        let bits = self.capacity?.bits_per_sec() as f64 * part;
+        Some(Rate::from_bits_per_sec(bits as u64))
     }
 
     /// Loss in the modes in which the queue is ours.
@@ -278,7 +318,7 @@ impl Congestion for Fresh {
                     self.window += ack.bytes as f64;
                 }
             }
-            Mode::Delay => {}
+            Mode::Delay | Mode::Claim(_) => {}
             Mode::Rival(cubic) => cubic.on_ack(ack),
             Mode::Flood(flood) => flood.on_ack(ack, ends),
         }
@@ -294,7 +334,7 @@ impl Congestion for Fresh {
     fn on_loss(&mut self, loss: &Loss<'_>) {
         self.round.lost += loss.bytes;
         match &mut self.mode {
-            Mode::Flood(_) => {}
+            Mode::Claim(_) | Mode::Flood(_) => {}
             Mode::Rival(cubic) => {
                 let heavy = self.round.lost > 10 * self.mtu && self.round.loss_share() > 0.11;
                 if heavy || loss.rtt.queue() > self.path.target(self.mtu) {
@@ -313,7 +353,7 @@ impl Congestion for Fresh {
     fn on_spurious(&mut self, now: Timestamp, lost_at: Timestamp) {
         match &mut self.mode {
             Mode::Rival(cubic) => cubic.on_spurious(now, lost_at),
-            Mode::Flood(_) => {}
+            Mode::Claim(_) | Mode::Flood(_) => {}
             Mode::Start | Mode::Delay => {
                 if self.reaction.all_spurious(lost_at) {
                     self.window = self.window.max(self.undo);
@@ -323,7 +363,7 @@ impl Congestion for Fresh {
     }
 
     fn on_outage(&mut self, _now: Timestamp) {
-        if matches!(self.mode, Mode::Rival(_) | Mode::Flood(_)) {
+        if matches!(self.mode, Mode::Claim(_) | Mode::Rival(_) | Mode::Flood(_)) {
             self.mode = Mode::Delay;
             self.rivals = Rivals::default();
         }
@@ -342,6 +382,7 @@ impl Congestion for Fresh {
 
     fn cwnd(&self) -> u64 {
         match &self.mode {
+            Mode::Claim(claim) => claim.window() as u64,
             Mode::Rival(cubic) => cubic.cwnd(),
             Mode::Flood(flood) => (flood.window() as u64).max(4 * self.mtu),
             Mode::Start | Mode::Delay if self.draining => {
@@ -361,6 +402,7 @@ impl Congestion for Fresh {
                 let window = (self.window - self.path.bunch).max(self.window / 2.0);
                 paced(window as u64, self.path.srtt, 21, 20).max(self.path.rate_times(11, 10))
             }
+            Mode::Claim(_) => paced(self.cwnd(), self.path.srtt, 5, 4),
             Mode::Rival(cubic) => paced(cubic.cwnd(), self.path.srtt, 11, 10),
             Mode::Flood(flood) => flood.pacing_rate(),
         })
@@ -381,5 +423,10 @@ const DRAIN_AFTER: Duration = Duration::from_secs(5);
 /// Of the path's capacity without a queue.
 const DRAIN_FACTOR: f64 = 0.75;
 const FLOOD_LOSS: f64 = 0.05;
+/// Others that yield to loss leave a few flows more than what makes them lose so much.
+const ROBBED_LOSS: f64 = 0.01;
+/// Of the bottleneck: with less and so much loss, somebody does not yield; more is not held against them.
+const LEAST_PART: f64 = 0.2;
+const MOST_PART: f64 = 0.35;
 /// After so long it is tried whether the others have come to yield.
 const FLOOD_TIME: Duration = Duration::from_secs(30);

@@ -72,3 +72,12 @@ fn when_the_others_are_gone_the_queue_is_short_again() {
     assert!(alone < Duration::from_millis(20));
     assert!(used > 0.95);
 }
+
+#[test]
+fn one_that_comes_late_on_a_long_path_claims_its_share() {
+    let scene = Scene::new("50Mbit", 50).queue(625_000);
+    let flows = vec![flow(Kind::Cubic, 0.0), flow(Kind::Fresh, 10.0)];
+    let share = run(&scene, flows, 40.0)[1].rate(15.0, 40.0) / 2.5e7;
+    println!("after 5 s, beside CUBIC: {share:.2} of its share");
+    assert!((0.5..1.6).contains(&share), "{share}");
+}

@@ -13,6 +13,8 @@ use crate::recovery::filter::{Best, Windowed};
 #[derive(Debug)]
 pub(super) struct Flood {
     bandwidth: Windowed,
+    most: Option<Rate>,
+    calm: f64,
     round: u64,
     began: Timestamp,
     base: Duration,
@@ -21,11 +23,23 @@ pub(super) struct Flood {
     phase_began: Timestamp,
 }
 
+/// What is held against others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    /// At first.
+    pub(super) rate: Rate,
+    /// At most.
+    pub(super) most: Option<Rate>,
+    /// With a smaller share of loss they are calm.
+    pub(super) calm: f64,
+}
+
 impl Flood {
-    pub(super) fn new(rate: Rate, base: Duration, now: Timestamp) -> Self {
+    pub(super) fn new(hold: Hold, base: Duration, now: Timestamp) -> Self {
+        let Hold { rate, most, calm } = hold;
         let mut bandwidth = Windowed::new(Best::Max, 10);
         bandwidth.update(0, rate.bits_per_sec().cast_signed());
-        Self { bandwidth, round: 0, began: now, base, srtt: base, phase: 2, phase_began: now }
+        Self { bandwidth, most, calm, round: 0, began: now, base, srtt: base, phase: 2, phase_began: now }
     }
 
     pub(super) fn on_ack(&mut self, ack: &Ack<'_>, round_ended: bool) {
@@ -45,6 +59,11 @@ impl Flood {
         }
     }
 
+    /// Whether others are calm if this share is lost.
+    pub(super) fn is_calm(&self, share: f64) -> bool {
+        share < self.calm
+    }
+
     /// Too much is lost.
     pub(super) fn give_way(&mut self) {
         let reduced = Rate::from_bits_per_sec(self.rate().bits_per_sec() / 8 * 7);
@@ -57,7 +76,8 @@ impl Flood {
     }
 
     pub(super) fn rate(&self) -> Rate {
-        Rate::from_bits_per_sec(self.bandwidth.get().map_or(0, i64::unsigned_abs))
+        let rate = Rate::from_bits_per_sec(self.bandwidth.get().map_or(0, i64::unsigned_abs));
+        self.most.map_or(rate, |most| rate.min(most))
     }
 
     /// Those who came while there was a queue already take it for the path, and have more in flight for it.

@@ -2,6 +2,7 @@
 
 mod a1;
 mod fan_out;
+mod idle;
 mod loopback;
 mod machine;
 mod push;
@@ -41,6 +42,12 @@ pub(crate) struct BenchArgs {
     /// Receivers of `fan-out`.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     connections: u32,
+    /// Connections of `idle`.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=30_000))]
+    idle_connections: u32,
+    /// How long each repetition of `idle` is idle.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    idle_time: Duration,
     #[command(flatten)]
     viewers: viewers::ViewersArgs,
     /// What the bench starts itself for: an end of `viewers` in its own process.
@@ -63,6 +70,8 @@ enum What {
     Viewers,
     /// A1 beside datagrams, TCP and QUIC: throughput and latency against the block's size. Minutes.
     A1,
+    /// Ten thousand connections of A1 over which nothing is sent: memory, and what their timers cost. Minutes.
+    Idle,
     /// Viewers of `freshwire serve` beside some that are slow or read nothing. Minutes; needs ffmpeg.
     Isolation,
 }
@@ -77,6 +86,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     // First: namespaces have to be made before the first thread.
     if args.what.contains(&What::A1) {
         a1::measure(args.repeat, args.time, &mut report)?;
+    }
+    if args.what.contains(&What::Idle) {
+        idle::measure(args.repeat, args.idle_connections as usize, args.idle_time, &mut report)?;
     }
     if asked(What::Push) {
         say("push ...");

@@ -84,7 +84,7 @@ pub struct Expect {
     /// Most bytes of payload that are queued or unsettled.
     pub held: Option<u64>,
     /// How far a receiver's idea of a record's age may be off.
-    pub age_error: Duration,
+    pub age_error: Option<Duration>,
 }
 
 /// Something that happens to a flow.
@@ -126,6 +126,8 @@ pub const SCENARIOS: &[(&str, &str)] = &[
     ("burst_loss", include_str!("../scenarios/burst_loss.toml")),
     ("duplicate_storm", include_str!("../scenarios/duplicate_storm.toml")),
     ("file_beside_video", include_str!("../scenarios/file_beside_video.toml")),
+    ("lab_clean", include_str!("../scenarios/lab_clean.toml")),
+    ("lab_lossy", include_str!("../scenarios/lab_lossy.toml")),
     ("marking_router", include_str!("../scenarios/marking_router.toml")),
     ("nat_rebinding", include_str!("../scenarios/nat_rebinding.toml")),
     ("one_slow_sink", include_str!("../scenarios/one_slow_sink.toml")),
@@ -141,7 +143,18 @@ pub const SCENARIOS: &[(&str, &str)] = &[
 ];
 
 impl Scenario {
-    /// Reads a scenario. `seed` is that of its links.
+    /// Reads a scenario, which is TOML. `seed` is that of its links. [`SCENARIOS`] are examples of all of it; durations, sizes
+    /// and rates are texts with units (`"50ms"`, `"16KiB"`, `"2Mbit"`).
+    ///
+    /// | table | fields, those in brackets may be left out |
+    /// |---|---|
+    /// | | `tells`, a sentence; `length`; \[`trouble`: `from`, `to`\] |
+    /// | `path.NAME` | \[`both`\], or \[`up`\] and \[`down`\]: \[`rate`, or `trace`: lines of seconds and a rate\], \[`delay`\], \[`queue` in bytes\], \[`loss`, a share, and `burst`, how many in a row\], \[`outages`: `at`, `length`\], \[`reorder`: `share`, `by`\], \[`duplicate`: `share`, `copies`, `within`\], \[`damage`, a share\], \[`mark_above`, bytes\]; \[`queue_p95`, to be reached\] |
+    /// | `flow.NAME` | `path`; \[`near`: flows of the same text share an endpoint\]; \[`from`: `near` or `far`, who sends\]; `offer`; \[`start`, or 1 s\]; \[`policy`: `fifo`, `expiring`, `deadline`, `layered`, `latest`, `frames`, `live`\]; \[`connection`\]; \[`expect`\] |
+    /// | `offer` | `kind`: `layers` (`layers`, `bytes`, `window`, `lifetime`), `frames` (`fps`, `rate`, `gop`, `lifetime`), `positions` (`objects`, `bytes`, `every`, `lifetime`), `messages` (`bytes`, `every`), `bulk` (`bytes`); see [`Offer`] |
+    /// | `connection` | \[`idle_timeout`\], \[`keep_alive`\], \[`congestion`: `fresh`, `cubic`, `new-reno`\], \[`in_order`\], \[`fec_layers`\], \[`outstanding`\]; see [`ConnectionConfig`] |
+    /// | `expect` | as [`Expect`] has them |
+    /// | `event`, many | `at`; `flow`; `what`: `rebind`, `restart-near`, `restart-far`, `stall`, `resume`, `update-keys` |
     ///
     /// # Errors
     /// If the text is none, with the line or the part that is wrong.

@@ -230,6 +230,9 @@ pub(super) fn parse(text: &str, seed: u64) -> Result<Scenario, ScenarioError> {
     for event in raw.event {
         let flow = place(&flow_names, &event.flow)
             .ok_or_else(|| wrong("event", format!("there is no flow {:?}", event.flow)))?;
+        if event.at.0 > length {
+            return Err(wrong("event", "it is after the scenario's end"));
+        }
         events.push((event.at.0, event.what.happens_to(flow)));
     }
     events.sort_by_key(|(at, _)| *at);
@@ -250,7 +253,7 @@ impl RawPath {
 impl RawWay {
     fn plan(self, seed: u64) -> Result<Way, String> {
         let schedule = match (&self.rate, &self.trace) {
-            (None, None) => Schedule::unlimited(),
+            (None, None) => Schedule::constant(DEFAULT_RATE),
             (Some(rate), None) => Schedule::constant(rate.0),
             (None, Some(trace)) => Schedule::parse(trace).map_err(|error| format!("trace: {error}"))?,
             (Some(_), Some(_)) => return Err("it has a rate or a trace, not both".to_owned()),
@@ -270,9 +273,7 @@ impl RawWay {
             return Err("a share goes from 0 to 1".to_owned());
         }
         let mut link = Config::builder().schedule(schedule).loss(loss).seed(seed);
-        if let Some(delay) = self.delay {
-            link = link.delay(delay.0);
-        }
+        link = link.delay(self.delay.map_or(MIN_DELAY, |delay| delay.0.max(MIN_DELAY)));
         if let Some(queue) = self.queue {
             link = link.queue_bytes(queue.0);
         }
@@ -372,7 +373,7 @@ impl RawExpect {
             goodput: self.goodput.map(|rate| rate.0),
             recovery: self.recovery.map(|time| time.0),
             held: self.held.map(|bytes| bytes.0),
-            age_error: self.age_error.map_or(DEFAULT_AGE_ERROR, |time| time.0),
+            age_error: self.age_error.map(|time| time.0),
         }
     }
 }
@@ -407,7 +408,9 @@ fn wrong(part: impl Display, problem: impl Display) -> ScenarioError {
 
 /// The handshake is over by then on most paths.
 const DEFAULT_START: Duration = Duration::from_secs(1);
-const DEFAULT_AGE_ERROR: Duration = Duration::from_millis(50);
+/// Where neither rate nor distance takes time, as much as goes is without end.
+const DEFAULT_RATE: Rate = Rate::from_bits_per_sec(1_000_000_000);
+const MIN_DELAY: Duration = Duration::from_micros(10);
 const MAX_LENGTH: Duration = Duration::from_secs(3600);
 const MIN_PACE: Duration = Duration::from_micros(10);
 const MAX_COPIES: u32 = 1000;

@@ -57,6 +57,8 @@ pub(crate) struct Recovery<C> {
 struct PtoState {
     /// Probe timeouts since the last acknowledgement of something new.
     count: u32,
+    /// How often the next one is doubled.
+    doublings: u32,
     last_sent: Timestamp,
     last_wants_ack_now: bool,
 }
@@ -158,6 +160,7 @@ impl<C> Recovery<C> {
             return Ok(());
         };
         self.pto.count = 0;
+        self.pto.doublings = 0;
         self.loss.count(acked.packets, 0);
         let same_path = newest.number >= self.path_start;
         if same_path && newest.number == ack.largest {
@@ -201,6 +204,20 @@ impl<C> Recovery<C> {
         self.rtt.on_sample(now, now.saturating_since(sent_at), held);
     }
 
+    /// Nothing of what was sent is acknowledged any more: only a trickle leaves.
+    #[must_use]
+    pub(crate) fn is_outage(&self) -> bool {
+        self.pto.count >= OUTAGE_PTOS
+    }
+
+    /// A packet of the peer came. In an outage that is the sign that the path may be back: the next probe is due as if none
+    /// had been in vain.
+    pub(crate) fn on_heard(&mut self) {
+        if self.is_outage() {
+            self.pto.doublings = 0;
+        }
+    }
+
     /// When [`Recovery::on_timeout`] is due: a packet counts as lost by time, or a probe has to be sent.
     #[must_use]
     pub(crate) fn timeout(&self) -> Option<Timestamp> {
@@ -223,9 +240,10 @@ impl<C> Recovery<C> {
             return false;
         }
         self.pto.count = self.pto.count.saturating_add(1);
+        self.pto.doublings = self.pto.doublings.saturating_add(1);
         // Until the probe has left, the next timeout is counted from here.
         self.pto.last_sent = now;
-        if self.pto.count >= OUTAGE_PTOS {
+        if self.is_outage() {
             let mut lost = Lost::default();
             self.flight.lose_sent_before(now, now - self.pto(), out, &mut lost);
             self.on_lost(now, &lost, Cause::Outage);
@@ -318,6 +336,7 @@ impl<C> Recovery<C> {
         self.pacer = Pacer::new(now);
         self.ecn = Ecn::new(config.ecn);
         self.pto.count = 0;
+        self.pto.doublings = 0;
         self.loss = LossShare::default();
         self.path_start = self.flight.next_number();
     }
@@ -326,7 +345,7 @@ impl<C> Recovery<C> {
     /// delivers nothing.
     #[must_use]
     pub(crate) fn window(&self) -> u64 {
-        if self.pto.count >= OUTAGE_PTOS { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
+        if self.is_outage() { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
     }
 
     /// Probe timeout, without back-off.
@@ -338,7 +357,7 @@ impl<C> Recovery<C> {
 
     fn backed_off_pto(&self) -> Duration {
         let pto = self.pto();
-        pto.saturating_mul(1 << self.pto.count.min(16)).min(pto.max(MAX_BACKOFF))
+        pto.saturating_mul(1 << self.pto.doublings.min(16)).min(pto.max(MAX_BACKOFF))
     }
 
     fn declare_late(&mut self, now: Timestamp, out: &mut Outcomes<C>) {

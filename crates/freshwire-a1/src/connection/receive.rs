@@ -35,6 +35,7 @@ impl Connection {
                 self.stats.packets_received += 1;
                 self.stats.bytes_received += bytes as u64;
                 self.heard_at = now;
+                self.recovery.on_heard();
                 if is_newest {
                     self.path.on_newest(now, from);
                 }

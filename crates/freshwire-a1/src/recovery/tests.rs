@@ -3,6 +3,7 @@ use super::*;
 mod accounting;
 mod alone;
 mod bbr;
+mod outages;
 mod shared;
 mod world;
 

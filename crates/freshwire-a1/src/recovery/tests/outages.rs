@@ -1,0 +1,53 @@
+//! What is learnt from an outage, and what is not.
+
+use super::*;
+
+/// A path of 40 ms on which packets 1 to 20 were swallowed by an outage, with the time of the last of many timeouts and
+/// the next packet's number.
+fn outage() -> (Recovery<u64>, Timestamp, u64) {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    recovery.on_sent(at(0), sent(0));
+    ack(&mut recovery, at(40), 0..=0, 0);
+    for number in 1..=20 {
+        recovery.on_sent(at(50), sent(number));
+    }
+    let mut now = at(50);
+    let mut number = 21;
+    while now < at(3000) {
+        now = recovery.timeout().expect("something is in flight");
+        assert!(recovery.on_timeout(now, &mut Outcomes::default()), "nothing was overtaken");
+        recovery.on_sent(now, Sent { ack_now: true, ..sent(number) });
+        number += 1;
+    }
+    assert!(recovery.is_outage());
+    (recovery, now, number)
+}
+
+#[test]
+fn a_word_of_the_peer_ends_the_wait_for_the_next_probe() {
+    let (mut recovery, now, number) = outage();
+    assert_eq!(recovery.timeout(), Some(now + ms(500)));
+    // An acknowledgement of what was given up says nothing of what is in flight.
+    let out = ack(&mut recovery, now + ms(200), 1..=3, 0);
+    assert_eq!((out.acked.len(), out.spurious.len()), (0, 3));
+    recovery.on_heard();
+    let due = recovery.timeout().expect("a probe is in flight");
+    assert_eq!(due, now + recovery.view().pto, "long ago");
+    assert!(recovery.on_timeout(now + ms(200), &mut Outcomes::default()));
+    recovery.on_sent(now + ms(200), Sent { ack_now: true, ..sent(number) });
+    assert!(recovery.timeout() > Some(now + ms(200) + recovery.view().pto), "one word, one probe");
+}
+
+#[test]
+fn out_of_an_outage_a_word_changes_nothing() {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    recovery.on_sent(at(0), sent(0));
+    ack(&mut recovery, at(40), 0..=0, 0);
+    recovery.on_sent(at(50), sent(1));
+    let due = recovery.timeout().expect("it is in flight");
+    assert!(recovery.on_timeout(due, &mut Outcomes::default()));
+    recovery.on_sent(due, sent(2));
+    let next = recovery.timeout();
+    recovery.on_heard();
+    assert_eq!(recovery.timeout(), next, "the first probe may yet be answered");
+}

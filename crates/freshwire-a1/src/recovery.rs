@@ -59,6 +59,8 @@ struct PtoState {
     count: u32,
     /// How often the next one is doubled.
     doublings: u32,
+    /// When the last outage ended: what left before says nothing of the losses of a path that delivers.
+    outage_end: Timestamp,
     last_sent: Timestamp,
     last_wants_ack_now: bool,
 }
@@ -159,6 +161,9 @@ impl<C> Recovery<C> {
         let Some(newest) = acked.newest else {
             return Ok(());
         };
+        if self.is_outage() {
+            self.pto.outage_end = now;
+        }
         self.pto.count = 0;
         self.pto.doublings = 0;
         self.loss.count(acked.packets, 0);
@@ -370,7 +375,10 @@ impl<C> Recovery<C> {
         self.flight.forget_lost(now - 4 * self.pto());
         self.mtu.on_lost(now, lost);
         self.ecn.on_lost(lost.ecn_packets);
-        self.loss.count(0, lost.packets);
+        if cause == Cause::Missing {
+            let is_told = |&&(_, sent_at): &&(u32, Timestamp)| sent_at >= self.pto.outage_end;
+            self.loss.count(0, lost.sizes.iter().filter(is_told).count());
+        }
         self.sampler.on_lost(lost.bytes);
         let (Some(sent_at), true) = (lost.newest_sent_at, lost.newest >= self.path_start) else {
             return;

@@ -28,14 +28,15 @@ fn a_word_of_the_peer_ends_the_wait_for_the_next_probe() {
     let (mut recovery, now, number) = outage();
     assert_eq!(recovery.timeout(), Some(now + ms(500)));
     // An acknowledgement of what was given up says nothing of what is in flight.
-    let out = ack(&mut recovery, now + ms(200), 1..=3, 0);
-    assert_eq!((out.acked.len(), out.spurious.len()), (0, 3));
+    let given_up = number - 2;
+    let out = ack(&mut recovery, now + ms(200), given_up..=given_up, 0);
+    assert_eq!((out.acked.len(), out.spurious), (0, vec![given_up]));
     recovery.on_heard();
     let due = recovery.timeout().expect("a probe is in flight");
-    assert_eq!(due, now + recovery.view().pto, "long ago");
+    assert_eq!(due, now + recovery.pto(), "long ago");
     assert!(recovery.on_timeout(now + ms(200), &mut Outcomes::default()));
     recovery.on_sent(now + ms(200), Sent { ack_now: true, ..sent(number) });
-    assert!(recovery.timeout() > Some(now + ms(200) + recovery.view().pto), "one word, one probe");
+    assert!(recovery.timeout() > Some(now + ms(200) + recovery.pto()), "one word, one probe");
 }
 
 #[test]
@@ -50,4 +51,19 @@ fn out_of_an_outage_a_word_changes_nothing() {
     let next = recovery.timeout();
     recovery.on_heard();
     assert_eq!(recovery.timeout(), next, "the first probe may yet be answered");
+}
+
+#[test]
+fn what_an_outage_swallows_is_no_share_of_losses() {
+    let (mut recovery, now, number) = outage();
+    assert_eq!(recovery.loss(), 0.0);
+    let later = now + ms(60);
+    recovery.on_sent(later, sent(number));
+    recovery.on_sent(later, sent(number + 1));
+    let out = ack(&mut recovery, later + ms(40), number..=number, 0);
+    assert_eq!(numbers(&out.lost), [number - 1], "the last probe was swallowed too");
+    assert_eq!(recovery.loss(), 0.0);
+    recovery.on_sent(later + ms(41), sent(number + 2));
+    recovery.on_nack(later + ms(80), &[number + 2..=number + 2], &mut Outcomes::default());
+    assert!(recovery.loss() > 0.0, "this one was lost on a path that delivers");
 }

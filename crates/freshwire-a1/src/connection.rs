@@ -513,6 +513,12 @@ impl Connection {
         crate::wire::DATA_HEADER + self.keys.overhead()
     }
 
+    /// Nothing of what is sent is acknowledged any more, and the probe that is to show the end of that is on its way or goes
+    /// next.
+    fn is_outage(&self) -> bool {
+        self.recovery.is_outage() && (self.syncs.is_probing() || self.recovery.in_flight() > 0)
+    }
+
     fn settle_outcomes(&mut self, now: Timestamp) {
         let rtt = self.recovery.rtt();
         let shows_queue = rtt.standing_queue() >= QUEUE_SHOWS.max(rtt.min() / 16);

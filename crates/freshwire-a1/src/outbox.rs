@@ -254,6 +254,21 @@ impl Outbox {
         self.pick(now, source, link, qos).map(Chosen::First).or(spare)
     }
 
+    /// Nothing can be begun, perhaps for long: drops what is of no use whatever comes. What the policy would drop because of
+    /// what it thinks of the path waits, since that is about to change.
+    pub(crate) fn drop_stale(&mut self, now: Timestamp, source: &mut dyn Source, link: &LinkView) {
+        for _ in 0..PICKS {
+            let Some(Decision::Drop(place, reason)) = self.ask(now, source, link) else { return };
+            let is_certain = matches!(
+                reason,
+                Reason::Expired | Reason::WindowEnd | Reason::Superseded | Reason::ReferenceLost
+            );
+            if !is_certain || self.discard(now, source, place, reason).is_none() {
+                return;
+            }
+        }
+    }
+
     /// Cuts the next block of the chosen message, of at most `room` bytes with its head; `None` if the room is too small.
     pub(crate) fn cut(
         &mut self,
@@ -418,31 +433,17 @@ impl Outbox {
         self.ask_again_at = None;
         self.window_full = false;
         for _ in 0..PICKS {
-            source.list(self.choice.lookahead(), &mut self.records, &mut self.dropped_by_others);
-            while let Some((seq, reason)) = self.dropped_by_others.pop() {
-                self.tell_dropped(&Record::numbered(seq), reason);
-            }
-            if self.records.is_empty() {
-                return None;
-            }
-            match self.choice.pick(now, &self.records, link) {
+            match self.ask(now, source, link)? {
                 Decision::Wait(until) => {
                     let soonest = now + PAST_WAIT;
                     self.ask_again_at = until.map(|at| at.max(soonest));
                     return None;
                 }
-                Decision::Drop(place, reason) => {
-                    let record = *self.records.get(place)?;
-                    if source.discard(now, record.index, reason) {
-                        self.tell_dropped(&record, reason);
-                    }
-                }
+                Decision::Drop(place, reason) => self.discard(now, source, place, reason)?,
                 Decision::Send(place) => {
                     let record = *self.records.get(place)?;
                     if record.len > qos.max_send_message {
-                        if source.discard(now, record.index, Reason::Invalid) {
-                            self.tell_dropped(&record, Reason::Invalid);
-                        }
+                        self.discard(now, source, place, Reason::Invalid)?;
                         continue;
                     }
                     let bytes = self.bytes_begun + u64::from(record.len);
@@ -457,6 +458,30 @@ impl Outbox {
         }
         self.ask_again_at = Some(now + PAST_WAIT);
         None
+    }
+
+    /// What the policy wants of the records that the source has; `None` if there are none.
+    fn ask(&mut self, now: Timestamp, source: &mut dyn Source, link: &LinkView) -> Option<Decision> {
+        source.list(self.choice.lookahead(), &mut self.records, &mut self.dropped_by_others);
+        while let Some((seq, reason)) = self.dropped_by_others.pop() {
+            self.tell_dropped(&Record::numbered(seq), reason);
+        }
+        (!self.records.is_empty()).then(|| self.choice.pick(now, &self.records, link))
+    }
+
+    /// Drops the record at this place of those that were listed last; `None` if there is none.
+    fn discard(
+        &mut self,
+        now: Timestamp,
+        source: &mut dyn Source,
+        place: usize,
+        reason: Reason,
+    ) -> Option<()> {
+        let record = *self.records.get(place)?;
+        if source.discard(now, record.index, reason) {
+            self.tell_dropped(&record, reason);
+        }
+        Some(())
     }
 
     fn begin(&mut self, token: u64, record: Record) -> u64 {

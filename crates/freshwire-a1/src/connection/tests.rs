@@ -3,6 +3,7 @@ pub(crate) mod dissector;
 mod hostile;
 mod layers;
 mod model;
+mod outage;
 pub(crate) mod pair;
 
 use std::time::Duration;

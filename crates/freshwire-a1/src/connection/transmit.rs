@@ -165,6 +165,10 @@ impl Connection {
             }
             Allowance::Blocked => {
                 self.is_window_shut = true;
+                if self.is_outage() {
+                    let link = self.link(now);
+                    self.outbox.drop_stale(now, source, &link);
+                }
                 return None;
             }
         }
@@ -199,7 +203,7 @@ impl Connection {
         self.syncs.to_echo.is_some()
             || self.credit_to_send
             || self.quality.has_to_say()
-            || self.outbox.has_announcements()
+            || self.outbox.has_announcements() && !self.is_outage()
             || self.groups.has_to_say()
             || !self.whole_to_say.is_empty()
     }
@@ -257,7 +261,10 @@ impl Connection {
             draft.contents.rare().said.push(said);
             draft.eliciting = true;
         }
-        while out.len() + ANNOUNCEMENT < draft.end
+        // They are said once, so not to a path that delivers nothing.
+        let is_outage = self.is_outage();
+        while !is_outage
+            && out.len() + ANNOUNCEMENT < draft.end
             && let Some(dropped) = self.outbox.next_dropped()
         {
             Frame::Dropped { first: dropped.first, count: dropped.count, reason: dropped.reason }.put(out);

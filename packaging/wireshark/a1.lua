@@ -103,7 +103,8 @@ add_field("message.layer", ProtoField.uint8("a1.message.layer", "Layer"))
 number("message.group", "Group")
 number("message.key", "Key")
 number("message.ref", "Depends on the message that many before it")
-number("message.generated", "Came into being at the sender's time", MICROSECONDS)
+add_field("message.generated", ProtoField.int64("a1.message.generated", "Came into being at the sender's time",
+    base.UNIT_STRING, MICROSECONDS))
 number("message.lifetime", "Keeps its value for", MICROSECONDS)
 frame_link("message.frame", "First block is in")
 add_field("reason", ProtoField.uint8("a1.reason", "Reason", base.DEC, REASONS))
@@ -226,6 +227,15 @@ function Reader:add_varint32(tree, name)
     local value = self:add_varint(tree, name)
     if value >= TWO_32 then broken(name .. " is out of bounds") end
     return value
+end
+
+-- A varint whose lowest bit is the sign: 0, -1, 1, -2, 2 are written as 0, 1, 2, 3, 4.
+function Reader:add_signed(tree, name)
+    local _, range, exact = self:varint()
+    local half = exact:rshift(1)
+    local value = Int64(half:lower(), half:higher())
+    if exact:lower() % 2 == 1 then value = -value - 1 end
+    tree:add(f[name], range, value)
 end
 
 function Reader:message_length(tree)
@@ -356,7 +366,7 @@ local function read_message_head(r, tree)
     r:add_varint(tree, "message.key")
     r:add_varint32(tree, "message.ref")
     r:add_varint32(tree, "message.ref")
-    r:add_varint(tree, "message.generated")
+    r:add_signed(tree, "message.generated")
     local lifetime, range, exact = r:varint()
     if lifetime == 0 then
         tree:add(range, "Keeps its value for ever")

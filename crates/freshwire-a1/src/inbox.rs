@@ -388,7 +388,7 @@ impl Inbox {
 }
 
 fn message(id: u64, head: &Head, data: Bytes, peer_us: u64) -> Message {
-    let age_us = peer_us.saturating_sub(head.generated_us);
+    let age_us = peer_us.saturating_add_signed(head.generated_us.saturating_neg());
     Message {
         id,
         seq: head.seq,

@@ -6,7 +6,7 @@ mod frame;
 mod packet;
 mod parameters;
 
-pub(crate) use cursor::{Cursor, put_varint, varint_len};
+pub(crate) use cursor::{Cursor, put_varint, varint_len, zigzag};
 pub(crate) use frame::{
     Ack, Block, BlockHead, Echo, Frame, Invitation, MAX_RANGES, Message, PARITY_HEAD, Parity, Ranges,
 };

@@ -58,7 +58,7 @@ pub struct Arrival {
     /// Whether it was marked late.
     pub marked_late: bool,
     /// How far the age that the receiver was told is from the truth; `None` where that says nothing of the estimate: the
-    /// record is older than the connection, or waited for its application.
+    /// message waited for its application.
     pub age_error: Option<Duration>,
 }
 
@@ -67,8 +67,6 @@ pub struct Arrival {
 pub(crate) struct Reading {
     /// On which connection of this end, counted from 1.
     pub(crate) connection: u32,
-    /// When that began: what is older has no exact age.
-    pub(crate) begun: Timestamp,
     /// Whether the application takes messages as they come: only then their ages are those of the arrival.
     pub(crate) at_once: bool,
 }
@@ -160,7 +158,7 @@ impl Feed {
 
     /// The other end's application got `message`.
     pub(crate) fn arrived(&mut self, now: Timestamp, message: &Message, reading: Reading) {
-        let Reading { connection, begun, at_once } = reading;
+        let Reading { connection, at_once } = reading;
         let Some(entry) = self.entries.get_mut(message.seq as usize) else {
             return self.fault(message.seq, "it came, and was never pushed");
         };
@@ -177,8 +175,7 @@ impl Feed {
             None
         };
         entry.came_on = Some(connection);
-        let is_exact = at_once && generated >= begun;
-        let age_error = is_exact.then(|| now.saturating_since(generated).abs_diff(message.age));
+        let age_error = at_once.then(|| now.saturating_since(generated).abs_diff(message.age));
         entry.arrival.get_or_insert(Arrival { at: now, marked_late: message.late, age_error });
         if let Some(what) = wrong {
             self.fault(seq, what);

@@ -204,8 +204,7 @@ impl Flow {
     pub(crate) fn received(&mut self, now: Timestamp, side: Side, message: &Message) {
         let Self { ends, .. } = self;
         let end = &ends[side as usize];
-        let begun = end.begun.max(ends[side.other() as usize].begun);
-        let reading = Reading { connection: end.connections, begun, at_once: !end.ever_stalled };
+        let reading = Reading { connection: end.connections, at_once: !end.ever_stalled };
         ends[side.other() as usize].feed.arrived(now, message, reading);
     }
 

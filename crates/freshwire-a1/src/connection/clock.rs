@@ -21,6 +21,12 @@ impl Clock {
         at.saturating_since(self.epoch).as_micros() as u64
     }
 
+    /// The same, negative for what was before the connection.
+    pub(crate) fn signed_micros(&self, at: Timestamp) -> i64 {
+        let before = self.epoch.saturating_since(at).as_micros();
+        self.micros(at) as i64 - before as i64
+    }
+
     pub(super) fn instant(&self, micros: u64) -> Timestamp {
         self.epoch + Duration::from_micros(micros)
     }

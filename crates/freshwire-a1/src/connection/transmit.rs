@@ -430,9 +430,9 @@ fn put_piece(piece: &Piece, source: &dyn Source, end: usize, out: &mut Vec<u8>) 
 }
 
 pub(crate) fn describe(clock: &super::clock::Clock, record: &Record) -> Message {
-    let generated_us = clock.micros(record.generated);
+    let generated_us = clock.signed_micros(record.generated);
     let lifetime_us = (record.deadline != Timestamp::MAX)
-        .then(|| clock.micros(record.deadline).saturating_sub(generated_us));
+        .then(|| (clock.signed_micros(record.deadline) - generated_us).max(0).unsigned_abs());
     Message {
         len: record.len,
         seq: record.seq,

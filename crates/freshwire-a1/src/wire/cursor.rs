@@ -53,6 +53,12 @@ impl<'a> Cursor<'a> {
         Ok(value)
     }
 
+    /// What [`zigzag`] made of a number that may be negative.
+    pub(crate) fn signed(&mut self) -> Result<i64, Malformed> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
     /// A number that fits 32 bits; `name` is for the error.
     pub(crate) fn varint32(&mut self, name: &'static str) -> Result<u32, Malformed> {
         u32::try_from(self.varint()?).map_err(|_| Malformed::OutOfBounds(name))
@@ -68,6 +74,11 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, value: u64) {
         4 => out.extend((value as u32 | 2 << 30).to_be_bytes()),
         _ => out.extend((value | 3 << 62).to_be_bytes()),
     }
+}
+
+/// A number that may be negative as one that is small if it is near to zero: 0, -1, 1, -2, 2 are 0, 1, 2, 3, 4.
+pub(crate) fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63) as u64
 }
 
 /// The bytes that [`put_varint`] takes.

@@ -3,7 +3,7 @@ use std::ops::RangeInclusive;
 
 use freshwire_choice::Reason;
 
-use super::{Cursor, Malformed, Qos, put_varint, varint_len};
+use super::{Cursor, Malformed, Qos, put_varint, varint_len, zigzag};
 
 /// The most ranges in an ACK or NACK.
 pub(crate) const MAX_RANGES: usize = 32;
@@ -165,8 +165,8 @@ pub(crate) struct Message {
     pub(crate) key: u64,
     /// Distances back to the messages that it depends on; 0 is none.
     pub(crate) refs: [u32; 2],
-    /// When the content came into being, in microseconds of the sender's connection.
-    pub(crate) generated_us: u64,
+    /// When the content came into being, in microseconds of the sender's connection; negative if that was before it began.
+    pub(crate) generated_us: i64,
     /// For how long it keeps its value from then on, in microseconds; `None` is for ever.
     pub(crate) lifetime_us: Option<u64>,
 }
@@ -416,7 +416,7 @@ impl Message {
             group: cursor.varint32("group")?,
             key: cursor.varint()?,
             refs: [cursor.varint32("reference")?, cursor.varint32("reference")?],
-            generated_us: cursor.varint()?,
+            generated_us: cursor.signed()?,
             lifetime_us: cursor.varint()?.checked_sub(1),
         })
     }
@@ -425,7 +425,7 @@ impl Message {
         let lifetime = self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1));
         let [first, second] = self.refs.map(u64::from);
         let (len, group) = (u64::from(self.len), u64::from(self.group));
-        let numbers = [len, self.seq, group, self.key, first, second, self.generated_us, lifetime];
+        let numbers = [len, self.seq, group, self.key, first, second, zigzag(self.generated_us), lifetime];
         1 + numbers.into_iter().map(varint_len).sum::<usize>()
     }
 
@@ -438,7 +438,7 @@ impl Message {
         for distance in self.refs {
             put_varint(out, u64::from(distance));
         }
-        put_varint(out, self.generated_us);
+        put_varint(out, zigzag(self.generated_us));
         put_varint(out, self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1)));
     }
 }

@@ -22,7 +22,7 @@ fn message() -> Message {
         group: 70_000,
         key: 9,
         refs: [1, 0],
-        generated_us: 123_456_789,
+        generated_us: -123_456_789,
         lifetime_us: Some(0),
     }
 }

@@ -316,7 +316,7 @@ fn every_frame() -> Vec<Frame<'static>> {
         group: 70_000,
         key: 9,
         refs: [1, 0],
-        generated_us: 123_456_789,
+        generated_us: -123_456_789,
         lifetime_us: Some(250_000),
     };
     let head = BlockHead { id: 300, offset: 0, start: Some(message), end: true };
@@ -380,6 +380,7 @@ fn every_frame_is_read_under_every_protection() {
             "a1.range.last",
             "a1.close.code",
             "a1.qos.outstanding",
+            "a1.message.generated",
         ]);
         let seen = |column: usize| -> Vec<&str> {
             read.iter().flat_map(|row| row[column].iter().map(String::as_str)).collect()
@@ -391,6 +392,7 @@ fn every_frame_is_read_under_every_protection() {
         assert_eq!(seen(4), ["100", "88", "3"].repeat(3));
         assert_eq!(seen(5), ["256"]);
         assert_eq!(seen(6), ["64", "64"]);
+        assert_eq!(seen(7), ["-123456789"; 3]);
     }
 }
 

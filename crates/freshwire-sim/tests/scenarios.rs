@@ -1,5 +1,6 @@
 //! Every scenario reaches what it expects, and the same thing each time.
 
+use std::env;
 use std::fs;
 use std::path::Path;
 
@@ -10,15 +11,20 @@ fn play(text: &str, seed: u64) -> Outcome {
     run(&scenario, seed)
 }
 
+/// `SIM_SEEDS=200` plays each with 200 seeds, `SIM_ONLY=outage` only those whose names hold that.
 #[test]
 fn each_reaches_what_it_expects() {
+    let seeds = env::var("SIM_SEEDS").map_or(SEEDS, |seeds| seeds.parse().expect("SIM_SEEDS is a number"));
+    let only = env::var("SIM_ONLY").unwrap_or_default();
     let mut misses = Vec::new();
-    for (name, text) in SCENARIOS {
-        let outcome = play(text, 1);
-        for flow in &outcome.flows {
-            println!("{name:>18} {flow}");
+    for (name, text) in SCENARIOS.iter().filter(|(name, _)| name.contains(&only)) {
+        for seed in 1..=seeds {
+            let outcome = play(text, seed);
+            for flow in &outcome.flows {
+                println!("{name:>18} {seed:>3} {flow}");
+            }
+            misses.extend(outcome.misses.iter().map(|miss| format!("{name}, seed {seed}: {miss}")));
         }
-        misses.extend(outcome.misses.iter().map(|miss| format!("{name}: {miss}")));
     }
     assert!(misses.is_empty(), "{misses:#?}");
 }
@@ -44,3 +50,6 @@ fn every_file_is_played() {
     let names: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
     assert_eq!(files, names);
 }
+
+/// Seeds of each scenario, unless more are asked for.
+const SEEDS: u64 = 2;

@@ -9,7 +9,8 @@ local TWO_32 = 4294967296
 
 -- Names ---------------------------------------------------------------------------------------------------------------
 
-local PACKETS = { [1] = "Initiation", [2] = "Retry", [3] = "Response", [4] = "Data", [5] = "Version", [6] = "Group" }
+local PACKETS = { [1] = "Initiation", [2] = "Retry", [3] = "Response", [4] = "Data", [5] = "Version", [6] = "Group",
+    [7] = "Reset" }
 local FRAMES = {
     [0x00] = "PADDING", [0x01] = "PING", [0x02] = "ACK", [0x03] = "NACK", [0x04] = "SYNC", [0x05] = "SYNC_ECHO",
     [0x10] = "GONE", [0x11] = "DROPPED", [0x12] = "CREDIT", [0x13] = "QOS", [0x14] = "QOS_ACK", [0x15] = "CLOSE",
@@ -57,6 +58,8 @@ add_field("id.initiator", ProtoField.uint32("a1.id.initiator", "Initiator's conn
 add_field("id.responder", ProtoField.uint32("a1.id.responder", "Responder's connection id", base.HEX))
 add_field("id", ProtoField.uint32("a1.id", "Receiver's connection id", base.HEX))
 octets("cookie", "Cookie")
+add_field("id.forgotten", ProtoField.uint32("a1.id.forgotten", "Connection id that the sender does not know", base.HEX))
+octets("reset.token", "Proof")
 octets("noise.ephemeral", "Ephemeral public key")
 octets("noise.static", "Static public key, encrypted")
 octets("noise.payload", "Parameters, encrypted")
@@ -630,6 +633,16 @@ handshake[5] = function(r, tree, pinfo, packet)
     return ("to 0x%08x, version %d"):format(to, r:fixed(tree, "version", 4))
 end
 
+-- The id is the sender's own, as in the packet that it answers.
+handshake[7] = function(r, tree, pinfo, packet)
+    local id = r:fixed(tree, "id.forgotten", 4)
+    local known = streams.receiver_of(pinfo, id)
+    if known then packet.stream, packet.sender = packet.stream or known.stream, known.owner end
+    r:octets(tree, "reset.token", 16)
+    tree:add_proto_expert_info(e.failed, "The sender does not know the connection any more")
+    return ("0x%08x"):format(id)
+end
+
 local function dissect_handshake(kind, tvb, tree, pinfo, packet)
     local r, text = reader(tvb, 1, tvb:len()), ""
     local problem = guarded(tree, packet.is_cut, function() text = handshake[kind](r, tree, pinfo, packet) end)
@@ -786,7 +799,7 @@ local function looks_like_a1(tvb, pinfo)
         return tvb:reported_len() >= MIN_INITIATION and id == SPOKEN_VERSION and tvb(9, 1):uint() <= MAX_COOKIE
     end
     local kind = rshift(first, 4)
-    return kind == 4 and streams.receiver_of(pinfo, id) ~= nil or kind == 6 and streams.has_group(id)
+    return (kind == 4 or kind == 7) and streams.receiver_of(pinfo, id) ~= nil or kind == 6 and streams.has_group(id)
 end
 
 proto:register_heuristic("udp", function(tvb, pinfo, tree)

@@ -23,7 +23,7 @@ use freshwire_choice::{Choice, LinkView, Reason};
 use freshwire_units::{Rate, Timestamp};
 
 use crate::acks::Acks;
-use crate::crypto::{Keys, ReplayWindow};
+use crate::crypto::{Keys, ReplayWindow, ResetToken};
 use crate::inbox::{Inbox, Message, Missing};
 use crate::outbox::{Credit, Gone, Outbox, Part};
 use crate::pool::Pool;
@@ -164,6 +164,10 @@ pub enum Closed {
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Violation(String),
+    /// The peer says that it does not know the connection any more, and proves that it is the peer: its process has begun
+    /// anew with the same key, or has forgotten the connection without closing it.
+    #[error("the peer has restarted and does not know the connection any more")]
+    PeerRestarted,
     /// The keys can protect no more packets.
     #[error("the keys are used up")]
     KeysExhausted,
@@ -276,6 +280,8 @@ pub struct Connection {
     syncs: Syncs,
     path: Path,
     groups: Groups,
+    /// By what the peer ends the connection when it has forgotten it.
+    reset: Option<ResetToken>,
     credit_to_send: bool,
     /// Messages that parity made whole: the sender is to be told.
     whole_to_say: Vec<u64>,
@@ -323,6 +329,7 @@ impl Connection {
             syncs: Syncs::new(now),
             path: Path::new(remote, peer_id, seed),
             groups: Groups::default(),
+            reset: peer.reset,
             credit_to_send: false,
             whole_to_say: Vec::new(),
             probes: 0,
@@ -566,6 +573,23 @@ impl Connection {
         self.outbox.end(Reason::ConnectionLost);
         let until = now + self.recovery.pto() * 3;
         self.state = State::Closing { until, code, reason: reason.to_owned(), to_send: true };
+    }
+
+    /// The number that the peer has for the connection.
+    pub(crate) fn peer_id(&self) -> u32 {
+        self.path.peer_id()
+    }
+
+    /// Somebody says that the peer does not know the connection any more. False: it is not the peer, and nothing changes.
+    pub(crate) fn on_reset(&mut self, token: &ResetToken) -> bool {
+        if self.reset.as_ref() != Some(token) {
+            return false;
+        }
+        if matches!(self.state, State::Open) {
+            self.events.push_back(Event::Closed(Closed::PeerRestarted));
+        }
+        self.finish();
+        true
     }
 
     fn finish(&mut self) {

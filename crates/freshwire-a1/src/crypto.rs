@@ -1,4 +1,4 @@
-//! Protection of packets: the handshake, keys, replays, cookies.
+//! Protection of packets: the handshake, keys, replays, cookies, resets.
 //!
 //! The handshake is `Noise_IKpsk2_25519_AESGCM_SHA256` by the `snow` crate, whose ephemeral keys come from our own
 //! seeded generator: the same seed gives the same bytes. Data packets are protected with the handshake's two split
@@ -12,6 +12,7 @@ mod keys;
 mod noise;
 mod random;
 mod replay;
+mod reset;
 
 pub(crate) use cookie::CookieJar;
 pub use identity::{ParseKeyError, Psk, PublicKey, StaticKey};
@@ -22,3 +23,4 @@ pub(crate) use keys::{Keys, Opening, Secrets};
 pub(crate) use noise::{Initiator, Local, Responder};
 pub(crate) use random::Random;
 pub(crate) use replay::{Freshness, ReplayWindow};
+pub(crate) use reset::{ResetKey, ResetToken};

@@ -26,11 +26,11 @@ use std::net::{IpAddr, SocketAddr};
 use freshwire_units::Timestamp;
 
 use crate::connection::{Connection, Setup};
-use crate::crypto::{CookieJar, Local, PublicKey, Random};
+use crate::crypto::{CookieJar, Local, PublicKey, Random, ResetKey, ResetToken};
 use crate::inbox::Message;
 use crate::pool::Pool;
 use crate::source::Source;
-use crate::wire::{DATA_HEADER, DataHeader, Packet, is_urgent};
+use crate::wire::{DATA_HEADER, DataHeader, Packet, RESET_LENGTH, is_urgent};
 
 use bucket::Bucket;
 use initiating::{Due, Initiating, Outcome};
@@ -45,7 +45,7 @@ use table::{Entry, Open, State, Table};
 ///   handle_batch, handle_timeout, connect, accept, wake …
 ///        │
 ///        ├─► poll_event              until None
-///        ├─► poll_handshake          until None: datagrams of handshakes
+///        ├─► poll_handshake          until None: datagrams of handshakes, and resets
 ///        ├─► next_ready              until None: a connection that wants a turn
 ///        │      ├─► connection_mut   its events and messages
 ///        │      └─► poll_transmit    until None, with the connection's source: its datagrams
@@ -56,6 +56,12 @@ use table::{Entry, Open, State, Table};
 /// Who connects to it proves first that it receives at its address, by a cookie. Until then nothing is kept of it and
 /// no more than a thirtieth of what came is sent to it. What is kept of those that have not shown that they have got
 /// the answer is bounded by [`Limits`].
+///
+/// When a packet comes for a connection that it does not know, because it has begun anew, it answers with a reset: the peer's
+/// connection ends with [`crate::Closed::PeerRestarted`]. The proof in it follows from [`EndpointConfig::key`], so an endpoint
+/// that begins anew with another key cannot end what the one before has left, and the peer waits for its idle timeout.
+/// Endpoints that run at the same time should not share a key: one of them would tell who is on the path how to end the
+/// connections of another.
 pub struct Endpoint {
     config: EndpointConfig,
     random: Random,
@@ -65,8 +71,10 @@ pub struct Endpoint {
     /// Connections that others began, by [`table::Initiation::digest`]. An initiator that begins anew, with another cookie,
     /// has two of them for a while: which one it completes is up to it.
     initiators: BTreeMap<[u8; 32], ConnectionHandle>,
+    resets: ResetKey,
     retries: Bucket,
     responses: Bucket,
+    reset_bucket: Bucket,
     /// The connections whose peers have made this end a member of a group, by the group's number.
     groups: BTreeMap<u32, ConnectionHandle>,
     handshakes: VecDeque<(Outgoing, Vec<u8>)>,
@@ -82,12 +90,14 @@ impl Endpoint {
         let limits = config.limits;
         Self {
             cookies: CookieJar::new(random.bytes()),
+            resets: ResetKey::new(&config.key),
             random,
             table: Table::default(),
             half_open: BTreeSet::new(),
             initiators: BTreeMap::new(),
             retries: Bucket::new(limits.retries_per_second),
             responses: Bucket::new(limits.responses_per_second),
+            reset_bucket: Bucket::new(limits.resets_per_second),
             groups: BTreeMap::new(),
             handshakes: VecDeque::new(),
             events: VecDeque::new(),
@@ -112,7 +122,8 @@ impl Endpoint {
         config: ConnectConfig,
     ) -> ConnectionHandle {
         let handle = self.table.reserve(&mut self.random);
-        let initiating = Initiating::new(now, handle.id, remote, key, config);
+        let reset = self.resets.token(handle.id, remote.ip());
+        let initiating = Initiating::new(now, handle.id, remote, key, reset, config);
         self.table.insert_ours(handle, initiating);
         self.on_timer(now, handle);
         handle
@@ -151,6 +162,7 @@ impl Endpoint {
                 }
                 None => self.stats.unknown += 1,
             },
+            Ok(Packet::Reset { to, token }) => self.on_reset(datagram.from, to, &token),
             Err(_) => self.stats.malformed += 1,
         }
     }
@@ -181,7 +193,7 @@ impl Endpoint {
         self.events.pop_front()
     }
 
-    /// Appends the next datagram of a handshake to `out`.
+    /// Appends the next datagram of a handshake, or the next reset, to `out`.
     pub fn poll_handshake(&mut self, out: &mut Vec<u8>) -> Option<Outgoing> {
         let (outgoing, bytes) = self.handshakes.pop_front()?;
         out.extend(bytes);
@@ -251,8 +263,9 @@ impl Endpoint {
         self.table.has_ready()
     }
 
-    /// Forgets a connection; the handle is void then. The peer is told nothing: use [`Connection::close`] first, and wait
-    /// for [`EndpointEvent::Ended`]. A handshake that was begun is given up. False: there is no such connection.
+    /// Forgets a connection; the handle is void then. The peer is told nothing, but that there is no such connection when it
+    /// sends something: use [`Connection::close`] first, and wait for [`EndpointEvent::Ended`]. A handshake that was begun is
+    /// given up. False: there is no such connection.
     pub fn remove(&mut self, handle: ConnectionHandle) -> bool {
         self.half_open.remove(&handle);
         let Some(entry) = self.table.remove(handle) else { return false };
@@ -301,8 +314,11 @@ impl Endpoint {
     }
 
     fn on_data(&mut self, now: Timestamp, datagram: Datagram<'_>, header: DataHeader) {
-        let Some((handle, Entry { state: State::Open(open), local, .. })) = self.table.by_id(header.to)
-        else {
+        let Some((handle, entry)) = self.table.by_id(header.to) else {
+            self.stats.unknown += 1;
+            return self.send_reset(now, &datagram, header.to);
+        };
+        let Entry { state: State::Open(open), local, .. } = entry else {
             self.stats.unknown += 1;
             return;
         };
@@ -315,6 +331,36 @@ impl Endpoint {
             }
         }
         self.table.queue(handle);
+    }
+
+    /// Ends a connection that this endpoint has forgotten at its peer. What comes may be forged: the answer is smaller than
+    /// it, good for its address only, and rare.
+    fn send_reset(&mut self, now: Timestamp, datagram: &Datagram<'_>, to: u32) {
+        if datagram.bytes.len() <= RESET_LENGTH {
+            return;
+        }
+        if !self.reset_bucket.take(now) {
+            self.stats.over_limit += 1;
+            return;
+        }
+        let token = self.resets.token(to, datagram.from.ip());
+        let mut bytes = Vec::new();
+        Packet::Reset { to, token }.put(&mut bytes);
+        self.send(datagram.from, datagram.to, bytes);
+        self.stats.resets += 1;
+    }
+
+    /// Somebody says that there is no connection `to` where this end sends to.
+    fn on_reset(&mut self, from: SocketAddr, to: u32, token: &ResetToken) {
+        let Some((handle, open)) = self.table.by_peer(to, from) else {
+            self.stats.unknown += 1;
+            return;
+        };
+        if open.connection.on_reset(token) {
+            self.table.queue(handle);
+        } else {
+            self.stats.unauthentic += 1;
+        }
     }
 
     fn on_retry(&mut self, now: Timestamp, datagram: &Datagram<'_>, to: u32, cookie: &[u8]) {
@@ -348,9 +394,8 @@ impl Endpoint {
                     seed: self.random.bytes(),
                     pool: self.pool.clone(),
                 };
-                let open = Open { connection: Connection::new(now, setup), response: None };
+                self.table.open(handle, Open { connection: Connection::new(now, setup), response: None });
                 if let Some(entry) = self.table.get_mut(handle) {
-                    entry.state = State::Open(Box::new(open));
                     entry.local = datagram.to;
                 }
                 self.events.push_back(EndpointEvent::Connected(handle));

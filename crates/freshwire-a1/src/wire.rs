@@ -11,7 +11,7 @@ pub(crate) use frame::{
     Ack, Block, BlockHead, Echo, Frame, Invitation, MAX_RANGES, Message, PARITY_HEAD, Parity, Ranges,
 };
 pub(crate) use packet::{
-    DATA_HEADER, DataHeader, MIN_INITIATION, Packet, VERSION, is_urgent, put_group_header,
+    DATA_HEADER, DataHeader, MIN_INITIATION, Packet, RESET_LENGTH, VERSION, is_urgent, put_group_header,
 };
 pub(crate) use parameters::Parameters;
 pub use parameters::Qos;

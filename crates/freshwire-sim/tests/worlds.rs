@@ -341,7 +341,8 @@ impl Run {
                     assert!(!is_late || arrival.marked_late || self.stalled, "{seq} is late, unmarked");
                 }
                 for (_, closed) in self.world.flow(flow).closings(side) {
-                    assert!(matches!(closed, Closed::Silent) && self.plan.restarts, "{closed}");
+                    let is_of_a_restart = matches!(closed, Closed::Silent | Closed::PeerRestarted);
+                    assert!(is_of_a_restart && self.plan.restarts, "{closed}");
                 }
             }
         }

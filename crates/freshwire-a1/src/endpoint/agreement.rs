@@ -1,7 +1,7 @@
 //! What the two handshake messages carry inside.
 
 use crate::connection::ConnectionConfig;
-use crate::crypto::Protection;
+use crate::crypto::{Protection, ResetToken};
 use crate::wire::{Cursor, Frame, Malformed, Parameters, Qos, VERSION};
 
 use super::Refusal;
@@ -53,6 +53,7 @@ pub(super) fn parameters(
     protection: Protection,
     maximum: Qos,
     qos: Qos,
+    reset: ResetToken,
 ) -> Parameters {
     Parameters {
         idle_timeout: config.idle_timeout,
@@ -61,6 +62,7 @@ pub(super) fn parameters(
         protection: protection.code(),
         maximum,
         qos,
+        reset: Some(reset),
     }
 }
 

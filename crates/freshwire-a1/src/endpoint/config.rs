@@ -82,18 +82,21 @@ pub struct Limits {
     pub retries_per_second: u32,
     /// Handshakes that are answered in a second, each for four exponentiations on a curve.
     pub responses_per_second: u32,
+    /// Packets for connections that are not there that are answered in a second, each for a hash and a datagram of 21 bytes.
+    pub resets_per_second: u32,
     /// How long an initiator may be half-open, undecided by the application or silent.
     pub handshake_time: Duration,
 }
 
 impl Default for Limits {
-    /// 100,000 connections, 1,024 half-open for 10 s at most, 10,000 cookies and 2,000 answers in a second.
+    /// 100,000 connections, 1,024 half-open for 10 s at most; 10,000 cookies, 2,000 answers and 1,000 resets in a second.
     fn default() -> Self {
         Self {
             connections: 100_000,
             half_open: 1024,
             retries_per_second: 10_000,
             responses_per_second: 2000,
+            resets_per_second: 1000,
             handshake_time: Duration::from_secs(10),
         }
     }

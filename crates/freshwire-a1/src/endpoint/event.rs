@@ -111,11 +111,13 @@ pub struct EndpointStats {
     pub retries: u64,
     /// Initiations with a cookie that is too old, or not for their address.
     pub wrong_cookies: u64,
-    /// Handshake messages that were not authentic.
+    /// Handshake messages and resets that were not authentic.
     pub unauthentic: u64,
+    /// Resets that were sent.
+    pub resets: u64,
     /// Initiators that were refused, by the application or by the endpoint itself.
     pub refused: u64,
-    /// Initiations that were not answered because of a limit.
+    /// Initiations, and packets for connections that are not there, that were not answered because of a limit.
     pub over_limit: u64,
     /// Handshake packets of this endpoint that found the queue full.
     pub queue_full: u64,

@@ -4,7 +4,7 @@ use std::time::Duration;
 use freshwire_units::Timestamp;
 
 use crate::connection::ConnectionConfig;
-use crate::crypto::{Initiator, Keys, Local, Protection, PublicKey};
+use crate::crypto::{Initiator, Keys, Local, Protection, PublicKey, ResetToken};
 use crate::wire::{Packet, Parameters, Qos, VERSION};
 
 use super::agreement::{Answer, parameters, prologue};
@@ -80,10 +80,11 @@ impl Initiating {
         id: u32,
         remote: SocketAddr,
         key: PublicKey,
+        reset: ResetToken,
         config: ConnectConfig,
     ) -> Self {
         let ConnectConfig { protection, handshake_time, qos, maximum, connection } = config;
-        let local = parameters(&connection, protection, maximum, qos.within(&maximum));
+        let local = parameters(&connection, protection, maximum, qos.within(&maximum), reset);
         let mut packet = Vec::new();
         Packet::Initiation { version: VERSION, from: id, cookie: &[], noise: &[] }.put(&mut packet);
         Self {

@@ -48,7 +48,8 @@ impl Endpoint {
         let protection =
             Protection::from_code(peer.protection).map_or(protection, |asked| asked.min(protection));
         let qos = peer.qos.mirrored().within(&maximum);
-        let local = parameters(&config, protection, maximum, qos);
+        let reset = self.resets.token(handle.id, initiation.from.ip());
+        let local = parameters(&config, protection, maximum, qos, reset);
         let mut payload = Vec::new();
         Answer::Accepted(handle.id, local).put(&mut payload);
         let mut message = Vec::new();
@@ -72,10 +73,7 @@ impl Endpoint {
             pool: self.pool.clone(),
         };
         let response = self.respond(now, handle, initiation, &message);
-        let open = Open { connection: Connection::new(now, setup), response: Some(response) };
-        if let Some(entry) = self.table.get_mut(handle) {
-            entry.state = State::Open(Box::new(open));
-        }
+        self.table.open(handle, Open { connection: Connection::new(now, setup), response: Some(response) });
         self.table.queue(handle);
         Ok(())
     }

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use freshwire_units::Timestamp;
@@ -20,6 +20,8 @@ pub(super) struct Table {
     ready: VecDeque<ConnectionHandle>,
     in_turn: Option<ConnectionHandle>,
     next_serial: u64,
+    /// Open connections by the numbers that their peers have for them, then by ours.
+    by_peer: BTreeSet<(u32, u32)>,
 }
 
 pub(super) struct Entry {
@@ -138,6 +140,34 @@ impl Table {
         self.set_timer(handle.id);
     }
 
+    /// The handshake of this connection is over.
+    pub(super) fn open(&mut self, handle: ConnectionHandle, open: Open) {
+        let peer_id = open.connection.peer_id();
+        if let Some(entry) = self.get_mut(handle) {
+            entry.state = State::Open(Box::new(open));
+            self.by_peer.insert((peer_id, handle.id));
+        }
+    }
+
+    /// The open connection that the peer at `remote` knows by this number. Numbers are random: that many peers have chosen
+    /// the same one is their own doing, and not all of them are looked at.
+    pub(super) fn by_peer(
+        &mut self,
+        peer_id: u32,
+        remote: SocketAddr,
+    ) -> Option<(ConnectionHandle, &mut Open)> {
+        let mut same = self.by_peer.range((peer_id, 0)..=(peer_id, u32::MAX)).take(NAMESAKES);
+        let is_there = |id: &u32| match self.entries.get(id) {
+            Some(Entry { state: State::Open(open), .. }) => open.connection.remote() == remote,
+            _ => false,
+        };
+        let (_, id) = *same.find(|(_, id)| is_there(id))?;
+        match self.by_id(id)? {
+            (handle, Entry { state: State::Open(open), .. }) => Some((handle, open)),
+            _ => None,
+        }
+    }
+
     /// The connection of this number, whatever its handle.
     pub(super) fn by_id(&mut self, id: u32) -> Option<(ConnectionHandle, &mut Entry)> {
         let entry = self.entries.get_mut(&id)?;
@@ -170,6 +200,9 @@ impl Table {
         self.get(handle)?;
         let mut entry = self.entries.remove(&handle.id)?;
         self.timers.remove(handle.id, &mut entry.timer);
+        if let State::Open(open) = &entry.state {
+            self.by_peer.remove(&(open.connection.peer_id(), handle.id));
+        }
         Some(entry)
     }
 
@@ -229,3 +262,6 @@ impl Table {
         self.in_turn
     }
 }
+
+/// Connections of one peer's number that are looked at.
+const NAMESAKES: usize = 8;

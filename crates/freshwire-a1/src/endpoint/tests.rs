@@ -2,6 +2,7 @@ mod handshake;
 mod hostile;
 mod key_log;
 mod limits;
+mod reset;
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
 use super::{Cursor, Malformed};
+use crate::crypto::ResetToken;
 
 /// The version of the protocol.
 pub(crate) const VERSION: u32 = 1;
@@ -8,6 +9,9 @@ pub(crate) const MIN_INITIATION: usize = 1200;
 
 /// Bytes in front of the protected part of a data packet.
 pub(crate) const DATA_HEADER: usize = 9;
+
+/// Bytes of a reset. It answers longer packets only, and every packet under encryption is longer.
+pub(crate) const RESET_LENGTH: usize = 1 + 4 + ResetToken::LENGTH;
 
 /// The longest cookie that is taken along.
 const MAX_COOKIE: usize = 64;
@@ -72,6 +76,8 @@ pub(crate) enum Packet<'a> {
     Version { to: u32, version: u32 },
     /// Everything after the handshake; the second value is protected.
     Data(DataHeader, &'a [u8]),
+    /// The sender knows no connection `to`, to which a data packet came; `token` proves that it once did.
+    Reset { to: u32, token: ResetToken },
     /// To all members of a group; `sealed` is protected with the group's key.
     Group { group: u32, number: u32, sealed: &'a [u8] },
 }
@@ -105,6 +111,7 @@ impl<'a> Packet<'a> {
                 };
                 Ok(Self::Data(header, cursor.rest()))
             }
+            RESET => Ok(Self::Reset { to: cursor.u32()?, token: ResetToken::from_bytes(cursor.array()?) }),
             GROUP => Ok(Self::Group { group: cursor.u32()?, number: cursor.u32()?, sealed: cursor.rest() }),
             _ => Err(Malformed::UnknownType(first)),
         }
@@ -141,6 +148,11 @@ impl<'a> Packet<'a> {
             Self::Data(header, sealed) => {
                 out.extend(header.bytes());
                 out.extend(sealed);
+            }
+            Self::Reset { to, token } => {
+                out.push(RESET << 4);
+                out.extend(to.to_be_bytes());
+                out.extend(token.as_bytes());
             }
             Self::Group { group, number, sealed } => {
                 put_group_header(group, number, out);
@@ -194,3 +206,4 @@ const RESPONSE: u8 = 3;
 const DATA: u8 = 4;
 const VERSIONS: u8 = 5;
 const GROUP: u8 = 6;
+const RESET: u8 = 7;

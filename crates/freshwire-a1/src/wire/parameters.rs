@@ -3,6 +3,7 @@ use std::time::Duration;
 use freshwire_units::Rate;
 
 use super::{Cursor, Malformed, put_varint};
+use crate::crypto::ResetToken;
 
 /// Quality of service of a connection (seed 001, "QoS support in A1"). The receiver may narrow what the sender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +158,8 @@ pub(crate) struct Parameters {
     pub(crate) maximum: Qos,
     /// What it asks for now, as it sees it.
     pub(crate) qos: Qos,
+    /// By what it ends the connection when it knows it no more; `None`: it does not.
+    pub(crate) reset: Option<ResetToken>,
 }
 
 impl Parameters {
@@ -168,6 +171,9 @@ impl Parameters {
         out.push(self.protection);
         self.maximum.put(out);
         self.qos.put(out);
+        if let Some(token) = &self.reset {
+            out.extend(token.as_bytes());
+        }
     }
 
     /// Reads them; what follows is of a later version.
@@ -184,7 +190,8 @@ impl Parameters {
         let protection = cursor.u8()?;
         let maximum = Qos::read(cursor)?;
         let qos = Qos::read(cursor)?;
-        Ok(Self { idle_timeout, ack_delay, max_datagram, protection, maximum, qos })
+        let reset = if cursor.is_empty() { None } else { Some(ResetToken::from_bytes(cursor.array()?)) };
+        Ok(Self { idle_timeout, ack_delay, max_datagram, protection, maximum, qos, reset })
     }
 }
 

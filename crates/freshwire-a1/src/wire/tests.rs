@@ -4,6 +4,7 @@ use freshwire_units::Rate;
 use std::time::Duration;
 
 use super::*;
+use crate::crypto::ResetToken;
 
 fn frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, Malformed> {
     let mut cursor = Cursor::new(bytes);
@@ -137,6 +138,7 @@ fn handshake_packets_and_headers_come_back_as_they_were() {
         Packet::Version { to: 9, version: VERSION },
         Packet::Data(header, b"sealed"),
         Packet::Group { group: 3, number: 4, sealed: b"sealed" },
+        Packet::Reset { to: 7, token: ResetToken::from_bytes([9; 16]) },
     ];
     for packet in packets {
         let mut bytes = Vec::new();
@@ -166,10 +168,19 @@ fn parameters_come_back_as_they_were_and_are_bounded() {
         protection: 1,
         maximum: Qos::default(),
         qos: Qos { outstanding: 3, checksum: false, ..Qos::default() },
+        reset: None,
     };
     let mut bytes = Vec::new();
     parameters.put(&mut bytes);
     assert_eq!(Parameters::read(&mut Cursor::new(&bytes)), Ok(parameters));
+    let parameters = Parameters { reset: Some(ResetToken::from_bytes([7; 16])), ..parameters };
+    bytes.clear();
+    parameters.put(&mut bytes);
+    assert_eq!(Parameters::read(&mut Cursor::new(&bytes)), Ok(parameters));
+    let cut = &bytes[..bytes.len() - 1];
+    assert_eq!(Parameters::read(&mut Cursor::new(cut)), Err(Malformed::Truncated));
+    bytes.extend([1, 2, 3]);
+    assert_eq!(Parameters::read(&mut Cursor::new(&bytes)), Ok(parameters), "the rest is of a later version");
     let huge = Qos { max_receive_message: Qos::MAX_MESSAGE + 1, ..Qos::default() };
     bytes.clear();
     huge.put(&mut bytes);

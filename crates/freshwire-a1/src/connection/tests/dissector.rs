@@ -14,7 +14,9 @@ use freshwire_choice::Reason;
 use super::capture::Capture;
 use super::pair::{id, secret};
 use super::*;
-use crate::crypto::{Initiator, KeyLimits, Keys, Local, Protection, Random, Responder, Secrets, StaticKey};
+use crate::crypto::{
+    Initiator, KeyLimits, Keys, Local, Protection, Random, ResetToken, Responder, Secrets, StaticKey,
+};
 use crate::wire::{
     Ack, Block, BlockHead, Cursor, DataHeader, Echo, Frame, Invitation, Message, Packet, Parity, Ranges,
     VERSION,
@@ -484,6 +486,7 @@ fn whatever_comes_as_a_datagram_does_not_trip_the_script() {
         put(Packet::Version { to: 9, version: VERSION }),
         put(Packet::Data(header, b"sealed")),
         put(Packet::Group { group: 3, number: 4, sealed: b"sealed" }),
+        put(Packet::Reset { to: id(1), token: ResetToken::from_bytes([9; 16]) }),
     ];
     for bytes in &whole {
         let lens = (1..bytes.len().min(80)).chain([bytes.len()]);

@@ -159,6 +159,7 @@ impl End {
             protection: 0,
             maximum,
             qos: *qos,
+            reset: None,
         };
         let setup = Setup {
             epoch: now,

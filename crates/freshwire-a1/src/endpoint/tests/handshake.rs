@@ -12,6 +12,7 @@ fn kinds(world: &World) -> Vec<&'static str> {
         Ok(Packet::Retry { .. }) => "retry",
         Ok(Packet::Response { .. }) => "response",
         Ok(Packet::Version { .. }) => "version",
+        Ok(Packet::Reset { .. }) => "reset",
         Ok(Packet::Data(..)) => "data",
         Ok(Packet::Group { .. }) => "group",
         Err(_) => "malformed",

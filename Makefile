@@ -6,7 +6,7 @@ FRESHWIRE = target/release/freshwire
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz lab frames matrix-thesis matrix-full matrix-a1 matrix-share bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz worlds lab frames matrix-thesis matrix-full matrix-a1 matrix-share bench clean \
 	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs
 .NOTPARALLEL:
 
@@ -42,6 +42,10 @@ install-test:
 
 fuzz: ## every property test for FUZZ_MS milliseconds
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 $(CARGO) test --release --workspace
+
+worlds: ## random worlds of the A1 transport for FUZZ_MS milliseconds, every record checked, and each scenario with 200 seeds
+	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 SIM_SEEDS=200 \
+		$(CARGO) test --release --package freshwire-sim --no-fail-fast -- --nocapture
 
 lab: build ## the documents' experiment with its default link
 	$(FRESHWIRE) lab layers --out $(RESULTS)/layers

@@ -58,42 +58,35 @@ const fn script(name: &'static str, program: &'static str, limit: Duration, need
     Step { name, action: Action::Command(command), limit, needs, wants: &[] }
 }
 
+/// A step that needs nothing but Rust.
+const fn plain(name: &'static str, action: Action, limit: Duration) -> Step {
+    Step { name, action, limit, needs: &[], wants: &[] }
+}
+
 /// All steps: first what is quick to fail, then what is slow.
 pub(super) fn all() -> Vec<Step> {
     vec![
-        Step {
-            name: "format",
-            action: cargo(&["fmt", "--all", "--", "--check"], &[]),
-            limit: minutes(2),
-            needs: &[],
-            wants: &[],
-        },
-        Step { name: "check", action: Action::Check, limit: minutes(1), needs: &[], wants: &[] },
-        Step {
-            name: "clippy",
-            action: cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
-            limit: minutes(10),
-            needs: &[],
-            wants: &[],
-        },
-        Step {
-            // Apart from the others, which have a library of its name among their pages.
-            name: "docs-cli",
-            action: cargo(
+        plain("format", cargo(&["fmt", "--all", "--", "--check"], &[]), minutes(2)),
+        plain("check", Action::Check, minutes(1)),
+        plain(
+            "clippy",
+            cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
+            minutes(10),
+        ),
+        // Apart from the others, which have a library of its name among their pages.
+        plain(
+            "docs-cli",
+            cargo(
                 &["rustdoc", "-p", "freshwire-cli", "--bin", "freshwire"],
                 &[("RUSTDOCFLAGS", "-D warnings")],
             ),
-            limit: minutes(10),
-            needs: &[],
-            wants: &[],
-        },
-        Step {
-            name: "docs",
-            action: cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
-            limit: minutes(10),
-            needs: &[],
-            wants: &[],
-        },
+            minutes(10),
+        ),
+        plain(
+            "docs",
+            cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+            minutes(10),
+        ),
         Step {
             name: "tests",
             // The same commit gives the same verdict; other seeds are what `make fuzz` is for.
@@ -102,17 +95,15 @@ pub(super) fn all() -> Vec<Step> {
             needs: &[],
             wants: &[Need::Namespaces, Need::Ffmpeg, Need::Gstreamer, Need::Chromium, Need::Tshark],
         },
-        Step {
-            name: "loom",
+        plain(
+            "loom",
             // A folder of its own: the flag would otherwise make cargo build everything anew, twice.
-            action: cargo(
+            cargo(
                 &["test", "-p", "freshwire-ring", "--release", "--test", "loom"],
                 &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
             ),
-            limit: minutes(10),
-            needs: &[],
-            wants: &[],
-        },
+            minutes(10),
+        ),
         Step {
             name: "miri",
             action: Action::Command(CommandLine {

@@ -22,6 +22,7 @@ mod send;
 mod serve;
 #[expect(clippy::disallowed_methods, reason = "a link expires by the wall clock")]
 mod sign;
+mod sim;
 #[expect(clippy::disallowed_methods, reason = "a display reads the clock; nothing here has to be replayed")]
 mod top;
 
@@ -53,6 +54,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Make a link that lets anybody in until it expires.
     Sign(sign::SignArgs),
+    /// Play scenarios of the A1 transport in virtual time.
+    Sim(sim::SimArgs),
     /// Who views what on a server, and how fresh it is.
     Top(top::TopArgs),
 }
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Send(args) => send::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Sign(args) => sign::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),
     };
     result.unwrap_or_else(|error| {

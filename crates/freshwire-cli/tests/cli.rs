@@ -63,9 +63,30 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
 
 #[test]
 fn help_is_a_result() {
-    for command in ["send", "recv", "bench"] {
+    for command in ["send", "recv", "bench", "sim"] {
         assert!(run(&[command, "--help"]).ok().text().contains("Exit code:"), "{command}");
     }
+}
+
+#[test]
+fn a_scenario_is_played_the_same_each_time_and_tells_what_it_misses() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mine.toml");
+    let text = run(&["sim", "nat_rebinding", "--text"]).ok().text().to_owned();
+    std::fs::write(&file, text.replace("length = \"20s\"", "length = \"12s\"")).unwrap();
+    let play = |seed: &str| run(&["sim", file.to_str().unwrap(), "--seed", seed, "--json"]).ok().json();
+    let played = play("1");
+    assert_eq!(played["flows"][0]["name"], "down", "{played}");
+    assert_eq!(played, play("1"));
+    assert_ne!(played["fingerprint"], play("2")["fingerprint"]);
+
+    let missed = text.replace("on_time = 0.98", "on_time = 1.1");
+    std::fs::write(&file, missed).unwrap();
+    let ended = run(&["sim", file.to_str().unwrap()]).failed(1, "");
+    assert!(ended.text().contains("not reached in"), "{}", ended.text());
+    assert!(ended.text().contains(" on time, 1.1 wanted"), "{}", ended.text());
+    run(&["sim", "no_such"]).failed(2, "there is no scenario \"no_such\"; there are bit_damage,");
+    run(&["sim", "no_such.toml"]).failed(2, "cannot read no_such.toml");
 }
 
 #[test]

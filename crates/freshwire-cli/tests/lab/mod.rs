@@ -6,15 +6,19 @@ use crate::support;
 
 /// Runs a scheme for three seconds; `None` on a machine that has no user namespaces.
 fn run(experiment: &str, scheme: &str, options: &[&str]) -> Option<serde_json::Value> {
+    let arguments =
+        ["lab", experiment, "--rate", "none", "--loss", "0", "--scheme", scheme, "--duration", "3s"];
+    run_on(&arguments, options)
+}
+
+/// Runs the lab once.
+fn run_on(arguments: &[&str], options: &[&str]) -> Option<serde_json::Value> {
     if !support::succeeds("a user namespace", Command::new("unshare").args(["--user", "--net", "true"])) {
         return None;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().to_str().expect("a path");
-    let mut arguments = vec!["lab", experiment, "--rate", "none", "--loss", "0", "--scheme", scheme];
-    arguments.extend(["--duration", "3s", "--out", out]);
-    arguments.extend(options);
-    support::run(&arguments).ok();
+    support::run(&[arguments, options, &["--out", out]].concat()).ok();
     let results = std::fs::read_to_string(folder.path().join("results.jsonl")).expect("results");
     let run: serde_json::Value = serde_json::from_str(results.trim()).expect("one run");
     Some(run["data"].clone())
@@ -55,6 +59,62 @@ fn sctp_delivers_layers_and_frames() {
     assert_eq!(layers["totals"]["received_all_bytes"], 24 * 16384);
     let Some(frames) = run("frames", "sctp", &[]) else { return };
     assert_eq!(frames["metrics"]["on_time_frames"], 90, "{frames}");
+}
+
+/// What the documents' source reaches over A1 in ten seconds: payload on time in bytes, and the median delay of the base in
+/// milliseconds.
+fn a1_on_the_link(rate: &str, loss: &str) -> Option<(f64, f64)> {
+    let options = ["--rate", rate, "--loss", loss, "--delay", "50ms", "--duration", "10s"];
+    let run = run_on(&["lab", "layers", "--scheme", "a1"], &options)?;
+    let records = run["records"].as_array().expect("records");
+    let number = |record: &serde_json::Value, key: &str| record[key].as_f64();
+    let is_on_time = |record: &&serde_json::Value| {
+        number(record, "arrived_ns").is_some_and(|at| Some(at) <= number(record, "deadline_ns"))
+    };
+    let on_time = records.iter().filter(is_on_time).filter_map(|record| number(record, "bytes")).sum();
+    let base = records.iter().filter(|record| record["layer"] == 0);
+    let delay = |record| Some((number(record, "arrived_ns")? - number(record, "generated_ns")?) / 1e6);
+    let mut delays: Vec<f64> = base.filter_map(delay).collect();
+    delays.sort_by(f64::total_cmp);
+    Some((on_time, delays[delays.len().div_ceil(2) - 1]))
+}
+
+/// The same in simulation.
+fn a1_in_simulation(rate: &str, loss: f64, seed: u32) -> (f64, f64) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("cell.toml");
+    let scenario = format!(
+        "tells = \"A cell.\"\nlength = \"11s\"\n\n[path.link]\n\
+         both = {{ rate = \"{rate}\", delay = \"50ms\", queue = \"15kB\", loss = {loss} }}\n\n\
+         [flow.layers]\npath = \"link\"\npolicy = \"layered\"\n\
+         offer = {{ kind = \"layers\", layers = 8, bytes = \"16KiB\", window = \"1s\", lifetime = \"1s\" }}\n"
+    );
+    std::fs::write(&file, scenario).expect("a file");
+    let (file, seed) = (file.to_str().expect("a path"), seed.to_string());
+    let run = support::run(&["sim", file, "--seed", &seed, "--json"]).ok().json();
+    let flow = &run["flows"][0];
+    let bits = flow["goodput_bps"].as_f64().expect("a rate") * 10.0;
+    (bits / 8.0, flow["base_delays_ms"]["p50"].as_f64().expect("a time"))
+}
+
+/// Ten windows are few: which packets are lost makes a tenth of the payload. So the link has to be where ten simulated seeds
+/// are, within 5 % of the payload and 15 % of the delay.
+#[test]
+fn the_simulation_agrees_with_the_emulated_link() {
+    for (rate, loss, share) in [("512Kibit", "5%", 0.05), ("1024Kibit", "0%", 0.0)] {
+        let Some((bytes, delay)) = a1_on_the_link(rate, loss) else { return };
+        let simulated: Vec<(f64, f64)> = (1..=10).map(|seed| a1_in_simulation(rate, share, seed)).collect();
+        let is_among = |value: f64, all: Vec<f64>, share: f64| {
+            let least = all.iter().copied().fold(f64::MAX, f64::min);
+            let most = all.iter().copied().fold(0.0, f64::max);
+            (least * (1.0 - share)..=most * (1.0 + share)).contains(&value)
+        };
+        let bytes_agree = is_among(bytes, simulated.iter().map(|run| run.0).collect(), 0.05);
+        let delays_agree = is_among(delay, simulated.iter().map(|run| run.1).collect(), 0.15);
+        let told = format!("{rate}: {bytes} bytes, {delay} ms; simulated {simulated:?}");
+        assert!(bytes_agree && delays_agree, "{told}");
+        println!("{told}");
+    }
 }
 
 /// Whether a C program can be built with a library's header.

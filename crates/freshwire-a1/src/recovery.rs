@@ -111,8 +111,8 @@ impl<C> Recovery<C> {
         if packet.mtu_probe {
             self.mtu.on_sent(packet.number);
         } else {
-            let mtu = u64::from(self.mtu.current());
-            self.pacer.on_sent(now, u64::from(packet.bytes), mtu, &*self.congestion);
+            let size = u64::from(self.packet_size());
+            self.pacer.on_sent(now, u64::from(packet.bytes), size, &*self.congestion);
         }
         let stamp = self.sampler.on_sent(now, self.flight.bytes() == 0);
         let bytes = packet.bytes;
@@ -260,12 +260,18 @@ impl<C> Recovery<C> {
     /// allowance.
     #[must_use]
     pub(crate) fn allowance(&mut self, now: Timestamp) -> Allowance {
-        let mtu = u64::from(self.mtu.current());
-        let room = self.window().saturating_sub(self.flight.bytes());
-        if room < mtu || self.flight.span() >= self.config.max_packets {
+        // Where datagrams may be much larger than what leaves at a time, nothing waits until one is full.
+        let size = u64::from(self.packet_size());
+        // A probe may be larger than the whole window: data does not wait for its answer then.
+        let in_flight = match self.mtu.under_way() {
+            probe if probe >= self.window() => self.flight.bytes().saturating_sub(probe),
+            _ => self.flight.bytes(),
+        };
+        let room = self.window().saturating_sub(in_flight);
+        if room < size || self.flight.span() >= self.config.max_packets {
             return Allowance::Blocked;
         }
-        match self.pacer.allowance(now, mtu, &*self.congestion) {
+        match self.pacer.allowance(now, size, &*self.congestion) {
             Allowance::Bytes(bytes) => Allowance::Bytes(bytes.min(room)),
             wait => wait,
         }

@@ -60,6 +60,11 @@ impl MtuSearch {
         due.then(|| self.candidate())
     }
 
+    /// Bytes of the probe that is neither acknowledged nor lost.
+    pub(super) fn under_way(&self) -> u64 {
+        self.probe.map_or(0, |(_, size)| u64::from(size))
+    }
+
     pub(super) fn on_sent(&mut self, number: u64) {
         self.probe = Some((number, self.candidate()));
     }

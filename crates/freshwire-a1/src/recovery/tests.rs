@@ -211,6 +211,16 @@ fn another_path_is_learnt_anew() {
 }
 
 #[test]
+fn data_does_not_wait_for_a_probe_that_is_larger_than_the_window() {
+    let loopback = RecoveryConfig { max_mtu: 65_507, ..config(Controller::NewReno) };
+    let mut recovery = Recovery::new(&loopback, at(0));
+    let size = recovery.mtu_probe(at(0)).expect("the search begins");
+    assert_eq!(size, 65_507);
+    recovery.on_sent(at(0), Sent { bytes: u32::from(size), mtu_probe: true, ..sent(0) });
+    assert!(matches!(recovery.allowance(at(0)), Allowance::Bytes(_)));
+}
+
+#[test]
 fn the_pacer_spreads_what_the_window_allows() {
     let mut recovery = Recovery::new(&config(Controller::NewReno), at(0));
     recovery.on_sync_echo(at(0), at(0) - ms(100), Duration::ZERO);

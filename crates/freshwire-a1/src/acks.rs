@@ -212,7 +212,7 @@ const EVERY: u32 = 16;
 /// How often a gap is reported, in case that a report is lost.
 const REPORTS: u8 = 2;
 /// By how much one way may be faster than the other.
-const OVERTAKES: Duration = Duration::from_millis(20);
+const OVERTAKES: Duration = Duration::from_millis(50);
 /// The most gaps that are remembered.
 const MAX_GAPS: usize = 64;
 const MIN_PATIENCE: Duration = Duration::from_micros(250);
@@ -289,9 +289,9 @@ mod tests {
         assert_eq!(acks.timeout(), None);
         acks.on_reached(at(0), 14);
         acks.on_packet(at(5), 11, Arrived { eliciting: false, ..DATA });
-        assert_eq!(acks.timeout(), Some(at(20)), "the rest may be about to come");
-        assert_eq!(report(&mut acks, at(20)).1, Some(Ranges(vec![12..=13, 10..=10])));
-        acks.on_reached(at(21), 12);
+        assert_eq!(acks.timeout(), Some(at(50)), "the rest may be about to come");
+        assert_eq!(report(&mut acks, at(50)).1, Some(Ranges(vec![12..=13, 10..=10])));
+        acks.on_reached(at(51), 12);
         assert_eq!(acks.timeout(), None, "that is no news");
     }
 

@@ -372,6 +372,12 @@ impl Core {
     pub(super) fn advance(&mut self, now: Timestamp) {
         self.again = false;
         self.owed = None;
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            // What waits on a group's socket is not missing.
+            for token in self.joined.tokens() {
+                self.receive_of_group(now, token);
+            }
+        }
         self.endpoint.handle_timeout(now);
         for id in self.closing.clone() {
             if self.feedings.get(&id).and_then(Feeding::timeout).is_some_and(|at| at <= now) {

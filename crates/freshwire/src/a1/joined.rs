@@ -145,6 +145,11 @@ impl Joined {
         });
     }
 
+    /// The tokens of its sockets.
+    pub(super) fn tokens(&self) -> Vec<u64> {
+        self.sockets.values().map(|socket| socket.token).collect()
+    }
+
     /// The socket with this token.
     pub(super) fn socket(&self, token: u64) -> Option<&UdpSocket> {
         self.sockets.values().find(|socket| socket.token == token).map(|socket| &socket.socket)

@@ -139,6 +139,11 @@ impl Connection {
         self.0.node.lock().peer(self.0.id).map_or(Status::default(), |peer| std::mem::take(&mut peer.news))
     }
 
+    /// Sends what it may of its ring.
+    pub(super) fn catch_up(&self) {
+        self.0.node.act(|core, _| core.call(Fed::Connection(self.0.id)));
+    }
+
     /// How often it has sent what it could.
     pub(super) fn turns(&self) -> u64 {
         self.0.node.lock().peer(self.0.id).map_or(0, |peer| peer.turns)

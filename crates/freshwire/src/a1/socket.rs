@@ -279,7 +279,12 @@ impl Member {
     fn has_room(&self, waiting: usize) -> bool {
         let held = Status::WINDOW_EXCEEDED.and(Status::RATE_EXCEEDED);
         let most = self.connection.qos().map_or(0, |qos| qos.outstanding);
-        self.outstanding < most && (waiting == 0 || !self.connection.status().meets(held))
+        if self.outstanding >= most || waiting == 0 {
+            return self.outstanding < most;
+        }
+        // What waits may only wait for the node's thread.
+        self.connection.catch_up();
+        !self.connection.status().meets(held)
     }
 
     /// What has changed and was not told.

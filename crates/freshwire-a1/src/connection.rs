@@ -393,6 +393,12 @@ impl Connection {
         self.keys.update().is_ok()
     }
 
+    /// Whether the receiver takes one more message, as far as their number goes. As opposed to
+    /// [`Connection::is_window_full`] it is known also while the path lets nothing go.
+    pub fn has_credit(&self) -> bool {
+        self.outbox.has_credit()
+    }
+
     /// Whether a message waits for which the receiver has no room.
     pub fn is_window_full(&self) -> bool {
         self.outbox.is_window_full()

@@ -180,6 +180,11 @@ impl Outbox {
         self.ask_again_at = None;
     }
 
+    /// Whether the receiver takes one more message, as far as their number goes.
+    pub(crate) fn has_credit(&self) -> bool {
+        self.next_id < self.credit.messages
+    }
+
     /// Whether the last look found a message for which the receiver has no room.
     pub(crate) fn is_window_full(&self) -> bool {
         self.window_full
@@ -447,7 +452,7 @@ impl Outbox {
                         continue;
                     }
                     let bytes = self.bytes_begun + u64::from(record.len);
-                    if self.next_id >= self.credit.messages || bytes > self.credit.bytes {
+                    if !self.has_credit() || bytes > self.credit.bytes {
                         self.window_full = true;
                         return None;
                     }

@@ -283,8 +283,7 @@ impl Member {
             return self.outstanding < most;
         }
         // What waits may only wait for the node's thread.
-        self.connection.catch_up();
-        !self.connection.status().meets(held)
+        self.connection.catch_up() && !self.connection.status().meets(held)
     }
 
     /// What has changed and was not told.

@@ -520,6 +520,32 @@ fn bench_measures_and_a_push_makes_no_system_call() {
     assert_eq!(find("records that others missed by the stalled one")["median"], 0.0);
 }
 
+#[test]
+fn bench_idle_measures_memory_and_time_in_a_process_of_its_own() {
+    let ended = run(&[
+        "bench",
+        "idle",
+        "--repeat",
+        "1",
+        "--idle-connections",
+        "100",
+        "--idle-time",
+        "200ms",
+        "--json",
+    ]);
+    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
+    let lines: Vec<serde_json::Value> =
+        ended.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_type = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
+    assert_eq!((of_type("number"), of_type("ratio")), (7, 1), "{}", ended.text());
+    let name = "private memory of an end of a connection";
+    let memory = lines
+        .iter()
+        .find(|line| line["data"]["name"] == name)
+        .and_then(|line| line["data"]["median"].as_f64());
+    assert!(memory.is_some_and(|bytes| bytes > 500.0 && bytes < 200_000.0), "{memory:?}");
+}
+
 /// Runs a bench that encodes a stream; finds its numbers by name.
 fn bench_of_a_stream(arguments: &[&str]) -> impl Fn(&str) -> f64 {
     let folder = tempfile::tempdir().unwrap();

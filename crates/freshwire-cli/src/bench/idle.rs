@@ -120,17 +120,3 @@ fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Its memory and processor time say nothing here: other tests share the process.
-    #[test]
-    fn idle_connections_stay_and_are_measured_with_and_without_keep_alive() {
-        let mut report = Report::default();
-        measure(1, 20, Duration::from_millis(200), &mut report).unwrap();
-        assert_eq!((report.series.len(), report.ratios.len()), (7, 1));
-        assert!(report.series.iter().all(|series| series.samples.len() == 1));
-    }
-}

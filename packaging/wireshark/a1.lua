@@ -19,6 +19,7 @@ local FRAMES = {
     [0x1e] = "GROUP_AT",
 }
 for kind = 0x08, 0x0f do FRAMES[kind] = "BLOCK" end
+for kind = 0x20, 0x27 do FRAMES[kind] = "NEXT" end
 local REASONS = {
     "expired", "predicted late", "window end", "layer shed", "superseded", "reference lost", "application",
     "abandoned", "closed", "sender lost", "holder lost", "invalid", "connection lost",
@@ -66,7 +67,7 @@ octets("noise.payload", "Parameters, encrypted")
 octets("padding", "Padding")
 flag("phase", "Key phase", 0x01)
 flag("retransmitted", "Retransmitted blocks only", 0x02)
-flag("control", "Neither BLOCK nor SYNC", 0x04)
+flag("control", "Neither BLOCK, NEXT nor SYNC", 0x04)
 flag("ack_now", "Wants an acknowledgement at once", 0x08)
 add_field("number.low", ProtoField.uint32("a1.number.low", "Packet number, low 32 bits"))
 number("number", "Packet number")
@@ -96,6 +97,11 @@ add_field("sync_echo.rtt", ProtoField.relative_time("a1.sync_echo.rtt", "From th
 flag("block.first", "First of its message", 0x01)
 flag("block.last", "Last of its message", 0x02)
 flag("block.sized", "With a length", 0x04)
+flag("next.length", "Another length", 0x01)
+flag("next.later", "Another time", 0x02)
+flag("next.key", "Another key", 0x04)
+add_field("next.difference", ProtoField.int64("a1.next.difference", "Came into being that much later",
+    base.UNIT_STRING, MICROSECONDS))
 number("block.offset", "Offset", BYTES)
 number("block.length", "Length", BYTES)
 octets("block.data", "Data")
@@ -239,6 +245,7 @@ function Reader:add_signed(tree, name)
     local value = Int64(half:lower(), half:higher())
     if exact:lower() % 2 == 1 then value = -value - 1 end
     tree:add(f[name], range, value)
+    return value
 end
 
 function Reader:message_length(tree)
@@ -369,14 +376,19 @@ local function read_message_head(r, tree)
     r:add_varint(tree, "message.key")
     r:add_varint32(tree, "message.ref")
     r:add_varint32(tree, "message.ref")
-    r:add_signed(tree, "message.generated")
+    local generated = r:add_signed(tree, "message.generated")
     local lifetime, range, exact = r:varint()
     if lifetime == 0 then
         tree:add(range, "Keeps its value for ever")
     else
         tree:add(f["message.lifetime"], range, exact - 1)
     end
-    return length, seq
+    return length, seq, generated
+end
+
+-- Adds a number as the user would count it; it is exact up to 2^53.
+local function add_generated(tree, name, value)
+    tree:add(f[name], UInt64(value % TWO_32, math.floor(value / TWO_32))):set_generated()
 end
 
 local function read_block(kind, r, tree, c)
@@ -385,14 +397,15 @@ local function read_block(kind, r, tree, c)
     local id = r:add_varint(tree, "message")
     local messages, limit, offset = c.side.messages, MAX_MESSAGE, 0
     if band(kind, 1) ~= 0 then
-        local seq
-        limit, seq = read_message_head(r, tree)
+        local seq, generated
+        limit, seq, generated = read_message_head(r, tree)
         if c.is_new then messages[id] = messages[id] or { frame = c.frame, seq = seq } end
+        c.like = { id = id, length = limit, seq = seq, generated = generated }
     else
         offset = r:add_varint32(tree, "block.offset")
         local known = messages[id]
         if known then
-            tree:add(f["message.seq"], UInt64(known.seq % TWO_32, math.floor(known.seq / TWO_32))):set_generated()
+            add_generated(tree, "message.seq", known.seq)
             tree:add(f["message.frame"], known.frame):set_generated()
         end
     end
@@ -411,6 +424,29 @@ end
 
 for kind = 0x08, 0x0f do
     read[kind] = function(...) return read_block(kind, ...) end
+end
+
+-- A whole message whose head is like that of the block before it.
+local function read_next(kind, r, tree, c, like)
+    local bits = r.tvb(r.at - 1, 1)
+    for _, name in ipairs({ "next.length", "next.later", "next.key" }) do tree:add(f[name], bits) end
+    local length = band(kind, 1) ~= 0 and r:message_length(tree) or nil
+    local later = band(kind, 2) ~= 0 and r:add_signed(tree, "next.difference") or Int64(0)
+    if band(kind, 4) ~= 0 then r:add_varint(tree, "message.key") end
+    if not like then broken("it is like no message") end
+    local now = { id = like.id + 1, length = length or like.length, seq = like.seq + 1, generated = like.generated + later }
+    add_generated(tree, "message", now.id)
+    add_generated(tree, "message.seq", now.seq)
+    tree:add(f["message.generated"], now.generated):set_generated()
+    if not length then add_generated(tree, "message.length", now.length) end
+    r:octets(tree, "block.data", now.length)
+    if c.is_new then c.side.messages[now.id] = c.side.messages[now.id] or { frame = c.frame, seq = now.seq } end
+    c.like = now
+    return ("%.0f first 0+%.0f last"):format(now.id, now.length)
+end
+
+for kind = 0x20, 0x27 do
+    read[kind] = function(...) return read_next(kind, ...) end
 end
 
 read[0x10] = function(r, tree)
@@ -525,6 +561,8 @@ local function dissect_frame(r, tree, c)
     local begin = r.at
     local kind = r:take(1):uint()
     local name = FRAMES[kind]
+    local like = c.like
+    c.like = nil
     local branch = tree:add(proto, r.tvb(begin), name or "Unknown frame")
     branch:add(f["frame.type"], r.tvb(begin, 1))
     if not name then broken(("frame type 0x%02x is unknown"):format(kind)) end
@@ -533,7 +571,7 @@ local function dissect_frame(r, tree, c)
         skip_padding(r)
         text = ("%d"):format(r.at - begin)
     else
-        text = read[kind](r, branch, c)
+        text = read[kind](r, branch, c, like)
     end
     branch:set_len(r.at - begin)
     branch:append_text(text == "" and "" or ": " .. text)
@@ -554,6 +592,7 @@ end
 
 local function dissect_frames(tvb, at, last, tree, c)
     local r, texts = reader(tvb, at, last), {}
+    c.like = nil
     local problem = guarded(tree, false, function()
         while r:left() > 0 do texts[#texts + 1] = dissect_frame(r, tree, c) end
     end)

@@ -11,7 +11,7 @@ use crate::fec;
 use crate::ranges::RangeSet;
 use crate::sequence::Sequence;
 use crate::source::{Fate, Source};
-use crate::wire::{BlockHead, Message, PARITY_HEAD, Qos};
+use crate::wire::{BlockHead, Message, Next, PARITY_HEAD, Qos};
 
 /// Messages that were begun and are not settled, and what of them is to be sent.
 pub(crate) struct Outbox {
@@ -129,6 +129,8 @@ pub(crate) enum Chosen {
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) head: BlockHead,
+    /// The head in short, if the block can follow the one before it that way.
+    pub(crate) next: Option<Next>,
     pub(crate) part: Part,
     pub(crate) token: u64,
     pub(crate) bytes: u32,
@@ -274,11 +276,13 @@ impl Outbox {
         }
     }
 
-    /// Cuts the next block of the chosen message, of at most `room` bytes with its head; `None` if the room is too small.
+    /// Cuts the next block of the chosen message, of at most `room` bytes with its head, for a packet in which the block
+    /// `before` is the last one. `None` if the room is too small.
     pub(crate) fn cut(
         &mut self,
         chosen: Chosen,
         room: usize,
+        before: Option<&BlockHead>,
         describe: impl Fn(&Record) -> Message,
     ) -> Option<Piece> {
         let (id, again) = match chosen {
@@ -288,15 +292,23 @@ impl Outbox {
         };
         let begun = self.begun.get_mut(id)?;
         let extent = begun.extent();
-        let from = if again { begun.lost.first()?.start } else { begun.sent_to };
+        let to_send = if again { begun.lost.first()?.clone() } else { begun.sent_to..extent };
+        let from = to_send.start;
         let start = (from == 0).then(|| describe(&begun.record));
         let head = BlockHead { id, offset: from as u32, start, end: false };
-        let mut most = u64::try_from(room.checked_sub(head.len())?).unwrap_or(u64::MAX);
+        let shard = begun.shard.map_or(u64::MAX, |shard| u64::from(shard) - from % u64::from(shard));
+        let len = begun.record.len;
+        let next = before.filter(|_| to_send == (0..extent) && u64::from(len) <= shard);
+        let next = next.and_then(|before| Next::between(before, &head));
+        let next = next.filter(|next| next.encoded_len() + len as usize <= room);
+        let most = match next {
+            Some(_) => extent,
+            // Rather the first of the next packet than a few bytes here with a head of their own.
+            None if before.is_some() && room < WORTH_A_BLOCK.min(head.len() + len as usize) => return None,
+            None => shard.min(u64::try_from(room.checked_sub(head.len())?).unwrap_or(u64::MAX)),
+        };
         if most == 0 {
             return None;
-        }
-        if let Some(shard) = begun.shard.map(u64::from) {
-            most = most.min(shard - from % shard);
         }
         let range = if again {
             begun.lost.take_first(most)?
@@ -314,7 +326,7 @@ impl Outbox {
         let bytes = range.end.min(u64::from(begun.record.len)).saturating_sub(range.start);
         let head = BlockHead { end: range.end == extent, ..head };
         let part = Part { id, range };
-        Some(Piece { head, part, token: begun.token, bytes: bytes as u32 })
+        Some(Piece { head, next, part, token: begun.token, bytes: bytes as u32 })
     }
 
     /// Which messages get parity from now on.
@@ -514,6 +526,8 @@ impl Outbox {
     }
 }
 
+/// A rest of a packet that is smaller is left empty rather than filled with a block.
+pub(crate) const WORTH_A_BLOCK: usize = 96;
 /// A lost block whose connection does not repair.
 const UNREPAIRED: Reason = Reason::Abandoned;
 /// How often a policy is asked in a row.

@@ -1,15 +1,15 @@
 //! The bytes of A1 (`spec/a1.md`): packets, frames, parameters. Everything that comes from the network is read here, with
 //! a bound on each count and length.
 
+mod block;
 mod cursor;
 mod frame;
 mod packet;
 mod parameters;
 
+pub(crate) use block::{Block, BlockHead, Message, Next};
 pub(crate) use cursor::{Cursor, put_varint, varint_len, zigzag};
-pub(crate) use frame::{
-    Ack, Block, BlockHead, Echo, Frame, Invitation, MAX_RANGES, Message, PARITY_HEAD, Parity, Ranges,
-};
+pub(crate) use frame::{Ack, Echo, Frame, Frames, Invitation, MAX_RANGES, PARITY_HEAD, Parity, Ranges};
 pub(crate) use packet::{
     DATA_HEADER, DataHeader, MIN_INITIATION, Packet, RESET_LENGTH, VERSION, is_urgent, put_group_header,
 };

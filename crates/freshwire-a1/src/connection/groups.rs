@@ -11,7 +11,7 @@ use crate::crypto::{Freshness, Keys, ReplayWindow};
 use crate::group::group_keys;
 use crate::inbox::{Inbox, Message};
 use crate::pool::Pool;
-use crate::wire::{Block, BlockHead, Frame, Invitation, Qos, Ranges};
+use crate::wire::{Block, BlockHead, Frame, Frames, Invitation, Qos, Ranges};
 
 /// Groups of which this end is a member, and what it has to say of any.
 #[derive(Default)]
@@ -218,9 +218,8 @@ impl Connection {
         };
         member.replay.record(number);
         member.acks.on_packet(now, number, Arrived { eliciting: false, ack_now: false, ce: false });
-        let mut cursor = crate::wire::Cursor::new(opened);
-        while !cursor.is_empty() {
-            match Frame::read(&mut cursor) {
+        for frame in Frames::new(opened) {
+            match frame {
                 Ok(Frame::Block(block)) => self.on_group_block(now, group, &block),
                 Ok(Frame::Ping | Frame::Padding) => {}
                 // Who has the group's key may be another member: what it forges must not end the connection.

@@ -10,7 +10,7 @@ use crate::acks::Arrived;
 use crate::crypto::{Freshness, Opening};
 use crate::outbox::Credit;
 use crate::recovery::AckInfo;
-use crate::wire::{Ack, Cursor, DataHeader, Echo, Frame};
+use crate::wire::{Ack, DataHeader, Echo, Frame, Frames};
 
 impl Connection {
     /// A data packet for this connection came. False: it did not open or came before, and changes nothing.
@@ -66,10 +66,9 @@ impl Connection {
             *to_send = true;
         }
         let was_ready = self.inbox.is_ready();
-        let mut cursor = Cursor::new(plain);
         let mut eliciting = false;
-        while !cursor.is_empty() {
-            let frame = match Frame::read(&mut cursor) {
+        for frame in Frames::new(plain) {
+            let frame = match frame {
                 Ok(frame) => frame,
                 Err(error) => return self.violated(now, &error.to_string()),
             };

@@ -48,6 +48,27 @@ fn messages_of_all_sizes_arrive_as_they_were() {
 }
 
 #[test]
+fn small_messages_that_are_alike_cost_little_more_than_their_bytes() {
+    for loss in [0.0, 0.1] {
+        let mut pair = Pair::new(lossy(10_000, 5, loss, 1));
+        pair.run_for(Duration::from_millis(50));
+        let before = pair.ends[0].connection.stats();
+        for seq in 0..1000 {
+            pair.now += Duration::from_nanos(700);
+            pair.push(0, record(seq, pair.now, Some(Duration::from_secs(9))), payload(seq, 64));
+        }
+        pair.run_for(Duration::from_secs(2));
+        let after = pair.ends[0].connection.stats();
+        assert_eq!(pair.ends[1].received.len(), 1000);
+        check_payloads(&pair, 1);
+        assert!(pair.ends[1].received.iter().all(|(_, message)| message.refs == [0; 2] && !message.late));
+        let payload = after.payload_sent + after.payload_resent;
+        let overhead = (after.bytes_sent - before.bytes_sent) as f64 / payload as f64;
+        assert!(overhead < 1.15, "{overhead} with a loss of {loss}");
+    }
+}
+
+#[test]
 fn nothing_reliable_is_lost_whatever_the_link_loses() {
     for seed in 1..=5 {
         for share in [0.05, 0.3] {

@@ -7,7 +7,7 @@ use freshwire_units::Timestamp;
 
 use super::{Closed, Connection, Contents, Event, State};
 use crate::fec;
-use crate::outbox::{Chosen, Fec, Piece};
+use crate::outbox::{Chosen, Fec, Piece, WORTH_A_BLOCK};
 use crate::recovery::{Allowance, Sent};
 use crate::source::Source;
 use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message, PARITY_HEAD, Parity};
@@ -282,6 +282,7 @@ impl Connection {
     ) {
         draft.retransmitted = matches!(chosen, Chosen::Again(_));
         let mut next = Some(chosen);
+        let mut before = None;
         while let Some(chosen) = next.filter(|next| matches!(next, Chosen::Again(_)) == draft.retransmitted) {
             let left = draft.end.saturating_sub(out.len());
             if chosen == Chosen::GroupRepair {
@@ -300,8 +301,10 @@ impl Connection {
                 break;
             }
             let clock = &self.clock;
-            let Some(piece) = self.outbox.cut(chosen, left, |record| describe(clock, record)) else { break };
+            let describe = |record: &Record| describe(clock, record);
+            let Some(piece) = self.outbox.cut(chosen, left, before.as_ref(), describe) else { break };
             put_piece(&piece, source, draft.end, out);
+            before = Some(piece.head);
             let bytes = u64::from(piece.bytes);
             if draft.retransmitted {
                 self.stats.payload_resent += bytes;
@@ -312,10 +315,11 @@ impl Connection {
             if piece.head.end && !draft.retransmitted {
                 self.outbox.protect(now, piece.part.id, source, &link);
             }
+            let may_follow = worth_another(&piece, draft.end.saturating_sub(out.len()));
             draft.contents.parts.push(piece.part);
             draft.control = false;
             draft.eliciting = true;
-            if out.len() + WORTH_A_BLOCK > draft.end {
+            if !may_follow {
                 break;
             }
             next = self.outbox.choose(now, source, &link, self.quality.current());
@@ -419,14 +423,26 @@ impl Draft {
 /// Puts a block of which the last byte goes no further than `end`.
 fn put_piece(piece: &Piece, source: &dyn Source, end: usize, out: &mut Vec<u8>) {
     let bytes = piece.bytes as usize;
-    let left = end.saturating_sub(out.len() + piece.head.len() + bytes);
-    // With a length something can follow it.
-    piece.head.put((left >= WORTH_A_BLOCK).then_some(piece.bytes), out);
+    match &piece.next {
+        Some(next) => next.put(out),
+        None => {
+            let left = end.saturating_sub(out.len() + piece.head.len() + bytes);
+            // With a length something can follow it.
+            piece.head.put(worth_another(piece, left).then_some(piece.bytes), out);
+        }
+    }
     let at = out.len();
     out.resize(at + bytes, 0);
     if let Some(place) = out.get_mut(at..) {
         source.read(piece.token, piece.head.offset, place);
     }
+}
+
+/// Whether a packet with `left` bytes behind this block is to have another one: room for a good part of any message, or for
+/// a whole one that is like this.
+fn worth_another(piece: &Piece, left: usize) -> bool {
+    let is_whole = piece.head.start.is_some() && piece.head.end;
+    left >= WORTH_A_BLOCK || is_whole && left >= piece.bytes as usize + NEXT_HEAD
 }
 
 pub(crate) fn describe(clock: &super::clock::Clock, record: &Record) -> Message {
@@ -447,8 +463,8 @@ pub(crate) fn describe(clock: &super::clock::Clock, record: &Record) -> Message 
 
 /// The most bytes that leave in one burst, which is what a datagram's length field and the kernel allow.
 const MAX_BURST: usize = 60_000;
-/// A rest of a packet that is smaller is left empty rather than filled with a block.
-const WORTH_A_BLOCK: usize = 96;
+/// What the head of another message takes at most if it is like the one before it.
+const NEXT_HEAD: usize = 8;
 /// Room for an announcement.
 const ANNOUNCEMENT: usize = 24;
 /// Room for what is said of a group: a NACK with all its ranges.

@@ -2,7 +2,7 @@
 
 use crate::connection::ConnectionConfig;
 use crate::crypto::{Protection, ResetToken};
-use crate::wire::{Cursor, Frame, Malformed, Parameters, Qos, VERSION};
+use crate::wire::{Cursor, Frame, Frames, Malformed, Parameters, Qos, VERSION};
 
 use super::Refusal;
 
@@ -16,13 +16,13 @@ pub(super) enum Answer {
 
 impl Answer {
     pub(super) fn read(payload: &[u8]) -> Result<Self, Malformed> {
-        let mut cursor = Cursor::new(payload);
         if payload.first() != Some(&ACCEPTED) {
-            return match Frame::read(&mut cursor)? {
+            return match Frames::new(payload).next().ok_or(Malformed::Truncated)?? {
                 Frame::Close { code, reason } => Ok(Self::Refused(Refusal { code, text: reason.to_owned() })),
                 _ => Err(Malformed::OutOfBounds("answer")),
             };
         }
+        let mut cursor = Cursor::new(payload);
         cursor.u8()?;
         Ok(Self::Accepted(cursor.u32()?, Parameters::read(&mut cursor)?))
     }

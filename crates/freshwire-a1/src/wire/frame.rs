@@ -3,7 +3,8 @@ use std::ops::RangeInclusive;
 
 use freshwire_choice::Reason;
 
-use super::{Cursor, Malformed, Qos, put_varint, varint_len, zigzag};
+use super::block::{BLOCK, BLOCK_LAST, NEXT, NEXT_LAST};
+use super::{Block, BlockHead, Cursor, Malformed, Message, Next, Qos, put_varint, varint_len};
 
 /// The most ranges in an ACK or NACK.
 pub(crate) const MAX_RANGES: usize = 32;
@@ -134,43 +135,6 @@ pub(crate) struct Echo {
     pub(crate) held_us: u64,
 }
 
-/// A part of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block<'a> {
-    pub(crate) head: BlockHead,
-    pub(crate) bytes: &'a [u8],
-}
-
-/// What stands in front of a block's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BlockHead {
-    /// The message's number, from 0 in the order in which messages are begun.
-    pub(crate) id: u64,
-    /// Where the block begins in the message.
-    pub(crate) offset: u32,
-    /// With the first block of a message.
-    pub(crate) start: Option<Message>,
-    /// The message ends with this block.
-    pub(crate) end: bool,
-}
-
-/// What the first block says of its message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) len: u32,
-    /// The application's number.
-    pub(crate) seq: u64,
-    pub(crate) layer: u8,
-    pub(crate) group: u32,
-    pub(crate) key: u64,
-    /// Distances back to the messages that it depends on; 0 is none.
-    pub(crate) refs: [u32; 2],
-    /// When the content came into being, in microseconds of the sender's connection; negative if that was before it began.
-    pub(crate) generated_us: i64,
-    /// For how long it keeps its value from then on, in microseconds; `None` is for ever.
-    pub(crate) lifetime_us: Option<u64>,
-}
-
 /// Forward error correction: a block from which lost ones of its message can be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parity<'a> {
@@ -183,9 +147,39 @@ pub(crate) struct Parity<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+/// Reads the frames of a packet one after the other, up to the first that is malformed.
+#[derive(Debug)]
+pub(crate) struct Frames<'a> {
+    cursor: Cursor<'a>,
+    /// The frame before, if it was a block.
+    before: Option<BlockHead>,
+}
+
+impl<'a> Frames<'a> {
+    pub(crate) fn new(packet: &'a [u8]) -> Self {
+        Self { cursor: Cursor::new(packet), before: None }
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.cursor.is_empty() {
+            return None;
+        }
+        let frame = Frame::read(&mut self.cursor, self.before.take());
+        match &frame {
+            Ok(Frame::Block(block)) => self.before = Some(block.head),
+            Ok(_) => {}
+            Err(_) => _ = self.cursor.rest(),
+        }
+        Some(frame)
+    }
+}
+
 impl<'a> Frame<'a> {
-    /// Reads the next frame.
-    pub(crate) fn read(cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
+    fn read(cursor: &mut Cursor<'a>, before: Option<BlockHead>) -> Result<Self, Malformed> {
         let kind = cursor.u8()?;
         match kind {
             PADDING => Ok(Self::Padding),
@@ -204,6 +198,7 @@ impl<'a> Frame<'a> {
                 held_us: cursor.varint()?,
             })),
             BLOCK..=BLOCK_LAST => Block::read(kind, cursor).map(Self::Block),
+            NEXT..=NEXT_LAST => Next::read(kind, cursor)?.block(before, cursor).map(Self::Block),
             GONE => {
                 Ok(Self::Gone { id: cursor.varint()?, len: message_len(cursor)?, reason: reason(cursor)? })
             }
@@ -355,91 +350,10 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl<'a> Block<'a> {
-    fn read(kind: u8, cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
-        let id = cursor.varint()?;
-        let start = if kind & START != 0 { Some(Message::read(cursor)?) } else { None };
-        let offset = if start.is_some() { 0 } else { cursor.varint32("offset of a block")? };
-        let bytes = if kind & SIZED != 0 {
-            let len = cursor.varint32("length of a block")?;
-            cursor.take(len as usize)?
-        } else {
-            cursor.rest()
-        };
-        let end = kind & END != 0;
-        let limit = start.map_or(Qos::MAX_MESSAGE, |message| message.len);
-        match u32::try_from(bytes.len()).ok().and_then(|len| offset.checked_add(len)) {
-            Some(reach) if reach <= limit && !(end && start.is_some() && reach != limit) => {}
-            _ => return Err(Malformed::OutOfBounds("reach of a block")),
-        }
-        Ok(Self { head: BlockHead { id, offset, start, end }, bytes })
-    }
-}
-
-impl BlockHead {
-    /// Bytes that [`BlockHead::put`] takes without a length.
-    pub(crate) fn len(&self) -> usize {
-        let place =
-            self.start.map_or_else(|| varint_len(u64::from(self.offset)), |message| message.encoded_len());
-        1 + varint_len(self.id) + place
-    }
-
-    /// Appends what stands in front of the bytes. Without a length the block takes the rest of the packet.
-    pub(crate) fn put(&self, len: Option<u32>, out: &mut Vec<u8>) {
-        let start = if self.start.is_some() { START } else { 0 };
-        let end = if self.end { END } else { 0 };
-        let sized = if len.is_some() { SIZED } else { 0 };
-        put_numbers(out, BLOCK | start | end | sized, &[self.id]);
-        match &self.start {
-            Some(message) => message.put(out),
-            None => put_varint(out, u64::from(self.offset)),
-        }
-        if let Some(len) = len {
-            put_varint(out, u64::from(len));
-        }
-    }
-}
-
 impl Parity<'_> {
     /// Bytes that the frame takes.
     pub(crate) fn len(&self) -> usize {
         1 + varint_len(self.id) + self.message.encoded_len() + 2 + 2 + self.bytes.len()
-    }
-}
-
-impl Message {
-    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            len: message_len(cursor)?,
-            seq: cursor.varint()?,
-            layer: cursor.u8()?,
-            group: cursor.varint32("group")?,
-            key: cursor.varint()?,
-            refs: [cursor.varint32("reference")?, cursor.varint32("reference")?],
-            generated_us: cursor.signed()?,
-            lifetime_us: cursor.varint()?.checked_sub(1),
-        })
-    }
-
-    fn encoded_len(&self) -> usize {
-        let lifetime = self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1));
-        let [first, second] = self.refs.map(u64::from);
-        let (len, group) = (u64::from(self.len), u64::from(self.group));
-        let numbers = [len, self.seq, group, self.key, first, second, zigzag(self.generated_us), lifetime];
-        1 + numbers.into_iter().map(varint_len).sum::<usize>()
-    }
-
-    fn put(&self, out: &mut Vec<u8>) {
-        put_varint(out, u64::from(self.len));
-        put_varint(out, self.seq);
-        out.push(self.layer);
-        put_varint(out, u64::from(self.group));
-        put_varint(out, self.key);
-        for distance in self.refs {
-            put_varint(out, u64::from(distance));
-        }
-        put_varint(out, zigzag(self.generated_us));
-        put_varint(out, self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1)));
     }
 }
 
@@ -517,14 +431,14 @@ impl Ranges {
     }
 }
 
-fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
+pub(super) fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
     out.push(kind);
     for &number in numbers {
         put_varint(out, number);
     }
 }
 
-fn message_len(cursor: &mut Cursor<'_>) -> Result<u32, Malformed> {
+pub(super) fn message_len(cursor: &mut Cursor<'_>) -> Result<u32, Malformed> {
     match cursor.varint32("length of a message")? {
         len if len <= Qos::MAX_MESSAGE => Ok(len),
         _ => Err(Malformed::OutOfBounds("length of a message")),
@@ -545,11 +459,6 @@ const ACK: u8 = 2;
 const NACK: u8 = 3;
 const SYNC: u8 = 4;
 const SYNC_ECHO: u8 = 5;
-const BLOCK: u8 = 0x08;
-const BLOCK_LAST: u8 = 0x0f;
-const START: u8 = 1;
-const END: u8 = 2;
-const SIZED: u8 = 4;
 const GONE: u8 = 0x10;
 const DROPPED: u8 = 0x11;
 const CREDIT: u8 = 0x12;

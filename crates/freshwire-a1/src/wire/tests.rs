@@ -7,12 +7,7 @@ use super::*;
 use crate::crypto::ResetToken;
 
 fn frames(bytes: &[u8]) -> Result<Vec<Frame<'_>>, Malformed> {
-    let mut cursor = Cursor::new(bytes);
-    let mut frames = Vec::new();
-    while !cursor.is_empty() {
-        frames.push(Frame::read(&mut cursor)?);
-    }
-    Ok(frames)
+    Frames::new(bytes).collect()
 }
 
 fn message() -> Message {
@@ -92,6 +87,70 @@ fn a_block_with_a_length_leaves_room_for_more() {
     bytes.extend(b"ab");
     Frame::Ping.put(&mut bytes);
     assert_eq!(frames(&bytes), Ok(vec![Frame::Block(Block { head, bytes: b"ab" }), Frame::Ping]));
+}
+
+#[test]
+fn a_message_like_the_one_before_it_has_a_short_head() {
+    let head = |id, message| BlockHead { id, offset: 0, start: Some(message), end: true };
+    let first = head(300, message());
+    let alike = Message { seq: message().seq + 1, ..message() };
+    let later =
+        Message { seq: alike.seq + 1, generated_us: alike.generated_us - 3, len: 2, key: 70, ..alike };
+    let mut bytes = Vec::new();
+    first.put(Some(5), &mut bytes);
+    bytes.extend(b"hello");
+    let begin = bytes.len();
+    let mut before = first;
+    for (place, (message, text, len)) in [(alike, "again", 1), (later, "by", 5)].into_iter().enumerate() {
+        let now = head(301 + place as u64, message);
+        let next = Next::between(&before, &BlockHead { end: false, ..now }).expect("alike");
+        let at = bytes.len();
+        next.put(&mut bytes);
+        assert_eq!((bytes.len() - at, next.encoded_len()), (len, len));
+        bytes.extend(text.as_bytes());
+        before = now;
+    }
+    Frame::Ping.put(&mut bytes);
+    let block = |head, bytes| Frame::Block(Block { head, bytes });
+    let read = vec![
+        block(first, b"hello"),
+        block(head(301, alike), b"again"),
+        block(head(302, later), b"by"),
+        Frame::Ping,
+    ];
+    assert_eq!(frames(&bytes), Ok(read));
+    // It says nothing without the block before it.
+    let unlike = Err(Malformed::OutOfBounds("what a message is like"));
+    assert_eq!(frames(&bytes[begin..]), unlike);
+    let mut apart = bytes[..begin].to_vec();
+    Frame::Ping.put(&mut apart);
+    apart.extend(&bytes[begin..]);
+    assert_eq!(frames(&apart), unlike);
+    let mut middle = Vec::new();
+    BlockHead { start: None, offset: 7, ..first }.put(Some(0), &mut middle);
+    middle.extend(&bytes[begin..]);
+    assert_eq!(frames(&middle), unlike);
+    assert_eq!(frames(&bytes[..begin + 3]), Err(Malformed::Truncated));
+}
+
+#[test]
+fn a_message_that_differs_otherwise_has_a_head_of_its_own() {
+    let head = |id, message| BlockHead { id, offset: 0, start: Some(message), end: false };
+    let before = head(300, message());
+    let alike = Message { seq: message().seq + 1, ..message() };
+    assert!(Next::between(&before, &head(301, alike)).is_some());
+    for unlike in [
+        head(302, alike),
+        head(301, message()),
+        head(301, Message { layer: 0, ..alike }),
+        head(301, Message { group: 1, ..alike }),
+        head(301, Message { refs: [0; 2], ..alike }),
+        head(301, Message { lifetime_us: None, ..alike }),
+        BlockHead { start: None, ..before },
+    ] {
+        assert_eq!(Next::between(&before, &unlike), None);
+        assert_eq!(Next::between(&BlockHead { start: None, ..before }, &unlike), None);
+    }
 }
 
 #[test]

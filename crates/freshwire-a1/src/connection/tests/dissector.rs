@@ -18,8 +18,8 @@ use crate::crypto::{
     Initiator, KeyLimits, Keys, Local, Protection, Random, ResetToken, Responder, Secrets, StaticKey,
 };
 use crate::wire::{
-    Ack, Block, BlockHead, Cursor, DataHeader, Echo, Frame, Invitation, Message, Packet, Parity, Ranges,
-    VERSION,
+    Ack, Block, BlockHead, DataHeader, Echo, Frame, Frames, Invitation, Message, Next, Packet, Parity,
+    Ranges, VERSION,
 };
 
 const SCRIPTS: [(&str, &str); 3] = [
@@ -398,6 +398,57 @@ fn every_frame_is_read_under_every_protection() {
     }
 }
 
+/// A block and two messages that are like it, the second but for all that may differ.
+fn alike() -> Vec<u8> {
+    let message = Message {
+        len: 5,
+        seq: 40,
+        layer: 0,
+        group: 0,
+        key: 9,
+        refs: [0; 2],
+        generated_us: 1_000,
+        lifetime_us: None,
+    };
+    let head = |id, message| BlockHead { id, offset: 0, start: Some(message), end: true };
+    let second = Message { seq: 41, ..message };
+    let third = Message { seq: 42, len: 2, key: 70, generated_us: 700, ..message };
+    let mut bytes = Vec::new();
+    head(300, message).put(Some(5), &mut bytes);
+    bytes.extend(b"hello");
+    Next::between(&head(300, message), &head(301, second)).unwrap().put(&mut bytes);
+    bytes.extend(b"again");
+    Next::between(&head(301, second), &head(302, third)).unwrap().put(&mut bytes);
+    bytes.extend(b"by");
+    bytes
+}
+
+#[test]
+fn messages_with_a_short_head_are_shown_with_all_that_they_are() {
+    if !has_tshark() {
+        return;
+    }
+    let mut stream = Stream::new(Protection::Aead, KeyLimits::default());
+    stream.add(&alike());
+    let tshark = tshark_on_port(&stream.capture);
+    let text = tshark.run(&["-V"]);
+    for line in ["BLOCK: 300 first 0+5 last", "NEXT: 301 first 0+5 last", "NEXT: 302 first 0+2 last"] {
+        assert!(text.contains(&format!("    {line}")), "{line}:\n{text}");
+    }
+    let read = tshark.fields([
+        "a1.message",
+        "a1.message.seq",
+        "a1.message.length",
+        "a1.message.generated",
+        "a1.message.key",
+    ]);
+    assert_eq!(read[0][0], ["300", "301", "302"]);
+    assert_eq!(read[0][1], ["40", "41", "42"]);
+    assert_eq!(read[0][2], ["5", "5", "2"]);
+    assert_eq!(read[0][3], ["1000", "1000", "700"]);
+    assert_eq!(read[0][4], ["9", "70"]);
+}
+
 #[test]
 fn a_reason_that_is_not_known_is_the_applications() {
     if !has_tshark() {
@@ -428,10 +479,9 @@ fn random(count: usize) -> impl Iterator<Item = Vec<u8>> {
 
 /// What the crate reads of a packet: its frames, where paddings in a row are one, and whether it can read all of it.
 fn reading(bytes: &[u8]) -> (usize, bool) {
-    let mut cursor = Cursor::new(bytes);
     let (mut count, mut after_padding) = (0, false);
-    while !cursor.is_empty() {
-        let Ok(frame) = Frame::read(&mut cursor) else { return (count + 1, true) };
+    for frame in Frames::new(bytes) {
+        let Ok(frame) = frame else { return (count + 1, true) };
         let is_padding = matches!(frame, Frame::Padding);
         count += usize::from(!(is_padding && after_padding));
         after_padding = is_padding;
@@ -445,9 +495,12 @@ fn whatever_stands_in_a_packet_is_read_as_the_crate_reads_it() {
         return;
     }
     let mut packets: Vec<Vec<u8>> = Vec::new();
-    for frame in every_frame() {
+    let written = every_frame().into_iter().map(|frame| {
         let mut bytes = Vec::new();
         frame.put(&mut bytes);
+        bytes
+    });
+    for bytes in written.chain([alike()]) {
         for len in 0..bytes.len() {
             packets.push(bytes[..len].to_vec());
         }

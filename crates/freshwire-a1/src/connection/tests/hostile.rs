@@ -10,7 +10,7 @@ use super::lossy;
 use super::pair::{End, Pair, id, payload, record, secret};
 use crate::crypto::{Keys, Protection, Secrets};
 use crate::wire::{
-    Ack, Block, BlockHead, Cursor, DataHeader, Echo, Frame, Message, Packet, Parity, Qos, Ranges,
+    Ack, Block, BlockHead, DataHeader, Echo, Frame, Frames, Message, Packet, Parity, Qos, Ranges,
 };
 
 struct Liar {
@@ -154,7 +154,7 @@ fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
             other => panic!("{place}: {other:?}"),
         }
         let last = liar.listen(Duration::from_secs(3)).pop().unwrap();
-        let said = Frame::read(&mut Cursor::new(&last)).unwrap();
+        let said = Frames::new(&last).next().unwrap().unwrap();
         assert!(
             matches!(said, Frame::Close { code: 1, reason } if reason.contains(why)),
             "{place}: {said:?}"

@@ -1,0 +1,208 @@
+use super::frame::{message_len, put_numbers};
+use super::{Cursor, Malformed, Qos, put_varint, varint_len, zigzag};
+
+/// A part of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block<'a> {
+    pub(crate) head: BlockHead,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// What stands in front of a block's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockHead {
+    /// The message's number, from 0 in the order in which messages are begun.
+    pub(crate) id: u64,
+    /// Where the block begins in the message.
+    pub(crate) offset: u32,
+    /// With the first block of a message.
+    pub(crate) start: Option<Message>,
+    /// The message ends with this block.
+    pub(crate) end: bool,
+}
+
+/// What the first block says of its message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) len: u32,
+    /// The application's number.
+    pub(crate) seq: u64,
+    pub(crate) layer: u8,
+    pub(crate) group: u32,
+    pub(crate) key: u64,
+    /// Distances back to the messages that it depends on; 0 is none.
+    pub(crate) refs: [u32; 2],
+    /// When the content came into being, in microseconds of the sender's connection; negative if that was before it began.
+    pub(crate) generated_us: i64,
+    /// For how long it keeps its value from then on, in microseconds; `None` is for ever.
+    pub(crate) lifetime_us: Option<u64>,
+}
+
+/// The head of a whole message that is like the one before it in the packet: one number further, and the same but for what
+/// this names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next {
+    len: Option<u32>,
+    /// How much later it came into being, in microseconds.
+    later_us: Option<i64>,
+    key: Option<u64>,
+}
+
+impl<'a> Block<'a> {
+    pub(super) fn read(kind: u8, cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
+        let id = cursor.varint()?;
+        let start = if kind & START != 0 { Some(Message::read(cursor)?) } else { None };
+        let offset = if start.is_some() { 0 } else { cursor.varint32("offset of a block")? };
+        let bytes = if kind & SIZED != 0 {
+            let len = cursor.varint32("length of a block")?;
+            cursor.take(len as usize)?
+        } else {
+            cursor.rest()
+        };
+        let end = kind & END != 0;
+        let limit = start.map_or(Qos::MAX_MESSAGE, |message| message.len);
+        match u32::try_from(bytes.len()).ok().and_then(|len| offset.checked_add(len)) {
+            Some(reach) if reach <= limit && !(end && start.is_some() && reach != limit) => {}
+            _ => return Err(Malformed::OutOfBounds("reach of a block")),
+        }
+        Ok(Self { head: BlockHead { id, offset, start, end }, bytes })
+    }
+}
+
+impl BlockHead {
+    /// Bytes that [`BlockHead::put`] takes without a length.
+    pub(crate) fn len(&self) -> usize {
+        let place =
+            self.start.map_or_else(|| varint_len(u64::from(self.offset)), |message| message.encoded_len());
+        1 + varint_len(self.id) + place
+    }
+
+    /// Appends what stands in front of the bytes. Without a length the block takes the rest of the packet.
+    pub(crate) fn put(&self, len: Option<u32>, out: &mut Vec<u8>) {
+        let start = if self.start.is_some() { START } else { 0 };
+        let end = if self.end { END } else { 0 };
+        let sized = if len.is_some() { SIZED } else { 0 };
+        put_numbers(out, BLOCK | start | end | sized, &[self.id]);
+        match &self.start {
+            Some(message) => message.put(out),
+            None => put_varint(out, u64::from(self.offset)),
+        }
+        if let Some(len) = len {
+            put_varint(out, u64::from(len));
+        }
+    }
+}
+
+impl Next {
+    /// How `head` follows `before`; `None` if it is not alike enough. The block has to be the whole message.
+    pub(crate) fn between(before: &BlockHead, head: &BlockHead) -> Option<Self> {
+        let (then, now) = (before.start?, head.start?);
+        let next = Self {
+            len: (now.len != then.len).then_some(now.len),
+            later_us: match now.generated_us.checked_sub(then.generated_us)? {
+                0 => None,
+                later => Some(later),
+            },
+            key: (now.key != then.key).then_some(now.key),
+        };
+        (next.head(before) == Some(BlockHead { end: true, ..*head })).then_some(next)
+    }
+
+    /// Bytes that [`Next::put`] takes.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let numbers = [self.len.map(u64::from), self.later_us.map(zigzag), self.key];
+        1 + numbers.into_iter().flatten().map(varint_len).sum::<usize>()
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let flag = |is_there: bool, flag: u8| if is_there { flag } else { 0 };
+        out.push(
+            NEXT | flag(self.len.is_some(), LENGTH)
+                | flag(self.later_us.is_some(), LATER)
+                | flag(self.key.is_some(), KEY),
+        );
+        for number in [self.len.map(u64::from), self.later_us.map(zigzag), self.key].into_iter().flatten() {
+            put_varint(out, number);
+        }
+    }
+
+    pub(super) fn read(kind: u8, cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let has = |flag: u8| kind & flag != 0;
+        Ok(Self {
+            len: has(LENGTH).then(|| message_len(cursor)).transpose()?,
+            later_us: has(LATER).then(|| cursor.signed()).transpose()?,
+            key: has(KEY).then(|| cursor.varint()).transpose()?,
+        })
+    }
+
+    /// The block with its bytes, which are next.
+    pub(super) fn block<'a>(
+        &self,
+        before: Option<BlockHead>,
+        cursor: &mut Cursor<'a>,
+    ) -> Result<Block<'a>, Malformed> {
+        let head = before.and_then(|before| self.head(&before));
+        let head = head.ok_or(Malformed::OutOfBounds("what a message is like"))?;
+        let len = head.start.map_or(0, |message| message.len);
+        Ok(Block { head, bytes: cursor.take(len as usize)? })
+    }
+
+    fn head(&self, before: &BlockHead) -> Option<BlockHead> {
+        let then = before.start?;
+        let message = Message {
+            len: self.len.unwrap_or(then.len),
+            seq: then.seq.checked_add(1)?,
+            key: self.key.unwrap_or(then.key),
+            generated_us: then.generated_us.checked_add(self.later_us.unwrap_or(0))?,
+            ..then
+        };
+        Some(BlockHead { id: before.id.checked_add(1)?, offset: 0, start: Some(message), end: true })
+    }
+}
+
+impl Message {
+    pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            len: message_len(cursor)?,
+            seq: cursor.varint()?,
+            layer: cursor.u8()?,
+            group: cursor.varint32("group")?,
+            key: cursor.varint()?,
+            refs: [cursor.varint32("reference")?, cursor.varint32("reference")?],
+            generated_us: cursor.signed()?,
+            lifetime_us: cursor.varint()?.checked_sub(1),
+        })
+    }
+
+    pub(super) fn encoded_len(&self) -> usize {
+        let lifetime = self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1));
+        let [first, second] = self.refs.map(u64::from);
+        let (len, group) = (u64::from(self.len), u64::from(self.group));
+        let numbers = [len, self.seq, group, self.key, first, second, zigzag(self.generated_us), lifetime];
+        1 + numbers.into_iter().map(varint_len).sum::<usize>()
+    }
+
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.len));
+        put_varint(out, self.seq);
+        out.push(self.layer);
+        put_varint(out, u64::from(self.group));
+        put_varint(out, self.key);
+        for distance in self.refs {
+            put_varint(out, u64::from(distance));
+        }
+        put_varint(out, zigzag(self.generated_us));
+        put_varint(out, self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1)));
+    }
+}
+
+pub(super) const BLOCK: u8 = 0x08;
+pub(super) const BLOCK_LAST: u8 = 0x0f;
+const START: u8 = 1;
+const END: u8 = 2;
+const SIZED: u8 = 4;
+pub(super) const NEXT: u8 = 0x20;
+pub(super) const NEXT_LAST: u8 = 0x27;
+const LENGTH: u8 = 1;
+const LATER: u8 = 2;
+const KEY: u8 = 4;

@@ -27,7 +27,7 @@ use freshwire_units::{Rate, Timestamp};
 
 use self::congestion::Congestion;
 use self::ecn::Ecn;
-use self::flight::{Cause, Flight, Lost, Packet};
+use self::flight::{Cause, Flight, Lost, Packet, Spurious};
 use self::mtu::MtuSearch;
 use self::pacer::Pacer;
 use self::rate::RateSampler;
@@ -59,6 +59,10 @@ struct PtoState {
     count: u32,
     /// How often the next one is doubled.
     doublings: u32,
+    /// The next one is due at once: the peer broke its silence.
+    at_once: bool,
+    /// How long it took until something was acknowledged that had been given up, if nothing else was since.
+    latest_answer: Duration,
     /// When the last outage ended: what left before says nothing of the losses of a path that delivers.
     outage_end: Timestamp,
     last_sent: Timestamp,
@@ -159,13 +163,14 @@ impl<C> Recovery<C> {
             self.sampler.on_late_delivery(now, u64::from(spurious.bytes));
         }
         let Some(newest) = acked.newest else {
+            if let Some(late) = acked.spurious.iter().max_by_key(|late| late.number) {
+                self.on_late_answer(now, late);
+            }
             return Ok(());
         };
-        if self.is_outage() {
-            self.pto.outage_end = now;
-        }
-        self.pto.count = 0;
-        self.pto.doublings = 0;
+        self.on_answer(now);
+        self.pto.at_once = false;
+        self.pto.latest_answer = Duration::ZERO;
         self.loss.count(acked.packets, 0);
         let same_path = newest.number >= self.path_start;
         if same_path && newest.number == ack.largest {
@@ -195,6 +200,22 @@ impl<C> Recovery<C> {
         Ok(())
     }
 
+    /// The path delivers.
+    fn on_answer(&mut self, now: Timestamp) {
+        if self.is_outage() {
+            self.pto.outage_end = now;
+        }
+        self.pto.count = 0;
+        self.pto.doublings = 0;
+    }
+
+    /// Nothing was acknowledged but what had been given up. Should the path be slower than it was thought to be, the next
+    /// packets must not be given up as early, and so on for ever. Should it have been away, that is no round trip.
+    fn on_late_answer(&mut self, now: Timestamp, late: &Spurious) {
+        self.on_answer(now);
+        self.pto.latest_answer = self.pto.latest_answer.max(now.saturating_since(late.sent_at));
+    }
+
     /// The peer judges these packets missing. Numbers that were never sent or are settled already do nothing.
     pub(crate) fn on_nack(&mut self, now: Timestamp, ranges: &[RangeInclusive<u64>], out: &mut Outcomes<C>) {
         let mut lost = Lost::default();
@@ -215,11 +236,12 @@ impl<C> Recovery<C> {
         self.pto.count >= OUTAGE_PTOS
     }
 
-    /// A packet of the peer came. In an outage that is the sign that the path may be back: the next probe is due as if none
-    /// had been in vain.
-    pub(crate) fn on_heard(&mut self) {
-        if self.is_outage() {
+    /// A packet of the peer came, the first for this long. In an outage that is the sign that the path may be back, if it was
+    /// silent until then: the next probe is due at once, and the one after it as if none had been in vain.
+    pub(crate) fn on_heard(&mut self, silence: Duration) {
+        if self.is_outage() && silence >= self.backed_off_pto() / 2 {
             self.pto.doublings = 0;
+            self.pto.at_once = true;
         }
     }
 
@@ -228,7 +250,7 @@ impl<C> Recovery<C> {
     pub(crate) fn timeout(&self) -> Option<Timestamp> {
         let late = self.flight.late_at(self.rtt.loss_delay());
         let in_flight = self.flight.bytes() > 0;
-        let probe = in_flight.then(|| self.pto.last_sent + self.backed_off_pto());
+        let probe = in_flight.then(|| self.probe_at());
         [late, probe].into_iter().flatten().min()
     }
 
@@ -241,9 +263,10 @@ impl<C> Recovery<C> {
             self.declare_late(now, out);
             return false;
         }
-        if self.flight.bytes() == 0 || now < self.pto.last_sent + self.backed_off_pto() {
+        if self.flight.bytes() == 0 || now < self.probe_at() {
             return false;
         }
+        self.pto.at_once = false;
         self.pto.count = self.pto.count.saturating_add(1);
         self.pto.doublings = self.pto.doublings.saturating_add(1);
         // Until the probe has left, the next timeout is counted from here.
@@ -363,7 +386,12 @@ impl<C> Recovery<C> {
     #[must_use]
     pub(crate) fn pto(&self) -> Duration {
         let ack_delay = if self.pto.last_wants_ack_now { Duration::ZERO } else { self.config.max_ack_delay };
-        self.rtt.srtt() + (4 * self.rtt.rttvar()).max(GRANULARITY) + ack_delay
+        let usual = self.rtt.srtt() + (4 * self.rtt.rttvar()).max(GRANULARITY) + ack_delay;
+        usual.max(self.pto.latest_answer.min(MAX_BACKOFF))
+    }
+
+    fn probe_at(&self) -> Timestamp {
+        if self.pto.at_once { self.pto.last_sent } else { self.pto.last_sent + self.backed_off_pto() }
     }
 
     fn backed_off_pto(&self) -> Duration {
@@ -378,7 +406,9 @@ impl<C> Recovery<C> {
     }
 
     fn on_lost(&mut self, now: Timestamp, lost: &Lost, cause: Cause) {
-        self.flight.forget_lost(now - 4 * self.pto());
+        if !self.is_outage() {
+            self.flight.forget_lost(now - 4 * self.pto());
+        }
         self.mtu.on_lost(now, lost);
         self.ecn.on_lost(lost.ecn_packets);
         if cause == Cause::Missing {

@@ -34,8 +34,8 @@ impl Connection {
                 self.replay.record(number);
                 self.stats.packets_received += 1;
                 self.stats.bytes_received += bytes as u64;
+                self.recovery.on_heard(now.saturating_since(self.heard_at));
                 self.heard_at = now;
-                self.recovery.on_heard();
                 if is_newest {
                     self.path.on_newest(now, from);
                 }

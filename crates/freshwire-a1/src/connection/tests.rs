@@ -69,6 +69,28 @@ fn small_messages_that_are_alike_cost_little_more_than_their_bytes() {
 }
 
 #[test]
+fn a_path_that_was_thought_to_be_fast_is_not_flooded_with_what_it_has() {
+    // A small packet takes a millisecond, a full one twelve: if the first full ones are lost, the measurement that stands is
+    // far too short for the queue that follows.
+    for seed in 1..=60 {
+        let link = Config::builder()
+            .rate(Rate::from_bits_per_sec(1_024_000))
+            .loss(Loss::Burst { share: 0.05, mean_packets: 4.0 })
+            .seed(seed);
+        let mut pair = Pair::new(link.build().expect("a link"));
+        pair.run_for(Duration::from_millis(300));
+        for seq in 0..8 {
+            pair.push(0, record(seq, pair.now, None), payload(seq, 16_384));
+        }
+        pair.run_for(Duration::from_secs(4));
+        let stats = pair.ends[0].connection.stats();
+        assert_eq!(pair.ends[1].received.len(), 8, "seed {seed}: {stats:?}");
+        check_payloads(&pair, 1);
+        assert!(stats.payload_resent < 4 * 16_384, "seed {seed}: {stats:?}");
+    }
+}
+
+#[test]
 fn nothing_reliable_is_lost_whatever_the_link_loses() {
     for seed in 1..=5 {
         for share in [0.05, 0.3] {

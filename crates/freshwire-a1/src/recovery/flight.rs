@@ -44,6 +44,7 @@ enum Slot<C> {
 
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
+    sent_at: Timestamp,
     lost_at: Timestamp,
     bytes: u32,
 }
@@ -84,6 +85,7 @@ pub(super) struct Newest {
 pub(super) struct Spurious {
     pub(super) number: u64,
     pub(super) bytes: u32,
+    pub(super) sent_at: Timestamp,
     pub(super) lost_at: Timestamp,
 }
 
@@ -154,8 +156,8 @@ impl<C> Flight<C> {
             self.largest_acked = self.largest_acked.max(Some(*range.end()));
             let late = self.lost.range(range.clone()).map(|(&number, _)| number).collect::<Vec<_>>();
             for number in late {
-                if let Some(Remembered { lost_at, bytes }) = self.lost.remove(&number) {
-                    acked.spurious.push(Spurious { number, bytes, lost_at });
+                if let Some(Remembered { sent_at, lost_at, bytes }) = self.lost.remove(&number) {
+                    acked.spurious.push(Spurious { number, bytes, sent_at, lost_at });
                 }
             }
             for number in (self.base.max(*range.start())..=*range.end()).rev() {
@@ -284,7 +286,7 @@ impl<C> Flight<C> {
             lost.sizes.push((packet.bytes, packet.sent_at));
         }
         lost.ecn_packets += u64::from(packet.ecn);
-        self.lost.insert(number, Remembered { lost_at: now, bytes: packet.bytes });
+        self.lost.insert(number, Remembered { sent_at: packet.sent_at, lost_at: now, bytes: packet.bytes });
         out.lost.push((number, packet.content));
     }
 

@@ -27,16 +27,34 @@ fn outage() -> (Recovery<u64>, Timestamp, u64) {
 fn a_word_of_the_peer_ends_the_wait_for_the_next_probe() {
     let (mut recovery, now, number) = outage();
     assert_eq!(recovery.timeout(), Some(now + ms(500)));
-    // An acknowledgement of what was given up says nothing of what is in flight.
-    let given_up = number - 2;
-    let out = ack(&mut recovery, now + ms(200), given_up..=given_up, 0);
-    assert_eq!((out.acked.len(), out.spurious), (0, vec![given_up]));
-    recovery.on_heard();
-    let due = recovery.timeout().expect("a probe is in flight");
-    assert_eq!(due, now + recovery.pto(), "long ago");
+    recovery.on_heard(now.saturating_since(at(40)));
+    assert_eq!(recovery.timeout(), Some(now), "at once");
     assert!(recovery.on_timeout(now + ms(200), &mut Outcomes::default()));
     recovery.on_sent(now + ms(200), Sent { ack_now: true, ..sent(number) });
     assert!(recovery.timeout() > Some(now + ms(200) + recovery.pto()), "one word, one probe");
+}
+
+#[test]
+fn a_peer_that_goes_on_talking_does_not_make_probes_frequent() {
+    let (mut recovery, now, _) = outage();
+    let due = recovery.timeout();
+    assert_eq!(due, Some(now + ms(500)));
+    recovery.on_heard(ms(20));
+    assert_eq!(recovery.timeout(), due, "it was not silent: the way to it is cut, and stays cut");
+}
+
+#[test]
+fn an_answer_that_comes_late_ends_the_outage_and_gives_the_next_one_as_long() {
+    let (mut recovery, now, number) = outage();
+    let before = recovery.pto();
+    let given_up = number - 2;
+    let out = ack(&mut recovery, now + ms(200), given_up..=given_up, 0);
+    assert_eq!((out.acked.len(), out.spurious), (0, vec![given_up]));
+    assert!(!recovery.is_outage());
+    assert_eq!(recovery.pto(), ms(500), "it took 700 ms, after {before:?}");
+    recovery.on_sent(now + ms(200), sent(number));
+    ack(&mut recovery, now + ms(240), number..=number, 0);
+    assert!(recovery.pto() < ms(200), "a path that was away is as it was: {:?}", recovery.pto());
 }
 
 #[test]
@@ -49,7 +67,7 @@ fn out_of_an_outage_a_word_changes_nothing() {
     assert!(recovery.on_timeout(due, &mut Outcomes::default()));
     recovery.on_sent(due, sent(2));
     let next = recovery.timeout();
-    recovery.on_heard();
+    recovery.on_heard(ms(100));
     assert_eq!(recovery.timeout(), next, "the first probe may yet be answered");
 }
 

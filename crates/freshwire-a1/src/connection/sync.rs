@@ -9,8 +9,7 @@ use freshwire_units::Timestamp;
 pub(super) struct Syncs {
     next_at: Timestamp,
     tail_at: Option<Timestamp>,
-    /// The pause before the tail that is next, and how many follow.
-    tail: (Duration, u8),
+    tail: Tail,
     probe: bool,
     /// Times of those that were not answered, in microseconds.
     sent: VecDeque<u64>,
@@ -18,12 +17,21 @@ pub(super) struct Syncs {
     pub(super) to_echo: Option<(u64, Timestamp)>,
 }
 
+/// The SYNCs behind the last data that are still to come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tail {
+    /// Before the next one; twice as long before the one after it, up to `most`.
+    pause: Duration,
+    most: Duration,
+    left: u8,
+}
+
 impl Syncs {
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
             next_at: now,
             tail_at: None,
-            tail: (TAIL, 0),
+            tail: Tail::default(),
             probe: true,
             sent: VecDeque::new(),
             to_echo: None,
@@ -56,11 +64,9 @@ impl Syncs {
     pub(super) fn on_sent(&mut self, now: Timestamp, micros: u64) {
         self.probe = false;
         // What follows data can be lost like the data.
-        let (pause, left) = self.tail;
+        let Tail { pause, most, left } = self.tail;
         self.tail_at = (left > 0).then(|| now + pause);
-        if let Some(left) = left.checked_sub(1) {
-            self.tail = (pause * 2, left);
-        }
+        self.tail = Tail { pause: (pause * 2).min(most), most, left: left.saturating_sub(1) };
         self.next_at = now + PERIOD;
         self.sent.push_back(micros);
         if self.sent.len() > UNANSWERED {
@@ -69,11 +75,13 @@ impl Syncs {
     }
 
     /// Data went: a SYNC follows unless more data does.
-    /// Where more waits for room in the window, acknowledgements that are due let it go.
+    /// Where more waits for room in the window, acknowledgements that are due let it go; if they do not, nothing else is on
+    /// the path.
     pub(super) fn on_data(&mut self, now: Timestamp, srtt: Duration, more: bool) {
-        let pause = if more { srtt / 2 } else { srtt / 8 }.max(TAIL);
-        self.tail_at = Some(now + pause);
-        self.tail = (pause * 2, TAILS - 1);
+        let (first, most) = if more { (srtt / 2, srtt / 4) } else { (srtt / 8, srtt / 2) };
+        let (first, most) = (first.max(TAIL), most.max(TAIL));
+        self.tail_at = Some(now + first);
+        self.tail = Tail { pause: (first * 2).min(most), most, left: TAILS - 1 };
     }
 
     /// Whether an echo answers a SYNC of ours that was not answered yet.
@@ -90,7 +98,8 @@ impl Syncs {
 const PERIOD: Duration = Duration::from_millis(500);
 /// The shortest pause between the last data and the SYNC behind it.
 const TAIL: Duration = Duration::from_millis(1);
-/// SYNCs behind the last data, each after twice the pause, as long as it is not acknowledged.
-const TAILS: u8 = 3;
+/// SYNCs behind the last data as long as it is not acknowledged. A burst that swallows it, or what is said of it, swallows
+/// some of them as well.
+const TAILS: u8 = 8;
 /// SYNCs that may be unanswered; older ones are forgotten.
 const UNANSWERED: usize = 16;

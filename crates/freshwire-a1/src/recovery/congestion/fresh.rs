@@ -156,11 +156,20 @@ impl Fresh {
         } else if limited {
             self.rivals.on_growth();
             self.window = self.growth.next(self.window, round.rate, packet);
+            if self.growth.is_vain() {
+                // More was in vain; what the path was seen to carry is not.
+                let carried = self.path.window(Duration::ZERO, self.losses.usual()).unwrap_or(0.0);
+                self.window = self.window.max(carried.min(self.window * CATCH_UP));
+            }
         }
     }
 
     /// Half way to the window that makes the queue the target.
     fn shrink(&mut self, round: &Round, queue: Duration, target: Duration) {
+        if round.in_flight as f64 > TOLD * self.window {
+            // It is the queue of a window that has been cut since.
+            return;
+        }
         let used = (round.in_flight as f64).min(self.window);
         let bunch = self.path.bunch.min(self.window / 2.0);
         let ratio = (self.path.base + target).as_secs_f64() / (self.path.base + queue).as_secs_f64();
@@ -413,6 +422,9 @@ impl Congestion for Fresh {
     }
 }
 
+/// With so many windows in flight it was cut by more than what a queue makes it shrink by in a round.
+const TOLD: f64 = 2.0;
+const CATCH_UP: f64 = 1.5;
 /// The fewest packets that keep acknowledgements, and news of losses, coming.
 const MIN_PACKETS: f64 = 3.0;
 /// A path that loses more than this by itself leaves CUBIC so little that a full queue says nothing of it.

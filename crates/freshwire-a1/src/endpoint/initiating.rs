@@ -31,6 +31,8 @@ pub(super) struct Initiating {
     packet: Vec<u8>,
     send_at: Timestamp,
     pause: Duration,
+    /// Repetitions that are still to follow without a longer pause.
+    quick: u8,
     give_up_at: Timestamp,
     /// A cookie for the next packet.
     cookie: Option<Vec<u8>>,
@@ -97,6 +99,7 @@ impl Initiating {
             packet,
             send_at: now,
             pause: FIRST_PAUSE,
+            quick: QUICK,
             give_up_at: now + handshake_time,
             cookie: None,
             hurries: HURRIES,
@@ -130,7 +133,10 @@ impl Initiating {
             self.begin(now, local, cookie);
         }
         self.send_at = now + self.pause;
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.quick = self.quick.saturating_sub(1);
+        if self.quick == 0 {
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        }
         Due::Send
     }
 
@@ -145,7 +151,7 @@ impl Initiating {
         if self.hurries > 0 {
             self.hurries -= 1;
             self.send_at = now;
-            self.pause = FIRST_PAUSE;
+            (self.pause, self.quick) = (FIRST_PAUSE, QUICK);
         }
     }
 
@@ -212,9 +218,12 @@ fn broken(what: &'static str) -> Outcome {
     Outcome::Failed(ConnectError::Protocol(what))
 }
 
-/// How long the first packet waits for an answer before it is sent again; each wait is twice the one before.
+/// How long a packet waits for an answer before it is sent again: at first so long, so that a burst of losses at the begin
+/// costs a second and not ten, then each time twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+const QUICK: u8 = 6;
+/// At 1200 bytes each that is 10 kbit/s to one that does not answer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Cookies that are answered at once: the first, and one for each time that it ages or that the responder starts anew.
 const HURRIES: u8 = 4;
 /// How long an answer in our version may still come after another version was offered.

@@ -27,8 +27,7 @@
 //!
 //! **Flood.** When CUBIC is pressed below ten packets by more than 5 % loss, or below a fifth of the bottleneck by more than
 //! 1 %, somebody does not yield to loss. The delivery rate is then held as such senders hold it, up to a third of the
-//! bottleneck where that is known; see [`flood`]. A claim that ends with losses has not shown what the bottleneck carries,
-//! but that it is no less than what was delivered then.
+//! bottleneck where that is known; see [`flood`].
 //!
 //! The path's least delay is forgotten after ten seconds, so that a queue that is always there would be taken for the
 //! path; every five seconds without a sight of the least delay the window is cut below the path's capacity for a round.
@@ -65,8 +64,6 @@ pub(in crate::recovery) struct Fresh {
     growth: Growth,
     /// What the bottleneck carries for all, where a claim has shown it.
     capacity: Option<Rate>,
-    /// What it carried for us when a claim ended: it carries no less for all.
-    carried: Option<Rate>,
     reaction: Reaction,
     /// The window before the last reaction.
     undo: f64,
@@ -98,7 +95,6 @@ impl Fresh {
             rivals: Rivals::default(),
             growth: Growth::default(),
             capacity: None,
-            carried: None,
             reaction: Reaction::default(),
             undo: 0.0,
             silent: false,
@@ -196,7 +192,6 @@ impl Fresh {
             Claimed::Enough(window, capacity) => {
                 self.window = window.max(self.min_window());
                 self.capacity = capacity;
-                self.carried = capacity.max(self.path.rate);
                 self.meet_rival();
             }
             Claimed::Alone => {
@@ -226,10 +221,10 @@ impl Fresh {
     /// So much was lost over some rounds beside others.
     fn answer(&mut self, now: Timestamp, share: f64) {
         let pressed = share > FLOOD_LOSS && self.window < 10.0 * self.mtu as f64;
-        let least = part(self.carried, LEAST_PART);
+        let least = self.part_of_capacity(LEAST_PART);
         let robbed =
             share > ROBBED_LOSS && least.zip(self.path.rate).is_some_and(|(least, rate)| rate < least);
-        let most = part(self.capacity, MOST_PART).or_else(|| part(self.carried, MOST_OF_CARRIED));
+        let most = self.part_of_capacity(MOST_PART);
         match &mut self.mode {
             Mode::Rival(_) if pressed || robbed => {
                 let rate = if robbed { least } else { None };
@@ -249,6 +244,11 @@ impl Fresh {
             }
             _ => {}
         }
+    }
+
+    fn part_of_capacity(&self, part: f64) -> Option<Rate> {
+        let bits = self.capacity?.bits_per_sec() as f64 * part;
+        Some(Rate::from_bits_per_sec(bits as u64))
     }
 
     /// Loss in the modes in which the queue is ours.
@@ -312,10 +312,6 @@ impl Fresh {
     fn min_window(&self) -> f64 {
         MIN_PACKETS * self.mtu as f64
     }
-}
-
-fn part(rate: Option<Rate>, part: f64) -> Option<Rate> {
-    Some(Rate::from_bits_per_sec((rate?.bits_per_sec() as f64 * part) as u64))
 }
 
 impl Congestion for Fresh {
@@ -444,7 +440,5 @@ const ROBBED_LOSS: f64 = 0.01;
 /// Of the bottleneck: with less and so much loss, somebody does not yield; more is not held against them.
 const LEAST_PART: f64 = 0.2;
 const MOST_PART: f64 = 0.35;
-/// Of what the bottleneck carries at least, where no more is known of it.
-const MOST_OF_CARRIED: f64 = 0.7;
 /// After so long it is tried whether the others have come to yield.
 const FLOOD_TIME: Duration = Duration::from_secs(30);

@@ -53,7 +53,7 @@ pub(crate) struct Recovery<C> {
     path_start: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct PtoState {
     /// Probe timeouts since the last acknowledgement of something new.
     count: u32,
@@ -369,8 +369,8 @@ impl<C> Recovery<C> {
             congestion::build(config.controller, u64::from(self.mtu.current()), config.initial_rtt);
         self.pacer = Pacer::new(now);
         self.ecn = Ecn::new(config.ecn);
-        self.pto.count = 0;
-        self.pto.doublings = 0;
+        self.pto =
+            PtoState { count: 0, doublings: 0, at_once: false, latest_answer: Duration::ZERO, ..self.pto };
         self.loss = LossShare::default();
         self.path_start = self.flight.next_number();
     }
@@ -406,9 +406,9 @@ impl<C> Recovery<C> {
     }
 
     fn on_lost(&mut self, now: Timestamp, lost: &Lost, cause: Cause) {
-        if !self.is_outage() {
-            self.flight.forget_lost(now - 4 * self.pto());
-        }
+        // What an outage has held back may come at its end.
+        let remembered = if self.is_outage() { Timestamp::ZERO } else { now - 4 * self.pto() };
+        self.flight.forget_lost(remembered);
         self.mtu.on_lost(now, lost);
         self.ecn.on_lost(lost.ecn_packets);
         if cause == Cause::Missing {

@@ -156,8 +156,8 @@ impl Fresh {
         } else if limited {
             self.rivals.on_growth();
             self.window = self.growth.next(self.window, round.rate, packet);
-            if self.growth.is_vain() {
-                // More was in vain; what the path was seen to carry is not.
+            if self.growth.is_vain() && self.window < FEW_PACKETS * packet {
+                // More was in vain, as far as so few packets tell; what the path was seen to carry is not.
                 let carried = self.path.window(Duration::ZERO, self.losses.usual()).unwrap_or(0.0);
                 self.window = self.window.max(carried.min(self.window * CATCH_UP));
             }
@@ -425,6 +425,7 @@ impl Congestion for Fresh {
 /// With so many windows in flight it was cut by more than what a queue makes it shrink by in a round.
 const TOLD: f64 = 2.0;
 const CATCH_UP: f64 = 1.5;
+const FEW_PACKETS: f64 = 10.0;
 /// The fewest packets that keep acknowledgements, and news of losses, coming.
 const MIN_PACKETS: f64 = 3.0;
 /// A path that loses more than this by itself leaves CUBIC so little that a full queue says nothing of it.

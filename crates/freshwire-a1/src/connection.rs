@@ -393,10 +393,10 @@ impl Connection {
         self.keys.update().is_ok()
     }
 
-    /// Whether the receiver takes one more message, as far as their number goes. As opposed to
+    /// How many more messages the receiver takes, as far as their number goes. As opposed to
     /// [`Connection::is_window_full`] it is known also while the path lets nothing go.
-    pub fn has_credit(&self) -> bool {
-        self.outbox.has_credit()
+    pub fn credit(&self) -> u64 {
+        self.outbox.credit()
     }
 
     /// Whether a message waits for which the receiver has no room.

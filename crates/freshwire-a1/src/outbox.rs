@@ -182,9 +182,9 @@ impl Outbox {
         self.ask_again_at = None;
     }
 
-    /// Whether the receiver takes one more message, as far as their number goes.
-    pub(crate) fn has_credit(&self) -> bool {
-        self.next_id < self.credit.messages
+    /// How many more messages the receiver takes, as far as their number goes.
+    pub(crate) fn credit(&self) -> u64 {
+        self.credit.messages.saturating_sub(self.next_id)
     }
 
     /// Whether the last look found a message for which the receiver has no room.
@@ -464,7 +464,7 @@ impl Outbox {
                         continue;
                     }
                     let bytes = self.bytes_begun + u64::from(record.len);
-                    if !self.has_credit() || bytes > self.credit.bytes {
+                    if self.credit() == 0 || bytes > self.credit.bytes {
                         self.window_full = true;
                         return None;
                     }

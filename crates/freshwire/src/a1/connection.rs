@@ -139,10 +139,10 @@ impl Connection {
         self.0.node.lock().peer(self.0.id).map_or(Status::default(), |peer| std::mem::take(&mut peer.news))
     }
 
-    /// Sends what it may of its ring. False: the receiver takes no more messages.
-    pub(super) fn catch_up(&self) -> bool {
+    /// Sends what it may of its ring. Returns how many more messages the receiver takes.
+    pub(super) fn catch_up(&self) -> u64 {
         self.0.node.act(|core, _| core.call(Fed::Connection(self.0.id)));
-        self.0.node.lock().transport(self.0.id).is_some_and(|connection| connection.has_credit())
+        self.0.node.lock().transport(self.0.id).map_or(0, |connection| connection.credit())
     }
 
     /// How often it has sent what it could.

@@ -282,8 +282,8 @@ impl Member {
         if self.outstanding >= most || waiting == 0 {
             return self.outstanding < most;
         }
-        // What waits may only wait for the node's thread.
-        self.connection.catch_up() && !self.connection.status().meets(held)
+        // What waits may only wait for the node's thread or for the path; one may wait for the window.
+        waiting as u64 <= self.connection.catch_up() && !self.connection.status().meets(held)
     }
 
     /// What has changed and was not told.

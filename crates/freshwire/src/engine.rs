@@ -4,39 +4,31 @@ mod admit;
 mod connection;
 mod destination;
 mod estimate;
+mod floor;
 mod kernel;
 mod output;
 mod reserve;
 mod scratch;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::Duration;
 
-use freshwire_choice::Reason;
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready, Waker};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
-use freshwire_units::Timestamp;
 
 use crate::direct::Direct;
-use crate::sink::{CloseMode, Ended, Server, Sink, SinkConfig};
+use crate::sink::{CloseMode, Server, Sink, SinkConfig};
 use admit::{Admitted, admit};
-use connection::Next;
 use destination::Destination;
-use scratch::Scratch;
+use floor::Floor;
 
 pub(crate) use admit::AddError;
 pub use reserve::{MAX_RESERVE, Reserve};
-
-/// How a sink ended that was aborted while it drained.
-const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
 /// What an [`Engine`] is asked to do by its [`Handle`]s.
 pub(crate) enum Command {
@@ -52,78 +44,10 @@ pub(crate) enum Command {
 /// Serves sinks from one thread. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
 /// gives it a thread with [`Engine::spawn`].
 pub struct Engine {
-    poller: Poller,
-    commands: mpsc::Receiver<Command>,
+    poller: Arc<Poller>,
     handle: Handle,
-    connections: BTreeMap<u64, Served>,
-    timers: Timers,
-    again: Vec<u64>,
     ready: Vec<Ready>,
-    scratch: Scratch,
-    stopped: bool,
 }
-
-/// A connection with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
-/// put off touch little memory.
-struct Served {
-    connection: Destination,
-    watched: bool,
-    /// When the connection wants its next turn at the latest.
-    wake_at: Timestamp,
-    /// When its timer fires, which may be earlier: a time that is put off again and again costs no new timer.
-    timer_at: Timestamp,
-}
-
-impl Served {
-    fn new(connection: Destination) -> Self {
-        Self { connection, watched: false, wake_at: Timestamp::MAX, timer_at: Timestamp::MAX }
-    }
-
-    /// The time of a timer to start, if none fires early enough.
-    fn set_timer(&mut self) -> Option<Timestamp> {
-        let is_needed = self.wake_at < self.timer_at;
-        if is_needed {
-            self.timer_at = self.wake_at;
-        }
-        is_needed.then_some(self.wake_at)
-    }
-
-    /// Gives the connection a turn; how it ended, if it did.
-    fn turn(&mut self, id: u64, now: Timestamp, desk: Desk<'_>) -> Option<Ended> {
-        let (watch, wake_at) = match self.connection.turn(now, desk.scratch) {
-            Ok(Next::Again) => {
-                desk.again.push(id);
-                (false, Timestamp::MAX)
-            }
-            Ok(Next::Room(at)) => (true, at),
-            Ok(Next::Push(at) | Next::Time(at)) => (false, at),
-            Ok(Next::Ended) => return Some(Ended::Closed),
-            Err(error) => return Some(Ended::Broken(error.to_string())),
-        };
-        self.wake_at = wake_at;
-        if let Some(at) = self.set_timer() {
-            desk.timers.push(Reverse((at, id)));
-        }
-        if watch != self.watched {
-            self.watched = watch;
-            if let Err(error) = desk.poller.watch(self.connection.socket(), id, watch) {
-                return Some(Ended::Broken(error.to_string()));
-            }
-        }
-        None
-    }
-}
-
-/// What a turn uses of the engine.
-struct Desk<'a> {
-    poller: &'a Poller,
-    timers: &'a mut Timers,
-    again: &'a mut Vec<u64>,
-    scratch: &'a mut Scratch,
-}
-
-/// Times with the connections that want a turn then, the earliest first.
-type Timers = BinaryHeap<Reverse<(Timestamp, u64)>>;
 
 /// Adds sinks to an engine from any thread.
 #[derive(Clone)]
@@ -131,6 +55,8 @@ pub struct Handle {
     commands: mpsc::Sender<Command>,
     waker: Waker,
     next_id: Arc<AtomicU64>,
+    /// `None` after the engine's end.
+    floor: Arc<Mutex<Option<Floor>>>,
 }
 
 /// A sink's place in an engine.
@@ -202,6 +128,26 @@ impl Handle {
         self.waker.clone()
     }
 
+    /// Serves the sinks whose producers have called, on this thread: takes as long as the writes take, and saves the wake-up of
+    /// another thread and the way of the records from one processor to the next. Where the engine is at work already, it is
+    /// left to it.
+    ///
+    /// For a thread that has just pushed to many sinks and has nothing more urgent to do. [`Sender::notify`](crate::Sender::notify)
+    /// wakes the engine and returns at once.
+    pub fn serve(&self) {
+        let is_left_to_engine = match self.floor.try_lock() {
+            Ok(mut floor) => floor.as_mut().is_some_and(|floor| floor.serve_notified(now())),
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
+        };
+        if is_left_to_engine {
+            self.waker.wake();
+        }
+    }
+
+    fn lock(&self) -> io::Result<MutexGuard<'_, Option<Floor>>> {
+        self.floor.lock().map_err(|_| io::Error::other("a policy or a framing panicked while it was asked"))
+    }
+
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }
@@ -217,20 +163,15 @@ impl Handle {
 impl Engine {
     /// An engine without sinks.
     pub fn new() -> io::Result<Self> {
-        let poller = Poller::new()?;
+        let poller = Arc::new(Poller::new()?);
         let (sender, commands) = mpsc::channel();
-        let handle = Handle { commands: sender, waker: poller.waker(), next_id: Arc::new(AtomicU64::new(0)) };
-        Ok(Self {
-            poller,
-            commands,
-            handle,
-            connections: BTreeMap::new(),
-            timers: BinaryHeap::new(),
-            again: Vec::new(),
-            ready: Vec::new(),
-            scratch: Scratch::default(),
-            stopped: false,
-        })
+        let handle = Handle {
+            commands: sender,
+            waker: poller.waker(),
+            next_id: Arc::new(AtomicU64::new(0)),
+            floor: Arc::new(Mutex::new(Some(Floor::new(Arc::clone(&poller), commands)))),
+        };
+        Ok(Self { poller, handle, ready: Vec::new() })
     }
 
     /// A handle to add sinks with.
@@ -240,7 +181,7 @@ impl Engine {
 
     /// How many sinks are served.
     pub fn sinks(&self) -> usize {
-        self.connections.len()
+        self.handle.lock().map_or(0, |floor| floor.as_ref().map_or(0, Floor::sinks))
     }
 
     /// Moves the engine to a thread of its own.
@@ -252,172 +193,34 @@ impl Engine {
 
     /// Serves until it is stopped. Fails only if the poller itself does.
     pub fn run(&mut self) -> io::Result<()> {
-        while !self.stopped {
-            self.run_once(None)?;
-        }
+        while self.go_on(None)? {}
         Ok(())
     }
 
     /// Waits at most `timeout` for something to do and does it. Fails only if the poller itself does; what happens to
     /// one sink never shows here.
     pub fn run_once(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let mut ready = std::mem::take(&mut self.ready);
-        let timeout = if self.again.is_empty() { self.until_timer(timeout) } else { Some(Duration::ZERO) };
-        let woken = self.poller.wait(timeout, &mut ready)?;
-        let now = now();
-        let mut turns = std::mem::take(&mut self.again);
-        if woken {
-            self.take_commands(now, &mut turns);
-            self.turn_notified(now);
-        }
-        for event in ready.drain(..) {
-            if event.hung_up {
-                self.broken(event.token, now);
-            } else {
-                turns.push(event.token);
-            }
-        }
-        self.due_timers(now, &mut turns);
-        turns.sort_unstable();
-        turns.dedup();
-        for id in turns {
-            self.turn(id, now);
-        }
-        self.ready = ready;
-        Ok(())
+        self.go_on(timeout).map(|_| ())
     }
 
-    fn until_timer(&self, timeout: Option<Duration>) -> Option<Duration> {
-        let timer = self.timers.peek().map(|Reverse((at, _))| at.saturating_since(now()));
-        match (timer, timeout) {
-            (Some(timer), Some(timeout)) => Some(timer.min(timeout)),
-            (timer, timeout) => timer.or(timeout),
-        }
-    }
-
-    fn due_timers(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
-        while let Some(&Reverse((at, id))) = self.timers.peek() {
-            if at > now {
-                break;
-            }
-            self.timers.pop();
-            // A timer that was overtaken by an earlier one is left in the heap and recognised here.
-            let Some(served) = self.connections.get_mut(&id).filter(|served| served.timer_at == at) else {
-                continue;
-            };
-            served.timer_at = Timestamp::MAX;
-            if served.wake_at <= now {
-                turns.push(id);
-            } else if let Some(at) = served.set_timer() {
-                self.timers.push(Reverse((at, id)));
-            }
-        }
-    }
-
-    fn take_commands(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
-        while let Ok(command) = self.commands.try_recv() {
-            match command {
-                Command::Add(id, connection) => {
-                    if let Err(error) = self.poller.add(connection.socket(), id) {
-                        connection.shared().end(Ended::Broken(error.to_string()));
-                        continue;
-                    }
-                    self.connections.insert(id, Served::new(connection));
-                    turns.push(id);
-                }
-                Command::Leave(id, linger) => {
-                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
-                    connection.give_up_at(now + linger);
-                    match connection.close(CloseMode::FinishRecord, now) {
-                        Ok(_) => turns.push(id),
-                        Err(error) => self.remove(id, Ended::Broken(error.to_string())),
-                    }
-                }
-                Command::Close(id, mode) => {
-                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
-                    let was_closing = connection.is_closing();
-                    match connection.close(mode, now) {
-                        Ok(false) => turns.push(id),
-                        Ok(true) if was_closing => self.remove(id, Ended::Broken(OUT_OF_TIME.to_owned())),
-                        Ok(true) => self.remove(id, Ended::Closed),
-                        Err(error) => self.remove(id, Ended::Broken(error.to_string())),
-                    }
-                }
-                Command::Interject(id, bytes) => {
-                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
-                    match connection.interject(bytes) {
-                        Ok(()) => turns.push(id),
-                        Err(why) => self.remove(id, Ended::Broken(why.to_owned())),
-                    }
-                }
-                Command::Stop => {
-                    self.stopped = true;
-                    self.abort_all();
-                }
-            }
-        }
-    }
-
-    fn turn(&mut self, id: u64, now: Timestamp) {
-        let Self { connections, poller, timers, again, scratch, .. } = self;
-        let Some(served) = connections.get_mut(&id) else { return };
-        if let Some(ended) = served.turn(id, now, Desk { poller, timers, again, scratch }) {
-            self.remove(id, ended);
-        }
-    }
-
-    /// Gives those a turn whose producer has called: in one pass, because the look for the call and the turn touch the same
-    /// memory.
-    fn turn_notified(&mut self, now: Timestamp) {
-        let Self { connections, poller, timers, again, scratch, .. } = self;
-        let mut ends = Vec::new();
-        for (&id, served) in connections.iter_mut().filter(|(_, served)| served.connection.notified()) {
-            let ended = served.turn(id, now, Desk { poller, timers, again, scratch });
-            ends.extend(ended.map(|ended| (id, ended)));
-        }
-        for (id, ended) in ends {
-            self.remove(id, ended);
-        }
-    }
-
-    fn broken(&mut self, id: u64, now: Timestamp) {
-        let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { return };
-        // Both sides have ended their direction: that is how a finished connection looks too.
-        if connection.is_delivered(now) {
-            return self.remove(id, Ended::Closed);
-        }
-        let error = connection.socket().take_error().ok().flatten();
-        if error.is_none() && connection.is_flushing() {
-            // The peer has yet to acknowledge. The set would report the hang-up without end; the connection's timer looks
-            // for the acknowledgement, and for an error.
-            let _ = self.poller.remove(connection.socket());
-            return;
-        }
-        self.remove(id, Ended::Broken(error.map_or_else(|| "the peer closed".to_owned(), |e| e.to_string())));
-    }
-
-    fn abort_all(&mut self) {
-        for id in self.connections.keys().copied().collect::<Vec<_>>() {
-            if let Some(Served { connection, .. }) = self.connections.get(&id) {
-                // Without the option the peer sees an end of file in the middle of a record instead of a reset.
-                let _ = connection.socket().abort_on_close();
-            }
-            self.remove(id, Ended::Broken("the engine was stopped".to_owned()));
-        }
-    }
-
-    fn remove(&mut self, id: u64, ended: Ended) {
-        if let Some(Served { connection, .. }) = self.connections.remove(&id) {
-            // The socket is closed just after, which takes it out of the set too.
-            let _ = self.poller.remove(connection.socket());
-            connection.end(Reason::ConnectionLost, now(), ended);
-        }
+    /// As [`run_once`](Self::run_once); false if it has been stopped.
+    fn go_on(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let timeout = match self.handle.lock()?.as_mut() {
+            Some(floor) => floor.before_wait(timeout),
+            None => return Ok(false),
+        };
+        let woken = self.poller.wait(timeout, &mut self.ready)?;
+        let mut floor = self.handle.lock()?;
+        Ok(floor.as_mut().is_some_and(|floor| floor.after_wait(woken, &mut self.ready)))
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.abort_all();
+        let mut floor = self.handle.floor.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut floor) = floor.take() {
+            floor.abort_all();
+        }
     }
 }
 

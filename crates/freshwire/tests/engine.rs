@@ -11,6 +11,8 @@ use freshwire::{
     Reserve, RingConfig, Seal, Sender, Sink, SinkConfig, now,
 };
 
+use freshwire_units::Timestamp;
+
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -248,6 +250,87 @@ fn a_sink_of_an_engine_that_is_gone_has_ended() -> Result<()> {
         assert!(matches!(sink.ended(), Some(Ended::Broken(_))), "{:?}", sink.ended());
         assert_eq!(sender.push(sink.ring(), b"x", &meta(1)), Err(PushError::Closed));
     }
+    Ok(())
+}
+
+#[test]
+fn the_thread_that_pushes_may_serve() -> Result<()> {
+    let mut engine = Engine::new()?;
+    let (near, mut far) = pair()?;
+    let mut sender = sender(&engine.handle())?;
+    let sink = sender.add_sink(near, SinkConfig::new(choice::fifo()).framing(Framing::Raw))?;
+    engine.run_once(Some(Duration::ZERO))?;
+    for seq in 1..=3 {
+        sender.push(sink.ring(), b"served", &meta(seq))?;
+        // Nobody drives the engine.
+        engine.handle().serve();
+        let mut bytes = [0; 6];
+        far.read_exact(&mut bytes)?;
+        assert_eq!(&bytes, b"served");
+    }
+    Ok(())
+}
+
+/// Holds each record back for a while.
+#[derive(Default)]
+struct Slow {
+    asked: Option<(u64, Timestamp)>,
+}
+
+impl Slow {
+    const PAUSE: Duration = Duration::from_millis(5);
+}
+
+impl Choice for Slow {
+    fn pick(&mut self, now: Timestamp, queue: &[Record], _link: &choice::LinkView) -> Decision {
+        let at = match self.asked {
+            Some((seq, at)) if seq == queue[0].seq => at,
+            _ => now + Self::PAUSE,
+        };
+        self.asked = Some((queue[0].seq, at));
+        if now < at { Decision::Wait(Some(at)) } else { Decision::Send(0) }
+    }
+}
+
+#[test]
+fn what_a_policy_holds_back_when_another_thread_serves_is_not_forgotten() -> Result<()> {
+    const RECORDS: u32 = 100;
+    let config = SinkConfig::new(Slow::default()).framing(Framing::Raw);
+    let Fixture { engine, mut sender, sink, mut far } = fixture(config)?;
+    let begun = now();
+    for seq in 1..=RECORDS {
+        let _asleep = sender.producer().push(sink.ring(), b"x", &meta(seq.into()))?;
+        engine.handle().serve();
+        far.read_exact(&mut [0])?;
+    }
+    // Without a call the engine would look when it happens to wake up: 7 s in all.
+    let took = now().saturating_since(begun);
+    assert!(took >= Slow::PAUSE * RECORDS && took < Duration::from_secs(5), "{took:?}");
+    Ok(())
+}
+
+/// Does not survive its first record.
+struct Broken;
+
+impl Choice for Broken {
+    fn pick(&mut self, _now: Timestamp, _queue: &[Record], _link: &choice::LinkView) -> Decision {
+        panic!("a policy that panics, on purpose");
+    }
+}
+
+#[test]
+fn a_policy_that_panics_in_another_thread_ends_the_engine() -> Result<()> {
+    let Fixture { engine, mut sender, sink, far: _far } = fixture(SinkConfig::new(Broken))?;
+    let handle = engine.handle();
+    let serving = std::thread::spawn(move || {
+        // The engine's own thread may come first.
+        while sender.push(0, b"x", &meta(1)).is_ok() {
+            handle.serve();
+        }
+    });
+    // Whoever was hit by it.
+    let _ = serving.join();
+    assert!(matches!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Broken(_)));
     Ok(())
 }
 

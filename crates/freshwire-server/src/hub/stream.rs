@@ -290,8 +290,13 @@ impl Stream {
         count(&self.counters.keys, u64::from(begins && has_video));
         state.datagrams.send(&head, &bytes, begins);
         self.catalog.add(offer.meta.user_seq, Arc::new(head));
-        if !state.spread(offer, &bytes) {
-            count(&self.counters.lost, 1);
+        let spread = state.spread(offer, &bytes);
+        drop(state);
+        match spread {
+            None => _ = count(&self.counters.lost, 1),
+            Some(false) => {}
+            // The rings are at hand in this processor, and another thread would have to wake up first.
+            Some(true) => self.shared.engine.serve(),
         }
     }
 }
@@ -321,8 +326,9 @@ impl State {
         Offer { meta, kind, begins, is_leaf, grace }
     }
 
-    /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.
-    fn spread(&mut self, offer: Offer, bytes: &[u8]) -> bool {
+    /// Stores the unit and offers it to every seat; whether one of them sleeps. `None`: the arena has no room for it, and nobody
+    /// gets it.
+    fn spread(&mut self, offer: Offer, bytes: &[u8]) -> Option<bool> {
         if offer.begins {
             self.group.clear();
         }
@@ -335,7 +341,7 @@ impl State {
         };
         let Ok(stored) = stored else {
             self.seats.iter_mut().for_each(|seat| seat.missed(&offer));
-            return false;
+            return None;
         };
         let mut wake = false;
         let producer = self.sender.producer();
@@ -350,14 +356,11 @@ impl State {
             }
             true
         });
-        if wake {
-            self.sender.notify();
-        }
         self.remember(offer, stored);
         if self.seats.iter().any(Seat::waits) {
             self.ask_for_key();
         }
-        true
+        Some(wake)
     }
 
     /// Keeps the unit for those who join, as long as its group is young enough for that.
@@ -431,7 +434,7 @@ impl Publisher {
         self.stream.tracks.send_replace(Some(tracks));
     }
 
-    /// Publishes a unit. Never blocks.
+    /// Publishes a unit, and writes it to the viewers where the engine rests. Never waits for a viewer.
     pub fn push(&mut self, unit: Unit) {
         self.stream.push(unit);
     }

@@ -21,6 +21,9 @@ const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::fro
 /// is the one that looks.
 const CALM_ACK_WATCH: Duration = Duration::from_millis(100);
 
+/// The same where no record learns of it: only a peer that has stopped reading is noticed by it.
+const UNTOLD_ACK_WATCH: Duration = Duration::from_millis(500);
+
 /// On such a path, if it is so short that what is written is there at once or not at all, a look stands for some time: few
 /// writes then cost a question to the kernel.
 const LOCAL_RTT: Duration = Duration::from_millis(1);
@@ -179,7 +182,13 @@ impl Path {
 
     /// When to look for acknowledgements although nothing can be written.
     pub(super) fn ack_watch(&self, now: Timestamp) -> Timestamp {
-        if self.acks.acked >= self.acks.end { Timestamp::MAX } else { self.soon(now) }
+        if self.acks.acked >= self.acks.end {
+            Timestamp::MAX
+        } else if self.is_calm(now) && !self.acks.are_told {
+            now + UNTOLD_ACK_WATCH
+        } else {
+            self.soon(now)
+        }
     }
 
     pub(super) fn soon(&self, now: Timestamp) -> Timestamp {

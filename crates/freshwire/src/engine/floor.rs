@@ -1,0 +1,280 @@
+//! What an engine serves: used by one thread at a time, the engine's own or one that has just pushed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use freshwire_choice::Reason;
+use freshwire_io::now;
+use freshwire_io::poll::{Poller, Ready};
+use freshwire_units::Timestamp;
+
+use super::Command;
+use super::connection::Next;
+use super::destination::Destination;
+use super::scratch::Scratch;
+use crate::sink::{CloseMode, Ended};
+
+/// How a sink ended that was aborted while it drained.
+const OUT_OF_TIME: &str = "aborted before everything was delivered";
+
+/// The sinks of an engine, and what their turns need.
+pub(super) struct Floor {
+    poller: Arc<Poller>,
+    commands: mpsc::Receiver<Command>,
+    connections: BTreeMap<u64, Served>,
+    timers: Timers,
+    again: Vec<u64>,
+    scratch: Scratch,
+    /// When the engine's thread wakes up by itself; zero while it is awake.
+    sleeps_until: Timestamp,
+    stopped: bool,
+}
+
+/// A connection with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
+/// put off touch little memory.
+struct Served {
+    connection: Destination,
+    watched: bool,
+    /// When the connection wants its next turn at the latest.
+    wake_at: Timestamp,
+    /// When its timer fires, which may be earlier: a time that is put off again and again costs no new timer.
+    timer_at: Timestamp,
+}
+
+impl Served {
+    fn new(connection: Destination) -> Self {
+        Self { connection, watched: false, wake_at: Timestamp::MAX, timer_at: Timestamp::MAX }
+    }
+
+    /// The time of a timer to start, if none fires early enough.
+    fn set_timer(&mut self) -> Option<Timestamp> {
+        let is_needed = self.wake_at < self.timer_at;
+        if is_needed {
+            self.timer_at = self.wake_at;
+        }
+        is_needed.then_some(self.wake_at)
+    }
+
+    /// Gives the connection a turn; how it ended, if it did.
+    fn turn(&mut self, id: u64, now: Timestamp, desk: Desk<'_>) -> Option<Ended> {
+        let (watch, wake_at) = match self.connection.turn(now, desk.scratch) {
+            Ok(Next::Again) => {
+                desk.again.push(id);
+                (false, Timestamp::MAX)
+            }
+            Ok(Next::Room(at)) => (true, at),
+            Ok(Next::Push(at) | Next::Time(at)) => (false, at),
+            Ok(Next::Ended) => return Some(Ended::Closed),
+            Err(error) => return Some(Ended::Broken(error.to_string())),
+        };
+        self.wake_at = wake_at;
+        if let Some(at) = self.set_timer() {
+            desk.timers.push(Reverse((at, id)));
+        }
+        if watch != self.watched {
+            self.watched = watch;
+            if let Err(error) = desk.poller.watch(self.connection.socket(), id, watch) {
+                return Some(Ended::Broken(error.to_string()));
+            }
+        }
+        None
+    }
+}
+
+/// What a turn uses of the engine.
+struct Desk<'a> {
+    poller: &'a Poller,
+    timers: &'a mut Timers,
+    again: &'a mut Vec<u64>,
+    scratch: &'a mut Scratch,
+}
+
+/// Times with the connections that want a turn then, the earliest first.
+type Timers = BinaryHeap<Reverse<(Timestamp, u64)>>;
+
+impl Floor {
+    pub(super) fn new(poller: Arc<Poller>, commands: mpsc::Receiver<Command>) -> Self {
+        Self {
+            poller,
+            commands,
+            connections: BTreeMap::new(),
+            timers: BinaryHeap::new(),
+            again: Vec::new(),
+            scratch: Scratch::default(),
+            sleeps_until: Timestamp::ZERO,
+            stopped: false,
+        }
+    }
+
+    pub(super) fn sinks(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// How long the engine's thread may wait, `timeout` at most.
+    pub(super) fn before_wait(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        let now = now();
+        let latest = timeout.map_or(Timestamp::MAX, |timeout| now + timeout);
+        self.sleeps_until = latest.min(self.next_turn(now));
+        (self.sleeps_until < Timestamp::MAX).then(|| self.sleeps_until.saturating_since(now))
+    }
+
+    /// Does what has come up while the engine's thread waited. False: it is to stop.
+    pub(super) fn after_wait(&mut self, woken: bool, ready: &mut Vec<Ready>) -> bool {
+        self.sleeps_until = Timestamp::ZERO;
+        let now = now();
+        let mut turns = std::mem::take(&mut self.again);
+        if woken {
+            self.take_commands(now, &mut turns);
+            self.turn_notified(now);
+        }
+        for event in ready.drain(..) {
+            if event.hung_up {
+                self.broken(event.token, now);
+            } else {
+                turns.push(event.token);
+            }
+        }
+        self.due_timers(now, &mut turns);
+        turns.sort_unstable();
+        turns.dedup();
+        for id in turns {
+            self.turn(id, now);
+        }
+        !self.stopped
+    }
+
+    /// Gives those a turn whose producer has called. True: the engine's thread has to wake up earlier than it meant to.
+    pub(super) fn serve_notified(&mut self, now: Timestamp) -> bool {
+        self.turn_notified(now);
+        self.next_turn(now) < self.sleeps_until
+    }
+
+    /// When a connection wants its next turn.
+    fn next_turn(&self, now: Timestamp) -> Timestamp {
+        if !self.again.is_empty() {
+            return now;
+        }
+        self.timers.peek().map_or(Timestamp::MAX, |&Reverse((at, _))| at)
+    }
+
+    fn due_timers(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
+        while let Some(&Reverse((at, id))) = self.timers.peek() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            // A timer that was overtaken by an earlier one is left in the heap and recognised here.
+            let Some(served) = self.connections.get_mut(&id).filter(|served| served.timer_at == at) else {
+                continue;
+            };
+            served.timer_at = Timestamp::MAX;
+            if served.wake_at <= now {
+                turns.push(id);
+            } else if let Some(at) = served.set_timer() {
+                self.timers.push(Reverse((at, id)));
+            }
+        }
+    }
+
+    fn take_commands(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Add(id, connection) => {
+                    if let Err(error) = self.poller.add(connection.socket(), id) {
+                        connection.shared().end(Ended::Broken(error.to_string()));
+                        continue;
+                    }
+                    self.connections.insert(id, Served::new(connection));
+                    turns.push(id);
+                }
+                Command::Leave(id, linger) => {
+                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    connection.give_up_at(now + linger);
+                    match connection.close(CloseMode::FinishRecord, now) {
+                        Ok(_) => turns.push(id),
+                        Err(error) => self.remove(id, Ended::Broken(error.to_string())),
+                    }
+                }
+                Command::Close(id, mode) => {
+                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    let was_closing = connection.is_closing();
+                    match connection.close(mode, now) {
+                        Ok(false) => turns.push(id),
+                        Ok(true) if was_closing => self.remove(id, Ended::Broken(OUT_OF_TIME.to_owned())),
+                        Ok(true) => self.remove(id, Ended::Closed),
+                        Err(error) => self.remove(id, Ended::Broken(error.to_string())),
+                    }
+                }
+                Command::Interject(id, bytes) => {
+                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    match connection.interject(bytes) {
+                        Ok(()) => turns.push(id),
+                        Err(why) => self.remove(id, Ended::Broken(why.to_owned())),
+                    }
+                }
+                Command::Stop => {
+                    self.stopped = true;
+                    self.abort_all();
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, id: u64, now: Timestamp) {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let Some(served) = connections.get_mut(&id) else { return };
+        if let Some(ended) = served.turn(id, now, Desk { poller, timers, again, scratch }) {
+            self.remove(id, ended);
+        }
+    }
+
+    /// Gives those a turn whose producer has called: in one pass, because the look for the call and the turn touch the same
+    /// memory.
+    fn turn_notified(&mut self, now: Timestamp) {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let mut ends = Vec::new();
+        for (&id, served) in connections.iter_mut().filter(|(_, served)| served.connection.notified()) {
+            let ended = served.turn(id, now, Desk { poller, timers, again, scratch });
+            ends.extend(ended.map(|ended| (id, ended)));
+        }
+        for (id, ended) in ends {
+            self.remove(id, ended);
+        }
+    }
+
+    fn broken(&mut self, id: u64, now: Timestamp) {
+        let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { return };
+        // Both sides have ended their direction: that is how a finished connection looks too.
+        if connection.is_delivered(now) {
+            return self.remove(id, Ended::Closed);
+        }
+        let error = connection.socket().take_error().ok().flatten();
+        if error.is_none() && connection.is_flushing() {
+            // The peer has yet to acknowledge. The set would report the hang-up without end; the connection's timer looks
+            // for the acknowledgement, and for an error.
+            let _ = self.poller.remove(connection.socket());
+            return;
+        }
+        self.remove(id, Ended::Broken(error.map_or_else(|| "the peer closed".to_owned(), |e| e.to_string())));
+    }
+
+    pub(super) fn abort_all(&mut self) {
+        for id in self.connections.keys().copied().collect::<Vec<_>>() {
+            if let Some(Served { connection, .. }) = self.connections.get(&id) {
+                // Without the option the peer sees an end of file in the middle of a record instead of a reset.
+                let _ = connection.socket().abort_on_close();
+            }
+            self.remove(id, Ended::Broken("the engine was stopped".to_owned()));
+        }
+    }
+
+    fn remove(&mut self, id: u64, ended: Ended) {
+        if let Some(Served { connection, .. }) = self.connections.remove(&id) {
+            // The socket is closed just after, which takes it out of the set too.
+            let _ = self.poller.remove(connection.socket());
+            connection.end(Reason::ConnectionLost, now(), ended);
+        }
+    }
+}

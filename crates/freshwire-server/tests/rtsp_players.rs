@@ -1,9 +1,10 @@
 //! ffmpeg and GStreamer as they are, publishing to the RTSP server and viewing from it.
 #![allow(clippy::disallowed_methods, reason = "clients wait in real time")]
 
+use std::io;
 use std::net::SocketAddr;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use freshwire_server::access::Access;
@@ -26,6 +27,7 @@ struct Server {
 
 impl Server {
     fn new() -> Self {
+        LazyLock::force(&LOG);
         let runtime = Runtime::new().expect("a runtime");
         let hub = Hub::new(HubConfig::default()).expect("a hub");
         let (stop, stopped) = watch::channel(false);
@@ -51,6 +53,30 @@ impl Server {
             std::thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// What the servers of all tests had to say.
+static LOG: LazyLock<Arc<Mutex<Vec<u8>>>> = LazyLock::new(|| {
+    let log = Arc::<Mutex<Vec<u8>>>::default();
+    let writer = Arc::clone(&log);
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || Log(Arc::clone(&writer))).init();
+    log
+});
+
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn logged() -> String {
+    String::from_utf8_lossy(&LOG.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
 }
 
 /// A program that is ended with the test.
@@ -171,7 +197,11 @@ fn gstreamer_publishes_and_views() {
         let sink = "rtph264depay ! h264parse ! avdec_h264 ! fakesink num-buffers=40";
         let output = run("gst-launch-1.0", &format!("{source} ! {sink}"));
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && !said.contains("ERROR"), "{protocols}: {said}");
+        assert!(
+            output.status.success() && !said.contains("ERROR"),
+            "{protocols}: {said}\nthe servers:\n{}",
+            logged()
+        );
     }
 }
 

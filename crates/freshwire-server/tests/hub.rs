@@ -239,6 +239,28 @@ fn a_stalled_viewer_goes_on_with_a_keyframe_and_never_with_half_a_group() -> Res
 }
 
 #[test]
+fn a_viewer_that_missed_a_picture_still_hears() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    let (_viewer, mut player) = view(&stream)?;
+    // Not before there is a picture.
+    source.sound();
+    let key = source.key(100);
+    assert_eq!(player.next()?, ('V', key));
+    for _ in 0..400 {
+        source.picture(60_000);
+    }
+    assert!(stream.snapshot().viewers.iter().all(|viewer| viewer.missed > 0), "the ring has room for all");
+    while player.soon()?.is_some() {}
+    source.picture(100);
+    let sound = source.sound();
+    assert_eq!(player.next()?, ('A', sound));
+    let key = source.key(100);
+    assert_eq!(player.next()?, ('V', key));
+    Ok(())
+}
+
+#[test]
 fn rings_are_used_again() -> Result<()> {
     let (_hub, stream) = hub(HubConfig { max_viewers: 2, ..HubConfig::default() })?;
     let mut source = Source::new(&stream)?;

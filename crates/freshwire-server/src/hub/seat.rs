@@ -20,6 +20,8 @@ pub(super) struct Seat {
     latency: Option<Duration>,
     /// Number of the picture it began with, 0 if there are none; `None` while it waits for one to begin with.
     begun_at: Option<u64>,
+    /// It has begun once: sound goes on while it waits for a picture.
+    hears: bool,
     offered: [u64; LAYERS],
     missed: u64,
 }
@@ -39,6 +41,7 @@ impl Seat {
             only,
             latency,
             begun_at: None,
+            hears: false,
             offered: [0; LAYERS],
             missed: 0,
         }
@@ -66,10 +69,11 @@ impl Seat {
     }
 
     /// Whether the unit is for this viewer now. A viewer begins with a keyframe, or with sound if there is nothing else,
-    /// and never gets what depends on a unit from before.
+    /// and never gets what depends on a unit from before. Where it missed a picture, sound goes on: a player without it stands
+    /// still.
     pub(super) fn wants(&mut self, offer: &Offer) -> bool {
         if self.is_paused {
-            self.begun_at = None;
+            (self.begun_at, self.hears) = (None, false);
             return false;
         }
         if self.only.is_some_and(|only| only != offer.kind) {
@@ -78,17 +82,21 @@ impl Seat {
         let is_picture = offer.kind == Kind::Video;
         if offer.begins || self.only == Some(Kind::Audio) {
             self.begun_at.get_or_insert(if is_picture { offer.meta.user_seq } else { 0 });
+            self.hears = true;
+        }
+        if !is_picture {
+            return self.hears;
         }
         let Some(first) = self.begun_at else { return false };
         let wanted = references(&offer.meta).all(|seq| seq >= first);
-        if wanted && is_picture {
+        if wanted {
             let layer = usize::from(offer.meta.layer).min(LAYERS - 1);
             self.offered[layer] += 1;
         }
         wanted
     }
 
-    /// The unit could not be queued. If others depend on it, the viewer begins anew.
+    /// The unit could not be queued. If others depend on it, the viewer's pictures begin anew.
     pub(super) fn missed(&mut self, offer: &Offer) {
         if !offer.is_leaf {
             self.begun_at = None;

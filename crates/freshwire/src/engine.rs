@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Stop,
 }
 
-/// Serves sinks from one thread. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
+/// Serves sinks, one thread at a time. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
 /// gives it a thread with [`Engine::spawn`].
 pub struct Engine {
     poller: Arc<Poller>,

@@ -10,7 +10,6 @@ use freshwire::{
     CloseMode, Ended, Engine, EngineThread, Framing, Handle, Message, Meta, Outcome, PushError, Receiver,
     Reserve, RingConfig, Seal, Sender, Sink, SinkConfig, now,
 };
-
 use freshwire_units::Timestamp;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -320,17 +319,17 @@ impl Choice for Broken {
 
 #[test]
 fn a_policy_that_panics_in_another_thread_ends_the_engine() -> Result<()> {
-    let Fixture { engine, mut sender, sink, far: _far } = fixture(SinkConfig::new(Broken))?;
+    let mut engine = Engine::new()?;
+    let (near, _far) = pair()?;
+    let mut sender = sender(&engine.handle())?;
+    let sink = sender.add_sink(near, SinkConfig::new(Broken))?;
+    engine.run_once(Some(Duration::ZERO))?;
+    sender.push(sink.ring(), b"x", &meta(1))?;
     let handle = engine.handle();
-    let serving = std::thread::spawn(move || {
-        // The engine's own thread may come first.
-        while sender.push(0, b"x", &meta(1)).is_ok() {
-            handle.serve();
-        }
-    });
-    // Whoever was hit by it.
-    let _ = serving.join();
-    assert!(matches!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Broken(_)));
+    assert!(std::thread::spawn(move || handle.serve()).join().is_err(), "the policy panics there");
+    assert!(engine.run_once(Some(Duration::ZERO)).is_err());
+    drop(engine);
+    assert!(matches!(sink.ended(), Some(Ended::Broken(_))), "{:?}", sink.ended());
     Ok(())
 }
 

@@ -58,6 +58,13 @@ pub trait Choice: Send {
         let _ = (record, outcome);
     }
 
+    /// True if `record`, which is queued, is to be sent between the pieces of `begun`, where the framing can do that. Asked while
+    /// a record is begun that the path takes some time for; of those that may overtake it the oldest does.
+    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
+        let _ = (now, record, begun);
+        false
+    }
+
     /// How many of the oldest records `pick` needs to see. The caller may pass more.
     fn lookahead(&self) -> usize {
         usize::MAX
@@ -86,6 +93,10 @@ impl<C: Choice + ?Sized> Choice for Box<C> {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         (**self).outcome(record, outcome);
+    }
+
+    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
+        (**self).overtakes(now, record, begun)
     }
 
     fn lookahead(&self) -> usize {

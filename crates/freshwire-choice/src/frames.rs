@@ -24,9 +24,21 @@ pub struct Frames {
     late_references: bool,
     by_gap: bool,
     lost: Lost,
+    hope: Hope,
+    stream: Arc<Mutex<Stream>>,
+}
+
+/// What is thought of a link on which nothing is on its way.
+#[derive(Debug, Default)]
+struct Hope {
     /// Since when the pipe has been seen empty.
     idle_since: Option<Timestamp>,
-    stream: Arc<Mutex<Stream>>,
+    /// The rate as measured when a frame was sent in the hope of a better one.
+    tried_at: Option<Rate>,
+    is_judged: bool,
+    /// No try before this, because the last one came to nothing.
+    not_before: Timestamp,
+    pause: Duration,
 }
 
 /// What is known of the stream, which is the same for every receiver, and room to plan in.
@@ -53,7 +65,7 @@ impl Frames {
             late_references: false,
             by_gap: false,
             lost: Lost::default(),
-            idle_since: None,
+            hope: Hope::default(),
             stream: Arc::default(),
         }
     }
@@ -72,7 +84,7 @@ impl Frames {
     /// is known of the stream is kept once for all of them.
     #[must_use]
     pub fn for_another(&self) -> Self {
-        Self { lost: Lost::default(), idle_since: None, stream: Arc::clone(&self.stream), ..*self }
+        Self { lost: Lost::default(), hope: Hope::default(), stream: Arc::clone(&self.stream), ..*self }
     }
 
     fn stream(&self) -> MutexGuard<'_, Stream> {
@@ -177,10 +189,12 @@ impl Frames {
         let late = arrival + self.margin > queue[oldest].deadline;
         Some(Decision::Drop(oldest, if late { Reason::PredictedLate } else { Reason::LayerShed }))
     }
+}
 
+impl Hope {
     /// The link as it may be by now. What was measured before the pipe ran empty says less and less, and a policy that
     /// believed it for ever would never find out that the link has recovered.
-    fn hopeful(&mut self, now: Timestamp, link: &LinkView) -> Option<LinkView> {
+    fn link(&mut self, now: Timestamp, link: &LinkView) -> Option<LinkView> {
         if link.in_flight > 0 || link.unsent > 0 {
             self.idle_since = None;
             return None;
@@ -188,10 +202,32 @@ impl Frames {
         let idle = now.saturating_since(*self.idle_since.get_or_insert(now));
         let doublings = (idle.as_nanos() / DOUBLING.as_nanos()).min(16) as u32;
         let rate = link.rate?;
+        self.judge(now, rate);
         (doublings > 0).then(|| LinkView {
             rate: Some(Rate::from_bits_per_sec(rate.bits_per_sec().saturating_mul(1 << doublings))),
             ..*link
         })
+    }
+
+    /// Whether a frame may be sent in the hope of more than this rate. Each that comes to nothing makes the next ones rarer.
+    fn may_try(&mut self, now: Timestamp, rate: Option<Rate>) -> bool {
+        let may = now >= self.not_before;
+        if may {
+            (self.tried_at, self.is_judged) = (rate, false);
+        }
+        may
+    }
+
+    /// Says what came of the last try, now that it has left the pipe, and when the link is faster by now.
+    fn judge(&mut self, now: Timestamp, rate: Rate) {
+        let Some(before) = self.tried_at.map(Rate::bits_per_sec) else { return };
+        if rate.bits_per_sec() > before.saturating_add(before / 2) {
+            *self = Self { idle_since: self.idle_since, ..Self::default() };
+        } else if !self.is_judged {
+            self.is_judged = true;
+            self.pause = (self.pause * 2).clamp(PAUSE.0, PAUSE.1);
+            self.not_before = now + self.pause;
+        }
     }
 }
 
@@ -210,8 +246,14 @@ impl Choice for Frames {
         if queue.is_empty() {
             return Decision::Wait(None);
         }
-        let hopeful = self.hopeful(now, link);
-        let decision = self.plan(now, queue, link).or_else(|| self.plan(now, queue, &hopeful?));
+        let hopeful = self.hope.link(now, link);
+        let decision = self.plan(now, queue, link).or_else(|| {
+            let decision = self.plan(now, queue, &hopeful?)?;
+            // Where keys get through, each of them measures the link, and one more frame that comes late is dear. Where they do not,
+            // nothing else could show a better rate.
+            let is_dear = matches!(decision, Decision::Send(at) if !queue[at].is_key());
+            (!is_dear || self.hope.may_try(now, link.rate)).then_some(decision)
+        });
         decision
             .unwrap_or_else(|| Decision::Wait(Some(now + self.stream().ladder.interval().max(SHORTEST_WAIT))))
     }
@@ -243,5 +285,49 @@ const VALUE: u32 = 1000;
 const DEFAULT_MARGIN: Duration = Duration::from_millis(5);
 /// The rate is thought to have doubled for each such time without traffic, if nothing that is queued would be sent.
 const DOUBLING: Duration = Duration::from_millis(125);
+/// The first and the longest time without such a try.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(16));
 /// A plan that waits is made anew after this time even if the stream's pace is unknown.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(milliseconds: u64) -> Timestamp {
+        Timestamp::ZERO + Duration::from_millis(milliseconds)
+    }
+
+    fn idle(kbit: u64) -> LinkView {
+        LinkView { rate: Some(Rate::from_bits_per_sec(kbit * 1000)), ..LinkView::default() }
+    }
+
+    fn busy(kbit: u64) -> LinkView {
+        LinkView { in_flight: 1, ..idle(kbit) }
+    }
+
+    /// The rate that is tried when the pipe has been empty for `idle` ms at `now`.
+    fn hoped(hope: &mut Hope, now: u64, for_ms: u64, kbit: u64) -> Option<u64> {
+        assert!(hope.link(at(now - for_ms - 1), &busy(kbit)).is_none());
+        hope.link(at(now - for_ms), &idle(kbit));
+        let link = hope.link(at(now), &idle(kbit))?;
+        link.rate.filter(|_| hope.may_try(at(now), idle(kbit).rate)).map(|rate| rate.bits_per_sec() / 1000)
+    }
+
+    #[test]
+    fn an_idle_link_is_hoped_to_have_recovered() {
+        let hoped = |for_ms| hoped(&mut Hope::default(), 1000, for_ms, 300);
+        assert_eq!([100, 130, 260].map(hoped), [None, Some(600), Some(1200)]);
+    }
+
+    #[test]
+    fn hope_that_came_to_nothing_is_rare_and_what_came_true_is_not() {
+        let mut hope = Hope::default();
+        let mut tries = Vec::new();
+        for second in 1..60 {
+            tries.extend(hoped(&mut hope, second * 1000, 130, 300).map(|_| second));
+        }
+        assert_eq!(tries, [1, 4, 9, 18, 35, 52], "2, 4, 8 and then 16 s after it is seen that it failed");
+        assert_eq!(hoped(&mut hope, 60_000, 130, 1000), Some(2000), "the link has become faster");
+    }
+}

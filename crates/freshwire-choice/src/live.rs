@@ -6,8 +6,8 @@ use crate::{Choice, Decision, Frames, LinkView, Outcome, Progress, Reason, Recor
 /// another without gaps.
 pub const SOUND: u64 = 1 << 62;
 
-/// For live pictures with sound: sound first, as long as it is fresh, and then as [`Frames`] does. A viewer forgives a
-/// picture that is missing more easily than a word. Made ready by [`crate::live`].
+/// For live pictures with sound: sound first, as long as it is fresh, also before the rest of a picture that is begun; and then
+/// as [`Frames`] does. A viewer forgives a picture that is missing more easily than a word. Made ready by [`crate::live`].
 #[derive(Debug)]
 pub struct Live {
     frames: Frames,
@@ -43,6 +43,10 @@ impl Choice for Live {
 
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
         if is_sound(record) { Progress::Continue } else { self.frames.progress(now, record, remaining, link) }
+    }
+
+    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
+        is_sound(record) && !is_sound(begun) && record.deadline >= now
     }
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
@@ -90,6 +94,16 @@ mod tests {
         assert_eq!(live.pick(at(10), &queue, &slow()), Decision::Send(1));
         assert_eq!(live.pick(at(101), &queue, &slow()), Decision::Drop(1, Reason::Expired));
         assert_eq!(live.pick(at(10), &queue[..1], &slow()), Decision::Send(0));
+    }
+
+    #[test]
+    fn fresh_sound_overtakes_pictures_and_nothing_else_does() {
+        let live = crate::live();
+        let (picture, sound) = (record(1, 0, 0), record(SOUND, 0, 0));
+        assert!(live.overtakes(at(100), &sound, &picture));
+        assert!(!live.overtakes(at(101), &sound, &picture), "stale");
+        assert!(!live.overtakes(at(0), &picture, &picture) && !live.overtakes(at(0), &picture, &sound));
+        assert!(!live.overtakes(at(0), &sound, &sound));
     }
 
     #[test]

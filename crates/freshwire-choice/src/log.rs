@@ -1,7 +1,8 @@
 //! Decisions as events: recorded, written, and replayed.
 //!
 //! A choice depends on nothing but its calls, so a log of the calls with the decisions is a complete account: fed to an
-//! equal choice it gives the same decisions, and where it does not, [`replay`] says at which entry.
+//! equal choice it gives the same decisions, and where it does not, [`replay`] says at which entry. Questions that change
+//! nothing in a choice, such as [`Choice::overtakes`], are not noted.
 
 use std::collections::VecDeque;
 
@@ -103,6 +104,10 @@ impl<C: Choice> Choice for Recorder<C> {
         let abandoned = abandoned(progress);
         self.note(Entry::Progress { now, link: *link, record: *record, remaining, abandoned });
         progress
+    }
+
+    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
+        self.choice.overtakes(now, record, begun)
     }
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {

@@ -99,6 +99,28 @@ fn a_link_that_went_idle_is_tried_again() {
     let (_, scores) = shares(&Ladder::PYRAMID, Link::dip);
     assert!(scores.iter().all(|score| score.recovery.is_some_and(|time| time < Duration::from_secs(3))));
     assert!(scores.iter().all(|score| score.late <= 5), "probes are few: {scores:?}");
+    for ladder in [Ladder::LINE, Ladder::PYRAMID] {
+        for (rtt, seed) in ROUND_TRIPS_MS.into_iter().zip(SEEDS) {
+            let stream = ladder.frames(600, seed);
+            let (score, _) = Run::new(&Link::dip(rtt)).play(&stream, &mut frames().by_gap(true));
+            let is_back = score.recovery.is_some_and(|time| time < Duration::from_secs(1));
+            assert!(is_back && score.late <= 5, "{}: {score:?}", ladder.name);
+        }
+    }
+}
+
+/// Keys get through on this link, and hardly a chain. A link that idles behind each key is tried now and then, not each time.
+#[test]
+fn a_link_that_stays_slow_gets_few_late_frames() {
+    for seed in SEEDS {
+        let mut stream = Ladder::PYRAMID.frames(1800, seed);
+        for frame in &mut stream {
+            frame.deadline = frame.generated + Duration::from_millis(600);
+        }
+        let (score, _) = Run::new(&Link::constant(1_200_000, 40)).play(&stream, &mut frames().by_gap(true));
+        assert!(score.on_time >= 30, "the keys: {score:?}");
+        assert!(score.late <= 8, "of 30 groups: {score:?}");
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ mod stats;
 pub use freshwire_choice as choice;
 pub use freshwire_io::now;
 pub use freshwire_io::poll::Waker;
-pub use freshwire_media::framing::{Framer, Framing};
+pub use freshwire_media::framing::{Framer, Framing, Piece};
 pub use freshwire_ring::{
     Config as RingConfig, Edit, EditError, Editor, Fate, Meta, Outcome, Producer, PushError, Pushed, Region,
     Replaced, Stored, TooLate, reason,

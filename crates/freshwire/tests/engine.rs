@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Decision, Reason, Record};
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Framing, Handle, Message, Meta, Outcome, PushError, Receiver,
-    Reserve, RingConfig, Seal, Sender, Sink, SinkConfig, now,
+    CloseMode, Ended, Engine, EngineThread, Framer, Framing, Handle, Message, Meta, Outcome, Piece,
+    PushError, Receiver, Reserve, RingConfig, Seal, Sender, Sink, SinkConfig, now,
 };
 use freshwire_units::Timestamp;
 
@@ -502,6 +502,115 @@ fn a_ring_is_used_again_when_its_sink_has_left() -> Result<()> {
         assert_eq!((ring, byte), (0, [round]));
         drop(sink);
         sender.reuse(ring);
+    }
+    Ok(())
+}
+
+/// In order, but small records before the rest of large ones.
+struct SmallFirst;
+
+impl Choice for SmallFirst {
+    fn pick(&mut self, _: Timestamp, queue: &[Record], _: &choice::LinkView) -> Decision {
+        if queue.is_empty() { Decision::Wait(None) } else { Decision::Send(0) }
+    }
+
+    fn overtakes(&self, _: Timestamp, record: &Record, begun: &Record) -> bool {
+        record.len < 100 && begun.len > 100
+    }
+}
+
+/// Cuts records into pieces of a thousand bytes, each after its record's number and its length. Odd records overtake even ones.
+#[derive(Default)]
+struct Cut {
+    /// Number, how far it is, and length; the last one is open.
+    open: Vec<(u64, u32, u32)>,
+}
+
+impl Framer for Cut {
+    fn begin(&mut self, seq: u64, len: u32) {
+        self.open.push((seq, 0, len));
+    }
+
+    fn next(&mut self, _: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
+        let (seq, begin, len) = self.open.last_mut()?;
+        let payload = *begin..(*begin + 1000).min(*len);
+        *begin = payload.end;
+        prefix.push(*seq as u8);
+        prefix.extend((payload.len() as u16).to_be_bytes());
+        let last = payload.end == *len;
+        if last {
+            self.open.pop();
+        }
+        Some(Piece { payload, last, boundary: true })
+    }
+
+    fn can_be_overtaken(&self) -> bool {
+        matches!(self.open[..], [(seq, ..)] if seq % 2 == 0)
+    }
+
+    fn can_overtake(&self, seq: u64) -> bool {
+        self.can_be_overtaken() && seq % 2 == 1
+    }
+}
+
+/// What a reader of [`Cut`] finds: numbers in the order in which records end, and whether each is whole.
+fn read_cut(mut bytes: &[u8], records: &[Vec<u8>]) -> Vec<usize> {
+    let mut found = vec![Vec::new(); records.len()];
+    let mut order = Vec::new();
+    while let [seq, high, low, rest @ ..] = bytes {
+        let (piece, rest) = rest.split_at(u16::from_be_bytes([*high, *low]).into());
+        let seq = usize::from(*seq);
+        found[seq].extend_from_slice(piece);
+        if found[seq].len() == records[seq].len() {
+            assert!(found[seq] == records[seq], "record {seq}");
+            order.push(seq);
+        }
+        bytes = rest;
+    }
+    order
+}
+
+#[test]
+fn a_small_record_overtakes_the_rest_of_a_large_one() -> Result<()> {
+    for sealed in [false, true] {
+        let config = SinkConfig::new(SmallFirst).framing(Box::new(Cut::default()) as Box<dyn Framer>);
+        let config = if sealed { config.seal(Some(Box::new(Inverse))) } else { config };
+        let engine = Engine::new()?.spawn()?;
+        let (near, mut far) = pair()?;
+        let ring = RingConfig { rings: 1, slots: 16, block_bytes: 8 << 20, blocks: 16 };
+        let mut sender = Sender::new(&ring, &engine.handle())?;
+        let sink = sender.add_sink(near, config)?;
+        // The first one is more than both ends of the connection hold, and the peer does not read yet.
+        let sizes = [8 << 20, 10, 20_000, 20, 200, 30];
+        let records = sizes.map(|len: u32| (0..len).map(|at| (at % 251) as u8).collect::<Vec<_>>());
+        sender.push(sink.ring(), &records[0], &meta(0))?;
+        let deadline = now() + TIMEOUT;
+        while sink.stats().bytes == 0 {
+            assert!(now() < deadline, "nothing was written");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for (seq, record) in (1..).zip(&records[1..]) {
+            sender.push(sink.ring(), record, &meta(seq))?;
+        }
+        let reader = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            far.read_to_end(&mut bytes).map(|_| bytes)
+        });
+        assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+        let mut bytes = reader.join().map_err(|_| "the reader panicked")??;
+        if sealed {
+            bytes.truncate(bytes.len() - b"bye".len());
+            bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        // Numbers 1, 3 and 5 are small; 4 is even and goes in its turn, and so does what is small when nothing waits for it.
+        assert_eq!(read_cut(&bytes, &records), [1, 3, 5, 0, 2, 4], "sealed: {sealed}");
+        let mut fates = Vec::new();
+        while let Some(fate) = sender.poll_fate(0) {
+            assert_eq!(fate.outcome, Outcome::Acked, "{fate:?}");
+            fates.push(fate.user_seq);
+        }
+        fates.sort_unstable();
+        assert_eq!(fates, [0, 1, 2, 3, 4, 5]);
     }
     Ok(())
 }

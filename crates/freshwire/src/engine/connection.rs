@@ -1,5 +1,6 @@
 //! One destination: the ring it is fed from, the choice, the framing and the socket.
 
+mod begun;
 mod commit;
 mod path;
 
@@ -8,10 +9,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire_choice::{Choice, Reason, Record};
+use freshwire_choice::{Choice, Reason};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_media::framing::{Framer, Piece};
-use freshwire_ring::{Consumer, Taken};
+use freshwire_ring::Consumer;
 use freshwire_units::Timestamp;
 
 use super::output::{End, Output, Way};
@@ -19,6 +20,7 @@ use super::reserve::Reserve;
 use super::scratch::Scratch;
 use crate::seal::Seal;
 use crate::sink::{CloseMode, Ended, SinkShared};
+pub(super) use begun::{Begun, BegunRecords, Number, Room};
 pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list};
 use path::Path;
 
@@ -50,16 +52,6 @@ pub(super) enum Next {
     Ended,
 }
 
-/// A record that was begun and is not wholly written.
-pub(super) struct Begun {
-    pub(super) taken: Taken,
-    record: Record,
-    /// Where the payload ends that the framing has named so far.
-    named: u32,
-    /// No more pieces of it will come.
-    ended: bool,
-}
-
 /// What has been asked of the connection's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closing {
@@ -79,7 +71,7 @@ pub(crate) struct Connection {
     framer: Box<dyn Framer>,
     path: Path,
     output: Output,
-    begun: VecDeque<Begun>,
+    begun: BegunRecords,
     /// What is left of the piece that the framing named last.
     rest: Option<Piece>,
     /// Bytes of no record may come now.
@@ -132,7 +124,7 @@ impl Connection {
             framer,
             path,
             output,
-            begun: VecDeque::new(),
+            begun: BegunRecords::default(),
             rest: None,
             at_boundary: true,
             interjected: VecDeque::new(),
@@ -195,17 +187,13 @@ impl Connection {
     /// Uses the engine's buffers from now on, except where something waits in its own.
     fn borrow(&mut self, scratch: &mut Scratch) {
         self.output.borrow(scratch);
-        if self.begun.is_empty() {
-            self.begun = std::mem::take(&mut scratch.begun);
-        }
+        self.begun.borrow(scratch);
     }
 
     /// Gives the engine its buffers back, except those in which something waits.
     fn give_back(&mut self, scratch: &mut Scratch) {
         self.output.give_back(scratch);
-        if self.begun.is_empty() {
-            scratch.begun = std::mem::take(&mut self.begun);
-        }
+        self.begun.give_back(scratch);
     }
 
     fn abort(&self, why: &str) -> io::Result<Next> {
@@ -279,17 +267,17 @@ impl Connection {
         let Some(written) = self.output.write(way, scratch)? else { return Ok(false) };
         self.path.wrote(written.wire);
         self.shared.stats.on_write(written.wire);
-        for end in scratch.ended.drain(..) {
-            self.end_record(now, end);
+        for (number, end) in scratch.ended.drain(..) {
+            self.end_record(now, number, end);
         }
         Ok(written.whole)
     }
 
-    fn end_record(&mut self, now: Timestamp, end: End) {
-        let Some(begun) = self.begun.pop_front() else { return };
+    fn end_record(&mut self, now: Timestamp, number: Number, end: End) {
+        let Some(begun) = self.begun.take(number) else { return };
         match end {
             End::Abandoned(reason) => {
-                self.give_up(&begun, reason, now);
+                give_up(&mut self.consumer, &begun, reason, now);
                 self.dropped(begun.record, reason);
             }
             End::Finished => {
@@ -345,16 +333,16 @@ impl Connection {
 
     /// Resolves every record that is left.
     pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
-        while let Some(begun) = self.begun.pop_front() {
-            self.give_up(&begun, reason, now);
+        for begun in self.begun.drain() {
+            give_up(&mut self.consumer, &begun, reason, now);
         }
         self.consumer.close(reason.code(), now);
     }
+}
 
-    fn give_up(&mut self, begun: &Begun, reason: Reason, now: Timestamp) {
-        // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-        let _ = self.consumer.abandon(&begun.taken, reason.code(), now);
-    }
+fn give_up(consumer: &mut Consumer, begun: &Begun, reason: Reason, now: Timestamp) {
+    // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+    let _ = consumer.abandon(&begun.taken, reason.code(), now);
 }
 
 impl Drop for Connection {

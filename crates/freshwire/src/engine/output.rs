@@ -7,12 +7,14 @@ use freshwire_choice::Reason;
 use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
 use freshwire_ring::Consumer;
 
-use super::connection::Begun;
+use super::connection::{BegunRecords, Number};
 use super::scratch::Scratch;
 use crate::seal::Seal;
 
 /// A stretch of the stream: framing bytes, then bytes of a record that was begun.
 struct Piece {
+    /// The record that it belongs to, if it belongs to one.
+    record: Option<Number>,
     head: u32,
     offset: u32,
     len: u32,
@@ -35,12 +37,12 @@ pub(super) struct Written {
     pub(super) whole: bool,
 }
 
-/// Where to, and where the payload of the pieces is: in records of `begun`, oldest first.
+/// Where to, and where the payload of the pieces is: in records of `begun`.
 #[derive(Clone, Copy)]
 pub(super) struct Way<'a> {
     pub(super) socket: &'a TcpSocket,
     pub(super) source: &'a Consumer,
-    pub(super) begun: &'a VecDeque<Begun>,
+    pub(super) begun: &'a BegunRecords,
 }
 
 /// An encrypted stretch of the stream.
@@ -110,24 +112,26 @@ impl Output {
     }
 
     /// Adds `head` framing bytes, which were added to [`heads`](Self::heads), and `len` payload bytes from `offset` on of
-    /// the record that is open.
-    pub(super) fn push(&mut self, head: usize, offset: u32, len: u32, end: Option<End>) {
+    /// the record.
+    pub(super) fn push(&mut self, record: Option<Number>, head: usize, offset: u32, len: u32) {
         self.planned += head as u64 + u64::from(len);
-        self.buffers.pieces.push_back(Piece { head: head as u32, offset, len, end });
+        self.buffers.pieces.push_back(Piece { record, head: head as u32, offset, len, end: None });
     }
 
-    /// Says that the record whose last piece was pushed ends there.
-    pub(super) fn end_last(&mut self, end: End) {
-        match self.buffers.pieces.back_mut() {
-            Some(piece) if piece.end.is_none() => piece.end = Some(end),
-            _ => self.push(0, 0, 0, Some(end)),
+    /// Says that the record ends with what was pushed.
+    pub(super) fn end(&mut self, record: Option<Number>, end: End) {
+        if self.buffers.pieces.back().is_none_or(|piece| piece.record != record) {
+            self.push(record, 0, 0, 0);
+        }
+        if let Some(piece) = self.buffers.pieces.back_mut() {
+            piece.end = Some(end);
         }
     }
 
     /// Adds bytes of no record.
     pub(super) fn interject(&mut self, bytes: &[u8]) {
         self.buffers.heads.extend_from_slice(bytes);
-        self.push(bytes.len(), 0, 0, None);
+        self.push(None, bytes.len(), 0, 0);
     }
 
     /// Adds what ends the stream's session; false if there is nothing to add.
@@ -184,7 +188,7 @@ impl Output {
     fn fill_slices(&self, way: Way<'_>, scratch: &mut Scratch) {
         let Scratch { raw, slices, .. } = scratch;
         slices.clear();
-        let (mut record, mut head_at) = (0, self.heads_at);
+        let mut head_at = self.heads_at;
         for piece in &self.buffers.pieces {
             if slices.len() >= MAX_SLICES {
                 break;
@@ -195,12 +199,11 @@ impl Output {
                 slices.push(IoSlice::new(head.as_ptr(), head.len()));
             }
             if piece.len > 0
-                && let Some(begun) = way.begun.get(record)
+                && let Some(begun) = piece.record.and_then(|record| way.begun.get(record))
             {
                 way.source.slices(&begun.taken, piece.offset, piece.len as usize, raw);
                 slices.extend(raw.iter().map(|slice| IoSlice::new(slice.ptr, slice.len)));
             }
-            record += usize::from(piece.end.is_some());
         }
         slices.truncate(MAX_SLICES);
     }
@@ -208,23 +211,22 @@ impl Output {
     /// A private copy of what is committed: nobody else can change what is encrypted while it is.
     fn copy_plain(&self, way: Way<'_>, plain: &mut Vec<u8>) {
         plain.clear();
-        let (mut record, mut head_at) = (0, self.heads_at);
+        let mut head_at = self.heads_at;
         for piece in &self.buffers.pieces {
             plain.extend_from_slice(&self.buffers.heads[head_at..head_at + piece.head as usize]);
             head_at += piece.head as usize;
             if piece.len > 0
-                && let Some(begun) = way.begun.get(record)
+                && let Some(begun) = piece.record.and_then(|record| way.begun.get(record))
             {
                 let start = plain.len();
                 plain.resize(start + piece.len as usize, 0);
                 way.source.copy(&begun.taken, piece.offset, &mut plain[start..]);
             }
-            record += usize::from(piece.end.is_some());
         }
     }
 
     /// Takes `sent` bytes off the front.
-    fn advance(&mut self, sent: u64, ended: &mut Vec<End>) {
+    fn advance(&mut self, sent: u64, ended: &mut Vec<(Number, End)>) {
         self.planned -= sent;
         let mut left = sent;
         while let Some(piece) = self.buffers.pieces.front_mut() {
@@ -244,7 +246,7 @@ impl Output {
             }
             left -= len;
             self.heads_at += piece.head as usize;
-            ended.extend(piece.end);
+            ended.extend(piece.record.zip(piece.end));
             self.buffers.pieces.pop_front();
         }
         self.buffers.heads.clear();

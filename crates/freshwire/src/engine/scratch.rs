@@ -1,10 +1,8 @@
-use std::collections::VecDeque;
-
 use freshwire_choice::Record;
 use freshwire_io::tcp::IoSlice;
 use freshwire_ring::{Queued, RawSlice};
 
-use super::connection::Begun;
+use super::connection::{Number, Room};
 use super::output::{Buffers, End};
 
 /// Room for listings and system calls. No connection needs it between its turns, so the engine has it once.
@@ -16,7 +14,7 @@ pub(super) struct Scratch {
     pub(super) raw: Vec<RawSlice>,
     pub(super) slices: Vec<IoSlice>,
     pub(super) plain: Vec<u8>,
-    pub(super) ended: Vec<End>,
+    pub(super) ended: Vec<(Number, End)>,
     pub(super) buffers: Buffers,
-    pub(super) begun: VecDeque<Begun>,
+    pub(super) begun: Room,
 }

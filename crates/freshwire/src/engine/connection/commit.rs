@@ -2,7 +2,7 @@
 
 use freshwire_choice::{Choice, Decision, Outcome, Progress, Reason, Record};
 use freshwire_media::framing::Piece;
-use freshwire_ring::Consumer;
+use freshwire_ring::{Consumer, Taken};
 use freshwire_units::Timestamp;
 
 use super::{Begun, Connection};
@@ -33,6 +33,8 @@ impl Connection {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
         self.drained = false;
+        // What is picked now is wanted before all that is queued, so only what an earlier write began can be overtaken.
+        let mut may_overtake = self.begun.opened().is_some();
         while self.output.has_room() {
             if self.at_boundary {
                 while let Some(bytes) = self.interjected.pop_front() {
@@ -50,12 +52,17 @@ impl Connection {
             if room == 0 {
                 return;
             }
-            if self.begun.back().is_none_or(|begun| begun.ended) {
+            if self.begun.opened().is_none() {
                 if self.drained {
                     return;
                 }
                 let Some(begun) = self.pick(now, scratch) else { return };
-                self.begun.push_back(begun);
+                self.begun.open(begun);
+            } else if may_overtake && self.rest.is_none() && self.framer.can_be_overtaken() {
+                match self.overtaking(now, scratch) {
+                    Some(begun) => self.begun.open(begun),
+                    None => may_overtake = false,
+                }
             }
             if !self.plan(now, room) {
                 return;
@@ -88,7 +95,7 @@ impl Connection {
 
     /// Why the open record should be given up, if it should.
     fn reason_to_abandon(&mut self, now: Timestamp) -> Option<Reason> {
-        let begun = self.begun.back().filter(|begun| begun.named > 0)?;
+        let begun = self.begun.opened().filter(|begun| begun.named > 0)?;
         let remaining = begun.taken.len - begun.named;
         let view = self.path.view(now, self.output.planned());
         match self.choice.progress(now, &begun.record, remaining, &view) {
@@ -98,16 +105,16 @@ impl Connection {
     }
 
     fn abandon(&mut self, reason: Reason) {
-        self.end_open_record();
         let before = self.output.heads().len();
         self.framer.abandon(self.output.heads());
         let head = self.output.heads().len() - before;
-        self.output.push(head, 0, 0, Some(End::Abandoned(reason)));
+        self.output.push(self.begun.number(), head, 0, 0);
+        self.end_open_record(End::Abandoned(reason));
     }
 
     /// How large a chunk may be; `None` if there is no room that is worth its header.
     fn chunk_room(&self, room: u64) -> Option<u64> {
-        let remaining = self.begun.back().map_or(0, |begun| begun.taken.len - begun.named);
+        let remaining = self.begun.opened().map_or(0, |begun| begun.taken.len - begun.named);
         // One chunk to a segment: the finest grain that costs no packet.
         let room = room.min(self.path.mss());
         let is_worth_it =
@@ -119,38 +126,39 @@ impl Connection {
     fn next_piece(&mut self, room: u64) -> Option<Piece> {
         let before = self.output.heads().len();
         let Some(piece) = self.framer.next(room as usize, self.output.heads()) else {
-            self.end_open_record();
-            self.output.end_last(End::Finished);
+            self.end_open_record(End::Finished);
             return None;
         };
         let head = self.output.heads().len() - before;
-        self.output.push(head, piece.payload.start, 0, None);
+        self.output.push(self.begun.number(), head, piece.payload.start, 0);
         Some(piece)
     }
 
-    fn end_open_record(&mut self) {
-        if let Some(begun) = self.begun.back_mut() {
-            begun.ended = true;
-        }
+    /// All pieces of the open record are committed.
+    fn end_open_record(&mut self, end: End) {
+        self.output.end(self.begun.number(), end);
+        self.begun.close();
         self.at_boundary = true;
     }
 
     /// Commits the payload of a piece, or its first `room` bytes.
     fn commit(&mut self, mut piece: Piece, room: u64) {
-        let Some(begun) = self.begun.back_mut() else { return };
+        let number = self.begun.number();
+        let Some(begun) = self.begun.opened_mut() else { return };
         let end = piece.payload.end.min(begun.taken.len);
         let start = piece.payload.start.min(end);
         let len = u64::from(end - start).min(room) as u32;
         begun.named = begun.named.max(start + len);
+        self.output.push(number, 0, start, len);
         if start + len < end {
-            self.output.push(0, start, len, None);
             piece.payload = start + len..end;
             self.rest = Some(piece);
             return;
         }
-        begun.ended = piece.last;
-        self.at_boundary = piece.boundary || piece.last;
-        self.output.push(0, start, len, piece.last.then_some(End::Finished));
+        self.at_boundary = piece.boundary;
+        if piece.last {
+            self.end_open_record(End::Finished);
+        }
     }
 
     /// Asks the policy until it names a record that is still there. `None`: there is nothing, it holds back, or it was
@@ -182,20 +190,37 @@ impl Connection {
                     let record = *records.get(place)?;
                     if let Ok(taken) = self.consumer.take(record.index) {
                         self.drained = records.len() == 1 && self.choice.lookahead() > 1;
-                        // It may have been modified or replaced since the policy saw it.
-                        let record = record_of(&taken.record);
-                        let horizon = u32::try_from(self.path.unsent() + planned).unwrap_or(u32::MAX);
-                        self.consumer.commit(&taken, now, horizon);
-                        self.choice.outcome(&record, Outcome::Sent);
-                        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
-                        self.framer.begin(record.seq, taken.len);
-                        return Some(Begun { taken, record, named: 0, ended: false });
+                        return Some(self.begin(taken, now));
                     }
                 }
             }
         }
         self.ask_again_at = now;
         None
+    }
+
+    /// The record that the policy wants before the rest of the one that is open, where the framing can do that.
+    fn overtaking(&mut self, now: Timestamp, scratch: &mut Scratch) -> Option<Begun> {
+        let open = self.begun.opened()?.record;
+        list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
+        let may = |record: &&Record| {
+            self.choice.overtakes(now, record, &open) && self.framer.can_overtake(record.seq)
+        };
+        let record = *scratch.records.iter().find(may)?;
+        // Too late means that somebody else edits or dropped it; the next look tells.
+        let taken = self.consumer.take(record.index).ok()?;
+        Some(self.begin(taken, now))
+    }
+
+    fn begin(&mut self, taken: Taken, now: Timestamp) -> Begun {
+        // It may have been modified or replaced since the policy saw it.
+        let record = record_of(&taken.record);
+        let unsent = self.path.unsent() + self.output.planned();
+        self.consumer.commit(&taken, now, u32::try_from(unsent).unwrap_or(u32::MAX));
+        self.choice.outcome(&record, Outcome::Sent);
+        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
+        self.framer.begin(record.seq, taken.len);
+        Begun { taken, record, named: 0 }
     }
 
     pub(super) fn dropped(&mut self, record: Record, reason: Reason) {

@@ -1,0 +1,101 @@
+//! The records that are begun and not wholly written.
+
+use std::collections::VecDeque;
+
+use freshwire_choice::Record;
+use freshwire_ring::Taken;
+
+use crate::engine::scratch::Scratch;
+
+/// A record that was begun and is not wholly written.
+pub(in crate::engine) struct Begun {
+    pub(in crate::engine) taken: Taken,
+    pub(super) record: Record,
+    /// Where the payload ends that the framing has named so far.
+    pub(super) named: u32,
+}
+
+/// What a piece of the stream belongs to: records are numbered as they are begun.
+pub(in crate::engine) type Number = u32;
+
+/// Room for records that are begun.
+pub(in crate::engine) type Room = VecDeque<Option<Begun>>;
+
+/// Begun records by number. One is open, the one whose pieces come next; another one may wait that it overtook. The others have all
+/// their pieces.
+#[derive(Default)]
+pub(in crate::engine) struct BegunRecords {
+    /// Those that ended before an older one are gone.
+    room: Room,
+    /// Number of the first in `room`.
+    first: Number,
+    open: Option<Number>,
+    overtaken: Option<Number>,
+}
+
+impl BegunRecords {
+    /// Uses the engine's room from now on, unless something is in its own.
+    pub(super) fn borrow(&mut self, scratch: &mut Scratch) {
+        if self.room.is_empty() {
+            self.room = std::mem::take(&mut scratch.begun);
+        }
+    }
+
+    /// Gives the engine its room back, unless something is in it.
+    pub(super) fn give_back(&mut self, scratch: &mut Scratch) {
+        if self.room.is_empty() {
+            scratch.begun = std::mem::take(&mut self.room);
+        }
+    }
+
+    /// Opens a record; the one that is open waits for its end.
+    pub(super) fn open(&mut self, begun: Begun) {
+        self.overtaken = self.open.replace(self.first.wrapping_add(self.room.len() as u32));
+        self.room.push_back(Some(begun));
+    }
+
+    /// The open record has all its pieces; the one that it overtook is open again.
+    pub(super) fn close(&mut self) {
+        self.open = self.overtaken.take();
+    }
+
+    pub(super) fn opened(&self) -> Option<&Begun> {
+        self.get(self.open?)
+    }
+
+    pub(super) fn opened_mut(&mut self) -> Option<&mut Begun> {
+        let at = self.place(self.open?);
+        self.room.get_mut(at)?.as_mut()
+    }
+
+    /// The open record's number.
+    pub(super) fn number(&self) -> Option<Number> {
+        self.open
+    }
+
+    pub(in crate::engine) fn get(&self, number: Number) -> Option<&Begun> {
+        self.room.get(self.place(number))?.as_ref()
+    }
+
+    /// Takes out a record that is wholly written or given up.
+    pub(super) fn take(&mut self, number: Number) -> Option<Begun> {
+        let at = self.place(number);
+        let begun = self.room.get_mut(at)?.take();
+        while let Some(None) = self.room.front() {
+            self.room.pop_front();
+            self.first = self.first.wrapping_add(1);
+        }
+        begun
+    }
+
+    /// Takes out all, oldest first.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Begun> + '_ {
+        (self.open, self.overtaken) = (None, None);
+        self.first = self.first.wrapping_add(self.room.len() as u32);
+        self.room.drain(..).flatten()
+    }
+
+    fn place(&self, number: Number) -> usize {
+        number.wrapping_sub(self.first) as usize
+    }
+}

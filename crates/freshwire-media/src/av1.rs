@@ -41,7 +41,9 @@ impl WholeCodec for Live {
                 }
                 _ => {}
             }
+            let begin = unit.bytes.len() as u32;
             obu.write(&mut unit.bytes);
+            unit.obus.push(begin..unit.bytes.len() as u32);
         }
         let (sequence, header) = self.sequence.as_ref().filter(|_| !first)?;
         unit.on.retain(|&on| on != number && !unit.key);
@@ -50,7 +52,10 @@ impl WholeCodec for Live {
             let codec = VideoCodec::Av1 { sequence_header: header.clone() };
             unit.track = Some(VideoTrack { codec, width: sequence.width, height: sequence.height });
             if !has_sequence {
+                let len = header.len() as u32;
                 unit.bytes.splice(..0, header.iter().copied());
+                unit.obus.iter_mut().for_each(|obu| *obu = obu.start + len..obu.end + len);
+                unit.obus.insert(0, 0..len);
             }
         }
         Some(unit)

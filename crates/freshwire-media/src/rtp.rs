@@ -23,6 +23,7 @@
 //! OBUs begin.
 
 mod datagrams;
+mod obu;
 mod packets;
 mod stream;
 

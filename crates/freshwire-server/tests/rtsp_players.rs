@@ -7,10 +7,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use freshwire_media::unit::VideoCodec;
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
 use freshwire_server::hub::{Hub, HubConfig};
+use freshwire_server::ingest::Source;
 use freshwire_server::ingest::rtsp::{Camera, pull};
 use freshwire_server::net::Acceptor;
 use freshwire_server::rtsp;
@@ -203,6 +205,33 @@ fn gstreamer_publishes_and_views() {
             logged()
         );
     }
+}
+
+/// The players of today's distributions do not know AV1 over RTP, so another server is the player.
+#[test]
+fn av1_goes_from_server_to_server() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("clip.ivf");
+    let encoder = "-c:v libaom-av1 -usage realtime -cpu-used 8 -g 10 -b:v 300k";
+    let pictures = PICTURES.replace("-re ", "");
+    let output = run("ffmpeg", &format!("{pictures} -t 2 {encoder} {}", file.display()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (camera, server) = (Server::new(), Server::new());
+    let original = camera.context.hub.stream("cam").expect("room");
+    camera.runtime.spawn(freshwire_server::ingest::run(Source::File(file), original));
+    let copy = server.context.hub.stream("copy").expect("room");
+    server.runtime.spawn(pull(Camera::parse(&camera.url("cam")).expect("a URL"), Arc::clone(&copy)));
+    // Each picture is read for what it depends on: one that was damaged would end the group.
+    server.await_units("copy", 60);
+    let tracks = copy.tracks().borrow().clone().expect("known");
+    let video = tracks.video.as_ref().expect("has pictures");
+    assert!(matches!(&video.codec, VideoCodec::Av1 { sequence_header } if sequence_header[0] == 0x0a));
+    assert_eq!((video.width, video.height), (320, 180));
+    let snapshot = copy.snapshot();
+    assert!(snapshot.keys >= 6 && snapshot.bytes > 10_000, "{snapshot:?}");
 }
 
 #[test]

@@ -95,6 +95,12 @@ impl SampleFormat {
 }
 
 impl Sequence {
+    /// That of an OBU, with header and perhaps a size field.
+    pub(crate) fn of_obu(obu: &[u8]) -> Option<Self> {
+        let (obu, _) = super::split_obu(obu)?;
+        Self::parse(obu.payload)
+    }
+
     pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
         let mut bits = Bits::plain(payload);
         let profile = bits.bits(3).filter(|&profile| profile <= 2)? as u8;

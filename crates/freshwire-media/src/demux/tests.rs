@@ -3,6 +3,7 @@
 mod ffmpeg;
 
 use super::*;
+use crate::rtp::Packets;
 use crate::testing::ivf;
 use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, VideoCodec};
 
@@ -195,7 +196,14 @@ fn av1_in_ivf_gives_temporal_units() {
     assert_eq!(times, (0..20).map(|number| (number, number)).collect::<Vec<_>>());
     assert_eq!(video.iter().filter(|unit| unit.head.key).count(), 2);
     for (unit, frame) in video.iter().zip(ivf(AV1)) {
-        assert!(unit.head.nals.is_empty());
+        let mut end = 0;
+        for obu in &unit.head.nals {
+            assert_eq!(obu.start, end, "one after the other");
+            end = obu.end;
+        }
+        assert_eq!(end, unit.head.len);
+        let packets = Packets::new(Arc::new(unit.head.clone()), 0).map(|mut plan| plan.next_packet(1000));
+        assert!(matches!(packets, Ok(Some(_))), "it can go over RTP");
         assert_eq!(unit.bytes, frame.strip_prefix(&[0x12, 0]).expect("a temporal delimiter"));
     }
 }

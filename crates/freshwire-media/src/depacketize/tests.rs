@@ -105,6 +105,9 @@ fn what_the_server_sends_comes_back() {
     round_trip(h265(), video_tracks(codec), &units, &nals);
     let units = [vec![0x82; 300], vec![0x86; 20]];
     round_trip(MediaCodec::Vp9, video_tracks(VideoCodec::Vp9 { profile: 0, bit_depth: 8 }), &units, &[]);
+    let unit = |fill: u8| [&[0x0a, 3, 1, 2, 3, 0x36, 0x40, 0xac, 2], &[fill; 300][..]].concat();
+    let codec = VideoCodec::Av1 { sequence_header: vec![0x0a, 3, 1, 2, 3] };
+    round_trip(MediaCodec::Av1, video_tracks(codec), &[unit(1), unit(2)], &[0..5, 5..309]);
     let sound = AudioTrack { codec: AudioCodec::Aac { config: vec![0x12, 0x10] }, rate: 44_100, channels: 2 };
     let tracks = Tracks { video: None, audio: Some(sound) };
     round_trip(aac(), tracks, &[vec![1; 60], vec![2; 400], vec![3; 1]], &[]);

@@ -1,6 +1,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::obu::Obu;
 use crate::unit::{AudioCodec, Kind, UnitHead, VideoCodec};
 
 /// One packet of the plan.
@@ -43,17 +44,12 @@ impl PayloadHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// AV1.
-    #[error(
-        "AV1 over RTP is not supported; view this stream another way, or encode it as H.264, H.265 or VP9"
-    )]
-    Av1,
     /// The head names a track that its stream does not have.
     #[error("the unit belongs to a track that its stream does not have")]
     NoTrack,
-    /// No bytes, NAL units outside of them or out of order, or none that RTP can carry.
+    /// No bytes, NAL units or OBUs outside of them or out of order, or none that RTP can carry.
     #[error(
-        "the unit is empty, or its NAL units are not as its head says; the source has to list them in order"
+        "the unit is empty, or its NAL units or OBUs are not as its head says; the source has to list them in order"
     )]
     Malformed,
     /// An AAC frame or Opus packet above what the format, or a packet of the wanted size, can hold.
@@ -89,6 +85,7 @@ pub struct Packets {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     Nal(NalFormat),
+    Av1,
     Vp9,
     Aac,
     Opus,
@@ -142,6 +139,9 @@ impl Packets {
             plan.nal = plan.next_nal(format, 0).ok_or(PlanError::Malformed)?;
             plan.position = plan.head.nals[plan.nal].start;
         }
+        if format == Format::Av1 {
+            plan.position = plan.obu().ok_or(PlanError::Malformed)?.payload.start;
+        }
         Ok(plan)
     }
 
@@ -154,11 +154,17 @@ impl Packets {
     /// for one byte of the unit or for an Opus packet, which cannot be cut; the plan is then as before.
     pub fn next_packet(&mut self, max: usize) -> Option<Packet> {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
-        if self.position >= self.head.len {
+        // An OBU may have no payload, so the place does not tell of the last one.
+        let is_over = match self.format {
+            Format::Av1 => self.nal >= self.head.nals.len(),
+            _ => self.position >= self.head.len,
+        };
+        if is_over {
             return None;
         }
         match self.format {
             Format::Nal(format) => self.nal_packet(format, max),
+            Format::Av1 => self.av1_packet(max),
             Format::Vp9 => self.vp9_packet(max),
             Format::Aac => self.aac_packet(max),
             Format::Opus => {
@@ -175,11 +181,15 @@ impl Packets {
         if self.format == Format::Aac && head.len > MAX_AAC_FRAME {
             return Err(PlanError::TooLarge { len: head.len });
         }
-        let Format::Nal(format) = self.format else { return Ok(()) };
         let mut end = 0;
-        for nal in &head.nals {
+        for (nal, &header) in head.nals.iter().zip(&head.nal_headers) {
             let is_in_place = nal.start >= end && nal.end <= head.len;
-            if !is_in_place || nal.end.saturating_sub(nal.start) < format.header_bytes() {
+            let is_whole = match self.format {
+                Format::Nal(format) => nal.end.saturating_sub(nal.start) >= format.header_bytes(),
+                Format::Av1 => Obu::new(nal, header).is_some(),
+                Format::Vp9 | Format::Aac | Format::Opus => true,
+            };
+            if !is_in_place || !is_whole {
                 return Err(PlanError::Malformed);
             }
             end = nal.end;
@@ -211,6 +221,41 @@ impl Packets {
             self.position = self.head.nals.get(self.nal).map_or(self.head.len, |nal| nal.start);
         }
         let last = self.position == self.head.len;
+        Some(Packet { marker: last, timestamp: self.timestamp, header, payload, last })
+    }
+
+    /// The OBU that the next packet belongs to.
+    fn obu(&self) -> Option<Obu> {
+        Obu::new(self.head.nals.get(self.nal)?, *self.head.nal_headers.get(self.nal)?)
+    }
+
+    /// One element in each packet: an OBU or a part of one (RTP payload format for AV1, 4.4).
+    fn av1_packet(&mut self, max: u32) -> Option<Packet> {
+        let obu = self.obu()?;
+        let first = self.position == obu.payload.start;
+        let header = if first { obu.header() } else { &[] };
+        let room = max.checked_sub(1 + header.len() as u32)?;
+        let end = obu.payload.end.min(self.position.saturating_add(room));
+        if end == self.position && end < obu.payload.end {
+            return None;
+        }
+        let is_whole = end == obu.payload.end;
+        let mut aggregation = AV1_ONE_ELEMENT;
+        aggregation |= if first { 0 } else { AV1_CONTINUES };
+        aggregation |= if is_whole { 0 } else { AV1_CONTINUED };
+        aggregation |= if first && self.nal == 0 && self.head.key { AV1_NEW_SEQUENCE } else { 0 };
+        let header = match *header {
+            [byte, extension] => PayloadHeader::new([aggregation, byte, extension]),
+            [byte] => PayloadHeader::new([aggregation, byte]),
+            _ => PayloadHeader::new([aggregation]),
+        };
+        let payload = self.position..end;
+        self.position = end;
+        if is_whole {
+            self.nal += 1;
+            self.position = self.obu().map_or(self.head.len, |obu| obu.payload.start);
+        }
+        let last = self.nal >= self.head.nals.len();
         Some(Packet { marker: last, timestamp: self.timestamp, header, payload, last })
     }
 
@@ -253,7 +298,7 @@ impl Format {
                 VideoCodec::H264 { .. } => Ok(Self::Nal(NalFormat::H264)),
                 VideoCodec::H265 { .. } => Ok(Self::Nal(NalFormat::H265)),
                 VideoCodec::Vp9 { .. } => Ok(Self::Vp9),
-                VideoCodec::Av1 { .. } => Err(PlanError::Av1),
+                VideoCodec::Av1 { .. } => Ok(Self::Av1),
             },
             (Kind::Audio, _, Some(audio)) => match audio.codec {
                 AudioCodec::Aac { .. } => Ok(Self::Aac),
@@ -264,6 +309,11 @@ impl Format {
     }
 }
 
+/// RTP payload format for AV1, 4.4: Z, Y, W = 1 and N.
+const AV1_CONTINUES: u8 = 0x80;
+const AV1_CONTINUED: u8 = 0x40;
+const AV1_ONE_ELEMENT: u8 = 0x10;
+const AV1_NEW_SEQUENCE: u8 = 0x08;
 /// RFC 6184, 5.8.
 const FU_A: u8 = 28;
 /// RFC 7798, 4.4.3.

@@ -24,6 +24,31 @@ pub(crate) fn aac() -> AudioCodec {
     AudioCodec::Aac { config: vec![0x12, 0x10] }
 }
 
+pub(crate) fn av1() -> VideoCodec {
+    VideoCodec::Av1 { sequence_header: vec![10, 0] }
+}
+
+/// A temporal unit at `pts` ms with OBUs of these headers, without the bit for the size, and payload sizes.
+fn av1_unit(tracks: &Arc<Tracks>, pts: i64, obus: &[(&[u8], usize)]) -> (UnitHead, Vec<u8>) {
+    let (mut head, mut bytes) = unit(tracks, Kind::Video, pts, &[]);
+    for &(header, size) in obus {
+        let begin = bytes.len();
+        bytes.push(header[0] | 2);
+        bytes.extend(&header[1..]);
+        let mut rest = size;
+        while rest > 127 {
+            bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest as u8);
+        bytes.extend((0..size).map(|at| (at % 251) as u8));
+        head.nals.push(begin as u32..bytes.len() as u32);
+        head.nal_headers.push([bytes[begin], bytes[begin + 1]]);
+    }
+    head.len = bytes.len() as u32;
+    (head, bytes)
+}
+
 /// A unit at `pts` ms with NAL units of these sizes and headers, or of one size without NAL units, and bytes that differ.
 pub(crate) fn unit(
     tracks: &Arc<Tracks>,
@@ -228,6 +253,41 @@ fn vp9_and_aac_headers() {
 }
 
 #[test]
+fn obus_go_one_by_one_without_their_sizes() {
+    let tracks = Arc::new(tracks(av1(), aac()));
+    let obus: [(&[u8], usize); 3] = [(&[0x08], 10), (&[0x34, 0x40], 300), (&[0x28], 0)];
+    let packets = |key: bool| {
+        let (mut head, bytes) = av1_unit(&tracks, 0, &obus);
+        head.key = key;
+        let mut plan = Packets::new(Arc::new(head), 0).unwrap();
+        assert_eq!(plan.next_packet(1), None, "no room for a header");
+        let packets: Vec<_> = std::iter::from_fn(|| plan.next_packet(100)).collect();
+        let payload = packets.iter().flat_map(|p| &bytes[p.payload.start as usize..p.payload.end as usize]);
+        let expected = (0..10).chain((0..300).map(|at| (at % 251) as u8));
+        assert!(payload.copied().eq(expected), "nothing but payload, and all of it");
+        assert!(packets.iter().all(|packet| packet.marker == packet.last));
+        let last = packets.iter().position(|packet| packet.last);
+        assert_eq!(last, Some(packets.len() - 1));
+        packets
+    };
+    let headers: Vec<_> = packets(true)
+        .iter()
+        .map(|packet| (packet.header.as_bytes().to_vec(), packet.payload.end - packet.payload.start))
+        .collect();
+    // Z continues, Y continued, one element, N a new sequence; then the OBU's header.
+    let expected: [(&[u8], u32); 6] = [
+        (&[0b0001_1000, 0x08], 10),
+        (&[0b0101_0000, 0x34, 0x40], 97),
+        (&[0b1101_0000], 99),
+        (&[0b1101_0000], 99),
+        (&[0b1001_0000], 5),
+        (&[0b0001_0000, 0x28], 0),
+    ];
+    assert_eq!(headers, expected.map(|(header, len)| (header.to_vec(), len)));
+    assert_eq!(packets(false)[0].header.as_bytes(), [0b0001_0000, 0x08]);
+}
+
+#[test]
 fn what_cannot_go_is_refused() {
     let tracks_264 = Arc::new(tracks(h264(), aac()));
     let plan = |head: UnitHead| Packets::new(Arc::new(head), 0).map(|_| ());
@@ -246,8 +306,18 @@ fn what_cannot_go_is_refused() {
     assert_eq!(plan(unnamed), Err(PlanError::Malformed));
     let (frame, _) = unit(&tracks_264, Kind::Audio, 1, &[([0, 0], 8192)]);
     assert_eq!(plan(frame), Err(PlanError::TooLarge { len: 8192 }));
-    let av1 = Arc::new(tracks(VideoCodec::Av1 { sequence_header: vec![10, 0] }, aac()));
-    assert_eq!(plan(unit(&av1, Kind::Video, 1, &[([0, 0], 9)]).0), Err(PlanError::Av1));
+    let av1 = Arc::new(tracks(av1(), aac()));
+    let (frame, _) = av1_unit(&av1, 1, &[(&[0x30], 9)]);
+    assert_eq!(plan(frame.clone()), Ok(()));
+    for no_length in [1, 1 + 129] {
+        let mut cut = frame.clone();
+        (cut.nals[0].end, cut.len) = (no_length, 200);
+        assert_eq!(plan(cut), Err(PlanError::Malformed), "no size has this length behind it: {no_length}");
+    }
+    let mut without_size = frame;
+    without_size.nal_headers[0][0] &= !2;
+    assert_eq!(plan(without_size), Err(PlanError::Malformed));
+    assert_eq!(plan(av1_unit(&av1, 1, &[]).0), Err(PlanError::Malformed));
     let (mut frame, _) = unit(&tracks_264, Kind::Audio, 1, &[([0, 0], 9)]);
     frame.tracks = Arc::default();
     assert_eq!(plan(frame), Err(PlanError::NoTrack));

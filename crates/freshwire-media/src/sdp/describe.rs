@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sdp_types::{Connection, Fmtp, FmtpParam, MediaType, Origin, RtpMap, Time, TransportProto};
 
+use crate::av1::sequence::Sequence;
 use crate::rtp::{OPUS_RATE, VIDEO_RATE, payload_type};
 use crate::unit::{AudioCodec, AudioTrack, Kind, Tracks, VideoCodec, VideoTrack};
 
@@ -29,11 +30,6 @@ pub enum DescribeError {
     /// No track at all.
     #[error("the stream has no track to describe yet; wait for the source")]
     Empty,
-    /// AV1 does not go over RTP; see [`PlanError::Av1`](crate::rtp::PlanError::Av1).
-    #[error(
-        "AV1 over RTP is not supported; view this stream another way, or encode it as H.264, H.265 or VP9"
-    )]
-    Av1,
     /// Parameter sets or configuration that are too short.
     #[error("the decoder's configuration is incomplete; wait for the source's next key picture")]
     Config,
@@ -125,7 +121,13 @@ fn video(track: &VideoTrack) -> Result<Format, DescribeError> {
             Ok((map("H265"), params))
         }
         VideoCodec::Vp9 { profile, .. } => Ok((map("VP9"), vec![param("profile-id", profile)])),
-        VideoCodec::Av1 { .. } => Err(DescribeError::Av1),
+        VideoCodec::Av1 { sequence_header } => {
+            let Sequence { profile, level, tier, .. } =
+                Sequence::of_obu(sequence_header).ok_or(DescribeError::Config)?;
+            let params =
+                vec![param("profile", profile), param("level-idx", level), param("tier", u8::from(tier))];
+            Ok((map("AV1"), params))
+        }
     }
 }
 

@@ -64,10 +64,19 @@ fn what_is_described_is_read_back() {
 }
 
 #[test]
+fn av1_says_its_profile_level_and_tier() {
+    // As libaom makes it for 320x180: main profile, level 2.0.
+    let sequence_header = vec![0x0a, 0x0b, 0, 0, 0, 0x04, 0x3c, 0xfe, 0xcc, 0xda, 0xf9, 0, 0x40];
+    let text = describe(&tracks(VideoCodec::Av1 { sequence_header }, aac()), &session()).unwrap();
+    assert!(text.contains("a=rtpmap:96 AV1/90000\r\n"), "{text}");
+    assert!(text.contains("a=fmtp:96 profile=0;level-idx=0;tier=0\r\n"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_described_says_why() {
     let describe = |tracks: &Tracks| describe(tracks, &session()).unwrap_err();
     assert_eq!(describe(&Tracks::default()), DescribeError::Empty);
-    assert_eq!(describe(&tracks(VideoCodec::Av1 { sequence_header: vec![] }, aac())), DescribeError::Av1);
+    assert_eq!(describe(&tracks(VideoCodec::Av1 { sequence_header: vec![] }, aac())), DescribeError::Config);
     let short = VideoCodec::H264 { sps: vec![0x67, 1], pps: vec![0x68] };
     assert_eq!(describe(&tracks(short, aac())), DescribeError::Config);
     assert_eq!(describe(&tracks(h264(), AudioCodec::Aac { config: vec![1] })), DescribeError::Config);

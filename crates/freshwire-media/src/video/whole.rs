@@ -1,6 +1,7 @@
 //! Units of live streams that come whole: what AV1 and VP9 have in common.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::depend::{Dependencies, Use};
@@ -26,6 +27,8 @@ pub(crate) trait WholeCodec: Default {
 pub(crate) struct Frame {
     /// Its bytes as they are passed on.
     pub(crate) bytes: Vec<u8>,
+    /// The OBUs among them, if it consists of such.
+    pub(crate) obus: Vec<Range<u32>>,
     pub(crate) key: bool,
     pub(crate) temporal_id: u8,
     /// Nothing depends on it.
@@ -42,6 +45,7 @@ impl Frame {
     pub(crate) fn new(bytes: Vec<u8>) -> Self {
         Self {
             bytes,
+            obus: Vec::new(),
             key: false,
             temporal_id: 0,
             droppable: true,
@@ -149,7 +153,7 @@ impl<C: WholeCodec> WholeUnits<C> {
         }
         Some(Coded {
             bytes: frame.bytes,
-            nals: Vec::new(),
+            nals: frame.obus,
             key: frame.key,
             layer: match part {
                 Use::Key => 0,

@@ -69,7 +69,7 @@ pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr) ->
             .header("Content-Base", format!("{}/", target.base))
             .header("Cache-Control", "no-cache")
             .body("application/sdp", text),
-        Err(error @ (DescribeError::Av1 | DescribeError::OpusChannels(_))) => {
+        Err(error @ DescribeError::OpusChannels(_)) => {
             Reply::refuse(415, format!("Unsupported Media Type: {error}"))
         }
         Err(error) => Reply::refuse(503, format!("Service Unavailable: {error}")),

@@ -6,6 +6,7 @@
 //!                          └ the newest group, for those who join
 //! ```
 
+mod bundle;
 mod datagrams;
 mod seat;
 mod stream;

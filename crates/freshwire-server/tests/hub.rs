@@ -7,8 +7,10 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use freshwire::Framing;
+use freshwire::{Framer, Framing};
+use freshwire_media::framing::interleaved::{self, Interleaved};
 use freshwire_media::framing::length_prefixed::Reader;
+use freshwire_media::rtp::{Identity, WallClock};
 use freshwire_media::unit::{
     AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
 };
@@ -38,6 +40,10 @@ impl Source {
     }
 
     fn push(&mut self, kind: Kind, number: u32, key: bool, len: usize) {
+        self.push_lasting(40, kind, number, key, len);
+    }
+
+    fn push_lasting(&mut self, ms: u32, kind: Kind, number: u32, key: bool, len: usize) {
         let mut bytes = vec![b'v'; len.max(5)];
         bytes[0] = if kind == Kind::Video { b'V' } else { b'A' };
         bytes[1..5].copy_from_slice(&number.to_be_bytes());
@@ -46,7 +52,7 @@ impl Source {
             kind,
             pts: time,
             dts: time,
-            duration_ns: 40_000_000,
+            duration_ns: ms * 1_000_000,
             key,
             len: bytes.len() as u32,
             nals: Vec::new(),
@@ -74,6 +80,13 @@ impl Source {
     fn sound(&mut self) -> u32 {
         self.sounds += 1;
         self.push(Kind::Audio, self.sounds, true, 100);
+        self.sounds
+    }
+
+    /// Sound of which several frames go into a record; of different sizes.
+    fn short_sound(&mut self) -> u32 {
+        self.sounds += 1;
+        self.push_lasting(20, Kind::Audio, self.sounds, true, 10 * self.sounds as usize);
         self.sounds
     }
 }
@@ -115,6 +128,15 @@ fn view(stream: &Arc<Stream>) -> Result<(Viewer, Player)> {
 }
 
 fn view_from(stream: &Arc<Stream>, join_age: Option<Duration>, preface: Vec<u8>) -> Result<(Viewer, Player)> {
+    view_by(stream, Framing::LengthPrefixed.into(), join_age, preface)
+}
+
+fn view_by(
+    stream: &Arc<Stream>,
+    framer: Box<dyn Framer>,
+    join_age: Option<Duration>,
+    preface: Vec<u8>,
+) -> Result<(Viewer, Player)> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let socket = TcpStream::connect(listener.local_addr()?)?;
     let (near, peer) = listener.accept()?;
@@ -122,7 +144,7 @@ fn view_from(stream: &Arc<Stream>, join_age: Option<Duration>, preface: Vec<u8>)
     let request = ViewRequest {
         socket: near,
         preface,
-        framer: Framing::LengthPrefixed.into(),
+        framer,
         seal: None,
         protocol: "test",
         peer,
@@ -257,6 +279,77 @@ fn a_viewer_that_missed_a_picture_still_hears() -> Result<()> {
     assert_eq!(player.next()?, ('A', sound));
     let key = source.key(100);
     assert_eq!(player.next()?, ('V', key));
+    Ok(())
+}
+
+/// Several frames of sound that share a record go between the packets of a keyframe that the viewer is slow to take.
+#[test]
+fn sound_overtakes_a_keyframe() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    let track = |channel| {
+        let identity = Identity { ssrc: 1, seq: 0, timestamp_offset: 0 };
+        Some(interleaved::TrackChannel { channel, identity })
+    };
+    let config = interleaved::Config {
+        video: track(0),
+        audio: track(2),
+        clock: WallClock { media: MediaTime::default(), ntp: 1 << 32 },
+        cname: "test".to_owned(),
+        max_packet_bytes: interleaved::DEFAULT_MAX_PACKET_BYTES,
+    };
+    let framer = Interleaved::new(Arc::clone(stream.catalog()), &config);
+    let (viewer, mut player) = view_by(&stream, Box::new(framer), None, Vec::new())?;
+    // More than the connection holds while nobody reads.
+    source.key(2_000_000);
+    let begun = Instant::now();
+    while stream.snapshot().viewers.iter().all(|viewer| viewer.sink.bytes == 0) {
+        assert!(begun.elapsed() < TIMEOUT, "the keyframe is not begun");
+    }
+    for _ in 0..3 {
+        source.short_sound();
+    }
+    drop(source);
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        player.socket.read_to_end(&mut bytes).map(|_| bytes)
+    });
+    drop(viewer);
+    let bytes = reader.join().map_err(|_| "the reader panicked")??;
+    let mut channels = Vec::new();
+    let mut rest = &bytes[..];
+    while let [b'$', channel, high, low, after @ ..] = rest {
+        channels.push(*channel);
+        rest = after.get(usize::from(u16::from_be_bytes([*high, *low]))..).ok_or("a packet is cut off")?;
+    }
+    assert!(rest.is_empty(), "no packet");
+    let sound: Vec<_> = (0..channels.len()).filter(|&at| channels[at] == 2).collect();
+    assert_eq!(sound.len(), 3, "{channels:?}");
+    let last = channels.iter().rposition(|&channel| channel == 0);
+    assert!(last > sound.last().copied(), "sound behind the keyframe: {channels:?}");
+    Ok(())
+}
+
+#[test]
+fn short_sound_shares_a_record_until_the_next_picture() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    let (_viewer, mut player) = view(&stream)?;
+    let key = source.key(100);
+    assert_eq!(player.next()?, ('V', key));
+    let sounds = [source.short_sound(), source.short_sound()];
+    assert_eq!(player.soon()?, None, "it waits for a picture");
+    let picture = source.picture(100);
+    let got = [player.next()?, player.next()?, player.next()?];
+    assert_eq!(got, [('A', sounds[0]), ('A', sounds[1]), ('V', picture)]);
+    let sounds = [source.short_sound(), source.short_sound(), source.short_sound()];
+    assert_eq!([player.next()?, player.next()?, player.next()?], sounds.map(|sound| ('A', sound)));
+    // Two pictures, and sound twice.
+    let sent = stream.snapshot().viewers.iter().map(|viewer| viewer.sink.begun).sum::<u64>();
+    assert_eq!((sent, stream.snapshot().units), (4, 7));
+    let last = source.short_sound();
+    drop(source);
+    assert_eq!(player.next()?, ('A', last), "the source is gone");
     Ok(())
 }
 

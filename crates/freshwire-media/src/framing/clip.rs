@@ -244,6 +244,48 @@ pub(super) fn catalog(units: &[Unit]) -> Arc<Catalog> {
 /// What a framer makes of one unit, in pieces of random sizes.
 pub(super) fn framed(framer: &mut dyn Framer, seq: usize, unit: &Unit, random: &mut Random) -> Vec<u8> {
     framer.begin(seq as u64, unit.head.len);
+    pieces(framer, unit, random, |_, _, _| {})
+}
+
+/// Likewise, of those `kept`; a unit may overtake the one before it. What each took with it, its own bytes and perhaps those
+/// of the one that overtook it.
+pub(super) fn framed_mixed(
+    framer: &mut dyn Framer,
+    units: &[Unit],
+    kept: &[usize],
+    random: &mut Random,
+) -> Vec<(Vec<usize>, Vec<u8>)> {
+    let mut framed = Vec::new();
+    let mut kept = kept.iter().copied().peekable();
+    while let Some(seq) = kept.next() {
+        let mut with = vec![seq];
+        framer.begin(seq as u64, units[seq].head.len);
+        let bytes = pieces(framer, &units[seq], random, |framer, random, bytes| {
+            while let Some(other) =
+                kept.next_if(|&other| random.next() % 4 == 0 && framer.can_overtake(other as u64))
+            {
+                assert!(!framer.can_overtake(seq as u64) && units[other].head.kind != units[seq].head.kind);
+                framer.begin(other as u64, units[other].head.len);
+                bytes.extend(pieces(framer, &units[other], random, |framer, _, _| {
+                    assert!(!framer.can_overtake(seq as u64), "a third one");
+                }));
+                with.push(other);
+            }
+        });
+        assert_eq!(framer.next(1000, &mut Vec::new()), None);
+        assert!(!framer.can_overtake(seq as u64), "none is begun");
+        framed.push((with, bytes));
+    }
+    framed
+}
+
+/// The pieces of the unit that was begun; `between` them something else may be added.
+fn pieces(
+    framer: &mut dyn Framer,
+    unit: &Unit,
+    random: &mut Random,
+    mut between: impl FnMut(&mut dyn Framer, &mut Random, &mut Vec<u8>),
+) -> Vec<u8> {
     let (mut bytes, mut read) = (Vec::new(), 0);
     loop {
         let mut prefix = b"what was there".to_vec();
@@ -252,14 +294,13 @@ pub(super) fn framed(framer: &mut dyn Framer, seq: usize, unit: &Unit, random: &
         let added = prefix.strip_prefix(b"what was there").expect("framers only add");
         assert!(last || added.len() + payload.len() > 0, "no progress");
         assert!(payload.start >= read || payload.is_empty(), "payload in order");
-        assert_eq!(boundary, last);
+        assert!(boundary || !last);
         read = payload.end.max(read);
         bytes.extend_from_slice(added);
         bytes.extend_from_slice(&unit.bytes[payload.start as usize..payload.end as usize]);
         if last {
-            break;
+            return bytes;
         }
+        between(framer, random, &mut bytes);
     }
-    assert_eq!(framer.next(1000, &mut Vec::new()), None);
-    bytes
 }

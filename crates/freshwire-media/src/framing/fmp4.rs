@@ -31,12 +31,18 @@
 //! **Reordering.** Over WebSocket a group of H.264 without reordered pictures has an initialization that says so: see
 //! `straight`. Its key unit is without its sequence parameter set, which the initialization has in another form.
 //!
-//! **Messages** over WebSocket: binary ones begin with a byte that says which: 1 video initialization, 2 video fragment,
-//! 3 audio initialization, 4 audio fragment. Text ones are JSON: `{"type":"origin","media_ns":N}`, first and once, gives
-//! the stream's media time at 0 of the fragments' timeline; `{"type":"track","kind":"video","mime":"..."}` comes before
-//! each initialization and says what to create the `SourceBuffer` with, or to change its type to. The first unit lies
-//! about a second behind 0, so that the other track's first unit may be earlier: begin playback where the buffered range
-//! begins.
+//! **Messages** over WebSocket: binary ones begin with a byte that says which: 1 video initialization, 2 video sample,
+//! 3 audio initialization, 4 audio sample, 6 part of a video sample. A sample's bytes follow 17 others, from which the page
+//! makes the 112 that come before them in a fragment (on a slow path those would be a sixth of everything): 1 for a key unit
+//! or else 0; decode time, 64 bits; duration, 32; presentation time less decode time, 32, signed. They are big-endian and
+//! in ticks of the initialization, whose track is number 1 for video and 2 for audio. Where there is no room for all of a
+//! picture at once, it is cut: its parts are joined, the first one with the 17 bytes, and a message of type 2 has the end.
+//! Sound may come between them.
+//!
+//! Text messages are JSON: `{"type":"origin","media_ns":N}`, first and once, gives the stream's media time at 0 of the
+//! fragments' timeline; `{"type":"track","kind":"video","mime":"..."}` comes before each initialization and says what to
+//! create the `SourceBuffer` with, or to change its type to. The first unit lies about a second behind 0, so that the other
+//! track's first unit may be earlier: begin playback where the buffered range begins.
 
 mod av1;
 mod fragment;
@@ -52,10 +58,10 @@ use self::fragment::Fragment;
 use self::init::Description;
 use self::straight::Straight;
 use self::timeline::{Durations, Timeline};
-use super::viewer::{self, State, Units};
+use super::viewer::{self, Begun, Units};
 use super::websocket::{self, Opcode};
 use super::{Framer, Piece};
-use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
+use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead, VideoCodec};
 
 /// How fragments are carried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,7 +86,7 @@ pub struct Fmp4 {
     fragments: u32,
     /// What goes before the begun unit's first payload byte.
     header: Vec<u8>,
-    state: State<Open>,
+    begun: Begun<Open>,
 }
 
 #[derive(Debug)]
@@ -99,6 +105,19 @@ struct Open {
     /// The NAL unit that is being written, and how far, once its length is written.
     nal: usize,
     position: Option<u32>,
+    /// Over WebSocket, how it is cut into messages.
+    message: Option<Message>,
+}
+
+/// How far the messages of a sample are.
+#[derive(Debug)]
+struct Message {
+    /// What the first one begins with, until it is written.
+    about: Option<Fragment>,
+    /// Bytes of the sample that no message has.
+    left: u32,
+    /// Bytes of the sample that the message which is begun still has to get.
+    in_part: u32,
 }
 
 impl Fmp4 {
@@ -118,7 +137,7 @@ impl Fmp4 {
             straight: Straight::default(),
             fragments: 0,
             header: Vec::new(),
-            state: State::default(),
+            begun: Begun::default(),
         }
     }
 
@@ -146,14 +165,16 @@ impl Fmp4 {
         let place = track.timeline.place(&head, origin);
         self.units.accept(&head);
         self.fragments = self.fragments.wrapping_add(1);
-        if self.carriage == Carriage::WebSocket {
-            let len = u64::from(Fragment::HEADER_BYTES) + u64::from(size);
-            begin_binary(fragment_type(head.kind), len, &mut self.header);
-        }
-        Fragment { number: self.fragments, track_id, place, key: can_begin, size }
-            .write_header(&mut self.header);
+        let fragment = Fragment { number: self.fragments, track_id, place, key: can_begin, size };
+        let message = match self.carriage {
+            Carriage::WebSocket => Some(Message { about: Some(fragment), left: size, in_part: 0 }),
+            Carriage::Plain => {
+                fragment.write_header(&mut self.header);
+                None
+            }
+        };
         let nal = usize::from(omitted == Some(0));
-        Some(Open { head, omitted, nal, position: None })
+        Some(Open { head, omitted, nal, position: None, message })
     }
 
     /// True if the last initialization of this kind's track says what it has to.
@@ -204,15 +225,49 @@ impl Fmp4 {
 impl Framer for Fmp4 {
     fn begin(&mut self, seq: u64, len: u32) {
         self.header.clear();
-        self.state = State::begin(self.open(seq, len));
+        let open = self.open(seq, len);
+        self.begun.begin(open);
     }
 
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        self.state.next(|open| {
+        self.begun.next(|open| {
             let start = prefix.len();
             prefix.append(&mut self.header);
             open.piece(start, max, prefix)
         })
+    }
+
+    fn can_be_overtaken(&self) -> bool {
+        let messages = self.begun.alone().and_then(|open| open.message.as_ref());
+        messages.is_some_and(Message::is_between)
+    }
+
+    fn can_overtake(&self, seq: u64) -> bool {
+        self.can_be_overtaken() && self.units.sound(seq).is_some()
+    }
+}
+
+impl Message {
+    /// One has ended, and there is more.
+    fn is_between(&self) -> bool {
+        self.about.is_none() && self.in_part == 0
+    }
+
+    /// Begins the next one if the last has ended. `stretch` bytes of the sample belong together and are next, `max` fit.
+    fn begin(&mut self, kind: Kind, stretch: u32, max: usize, out: &mut Vec<u8>) {
+        if self.in_part > 0 {
+            return;
+        }
+        let most = u32::try_from(max).unwrap_or(u32::MAX).max(MIN_PART_BYTES);
+        let is_end = kind == Kind::Audio || self.left <= most;
+        self.in_part = if is_end { self.left } else { stretch.min(most) };
+        self.left -= self.in_part;
+        let about = self.about.take();
+        let len = u64::from(self.in_part) + about.map_or(0, |_| u64::from(Fragment::SHORT_BYTES));
+        begin_binary(if self.left == 0 { sample_type(kind) } else { VIDEO_PART }, len, out);
+        if let Some(fragment) = about {
+            fragment.write_short(out);
+        }
     }
 }
 
@@ -220,28 +275,33 @@ impl Open {
     /// The next piece, whose prefix begins at `start` of `prefix`.
     fn piece(&mut self, start: usize, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
         let nal = range(&self.head, self.nal)?;
-        let begin = match self.position {
-            Some(position) => position,
-            None => {
-                if !self.head.nals.is_empty() {
-                    prefix.extend_from_slice(&(nal.end - nal.start).to_be_bytes());
-                }
-                nal.start
-            }
-        };
+        let begin = self.position.unwrap_or(nal.start);
+        let nals = nals(&self.head).len();
+        let length_bytes = if self.position.is_none() && nals > 0 { LENGTH_BYTES } else { 0 };
+        if let Some(message) = &mut self.message {
+            message.begin(self.head.kind, length_bytes + nal.end - begin, max, prefix);
+        }
+        if length_bytes > 0 {
+            prefix.extend_from_slice(&(nal.end - nal.start).to_be_bytes());
+        }
         let written = prefix.len() - start;
         let room = u32::try_from(max.saturating_sub(written)).unwrap_or(u32::MAX);
         if room == 0 && written == 0 {
             return None;
         }
-        let end = begin + room.min(nal.end - begin);
+        let in_message = self.message.as_ref().map_or(u32::MAX, |message| message.in_part - length_bytes);
+        let end = begin + room.min(nal.end - begin).min(in_message);
+        if let Some(message) = &mut self.message {
+            message.in_part -= length_bytes + end - begin;
+        }
         self.position = Some(end);
         if end == nal.end {
             self.nal += if self.omitted == Some(self.nal + 1) { 2 } else { 1 };
             self.position = None;
         }
-        let last = self.position.is_none() && self.nal >= self.head.nals.len();
-        Some(Piece { payload: begin..end, last, boundary: last })
+        let last = self.position.is_none() && self.nal >= nals;
+        let boundary = last || self.message.as_ref().is_some_and(Message::is_between);
+        Some(Piece { payload: begin..end, last, boundary })
     }
 }
 
@@ -268,7 +328,7 @@ fn add_track_messages(tracks: &Tracks, kind: Kind, is_straight: bool, out: &mut 
     let text = format!(r#"{{"type":"track","kind":"{name}","mime":"{name}/mp4; codecs=\"{codec}\""}}"#);
     add_text(&text, out);
     let segment = init::segment(vec![description])?;
-    begin_binary(fragment_type(kind) - 1, segment.len() as u64, out);
+    begin_binary(sample_type(kind) - 1, segment.len() as u64, out);
     out.extend_from_slice(&segment);
     Some(())
 }
@@ -284,16 +344,34 @@ fn begin_binary(message_type: u8, len: u64, out: &mut Vec<u8>) {
     out.push(message_type);
 }
 
-fn fragment_type(kind: Kind) -> u8 {
+/// A picture is not cut into smaller parts than this, however little room there is: a tenth of a second at 160 kbit/s.
+const MIN_PART_BYTES: u32 = 2048;
+
+/// Bytes of the length before each NAL unit.
+const LENGTH_BYTES: u32 = 4;
+
+/// The type of a message with a part of a picture that is not its end.
+const VIDEO_PART: u8 = 6;
+
+fn sample_type(kind: Kind) -> u8 {
     match kind {
         Kind::Video => 2,
         Kind::Audio => 4,
     }
 }
 
+/// What has its length before it in a sample: NAL units, and not OBUs, which say how long they are.
+fn nals(head: &UnitHead) -> &[Range<u32>] {
+    match head.tracks.video.as_ref().map(|video| &video.codec) {
+        Some(VideoCodec::Av1 { .. }) => &[],
+        _ => &head.nals,
+    }
+}
+
 /// The `index`th stretch of payload that belongs to the sample: a NAL unit, or all of it in codecs without.
 fn range(head: &UnitHead, index: usize) -> Option<Range<u32>> {
-    if head.nals.is_empty() { (index == 0).then_some(0..head.len) } else { head.nals.get(index).cloned() }
+    let nals = nals(head);
+    if nals.is_empty() { (index == 0).then_some(0..head.len) } else { nals.get(index).cloned() }
 }
 
 /// Bytes of the sample with four bytes of length before each NAL unit, without the one `omitted`. `None` if the unit lacks its track or its bytes, or
@@ -303,14 +381,15 @@ fn sample_bytes(head: &UnitHead, omitted: Option<usize>) -> Option<u32> {
         Kind::Video => head.tracks.video.is_some(),
         Kind::Audio => head.tracks.audio.is_some(),
     };
-    let is_whole = head.nals.iter().all(|nal| nal.start < nal.end && nal.end <= head.len);
+    let nals = nals(head);
+    let is_whole = nals.iter().all(|nal| nal.start < nal.end && nal.end <= head.len);
     if !has_track || head.len == 0 || !is_whole {
         return None;
     }
-    let bytes = if head.nals.is_empty() {
+    let bytes = if nals.is_empty() {
         u64::from(head.len)
     } else {
-        let written = (0..).zip(&head.nals).filter(|&(at, _)| Some(at) != omitted);
+        let written = (0..).zip(nals).filter(|&(at, _)| Some(at) != omitted);
         written.map(|(_, nal)| 4 + u64::from(nal.end - nal.start)).sum()
     };
     u32::try_from(bytes).ok().filter(|bytes| (1..=Fragment::MAX_SAMPLE_BYTES).contains(bytes))

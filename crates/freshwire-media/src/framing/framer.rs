@@ -8,6 +8,9 @@ use super::Framing;
 /// The law for callers: [`preamble`](Self::preamble) once; then for each record that is begun [`begin`](Self::begin), and
 /// [`next`](Self::next) until it returns `None` or a piece that is `last`. The bytes of the stream are each piece's prefix,
 /// then its payload. A caller may write a piece in several goes.
+///
+/// A record may overtake the one that is begun, between two of its pieces: where [`can_overtake`](Self::can_overtake) says so,
+/// `begin` names it, its pieces follow up to the `last`, and then those of the other go on.
 pub trait Framer: Send {
     /// Adds the bytes that open the stream to `out`.
     fn preamble(&mut self, out: &mut Vec<u8>) {
@@ -26,6 +29,18 @@ pub trait Framer: Send {
     /// begun. `None` if they depend on what was sent before.
     fn plain(&self) -> Option<Framing> {
         None
+    }
+
+    /// True if a record is begun and others can be begun before its next piece; [`can_overtake`](Self::can_overtake) says which.
+    fn can_be_overtaken(&self) -> bool {
+        false
+    }
+
+    /// True if the record with this number can be begun now, although another one is: a receiver can tell their pieces apart.
+    /// False unless the one that is begun [can be overtaken](Self::can_be_overtaken).
+    fn can_overtake(&self, seq: u64) -> bool {
+        let _ = seq;
+        false
     }
 
     /// True if a begun record can be given up between two pieces with [`abandon`](Self::abandon).

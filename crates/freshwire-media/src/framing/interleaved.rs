@@ -8,11 +8,10 @@
 //! ```
 //!
 //! Sequence numbers, timestamps and reports are those of what is begun: a unit that was dropped before leaves no gap. RTSP
-//! messages may come between any two packets, so every piece ends at a boundary; a unit's packets and those of other units
-//! may not be mixed, as a receiver has one place for a picture that is not complete.
 
 use std::sync::Arc;
 
+use super::viewer::Begun;
 use super::{Framer, Piece};
 use crate::rtp::{HEADER_BYTES, Identity, Packets, Reports, Stream, WallClock};
 use crate::unit::{Catalog, Kind};
@@ -49,12 +48,11 @@ pub struct Config {
 }
 
 /// The framing of one viewer. Records are looked up in the stream's catalog; one that is not there any more, whose length
-/// is not its unit's, that belongs to a track that is left out or that cannot go over RTP is passed over: nothing of it is
-/// written.
+/// is not its unit's, that belongs to a track that is left out or that cannot go over RTP is passed over: it makes one piece
+/// without bytes.
 ///
 /// A piece has one RTP packet; the first of a unit may have the track's sender report before it. The `max` of
 /// [`next`](Framer::next) is met for pictures down to [`MIN_PACKET_BYTES`]; an audio frame is one packet whatever `max` is.
-/// So `None` always means that there is nothing more of this record.
 #[derive(Debug)]
 pub struct Interleaved {
     catalog: Arc<Catalog>,
@@ -62,7 +60,7 @@ pub struct Interleaved {
     audio: Option<Channel>,
     reports: Reports,
     max_packet: usize,
-    open: Option<Packets>,
+    begun: Begun<Packets>,
 }
 
 #[derive(Debug)]
@@ -83,7 +81,7 @@ impl Interleaved {
             audio: channel(config.audio, Kind::Audio),
             reports: Reports::new(config.clock, &config.cname),
             max_packet: config.max_packet_bytes.clamp(MIN_PACKET_BYTES, usize::from(u16::MAX)),
-            open: None,
+            begun: Begun::default(),
         }
     }
 
@@ -108,37 +106,58 @@ impl Interleaved {
 
 impl Framer for Interleaved {
     fn begin(&mut self, seq: u64, len: u32) {
-        self.open = self.plan(seq, len);
+        let packets = self.plan(seq, len);
+        self.begun.begin(packets);
     }
 
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        let packets = self.open.as_mut()?;
-        let kind = packets.head().kind;
-        let channel = match kind {
-            Kind::Video => self.video.as_mut()?,
-            Kind::Audio => self.audio.as_mut()?,
-        };
-        let report = channel.stream.report_is_due(packets.head());
-        let report_bytes = if report { FRAME_HEADER_BYTES + self.reports.report_bytes() } else { 0 };
-        let packet_bytes = match kind {
+        let Self { video, audio, reports, max_packet, begun, .. } = self;
+        begun.next(|packets| {
+            let channel = match packets.head().kind {
+                Kind::Video => video.as_mut()?,
+                Kind::Audio => audio.as_mut()?,
+            };
+            channel.next(packets, reports, max, *max_packet, prefix)
+        })
+    }
+
+    fn can_be_overtaken(&self) -> bool {
+        self.begun.alone().is_some_and(|packets| packets.head().kind == Kind::Video)
+    }
+
+    fn can_overtake(&self, seq: u64) -> bool {
+        self.can_be_overtaken() && self.catalog.find(seq).is_some_and(|head| head.kind == Kind::Audio)
+    }
+}
+
+impl Channel {
+    /// The next packet, with a report before it if one is due.
+    fn next(
+        &mut self,
+        packets: &mut Packets,
+        reports: &Reports,
+        max: usize,
+        max_packet: usize,
+        prefix: &mut Vec<u8>,
+    ) -> Option<Piece> {
+        let report = self.stream.report_is_due(packets.head());
+        let report_bytes = if report { FRAME_HEADER_BYTES + reports.report_bytes() } else { 0 };
+        let packet_bytes = match packets.head().kind {
             Kind::Video => {
                 let wanted = max.saturating_sub(FRAME_HEADER_BYTES + report_bytes);
-                wanted.clamp(MIN_PACKET_BYTES, self.max_packet)
+                wanted.clamp(MIN_PACKET_BYTES, max_packet)
             }
-            Kind::Audio => self.max_packet,
+            Kind::Audio => max_packet,
         };
         let packet = packets.next_packet(packet_bytes - HEADER_BYTES)?;
         if report {
-            write_frame_header(channel.number.wrapping_add(1), self.reports.report_bytes(), prefix);
-            channel.stream.write_report(&self.reports, packets.head(), prefix);
+            write_frame_header(self.number.wrapping_add(1), reports.report_bytes(), prefix);
+            self.stream.write_report(reports, packets.head(), prefix);
         }
         let payload_bytes = (packet.payload.end - packet.payload.start) as usize;
         let packet_bytes = HEADER_BYTES + packet.header.as_bytes().len() + payload_bytes;
-        write_frame_header(channel.number, packet_bytes, prefix);
-        channel.stream.write_header(&packet, prefix);
-        if packet.last {
-            self.open = None;
-        }
+        write_frame_header(self.number, packet_bytes, prefix);
+        self.stream.write_header(&packet, prefix);
         Some(Piece { payload: packet.payload, last: packet.last, boundary: true })
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! Continuity counters count the packets that are sent, so a reader sees no loss where units were dropped. Tables, and the
 //! clock reference (PCR) in front of sound while no picture comes, keep their intervals in media time, as far as units are
-//! sent at all.
+//! sent at all. Packets of sound may come between those of a picture.
 //!
 //! **Clock.** PCR is decode time less 200 ms. Players drop or delay what arrives with a decode time behind PCR; with
 //! 200 ms, sound and pictures may be sent that much out of order, which a policy that prefers sound does. PCR never runs
@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use self::packet::{Counter, Packet};
 use self::pes::Carried;
-use super::viewer::{self, State, Units};
+use super::viewer::{self, Begun, Units};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
 
@@ -68,7 +68,7 @@ pub struct Ts {
     tables: Vec<u8>,
     /// Bytes of the begun unit that go before its payload.
     lead: Vec<u8>,
-    state: State<Open>,
+    begun: Begun<Open>,
 }
 
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Ts {
             pcr: None,
             tables: Vec::new(),
             lead: Vec::new(),
-            state: State::default(),
+            begun: Begun::default(),
         })
     }
 
@@ -177,8 +177,11 @@ impl Ts {
     }
 
     /// The clock reference for the unit's first packet. In front of sound that is not the clock's own stream, a packet of
-    /// its own carries one if it is due.
+    /// its own carries one if it is due, but for sound that overtakes a picture: the clock would be past that picture's time.
     fn reference(&mut self, head: &UnitHead, dts: i64) -> Option<u64> {
+        if self.begun.alone().is_some() {
+            return None;
+        }
         let pcr = dts.saturating_sub(PCR_LEAD_TICKS).max(self.pcr.unwrap_or(0));
         if head.kind == Kind::Video || self.program.video.is_none() {
             self.pcr = Some(pcr);
@@ -213,11 +216,12 @@ impl Framer for Ts {
     fn begin(&mut self, seq: u64, len: u32) {
         self.tables.clear();
         self.lead.clear();
-        self.state = State::begin(self.open(seq, len));
+        let open = self.open(seq, len);
+        self.begun.begin(open);
     }
 
     fn next(&mut self, _max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
-        self.state.next(|open| {
+        self.begun.next(|open| {
             prefix.append(&mut self.tables);
             let counter = match open.kind {
                 Kind::Video => &mut self.counters.video,
@@ -226,12 +230,22 @@ impl Framer for Ts {
             Some(open.packet(&self.lead, counter, prefix))
         })
     }
+
+    fn can_be_overtaken(&self) -> bool {
+        self.begun.alone().is_some_and(|open| open.kind == Kind::Video && open.position > 0)
+    }
+
+    fn can_overtake(&self, seq: u64) -> bool {
+        let is_of_program = |head: Arc<UnitHead>| Arc::ptr_eq(&head.tracks, &self.program.tracks);
+        self.can_be_overtaken() && self.units.sound(seq).is_some_and(is_of_program)
+    }
 }
 
 impl Open {
     /// Adds the next packet, without its payload, to `out`.
     fn packet(&mut self, lead: &[u8], counter: &mut Counter, out: &mut Vec<u8>) -> Piece {
-        let lead = &lead[self.lead_written..];
+        // Once payload is written, all of the lead is, and another unit's may be there.
+        let lead = if self.position > 0 { &[] } else { &lead[self.lead_written..] };
         let remaining = self.len - self.position;
         let room = self.packet.write_header(counter, lead.len() + remaining as usize, out);
         let of_lead = lead.len().min(room);

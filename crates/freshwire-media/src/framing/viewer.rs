@@ -33,6 +33,11 @@ impl Units {
         Some(head)
     }
 
+    /// The unit with this number, if it is sound.
+    pub(super) fn sound(&self, seq: u64) -> Option<Arc<UnitHead>> {
+        self.catalog.find(seq).filter(|head| head.kind == Kind::Audio)
+    }
+
     /// The unit that was found last will be sent.
     pub(super) fn accept(&mut self, head: &UnitHead) {
         self.decodable |= head.kind == Kind::Video;
@@ -45,31 +50,53 @@ pub(super) fn origin(first: &UnitHead) -> MediaTime {
     MediaTime::from_nanos(first.dts.as_nanos().saturating_sub(LEAD_NS))
 }
 
-/// The unit that is begun.
-#[derive(Debug, Default)]
-pub(super) enum State<T> {
-    #[default]
+/// The unit that is begun, and the one that it overtook.
+#[derive(Debug)]
+pub(super) struct Begun<T> {
+    state: State<T>,
+    overtaken: Option<T>,
+}
+
+#[derive(Debug)]
+enum State<T> {
     Idle,
     /// It makes one piece without bytes.
     Skip,
     Open(T),
 }
 
-impl<T> State<T> {
-    /// The state after a unit was begun, which is skipped if it could not be opened.
-    pub(super) fn begin(open: Option<T>) -> Self {
-        open.map_or(Self::Skip, Self::Open)
+impl<T> Default for Begun<T> {
+    fn default() -> Self {
+        Self { state: State::Idle, overtaken: None }
+    }
+}
+
+impl<T> Begun<T> {
+    /// A unit is begun, which is skipped if it could not be opened. One that is open already waits for its end.
+    pub(super) fn begin(&mut self, open: Option<T>) {
+        let state = open.map_or(State::Skip, State::Open);
+        if let State::Open(overtaken) = std::mem::replace(&mut self.state, state) {
+            self.overtaken = Some(overtaken);
+        }
+    }
+
+    /// The unit that is open, if none is overtaken: a second one may be begun, and no third.
+    pub(super) fn alone(&self) -> Option<&T> {
+        match &self.state {
+            State::Open(open) if self.overtaken.is_none() => Some(open),
+            _ => None,
+        }
     }
 
     /// The next piece, which `piece` makes of an open unit.
     pub(super) fn next(&mut self, piece: impl FnOnce(&mut T) -> Option<Piece>) -> Option<Piece> {
-        let piece = match self {
-            Self::Idle => return None,
-            Self::Skip => Piece { payload: 0..0, last: true, boundary: true },
-            Self::Open(open) => piece(open)?,
+        let piece = match &mut self.state {
+            State::Idle => return None,
+            State::Skip => Piece { payload: 0..0, last: true, boundary: true },
+            State::Open(open) => piece(open)?,
         };
         if piece.last {
-            *self = Self::Idle;
+            self.state = self.overtaken.take().map_or(State::Idle, State::Open);
         }
         Some(piece)
     }

@@ -6,15 +6,18 @@ use freshwire::choice::{Live, SOUND};
 use freshwire::{
     Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, choice, now, reason,
 };
+use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
+use freshwire_units::Timestamp;
 use tokio::sync::{mpsc, watch};
 
+use super::bundle::{Unbundler, Waiting};
 use super::datagrams::{DatagramSink, Datagrams};
 use super::seat::Seat;
 use super::viewer::{Identity, SeatCounts, ViewRequest, Viewer, ViewerSnapshot};
 use super::{HubConfig, HubError, Shared, lock};
 
-/// Slots of a viewer's ring: 2.5 s of video, 0.9 s with sound. A viewer's memory is mostly this, so more would be dear: where
+/// Slots of a viewer's ring: 2.5 s of video, 1.3 s with sound. A viewer's memory is mostly this, so more would be dear: where
 /// a keyframe takes longer on a slow path, pictures do not fit and are missed.
 const SLOTS: u32 = 64;
 
@@ -67,6 +70,8 @@ struct State {
     /// Numbers of the next units: pictures and sound count apart, because policies count on pictures without gaps.
     next_picture: u64,
     next_sound: u64,
+    /// Sound that waits for the next picture.
+    waiting: Waiting,
     /// One for each viewer is made from it.
     policy: Live,
     /// The newest group from its keyframe on, for those who join.
@@ -137,6 +142,7 @@ impl Stream {
             datagrams: Datagrams::default(),
             next_picture: 1,
             next_sound: SOUND,
+            waiting: Waiting::default(),
             policy: choice::live(),
             group: Vec::new(),
             origin: None,
@@ -193,9 +199,10 @@ impl Stream {
     /// Serves a viewer from now on.
     pub fn view(self: &Arc<Self>, request: ViewRequest) -> Result<Viewer, HubError> {
         let config = &self.shared.config;
+        let framer: Box<dyn Framer> = Box::new(Unbundler::new(request.framer, Arc::clone(&self.catalog)));
         let mut state = lock(&self.state);
         let mut sink = SinkConfig::new(state.policy.for_another())
-            .framing(request.framer)
+            .framing(framer)
             .seal(request.seal)
             .preface(request.preface)
             .stall_timeout(Some(config.stall_timeout))
@@ -280,51 +287,87 @@ impl Stream {
         let has_video = unit.head.tracks.video.is_some();
         let begins = !has_video || (unit.head.key && unit.head.kind == Kind::Video);
         let mut state = lock(&self.state);
-        let offer = state.offer(&unit, begins, &self.shared.config);
-        let Unit { head, bytes, .. } = unit;
         if begins || state.wall.is_none() {
-            state.wall = Some((head.dts, SystemTime::now()));
+            state.wall = Some((unit.head.dts, SystemTime::now()));
         }
-        let count = |counter: &AtomicU64, by: u64| counter.fetch_add(by, Ordering::Relaxed);
-        count(&self.counters.units, 1);
-        count(&self.counters.bytes, bytes.len() as u64);
-        count(&self.counters.keys, u64::from(begins && has_video));
-        state.datagrams.send(&head, &bytes, begins);
-        self.catalog.add(offer.meta.user_seq, Arc::new(head));
-        let spread = state.spread(offer, &bytes);
+        let counters = &self.counters;
+        count(&counters.units, 1);
+        count(&counters.bytes, unit.bytes.len() as u64);
+        count(&counters.keys, u64::from(begins && has_video));
+        state.datagrams.send(&unit.head, &unit.bytes, begins);
+        let wake = if has_video && unit.head.kind == Kind::Audio {
+            !state.waiting.add(unit) && self.spread_sound(&mut state)
+        } else {
+            // Both of them, one after the other.
+            self.spread_sound(&mut state) | self.spread(&mut state, vec![unit], begins, now())
+        };
         drop(state);
-        match spread {
-            None => _ = count(&self.counters.lost, 1),
-            Some(false) => {}
+        if wake {
             // The rings are at hand in this processor, and another thread would have to wake up first.
-            Some(true) => self.shared.engine.serve(),
+            self.shared.engine.serve();
         }
+    }
+
+    /// Offers the sound that waits.
+    fn spread_sound(&self, state: &mut State) -> bool {
+        let waiting = state.waiting.take();
+        waiting.is_some_and(|(units, since)| self.spread(state, units, false, since))
+    }
+
+    /// Offers units of one track in one record; whether a viewer's sink sleeps.
+    fn spread(&self, state: &mut State, units: Vec<Unit>, begins: bool, generated: Timestamp) -> bool {
+        let Some(offer) = state.offer(&units, begins, generated, &self.shared.config) else { return false };
+        let number = units.len() as u64;
+        let mut bytes = Vec::new();
+        for (seq, unit) in (offer.meta.user_seq..).zip(units) {
+            if bytes.is_empty() {
+                bytes = unit.bytes;
+            } else {
+                bytes.extend(unit.bytes);
+            }
+            self.catalog.add(seq, Arc::new(unit.head));
+        }
+        let spread = state.spread(offer, &bytes);
+        if spread.is_none() {
+            count(&self.counters.lost, number);
+        }
+        spread.unwrap_or(false)
     }
 }
 
+fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
+}
+
 impl State {
-    /// Gives the unit its number and its deadline.
-    fn offer(&mut self, unit: &Unit, begins: bool, config: &HubConfig) -> Offer {
-        let kind = unit.head.kind;
+    /// Gives the units their numbers and their deadline; `None` without any.
+    fn offer(
+        &mut self,
+        units: &[Unit],
+        begins: bool,
+        generated: Timestamp,
+        config: &HubConfig,
+    ) -> Option<Offer> {
+        let first = units.first()?;
+        let kind = first.head.kind;
         let (next, refs) = match kind {
-            Kind::Video => (&mut self.next_picture, unit.refs),
+            Kind::Video => (&mut self.next_picture, first.refs),
             Kind::Audio => (&mut self.next_sound, [0; 2]),
         };
         let seq = *next;
-        *next += 1;
-        let generated = now();
+        *next += units.len() as u64;
         let grace = if begins || kind == Kind::Audio { config.key_grace } else { Duration::ZERO };
         let meta = Meta {
             user_seq: seq,
             generated,
             deadline: generated + config.latency + grace,
-            layer: unit.layer,
-            group: unit.group,
+            layer: first.layer,
+            group: first.group,
             refs,
             ..Meta::default()
         };
-        let is_leaf = kind == Kind::Audio || unit.layer >= LEAF_LAYER;
-        Offer { meta, kind, begins, is_leaf, grace }
+        let is_leaf = kind == Kind::Audio || first.layer >= LEAF_LAYER;
+        Some(Offer { meta, kind, begins, is_leaf, grace })
     }
 
     /// Stores the unit and offers it to every seat; whether one of them sleeps. `None`: the arena has no room for it, and nobody
@@ -444,6 +487,7 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         let mut state = lock(&self.stream.state);
+        self.stream.spread_sound(&mut state);
         state.origin = None;
         state.key_requests = None;
         state.group.clear();

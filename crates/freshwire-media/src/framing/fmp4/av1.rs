@@ -6,7 +6,7 @@ use crate::av1::sequence::Sequence;
 
 /// The configuration box and the codec's name, as `av01.0.04M.08`. `None` if the sequence header OBU cannot be read.
 pub(super) fn config(obu: &[u8]) -> Option<(Av1c, String)> {
-    let Sequence { profile, level, tier, format, .. } = Sequence::parse(payload(obu)?)?;
+    let Sequence { profile, level, tier, format, .. } = Sequence::of_obu(obu)?;
     let config = Av1c {
         seq_profile: profile,
         seq_level_idx_0: level,
@@ -23,17 +23,3 @@ pub(super) fn config(obu: &[u8]) -> Option<(Av1c, String)> {
     let tier = if tier { 'H' } else { 'M' };
     Some((config, format!("av01.{profile}.{level:02}{tier}.{:02}", format.bit_depth())))
 }
-
-/// What is behind the header and the size field.
-fn payload(obu: &[u8]) -> Option<&[u8]> {
-    let (&header, rest) = obu.split_first()?;
-    let rest = if header & EXTENDED != 0 { rest.get(1..)? } else { rest };
-    if header & SIZED == 0 {
-        return Some(rest);
-    }
-    let last = rest.iter().position(|byte| byte & 0x80 == 0)?;
-    rest.get(last + 1..)
-}
-
-const EXTENDED: u8 = 4;
-const SIZED: u8 = 2;

@@ -1,5 +1,5 @@
 //! A fragment of one sample: `moof` and the header of its `mdat`. Written by hand: it has the same 112 bytes each time,
-//! and is made for each unit and viewer.
+//! and is made for each unit and viewer. A page gets the 17 bytes of it that are not always the same.
 
 use super::timeline::Place;
 
@@ -18,6 +18,17 @@ pub(super) struct Fragment {
 impl Fragment {
     pub(super) const HEADER_BYTES: u32 = MOOF_BYTES + 8;
     pub(super) const MAX_SAMPLE_BYTES: u32 = u32::MAX - 8;
+
+    /// Bytes of the short form.
+    pub(super) const SHORT_BYTES: u32 = 1 + 8 + 4 + 4;
+
+    /// Adds what another one needs to write the header: it knows track and number, and the size from the message.
+    pub(super) fn write_short(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(self.key));
+        out.extend_from_slice(&self.place.decode_time.to_be_bytes());
+        out.extend_from_slice(&self.place.duration.to_be_bytes());
+        out.extend_from_slice(&self.place.offset.to_be_bytes());
+    }
 
     /// Adds all bytes that go before the sample's.
     pub(super) fn write_header(&self, out: &mut Vec<u8>) {

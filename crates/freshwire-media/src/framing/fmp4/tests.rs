@@ -69,6 +69,23 @@ struct Page {
     texts: Vec<String>,
     video: Vec<u8>,
     audio: Vec<u8>,
+    samples: u32,
+    /// Parts of a picture whose end is to come.
+    parts: Vec<u8>,
+}
+
+/// What `mp4.js` makes of a sample's message.
+fn add_fragment(number: u32, track_id: u32, message: &[u8], track: &mut Vec<u8>) {
+    let (head, bytes) = message.split_first_chunk::<17>().expect("the short form");
+    let word = |at: usize| head[at..at + 4].try_into().map(u32::from_be_bytes).unwrap();
+    let place = timeline::Place {
+        decode_time: u64::from(word(1)) << 32 | u64::from(word(5)),
+        duration: word(9),
+        offset: word(13) as i32,
+    };
+    assert!(head[0] <= 1);
+    Fragment { number, track_id, place, key: head[0] == 1, size: bytes.len() as u32 }.write_header(track);
+    track.extend_from_slice(bytes);
 }
 
 fn open(mut bytes: &[u8]) -> Page {
@@ -78,14 +95,25 @@ fn open(mut bytes: &[u8]) -> Page {
         bytes = rest;
         match (opcode, payload) {
             (1, text) => page.texts.push(String::from_utf8(text.to_vec()).unwrap()),
-            (2, [kind @ 1..=4, segment @ ..]) => {
-                let first = if kind % 2 == 1 { b"ftyp" } else { b"moof" };
-                assert_eq!(&segment[4..8], first, "type {kind}");
-                if *kind <= 2 { &mut page.video } else { &mut page.audio }.extend_from_slice(segment);
+            (2, [kind @ (1 | 3), segment @ ..]) => {
+                assert_eq!(&segment[4..8], b"ftyp", "type {kind}");
+                if *kind == 1 { &mut page.video } else { &mut page.audio }.extend_from_slice(segment);
             }
+            (2, [kind @ (2 | 4), sample @ ..]) => {
+                let (track, track_id) = match kind {
+                    2 => (&mut page.video, init::VIDEO_ID),
+                    _ => (&mut page.audio, init::AUDIO_ID),
+                };
+                page.samples += 1;
+                let mut whole = if *kind == 2 { std::mem::take(&mut page.parts) } else { Vec::new() };
+                whole.extend_from_slice(sample);
+                add_fragment(page.samples, track_id, &whole, track);
+            }
+            (2, [6, part @ ..]) => page.parts.extend_from_slice(part),
             other => panic!("unexpected message {other:?}"),
         }
     }
+    assert!(page.parts.is_empty(), "a picture without its end");
     page
 }
 
@@ -150,26 +178,30 @@ struct Written<'a> {
     video: Vec<&'a Unit>,
     audio: Vec<&'a Unit>,
     origin_ns: i64,
+    /// Units that overtook another one.
+    overtook: usize,
 }
 
 fn write(units: &[Unit], carriage: Carriage, share: u8, seed: u64) -> Written<'_> {
     let mut random = Random(seed);
     let mut framer = Fmp4::new(clip::catalog(units), carriage);
     let kept = clip::kept(units, share, &mut random);
-    let mut written = Written { bytes: Vec::new(), video: Vec::new(), audio: Vec::new(), origin_ns: 0 };
-    for &index in &kept {
-        let unit = &units[index];
+    let mut written =
+        Written { bytes: Vec::new(), video: Vec::new(), audio: Vec::new(), origin_ns: 0, overtook: 0 };
+    for (with, bytes) in clip::framed_mixed(&mut framer, units, &kept, &mut random) {
         if written.bytes.is_empty() {
-            written.origin_ns = unit.head.dts.as_nanos() - 1_000_000_000;
+            written.origin_ns = units[with[0]].head.dts.as_nanos() - 1_000_000_000;
         }
-        let bytes = clip::framed(&mut framer, index, unit, &mut random);
         if bytes.is_empty() {
             continue;
         }
         written.bytes.extend(bytes);
-        match unit.head.kind {
-            Kind::Video => written.video.push(unit),
-            Kind::Audio => written.audio.push(unit),
+        written.overtook += with.len() - 1;
+        for unit in with.into_iter().map(|index| &units[index]) {
+            match unit.head.kind {
+                Kind::Video => written.video.push(unit),
+                Kind::Audio => written.audio.push(unit),
+            }
         }
     }
     written
@@ -183,8 +215,10 @@ fn of_track(movie: &Movie, track_id: u32) -> Vec<&Sample> {
 fn whatever_is_dropped_a_page_gets_tracks_without_jumps() {
     let Some(video) = clip::h264() else { return };
     let (_, units) = clip::stream(Some(video), Some(clip::aac()));
+    let mut overtook = 0;
     for seed in 0..40 {
         let written = write(&units, Carriage::WebSocket, (seed * 6) as u8, seed);
+        overtook += written.overtook;
         let page = open(&written.bytes);
         let (video, audio) = (parse(&page.video), parse(&page.audio));
         check_bridging(&of_track(&video, 1), &written.video, 90_000, written.origin_ns);
@@ -195,6 +229,7 @@ fn whatever_is_dropped_a_page_gets_tracks_without_jumps() {
         let aac = r#"{"type":"track","kind":"audio","mime":"audio/mp4; codecs=\"mp4a.40.2\""}"#;
         assert!(page.texts.iter().any(|text| text == aac), "{:?}", page.texts);
     }
+    assert!(overtook > 40, "{overtook}");
 }
 
 /// The first group goes without what is reordered, the second one whole.

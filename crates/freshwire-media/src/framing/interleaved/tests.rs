@@ -18,20 +18,34 @@ fn config(max_packet_bytes: usize) -> Config {
 
 /// Writes one record as an engine does, and gives the bytes of the stream and each piece's size.
 fn write(framer: &mut Interleaved, seq: u64, bytes: &[u8], max: usize) -> (Vec<u8>, Vec<usize>) {
-    let (mut out, mut sizes) = (Vec::new(), Vec::new());
+    let written = write_with(framer, (seq, bytes), None, max);
+    assert_eq!(framer.next(max, &mut Vec::new()), None);
+    (written.0, written.1)
+}
+
+/// Likewise; the record `next` overtakes it as soon as it may. The last value says whether it did.
+fn write_with(
+    framer: &mut Interleaved,
+    (seq, bytes): (u64, &[u8]),
+    mut next: Option<(u64, &[u8])>,
+    max: usize,
+) -> (Vec<u8>, Vec<usize>, bool) {
+    let (mut out, mut sizes, mut overtaken) = (Vec::new(), Vec::new(), false);
     framer.begin(seq, bytes.len() as u32);
     loop {
         let before = out.len();
-        let Some(piece) = framer.next(max, &mut out) else { break };
+        let piece = framer.next(max, &mut out).expect("until the last");
         assert!(piece.boundary);
         out.extend(&bytes[piece.payload.start as usize..piece.payload.end as usize]);
         sizes.push(out.len() - before);
         if piece.last {
-            break;
+            return (out, sizes, overtaken);
+        }
+        if let Some(next) = next.take_if(|(seq, _)| framer.can_overtake(*seq)) {
+            overtaken = true;
+            out.extend(write_with(framer, next, None, max).0);
         }
     }
-    assert_eq!(framer.next(max, &mut out), None);
-    (out, sizes)
 }
 
 /// Cuts an interleaved stream into its packets by channel.
@@ -70,14 +84,19 @@ fn what_is_sent_arrives_and_leaves_no_gap() {
             let mut framer = Interleaved::new(catalog(&units), &config(usize::from(*max_packet)));
             let mut stream = Vec::new();
             let mut expected: [Vec<Vec<u8>>; 2] = Default::default();
-            for (seq, ((head, bytes), &(_, _, is_dropped, max))) in
-                units.iter().zip(sent.iter().flatten()).enumerate()
-            {
-                if is_dropped {
-                    continue;
-                }
+            let numbered = (0_u64..).zip(units.iter().zip(sent.iter().flatten()));
+            let mut kept = numbered.filter(|(_, (_, sent))| !sent.2).peekable();
+            let mut is_sent = false;
+            while let Some((seq, ((head, bytes), &(_, _, _, max)))) = kept.next() {
                 let max = usize::from(max);
-                let (bytes_out, sizes) = write(&mut framer, seq as u64, bytes, max);
+                let next = kept.peek().map(|&(seq, ((_, bytes), _))| (seq, bytes.as_slice()));
+                let (bytes_out, sizes) = if std::mem::take(&mut is_sent) {
+                    (Vec::new(), Vec::new())
+                } else {
+                    let (bytes, sizes, overtaken) = write_with(&mut framer, (seq, bytes), next, max);
+                    is_sent = overtaken;
+                    (bytes, sizes)
+                };
                 let is_video = head.kind == Kind::Video;
                 let bound = max.max(MIN_PACKET_BYTES + 2 * FRAME_HEADER_BYTES + 60);
                 assert!(!is_video || sizes.iter().all(|&size| size <= bound), "{sizes:?} above {bound}");
@@ -86,6 +105,29 @@ fn what_is_sent_arrives_and_leaves_no_gap() {
             }
             assert_eq!(read(&stream, usize::from(*max_packet)), expected);
         });
+}
+
+#[test]
+fn sound_comes_between_the_packets_of_a_picture() {
+    let tracks = Arc::new(tracks(h264(), aac()));
+    let picture = |ms| unit(&tracks, Kind::Video, ms, &[([0x65, 0x88], 3000)]);
+    let sound = |ms| unit(&tracks, Kind::Audio, ms, &[([0, 0], 200)]);
+    let units = [picture(0), sound(10), sound(30), picture(40)];
+    let mut framer = Interleaved::new(catalog(&units), &config(usize::MAX));
+    let overtakes = |framer: &Interleaved| [0, 1, 2, 3, 9].map(|seq| framer.can_overtake(seq));
+    assert_eq!(overtakes(&framer), [false; 5], "none is begun");
+    framer.begin(0, units[0].1.len() as u32);
+    assert_eq!(overtakes(&framer), [false, true, true, false, false]);
+    framer.begin(1, units[1].1.len() as u32);
+    assert_eq!(overtakes(&framer), [false; 5], "a third one");
+    assert!(framer.next(1000, &mut Vec::new()).is_some_and(|piece| piece.last));
+    assert_eq!(overtakes(&framer), [false, true, true, false, false]);
+
+    let mut framer = Interleaved::new(catalog(&units), &config(usize::MAX));
+    let (stream, _, overtaken) = write_with(&mut framer, (0, &units[0].1), Some((1, &units[1].1)), 1000);
+    assert!(overtaken);
+    let rtp = packets(&stream).into_iter().map(|(channel, _)| channel).filter(|channel| channel & 1 == 0);
+    assert_eq!(rtp.collect::<Vec<_>>(), [0, 2, 0, 0, 0]);
 }
 
 fn record(tracks: &Arc<Tracks>, (sizes, is_audio, _, _): &Sent, ms: i64) -> (UnitHead, Vec<u8>) {

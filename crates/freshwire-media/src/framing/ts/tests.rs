@@ -204,6 +204,30 @@ fn whatever_is_dropped_the_stream_is_whole() {
 }
 
 #[test]
+fn sound_may_come_between_the_packets_of_a_picture() {
+    let Some(video) = clip::h264() else { return };
+    let (tracks, units) = clip::stream(Some(video), Some(clip::aac()));
+    let mut overtook = 0;
+    for seed in 0..20 {
+        let mut random = Random(seed);
+        let mut framer = Ts::new(clip::catalog(&units), Arc::clone(&tracks)).unwrap();
+        let kept = clip::kept(&units, (seed * 9) as u8, &mut random);
+        let framed = clip::framed_mixed(&mut framer, &units, &kept, &mut random);
+        overtook += framed.iter().map(|(with, _)| with.len() - 1).sum::<usize>();
+        let bytes: Vec<u8> = framed.into_iter().flat_map(|(_, bytes)| bytes).collect();
+        let reader = Reader::read(&bytes);
+        for (kind, pid) in [(Kind::Video, VIDEO_PID), (Kind::Audio, AUDIO_PID)] {
+            let payloads = reader.pes.iter().filter(|pes| pes.pid == pid).map(|pes| pes.payload.clone());
+            let sent = kept.iter().map(|&index| &units[index]).filter(|unit| unit.head.kind == kind);
+            let expected = sent.map(|unit| [lead(unit), unit.bytes.clone()].concat());
+            assert!(payloads.eq(expected), "{kind:?}");
+        }
+        assert!(reader.pes.iter().all(|pes| pes.dts - pes.pcr >= 18_000), "the clock leads");
+    }
+    assert!(overtook > 20, "{overtook}");
+}
+
+#[test]
 fn sound_alone_has_the_clock() {
     let (tracks, units) = clip::stream(None, Some(clip::opus()));
     let (bytes, units) = write(&tracks, &units, 60, 5);

@@ -5,11 +5,15 @@
 // that are left out: the one before them stands still meanwhile. Small errors are corrected by the playback rate, large
 // ones by a jump.
 
-import { shownAt, timescale } from "/_/mp4.js";
+import { fragment, sample, shownAt, timescale } from "/_/mp4.js";
 
 const Source = globalThis.ManagedMediaSource ?? globalThis.MediaSource;
 
-const KINDS = { 1: "video", 2: "video", 3: "audio", 4: "audio" };
+// Messages with initializations have odd types, those with samples even ones. A picture may come in parts, which the
+// message with its end follows.
+const KINDS = { 1: "video", 2: "video", 3: "audio", 4: "audio", 6: "video" };
+const PART = 6;
+const TRACKS = { video: 1, audio: 2 };
 
 const TICK_MS = 50;
 // Arrivals that say how regular the path is, in seconds.
@@ -34,6 +38,17 @@ const HALTS = 2;
 const HALTS_MS = 1000;
 // And one that lasts so long.
 const LONG_HALT_MS = 200;
+
+function joined(parts) {
+  if (parts.length === 1) return parts[0];
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
 
 export class Player extends EventTarget {
   stalls = [];
@@ -99,7 +114,7 @@ export class Player extends EventTarget {
     }
     let track = this.#tracks.get(kind);
     if (!track) {
-      track = { kind, mime, buffer: null, queue: [], scale: null, arrivals: [] };
+      track = { kind, mime, buffer: null, queue: [], parts: [], scale: null, samples: 0, arrivals: [] };
       this.#tracks.set(kind, track);
       this.#open();
     } else if (track.mime !== mime) {
@@ -113,10 +128,19 @@ export class Player extends EventTarget {
     const track = this.#tracks.get(KINDS[type]);
     if (!track) return;
     const bytes = new Uint8Array(message, 1);
-    const scale = timescale(bytes);
-    if (scale) track.scale = scale;
-    else this.#note(track, shownAt(bytes) / track.scale);
-    track.queue.push({ bytes });
+    if (type === PART) {
+      track.parts.push(bytes);
+      return;
+    }
+    if (type % 2 === 1) {
+      track.scale = timescale(bytes);
+      track.queue.push({ bytes });
+    } else {
+      const one = sample(joined([...track.parts.splice(0), bytes]));
+      track.samples += 1;
+      this.#note(track, shownAt(one) / track.scale);
+      track.queue.push({ bytes: fragment(track.samples, TRACKS[track.kind], one) });
+    }
     if (track.queue.length > MOST_QUEUED) this.#say("restart");
     else this.#feed(track);
   }

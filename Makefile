@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 RESULTS ?= results
-FRESHWIRE = target/release/freshwire
+FRESHWIRE = $(or $(CARGO_TARGET_DIR),target)/release/freshwire
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 

@@ -69,9 +69,9 @@ fn a_fast_path_plays_at_once(namespaces: &Namespaces) {
 fn a_slow_path_stays_live(namespaces: &Namespaces) {
     let slow =
         Config::builder().rate("300kbit".parse().unwrap()).delay(Duration::from_millis(20)).build().unwrap();
-    // 1 Mbit/s in I, P, B and b pictures. They are small ones, so that the path is slow and not the machine, and without
-    // sound, which would take a fifth of this path.
-    let picture = PatternConfig { width: 640, height: 360, sound: false, ..PatternConfig::default() };
+    // 1 Mbit/s in I, P, B and b pictures. They are small ones, so that the path is slow and not the machine. Sound takes a
+    // fifth of this path.
+    let picture = PatternConfig { width: 640, height: 360, ..PatternConfig::default() };
     let mut page = Page::over(namespaces, slow, picture);
     let run = page.watch(Duration::from_secs(30), "browser-slow");
     run.stays_live();

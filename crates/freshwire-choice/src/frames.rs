@@ -87,6 +87,13 @@ impl Frames {
         Self { lost: Lost::default(), hope: Hope::default(), stream: Arc::clone(&self.stream), ..*self }
     }
 
+    /// Tells of a record of the stream that may not be in this receiver's queue, in order of the numbers. What every receiver's
+    /// queue shows is learned anyway; one that joins plans better if the stream is known by then. Where receivers have
+    /// different deadlines, each keeps the distance of its own ones to these.
+    pub fn observe(&self, record: &Record) {
+        self.stream().ladder.see(record);
+    }
+
     fn stream(&self) -> MutexGuard<'_, Stream> {
         // A panic elsewhere leaves at worst a plan half made, and each plan begins anew.
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
@@ -123,7 +130,12 @@ impl Frames {
         let newest = ladder.newest().unwrap_or(0);
         // The plan ends with the next key, and all of its group hangs on that key.
         let key_worth = ladder.worth_of(ladder.group_len().unwrap_or(1), self.by_gap);
-        let expected = ladder.expected(MAX_ITEMS - queued).map(|record| (true, record));
+        let later =
+            order.last().and_then(|&(seq, at)| Some((queue[at].deadline, ladder.find(seq)?.deadline)));
+        let expected = ladder.expected(MAX_ITEMS - queued).map(|record| {
+            let deadline = later.map_or(record.deadline, |(own, known)| moved(record.deadline, own, known));
+            (true, Record { deadline, ..record })
+        });
         let records = order.iter().map(|&(_, at)| (false, queue[at])).chain(expected);
         for (is_expected, record) in records {
             let mut needs = 0;
@@ -275,6 +287,14 @@ impl Choice for Frames {
     }
 }
 
+/// `instant`, moved by as much as `to` is from `from`.
+fn moved(instant: Timestamp, to: Timestamp, from: Timestamp) -> Timestamp {
+    if instant == Timestamp::MAX || to == Timestamp::MAX || from == Timestamp::MAX {
+        return to;
+    }
+    instant + to.saturating_since(from) - from.saturating_since(to)
+}
+
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -318,6 +338,46 @@ mod tests {
     fn an_idle_link_is_hoped_to_have_recovered() {
         let hoped = |for_ms| hoped(&mut Hope::default(), 1000, for_ms, 300);
         assert_eq!([100, 130, 260].map(hoped), [None, Some(600), Some(1200)]);
+    }
+
+    /// 20 ms apart, each depends on the one before, a key is every fourth; keys may be 60 ms older than others.
+    fn line(seq: u64, life: u64) -> Record {
+        let is_key = seq % 4 == 0;
+        let generated = seq * 20;
+        let deadline = at(generated + life + if is_key { 60 } else { 0 });
+        let refs = [u32::from(!is_key), 0];
+        Record {
+            len: 1000,
+            layer: refs[0] as u8,
+            refs,
+            generated: at(generated),
+            deadline,
+            ..Record::numbered(seq)
+        }
+    }
+
+    #[test]
+    fn what_is_expected_has_the_receivers_own_deadlines() {
+        let known = Frames::new(Duration::ZERO);
+        (0..9).for_each(|seq| known.observe(&line(seq, 100)));
+        for life in [50, 100, 900] {
+            let frames = known.for_another();
+            let stream = &mut *frames.stream();
+            frames.lay_out(
+                stream,
+                &[line(7, life), line(8, life)],
+                Rate::from_bits_per_sec(1),
+                Duration::ZERO,
+            );
+            let lives: Vec<u64> =
+                stream.items.iter().map(|item| (item.deadline - item.release) / 1_000_000).collect();
+            assert_eq!(lives, [life, life + 60, life, life, life, life + 60], "up to the next key");
+        }
+        let frames = known.for_another();
+        let stream = &mut *frames.stream();
+        let unbound = Record { deadline: Timestamp::MAX, ..line(8, 0) };
+        frames.lay_out(stream, &[unbound], Rate::from_bits_per_sec(1), Duration::ZERO);
+        assert!(stream.items.iter().all(|item| item.deadline == Timestamp::MAX.as_nanos()));
     }
 
     #[test]

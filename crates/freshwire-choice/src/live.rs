@@ -19,6 +19,13 @@ impl Live {
         Self { frames }
     }
 
+    /// Tells of a record of the stream, in order of the numbers; see [`Frames::observe`].
+    pub fn observe(&self, record: &Record) {
+        if !is_sound(record) {
+            self.frames.observe(record);
+        }
+    }
+
     /// A policy for another receiver of the same stream; see [`Frames::for_another`].
     #[must_use]
     pub fn for_another(&self) -> Self {

@@ -6,7 +6,8 @@ mod bench;
 use std::time::Duration;
 
 use bench::{Ladder, Link, Run, Score, oracle};
-use freshwire_choice::{deadline, frames};
+use freshwire_choice::{Choice, Decision, LinkView, Outcome, deadline, frames};
+use freshwire_units::Rate;
 
 const ROUND_TRIPS_MS: [u64; 3] = [0, 40, 100];
 const SEEDS: [u64; 3] = [1, 2, 3];
@@ -120,6 +121,25 @@ fn a_link_that_stays_slow_gets_few_late_frames() {
         let (score, _) = Run::new(&Link::constant(1_200_000, 40)).play(&stream, &mut frames().by_gap(true));
         assert!(score.on_time >= 30, "the keys: {score:?}");
         assert!(score.late <= 8, "of 30 groups: {score:?}");
+    }
+}
+
+/// The last frame of a group would delay the next key, of which a receiver knows that has seen the stream before, or one to whose
+/// policy it was told.
+#[test]
+fn a_receiver_that_joins_knows_of_the_next_key() {
+    let stream = Ladder::LINE.frames(61, 1);
+    let last = stream[59];
+    let rate = Some(Rate::from_bits_per_sec(2_000_000));
+    let view = LinkView { rate, in_flight: 1, ..LinkView::default() };
+    for (told, waits) in [(0, false), (59, true)] {
+        let policy = frames().by_gap(true);
+        stream[..told].iter().for_each(|record| policy.observe(record));
+        let mut joined = policy.for_another();
+        stream[30..59].iter().for_each(|record| joined.outcome(record, Outcome::Sent));
+        let decision = joined.pick(last.generated, &[last], &view);
+        assert_eq!(matches!(decision, Decision::Wait(_)), waits, "{decision:?}");
+        assert_eq!(decision == Decision::Send(0), !waits, "{decision:?}");
     }
 }
 

@@ -41,8 +41,8 @@ impl Ladder {
             self.seen.pop_front();
         }
         for reference in record.references().flatten() {
-            if let Ok(at) = self.seen.binary_search_by_key(&reference, |seen| seen.seq) {
-                self.referenced[layer_of(&self.seen[at])] = true;
+            if let Some(layer) = self.find(reference).map(layer_of) {
+                self.referenced[layer] = true;
             }
         }
         self.seen.push_back(*record);
@@ -73,6 +73,12 @@ impl Ladder {
         bytes / (self.seen.len() as u64).max(1)
     }
 
+    /// The record with this number as the ladder learned it, if it is remembered.
+    pub(super) fn find(&self, seq: u64) -> Option<&Record> {
+        let at = self.seen.binary_search_by_key(&seq, |seen| seen.seq).ok()?;
+        self.seen.get(at)
+    }
+
     /// The records expected after the newest one, up to and with the next key record after which the stream starts
     /// afresh, at most `limit`.
     pub(super) fn expected(&self, limit: usize) -> impl Iterator<Item = Record> + '_ {
@@ -95,7 +101,7 @@ impl Ladder {
                 len: self.sizes[layer_of(&like)]
                     .map_or(like.len, |size| u32::try_from(size.mean).unwrap_or(like.len)),
                 generated,
-                deadline: generated + newest.deadline.saturating_since(newest.generated),
+                deadline: generated + like.deadline.saturating_since(like.generated),
                 ..like
             })
         })

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Live, SOUND};
+use freshwire::choice::{Live, Record, SOUND};
 use freshwire::{
     Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, choice, now, reason,
 };
@@ -93,6 +93,15 @@ pub(super) struct Offer {
     pub(super) is_leaf: bool,
     /// How much older than others it may be when it arrives.
     pub(super) grace: Duration,
+}
+
+impl Offer {
+    /// What policies know of it; `len` is its bytes.
+    fn record(&self, len: usize) -> Record {
+        let Meta { user_seq: seq, generated, deadline, layer, group, key, refs } = self.meta;
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        Record { index: 0, seq, len, layer, group, key, refs, generated, deadline }
+    }
 }
 
 /// The right to feed a stream; dropping it lets another one publish.
@@ -317,6 +326,7 @@ impl Stream {
     /// Offers units of one track in one record; whether a viewer's sink sleeps.
     fn spread(&self, state: &mut State, units: Vec<Unit>, begins: bool, generated: Timestamp) -> bool {
         let Some(offer) = state.offer(&units, begins, generated, &self.shared.config) else { return false };
+        state.policy.observe(&offer.record(units.iter().map(|unit| unit.bytes.len()).sum()));
         let number = units.len() as u64;
         let mut bytes = Vec::new();
         for (seq, unit) in (offer.meta.user_seq..).zip(units) {
@@ -493,5 +503,61 @@ impl Drop for Publisher {
         state.group.clear();
         drop(state);
         self.stream.published.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshwire::choice::{Choice, Decision, LinkView, Outcome};
+    use freshwire_media::unit::UnitHead;
+    use freshwire_units::Rate;
+
+    use super::*;
+    use crate::hub::Hub;
+
+    fn picture(key: bool) -> Unit {
+        let tracks = Arc::new(Tracks::default());
+        let head = UnitHead {
+            kind: Kind::Video,
+            pts: MediaTime::default(),
+            dts: MediaTime::default(),
+            duration_ns: 0,
+            key,
+            len: 1000,
+            nals: Vec::new(),
+            nal_headers: Vec::new(),
+            tracks,
+        };
+        let refs = [u32::from(!key), 0];
+        Unit { head, layer: u8::from(!key), group: 0, refs, bytes: vec![0; 1000] }
+    }
+
+    /// Whether the policy of the first viewer sends the last picture before a keyframe, which that would delay.
+    #[test]
+    fn the_first_viewer_gets_what_fits_before_the_next_keyframe() {
+        let hub = Hub::new(HubConfig::default()).unwrap();
+        let stream = hub.stream("watched by nobody").unwrap();
+        let mut publisher = stream.publish("test", None).unwrap();
+        let pictures = [true, false, false, true, false];
+        for key in pictures {
+            publisher.push(picture(key));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let state = lock(&stream.state);
+        let mut policy = state.policy.for_another();
+        let last = state.next_picture;
+        let numbered = |seq| Record { refs: [1, 0], layer: 1, ..Record::numbered(seq) };
+        policy.outcome(&numbered(last - 1), Outcome::Sent);
+        let now = now();
+        let record = Record {
+            len: 1000,
+            generated: now,
+            deadline: now + Duration::from_millis(650),
+            ..numbered(last)
+        };
+        // It takes 400 ms.
+        let rate = Some(Rate::from_bits_per_sec(20_000));
+        let decision = policy.pick(now, &[record], &LinkView { rate, in_flight: 1, ..LinkView::default() });
+        assert!(matches!(decision, Decision::Wait(_)), "{decision:?}");
     }
 }

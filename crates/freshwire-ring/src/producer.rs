@@ -346,6 +346,15 @@ impl Producer {
         view.window().filter(waits).count()
     }
 
+    /// Slots from the oldest record that the sender may still take up to the newest: how far it is behind, for the price of one
+    /// load. What it has begun and not finished is not counted.
+    pub fn backlog(&self, ring: usize) -> usize {
+        self.view(ring).map_or(0, |view| {
+            let window = view.window();
+            usize::try_from(window.end - window.start).unwrap_or(usize::MAX)
+        })
+    }
+
     /// Blocks of the arena that are free at this moment, without those of finished records that have not been
     /// reclaimed.
     pub fn free_blocks(&self) -> usize {

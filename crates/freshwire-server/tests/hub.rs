@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "timeouts of the test")]
 
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -40,10 +41,12 @@ impl Source {
     }
 
     fn push(&mut self, kind: Kind, number: u32, key: bool, len: usize) {
-        self.push_lasting(40, kind, number, key, len);
+        let layer = u8::from(kind == Kind::Video && !key);
+        self.push_lasting(40, kind, number, layer, len);
     }
 
-    fn push_lasting(&mut self, ms: u32, kind: Kind, number: u32, key: bool, len: usize) {
+    fn push_lasting(&mut self, ms: u32, kind: Kind, number: u32, layer: u8, len: usize) {
+        let key = layer == 0;
         let mut bytes = vec![b'v'; len.max(5)];
         bytes[0] = if kind == Kind::Video { b'V' } else { b'A' };
         bytes[1..5].copy_from_slice(&number.to_be_bytes());
@@ -59,8 +62,7 @@ impl Source {
             nal_headers: Vec::new(),
             tracks: Arc::clone(&self.tracks),
         };
-        let refs = if kind == Kind::Video && !key { [1, 0] } else { [0, 0] };
-        let layer = u8::from(kind == Kind::Video && !key);
+        let refs = [u32::from(!key), 0];
         self.publisher.push(Unit { head, layer, group: self.group, refs, bytes });
     }
 
@@ -77,6 +79,12 @@ impl Source {
         self.pictures
     }
 
+    /// A picture that nothing depends on.
+    fn leaf(&mut self, len: usize) {
+        self.pictures += 1;
+        self.push_lasting(40, Kind::Video, self.pictures, 3, len);
+    }
+
     fn sound(&mut self) -> u32 {
         self.sounds += 1;
         self.push(Kind::Audio, self.sounds, true, 100);
@@ -86,7 +94,7 @@ impl Source {
     /// Sound of which several frames go into a record; of different sizes.
     fn short_sound(&mut self) -> u32 {
         self.sounds += 1;
-        self.push_lasting(20, Kind::Audio, self.sounds, true, 10 * self.sounds as usize);
+        self.push_lasting(20, Kind::Audio, self.sounds, 0, 10 * self.sounds as usize);
         self.sounds
     }
 }
@@ -128,26 +136,31 @@ fn view(stream: &Arc<Stream>) -> Result<(Viewer, Player)> {
 }
 
 fn view_from(stream: &Arc<Stream>, join_age: Option<Duration>, preface: Vec<u8>) -> Result<(Viewer, Player)> {
-    view_by(stream, Framing::LengthPrefixed.into(), join_age, preface)
+    view_by(stream, Framing::LengthPrefixed.into(), connection()?, join_age, preface)
+}
+
+/// The server's end of a connection, and the player's.
+fn connection() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let far = TcpStream::connect(listener.local_addr()?)?;
+    far.set_read_timeout(Some(TIMEOUT))?;
+    Ok((listener.accept()?.0, far))
 }
 
 fn view_by(
     stream: &Arc<Stream>,
     framer: Box<dyn Framer>,
+    (near, socket): (TcpStream, TcpStream),
     join_age: Option<Duration>,
     preface: Vec<u8>,
 ) -> Result<(Viewer, Player)> {
-    let listener = TcpListener::bind("127.0.0.1:0")?;
-    let socket = TcpStream::connect(listener.local_addr()?)?;
-    let (near, peer) = listener.accept()?;
-    socket.set_read_timeout(Some(TIMEOUT))?;
     let request = ViewRequest {
+        peer: near.peer_addr()?,
         socket: near,
         preface,
         framer,
         seal: None,
         protocol: "test",
-        peer,
         user: None,
         only: None,
         latency: None,
@@ -273,13 +286,23 @@ fn a_viewer_that_missed_a_picture_still_hears() -> Result<()> {
         source.picture(60_000);
     }
     assert!(stream.snapshot().viewers.iter().all(|viewer| viewer.missed > 0), "the ring has room for all");
-    while player.soon()?.is_some() {}
-    source.picture(100);
-    let sound = source.sound();
-    assert_eq!(player.next()?, ('A', sound));
-    let key = source.key(100);
-    assert_eq!(player.next()?, ('V', key));
-    Ok(())
+    // It begins to read now, and hears sooner than it sees what was published after the gap.
+    let (mut unwanted, mut sounds, mut keys) = (Vec::new(), Vec::new(), Vec::new());
+    let begun = Instant::now();
+    let mut hears = false;
+    while begun.elapsed() < TIMEOUT {
+        match player.soon()? {
+            Some(('A', number)) => hears |= sounds.contains(&number),
+            Some((_, number)) if keys.contains(&number) => return Ok(()),
+            Some((_, number)) => assert!(!unwanted.contains(&number), "{number} depends on what it missed"),
+            None if hears => keys.push(source.key(100)),
+            None => {
+                unwanted.push(source.picture(100));
+                sounds.push(source.sound());
+            }
+        }
+    }
+    Err(format!("it hears: {hears}, and sees no keyframe").into())
 }
 
 /// Several frames of sound that share a record go between the packets of a keyframe that the viewer is slow to take.
@@ -299,7 +322,7 @@ fn sound_overtakes_a_keyframe() -> Result<()> {
         max_packet_bytes: interleaved::DEFAULT_MAX_PACKET_BYTES,
     };
     let framer = Interleaved::new(Arc::clone(stream.catalog()), &config);
-    let (viewer, mut player) = view_by(&stream, Box::new(framer), None, Vec::new())?;
+    let (_viewer, mut player) = view_by(&stream, Box::new(framer), connection()?, None, Vec::new())?;
     // More than the connection holds while nobody reads.
     source.key(2_000_000);
     let begun = Instant::now();
@@ -309,24 +332,21 @@ fn sound_overtakes_a_keyframe() -> Result<()> {
     for _ in 0..3 {
         source.short_sound();
     }
-    drop(source);
-    let reader = std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        player.socket.read_to_end(&mut bytes).map(|_| bytes)
-    });
-    drop(viewer);
-    let bytes = reader.join().map_err(|_| "the reader panicked")??;
     let mut channels = Vec::new();
-    let mut rest = &bytes[..];
-    while let [b'$', channel, high, low, after @ ..] = rest {
-        channels.push(*channel);
-        rest = after.get(usize::from(u16::from_be_bytes([*high, *low]))..).ok_or("a packet is cut off")?;
+    loop {
+        let mut head = [0; 4];
+        player.socket.read_exact(&mut head)?;
+        let [b'$', channel, high, low] = head else { return Err("no packet".into()) };
+        let mut packet = vec![0; usize::from(u16::from_be_bytes([high, low]))];
+        player.socket.read_exact(&mut packet)?;
+        channels.push(channel);
+        // The marker of the last packet of a picture.
+        if channel == 0 && packet[1] & 0x80 != 0 {
+            break;
+        }
     }
-    assert!(rest.is_empty(), "no packet");
-    let sound: Vec<_> = (0..channels.len()).filter(|&at| channels[at] == 2).collect();
-    assert_eq!(sound.len(), 3, "{channels:?}");
-    let last = channels.iter().rposition(|&channel| channel == 0);
-    assert!(last > sound.last().copied(), "sound behind the keyframe: {channels:?}");
+    let sounds = channels.iter().filter(|&&channel| channel == 2).count();
+    assert_eq!(sounds, 3, "before the end of the keyframe: {channels:?}");
     Ok(())
 }
 
@@ -350,6 +370,32 @@ fn short_sound_shares_a_record_until_the_next_picture() -> Result<()> {
     let last = source.short_sound();
     drop(source);
     assert_eq!(player.next()?, ('A', last), "the source is gone");
+    Ok(())
+}
+
+/// While a viewer takes a keyframe slowly, its ring keeps room for the pictures that others depend on.
+#[test]
+fn pictures_that_nothing_depends_on_are_the_first_to_find_no_room() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig::default())?;
+    let mut source = Source::new(&stream)?;
+    let connection = connection()?;
+    set_socket_send_buffer_size(&connection.0, 4096)?;
+    set_socket_recv_buffer_size(&connection.1, 4096)?;
+    let (_viewer, _player) = view_by(&stream, Framing::LengthPrefixed.into(), connection, None, Vec::new())?;
+    // 16 of the 64 slots, and nobody reads.
+    source.key(500_000);
+    let begun = Instant::now();
+    while stream.snapshot().viewers.iter().all(|viewer| viewer.sink.bytes == 0) {
+        assert!(begun.elapsed() < TIMEOUT, "the keyframe is not begun");
+    }
+    for _ in 0..20 {
+        source.picture(100);
+        (0..3).for_each(|_| source.leaf(100));
+    }
+    let viewers = stream.snapshot().viewers;
+    let [viewer] = &viewers[..] else { return Err("one viewer".into()) };
+    assert_eq!(viewer.offered[..4], [1, 20, 0, 60], "a picture that had no room would end the group");
+    assert_eq!(viewer.missed, 60 - 24, "half of the ring is for all of them");
     Ok(())
 }
 

@@ -21,6 +21,10 @@ use super::{HubConfig, HubError, Shared, lock};
 /// a keyframe takes longer on a slow path, pictures do not fit and are missed.
 const SLOTS: u32 = 64;
 
+/// Slots behind which a viewer gets no pictures that nothing depends on. It would hardly get them in time, and one that others
+/// depend on costs it all up to the next keyframe if it finds no room.
+const FAR_BEHIND: usize = SLOTS as usize / 2;
+
 /// Bytes of a block of the arena. A unit takes one slot for each; with 64 slots it has 2 MiB at most.
 const BLOCK_BYTES: u32 = 32 << 10;
 
@@ -401,6 +405,11 @@ impl State {
         let producer = self.sender.producer();
         self.seats.retain_mut(|seat| {
             if !seat.wants(&offer) {
+                return true;
+            }
+            let is_dispensable = offer.is_leaf && offer.kind == Kind::Video;
+            if is_dispensable && producer.backlog(seat.ring) >= FAR_BEHIND {
+                seat.missed(&offer);
                 return true;
             }
             match offer_to(producer, seat, &stored, &seat.meta(&offer)) {

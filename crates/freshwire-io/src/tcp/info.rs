@@ -46,11 +46,6 @@ impl TcpInfo {
             .saturating_sub(u64::from(self.sacked) + u64::from(self.lost));
         segments * u64::from(self.mss)
     }
-
-    /// Payload bytes that were sent and have yet to reach the peer, those held to be lost included.
-    pub fn outstanding(&self) -> u64 {
-        u64::from(self.unacked.saturating_sub(self.sacked)) * u64::from(self.mss)
-    }
 }
 
 /// `struct tcp_info` of `linux/tcp.h` up to `tcpi_reord_seen`. An older kernel fills less; the rest stays zero.

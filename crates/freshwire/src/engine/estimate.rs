@@ -32,10 +32,18 @@ const RECENT: Duration = Duration::from_secs(4);
 ///
 /// The kernel's own estimate is one sample of one round trip; under loss it swings by a factor of three. Here bytes and
 /// time are summed with exponential forgetting. Time counts only while something stayed on the way, so a pause of the
-/// application does not look like a slow path, and the first round trip after a pause is left out.
+/// application does not look like a slow path, and the first round trip after a pause is left out. Bytes are counted and not
+/// segments, which are small where small records go out one by one; what was selectively acknowledged is known in segments alone,
+/// and counted as their share.
 #[derive(Debug, Default)]
 pub(crate) struct Estimate {
     delivered: u32,
+    delivered_bytes: u64,
+    /// What `bytes_acked` counts beyond what was sent and acknowledged: a SYN, where the peer was called. Known once nothing was
+    /// on the way.
+    beyond_payload: Option<u64>,
+    /// Payload bytes that were sent and have yet to reach the peer, those held to be lost included.
+    outstanding: u64,
     /// The last delivery, while something has stayed on the way since.
     last_delivery: Option<Timestamp>,
     rate_at: Timestamp,
@@ -50,23 +58,42 @@ pub(crate) struct Estimate {
 impl Estimate {
     /// Takes in a fresh look at the connection.
     pub(crate) fn update(&mut self, now: Timestamp, info: TcpInfo) {
-        let segments = info.delivered.wrapping_sub(self.delivered);
-        if segments > 0 {
-            // A lone segment that waits for its repair says nothing of the path's rate.
-            let was_busy = self.info.in_flight() > u64::from(self.info.mss);
+        let before = self.outstanding;
+        let unacknowledged = self.unacknowledged(&info);
+        let sacked = unacknowledged * u64::from(info.sacked) / u64::from(info.unacked.max(1));
+        self.outstanding = unacknowledged.saturating_sub(sacked);
+        let delivered_bytes = self.delivered_bytes.max(info.bytes_acked + sacked);
+        if info.delivered != self.delivered {
+            // A lone segment that waits for its repair says nothing of the path's rate, and neither do a few small ones.
+            let was_busy = before.min(self.info.in_flight()) > u64::from(self.info.mss);
             if let Some(last) = self.last_delivery.filter(|_| was_busy) {
                 self.rate_at = now;
-                self.add(now.saturating_since(last), u64::from(segments) * u64::from(info.mss), info.rtt);
+                self.add(now.saturating_since(last), delivered_bytes - self.delivered_bytes, info.rtt);
             }
-            self.delivered = info.delivered;
+            (self.delivered, self.delivered_bytes) = (info.delivered, delivered_bytes);
             self.last_delivery = Some(now);
             self.recent_min.add(now, info.rtt);
         }
-        if info.outstanding() == 0 {
+        if self.outstanding == 0 {
             self.last_delivery = None;
         }
         self.update_loss(&info);
         self.info = info;
+    }
+
+    /// Payload bytes that were sent and not cumulatively acknowledged.
+    fn unacknowledged(&mut self, info: &TcpInfo) -> u64 {
+        let sent = info.bytes_sent.saturating_sub(info.bytes_retrans);
+        if info.unacked == 0 {
+            self.beyond_payload = info.bytes_acked.checked_sub(sent);
+        }
+        let most = u64::from(info.unacked) * u64::from(info.mss);
+        self.beyond_payload.map_or(most, |beyond| (sent + beyond).saturating_sub(info.bytes_acked).min(most))
+    }
+
+    /// Payload bytes that were sent and have yet to reach the peer, those held to be lost included.
+    pub(crate) fn outstanding(&self) -> u64 {
+        self.outstanding
     }
 
     fn add(&mut self, elapsed: Duration, bytes: u64, rtt: Duration) {
@@ -118,6 +145,7 @@ impl Estimate {
 
     /// Takes in that nothing is on the way any more, where that is all that was asked of the kernel.
     pub(crate) fn all_delivered(&mut self) {
+        self.outstanding = 0;
         self.info.unacked = 0;
         self.info.sacked = 0;
         self.info.lost = 0;
@@ -136,7 +164,7 @@ impl Estimate {
     pub(crate) fn is_unlimited(&self) -> bool {
         let TcpInfo { rtt, min_rtt, cwnd, .. } = self.info;
         let no_queue = !min_rtt.is_zero() && rtt <= min_rtt + (min_rtt / 8).max(NO_QUEUE);
-        no_queue && cwnd >= INITIAL_WINDOW && self.info.outstanding() == 0
+        no_queue && cwnd >= INITIAL_WINDOW && self.outstanding == 0
     }
 
     /// The path as the policies see it, with `unsent` bytes committed and not on the wire.
@@ -145,7 +173,7 @@ impl Estimate {
             rate: self.rate(now).filter(|_| !self.is_unlimited()),
             rtt: self.info.rtt,
             min_rtt: self.info.min_rtt,
-            in_flight: self.info.outstanding(),
+            in_flight: self.outstanding,
             unsent,
             loss: self.loss,
         }
@@ -182,7 +210,60 @@ mod tests {
     }
 
     fn look(delivered: u32, unacked: u32) -> TcpInfo {
-        TcpInfo { mss: 1000, delivered, unacked, rtt: Duration::from_millis(20), ..TcpInfo::default() }
+        small(1000, delivered, unacked)
+    }
+
+    /// Segments of so many bytes.
+    fn small(bytes: u32, delivered: u32, unacked: u32) -> TcpInfo {
+        TcpInfo {
+            mss: 1000,
+            delivered,
+            unacked,
+            rtt: Duration::from_millis(20),
+            // One more for the SYN.
+            bytes_acked: u64::from(delivered) * u64::from(bytes) + 1,
+            bytes_sent: u64::from(delivered + unacked) * u64::from(bytes),
+            ..TcpInfo::default()
+        }
+    }
+
+    #[test]
+    fn small_segments_count_for_what_they_carry() {
+        let mut estimate = Estimate::default();
+        for i in 0..100 {
+            estimate.update(at(u64::from(i) * 10), small(100, i, if i == 0 { 0 } else { 50 }));
+        }
+        assert_eq!(estimate.outstanding(), 5000);
+        let rate = estimate.rate(estimate.rate_at).map(|rate| rate.bytes_per_sec());
+        assert!(rate.is_some_and(|rate| (9_900..=10_100).contains(&rate)), "{rate:?}");
+        // Repeats are no new bytes, and what was selectively acknowledged is not on the way.
+        let info = TcpInfo { bytes_sent: 14_900 + 700, bytes_retrans: 700, sacked: 40, ..small(100, 99, 50) };
+        estimate.update(at(1000), info);
+        assert_eq!(estimate.outstanding(), 1000);
+    }
+
+    #[test]
+    fn little_that_is_on_the_way_says_nothing_of_the_rate() {
+        let mut estimate = Estimate::default();
+        for i in 0..100 {
+            estimate.update(at(u64::from(i) * 10), look(i, 5));
+        }
+        for i in 0..100 {
+            estimate.update(at(1000 + u64::from(i) * 10), small(100, 1000 + i, if i == 0 { 0 } else { 5 }));
+        }
+        let rate = estimate.measured().map(|rate| rate.bytes_per_sec());
+        assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "{rate:?}");
+    }
+
+    #[test]
+    fn what_is_on_the_way_is_counted_in_segments_until_it_is_known_in_bytes() {
+        let mut estimate = Estimate::default();
+        estimate.update(at(0), small(100, 3, 5));
+        assert_eq!(estimate.outstanding(), 5000);
+        estimate.update(at(10), small(100, 8, 0));
+        assert_eq!(estimate.outstanding(), 0);
+        estimate.update(at(20), small(100, 8, 5));
+        assert_eq!(estimate.outstanding(), 500);
     }
 
     #[test]

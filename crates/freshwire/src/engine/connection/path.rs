@@ -139,7 +139,7 @@ impl Path {
             budget = budget.max(self.window_room());
         }
         if let Some(pipe) = self.queue_target.and_then(|queue| self.estimate.pipe(queue)) {
-            let on_the_way = info.outstanding() + unsent + self.unseen;
+            let on_the_way = self.estimate.outstanding() + unsent + self.unseen;
             budget = budget.min(pipe.saturating_sub(on_the_way));
         }
         // What is committed already is handed over in any case.

@@ -371,7 +371,7 @@ impl Feed {
         };
         let info = self.estimate.info();
         let in_ring = self.bytes_where(|stage| matches!(stage, Stage::Waiting | Stage::Taken));
-        info.outstanding() + u64::from(info.unsent) + in_ring >= pipe
+        self.estimate.outstanding() + u64::from(info.unsent) + in_ring >= pipe
     }
 
     fn bytes_where(&self, is_meant: impl Fn(Stage) -> bool) -> u64 {

@@ -342,7 +342,7 @@ mod tests {
 
     /// 20 ms apart, each depends on the one before, a key is every fourth; keys may be 60 ms older than others.
     fn line(seq: u64, life: u64) -> Record {
-        let is_key = seq % 4 == 0;
+        let is_key = seq.is_multiple_of(4);
         let generated = seq * 20;
         let deadline = at(generated + life + if is_key { 60 } else { 0 });
         let refs = [u32::from(!is_key), 0];

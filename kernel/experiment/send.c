@@ -17,6 +17,8 @@
 
 /* Records of the ring: eight of the documents' windows, as long as TCP may be silent. */
 #define RING_PACKETS	64
+/* Between two looks at an empty ring: the stream makes one system call, at its beginning. */
+#define WATCH_MS	10
 
 /* Sleeps until a record is due, and notes how late the source is. */
 static void pace(struct run *run, uint64_t seq)
@@ -200,6 +202,7 @@ int send_ring(struct run *run, bool kernel_drops, bool no_horizon, bool zerocopy
 		.packet_bytes = LAYER_BYTES,
 		.no_horizon = no_horizon,
 		.zerocopy = zerocopy,
+		.watch_ms = WATCH_MS,
 	};
 	struct ldc *ldc = ldc_open(run->fd, &options);
 	uint64_t seq;

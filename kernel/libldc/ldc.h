@@ -53,12 +53,17 @@ struct ldc;
  *	finds nothing to send, and most of the link stays idle.
  * @zerocopy: segments refer to the ring instead of copying from it; a record's
  *	slots are then free only when its last segment is acknowledged
+ * @watch_ms: instead of sleeping the kernel looks at an empty ring again after so
+ *	many milliseconds, at most 1000, until nothing has come for a second. A steady
+ *	stream then makes one system call, at its beginning; a record waits for the
+ *	next look.
  */
 struct ldc_options {
 	unsigned int packets;
 	unsigned int packet_bytes;
 	int no_horizon;
 	int zerocopy;
+	unsigned int watch_ms;
 };
 
 /**

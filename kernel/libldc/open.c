@@ -59,6 +59,7 @@ static int set_up(int socket, const struct ldc_options *options, struct ldc_geom
 {
 	uint32_t horizon = options->no_horizon ? 0 : 1;
 	uint32_t zerocopy = options->zerocopy ? 1 : 0;
+	uint32_t watch = options->watch_ms;
 	socklen_t len = sizeof(*geometry);
 
 	if (setsockopt(socket, SOL_TCP, TCP_ULP, TCP_ULP_LDC, sizeof(TCP_ULP_LDC) - 1))
@@ -66,6 +67,9 @@ static int set_up(int socket, const struct ldc_options *options, struct ldc_geom
 	/* Before the ring is made, and with it the first chance to send. */
 	if (setsockopt(socket, SOL_LDC, LDC_HORIZON, &horizon, sizeof(horizon)) ||
 	    setsockopt(socket, SOL_LDC, LDC_ZEROCOPY, &zerocopy, sizeof(zerocopy)))
+		return -1;
+	/* An older kernel module does not know it. */
+	if (watch && setsockopt(socket, SOL_LDC, LDC_WATCH, &watch, sizeof(watch)))
 		return -1;
 	if (setsockopt(socket, SOL_LDC, LDC_RING, geometry, sizeof(*geometry)))
 		return -1;

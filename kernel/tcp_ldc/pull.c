@@ -32,6 +32,8 @@
  * tcp_sendmsg_locked() processes the backlog, from within which we may come.
  */
 #define LDC_MAX_SEGS	15U
+/* A sender that watches the ring sleeps when nothing has come for so long. */
+#define LDC_WATCH_END	HZ
 /* When memory is to be asked for again if no acknowledgement will come. */
 #define LDC_RETRY	msecs_to_jiffies(20)
 
@@ -228,12 +230,14 @@ static int ldc_send(struct sock *sk, struct ldc_sock *ls, u32 bytes, int flags)
 	sent = tcp_sendmsg_locked(sk, &msg, bytes);
 	/*
 	 * TCP takes its empty queue for an application that has nothing to
-	 * send, and stops measuring the path. That is so only after a sleep.
+	 * send, and stops measuring the path. That is so only when the ring
+	 * was empty.
 	 */
 	if (!ls->fresh)
 		tp->app_limited = app_limited;
 	ls->fresh = false;
 	if (sent > 0) {
+		ls->taken_at = jiffies;
 		ldc_add(ls, bytes, sent);
 		if (flags & MSG_ZEROCOPY)
 			ldc_add(ls, bytes_zerocopy, sent);
@@ -363,6 +367,20 @@ static void ldc_again(struct ldc_sock *ls, unsigned long delay)
 	mod_delayed_work(ldc_wq, &ls->work, delay);
 }
 
+/*
+ * The ring is empty: sleeps, or sees to it that it is looked at again. False:
+ * something became visible since the last look.
+ */
+static bool ldc_rest(struct ldc_sock *ls)
+{
+	if (!ls->watch || time_after(jiffies, ls->taken_at + LDC_WATCH_END))
+		return ldc_ring_sleep(ls);
+	ls->fresh = true;
+	ldc_inc(ls, watches);
+	ldc_again(ls, msecs_to_jiffies(ls->watch));
+	return true;
+}
+
 /* Hands over what TCP can send. Called with the socket's lock held. */
 static void ldc_pull(struct sock *sk, struct ldc_sock *ls, u32 looks)
 {
@@ -383,7 +401,7 @@ static void ldc_pull(struct sock *sk, struct ldc_sock *ls, u32 looks)
 		if (!room)
 			break;
 		ret = ldc_hand_over(sk, ls, room, leaves, false);
-		if (ret < 0 || (!ret && ldc_ring_sleep(ls)))
+		if (ret < 0 || (!ret && ldc_rest(ls)))
 			break;
 	}
 	sk->sk_allocation = allocation;

@@ -179,6 +179,12 @@ static int ldc_set_word(struct sock *sk, int name, u32 word)
 		else
 			WRITE_ONCE(ls->zerocopy, word);
 		break;
+	case LDC_WATCH:
+		if (word > LDC_MAX_WATCH)
+			err = -EINVAL;
+		else
+			WRITE_ONCE(ls->watch, word);
+		break;
 	case LDC_LOWAT:
 		if (!ls->memory)
 			err = -ENXIO;
@@ -205,6 +211,7 @@ static int ldc_set_option(struct sock *sk, int name, sockptr_t val,
 	case LDC_HORIZON:
 	case LDC_ZEROCOPY:
 	case LDC_LOWAT:
+	case LDC_WATCH:
 		if (len != sizeof(word))
 			return -EINVAL;
 		if (copy_from_sockptr(&word, val, sizeof(word)))
@@ -286,6 +293,9 @@ int ldc_getsockopt(struct sock *sk, int level, int name, char __user *val,
 		break;
 	case LDC_LOWAT:
 		word = READ_ONCE(ls->lowat);
+		break;
+	case LDC_WATCH:
+		word = READ_ONCE(ls->watch);
 		break;
 	default:
 		return -ENOPROTOOPT;

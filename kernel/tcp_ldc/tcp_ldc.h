@@ -147,11 +147,13 @@ struct ldc_unacked {
  * @scan: below it everything was looked at since @seen_changes
  * @tail: below it every record is over; read without lock by poll
  * @budget: slots that this pull may still look at
+ * @watch: milliseconds after which an empty ring is looked at again; 0: sleep
+ * @taken_at: when something was last handed over, in jiffies
  * @current_rec: the record that was begun, if @begun
  * @ended: nothing is taken any more
  * @pulling: guards against coming back by TCP's own calls of sk_write_space
  * @asleep: LDC_KERN_SLEEPS was set and the ring was found empty after it
- * @fresh: nothing has been handed over since it slept
+ * @fresh: nothing has been handed over since it slept or watched
  * @want_space: poll found no space; read and written without lock
  * @freed: slots whose records ended since writers were last woken
  */
@@ -176,6 +178,8 @@ struct ldc_sock {
 
 	u32			horizon;
 	u32			lowat;
+	u32			watch;
+	unsigned long		taken_at;
 	bool			zerocopy;
 	bool			begun;
 	bool			ended;

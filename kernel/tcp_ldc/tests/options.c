@@ -203,6 +203,10 @@ static void words(void)
 	CHECK(!set_word(fds[0], LDC_ZEROCOPY, 1));
 	CHECK_EQ(get_word(fds[0], LDC_ZEROCOPY), 1);
 	CHECK_ERR(set_word(fds[0], LDC_ZEROCOPY, 2), EINVAL);
+	CHECK_EQ(get_word(fds[0], LDC_WATCH), 0);
+	CHECK(!set_word(fds[0], LDC_WATCH, LDC_MAX_WATCH));
+	CHECK_EQ(get_word(fds[0], LDC_WATCH), LDC_MAX_WATCH);
+	CHECK_ERR(set_word(fds[0], LDC_WATCH, LDC_MAX_WATCH + 1), EINVAL);
 	CHECK(!make_ring(fds[0], 16, 1448, 16, 0));
 	CHECK(!set_word(fds[0], LDC_LOWAT, 16));
 	CHECK_EQ(get_word(fds[0], LDC_LOWAT), 16);

@@ -435,8 +435,50 @@ static void little_memory(void)
 	CHECK(stats.records_put_back > 0);
 }
 
+/* Records so far apart that each finds the ring empty; the notifications. */
+static uint64_t one_by_one(struct ring *ring, int far, unsigned int records)
+{
+	uint64_t before = ring->notifies;
+	uint8_t sent, got;
+	unsigned int i;
+
+	for (i = 0; i < records; i++) {
+		sent = (uint8_t)i;
+		CHECK(ring_push(ring, &sent, 1, i, NEVER));
+		sleep_ms(10);
+		read_all(far, &got, 1);
+		CHECK_EQ(got, sent);
+	}
+	return ring->notifies - before;
+}
+
+static void watched_ring(void)
+{
+	const uint32_t watch = 20;
+	struct ldc_stats stats;
+	uint64_t last, notified;
+	struct ring ring;
+	int fds[2];
+
+	tcp_pair(AF_INET, fds);
+	ring_open(&ring, fds[0], 16, 1448);
+	CHECK_EQ(one_by_one(&ring, fds[1], 50), 50);
+	CHECK(!setsockopt(fds[0], SOL_LDC, LDC_WATCH, &watch, sizeof(watch)));
+	notified = one_by_one(&ring, fds[1], 50);
+	last = now_ns();
+	/* One to begin with; a host that is busy for a second makes another. */
+	printf("# %llu notifications\n", (unsigned long long)notified);
+	CHECK(notified >= 1 && notified <= 3);
+	WAIT_FOR(ring.head->kern_flag & LDC_KERN_SLEEPS);
+	CHECK(now_ns() - last > 900000000);
+	ring_stats(fds[0], &stats);
+	CHECK(stats.watches >= 50);
+	CHECK_EQ(one_by_one(&ring, fds[1], 1), 1);
+}
+
 static const struct test tests[] = {
 	{ "one record", one_record, 0 },
+	{ "a ring that is watched", watched_ring, 0 },
 	{ "empty and tiny records, one notification", empty_and_tiny_records, 0 },
 	{ "a stream of records, IPv4, cubic", stream_v4_cubic, 90 },
 	{ "a stream of records, IPv4, reno", stream_v4_reno, 90 },

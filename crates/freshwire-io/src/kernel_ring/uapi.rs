@@ -85,6 +85,8 @@ uapi_struct! {
         pub horizon_max: u64,
         /// Bytes of the region.
         pub mapped_bytes: u64,
+        /// Times it found the ring empty and did not sleep (`LDC_WATCH`).
+        pub watches: u64,
     }
 }
 

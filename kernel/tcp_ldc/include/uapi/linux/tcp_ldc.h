@@ -36,12 +36,17 @@
  * LDC_LOWAT	set, get: __u32, slots that have to be free for POLLOUT, 1 to
  *		slots. Default 1.
  * LDC_STATS	get: struct ldc_stats.
+ * LDC_WATCH	set, get: __u32, milliseconds, at most LDC_MAX_WATCH. Instead of
+ *		sleeping the sender looks at an empty ring again after so long,
+ *		until nothing has come for a second: a steady stream then needs
+ *		no notification. Default 0: it sleeps at once.
  */
 #define LDC_RING		1
 #define LDC_HORIZON		2
 #define LDC_ZEROCOPY		3
 #define LDC_LOWAT		4
 #define LDC_STATS		5
+#define LDC_WATCH		6
 
 /*
  * ioctl(fd, LDC_IOC_NOTIFY): there is something to send and the sender sleeps.
@@ -56,6 +61,8 @@
 #define LDC_MAX_BLOCK_BYTES	(1U << 24)
 #define LDC_MAX_BLOCKS		(1U << 24)
 #define LDC_MAX_REGION_BYTES	(1ULL << 40)
+/* Limit of LDC_WATCH. */
+#define LDC_MAX_WATCH		1000U
 
 /**
  * struct ldc_geometry - the size of a ring
@@ -100,6 +107,7 @@ struct ldc_geometry {
  * @bad_descriptors: descriptors and blocks that lead outside of the ring
  * @horizon_max: most bytes ever committed and not sent when a record was begun
  * @mapped_bytes: bytes of the region
+ * @watches: times it found the ring empty and did not sleep (LDC_WATCH)
  *
  * May grow at its end: getsockopt() gives as much as the program asks for.
  */
@@ -125,6 +133,7 @@ struct ldc_stats {
 	__aligned_u64	bad_descriptors;
 	__aligned_u64	horizon_max;
 	__aligned_u64	mapped_bytes;
+	__aligned_u64	watches;
 };
 
 /* "FWRING01" as a little-endian number. */

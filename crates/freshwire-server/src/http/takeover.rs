@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The page lets its clock run and shows a picture also when it comes after its time. So on a slow path a longer chain of
 /// pictures is worth more to it than their punctuality: where the chain ends, the picture stands still until the next
 /// keyframe.
-const PAGE_LATENCY: Duration = Duration::from_millis(1200);
+const PAGE_LATENCY: Duration = Duration::from_millis(1350);
 
 /// A stream that was asked for and granted.
 pub(super) struct Order {

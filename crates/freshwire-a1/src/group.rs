@@ -243,7 +243,7 @@ impl Group {
                         let len = part.range.end.min(u64::from(kept.record.len)) - part.range.start;
                         let mut bytes = vec![0; len as usize];
                         source.read(kept.token, part.range.start as u32, &mut bytes);
-                        member.send_group_block(self.id, head, bytes, kept.until);
+                        member.send_group_block(now, self.id, head, bytes, kept.until);
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! A connection's part in multicast: what a member gets from groups and asks for, and what their sender answers.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use freshwire_choice::Reason;
 use freshwire_units::Timestamp;
@@ -18,8 +19,15 @@ use crate::wire::{Block, BlockHead, Frame, Frames, Invitation, Qos, Ranges};
 pub(super) struct Groups {
     members: BTreeMap<u32, Membership>,
     to_say: VecDeque<Said>,
+    /// What was missing is said a second time then.
+    again: VecDeque<(Timestamp, Said)>,
     repairs: VecDeque<Repair>,
+    /// Blocks that were asked for, until they are of no use.
+    answered: VecDeque<Answered>,
 }
+
+/// A block that a member was or is sent: group, message, offset, and for how long that is of use.
+type Answered = (u32, u64, u32, Timestamp);
 
 /// What is said until it is acknowledged.
 #[derive(Clone, Debug)]
@@ -62,7 +70,8 @@ impl Membership {
 impl Groups {
     /// When gaps are to be reported that had to wait.
     pub(super) fn timeout(&self) -> Option<Timestamp> {
-        self.members.values().filter_map(|member| member.acks.timeout()).min()
+        let gaps = self.members.values().filter_map(|member| member.acks.timeout());
+        gaps.chain(self.again.front().map(|(at, _)| *at)).min()
     }
 
     pub(super) fn has_to_say(&self) -> bool {
@@ -112,12 +121,18 @@ impl Groups {
 
     /// Gaps that are due to be reported.
     pub(super) fn report(&mut self, now: Timestamp) {
+        while self.again.front().is_some_and(|(at, _)| *at <= now) {
+            self.to_say.extend(self.again.pop_front().map(|(_, said)| said));
+        }
         for (&group, member) in &mut self.members {
             if !member.acks.is_due(now) {
                 continue;
             }
             if let Some((_, Some(missing))) = member.acks.report(now, |_| 0) {
-                self.to_say.push_back(Said::Nack(group, missing));
+                let said = Said::Nack(group, missing);
+                // Its loss would be noticed after several round trips, and then a repair may be of no use any more.
+                self.again.push_back((now + NACK_AGAIN, said.clone()));
+                self.to_say.push_back(said);
             }
         }
     }
@@ -160,17 +175,28 @@ impl Connection {
         self.groups.to_say.push_back(Said::Invitation(invitation));
     }
 
-    /// Whether a repair has room among those that wait, and is not one of them.
+    /// Whether a repair has room among those that wait, and was not asked for before.
     pub(crate) fn wants_group_block(&self, group: u32, head: &BlockHead) -> bool {
-        let is_there = |repair: &Repair| {
-            (repair.group, repair.head.id, repair.head.offset) == (group, head.id, head.offset)
-        };
-        self.groups.repairs.len() < MAX_REPAIRS && !self.groups.repairs.iter().any(is_there)
+        let is_there = |&(of, id, offset, _): &Answered| (of, id, offset) == (group, head.id, head.offset);
+        self.groups.repairs.len() < MAX_REPAIRS && !self.groups.answered.iter().any(is_there)
     }
 
-    pub(crate) fn send_group_block(&mut self, group: u32, head: BlockHead, bytes: Vec<u8>, until: Timestamp) {
+    /// Sends a block until it arrives or is of no use.
+    pub(crate) fn send_group_block(
+        &mut self,
+        now: Timestamp,
+        group: u32,
+        head: BlockHead,
+        bytes: Vec<u8>,
+        until: Timestamp,
+    ) {
+        let Groups { repairs, answered, .. } = &mut self.groups;
+        while answered.len() >= MAX_ANSWERED || answered.front().is_some_and(|(.., until)| *until <= now) {
+            answered.pop_front();
+        }
+        answered.push_back((group, head.id, head.offset, until));
         self.stats.repairs_sent += 1;
-        self.groups.repairs.push_back(Repair { group, head, bytes, until });
+        repairs.push_back(Repair { group, head, bytes, until });
     }
 
     pub(crate) fn tell_group_at(&mut self, group: u32, next: u64) {
@@ -277,6 +303,10 @@ impl Connection {
 const MAX_GROUPS: usize = 16;
 /// Repairs that wait for one member at most; a member that misses more than that is too slow for the group.
 const MAX_REPAIRS: usize = 256;
+/// Blocks of which it is known that they were asked for.
+const MAX_ANSWERED: usize = 256;
+/// After this time a report of what is missing is said a second time.
+const NACK_AGAIN: Duration = Duration::from_millis(5);
 /// Announcements that wait for one member at most.
 const MAX_SAID: usize = 1024;
 /// A repair is cut into parts of at least this size; in a packet with less room it would not be worth its head.

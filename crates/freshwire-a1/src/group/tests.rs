@@ -107,6 +107,22 @@ fn members_are_invited_and_told_the_address() {
     }
 }
 
+/// There is no time to notice that a report was lost: it goes twice, and is answered once.
+#[test]
+fn what_is_of_use_for_a_short_time_is_repaired_in_it() {
+    let mut stage = Stage::over((0..3).map(|seed| Pair::new(lossy(10_000, 10, 0.3, seed))).collect(), 1200);
+    for seq in 0..200 {
+        stage.push(seq, 3000, Duration::from_millis(70));
+        stage.run_for(Duration::from_millis(50), |_, packet| packet % 5 != 3);
+    }
+    stage.run_for(Duration::from_secs(1), |_, _| true);
+    let arrived: usize = (0..3).map(|member| stage.seqs(member).len()).sum();
+    assert!(arrived >= 490, "{arrived} of 600; 442 if reports go once");
+    let repairs: u64 = stage.pairs.iter().map(|pair| pair.ends[0].connection.stats().repairs_sent).sum();
+    // Half of the packets have no data.
+    assert!(repairs <= 3 * stage.sent / 8, "{repairs} for {} packets", stage.sent);
+}
+
 #[test]
 fn whom_the_network_brings_nothing_gets_everything_over_the_connection() {
     let mut stage = Stage::new();

@@ -346,8 +346,8 @@ impl Producer {
         view.window().filter(waits).count()
     }
 
-    /// Slots from the oldest record that the sender may still take up to the newest: how far it is behind, for the price of one
-    /// load. What it has begun and not finished is not counted.
+    /// Slots from the oldest record that the sender may still take up to the newest: how far it is behind, without a look at
+    /// the slots. What it has begun and not finished is not counted.
     pub fn backlog(&self, ring: usize) -> usize {
         self.view(ring).map_or(0, |view| {
             let window = view.window();

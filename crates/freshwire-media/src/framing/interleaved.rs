@@ -8,6 +8,8 @@
 //! ```
 //!
 //! Sequence numbers, timestamps and reports are those of what is begun: a unit that was dropped before leaves no gap. RTSP
+//! messages may come between any two packets, so every piece ends at a boundary. Packets of sound may come between those of a
+//! picture; pictures are not mixed, as a receiver has one place for a picture that is not complete.
 
 use std::sync::Arc;
 

@@ -27,7 +27,7 @@ mkdir -p "$out"
 "$repository/kernel/guest/run.sh" --kernel "$kernel" --add "$programs/layers" --data "$here/link.sh" --results "$out" \
     "$here/syscalls-guest.sh" 60
 # Without fast string moves: QEMU counts each of their bytes as an instruction, and the kernel copies with them.
-guest=("$repository/kernel/guest/run.sh" --kernel "$kernel" --cpu "max,-cx16,-erms,-fsrm" --add "$programs/costs" --limit 3600
+guest=("$repository/kernel/guest/run.sh" --kernel "$kernel" --cpu "max,-erms,-fsrm" --add "$programs/costs" --limit 3600
     --results "$out")
 "${guest[@]}" "$here/costs-guest.sh" 1
 "${guest[@]}" --data "$here/link.sh" "$here/horizon-guest.sh" 10 2 "$cells" "cubic bbr reno"

@@ -17,24 +17,18 @@ esac
 place=$cache/debug-$checker
 source_tree=$cache/debug-source
 
-# The source package of the stock kernel, from the suite that the stock kernel came from.
+# The source package of the stock kernel, from the first of its suites that has it.
 fetch_source() {
+    local folder=$cache/debug-download archive=tree/usr/src/linux-source-6.12.tar.xz suite
     if [ -e "$source_tree/Makefile" ]; then return; fi
-    local stock deb
-    stock=$("$guest_dir/fetch.sh" 6.12)
-    rm -rf "$source_tree" "$cache/debug-download"
-    mkdir -p "$cache/debug-download/lists/partial" "$cache/debug-download/cache/archives/partial" "$source_tree"
-    (
-        cd "$cache/debug-download"
-        apt_options=(-q -o Dir::Etc::SourceList="$stock/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
-            -o Dir::State::Lists="$PWD/lists" -o Dir::State::status=/dev/null -o Dir::Cache="$PWD/cache"
-            -o APT::Sandbox::User="$(id -un)" -o APT::Architecture=amd64)
-        apt-get "${apt_options[@]}" update && apt-get "${apt_options[@]}" download linux-source-6.12
-    ) >"$cache/debug-source.log" 2>&1 || missing "linux-source-6.12, see $cache/debug-source.log"
-    deb=$(echo "$cache"/debug-download/linux-source-6.12_*.deb)
-    dpkg-deb --fsys-tarfile "$deb" | tar -xO ./usr/src/linux-source-6.12.tar.xz |
-        tar -xJ -C "$source_tree" --strip-components=1
-    rm -rf "$cache/debug-download"
+    rm -rf "$source_tree" "$folder"
+    for suite in $(suites_of 6.12); do
+        if apt_with_suites "$folder" "$suite" && (unpack_packages "$folder" linux-source-6.12); then break; fi
+    done
+    [ -e "$folder/$archive" ] || missing "linux-source-6.12"
+    mkdir -p "$source_tree"
+    tar -xJ -C "$source_tree" --strip-components=1 -f "$folder/$archive"
+    rm -rf "$folder"
 }
 
 checker_options() {

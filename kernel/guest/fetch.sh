@@ -12,38 +12,11 @@ kernel=${1:?usage: fetch.sh KERNEL}
 known_kernel "$kernel"
 place=$cache/$kernel
 
-private_apt() {
-    local tool=$1
-    shift
-    "$tool" -q \
-        -o Dir::Etc::SourceList="$place/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
-        -o Dir::State::Lists="$place/apt/lists" -o Dir::State::status=/dev/null \
-        -o Dir::Cache="$place/apt/cache" -o APT::Sandbox::User="$(id -un)" -o APT::Architecture=amd64 \
-        -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
-        -o Acquire::Retries=3 "$@"
-}
-
-# The address of the Debian archive that this machine uses.
-archive() {
-    # shellcheck disable=SC2016  # apt's own placeholders
-    apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' |
-        awk -F '|' '$1 == "Debian" && $2 == "Debian" { print $3; exit }'
-}
-
 # choose SUITE: asks one suite; prints the release of its cloud kernel if it is of the wanted series.
 choose() {
-    local suite=$1 keyring=/usr/share/keyrings/debian-archive-keyring.gpg uri package
-    uri=$(archive)
-    [ -n "$uri" ] || missing "a Debian archive among apt's sources (after apt-get update)"
-    [ -r "$keyring" ] || missing "$keyring: apt-get install debian-archive-keyring"
-    rm -rf "$place/apt"
-    mkdir -p "$place/apt/lists/partial" "$place/apt/cache/archives/partial"
-    echo "deb [arch=amd64 signed-by=$keyring] $uri $suite main" >"$place/apt/sources.list"
-    if ! private_apt apt-get update >"$place/apt/log" 2>&1; then
-        say "$suite cannot be read, see $place/apt/log"
-        return 1
-    fi
-    package=$(private_apt apt-cache depends --important linux-image-cloud-amd64 2>/dev/null |
+    local suite=$1 package
+    apt_with_suites "$place" "$suite" || return 1
+    package=$(private_apt "$place" apt-cache depends --important linux-image-cloud-amd64 2>/dev/null |
         sed -n 's/^ *Depends: linux-image-//p' | head -n 1)
     case $package in
     "$kernel".*) echo "$package" ;;
@@ -59,23 +32,17 @@ packages_of() {
     local release=$1
     echo "linux-image-$release"
     echo "linux-headers-$release"
-    private_apt apt-cache depends --important "linux-headers-$release" |
+    private_apt "$place" apt-cache depends --important "linux-headers-$release" |
         sed -nE 's/^ *Depends: (linux-(headers|kbuild)-.*)$/\1/p'
 }
 
 unpack() {
-    local release=$1 tree=$place/tree deb packages
-    rm -rf "$tree" "$place/debs"
-    mkdir -p "$tree" "$place/debs"
+    local release=$1 packages
     mapfile -t packages < <(packages_of "$release")
-    (cd "$place/debs" && private_apt apt-get download "${packages[@]}") >>"$place/apt/log" 2>&1 ||
-        die "cannot download ${packages[*]}, see $place/apt/log"
-    for deb in "$place"/debs/*.deb; do
-        dpkg-deb -x "$deb" "$tree"
-    done
+    unpack_packages "$place" "${packages[@]}"
     # The headers name their common half by the path where they would be installed.
-    sed -i "s|^include /usr/src/|include $tree/usr/src/|" "$tree/usr/src/linux-headers-$release/Makefile"
-    rm -rf "$place/debs" "$place/apt/lists" "$place/apt/cache"
+    sed -i "s|^include /usr/src/|include $place/tree/usr/src/|" \
+        "$place/tree/usr/src/linux-headers-$release/Makefile"
 }
 
 fetch() {

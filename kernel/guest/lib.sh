@@ -58,3 +58,50 @@ lock() {
 }
 
 unlock() { exec 9>&-; }
+
+# apt_with_suites FOLDER SUITE...: makes an apt configuration in FOLDER/apt that knows these suites of the machine's own Debian
+# archive and nothing else, for private_apt. Nothing is installed with it and no root is needed.
+apt_with_suites() {
+    local folder=$1 keyring=/usr/share/keyrings/debian-archive-keyring.gpg uri suite
+    shift
+    # shellcheck disable=SC2016  # apt's own placeholders
+    uri=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' |
+        awk -F '|' '$1 == "Debian" && $2 == "Debian" { print $3; exit }')
+    [ -n "$uri" ] || missing "a Debian archive among apt's sources (after apt-get update)"
+    [ -r "$keyring" ] || missing "$keyring: apt-get install debian-archive-keyring"
+    rm -rf "$folder/apt"
+    mkdir -p "$folder/apt/lists/partial" "$folder/apt/cache/archives/partial"
+    for suite in "$@"; do
+        echo "deb [arch=amd64 signed-by=$keyring] $uri $suite main"
+    done >"$folder/apt/sources.list"
+    if ! private_apt "$folder" apt-get update >"$folder/apt/log" 2>&1; then
+        say "$* cannot be read, see $folder/apt/log"
+        return 1
+    fi
+}
+
+# private_apt FOLDER PROGRAM ARGUMENT...: runs apt's program with the configuration in FOLDER/apt.
+private_apt() {
+    local folder=$1 program=$2
+    shift 2
+    "$program" -q \
+        -o Dir::Etc::SourceList="$folder/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+        -o Dir::State::Lists="$folder/apt/lists" -o Dir::Cache="$folder/apt/cache" \
+        -o APT::Sandbox::User="$(id -un)" -o APT::Architecture=amd64 \
+        -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
+        -o Acquire::Retries=3 "$@"
+}
+
+# unpack_packages FOLDER PACKAGE...: downloads packages and unpacks them into FOLDER/tree.
+unpack_packages() {
+    local folder=$1 deb
+    shift
+    rm -rf "$folder/tree" "$folder/debs"
+    mkdir -p "$folder/tree" "$folder/debs"
+    (cd "$folder/debs" && private_apt "$folder" apt-get download "$@") >>"$folder/apt/log" 2>&1 ||
+        die "cannot download $*, see $folder/apt/log"
+    for deb in "$folder"/debs/*.deb; do
+        dpkg-deb -x "$deb" "$folder/tree"
+    done
+    rm -rf "$folder/debs" "$folder/apt/lists" "$folder/apt/cache"
+}

@@ -17,7 +17,7 @@ usage: run.sh [OPTION...] SCRIPT [ARGUMENT...]
   --no-ldc            does not build tcp_ldc
   --cpus N            virtual CPUs (1)
   --memory MIB        memory (768)
-  --cpu FLAGS         CPU model and flags of QEMU (max,-cx16)
+  --cpu FLAGS         CPU model and flags of QEMU (max)
   --real-time         guest time follows the host's clock, as it always does with more than one CPU; without it,
                       guest time counts instructions
   --limit SECONDS     kills the guest after that much real time (300)
@@ -30,8 +30,7 @@ USAGE
 kernel=6.12
 cpus=1
 memory=768
-# Without CMPXCHG16B: QEMU 7.2 garbles the flags after it when its CPUs run side by side.
-cpu_flags=max,-cx16
+cpu_flags=max
 limit=300
 results=
 console=
@@ -68,7 +67,6 @@ while (($#)); do
 done
 
 [ "$(uname -m)" = x86_64 ] || missing "an x86-64 machine: the stock kernels' headers bring programs for it"
-require qemu-system-x86_64 qemu-system-x86
 require busybox busybox-static
 require modprobe kmod
 require depmod kmod
@@ -79,6 +77,8 @@ require xz xz-utils
 require make make
 require "${CC:-gcc}" gcc
 ldd "$(command -v busybox)" >/dev/null 2>&1 && missing "a static busybox: apt-get install busybox-static"
+qemu_words=$("$guest_dir/qemu.sh")
+mapfile -t qemu <<<"$qemu_words"
 if $check_only; then exit 0; fi
 
 if (($# == 0)); then
@@ -169,8 +169,8 @@ readonly COMPLAINTS='BUG:|WARNING:|Oops|general protection fault|Kernel panic|IN
 boot() {
     local code=0
     # In the foreground: in this script's process group, so that whatever ends the group ends the guest.
-    nice -n 10 timeout --foreground "$limit" qemu-system-x86_64 -accel tcg -cpu "$cpu_flags" "${timing[@]}" -smp "$cpus" -m "$memory" \
-        -nodefaults -no-user-config -display none -no-reboot \
+    nice -n 10 timeout --foreground "$limit" "${qemu[@]}" -accel tcg -cpu "$cpu_flags" "${timing[@]}" \
+        -smp "$cpus" -m "$memory" -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$place/tree/boot/vmlinuz-$release" -initrd "$work/initramfs" \
         -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=reliable no_timer_check random.trust_cpu=on" \
         -serial stdio -serial "file:$work/results.tar" </dev/null 2>"$work/qemu.log" |
@@ -198,14 +198,8 @@ lock "$kernel"
 make_base
 unlock
 make_initramfs "$@"
-# When CPUs run side by side QEMU 7.2 now and then executes a breakpoint that the kernel has patched away meanwhile. The oops says
-# so, it is of no kernel's making, and it mostly comes while booting.
-for attempt in 1 2 3; do
-    code=0
-    boot || code=$?
-    if [ "$code" != 125 ] || ! grep -q 'Oops: int3' "$work/console"; then break; fi
-    say "QEMU ran into a breakpoint that is gone (attempt $attempt)"
-done
+code=0
+boot || code=$?
 if [ -n "$results" ]; then
     mkdir -p "$results"
     cp -r "$work/results/." "$results/"

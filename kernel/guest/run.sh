@@ -172,7 +172,7 @@ boot() {
     nice -n 10 timeout --foreground "$limit" "${qemu[@]}" -accel tcg -cpu "$cpu_flags" "${timing[@]}" \
         -smp "$cpus" -m "$memory" -nodefaults -no-user-config -display none -no-reboot \
         -kernel "$place/tree/boot/vmlinuz-$release" -initrd "$work/initramfs" \
-        -append "console=ttyS0 quiet loglevel=4 panic=-1 oops=panic tsc=reliable no_timer_check random.trust_cpu=on" \
+        -append "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic tsc=reliable no_timer_check random.trust_cpu=on" \
         -serial stdio -serial "file:$work/results.tar" </dev/null 2>"$work/qemu.log" |
         sed -u 's/\r$//' | tee "$work/console" || code=$?
     if [ -n "$console" ]; then cp "$work/console" "$console"; fi

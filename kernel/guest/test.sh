@@ -39,6 +39,18 @@ test_install() {
     echo "test result: ok. 1 passed; 0 failed; 0 ignored (libldc installs)"
 }
 
+# What a kernel says at the level of WARN() and of lockdep must not be overlooked.
+test_complaint() {
+    local code=0
+    echo 'echo "<4>WARNING: this one is meant" >/dev/kmsg' >"$cache/complain.sh"
+    "$guest_dir/run.sh" --no-ldc "$cache/complain.sh" >"$cache/complain.log" 2>&1 || code=$?
+    if [ "$code" != 125 ]; then
+        cat "$cache/complain.log" >&2
+        die "a warning of the guest's kernel made run.sh end with $code, not with 125"
+    fi
+    echo "test result: ok. 1 passed; 0 failed; 0 ignored (what a kernel complains of is seen)"
+}
+
 # A few seconds of the documents' experiment: its numbers in short form.
 test_experiment() {
     local out=$cache/experiment-test
@@ -67,6 +79,7 @@ rm -rf "$programs"
 mkdir -p "$programs"
 build_programs
 test_install
+test_complaint
 
 declare -A running
 for kernel in "${KERNELS[@]}"; do

@@ -280,15 +280,15 @@ pub(crate) struct SinkShared {
     carrier: CarrierInUse,
     /// Why it is not the carrier that was wanted.
     fallback: Option<String>,
-    /// Where the numbers are if the engine has none.
-    pub(crate) kernel: Option<KernelView>,
+    /// Where the numbers are if the engine has none. Boxed: hardly a sink has it.
+    pub(crate) kernel: Option<Box<KernelView>>,
     ended: Mutex<Option<Ended>>,
     changed: Condvar,
 }
 
 impl SinkShared {
     pub(crate) fn new(carrier: CarrierInUse, fallback: Option<String>, kernel: Option<KernelView>) -> Self {
-        Self { carrier, fallback, kernel, ..Self::default() }
+        Self { carrier, fallback, kernel: kernel.map(Box::new), ..Self::default() }
     }
 
     fn snapshot(&self) -> SinkSnapshot {

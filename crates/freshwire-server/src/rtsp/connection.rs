@@ -21,15 +21,18 @@ use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
 use crate::net::Conn;
 
-/// Serves a connection. The conversation before PLAY is on the heap by itself, so that a viewer's task is small.
-pub(super) async fn run(conn: Conn, context: Arc<Context>) {
-    if let Some(viewing) = Box::pin(converse(conn, &context)).await {
-        viewing.run(&context).await;
+/// Serves a connection. The conversation before PLAY, with the connection itself, is on the heap, so that a viewer's task is small.
+pub(super) fn run(conn: Conn, context: Arc<Context>) -> impl Future<Output = ()> + Send {
+    let conversation = Box::pin(converse(conn, Arc::clone(&context)));
+    async move {
+        if let Some(viewing) = conversation.await {
+            viewing.run(&context).await;
+        }
     }
 }
 
 /// Answers requests until the engine has taken over; `None` if the connection ended before.
-async fn converse(conn: Conn, context: &Arc<Context>) -> Option<Box<Viewing>> {
+async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
     let local = match conn.local_addr() {
         Ok(local) => local,
         Err(error) => {
@@ -41,7 +44,7 @@ async fn converse(conn: Conn, context: &Arc<Context>) -> Option<Box<Viewing>> {
     let limits = context.limits();
     let mut link = Link::new(conn, &limits);
     let mut conversation = Conversation {
-        context: Arc::clone(context),
+        context,
         ends,
         state: State::Open,
         granted: Vec::new(),

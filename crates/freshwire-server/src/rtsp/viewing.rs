@@ -32,6 +32,14 @@ pub(super) struct Viewing {
     pace: Pace,
 }
 
+/// What follows something that came.
+enum Next {
+    Message,
+    Request,
+    Teardown,
+    Ended(String),
+}
+
 impl Viewing {
     /// Hands the connection over to the engine. `preface` is the answer to PLAY.
     pub(super) fn begin(
@@ -65,42 +73,24 @@ impl Viewing {
         Ok(Box::new(Self { link, viewer, session, pace: Pace::new() }))
     }
 
-    /// Answers requests until the viewer has left.
+    /// Answers requests until the viewer has left. What came is gone before anything is waited for, so that the task is small.
     pub(super) async fn run(mut self: Box<Self>, context: &Context) {
         let mut shutdown = context.shutdown.clone();
         let mut tick = tokio::time::interval(TICK);
         let reason = loop {
-            let message = tokio::select! {
-                message = self.link.next() => message,
-                _ = tick.tick() => {
-                    if let Some(ended) = self.viewer.ended() {
-                        break format!("{ended:?}");
-                    }
-                    if self.link.partial_for().is_some_and(|passed| passed > context.limits().request_timeout) {
-                        context.counters.bad_requests.add_one();
-                        break "a request stays incomplete".to_owned();
-                    }
-                    continue;
-                }
-                _ = shutdown.wait_for(|stopped| *stopped) => break "the server stops".to_owned(),
+            let next = tokio::select! {
+                message = self.link.next() => self.take(message, context),
+                _ = tick.tick() => self.look(context),
+                _ = shutdown.wait_for(|stopped| *stopped) => Next::Ended("the server stops".to_owned()),
             };
-            match message {
-                Ok(Message::Request(request)) => {
-                    self.pace.request().await;
-                    context.counters.rtsp_requests.add_one();
-                    if self.answer(&request) {
-                        self.leave().await;
-                        break "TEARDOWN".to_owned();
-                    }
+            match next {
+                Next::Message => {}
+                Next::Request => self.pace.request().await,
+                Next::Teardown => {
+                    self.leave().await;
+                    break "TEARDOWN".to_owned();
                 }
-                // Receiver reports: that the stream is taken shows more.
-                Ok(Message::Packet { .. } | Message::Response) => {}
-                Err(error) => {
-                    if let LinkError::Message(_) = error {
-                        context.counters.bad_requests.add_one();
-                    }
-                    break error.to_string();
-                }
+                Next::Ended(reason) => break reason,
             }
         };
         tracing::info!(
@@ -109,6 +99,36 @@ impl Viewing {
             reason,
             "no longer views"
         );
+    }
+
+    /// Answers what came.
+    fn take(&mut self, message: Result<Message, LinkError>, context: &Context) -> Next {
+        match message {
+            Ok(Message::Request(request)) => {
+                context.counters.rtsp_requests.add_one();
+                if self.answer(&request) { Next::Teardown } else { Next::Request }
+            }
+            // Receiver reports: that the stream is taken shows more.
+            Ok(Message::Packet { .. } | Message::Response) => Next::Message,
+            Err(error) => {
+                if let LinkError::Message(_) = error {
+                    context.counters.bad_requests.add_one();
+                }
+                Next::Ended(error.to_string())
+            }
+        }
+    }
+
+    /// Whether the viewer is still there and does not leave a request incomplete.
+    fn look(&self, context: &Context) -> Next {
+        if let Some(ended) = self.viewer.ended() {
+            return Next::Ended(format!("{ended:?}"));
+        }
+        if self.link.partial_for().is_some_and(|passed| passed > context.limits().request_timeout) {
+            context.counters.bad_requests.add_one();
+            return Next::Ended("a request stays incomplete".to_owned());
+        }
+        Next::Message
     }
 
     /// Answers a request; true if it ends the session.

@@ -15,6 +15,7 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 pub use error::{KernelRingError, Refused};
 pub use uapi::Stats;
@@ -41,6 +42,9 @@ pub enum Horizon {
     #[default]
     OneSegment,
 }
+
+/// The longest time between two looks at an empty ring ([`RingSocket::set_watch`]).
+pub const MAX_WATCH: Duration = Duration::from_millis(uapi::LDC_MAX_WATCH as u64);
 
 /// A TCP socket that sends from a ring in the kernel, and from nothing else: writing to it fails.
 ///
@@ -127,6 +131,18 @@ impl RingSocket {
     /// its last page. Default: copying.
     pub fn set_zero_copy(&self, zero_copy: bool) -> io::Result<()> {
         self.set_word(uapi::LDC_ZEROCOPY, u32::from(zero_copy))
+    }
+
+    /// Has the kernel look at an empty ring again after this time instead of sleeping, until nothing has come for a second: a
+    /// steady stream then needs one notification, at its beginning, and a record waits for the next look. `None`: it
+    /// sleeps at once. Whole milliseconds, rounded up; at most [`MAX_WATCH`], else `InvalidInput`. Default: `None`.
+    pub fn set_watch(&self, every: Option<Duration>) -> io::Result<()> {
+        let millis = every.unwrap_or_default().as_nanos().div_ceil(1_000_000);
+        let Some(word) = u32::try_from(millis).ok().filter(|&millis| millis <= uapi::LDC_MAX_WATCH) else {
+            let text = format!("the kernel looks at an empty ring every {MAX_WATCH:?} at the least");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        self.set_word(uapi::LDC_WATCH, word)
     }
 
     /// How many slots have to be free, each with a block, for the socket to count as writable: 1 to the number of slots.

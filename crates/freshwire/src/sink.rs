@@ -53,6 +53,10 @@ pub struct SinkConfig {
     /// its last byte is handed over, and it is looked at no more: less work for each of many receivers. Default: true. The
     /// kernel's ring says it always.
     pub ack_fates: bool,
+    /// After what time the kernel looks at its ring again when it has found it empty, for [`CarrierInUse::KernelRing`] alone: a
+    /// steady stream then makes one system call, and each record that finds the ring empty waits for the next look. At most a
+    /// second. Default: `None`, the kernel sleeps and the next record wakes it with a system call.
+    pub kernel_watch: Option<Duration>,
 }
 
 impl SinkConfig {
@@ -72,6 +76,7 @@ impl SinkConfig {
             linger: DEFAULT_LINGER,
             stall_timeout: None,
             ack_fates: true,
+            kernel_watch: None,
         }
     }
 
@@ -100,6 +105,13 @@ impl SinkConfig {
     #[must_use]
     pub fn preface(mut self, bytes: Vec<u8>) -> Self {
         self.preface = bytes;
+        self
+    }
+
+    /// Sets after what time the kernel looks at an empty ring of its own again.
+    #[must_use]
+    pub fn kernel_watch(mut self, every: Option<Duration>) -> Self {
+        self.kernel_watch = every;
         self
     }
 

@@ -9,6 +9,9 @@ pub(super) const LDC_HORIZON: c_int = 2;
 pub(super) const LDC_ZEROCOPY: c_int = 3;
 pub(super) const LDC_LOWAT: c_int = 4;
 pub(super) const LDC_STATS: c_int = 5;
+pub(super) const LDC_WATCH: c_int = 6;
+/// In milliseconds.
+pub(super) const LDC_MAX_WATCH: u32 = 1000;
 /// `SIOCPROTOPRIVATE` of `linux/sockios.h`.
 pub(super) const LDC_IOC_NOTIFY: libc::Ioctl = 0x89E0;
 
@@ -145,9 +148,11 @@ mod tests {
             ("LDC_ZEROCOPY", LDC_ZEROCOPY),
             ("LDC_LOWAT", LDC_LOWAT),
             ("LDC_STATS", LDC_STATS),
+            ("LDC_WATCH", LDC_WATCH),
         ] {
             assert_eq!(number(&defined(&header, name)), i64::from(value), "{name}");
         }
+        assert_eq!(defined(&header, "LDC_MAX_WATCH"), format!("{LDC_MAX_WATCH}U"));
         assert_eq!(defined(&header, "TCP_ULP_LDC").trim_matches('"').as_bytes(), TCP_ULP_LDC);
         assert_eq!(defined(&header, "LDC_IOC_NOTIFY"), "(SIOCPROTOPRIVATE + 0)");
     }

@@ -50,7 +50,7 @@ pub(super) fn admit(
     Ok(match choose(socket, &config, &consumer.region().config())? {
         Chosen::Tcp(socket, fallback) => serve_tcp(socket, fallback, consumer, config)?,
         Chosen::Kernel(kernel) if may_be_direct && needs_no_engine(&config) => {
-            serve_direct(kernel, consumer, &config)
+            serve_direct(kernel, consumer, &config)?
         }
         Chosen::Kernel(kernel) => serve_fed(kernel, consumer, config)?,
     })
@@ -80,8 +80,9 @@ fn serve_tcp(
     Ok(Admitted { destination, shared, direct: None })
 }
 
-fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> Admitted {
+fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> io::Result<Admitted> {
     let KernelRing { socket, producer } = kernel;
+    socket.set_watch(config.kernel_watch)?;
     let view = KernelView::new(Arc::downgrade(&socket));
     let shared = Arc::new(SinkShared::new(CarrierInUse::KernelRing, None, Some(view)));
     let region = producer.region();
@@ -89,7 +90,7 @@ fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> 
         Source::Application { editor: region.editor(), slots: region.config().slots, _claim: consumer };
     let direct = Direct::new(producer, &socket, config.policy.drops_expired());
     let connection = KernelConnection::new(socket, source, config.stall_timeout, Arc::clone(&shared));
-    Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: Some(direct) }
+    Ok(Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: Some(direct) })
 }
 
 fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> io::Result<Admitted> {

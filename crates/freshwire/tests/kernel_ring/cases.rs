@@ -11,9 +11,10 @@ use crate::rig::{FILLERS, Result, Rig, SLOTS, TIMEOUT, check, due_in, meta, pair
 
 type Case = fn() -> Result<()>;
 
-pub(crate) const ALL: [(&str, Case); 15] = [
+pub(crate) const ALL: [(&str, Case); 16] = [
     ("records arrive in order and whole, without the engine", in_order),
     ("records arrive over IPv6", over_ipv6),
+    ("a ring that the kernel watches needs no calls", watched),
     ("the kernel drops what is past its deadline, if the policy does", expired),
     ("a record is dropped, modified or replaced until it is taken", edited),
     ("a second party edits the kernel's ring", second_party),
@@ -60,6 +61,23 @@ fn round_trip(mut rig: Rig) -> Result<()> {
     let stats = rig.sink.stats();
     same(&(stats.begun, stats.finished, stats.invalid), &(1000, 1000, 0))?;
     check(stats.writes < 1000, || format!("a system call for each record: {}", stats.writes))
+}
+
+fn watched() -> Result<()> {
+    let calls_of = |watch: Option<Duration>| -> Result<u64> {
+        let config = SinkConfig::new(choice::fifo()).kernel_watch(watch);
+        let mut rig = Rig::new(config, CarrierInUse::KernelRing)?;
+        for seq in 0..50 {
+            rig.push(seq)?;
+            same(&rig.read(1)?, &vec![seq])?;
+        }
+        Ok(rig.sink.stats().writes)
+    };
+    let (sleeping, watching) = (calls_of(None)?, calls_of(Some(Duration::from_millis(5)))?);
+    // One to begin with; a host that is busy for a second makes another.
+    check(sleeping >= 25 && (1..=3).contains(&watching), || format!("{sleeping} and {watching} calls"))?;
+    let too_long = SinkConfig::new(choice::fifo()).kernel_watch(Some(TIMEOUT));
+    check(Rig::new(too_long, CarrierInUse::KernelRing).is_err(), || "a look every 20 s".to_owned())
 }
 
 fn expired() -> Result<()> {

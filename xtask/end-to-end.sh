@@ -114,6 +114,33 @@ SHELL
     "$freshwire" link --rate 20Mbit --loss 5% --delay 10ms --seed 3 --account none --peer "sh '$work/members'" -- \
         "$freshwire" send --carrier a1 --listen 10.77.0.1:5000 --group 239.255.7.7:5001 --rate 4Mbit/s --members 2 \
         layers --duration 4s --json 2>"$work/group.txt" >"$work/sent"
+    check_group
+}
+
+# A veth pair: the loopback of many machines has no way to an IPv6 group.
+a_group_is_fed_over_ipv6() {
+    cat >"$work/group6" <<SHELL
+set -e
+ip link set lo up
+ip link add near type veth peer name far
+ip addr add fd77::1/64 dev near nodad
+ip link set near up
+ip link set far up
+'$freshwire' send --carrier a1 --listen '[fd77::1]:5000' --group '[ff15::77]:5001' --rate 4Mbit/s --members 2 \
+    layers --duration 4s --json 2>'$work/group.txt' >'$work/sent' &
+until key=\$(sed -n 's/.*--peer-key //p' '$work/group.txt') && [ "\$key" ]; do sleep 0.05; done
+for member in 1 2; do
+    '$freshwire' recv --carrier a1 --join --from '[fd77::1]:5000' --same-host --wait 5s --peer-key "\$key" \
+        --deadline 1s --json >'$work'/member.\$member &
+done
+wait
+SHELL
+    rm -f "$work/group.txt" "$work/sent" "$work"/member.*
+    unshare --user --map-root-user --net timeout 30 sh "$work/group6"
+    check_group
+}
+
+check_group() {
     python3 - "$work" <<'PYTHON'
 import json, sys
 sent, *members = [json.load(open(f"{sys.argv[1]}/{name}"))["data"] for name in ("sent", "member.1", "member.2")]
@@ -133,7 +160,7 @@ a_wrong_command_line_ends_with_2() {
     ends_with 2 "$freshwire" lab layers --duration 1s --scheme freshwire --out /proc/no-such-folder
 }
 
-tests=$(declare -F | awk '{ print $3 }' | grep _ | grep -vxE 'check_again|at_least|ends_with')
+tests=$(declare -F | awk '{ print $3 }' | grep _ | grep -vxE 'check_again|check_group|at_least|ends_with')
 passed=0
 for test in ${1:-$tests}; do
     echo "--- $test"

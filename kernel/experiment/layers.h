@@ -75,8 +75,18 @@ static inline uint64_t records_of(const struct run *run)
 
 int send_tcp(struct run *run);
 int send_sctp(struct run *run, bool by_priority);
-/* With the kernel's deadlines, or with ldc_drop() at each window's end. */
-int send_ring(struct run *run, bool kernel_drops, bool no_horizon, bool zerocopy, FILE *out);
+/* How a sender uses the ring. */
+struct ring_scheme {
+	const char *name;
+	/* Each record has a deadline, or ldc_drop() is called at each window's end. */
+	bool kernel_drops;
+	/* The base layer, without which the others are worth nothing, waits a window longer. */
+	bool keeps_base;
+	bool no_horizon;
+	bool zerocopy;
+};
+
+int send_ring(struct run *run, const struct ring_scheme *scheme, FILE *out);
 
 /* Looks at the socket's unsent bytes every few milliseconds until it is stopped. */
 struct sampler;

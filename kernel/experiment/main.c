@@ -5,7 +5,7 @@
  *
  * One end of one run of the documents' experiment. The result is one JSON object on standard
  * output. SCHEME: tcp, ring-thesis, ring-deadline, ring-deadline-h0, ring-deadline-zc,
- * sctp-ttl, sctp-prio.
+ * ring-base, sctp-ttl, sctp-prio.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -41,18 +41,23 @@ static uint32_t segment_of(int fd)
 	return mss > 0 ? (uint32_t)mss : 0;
 }
 
+static const struct ring_scheme ring_schemes[] = {
+	{ .name = "ring-thesis" },
+	{ .name = "ring-deadline", .kernel_drops = true },
+	{ .name = "ring-deadline-h0", .kernel_drops = true, .no_horizon = true },
+	{ .name = "ring-deadline-zc", .kernel_drops = true, .zerocopy = true },
+	{ .name = "ring-base", .kernel_drops = true, .keeps_base = true },
+};
+
 static int send_scheme(struct run *run, const char *scheme)
 {
+	size_t i;
+
 	if (!strcmp(scheme, "tcp"))
 		return send_tcp(run);
-	if (!strcmp(scheme, "ring-thesis"))
-		return send_ring(run, false, false, false, stdout);
-	if (!strcmp(scheme, "ring-deadline"))
-		return send_ring(run, true, false, false, stdout);
-	if (!strcmp(scheme, "ring-deadline-h0"))
-		return send_ring(run, true, true, false, stdout);
-	if (!strcmp(scheme, "ring-deadline-zc"))
-		return send_ring(run, true, false, true, stdout);
+	for (i = 0; i < sizeof(ring_schemes) / sizeof(ring_schemes[0]); i++)
+		if (!strcmp(scheme, ring_schemes[i].name))
+			return send_ring(run, &ring_schemes[i], stdout);
 	return send_sctp(run, !strcmp(scheme, "sctp-prio"));
 }
 

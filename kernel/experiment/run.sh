@@ -13,8 +13,8 @@ usage: run.sh [OPTION...]
   --seconds N          length of a run (60)
   --runs N             runs of each (3)
   --cells "R/D/L ..."  bits a second or none, ms each way, percent lost each way (the four published, and with 50 ms)
-  --schemes "..."      tcp ring-thesis ring-deadline ring-deadline-h0 ring-deadline-zc sctp-ttl sctp-prio user-thesis
-                       user-layered; the last two are the command `freshwire send layers --policy`
+  --schemes "..."      tcp ring-thesis ring-deadline ring-deadline-h0 ring-deadline-zc ring-base sctp-ttl sctp-prio
+                       user-thesis user-layered; the last two are the command `freshwire send layers --policy`
   --congestion "..."   (cubic)
   --limit SECONDS      kills a guest after that much real time (3600)
 USAGE
@@ -25,7 +25,7 @@ kernel=6.12
 seconds=60
 runs=3
 cells="none/0/0 1048576/0/5 524288/0/5 262144/0/5 none/50/0 1048576/50/5 524288/50/5 262144/50/5"
-schemes="tcp ring-thesis ring-deadline user-thesis user-layered sctp-ttl sctp-prio"
+schemes="tcp ring-thesis ring-deadline ring-base user-thesis user-layered sctp-ttl sctp-prio"
 congestion=cubic
 limit=3600
 while (($#)); do

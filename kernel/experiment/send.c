@@ -194,14 +194,14 @@ static void print_stats(const struct ldc *ldc, struct run *run, FILE *out)
 		(unsigned long long)(stats.bad_indexes + stats.bad_states + stats.bad_descriptors));
 }
 
-int send_ring(struct run *run, bool kernel_drops, bool no_horizon, bool zerocopy, FILE *out)
+int send_ring(struct run *run, const struct ring_scheme *scheme, FILE *out)
 {
 	static unsigned char data[LAYER_BYTES];
 	struct ldc_options options = {
 		.packets = RING_PACKETS,
 		.packet_bytes = LAYER_BYTES,
-		.no_horizon = no_horizon,
-		.zerocopy = zerocopy,
+		.no_horizon = scheme->no_horizon,
+		.zerocopy = scheme->zerocopy,
 		.watch_ms = WATCH_MS,
 	};
 	struct ldc *ldc = ldc_open(run->fd, &options);
@@ -213,13 +213,15 @@ int send_ring(struct run *run, bool kernel_drops, bool no_horizon, bool zerocopy
 		struct ldc_record record = LDC_RECORD(seq);
 
 		pace(run, seq);
-		if (!kernel_drops && seq % LAYERS == 0 && seq)
+		if (!scheme->kernel_drops && seq % LAYERS == 0 && seq)
 			drop_window(ldc, seq / LAYERS - 1);
 		record.generated = run->start + due(seq);
 		record.layer = (uint8_t)(seq % LAYERS);
 		record.group = (uint32_t)(seq / LAYERS);
-		if (kernel_drops)
+		if (scheme->kernel_drops)
 			record.deadline = run->start + deadline(seq);
+		if (scheme->keeps_base && !record.layer)
+			record.deadline += SECOND;
 		make_record(seq, record.generated, data);
 		note_fates(run, ldc);
 		if (ldc_send_record(ldc, &record, data, LAYER_BYTES, 1) >= 0)
@@ -229,7 +231,7 @@ int send_ring(struct run *run, bool kernel_drops, bool no_horizon, bool zerocopy
 		run->sent[seq].fate = "dropped: no-room";
 	}
 	sleep_until(run->start + run->seconds * SECOND);
-	if (!kernel_drops)
+	if (!scheme->kernel_drops)
 		drop_window(ldc, run->seconds - 1);
 	sleep_until(run->stop);
 	note_fates(run, ldc);

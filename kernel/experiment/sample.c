@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* How many bytes TCP has been given that it could not send yet, looked at from aside. */
-#include <linux/sockios.h>
+/*
+ * How many bytes TCP has been given that it could not send yet, looked at from aside. TCP_INFO is read under the
+ * socket's lock: never amid a hand-over, as the ioctl SIOCOUTQNSD may be, when bytes are counted that have just been
+ * handed over and leave before the lock is given back.
+ */
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include "layers.h"
 
@@ -27,16 +32,19 @@ static void *run_sampler(void *context)
 	uint64_t at = now_ns();
 
 	while (!atomic_load(&sampler->stop)) {
-		int unsent;
+		struct tcp_info info = { 0 };
+		socklen_t len = sizeof(info);
+		uint32_t unsent;
 
 		sleep_until(at += EVERY);
-		if (ioctl(sampler->fd, SIOCOUTQNSD, &unsent) || unsent < 0)
+		if (getsockopt(sampler->fd, IPPROTO_TCP, TCP_INFO, &info, &len))
 			continue;
+		unsent = info.tcpi_notsent_bytes;
 		sampler->samples++;
-		sampler->sum += (uint64_t)unsent;
-		sampler->over += (uint32_t)unsent > sampler->segment;
-		if ((uint64_t)unsent > sampler->most)
-			sampler->most = (uint64_t)unsent;
+		sampler->sum += unsent;
+		sampler->over += unsent > sampler->segment;
+		if (unsent > sampler->most)
+			sampler->most = unsent;
 	}
 	return NULL;
 }

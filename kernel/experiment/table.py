@@ -109,7 +109,8 @@ def measure(run: Json, windows: int) -> Json:
         "delay": [percentile(list(delay.values()), share) for share in (0.5, 0.95, 0.99)] + [max(delay.values())]
         if delay else None,
         "unsent_max": unsent.get("max", own_count.get("horizon_max_bytes")),
-        "over": f"{unsent['over_a_segment']}/{unsent['samples']}" if unsent else "",
+        "over": unsent.get("over_a_segment"),
+        "samples": unsent.get("samples"),
         "syscalls": own_count.get("syscalls", own_count.get("writes")),
         "right": run["receive"]["right"],
     }
@@ -122,6 +123,12 @@ def spread(values: list[float | None], form: str = "{:.0f}") -> str:
         return ""
     middle, low, high = (form.format(value) for value in (statistics.median(known), min(known), max(known)))
     return middle if low == high else f"{middle} ({low}-{high})"
+
+
+def over_a_segment(runs: list[Json]) -> str:
+    """Give in how many of all looks more than a segment was unsent; nothing where nobody looked."""
+    looked = [run for run in runs if run["samples"]]
+    return f"{sum(run['over'] for run in looked)}/{sum(run['samples'] for run in looked)}" if looked else ""
 
 
 def cell_name(key: tuple[Any, ...]) -> str:
@@ -154,10 +161,11 @@ def show(path: Path) -> None:
             delays = " / ".join(
                 f"{statistics.median(run['base_delay'][place] for run in runs):.0f}" for place in range(4))
             print(f"| {scheme} {congestion} | {len(runs)} | {spread([run['kibit'] for run in runs])} | {against} "
-                  f"| {spread([run['base_complete'] for run in runs])} | {spread([run['base_within'] for run in runs])} "
+                  f"| {spread([run['base_complete'] for run in runs])} "
+                  f"| {spread([run['base_within'] for run in runs])} "
                   f"| {spread([run['base_on_time'] for run in runs])} "
                   f"| {spread([run['share_of_ideal'] * 100 for run in runs])} % | {delays} "
-                  f"| {spread([run['unsent_max'] for run in runs])} | {' '.join(run['over'] for run in runs[:1])} "
+                  f"| {spread([run['unsent_max'] for run in runs])} | {over_a_segment(runs)} "
                   f"| {spread([run['syscalls'] for run in runs])} |")
         print("\nKiB by layer, base first, mean of the runs:\n")
         for (scheme, congestion), runs in schemes.items():

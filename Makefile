@@ -25,7 +25,7 @@ check: ## only the rules of the workspace: arrows, sizes, unsafe code, texts
 test-kernel: install-test ## the kernel ring in guests with stock kernels; two minutes, no root
 	$(CARGO) xtask test kernel
 
-test-kernel-long: install-test ## the same with more repetitions; an hour
+test-kernel-long: install-test ## the same with more repetitions; a quarter of an hour
 	kernel/guest/test.sh --long
 
 test-kernel-debug: install-test ## the same under lockdep, KASAN, kmemleak and KCSAN; builds two kernels first, hours

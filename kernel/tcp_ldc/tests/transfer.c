@@ -229,6 +229,37 @@ static void horizon_of(uint32_t horizon)
 static void horizon_0(void) { horizon_of(0); }
 static void horizon_1(void) { horizon_of(1); }
 
+/*
+ * A device that takes one segment at a time and holds it for long: of a hand-over of
+ * several TCP would send the first ones and keep the others.
+ */
+static void device_of_one_segment(void)
+{
+	static uint8_t data[16384];
+	uint32_t mss, most = 0, left;
+	socklen_t size = sizeof(mss);
+	struct ring ring;
+	int fds[2], i;
+
+	own_network(1500);
+	if (system("ip link set dev lo gso_max_segs 1") ||
+	    system("tc qdisc add dev lo root tbf rate 1mbit burst 3000 limit 100000"))
+		skip("no tbf");
+	tcp_pair(AF_INET, fds);
+	ring_open(&ring, fds[0], 16, sizeof(data));
+	CHECK(!getsockopt(fds[0], IPPROTO_TCP, TCP_MAXSEG, &mss, &size));
+	for (i = 0; i < 10; i++) {
+		CHECK(ring_push(&ring, data, sizeof(data), (uint64_t)i, NEVER));
+		left = unsent(fds[0]);
+		if (left > most)
+			most = left;
+		CHECK_EQ(read_to_end(fds[1], data, sizeof(data)),
+			 sizeof(data));
+	}
+	printf("# unsent at most %u, segment %u\n", most, mss);
+	CHECK(most <= mss);
+}
+
 static void deadlines(void)
 {
 	uint32_t counts[256], expired = 0;
@@ -491,6 +522,7 @@ static const struct test tests[] = {
 	{ "zero copy, IPv6, bbr", zerocopy_v6_bbr, 90 },
 	{ "horizon of no segment", horizon_0, 0 },
 	{ "horizon of one segment", horizon_1, 0 },
+	{ "a device that takes one segment", device_of_one_segment, 60 },
 	{ "past its deadline a record is not begun", deadlines, 0 },
 	{ "what is dropped is not sent", drops, 0 },
 	{ "a held record is passed over", held_is_passed_over, 0 },

@@ -82,7 +82,9 @@ fn serve_tcp(
 
 fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> io::Result<Admitted> {
     let KernelRing { socket, producer } = kernel;
-    socket.set_watch(config.kernel_watch)?;
+    if config.kernel_watch.is_some() {
+        socket.set_watch(config.kernel_watch)?;
+    }
     let view = KernelView::new(Arc::downgrade(&socket));
     let shared = Arc::new(SinkShared::new(CarrierInUse::KernelRing, None, Some(view)));
     let region = producer.region();

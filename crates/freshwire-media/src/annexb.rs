@@ -13,6 +13,7 @@
 pub(crate) mod headers;
 mod ladder;
 mod live;
+mod repeat;
 pub(crate) mod syntax;
 
 use std::ops::Range;
@@ -23,8 +24,10 @@ use self::syntax::Identity;
 use crate::video::split::{Assemble, Splitter};
 
 pub(crate) use self::live::Live;
+pub(crate) use self::repeat::Repeater;
 pub(crate) use self::syntax::{Colours, colours, without_reordering};
 
+pub use self::repeat::Repeat;
 pub use self::syntax::SliceType;
 
 /// Largest access unit that [`AccessUnits`] accepts unless told otherwise.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use self::nal::Live;
 use self::split::Splitter;
 use self::whole::WholeUnits;
-use crate::annexb::{self, AnnexBError, DEFAULT_MAX_UNIT_BYTES};
+use crate::annexb::{self, AnnexBError, DEFAULT_MAX_UNIT_BYTES, Repeat};
 use crate::unit::VideoTrack;
 use crate::{av1, h265, vp9};
 
@@ -63,6 +63,8 @@ pub struct Coded {
     pub reorder: u8,
     /// Nominal duration of a frame in nanoseconds, if the stream says it.
     pub frame_ns: Option<u32>,
+    /// How a repetition of the unit before it can take its place. `None` where that is not done.
+    pub repeat: Option<Repeat>,
 }
 
 /// Part of a stream was left out because of a limit.

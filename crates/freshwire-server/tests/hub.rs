@@ -60,6 +60,7 @@ impl Source {
             len: bytes.len() as u32,
             nals: Vec::new(),
             nal_headers: Vec::new(),
+            repeat: None,
             tracks: Arc::clone(&self.tracks),
         };
         let refs = [u32::from(!key), 0];

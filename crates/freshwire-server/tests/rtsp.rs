@@ -90,6 +90,7 @@ impl Source {
             len,
             nals: std::iter::once(4..len).collect(),
             nal_headers: vec![[0x65, 0x88]],
+            repeat: None,
             tracks: Arc::clone(&self.tracks),
         };
         self.publisher.push(Unit { head, layer: 0, group: self.count as u32, refs: [0; 2], bytes });

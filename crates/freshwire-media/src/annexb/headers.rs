@@ -20,6 +20,7 @@ pub(crate) struct Coded {
     pub(super) slice: Slice,
     pub(super) ref_idc: u8,
     pub(super) sequence: Sequence,
+    pub(super) picture: Picture,
     recovery: bool,
 }
 
@@ -31,12 +32,12 @@ impl Coded {
 }
 
 impl H264 {
-    fn read_slice(&self, nal: &[u8], at: u64) -> Result<(Slice, Sequence), AnnexBError> {
+    fn read_slice(&self, nal: &[u8], at: u64) -> Result<(Slice, Sequence, Picture), AnnexBError> {
         let set = Slice::picture_set(nal).ok_or(AnnexBError::SliceHeader { at })?;
         let picture = self.pictures.get(set).ok_or(AnnexBError::NoParameters { at })?;
         let sequence = self.sequences.get(picture.sequence).ok_or(AnnexBError::NoParameters { at })?;
         let slice = Slice::parse(nal, sequence, picture).ok_or(AnnexBError::SliceHeader { at })?;
-        Ok((slice, *sequence))
+        Ok((slice, *sequence, *picture))
     }
 }
 
@@ -54,7 +55,7 @@ impl Headers for H264 {
         let header = head.first().copied().unwrap_or_default();
         match header & 31 {
             1 | 5 => {
-                let (slice, sequence) = self.read_slice(head, at)?;
+                let (slice, sequence, picture) = self.read_slice(head, at)?;
                 let ref_idc = header >> 5 & 3;
                 match open.filter(|open| open.slice.identity == slice.identity) {
                     Some(open) => {
@@ -64,7 +65,7 @@ impl Headers for H264 {
                     }
                     None => {
                         let recovery = std::mem::take(&mut self.recovery);
-                        Ok(Role::Picture(Coded { slice, ref_idc, sequence, recovery }))
+                        Ok(Role::Picture(Coded { slice, ref_idc, sequence, picture, recovery }))
                     }
                 }
             }

@@ -1,7 +1,10 @@
 //! H.264 as one of the live formats.
 
+use std::sync::Arc;
+
 use super::headers::{Coded, H264};
 use super::ladder::Ladder;
+use super::repeat::{Blank, Repeat};
 use crate::unit::{VideoCodec, VideoTrack};
 use crate::video::nal::{Codec, Followed, NalRole, Place, Properties};
 
@@ -12,6 +15,8 @@ pub(crate) struct Live {
     ladder: Ladder,
     /// `frame_num` of the newest reference picture.
     frame_num: Option<u32>,
+    /// What repetitions of pictures like the last one have in common.
+    blank: Option<Arc<Blank>>,
 }
 
 impl Codec for Live {
@@ -88,5 +93,13 @@ impl Codec for Live {
     fn properties(&self, picture: &Coded) -> Properties {
         let usability = picture.sequence.usability;
         Properties { reorder: usability.reorder, frame_ns: usability.frame_ns }
+    }
+
+    fn repeat(&mut self, picture: &Coded, layer: u8) -> Option<Repeat> {
+        let Coded { sequence, picture: set, .. } = picture;
+        if self.blank.as_ref().is_none_or(|blank| !blank.is_of(sequence, set)) {
+            self.blank = Blank::new(sequence, set).map(Arc::new);
+        }
+        Some(Repeat::new(Arc::clone(self.blank.as_ref()?), picture, layer))
     }
 }

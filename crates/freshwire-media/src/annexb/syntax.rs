@@ -1,24 +1,27 @@
 //! The fields of parameter sets and slice headers (ITU-T H.264, 7.3.2.1, 7.3.2.2 and 7.3.3) up to the picture order
 //! count. `None` means that the bytes are not a valid parameter set or header.
 
+use super::repeat::SliceRules;
 use crate::video::bits::{BitWriter, Bits};
 
 /// What a sequence parameter set says about slice headers and about the pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sequence {
     pub(super) id: u32,
-    separate_planes: bool,
+    pub(super) separate_planes: bool,
     pub(super) frame_num_bits: u32,
     pub(super) order: Order,
     /// `frame_num` may skip values though nothing is lost.
     pub(super) gaps_allowed: bool,
-    frames_only: bool,
+    pub(super) frames_only: bool,
     /// `chroma_format_idc`, if the profile has it.
     pub(crate) chroma: Option<u8>,
     /// `bit_depth_luma_minus8` and `bit_depth_chroma_minus8`.
     pub(crate) depths_minus8: [u8; 2],
     pub(super) width: u32,
     pub(super) height: u32,
+    /// Macroblocks of a frame.
+    pub(super) macroblocks: u32,
     pub(super) usability: Usability,
 }
 
@@ -110,7 +113,9 @@ impl Sequence {
         let frames_only = bits.bit()?;
         let fields = if frames_only { 1 } else { 2 };
         let size = [columns, rows.saturating_mul(fields).saturating_add(fields - 1)];
-        let [mut width, mut height] = size.map(|blocks| blocks.saturating_add(1).saturating_mul(16));
+        let size = size.map(|blocks| blocks.saturating_add(1));
+        let macroblocks = size[0].saturating_mul(size[1]);
+        let [mut width, mut height] = size.map(|blocks| blocks.saturating_mul(16));
         if let Some(crop) = cropping(&mut bits, frames_only) {
             let chroma = if separate_planes { 0 } else { chroma.unwrap_or(1) };
             let unit =
@@ -130,6 +135,7 @@ impl Sequence {
             depths_minus8,
             width,
             height,
+            macroblocks,
             usability,
         })
     }
@@ -277,7 +283,9 @@ fn skip_scaling_lists(bits: &mut Bits, lists: usize) -> Option<()> {
 pub(super) struct Picture {
     pub(super) id: u32,
     pub(super) sequence: u32,
-    order_in_frame: bool,
+    pub(super) order_in_frame: bool,
+    /// `None` if the pictures are cut into slice groups, or if the set ends before.
+    pub(super) slice: Option<SliceRules>,
 }
 
 impl Picture {
@@ -285,8 +293,31 @@ impl Picture {
         let mut bits = Bits::nal(nal, 1);
         let id = bits.ue().filter(|&id| id < 256)?;
         let sequence = bits.ue().filter(|&id| id < 32)?;
+        let is_arithmetic = bits.bit()?;
+        let order_in_frame = bits.bit()?;
+        Some(Self { id, sequence, order_in_frame, slice: Self::slice_rules(&mut bits, is_arithmetic) })
+    }
+
+    fn slice_rules(bits: &mut Bits, is_arithmetic: bool) -> Option<SliceRules> {
+        bits.ue().filter(|&further_groups| further_groups == 0)?;
+        let one_reference = bits.ue()? == 0;
+        bits.ue()?;
+        let weighted = bits.bit()?;
+        bits.bits(2)?;
+        let initial_qp_minus26 = bits.se().filter(|qp| (-26 - 36..=25).contains(qp))?;
+        bits.se()?;
+        bits.se()?;
+        let has_deblocking = bits.bit()?;
         bits.bit()?;
-        Some(Self { id, sequence, order_in_frame: bits.bit()? })
+        let has_redundancy = bits.bit()?;
+        Some(SliceRules {
+            is_arithmetic,
+            one_reference,
+            weighted,
+            initial_qp_minus26,
+            has_deblocking,
+            has_redundancy,
+        })
     }
 }
 

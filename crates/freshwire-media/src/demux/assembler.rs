@@ -154,6 +154,7 @@ impl Assembler {
             len,
             nals: Vec::new(),
             nal_headers: Vec::new(),
+            repeat: None,
             tracks: self.tracks.clone().unwrap_or_default(),
         };
         let unit = Unit { head, layer: 0, group: self.groups.newest.unwrap_or(0), refs: [0; 2], bytes };
@@ -267,6 +268,7 @@ impl Assembler {
             len: u32::try_from(coded.bytes.len()).unwrap_or(u32::MAX),
             nals: coded.nals,
             nal_headers,
+            repeat: coded.repeat,
             tracks: self.tracks.clone().unwrap_or_default(),
         };
         let group = self.groups.place(coded.group);

@@ -64,6 +64,7 @@ fn round_trip(codec: MediaCodec, tracks: Tracks, units: &[Vec<u8>], nals: &[std:
             len: bytes.len() as u32,
             nals: nals.to_vec(),
             nal_headers: nals.iter().map(header).collect(),
+            repeat: None,
             tracks: Arc::clone(&tracks),
         });
         datagrams.clear();

@@ -10,6 +10,7 @@ use crate::testing::{PICTURES, encode, ivf, nals, run};
 use crate::unit::{
     AudioCodec, AudioTrack, Catalog, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
 };
+use crate::video::{Format, Parser};
 
 /// How many frames ffmpeg decodes of the stream with this specifier, without any complaint.
 pub(super) fn decoded(bytes: &[u8], format: &str, specifier: &str) -> Option<usize> {
@@ -47,6 +48,34 @@ pub(super) fn probed(bytes: &[u8], format: &str, specifier: &str) -> Option<Vec<
 const RATE: i64 = 25;
 const FRAME_NS: u32 = (1_000_000_000 / RATE) as u32;
 
+/// What a framer makes of the first `sent` pictures of each group of a stream of pictures, with whatever takes the place of the
+/// others, and how many pictures were sent and how many others were replaced.
+pub(super) fn framed_beginnings(
+    framer: &mut dyn Framer,
+    units: &[Unit],
+    sent: usize,
+    random: &mut Random,
+) -> (Vec<u8>, usize, usize) {
+    let (mut bytes, mut begun, mut replaced, mut in_group) = (Vec::new(), 0, 0, 0);
+    framer.preamble(&mut bytes);
+    for (seq, unit) in units.iter().enumerate() {
+        in_group = if unit.head.key { 1 } else { in_group + 1 };
+        if in_group <= sent {
+            bytes.extend(framed(framer, seq, unit, random));
+            begun += 1;
+        } else {
+            framer.missed(seq as u64);
+            if random.next().is_multiple_of(3) {
+                replaced += framer.replace(&mut bytes);
+            }
+        }
+        if units.get(seq + 1).is_none_or(|next| next.head.key) {
+            replaced += framer.replace(&mut bytes);
+        }
+    }
+    (bytes, begun, replaced)
+}
+
 /// A unit of pictures without layers, which depends on the one before it unless it is a key unit.
 fn picture(index: usize, key: bool, bytes: Vec<u8>, nals: Vec<Range<u32>>) -> Unit {
     let at = MediaTime::from_ticks(index as i64, RATE as u32);
@@ -59,6 +88,7 @@ fn picture(index: usize, key: bool, bytes: Vec<u8>, nals: Vec<Range<u32>>) -> Un
         key,
         len: bytes.len() as u32,
         nal_headers: nals.iter().map(header).collect(),
+        repeat: None,
         nals,
         tracks: Arc::default(),
     };
@@ -94,6 +124,10 @@ pub(super) fn h264() -> Option<Pictures> {
     let pictures: Vec<_> = splitter.map(Result::unwrap).collect();
     let mut order: Vec<_> = pictures.iter().map(|unit| unit.display).collect();
     order.sort_unstable();
+    let mut parser = Parser::new(Format::H264);
+    parser.push(&stream);
+    parser.finish();
+    let mut repeats = parser.map(|unit| unit.unwrap().repeat);
     let nal = |kind| {
         let first = &pictures[0];
         let nal = first.nals.iter().find(|nal| nal.kind == kind).unwrap();
@@ -106,6 +140,8 @@ pub(super) fn h264() -> Option<Pictures> {
         let shown = order.binary_search(&unit.display).unwrap() as i64 + 2;
         let mut picture = picture(index, unit.idr, bytes, ranges);
         picture.head.pts = MediaTime::from_ticks(shown, RATE as u32);
+        picture.head.repeat = repeats.next().unwrap();
+        assert!(picture.head.repeat.is_some());
         Unit { layer: unit.layer, group: unit.group, refs: unit.refs, ..picture }
     });
     let units = units.collect();

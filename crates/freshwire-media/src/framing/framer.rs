@@ -25,6 +25,19 @@ pub trait Framer: Send {
     /// be made, or there is nothing more to write of this record.
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece>;
 
+    /// A record was dropped before it was begun; every one before it has been begun or dropped. Called between two records, or
+    /// before the first.
+    fn missed(&mut self, seq: u64) {
+        let _ = seq;
+    }
+
+    /// Nothing will be begun for now. Adds what the receiver gets in the place of those that it [missed](Self::missed) to `out`, and
+    /// says of how many. Called between two records, or before the first.
+    fn replace(&mut self, out: &mut Vec<u8>) -> usize {
+        let _ = out;
+        0
+    }
+
     /// Which plain [`Framing`] this is: one whose bytes depend on the record alone, so that they can be made before it is
     /// begun. `None` if they depend on what was sent before.
     fn plain(&self) -> Option<Framing> {

@@ -10,13 +10,17 @@
 //! Sequence numbers, timestamps and reports are those of what is begun: a unit that was dropped before leaves no gap. RTSP
 //! messages may come between any two packets, so every piece ends at a boundary. Packets of sound may come between those of a
 //! picture; pictures are not mixed, as a receiver has one place for a picture that is not complete.
+//!
+//! Where the pictures that follow cannot be sent, decoders would hold back the last ones that were. Repetitions of a few bytes
+//! take the place of those that were dropped, so many that a decoder shows what it has; see [`UnitHead::repeat`](crate::unit::UnitHead::repeat).
 
 use std::sync::Arc;
 
 use super::viewer::Begun;
 use super::{Framer, Piece};
+use crate::annexb::Repeater;
 use crate::rtp::{HEADER_BYTES, Identity, Packets, Reports, Stream, WallClock};
-use crate::unit::{Catalog, Kind};
+use crate::unit::{Catalog, Kind, UnitHead};
 
 /// Bytes before each packet.
 pub const FRAME_HEADER_BYTES: usize = 4;
@@ -63,6 +67,7 @@ pub struct Interleaved {
     reports: Reports,
     max_packet: usize,
     begun: Begun<Packets>,
+    repeater: Repeater,
 }
 
 #[derive(Debug)]
@@ -84,6 +89,7 @@ impl Interleaved {
             reports: Reports::new(config.clock, &config.cname),
             max_packet: config.max_packet_bytes.clamp(MIN_PACKET_BYTES, usize::from(u16::MAX)),
             begun: Begun::default(),
+            repeater: Repeater::default(),
         }
     }
 
@@ -109,7 +115,25 @@ impl Interleaved {
 impl Framer for Interleaved {
     fn begin(&mut self, seq: u64, len: u32) {
         let packets = self.plan(seq, len);
+        if let Some(head) = packets.as_ref().map(Packets::head).filter(|head| head.kind == Kind::Video) {
+            self.repeater.sent(head);
+        }
         self.begun.begin(packets);
+    }
+
+    fn missed(&mut self, seq: u64) {
+        if let Some(head) = self.catalog.find(seq).filter(|head| head.kind == Kind::Video) {
+            self.repeater.missed(head);
+        }
+    }
+
+    fn replace(&mut self, out: &mut Vec<u8>) -> usize {
+        let Some(channel) = &mut self.video else { return 0 };
+        let repetitions = self.repeater.repetitions();
+        for (head, nal) in &repetitions {
+            channel.write_whole(head, nal, out);
+        }
+        repetitions.len()
     }
 
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {
@@ -161,6 +185,12 @@ impl Channel {
         write_frame_header(self.number, packet_bytes, prefix);
         self.stream.write_header(&packet, prefix);
         Some(Piece { payload: packet.payload, last: packet.last, boundary: true })
+    }
+
+    /// Adds a packet with a picture of one NAL unit in the place of the unit with this head.
+    fn write_whole(&mut self, head: &UnitHead, nal: &[u8], out: &mut Vec<u8>) {
+        write_frame_header(self.number, HEADER_BYTES + nal.len(), out);
+        self.stream.write_picture(head, nal, out);
     }
 }
 

@@ -8,7 +8,8 @@
 //!
 //! Continuity counters count the packets that are sent, so a reader sees no loss where units were dropped. Tables, and the
 //! clock reference (PCR) in front of sound while no picture comes, keep their intervals in media time, as far as units are
-//! sent at all. Packets of sound may come between those of a picture.
+//! sent at all. Packets of sound may come between those of a picture. Where the pictures that follow are dropped, repetitions
+//! take their places, a packet each, as in RTP ([`super::interleaved`]).
 //!
 //! **Clock.** PCR is decode time less 200 ms. Players drop or delay what arrives with a decode time behind PCR; with
 //! 200 ms, sound and pictures may be sent that much out of order, which a policy that prefers sound does. PCR never runs
@@ -25,6 +26,7 @@ use self::packet::{Counter, Packet};
 use self::pes::Carried;
 use super::viewer::{self, Begun, Units};
 use super::{Framer, Piece};
+use crate::annexb::Repeater;
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
 
 /// A stream that MPEG-TS cannot carry.
@@ -69,6 +71,7 @@ pub struct Ts {
     /// Bytes of the begun unit that go before its payload.
     lead: Vec<u8>,
     begun: Begun<Open>,
+    repeater: Repeater,
 }
 
 #[derive(Debug)]
@@ -114,6 +117,7 @@ impl Ts {
             tables: Vec::new(),
             lead: Vec::new(),
             begun: Begun::default(),
+            repeater: Repeater::default(),
         })
     }
 
@@ -121,7 +125,21 @@ impl Ts {
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
         let head = self.units.find(seq, len)?;
         self.follow(&head.tracks)?;
-        let origin = *self.origin.get_or_insert_with(|| viewer::origin(&head));
+        if len == 0 {
+            return None;
+        }
+        let random_access = head.key || head.kind == Kind::Audio;
+        let open = self.lead(&head, len, random_access)?;
+        self.units.accept(&head);
+        if head.kind == Kind::Video {
+            self.repeater.sent(&head);
+        }
+        Some(open)
+    }
+
+    /// Writes what goes before `len` bytes in the place of a unit to [`lead`](Self::lead).
+    fn lead(&mut self, head: &UnitHead, len: u32, random_access: bool) -> Option<Open> {
+        let origin = *self.origin.get_or_insert_with(|| viewer::origin(head));
         let ticks = |at: MediaTime| {
             MediaTime::from_nanos(at.as_nanos().saturating_sub(origin.as_nanos())).ticks(90_000)
         };
@@ -130,17 +148,29 @@ impl Ts {
             Kind::Video => self.program.video.as_ref()?,
             Kind::Audio => self.program.audio.as_ref()?,
         };
-        if len == 0 {
-            return None;
-        }
         carried.write_header(pts as u64, dts as u64, len, &mut self.lead)?;
         let pid = carried.stream.pid;
-        self.units.accept(&head);
-        self.add_tables(&head);
-        let pcr = self.reference(&head, dts);
-        let random_access = head.key || head.kind == Kind::Audio;
+        self.add_tables(head);
+        let pcr = self.reference(head, dts);
         let packet = Packet { pid, start: true, pcr, random_access };
         Some(Open { kind: head.kind, packet, lead_written: 0, position: 0, len })
+    }
+
+    /// Adds the packets of a picture of one NAL unit, in the place of the unit with this head.
+    fn write_whole(&mut self, head: &UnitHead, nal: &[u8], out: &mut Vec<u8>) -> Option<()> {
+        const START_CODE: [u8; 4] = [0, 0, 0, 1];
+        self.tables.clear();
+        self.lead.clear();
+        let len = START_CODE.len() + nal.len();
+        let open = self.lead(head, u32::try_from(len).ok()?, false)?;
+        self.lead.extend_from_slice(&START_CODE);
+        self.lead.extend_from_slice(nal);
+        out.append(&mut self.tables);
+        let mut open = Open { len: 0, ..open };
+        while open.lead_written < self.lead.len() {
+            open.packet(&self.lead, &mut self.counters.video, out);
+        }
+        Some(())
     }
 
     /// Takes over the unit's tracks if they have changed. `None` if they cannot be carried.
@@ -218,6 +248,20 @@ impl Framer for Ts {
         self.lead.clear();
         let open = self.open(seq, len);
         self.begun.begin(open);
+    }
+
+    fn missed(&mut self, seq: u64) {
+        if let Some(head) = self.units.picture(seq) {
+            self.repeater.missed(head);
+        }
+    }
+
+    fn replace(&mut self, out: &mut Vec<u8>) -> usize {
+        let mut repetitions = 0;
+        for (head, nal) in self.repeater.repetitions() {
+            repetitions += usize::from(self.write_whole(&head, &nal, out).is_some());
+        }
+        repetitions
     }
 
     fn next(&mut self, _max: usize, prefix: &mut Vec<u8>) -> Option<Piece> {

@@ -38,6 +38,11 @@ impl Units {
         self.catalog.find(seq).filter(|head| head.kind == Kind::Audio)
     }
 
+    /// The unit with this number, if it is a picture.
+    pub(super) fn picture(&self, seq: u64) -> Option<Arc<UnitHead>> {
+        self.catalog.find(seq).filter(|head| head.kind == Kind::Video)
+    }
+
     /// The unit that was found last will be sent.
     pub(super) fn accept(&mut self, head: &UnitHead) {
         self.decodable |= head.kind == Kind::Video;
@@ -120,6 +125,7 @@ mod tests {
                 len: 9,
                 nals: Vec::new(),
                 nal_headers: Vec::new(),
+                repeat: None,
                 tracks: Arc::default(),
             };
             catalog.add(seq, Arc::new(head));

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::unit::{Kind, MediaTime, UnitHead};
 
-use super::{Packet, Packets, PlanError, clock_rate, payload_type};
+use super::{Packet, Packets, PayloadHeader, PlanError, clock_rate, payload_type};
 
 /// What tells a stream of packets from others. All are to be random (RFC 3550, 5.1); the caller draws them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,20 @@ impl Stream {
         self.packets = self.packets.wrapping_add(1);
         let octets = packet.header.as_bytes().len() as u32 + (packet.payload.end - packet.payload.start);
         self.octets = self.octets.wrapping_add(octets);
+    }
+
+    /// Adds the packet of a picture of one NAL unit, in the place of the unit with this head, to `out` and counts it as sent.
+    pub(crate) fn write_picture(&mut self, head: &UnitHead, nal: &[u8], out: &mut Vec<u8>) {
+        let rate = clock_rate(&head.tracks, self.kind).unwrap_or(1);
+        let packet = Packet {
+            marker: true,
+            timestamp: (head.pts.ticks(rate) as u32).wrapping_add(self.identity.timestamp_offset),
+            header: PayloadHeader::default(),
+            payload: 0..u32::try_from(nal.len()).unwrap_or(u32::MAX),
+            last: true,
+        };
+        self.write_header(&packet, out);
+        out.extend_from_slice(nal);
     }
 
     /// True if a report has to go before the first packet of this unit: none has gone yet, five seconds of media time

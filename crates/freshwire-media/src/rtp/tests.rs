@@ -86,6 +86,7 @@ pub(crate) fn unit(
         len: bytes.len() as u32,
         nals,
         nal_headers,
+        repeat: None,
         tracks: Arc::clone(tracks),
     };
     (head, bytes)

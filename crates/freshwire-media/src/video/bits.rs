@@ -109,21 +109,52 @@ impl BitWriter {
         }
     }
 
+    /// The lowest `count` bits of `value`.
+    pub(crate) fn bits(&mut self, value: u32, count: u32) {
+        for place in (0..count).rev() {
+            self.bit(value >> place & 1 == 1);
+        }
+    }
+
+    /// A signed Exp-Golomb number, from -2^30 to 2^30.
+    pub(crate) fn se(&mut self, value: i32) {
+        self.ue(value.unsigned_abs() * 2 - u32::from(value > 0));
+    }
+
     /// The NAL unit with this header: with its trailing bits and with emulation prevention bytes.
     pub(crate) fn into_nal(mut self, header: u8) -> Vec<u8> {
         self.bit(true);
-        let mut nal = vec![header];
-        let mut zeros = 0;
-        for byte in self.bytes {
-            if zeros >= 2 && byte <= 3 {
-                nal.push(3);
-                zeros = 0;
-            }
-            zeros = if byte == 0 { zeros + 1 } else { 0 };
-            nal.push(byte);
-        }
-        nal
+        escaped(header, self.bytes)
     }
+
+    /// The NAL unit with this header: filled up to a whole byte with ones, with `data` behind it, which ends with the trailing
+    /// bits, and with emulation prevention bytes.
+    pub(crate) fn into_nal_with(mut self, header: u8, data: &[u8]) -> Vec<u8> {
+        while self.used > 0 {
+            self.bit(true);
+        }
+        self.bytes.extend_from_slice(data);
+        escaped(header, self.bytes)
+    }
+
+    /// What was written, filled up to a whole byte with zeros.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+fn escaped(header: u8, bytes: Vec<u8>) -> Vec<u8> {
+    let mut nal = vec![header];
+    let mut zeros = 0;
+    for byte in bytes {
+        if zeros >= 2 && byte <= 3 {
+            nal.push(3);
+            zeros = 0;
+        }
+        zeros = if byte == 0 { zeros + 1 } else { 0 };
+        nal.push(byte);
+    }
+    nal
 }
 
 #[cfg(test)]
@@ -147,29 +178,39 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        bolero::check!()
-            .with_iterations(crate::testing::ITERATIONS)
-            .with_type::<Vec<(bool, u32)>>()
-            .for_each(|values| {
+        bolero::check!().with_iterations(crate::testing::ITERATIONS).with_type::<Vec<(u8, u32)>>().for_each(
+            |values| {
+                let signed = |value: u32| value as i32 / 2;
                 let mut writer = BitWriter::default();
-                for &(is_bit, value) in values {
-                    if is_bit { writer.bit(value % 2 == 1) } else { writer.ue(value.min(u32::MAX - 1)) }
+                for &(kind, value) in values {
+                    match kind % 4 {
+                        0 => writer.bit(value % 2 == 1),
+                        1 => writer.ue(value.min(u32::MAX - 1)),
+                        2 => writer.se(signed(value)),
+                        _ => writer.bits(value, u32::from(kind / 8)),
+                    }
                 }
                 let nal = writer.into_nal(0x67);
                 assert!(nal.windows(3).all(|bytes| bytes[..2] != [0, 0] || bytes[2] > 2));
                 let mut bits = Bits::nal(&nal, 1);
-                for &(is_bit, value) in values {
-                    if is_bit {
-                        assert_eq!(bits.bit(), Some(value % 2 == 1));
-                    } else {
-                        assert_eq!(bits.ue(), Some(value.min(u32::MAX - 1)));
+                for &(kind, value) in values {
+                    match kind % 4 {
+                        0 => assert_eq!(bits.bit(), Some(value % 2 == 1)),
+                        1 => assert_eq!(bits.ue(), Some(value.min(u32::MAX - 1))),
+                        2 => assert_eq!(bits.se(), Some(signed(value))),
+                        _ => {
+                            let count = u32::from(kind / 8);
+                            let lowest = value & ((1 << count) - 1);
+                            assert_eq!(bits.bits(count), Some(lowest));
+                        }
                     }
                 }
                 assert_eq!(bits.bit(), Some(true), "the trailing bit");
                 while let Some(bit) = bits.bit() {
                     assert!(!bit);
                 }
-            });
+            },
+        );
     }
 
     #[test]

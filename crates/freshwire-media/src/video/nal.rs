@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::Coded;
 use super::sets::trimmed;
 use super::split::{Assemble, Headers};
+use crate::annexb::Repeat;
 use crate::unit::VideoTrack;
 
 /// What differs between the codecs.
@@ -36,6 +37,13 @@ pub(crate) trait Codec: Default {
 
     /// What the stream says about its pictures.
     fn properties(&self, picture: &Picture<Self>) -> Properties;
+
+    /// How a repetition of the picture before it is coded in the place of this one, which is of this layer; `None` if that is
+    /// not done.
+    fn repeat(&mut self, picture: &Picture<Self>, layer: u8) -> Option<Repeat> {
+        let _ = (picture, layer);
+        None
+    }
 }
 
 type Picture<C> = <<C as Codec>::Headers as Headers>::Picture;
@@ -147,6 +155,7 @@ impl<C: Codec> Assemble for Live<C> {
         }
         let properties = self.codec.properties(&picture);
         let seen = self.reorder.next(place.display);
+        let repeat = self.codec.repeat(&picture, place.layer);
         Some(Coded {
             bytes,
             nals,
@@ -158,6 +167,7 @@ impl<C: Codec> Assemble for Live<C> {
             track,
             reorder: properties.reorder.unwrap_or(seen),
             frame_ns: properties.frame_ns,
+            repeat,
         })
     }
 

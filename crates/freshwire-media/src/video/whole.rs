@@ -167,6 +167,7 @@ impl<C: WholeCodec> WholeUnits<C> {
             track: Arc::clone(self.track.as_ref()?),
             reorder: 0,
             frame_ns: frame.frame_ns,
+            repeat: None,
         })
     }
 }

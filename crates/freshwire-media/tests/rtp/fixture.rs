@@ -83,6 +83,7 @@ pub(crate) fn units(frames: Vec<Frame>, kind: Kind, tracks: &Arc<Tracks>, is_ann
             len: bytes.len() as u32,
             nals: ranges,
             nal_headers,
+            repeat: None,
             tracks: Arc::clone(tracks),
         };
         (Arc::new(head), bytes)

@@ -100,6 +100,14 @@ impl Framer for Unbundler {
         Some(piece)
     }
 
+    fn missed(&mut self, seq: u64) {
+        self.framer.missed(seq);
+    }
+
+    fn replace(&mut self, out: &mut Vec<u8>) -> usize {
+        self.framer.replace(out)
+    }
+
     fn can_be_overtaken(&self) -> bool {
         self.framer.can_be_overtaken()
     }
@@ -137,6 +145,7 @@ mod tests {
                 len: 1,
                 nals: Vec::new(),
                 nal_headers: Vec::new(),
+                repeat: None,
                 tracks: Arc::default(),
             };
             Unit { head, layer: 0, group: 0, refs: [0; 2], bytes: vec![0] }

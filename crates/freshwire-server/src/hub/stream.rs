@@ -535,6 +535,7 @@ mod tests {
             len: 1000,
             nals: Vec::new(),
             nal_headers: Vec::new(),
+            repeat: None,
             tracks,
         };
         let refs = [u32::from(!key), 0];

@@ -137,6 +137,7 @@ mod tests {
             len: 9,
             nals: Vec::new(),
             nal_headers: if key { vec![[0x67, 0], [header, 0]] } else { vec![[header, 0]] },
+            repeat: None,
             tracks: Arc::clone(tracks),
         }
     }

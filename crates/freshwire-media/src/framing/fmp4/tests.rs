@@ -339,6 +339,7 @@ fn pictures(tracks: &[&Arc<Tracks>]) -> Vec<Unit> {
             len: 5,
             nals: Vec::new(),
             nal_headers: Vec::new(),
+            repeat: None,
             tracks: Arc::clone(tracks),
         };
         Unit { head, layer: 0, group: 0, refs: [0, 0], bytes: vec![index as u8; 5] }

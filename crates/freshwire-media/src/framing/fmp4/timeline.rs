@@ -95,6 +95,7 @@ mod tests {
             len: 0,
             nals: Vec::new(),
             nal_headers: Vec::new(),
+            repeat: None,
             tracks: Default::default(),
         }
     }

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use rtcp_types::{Compound, Packet as Rtcp, SdesItem};
 use rtp_types::RtpPacket;
 
+use super::super::clip::{self, Random};
 use super::*;
 use crate::rtp::tests::{Depacketizer, aac, h264, parts, tracks, unit};
 use crate::unit::{MediaTime, Tracks, UnitHead};
@@ -236,4 +237,37 @@ fn pieces_fill_what_is_wanted() {
     let mut framer = Interleaved::new(catalog(&units), &config(DEFAULT_MAX_PACKET_BYTES));
     let (_, sizes) = write(&mut framer, 0, &units[0].1, 1448);
     assert!(sizes[..sizes.len() - 1].iter().all(|&size| size == 1448), "{sizes:?}");
+}
+
+#[test]
+fn repetitions_take_the_place_of_pictures_that_are_dropped() {
+    let Some(video) = clip::h264() else { return };
+    let (_, units) = clip::stream(Some(video), None);
+    for sent in [1, 2, 5] {
+        let mut framer = Interleaved::new(clip::catalog(&units), &config(usize::MAX));
+        let (stream, begun, replaced) =
+            clip::framed_beginnings(&mut framer, &units, sent, &mut Random(sent as u64));
+        let shown: BTreeMap<u32, usize> = rtp_times(&stream);
+        assert_eq!(begun, sent * 4);
+        assert!((20..=4 * (16 - sent)).contains(&replaced), "{replaced} for {sent} of each group");
+        assert_eq!(shown.len(), begun + replaced, "each has its own time");
+        let times: Vec<u32> = units.iter().map(|unit| unit.head.pts.ticks(90_000) as u32).collect();
+        let offset = IDENTITY.timestamp_offset;
+        assert!(
+            shown.keys().all(|time| times.contains(&time.wrapping_sub(offset))),
+            "and one of the source's"
+        );
+        let nals = &read(&stream, usize::MAX)[0];
+        let h264: Vec<u8> = nals.iter().flat_map(|nal| [&[0, 0, 0, 1], nal.as_slice()].concat()).collect();
+        assert_eq!(clip::decoded(&h264, "h264", "0:v").unwrap(), begun + replaced);
+    }
+}
+
+/// How many packets of pictures there are of each time.
+fn rtp_times(stream: &[u8]) -> BTreeMap<u32, usize> {
+    let mut times = BTreeMap::new();
+    for (_, bytes) in packets(stream).into_iter().filter(|(channel, _)| *channel == 0) {
+        *times.entry(RtpPacket::parse(bytes).unwrap().timestamp()).or_default() += 1;
+    }
+    times
 }

@@ -279,6 +279,7 @@ fn filled(sizes: &[u32]) -> (Arc<Tracks>, Vec<Unit>) {
             len,
             nals: Vec::new(),
             nal_headers: Vec::new(),
+            repeat: None,
             tracks: Arc::clone(&tracks),
         };
         let refs = [u32::from(index % 4 != 0), 0];
@@ -355,4 +356,19 @@ fn what_cannot_be_carried_is_said_or_skipped() {
     assert!(skipped(4, &units[4]), "cannot be carried");
     assert!(skipped(5, &units[5]), "needs what was skipped");
     assert!(!skipped(8, &units[8]));
+}
+
+#[test]
+fn repetitions_take_the_place_of_pictures_that_are_dropped() {
+    let Some(video) = clip::h264() else { return };
+    let (tracks, units) = clip::stream(Some(video), None);
+    for sent in [1, 2, 5] {
+        let mut framer = Ts::new(clip::catalog(&units), Arc::clone(&tracks)).unwrap();
+        let (bytes, begun, replaced) =
+            clip::framed_beginnings(&mut framer, &units, sent, &mut Random(sent as u64));
+        assert_eq!(begun, sent * 4);
+        assert!((20..=4 * (16 - sent)).contains(&replaced), "{replaced} for {sent} of each group");
+        assert_eq!(Reader::read(&bytes).pes.len(), begun + replaced);
+        assert_eq!(clip::decoded(&bytes, "mpegts", "0:v").unwrap(), begun + replaced);
+    }
 }

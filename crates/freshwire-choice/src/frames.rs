@@ -23,6 +23,7 @@ pub struct Frames {
     margin: Duration,
     late_references: bool,
     by_gap: bool,
+    gives_up: bool,
     lost: Lost,
     hope: Hope,
     stream: Arc<Mutex<Stream>>,
@@ -64,6 +65,7 @@ impl Frames {
             margin,
             late_references: false,
             by_gap: false,
+            gives_up: false,
             lost: Lost::default(),
             hope: Hope::default(),
             stream: Arc::default(),
@@ -77,6 +79,14 @@ impl Frames {
     #[must_use]
     pub fn by_gap(mut self, wanted: bool) -> Self {
         self.by_gap = wanted;
+        self
+    }
+
+    /// Drops a frame as soon as no plan sends it and nothing will tell of a better link before its deadline, instead of at that
+    /// deadline: for receivers that get something else in its place. Off in [`Frames::new`], on in [`crate::live`].
+    #[must_use]
+    pub fn giving_up(mut self, wanted: bool) -> Self {
+        self.gives_up = wanted;
         self
     }
 
@@ -201,13 +211,22 @@ impl Frames {
         let late = arrival + self.margin > queue[oldest].deadline;
         Some(Decision::Drop(oldest, if late { Reason::PredictedLate } else { Reason::LayerShed }))
     }
+
+    /// Drops the oldest frame, which no plan sends, if none will before its deadline.
+    fn give_up(&self, queue: &[Record]) -> Option<Decision> {
+        let oldest = (0..queue.len()).min_by_key(|&at| queue[at].seq)?;
+        let is_over =
+            self.gives_up && !queue[oldest].is_key() && self.hope.not_before > queue[oldest].deadline;
+        is_over.then_some(Decision::Drop(oldest, Reason::LayerShed))
+    }
 }
 
 impl Hope {
     /// The link as it may be by now. What was measured before the pipe ran empty says less and less, and a policy that
     /// believed it for ever would never find out that the link has recovered.
     fn link(&mut self, now: Timestamp, link: &LinkView) -> Option<LinkView> {
-        if link.in_flight > 0 || link.unsent > 0 {
+        let pipe = link.in_flight.saturating_add(link.unsent);
+        if link.rate.map_or(pipe > 0, |rate| rate.time_for(pipe) > TRIFLE) {
             self.idle_since = None;
             return None;
         }
@@ -267,6 +286,7 @@ impl Choice for Frames {
             (!is_dear || self.hope.may_try(now, link.rate)).then_some(decision)
         });
         decision
+            .or_else(|| self.give_up(queue))
             .unwrap_or_else(|| Decision::Wait(Some(now + self.stream().ladder.interval().max(SHORTEST_WAIT))))
     }
 
@@ -305,6 +325,8 @@ const VALUE: u32 = 1000;
 const DEFAULT_MARGIN: Duration = Duration::from_millis(5);
 /// The rate is thought to have doubled for each such time without traffic, if nothing that is queued would be sent.
 const DOUBLING: Duration = Duration::from_millis(125);
+/// What the link takes less time for is no traffic: a framing's few bytes in the place of frames.
+const TRIFLE: Duration = Duration::from_millis(10);
 /// The first and the longest time without such a try.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(16));
 /// A plan that waits is made anew after this time even if the stream's pace is unknown.
@@ -323,7 +345,7 @@ mod tests {
     }
 
     fn busy(kbit: u64) -> LinkView {
-        LinkView { in_flight: 1, ..idle(kbit) }
+        LinkView { in_flight: 1500, ..idle(kbit) }
     }
 
     /// The rate that is tried when the pipe has been empty for `idle` ms at `now`.
@@ -332,6 +354,18 @@ mod tests {
         hope.link(at(now - for_ms), &idle(kbit));
         let link = hope.link(at(now), &idle(kbit))?;
         link.rate.filter(|_| hope.may_try(at(now), idle(kbit).rate)).map(|rate| rate.bits_per_sec() / 1000)
+    }
+
+    #[test]
+    fn a_few_bytes_are_no_traffic() {
+        let mut hope = Hope::default();
+        let trifling = LinkView { in_flight: 300, ..idle(300) };
+        assert!(hope.link(at(0), &busy(300)).is_none());
+        for ms in 1..126 {
+            assert!(hope.link(at(ms), &trifling).is_none());
+        }
+        assert!(hope.link(at(126), &trifling).is_some(), "8 ms of the link are on the way");
+        assert!(hope.link(at(127), &busy(300)).is_none());
     }
 
     #[test]
@@ -378,6 +412,23 @@ mod tests {
         let unbound = Record { deadline: Timestamp::MAX, ..line(8, 0) };
         frames.lay_out(stream, &[unbound], Rate::from_bits_per_sec(1), Duration::ZERO);
         assert!(stream.items.iter().all(|item| item.deadline == Timestamp::MAX.as_nanos()));
+    }
+
+    #[test]
+    fn what_nothing_can_save_is_given_up_at_once_if_that_is_wanted() {
+        let pick = |gives_up: bool, not_before: u64, seq: u64| {
+            let mut frames = Frames::new(Duration::ZERO).giving_up(gives_up);
+            (0..9).for_each(|seq| frames.observe(&line(seq, 100)));
+            frames.outcome(&line(seq - 1, 100), Outcome::Sent);
+            frames.hope.not_before = at(not_before);
+            // It takes 800 ms and would have 100.
+            frames.pick(at(seq * 20), &[line(seq, 100)], &busy(10))
+        };
+        let given_up = Decision::Drop(0, Reason::LayerShed);
+        assert_eq!(pick(true, 9000, 9), given_up);
+        assert!(matches!(pick(false, 9000, 9), Decision::Wait(_)));
+        assert!(matches!(pick(true, 200, 9), Decision::Wait(_)), "the link may be tried before its deadline");
+        assert!(matches!(pick(true, 9000, 12), Decision::Wait(_)), "a key measures the link by itself");
     }
 
     #[test]

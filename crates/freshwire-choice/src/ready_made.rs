@@ -58,5 +58,5 @@ pub fn frames() -> Frames {
 
 /// For live pictures with sound: sound first, then as [`frames`] does, with short freezes before many frames.
 pub fn live() -> Live {
-    Live::new(frames().by_gap(true))
+    Live::new(frames().by_gap(true).giving_up(true))
 }

@@ -36,6 +36,7 @@ pub struct SinkStats {
     rate: AtomicU64,
     rtt_us: AtomicU64,
     invalid: AtomicU64,
+    replaced: AtomicU64,
 }
 
 /// Adds to a value that nobody else writes: without the cost of an atomic addition.
@@ -66,6 +67,8 @@ pub struct SinkSnapshot {
     pub acked: u64,
     /// Records dropped, by reason; reasons that never occurred are left out.
     pub drops: Vec<(Reason, u64)>,
+    /// Dropped records in whose place the framing sent something of its own, such as a repetition of the picture before.
+    pub replaced: u64,
     /// Records begun on the wire, by layer.
     pub begun_by_layer: [u64; LAYERS],
     /// Records dropped by the policy, by layer.
@@ -109,6 +112,10 @@ impl SinkStats {
         let place = usize::from(reason).min(REASONS - 1);
         add(&self.drops[place], 1);
         add(&self.dropped_by_layer[place_of(layer)], 1);
+    }
+
+    pub(crate) fn on_replaced(&self, records: u64) {
+        add(&self.replaced, records);
     }
 
     pub(crate) fn on_write(&self, bytes: u64) {
@@ -159,6 +166,7 @@ impl SinkStats {
             bytes: load(&self.bytes),
             acked: load(&self.acked),
             drops,
+            replaced: load(&self.replaced),
             begun_by_layer: std::array::from_fn(|layer| load(&self.begun_by_layer[layer])),
             dropped_by_layer: std::array::from_fn(|layer| load(&self.dropped_by_layer[layer])),
             horizon: load(&self.horizon),

@@ -614,3 +614,57 @@ fn a_small_record_overtakes_the_rest_of_a_large_one() -> Result<()> {
     }
     Ok(())
 }
+
+/// Writes records of three bytes as they are, and the numbers of missed ones in their place.
+#[derive(Default)]
+struct Replacing {
+    is_begun: bool,
+    missed: Vec<u64>,
+}
+
+impl Framer for Replacing {
+    fn begin(&mut self, _seq: u64, _len: u32) {
+        self.is_begun = true;
+    }
+
+    fn next(&mut self, _max: usize, _prefix: &mut Vec<u8>) -> Option<Piece> {
+        std::mem::take(&mut self.is_begun).then_some(Piece { payload: 0..3, last: true, boundary: true })
+    }
+
+    fn missed(&mut self, seq: u64) {
+        self.missed.push(seq);
+    }
+
+    fn replace(&mut self, out: &mut Vec<u8>) -> usize {
+        out.extend(self.missed.iter().flat_map(|seq| format!("<{seq}>").into_bytes()));
+        std::mem::take(&mut self.missed).len()
+    }
+}
+
+#[test]
+fn a_framing_replaces_what_was_dropped_in_its_order() -> Result<()> {
+    // Of 1, 2, 3, 4 the third is dropped first, when others come before it, and then the two oldest; 4 waits for 5.
+    let drops = |queue: &[Record]| match queue.iter().map(|record| record.seq).collect::<Vec<_>>()[..] {
+        [1, 2, 3, 4] => Some(2),
+        [1, 2, 4] | [2, 4] => Some(0),
+        _ => None,
+    };
+    let policy = choice::from_fn(move |_, queue: &[Record], _: &_| match (queue.len(), drops(queue)) {
+        (_, Some(place)) => Decision::Drop(place, Reason::Expired),
+        (2, None) => Decision::Send(0),
+        _ => Decision::Wait(None),
+    });
+    let Fixture { engine: _engine, mut sender, sink, mut far } =
+        fixture(SinkConfig::new(policy).framing(Box::new(Replacing::default()) as Box<dyn Framer>))?;
+    for seq in 1..=4 {
+        sender.push(sink.ring(), b"rec", &meta(seq))?;
+    }
+    let mut bytes = [0; 6];
+    far.read_exact(&mut bytes)?;
+    assert_eq!(&bytes, b"<1><2>");
+    assert_eq!(sink.stats().replaced, 2);
+    sender.push(sink.ring(), b"rec", &meta(5))?;
+    far.read_exact(&mut bytes[..3])?;
+    assert_eq!(&bytes[..3], b"rec");
+    Ok(())
+}

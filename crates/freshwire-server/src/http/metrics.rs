@@ -121,7 +121,7 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 7] = [
     ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
 ];
 
-const VIEWER_METRICS: [Metric<ViewerSnapshot>; 11] = [
+const VIEWER_METRICS: [Metric<ViewerSnapshot>; 12] = [
     ("viewer_age_at_commit_mean", "Mean age of a unit when it was begun", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
     }),
@@ -147,6 +147,9 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 11] = [
         Some(Value::Gauge(viewer.sink.rtt.as_secs_f64()))
     }),
     ("viewer_missed", "Units that could not be queued", None, |viewer| Some(Value::Counter(viewer.missed))),
+    ("viewer_repeated", "Dropped pictures in whose place the one before was repeated", None, |viewer| {
+        Some(Value::Counter(viewer.sink.replaced))
+    }),
     ("viewer_writes", "Write calls", None, |viewer| Some(Value::Counter(viewer.sink.writes))),
     ("viewer_connected", "For how long it has been served", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.age.as_secs_f64()))

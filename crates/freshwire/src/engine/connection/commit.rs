@@ -56,7 +56,7 @@ impl Connection {
                 if self.drained {
                     return;
                 }
-                let Some(begun) = self.pick(now, scratch) else { return };
+                let Some(begun) = self.pick(now, scratch) else { return self.replace() };
                 self.begun.open(begun);
             } else if may_overtake && self.rest.is_none() && self.framer.can_be_overtaken() {
                 match self.overtaking(now, scratch) {
@@ -165,14 +165,13 @@ impl Connection {
     /// asked often enough for now. A position outside the queue counts as holding back.
     fn pick(&mut self, now: Timestamp, scratch: &mut Scratch) -> Option<Begun> {
         self.ask_again_at = Timestamp::MAX;
-        let planned = self.output.planned();
         for _ in 0..PICKS_PER_TURN {
             list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
             let records = &scratch.records;
             if records.is_empty() {
                 return None;
             }
-            let view = self.path.view(now, planned);
+            let view = self.path.view(now, self.output.planned());
             match self.choice.pick(now, records, &view) {
                 Decision::Wait(until) => {
                     let until = until.unwrap_or(Timestamp::MAX);
@@ -184,6 +183,9 @@ impl Connection {
                     // Too late means that somebody else edits or dropped it; the next look tells.
                     if self.consumer.discard(record.index, reason.code(), now).is_ok() {
                         self.dropped(record, reason);
+                        if place == 0 {
+                            self.framer.missed(record.seq);
+                        }
                     }
                 }
                 Decision::Send(place) => {
@@ -221,6 +223,17 @@ impl Connection {
         self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
         self.framer.begin(record.seq, taken.len);
         Begun { taken, record, named: 0 }
+    }
+
+    /// Commits what the receiver gets in the place of records that were dropped.
+    fn replace(&mut self) {
+        let before = self.output.heads().len();
+        let replaced = self.framer.replace(self.output.heads());
+        let head = self.output.heads().len() - before;
+        if head > 0 {
+            self.output.push(None, head, 0, 0);
+            self.shared.stats.on_replaced(replaced as u64);
+        }
     }
 
     pub(super) fn dropped(&mut self, record: Record, reason: Reason) {

@@ -142,6 +142,12 @@ impl Clip {
     }
 }
 
+/// Whether an access unit that is not of the clip repeats the picture before it: one small slice of the whole picture, predicted.
+pub(super) fn is_repetition(access_unit: &[u8]) -> bool {
+    let [0, 0, 0, 1, header, first, slice @ ..] = access_unit else { return false };
+    header & 31 == NON_IDR && first & 0xfc == WHOLE_P && slice.len() <= MOST_REPETITION
+}
+
 /// Reads the number in a picture's top rows, scaled to [`CODE_SIZE`].
 pub(super) fn number(luma: &[u8]) -> Option<u32> {
     let (width, height) = CODE_SIZE;
@@ -199,6 +205,10 @@ impl Slices {
 }
 
 const NON_IDR: u8 = 1;
+/// How a slice header begins: with macroblock 0, and all slices of the picture are P.
+const WHOLE_P: u8 = 0b1001_1000;
+/// Bytes of a slice in which all of 3600 macroblocks are skipped.
+const MOST_REPETITION: usize = 40;
 const IDR: u8 = 5;
 
 /// An access unit as MPEG-TS carries it; tables go with the unit after them.

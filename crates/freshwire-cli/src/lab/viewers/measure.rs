@@ -15,7 +15,7 @@ const KEY_GRACE_NS: u64 = 1_300_000_000;
 /// When pictures were captured and seen. Instants are nanoseconds since the capture of the stream's first picture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Observed {
-    /// When each picture was there, and its number; in order of arrival.
+    /// When each picture was there, and its number; in order of arrival. One that is shown again is there again.
     pub(super) seen: Vec<(u64, u32)>,
     /// The key pictures of the whole stream.
     pub(super) keys: Vec<u32>,
@@ -59,9 +59,14 @@ pub(super) struct Ages {
 }
 
 impl Observed {
-    /// Age at arrival of each picture: when it was there, and how old it was; in nanoseconds.
+    /// Age at arrival of each picture, the first time that it is there: when that was, and how old it was; in nanoseconds.
     pub(super) fn ages(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.seen.iter().map(|&(at, picture)| (at, at.saturating_sub(Clip::captured_ns(picture))))
+        self.first_seen().map(|(at, picture)| (at, at.saturating_sub(Clip::captured_ns(picture))))
+    }
+
+    fn first_seen(&self) -> impl Iterator<Item = (u64, u32)> {
+        let mut known = BTreeSet::new();
+        self.seen.iter().copied().filter(move |(_, picture)| known.insert(*picture))
     }
 
     /// None when no picture was there.
@@ -80,9 +85,8 @@ impl Observed {
         let captured = (first..).take_while(|picture| Clip::captured_ns(*picture) <= self.end_ns).count();
         let since_begin = |ns: u64| ns.saturating_sub(begin_ns);
         let curve = AgeCurve::of(
-            self.seen
-                .iter()
-                .map(|&(at, picture)| (since_begin(Clip::captured_ns(picture)), Some(since_begin(at)))),
+            self.first_seen()
+                .map(|(at, picture)| (since_begin(Clip::captured_ns(picture)), Some(since_begin(at)))),
             since_begin(self.end_ns),
         );
         Some(Metrics {

@@ -8,9 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire_io::netns::Namespaces;
 use freshwire_media::depacketize::{Depacketizer, Packet};
-use freshwire_units::Timestamp;
 
-use super::clip::Clip;
+use super::clip::{Clip, is_repetition};
 use super::player::Sight;
 use super::server;
 use super::session::Session;
@@ -63,7 +62,11 @@ fn watch(mut session: Session, mut depacketizer: Depacketizer, clip: &Clip) -> S
             depacketizer.push(&packet);
         }
         while let Some(frame) = depacketizer.poll_frame() {
-            note(&mut sight, now, clip.identify(&frame.bytes));
+            match clip.identify(&frame.bytes) {
+                Some(picture) => sight.seen.push((now, picture)),
+                None if is_repetition(&frame.bytes) => {}
+                None => sight.damaged += 1,
+            }
         }
         if now >= next_alive {
             next_alive = now + ALIVE_EVERY;
@@ -75,11 +78,4 @@ fn watch(mut session: Session, mut depacketizer: Depacketizer, clip: &Clip) -> S
     let damage = depacketizer.damage();
     sight.damaged += damage.frames + damage.lost + damage.malformed;
     sight
-}
-
-fn note(sight: &mut Sight, now: Timestamp, picture: Option<u32>) {
-    match picture {
-        Some(picture) => sight.seen.push((now, picture)),
-        None => sight.damaged += 1,
-    }
 }

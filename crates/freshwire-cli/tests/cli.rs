@@ -587,3 +587,22 @@ fn bench_isolation_tells_delays_and_bounded_memory() {
     assert!(median("2 fast viewers alone: delay, p50") > 0.0);
     assert!(median("memory that 3 stalled viewers take") < 33e6);
 }
+
+#[test]
+fn a_player_behind_a_slow_link_shows_what_has_just_come() {
+    if run(&["doctor", "--json", "--probe-link"]).code != Some(0) || !has("ffmpeg", "-version") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().to_str().unwrap();
+    let common = ["lab", "viewers", "--server", "freshwire", "--player", "ffmpeg", "--link", "slow"];
+    run(&[&common[..], &["--duration", "12s", "--out", out]].concat()).ok();
+    let lines = std::fs::read_to_string(folder.path().join("viewers.jsonl")).unwrap();
+    let seen: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    let metrics = &seen["data"]["metrics"];
+    assert_eq!(metrics["complaints"], 0, "{metrics}");
+    assert_eq!(seen["data"]["damaged"], 0, "{seen}");
+    assert!(metrics["keys"].as_u64() >= Some(5), "{metrics}");
+    // A keyframe comes every 2 s and little else: one that waits in the decoder for others is 4 s old and more.
+    assert!(metrics["age"]["median_ns"].as_u64() < Some(2_000_000_000), "{metrics}");
+}

@@ -24,10 +24,9 @@ use self::syntax::Identity;
 use crate::video::split::{Assemble, Splitter};
 
 pub(crate) use self::live::Live;
-pub(crate) use self::repeat::Repeater;
+pub(crate) use self::repeat::Place;
 pub(crate) use self::syntax::{Colours, colours, without_reordering};
 
-pub use self::repeat::Repeat;
 pub use self::syntax::SliceType;
 
 /// Largest access unit that [`AccessUnits`] accepts unless told otherwise.

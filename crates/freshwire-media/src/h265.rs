@@ -8,9 +8,11 @@
 
 mod pictures;
 mod reference_sets;
+mod repeat;
 pub(crate) mod syntax;
 
 pub(crate) use self::pictures::Live;
+pub(crate) use self::repeat::Place;
 
 use self::syntax::{PictureSet, Sequence, Slice};
 use crate::annexb::AnnexBError;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::annexb::Repeat;
+use crate::video::Repeat;
 
 /// A place on a stream's media clock, in nanoseconds. The origin is the source's; only differences mean something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -166,7 +166,8 @@ pub struct UnitHead {
     pub nals: Vec<Range<u32>>,
     /// The first two bytes of each of [`nals`](Self::nals), in the same order; what a NAL unit of one byte lacks is 0.
     pub nal_headers: Vec<[u8; 2]>,
-    /// How a repetition of the picture before it can take its place, where that is done: H.264 in whole frames.
+    /// How a repetition of the picture before it can take its place, where that is done: in H.264 of whole
+    /// frames, and in H.265 of its main profiles.
     pub repeat: Option<Repeat>,
     /// The stream's tracks at this unit. The same allocation as long as they do not change.
     pub tracks: Arc<Tracks>,

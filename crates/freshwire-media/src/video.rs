@@ -6,9 +6,11 @@
 //!  whole units (AV1, VP9) ─────────────────────────────────┘   from a key on, while nothing is missing
 //! ```
 
+pub(crate) mod arithmetic;
 pub(crate) mod bits;
 pub(crate) mod depend;
 pub(crate) mod nal;
+pub(crate) mod repeat;
 pub(crate) mod sets;
 pub(crate) mod split;
 pub(crate) mod whole;
@@ -17,9 +19,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use self::nal::Live;
+pub use self::repeat::Repeat;
 use self::split::Splitter;
 use self::whole::WholeUnits;
-use crate::annexb::{self, AnnexBError, DEFAULT_MAX_UNIT_BYTES, Repeat};
+use crate::annexb::{self, AnnexBError, DEFAULT_MAX_UNIT_BYTES};
 use crate::unit::VideoTrack;
 use crate::{av1, h265, vp9};
 

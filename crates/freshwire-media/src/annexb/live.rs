@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::headers::{Coded, H264};
 use super::ladder::Ladder;
-use super::repeat::{Blank, Repeat};
+use super::repeat::{self, Blank};
 use crate::unit::{VideoCodec, VideoTrack};
 use crate::video::nal::{Codec, Followed, NalRole, Place, Properties};
+use crate::video::repeat::Place as Repeatable;
 
 /// Follows the pictures of a live H.264 stream.
 #[derive(Clone, Debug, Default)]
@@ -95,11 +96,12 @@ impl Codec for Live {
         Properties { reorder: usability.reorder, frame_ns: usability.frame_ns }
     }
 
-    fn repeat(&mut self, picture: &Coded, layer: u8) -> Option<Repeat> {
+    fn repeat(&mut self, picture: &Coded) -> Option<Repeatable> {
         let Coded { sequence, picture: set, .. } = picture;
         if self.blank.as_ref().is_none_or(|blank| !blank.is_of(sequence, set)) {
             self.blank = Blank::new(sequence, set).map(Arc::new);
         }
-        Some(Repeat::new(Arc::clone(self.blank.as_ref()?), picture, layer))
+        let blank = Arc::clone(self.blank.as_ref()?);
+        Some(Repeatable::H264(repeat::Place::new(blank, picture)))
     }
 }

@@ -18,9 +18,9 @@ use std::sync::Arc;
 
 use super::viewer::Begun;
 use super::{Framer, Piece};
-use crate::annexb::Repeater;
 use crate::rtp::{HEADER_BYTES, Identity, Packets, Reports, Stream, WallClock};
 use crate::unit::{Catalog, Kind, UnitHead};
+use crate::video::repeat::Repeater;
 
 /// Bytes before each packet.
 pub const FRAME_HEADER_BYTES: usize = 4;
@@ -130,8 +130,8 @@ impl Framer for Interleaved {
     fn replace(&mut self, out: &mut Vec<u8>) -> usize {
         let Some(channel) = &mut self.video else { return 0 };
         let repetitions = self.repeater.repetitions();
-        for (head, nal) in &repetitions {
-            channel.write_whole(head, nal, out);
+        for (head, nals) in &repetitions {
+            channel.write_whole(head, nals, out);
         }
         repetitions.len()
     }
@@ -187,10 +187,12 @@ impl Channel {
         Some(Piece { payload: packet.payload, last: packet.last, boundary: true })
     }
 
-    /// Adds a packet with a picture of one NAL unit in the place of the unit with this head.
-    fn write_whole(&mut self, head: &UnitHead, nal: &[u8], out: &mut Vec<u8>) {
-        write_frame_header(self.number, HEADER_BYTES + nal.len(), out);
-        self.stream.write_picture(head, nal, out);
+    /// Adds a picture of these NAL units, a packet for each, in the place of the unit with this head.
+    fn write_whole(&mut self, head: &UnitHead, nals: &[Vec<u8>], out: &mut Vec<u8>) {
+        for (nal, left) in nals.iter().zip((0..nals.len()).rev()) {
+            write_frame_header(self.number, HEADER_BYTES + nal.len(), out);
+            self.stream.write_nal(head, nal, left == 0, out);
+        }
     }
 }
 

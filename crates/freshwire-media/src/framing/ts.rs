@@ -26,8 +26,8 @@ use self::packet::{Counter, Packet};
 use self::pes::Carried;
 use super::viewer::{self, Begun, Units};
 use super::{Framer, Piece};
-use crate::annexb::Repeater;
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
+use crate::video::repeat::Repeater;
 
 /// A stream that MPEG-TS cannot carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,15 +156,17 @@ impl Ts {
         Some(Open { kind: head.kind, packet, lead_written: 0, position: 0, len })
     }
 
-    /// Adds the packets of a picture of one NAL unit, in the place of the unit with this head.
-    fn write_whole(&mut self, head: &UnitHead, nal: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    /// Adds the packets of a picture of these NAL units, in the place of the unit with this head.
+    fn write_whole(&mut self, head: &UnitHead, nals: &[Vec<u8>], out: &mut Vec<u8>) -> Option<()> {
         const START_CODE: [u8; 4] = [0, 0, 0, 1];
         self.tables.clear();
         self.lead.clear();
-        let len = START_CODE.len() + nal.len();
+        let len: usize = nals.iter().map(|nal| START_CODE.len() + nal.len()).sum();
         let open = self.lead(head, u32::try_from(len).ok()?, false)?;
-        self.lead.extend_from_slice(&START_CODE);
-        self.lead.extend_from_slice(nal);
+        for nal in nals {
+            self.lead.extend_from_slice(&START_CODE);
+            self.lead.extend_from_slice(nal);
+        }
         out.append(&mut self.tables);
         let mut open = Open { len: 0, ..open };
         while open.lead_written < self.lead.len() {
@@ -258,8 +260,8 @@ impl Framer for Ts {
 
     fn replace(&mut self, out: &mut Vec<u8>) -> usize {
         let mut repetitions = 0;
-        for (head, nal) in self.repeater.repetitions() {
-            repetitions += usize::from(self.write_whole(&head, &nal, out).is_some());
+        for (head, nals) in self.repeater.repetitions() {
+            repetitions += usize::from(self.write_whole(&head, &nals, out).is_some());
         }
         repetitions
     }

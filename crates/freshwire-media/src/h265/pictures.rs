@@ -1,10 +1,14 @@
 //! Which pictures of an H.265 stream depend on which (ITU-T H.265, 8.1.3 and 8.3).
 
-use super::syntax::{self, is_intra_access};
+use std::sync::Arc;
+
+use super::repeat::{self, Blank};
+use super::syntax::{self, PICTURE_SETS, is_intra_access};
 use super::{H265, Picture};
 use crate::unit::{VideoCodec, VideoTrack};
 use crate::video::depend::{Dependencies, Use};
 use crate::video::nal::{Codec, Followed, NalRole, Place, Properties};
+use crate::video::repeat::Place as Repeatable;
 
 /// Follows the pictures of a live H.265 stream.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +26,10 @@ pub(crate) struct Live {
     /// Pictures that are shown before the newest intra access picture, and refer to what was before it, have nothing to
     /// refer to.
     skip_leading: bool,
+    /// Picture order count of the picture that was followed last.
+    newest: i64,
+    /// What repetitions of pictures like the last one have in common.
+    blank: Option<Arc<Blank>>,
 }
 
 /// A picture that others may refer to.
@@ -121,6 +129,7 @@ impl Codec for Live {
             return Followed::Undecodable;
         }
         let order = self.order_of(picture, begins);
+        self.newest = order;
         if begins {
             self.kept.clear();
             self.base =
@@ -165,6 +174,18 @@ impl Codec for Live {
             }
         };
         Followed::Placed(Place { key, layer, group: links.group, refs: links.refs, display })
+    }
+
+    fn repeat(&mut self, picture: &Picture) -> Option<Repeatable> {
+        if self.blank.as_ref().is_none_or(|blank| !blank.is_of(&picture.sequence)) {
+            self.blank = Blank::new(&picture.sequence).map(Arc::new);
+        }
+        // The highest number is for the repetitions.
+        if self.headers.pictures.get(PICTURE_SETS - 1).is_some() {
+            return None;
+        }
+        let blank = Arc::clone(self.blank.as_ref()?);
+        Some(Repeatable::H265(repeat::Place::new(blank, picture, self.newest)))
     }
 
     fn collect_sets(&mut self, picture: &Picture, key: bool) -> Vec<Vec<u8>> {

@@ -31,15 +31,31 @@ pub(crate) struct Sequence {
     pub(super) video: u32,
     pub(crate) profile: Profile,
     pub(crate) format: SampleFormat,
+    /// Width and height of the coded picture in samples.
+    pub(super) coded: [u32; 2],
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) order_bits: u32,
     /// `sps_max_num_reorder_pics` of the highest sub-layer.
     pub(super) reorder: u8,
     pub(super) frame_ns: Option<u32>,
-    short_term: Vec<ReferenceSet>,
+    pub(super) tools: Tools,
+    pub(super) short_term: Vec<ReferenceSet>,
     /// Low bits and use of the long-term pictures that slices choose from, if there are any in slices.
-    long_term: Option<Vec<(u32, bool)>>,
+    pub(super) long_term: Option<Vec<(u32, bool)>>,
+}
+
+/// Coding tools that slices have to do with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tools {
+    /// Logarithm of the side of the smallest coding block.
+    pub(super) smallest_block_log2: u32,
+    /// Logarithm of the side of a coding tree.
+    pub(super) tree_log2: u32,
+    /// `sample_adaptive_offset_enabled_flag`.
+    pub(super) offsets: bool,
+    /// `sps_temporal_mvp_enabled_flag`.
+    pub(super) temporal_prediction: bool,
 }
 
 /// Profile, tier and level, and the sub-layers they stand for.
@@ -58,7 +74,7 @@ pub(crate) struct Profile {
 pub(crate) struct SampleFormat {
     /// `chroma_format_idc`.
     pub(crate) chroma: u8,
-    separate_planes: bool,
+    pub(super) separate_planes: bool,
     /// `bit_depth_luma_minus8` and `bit_depth_chroma_minus8`.
     pub(crate) depths_minus8: [u8; 2],
 }
@@ -93,7 +109,8 @@ impl Sequence {
         let id = bits.ue().filter(|&id| id < 16)?;
         let chroma = bits.ue().filter(|&chroma| chroma <= 3)? as u8;
         let separate_planes = chroma == 3 && bits.bit()?;
-        let [mut width, mut height] = [bits.ue()?, bits.ue()?];
+        let coded = [bits.ue()?, bits.ue()?];
+        let [mut width, mut height] = coded;
         if bits.bit()? {
             let [left, right, top, bottom] = [bits.ue()?, bits.ue()?, bits.ue()?, bits.ue()?];
             let unit = [if matches!(chroma, 1 | 2) { 2 } else { 1 }, if chroma == 1 { 2 } else { 1 }];
@@ -106,7 +123,7 @@ impl Sequence {
         }
         let order_bits = 4 + bits.ue().filter(|&log| log <= 12)?;
         let reorder = read_reorder(&mut bits, profile.sub_layers_minus1)?;
-        skip_coding_tools(&mut bits)?;
+        let mut tools = Tools::parse(&mut bits)?;
         let mut short_term = Vec::new();
         for _ in 0..bits.ue().filter(|&count| count <= 64)? {
             short_term.push(ReferenceSet::parse(&mut bits, &short_term, false)?);
@@ -117,17 +134,20 @@ impl Sequence {
             let one = |_| Some((bits.bits(order_bits)?, bits.bit()?));
             long_term = Some((0..count).map(one).collect::<Option<Vec<_>>>()?);
         }
-        bits.skip(2)?;
+        tools.temporal_prediction = bits.bit()?;
+        bits.skip(1)?;
         Some(Self {
             id,
             video,
             profile,
             format: SampleFormat { chroma, separate_planes, depths_minus8 },
+            coded,
             width,
             height,
             order_bits,
             reorder,
             frame_ns: read_frame_duration(&mut bits),
+            tools,
             short_term,
             long_term,
         })
@@ -145,22 +165,27 @@ fn read_reorder(bits: &mut Bits, sub_layers_minus1: u8) -> Option<u8> {
     Some(reorder)
 }
 
-/// From the sizes of coding blocks to the parameters of samples without compression.
-fn skip_coding_tools(bits: &mut Bits) -> Option<()> {
-    for _ in 0..6 {
-        bits.ue()?;
-    }
-    if bits.bit()? && bits.bit()? {
-        skip_scaling_lists(bits)?;
-    }
-    bits.skip(2)?;
-    if bits.bit()? {
-        bits.skip(8)?;
-        bits.ue()?;
-        bits.ue()?;
+impl Tools {
+    /// From the sizes of coding blocks to the parameters of samples without compression.
+    fn parse(bits: &mut Bits) -> Option<Self> {
+        let smallest_block_log2 = 3 + bits.ue().filter(|&log| log <= 3)?;
+        let tree_log2 = smallest_block_log2 + bits.ue().filter(|&log| log <= 3)?;
+        for _ in 0..4 {
+            bits.ue()?;
+        }
+        if bits.bit()? && bits.bit()? {
+            skip_scaling_lists(bits)?;
+        }
         bits.bit()?;
+        let offsets = bits.bit()?;
+        if bits.bit()? {
+            bits.skip(8)?;
+            bits.ue()?;
+            bits.ue()?;
+            bits.bit()?;
+        }
+        Some(Self { smallest_block_log2, tree_log2, offsets, temporal_prediction: false })
     }
-    Some(())
 }
 
 fn skip_scaling_lists(bits: &mut Bits) -> Option<()> {
@@ -216,7 +241,7 @@ pub(super) struct PictureSet {
 impl PictureSet {
     pub(super) fn parse(nal: &[u8]) -> Option<Self> {
         let mut bits = Bits::nal(nal, HEADER);
-        let id = bits.ue().filter(|&id| id < 64)?;
+        let id = bits.ue().filter(|&id| id < PICTURE_SETS)?;
         let sequence = bits.ue().filter(|&id| id < 16)?;
         bits.bit()?;
         Some(Self { id, sequence, output_flag: bits.bit()?, extra_bits: bits.bits(3)? })
@@ -323,6 +348,9 @@ pub(super) fn is_intra_access(kind: u8) -> bool {
 pub(super) fn is_instantaneous(kind: u8) -> bool {
     matches!(kind, 19 | 20)
 }
+
+/// There are so many picture parameter sets at most.
+pub(super) const PICTURE_SETS: u32 = 64;
 
 /// Bytes of a NAL unit header.
 const HEADER: usize = 2;

@@ -106,15 +106,15 @@ impl Stream {
         self.octets = self.octets.wrapping_add(octets);
     }
 
-    /// Adds the packet of a picture of one NAL unit, in the place of the unit with this head, to `out` and counts it as sent.
-    pub(crate) fn write_picture(&mut self, head: &UnitHead, nal: &[u8], out: &mut Vec<u8>) {
+    /// Adds the packet of a NAL unit in the place of the unit with this head to `out` and counts it as sent.
+    pub(crate) fn write_nal(&mut self, head: &UnitHead, nal: &[u8], last: bool, out: &mut Vec<u8>) {
         let rate = clock_rate(&head.tracks, self.kind).unwrap_or(1);
         let packet = Packet {
-            marker: true,
+            marker: last,
             timestamp: (head.pts.ticks(rate) as u32).wrapping_add(self.identity.timestamp_offset),
             header: PayloadHeader::default(),
             payload: 0..u32::try_from(nal.len()).unwrap_or(u32::MAX),
-            last: true,
+            last,
         };
         self.write_header(&packet, out);
         out.extend_from_slice(nal);

@@ -124,15 +124,19 @@ impl BitWriter {
     /// The NAL unit with this header: with its trailing bits and with emulation prevention bytes.
     pub(crate) fn into_nal(mut self, header: u8) -> Vec<u8> {
         self.bit(true);
-        escaped(header, self.bytes)
+        escaped(&[header], self.bytes)
     }
 
-    /// The NAL unit with this header: filled up to a whole byte with ones, with `data` behind it, which ends with the trailing
-    /// bits, and with emulation prevention bytes.
-    pub(crate) fn into_nal_with(mut self, header: u8, data: &[u8]) -> Vec<u8> {
+    /// Fills the last byte up with this bit.
+    pub(crate) fn align(&mut self, bit: bool) {
         while self.used > 0 {
-            self.bit(true);
+            self.bit(bit);
         }
+    }
+
+    /// The NAL unit with this header and with `data` behind what was written, both of whole bytes: nothing is added but emulation
+    /// prevention bytes.
+    pub(crate) fn into_nal_with(mut self, header: &[u8], data: &[u8]) -> Vec<u8> {
         self.bytes.extend_from_slice(data);
         escaped(header, self.bytes)
     }
@@ -143,8 +147,8 @@ impl BitWriter {
     }
 }
 
-fn escaped(header: u8, bytes: Vec<u8>) -> Vec<u8> {
-    let mut nal = vec![header];
+fn escaped(header: &[u8], bytes: Vec<u8>) -> Vec<u8> {
+    let mut nal = header.to_vec();
     let mut zeros = 0;
     for byte in bytes {
         if zeros >= 2 && byte <= 3 {

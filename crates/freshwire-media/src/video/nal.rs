@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Coded;
+use super::repeat;
 use super::sets::trimmed;
 use super::split::{Assemble, Headers};
-use crate::annexb::Repeat;
 use crate::unit::VideoTrack;
 
 /// What differs between the codecs.
@@ -38,12 +38,8 @@ pub(crate) trait Codec: Default {
     /// What the stream says about its pictures.
     fn properties(&self, picture: &Picture<Self>) -> Properties;
 
-    /// How a repetition of the picture before it is coded in the place of this one, which is of this layer; `None` if that is
-    /// not done.
-    fn repeat(&mut self, picture: &Picture<Self>, layer: u8) -> Option<Repeat> {
-        let _ = (picture, layer);
-        None
-    }
+    /// The place of this picture, which was followed just now, for a repetition of the one before; `None` if that is not done.
+    fn repeat(&mut self, picture: &Picture<Self>) -> Option<repeat::Place>;
 }
 
 type Picture<C> = <<C as Codec>::Headers as Headers>::Picture;
@@ -155,7 +151,7 @@ impl<C: Codec> Assemble for Live<C> {
         }
         let properties = self.codec.properties(&picture);
         let seen = self.reorder.next(place.display);
-        let repeat = self.codec.repeat(&picture, place.layer);
+        let repeat = self.codec.repeat(&picture).map(|found| repeat::Repeat::new(found, place.layer));
         Some(Coded {
             bytes,
             nals,

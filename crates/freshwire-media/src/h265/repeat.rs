@@ -158,7 +158,7 @@ impl Tree {
     fn new(sequence: &Sequence) -> Option<Self> {
         let tools = sequence.tools;
         let smallest = 1 << tools.smallest_block_log2;
-        let units = |samples: u32| (samples % smallest == 0).then_some((samples / smallest) as usize);
+        let units = |samples: u32| samples.is_multiple_of(smallest).then_some((samples / smallest) as usize);
         let (columns, rows) = (units(sequence.coded[0])?, units(sequence.coded[1])?);
         let is_sound = (3..=6).contains(&tools.tree_log2) && tools.smallest_block_log2 <= tools.tree_log2;
         let count = columns.checked_mul(rows).filter(|count| (1..=MOST_UNITS).contains(count))?;

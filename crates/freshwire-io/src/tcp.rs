@@ -60,8 +60,10 @@ impl TcpSocket {
         message.msg_iovlen = slices.len().min(MAX_SLICES);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         loop {
+            // Not by the C library's function: that makes the thread cancellable and back, 200 cycles of a fan-out's write.
             // SAFETY: `message` points at slices that the caller vouches for; sendmsg only reads through it.
-            let sent = unsafe { libc::sendmsg(self.0.as_raw_fd(), &raw const message, flags) };
+            let sent =
+                unsafe { libc::syscall(libc::SYS_sendmsg, self.0.as_raw_fd(), &raw const message, flags) };
             if let Ok(sent) = usize::try_from(sent) {
                 return Ok(Some(sent));
             }

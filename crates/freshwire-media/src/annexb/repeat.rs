@@ -43,12 +43,14 @@ pub(super) struct SliceRules {
 const MOST_MACROBLOCKS: u32 = 139_264;
 
 impl Blank {
-    /// `None` for what is not done: fields, pictures in slice groups or in separate planes, counts in cycles.
+    /// `None` for what is not done: fields, pictures in slice groups or in separate planes, counts in cycles; and where no picture
+    /// refers to another.
     pub(super) fn new(sequence: &Sequence, picture: &Picture) -> Option<Self> {
         let slice = picture.slice?;
         let is_plain = sequence.frames_only
             && !sequence.separate_planes
             && !matches!(sequence.order, Order::Cycles { .. })
+            && sequence.references > 0
             && (1..=MOST_MACROBLOCKS).contains(&sequence.macroblocks);
         is_plain.then(|| Self {
             sequence: *sequence,

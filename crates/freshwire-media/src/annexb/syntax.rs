@@ -11,6 +11,8 @@ pub(crate) struct Sequence {
     pub(super) separate_planes: bool,
     pub(super) frame_num_bits: u32,
     pub(super) order: Order,
+    /// `max_num_ref_frames`.
+    pub(super) references: u32,
     /// `frame_num` may skip values though nothing is lost.
     pub(super) gaps_allowed: bool,
     pub(super) frames_only: bool,
@@ -107,7 +109,7 @@ impl Sequence {
             2 => Order::Decoding,
             _ => return None,
         };
-        bits.ue()?;
+        let references = bits.ue()?;
         let gaps_allowed = bits.bit()?;
         let [columns, rows] = [bits.ue()?, bits.ue()?];
         let frames_only = bits.bit()?;
@@ -129,6 +131,7 @@ impl Sequence {
             separate_planes,
             frame_num_bits,
             order,
+            references,
             gaps_allowed,
             frames_only,
             chroma,

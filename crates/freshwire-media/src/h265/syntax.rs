@@ -38,6 +38,8 @@ pub(crate) struct Sequence {
     pub(super) order_bits: u32,
     /// `sps_max_num_reorder_pics` of the highest sub-layer.
     pub(super) reorder: u8,
+    /// `sps_max_dec_pic_buffering_minus1` of the highest sub-layer: the pictures that one may refer to.
+    pub(super) references: u32,
     pub(super) frame_ns: Option<u32>,
     pub(super) tools: Tools,
     pub(super) short_term: Vec<ReferenceSet>,
@@ -122,7 +124,7 @@ impl Sequence {
             *depth = bits.ue().filter(|&depth| depth <= 8)? as u8;
         }
         let order_bits = 4 + bits.ue().filter(|&log| log <= 12)?;
-        let reorder = read_reorder(&mut bits, profile.sub_layers_minus1)?;
+        let (references, reorder) = read_buffering(&mut bits, profile.sub_layers_minus1)?;
         let mut tools = Tools::parse(&mut bits)?;
         let mut short_term = Vec::new();
         for _ in 0..bits.ue().filter(|&count| count <= 64)? {
@@ -146,6 +148,7 @@ impl Sequence {
             height,
             order_bits,
             reorder,
+            references,
             frame_ns: read_frame_duration(&mut bits),
             tools,
             short_term,
@@ -154,15 +157,16 @@ impl Sequence {
     }
 }
 
-fn read_reorder(bits: &mut Bits, sub_layers_minus1: u8) -> Option<u8> {
+/// How many pictures the highest sub-layer keeps beside its own, and how many it reorders.
+fn read_buffering(bits: &mut Bits, sub_layers_minus1: u8) -> Option<(u32, u8)> {
     let all = bits.bit()?;
-    let mut reorder = 0;
+    let (mut references, mut reorder) = (0, 0);
     for _ in if all { 0 } else { sub_layers_minus1 }..=sub_layers_minus1 {
-        bits.ue()?;
+        references = bits.ue()?;
         reorder = bits.ue().filter(|&pictures| pictures <= 16)? as u8;
         bits.ue()?;
     }
-    Some(reorder)
+    Some((references, reorder))
 }
 
 impl Tools {

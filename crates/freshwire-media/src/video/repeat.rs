@@ -84,11 +84,10 @@ impl Repeater {
             self.wanted = 0;
             return;
         };
-        if head.key {
-            self.is_broken = false;
-        }
-        self.newest = place.number().unwrap_or(self.newest);
-        self.wanted = ENOUGH;
+        let number = place.number();
+        self.is_broken &= !head.key;
+        self.newest = number.unwrap_or(self.newest);
+        self.wanted = if head.key && number.is_none() { 0 } else { ENOUGH };
     }
 
     /// The picture is not sent, and nothing that comes before it will be.
@@ -203,6 +202,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_stream_without_references_has_no_repetitions() {
+        let Some(h264) = encode(&["-c:v", "libx264", "-g", "1"], "h264") else { return };
+        assert!(units(&h264, Format::H264).iter().all(|unit| unit.repeat.is_none()));
+        let Some(h265) = encode(&["-c:v", "libx265", "-x265-params", "keyint=1:log-level=error"], "hevc")
+        else {
+            return;
+        };
+        assert!(units(&h265, Format::H265).iter().all(|unit| unit.repeat.is_none()));
     }
 
     #[test]

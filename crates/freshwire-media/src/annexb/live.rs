@@ -18,6 +18,22 @@ pub(crate) struct Live {
     frame_num: Option<u32>,
     /// What repetitions of pictures like the last one have in common.
     blank: Option<Arc<Blank>>,
+    keys: Keys,
+}
+
+/// What the keys of the stream are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Keys {
+    newest_is_idr: bool,
+    /// The newest one and the one before it are IDR pictures, so the next one probably is. Another one says by its number which
+    /// of the pictures before it are no references any more, and would miss them.
+    are_idr: bool,
+}
+
+impl Keys {
+    fn add(&mut self, is_idr: bool) {
+        *self = Self { newest_is_idr: is_idr, are_idr: self.newest_is_idr && is_idr };
+    }
 }
 
 impl Codec for Live {
@@ -56,6 +72,9 @@ impl Codec for Live {
         };
         if !follows || !picture.slice.is_first {
             return Followed::Damaged;
+        }
+        if picture.is_key() {
+            self.keys.add(identity.idr);
         }
         if picture.ref_idc > 0 {
             self.frame_num = Some(identity.frame_num);
@@ -101,7 +120,7 @@ impl Codec for Live {
         if self.blank.as_ref().is_none_or(|blank| !blank.is_of(sequence, set)) {
             self.blank = Blank::new(sequence, set).map(Arc::new);
         }
-        let blank = Arc::clone(self.blank.as_ref()?);
+        let blank = self.blank.as_ref().filter(|_| self.keys.are_idr).map(Arc::clone)?;
         Some(Repeatable::H264(repeat::Place::new(blank, picture)))
     }
 }

@@ -55,7 +55,7 @@ pub struct Config {
 
 /// The framing of one viewer. Records are looked up in the stream's catalog; one that is not there any more, whose length
 /// is not its unit's, that belongs to a track that is left out or that cannot go over RTP is passed over: it makes one piece
-/// without bytes.
+/// without bytes. So is a picture other than a key after repetitions.
 ///
 /// A piece has one RTP packet; the first of a unit may have the track's sender report before it. The `max` of
 /// [`next`](Framer::next) is met for pictures down to [`MIN_PACKET_BYTES`]; an audio frame is one packet whatever `max` is.
@@ -114,9 +114,11 @@ impl Interleaved {
 
 impl Framer for Interleaved {
     fn begin(&mut self, seq: u64, len: u32) {
-        let packets = self.plan(seq, len);
-        if let Some(head) = packets.as_ref().map(Packets::head).filter(|head| head.kind == Kind::Video) {
-            self.repeater.sent(head);
+        let packets = self.plan(seq, len).filter(|packets| self.repeater.allows(packets.head()));
+        match packets.as_ref().map(Packets::head) {
+            Some(head) if head.kind == Kind::Video => self.repeater.sent(head),
+            Some(_) => {}
+            None => self.missed(seq),
         }
         self.begun.begin(packets);
     }

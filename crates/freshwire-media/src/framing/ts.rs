@@ -125,7 +125,7 @@ impl Ts {
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
         let head = self.units.find(seq, len)?;
         self.follow(&head.tracks)?;
-        if len == 0 {
+        if len == 0 || (head.kind == Kind::Video && !self.repeater.allows(&head)) {
             return None;
         }
         let random_access = head.key || head.kind == Kind::Audio;

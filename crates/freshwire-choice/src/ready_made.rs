@@ -56,7 +56,8 @@ pub fn frames() -> Frames {
     Frames::default().with_late_references(true)
 }
 
-/// For live pictures with sound: sound first, then as [`frames`] does, with short freezes before many frames.
+/// For live pictures with sound: sound first, then as [`frames`] does, with short freezes before many frames; what nothing can save
+/// is dropped at once.
 pub fn live() -> Live {
     Live::new(frames().by_gap(true).giving_up(true))
 }

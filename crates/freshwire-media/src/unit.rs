@@ -167,7 +167,7 @@ pub struct UnitHead {
     /// The first two bytes of each of [`nals`](Self::nals), in the same order; what a NAL unit of one byte lacks is 0.
     pub nal_headers: Vec<[u8; 2]>,
     /// How a repetition of the picture before it can take its place, where that is done: in H.264 of whole
-    /// frames, once two keys in a row were IDR pictures, and in H.265 of its main profiles.
+    /// frames, unless one of the last two keys was no IDR picture, and in H.265 of its main profiles.
     pub repeat: Option<Repeat>,
     /// The stream's tracks at this unit. The same allocation as long as they do not change.
     pub tracks: Arc<Tracks>,

@@ -22,12 +22,18 @@ pub(crate) struct Live {
 }
 
 /// What the keys of the stream are.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Keys {
     newest_is_idr: bool,
-    /// The newest one and the one before it are IDR pictures, so the next one probably is. Another one says by its number which
-    /// of the pictures before it are no references any more, and would miss them.
+    /// The newest one and the one before it are IDR pictures, so the next one probably is. One of another kind says by their
+    /// numbers which pictures before it are no references any more, and a decoder would miss them.
     are_idr: bool,
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self { newest_is_idr: true, are_idr: true }
+    }
 }
 
 impl Keys {

@@ -142,10 +142,11 @@ impl Clip {
     }
 }
 
-/// Whether an access unit that is not of the clip repeats the picture before it: one small slice of the whole picture, predicted.
+/// Whether an access unit that is not of the clip repeats the picture before it: one slice in which every macroblock is skipped.
 pub(super) fn is_repetition(access_unit: &[u8]) -> bool {
-    let [0, 0, 0, 1, header, first, slice @ ..] = access_unit else { return false };
-    header & 31 == NON_IDR && first & 0xfc == WHOLE_P && slice.len() <= MOST_REPETITION
+    let [0, 0, 0, 1, header, slice @ ..] = access_unit else { return false };
+    let before = slice.strip_suffix(&ALL_SKIPPED).filter(|before| before.len() <= MOST_HEADER_BYTES);
+    header & 31 == NON_IDR && before.is_some()
 }
 
 /// Reads the number in a picture's top rows, scaled to [`CODE_SIZE`].
@@ -205,11 +206,10 @@ impl Slices {
 }
 
 const NON_IDR: u8 = 1;
-/// How a slice header begins: with macroblock 0, and all slices of the picture are P.
-const WHOLE_P: u8 = 0b1001_1000;
-/// Bytes of a slice in which all of 3600 macroblocks are skipped.
-const MOST_REPETITION: usize = 40;
 const IDR: u8 = 5;
+/// The data of a slice, coded arithmetically, in which all of the clip's 3600 macroblocks are skipped.
+const ALL_SKIPPED: [u8; 25] = [0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 3, 0, 0, 4, 0x9c];
+const MOST_HEADER_BYTES: usize = 12;
 
 /// An access unit as MPEG-TS carries it; tables go with the unit after them.
 struct Carried {
@@ -378,6 +378,17 @@ pub(super) mod tests {
         assert_eq!(clip.identify(&[0, 0, 0, 1, 0x67, 1, 2, 0, 0, 0, 1, 0x41, 0x83, 0]), Some(3));
         assert_eq!(clip.identify(&[0, 0, 1, 0x41]), None, "torn");
         assert_eq!(clip.identify(&[]), None);
+    }
+
+    #[test]
+    fn a_repetition_is_told_from_a_torn_picture() {
+        let repetition = [&[0, 0, 0, 1, 0x41, 0x9a, 0x21, 0xff][..], &ALL_SKIPPED].concat();
+        assert!(is_repetition(&repetition));
+        let torn = (5..repetition.len()).find(|&end| is_repetition(&repetition[..end]));
+        assert_eq!(torn, None, "at any byte");
+        let long = [&[0, 0, 0, 1, 0x41][..], &[0x9a; 13], &ALL_SKIPPED].concat();
+        assert!(!is_repetition(&long), "more than a slice header before the data");
+        assert!(!is_repetition(&[&[0, 0, 0, 1, 0x65, 0xff][..], &ALL_SKIPPED].concat()), "a key picture");
     }
 
     #[test]

@@ -168,6 +168,17 @@ mod tests {
     }
 
     #[test]
+    fn a_picture_that_is_shown_again_is_counted_once() {
+        let steady = observed(|_| Some(100));
+        let mut repeated = steady.clone();
+        let again = steady.seen.iter().map(|&(at, picture)| (at + 900 * MS, picture));
+        repeated.seen.extend(again);
+        repeated.seen.sort_unstable();
+        assert_eq!(repeated.metrics(), steady.metrics());
+        assert_eq!(repeated.ages().count(), 200);
+    }
+
+    #[test]
     fn recovery_counts_from_the_links_return() {
         // Nothing from 3 to 5 s; from then on what is captured comes at once.
         let mut outage = observed(|picture| (!(75..130).contains(&picture)).then_some(100));

@@ -7,7 +7,7 @@ use super::ladder::Ladder;
 use super::repeat::{self, Blank};
 use crate::unit::{VideoCodec, VideoTrack};
 use crate::video::nal::{Codec, Followed, NalRole, Place, Properties};
-use crate::video::repeat::Place as Repeatable;
+use crate::video::repeat::Repeatable;
 
 /// Follows the pictures of a live H.264 stream.
 #[derive(Clone, Debug, Default)]

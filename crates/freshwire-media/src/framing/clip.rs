@@ -10,7 +10,7 @@ use crate::testing::{PICTURES, encode, ivf, nals, run};
 use crate::unit::{
     AudioCodec, AudioTrack, Catalog, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
 };
-use crate::video::{Format, Parser};
+use crate::video::{Format, Parser, Repeat};
 
 /// How many frames ffmpeg decodes of the stream with this specifier, without any complaint.
 pub(super) fn decoded(bytes: &[u8], format: &str, specifier: &str) -> Option<usize> {
@@ -95,6 +95,14 @@ fn picture(index: usize, key: bool, bytes: Vec<u8>, nals: Vec<Range<u32>>) -> Un
     Unit { head, layer: u8::from(!key), group: 0, refs: [u32::from(!key), 0], bytes }
 }
 
+/// How repetitions take the places of the pictures of a stream.
+fn repeats(stream: &[u8], format: Format) -> impl Iterator<Item = Repeat> {
+    let mut parser = Parser::new(format);
+    parser.push(stream);
+    parser.finish();
+    parser.map_while(|unit| unit.unwrap().repeat)
+}
+
 /// NAL units in a row with four-byte start codes, and where each is.
 fn annex_b(nals: &[&[u8]]) -> (Vec<u8>, Vec<Range<u32>>) {
     let mut bytes = Vec::new();
@@ -124,10 +132,7 @@ pub(super) fn h264() -> Option<Pictures> {
     let pictures: Vec<_> = splitter.map(Result::unwrap).collect();
     let mut order: Vec<_> = pictures.iter().map(|unit| unit.display).collect();
     order.sort_unstable();
-    let mut parser = Parser::new(Format::H264);
-    parser.push(&stream);
-    parser.finish();
-    let mut repeats = parser.map(|unit| unit.unwrap().repeat);
+    let mut repeats = repeats(&stream, Format::H264);
     let nal = |kind| {
         let first = &pictures[0];
         let nal = first.nals.iter().find(|nal| nal.kind == kind).unwrap();
@@ -140,7 +145,7 @@ pub(super) fn h264() -> Option<Pictures> {
         let shown = order.binary_search(&unit.display).unwrap() as i64 + 2;
         let mut picture = picture(index, unit.idr, bytes, ranges);
         picture.head.pts = MediaTime::from_ticks(shown, RATE as u32);
-        picture.head.repeat = repeats.next().unwrap();
+        picture.head.repeat = repeats.next();
         assert!(picture.head.repeat.is_some());
         Unit { layer: unit.layer, group: unit.group, refs: unit.refs, ..picture }
     });
@@ -154,12 +159,16 @@ pub(super) fn h265() -> Option<Pictures> {
     let stream = encode(&["-c:v", "libx265", "-x265-params", x265], "hevc")?;
     let mut open: Vec<&[u8]> = Vec::new();
     let (mut units, mut sets) = (Vec::new(), [const { Vec::new() }; 3]);
+    let mut repeats = repeats(&stream, Format::H265);
     for nal in nals(&stream) {
         open.push(nal);
         match nal[0] >> 1 {
             kind @ 0..32 => {
                 let (bytes, ranges) = annex_b(&open);
-                units.push(picture(units.len(), (16..24).contains(&kind), bytes, ranges));
+                let mut picture = picture(units.len(), (16..24).contains(&kind), bytes, ranges);
+                picture.head.repeat = repeats.next();
+                assert!(picture.head.repeat.is_some());
+                units.push(picture);
                 open.clear();
             }
             kind @ 32..35 => sets[usize::from(kind) - 32] = nal.to_vec(),

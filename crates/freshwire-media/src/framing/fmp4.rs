@@ -243,7 +243,7 @@ impl Framer for Fmp4 {
     }
 
     fn can_overtake(&self, seq: u64) -> bool {
-        self.can_be_overtaken() && self.units.sound(seq).is_some()
+        self.can_be_overtaken() && self.units.of(Kind::Audio, seq).is_some()
     }
 }
 

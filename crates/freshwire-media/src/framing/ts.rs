@@ -253,7 +253,7 @@ impl Framer for Ts {
     }
 
     fn missed(&mut self, seq: u64) {
-        if let Some(head) = self.units.picture(seq) {
+        if let Some(head) = self.units.of(Kind::Video, seq) {
             self.repeater.missed(head);
         }
     }
@@ -283,7 +283,7 @@ impl Framer for Ts {
 
     fn can_overtake(&self, seq: u64) -> bool {
         let is_of_program = |head: Arc<UnitHead>| Arc::ptr_eq(&head.tracks, &self.program.tracks);
-        self.can_be_overtaken() && self.units.sound(seq).is_some_and(is_of_program)
+        self.can_be_overtaken() && self.units.of(Kind::Audio, seq).is_some_and(is_of_program)
     }
 }
 

@@ -33,14 +33,9 @@ impl Units {
         Some(head)
     }
 
-    /// The unit with this number, if it is sound.
-    pub(super) fn sound(&self, seq: u64) -> Option<Arc<UnitHead>> {
-        self.catalog.find(seq).filter(|head| head.kind == Kind::Audio)
-    }
-
-    /// The unit with this number, if it is a picture.
-    pub(super) fn picture(&self, seq: u64) -> Option<Arc<UnitHead>> {
-        self.catalog.find(seq).filter(|head| head.kind == Kind::Video)
+    /// The unit with this number, if it is of this track.
+    pub(super) fn of(&self, kind: Kind, seq: u64) -> Option<Arc<UnitHead>> {
+        self.catalog.find(seq).filter(|head| head.kind == kind)
     }
 
     /// The unit that was found last will be sent.

@@ -8,7 +8,7 @@ use super::{H265, Picture};
 use crate::unit::{VideoCodec, VideoTrack};
 use crate::video::depend::{Dependencies, Use};
 use crate::video::nal::{Codec, Followed, NalRole, Place, Properties};
-use crate::video::repeat::Place as Repeatable;
+use crate::video::repeat::Repeatable;
 
 /// Follows the pictures of a live H.265 stream.
 #[derive(Clone, Debug, Default)]

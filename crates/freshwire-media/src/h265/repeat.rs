@@ -35,16 +35,12 @@ impl Blank {
     /// `None` for what is not done: profiles with more tools than those of version 1, separate planes, sub-layers; and where no
     /// picture refers to another.
     pub(super) fn new(sequence: &Sequence) -> Option<Self> {
-        let tree = Tree::new(sequence)?;
         let is_plain = MAIN_PROFILES.contains(&(sequence.profile.general[0] & 31))
             && sequence.profile.sub_layers_minus1 == 0
             && sequence.references > 0
             && !sequence.format.separate_planes;
-        is_plain.then(|| Self {
-            sequence: sequence.clone(),
-            set: picture_set(sequence.id),
-            data: tree.skip_all(),
-        })
+        let tree = is_plain.then(|| Tree::new(sequence))??;
+        Some(Self { sequence: sequence.clone(), set: picture_set(sequence.id), data: tree.skip_all() })
     }
 
     pub(super) fn is_of(&self, sequence: &Sequence) -> bool {

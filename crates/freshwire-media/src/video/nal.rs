@@ -39,7 +39,7 @@ pub(crate) trait Codec: Default {
     fn properties(&self, picture: &Picture<Self>) -> Properties;
 
     /// The place of this picture, which was followed just now, for a repetition of the one before; `None` if that is not done.
-    fn repeat(&mut self, picture: &Picture<Self>) -> Option<repeat::Place>;
+    fn repeat(&mut self, picture: &Picture<Self>) -> Option<repeat::Repeatable>;
 }
 
 type Picture<C> = <<C as Codec>::Headers as Headers>::Picture;

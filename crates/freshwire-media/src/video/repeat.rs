@@ -21,24 +21,24 @@ const CHAIN_LAYER: u8 = 1;
 /// How a repetition of the picture before it takes a picture's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeat {
-    place: Place,
+    place: Repeatable,
     in_chain: bool,
 }
 
 /// A picture's place among the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Repeatable {
     H264(annexb::Place),
     H265(h265::Place),
 }
 
 impl Repeat {
-    pub(crate) fn new(place: Place, layer: u8) -> Self {
+    pub(crate) fn new(place: Repeatable, layer: u8) -> Self {
         Self { place, in_chain: layer <= CHAIN_LAYER }
     }
 }
 
-impl Place {
+impl Repeatable {
     /// What repetitions know this picture by, if they can repeat it.
     fn number(&self) -> Option<i64> {
         match self {
@@ -219,6 +219,43 @@ mod tests {
                     assert!(still >= 5, "{options:?}, {sent} sent: {sums:?}");
                 }
             }
+        }
+    }
+
+    /// Parameter sets and slice headers with any errors make repetitions of bounded size, or none.
+    #[test]
+    fn no_parameters_make_it_panic_or_grow() {
+        let h264 = ["-c:v", "libx264", "-x264-params", "keyint=4:scenecut=0:bframes=0"];
+        let h265 =
+            ["-c:v", "libx265", "-x265-params", "keyint=4:scenecut=0:bframes=0:info=0:log-level=error"];
+        for (options, muxer, format) in [(&h264, "h264", Format::H264), (&h265, "hevc", Format::H265)] {
+            let Some(stream) = encode(&options[..], muxer) else { return };
+            let begin: Vec<u8> =
+                units(&stream, format).iter().take(8).flat_map(|unit| unit.bytes.clone()).collect();
+            let made = |bytes: &[u8]| {
+                let mut parser = Parser::new(format);
+                parser.push(bytes);
+                parser.finish();
+                let mut repeater = Repeater { wanted: ENOUGH, is_broken: true, ..Repeater::default() };
+                for unit in parser.filter_map(Result::ok) {
+                    repeater.wanted = ENOUGH;
+                    repeater.missed(Arc::new(UnitHead { key: false, ..head(&unit) }));
+                }
+                let repetitions = repeater.repetitions();
+                assert!(repetitions.iter().flat_map(|(_, nals)| nals).all(|nal| nal.len() < 8192));
+                repetitions.len()
+            };
+            assert!(made(&begin) >= TOGETHER);
+            bolero::check!()
+                .with_iterations(crate::testing::ITERATIONS)
+                .with_type::<[(u16, u8); 4]>()
+                .for_each(|changes| {
+                    let mut changed = begin.clone();
+                    for &(at, by) in changes {
+                        changed[usize::from(at) % 150] ^= by;
+                    }
+                    assert!(made(&changed) <= ENOUGH);
+                });
         }
     }
 

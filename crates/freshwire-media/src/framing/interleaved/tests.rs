@@ -104,7 +104,7 @@ fn what_is_sent_arrives_and_leaves_no_gap() {
                 stream.extend(bytes_out);
                 expected[usize::from(!is_video)].extend(parts(head, bytes));
             }
-            assert_eq!(read(&stream, usize::from(*max_packet)), expected);
+            assert_eq!(read(&stream, "h264", usize::from(*max_packet)), expected);
         });
 }
 
@@ -144,8 +144,8 @@ fn record(tracks: &Arc<Tracks>, (sizes, is_audio, _, _): &Sent, ms: i64) -> (Uni
 
 /// The parts of pictures and of sound that an interleaved stream has, after a check of each packet's header and of the
 /// reports against what came before them.
-fn read(stream: &[u8], max_packet: usize) -> [Vec<Vec<u8>>; 2] {
-    let mut arrived = [Depacketizer::new("h264"), Depacketizer::new("aac")];
+fn read(stream: &[u8], video: &'static str, max_packet: usize) -> [Vec<Vec<u8>>; 2] {
+    let mut arrived = [Depacketizer::new(video), Depacketizer::new("aac")];
     let mut counted: BTreeMap<u8, (u16, u32, u32)> = BTreeMap::new();
     for (channel, bytes) in packets(stream) {
         let track = channel & 2;
@@ -241,25 +241,29 @@ fn pieces_fill_what_is_wanted() {
 
 #[test]
 fn repetitions_take_the_place_of_pictures_that_are_dropped() {
-    let Some(video) = clip::h264() else { return };
-    let (_, units) = clip::stream(Some(video), None);
-    for sent in [1, 2, 5] {
+    let (Some(h264), Some(h265)) = (clip::h264(), clip::h265()) else { return };
+    let videos = [(h264, "h264", "h264"), (h265, "h265", "hevc")];
+    for ((video, codec, format), sent) in
+        videos.into_iter().flat_map(|video| [1, 2, 5].map(|sent| (video.clone(), sent)))
+    {
+        let (_, units) = clip::stream(Some(video), None);
         let mut framer = Interleaved::new(clip::catalog(&units), &config(usize::MAX));
         let (stream, begun, replaced) =
             clip::framed_beginnings(&mut framer, &units, sent, &mut Random(sent as u64));
-        let shown: BTreeMap<u32, usize> = rtp_times(&stream);
+        let shown = rtp_times(&stream);
         assert_eq!(begun, sent * 4);
         assert!((20..=4 * (16 - sent)).contains(&replaced), "{replaced} for {sent} of each group");
         assert_eq!(shown.len(), begun + replaced, "each has its own time");
+        assert!(shown.values().all(|&markers| markers == 1), "and one last packet");
         let times: Vec<u32> = units.iter().map(|unit| unit.head.pts.ticks(90_000) as u32).collect();
         let offset = IDENTITY.timestamp_offset;
         assert!(
             shown.keys().all(|time| times.contains(&time.wrapping_sub(offset))),
             "and one of the source's"
         );
-        let nals = &read(&stream, usize::MAX)[0];
-        let h264: Vec<u8> = nals.iter().flat_map(|nal| [&[0, 0, 0, 1], nal.as_slice()].concat()).collect();
-        assert_eq!(clip::decoded(&h264, "h264", "0:v").unwrap(), begun + replaced);
+        let nals = &read(&stream, codec, usize::MAX)[0];
+        let bytes: Vec<u8> = nals.iter().flat_map(|nal| [&[0, 0, 0, 1], nal.as_slice()].concat()).collect();
+        assert_eq!(clip::decoded(&bytes, format, "0:v").unwrap(), begun + replaced);
     }
 }
 
@@ -286,11 +290,12 @@ fn after_repetitions_pictures_go_on_with_a_key() {
     assert!(wrote(32, false) && wrote(33, false), "from the next key on");
 }
 
-/// How many packets of pictures there are of each time.
+/// How many last packets of pictures there are of each time.
 fn rtp_times(stream: &[u8]) -> BTreeMap<u32, usize> {
     let mut times = BTreeMap::new();
     for (_, bytes) in packets(stream).into_iter().filter(|(channel, _)| *channel == 0) {
-        *times.entry(RtpPacket::parse(bytes).unwrap().timestamp()).or_default() += 1;
+        let packet = RtpPacket::parse(bytes).unwrap();
+        *times.entry(packet.timestamp()).or_default() += usize::from(packet.marker_bit());
     }
     times
 }

@@ -360,9 +360,11 @@ fn what_cannot_be_carried_is_said_or_skipped() {
 
 #[test]
 fn repetitions_take_the_place_of_pictures_that_are_dropped() {
-    let Some(video) = clip::h264() else { return };
-    let (tracks, units) = clip::stream(Some(video), None);
-    for sent in [1, 2, 5] {
+    let (Some(h264), Some(h265)) = (clip::h264(), clip::h265()) else { return };
+    for (video, sent) in
+        [h264, h265].into_iter().flat_map(|video| [1, 2, 5].map(|sent| (video.clone(), sent)))
+    {
+        let (tracks, units) = clip::stream(Some(video), None);
         let mut framer = Ts::new(clip::catalog(&units), Arc::clone(&tracks)).unwrap();
         let (bytes, begun, replaced) =
             clip::framed_beginnings(&mut framer, &units, sent, &mut Random(sent as u64));

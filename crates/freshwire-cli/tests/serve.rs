@@ -36,6 +36,49 @@ fn viewers_stay_while_a_source_dies_and_returns_with_another_size() {
     assert_eq!(ts.seen().end, None, "{}", server.0.log());
 }
 
+#[test]
+fn the_server_has_more_of_the_processor_than_its_encoders() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let own = stat(std::process::id()).expect("this process").nice;
+    let server = Server::start(&["live=test"]);
+    let mut encoder = None;
+    let mut find = || {
+        let mut running = std::fs::read_dir("/proc")
+            .expect("processes")
+            .filter_map(|entry| stat(entry.ok()?.file_name().to_str()?.parse().ok()?));
+        encoder = running.find(|found| found.parent == server.0.id() && found.name == "ffmpeg");
+        encoder.is_some()
+    };
+    wait_until(&mut find, || format!("no encoder:\n{}", server.0.log()));
+    // It is told so right after its start.
+    let nice = |encoder: &Option<Stat>| stat(encoder.as_ref()?.id).map(|found| found.nice);
+    wait_until(|| nice(&encoder) == Some(own), || format!("the encoder has {:?}", nice(&encoder)));
+    let nice = stat(server.0.id()).expect("the server").nice;
+    if server.0.log().contains("the system does not allow the nice value") {
+        assert_eq!(nice, own);
+    } else {
+        assert_eq!(nice, -10);
+    }
+}
+
+struct Stat {
+    id: u32,
+    name: String,
+    parent: u32,
+    nice: i32,
+}
+
+/// What `/proc` says of a process.
+fn stat(id: u32) -> Option<Stat> {
+    let line = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let (start, rest) = line.rsplit_once(") ")?;
+    let fields: Vec<&str> = rest.split(' ').collect();
+    let name = start.split_once('(')?.1.to_owned();
+    Some(Stat { id, name, parent: fields[1].parse().ok()?, nice: fields[16].parse().ok()? })
+}
+
 /// Whether the stream can be viewed.
 fn ready(server: &Server) -> bool {
     let request = format!("DESCRIBE {} RTSP/1.0\r\nCSeq: 1\r\n\r\n", server.rtsp("live"));

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::access::{Rights, Rules};
 use crate::hub::HubConfig;
 use crate::ingest::Source;
+use crate::priority::DEFAULT_NICE;
 
 pub use error::ConfigError;
 pub use limits::Limits;
@@ -32,6 +33,9 @@ pub struct Config {
     pub internal: Option<SocketAddr>,
     /// The certificate; without one nothing is encrypted.
     pub tls: Option<TlsFiles>,
+    /// The process's nice value, -20 to 19; see [`set_nice`](crate::priority::set_nice). Default
+    /// [`DEFAULT_NICE`].
+    pub nice: i32,
     /// Everybody may view, whoever it is.
     pub open: bool,
     /// Users, signed links and what needs neither.
@@ -81,6 +85,7 @@ impl Default for Config {
             http: listen(HTTP_PORTS),
             internal: Some(loopback(INTERNAL_PORT)),
             tls: None,
+            nice: DEFAULT_NICE,
             open: false,
             access: Rules::default(),
             limits: Limits::default(),
@@ -142,6 +147,7 @@ impl Config {
             (self.rtsp != newer.rtsp, "rtsp"),
             (self.http != newer.http || self.internal != newer.internal, "http"),
             (self.tls.is_some() != newer.tls.is_some(), "tls"),
+            (self.nice != newer.nice, "process"),
             (hub(self) != hub(newer), "hub"),
         ]
         .into_iter()

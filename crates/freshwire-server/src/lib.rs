@@ -18,6 +18,7 @@ pub mod http;
 pub mod hub;
 pub mod ingest;
 pub mod net;
+pub mod priority;
 pub mod report;
 pub mod rtsp;
 pub mod server;

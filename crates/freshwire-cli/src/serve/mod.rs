@@ -11,6 +11,7 @@ use freshwire_server::config::{
     Config, ConfigError, StreamConfig, TlsFiles, default_name, parse_listen, parse_named_source,
 };
 use freshwire_server::ingest::Source;
+use freshwire_server::priority::set_nice;
 use freshwire_server::server::{self, Server};
 use tracing::level_filters::LevelFilter;
 
@@ -137,6 +138,13 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     log(args.log_format, args.log_level);
+    if let Err(error) = set_nice(config.nice) {
+        tracing::info!(
+            nice = config.nice,
+            %error,
+            "other programs may delay what is sent: the system does not allow the nice value (CAP_SYS_NICE, ulimit -e, [process] nice)"
+        );
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -97,6 +97,10 @@ impl Program {
         wait_until(|| self.log().contains(text), || format!("{text:?} is not in the log:\n{}", self.log()));
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
         let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
         assert!(status.is_ok_and(|status| status.success()));

@@ -29,6 +29,7 @@ struct File {
     tls: Option<Spanned<TlsSection>>,
     access: AccessSection,
     limits: LimitsSection,
+    process: ProcessSection,
     hub: HubSection,
     streams: BTreeMap<Spanned<String>, StreamSection>,
 }
@@ -100,6 +101,12 @@ struct LimitsSection {
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
+struct ProcessSection {
+    nice: Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 struct HubSection {
     max_streams: Value,
     max_viewers: Value,
@@ -152,6 +159,8 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     config.open = file.access.open;
     config.access = access(file.access, folder)?;
     config.limits = limits(&file.limits)?;
+    let nice = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a whole number such as -10"));
+    set(&mut config.nice, "nice", file.process.nice.as_ref(), nice, ("-20", "19"))?;
     config.hub = hub(file.hub)?;
     for (name, section) in file.streams {
         stream(&mut config, &name, &section, folder)?;

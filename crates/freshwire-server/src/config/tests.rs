@@ -64,6 +64,8 @@ fn all_sections() {
         max_connections = 10
         max_header = "4KiB"
         max_publish_rate = "8Mbit"
+        [process]
+        nice = 5
         [hub]
         arena = "8MiB"
         latency = "1s"
@@ -83,6 +85,7 @@ fn all_sections() {
     assert_eq!((config.limits.max_connections, config.limits.max_header_bytes), (10, 4096));
     assert_eq!(config.limits.max_publish_rate, freshwire_units::Rate::from_bits_per_sec(8_000_000));
     assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Duration::from_secs(1)));
+    assert_eq!(config.nice, 5);
     assert_eq!(config.streams["a"].source, Source::File("etc/film.ts".into()));
     let (anna, cam) = (&config.access.users["anna"].rights, &config.access.users["cam"].rights);
     assert!(anna.view.contain("a") && !anna.view.contain("b") && anna.publish.is_empty());
@@ -91,7 +94,7 @@ fn all_sections() {
 }
 
 /// Each text with what its error has to begin with.
-const WRONG: [(&str, &str); 22] = [
+const WRONG: [(&str, &str); 24] = [
     ("\n[rtps]\n", "etc/f.toml:2: unknown field `rtps`, expected one of `rtsp`"),
     ("[hub]\nlatency = 700", "etc/f.toml:2: latency: \"700\" is not a duration such as 50ms"),
     ("[hub]\nlatency = \"2h\"", "etc/f.toml:2: latency: 2h is not from 20ms to 1min"),
@@ -105,6 +108,8 @@ const WRONG: [(&str, &str); 22] = [
         "[rtsp]\nlisten = \"8554\"",
         "etc/f.toml:2: rtsp.listen: \"8554\" is no address to listen on; write 127",
     ),
+    ("[process]\nnice = -21", "etc/f.toml:2: nice: -21 is not from -20 to 19"),
+    ("[process]\nnice = \"low\"", "etc/f.toml:2: nice: \"low\" is not a whole number such as -10"),
     ("[rtsp]\ntls_listen = \":1\"", "etc/f.toml:2: rtsp.tls_listen needs a certificate: add [tls]"),
     ("[tls]\nkey = \"k\"", "etc/f.toml:1: missing field `certificate`"),
     ("[access]\nlink_secret = \"short\"", "etc/f.toml:2: a link_secret has at least 16 characters; make one"),
@@ -202,8 +207,8 @@ fn who_may_do_what_follows_from_the_credentials() {
 fn what_cannot_change_while_running_is_named() {
     let old = Config::default();
     let new =
-        parse("[rtsp]\nlisten = \":1\"\n[hub]\nlatency = \"1s\"\n[limits]\nmax_connections = 1").unwrap();
-    assert_eq!(old.fixed_differences(&new), ["rtsp", "hub"]);
+        parse("[rtsp]\nlisten = \":1\"\n[hub]\nlatency = \"1s\"\n[limits]\nmax_connections = 1\n[process]\nnice = 0").unwrap();
+    assert_eq!(old.fixed_differences(&new), ["rtsp", "process", "hub"]);
     assert!(old.fixed_differences(&old.clone()).is_empty());
 }
 

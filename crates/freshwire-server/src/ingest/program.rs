@@ -15,6 +15,7 @@ use super::pace::Pace;
 use super::pattern::{Pattern, PatternConfig};
 use super::{SourceError, bytes};
 use crate::hub::Stream;
+use crate::priority;
 
 const FFMPEG: &str = "ffmpeg";
 const FFPROBE: &str = "ffprobe";
@@ -128,7 +129,9 @@ fn command() -> Command {
 
 fn start(mut command: Command) -> Result<Child, SourceError> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().map_err(|error| SourceError::Program { program: FFMPEG, error })
+    let child = command.spawn().map_err(|error| SourceError::Program { program: FFMPEG, error })?;
+    priority::leave_behind(child.id());
+    Ok(child)
 }
 
 /// Publishes what the program writes until it ends.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use freshwire_server::priority::DEFAULT_NICE;
 use freshwire_units::Timestamp;
+use rustix::process::{Pid, setpriority_process};
 
 use super::{Worker, bare, load};
 use crate::bench::machine::{Resident, ThreadTimes};
@@ -89,6 +91,10 @@ impl Serving {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", subject.label()))?;
         let mut process = Process(child);
+        // As Freshwire's server does for itself, and where it may not, this does not work either.
+        if let Some(pid) = i32::try_from(process.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = setpriority_process(Some(pid), DEFAULT_NICE);
+        }
         let mut input = process.0.stdin.take().context("the server has no input")?;
         let fed = freshwire_io::now() + FEED_LEAD;
         if subject == Subject::Bare {

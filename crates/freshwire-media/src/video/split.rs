@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use memchr::memmem;
+
 use crate::annexb::AnnexBError;
 
 /// What a codec says about NAL units.
@@ -286,5 +288,5 @@ impl<A: Assemble> Iterator for Splitter<A> {
 
 fn find_start_code(bytes: &[u8], from: usize) -> Option<usize> {
     let tail = bytes.get(from..)?;
-    tail.windows(3).position(|window| window == [0, 0, 1]).map(|at| from + at)
+    memmem::find(tail, &[0, 0, 1]).map(|at| from + at)
 }

@@ -3,6 +3,7 @@ use freshwire_units::Timestamp;
 use crate::edit::copy_out;
 use crate::error::{ClaimError, TooLate};
 use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS};
+use crate::prefetch::prefetch;
 use crate::process::Claim;
 use crate::reason;
 use crate::record::Queued;
@@ -119,6 +120,14 @@ impl Consumer {
     /// The number of its ring.
     pub fn ring(&self) -> usize {
         self.ring
+    }
+
+    /// Asks the processor to have at hand what the next look and the next take touch; see [`prefetch`].
+    pub fn prefetch(&self) {
+        let inner = self.region.inner();
+        let Some(head) = inner.ring(self.ring) else { return };
+        prefetch(head);
+        prefetch(inner.slot(self.ring, self.cursor.next));
     }
 
     /// Fills `out` with the oldest ready records, at most `limit`. Held records, and those from `umod_i` on, are

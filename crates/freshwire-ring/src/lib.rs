@@ -49,6 +49,7 @@ mod edit;
 mod editor;
 mod error;
 mod layout;
+mod prefetch;
 mod process;
 mod producer;
 pub mod reason;
@@ -69,6 +70,7 @@ pub use layout::{
     ABI_VERSION, Config, MAGIC, MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_RECORD_SLOTS, MAX_REGION_BYTES, MAX_RINGS,
     MAX_SLOTS, MIN_BLOCK_BYTES, MIN_SLOTS,
 };
+pub use prefetch::prefetch;
 pub use producer::{Producer, Pushed, Replaced};
 pub use record::{Fate, Meta, Outcome, Queued, Stage, Standing};
 pub use region::Region;

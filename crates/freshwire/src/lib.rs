@@ -41,7 +41,7 @@ pub use freshwire_io::poll::Waker;
 pub use freshwire_media::framing::{Framer, Framing, Piece};
 pub use freshwire_ring::{
     Config as RingConfig, Edit, EditError, Editor, Fate, Meta, Outcome, Producer, PushError, Pushed, Region,
-    Replaced, Stored, TooLate, reason,
+    Replaced, Stored, TooLate, prefetch, reason,
 };
 
 pub use carrier::{Carrier, CarrierError, CarrierInUse};

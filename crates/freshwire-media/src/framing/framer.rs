@@ -25,6 +25,10 @@ pub trait Framer: Send {
     /// be made, or there is nothing more to write of this record.
     fn next(&mut self, max: usize, prefix: &mut Vec<u8>) -> Option<Piece>;
 
+    /// A record may be begun within some microseconds. A framing that keeps its state behind a pointer may ask the processor to have
+    /// it at hand; for the framing itself the caller has done so.
+    fn prefetch(&self) {}
+
     /// A record was dropped before it was begun; every one before it has been begun or dropped. Called between two records, or
     /// before the first.
     fn missed(&mut self, seq: u64) {

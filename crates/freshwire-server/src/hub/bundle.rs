@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire::choice::SOUND;
-use freshwire::now;
+use freshwire::{now, prefetch};
 use freshwire_media::framing::{Framer, Piece};
 use freshwire_media::unit::{Catalog, Unit};
 use freshwire_units::Timestamp;
@@ -98,6 +98,10 @@ impl Framer for Unbundler {
             piece.last = !self.begin_at(next, end, len);
         }
         Some(piece)
+    }
+
+    fn prefetch(&self) {
+        prefetch(&*self.framer);
     }
 
     fn missed(&mut self, seq: u64) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use freshwire_choice::{Choice, Reason};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_media::framing::{Framer, Piece};
-use freshwire_ring::Consumer;
+use freshwire_ring::{Consumer, prefetch};
 use freshwire_units::Timestamp;
 
 use super::output::{End, Output, Way};
@@ -152,6 +152,19 @@ impl Connection {
         self.consumer.notified()
     }
 
+    /// Asks the processor to have at hand what a turn touches besides this value.
+    pub(super) fn prefetch_parts(&self) {
+        self.consumer.prefetch();
+        prefetch(&*self.choice);
+        prefetch(&*self.framer);
+        prefetch(&self.shared.stats);
+    }
+
+    /// The same for what lies still further.
+    pub(super) fn prefetch_far(&self) {
+        self.framer.prefetch();
+    }
+
     /// Queues bytes for the next place between two records. False: too many wait there already.
     pub(super) fn interject(&mut self, bytes: Vec<u8>) -> bool {
         let waiting: usize = self.interjected.iter().map(Vec::len).sum();
@@ -274,17 +287,19 @@ impl Connection {
     }
 
     fn end_record(&mut self, now: Timestamp, number: Number, end: End) {
-        let Some(begun) = self.begun.take(number) else { return };
+        let Some(begun) = self.begun.get(number) else { return };
         match end {
             End::Abandoned(reason) => {
-                give_up(&mut self.consumer, &begun, reason, now);
-                self.dropped(begun.record, reason);
+                give_up(&mut self.consumer, begun, reason, now);
+                let record = begun.record();
+                self.dropped(record, reason);
             }
             End::Finished => {
                 self.path.sent(&mut self.consumer, &begun.taken, now);
                 self.shared.stats.on_finished();
             }
         }
+        self.begun.forget(number);
     }
 }
 

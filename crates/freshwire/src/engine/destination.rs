@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use freshwire_choice::Reason;
 use freshwire_io::tcp::TcpSocket;
+use freshwire_ring::prefetch;
 use freshwire_units::Timestamp;
 
 use super::connection::{Connection, Next};
@@ -35,6 +36,18 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.shared(),
             Self::Kernel(connection) => connection.shared(),
+        }
+    }
+
+    /// Asks the processor to have at hand what the turn touches that is `turns` turns away: what is reached by one pointer first,
+    /// then what is reached through that.
+    pub(super) fn prefetch(&self, turns: usize) {
+        let Self::Tcp(connection) = self else { return };
+        match turns {
+            3 => prefetch(&**connection),
+            2 => connection.prefetch_parts(),
+            1 => connection.prefetch_far(),
+            _ => {}
         }
     }
 

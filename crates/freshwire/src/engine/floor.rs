@@ -19,6 +19,9 @@ use crate::sink::{CloseMode, Ended};
 /// How a sink ended that was aborted while it drained.
 const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
+/// So many turns before its own a connection's memory is asked for.
+const PREFETCHED_TURNS: usize = 3;
+
 /// The sinks of an engine, and what their turns need.
 pub(super) struct Floor {
     poller: Arc<Poller>,
@@ -235,9 +238,20 @@ impl Floor {
     fn turn_notified(&mut self, now: Timestamp) {
         let Self { connections, poller, timers, again, scratch, .. } = self;
         let mut ends = Vec::new();
-        for (&id, served) in connections.iter_mut().filter(|(_, served)| served.connection.notified()) {
-            let ended = served.turn(id, now, Desk { poller, timers, again, scratch });
-            ends.extend(ended.map(|ended| (id, ended)));
+        let mut served: Vec<_> = connections.iter_mut().collect();
+        for at in 0..served.len() {
+            // Each has memory of its own, which the system calls for the others have pushed out.
+            for turns in 1..=PREFETCHED_TURNS {
+                if let Some((_, later)) = served.get(at + turns) {
+                    later.connection.prefetch(turns);
+                }
+            }
+            let (id, served) = &mut served[at];
+            if !served.connection.notified() {
+                continue;
+            }
+            let ended = served.turn(**id, now, Desk { poller, timers, again, scratch });
+            ends.extend(ended.map(|ended| (**id, ended)));
         }
         for (id, ended) in ends {
             self.remove(id, ended);

@@ -6,13 +6,20 @@ use freshwire_choice::Record;
 use freshwire_ring::Taken;
 
 use crate::engine::scratch::Scratch;
+use crate::record::record_of;
 
 /// A record that was begun and is not wholly written.
 pub(in crate::engine) struct Begun {
     pub(in crate::engine) taken: Taken,
-    pub(super) record: Record,
     /// Where the payload ends that the framing has named so far.
     pub(super) named: u32,
+}
+
+impl Begun {
+    /// The record as policies see it.
+    pub(super) fn record(&self) -> Record {
+        record_of(&self.taken.record)
+    }
 }
 
 /// What a piece of the stream belongs to: records are numbered as they are begun.
@@ -49,9 +56,9 @@ impl BegunRecords {
     }
 
     /// Opens a record; the one that is open waits for its end.
-    pub(super) fn open(&mut self, begun: Begun) {
+    pub(super) fn open(&mut self, taken: Taken) {
         self.overtaken = self.open.replace(self.first.wrapping_add(self.room.len() as u32));
-        self.room.push_back(Some(begun));
+        self.room.push_back(Some(Begun { taken, named: 0 }));
     }
 
     /// The open record has all its pieces; the one that it overtook is open again.
@@ -77,15 +84,16 @@ impl BegunRecords {
         self.room.get(self.place(number))?.as_ref()
     }
 
-    /// Takes out a record that is wholly written or given up.
-    pub(super) fn take(&mut self, number: Number) -> Option<Begun> {
+    /// Forgets a record that is wholly written or given up.
+    pub(super) fn forget(&mut self, number: Number) {
         let at = self.place(number);
-        let begun = self.room.get_mut(at)?.take();
+        if let Some(begun) = self.room.get_mut(at) {
+            *begun = None;
+        }
         while let Some(None) = self.room.front() {
             self.room.pop_front();
             self.first = self.first.wrapping_add(1);
         }
-        begun
     }
 
     /// Takes out all, oldest first.

@@ -56,13 +56,11 @@ impl Connection {
                 if self.drained {
                     return;
                 }
-                let Some(begun) = self.pick(now, scratch) else { return self.replace() };
-                self.begun.open(begun);
-            } else if may_overtake && self.rest.is_none() && self.framer.can_be_overtaken() {
-                match self.overtaking(now, scratch) {
-                    Some(begun) => self.begun.open(begun),
-                    None => may_overtake = false,
+                if !self.pick(now, scratch) {
+                    return self.replace();
                 }
+            } else if may_overtake && self.rest.is_none() && self.framer.can_be_overtaken() {
+                may_overtake = self.overtake(now, scratch);
             }
             if !self.plan(now, room) {
                 return;
@@ -98,7 +96,7 @@ impl Connection {
         let begun = self.begun.opened().filter(|begun| begun.named > 0)?;
         let remaining = begun.taken.len - begun.named;
         let view = self.path.view(now, self.output.planned());
-        match self.choice.progress(now, &begun.record, remaining, &view) {
+        match self.choice.progress(now, &begun.record(), remaining, &view) {
             Progress::Abandon(reason) => Some(reason),
             Progress::Continue => None,
         }
@@ -161,25 +159,25 @@ impl Connection {
         }
     }
 
-    /// Asks the policy until it names a record that is still there. `None`: there is nothing, it holds back, or it was
-    /// asked often enough for now. A position outside the queue counts as holding back.
-    fn pick(&mut self, now: Timestamp, scratch: &mut Scratch) -> Option<Begun> {
+    /// Asks the policy until it names a record that is still there, and begins that one. False: there is nothing, it holds back,
+    /// or it was asked often enough for now. A position outside the queue counts as holding back.
+    fn pick(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
         self.ask_again_at = Timestamp::MAX;
         for _ in 0..PICKS_PER_TURN {
             list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
             let records = &scratch.records;
             if records.is_empty() {
-                return None;
+                return false;
             }
             let view = self.path.view(now, self.output.planned());
             match self.choice.pick(now, records, &view) {
                 Decision::Wait(until) => {
                     let until = until.unwrap_or(Timestamp::MAX);
                     self.ask_again_at = if until > now { until } else { now + PAST_WAIT };
-                    return None;
+                    return false;
                 }
                 Decision::Drop(place, reason) => {
-                    let record = *records.get(place)?;
+                    let Some(&record) = records.get(place) else { return false };
                     // Too late means that somebody else edits or dropped it; the next look tells.
                     if self.consumer.discard(record.index, reason.code(), now).is_ok() {
                         self.dropped(record, reason);
@@ -189,32 +187,35 @@ impl Connection {
                     }
                 }
                 Decision::Send(place) => {
-                    let record = *records.get(place)?;
+                    let Some(record) = records.get(place) else { return false };
                     if let Ok(taken) = self.consumer.take(record.index) {
                         self.drained = records.len() == 1 && self.choice.lookahead() > 1;
-                        return Some(self.begin(taken, now));
+                        self.begin(taken, now);
+                        return true;
                     }
                 }
             }
         }
         self.ask_again_at = now;
-        None
+        false
     }
 
-    /// The record that the policy wants before the rest of the one that is open, where the framing can do that.
-    fn overtaking(&mut self, now: Timestamp, scratch: &mut Scratch) -> Option<Begun> {
-        let open = self.begun.opened()?.record;
+    /// Begins a record that the policy wants before the rest of the one that is open, where the framing can do that; false if there
+    /// is none.
+    fn overtake(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
+        let Some(open) = self.begun.opened().map(Begun::record) else { return false };
         list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
         let may = |record: &&Record| {
             self.choice.overtakes(now, record, &open) && self.framer.can_overtake(record.seq)
         };
-        let record = *scratch.records.iter().find(may)?;
+        let Some(index) = scratch.records.iter().find(may).map(|record| record.index) else { return false };
         // Too late means that somebody else edits or dropped it; the next look tells.
-        let taken = self.consumer.take(record.index).ok()?;
-        Some(self.begin(taken, now))
+        let Ok(taken) = self.consumer.take(index) else { return false };
+        self.begin(taken, now);
+        true
     }
 
-    fn begin(&mut self, taken: Taken, now: Timestamp) -> Begun {
+    fn begin(&mut self, taken: Taken, now: Timestamp) {
         // It may have been modified or replaced since the policy saw it.
         let record = record_of(&taken.record);
         let unsent = self.path.unsent() + self.output.planned();
@@ -222,7 +223,7 @@ impl Connection {
         self.choice.outcome(&record, Outcome::Sent);
         self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
         self.framer.begin(record.seq, taken.len);
-        Begun { taken, record, named: 0 }
+        self.begun.open(taken);
     }
 
     /// Commits what the receiver gets in the place of records that were dropped.

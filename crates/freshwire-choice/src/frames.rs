@@ -1,6 +1,7 @@
 mod ladder;
 mod plan;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,31 @@ pub struct Frames {
     gives_up: bool,
     lost: Lost,
     hope: Hope,
-    stream: Arc<Mutex<Stream>>,
+    stream: Arc<Known>,
+}
+
+/// The stream, for all receivers of it.
+#[derive(Debug, Default)]
+struct Known {
+    /// One more than the newest record's number, or 0: who has nothing newer need not wait for the others.
+    learned: AtomicU64,
+    stream: Mutex<Stream>,
+}
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, Stream> {
+        // A panic elsewhere leaves at worst a plan half made, and each plan begins anew.
+        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn learn(&self, record: &Record) {
+        // Relaxed: only whether to look is decided by it.
+        if record.seq >= self.learned.load(Ordering::Relaxed) {
+            let mut stream = self.lock();
+            stream.ladder.see(record);
+            self.learned.fetch_max(record.seq.saturating_add(1), Ordering::Relaxed);
+        }
+    }
 }
 
 /// What is thought of a link on which nothing is on its way.
@@ -101,12 +126,7 @@ impl Frames {
     /// queue shows is learned anyway; one that joins plans better if the stream is known by then. Where receivers have
     /// different deadlines, each keeps the distance of its own ones to these.
     pub fn observe(&self, record: &Record) {
-        self.stream().ladder.see(record);
-    }
-
-    fn stream(&self) -> MutexGuard<'_, Stream> {
-        // A panic elsewhere leaves at worst a plan half made, and each plan begins anew.
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stream.learn(record);
     }
 
     /// Also begins a frame that is predicted late, if frames that depend on it will be on time. A key frame that is a
@@ -194,7 +214,7 @@ impl Frames {
             let oldest = (0..queue.len()).min_by_key(|&at| queue[at].seq)?;
             return Some(Decision::Send(oldest));
         };
-        let stream = &mut *self.stream();
+        let stream = &mut *self.stream.lock();
         self.lay_out(stream, queue, rate, link.min_rtt / 2);
         let per = nanos(rate.time_for(stream.ladder.mean_len()));
         // Where frames fade, those after the delay tell what it costs.
@@ -266,7 +286,7 @@ impl Choice for Frames {
     fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
         for record in queue {
             self.lost.seen(record.seq);
-            self.stream().ladder.see(record);
+            self.stream.learn(record);
         }
         if let Some(at) = queue.iter().position(|record| record.deadline < now) {
             return Decision::Drop(at, Reason::Expired);
@@ -285,14 +305,16 @@ impl Choice for Frames {
             let is_dear = matches!(decision, Decision::Send(at) if !queue[at].is_key());
             (!is_dear || self.hope.may_try(now, link.rate)).then_some(decision)
         });
-        decision
-            .or_else(|| self.give_up(queue))
-            .unwrap_or_else(|| Decision::Wait(Some(now + self.stream().ladder.interval().max(SHORTEST_WAIT))))
+        decision.or_else(|| self.give_up(queue)).unwrap_or_else(|| {
+            Decision::Wait(Some(now + self.stream.lock().ladder.interval().max(SHORTEST_WAIT)))
+        })
     }
 
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
         match link.arrival(now, u64::from(remaining)) {
-            Some(arrival) if arrival > record.deadline + self.patience(&self.stream().ladder, record) => {
+            Some(arrival)
+                if arrival > record.deadline + self.patience(&self.stream.lock().ladder, record) =>
+            {
                 Progress::Abandon(Reason::PredictedLate)
             }
             _ => Progress::Continue,
@@ -396,7 +418,7 @@ mod tests {
         (0..9).for_each(|seq| known.observe(&line(seq, 100)));
         for life in [50, 100, 900] {
             let frames = known.for_another();
-            let stream = &mut *frames.stream();
+            let stream = &mut *frames.stream.lock();
             frames.lay_out(
                 stream,
                 &[line(7, life), line(8, life)],
@@ -408,7 +430,7 @@ mod tests {
             assert_eq!(lives, [life, life + 60, life, life, life, life + 60], "up to the next key");
         }
         let frames = known.for_another();
-        let stream = &mut *frames.stream();
+        let stream = &mut *frames.stream.lock();
         let unbound = Record { deadline: Timestamp::MAX, ..line(8, 0) };
         frames.lay_out(stream, &[unbound], Rate::from_bits_per_sec(1), Duration::ZERO);
         assert!(stream.items.iter().all(|item| item.deadline == Timestamp::MAX.as_nanos()));

@@ -23,19 +23,21 @@ impl MediaTime {
 
     /// The time of `ticks` of a clock that makes `rate` ticks a second, to the nearest nanosecond.
     pub fn from_ticks(ticks: i64, rate: u32) -> Self {
-        Self(scale(ticks, 1_000_000_000, i128::from(rate.max(1))))
+        Self(scale(ticks, 1_000_000_000, i64::from(rate.max(1))))
     }
 
     /// Ticks of a clock that makes `rate` ticks a second, to the nearest tick. Inverse of
     /// [`from_ticks`](Self::from_ticks) for rates up to 500 MHz.
     pub fn ticks(self, rate: u32) -> i64 {
-        scale(self.0, i128::from(rate), 1_000_000_000)
+        scale(self.0, i64::from(rate), 1_000_000_000)
     }
 }
 
-fn scale(value: i64, by: i128, over: i128) -> i64 {
-    let product = i128::from(value) * by;
-    let rounded = (product + over / 2).div_euclid(over);
+/// `value * by / over`, rounded. Both factors are at most `u32::MAX`, so that the rest's product fits; a division of 128 bits
+/// would cost each packet more than all else in its header.
+fn scale(value: i64, by: i64, over: i64) -> i64 {
+    let rest = (value.rem_euclid(over) * by + over / 2) / over;
+    let rounded = i128::from(value.div_euclid(over)) * i128::from(by) + i128::from(rest);
     i64::try_from(rounded).unwrap_or(if rounded < 0 { i64::MIN } else { i64::MAX })
 }
 
@@ -232,6 +234,26 @@ mod tests {
                 assert_eq!(time.ticks(rate), i64::from(ticks));
             },
         );
+    }
+
+    #[test]
+    fn scaling_is_exact_up_to_the_ends() {
+        let exact = |value: i64, by: i64, over: i64| {
+            let rounded = (i128::from(value) * i128::from(by) + i128::from(over / 2)).div_euclid(over.into());
+            rounded.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        };
+        let check = |value: i64, rate: u32| {
+            let (rate, second) = (i64::from(rate.max(1)), 1_000_000_000);
+            assert_eq!(scale(value, rate, second), exact(value, rate, second), "{value} at {rate}");
+            assert_eq!(scale(value, second, rate), exact(value, second, rate), "{value} at {rate}");
+        };
+        for value in [i64::MIN, -1, 0, i64::MAX] {
+            [1, 90_000, u32::MAX].into_iter().for_each(|rate| check(value, rate));
+        }
+        bolero::check!()
+            .with_iterations(crate::testing::ITERATIONS)
+            .with_type::<(i64, u32)>()
+            .for_each(|&(value, rate)| check(value, rate));
     }
 
     #[test]

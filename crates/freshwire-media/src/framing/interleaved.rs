@@ -200,8 +200,8 @@ impl Channel {
 
 /// `bytes` is below 65536: packets are bounded by `max_packet`, reports by their name's length.
 fn write_frame_header(channel: u8, bytes: usize, out: &mut Vec<u8>) {
-    out.extend([b'$', channel]);
-    out.extend((bytes as u16).to_be_bytes());
+    let [high, low] = (bytes as u16).to_be_bytes();
+    out.extend_from_slice(&[b'$', channel, high, low]);
 }
 
 #[cfg(test)]

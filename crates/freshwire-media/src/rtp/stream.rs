@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use crate::unit::{Kind, MediaTime, UnitHead};
 
-use super::{Packet, Packets, PayloadHeader, PlanError, clock_rate, payload_type};
+use super::{HEADER_BYTES, Packet, Packets, PayloadHeader, PlanError, clock_rate, payload_type};
 
 /// What tells a stream of packets from others. All are to be random (RFC 3550, 5.1); the caller draws them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,11 +95,14 @@ impl Stream {
 
     /// Adds the RTP header and the payload header of the next packet to `out` and counts it as sent.
     pub fn write_header(&mut self, packet: &Packet, out: &mut Vec<u8>) {
-        out.extend([0x80, u8::from(packet.marker) << 7 | payload_type(self.kind)]);
-        out.extend(self.next_seq.to_be_bytes());
-        out.extend(packet.timestamp.to_be_bytes());
-        out.extend(self.identity.ssrc.to_be_bytes());
-        out.extend(packet.header.as_bytes());
+        let mut header = [0; HEADER_BYTES];
+        header[0] = 0x80;
+        header[1] = u8::from(packet.marker) << 7 | payload_type(self.kind);
+        header[2..4].copy_from_slice(&self.next_seq.to_be_bytes());
+        header[4..8].copy_from_slice(&packet.timestamp.to_be_bytes());
+        header[8..].copy_from_slice(&self.identity.ssrc.to_be_bytes());
+        out.extend_from_slice(&header);
+        out.extend_from_slice(packet.header.as_bytes());
         self.next_seq = self.next_seq.wrapping_add(1);
         self.packets = self.packets.wrapping_add(1);
         let octets = packet.header.as_bytes().len() as u32 + (packet.payload.end - packet.payload.start);

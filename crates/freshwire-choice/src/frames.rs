@@ -208,6 +208,20 @@ impl Frames {
         }
     }
 
+    /// Whether the only frame in the queue, the newest there is, arrives while it is worth something and before the next one could be
+    /// sent: every plan sends it, and none has to be made. So it is for most frames on a link that carries the stream.
+    fn costs_nothing(&self, ladder: &Ladder, record: &Record, now: Timestamp, link: &LinkView) -> bool {
+        let interval = ladder.interval();
+        let Some(arrival) = link.arrival(now, u64::from(record.len)) else { return false };
+        let next = record.generated + interval + link.min_rtt / 2;
+        let latest = record.deadline - self.margin;
+        let life = latest.saturating_since(record.generated);
+        ladder.newest() == Some(record.seq)
+            && !interval.is_zero()
+            && arrival + self.margin < next
+            && latest.saturating_since(arrival) * VALUE > life
+    }
+
     /// What to do now if the link is as `link` says; `None` if nothing that is queued is worth sending now.
     fn plan(&self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
         let (Some(rate), Some(start)) = (link.rate, link.arrival(now, 0)) else {
@@ -215,6 +229,11 @@ impl Frames {
             return Some(Decision::Send(oldest));
         };
         let stream = &mut *self.stream.lock();
+        if let [record] = queue
+            && self.costs_nothing(&stream.ladder, record, now, link)
+        {
+            return Some(Decision::Send(0));
+        }
         self.lay_out(stream, queue, rate, link.min_rtt / 2);
         let per = nanos(rate.time_for(stream.ladder.mean_len()));
         // Where frames fade, those after the delay tell what it costs.
@@ -410,6 +429,40 @@ mod tests {
             deadline,
             ..Record::numbered(seq)
         }
+    }
+
+    /// The plan that would be made agrees, on links and with frames of all sizes, early and late.
+    #[test]
+    fn what_costs_nothing_is_sent_by_the_plan() {
+        let counts = [AtomicU64::new(0), AtomicU64::new(0)];
+        bolero::check!().with_type::<([u8; 12], u16, u8, u8, u8, bool)>().for_each(
+            |&(lens, kbit, one_way, age, life, by_gap)| {
+                let frames = Frames::new(Duration::from_millis(5)).by_gap(by_gap);
+                let record = |seq: u64| {
+                    let len = 100 * u32::from(lens[seq as usize % lens.len()]);
+                    Record { len, ..line(seq, u64::from(life)) }
+                };
+                let newest = u64::from(lens[0]) % 24 + 1;
+                (0..=newest).for_each(|seq| frames.observe(&record(seq)));
+                let queue = [record(newest)];
+                let now = queue[0].generated + Duration::from_millis(u64::from(age));
+                let min_rtt = Duration::from_millis(u64::from(one_way)) * 2;
+                let link = LinkView { min_rtt, ..busy(u64::from(kbit) + 1) };
+                let stream = &mut *frames.stream.lock();
+                let costs_nothing = frames.costs_nothing(&stream.ladder, &queue[0], now, &link);
+                counts[usize::from(costs_nothing)].fetch_add(1, Ordering::Relaxed);
+                if costs_nothing {
+                    let start = link.arrival(now, 0).unwrap().as_nanos();
+                    frames.lay_out(stream, &queue, link.rate.unwrap(), min_rtt / 2);
+                    let price = Price { value: VALUE, per: 1_000_000 };
+                    assert_eq!(stream.planner.first(&stream.items, start, price), Some(0));
+                }
+            },
+        );
+        assert!(
+            counts.iter().all(|count| count.load(Ordering::Relaxed) > 20),
+            "one case hardly occurs: {counts:?}"
+        );
     }
 
     #[test]

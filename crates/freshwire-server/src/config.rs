@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use crate::access::{Rights, Rules};
 use crate::hub::HubConfig;
 use crate::ingest::Source;
-use crate::priority::DEFAULT_NICE;
 
 pub use error::ConfigError;
 pub use limits::Limits;
@@ -33,9 +32,8 @@ pub struct Config {
     pub internal: Option<SocketAddr>,
     /// The certificate; without one nothing is encrypted.
     pub tls: Option<TlsFiles>,
-    /// The process's nice value, -20 to 19; see [`set_nice`](crate::priority::set_nice). Default
-    /// [`DEFAULT_NICE`].
-    pub nice: i32,
+    /// The process's nice value, -20 to 19, for [`set_nice`](crate::priority::set_nice).
+    pub nice: Option<i32>,
     /// Everybody may view, whoever it is.
     pub open: bool,
     /// Users, signed links and what needs neither.
@@ -85,7 +83,7 @@ impl Default for Config {
             http: listen(HTTP_PORTS),
             internal: Some(loopback(INTERNAL_PORT)),
             tls: None,
-            nice: DEFAULT_NICE,
+            nice: None,
             open: false,
             access: Rules::default(),
             limits: Limits::default(),

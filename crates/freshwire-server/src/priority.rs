@@ -5,19 +5,21 @@ use std::sync::OnceLock;
 
 use rustix::process::{Pid, getpriority_process, setpriority_process};
 
-/// The nice value that a server has unless told otherwise; what programs for sound in real time take too.
+/// The nice value that a server takes if nobody has said anything; what programs for sound in real time take too.
 pub const DEFAULT_NICE: i32 = -10;
 
 /// What this process was started with.
 static STARTED_WITH: OnceLock<i32> = OnceLock::new();
 
-/// Gives this thread, and those that it starts from now on, the nice value `nice`, from -20 to 19. Encoders that sources start
-/// keep the one of before. Call it before anything else is started.
+/// Gives this thread, and those that it starts from now on, the nice value `nice`, from -20 to 19. `None` is [`DEFAULT_NICE`], unless
+/// the process was started with a value other than 0, which then stays. Encoders that sources start have the one of before. Call it
+/// before anything else is started.
 ///
 /// Fails where the system does not allow it: below what the process has it needs `CAP_SYS_NICE`, or a limit by `ulimit -e`.
-pub fn set_nice(nice: i32) -> io::Result<()> {
-    STARTED_WITH.get_or_init(|| getpriority_process(None).unwrap_or(0));
-    Ok(setpriority_process(None, nice)?)
+pub fn set_nice(nice: Option<i32>) -> io::Result<()> {
+    let started_with = *STARTED_WITH.get_or_init(|| getpriority_process(None).unwrap_or(0));
+    let wanted = nice.unwrap_or(if started_with == 0 { DEFAULT_NICE } else { started_with });
+    Ok(setpriority_process(None, wanted)?)
 }
 
 /// Gives a program that was just started the nice value that this process was started with.

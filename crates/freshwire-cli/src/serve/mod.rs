@@ -140,7 +140,6 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     log(args.log_format, args.log_level);
     if let Err(error) = set_nice(config.nice) {
         tracing::info!(
-            nice = config.nice,
             %error,
             "other programs may delay what is sent: the system does not allow the nice value (CAP_SYS_NICE, ulimit -e, [process] nice)"
         );

@@ -159,7 +159,10 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     config.open = file.access.open;
     config.access = access(file.access, folder)?;
     config.limits = limits(&file.limits)?;
-    let nice = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a whole number such as -10"));
+    let nice = |text: &str| match text.parse() {
+        Ok(nice) => Ok(Some(nice)),
+        Err(_) => Err(format!("{text:?} is not a whole number such as -10")),
+    };
     set(&mut config.nice, "nice", file.process.nice.as_ref(), nice, ("-20", "19"))?;
     config.hub = hub(file.hub)?;
     for (name, section) in file.streams {

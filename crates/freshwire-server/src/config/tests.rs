@@ -85,7 +85,7 @@ fn all_sections() {
     assert_eq!((config.limits.max_connections, config.limits.max_header_bytes), (10, 4096));
     assert_eq!(config.limits.max_publish_rate, freshwire_units::Rate::from_bits_per_sec(8_000_000));
     assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Duration::from_secs(1)));
-    assert_eq!(config.nice, 5);
+    assert_eq!(config.nice, Some(5));
     assert_eq!(config.streams["a"].source, Source::File("etc/film.ts".into()));
     let (anna, cam) = (&config.access.users["anna"].rights, &config.access.users["cam"].rights);
     assert!(anna.view.contain("a") && !anna.view.contain("b") && anna.publish.is_empty());

@@ -141,7 +141,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
     if let Err(error) = set_nice(config.nice) {
         tracing::info!(
             %error,
-            "other programs may delay what is sent: the system does not allow the nice value (CAP_SYS_NICE, ulimit -e, [process] nice)"
+            "busy programs may delay what is sent by some milliseconds: the system does not allow the nice value; give the server \
+             CAP_SYS_NICE or `ulimit -e 30`, or set [process] nice to 0"
         );
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -130,6 +130,25 @@ impl Consumer {
         prefetch(inner.slot(self.ring, self.cursor.next));
     }
 
+    /// The same for what [`is_empty`](Self::is_empty) touches.
+    pub fn prefetch_is_empty(&self) {
+        let Some(head) = self.region.inner().ring(self.ring) else { return };
+        prefetch(&head.user.user_i);
+        prefetch(&head.umod_i.0);
+    }
+
+    /// Whether nothing waits in the ring, ready or held, and what is pushed next may be taken at once.
+    pub fn is_empty(&self) -> bool {
+        let Some(view) = View::new(self.region.inner(), self.ring) else { return false };
+        let next = self.cursor.next;
+        view.user_i() == Some(next) && next < view.head.umod_i.0.load(Ordering::Acquire)
+    }
+
+    /// Whether [`dropped_by_others`](Self::dropped_by_others) may have something to tell of what has left the ring.
+    pub fn has_untold(&self) -> bool {
+        self.cursor.told_to < self.cursor.next
+    }
+
     /// Fills `out` with the oldest ready records, at most `limit`. Held records, and those from `umod_i` on, are
     /// passed over. The cost is that of the records looked at.
     pub fn queue(&mut self, limit: usize, out: &mut Vec<Queued>) {

@@ -6,11 +6,15 @@
 #[inline]
 pub fn prefetch<T: ?Sized>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in (0..size_of_val(value)).step_by(LINE_BYTES) {
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = std::ptr::from_ref(value).cast::<i8>().wrapping_add(line);
-        // SAFETY: every x86-64 processor has the instruction, and it may be given any address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(at) };
+        let first = std::ptr::from_ref(value).cast::<i8>();
+        let mut offset = 0;
+        while offset < size_of_val(value) {
+            // SAFETY: every x86-64 processor has the instruction, and it may be given any address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(first.wrapping_add(offset)) };
+            offset += LINE_BYTES;
+        }
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = value;

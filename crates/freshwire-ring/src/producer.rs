@@ -163,6 +163,23 @@ impl Producer {
         first.map(|first| self.blocks.handle(first, len)).ok_or(PushError::OutOfBlocks)
     }
 
+    /// Adds the bytes of a stored payload to `out`.
+    pub fn read_stored(&self, payload: &Stored, out: &mut Vec<u8>) -> Result<(), PushError> {
+        if !self.blocks.owns(payload) {
+            return Err(PushError::ForeignPayload);
+        }
+        let begin = out.len();
+        out.resize(begin + payload.len() as usize, 0);
+        let mut block = Some(self.blocks.first(payload));
+        for part in out[begin..].chunks_mut(self.region.config().block_bytes as usize) {
+            let Some(this) = block else { break };
+            let copied = self.region.inner().copy_out(this, 0, part);
+            debug_assert!(copied, "a block of a stored payload lies in the arena");
+            block = self.blocks.after(this);
+        }
+        Ok(())
+    }
+
     /// Puts a stored payload on a ring. Its record can be dropped and re-ranked there, but not modified in place.
     pub fn push_stored(&mut self, ring: usize, payload: &Stored, meta: &Meta) -> Result<Pushed, PushError> {
         let index = self.push_stored_quiet(ring, payload, meta)?;

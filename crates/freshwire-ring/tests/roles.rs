@@ -308,6 +308,44 @@ fn one_payload_serves_many_rings() {
 }
 
 #[test]
+fn a_stored_payload_can_be_read_by_its_own_producer() {
+    let (mut producer, _sender) = roles(4, 8);
+    for payload in [&b""[..], b"a block of 16 by", b"a payload of three blocks, the last in part"] {
+        let stored = producer.store(payload).unwrap();
+        let mut out = b"before:".to_vec();
+        producer.read_stored(&stored, &mut out).unwrap();
+        assert_eq!(out, [b"before:", payload].concat());
+        let (other, _sender) = roles(4, 8);
+        assert_eq!(other.read_stored(&stored, &mut out), Err(PushError::ForeignPayload));
+    }
+}
+
+#[test]
+fn a_ring_is_empty_when_what_comes_next_may_be_taken() {
+    let (mut producer, mut sender) = roles(4, 4);
+    assert!(sender.is_empty() && !sender.has_untold());
+    let pushed = producer.push(0, b"one", &seq(1)).unwrap();
+    assert!(!sender.is_empty());
+    let edit = producer.edit(0, 1).unwrap();
+    assert!(!sender.is_empty(), "held");
+    let _notify = edit.release().unwrap();
+    let taken = sender.take(pushed.index).unwrap();
+    assert!(sender.is_empty() && sender.has_untold(), "taken, and its end not asked for");
+    sender.finish(&taken, at(1)).unwrap();
+    sender.dropped_by_others(&mut Vec::new());
+    assert!(sender.is_empty() && !sender.has_untold());
+    producer.hold_from(0, pushed.index + 1).unwrap();
+    assert!(!sender.is_empty(), "held back from what comes next");
+    let _notify = producer.release_hold(0);
+    assert!(sender.is_empty());
+    let _pushed = producer.push(0, b"two", &seq(2)).unwrap();
+    assert_eq!(producer.drop_seq(0, 2), 1);
+    assert!(!sender.is_empty(), "the sender has yet to see that it was dropped");
+    assert_eq!(seqs(&mut sender), []);
+    assert!(sender.is_empty() && sender.has_untold());
+}
+
+#[test]
 fn closing_ends_what_is_ready_and_claiming_opens_again() {
     let region = region(8, 8);
     let mut producer = region.producer().unwrap();

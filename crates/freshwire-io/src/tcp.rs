@@ -58,28 +58,20 @@ impl TcpSocket {
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = slices.as_ptr().cast_mut().cast();
         message.msg_iovlen = slices.len().min(MAX_SLICES);
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        loop {
-            // Not by the C library's function: that makes the thread cancellable and back, 200 cycles of a fan-out's write.
-            // SAFETY: `message` points at slices that the caller vouches for; sendmsg only reads through it.
-            let sent =
-                unsafe { libc::syscall(libc::SYS_sendmsg, self.0.as_raw_fd(), &raw const message, flags) };
-            if let Ok(sent) = usize::try_from(sent) {
-                return Ok(Some(sent));
-            }
-            let error = io::Error::last_os_error();
-            match error.kind() {
-                io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock => return Ok(None),
-                _ => return Err(error),
-            }
-        }
+        // SAFETY: `message` points at slices that the caller vouches for; sendmsg only reads through it.
+        sent(|| unsafe {
+            libc::syscall(libc::SYS_sendmsg, self.0.as_raw_fd(), &raw const message, SEND_FLAGS)
+        })
     }
 
     /// Sends what the socket takes of `bytes` now. `Ok(None)`: nothing can be taken now.
     pub fn write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        // SAFETY: `bytes` is borrowed for the whole call.
-        unsafe { self.send(&[IoSlice::new(bytes.as_ptr(), bytes.len())]) }
+        let (start, len) = (bytes.as_ptr(), bytes.len());
+        let nobody = std::ptr::null::<libc::sockaddr>();
+        // SAFETY: `bytes` is borrowed for the whole call, which only reads them.
+        sent(|| unsafe {
+            libc::syscall(libc::SYS_sendto, self.0.as_raw_fd(), start, len, SEND_FLAGS, nobody, 0)
+        })
     }
 
     /// Fixes the send buffer, which ends the kernel's own tuning of it. The kernel doubles the number for its overhead.
@@ -147,6 +139,24 @@ impl TcpSocket {
     /// The error that broke the connection, if one did.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(rustix::net::sockopt::socket_error(&self.0)?.err().map(Into::into))
+    }
+}
+
+const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// What a system call has sent, made again where a signal came in between. Not by the C library's function: that makes the thread
+/// cancellable and back, 200 cycles of a fan-out's write.
+fn sent(mut call: impl FnMut() -> libc::c_long) -> io::Result<Option<usize>> {
+    loop {
+        if let Ok(sent) = usize::try_from(call()) {
+            return Ok(Some(sent));
+        }
+        let error = io::Error::last_os_error();
+        match error.kind() {
+            io::ErrorKind::Interrupted => {}
+            io::ErrorKind::WouldBlock => return Ok(None),
+            _ => return Err(error),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod estimate;
 mod floor;
 mod kernel;
 mod output;
+mod payload;
 mod reserve;
 mod scratch;
 
@@ -22,12 +23,15 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
 use crate::direct::Direct;
+use crate::sender::Target;
 use crate::sink::{CloseMode, Server, Sink, SinkConfig};
 use admit::{Admitted, admit};
 use destination::Destination;
 use floor::Floor;
 
 pub(crate) use admit::AddError;
+pub(crate) use floor::Offered;
+pub(crate) use payload::Payload;
 pub use reserve::{MAX_RESERVE, Reserve};
 
 /// What an [`Engine`] is asked to do by its [`Handle`]s.
@@ -57,6 +61,14 @@ pub struct Handle {
     next_id: Arc<AtomicU64>,
     /// `None` after the engine's end.
     floor: Arc<Mutex<Option<Floor>>>,
+}
+
+/// A sink that an engine serves from now on.
+pub(crate) struct Added {
+    pub(crate) id: u64,
+    pub(crate) sink: Sink,
+    /// The application's side of the kernel's ring, if it fills that itself.
+    pub(crate) direct: Option<Direct>,
 }
 
 /// A sink's place in an engine.
@@ -92,19 +104,19 @@ impl Handle {
     /// it cannot have the carrier. The records stay in `consumer`'s ring until the policy has chosen them, also where the
     /// kernel could do without.
     pub fn add(&self, stream: TcpStream, consumer: Consumer, config: SinkConfig) -> io::Result<Sink> {
-        let (sink, _) = self.admit(stream, consumer, config, false)?;
-        Ok(sink)
+        let added = self.admit(stream, consumer, config, false)?;
+        Ok(added.sink)
     }
 
     /// Serves `stream`. With `may_be_direct` the application fills the kernel's ring itself where the kernel can carry out
-    /// what is asked; the second value is its side of that ring.
+    /// what is asked.
     pub(crate) fn admit(
         &self,
         stream: TcpStream,
         consumer: Consumer,
         config: SinkConfig,
         may_be_direct: bool,
-    ) -> Result<(Sink, Option<Direct>), AddError> {
+    ) -> Result<Added, AddError> {
         let socket = TcpSocket::new(stream)?;
         if let Some(name) = &config.congestion {
             socket.set_congestion(name)?;
@@ -120,7 +132,7 @@ impl Handle {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.send(Command::Add(id, destination));
         let server = Box::new(InEngine { engine: self.clone(), id });
-        Ok((Sink { ring, shared, server, linger, closed: false }, direct))
+        Ok(Added { id, sink: Sink { ring, shared, server, linger, closed: false }, direct })
     }
 
     /// What a producer wakes after a push that asks for it.
@@ -128,18 +140,23 @@ impl Handle {
         self.waker.clone()
     }
 
-    /// Serves the sinks whose producers have called, on this thread: takes as long as the writes take, and saves the wake-up of
-    /// another thread and the way of the records from one processor to the next. Where the engine is at work already, it is
+    /// Serves those of the sinks in `order` whose producers have called, on this thread. Where the engine is at work already, it is
     /// left to it.
-    ///
-    /// For a thread that has just pushed to many sinks and has nothing more urgent to do. [`Sender::notify`](crate::Sender::notify)
-    /// wakes the engine and returns at once.
-    pub fn serve(&self) {
+    pub(crate) fn serve(&self, order: &[(u64, usize)]) {
         let is_left_to_engine = match self.floor.try_lock() {
-            Ok(mut floor) => floor.as_mut().is_some_and(|floor| floor.serve_notified(now())),
+            Ok(mut floor) => floor.as_mut().is_some_and(|floor| floor.serve(now(), order)),
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
         };
         if is_left_to_engine {
+            self.waker.wake();
+        }
+    }
+
+    /// Offers a payload to sinks past their rings, on this thread. `queue` puts it on the ring of one and gives its index there. Where the
+    /// engine is at work already, nothing is sent.
+    pub(crate) fn offer(&self, offered: Offered<'_>, queue: impl FnMut(&Target) -> Option<u64>) {
+        let Ok(mut floor) = self.floor.try_lock() else { return };
+        if floor.as_mut().is_some_and(|floor| floor.offer(now(), offered, queue)) {
             self.waker.wake();
         }
     }

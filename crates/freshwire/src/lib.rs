@@ -47,7 +47,8 @@ pub use freshwire_ring::{
 pub use carrier::{Carrier, CarrierError, CarrierInUse};
 pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
 pub use receiver::{Message, ReceiveError, Receiver};
+pub use record::record_without_place;
 pub use seal::Seal;
-pub use sender::{Sender, SenderError};
+pub use sender::{MAX_AT_ONCE, Sender, SenderError, Target};
 pub use sink::{CloseMode, DEFAULT_LINGER, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig};
 pub use stats::{LAYERS, SinkSnapshot, SinkStats};

@@ -1,5 +1,5 @@
 use freshwire_choice::Record;
-use freshwire_ring::Queued;
+use freshwire_ring::{Meta, Queued};
 
 /// A record as policies see it.
 pub(crate) fn record_of(queued: &Queued) -> Record {
@@ -14,4 +14,10 @@ pub(crate) fn record_of(queued: &Queued) -> Record {
         generated: queued.generated,
         deadline: queued.deadline,
     }
+}
+
+/// The record that a payload of `len` bytes makes with this descriptor, as policies see it before it has a place in a ring.
+pub fn record_without_place(meta: &Meta, len: u32) -> Record {
+    let &Meta { user_seq: seq, generated, deadline, layer, group, key, refs } = meta;
+    Record { index: 0, seq, len, layer, group, key, refs, generated, deadline }
 }

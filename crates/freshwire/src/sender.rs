@@ -9,7 +9,7 @@ use freshwire_ring::{
 use crate::a1::{self, Caller};
 use crate::carrier::CarrierError;
 use crate::direct::Direct;
-use crate::engine::{AddError, Handle};
+use crate::engine::{AddError, Added, Handle, Offered, Payload};
 use crate::sink::{Sink, SinkConfig};
 
 /// Why a sender could not be made.
@@ -63,6 +63,36 @@ pub struct Sender {
     left: Vec<usize>,
     /// By ring, where the engine does not serve it from the region.
     others: Vec<Option<Other>>,
+    /// By ring, the number of the sink that the engine serves from it; the last one's, where there is none any more.
+    numbers: Vec<Option<u64>>,
+    /// Room to look up sinks by their numbers, and for a payload that they get past their rings.
+    order: Vec<(u64, usize)>,
+    bytes: Payload,
+}
+
+/// The largest payload that is [sent past the rings](Sender::send_at_once), in bytes.
+pub const MAX_AT_ONCE: u32 = 64 << 10;
+
+/// A payload that is offered to a sink.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// The sink's ring.
+    pub ring: usize,
+    /// The descriptor that the record would have there.
+    pub meta: Meta,
+    pub(crate) is_sent: bool,
+}
+
+impl Target {
+    /// A target: the sink with this ring.
+    pub fn new(ring: usize, meta: Meta) -> Self {
+        Self { ring, meta, is_sent: false }
+    }
+
+    /// Whether [`Sender::send_at_once`] has sent it.
+    pub fn is_sent(&self) -> bool {
+        self.is_sent
+    }
 }
 
 /// A ring that is not the engine's.
@@ -91,7 +121,16 @@ impl Sender {
 
     fn with(region: &Region, engine: Option<Handle>) -> Result<Self, SenderError> {
         let producer = region.producer()?;
-        Ok(Self { producer, engine, next_ring: 0, left: Vec::new(), others: Vec::new() })
+        Ok(Self {
+            producer,
+            engine,
+            next_ring: 0,
+            left: Vec::new(),
+            others: Vec::new(),
+            numbers: Vec::new(),
+            order: Vec::new(),
+            bytes: Payload::default(),
+        })
     }
 
     /// Serves `stream` from a ring of the region that no sink uses: one that never had a sink, or was
@@ -100,8 +139,13 @@ impl Sender {
         let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
         let consumer = self.free_ring()?;
         let ring = consumer.ring();
-        let (sink, direct) = engine.admit(stream, consumer, config, true)?;
+        let Added { id, sink, direct } = engine.admit(stream, consumer, config, true)?;
+        let number = direct.is_none().then_some(id);
         self.set_other(ring, direct.map(Other::Direct));
+        if ring >= self.numbers.len() {
+            self.numbers.resize(ring + 1, None);
+        }
+        self.numbers[ring] = number;
         Ok(sink)
     }
 
@@ -248,6 +292,38 @@ impl Sender {
         result.map(|()| taken)
     }
 
+    /// Sends a stored payload past the rings to those sinks whose next record on the wire it would be now: nothing is queued or
+    /// half sent, the path has shown no limit lately, the policy says so. [`Target::is_sent`] tells of each; to the others it is to be
+    /// [pushed](Producer::push_stored). For receivers that keep up this is much less work than their rings.
+    ///
+    /// What is sent so has no fate and can be neither dropped nor changed, as it is on the wire. It takes as long as the writes
+    /// take, on this thread; where the engine is at work just now, nothing is sent. Neither is anything past the ring of a sink that
+    /// [tells of acknowledgements](SinkConfig::ack_fates), that encrypts, whose framing can give up a record, or that is not plain
+    /// TCP, and no payload above [`MAX_AT_ONCE`].
+    pub fn send_at_once(&mut self, payload: &Stored, targets: &mut [Target]) -> Result<(), PushError> {
+        let Self { producer, engine, numbers, order, bytes, .. } = self;
+        let Some(engine) = engine.as_ref().filter(|_| payload.len() <= MAX_AT_ONCE) else { return Ok(()) };
+        producer.read_stored(payload, bytes.renew())?;
+        in_order(order, numbers, targets.iter().map(|target| target.ring));
+        let queue = |target: &Target| producer.push_stored_quiet(target.ring, payload, &target.meta).ok();
+        engine.offer(Offered { bytes, targets, order }, queue);
+        Ok(())
+    }
+
+    /// Serves the sinks of these rings on this thread, after pushes that asked to [notify](Self::notify): takes as long as the writes
+    /// take, and saves the wake-up of another thread and the way of the records from one processor to the next. Where the engine is
+    /// at work already, it is left to it.
+    ///
+    /// For a thread that has just pushed to many sinks and has nothing more urgent to do. [`Sender::notify`] wakes the engine and
+    /// returns at once. Sinks that the engine does not serve are not its business.
+    pub fn serve(&mut self, rings: impl IntoIterator<Item = usize>) {
+        let Self { engine: Some(engine), numbers, order, .. } = self else { return };
+        in_order(order, numbers, rings);
+        if !order.is_empty() {
+            engine.serve(order);
+        }
+    }
+
     /// Pushes a payload that is stored when the first ring needs it, on a ring of the region.
     pub(crate) fn push_shared(
         &mut self,
@@ -340,4 +416,12 @@ impl Sender {
             }
         }
     }
+}
+
+/// Fills `order` with the numbers of the sinks that the engine serves from these rings, ascending, each with its ring's place.
+fn in_order(order: &mut Vec<(u64, usize)>, numbers: &[Option<u64>], rings: impl IntoIterator<Item = usize>) {
+    let number = |(place, ring): (usize, usize)| Some(((*numbers.get(ring)?)?, place));
+    order.clear();
+    order.extend(rings.into_iter().enumerate().filter_map(number));
+    order.sort_unstable();
 }

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use freshwire_choice::Reason;
+use freshwire_ring::prefetch;
 use freshwire_units::Rate;
 
 use crate::carrier::CarrierInUse;
@@ -96,6 +97,12 @@ pub struct SinkSnapshot {
 }
 
 impl SinkStats {
+    /// Asks the processor to have at hand what each record changes.
+    pub(crate) fn prefetch(&self) {
+        prefetch(&self.begun);
+        prefetch(&self.begun_by_layer);
+    }
+
     pub(crate) fn on_begun(&self, layer: u8, age: Duration) {
         let micros = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
         add(&self.begun, 1);

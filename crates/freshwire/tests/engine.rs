@@ -262,7 +262,7 @@ fn the_thread_that_pushes_may_serve() -> Result<()> {
     for seq in 1..=3 {
         sender.push(sink.ring(), b"served", &meta(seq))?;
         // Nobody drives the engine.
-        engine.handle().serve();
+        sender.serve([sink.ring()]);
         let mut bytes = [0; 6];
         far.read_exact(&mut bytes)?;
         assert_eq!(&bytes, b"served");
@@ -295,11 +295,11 @@ impl Choice for Slow {
 fn what_a_policy_holds_back_when_another_thread_serves_is_not_forgotten() -> Result<()> {
     const RECORDS: u32 = 100;
     let config = SinkConfig::new(Slow::default()).framing(Framing::Raw);
-    let Fixture { engine, mut sender, sink, mut far } = fixture(config)?;
+    let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(config)?;
     let begun = now();
     for seq in 1..=RECORDS {
         let _asleep = sender.producer().push(sink.ring(), b"x", &meta(seq.into()))?;
-        engine.handle().serve();
+        sender.serve([sink.ring()]);
         far.read_exact(&mut [0])?;
     }
     // Without a call the engine would look when it happens to wake up: 7 s in all.
@@ -325,8 +325,8 @@ fn a_policy_that_panics_in_another_thread_ends_the_engine() -> Result<()> {
     let sink = sender.add_sink(near, SinkConfig::new(Broken))?;
     engine.run_once(Some(Duration::ZERO))?;
     sender.push(sink.ring(), b"x", &meta(1))?;
-    let handle = engine.handle();
-    assert!(std::thread::spawn(move || handle.serve()).join().is_err(), "the policy panics there");
+    let ring = sink.ring();
+    assert!(std::thread::spawn(move || sender.serve([ring])).join().is_err(), "the policy panics there");
     assert!(engine.run_once(Some(Duration::ZERO)).is_err());
     drop(engine);
     assert!(matches!(sink.ended(), Some(Ended::Broken(_))), "{:?}", sink.ended());

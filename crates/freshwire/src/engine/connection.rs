@@ -1,5 +1,6 @@
 //! One destination: the ring it is fed from, the choice, the framing and the socket.
 
+mod at_once;
 mod begun;
 mod commit;
 mod path;
@@ -20,6 +21,7 @@ use super::reserve::Reserve;
 use super::scratch::Scratch;
 use crate::seal::Seal;
 use crate::sink::{CloseMode, Ended, SinkShared};
+pub(super) use at_once::AtOnce;
 pub(super) use begun::{Begun, BegunRecords, Number, Room};
 pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list};
 use path::Path;
@@ -152,12 +154,16 @@ impl Connection {
         self.consumer.notified()
     }
 
-    /// Asks the processor to have at hand what a turn touches besides this value.
-    pub(super) fn prefetch_parts(&self) {
-        self.consumer.prefetch();
+    /// Asks the processor to have at hand what a turn touches besides this value; without `ring`, what a record past the ring touches.
+    pub(super) fn prefetch_parts(&self, ring: bool) {
+        if ring {
+            self.consumer.prefetch();
+        } else {
+            self.consumer.prefetch_is_empty();
+        }
         prefetch(&*self.choice);
         prefetch(&*self.framer);
-        prefetch(&self.shared.stats);
+        self.shared.stats.prefetch();
     }
 
     /// The same for what lies still further.
@@ -272,6 +278,12 @@ impl Connection {
             return Ok(Next::Again);
         }
         Ok(Next::Push(self.ask_again_at.min(self.path.ack_watch(now)).min(now + MAX_SLEEP)))
+    }
+
+    /// When a connection that rests, and that nothing calls, wants its next turn.
+    fn latest_turn(&self, now: Timestamp) -> Timestamp {
+        let stall_at = self.path.stalls_at(self.ending.stall_timeout);
+        self.path.ack_watch(now).min(now + MAX_SLEEP).min(stall_at)
     }
 
     /// Writes what is committed. False: the socket has no room.

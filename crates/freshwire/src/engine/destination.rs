@@ -3,13 +3,14 @@
 use std::io;
 use std::sync::Arc;
 
-use freshwire_choice::Reason;
+use freshwire_choice::{Reason, Record};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::prefetch;
 use freshwire_units::Timestamp;
 
-use super::connection::{Connection, Next};
+use super::connection::{AtOnce, Connection, Next};
 use super::kernel::KernelConnection;
+use super::payload::Payload;
 use super::scratch::Scratch;
 use crate::sink::{CloseMode, Ended, SinkShared};
 
@@ -40,12 +41,12 @@ impl Destination {
     }
 
     /// Asks the processor to have at hand what the turn touches that is `turns` turns away: what is reached by one pointer first,
-    /// then what is reached through that.
-    pub(super) fn prefetch(&self, turns: usize) {
+    /// then what is reached through that. Without `ring`, what a record past the ring touches.
+    pub(super) fn prefetch(&self, turns: usize, ring: bool) {
         let Self::Tcp(connection) = self else { return };
         match turns {
             3 => prefetch(&**connection),
-            2 => connection.prefetch_parts(),
+            2 => connection.prefetch_parts(ring),
             1 => connection.prefetch_far(),
             _ => {}
         }
@@ -63,6 +64,28 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.turn(now, scratch),
             Self::Kernel(connection) => connection.turn(now, scratch),
+        }
+    }
+
+    /// Begins the record past the ring if nothing is before it; see [`Connection::send_at_once`].
+    pub(super) fn send_at_once(
+        &mut self,
+        now: Timestamp,
+        record: &Record,
+        payload: &mut Payload,
+        scratch: &mut Scratch,
+    ) -> io::Result<AtOnce> {
+        match self {
+            Self::Tcp(connection) => connection.send_at_once(now, record, payload, scratch),
+            Self::Kernel(_) => Ok(AtOnce::Not),
+        }
+    }
+
+    /// Keeps what is left of such a record; see [`Connection::hold_rest`].
+    pub(super) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.hold_rest(index, now),
+            Self::Kernel(_) => false,
         }
     }
 

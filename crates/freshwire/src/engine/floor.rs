@@ -11,9 +11,12 @@ use freshwire_io::poll::{Poller, Ready};
 use freshwire_units::Timestamp;
 
 use super::Command;
-use super::connection::Next;
+use super::connection::{AtOnce, Next};
 use super::destination::Destination;
+use super::payload::Payload;
 use super::scratch::Scratch;
+use crate::record::record_without_place;
+use crate::sender::Target;
 use crate::sink::{CloseMode, Ended};
 
 /// How a sink ended that was aborted while it drained.
@@ -21,6 +24,17 @@ const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
 /// So many turns before its own a connection's memory is asked for.
 const PREFETCHED_TURNS: usize = 3;
+
+/// How a sink ended whose ring somebody else spoiled.
+const TORN: &str = "the rest of a record that was begun is not in the ring";
+
+/// A payload that is offered to sinks past their rings.
+pub(crate) struct Offered<'a> {
+    pub(crate) bytes: &'a mut Payload,
+    pub(crate) targets: &'a mut [Target],
+    /// The sinks' numbers, ascending, each with the place of its offer.
+    pub(crate) order: &'a [(u64, usize)],
+}
 
 /// The sinks of an engine, and what their turns need.
 pub(super) struct Floor {
@@ -60,6 +74,44 @@ impl Served {
         is_needed.then_some(self.wake_at)
     }
 
+    /// Sets when the connection wants its next turn.
+    fn wake_at(&mut self, wake_at: Timestamp, id: u64, timers: &mut Timers) {
+        self.wake_at = wake_at;
+        if let Some(at) = self.set_timer() {
+            timers.push(Reverse((at, id)));
+        }
+    }
+
+    /// Offers the connection a record past its ring; `Err` if it has ended. `queue` puts the record on the ring if the rest of it has
+    /// to wait, and gives its index.
+    fn offer(
+        &mut self,
+        id: u64,
+        target: &mut Target,
+        now: Timestamp,
+        desk: Desk<'_>,
+        payload: &mut Payload,
+        queue: &mut impl FnMut(&Target) -> Option<u64>,
+    ) -> Result<(), Ended> {
+        let record = record_without_place(&target.meta, payload.len());
+        let sent = self.connection.send_at_once(now, &record, payload, desk.scratch);
+        match sent.map_err(|error| Ended::Broken(error.to_string()))? {
+            AtOnce::Not => return Ok(()),
+            AtOnce::Whole(wake_at) => self.wake_at(wake_at, id, desk.timers),
+            AtOnce::Part => {
+                let held = queue(target).is_some_and(|index| self.connection.hold_rest(index, now));
+                if !held {
+                    return Err(Ended::Broken(TORN.to_owned()));
+                }
+                if let Some(ended) = self.turn(id, now, desk) {
+                    return Err(ended);
+                }
+            }
+        }
+        target.is_sent = true;
+        Ok(())
+    }
+
     /// Gives the connection a turn; how it ended, if it did.
     fn turn(&mut self, id: u64, now: Timestamp, desk: Desk<'_>) -> Option<Ended> {
         let (watch, wake_at) = match self.connection.turn(now, desk.scratch) {
@@ -72,10 +124,7 @@ impl Served {
             Ok(Next::Ended) => return Some(Ended::Closed),
             Err(error) => return Some(Ended::Broken(error.to_string())),
         };
-        self.wake_at = wake_at;
-        if let Some(at) = self.set_timer() {
-            desk.timers.push(Reverse((at, id)));
-        }
+        self.wake_at(wake_at, id, desk.timers);
         if watch != self.watched {
             self.watched = watch;
             if let Err(error) = desk.poller.watch(self.connection.socket(), id, watch) {
@@ -92,6 +141,52 @@ struct Desk<'a> {
     timers: &'a mut Timers,
     again: &'a mut Vec<u64>,
     scratch: &'a mut Scratch,
+}
+
+/// A connection that was asked for, with the place of what is for it.
+struct Wanted<'a> {
+    id: u64,
+    place: usize,
+    served: &'a mut Served,
+}
+
+/// Finds the connections that `order` names by their numbers, ascending, each with a place; those that are gone are passed over.
+fn wanted<'a>(connections: &'a mut BTreeMap<u64, Served>, order: &[(u64, usize)]) -> Vec<Wanted<'a>> {
+    if let &[(id, place)] = order {
+        return connections.get_mut(&id).map(|served| Wanted { id, place, served }).into_iter().collect();
+    }
+    let mut order = order.iter().peekable();
+    let find = |(&id, served)| {
+        while order.next_if(|&&(wanted, _)| wanted < id).is_some() {}
+        order.next_if(|&&(wanted, _)| wanted == id).map(|&(_, place)| Wanted { id, place, served })
+    };
+    connections.iter_mut().filter_map(find).collect()
+}
+
+/// Gives those a turn whose producer has called, and says which of them have ended: in one pass, because the look for the call and the
+/// turn touch the same memory.
+fn turn_notified(mut wanted: Vec<Wanted<'_>>, now: Timestamp, desk: Desk<'_>) -> Vec<(u64, Ended)> {
+    let Desk { poller, timers, again, scratch } = desk;
+    let mut ends = Vec::new();
+    for at in 0..wanted.len() {
+        prefetch_later(&wanted, at, true);
+        let Wanted { id, served, .. } = &mut wanted[at];
+        if served.connection.notified() {
+            let ended = served.turn(*id, now, Desk { poller, timers, again, scratch });
+            ends.extend(ended.map(|ended| (*id, ended)));
+        }
+    }
+    ends
+}
+
+/// Asks for the memory of those whose turn comes after the one at `place`. Each has memory of its own, which the system calls for the
+/// others have pushed out.
+fn prefetch_later(wanted: &[Wanted<'_>], place: usize, ring: bool) {
+    for later in 1..=PREFETCHED_TURNS {
+        if let Some(Wanted { served, .. }) = wanted.get(place + later) {
+            served.connection.prefetch(later, ring);
+        }
+    }
 }
 
 /// Times with the connections that want a turn then, the earliest first.
@@ -148,9 +243,36 @@ impl Floor {
         !self.stopped
     }
 
-    /// Gives those a turn whose producer has called. True: the engine's thread has to wake up earlier than it meant to.
-    pub(super) fn serve_notified(&mut self, now: Timestamp) -> bool {
-        self.turn_notified(now);
+    /// Gives those of the sinks in `order` a turn whose producer has called. True: the engine's thread has to wake up earlier than it
+    /// meant to.
+    pub(super) fn serve(&mut self, now: Timestamp, order: &[(u64, usize)]) -> bool {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let ends = turn_notified(wanted(connections, order), now, Desk { poller, timers, again, scratch });
+        self.remove_all(ends);
+        self.next_turn(now) < self.sleeps_until
+    }
+
+    /// Offers a payload to connections past their rings. `queue` puts it on the ring of one and gives its index there. True: the engine's
+    /// thread has to wake up earlier than it meant to.
+    pub(super) fn offer(
+        &mut self,
+        now: Timestamp,
+        offered: Offered<'_>,
+        mut queue: impl FnMut(&Target) -> Option<u64>,
+    ) -> bool {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let Offered { bytes, targets, order } = offered;
+        let mut wanted = wanted(connections, order);
+        let mut ends = Vec::new();
+        for at in 0..wanted.len() {
+            prefetch_later(&wanted, at, false);
+            let Wanted { id, place, served } = &mut wanted[at];
+            let desk = Desk { poller, timers, again, scratch };
+            if let Err(ended) = served.offer(*id, &mut targets[*place], now, desk, bytes, &mut queue) {
+                ends.push((*id, ended));
+            }
+        }
+        self.remove_all(ends);
         self.next_turn(now) < self.sleeps_until
     }
 
@@ -233,29 +355,12 @@ impl Floor {
         }
     }
 
-    /// Gives those a turn whose producer has called: in one pass, because the look for the call and the turn touch the same
-    /// memory.
+    /// Gives those a turn whose producer has called.
     fn turn_notified(&mut self, now: Timestamp) {
         let Self { connections, poller, timers, again, scratch, .. } = self;
-        let mut ends = Vec::new();
-        let mut served: Vec<_> = connections.iter_mut().collect();
-        for at in 0..served.len() {
-            // Each has memory of its own, which the system calls for the others have pushed out.
-            for turns in 1..=PREFETCHED_TURNS {
-                if let Some((_, later)) = served.get(at + turns) {
-                    later.connection.prefetch(turns);
-                }
-            }
-            let (id, served) = &mut served[at];
-            if !served.connection.notified() {
-                continue;
-            }
-            let ended = served.turn(**id, now, Desk { poller, timers, again, scratch });
-            ends.extend(ended.map(|ended| (**id, ended)));
-        }
-        for (id, ended) in ends {
-            self.remove(id, ended);
-        }
+        let all = connections.iter_mut().map(|(&id, served)| Wanted { id, place: 0, served }).collect();
+        let ends = turn_notified(all, now, Desk { poller, timers, again, scratch });
+        self.remove_all(ends);
     }
 
     fn broken(&mut self, id: u64, now: Timestamp) {
@@ -281,6 +386,12 @@ impl Floor {
                 let _ = connection.socket().abort_on_close();
             }
             self.remove(id, Ended::Broken("the engine was stopped".to_owned()));
+        }
+    }
+
+    fn remove_all(&mut self, ends: Vec<(u64, Ended)>) {
+        for (id, ended) in ends {
+            self.remove(id, ended);
         }
     }
 

@@ -8,6 +8,7 @@ use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
 use freshwire_ring::Consumer;
 
 use super::connection::{BegunRecords, Number};
+use super::payload::Payload;
 use super::scratch::Scratch;
 use crate::seal::Seal;
 
@@ -152,12 +153,43 @@ impl Output {
         if self.sealed.is_some() {
             return self.write_sealed(way, scratch);
         }
-        self.fill_slices(way, scratch);
+        let mut raw = std::mem::take(&mut scratch.raw);
+        self.fill_slices(scratch, |piece, slices| {
+            if let Some(begun) = piece.record.and_then(|record| way.begun.get(record)) {
+                way.source.slices(&begun.taken, piece.offset, piece.len as usize, &mut raw);
+                slices.extend(raw.iter().map(|slice| IoSlice::new(slice.ptr, slice.len)));
+            }
+        });
+        scratch.raw = raw;
         // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `way.source` keeps mapped;
         // neither is touched before the call returns.
         let Some(sent) = (unsafe { way.socket.send(&scratch.slices) })? else { return Ok(None) };
         self.advance(sent as u64, &mut scratch.ended);
         Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
+    }
+
+    /// Writes what is committed where its payload is not in the ring: all pieces are of the record with this `payload`. How many
+    /// bytes the socket took; ends of records are not reported.
+    pub(super) fn write_payload(
+        &mut self,
+        socket: &TcpSocket,
+        payload: &Payload,
+        scratch: &mut Scratch,
+    ) -> io::Result<u64> {
+        self.fill_slices(scratch, |piece, slices| {
+            let bytes = payload.bytes(piece.offset, piece.len);
+            slices.push(IoSlice::new(bytes.as_ptr(), bytes.len()));
+        });
+        // SAFETY: the slices point into `self.buffers.heads` and into `payload`, both borrowed for the call.
+        let sent = unsafe { socket.send(&scratch.slices) }?.unwrap_or(0) as u64;
+        self.advance_unreported(sent, scratch);
+        Ok(sent)
+    }
+
+    /// Takes `sent` bytes off the front.
+    pub(super) fn advance_unreported(&mut self, sent: u64, scratch: &mut Scratch) {
+        self.advance(sent, &mut scratch.ended);
+        scratch.ended.clear();
     }
 
     fn write_sealed(&mut self, way: Way<'_>, scratch: &mut Scratch) -> io::Result<Option<Written>> {
@@ -185,8 +217,9 @@ impl Output {
         Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
     }
 
-    fn fill_slices(&self, way: Way<'_>, scratch: &mut Scratch) {
-        let Scratch { raw, slices, .. } = scratch;
+    /// Lists what one write takes; `body` adds the payload of a piece.
+    fn fill_slices(&self, scratch: &mut Scratch, mut body: impl FnMut(&Piece, &mut Vec<IoSlice>)) {
+        let slices = &mut scratch.slices;
         slices.clear();
         let mut head_at = self.heads_at;
         for piece in &self.buffers.pieces {
@@ -198,11 +231,8 @@ impl Output {
             if !head.is_empty() {
                 slices.push(IoSlice::new(head.as_ptr(), head.len()));
             }
-            if piece.len > 0
-                && let Some(begun) = piece.record.and_then(|record| way.begun.get(record))
-            {
-                way.source.slices(&begun.taken, piece.offset, piece.len as usize, raw);
-                slices.extend(raw.iter().map(|slice| IoSlice::new(slice.ptr, slice.len)));
+            if piece.len > 0 {
+                body(piece, slices);
             }
         }
         slices.truncate(MAX_SLICES);

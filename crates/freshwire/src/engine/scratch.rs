@@ -14,6 +14,7 @@ pub(super) struct Scratch {
     pub(super) raw: Vec<RawSlice>,
     pub(super) slices: Vec<IoSlice>,
     pub(super) plain: Vec<u8>,
+    pub(super) head: Vec<u8>,
     pub(super) ended: Vec<(Number, End)>,
     pub(super) buffers: Buffers,
     pub(super) begun: Room,

@@ -55,9 +55,25 @@ impl BegunRecords {
         }
     }
 
+    /// Whether no record is begun and not wholly written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.room.is_empty()
+    }
+
+    /// The number that the next record will have.
+    pub(super) fn next_number(&self) -> Number {
+        self.first.wrapping_add(self.room.len() as u32)
+    }
+
+    /// Adds a record that has all its pieces.
+    pub(super) fn hold(&mut self, taken: Taken) {
+        let named = taken.len;
+        self.room.push_back(Some(Begun { taken, named }));
+    }
+
     /// Opens a record; the one that is open waits for its end.
     pub(super) fn open(&mut self, taken: Taken) {
-        self.overtaken = self.open.replace(self.first.wrapping_add(self.room.len() as u32));
+        self.overtaken = self.open.replace(self.next_number());
         self.room.push_back(Some(Begun { taken, named: 0 }));
     }
 

@@ -220,10 +220,15 @@ impl Connection {
         let record = record_of(&taken.record);
         let unsent = self.path.unsent() + self.output.planned();
         self.consumer.commit(&taken, now, u32::try_from(unsent).unwrap_or(u32::MAX));
-        self.choice.outcome(&record, Outcome::Sent);
-        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
-        self.framer.begin(record.seq, taken.len);
+        self.announce(&record, now);
         self.begun.open(taken);
+    }
+
+    /// Tells policy, statistics and framing of a record that is begun.
+    pub(super) fn announce(&mut self, record: &Record, now: Timestamp) {
+        self.choice.outcome(record, Outcome::Sent);
+        self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
+        self.framer.begin(record.seq, record.len);
     }
 
     /// Commits what the receiver gets in the place of records that were dropped.
@@ -255,16 +260,26 @@ pub(in crate::engine) fn list(
     stats: &SinkStats,
     scratch: &mut Scratch,
 ) {
-    let lookahead = choice.lookahead();
-    consumer.queue(lookahead, &mut scratch.queued);
+    consumer.queue(choice.lookahead(), &mut scratch.queued);
     scratch.records.clear();
     scratch.records.extend(scratch.queued.iter().map(record_of));
-    if lookahead == usize::MAX {
-        scratch.gone.clear();
-        consumer.dropped_by_others(&mut scratch.gone);
-        while let Some((seq, code)) = scratch.gone.pop() {
-            let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
-            tell_dropped(choice, stats, Record::numbered(seq), reason);
-        }
+    tell_of_others(consumer, choice, stats, scratch);
+}
+
+/// Tells a policy that sees all of the queue what others dropped from it.
+pub(super) fn tell_of_others(
+    consumer: &mut Consumer,
+    choice: &mut dyn Choice,
+    stats: &SinkStats,
+    scratch: &mut Scratch,
+) {
+    if choice.lookahead() < usize::MAX {
+        return;
+    }
+    scratch.gone.clear();
+    consumer.dropped_by_others(&mut scratch.gone);
+    while let Some((seq, code)) = scratch.gone.pop() {
+        let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
+        tell_dropped(choice, stats, Record::numbered(seq), reason);
     }
 }

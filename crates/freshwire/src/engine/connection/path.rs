@@ -27,7 +27,7 @@ const UNTOLD_ACK_WATCH: Duration = Duration::from_millis(500);
 /// On such a path, if it is so short that what is written is there at once or not at all, a look stands for some time: few
 /// writes then cost a question to the kernel.
 const LOCAL_RTT: Duration = Duration::from_millis(1);
-const LOCAL_LOOK: Duration = Duration::from_millis(150);
+const LOCAL_LOOK: Duration = Duration::from_millis(250);
 
 /// How long a path that has shown no limit is taken for one as long as it delivers everything at once.
 const CALM: Duration = Duration::from_secs(1);
@@ -157,8 +157,14 @@ impl Path {
 
     /// Whether the last look still says enough: the path has shown no limit, and less was written since than may follow.
     pub(super) fn is_known(&self, now: Timestamp, output: &Output) -> bool {
-        let is_recent = now < self.looked_at + LOCAL_LOOK && self.estimate.info().rtt < LOCAL_RTT;
-        is_recent && self.is_calm(now) && self.budget(now, output).is_some_and(|budget| budget > self.unseen)
+        self.is_recent(now)
+            && self.is_calm(now)
+            && self.budget(now, output).is_some_and(|budget| budget > self.unseen)
+    }
+
+    /// Whether the last look was made lately, for a path that is so short.
+    pub(super) fn is_recent(&self, now: Timestamp) -> bool {
+        now < self.looked_at + LOCAL_LOOK && self.estimate.info().rtt < LOCAL_RTT
     }
 
     /// Whether the path has shown no limit lately.
@@ -213,6 +219,16 @@ impl Path {
         } else {
             let _ = consumer.finish_for_good(taken, now);
         }
+    }
+
+    /// The same for a record that has no place in the ring.
+    pub(super) fn sent_past_ring(&mut self) {
+        self.acks.end = self.acks.written;
+    }
+
+    /// Whether records learn when they were acknowledged.
+    pub(super) fn tells_acks(&self) -> bool {
+        self.acks.are_told
     }
 
     pub(super) fn all_acked(&self) -> bool {

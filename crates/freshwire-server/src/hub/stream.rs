@@ -2,9 +2,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Live, Record, SOUND};
+use freshwire::choice::{Live, SOUND};
 use freshwire::{
-    Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, choice, now, reason,
+    Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, Target, choice, now,
+    reason, record_without_place,
 };
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
@@ -80,6 +81,10 @@ struct State {
     policy: Live,
     /// The newest group from its keyframe on, for those who join.
     group: Vec<(Offer, Stored)>,
+    /// The viewers that want the unit at hand, in the order of their seats.
+    targets: Vec<Target>,
+    /// Rings of those that have to be served.
+    asleep: Vec<usize>,
     origin: Option<String>,
     wall: Option<(MediaTime, SystemTime)>,
     key_requests: Option<mpsc::Sender<()>>,
@@ -97,15 +102,6 @@ pub(super) struct Offer {
     pub(super) is_leaf: bool,
     /// How much older than others it may be when it arrives.
     pub(super) grace: Duration,
-}
-
-impl Offer {
-    /// What policies know of it; `len` is its bytes.
-    fn record(&self, len: usize) -> Record {
-        let Meta { user_seq: seq, generated, deadline, layer, group, key, refs } = self.meta;
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
-        Record { index: 0, seq, len, layer, group, key, refs, generated, deadline }
-    }
 }
 
 /// The right to feed a stream; dropping it lets another one publish.
@@ -158,6 +154,8 @@ impl Stream {
             waiting: Waiting::default(),
             policy: choice::live(),
             group: Vec::new(),
+            targets: Vec::new(),
+            asleep: Vec::new(),
             origin: None,
             wall: None,
             key_requests: None,
@@ -308,29 +306,32 @@ impl Stream {
         count(&counters.bytes, unit.bytes.len() as u64);
         count(&counters.keys, u64::from(begins && has_video));
         state.datagrams.send(&unit.head, &unit.bytes, begins);
-        let wake = if has_video && unit.head.kind == Kind::Audio {
-            !state.waiting.add(unit) && self.spread_sound(&mut state)
+        if has_video && unit.head.kind == Kind::Audio {
+            if !state.waiting.add(unit) {
+                self.spread_sound(&mut state, Way::AtOnce);
+            }
         } else {
-            // Both of them, one after the other.
-            self.spread_sound(&mut state) | self.spread(&mut state, vec![unit], begins, now())
-        };
-        drop(state);
-        if wake {
-            // The rings are at hand in this processor, and another thread would have to wake up first.
-            self.shared.engine.serve();
+            // One write for both of them: what is on a ring is served after this.
+            let has_sound = self.spread_sound(&mut state, Way::Rings);
+            let way = if has_sound { Way::Rings } else { Way::AtOnce };
+            self.spread(&mut state, Spread { units: vec![unit], begins, generated: now() }, way);
         }
+        state.serve();
     }
 
-    /// Offers the sound that waits.
-    fn spread_sound(&self, state: &mut State) -> bool {
+    /// Offers the sound that waits; whether there was any.
+    fn spread_sound(&self, state: &mut State, way: Way) -> bool {
         let waiting = state.waiting.take();
-        waiting.is_some_and(|(units, since)| self.spread(state, units, false, since))
+        let sound = waiting.map(|(units, since)| Spread { units, begins: false, generated: since });
+        sound.map(|sound| self.spread(state, sound, way)).is_some()
     }
 
-    /// Offers units of one track in one record; whether a viewer's sink sleeps.
-    fn spread(&self, state: &mut State, units: Vec<Unit>, begins: bool, generated: Timestamp) -> bool {
-        let Some(offer) = state.offer(&units, begins, generated, &self.shared.config) else { return false };
-        state.policy.observe(&offer.record(units.iter().map(|unit| unit.bytes.len()).sum()));
+    /// Offers units of one track in one record.
+    fn spread(&self, state: &mut State, spread: Spread, way: Way) {
+        let Some(offer) = state.offer(&spread, &self.shared.config) else { return };
+        let units = spread.units;
+        let len: usize = units.iter().map(|unit| unit.bytes.len()).sum();
+        state.policy.observe(&record_without_place(&offer.meta, u32::try_from(len).unwrap_or(u32::MAX)));
         let number = units.len() as u64;
         let mut bytes = Vec::new();
         for (seq, unit) in (offer.meta.user_seq..).zip(units) {
@@ -341,12 +342,27 @@ impl Stream {
             }
             self.catalog.add(seq, Arc::new(unit.head));
         }
-        let spread = state.spread(offer, &bytes);
-        if spread.is_none() {
+        if !state.spread(offer, &bytes, way) {
             count(&self.counters.lost, number);
         }
-        spread.unwrap_or(false)
     }
+}
+
+/// Units of one track for one record.
+struct Spread {
+    units: Vec<Unit>,
+    /// A viewer can begin here.
+    begins: bool,
+    generated: Timestamp,
+}
+
+/// How a record gets to those who want it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Past the rings of those that keep up.
+    AtOnce,
+    /// Over all rings.
+    Rings,
 }
 
 fn count(counter: &AtomicU64, by: u64) {
@@ -355,13 +371,8 @@ fn count(counter: &AtomicU64, by: u64) {
 
 impl State {
     /// Gives the units their numbers and their deadline; `None` without any.
-    fn offer(
-        &mut self,
-        units: &[Unit],
-        begins: bool,
-        generated: Timestamp,
-        config: &HubConfig,
-    ) -> Option<Offer> {
+    fn offer(&mut self, spread: &Spread, config: &HubConfig) -> Option<Offer> {
+        let &Spread { ref units, begins, generated } = spread;
         let first = units.first()?;
         let kind = first.head.kind;
         let (next, refs) = match kind {
@@ -384,9 +395,8 @@ impl State {
         Some(Offer { meta, kind, begins, is_leaf, grace })
     }
 
-    /// Stores the unit and offers it to every seat; whether one of them sleeps. `None`: the arena has no room for it, and nobody
-    /// gets it.
-    fn spread(&mut self, offer: Offer, bytes: &[u8]) -> Option<bool> {
+    /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.
+    fn spread(&mut self, offer: Offer, bytes: &[u8], way: Way) -> bool {
         if offer.begins {
             self.group.clear();
         }
@@ -399,31 +409,53 @@ impl State {
         };
         let Ok(stored) = stored else {
             self.seats.iter_mut().for_each(|seat| seat.missed(&offer));
-            return None;
+            return false;
         };
-        let mut wake = false;
-        let producer = self.sender.producer();
-        self.seats.retain_mut(|seat| {
-            if !seat.wants(&offer) {
-                return true;
+        let Self { sender, seats, targets, .. } = self;
+        targets.clear();
+        for seat in seats.iter_mut() {
+            if seat.wants(&offer) {
+                targets.push(Target::new(seat.ring, seat.meta(&offer)));
             }
-            let is_dispensable = offer.is_leaf && offer.kind == Kind::Video;
-            if is_dispensable && producer.backlog(seat.ring) >= FAR_BEHIND {
-                seat.missed(&offer);
-                return true;
-            }
-            match offer_to(producer, seat, &stored, &seat.meta(&offer)) {
-                Ok(notify) => wake |= notify,
-                Err(PushError::Closed) => return false,
-                Err(_) => seat.missed(&offer),
-            }
-            true
-        });
+        }
+        if way == Way::AtOnce {
+            // Fails only with a payload of another sender.
+            let _ = sender.send_at_once(&stored, targets);
+        }
+        self.queue(&offer, &stored);
         self.remember(offer, stored);
         if self.seats.iter().any(Seat::waits) {
             self.ask_for_key();
         }
-        Some(wake)
+        true
+    }
+
+    /// Puts the unit on the rings of those who have yet to get it.
+    fn queue(&mut self, offer: &Offer, stored: &Stored) {
+        let Self { sender, seats, targets, asleep, .. } = self;
+        let producer = sender.producer();
+        let is_dispensable = offer.is_leaf && offer.kind == Kind::Video;
+        let mut left = targets.iter().filter(|target| !target.is_sent()).peekable();
+        seats.retain_mut(|seat| {
+            let Some(target) = left.next_if(|target| target.ring == seat.ring) else { return true };
+            if is_dispensable && producer.backlog(seat.ring) >= FAR_BEHIND {
+                seat.missed(offer);
+                return true;
+            }
+            match offer_to(producer, seat, stored, &target.meta) {
+                Ok(true) => asleep.push(seat.ring),
+                Ok(false) => {}
+                Err(PushError::Closed) => return false,
+                Err(_) => seat.missed(offer),
+            }
+            true
+        });
+    }
+
+    /// Serves those whose sinks sleep although something is on their rings: the rings are at hand in this processor, and another thread
+    /// would have to wake up first.
+    fn serve(&mut self) {
+        self.sender.serve(self.asleep.drain(..));
     }
 
     /// Keeps the unit for those who join, as long as its group is young enough for that.
@@ -506,7 +538,8 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         let mut state = lock(&self.stream.state);
-        self.stream.spread_sound(&mut state);
+        self.stream.spread_sound(&mut state, Way::AtOnce);
+        state.serve();
         state.origin = None;
         state.key_requests = None;
         state.group.clear();
@@ -517,7 +550,7 @@ impl Drop for Publisher {
 
 #[cfg(test)]
 mod tests {
-    use freshwire::choice::{Choice, Decision, LinkView, Outcome};
+    use freshwire::choice::{Choice, Decision, LinkView, Outcome, Record};
     use freshwire_media::unit::UnitHead;
     use freshwire_units::Rate;
 

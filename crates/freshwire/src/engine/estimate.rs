@@ -19,8 +19,9 @@ const STALE_ROUND_TRIPS: u32 = 4;
 /// The path always carries this many segments, so that a lost one is noticed by those behind it.
 const MIN_PIPE_SEGMENTS: u64 = 4;
 
-/// A smoothed round trip this little above the smallest, or an eighth of it, shows no queue.
-const NO_QUEUE: Duration = Duration::from_millis(2);
+/// A smoothed round trip this little above the smallest, or an eighth of it, shows no queue of the path: a receiver with a thousand
+/// connections takes its time to read.
+const NO_QUEUE: Duration = Duration::from_millis(5);
 
 /// Segments that TCP sends before it knows the path; below it the congestion control sees losses or a limit.
 const INITIAL_WINDOW: u32 = 10;

@@ -164,7 +164,7 @@ impl Path {
 
     /// Whether the last look was made lately, for a path that is so short.
     pub(super) fn is_recent(&self, now: Timestamp) -> bool {
-        now < self.looked_at + LOCAL_LOOK && self.estimate.info().rtt < LOCAL_RTT
+        now < self.looked_at + LOCAL_LOOK && self.estimate.info().min_rtt < LOCAL_RTT
     }
 
     /// Whether the path has shown no limit lately.

@@ -85,6 +85,8 @@ struct State {
     targets: Vec<Target>,
     /// Rings of those that have to be served.
     asleep: Vec<usize>,
+    /// Rings that got the unit before.
+    queued: Vec<usize>,
     origin: Option<String>,
     wall: Option<(MediaTime, SystemTime)>,
     key_requests: Option<mpsc::Sender<()>>,
@@ -156,6 +158,7 @@ impl Stream {
             group: Vec::new(),
             targets: Vec::new(),
             asleep: Vec::new(),
+            queued: Vec::new(),
             origin: None,
             wall: None,
             key_requests: None,
@@ -432,8 +435,12 @@ impl State {
 
     /// Puts the unit on the rings of those who have yet to get it.
     fn queue(&mut self, offer: &Offer, stored: &Stored) {
-        let Self { sender, seats, targets, asleep, .. } = self;
+        let Self { sender, seats, targets, asleep, queued, .. } = self;
         let producer = sender.producer();
+        // A ring gives back what it is done with when it is used again, and those past which units go may not be for long.
+        for ring in queued.drain(..) {
+            while producer.poll_fate(ring).is_some() {}
+        }
         let is_dispensable = offer.is_leaf && offer.kind == Kind::Video;
         let mut left = targets.iter().filter(|target| !target.is_sent()).peekable();
         seats.retain_mut(|seat| {
@@ -442,6 +449,7 @@ impl State {
                 seat.missed(offer);
                 return true;
             }
+            queued.push(seat.ring);
             match offer_to(producer, seat, stored, &target.meta) {
                 Ok(true) => asleep.push(seat.ring),
                 Ok(false) => {}
@@ -550,6 +558,9 @@ impl Drop for Publisher {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use freshwire::Framing;
     use freshwire::choice::{Choice, Decision, LinkView, Outcome, Record};
     use freshwire_media::unit::UnitHead;
     use freshwire_units::Rate;
@@ -557,7 +568,7 @@ mod tests {
     use super::*;
     use crate::hub::Hub;
 
-    fn picture(key: bool) -> Unit {
+    fn picture(key: bool, len: u32) -> Unit {
         let tracks = Arc::new(Tracks::default());
         let head = UnitHead {
             kind: Kind::Video,
@@ -565,14 +576,54 @@ mod tests {
             dts: MediaTime::default(),
             duration_ns: 0,
             key,
-            len: 1000,
+            len,
             nals: Vec::new(),
             nal_headers: Vec::new(),
             repeat: None,
             tracks,
         };
         let refs = [u32::from(!key), 0];
-        Unit { head, layer: u8::from(!key), group: 0, refs, bytes: vec![0; 1000] }
+        Unit { head, layer: u8::from(!key), group: 0, refs, bytes: vec![0; len as usize] }
+    }
+
+    /// Pictures that are too large to go past a ring, and small ones after them.
+    #[test]
+    fn what_a_viewer_has_got_takes_no_room() {
+        let hub = Hub::new(HubConfig::default()).unwrap();
+        let stream = hub.stream("watched by one").unwrap();
+        let mut publisher = stream.publish("test", None).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let peer = socket.peer_addr().unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        let reader = std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
+        let viewer = stream.view(ViewRequest {
+            socket,
+            preface: Vec::new(),
+            framer: Framing::Raw.into(),
+            seal: None,
+            protocol: "test",
+            peer,
+            user: None,
+            only: None,
+            latency: None,
+            join_age: None,
+        });
+        for number in 0..60 {
+            publisher.push(picture(true, if number < 30 { 200_000 } else { 1000 }));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let until = Instant::now() + Duration::from_secs(5);
+        while stream.snapshot().viewers[0].sink.finished < 60 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let snapshot = stream.snapshot();
+        assert_eq!(snapshot.viewers[0].sink.finished, 60, "{:?}", snapshot.viewers[0]);
+        // The newest is kept for those who join.
+        assert!(snapshot.arena_used <= 4 * u64::from(BLOCK_BYTES), "{} bytes", snapshot.arena_used);
+        drop((viewer, publisher));
+        let bytes = reader.join().unwrap().unwrap();
+        assert_eq!(bytes, 30 * 201_000);
     }
 
     /// Whether the policy of the first viewer sends the last picture before a keyframe, which that would delay.
@@ -583,7 +634,7 @@ mod tests {
         let mut publisher = stream.publish("test", None).unwrap();
         let pictures = [true, false, false, true, false];
         for key in pictures {
-            publisher.push(picture(key));
+            publisher.push(picture(key, 1000));
             std::thread::sleep(Duration::from_millis(5));
         }
         let state = lock(&stream.state);

@@ -54,6 +54,9 @@ pub(super) struct Floor {
 struct Served {
     connection: Destination,
     watched: bool,
+    /// Its last turn left nothing to do, and whoever pushes to its ring has to call. Another one has a turn to come, which nobody may put
+    /// off.
+    is_asleep: bool,
     /// When the connection wants its next turn at the latest.
     wake_at: Timestamp,
     /// When its timer fires, which may be earlier: a time that is put off again and again costs no new timer.
@@ -62,7 +65,8 @@ struct Served {
 
 impl Served {
     fn new(connection: Destination) -> Self {
-        Self { connection, watched: false, wake_at: Timestamp::MAX, timer_at: Timestamp::MAX }
+        let never = Timestamp::MAX;
+        Self { connection, watched: false, is_asleep: false, wake_at: never, timer_at: never }
     }
 
     /// The time of a timer to start, if none fires early enough.
@@ -93,6 +97,9 @@ impl Served {
         payload: &mut Payload,
         queue: &mut impl FnMut(&Target) -> Option<u64>,
     ) -> Result<(), Ended> {
+        if !self.is_asleep {
+            return Ok(());
+        }
         let record = record_without_place(&target.meta, payload.len());
         let sent = self.connection.send_at_once(now, &record, payload, desk.scratch);
         match sent.map_err(|error| Ended::Broken(error.to_string()))? {
@@ -114,7 +121,9 @@ impl Served {
 
     /// Gives the connection a turn; how it ended, if it did.
     fn turn(&mut self, id: u64, now: Timestamp, desk: Desk<'_>) -> Option<Ended> {
-        let (watch, wake_at) = match self.connection.turn(now, desk.scratch) {
+        let next = self.connection.turn(now, desk.scratch);
+        self.is_asleep = matches!(next, Ok(Next::Push(_)));
+        let (watch, wake_at) = match next {
             Ok(Next::Again) => {
                 desk.again.push(id);
                 (false, Timestamp::MAX)

@@ -136,19 +136,19 @@ impl Acks {
         }
         self.waiting = 0;
         self.due = None;
-        let missing: Vec<_> = self.reported.iter().rev().filter(|(_, times, _)| *times > 0).collect();
-        let missing = missing.into_iter().take(MAX_RANGES).map(|(gap, _, _)| gap.clone()).collect::<Vec<_>>();
-        for (_, times, _) in &mut self.reported {
-            *times = times.saturating_sub(1);
+        let mut missing = RangeSet::default();
+        let due = self.reported.iter_mut().rev().filter(|(_, times, _)| *times > 0).take(MAX_RANGES);
+        for (gap, times, _) in due {
+            *times -= 1;
+            missing.insert(*gap.start()..gap.end() + 1);
         }
-        let ranges = self.received.iter().rev().map(|range| range.start..=range.end - 1).collect();
         let ack = Ack {
-            ranges: Ranges(ranges),
+            ranges: Ranges::newest(&self.received),
             delay_us: now.saturating_since(at).as_micros() as u64,
             at_us: microseconds(at) as u32,
             ce: self.ce,
         };
-        Some((ack, (!missing.is_empty()).then_some(Ranges(missing))))
+        Some((ack, (!missing.is_empty()).then(|| Ranges::newest(&missing))))
     }
 
     /// The sender knows of everything up to `number`: it needs no report any more.
@@ -222,7 +222,12 @@ const FORGET: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use bolero::check;
+
     use super::*;
+    use crate::wire::{Frame, Frames};
 
     const DATA: Arrived = Arrived { eliciting: true, ack_now: false, ce: false };
 
@@ -293,6 +298,61 @@ mod tests {
         assert_eq!(report(&mut acks, at(50)).1, Some(Ranges(vec![12..=13, 10..=10])));
         acks.on_reached(at(51), 12);
         assert_eq!(acks.timeout(), None, "that is no news");
+    }
+
+    #[test]
+    fn gaps_that_were_seen_in_another_order_are_reported_in_that_of_the_numbers() {
+        let mut acks = Acks::of_group(10);
+        let group = Arrived { eliciting: false, ..DATA };
+        acks.on_packet(at(0), 11, group);
+        acks.on_reached(at(0), 13);
+        acks.on_packet(at(1), 14, group);
+        assert_eq!(report(&mut acks, at(1)).1, Some(Ranges(vec![13..=13, 10..=10])));
+        acks.on_packet(at(2), 16, group);
+        assert_eq!(report(&mut acks, at(50)).1, Some(Ranges(vec![15..=15, 12..=12])));
+        // The end of a burst was lost, and the beginning of the next.
+        acks.on_reached(at(60), 18);
+        acks.on_packet(at(110), 19, group);
+        assert_eq!(report(&mut acks, at(110)).1, Some(Ranges(vec![17..=18])));
+    }
+
+    #[test]
+    fn each_gap_of_a_group_is_reported_once_however_many_there_are() {
+        check!().with_type::<Vec<(bool, u8)>>().for_each(|steps| {
+            let mut acks = Acks::of_group(0);
+            let (mut now, mut next) = (at(0), 0);
+            let (mut came, mut reported) = (BTreeSet::new(), BTreeSet::new());
+            for &(is_told, ahead) in steps {
+                now = now + Duration::from_millis(5);
+                next += u64::from(ahead % 4);
+                if is_told {
+                    acks.on_reached(now, next);
+                } else {
+                    acks.on_packet(now, next, Arrived { eliciting: false, ..DATA });
+                    came.insert(next);
+                    next += 1;
+                }
+                collect(&mut acks, now, &mut reported);
+            }
+            acks.on_reached(now, next);
+            collect(&mut acks, now + Duration::from_secs(1), &mut reported);
+            let missing: BTreeSet<_> = (0..next).filter(|number| !came.contains(number)).collect();
+            assert_eq!(reported, missing);
+        });
+    }
+
+    /// What is reported until nothing is left, as it comes out on the other side.
+    fn collect(acks: &mut Acks, now: Timestamp, reported: &mut BTreeSet<u64>) {
+        while acks.is_due(now)
+            && let (_, Some(missing)) = report(acks, now)
+        {
+            let mut packet = Vec::new();
+            Frame::Nack(missing).put(&mut packet);
+            let Some(Ok(Frame::Nack(missing))) = Frames::new(&packet).next() else { panic!("{packet:?}") };
+            for number in missing.0.into_iter().flatten() {
+                assert!(reported.insert(number), "{number} a second time");
+            }
+        }
     }
 
     #[test]

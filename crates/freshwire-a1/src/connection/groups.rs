@@ -128,7 +128,7 @@ impl Groups {
             if !member.acks.is_due(now) {
                 continue;
             }
-            if let Some((_, Some(missing))) = member.acks.report(now, |_| 0) {
+            while let Some((_, Some(missing))) = member.acks.report(now, |_| 0) {
                 let said = Said::Nack(group, missing);
                 // Its loss would be noticed after several round trips, and then a repair may be of no use any more.
                 self.again.push_back((now + NACK_AGAIN, said.clone()));

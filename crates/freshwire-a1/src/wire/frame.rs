@@ -5,6 +5,7 @@ use freshwire_choice::Reason;
 
 use super::block::{BLOCK, BLOCK_LAST, NEXT, NEXT_LAST};
 use super::{Block, BlockHead, Cursor, Malformed, Message, Next, Qos, put_varint, varint_len};
+use crate::ranges::RangeSet;
 
 /// The most ranges in an ACK or NACK.
 pub(crate) const MAX_RANGES: usize = 32;
@@ -396,6 +397,11 @@ impl Invitation {
 }
 
 impl Ranges {
+    /// The newest of a set.
+    pub(crate) fn newest(set: &RangeSet) -> Self {
+        Self(set.iter().rev().take(MAX_RANGES).map(|range| range.start..=range.end - 1).collect())
+    }
+
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
         let largest = cursor.varint()?;
         let more = cursor.u8()?;
@@ -424,6 +430,7 @@ impl Ranges {
         put_varint(out, first.end() - first.start());
         let mut before = *first.start();
         for range in ranges {
+            debug_assert!(range.end() + 1 < before, "{:?} is not the newest first, with gaps between", self.0);
             put_varint(out, before.saturating_sub(range.end() + 2));
             put_varint(out, range.end() - range.start());
             before = *range.start();

@@ -74,7 +74,7 @@ impl Syncs {
         }
     }
 
-    /// Data went: a SYNC follows unless more data does.
+    /// Data went, or what is said again if it is lost: a SYNC follows unless more data does.
     /// Where more waits for room in the window, acknowledgements that are due let it go; if they do not, nothing else is on
     /// the path.
     pub(super) fn on_data(&mut self, now: Timestamp, srtt: Duration, more: bool) {

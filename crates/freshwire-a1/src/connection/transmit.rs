@@ -390,6 +390,7 @@ impl Connection {
 
     fn account(&mut self, now: Timestamp, number: u64, len: usize, draft: Draft) {
         let (has_data, busy) = (!draft.contents.parts.is_empty(), draft.contents.busy);
+        let has_news = has_data || draft.contents.rare.is_some();
         self.recovery.on_sent(
             now,
             Sent {
@@ -404,6 +405,8 @@ impl Connection {
         );
         if has_data {
             self.quality.on_sent(len as u64);
+        }
+        if has_news {
             self.syncs.on_data(now, self.recovery.rtt().srtt(), busy);
         }
         self.sent_at = now;

@@ -123,6 +123,18 @@ fn what_is_of_use_for_a_short_time_is_repaired_in_it() {
     assert!(repairs <= 3 * stage.sent / 8, "{repairs} for {} packets", stage.sent);
 }
 
+/// A lost repair, or report, shows as a gap before what follows it, a fraction of a round trip later.
+#[test]
+fn a_repair_that_is_lost_is_repaired_in_time() {
+    let mut stage = Stage::over((0..3).map(|seed| Pair::new(lossy(10_000, 10, 0.1, seed))).collect(), 1200);
+    for seq in 0..200 {
+        stage.push(seq, 3000, Duration::from_millis(60));
+        stage.run_for(Duration::from_millis(250), |_, packet| packet % 5 != 3);
+    }
+    let arrived: usize = (0..3).map(|member| stage.seqs(member).len()).sum();
+    assert!(arrived >= 590, "{arrived} of 600; 577 if nothing follows");
+}
+
 #[test]
 fn whom_the_network_brings_nothing_gets_everything_over_the_connection() {
     let mut stage = Stage::new();

@@ -430,7 +430,11 @@ impl Ranges {
         put_varint(out, first.end() - first.start());
         let mut before = *first.start();
         for range in ranges {
-            debug_assert!(range.end() + 1 < before, "{:?} is not the newest first, with gaps between", self.0);
+            debug_assert!(
+                range.end() + 1 < before,
+                "{:?} is not the newest first, with gaps between",
+                self.0
+            );
             put_varint(out, before.saturating_sub(range.end() + 2));
             put_varint(out, range.end() - range.start());
             before = *range.start();

@@ -323,7 +323,7 @@ mod tests {
             let (mut now, mut next) = (at(0), 0);
             let (mut came, mut reported) = (BTreeSet::new(), BTreeSet::new());
             for &(is_told, ahead) in steps {
-                now = now + Duration::from_millis(5);
+                now += Duration::from_millis(5);
                 next += u64::from(ahead % 4);
                 if is_told {
                     acks.on_reached(now, next);

@@ -62,7 +62,8 @@ pub struct ConnectionConfig {
     /// Default: false.
     pub in_order: bool,
     /// Whether messages get parity, from which lost blocks can be made again, when their deadline leaves no time for a repair
-    /// that may itself be lost, the path loses packets, and there is nothing else to send. Default: true.
+    /// that may itself be lost, the path loses packets, and there is nothing else to send. Repairs go twice then, those of
+    /// messages that depend on no other before anything else is begun. Default: true.
     pub fec: bool,
     /// Messages of layers below this get it before anything else is begun. Default: 0, none.
     pub fec_layers: u8,

@@ -22,12 +22,15 @@ pub(crate) struct Outbox {
     open: Option<u64>,
     /// Messages with lost blocks, the most important first.
     repairs: BTreeSet<(u8, u64)>,
+    /// Those that are urgent come first.
+    duplicates: VecDeque<Duplicate>,
     credit: Credit,
     bytes_begun: u64,
     window_full: bool,
     ask_again_at: Option<Timestamp>,
     settled: Vec<(u64, Fate)>,
     fec: Option<Fec>,
+    is_rate_settled: bool,
     /// Parity to send: the message, the shard's place, how many there are, the shard.
     parity: VecDeque<Shard>,
     gone: VecDeque<Gone>,
@@ -71,6 +74,14 @@ pub(crate) struct Fec {
     pub(crate) layers: u8,
     /// Bytes of a shard; even.
     pub(crate) shard: u32,
+}
+
+/// A block that was sent again and goes once more.
+#[derive(Debug)]
+struct Duplicate {
+    part: Part,
+    /// It goes before anything else is begun.
+    is_urgent: bool,
 }
 
 /// A parity shard that waits to be sent.
@@ -119,6 +130,8 @@ pub(crate) enum Chosen {
     First(u64),
     /// A block of this message that was lost.
     Again(u64),
+    /// A block that was sent again, once more.
+    Duplicate,
     /// The parity that is next.
     Parity,
     /// A block that a member of a multicast group has missed.
@@ -144,12 +157,14 @@ impl Outbox {
             next_id: 0,
             open: None,
             repairs: BTreeSet::new(),
+            duplicates: VecDeque::new(),
             credit,
             bytes_begun: 0,
             window_full: false,
             ask_again_at: None,
             settled: Vec::new(),
             fec: None,
+            is_rate_settled: false,
             parity: VecDeque::new(),
             gone: VecDeque::new(),
             dropped: VecDeque::new(),
@@ -242,6 +257,10 @@ impl Outbox {
                 Some(reason) => self.abandon(id, reason),
             }
         }
+        self.forget_duplicates(now);
+        if self.duplicates.front().is_some_and(|next| next.is_urgent && self.open != Some(next.part.id)) {
+            return Some(Chosen::Duplicate);
+        }
         if let Some(id) = self.open {
             match self.reason_to_abandon(now, id, link) {
                 None => return Some(Chosen::First(id)),
@@ -257,8 +276,21 @@ impl Outbox {
         if self.parity.front().is_some_and(is_urgent) {
             return Some(Chosen::Parity);
         }
-        let spare = (!self.parity.is_empty()).then_some(Chosen::Parity);
+        let spare = if self.duplicates.is_empty() { Chosen::Parity } else { Chosen::Duplicate };
+        let spare = (!self.duplicates.is_empty() || !self.parity.is_empty()).then_some(spare);
         self.pick(now, source, link, qos).map(Chosen::First).or(spare)
+    }
+
+    /// Forgets the next duplicates that are of no use any more.
+    fn forget_duplicates(&mut self, now: Timestamp) {
+        while let Some(Duplicate { part, .. }) = self.duplicates.front()
+            && self
+                .begun
+                .get(part.id)
+                .is_none_or(|begun| begun.record.deadline <= now || begun.acked.covers(&part.range))
+        {
+            self.duplicates.pop_front();
+        }
     }
 
     /// Nothing can be begun, perhaps for long: drops what is of no use whatever comes. What the policy would drop because of
@@ -285,14 +317,18 @@ impl Outbox {
         before: Option<&BlockHead>,
         describe: impl Fn(&Record) -> Message,
     ) -> Option<Piece> {
-        let (id, again) = match chosen {
-            Chosen::First(id) => (id, false),
-            Chosen::Again(id) => (id, true),
+        let id = match chosen {
+            Chosen::First(id) | Chosen::Again(id) => id,
+            Chosen::Duplicate => self.duplicates.front()?.part.id,
             Chosen::Parity | Chosen::GroupRepair => return None,
         };
         let begun = self.begun.get_mut(id)?;
         let extent = begun.extent();
-        let to_send = if again { begun.lost.first()?.clone() } else { begun.sent_to..extent };
+        let to_send = match chosen {
+            Chosen::Again(_) => begun.lost.first()?.clone(),
+            Chosen::Duplicate => self.duplicates.front()?.part.range.clone(),
+            _ => begun.sent_to..extent,
+        };
         let from = to_send.start;
         let start = (from == 0).then(|| describe(&begun.record));
         let head = BlockHead { id, offset: from as u32, start, end: false };
@@ -310,15 +346,22 @@ impl Outbox {
         if most == 0 {
             return None;
         }
-        let range = if again {
-            begun.lost.take_first(most)?
-        } else {
-            let end = extent.min(from.saturating_add(most));
-            begun.sent_to = end;
-            from..end
-        };
-        if again && begun.lost.is_empty() {
-            self.repairs.remove(&(begun.record.layer, id));
+        let range = from..to_send.end.min(from.saturating_add(most));
+        match chosen {
+            Chosen::Again(_) => {
+                begun.lost.remove(&range);
+                if begun.lost.is_empty() {
+                    self.repairs.remove(&(begun.record.layer, id));
+                }
+            }
+            Chosen::Duplicate => {
+                let duplicate = self.duplicates.front_mut()?;
+                duplicate.part.range.start = range.end;
+                if duplicate.part.range.is_empty() {
+                    self.duplicates.pop_front();
+                }
+            }
+            _ => begun.sent_to = range.end,
         }
         if begun.sent_to == extent && self.open == Some(id) {
             self.open = None;
@@ -329,17 +372,18 @@ impl Outbox {
         Some(Piece { head, next, part, token: begun.token, bytes: bytes as u32 })
     }
 
-    /// Which messages get parity from now on.
-    pub(crate) fn set_fec(&mut self, fec: Option<Fec>) {
+    /// Which messages get parity from now on, and whether the rate of the path is more than what the first round of a
+    /// connection shows. As long as it is not, no prediction gives up a key that is begun.
+    pub(crate) fn set_path(&mut self, fec: Option<Fec>, is_rate_settled: bool) {
         self.fec = fec;
+        self.is_rate_settled = is_rate_settled;
     }
 
     /// Makes parity for a message of which the last block has just been sent, if a repair of it would come too late.
     pub(crate) fn protect(&mut self, now: Timestamp, id: u64, source: &dyn Source, link: &LinkView) {
         let Some(begun) = self.begun.get(id).filter(|begun| begun.sent_to == begun.extent()) else { return };
         let Some(shard) = begun.shard.map(|shard| shard as usize) else { return };
-        // What is lost now is there after a round trip and a half, if it is not lost again.
-        if now + link.rtt * 5 / 2 < begun.record.deadline {
+        if leaves_time(now, link.rtt, begun.record.deadline) {
             return;
         }
         let wanted = fec::parity_for((begun.record.len as usize).div_ceil(shard), link.loss);
@@ -359,6 +403,22 @@ impl Outbox {
             record: begun.record,
             bytes,
         }));
+    }
+
+    /// Lets a block that has just been sent again go once more, if a repair of it would come too late: behind the other blocks of
+    /// its message if that depends on no other; else when there is nothing else to send, if what is lost without it costs more.
+    pub(crate) fn protect_repair(&mut self, now: Timestamp, part: &Part, link: &LinkView) {
+        let (Some(fec), Some(begun)) = (self.fec, self.begun.get(part.id)) else { return };
+        if leaves_time(now, link.rtt, begun.record.deadline) {
+            return;
+        }
+        let blocks = f64::from(begun.record.len) / f64::from(fec.shard.max(1));
+        let part = part.clone();
+        if begun.record.is_key() || begun.record.layer < fec.layers {
+            self.duplicates.push_front(Duplicate { part, is_urgent: true });
+        } else if blocks * link.loss >= 1.0 {
+            self.duplicates.push_back(Duplicate { part, is_urgent: false });
+        }
     }
 
     /// The parity that [`Chosen::Parity`] named.
@@ -423,11 +483,14 @@ impl Outbox {
             self.abandon(id, reason);
         }
         self.gone.clear();
+        self.duplicates.clear();
         self.parity.clear();
     }
 
     fn reason_to_abandon(&mut self, now: Timestamp, id: u64, link: &LinkView) -> Option<Reason> {
         let begun = self.begun.get(id)?;
+        let rate = link.rate.filter(|_| self.is_rate_settled || !begun.record.is_key());
+        let link = &LinkView { rate, ..*link };
         match self.choice.progress(now, &begun.record, begun.remaining(), link) {
             Progress::Continue => None,
             Progress::Abandon(reason) => Some(reason),
@@ -524,6 +587,12 @@ impl Outbox {
             self.dropped.pop_front();
         }
     }
+}
+
+/// Whether a repair of what is lost now would come before `deadline`: it is there after a round trip and a half, if it is not lost
+/// again.
+pub(crate) fn leaves_time(now: Timestamp, rtt: Duration, deadline: Timestamp) -> bool {
+    now + rtt * 5 / 2 < deadline
 }
 
 /// A rest of a packet that is smaller is left empty rather than filled with a block.

@@ -306,6 +306,12 @@ impl<C> Recovery<C> {
         self.sampler.rate()
     }
 
+    /// Whether [`Recovery::rate`] is more than what the first round of a connection shows.
+    #[must_use]
+    pub(crate) fn is_rate_settled(&self) -> bool {
+        self.sampler.is_settled()
+    }
+
     /// Round trips, and the queue on the way there.
     #[must_use]
     pub(crate) fn rtt(&self) -> &Rtt {

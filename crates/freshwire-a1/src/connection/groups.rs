@@ -11,6 +11,7 @@ use crate::acks::{Acks, Arrived};
 use crate::crypto::{Freshness, Keys, ReplayWindow};
 use crate::group::group_keys;
 use crate::inbox::{Inbox, Message};
+use crate::outbox::leaves_time;
 use crate::pool::Pool;
 use crate::wire::{Block, BlockHead, Frame, Frames, Invitation, Qos, Ranges};
 
@@ -195,8 +196,12 @@ impl Connection {
             answered.pop_front();
         }
         answered.push_back((group, head.id, head.offset, until));
+        let repair = Repair { group, head, bytes, until };
+        if !leaves_time(now, self.recovery.rtt().srtt(), until) {
+            repairs.push_back(repair.clone());
+        }
         self.stats.repairs_sent += 1;
-        repairs.push_back(Repair { group, head, bytes, until });
+        repairs.push_back(repair);
     }
 
     pub(crate) fn tell_group_at(&mut self, group: u32, next: u64) {

@@ -8,6 +8,7 @@ pub(crate) mod pair;
 
 use std::time::Duration;
 
+use freshwire_choice::Record;
 use freshwire_link::{Config, Loss};
 use freshwire_units::Rate;
 
@@ -173,6 +174,27 @@ fn parity_saves_messages_that_leave_no_time_for_a_repair() {
     println!("on time of 200: {} without parity, {} with", without.0, with.0);
     assert_eq!((without.1, without.2), (0, 0));
     assert!(with.0 > without.0 + 20 && with.1 > 20);
+}
+
+/// There is time for one repair, and parity, which has to be there earlier, is not made.
+#[test]
+fn a_repair_goes_twice_if_there_is_no_time_for_another() {
+    let delivered = |refs: [u32; 2], seed: u64| {
+        let mut pair = Pair::new(lossy(10_000, 50, 0.2, seed));
+        pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
+        for seq in 0..300 {
+            let record = record(seq, pair.now, Some(Duration::from_millis(300)));
+            pair.push(0, Record { refs, ..record }, payload(seq, 9000));
+            pair.run_for(Duration::from_millis(40));
+        }
+        pair.run_for(Duration::from_secs(1));
+        check_payloads(&pair, 1);
+        pair.ends[1].received.iter().filter(|(_, message)| !message.late).count()
+    };
+    for refs in [[0, 0], [1, 0]] {
+        let on_time: usize = (1..=5).map(|seed| delivered(refs, seed)).sum();
+        assert!(on_time >= 1450, "{on_time} of 1500; 1387 if it goes once");
+    }
 }
 
 #[test]

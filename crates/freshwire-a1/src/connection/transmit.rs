@@ -181,7 +181,8 @@ impl Connection {
         }
         let link = self.link(now);
         let is_wanted = self.config.fec && fec::is_worth_it(link.loss);
-        self.outbox.set_fec(is_wanted.then(|| self.fec()));
+        let fec = is_wanted.then(|| self.fec());
+        self.outbox.set_path(fec, self.recovery.is_rate_settled());
         let chosen = self.outbox.choose(now, source, &link, self.quality.current());
         if chosen.is_none() {
             self.recovery.on_app_limited();
@@ -280,10 +281,11 @@ impl Connection {
         draft: &mut Draft,
         out: &mut Vec<u8>,
     ) {
-        draft.retransmitted = matches!(chosen, Chosen::Again(_));
+        let is_again = |chosen: &Chosen| matches!(chosen, Chosen::Again(_) | Chosen::Duplicate);
+        draft.retransmitted = is_again(&chosen);
         let mut next = Some(chosen);
         let mut before = None;
-        while let Some(chosen) = next.filter(|next| matches!(next, Chosen::Again(_)) == draft.retransmitted) {
+        while let Some(chosen) = next.filter(|next| is_again(next) == draft.retransmitted) {
             let left = draft.end.saturating_sub(out.len());
             if chosen == Chosen::GroupRepair {
                 let repair = self.groups.put_repair(now, left, out);
@@ -312,8 +314,10 @@ impl Connection {
                 self.stats.payload_sent += bytes;
             }
             let link = self.link(now);
-            if piece.head.end && !draft.retransmitted {
-                self.outbox.protect(now, piece.part.id, source, &link);
+            match chosen {
+                Chosen::Again(_) => self.outbox.protect_repair(now, &piece.part, &link),
+                Chosen::First(id) if piece.head.end => self.outbox.protect(now, id, source, &link),
+                _ => {}
             }
             let may_follow = worth_another(&piece, draft.end.saturating_sub(out.len()));
             draft.contents.parts.push(piece.part);

@@ -107,7 +107,8 @@ fn members_are_invited_and_told_the_address() {
     }
 }
 
-/// There is no time to notice that a report was lost: it goes twice, and is answered once.
+/// There is no time to notice that a report or a repair was lost: both go twice, the report is answered once, and a SYNC behind
+/// them shows a gap soon.
 #[test]
 fn what_is_of_use_for_a_short_time_is_repaired_in_it() {
     let mut stage = Stage::over((0..3).map(|seed| Pair::new(lossy(10_000, 10, 0.3, seed))).collect(), 1200);
@@ -117,22 +118,10 @@ fn what_is_of_use_for_a_short_time_is_repaired_in_it() {
     }
     stage.run_for(Duration::from_secs(1), |_, _| true);
     let arrived: usize = (0..3).map(|member| stage.seqs(member).len()).sum();
-    assert!(arrived >= 490, "{arrived} of 600; 442 if reports go once");
+    assert!(arrived >= 578, "{arrived} of 600; 571 if reports go once, 505 if no SYNC follows");
     let repairs: u64 = stage.pairs.iter().map(|pair| pair.ends[0].connection.stats().repairs_sent).sum();
     // Half of the packets have no data.
     assert!(repairs <= 3 * stage.sent / 8, "{repairs} for {} packets", stage.sent);
-}
-
-/// A lost repair, or report, shows as a gap before what follows it, a fraction of a round trip later.
-#[test]
-fn a_repair_that_is_lost_is_repaired_in_time() {
-    let mut stage = Stage::over((0..3).map(|seed| Pair::new(lossy(10_000, 10, 0.1, seed))).collect(), 1200);
-    for seq in 0..200 {
-        stage.push(seq, 3000, Duration::from_millis(60));
-        stage.run_for(Duration::from_millis(250), |_, packet| packet % 5 != 3);
-    }
-    let arrived: usize = (0..3).map(|member| stage.seqs(member).len()).sum();
-    assert!(arrived >= 590, "{arrived} of 600; 577 if nothing follows");
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(super) struct Stamp {
     first_sent_at: Timestamp,
     sent_at: Timestamp,
     app_limited: bool,
+    /// An acknowledgement had come since the path was idle.
+    clocked: bool,
 }
 
 /// One measurement: what was delivered from the sending of a packet to its acknowledgement.
@@ -45,6 +47,10 @@ pub(super) struct RateSampler {
     round: u64,
     round_ends: u64,
     best: Windowed,
+    /// What was delivered when the path was idle last.
+    idle_delivered: u64,
+    /// A packet was measured that followed acknowledgements.
+    is_settled: bool,
 }
 
 impl RateSampler {
@@ -58,7 +64,15 @@ impl RateSampler {
             round: 0,
             round_ends: 0,
             best: Windowed::new(Best::Max, ROUNDS),
+            idle_delivered: 0,
+            is_settled: false,
         }
+    }
+
+    /// Whether a packet was measured that followed acknowledgements. What the first round of a connection delivers is spread
+    /// over the round trip before it, so that the path seems a fraction as fast.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// The best of the last rounds in which the path was kept busy.
@@ -68,6 +82,7 @@ impl RateSampler {
 
     pub(super) fn on_sent(&mut self, now: Timestamp, idle: bool) -> Stamp {
         if idle {
+            self.idle_delivered = self.delivered;
             self.first_sent_at = now;
             self.delivered_at = now;
         }
@@ -78,6 +93,7 @@ impl RateSampler {
             first_sent_at: self.first_sent_at,
             sent_at: now,
             app_limited: self.app_limited_until.is_some(),
+            clocked: self.app_limited_until.is_none() && self.delivered > self.idle_delivered,
         }
     }
 
@@ -128,6 +144,7 @@ impl RateSampler {
         if interval.is_zero() || interval < min_rtt {
             return None;
         }
+        self.is_settled |= stamp.clocked;
         let delivered = self.delivered - stamp.delivered;
         let nanos = interval.as_nanos();
         let bits = u64::try_from(u128::from(delivered) * 8 * 1_000_000_000 / nanos).unwrap_or(u64::MAX);
@@ -146,6 +163,8 @@ impl RateSampler {
     /// Nothing measured before counts; packets in flight bring no samples.
     pub(super) fn on_path_change(&mut self, now: Timestamp) {
         self.best.reset();
+        self.is_settled = false;
+        self.idle_delivered = self.delivered;
         self.app_limited_until = None;
         self.delivered_at = now;
         self.first_sent_at = now;

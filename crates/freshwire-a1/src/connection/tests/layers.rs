@@ -101,3 +101,12 @@ fn layers_are_on_time_across_links_that_are_too_slow() {
         }
     }
 }
+
+/// In the first window the rate looks like a fraction of what it is, and a prediction made with it would give up the base.
+#[test]
+fn the_first_base_layer_is_not_given_up_for_a_rate_that_is_not_known_yet() {
+    for seed in [14, 25, 42] {
+        let run = run(256, 100, 0.01, None, seed);
+        assert_eq!(run.bases, WINDOWS, "seed {seed}");
+    }
+}

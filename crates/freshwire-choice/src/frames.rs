@@ -222,18 +222,10 @@ impl Frames {
             && latest.saturating_since(arrival) * VALUE > life
     }
 
-    /// What to do now if the link is as `link` says; `None` if nothing that is queued is worth sending now.
+    /// What to do now if the link has the rate that `link` says; `None` if nothing that is queued is worth sending now.
     fn plan(&self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
-        let (Some(rate), Some(start)) = (link.rate, link.arrival(now, 0)) else {
-            let oldest = (0..queue.len()).min_by_key(|&at| queue[at].seq)?;
-            return Some(Decision::Send(oldest));
-        };
+        let (rate, start) = (link.rate?, link.arrival(now, 0)?);
         let stream = &mut *self.stream.lock();
-        if let [record] = queue
-            && self.costs_nothing(&stream.ladder, record, now, link)
-        {
-            return Some(Decision::Send(0));
-        }
         self.lay_out(stream, queue, rate, link.min_rtt / 2);
         let per = nanos(rate.time_for(stream.ladder.mean_len()));
         // Where frames fade, those after the delay tell what it costs.
@@ -253,7 +245,7 @@ impl Frames {
 
     /// Drops the oldest frame, which no plan sends, if none will before its deadline.
     fn give_up(&self, queue: &[Record]) -> Option<Decision> {
-        let oldest = (0..queue.len()).min_by_key(|&at| queue[at].seq)?;
+        let oldest = oldest(queue);
         let is_over =
             self.gives_up && !queue[oldest].is_key() && self.hope.not_before > queue[oldest].deadline;
         is_over.then_some(Decision::Drop(oldest, Reason::LayerShed))
@@ -317,6 +309,14 @@ impl Choice for Frames {
             return Decision::Wait(None);
         }
         let hopeful = self.hope.link(now, link);
+        if link.rate.is_none() {
+            return Decision::Send(oldest(queue));
+        }
+        if let [record] = queue
+            && self.costs_nothing(&self.stream.lock().ladder, record, now, link)
+        {
+            return Decision::Send(0);
+        }
         let decision = self.plan(now, queue, link).or_else(|| {
             let decision = self.plan(now, queue, &hopeful?)?;
             // Where keys get through, each of them measures the link, and one more frame that comes late is dear. Where they do not,
@@ -346,6 +346,11 @@ impl Choice for Frames {
             self.lost.insert(record.seq);
         }
     }
+}
+
+/// The place of the record with the lowest number in a queue that is not empty.
+fn oldest(queue: &[Record]) -> usize {
+    (0..queue.len()).min_by_key(|&at| queue[at].seq).unwrap_or(0)
 }
 
 /// `instant`, moved by as much as `to` is from `from`.

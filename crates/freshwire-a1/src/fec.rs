@@ -24,15 +24,16 @@ pub(crate) fn is_worth_it(loss: f64) -> bool {
     loss >= WORTH_PARITY
 }
 
-/// How many parity shards `shards` shards need so that on a path with this share of loss a message is seldom broken: the
-/// mean of what is lost of all of them, and two standard deviations more.
-pub(crate) fn parity_for(shards: usize, loss: f64) -> usize {
+/// How many parity shards `shards` shards need so that on a path with this share of loss, in runs of this mean length, a message
+/// is seldom broken: the mean of what is lost of all of them, and two standard deviations more.
+pub(crate) fn parity_for(shards: usize, loss: f64, run: f64) -> usize {
     if !is_worth_it(loss) {
         return 0;
     }
     let loss = loss.min(0.5);
     let mean = shards as f64 * loss / (1.0 - loss);
-    let spread = (shards as f64 * loss).sqrt();
+    // Of runs that begin anywhere and are as long as they happen to be.
+    let spread = (shards as f64 * loss * (2.0 * run - 1.0)).sqrt();
     ((mean + 2.0 * spread).ceil() as usize).clamp(1, shards.max(1))
 }
 
@@ -149,11 +150,12 @@ mod tests {
 
     #[test]
     fn parity_follows_the_loss() {
-        assert_eq!(parity_for(12, 0.0), 0);
-        assert_eq!(parity_for(1, 0.05), 1);
-        assert_eq!(parity_for(12, 0.05), 3);
-        assert_eq!(parity_for(12, 0.9), 12);
-        assert!(parity_for(100, 0.05) < 12);
+        assert_eq!(parity_for(12, 0.0, 1.0), 0);
+        assert_eq!(parity_for(1, 0.05, 1.0), 1);
+        assert_eq!(parity_for(12, 0.05, 1.0), 3);
+        assert_eq!(parity_for(12, 0.05, 4.0), 5);
+        assert_eq!(parity_for(12, 0.9, 1.0), 12);
+        assert!(parity_for(100, 0.05, 1.0) < 12);
     }
 
     #[test]

@@ -68,12 +68,14 @@ pub(crate) struct Dropped {
 }
 
 /// Which messages may get parity, and of which size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fec {
     /// Messages of layers below this get it before anything else is begun, the others when nothing else is to be sent.
     pub(crate) layers: u8,
     /// Bytes of a shard; even.
     pub(crate) shard: u32,
+    /// How many packets are lost in a row, as a mean.
+    pub(crate) run: f64,
 }
 
 /// A block that was sent again and goes once more.
@@ -382,11 +384,11 @@ impl Outbox {
     /// Makes parity for a message of which the last block has just been sent, if a repair of it would come too late.
     pub(crate) fn protect(&mut self, now: Timestamp, id: u64, source: &dyn Source, link: &LinkView) {
         let Some(begun) = self.begun.get(id).filter(|begun| begun.sent_to == begun.extent()) else { return };
-        let Some(shard) = begun.shard.map(|shard| shard as usize) else { return };
+        let (Some(fec), Some(shard)) = (self.fec, begun.shard.map(|shard| shard as usize)) else { return };
         if leaves_time(now, link.rtt, begun.record.deadline) {
             return;
         }
-        let wanted = fec::parity_for((begun.record.len as usize).div_ceil(shard), link.loss);
+        let wanted = fec::parity_for((begun.record.len as usize).div_ceil(shard), link.loss, fec.run);
         let in_time = |count: &usize| {
             let arrival = link.arrival(now, (count * (shard + PARITY_HEAD)) as u64);
             arrival.is_none_or(|arrival| arrival <= begun.record.deadline)

@@ -70,9 +70,17 @@ struct PtoState {
 }
 
 /// Recent share of packets lost, weighted so that about the last 128 packets count.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct LossShare {
     share: f64,
+    /// Mean length of a run of losses, of which about the last 16 count.
+    run: f64,
+}
+
+impl Default for LossShare {
+    fn default() -> Self {
+        Self { share: 0.0, run: 1.0 }
+    }
 }
 
 impl LossShare {
@@ -80,6 +88,14 @@ impl LossShare {
         for (packets, fate) in [(acked, 0.0), (lost, 1.0)] {
             let keep = (1.0 - 1.0 / 128.0_f64).powi(i32::try_from(packets).unwrap_or(i32::MAX));
             self.share = fate + (self.share - fate) * keep;
+        }
+    }
+
+    fn count_runs(&mut self, packets: usize, runs: usize) {
+        if runs > 0 {
+            let mean = packets as f64 / runs as f64;
+            let keep = (1.0 - 1.0 / 16.0_f64).powi(i32::try_from(runs).unwrap_or(i32::MAX));
+            self.run = mean + (self.run - mean) * keep;
         }
     }
 }
@@ -330,6 +346,12 @@ impl<C> Recovery<C> {
         self.loss.share
     }
 
+    /// How many packets are lost in a row, as a mean of the recent losses; 1 or more.
+    #[must_use]
+    pub(crate) fn loss_run(&self) -> f64 {
+        self.loss.run
+    }
+
     /// Bytes that may leave back to back: one packet at low rates, up to 64 KiB at high ones.
     #[must_use]
     pub(crate) fn burst(&self) -> u64 {
@@ -419,7 +441,9 @@ impl<C> Recovery<C> {
         self.ecn.on_lost(lost.ecn_packets);
         if cause == Cause::Missing {
             let is_told = |&&(_, sent_at): &&(u32, Timestamp)| sent_at >= self.pto.outage_end;
-            self.loss.count(0, lost.sizes.iter().filter(is_told).count());
+            let told = lost.sizes.iter().filter(is_told).count();
+            self.loss.count(0, told);
+            self.loss.count_runs(told, lost.runs.min(told));
         }
         self.sampler.on_lost(lost.bytes);
         let (Some(sent_at), true) = (lost.newest_sent_at, lost.newest >= self.path_start) else {

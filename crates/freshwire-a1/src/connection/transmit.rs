@@ -192,7 +192,7 @@ impl Connection {
 
     fn fec(&self) -> Fec {
         let shard = self.packet_size().saturating_sub(self.room_taken() + PARITY_HEAD) & !1;
-        Fec { layers: self.config.fec_layers, shard: shard as u32 }
+        Fec { layers: self.config.fec_layers, shard: shard as u32, run: self.recovery.loss_run() }
     }
 
     /// Bytes of a packet that is full.

@@ -101,6 +101,8 @@ pub(super) struct Lost {
     pub(super) mtu_probe: Option<u64>,
     /// Size and time of sending of each.
     pub(super) sizes: Vec<(u32, Timestamp)>,
+    /// Runs of numbers that follow one another.
+    pub(super) runs: usize,
 }
 
 impl<C> Flight<C> {
@@ -276,6 +278,7 @@ impl<C> Flight<C> {
 
     fn lose_one(&mut self, now: Timestamp, number: u64, out: &mut Outcomes<C>, lost: &mut Lost) {
         let Some(packet) = self.take(number) else { return };
+        lost.runs += usize::from(lost.runs == 0 || number != lost.newest + 1);
         lost.newest = lost.newest.max(number);
         if packet.mtu_probe {
             lost.mtu_probe = Some(number);

@@ -243,3 +243,48 @@ fn the_pacer_spreads_what_the_window_allows() {
         assert!((ms(4)..=ms(6)).contains(gap), "{gaps:?}");
     }
 }
+
+/// Sends `count` packets from number `from` on; 40 ms later the others than `lose` are acknowledged, and those are lost. Gives the
+/// window between the two.
+fn round_trip(
+    recovery: &mut Recovery<u64>,
+    begin: Timestamp,
+    from: u64,
+    count: u64,
+    lose: RangeInclusive<u64>,
+) -> u64 {
+    (from..from + count).for_each(|number| recovery.on_sent(begin, sent(number)));
+    ack(recovery, begin + ms(40), from..=*lose.start() - 1, 0);
+    ack(recovery, begin + ms(40), lose.end() + 1..=from + count - 1, 0);
+    let window = recovery.window();
+    recovery.on_nack(begin + ms(40), &[lose], &mut Outcomes::default());
+    window
+}
+
+#[test]
+fn how_many_packets_are_lost_in_a_row_is_known() {
+    for run in [1, 4] {
+        let mut recovery = Recovery::new(&config(Controller::NewReno), at(0));
+        for round in 0..100 {
+            let from = 20 * round;
+            round_trip(&mut recovery, at(50 * round), from, 20, from + 5..=from + 4 + run);
+        }
+        assert!((recovery.loss_run() - run as f64).abs() < 0.1, "{} for {run}", recovery.loss_run());
+    }
+}
+
+/// What an application sends is not less if its window is smaller.
+#[test]
+fn a_flight_that_does_not_fill_the_window_does_not_cut_it_by_its_losses() {
+    for (count, is_cut) in [(14, false), (80, true)] {
+        let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+        let mut next = 0;
+        for (round, count) in [10, 20, 40, 14, 14, 14, 14, 14, 14].into_iter().enumerate() {
+            round_trip(&mut recovery, at(50 * round as u64), next, count, next + 1..=next + 1);
+            next += count;
+        }
+        let before = round_trip(&mut recovery, at(500), next, count, next + 1..=next + count * 6 / 7);
+        assert!(before > 80_000, "{before}");
+        assert_eq!(recovery.window() < before, is_cut, "{count}: {before}, then {}", recovery.window());
+    }
+}

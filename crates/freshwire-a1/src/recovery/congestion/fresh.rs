@@ -12,7 +12,7 @@
 //! of itself a round, as long as the delivery rate follows; up to the target it grows by a packet at most; above, it
 //! goes half way to what would make the queue the target.
 //! Loss by itself changes nothing: a lost packet leaves the window a round trip later as a delivered one does, so that
-//! random loss costs what it takes and no more. Loss with a full queue, or very much loss, sets the window to what the
+//! random loss costs what it takes and no more. Loss with a full queue, or very much loss of a filled window, sets it to what the
 //! delivery rate and the target ask for, and the queue at which it happened bounds the target from then on: a
 //! bottleneck's queue may be shorter than 10 ms. A window that the application does not fill does not grow, and does
 //! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
@@ -259,7 +259,8 @@ impl Fresh {
         let unusual = self.round.lost >= 5 * self.mtu
             && self.path.is_deep(queue, self.mtu)
             && share > 2.0 * self.losses.usual() + 0.08;
-        let extreme = self.round.lost >= 10 * self.mtu && share > 0.35;
+        // What an application sends that does not fill the window is not less by a smaller one, only later.
+        let extreme = self.round.lost >= 10 * self.mtu && share > 0.35 && self.round.fills(self.window);
         if !(full || unusual || extreme) {
             return;
         }

@@ -112,8 +112,9 @@ pub(super) struct Round {
     /// Least and longest queueing delay.
     pub(super) queue_min: Option<Duration>,
     pub(super) queue_max: Duration,
-    /// Most bytes in flight.
+    /// Most bytes in flight, and in the round before.
     pub(super) in_flight: u64,
+    in_flight_before: u64,
     pub(super) acked: u64,
     pub(super) lost: u64,
     pub(super) rate: Option<Rate>,
@@ -131,7 +132,12 @@ impl Round {
 
     /// Ends this one, gives it out, and begins the next.
     pub(super) fn finish(&mut self, now: Timestamp) -> Self {
-        std::mem::replace(self, Self { began: now, ..Self::default() })
+        std::mem::replace(self, Self { began: now, in_flight_before: self.in_flight, ..Self::default() })
+    }
+
+    /// Whether a good part of the window was in flight of late.
+    pub(super) fn fills(&self, window: f64) -> bool {
+        self.in_flight.max(self.in_flight_before) as f64 >= window / 2.0
     }
 
     pub(super) fn loss_share(&self) -> f64 {

@@ -140,6 +140,19 @@ pub(crate) enum Chosen {
     GroupRepair,
 }
 
+impl Chosen {
+    /// Whether it may be in a packet with the other one. A packet says whether its blocks were sent before, and a duplicate must not be
+    /// lost with what it duplicates.
+    pub(crate) fn may_share(self, other: Self) -> bool {
+        let kind = |chosen| match chosen {
+            Self::Again(_) => 1,
+            Self::Duplicate => 2,
+            Self::First(_) | Self::Parity | Self::GroupRepair => 0,
+        };
+        kind(self) == kind(other)
+    }
+}
+
 /// A block with where its bytes are.
 #[derive(Debug)]
 pub(crate) struct Piece {
@@ -278,8 +291,11 @@ impl Outbox {
         if self.parity.front().is_some_and(is_urgent) {
             return Some(Chosen::Parity);
         }
-        let spare = if self.duplicates.is_empty() { Chosen::Parity } else { Chosen::Duplicate };
-        let spare = (!self.duplicates.is_empty() || !self.parity.is_empty()).then_some(spare);
+        let spare = match (self.duplicates.is_empty(), self.parity.is_empty()) {
+            (false, _) => Some(Chosen::Duplicate),
+            (true, false) => Some(Chosen::Parity),
+            (true, true) => None,
+        };
         self.pick(now, source, link, qos).map(Chosen::First).or(spare)
     }
 

@@ -281,11 +281,11 @@ impl Connection {
         draft: &mut Draft,
         out: &mut Vec<u8>,
     ) {
-        let is_again = |chosen: &Chosen| matches!(chosen, Chosen::Again(_) | Chosen::Duplicate);
-        draft.retransmitted = is_again(&chosen);
+        draft.retransmitted = matches!(chosen, Chosen::Again(_) | Chosen::Duplicate);
+        let first = chosen;
         let mut next = Some(chosen);
         let mut before = None;
-        while let Some(chosen) = next.filter(|next| is_again(next) == draft.retransmitted) {
+        while let Some(chosen) = next.filter(|next| next.may_share(first)) {
             let left = draft.end.saturating_sub(out.len());
             if chosen == Chosen::GroupRepair {
                 let repair = self.groups.put_repair(now, left, out);

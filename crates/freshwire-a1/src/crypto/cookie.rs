@@ -1,8 +1,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use aws_lc_rs::hmac;
 use freshwire_units::Timestamp;
-use ring::hmac;
 
 use super::random::Random;
 

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use freshwire_units::Timestamp;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use thiserror::Error;
 use zeroize::Zeroizing;
 

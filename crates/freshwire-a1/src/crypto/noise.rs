@@ -1,5 +1,5 @@
 use snow::params::{CipherChoice, DHChoice, HashChoice};
-use snow::resolvers::{CryptoResolver, DefaultResolver, RingResolver};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::types::{Cipher, Dh, Hash};
 use snow::{Builder, HandshakeState};
 use thiserror::Error;
@@ -143,8 +143,8 @@ fn split(state: &mut HandshakeState) -> (Zeroizing<[u8; 32]>, Zeroizing<[u8; 32]
     (Zeroizing::new(initiators), Zeroizing::new(responders))
 }
 
-/// `ring` where it has what Noise asks for, `snow`'s X25519, and our own seeded randomness.
-struct Resolver(Zeroizing<[u8; 32]>);
+/// What `snow` has itself, with our own seeded randomness.
+pub(super) struct Resolver(pub(super) Zeroizing<[u8; 32]>);
 
 impl CryptoResolver for Resolver {
     fn resolve_rng(&self) -> Option<Box<dyn snow::types::Random>> {
@@ -156,11 +156,11 @@ impl CryptoResolver for Resolver {
     }
 
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
-        RingResolver.resolve_hash(choice)
+        DefaultResolver.resolve_hash(choice)
     }
 
     fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        RingResolver.resolve_cipher(choice)
+        DefaultResolver.resolve_cipher(choice)
     }
 }
 

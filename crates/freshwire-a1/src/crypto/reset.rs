@@ -1,7 +1,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ring::hmac;
+use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq as _;
 
 use super::identity::StaticKey;

@@ -1,7 +1,7 @@
 //! The side that is called.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use freshwire_units::Timestamp;
-use ring::digest::{SHA256, digest};
 
 use crate::connection::{Connection, Setup};
 use crate::crypto::{Keys, Local, Protection, PublicKey, Responder};

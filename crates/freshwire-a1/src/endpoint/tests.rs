@@ -9,10 +9,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use bytes::Bytes;
 use freshwire_choice::Record;
 use freshwire_units::Timestamp;
-use ring::digest::{SHA256, digest};
 
 use super::*;
 use crate::crypto::StaticKey;

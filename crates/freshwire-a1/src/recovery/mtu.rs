@@ -10,7 +10,7 @@ use super::flight::{Acked, Lost};
 ///
 /// The maximum is tried first, for it is the usual answer; after that the interval is halved. A size is given up
 /// after three lost probes. When only large packets are lost, the size falls back to the base. A queue that overflows
-/// may look the same: where it would cost much, the size before is tried again at once.
+/// looks the same, if small packets still find a place in it: the size before is tried again at once.
 #[derive(Clone, Debug)]
 pub(super) struct MtuSearch {
     base: u16,
@@ -126,11 +126,7 @@ impl MtuSearch {
     }
 
     fn fall_back(&mut self, now: Timestamp) {
-        if self.current > 2 * self.base {
-            self.search(self.current, now);
-        } else {
-            self.search(self.max, now + RETRY_AFTER);
-        }
+        self.search(self.current, now);
         self.current = self.base;
         self.probe = None;
         self.failures = 0;
@@ -153,8 +149,6 @@ const MAX_FAILURES: u32 = 3;
 const BLACK_HOLE_PACKETS: u32 = 6;
 /// RFC 8899's PMTU_RAISE_TIMER.
 const RAISE_AFTER: Duration = Duration::from_secs(600);
-/// After a black hole the path is probed again sooner: it may have been a short failure.
-const RETRY_AFTER: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
@@ -218,25 +212,25 @@ mod tests {
         assert_eq!(mtu.current(), 1472, "a packet from before the losses says nothing");
         mtu.on_acked(second, &small, second);
         assert_eq!(mtu.current(), 1200);
-        assert_eq!(mtu.probe(second), None);
-        assert_eq!(mtu.probe(second + RETRY_AFTER), Some(1472));
+        let sizes = search(&mut mtu, second, 1300);
+        assert!(sizes.starts_with(&[1472; 3]) && !sizes[3..].contains(&1472), "{sizes:?}");
+        assert!((1285..=1300).contains(&mtu.current()), "{}", mtu.current());
+        assert_eq!(mtu.probe(second + RAISE_AFTER), Some(1472), "it may have been a short failure");
     }
 
     #[test]
     fn a_queue_that_overflows_is_found_to_be_no_black_hole() {
-        let mut mtu = MtuSearch::new(1200, 65_507, Timestamp::ZERO);
-        search(&mut mtu, Timestamp::ZERO, 9000);
-        let (size, second) = (mtu.current(), Timestamp::ZERO + Duration::from_secs(1));
-        let sizes = vec![(size.into(), second); BLACK_HOLE_PACKETS as usize];
-        mtu.on_lost(second, &Lost { sizes, ..Lost::default() });
-        mtu.on_acked(second, &Acked { largest_size: 100, ..Acked::default() }, second);
-        assert_eq!(mtu.current(), 1200);
-        let mut hole = mtu.clone();
-        let sizes = search(&mut hole, second, 1300);
-        assert!(sizes.iter().skip(3).all(|&probed| probed < size), "{sizes:?}");
-        assert!((1285..=1300).contains(&hole.current()), "{}", hole.current());
-        assert_eq!(search(&mut mtu, second, 9000), [size]);
-        assert_eq!(mtu.current(), size);
+        for limit in [1472, 9000] {
+            let mut mtu = MtuSearch::new(1200, 65_507, Timestamp::ZERO);
+            search(&mut mtu, Timestamp::ZERO, limit);
+            let (size, second) = (mtu.current(), Timestamp::ZERO + Duration::from_secs(1));
+            let sizes = vec![(size.into(), second); BLACK_HOLE_PACKETS as usize];
+            mtu.on_lost(second, &Lost { sizes, ..Lost::default() });
+            mtu.on_acked(second, &Acked { largest_size: 100, ..Acked::default() }, second);
+            assert_eq!(mtu.current(), 1200);
+            assert_eq!(search(&mut mtu, second, limit), [size]);
+            assert_eq!(mtu.current(), size);
+        }
     }
 
     #[test]

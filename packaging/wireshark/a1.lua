@@ -6,6 +6,7 @@ local streams = dofile(folder .. "a1_streams.lua")
 local proto = Proto("a1", "A1 Transport")
 local band, lshift, rshift = bit.band, bit.lshift, bit.rshift
 local TWO_32 = 4294967296
+local TWO_62 = TWO_32 * 1073741824
 
 -- Names ---------------------------------------------------------------------------------------------------------------
 
@@ -18,7 +19,7 @@ local FRAMES = {
     [0x19] = "GROUP", [0x1a] = "GROUP_NACK", [0x1b] = "GROUP_BLOCK", [0x1c] = "GROUP_GONE", [0x1d] = "WHOLE",
     [0x1e] = "GROUP_AT",
 }
-for kind = 0x08, 0x0f do FRAMES[kind] = "BLOCK" end
+for kind = 0x08, 0x0e do FRAMES[kind] = "BLOCK" end
 for kind = 0x20, 0x27 do FRAMES[kind] = "NEXT" end
 local REASONS = {
     "expired", "predicted late", "window end", "layer shed", "superseded", "reference lost", "application",
@@ -108,6 +109,7 @@ octets("block.data", "Data")
 number("message", "Message number")
 number("message.length", "Message length", BYTES)
 number("message.seq", "Application's number")
+add_field("message.ahead", ProtoField.int64("a1.message.ahead", "Larger than the message number by"))
 add_field("message.layer", ProtoField.uint8("a1.message.layer", "Layer"))
 number("message.group", "Group")
 number("message.key", "Key")
@@ -368,27 +370,41 @@ read[0x05] = function(r, tree, c)
     return ("rtt %.1f ms"):format(rtt * 1e3)
 end
 
-local function read_message_head(r, tree)
-    local length = r:message_length(tree)
-    local seq = r:add_varint(tree, "message.seq")
-    r:fixed(tree, "message.layer", 1)
-    r:add_varint32(tree, "message.group")
-    r:add_varint(tree, "message.key")
-    r:add_varint32(tree, "message.ref")
-    r:add_varint32(tree, "message.ref")
-    local generated = r:add_signed(tree, "message.generated")
-    local lifetime, range, exact = r:varint()
-    if lifetime == 0 then
-        tree:add(range, "Keeps its value for ever")
-    else
-        tree:add(f["message.lifetime"], range, exact - 1)
-    end
-    return length, seq, generated
-end
-
 -- Adds a number as the user would count it; it is exact up to 2^53.
 local function add_generated(tree, name, value)
     tree:add(f[name], UInt64(value % TWO_32, math.floor(value / TWO_32))):set_generated()
+end
+
+-- What the flags do not name is as usual: nothing, or for ever.
+local function read_message_head(r, tree, id)
+    local flags_at = r.at
+    local flags = r:take(1):uint()
+    local function has(flag) return band(flags, flag) ~= 0 end
+    local length = r:message_length(tree)
+    if has(0x02) then
+        r:fixed(tree, "message.layer", 1)
+    else
+        tree:add(f["message.layer"], 0):set_generated()
+    end
+    local ahead = has(0x01) and r:add_signed(tree, "message.ahead"):tonumber() or 0
+    local seq = (id + ahead) % TWO_62
+    add_generated(tree, "message.seq", seq)
+    if has(0x04) then r:add_varint32(tree, "message.group") end
+    if has(0x08) then r:add_varint(tree, "message.key") end
+    if has(0x10) then r:add_varint32(tree, "message.ref") end
+    if has(0x20) then r:add_varint32(tree, "message.ref") end
+    local generated = Int64(0)
+    if has(0x40) then
+        generated = r:add_signed(tree, "message.generated")
+    else
+        tree:add(f["message.generated"], generated):set_generated()
+    end
+    if has(0x80) then
+        r:add_varint(tree, "message.lifetime")
+    else
+        tree:add(r.tvb(flags_at, 1), "Keeps its value for ever"):set_generated()
+    end
+    return length, seq, generated
 end
 
 local function read_block(kind, r, tree, c)
@@ -398,7 +414,7 @@ local function read_block(kind, r, tree, c)
     local messages, limit, offset = c.side.messages, MAX_MESSAGE, 0
     if band(kind, 1) ~= 0 then
         local seq, generated
-        limit, seq, generated = read_message_head(r, tree)
+        limit, seq, generated = read_message_head(r, tree, id)
         if c.is_new then messages[id] = messages[id] or { frame = c.frame, seq = seq } end
         c.like = { id = id, length = limit, seq = seq, generated = generated }
     else
@@ -409,20 +425,21 @@ local function read_block(kind, r, tree, c)
             tree:add(f["message.frame"], known.frame):set_generated()
         end
     end
-    local length = r:left()
+    local length, is_whole = r:left(), band(kind, 3) == 3
     if band(kind, 4) ~= 0 then
         length = r:add_varint32(tree, "block.length")
     else
+        if is_whole then length = limit end
         tree:add(f["block.length"], UInt64(length)):set_generated()
     end
     r:octets(tree, "block.data", length)
     local reach = offset + length
-    if reach > limit or band(kind, 3) == 3 and reach ~= limit then broken("the block goes beyond its message") end
+    if reach > limit then broken("the block goes beyond its message") end
     return ("%.0f%s %.0f+%.0f%s"):format(id, band(kind, 1) ~= 0 and " first" or "", offset, length,
         band(kind, 2) ~= 0 and " last" or "")
 end
 
-for kind = 0x08, 0x0f do
+for kind = 0x08, 0x0e do
     read[kind] = function(...) return read_block(kind, ...) end
 end
 
@@ -501,7 +518,7 @@ read[0x17] = read[0x16]
 
 read[0x18] = function(r, tree)
     local id = r:add_varint(tree, "message")
-    read_message_head(r, tree)
+    read_message_head(r, tree, id)
     local index = r:fixed(tree, "repair.index", 2)
     local count = r:fixed(tree, "repair.count", 2)
     r:octets(tree, "repair.data", r:left())

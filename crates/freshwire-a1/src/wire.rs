@@ -8,6 +8,7 @@ mod packet;
 mod parameters;
 
 pub(crate) use block::{Block, BlockHead, Message, Next};
+use cursor::MAX_VARINT;
 pub(crate) use cursor::{Cursor, put_varint, varint_len, zigzag};
 pub(crate) use frame::{Ack, Echo, Frame, Frames, Invitation, MAX_RANGES, PARITY_HEAD, Parity, Ranges};
 pub(crate) use packet::{

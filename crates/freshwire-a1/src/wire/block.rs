@@ -1,5 +1,5 @@
 use super::frame::{message_len, put_numbers};
-use super::{Cursor, Malformed, Qos, put_varint, varint_len, zigzag};
+use super::{Cursor, MAX_VARINT, Malformed, Qos, put_varint, varint_len, zigzag};
 
 /// A part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,18 +51,20 @@ pub(crate) struct Next {
 impl<'a> Block<'a> {
     pub(super) fn read(kind: u8, cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
         let id = cursor.varint()?;
-        let start = if kind & START != 0 { Some(Message::read(cursor)?) } else { None };
+        let start = if kind & START != 0 { Some(Message::read(id, cursor)?) } else { None };
         let offset = if start.is_some() { 0 } else { cursor.varint32("offset of a block")? };
-        let bytes = if kind & SIZED != 0 {
-            let len = cursor.varint32("length of a block")?;
-            cursor.take(len as usize)?
-        } else {
-            cursor.rest()
+        let (end, is_sized) = (kind & END != 0, kind & SIZED != 0);
+        let bytes = match start {
+            Some(message) if end => cursor.take(message.len as usize)?,
+            _ if is_sized => {
+                let len = cursor.varint32("length of a block")?;
+                cursor.take(len as usize)?
+            }
+            _ => cursor.rest(),
         };
-        let end = kind & END != 0;
         let limit = start.map_or(Qos::MAX_MESSAGE, |message| message.len);
         match u32::try_from(bytes.len()).ok().and_then(|len| offset.checked_add(len)) {
-            Some(reach) if reach <= limit && !(end && start.is_some() && reach != limit) => {}
+            Some(reach) if reach <= limit => {}
             _ => return Err(Malformed::OutOfBounds("reach of a block")),
         }
         Ok(Self { head: BlockHead { id, offset, start, end }, bytes })
@@ -72,19 +74,22 @@ impl<'a> Block<'a> {
 impl BlockHead {
     /// Bytes that [`BlockHead::put`] takes without a length.
     pub(crate) fn len(&self) -> usize {
-        let place =
-            self.start.map_or_else(|| varint_len(u64::from(self.offset)), |message| message.encoded_len());
+        let place = self
+            .start
+            .map_or_else(|| varint_len(u64::from(self.offset)), |message| message.encoded_len(self.id));
         1 + varint_len(self.id) + place
     }
 
-    /// Appends what stands in front of the bytes. Without a length the block takes the rest of the packet.
+    /// Appends what stands in front of the bytes. Without a length the block takes the rest of the packet, unless it is a
+    /// whole message, which has none.
     pub(crate) fn put(&self, len: Option<u32>, out: &mut Vec<u8>) {
+        let len = len.filter(|_| self.start.is_none() || !self.end);
         let start = if self.start.is_some() { START } else { 0 };
         let end = if self.end { END } else { 0 };
         let sized = if len.is_some() { SIZED } else { 0 };
         put_numbers(out, BLOCK | start | end | sized, &[self.id]);
         match &self.start {
-            Some(message) => message.put(out),
+            Some(message) => message.put(self.id, out),
             None => put_varint(out, u64::from(self.offset)),
         }
         if let Some(len) = len {
@@ -161,43 +166,62 @@ impl Next {
 }
 
 impl Message {
-    pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+    /// Reads the head of the message with the number `id`.
+    pub(super) fn read(id: u64, cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
+        let named = cursor.u8()?;
+        let has = |field: u8| named & field != 0;
         Ok(Self {
             len: message_len(cursor)?,
-            seq: cursor.varint()?,
-            layer: cursor.u8()?,
-            group: cursor.varint32("group")?,
-            key: cursor.varint()?,
-            refs: [cursor.varint32("reference")?, cursor.varint32("reference")?],
-            generated_us: cursor.signed()?,
-            lifetime_us: cursor.varint()?.checked_sub(1),
+            layer: if has(LAYER) { cursor.u8()? } else { 0 },
+            seq: id.wrapping_add_signed(if has(SEQ) { cursor.signed()? } else { 0 }) & MAX_VARINT,
+            group: if has(GROUP) { cursor.varint32("group")? } else { 0 },
+            key: if has(OWN_KEY) { cursor.varint()? } else { 0 },
+            refs: [
+                if has(FIRST_REF) { cursor.varint32("reference")? } else { 0 },
+                if has(SECOND_REF) { cursor.varint32("reference")? } else { 0 },
+            ],
+            generated_us: if has(GENERATED) { cursor.signed()? } else { 0 },
+            lifetime_us: has(LIFETIME).then(|| cursor.varint()).transpose()?,
         })
     }
 
-    pub(super) fn encoded_len(&self) -> usize {
-        let lifetime = self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1));
+    /// The fields that are left out where they are as usual, without the layer, which is a byte and before them.
+    fn fields(&self, id: u64) -> impl Iterator<Item = (u8, u64)> {
+        // A difference of numbers of 62 bits.
+        let ahead = (self.seq.min(MAX_VARINT).wrapping_sub(id) as i64) << 2 >> 2;
         let [first, second] = self.refs.map(u64::from);
-        let (len, group) = (u64::from(self.len), u64::from(self.group));
-        let numbers = [len, self.seq, group, self.key, first, second, zigzag(self.generated_us), lifetime];
-        1 + numbers.into_iter().map(varint_len).sum::<usize>()
+        let fields = [
+            (SEQ, zigzag(ahead)),
+            (GROUP, u64::from(self.group)),
+            (OWN_KEY, self.key),
+            (FIRST_REF, first),
+            (SECOND_REF, second),
+            (GENERATED, zigzag(self.generated_us)),
+        ];
+        let fields = fields.into_iter().filter(|(_, number)| *number != 0);
+        fields.chain(self.lifetime_us.map(|lifetime| (LIFETIME, lifetime)))
     }
 
-    pub(super) fn put(&self, out: &mut Vec<u8>) {
+    /// Bytes that [`Message::put`] takes.
+    pub(super) fn encoded_len(&self, id: u64) -> usize {
+        let fields = self.fields(id).map(|(_, number)| varint_len(number)).sum::<usize>();
+        1 + varint_len(u64::from(self.len)) + usize::from(self.layer != 0) + fields
+    }
+
+    pub(super) fn put(&self, id: u64, out: &mut Vec<u8>) {
+        let layer = Some(self.layer).filter(|layer| *layer != 0);
+        let fields = self.fields(id).map(|(field, _)| field).sum::<u8>();
+        out.push(fields | layer.map_or(0, |_| LAYER));
         put_varint(out, u64::from(self.len));
-        put_varint(out, self.seq);
-        out.push(self.layer);
-        put_varint(out, u64::from(self.group));
-        put_varint(out, self.key);
-        for distance in self.refs {
-            put_varint(out, u64::from(distance));
+        out.extend(layer);
+        for (_, number) in self.fields(id) {
+            put_varint(out, number);
         }
-        put_varint(out, zigzag(self.generated_us));
-        put_varint(out, self.lifetime_us.map_or(0, |lifetime| lifetime.saturating_add(1)));
     }
 }
 
 pub(super) const BLOCK: u8 = 0x08;
-pub(super) const BLOCK_LAST: u8 = 0x0f;
+pub(super) const BLOCK_LAST: u8 = 0x0e;
 const START: u8 = 1;
 const END: u8 = 2;
 const SIZED: u8 = 4;
@@ -206,3 +230,11 @@ pub(super) const NEXT_LAST: u8 = 0x27;
 const LENGTH: u8 = 1;
 const LATER: u8 = 2;
 const KEY: u8 = 4;
+const SEQ: u8 = 0x01;
+const LAYER: u8 = 0x02;
+const GROUP: u8 = 0x04;
+const OWN_KEY: u8 = 0x08;
+const FIRST_REF: u8 = 0x10;
+const SECOND_REF: u8 = 0x20;
+const GENERATED: u8 = 0x40;
+const LIFETIME: u8 = 0x80;

@@ -91,4 +91,5 @@ pub(crate) fn varint_len(value: u64) -> usize {
     }
 }
 
-const MAX_VARINT: u64 = (1 << 62) - 1;
+/// The largest number that a varint holds.
+pub(super) const MAX_VARINT: u64 = (1 << 62) - 1;

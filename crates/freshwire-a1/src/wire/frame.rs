@@ -14,7 +14,7 @@ pub(crate) const MAX_RANGES: usize = 32;
 const MAX_REASON: usize = 256;
 
 /// What a REPAIR takes besides its bytes unless its numbers are very large.
-pub(crate) const PARITY_HEAD: usize = 1 + 4 + 4 + 4 + 1 + 4 + 1 + 2 + 1 + 8 + 4 + 2 + 2;
+pub(crate) const PARITY_HEAD: usize = 1 + 4 + 1 + 4 + 1 + 2 + 4 + 2 + 2 + 1 + 8 + 4 + 2 + 2;
 
 /// A part of a data packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -221,13 +221,16 @@ impl<'a> Frame<'a> {
             }
             PATH_CHALLENGE => cursor.array().map(Self::PathChallenge),
             PATH_RESPONSE => cursor.array().map(Self::PathResponse),
-            REPAIR => Ok(Self::Repair(Parity {
-                id: cursor.varint()?,
-                message: Message::read(cursor)?,
-                index: cursor.u16()?,
-                count: cursor.u16()?,
-                bytes: cursor.rest(),
-            })),
+            REPAIR => {
+                let id = cursor.varint()?;
+                Ok(Self::Repair(Parity {
+                    id,
+                    message: Message::read(id, cursor)?,
+                    index: cursor.u16()?,
+                    count: cursor.u16()?,
+                    bytes: cursor.rest(),
+                }))
+            }
             WHOLE => Ok(Self::Whole { id: cursor.varint()? }),
             GROUP => Invitation::read(cursor).map(Self::Group),
             GROUP_NACK => Ok(Self::GroupNack { group: cursor.u32()?, ranges: Ranges::read(cursor)? }),
@@ -305,7 +308,7 @@ impl<'a> Frame<'a> {
             }
             Self::Repair(parity) => {
                 put_numbers(out, REPAIR, &[parity.id]);
-                parity.message.put(out);
+                parity.message.put(parity.id, out);
                 out.extend(parity.index.to_be_bytes());
                 out.extend(parity.count.to_be_bytes());
                 out.extend(parity.bytes);
@@ -354,7 +357,7 @@ impl<'a> Frame<'a> {
 impl Parity<'_> {
     /// Bytes that the frame takes.
     pub(crate) fn len(&self) -> usize {
-        1 + varint_len(self.id) + self.message.encoded_len() + 2 + 2 + self.bytes.len()
+        1 + varint_len(self.id) + self.message.encoded_len(self.id) + 2 + 2 + self.bytes.len()
     }
 }
 

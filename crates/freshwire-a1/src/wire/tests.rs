@@ -134,6 +134,58 @@ fn a_message_like_the_one_before_it_has_a_short_head() {
 }
 
 #[test]
+fn a_head_names_only_what_is_not_as_usual() {
+    let usual = Message {
+        len: 100,
+        seq: 9,
+        layer: 0,
+        group: 0,
+        key: 0,
+        refs: [0; 2],
+        generated_us: 0,
+        lifetime_us: None,
+    };
+    let cases = [
+        (usual, 3),
+        (Message { seq: 8, ..usual }, 4),
+        (Message { seq: (1 << 62) - 1, ..usual }, 4),
+        (Message { seq: (1 << 61) + 8, ..usual }, 11),
+        (Message { seq: (1 << 61) + 9, ..usual }, 11),
+        (Message { layer: 255, ..usual }, 4),
+        (Message { group: 1, ..usual }, 4),
+        (Message { key: 64, ..usual }, 5),
+        (Message { refs: [1, 0], ..usual }, 4),
+        (Message { refs: [0, u32::MAX], ..usual }, 11),
+        (Message { generated_us: -1, ..usual }, 4),
+        (Message { lifetime_us: Some(0), ..usual }, 4),
+    ];
+    for (message, len) in cases {
+        let head = BlockHead { id: 9, offset: 0, start: Some(message), end: false };
+        let mut bytes = Vec::new();
+        head.put(None, &mut bytes);
+        assert_eq!((bytes.len() - 2, head.len() - 2), (len, len), "{message:?}");
+        assert_eq!(frames(&bytes), Ok(vec![Frame::Block(Block { head, bytes: b"" })]));
+    }
+}
+
+#[test]
+fn a_whole_message_is_as_long_as_its_head_says() {
+    let head = BlockHead { id: 300, offset: 0, start: Some(message()), end: true };
+    for len in [None, Some(5)] {
+        let mut bytes = Vec::new();
+        head.put(len, &mut bytes);
+        assert_eq!(bytes.len(), head.len());
+        bytes.extend(b"hello");
+        Frame::Ping.put(&mut bytes);
+        assert_eq!(frames(&bytes), Ok(vec![Frame::Block(Block { head, bytes: b"hello" }), Frame::Ping]));
+        assert_eq!(frames(&bytes[..head.len() + 4]), Err(Malformed::Truncated));
+        // There is no whole message with another length.
+        bytes[0] |= 4;
+        assert_eq!(frames(&bytes), Err(Malformed::UnknownType(0x0f)));
+    }
+}
+
+#[test]
 fn a_message_that_differs_otherwise_has_a_head_of_its_own() {
     let head = |id, message| BlockHead { id, offset: 0, start: Some(message), end: false };
     let before = head(300, message());

@@ -9,6 +9,7 @@ use freshwire::a1::{
 };
 use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
 use freshwire_io::now;
+use freshwire_units::Timestamp;
 
 use super::place::Place;
 use super::{Bulk, SILENCE, half};
@@ -83,13 +84,14 @@ pub(super) fn bulk(place: &Place, variant: Variant, block: usize, time: Duration
         let receiver = scope.spawn(|| read_all(&ends.far));
         let payload = vec![7; block];
         let begin = now();
-        let mut seq = 0;
-        while now().saturating_since(begin) < time {
-            if push(&mut sender, &sink, &payload, seq)? {
+        let (mut at, mut seq) = (begin, 0);
+        while at.saturating_since(begin) < time {
+            if push(&mut sender, &sink, &payload, (at, seq))? {
                 seq += 1;
             } else {
                 std::thread::sleep(REST);
             }
+            at = now();
         }
         let ended = sink.close(CloseMode::Drain, CLOSE);
         anyhow::ensure!(ended == Ended::Closed, "the connection broke: {ended:?}");
@@ -99,15 +101,20 @@ pub(super) fn bulk(place: &Place, variant: Variant, block: usize, time: Duration
 }
 
 /// False: the ring is full.
-fn push(sender: &mut Sender, sink: &Sink, payload: &[u8], seq: u64) -> anyhow::Result<bool> {
-    match sender.push(sink.ring(), payload, &Meta { user_seq: seq, ..Meta::default() }) {
+fn push(
+    sender: &mut Sender,
+    sink: &Sink,
+    payload: &[u8],
+    (generated, user_seq): (Timestamp, u64),
+) -> anyhow::Result<bool> {
+    match sender.push(sink.ring(), payload, &Meta { user_seq, generated, ..Meta::default() }) {
         Ok(_) => Ok(true),
         Err(PushError::Full | PushError::OutOfBlocks) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-fn read_all(connection: &Connection) -> anyhow::Result<(u64, freshwire_units::Timestamp)> {
+fn read_all(connection: &Connection) -> anyhow::Result<(u64, Timestamp)> {
     let (mut bytes, mut end) = (0, now());
     loop {
         match connection.recv(SILENCE) {
@@ -131,14 +138,14 @@ pub(super) fn pings(place: &Place, variant: Variant, block: usize, count: u32) -
         let echo = scope.spawn(|| {
             for seq in 0..count {
                 let message = ends.far.recv(CLOSE)?.context("a ping got lost")?;
-                push(&mut answers, &answer, &message.data, u64::from(seq))?;
+                push(&mut answers, &answer, &message.data, (now(), u64::from(seq)))?;
             }
             anyhow::Ok(())
         });
         let payload = vec![7; block];
         let halves = (0..count).map(|seq| {
             let begin = now();
-            push(&mut pings, &ping, &payload, u64::from(seq))?;
+            push(&mut pings, &ping, &payload, (begin, u64::from(seq)))?;
             ends.near.recv(CLOSE)?.context("an answer got lost")?;
             Ok(half(begin))
         });

@@ -79,7 +79,7 @@ impl ViewersArgs {
         std::fs::create_dir_all(&self.clips)
             .with_context(|| format!("cannot make the folder {}", self.clips.display()))?;
         let connecting = Duration::from_secs((viewers / CONNECTS_PER_SECOND).into());
-        let length = self.duration + self.settle * 2 + connecting + RESERVE;
+        let length = self.duration + self.settle * 3 + connecting + RESERVE;
         let rate = self.rate.bits_per_sec();
         let path = self.clips.join(format!("stream-{}s-{rate}.ts", length.as_secs()));
         if !path.exists() {
@@ -207,7 +207,8 @@ impl Cell<'_> {
         let serving = Serving::start(subject, clip, log)?;
         let mut load = serving.load()?;
         load.connect(1, true)?;
-        std::thread::sleep(self.args.settle);
+        // By then what a server keeps for those who join is no longer growing: that memory is the stream's, not the viewers'.
+        std::thread::sleep(self.args.settle * 2);
         let memory = serving.memory()?;
         let further = self.viewers - 1;
         if further > 0 {

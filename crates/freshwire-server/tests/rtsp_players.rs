@@ -179,9 +179,8 @@ fn ffmpeg_publishes_other_codecs_and_comes_back() {
     assert_ffmpeg_plays(&url, "tcp", "-map 0:v -map 0:a");
 }
 
-/// GStreamer shows forty pictures and has nothing to complain of. Behind them one complaint is its own affair, and so is how it exits
-/// then: when it is told to close while it sends PAUSE, it takes the write that was cancelled for a connection that has ended
-/// (`writev_bytes()` of its 1.22).
+/// GStreamer shows forty pictures and has nothing to complain of. What it says after them is its own affair: when it is told to close
+/// while it sends PAUSE, it takes the write that was cancelled for a connection that has ended (`writev_bytes()` of its 1.22).
 fn assert_gstreamer_plays(url: &str, protocols: &str) {
     let source = format!("rtspsrc location={url} protocols={protocols} latency=0");
     let sink = "rtph264depay ! h264parse ! avdec_h264 ! fakesink num-buffers=40";
@@ -192,14 +191,12 @@ fn assert_gstreamer_plays(url: &str, protocols: &str) {
         .output()
         .expect("a shell");
     let said = String::from_utf8_lossy(&output.stdout);
-    let played = said.split_once("Got EOS from element").is_some_and(|(before, behind)| {
-        let mut complaints = behind.lines().filter(|line| line.contains("ERROR")).peekable();
-        let is_well = output.status.success()
-            || complaints.peek().is_some()
-                && complaints.all(|line| line.ends_with("Could not write to resource."));
-        is_well && !before.contains("ERROR")
-    });
-    assert!(played, "{protocols}: {} {said}\nthe servers:\n{}", output.status, logged());
+    let played = said.split_once("Got EOS from element").map(|(before, _)| !before.contains("ERROR"));
+    assert!(
+        played == Some(true) && output.status.success(),
+        "{protocols}: {said}\nthe servers:\n{}",
+        logged()
+    );
 }
 
 #[test]

@@ -432,6 +432,11 @@ impl Connection {
         self.stats
     }
 
+    /// Whether messages are handed out in the order in which they were begun.
+    pub fn is_in_order(&self) -> bool {
+        self.config.in_order
+    }
+
     /// What is known of the path, in payload rather than in datagrams.
     pub fn link(&self, now: Timestamp) -> LinkView {
         let recovery = &self.recovery;

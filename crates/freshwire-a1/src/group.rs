@@ -327,7 +327,7 @@ impl Group {
                 }
                 Decision::Send(place) => {
                     let index = self.records.get(place)?.index;
-                    let Some(taken) = source.take(now, index, 0) else { continue };
+                    let Some(taken) = source.take(now, index, 0, u32::MAX) else { continue };
                     self.choice.outcome(&taken.record, Outcome::Sent);
                     let id = self.next_id;
                     self.next_id += 1;

@@ -544,12 +544,13 @@ impl Outbox {
                         self.discard(now, source, place, Reason::Invalid)?;
                         continue;
                     }
-                    let bytes = self.bytes_begun + u64::from(record.len);
-                    if self.credit() == 0 || bytes > self.credit.bytes {
+                    let credit = self.credit.bytes.saturating_sub(self.bytes_begun);
+                    if self.credit() == 0 || u64::from(record.len) > credit {
                         self.window_full = true;
                         return None;
                     }
-                    let Some(taken) = source.take(now, record.index, 0) else { continue };
+                    let most = u64::from(qos.max_send_message).min(credit) as u32;
+                    let Some(taken) = source.take(now, record.index, 0, most) else { continue };
                     return Some(self.begin(taken.token, taken.record));
                 }
             }

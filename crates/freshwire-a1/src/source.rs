@@ -34,8 +34,8 @@ pub trait Source {
     fn list(&mut self, lookahead: usize, records: &mut Vec<Record>, gone: &mut Vec<(u64, Reason)>);
 
     /// Takes the record with this [`Record::index`] out of the queue; `horizon` are the bytes that are committed and
-    /// not yet sent. `None`: it has just been dropped or is being changed.
-    fn take(&mut self, now: Timestamp, index: u64, horizon: u32) -> Option<Taken>;
+    /// not yet sent. `None`: it has just been dropped, is being changed, or was changed to more than `most` bytes.
+    fn take(&mut self, now: Timestamp, index: u64, horizon: u32, most: u32) -> Option<Taken>;
 
     /// Drops a queued record; false if it is no longer there.
     fn discard(&mut self, now: Timestamp, index: u64, reason: Reason) -> bool;
@@ -110,8 +110,9 @@ impl Source for Queue {
         gone.append(&mut self.gone);
     }
 
-    fn take(&mut self, _now: Timestamp, index: u64, _horizon: u32) -> Option<Taken> {
-        let at = self.waiting.iter().position(|(record, _)| record.index == index)?;
+    fn take(&mut self, _now: Timestamp, index: u64, _horizon: u32, most: u32) -> Option<Taken> {
+        let is_it = |record: &Record| record.index == index && record.len <= most;
+        let at = self.waiting.iter().position(|(record, _)| is_it(record))?;
         let (record, payload) = self.waiting.remove(at)?;
         self.taken.insert(index, (record.seq, payload));
         Some(Taken { token: index, record })

@@ -184,8 +184,14 @@ impl Consumer {
     /// Takes the record at `index`: from now on nobody can change it. Too late if it has been dropped, is held, or
     /// the sender is held back from it.
     pub fn take(&mut self, index: u64) -> Result<Taken, TooLate> {
+        self.take_up_to(index, u32::MAX)
+    }
+
+    /// Takes the record at `index` if it has at most `most` bytes, which is also too late if it was changed to more since it was
+    /// looked at. It stays ready then.
+    pub fn take_up_to(&mut self, index: u64, most: u32) -> Result<Taken, TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
-        let taken = self.cursor.try_take(&view, index);
+        let taken = self.cursor.try_take(&view, index, most);
         match taken {
             Ok(_) => self.cursor.counters.taken += 1,
             Err(TooLate) => self.cursor.counters.too_late += 1,
@@ -413,7 +419,7 @@ impl Cursor {
         }
     }
 
-    fn try_take(&mut self, view: &View<'_>, index: u64) -> Result<Taken, TooLate> {
+    fn try_take(&mut self, view: &View<'_>, index: u64, most: u32) -> Result<Taken, TooLate> {
         let user_i = self.check_index(view, index)?;
         if index >= view.head.umod_i.0.load(Ordering::Acquire) {
             return Err(TooLate);
@@ -422,12 +428,12 @@ impl Cursor {
         // Pairs with the fence in `Producer::hold_from`: either it sees `taken` there, or we see its `umod_i` here.
         fence(Ordering::SeqCst);
         let taken = was.to(State::Taken, 0);
-        if index >= view.head.umod_i.0.load(Ordering::Relaxed) {
+        let record = view.describe(index);
+        if index >= view.head.umod_i.0.load(Ordering::Relaxed) || record.len > most {
             // Nobody else moves a taken record on, so a failure is a lie and the record is lost to us.
             let _put_back = view.swap(index, taken, was);
             return Err(TooLate);
         }
-        let record = view.describe(index);
         let extents = view.is_sound(&record, user_i).then(|| view.extents(&record)).flatten();
         let Some(extents) = extents else {
             self.counters.bad_descriptors += 1;

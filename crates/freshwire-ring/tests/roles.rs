@@ -133,6 +133,21 @@ fn a_held_record_is_passed_over_and_comes_back_modified() {
 }
 
 #[test]
+fn what_grew_past_what_may_be_taken_stays_ready() {
+    let (mut producer, mut sender) = roles(4, 4);
+    let index = producer.push(0, b"small", &seq(1)).unwrap().index;
+    assert_eq!(queued(&mut sender)[0].len, 5);
+    let mut edit = producer.edit(0, 1).unwrap();
+    edit.set_len(9).unwrap();
+    edit.write(5, b"....").unwrap();
+    edit.release().unwrap();
+    assert!(sender.take_up_to(index, 8).is_err());
+    assert_eq!(queued(&mut sender)[0].len, 9);
+    producer.edit(0, 1).unwrap().release().unwrap();
+    assert_eq!(sender.take_up_to(index, 9).unwrap().len, 9);
+}
+
+#[test]
 fn a_sleeping_sender_is_notified_once_and_only_then() {
     let (mut producer, mut sender) = roles(8, 8);
     let editor = producer.region().editor();

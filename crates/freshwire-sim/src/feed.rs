@@ -213,7 +213,8 @@ impl Source for Feed {
         gone.append(&mut self.gone);
     }
 
-    fn take(&mut self, _now: Timestamp, index: u64, _horizon: u32) -> Option<Taken> {
+    fn take(&mut self, _now: Timestamp, index: u64, _horizon: u32, most: u32) -> Option<Taken> {
+        self.entries.get(index as usize).filter(|entry| entry.record.len <= most)?;
         let entry = self.unqueue(index)?;
         entry.taken = true;
         entry.begun = true;

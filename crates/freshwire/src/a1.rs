@@ -11,6 +11,8 @@
 //! [`Sender`](crate::Sender) once it was given to [`add_a1_sink`](crate::Sender::add_a1_sink), with the same policies, fates
 //! and ends as a sink over TCP.
 //!
+//! Where all that is written has to arrive, in its order, a [`ByteStream`] on top of a connection does what TCP does.
+//!
 //! One stream to many goes by adding a sink for each, or by a [`Group`] where the network has IP multicast.
 //!
 //! ```no_run
@@ -29,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod byte_stream;
 mod config;
 mod connection;
 mod core;
@@ -53,6 +56,9 @@ pub use freshwire_a1::{
 pub use freshwire_io::udp::Interface;
 pub use freshwire_units::Rate;
 
+pub use byte_stream::{
+    ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
+};
 pub use config::{ConnectConfig, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
 pub(crate) use connection::Caller;
 pub use connection::Connection;

@@ -9,6 +9,7 @@ use crate::engine::Reserve;
 use crate::kernel_view::KernelView;
 use crate::seal::Seal;
 use crate::stats::{SinkSnapshot, SinkStats};
+use freshwire_units::Rate;
 
 /// The queue on the path that a sink makes unless told otherwise.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
@@ -229,6 +230,11 @@ impl Sink {
     /// What it has done so far.
     pub fn stats(&self) -> SinkSnapshot {
         self.shared.snapshot()
+    }
+
+    /// The delivery rate of its path, if it is known.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.shared.stats.rate()
     }
 
     /// Why [`Carrier::Auto`] has plain TCP, in words; `None` if it has the kernel's ring, or plain TCP was asked for.

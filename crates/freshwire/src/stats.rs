@@ -149,12 +149,16 @@ impl SinkStats {
         self.invalid.store(invalid, Ordering::Relaxed);
     }
 
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        let rate = self.rate.load(Ordering::Relaxed);
+        (rate > 0).then(|| Rate::from_bits_per_sec(rate))
+    }
+
     /// Reads everything.
     pub fn snapshot(&self) -> SinkSnapshot {
         let load = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let begun = load(&self.begun);
         let writes = load(&self.writes);
-        let rate = load(&self.rate);
         let mut drops = Vec::new();
         for (code, count) in self.drops.iter().enumerate() {
             let count = load(count);
@@ -182,7 +186,7 @@ impl SinkStats {
             reserve: load(&self.reserve),
             age_at_commit_mean: Duration::from_micros(load(&self.age_sum_us) / begun.max(1)),
             age_at_commit_max: Duration::from_micros(load(&self.age_max_us)),
-            rate: (rate > 0).then(|| Rate::from_bits_per_sec(rate)),
+            rate: self.rate(),
             rtt: Duration::from_micros(load(&self.rtt_us)),
             writes,
             invalid: load(&self.invalid),

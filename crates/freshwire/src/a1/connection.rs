@@ -145,15 +145,21 @@ impl Connection {
         self.0.node.lock().transport(self.0.id).map_or(0, |connection| connection.credit())
     }
 
+    /// Whether it hands out messages in order, and the quality of service in force. `None`: the connection does not stand any more.
+    pub(super) fn order_and_qos(&self) -> Option<(bool, Qos)> {
+        let mut core = self.0.node.lock();
+        core.transport(self.0.id).map(|connection| (connection.is_in_order(), *connection.qos()))
+    }
+
     /// How often it has sent what it could.
     pub(super) fn turns(&self) -> u64 {
         self.0.node.lock().peer(self.0.id).map_or(0, |peer| peer.turns)
     }
 
-    /// Waits until it has sent what it could again since it had done so `turns` times, or has ended.
-    pub(super) fn wait_turn(&self, turns: u64) {
+    /// Waits until it has sent what it could again since it had done so `turns` times, or has ended, at most until `give_up`.
+    pub(super) fn wait_turn(&self, turns: u64, give_up: Timestamp) {
         let Held { node, id, changed, .. } = &*self.0;
-        drop(node.wait(node.lock(), changed, Timestamp::MAX, |core| {
+        drop(node.wait(node.lock(), changed, give_up, |core| {
             let Some(peer) = core.peer(*id) else { return true };
             peer.is_awaited = true;
             peer.turns != turns || peer.state.is_over()

@@ -6,6 +6,7 @@ use std::time::Duration;
 use freshwire_a1::{Closed, Message, PublicKey, Qos, QosError};
 use freshwire_io::now;
 use freshwire_ring::{Config, MAX_SLOTS, Meta, PushError, Stored};
+use freshwire_units::Timestamp;
 
 use super::config::{ConnectConfig, NodeConfig, SinkConfig};
 use super::connection::Connection;
@@ -345,7 +346,7 @@ impl Letter<'_> {
         loop {
             let turns = to.connection.turns();
             match self.push(sender, ring, to)? {
-                Pushed::NoRoom => to.connection.wait_turn(turns),
+                Pushed::NoRoom => to.connection.wait_turn(turns, Timestamp::MAX),
                 outcome => return Ok(outcome),
             }
         }

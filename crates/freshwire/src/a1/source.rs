@@ -98,8 +98,8 @@ impl Source for RingSource {
         }
     }
 
-    fn take(&mut self, now: Timestamp, index: u64, horizon: u32) -> Option<Taken> {
-        let taken = self.consumer.take(index).ok()?;
+    fn take(&mut self, now: Timestamp, index: u64, horizon: u32, most: u32) -> Option<Taken> {
+        let taken = self.consumer.take_up_to(index, most).ok()?;
         self.consumer.commit(&taken, now, horizon);
         // It may have been modified or replaced since it was listed.
         let record = record_of(&taken.record);
@@ -169,9 +169,9 @@ mod tests {
         let (mut producer, mut source) = ring();
         push(&mut producer, 1, b"0123456789");
         let (records, _) = list(&mut source);
-        let taken = source.take(NOW, records[0].index, 7).unwrap();
+        let taken = source.take(NOW, records[0].index, 7, 10).unwrap();
         assert_eq!(taken.record.seq, 1);
-        assert!(source.take(NOW, records[0].index, 7).is_none());
+        assert!(source.take(NOW, records[0].index, 7, 10).is_none());
         for _ in 0..2 {
             let mut part = [0; 4];
             source.read(taken.token, 5, &mut part);
@@ -185,6 +185,18 @@ mod tests {
     }
 
     #[test]
+    fn a_record_that_grew_since_it_was_listed_is_taken_only_if_there_is_room_for_it() {
+        let (mut producer, mut source) = ring();
+        push(&mut producer, 1, b"0123456789");
+        let (records, _) = list(&mut source);
+        let mut edit = producer.edit(0, 1).unwrap();
+        edit.set_len(12).unwrap();
+        edit.release().unwrap();
+        assert_eq!(source.take(NOW, records[0].index, 0, 11), None);
+        assert_eq!(source.take(NOW, records[0].index, 0, 12).unwrap().record.len, 12);
+    }
+
+    #[test]
     fn drops_are_told_apart_by_who_made_them() {
         let (mut producer, mut source) = ring();
         for seq in 0..4 {
@@ -195,7 +207,7 @@ mod tests {
         assert_eq!(gone, [(1, Reason::Application)]);
         assert!(source.discard(NOW, records[0].index, Reason::Expired));
         assert!(!source.discard(NOW, records[0].index, Reason::Expired));
-        let taken = source.take(NOW, records[1].index, 0).unwrap();
+        let taken = source.take(NOW, records[1].index, 0, 10).unwrap();
         source.settle(NOW, taken.token, Fate::Abandoned(Reason::Abandoned));
         let (records, gone) = list(&mut source);
         assert_eq!((records.len(), gone.len()), (1, 0), "each is told once");

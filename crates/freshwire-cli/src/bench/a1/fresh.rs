@@ -1,11 +1,13 @@
-//! A1: a message for each block.
+//! A1: a message for each block, or a stream of bytes with a write for each.
 
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::a1::{
-    Closed, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Protection, Qos, SinkConfig,
+    ByteStream, Closed, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Protection, Qos,
+    SinkConfig,
 };
 use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
 use freshwire_io::now;
@@ -50,11 +52,12 @@ fn messages(block: usize) -> usize {
     (WINDOW / block).clamp(MESSAGES.0, MESSAGES.1)
 }
 
-fn connect(place: &Place, block: usize, variant: Variant) -> anyhow::Result<Ends> {
-    let qos =
-        Qos { outstanding: messages(block) as u32, retransmission: variant.retransmission, ..Qos::default() };
+fn connect(place: &Place, outstanding: usize, variant: Variant, in_order: bool) -> anyhow::Result<Ends> {
+    let retransmission = variant.retransmission;
+    let qos = Qos { outstanding: outstanding as u32, retransmission, ..Qos::default() };
     let mut transport = ConnectionConfig::default();
     transport.max_datagram = variant.small.then_some(ETHERNET);
+    transport.in_order = in_order;
     let bind = |ip: IpAddr| -> anyhow::Result<Node> {
         let config = NodeConfig::new().context("cannot make a key")?;
         let config = config.connection(transport.clone()).protection(variant.protection).maximum(qos);
@@ -78,7 +81,7 @@ fn sender(connection: &Connection, block: usize) -> anyhow::Result<(Sender, Sink
 
 /// Messages of one block each for `time`.
 pub(super) fn bulk(place: &Place, variant: Variant, block: usize, time: Duration) -> anyhow::Result<Bulk> {
-    let ends = connect(place, block, variant)?;
+    let ends = connect(place, messages(block), variant, false)?;
     let (mut sender, sink) = sender(&ends.near, block)?;
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| read_all(&ends.far));
@@ -131,13 +134,14 @@ fn read_all(connection: &Connection) -> anyhow::Result<(u64, Timestamp)> {
 
 /// Half of each round trip of a message.
 pub(super) fn pings(place: &Place, variant: Variant, block: usize, count: u32) -> anyhow::Result<Vec<f64>> {
-    let ends = connect(place, block, variant)?;
+    let ends = connect(place, messages(block), variant, false)?;
     let (mut pings, ping) = sender(&ends.near, block)?;
     let (mut answers, answer) = sender(&ends.far, block)?;
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| {
             for seq in 0..count {
                 let message = ends.far.recv(CLOSE)?.context("a ping got lost")?;
+                while answers.poll_fate(answer.ring()).is_some() {}
                 push(&mut answers, &answer, &message.data, (now(), u64::from(seq)))?;
             }
             anyhow::Ok(())
@@ -147,10 +151,78 @@ pub(super) fn pings(place: &Place, variant: Variant, block: usize, count: u32) -
             let begin = now();
             push(&mut pings, &ping, &payload, (begin, u64::from(seq)))?;
             ends.near.recv(CLOSE)?.context("an answer got lost")?;
-            Ok(half(begin))
+            let half = half(begin);
+            while pings.poll_fate(ping.ring()).is_some() {}
+            Ok(half)
         });
         let halves = halves.collect::<anyhow::Result<Vec<f64>>>();
         echo.join().map_err(|_| anyhow::anyhow!("the other end panicked"))??;
         halves
+    })
+}
+
+/// Streams of bytes in both directions.
+fn streams(place: &Place) -> anyhow::Result<(ByteStream, ByteStream, (Node, Node))> {
+    let Ends { near, far, _nodes } = connect(place, MESSAGES.0, super::A1, true)?;
+    Ok((ByteStream::new(near)?, ByteStream::new(far)?, _nodes))
+}
+
+/// A stream with writes of one block each for `time`.
+pub(super) fn stream(place: &Place, block: usize, time: Duration) -> anyhow::Result<Bulk> {
+    let (near, far, _nodes) = streams(place)?;
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let (mut reader, _writer) = far.split();
+            let mut bytes = 0;
+            loop {
+                let more = reader.fill_buf()?.len();
+                if more == 0 {
+                    return anyhow::Ok((bytes, now()));
+                }
+                reader.consume(more);
+                bytes += more as u64;
+            }
+        });
+        let (_reader, mut writer) = near.split();
+        let payload = vec![7; block];
+        let begin = now();
+        let mut sent = 0;
+        while now().saturating_since(begin) < time {
+            writer.write_all(&payload)?;
+            sent += block as u64;
+        }
+        writer.finish(CLOSE)?;
+        let (bytes, end) = receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))??;
+        Ok(Bulk { sent, bytes, begin, end })
+    })
+}
+
+/// Half of each round trip of a block on a stream.
+pub(super) fn stream_pings(place: &Place, block: usize, count: u32) -> anyhow::Result<Vec<f64>> {
+    let (mut near, mut far, _nodes) = streams(place)?;
+    std::thread::scope(|scope| {
+        let echo = scope.spawn(move || {
+            let mut buffer = vec![0; block];
+            for _ in 0..count {
+                far.read_exact(&mut buffer)?;
+                far.write_all(&buffer)?;
+            }
+            // The last answer is on its way until the other end has taken it.
+            let (mut reader, writer) = far.split();
+            writer.finish(CLOSE)?;
+            anyhow::ensure!(reader.fill_buf()?.is_empty(), "more came than was asked");
+            Ok(())
+        });
+        let (payload, mut answer) = (vec![7; block], vec![0; block]);
+        let mut halves = Vec::with_capacity(count as usize);
+        for _ in 0..count {
+            let begin = now();
+            near.write_all(&payload)?;
+            near.read_exact(&mut answer)?;
+            halves.push(half(begin));
+        }
+        near.split().1.finish(CLOSE)?;
+        echo.join().map_err(|_| anyhow::anyhow!("the other end panicked"))??;
+        Ok(halves)
     })
 }

@@ -37,21 +37,26 @@ enum Subject {
     Tcp,
     Quic,
     A1(Variant),
+    A1Stream,
 }
 
 const A1: Variant = Variant { protection: Protection::Aead, retransmission: true, small: false };
 
-const SUBJECTS: [(Subject, &str); 7] = [
+const SUBJECTS: [(Subject, &str); 8] = [
     (Subject::Udp, "UDP"),
     (Subject::Tcp, "TCP"),
     (Subject::Quic, "QUIC"),
     (Subject::A1(A1), "A1"),
+    (Subject::A1Stream, A1_STREAM),
     (Subject::A1(Variant { retransmission: false, ..A1 }), "A1, no retransmission"),
     (Subject::A1(Variant { protection: Protection::DangerousNone, ..A1 }), PLAIN_A1),
     (Subject::A1(Variant { small: true, ..A1 }), "A1, datagrams of 1472 B"),
 ];
 
 const PLAIN_A1: &str = "A1, no encryption";
+
+/// Bytes without messages, as TCP and QUIC carry them.
+const A1_STREAM: &str = "A1, stream of bytes";
 
 /// What one sender has brought to one receiver.
 struct Bulk {
@@ -73,6 +78,7 @@ impl Subject {
             Self::Tcp => plain::tcp(place, block, time),
             Self::Quic => quic::bulk(place, block, time),
             Self::A1(variant) => fresh::bulk(place, variant, block, time),
+            Self::A1Stream => fresh::stream(place, block, time),
         }
     }
 
@@ -82,6 +88,7 @@ impl Subject {
             Self::Tcp => plain::tcp_pings(place, block, count),
             Self::Quic => quic::pings(place, block, count),
             Self::A1(variant) => fresh::pings(place, variant, block, count),
+            Self::A1Stream => fresh::stream_pings(place, block, count),
         }
     }
 
@@ -94,7 +101,7 @@ impl Subject {
     fn is_reliable(self) -> bool {
         match self {
             Self::Udp => false,
-            Self::Tcp | Self::Quic => true,
+            Self::Tcp | Self::Quic | Self::A1Stream => true,
             Self::A1(variant) => variant.retransmission,
         }
     }
@@ -229,20 +236,20 @@ fn compare(figures: &Figures, report: &mut Report) {
         }
     };
     let large = || SIZES.into_iter().filter(|block| *block >= LARGE.0);
-    for block in SIZES {
-        ratio(figures.throughput, block, ("A1", "QUIC"), Goal::AtLeast(1.0));
+    for a1 in ["A1", A1_STREAM] {
+        for block in SIZES {
+            ratio(figures.throughput, block, (a1, "QUIC"), Goal::AtLeast(1.0));
+        }
     }
-    for block in large() {
-        ratio(figures.throughput, block, ("A1", "TCP"), Goal::AtLeast(LARGE.1));
+    for a1 in ["A1", A1_STREAM, PLAIN_A1] {
+        for block in large() {
+            ratio(figures.throughput, block, (a1, "TCP"), Goal::AtLeast(LARGE.1));
+        }
     }
-    for block in large() {
-        ratio(figures.throughput, block, (PLAIN_A1, "TCP"), Goal::AtLeast(LARGE.1));
-    }
-    for block in SIZES {
-        ratio(figures.latency, block, ("A1", "TCP"), Goal::AtMost(1.2));
-    }
-    for block in SIZES {
-        ratio(figures.latency, block, (PLAIN_A1, "TCP"), Goal::AtMost(1.2));
+    for a1 in ["A1", A1_STREAM, PLAIN_A1] {
+        for block in SIZES {
+            ratio(figures.latency, block, (a1, "TCP"), Goal::AtMost(1.2));
+        }
     }
 }
 
@@ -280,10 +287,10 @@ mod tests {
             }
         }
         compare(&LINK, &mut report);
-        assert_eq!(report.ratios.len(), 9 + 3 + 3 + 9 + 9);
+        assert_eq!(report.ratios.len(), 2 * 9 + 3 * 3 + 3 * 9);
         assert!(report.all_met());
         let grid = grid(&LINK, &report, LINK.throughput, "");
-        assert_eq!((grid.rows.len(), grid.columns.len()), (9, 6));
+        assert_eq!((grid.rows.len(), grid.columns.len()), (9, 7));
         assert!(grid.rows.iter().all(|(_, places)| places.iter().all(Option::is_some)));
     }
 }

@@ -1,0 +1,382 @@
+//! A reliable stream of bytes on top of messages (seed 001, "Block vs Byte Processing").
+
+use std::io::{self, BufRead, Read, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshwire_a1::{Closed, Message};
+use freshwire_io::now;
+use freshwire_ring::{Config, MAX_SLOTS, Meta, Outcome, PushError};
+use freshwire_units::Timestamp;
+
+use super::config::SinkConfig;
+use super::connection::Connection;
+use crate::choice;
+use crate::sender::{Sender, SenderError};
+use crate::sink::Sink;
+
+/// The most bytes of a message of a [`ByteStream`].
+pub const MAX_STREAM_BLOCK: u32 = 64 << 10;
+
+/// What of a [`ByteStream`] goes into a message at most: what the path carries in this time, since a message is handed out once all
+/// of it is there.
+pub const STREAM_BLOCK_TIME: Duration = Duration::from_millis(10);
+
+/// The same as long as the path's rate is not known.
+const FIRST_BLOCK: u32 = 16 << 10;
+
+/// No message is worth less than a packet of this size.
+const LEAST_BLOCK: u32 = 1200;
+
+/// Messages that may wait to be begun before writing blocks.
+const UNSENT: usize = 8;
+
+/// Why a connection cannot carry a [`ByteStream`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ByteStreamError {
+    /// The node hands out messages as they come.
+    #[error("the node hands out messages in any order: set `in_order` in its ConnectionConfig")]
+    OutOfOrder,
+    /// The quality of service has no retransmission.
+    #[error("the quality of service has no retransmission: a byte that is lost would stay lost")]
+    Unreliable,
+    /// The connection cannot be fed.
+    #[error(transparent)]
+    Sender(#[from] SenderError),
+}
+
+/// A reliable stream of bytes in each direction of a connection, as TCP has it.
+///
+/// Both nodes need [`in_order`](freshwire_a1::ConnectionConfig::in_order), and each side makes one of these before anything else is sent
+/// or received. The largest message that was agreed on must not become smaller later. What is written while earlier bytes wait for the path is added to the last message that was not begun, so that small
+/// writes fill packets without waiting for each other. Nothing is held back: what is written goes as soon as the path takes it.
+///
+/// ```no_run
+/// use std::io::{Read, Write};
+/// use std::time::Duration;
+/// use freshwire::a1::{ByteStream, ConnectConfig, ConnectionConfig, Node, NodeConfig};
+///
+/// # let (address, key) = ("192.0.2.1:5000".parse()?, "".parse()?);
+/// let mut transport = ConnectionConfig::default();
+/// transport.in_order = true;
+/// let node = Node::bind("0.0.0.0:0".parse()?, NodeConfig::new()?.connection(transport))?;
+/// let stream = ByteStream::new(node.connect(address, &key, &ConnectConfig::default())?)?;
+/// let (mut reader, mut writer) = stream.split();
+/// writer.write_all(b"a question")?;
+/// writer.finish(Duration::from_secs(10))?;
+/// let mut answer = Vec::new();
+/// reader.read_to_end(&mut answer)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct ByteStream {
+    reader: ByteReader,
+    writer: ByteWriter,
+}
+
+/// The bytes that the other node writes. It ends where that has [finished](ByteWriter::finish); a stream that was cut off is
+/// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
+pub struct ByteReader {
+    connection: Connection,
+    // The connection ends with the sink, which is shared so that either half may be dropped before the other.
+    _sink: Arc<Sink>,
+    /// What is being read, and how much of it was.
+    message: Option<Message>,
+    read: usize,
+    /// The number of the next message.
+    next: u64,
+    has_ended: bool,
+    timeout: Option<Duration>,
+}
+
+/// Bytes to the other node. [Finish](Self::finish) it: what is dropped is cut off.
+pub struct ByteWriter {
+    connection: Connection,
+    sink: Arc<Sink>,
+    sender: Sender,
+    last: Option<Block>,
+    /// The largest message that was agreed on.
+    agreed: u32,
+    next_seq: u64,
+    unacked: u64,
+    timeout: Option<Duration>,
+}
+
+/// The newest message.
+struct Block {
+    seq: u64,
+    len: u32,
+    most: u32,
+}
+
+impl ByteStream {
+    /// Makes a stream of a connection that was used for nothing yet. The connection ends once both halves are dropped.
+    pub fn new(connection: Connection) -> Result<Self, ByteStreamError> {
+        let ended = || SenderError::ConnectionEnded("it does not stand".to_owned());
+        let (in_order, qos) = connection.order_and_qos().ok_or_else(ended)?;
+        if !in_order {
+            return Err(ByteStreamError::OutOfOrder);
+        }
+        if !qos.retransmission {
+            return Err(ByteStreamError::Unreliable);
+        }
+        // What is begun keeps its slot until it is acknowledged.
+        let slots = qos.outstanding.saturating_add(UNSENT as u32).min(MAX_SLOTS / 2).next_power_of_two();
+        let config = Config { rings: 1, slots, block_bytes: MAX_STREAM_BLOCK, blocks: slots };
+        let mut sender = Sender::without_engine(&config)?;
+        let sink = Arc::new(sender.add_a1_sink(&connection, SinkConfig::new(choice::fifo()))?);
+        let reader = ByteReader {
+            connection: connection.clone(),
+            _sink: Arc::clone(&sink),
+            message: None,
+            read: 0,
+            next: 0,
+            has_ended: false,
+            timeout: None,
+        };
+        let writer = ByteWriter {
+            connection,
+            sink,
+            sender,
+            last: None,
+            agreed: qos.max_send_message,
+            next_seq: 0,
+            unacked: 0,
+            timeout: None,
+        };
+        Ok(Self { reader, writer })
+    }
+
+    /// The two directions, for two threads for instance.
+    pub fn split(self) -> (ByteReader, ByteWriter) {
+        (self.reader, self.writer)
+    }
+}
+
+impl Read for ByteStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
+impl BufRead for ByteStream {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.reader.fill_buf()
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.reader.consume(bytes);
+    }
+}
+
+impl Write for ByteStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl ByteReader {
+    /// How long a read waits for bytes; past it, it is [`TimedOut`](io::ErrorKind::TimedOut) and may be tried again. `None`, the
+    /// default: for ever.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.message.as_ref().map_or(&[], |message| &message.data[self.read..])
+    }
+
+    fn fetch(&mut self) -> io::Result<()> {
+        while self.rest().is_empty() && !self.has_ended {
+            match self.connection.recv(self.timeout.unwrap_or(FOREVER)) {
+                Ok(Some(message)) if message.id == self.next => {
+                    self.next += 1;
+                    self.has_ended = message.data.is_empty();
+                    (self.message, self.read) = (Some(message), 0);
+                }
+                Ok(Some(_)) => return Err(io::Error::new(io::ErrorKind::InvalidData, MISSING)),
+                Ok(None) if self.timeout.is_none() => {}
+                Ok(None) => return Err(io::Error::new(io::ErrorKind::TimedOut, "no bytes came in time")),
+                Err(closed) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, closed)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for ByteReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let bytes = self.fill_buf()?.read(buffer)?;
+        self.consume(bytes);
+        Ok(bytes)
+    }
+}
+
+impl BufRead for ByteReader {
+    /// The rest of the message that is being read, without a copy.
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        self.fetch()?;
+        Ok(self.rest())
+    }
+
+    fn consume(&mut self, bytes: usize) {
+        self.read += bytes.min(self.rest().len());
+    }
+}
+
+impl ByteWriter {
+    /// How long a write waits for room; past it, it is [`TimedOut`](io::ErrorKind::TimedOut) and may be tried again. `None`, the
+    /// default: for ever.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Ends the stream, and waits at most `timeout` until the other node has all of it. The other direction goes on.
+    pub fn finish(mut self, timeout: Duration) -> io::Result<()> {
+        let give_up = now() + timeout;
+        self.push(&[], give_up)?;
+        self.wait(give_up, "the other node has not got all of it", |writer| {
+            Ok((writer.unacked == 0).then_some(()))
+        })
+    }
+
+    /// Adds to the newest message what fits, if that was not begun.
+    fn append(&mut self, bytes: &[u8]) -> Option<usize> {
+        let last = self.last.as_mut()?;
+        let taken = bytes.len().min((last.most - last.len) as usize);
+        let at = last.len;
+        let appended = (taken > 0).then(|| {
+            self.sender.modify(self.sink.ring(), last.seq, |edit| {
+                edit.set_len(at + taken as u32)?;
+                edit.write(at, &bytes[..taken])
+            })
+        });
+        if matches!(appended, Some(Ok(Ok(())))) {
+            last.len += taken as u32;
+            return Some(taken);
+        }
+        self.last = None;
+        None
+    }
+
+    /// Begins a message, waiting for room.
+    fn push(&mut self, bytes: &[u8], give_up: Timestamp) -> io::Result<usize> {
+        let most = self.block_bytes();
+        let bytes = &bytes[..bytes.len().min(most as usize)];
+        let seq =
+            self.wait(give_up, "the path or the other node takes no more", |writer| writer.try_push(bytes))?;
+        self.last = Some(Block { seq, len: bytes.len() as u32, most });
+        Ok(bytes.len())
+    }
+
+    /// `None`: there is no room.
+    fn try_push(&mut self, bytes: &[u8]) -> io::Result<Option<u64>> {
+        let ring = self.sink.ring();
+        if self.sender.producer().backlog(ring) >= UNSENT {
+            return Ok(None);
+        }
+        let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
+        match self.sender.push(ring, bytes, &meta) {
+            Ok(_) => {
+                self.next_seq += 1;
+                self.unacked += 1;
+                Ok(Some(meta.user_seq))
+            }
+            Err(PushError::Full | PushError::OutOfBlocks) => Ok(None),
+            Err(error) => Err(io::Error::new(io::ErrorKind::BrokenPipe, error)),
+        }
+    }
+
+    /// Tries again each time that the connection has sent what it could, until it succeeds.
+    fn wait<T>(
+        &mut self,
+        give_up: Timestamp,
+        in_vain: &str,
+        mut attempt: impl FnMut(&mut Self) -> io::Result<Option<T>>,
+    ) -> io::Result<T> {
+        // Without a look at the connection, which is busy sending, at first.
+        let mut turns = None;
+        loop {
+            self.take_fates()?;
+            if let Some(done) = attempt(self)? {
+                return Ok(done);
+            }
+            let Some(seen) = turns.replace(self.connection.turns()) else { continue };
+            if let Some(closed) = self.connection.closed() {
+                return Err(broken(closed));
+            }
+            if now() >= give_up {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, in_vain));
+            }
+            self.connection.wait_turn(seen, give_up);
+        }
+    }
+
+    fn take_fates(&mut self) -> io::Result<()> {
+        while let Some(fate) = self.sender.poll_fate(self.sink.ring()) {
+            if fate.outcome != Outcome::Acked {
+                return Err(match self.connection.closed() {
+                    Some(closed) => broken(closed),
+                    None => io::Error::new(io::ErrorKind::BrokenPipe, MISSING),
+                });
+            }
+            self.unacked = self.unacked.saturating_sub(1);
+        }
+        Ok(())
+    }
+
+    fn block_bytes(&self) -> u32 {
+        let rate = self.sink.rate();
+        let most = rate.map_or(u64::from(FIRST_BLOCK), |rate| rate.bytes_in(STREAM_BLOCK_TIME));
+        most.clamp(LEAST_BLOCK.into(), MAX_STREAM_BLOCK.into()).min(self.agreed.into()) as u32
+    }
+}
+
+impl Write for ByteWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            // A message without bytes is the end.
+            return Ok(0);
+        }
+        if let Some(taken) = self.append(bytes) {
+            return Ok(taken);
+        }
+        let give_up = self.timeout.map_or(Timestamp::MAX, |timeout| now() + timeout);
+        self.push(bytes, give_up)
+    }
+
+    /// Nothing is held back.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for ByteReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ByteReader").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for ByteWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ByteWriter").field("next", &self.next_seq).finish_non_exhaustive()
+    }
+}
+
+fn broken(closed: Closed) -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, closed)
+}
+
+/// What is said where messages were given up that must not be.
+const MISSING: &str = "bytes are missing: a message of the stream was given up";
+
+/// How long a read waits at a time that waits for ever.
+const FOREVER: Duration = Duration::from_secs(3600);

@@ -22,7 +22,7 @@ use freshwire_units::{Rate, Timestamp};
 use crate::connection::{Clock, Connection, describe};
 use crate::crypto::{Keys, Protection, Random, Secrets};
 use crate::outbox::Part;
-use crate::source::{Fate, Source};
+use crate::source::{Fate, Source, read_all};
 use crate::wire::{BlockHead, DATA_HEADER, Frame, Invitation, put_group_header};
 
 /// How a group sends.
@@ -241,8 +241,8 @@ impl Group {
                             continue;
                         }
                         let len = part.range.end.min(u64::from(kept.record.len)) - part.range.start;
-                        let mut bytes = vec![0; len as usize];
-                        source.read(kept.token, part.range.start as u32, &mut bytes);
+                        let mut bytes = Vec::new();
+                        read_all(source, kept.token, part.range.start as u32, len as usize, &mut bytes);
                         member.send_group_block(now, self.id, head, bytes, kept.until);
                     }
                 }
@@ -271,12 +271,8 @@ impl Group {
         let end = extent(&kept.record).min(from + most);
         let head = self.head(&kept, &Part { id: kept.id, range: from..end });
         head.put(None, &mut self.plain);
-        let at = self.plain.len();
         let len = end.min(u64::from(kept.record.len)).saturating_sub(from);
-        self.plain.resize(at + len as usize, 0);
-        if let Some(place) = self.plain.get_mut(at..) {
-            source.read(kept.token, from as u32, place);
-        }
+        read_all(source, kept.token, from as u32, len as usize, &mut self.plain);
         end
     }
 

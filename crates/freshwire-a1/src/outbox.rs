@@ -10,7 +10,7 @@ use freshwire_units::Timestamp;
 use crate::fec;
 use crate::ranges::RangeSet;
 use crate::sequence::Sequence;
-use crate::source::{Fate, Source};
+use crate::source::{Fate, Source, read_all};
 use crate::wire::{BlockHead, Message, Next, PARITY_HEAD, Qos};
 
 /// Messages that were begun and are not settled, and what of them is to be sent.
@@ -410,8 +410,8 @@ impl Outbox {
             arrival.is_none_or(|arrival| arrival <= begun.record.deadline)
         };
         let Some(count) = (1..=wanted).rev().find(in_time) else { return };
-        let mut payload = vec![0; begun.record.len as usize];
-        source.read(begun.token, 0, &mut payload);
+        let mut payload = Vec::new();
+        read_all(source, begun.token, 0, begun.record.len as usize, &mut payload);
         let shards = fec::protect(&payload, shard, count);
         let count = shards.len() as u16;
         self.parity.extend(shards.into_iter().zip(0..).map(|(bytes, index)| Shard {

@@ -40,11 +40,18 @@ pub trait Source {
     /// Drops a queued record; false if it is no longer there.
     fn discard(&mut self, now: Timestamp, index: u64, reason: Reason) -> bool;
 
-    /// Fills `out` with the payload of a taken record from `offset` on.
-    fn read(&self, token: u64, offset: u32, out: &mut [u8]);
+    /// Adds `bytes` bytes of the payload of a taken record to `out`, from `offset` on.
+    fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>);
 
     /// A taken record is done with; its bytes are not read any more.
     fn settle(&mut self, now: Timestamp, token: u64, fate: Fate);
+}
+
+/// Adds exactly `bytes` bytes of a payload to `out`, as its head says, whatever the source makes of it.
+pub(crate) fn read_all(source: &dyn Source, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>) {
+    let end = out.len() + bytes;
+    source.read(token, offset, bytes, out);
+    out.resize(end, 0);
 }
 
 /// A source in this process's memory. Payloads are [`Bytes`]: they are not copied when they are pushed, and their owner
@@ -126,11 +133,9 @@ impl Source for Queue {
         true
     }
 
-    fn read(&self, token: u64, offset: u32, out: &mut [u8]) {
+    fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>) {
         let payload = self.taken.get(token).and_then(|(_, payload)| payload.get(offset as usize..));
-        if let Some(bytes) = payload.and_then(|payload| payload.get(..out.len())) {
-            out.copy_from_slice(bytes);
-        }
+        out.extend_from_slice(payload.and_then(|payload| payload.get(..bytes)).unwrap_or_default());
     }
 
     fn settle(&mut self, _now: Timestamp, token: u64, fate: Fate) {

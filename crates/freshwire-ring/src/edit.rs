@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use freshwire_units::Timestamp;
 
 use crate::error::{EditError, TooLate};
@@ -182,15 +184,43 @@ pub(crate) const fn flags(shared: bool) -> u8 {
 
 /// Copies payload bytes of a held or taken record; returns how many there were.
 pub(crate) fn copy_out(view: &View<'_>, extents: &Extents, len: u32, offset: u32, to: &mut [u8]) -> usize {
+    let wanted = to.len();
+    each_part(view, extents, len, (offset, wanted), |block, within, part| {
+        view.inner.copy_out(block, within, &mut to[part])
+    })
+}
+
+/// Adds up to `max` payload bytes of a taken record to `out`; returns how many there were.
+pub(crate) fn append_out(
+    view: &View<'_>,
+    extents: &Extents,
+    len: u32,
+    (offset, max): (u32, usize),
+    out: &mut Vec<u8>,
+) -> usize {
+    each_part(view, extents, len, (offset, max), |block, within, part| {
+        view.inner.append_out(block, within, part.len(), out)
+    })
+}
+
+/// Calls `copy` for the parts of a payload of `len` bytes that lie in one block each, with the block, where it begins there, and
+/// which of the wanted bytes it is, until that fails. Returns how many bytes there were.
+fn each_part(
+    view: &View<'_>,
+    extents: &Extents,
+    len: u32,
+    (offset, max): (u32, usize),
+    mut copy: impl FnMut(u32, usize, Range<usize>) -> bool,
+) -> usize {
     let block_bytes = view.inner.layout.config.block_bytes as usize;
-    let wanted = to.len().min(len.saturating_sub(offset) as usize);
+    let wanted = max.min(len.saturating_sub(offset) as usize);
     let mut done = 0;
     while done < wanted {
         let at = offset as usize + done;
         let within = at % block_bytes;
         let part = (wanted - done).min(block_bytes - within);
         let Some(block) = extents.block(at / block_bytes) else { break };
-        if !view.inner.copy_out(block, within, &mut to[done..done + part]) {
+        if !copy(block, within, done..done + part) {
             break;
         }
         done += part;

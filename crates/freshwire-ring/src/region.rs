@@ -245,6 +245,22 @@ impl Inner {
         true
     }
 
+    /// Adds `len` bytes of block `block` from `offset` on to `out`. Returns false, and adds nothing, if that is outside.
+    pub(crate) fn append_out(&self, block: u32, offset: usize, len: usize, out: &mut Vec<u8>) -> bool {
+        let Some(end) = offset.checked_add(len) else { return false };
+        let Some(from) = self.bytes(block, offset..end) else { return false };
+        self.access.read(block);
+        out.reserve(len);
+        let to = out.spare_capacity_mut().as_mut_ptr().cast();
+        // SAFETY: `from` is valid for `len` bytes (checked by `bytes`), `to` for as many, which were just reserved, and it is
+        // private memory and so does not overlap; no reference to the source exists.
+        unsafe { from.as_ptr().copy_to_nonoverlapping(to, len) };
+        let filled = out.len() + len;
+        // SAFETY: the bytes up to there have just been written, and any byte is a valid u8.
+        unsafe { out.set_len(filled) };
+        true
+    }
+
     /// The address of `len` bytes of block `block` at `offset`, for a system call to read.
     pub(crate) fn address(&self, block: u32, offset: usize, len: usize) -> Option<*const u8> {
         let end = offset.checked_add(len)?;

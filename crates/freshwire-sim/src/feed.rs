@@ -230,11 +230,9 @@ impl Source for Feed {
         true
     }
 
-    fn read(&self, token: u64, offset: u32, out: &mut [u8]) {
+    fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>) {
         let Some(entry) = self.entries.get(token as usize) else { return };
-        for (byte, at) in out.iter_mut().zip(offset..) {
-            *byte = payload_byte(entry.record.seq, entry.version, at);
-        }
+        out.extend((offset..).take(bytes).map(|at| payload_byte(entry.record.seq, entry.version, at)));
     }
 
     fn settle(&mut self, now: Timestamp, token: u64, fate: Fate) {

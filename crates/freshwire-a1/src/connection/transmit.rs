@@ -9,7 +9,7 @@ use super::{Closed, Connection, Contents, Event, State};
 use crate::fec;
 use crate::outbox::{Chosen, Fec, Piece, WORTH_A_BLOCK};
 use crate::recovery::{Allowance, Sent};
-use crate::source::Source;
+use crate::source::{Source, read_all};
 use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message, PARITY_HEAD, Parity};
 
 /// Datagrams that leave together.
@@ -438,11 +438,7 @@ fn put_piece(piece: &Piece, source: &dyn Source, end: usize, out: &mut Vec<u8>) 
             piece.head.put(worth_another(piece, left).then_some(piece.bytes), out);
         }
     }
-    let at = out.len();
-    out.resize(at + bytes, 0);
-    if let Some(place) = out.get_mut(at..) {
-        source.read(piece.token, piece.head.offset, place);
-    }
+    read_all(source, piece.token, piece.head.offset, bytes, out);
 }
 
 /// Whether a packet with `left` bytes behind this block is to have another one: room for a good part of any message, or for

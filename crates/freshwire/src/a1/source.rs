@@ -117,9 +117,9 @@ impl Source for RingSource {
         is_dropped
     }
 
-    fn read(&self, token: u64, offset: u32, out: &mut [u8]) {
+    fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>) {
         if let Some(taken) = self.taken.get(token) {
-            self.consumer.copy(taken, offset, out);
+            self.consumer.append(taken, offset, bytes, out);
         }
     }
 
@@ -173,9 +173,9 @@ mod tests {
         assert_eq!(taken.record.seq, 1);
         assert!(source.take(NOW, records[0].index, 7, 10).is_none());
         for _ in 0..2 {
-            let mut part = [0; 4];
-            source.read(taken.token, 5, &mut part);
-            assert_eq!(&part, b"5678");
+            let mut part = b"before ".to_vec();
+            source.read(taken.token, 5, 4, &mut part);
+            assert_eq!(part, b"before 5678");
         }
         assert_eq!(source.in_hand(), 1);
         source.settle(NOW, taken.token, Fate::Acknowledged);

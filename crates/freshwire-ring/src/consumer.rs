@@ -1,6 +1,6 @@
 use freshwire_units::Timestamp;
 
-use crate::edit::{append_out, copy_out};
+use crate::edit::append_out;
 use crate::error::{ClaimError, TooLate};
 use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS};
 use crate::prefetch::prefetch;
@@ -217,16 +217,8 @@ impl Consumer {
         }
     }
 
-    /// Copies payload bytes of a taken record from `offset` on into `to`; returns how many there were.
-    pub fn copy(&self, taken: &Taken, offset: u32, to: &mut [u8]) -> usize {
-        match View::new(self.region.inner(), self.ring) {
-            Some(view) => copy_out(&view, &taken.extents, taken.len, offset, to),
-            None => 0,
-        }
-    }
-
     /// Adds payload bytes of a taken record from `offset` on, at most `max`, to `out`; returns how many there were.
-    pub fn append(&self, taken: &Taken, offset: u32, max: usize, out: &mut Vec<u8>) -> usize {
+    pub fn copy(&self, taken: &Taken, offset: u32, max: usize, out: &mut Vec<u8>) -> usize {
         match View::new(self.region.inner(), self.ring) {
             Some(view) => append_out(&view, &taken.extents, taken.len, (offset, max), out),
             None => 0,

@@ -65,7 +65,11 @@ impl<'a> Edit<'a> {
 
     /// Copies payload bytes from `offset` on into `to`; returns how many there were.
     pub fn read(&self, offset: u32, to: &mut [u8]) -> usize {
-        copy_out(&self.view, &self.extents, self.record.len, offset, to)
+        let Self { view, extents, record, .. } = self;
+        let wanted = to.len();
+        each_part(view, extents, record.len, (offset, wanted), |block, within, part| {
+            view.inner.copy_out(block, within, &mut to[part])
+        })
     }
 
     /// Overwrites payload bytes. They must lie within the record's present length; a shared payload is refused.
@@ -180,14 +184,6 @@ pub(crate) fn write_meta(slot: &crate::layout::Slot, meta: &Meta) {
 /// The flags of a slot as a byte.
 pub(crate) const fn flags(shared: bool) -> u8 {
     if shared { SLOT_SHARED } else { 0 }
-}
-
-/// Copies payload bytes of a held or taken record; returns how many there were.
-pub(crate) fn copy_out(view: &View<'_>, extents: &Extents, len: u32, offset: u32, to: &mut [u8]) -> usize {
-    let wanted = to.len();
-    each_part(view, extents, len, (offset, wanted), |block, within, part| {
-        view.inner.copy_out(block, within, &mut to[part])
-    })
 }
 
 /// Adds up to `max` payload bytes of a taken record to `out`; returns how many there were.

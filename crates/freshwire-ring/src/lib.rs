@@ -36,8 +36,8 @@
 //! let mut queue = Vec::new();
 //! sender.queue(16, &mut queue);
 //! let taken = sender.take(queue[0].index)?;
-//! let mut payload = vec![0; taken.len as usize];
-//! sender.copy(&taken, 0, &mut payload);
+//! let mut payload = Vec::new();
+//! sender.copy(&taken, 0, usize::MAX, &mut payload);
 //! assert_eq!(payload, b"fresh");
 //! sender.finish(&taken, Timestamp::from_nanos(1))?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

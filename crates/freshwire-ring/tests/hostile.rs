@@ -212,10 +212,10 @@ fn deliver(sender: &mut Consumer, bounds: &Range<usize>) -> u64 {
         for slice in &slices {
             assert!(bounds.contains(&slice.ptr.addr()) && slice.ptr.addr() + slice.len <= bounds.end);
         }
-        let mut canary = vec![0xA5; taken.len as usize + 64];
-        let len = sender.copy(&taken, 0, &mut canary);
-        assert_eq!(len, taken.len as usize);
-        assert!(canary[len..].iter().all(|&byte| byte == 0xA5), "wrote past the record");
+        let mut payload = vec![0xA5; 64];
+        let len = sender.copy(&taken, 0, taken.len as usize + 64, &mut payload);
+        assert_eq!((len, payload.len()), (taken.len as usize, 64 + len));
+        assert!(payload[..64].iter().all(|&byte| byte == 0xA5), "wrote in front of the place");
         sender.commit(&taken, Timestamp::ZERO, 0);
         let _late_or_not = sender.finish(&taken, Timestamp::ZERO);
         copied += 1;

@@ -51,8 +51,8 @@ fn another_mapping_shows_the_same_records() {
     let mut queue = Vec::new();
     sender.queue(9, &mut queue);
     let taken = sender.take(queue[0].index).unwrap();
-    let mut payload = [0; 150];
-    assert_eq!(sender.copy(&taken, 0, &mut payload), 150);
+    let mut payload = Vec::new();
+    assert_eq!(sender.copy(&taken, 0, usize::MAX, &mut payload), 150);
     assert_eq!(payload, [7; 150]);
     assert!(region.as_fd().unwrap().as_fd().try_clone_to_owned().is_ok());
     assert!(Region::heap(&CONFIG).unwrap().as_fd().is_none());

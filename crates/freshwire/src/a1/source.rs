@@ -119,7 +119,7 @@ impl Source for RingSource {
 
     fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>) {
         if let Some(taken) = self.taken.get(token) {
-            self.consumer.append(taken, offset, bytes, out);
+            self.consumer.copy(taken, offset, bytes, out);
         }
     }
 

@@ -248,9 +248,9 @@ impl Output {
             if piece.len > 0
                 && let Some(begun) = piece.record.and_then(|record| way.begun.get(record))
             {
-                let start = plain.len();
-                plain.resize(start + piece.len as usize, 0);
-                way.source.copy(&begun.taken, piece.offset, &mut plain[start..]);
+                let end = plain.len() + piece.len as usize;
+                way.source.copy(&begun.taken, piece.offset, piece.len as usize, plain);
+                plain.resize(end, 0);
             }
         }
     }

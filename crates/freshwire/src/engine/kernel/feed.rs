@@ -426,9 +426,9 @@ fn frame(framer: &mut dyn Framer, source: &Consumer, taken: &Taken, out: &mut Ve
     out.clear();
     framer.begin(taken.user_seq, taken.len);
     while let Some(piece) = framer.next(usize::MAX, out) {
-        let start = out.len();
-        out.resize(start + piece.payload.len(), 0);
-        source.copy(taken, piece.payload.start, &mut out[start..]);
+        let end = out.len() + piece.payload.len();
+        source.copy(taken, piece.payload.start, piece.payload.len(), out);
+        out.resize(end, 0);
         if piece.last {
             return;
         }

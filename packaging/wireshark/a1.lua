@@ -174,9 +174,8 @@ proto.prefs.ports = Pref.range("UDP ports", "",
 proto.prefs.keylog = Pref.string("Key log file", "",
     "The secrets of connections, as an application writes them on demand.")
 proto.prefs.protection = Pref.enum("Protection", streams.AUTO,
-    "How data packets are protected; packets do not say it themselves.", {
-        { 1, "Automatic: by key log, else by checksum", streams.AUTO }, { 2, "AEAD", 0 }, { 3, "Checksum", 1 },
-        { 4, "None", 2 },
+    "Whether data packets are encrypted; packets do not say it themselves.", {
+        { 1, "Automatic: by key log, else by checksum", streams.AUTO }, { 2, "AEAD", 0 }, { 3, "Not encrypted", 1 },
     }, false)
 
 -- Reading -------------------------------------------------------------------------------------------------------------

@@ -129,17 +129,15 @@ local MAX_MISSES = 16
 local function unprotect(packet, header, sealed, chosen)
     local stream, side = packet.stream, packet.side
     if chosen == AUTO then chosen = stream.protection or AUTO end
-    if chosen == 2 then
-        packet.protection = 2
-    elseif chosen == 1 or chosen == AUTO and stream.misses < MAX_MISSES and #sealed >= CHECKSUM then
+    -- Of what is not encrypted, the phase bit says whether it has a checksum.
+    if header.phase == 1 and (chosen == 1 or chosen == AUTO and stream.misses < MAX_MISSES) and #sealed >= CHECKSUM then
         packet.is_intact = crypto.checksum(packet.number, sealed:sub(1, -CHECKSUM - 1)) == sealed:sub(-CHECKSUM)
-        if packet.is_intact or chosen == 1 then
-            packet.protection, stream.protection = 1, 1
-            return
-        end
-        stream.misses = stream.misses + 1
+        if packet.is_intact then stream.protection = 1 else stream.misses = stream.misses + 1 end
     end
-    if chosen == 2 or chosen == 1 then return end
+    if chosen == 1 or packet.is_intact then
+        packet.protection = header.phase == 1 and 1 or 2
+        return
+    end
     if not side.key and not side.has_asked then
         -- Of a capture that is being made, the log grows with it.
         side.has_asked = true

@@ -29,12 +29,11 @@ use crate::outbox::{Credit, Gone, Outbox, Part};
 use crate::pool::Pool;
 use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
 use crate::source::Source;
-use crate::wire::{Parameters, Qos};
+use crate::wire::{Parameters, Qos, QosError};
 
 pub(crate) use clock::Clock;
 use groups::{Groups, Repair, Said};
 use path::Path;
-pub use quality::QosError;
 use quality::Quality;
 use sync::Syncs;
 pub use transmit::Transmit;
@@ -304,7 +303,8 @@ pub struct Connection {
 
 impl Connection {
     pub(crate) fn new(now: Timestamp, setup: Setup) -> Self {
-        let Setup { epoch, remote, peer_id, keys, local, peer, qos, config, seed, pool } = setup;
+        let Setup { epoch, remote, peer_id, mut keys, local, peer, qos, config, seed, pool } = setup;
+        keys.set_checksum(qos.checksum);
         let recovery = RecoveryConfig {
             controller: config.congestion.into(),
             max_ack_delay: peer.ack_delay,

@@ -18,9 +18,7 @@ mod sequence;
 mod source;
 mod wire;
 
-pub use connection::{
-    Closed, Congestion, Connection, ConnectionConfig, ConnectionStats, Event, QosError, Transmit,
-};
+pub use connection::{Closed, Congestion, Connection, ConnectionConfig, ConnectionStats, Event, Transmit};
 pub use crypto::{ParseKeyError, Protection, Psk, PublicKey, StaticKey};
 pub use endpoint::{
     AcceptConfig, ConnectConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointConfig,
@@ -30,4 +28,4 @@ pub use group::{Group, GroupConfig, GroupStats};
 pub use inbox::{Message, Missing};
 pub use sequence::Sequence;
 pub use source::{Fate, Queue, Source, Taken};
-pub use wire::{Malformed, Qos};
+pub use wire::{Malformed, Qos, QosError};

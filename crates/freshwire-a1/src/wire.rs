@@ -15,7 +15,7 @@ pub(crate) use packet::{
     DATA_HEADER, DataHeader, MIN_INITIATION, Packet, RESET_LENGTH, VERSION, is_urgent, put_group_header,
 };
 pub(crate) use parameters::Parameters;
-pub use parameters::Qos;
+pub use parameters::{Qos, QosError};
 
 /// Bytes from the peer that are not a packet, frame or parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -182,7 +182,7 @@ struct Run {
 impl Run {
     fn new(plan: Plan) -> Self {
         let mut world = World::new(u64::from(plan.seed));
-        let protection = if plan.unprotected { Protection::DangerousChecksum } else { Protection::Aead };
+        let protection = if plan.unprotected { Protection::DangerousPlain } else { Protection::Aead };
         // A checksum of 32 bits is not made for that many wrong bits.
         let [up, down] = plan.ways.map(|road| road.way(plan.seed, !plan.unprotected));
         let path = world.add_path(up, down);

@@ -2,19 +2,7 @@ use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
 
-use crate::wire::Qos;
-
-/// The quality of service cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum QosError {
-    /// It asks for more than the maximum that was given at bind, which only a new connection can raise.
-    #[error("{0} is beyond the maximum that was given at bind: open a new connection for more")]
-    BeyondMaximum(&'static str),
-    /// The peer has not answered the last change yet.
-    #[error("the last change is still pending: wait for its answer")]
-    Pending,
-}
+use crate::wire::{Qos, QosError};
 
 /// The agreed quality of service, changes of it, and the rate that it allows (seed 001, "QoS support in A1").
 #[derive(Debug)]
@@ -73,7 +61,7 @@ impl Quality {
         if self.proposed.is_some() {
             return Err(QosError::Pending);
         }
-        check(&qos, &self.maximum)?;
+        qos.check(&self.maximum)?;
         self.serial += 1;
         self.proposed = Some(qos);
         self.to_propose = true;
@@ -174,27 +162,6 @@ impl Quality {
             self.bucket.bytes = self.bucket.bytes.saturating_add_unsigned(more).min(most);
             self.bucket.at = now;
         }
-    }
-}
-
-fn check(qos: &Qos, maximum: &Qos) -> Result<(), QosError> {
-    let rate = |rate: Option<Rate>| rate.map_or(u64::MAX, Rate::bits_per_sec);
-    let fields = [
-        ("the average sending rate", rate(qos.send_average), rate(maximum.send_average)),
-        ("the average receiving rate", rate(qos.receive_average), rate(maximum.receive_average)),
-        ("the sending burst", qos.send_burst.into(), maximum.send_burst.into()),
-        ("the receiving burst", qos.receive_burst.into(), maximum.receive_burst.into()),
-        ("the priority", qos.priority.into(), maximum.priority.into()),
-        ("the largest message to send", qos.max_send_message.into(), maximum.max_send_message.into()),
-        ("the largest message to accept", qos.max_receive_message.into(), maximum.max_receive_message.into()),
-        ("the number of outstanding messages", qos.outstanding.into(), maximum.outstanding.into()),
-    ];
-    match fields.into_iter().find(|(_, wanted, most)| wanted > most) {
-        Some((name, _, _)) => Err(QosError::BeyondMaximum(name)),
-        None if qos.retransmission && !maximum.retransmission => {
-            Err(QosError::BeyondMaximum("retransmission"))
-        }
-        None => Ok(()),
     }
 }
 

@@ -196,6 +196,7 @@ impl Connection {
     fn quality_changed(&mut self, before: &crate::wire::Qos) {
         let after = *self.quality.current();
         self.inbox.widen(before, &after);
+        self.keys.set_checksum(after.checksum);
         self.credit_to_send = true;
         self.events.push_back(Event::QosChanged);
     }

@@ -13,10 +13,9 @@ pub enum Protection {
     /// Encrypted and authenticated with AES-256-GCM.
     #[default]
     Aead,
-    /// A CRC-32 against damage, readable and forgeable by everybody on the path. For closed networks only.
-    DangerousChecksum,
-    /// Neither encryption nor a check besides that of UDP. For closed networks only.
-    DangerousNone,
+    /// Readable and forgeable by everybody on the path. For closed networks only. A CRC-32 finds damage as long as the quality of
+    /// service asks for [it](crate::Qos::checksum).
+    DangerousPlain,
 }
 
 impl Protection {
@@ -25,9 +24,7 @@ impl Protection {
     }
 
     pub(crate) fn from_code(code: u8) -> Option<Self> {
-        [Self::Aead, Self::DangerousChecksum, Self::DangerousNone]
-            .into_iter()
-            .find(|protection| protection.code() == code)
+        [Self::Aead, Self::DangerousPlain].into_iter().find(|protection| protection.code() == code)
     }
 }
 
@@ -99,8 +96,10 @@ pub(crate) struct Keys {
 
 enum Kind {
     Aead(Box<Aead>),
-    Checksum,
-    None,
+    Plain {
+        /// Whether packets get a checksum, which is what their phase bit says.
+        checksum: bool,
+    },
 }
 
 struct Aead {
@@ -142,18 +141,24 @@ impl Keys {
     pub(crate) fn with_limits(protection: Protection, secrets: &Secrets, limits: KeyLimits) -> Self {
         let kind = match protection {
             Protection::Aead => Kind::Aead(Box::new(Aead::new(secrets, limits))),
-            Protection::DangerousChecksum => Kind::Checksum,
-            Protection::DangerousNone => Kind::None,
+            Protection::DangerousPlain => Kind::Plain { checksum: true },
         };
         Self { kind }
+    }
+
+    /// Whether packets that are not encrypted get a checksum from now on; at first they do.
+    pub(crate) fn set_checksum(&mut self, wanted: bool) {
+        if let Kind::Plain { checksum } = &mut self.kind {
+            *checksum = wanted;
+        }
     }
 
     /// Bytes that protection adds to a packet.
     pub(crate) fn overhead(&self) -> usize {
         match self.kind {
             Kind::Aead(_) => TAG_LENGTH,
-            Kind::Checksum => CHECKSUM_LENGTH,
-            Kind::None => 0,
+            Kind::Plain { checksum: true } => CHECKSUM_LENGTH,
+            Kind::Plain { checksum: false } => 0,
         }
     }
 
@@ -167,12 +172,13 @@ impl Keys {
     ) -> Result<bool, KeyExhausted> {
         match &mut self.kind {
             Kind::Aead(aead) => aead.seal(number, out, begin),
-            Kind::Checksum => {
-                let sum = checksum(number, out.get(begin..).unwrap_or_default());
-                out.extend(sum.to_be_bytes());
-                Ok(false)
+            Kind::Plain { checksum: has_sum } => {
+                if *has_sum {
+                    let sum = checksum(number, out.get(begin..).unwrap_or_default());
+                    out.extend(sum.to_be_bytes());
+                }
+                Ok(*has_sum)
             }
-            Kind::None => Ok(false),
         }
     }
 
@@ -186,14 +192,14 @@ impl Keys {
     ) -> Result<&'a [u8], Opening> {
         match &mut self.kind {
             Kind::Aead(aead) => aead.open(now, number, phase, sealed),
-            Kind::Checksum => {
+            Kind::Plain { .. } if phase => {
                 let (plain, sum) = sealed.split_last_chunk().ok_or(Opening::Unauthentic)?;
-                if phase || checksum(number, plain) != u32::from_be_bytes(*sum) {
+                if checksum(number, plain) != u32::from_be_bytes(*sum) {
                     return Err(Opening::Unauthentic);
                 }
                 Ok(plain)
             }
-            Kind::None => Ok(sealed),
+            Kind::Plain { .. } => Ok(sealed),
         }
     }
 
@@ -219,7 +225,7 @@ impl Keys {
                 Ok(())
             }
             Kind::Aead(_) => Err(Unconfirmed),
-            Kind::Checksum | Kind::None => Ok(()),
+            Kind::Plain { .. } => Ok(()),
         }
     }
 }

@@ -17,8 +17,11 @@ use super::timers::{Timer, Timers};
 pub(super) struct Table {
     entries: BTreeMap<u32, Entry>,
     timers: Timers,
-    ready: VecDeque<ConnectionHandle>,
+    /// Who wants a turn, by priority.
+    ready: BTreeMap<u8, VecDeque<ConnectionHandle>>,
     in_turn: Option<ConnectionHandle>,
+    /// Turns that others waited for who have a lower priority.
+    overtaking: u32,
     next_serial: u64,
     /// Open connections by the numbers that their peers have for them, then by ours.
     by_peer: BTreeSet<(u32, u32)>,
@@ -234,7 +237,12 @@ impl Table {
             && !entry.is_queued
         {
             entry.is_queued = true;
-            self.ready.push_back(handle);
+            // What is no connection yet has nothing to send in turns.
+            let priority = match &entry.state {
+                State::Open(open) => open.connection.qos().priority,
+                _ => 0,
+            };
+            self.ready.entry(priority).or_default().push_back(handle);
         }
     }
 
@@ -246,22 +254,34 @@ impl Table {
     }
 
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        self.ready.values().any(|level| !level.is_empty())
     }
 
-    /// Gives the turn to the connection that waits longest.
+    /// Gives the turn to the connection that waits longest of those with the highest priority, and once in a while of those with
+    /// the lowest, so that these are not taken for dead.
     pub(super) fn next_turn(&mut self) -> Option<ConnectionHandle> {
         self.in_turn = None;
-        while let Some(handle) = self.ready.pop_front() {
+        while self.in_turn.is_none() {
+            let handle = self.first_waiting()?;
             if let Some(entry) = self.get_mut(handle) {
                 entry.is_queued = false;
                 self.in_turn = Some(handle);
-                break;
             }
         }
         self.in_turn
     }
+
+    fn first_waiting(&mut self) -> Option<ConnectionHandle> {
+        let mut levels = self.ready.values_mut().filter(|level| !level.is_empty());
+        let lowest = levels.next()?;
+        let Some(highest) = levels.next_back() else { return lowest.pop_front() };
+        self.overtaking = (self.overtaking + 1) % LOWEST_EVERY;
+        if self.overtaking == 0 { lowest.pop_front() } else { highest.pop_front() }
+    }
 }
+
+/// One turn of so many is for who waits longest of the lowest priority.
+const LOWEST_EVERY: u32 = 16;
 
 /// Connections of one peer's number that are looked at.
 const NAMESAKES: usize = 8;

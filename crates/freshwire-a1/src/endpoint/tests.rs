@@ -2,6 +2,7 @@ mod handshake;
 mod hostile;
 mod key_log;
 mod limits;
+mod quality;
 mod reset;
 
 use std::collections::BTreeMap;

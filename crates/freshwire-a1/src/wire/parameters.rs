@@ -5,6 +5,18 @@ use freshwire_units::Rate;
 use super::{Cursor, Malformed, put_varint};
 use crate::crypto::ResetToken;
 
+/// The quality of service cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QosError {
+    /// It asks for more than the maximum that was given at bind, which only a new connection can raise.
+    #[error("{0} is beyond the maximum that was given at bind: open a new connection for more")]
+    BeyondMaximum(&'static str),
+    /// The peer has not answered the last change yet.
+    #[error("the last change is still pending: wait for its answer")]
+    Pending,
+}
+
 /// Quality of service of a connection (seed 001, "QoS support in A1"). The receiver may narrow what the sender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qos {
@@ -16,9 +28,11 @@ pub struct Qos {
     pub receive_average: Option<Rate>,
     /// Bytes that may come at once above the average.
     pub receive_burst: u32,
-    /// Which connection of a node goes first; a higher one does.
+    /// Which connection of a node goes first where several have something to send; a higher one does. One turn in 16 goes to who
+    /// waits longest of the lowest.
     pub priority: u8,
-    /// Whether packets carry a check. Without it damage is noticed only by the checksum of UDP. Encryption always checks.
+    /// Whether packets that are not encrypted carry a checksum. Without it damage is noticed only by that of UDP. Of the maximum:
+    /// whether there has to be one. Encryption checks anyway.
     pub checksum: bool,
     /// Whether lost blocks are sent again while their message is worth it.
     pub retransmission: bool,
@@ -74,6 +88,31 @@ impl Qos {
             max_send_message: self.max_send_message.min(maximum.max_send_message),
             max_receive_message: self.max_receive_message.min(maximum.max_receive_message),
             outstanding: self.outstanding.min(maximum.outstanding),
+        }
+    }
+
+    /// Whether all of it can be had within `maximum`.
+    pub fn check(&self, maximum: &Self) -> Result<(), QosError> {
+        let rate = |rate: Option<Rate>| rate.map_or(u64::MAX, Rate::bits_per_sec);
+        let fields = [
+            ("the average sending rate", rate(self.send_average), rate(maximum.send_average)),
+            ("the average receiving rate", rate(self.receive_average), rate(maximum.receive_average)),
+            ("the sending burst", self.send_burst.into(), maximum.send_burst.into()),
+            ("the receiving burst", self.receive_burst.into(), maximum.receive_burst.into()),
+            ("the priority", self.priority.into(), maximum.priority.into()),
+            ("the largest message to send", self.max_send_message.into(), maximum.max_send_message.into()),
+            (
+                "the largest message to accept",
+                self.max_receive_message.into(),
+                maximum.max_receive_message.into(),
+            ),
+            ("the number of outstanding messages", self.outstanding.into(), maximum.outstanding.into()),
+            ("retransmission", self.retransmission.into(), maximum.retransmission.into()),
+            ("going without a checksum", (!self.checksum).into(), (!maximum.checksum).into()),
+        ];
+        match fields.into_iter().find(|(_, wanted, most)| wanted > most) {
+            Some((name, _, _)) => Err(QosError::BeyondMaximum(name)),
+            None => Ok(()),
         }
     }
 

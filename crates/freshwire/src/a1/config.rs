@@ -160,7 +160,8 @@ impl NodeConfig {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectConfig {
-    /// The quality of service wanted, within the node's maximum; the other node may narrow it. `None`: the maximum.
+    /// The quality of service wanted; the other node may narrow it. It is an error if it is beyond the node's maximum. `None`: the
+    /// maximum.
     pub qos: Option<Qos>,
     /// How long it may take.
     pub timeout: Duration,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use freshwire_a1::{
     Closed, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Event, Message,
-    PublicKey, Queue, Source,
+    PublicKey, QosError, Queue, Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
@@ -169,10 +169,13 @@ impl Core {
         address: SocketAddr,
         key: PublicKey,
         config: &ConnectConfig,
-    ) -> (ConnectionHandle, Arc<Condvar>) {
+    ) -> Result<(ConnectionHandle, Arc<Condvar>), QosError> {
+        if let Some(qos) = config.qos {
+            qos.check(&self.config.maximum)?;
+        }
         let config = self.config.connecting(config, self.largest_datagram(address));
         let id = self.endpoint.connect(now, address, key, config);
-        (id, self.enter(id, Peer::new(address, key)))
+        Ok((id, self.enter(id, Peer::new(address, key))))
     }
 
     /// The oldest connection that others have made and nobody has taken.

@@ -1,6 +1,6 @@
 use std::io;
 
-use freshwire_a1::Closed;
+use freshwire_a1::{Closed, QosError};
 
 /// Why a node could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,9 @@ pub struct NodeStopped;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
+    /// The quality of service wanted is beyond the node's maximum.
+    #[error(transparent)]
+    Qos(#[from] QosError),
     /// The handshake failed.
     #[error(transparent)]
     Failed(#[from] freshwire_a1::ConnectError),

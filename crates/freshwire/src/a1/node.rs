@@ -89,7 +89,7 @@ impl Node {
         key: &PublicKey,
         config: &ConnectConfig,
     ) -> Result<Connection, ConnectError> {
-        let (id, changed) = self.shared.act(|core, now| core.connect(now, address, *key, config));
+        let (id, changed) = self.shared.act(|core, now| core.connect(now, address, *key, config))?;
         let connection = Connection::new(Arc::clone(&self.shared), id, address, changed);
         connection.wait_open()?;
         Ok(connection)

@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use freshwire::a1::{NodeConfig, Qos, QosError, Received, Socket, SocketError, Status, WhenFull};
+use freshwire::a1::{
+    ConnectError, NodeConfig, Qos, QosError, Received, Socket, SocketError, Status, WhenFull,
+};
 use freshwire::now;
 use freshwire_units::Rate;
 
@@ -126,6 +128,9 @@ fn the_quality_changes_within_the_maximum_and_both_are_told() {
     let beyond = Qos { outstanding: NARROW.outstanding + 1, ..NARROW };
     let refused = near.set_qos(beyond);
     assert!(matches!(refused, Err(SocketError::Qos(QosError::BeyondMaximum(_)))), "{refused:?}");
+    let refused = near.add_sink(far.local_addr().unwrap(), &far.public_key(), Some(beyond));
+    let is_told = |error: &SocketError| matches!(error, SocketError::Connect(ConnectError::Qos(_)));
+    assert!(refused.as_ref().is_err_and(is_told), "{refused:?}");
     let large = near.send(&vec![0; NARROW.max_send_message as usize + 1], WhenFull::Block);
     assert!(matches!(large, Err(SocketError::TooLarge { most: 4096, .. })), "{large:?}");
 }

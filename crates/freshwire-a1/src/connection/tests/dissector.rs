@@ -356,12 +356,14 @@ fn every_frame_is_read_under_every_protection() {
         return;
     }
     let frames = every_frame();
-    for (protection, preference) in [
-        (Protection::Aead, "-oa1.protection:Automatic: by key log, else by checksum"),
-        (Protection::DangerousChecksum, "-oa1.protection:Automatic: by key log, else by checksum"),
-        (Protection::DangerousNone, "-oa1.protection:None"),
+    for (protection, checksum, preference) in [
+        (Protection::Aead, false, "-oa1.protection:Automatic: by key log, else by checksum"),
+        (Protection::DangerousPlain, true, "-oa1.protection:Automatic: by key log, else by checksum"),
+        (Protection::DangerousPlain, true, "-oa1.protection:Not encrypted"),
+        (Protection::DangerousPlain, false, "-oa1.protection:Not encrypted"),
     ] {
         let mut stream = Stream::new(protection, KeyLimits::default());
+        stream.keys.set_checksum(checksum);
         for frame in &frames {
             let mut bytes = Vec::new();
             frame.put(&mut bytes);
@@ -387,7 +389,14 @@ fn every_frame_is_read_under_every_protection() {
         let seen = |column: usize| -> Vec<&str> {
             read.iter().flat_map(|row| row[column].iter().map(String::as_str)).collect()
         };
-        assert_eq!(seen(0), vec![protection.code().to_string(); frames.len()]);
+        let shown = if protection == Protection::Aead {
+            "0"
+        } else if checksum {
+            "1"
+        } else {
+            "2"
+        };
+        assert_eq!(seen(0), vec![shown; frames.len()]);
         assert_eq!(seen(1), ["4294967302"; 3]);
         assert_eq!(seen(2), ["250000"; 3]);
         assert_eq!(seen(3), ["4611686018427387903"]);
@@ -513,7 +522,7 @@ fn whatever_stands_in_a_packet_is_read_as_the_crate_reads_it() {
         }
     }
     packets.extend(random(500));
-    let mut stream = Stream::new(Protection::DangerousChecksum, KeyLimits::default());
+    let mut stream = Stream::new(Protection::DangerousPlain, KeyLimits::default());
     for packet in &packets {
         stream.add(packet);
     }

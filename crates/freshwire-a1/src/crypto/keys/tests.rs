@@ -205,34 +205,38 @@ fn too_many_forgeries_end_the_connection() {
 
 #[test]
 fn a_checksum_finds_damage_and_a_wrong_number() {
-    let mut keys = Keys::new(Protection::DangerousChecksum, &secrets().0);
+    let mut keys = Keys::new(Protection::DangerousPlain, &secrets().0);
     let mut sealed = b"payload".to_vec();
-    assert_eq!(keys.seal(7, &mut sealed, 0), Ok(false));
+    assert_eq!(keys.seal(7, &mut sealed, 0), Ok(true));
     assert_eq!(sealed.len(), b"payload".len() + keys.overhead());
     for bit in 0..sealed.len() * 8 {
         let mut damaged = sealed.clone();
         damaged[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(keys.open(NOW, 7, false, &mut damaged), Err(Opening::Unauthentic));
+        assert_eq!(keys.open(NOW, 7, true, &mut damaged), Err(Opening::Unauthentic));
     }
-    assert_eq!(keys.open(NOW, 8, false, &mut sealed), Err(Opening::Unauthentic));
-    assert_eq!(keys.open(NOW, 7, false, &mut sealed[..3]), Err(Opening::Unauthentic));
-    assert_eq!(keys.open(NOW, 7, false, &mut sealed), Ok(&b"payload"[..]));
+    assert_eq!(keys.open(NOW, 8, true, &mut sealed), Err(Opening::Unauthentic));
+    assert_eq!(keys.open(NOW, 7, true, &mut sealed[..3]), Err(Opening::Unauthentic));
+    assert_eq!(keys.open(NOW, 7, true, &mut sealed), Ok(&b"payload"[..]));
 }
 
 #[test]
-fn no_protection_adds_nothing() {
-    let mut keys = Keys::new(Protection::DangerousNone, &secrets().0);
+fn without_a_checksum_nothing_is_added_and_what_has_one_is_read_too() {
+    let mut keys = Keys::new(Protection::DangerousPlain, &secrets().0);
+    let mut checked = b"payload".to_vec();
+    keys.seal(6, &mut checked, 0).unwrap();
+    keys.set_checksum(false);
     let mut sealed = b"payload".to_vec();
-    keys.seal(7, &mut sealed, 0).unwrap();
+    assert_eq!(keys.seal(7, &mut sealed, 0), Ok(false));
     assert_eq!((sealed.as_slice(), keys.overhead()), (&b"payload"[..], 0));
     assert_eq!(keys.open(NOW, 7, false, &mut sealed), Ok(&b"payload"[..]));
+    assert_eq!(keys.open(NOW, 6, true, &mut checked), Ok(&b"payload"[..]));
 }
 
 /// The generation of an end's sending key and of its receiving key.
 fn generations(keys: &Keys) -> (u64, u64) {
     match &keys.kind {
         Kind::Aead(aead) => (aead.sender.generation, aead.receiver.generation),
-        Kind::Checksum | Kind::None => (0, 0),
+        Kind::Plain { .. } => (0, 0),
     }
 }
 
@@ -270,9 +274,9 @@ fn random_conversations_are_understood() {
 
 #[test]
 fn codes_of_protections_come_back() {
-    for protection in [Protection::Aead, Protection::DangerousChecksum, Protection::DangerousNone] {
+    for protection in [Protection::Aead, Protection::DangerousPlain] {
         assert_eq!(Protection::from_code(protection.code()), Some(protection));
     }
-    assert_eq!(Protection::from_code(3), None);
-    assert!(Protection::Aead < Protection::DangerousChecksum);
+    assert_eq!(Protection::from_code(2), None);
+    assert!(Protection::Aead < Protection::DangerousPlain);
 }

@@ -54,7 +54,7 @@ fn messages(block: usize) -> usize {
 
 fn connect(place: &Place, outstanding: usize, variant: Variant, in_order: bool) -> anyhow::Result<Ends> {
     let retransmission = variant.retransmission;
-    let qos = Qos { outstanding: outstanding as u32, retransmission, ..Qos::default() };
+    let qos = Qos { outstanding: outstanding as u32, retransmission, checksum: false, ..Qos::default() };
     let mut transport = ConnectionConfig::default();
     transport.max_datagram = variant.small.then_some(ETHERNET);
     transport.in_order = in_order;

@@ -49,7 +49,7 @@ const SUBJECTS: [(Subject, &str); 8] = [
     (Subject::A1(A1), "A1"),
     (Subject::A1Stream, A1_STREAM),
     (Subject::A1(Variant { retransmission: false, ..A1 }), "A1, no retransmission"),
-    (Subject::A1(Variant { protection: Protection::DangerousNone, ..A1 }), PLAIN_A1),
+    (Subject::A1(Variant { protection: Protection::DangerousPlain, ..A1 }), PLAIN_A1),
     (Subject::A1(Variant { small: true, ..A1 }), "A1, datagrams of 1472 B"),
 ];
 

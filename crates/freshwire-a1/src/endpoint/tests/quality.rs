@@ -1,0 +1,88 @@
+use super::*;
+use crate::crypto::Protection;
+use crate::wire::{Packet, Qos, QosError};
+
+fn with_checksum(checksum: bool) -> Qos {
+    Qos { checksum, ..Qos::default() }
+}
+
+#[test]
+fn a_higher_priority_goes_first_and_the_lowest_is_not_starved() {
+    let mut world = World::new(client_config(), server_config());
+    let maximum = Qos { priority: 9, ..Qos::default() };
+    world.server().accepts = Some(AcceptConfig::default().maximum(maximum));
+    let connect = |priority| {
+        let qos = Qos { priority, ..Qos::default() };
+        world.connect_with(ConnectConfig::default().qos(qos, maximum))
+    };
+    let [low, middle, high] = [0, 5, 9].map(connect);
+    world.run(Duration::from_secs(1));
+    let endpoint = &mut world.client().endpoint;
+    let mut turns = |wanted: &[ConnectionHandle]| -> Vec<ConnectionHandle> {
+        wanted.iter().for_each(|handle| endpoint.wake(*handle));
+        std::iter::from_fn(|| endpoint.next_ready()).collect()
+    };
+    assert_eq!(turns(&[low, middle, high]), [high, middle, low]);
+    assert_eq!(turns(&[low, high, low]), [high, low]);
+    let endpoint = &mut world.client().endpoint;
+    endpoint.wake(low);
+    let mut before = 0;
+    loop {
+        endpoint.wake(high);
+        if endpoint.next_ready() == Some(low) {
+            break;
+        }
+        before += 1;
+        assert!(before < 16, "it waits for ever");
+    }
+    assert!(before > 4, "it goes after {before} turns of the higher one");
+}
+
+/// A connection without encryption that begins with a checksum or not; whether the maxima of both ends have one.
+fn plain(checksum: bool, ours: bool, theirs: bool) -> (World, ConnectionHandle) {
+    let [qos, ours, theirs] = [checksum, ours, theirs].map(with_checksum);
+    let mut world = World::new(client_config(), server_config());
+    let accept = AcceptConfig::default().protection(Protection::DangerousPlain).maximum(theirs);
+    world.server().accepts = Some(accept);
+    let connect = ConnectConfig::default().protection(Protection::DangerousPlain).qos(qos, ours);
+    let handle = world.connect_with(connect);
+    world.run(Duration::from_secs(1));
+    (world, handle)
+}
+
+/// Which of the packets to carry `text` have a checksum.
+fn checked(world: &mut World, handle: ConnectionHandle, text: &[u8]) -> Vec<bool> {
+    let begin = world.history.len();
+    let before = world.server().received.len();
+    world.client().push(handle, text);
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.server().received.len(), before + 1);
+    let carry = |flying: &&Flying| flying.bytes.windows(text.len()).any(|part| part == text);
+    let phase = |flying: &Flying| match Packet::parse(&flying.bytes) {
+        Ok(Packet::Data(header, _)) => header.phase,
+        other => panic!("{other:?}"),
+    };
+    world.history[begin..].iter().filter(carry).map(phase).collect()
+}
+
+#[test]
+fn a_checksum_is_there_if_either_end_insists() {
+    for (ours, theirs) in [(true, false), (false, true), (true, true)] {
+        let (mut world, handle) = plain(false, ours, theirs);
+        assert_eq!(checked(&mut world, handle, b"checked"), [true]);
+    }
+}
+
+#[test]
+fn a_checksum_comes_and_goes_with_the_quality_of_service() {
+    let (mut world, handle) = plain(false, false, false);
+    assert_eq!(checked(&mut world, handle, b"without"), [false]);
+    for checksum in [true, false] {
+        world.client().endpoint.connection_mut(handle).unwrap().set_qos(with_checksum(checksum)).unwrap();
+        world.run(Duration::from_secs(1));
+        assert_eq!(checked(&mut world, handle, b"and then"), [checksum]);
+    }
+    let (mut world, handle) = plain(true, true, false);
+    let refused = world.client().endpoint.connection_mut(handle).unwrap().set_qos(with_checksum(false));
+    assert_eq!(refused, Err(QosError::BeyondMaximum("going without a checksum")));
+}

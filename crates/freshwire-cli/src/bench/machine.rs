@@ -19,7 +19,7 @@ pub(super) struct Machine {
     congestion: String,
     /// Load of the last minute: above the number of cores others disturb the numbers.
     load: Option<f64>,
-    command: String,
+    pub(super) command: String,
 }
 
 impl Machine {

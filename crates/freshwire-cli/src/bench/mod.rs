@@ -11,9 +11,11 @@ mod show;
 mod stream;
 mod viewers;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use freshwire_units::parse_duration;
 
@@ -53,6 +55,9 @@ pub(crate) struct BenchArgs {
     /// What the bench starts itself for: an end of `viewers` in its own process.
     #[arg(long, hide = true, value_enum)]
     worker: Option<viewers::Worker>,
+    /// Also draw what `a1` has measured, as a page: figures 2 and 3 of the A1 document.
+    #[arg(long, value_name = "FILE")]
+    figures: Option<PathBuf>,
     /// Print JSON Lines: the machine, then a number or a ratio to a line.
     #[arg(long)]
     json: bool,
@@ -82,6 +87,10 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         return viewers::work(worker);
     }
     let asked = |what| args.what.is_empty() || args.what.contains(&what);
+    anyhow::ensure!(
+        args.figures.is_none() || args.what.contains(&What::A1),
+        "--figures draws what `a1` measures: give that, too"
+    );
     let mut report = Report::default();
     // First: namespaces have to be made before the first thread.
     if args.what.contains(&What::A1) {
@@ -109,6 +118,10 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         viewers::isolation::measure(args.repeat, &args.viewers, &mut report)?;
     }
     let machine = machine::Machine::look();
+    if let Some(file) = &args.figures {
+        std::fs::write(file, a1::figures::html(&machine, &report)?)
+            .with_context(|| format!("cannot write {}", file.display()))?;
+    }
     print(&if args.json { show::json(&machine, &report)? } else { show::text(&machine, &report) })?;
     Ok(if report.all_met() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -99,7 +99,7 @@ pub(super) fn over_settings(count: usize) -> String {
 }
 
 /// A round number at or above `value`, for the end of an axis.
-pub(super) fn axis_end(value: f64) -> f64 {
+pub(crate) fn axis_end(value: f64) -> f64 {
     if !(value.is_finite() && value > 0.0) {
         return 1.0;
     }

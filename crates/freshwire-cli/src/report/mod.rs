@@ -7,4 +7,4 @@ mod layers;
 pub(crate) mod palette;
 
 pub(crate) use frames::frames_html;
-pub(crate) use layers::layers_html;
+pub(crate) use layers::{axis_end, layers_html};

@@ -158,8 +158,9 @@ fn figures(
 ) -> anyhow::Result<()> {
     for repetition in 1..=repeat {
         say(&format!("{}: repetition {repetition} of {repeat} ...", figures.throughput));
+        let subjects: Vec<_> = figures.subjects().collect();
         for block in SIZES {
-            for (subject, label) in figures.subjects() {
+            for (subject, label) in order(subjects.len(), repetition).map(|at| subjects[at]) {
                 let name = name(label, block);
                 bulk(place, figures, subject, &name, (block, time), report)?;
                 let halves = subject.pings(place, block, PINGS)?;
@@ -177,6 +178,15 @@ fn figures(
     }
     compare(figures, report);
     Ok(())
+}
+
+/// Each of `count` places once, in another order from one repetition to the next, so that nobody always has the same one before it:
+/// what has just run leaves the machine in a state of its own.
+fn order(count: usize, repetition: u32) -> impl Iterator<Item = usize> {
+    let is_coprime = |step: &usize| (2..=*step).all(|part| step % part > 0 || count % part > 0);
+    let steps: Vec<usize> = (1..count).filter(is_coprime).collect();
+    let step = steps[repetition as usize % steps.len()];
+    (0..count).map(move |place| (place * step + repetition as usize) % count)
 }
 
 /// One repetition of a subject's throughput, and what it cost.
@@ -278,6 +288,25 @@ mod tests {
                 assert_eq!(halves.len(), 10, "{label}");
                 assert!(halves.iter().all(|half| *half > 0.0), "{label}: {halves:?}");
             }
+        }
+    }
+
+    #[test]
+    fn everybody_has_a_turn_and_others_before_it() {
+        for count in [LINK.subjects().count(), LOOPBACK.subjects().count()] {
+            let orders: Vec<Vec<usize>> =
+                (1..=4).map(|repetition| order(count, repetition).collect()).collect();
+            for order in &orders {
+                let mut sorted = order.clone();
+                sorted.sort_unstable();
+                assert_eq!(sorted, (0..count).collect::<Vec<_>>());
+            }
+            let before = |order: &Vec<usize>| {
+                let place = order.iter().position(|at| *at == 3).unwrap();
+                order[(place + count - 1) % count]
+            };
+            let before: std::collections::BTreeSet<usize> = orders.iter().map(before).collect();
+            assert_eq!(before.len(), 4, "{orders:?}");
         }
     }
 

@@ -316,10 +316,12 @@ impl<C> Recovery<C> {
         }
     }
 
-    /// What the path delivers when there is enough to send, in UDP payload; `None` before the first sample.
+    /// What the path delivers when there is enough to send, in UDP payload; `None` before the first sample. In the first round of a
+    /// connection it is what packets that come one after the other show, as soon as there are some.
     #[must_use]
     pub(crate) fn rate(&self) -> Option<Rate> {
-        self.sampler.rate()
+        let first = self.sampler.first_rate().filter(|_| !self.sampler.is_settled());
+        first.or(self.sampler.rate())
     }
 
     /// Whether [`Recovery::rate`] is more than what the first round of a connection shows.

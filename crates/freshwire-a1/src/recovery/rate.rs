@@ -51,6 +51,8 @@ pub(super) struct RateSampler {
     idle_delivered: u64,
     /// A packet was measured that followed acknowledgements.
     is_settled: bool,
+    /// When the first packets after the path was idle were acknowledged, and what was delivered with them.
+    train_began: (Timestamp, u64),
 }
 
 impl RateSampler {
@@ -66,6 +68,7 @@ impl RateSampler {
             best: Windowed::new(Best::Max, ROUNDS),
             idle_delivered: 0,
             is_settled: false,
+            train_began: (now, 0),
         }
     }
 
@@ -78,6 +81,15 @@ impl RateSampler {
     /// The best of the last rounds in which the path was kept busy.
     pub(super) fn rate(&self) -> Option<Rate> {
         self.best.get().map(|bits| Rate::from_bits_per_sec(bits.unsigned_abs()))
+    }
+
+    /// What the first round of a connection tells of the path: how fast packets came one after the other. `None`: too few have.
+    pub(super) fn first_rate(&self) -> Option<Rate> {
+        let (began, with) = self.train_began;
+        let (bytes, time) = (self.delivered - with, self.delivered_at.saturating_since(began));
+        let bits = (u128::from(bytes) * 8 * 1_000_000_000).checked_div(time.as_nanos())?;
+        let bits = u64::try_from(bits).unwrap_or(u64::MAX);
+        (bytes >= TRAIN).then(|| Rate::from_bits_per_sec(bits).max(self.rate().unwrap_or_default()))
     }
 
     pub(super) fn on_sent(&mut self, now: Timestamp, idle: bool) -> Stamp {
@@ -122,6 +134,9 @@ impl RateSampler {
         min_rtt: Duration,
         same_path: bool,
     ) -> Option<Sample> {
+        if self.delivered == self.idle_delivered {
+            self.train_began = (now, self.delivered + bytes);
+        }
         self.delivered += bytes;
         self.delivered_at = now;
         if !same_path {
@@ -171,6 +186,8 @@ impl RateSampler {
     }
 }
 
+/// So many bytes, a few packets, tell how fast they follow each other.
+const TRAIN: u64 = 4000;
 /// Rounds for which the best rate counts: long enough to bridge a short dip in what is sent, short enough to follow
 /// the path down.
 const ROUNDS: u64 = 4;

@@ -18,6 +18,8 @@ struct Outcome {
     share: f64,
     /// Windows whose base layer was there on time.
     bases: u64,
+    /// Layers of the first window that were usable on time.
+    first: usize,
 }
 
 fn run(kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> Outcome {
@@ -52,12 +54,12 @@ fn run(kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> O
             per_window[window as usize][usize::from(message.layer)] = true;
         }
     }
-    let usable: usize =
-        per_window.iter().map(|window| window.iter().take_while(|&&there| there).count()).sum();
+    let usable_of = |window: &[bool; LAYERS as usize]| window.iter().take_while(|&&there| there).count();
+    let usable: usize = per_window.iter().map(usable_of).sum();
     let capacity = rate.bytes_per_sec() as f64 * (1.0 - loss) * 1448.0 / 1500.0;
     let ideal = ideal(capacity, Duration::from_millis(delay_ms).as_secs_f64());
     let bases = per_window.iter().filter(|window| window[0]).count() as u64;
-    Outcome { share: 100.0 * usable as f64 / f64::from(ideal), bases }
+    Outcome { share: 100.0 * usable as f64 / f64::from(ideal), bases, first: usable_of(&per_window[0]) }
 }
 
 /// Layers that somebody who knows the link would have delivered on time, in order.
@@ -108,5 +110,14 @@ fn the_first_base_layer_is_not_given_up_for_a_rate_that_is_not_known_yet() {
     for seed in [14, 25, 42] {
         let run = run(256, 100, 0.01, None, seed);
         assert_eq!(run.bases, WINDOWS, "seed {seed}");
+    }
+}
+
+/// The first round delivers less than the path carries, which must not look like a path on which the third layer is late.
+#[test]
+fn the_first_window_has_as_many_layers_as_the_others() {
+    for (delay_ms, layers) in [(0, 3), (20, 3), (50, 3)] {
+        let run = run(512, delay_ms, 0.0, None, 1);
+        assert_eq!(run.first, layers, "{delay_ms} ms");
     }
 }

@@ -183,7 +183,8 @@ fn figures(
 /// Each of `count` places once, in another order from one repetition to the next, so that nobody always has the same one before it:
 /// what has just run leaves the machine in a state of its own.
 fn order(count: usize, repetition: u32) -> impl Iterator<Item = usize> {
-    let is_coprime = |step: &usize| (2..=*step).all(|part| step % part > 0 || count % part > 0);
+    let is_coprime =
+        |step: &usize| (2..=*step).all(|part| !step.is_multiple_of(part) || !count.is_multiple_of(part));
     let steps: Vec<usize> = (1..count).filter(is_coprime).collect();
     let step = steps[repetition as usize % steps.len()];
     (0..count).map(move |place| (place * step + repetition as usize) % count)

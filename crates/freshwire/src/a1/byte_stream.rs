@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use freshwire_a1::{Closed, Message};
 use freshwire_io::now;
-use freshwire_ring::{Config, MAX_SLOTS, Meta, Outcome, PushError};
+use freshwire_ring::{Config, Meta, Outcome, PushError};
 use freshwire_units::Timestamp;
 
 use super::config::SinkConfig;
@@ -24,6 +24,9 @@ pub const STREAM_BLOCK_TIME: Duration = Duration::from_millis(10);
 
 /// The same as long as the path's rate is not known.
 const FIRST_BLOCK: u32 = 16 << 10;
+
+/// Messages that are kept until they are acknowledged, at most: 64 MiB of them.
+const MAX_BLOCKS: u32 = 1024;
 
 /// No message is worth less than a packet of this size.
 const LEAST_BLOCK: u32 = 1200;
@@ -48,9 +51,13 @@ pub enum ByteStreamError {
 
 /// A reliable stream of bytes in each direction of a connection, as TCP has it.
 ///
-/// Both nodes need [`in_order`](freshwire_a1::ConnectionConfig::in_order), and each side makes one of these before anything else is sent
-/// or received. The largest message that was agreed on must not become smaller later. What is written while earlier bytes wait for the path is added to the last message that was not begun, so that small
-/// writes fill packets without waiting for each other. Nothing is held back: what is written goes as soon as the path takes it.
+/// Both nodes need [`in_order`](freshwire_a1::ConnectionConfig::in_order), and each side makes one of these before anything
+/// else is sent or received. The largest message that was agreed on must not become smaller later. As many bytes are on the way
+/// as the messages that may be [outstanding](freshwire_a1::Qos::outstanding) hold, each up to [`MAX_STREAM_BLOCK`], and 64 MiB at
+/// most.
+///
+/// What is written while earlier bytes wait for the path is added to the last message that was not begun, so that small writes
+/// fill packets without waiting for each other. Nothing is held back: what is written goes as soon as the path takes it.
 ///
 /// ```no_run
 /// use std::io::{Read, Write};
@@ -122,7 +129,7 @@ impl ByteStream {
             return Err(ByteStreamError::Unreliable);
         }
         // What is begun keeps its slot until it is acknowledged.
-        let slots = qos.outstanding.saturating_add(UNSENT as u32).min(MAX_SLOTS / 2).next_power_of_two();
+        let slots = qos.outstanding.saturating_add(UNSENT as u32).min(MAX_BLOCKS).next_power_of_two();
         let config = Config { rings: 1, slots, block_bytes: MAX_STREAM_BLOCK, blocks: slots };
         let mut sender = Sender::without_engine(&config)?;
         let sink = Arc::new(sender.add_a1_sink(&connection, SinkConfig::new(choice::fifo()))?);

@@ -61,7 +61,8 @@ fn read_all(mut reader: ByteReader) -> Vec<u8> {
 
 #[test]
 fn all_bytes_arrive_in_order_both_ways_at_once() {
-    let (near, far, _nodes) = streams(Qos::default());
+    // More outstanding than are kept, so that the writer waits for these as well.
+    let (near, far, _nodes) = streams(Qos { outstanding: Qos::MAX_OUTSTANDING, ..Qos::default() });
     let (there, back) = (pattern(1, 5 << 20), pattern(2, 3 << 20));
     let ((near_reader, near_writer), (far_reader, far_writer)) = (near.split(), far.split());
     std::thread::scope(|scope| {

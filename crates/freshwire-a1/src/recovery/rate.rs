@@ -180,6 +180,7 @@ impl RateSampler {
         self.best.reset();
         self.is_settled = false;
         self.idle_delivered = self.delivered;
+        self.train_began = (now, self.delivered);
         self.app_limited_until = None;
         self.delivered_at = now;
         self.first_sent_at = now;

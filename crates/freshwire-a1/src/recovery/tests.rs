@@ -195,6 +195,24 @@ fn memory_is_bounded() {
 }
 
 #[test]
+fn the_first_round_shows_how_fast_packets_follow_each_other() {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    for number in 0..10 {
+        recovery.on_sent(at(0), sent(number));
+    }
+    let packets_each_20_ms = Some(Rate::from_bits_per_sec(1200 * 8 * 50));
+    for number in 0..9 {
+        ack(&mut recovery, at(100 + 20 * number), number..=number, 0);
+        assert!(!recovery.is_rate_settled());
+        if number >= 4 {
+            assert_eq!(recovery.rate(), packets_each_20_ms, "after {number} packets");
+        }
+    }
+    recovery.on_path_change(at(300));
+    assert_eq!(recovery.rate(), None, "that was another path");
+}
+
+#[test]
 fn another_path_is_learnt_anew() {
     let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
     recovery.on_sent(at(0), sent(0));

@@ -35,8 +35,8 @@ fn queued(sender: &mut Consumer) -> Vec<Queued> {
 }
 
 fn payload(sender: &Consumer, taken: &freshwire_ring::Taken) -> Vec<u8> {
-    let mut bytes = vec![0; taken.len as usize];
-    sender.copy(taken, 0, &mut bytes);
+    let mut bytes = Vec::new();
+    sender.copy(taken, 0, usize::MAX, &mut bytes);
     bytes
 }
 

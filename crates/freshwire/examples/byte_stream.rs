@@ -15,6 +15,9 @@ use freshwire::a1::{ByteReader, ByteStream, ByteWriter, ConnectConfig, Connectio
 /// How long the other end may take to connect, or to have the last bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Well below the silence that ends a connection: nobody may type for a while.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (_node, connection) = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -42,6 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn node(address: SocketAddr) -> Result<Node, Box<dyn Error>> {
     let mut transport = ConnectionConfig::default();
     transport.in_order = true;
+    transport.keep_alive = Some(KEEP_ALIVE);
     Ok(Node::bind(address, NodeConfig::new()?.connection(transport))?)
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use freshwire_a1::{Closed, Message};
 use freshwire_io::now;
 use freshwire_ring::{Config, Meta, Outcome, PushError};
-use freshwire_units::Timestamp;
+use freshwire_units::{Rate, Timestamp};
 
 use super::config::SinkConfig;
 use super::connection::Connection;
@@ -59,6 +59,10 @@ pub enum ByteStreamError {
 /// What is written while earlier bytes wait for the path is added to the last message that was not begun, so that small writes
 /// fill packets without waiting for each other. Nothing is held back: what is written goes as soon as the path takes it.
 ///
+/// As opposed to TCP, a connection over which nothing goes for its
+/// [`idle_timeout`](freshwire_a1::ConnectionConfig::idle_timeout) ends, also while a writer waits for a reader that does not read:
+/// where that may be, set [`keep_alive`](freshwire_a1::ConnectionConfig::keep_alive).
+///
 /// ```no_run
 /// use std::io::{Read, Write};
 /// use std::time::Duration;
@@ -67,6 +71,7 @@ pub enum ByteStreamError {
 /// # let (address, key) = ("192.0.2.1:5000".parse()?, "".parse()?);
 /// let mut transport = ConnectionConfig::default();
 /// transport.in_order = true;
+/// transport.keep_alive = Some(Duration::from_secs(10));
 /// let node = Node::bind("0.0.0.0:0".parse()?, NodeConfig::new()?.connection(transport))?;
 /// let stream = ByteStream::new(node.connect(address, &key, &ConnectConfig::default())?)?;
 /// let (mut reader, mut writer) = stream.split();
@@ -276,7 +281,7 @@ impl ByteWriter {
 
     /// Begins a message, waiting for room.
     fn push(&mut self, bytes: &[u8], give_up: Timestamp) -> io::Result<usize> {
-        let most = self.block_bytes();
+        let most = most_in_block(self.sink.rate(), self.agreed);
         let bytes = &bytes[..bytes.len().min(most as usize)];
         let seq =
             self.wait(give_up, "the path or the other node takes no more", |writer| writer.try_push(bytes))?;
@@ -339,12 +344,6 @@ impl ByteWriter {
         }
         Ok(())
     }
-
-    fn block_bytes(&self) -> u32 {
-        let rate = self.sink.rate();
-        let most = rate.map_or(u64::from(FIRST_BLOCK), |rate| rate.bytes_in(STREAM_BLOCK_TIME));
-        most.clamp(LEAST_BLOCK.into(), MAX_STREAM_BLOCK.into()).min(self.agreed.into()) as u32
-    }
 }
 
 impl Write for ByteWriter {
@@ -378,6 +377,12 @@ impl std::fmt::Debug for ByteWriter {
     }
 }
 
+/// What goes into a message at most, over a path with this rate and with the largest message that was agreed on.
+fn most_in_block(rate: Option<Rate>, agreed: u32) -> u32 {
+    let most = rate.map_or(u64::from(FIRST_BLOCK), |rate| rate.bytes_in(STREAM_BLOCK_TIME));
+    most.clamp(LEAST_BLOCK.into(), MAX_STREAM_BLOCK.into()).min(agreed.into()) as u32
+}
+
 fn broken(closed: Closed) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, closed)
 }
@@ -387,3 +392,22 @@ const MISSING: &str = "bytes are missing: a message of the stream was given up";
 
 /// How long a read waits at a time that waits for ever.
 const FOREVER: Duration = Duration::from_secs(3600);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_what_the_path_carries_in_ten_milliseconds() {
+        let mbit = |mbit: u64| Some(Rate::from_bits_per_sec(mbit * 1_000_000));
+        for (rate, agreed, most) in [
+            (None, 1 << 20, FIRST_BLOCK),
+            (mbit(8), 1 << 20, 10_000),
+            (mbit(8), 4096, 4096),
+            (Some(Rate::from_bits_per_sec(64_000)), 1 << 20, LEAST_BLOCK),
+            (mbit(10_000), 1 << 20, MAX_STREAM_BLOCK),
+        ] {
+            assert_eq!(most_in_block(rate, agreed), most, "{rate:?}");
+        }
+    }
+}

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use freshwire::a1::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, ConnectionConfig, MAX_STREAM_BLOCK, Node,
-    NodeConfig, Qos,
+    NodeConfig, Qos, SinkConfig,
 };
+use freshwire::{SenderError, choice};
 
-use freshwire::SenderError;
-
-use super::{PATIENCE, connect};
+use super::{PATIENCE, connect, message, meta, sender};
 
 fn node(in_order: bool, maximum: Qos) -> Node {
     let mut transport = ConnectionConfig::default();
@@ -137,6 +136,34 @@ fn a_reader_that_does_not_read_holds_the_writer_and_loses_nothing() {
         });
         assert!(read_all(reader) == bytes);
     });
+}
+
+#[test]
+fn it_is_finished_when_the_other_node_has_all_of_it() {
+    let few = Qos { outstanding: 2, max_send_message: 4096, max_receive_message: 4096, ..Qos::default() };
+    let (near, _far, _nodes) = streams(few);
+    let (_reader, mut writer) = near.split();
+    // Two messages and more: there is no room for the end with who does not read.
+    writer.write_all(&pattern(4, 6000)).unwrap();
+    let error = writer.finish(Duration::from_millis(20)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+}
+
+#[test]
+fn bytes_behind_a_missing_message_are_not_handed_out() {
+    let nodes = [node(true, Qos::default()), node(true, Qos::default())];
+    let (near, far) = connect(&nodes[0], &nodes[1]);
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&near, SinkConfig::new(choice::fifo())).unwrap();
+    for seq in 0..3 {
+        sender.push(sink.ring(), b"bytes", &meta(seq)).unwrap();
+    }
+    message(&far);
+    let mut stream = ByteStream::new(far).unwrap();
+    for _ in 1..3 {
+        let error = stream.read(&mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+    }
 }
 
 #[test]

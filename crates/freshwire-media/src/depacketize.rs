@@ -20,6 +20,7 @@ mod aac;
 mod av1;
 mod nal;
 mod packet;
+mod reorder;
 pub mod rtcp;
 mod vp9;
 
@@ -29,6 +30,7 @@ use crate::sdp::{Media, MediaCodec};
 use crate::timeline::Unwrap;
 
 pub use packet::{Packet, PacketError};
+pub use reorder::Reorder;
 
 /// Largest frame that is put together; a larger one is dropped.
 pub const MAX_FRAME_BYTES: usize = 8 << 20;

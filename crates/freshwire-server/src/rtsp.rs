@@ -4,7 +4,7 @@
 //!             ┌── connection: one task, requests and answers ──┐
 //!  Acceptor ──┤  OPTIONS DESCRIBE SETUP                        ├─ PLAY over TCP ─► viewing: the engine writes,
 //!             │  PLAY over UDP ─► udp: datagrams of each unit  │                   the task reads and interjects
-//!             │  ANNOUNCE SETUP RECORD ─► publish: hub         │
+//!             │  ANNOUNCE SETUP RECORD ─► publish: hub         │  over TCP, or datagrams that `receive` puts in order
 //!             └────────────────────────────────────────────────┘
 //! ```
 //!
@@ -17,6 +17,7 @@ mod link;
 mod message;
 mod methods;
 mod publish;
+mod receive;
 mod reply;
 mod target;
 mod transport;

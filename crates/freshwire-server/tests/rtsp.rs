@@ -329,21 +329,14 @@ fn a_viewer_over_udp() {
     let server = Server::open();
     let mut source = server.publish("cam");
     let mut client = server.client();
-    let rtp = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let rtcp = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let port = |socket: &UdpSocket| socket.local_addr().expect("bound").port();
-    for socket in [&rtp, &rtcp] {
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-    }
-    let transport = format!("Transport: RTP/AVP;unicast;client_port={}-{}\r\n", port(&rtp), port(&rtcp));
+    let (rtp, rtcp, transport) = datagram_sockets();
     let setup = client.ask("SETUP", "/trackID=0", &transport);
-    let ports = setup.header("Transport").expect("a transport").split("server_port=").nth(1).expect("ports");
     let session = with_session(&setup.session());
     assert_eq!(client.ask("PLAY", "", &session).status, "200");
     source.push();
     let mut datagram = [0; 2000];
     let (count, from) = rtp.recv_from(&mut datagram).expect("a packet");
-    assert!(ports.starts_with(&from.port().to_string()) && count > 100 && datagram[1] & 0x7F == 96);
+    assert!(from.port() == server_ports(&setup)[0] && count > 100 && datagram[1] & 0x7F == 96);
     assert!(rtcp.recv(&mut datagram).expect("a report") >= 28 && datagram[1] == 200);
     assert_eq!(client.ask("PAUSE", "", &session).status, "200");
     source.push();
@@ -415,12 +408,90 @@ const ANNOUNCED: &str = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\nt=0 0\r\nm=vi
     a=rtpmap:96 VP9/90000\r\na=control:streamid=0\r\n";
 
 fn announce(client: &mut Client) -> Answer {
-    let headers = format!("Content-Type: application/sdp\r\nContent-Length: {}\r\n", ANNOUNCED.len());
+    announce_text(client, ANNOUNCED)
+}
+
+fn announce_text(client: &mut Client, description: &str) -> Answer {
+    let headers = format!("Content-Type: application/sdp\r\nContent-Length: {}\r\n", description.len());
     client.cseq += 1;
     let text =
-        format!("ANNOUNCE {} RTSP/1.0\r\nCSeq: {}\r\n{headers}\r\n{ANNOUNCED}", client.url, client.cseq);
+        format!("ANNOUNCE {} RTSP/1.0\r\nCSeq: {}\r\n{headers}\r\n{description}", client.url, client.cseq);
     client.send(text.as_bytes());
     client.answer()
+}
+
+/// A client's sockets for RTP and RTCP, and the header that offers them.
+fn datagram_sockets() -> (UdpSocket, UdpSocket, String) {
+    let sockets = [(); 2].map(|()| {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        socket
+    });
+    let ports = sockets.each_ref().map(|socket| socket.local_addr().expect("bound").port());
+    let [rtp, rtcp] = sockets;
+    (rtp, rtcp, format!("Transport: RTP/AVP/UDP;unicast;client_port={}-{}\r\n", ports[0], ports[1]))
+}
+
+/// The server's ports of an answer to SETUP.
+fn server_ports(setup: &Answer) -> [u16; 2] {
+    let transport = setup.header("Transport").expect("a transport");
+    let ports = transport.split("server_port=").nth(1).and_then(|rest| rest.split(';').next());
+    let (rtp, rtcp) = ports.and_then(|ports| ports.split_once('-')).expect("two ports");
+    [rtp, rtcp].map(|port| port.parse().expect("a port"))
+}
+
+#[test]
+fn who_publishes_over_udp_is_put_in_order_and_asked_for_a_key_picture_after_a_loss() {
+    let server = Server::open();
+    let mut client = server.client();
+    let session = with_session(&announce(&mut client).session());
+    let (rtp, rtcp, transport) = datagram_sockets();
+    let setup = client.ask("SETUP", "/streamid=0", &transport);
+    assert_eq!(setup.status, "200");
+    rtp.connect(("127.0.0.1", server_ports(&setup)[0])).expect("an address");
+    assert_eq!(client.ask("RECORD", "", &session).status, "200");
+    let send = |number: u8| {
+        let mut packet = vec![0x80, 96, 0, number, 0, 0, 0, 0, 1, 2, 3, 4];
+        packet.extend([0x08, 0, 0]);
+        rtp.send(&packet).expect("sent");
+    };
+    // Of somebody else: not let in.
+    let stranger = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    stranger.send_to(&[0x80; 100], ("127.0.0.1", server_ports(&setup)[0])).expect("sent");
+    for number in [1, 3, 2, 4] {
+        send(number);
+    }
+    let published = || server.context.counters.published_bytes.value();
+    let begun = Instant::now();
+    while published() < 60 && begun.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(published(), 60);
+    let mut datagram = [0; 100];
+    rtcp.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    rtcp.recv(&mut datagram).expect_err("nothing is lost, so nothing is asked for");
+    rtcp.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    for number in [6, 8] {
+        send(number);
+    }
+    // Behind an empty report, feedback that a picture of this source was lost.
+    assert_eq!(rtcp.recv(&mut datagram).expect("a report"), 20);
+    assert_eq!((datagram[9], &datagram[16..20]), (206, &[1, 2, 3, 4][..]));
+    rtcp.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
+    rtcp.recv(&mut datagram).expect_err("asked for once for two losses");
+    assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
+}
+
+#[test]
+fn who_goes_over_to_tcp_by_itself_is_made_to() {
+    let server = Server::open();
+    let mut client = server.client();
+    let description = ANNOUNCED.replace("t=0 0\r\n", "t=0 0\r\na=tool:libavformat 61.7.100\r\n");
+    assert_eq!(announce_text(&mut client, &description).status, "200");
+    let (_rtp, _rtcp, transport) = datagram_sockets();
+    let refused = client.ask("SETUP", "/streamid=0", &transport);
+    assert!(refused.head.contains("461") && refused.head.contains("publish over RTP/AVP/TCP"), "{refused:?}");
+    assert_eq!(client.ask("SETUP", "/streamid=0", TCP).status, "200");
 }
 
 #[test]
@@ -429,10 +500,7 @@ fn one_publishes_and_the_second_is_refused() {
     let mut first = server.client();
     let session = with_session(&announce(&mut first).session());
     assert_eq!(first.ask("RECORD", "", &session).status, "455");
-    assert_eq!(
-        first.ask("SETUP", "/streamid=0", "Transport: RTP/AVP;unicast;client_port=6-7\r\n").status,
-        "461"
-    );
+    assert_eq!(first.ask("SETUP", "/streamid=0", "Transport: RTP/AVP;multicast\r\n").status, "461");
     assert_eq!(first.ask("SETUP", "/streamid=9?x=y", TCP).status, "200", "the only track needs no name");
     assert_eq!(first.ask("RECORD", "", &session).status, "200");
     let mut second = server.client();

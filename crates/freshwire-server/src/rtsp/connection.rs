@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
 use super::methods::{self, Pace, wrong_state};
-use super::publish::PublishSession;
+use super::publish::{self, Channel, PublishSession};
 use super::reply::Reply;
 use super::target::Target;
 use super::udp::Control;
@@ -114,7 +114,7 @@ enum Outcome {
 
 enum Event {
     Message(Result<Message, LinkError>),
-    KeyRequest(Vec<u8>),
+    Publish(publish::Event),
     Tick,
     Shutdown,
 }
@@ -127,7 +127,7 @@ impl Conversation {
         loop {
             let event = tokio::select! {
                 message = link.next() => Event::Message(message),
-                bytes = self.state.key_request() => Event::KeyRequest(bytes),
+                event = self.state.event() => Event::Publish(event),
                 _ = tick.tick() => Event::Tick,
                 _ = shutdown.wait_for(|stopped| *stopped) => Event::Shutdown,
             };
@@ -138,7 +138,9 @@ impl Conversation {
                         return Ok(preface);
                     }
                 }
-                Event::Message(Ok(Message::Packet { channel, bytes })) => self.packet(channel, &bytes)?,
+                Event::Message(Ok(Message::Packet { channel, bytes })) => {
+                    self.interleaved(channel, &bytes)?
+                }
                 Event::Message(Ok(Message::Response)) => self.heard = Instant::now(),
                 Event::Message(Err(error)) => {
                     if let LinkError::Message(error) = &error {
@@ -148,7 +150,10 @@ impl Conversation {
                     }
                     return Err(error.into());
                 }
-                Event::KeyRequest(bytes) => self.write(link, &bytes).await?,
+                Event::Publish(publish::Event::Write(bytes)) => self.write(link, &bytes).await?,
+                Event::Publish(publish::Event::Packet(channel, bytes)) => {
+                    self.published(Some(channel), &bytes)?;
+                }
                 Event::Tick => self.check_times(link.partial_for())?,
                 Event::Shutdown => return Err(End::Shutdown),
             }
@@ -283,7 +288,9 @@ impl Conversation {
         let transport = request.header(&TRANSPORT).unwrap_or_default();
         let offers = transport::offers(transport);
         match &mut self.state {
-            State::Publish(session) => return Ok(session.setup(&request.uri, offers)),
+            State::Publish(session) => {
+                return session.setup(&request.uri, offers, &self.ends).map_err(unavailable);
+            }
             State::Viewing(..) => return Err(wrong_state("the stream is playing")),
             State::View(session) if session.stream.name() == target.stream => {
                 return session.setup(target, offers, &self.ends).map_err(unavailable);
@@ -377,16 +384,22 @@ impl Conversation {
         }
     }
 
-    fn packet(&mut self, channel: u8, bytes: &[u8]) -> Result<(), End> {
-        match &mut self.state {
+    fn interleaved(&mut self, channel: u8, bytes: &[u8]) -> Result<(), End> {
+        match &self.state {
             State::Publish(session) => {
-                self.heard = Instant::now();
-                self.context.counters.published_bytes.add(bytes.len() as u64);
-                session.packet(channel, bytes, self.context.limits().max_publish_rate).map_err(End::Reason)
+                let channel = session.channel(channel);
+                self.published(channel, bytes)
             }
             // Receiver reports of one who has stopped, or who plays over UDP.
             _ => Ok(()),
         }
+    }
+
+    fn published(&mut self, channel: Option<Channel>, bytes: &[u8]) -> Result<(), End> {
+        let State::Publish(session) = &mut self.state else { return Ok(()) };
+        self.heard = Instant::now();
+        self.context.counters.published_bytes.add(bytes.len() as u64);
+        session.packet(channel, bytes, self.context.limits().max_publish_rate).map_err(End::Reason)
     }
 
     /// Ends connections of clients who leave a request incomplete or are not heard of.
@@ -434,10 +447,10 @@ impl State {
         }
     }
 
-    /// What asks the source for a key picture, when one is needed.
-    async fn key_request(&mut self) -> Vec<u8> {
+    /// What happens in a publisher's session.
+    async fn event(&mut self) -> publish::Event {
         match self {
-            Self::Publish(session) => session.key_request().await,
+            Self::Publish(session) => session.event().await,
             _ => std::future::pending().await,
         }
     }

@@ -1,6 +1,7 @@
 //! One who publishes: from ANNOUNCE to the hub.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,11 @@ use freshwire_units::Rate;
 use tokio::sync::mpsc;
 
 use super::methods::{random, session_id};
+use super::receive::Receiver;
 use super::reply::Reply;
 use super::transport::Offer;
-use super::view::session_header;
+use super::udp::Ports;
+use super::view::{Ends, session_header};
 use crate::hub::{HubError, Publisher, Stream};
 use crate::ingest::rtsp::{Choice, ChoiceError, Feed};
 
@@ -23,7 +26,11 @@ pub(super) struct PublishSession {
     feed: Feed,
     media: Vec<Media>,
     channels: BTreeMap<u8, Channel>,
+    datagrams: Receiver,
+    /// Goes over to TCP when UDP is refused.
+    prefers_tcp: bool,
     keys: mpsc::Receiver<()>,
+    lost: Lost,
     /// Who asks for key pictures.
     ssrc: u32,
     recording: bool,
@@ -31,12 +38,21 @@ pub(super) struct PublishSession {
     malformed: u64,
 }
 
+/// What a packet is of, whichever way it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Channel {
+pub(super) enum Channel {
     /// The packets of the track at this place of the description.
     Rtp(usize),
     /// Its reports.
     Rtcp(usize),
+}
+
+/// What happens in a session besides its connection's requests.
+pub(super) enum Event {
+    /// To be written to the connection.
+    Write(Vec<u8>),
+    /// A packet that came over UDP.
+    Packet(Channel, Vec<u8>),
 }
 
 /// Why ANNOUNCE is refused.
@@ -80,7 +96,10 @@ impl PublishSession {
             feed: Feed::new(choice),
             media,
             channels: BTreeMap::new(),
+            datagrams: Receiver::new(),
+            prefers_tcp: String::from_utf8_lossy(description).contains(LIBAVFORMAT),
             keys,
+            lost: Lost::default(),
             ssrc: u32::from_be_bytes(random()?),
             recording: false,
             meter: Meter::new(),
@@ -89,33 +108,45 @@ impl PublishSession {
     }
 
     /// Answers SETUP of a track. Tracks that the stream does not take are set up as well, as clients go on only then.
-    pub(super) fn setup(&mut self, uri: &str, offers: impl Iterator<Item = Offer>) -> Reply {
+    pub(super) fn setup(
+        &mut self,
+        uri: &str,
+        mut offers: impl Iterator<Item = Offer>,
+        ends: &Ends,
+    ) -> io::Result<Reply> {
         let Some(index) = named(uri, &self.media) else {
-            return Reply::refuse(404, "Not Found: no track with this control was announced");
+            return Ok(Reply::refuse(404, "Not Found: no track with this control was announced"));
         };
-        let wanted = offers.into_iter().find_map(|offer| match offer {
-            Offer::Interleaved(channel) => Some(channel),
-            Offer::Udp { .. } => None,
-        });
-        let Some(wanted) = wanted else {
-            return Reply::refuse(461, "Unsupported Transport; publish over RTP/AVP/TCP");
+        let takes_udp = !self.prefers_tcp && !ends.encrypted;
+        let offer = offers.find(|offer| takes_udp || matches!(offer, Offer::Interleaved(_)));
+        self.channels.retain(|_, channel| channel.track() != index);
+        self.datagrams.remove(index);
+        let transport = match offer {
+            None => return Ok(Reply::refuse(461, "Unsupported Transport; publish over RTP/AVP/TCP")),
+            Some(Offer::Interleaved(wanted)) => {
+                let is_free =
+                    |channel: &u8| [*channel, *channel + 1].iter().all(|it| !self.channels.contains_key(it));
+                let Some(channel) = wanted.into_iter().chain((0..u8::MAX).step_by(2)).find(is_free) else {
+                    return Ok(Reply::refuse(461, "Unsupported Transport; all channels are taken"));
+                };
+                self.channels.insert(channel, Channel::Rtp(index));
+                self.channels.insert(channel + 1, Channel::Rtcp(index));
+                format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1)
+            }
+            Some(Offer::Udp { rtp, rtcp }) => {
+                let ports = Ports::open(ends.local.ip(), ends.peer.ip(), rtp, rtcp)?;
+                let (own_rtp, own_rtcp) = ports.local()?;
+                self.datagrams.add(index, ports)?;
+                format!("RTP/AVP;unicast;client_port={rtp}-{rtcp};server_port={own_rtp}-{own_rtcp}")
+            }
         };
-        self.channels
-            .retain(|_, channel| !matches!(channel, Channel::Rtp(at) | Channel::Rtcp(at) if *at == index));
-        let is_free =
-            |channel: &u8| [*channel, *channel + 1].iter().all(|it| !self.channels.contains_key(it));
-        let Some(channel) = wanted.into_iter().chain((0..u8::MAX).step_by(2)).find(is_free) else {
-            return Reply::refuse(461, "Unsupported Transport; all channels are taken");
-        };
-        self.channels.insert(channel, Channel::Rtp(index));
-        self.channels.insert(channel + 1, Channel::Rtcp(index));
-        let transport = format!("RTP/AVP/TCP;unicast;interleaved={channel}-{};mode=record", channel + 1);
-        Reply::ok().header("Transport", transport).header("Session", session_header(&self.id))
+        let transport = format!("{transport};mode=record");
+        Ok(Reply::ok().header("Transport", transport).header("Session", session_header(&self.id)))
     }
 
     /// Answers RECORD.
     pub(super) fn record(&mut self) -> Reply {
-        if self.channels.is_empty() {
+        if self.channels.is_empty() && self.datagrams.is_empty() {
             return super::methods::wrong_state("no track was set up");
         }
         self.recording = true;
@@ -134,39 +165,56 @@ impl PublishSession {
         Reply::ok().header("Session", session_header(&self.id))
     }
 
-    /// Takes a packet. The error says why the connection has to end.
-    pub(super) fn packet(&mut self, channel: u8, bytes: &[u8], most: Rate) -> Result<(), String> {
+    /// What a packet in the connection is of; `None` if nothing goes over this channel.
+    pub(super) fn channel(&self, channel: u8) -> Option<Channel> {
+        self.channels.get(&channel).copied()
+    }
+
+    /// Takes a packet; `None` is of nothing that was set up. The error says why the connection has to end.
+    pub(super) fn packet(
+        &mut self,
+        channel: Option<Channel>,
+        bytes: &[u8],
+        most: Rate,
+    ) -> Result<(), String> {
         if !self.meter.allows(bytes.len(), most) {
             return Err(format!("publishes more than {} bit/s", most.bits_per_sec()));
         }
-        match self.channels.get(&channel) {
-            Some(&Channel::Rtp(index)) if self.recording => {
+        match channel {
+            Some(Channel::Rtp(index)) if self.recording => {
                 let result = self.feed.rtp(index, bytes, &mut self.publisher);
                 if let Err(error) = result {
                     self.malformed += 1;
                     if self.malformed == 1 {
-                        tracing::warn!(%error, channel, "an RTP packet is not one");
+                        tracing::warn!(%error, track = index, "an RTP packet is not one");
                     }
                 }
+                self.lost.see(self.feed.damage().0);
             }
-            Some(&Channel::Rtcp(index)) => self.feed.rtcp(index, bytes),
+            Some(Channel::Rtcp(index)) => self.feed.rtcp(index, bytes),
             _ => {}
         }
         Ok(())
     }
 
-    /// Waits until a viewer needs a key picture, and gives what has to be sent for one.
-    pub(super) async fn key_request(&mut self) -> Vec<u8> {
+    /// Waits until something came over UDP, or a viewer needs a key picture, or what was lost makes one needed.
+    pub(super) async fn event(&mut self) -> Event {
         loop {
-            if self.keys.recv().await.is_none() {
-                return std::future::pending().await;
+            if !self.lost.needs_key() {
+                tokio::select! {
+                    (channel, bytes) = self.datagrams.next() => return Event::Packet(channel, bytes),
+                    Some(()) = self.keys.recv() => {}
+                }
             }
             let Some((index, packet)) = self.feed.key_request(self.ssrc) else { continue };
+            if self.datagrams.report(index, &packet) {
+                continue;
+            }
             let channel = self.channels.iter().find(|(_, channel)| **channel == Channel::Rtcp(index));
             if let Some((&channel, _)) = channel {
                 let mut bytes = vec![b'$', channel, 0, packet.len() as u8];
                 bytes.extend(packet);
-                return bytes;
+                return Event::Write(bytes);
             }
         }
     }
@@ -177,6 +225,51 @@ impl PublishSession {
         (lost, frames, self.malformed)
     }
 }
+
+impl Channel {
+    /// The place of its track in the description.
+    fn track(self) -> usize {
+        let (Self::Rtp(index) | Self::Rtcp(index)) = self;
+        index
+    }
+}
+
+/// Packets that did not come: a picture that was damaged is left out, with all that depends on it.
+#[derive(Debug, Default)]
+struct Lost {
+    packets: u64,
+    asks: bool,
+    asked: Option<Instant>,
+}
+
+impl Lost {
+    /// So many are lost by now.
+    fn see(&mut self, packets: u64) {
+        if packets > self.packets {
+            if self.packets == 0 {
+                tracing::warn!("packets of a publisher are lost; over TCP none are");
+            }
+            self.packets = packets;
+            self.asks = true;
+        }
+    }
+
+    /// Whether a key picture has to be asked for, once for each loss and not all the time.
+    fn needs_key(&mut self) -> bool {
+        let needs = self.asks && self.asked.is_none_or(|asked| asked.elapsed() >= BETWEEN_ASKS);
+        if needs {
+            self.asks = false;
+            self.asked = Some(Instant::now());
+        }
+        needs
+    }
+}
+
+/// A source needs this long to answer.
+const BETWEEN_ASKS: Duration = Duration::from_millis(500);
+/// How ffmpeg's library, which OBS uses as well, signs its descriptions. It asks for UDP first, and for TCP when that is
+/// refused, as others (GStreamer) do not: over TCP nothing is lost, and nothing on the way stops it.
+const LIBAVFORMAT: &str = "\na=tool:libavformat";
 
 /// The announced track that a URI names by its control; without one the only track.
 fn named(uri: &str, media: &[Media]) -> Option<usize> {

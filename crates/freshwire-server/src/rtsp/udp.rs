@@ -1,4 +1,4 @@
-//! RTP over UDP, for viewers who ask for it.
+//! RTP over UDP, for viewers who ask for it; the ports also for those who publish so.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -40,6 +40,11 @@ impl Ports {
     /// The server's ports, for the answer to SETUP.
     pub(super) fn local(&self) -> io::Result<(u16, u16)> {
         Ok((self.rtp.local_addr()?.port(), self.rtcp.local_addr()?.port()))
+    }
+
+    /// The socket for RTP and that for RTCP.
+    pub(super) fn into_sockets(self) -> (UdpSocket, UdpSocket) {
+        (self.rtp, self.rtcp)
     }
 }
 

@@ -1,0 +1,125 @@
+//! RTP over UDP, from those who publish so.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use freshwire::now;
+use freshwire_media::depacketize::Reorder;
+use rustix::net::sockopt;
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::publish::Channel;
+use super::udp::Ports;
+
+/// The datagrams of a session's tracks, each track's RTP packets in order.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    tracks: BTreeMap<usize, Track>,
+    arrivals: mpsc::Receiver<(Channel, Vec<u8>)>,
+    to: mpsc::Sender<(Channel, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct Track {
+    order: Reorder,
+    rtcp: Arc<UdpSocket>,
+    /// End when dropped.
+    _listeners: JoinSet<()>,
+}
+
+impl Receiver {
+    /// Without tracks.
+    pub(super) fn new() -> Self {
+        let (to, arrivals) = mpsc::channel(QUEUED_DATAGRAMS);
+        Self { tracks: BTreeMap::new(), arrivals, to }
+    }
+
+    /// Listens for the track at this place of the description. Needs a Tokio runtime.
+    pub(super) fn add(&mut self, index: usize, ports: Ports) -> io::Result<()> {
+        let (rtp, rtcp) = ports.into_sockets();
+        // A key picture comes at once. Beyond the system's limit only with CAP_NET_ADMIN; then as much as there may be.
+        sockopt::set_socket_recv_buffer_size_force(&rtp, RECEIVE_BUFFER)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&rtp, RECEIVE_BUFFER))?;
+        let rtp = Arc::new(UdpSocket::from_std(rtp)?);
+        let rtcp = Arc::new(UdpSocket::from_std(rtcp)?);
+        let mut listeners = JoinSet::new();
+        for (socket, channel) in [(rtp, Channel::Rtp(index)), (Arc::clone(&rtcp), Channel::Rtcp(index))] {
+            listeners.spawn(listen(socket, channel, self.to.clone()));
+        }
+        self.tracks.insert(index, Track { order: Reorder::default(), rtcp, _listeners: listeners });
+        Ok(())
+    }
+
+    /// No longer listens for a track.
+    pub(super) fn remove(&mut self, index: usize) {
+        self.tracks.remove(&index);
+    }
+
+    /// Whether it listens for any track.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tracks.is_empty()
+    }
+
+    /// The next packet. Nothing is lost if it is given up waiting for.
+    pub(super) async fn next(&mut self) -> (Channel, Vec<u8>) {
+        loop {
+            let now = now();
+            for (&index, track) in &mut self.tracks {
+                if let Some(packet) = track.order.pop(now) {
+                    return (Channel::Rtp(index), packet);
+                }
+            }
+            let deadline = self.tracks.values().filter_map(|track| track.order.deadline()).min();
+            let arrival = match deadline {
+                None => self.arrivals.recv().await,
+                Some(deadline) => {
+                    let waited = tokio::time::timeout(deadline.saturating_since(now), self.arrivals.recv());
+                    waited.await.unwrap_or_default()
+                }
+            };
+            match arrival {
+                Some((Channel::Rtp(index), packet)) => {
+                    if let Some(track) = self.tracks.get_mut(&index) {
+                        track.order.push(packet, freshwire::now());
+                    }
+                }
+                Some(report) => return report,
+                None => {}
+            }
+        }
+    }
+
+    /// Sends a report about a track; `false` if that is not received here. One that the socket does not take is lost, as on
+    /// the way.
+    pub(super) fn report(&self, index: usize, packet: &[u8]) -> bool {
+        self.tracks.get(&index).is_some_and(|track| {
+            let _ = track.rtcp.try_send(packet);
+            true
+        })
+    }
+}
+
+async fn listen(socket: Arc<UdpSocket>, channel: Channel, to: mpsc::Sender<(Channel, Vec<u8>)>) {
+    let mut datagram = vec![0; LARGEST_DATAGRAM];
+    loop {
+        match socket.recv(&mut datagram).await {
+            Ok(bytes) => {
+                let packet = datagram.get(..bytes).unwrap_or_default().to_vec();
+                if to.send((channel, packet)).await.is_err() {
+                    return;
+                }
+            }
+            // The client's port was closed for what was sent to it; it may open again.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(_) => return,
+        }
+    }
+}
+
+const LARGEST_DATAGRAM: usize = 1 << 16;
+/// Until the session takes them; then they wait in the socket.
+const QUEUED_DATAGRAMS: usize = 256;
+const RECEIVE_BUFFER: usize = 4 << 20;

@@ -3,6 +3,7 @@
 //! ```text
 //!            ┌─ MPEG-TS ─► packets ─► PES ──┐ pictures and frames of sound      ┌─► Event::Tracks
 //!  bytes ────┼─ IVF ─────► frames ──────────┼───────────────► Assembler ────────┤
+//!            ├─ MP4 ─────► samples ─────────┤    ▲                              │
 //!            └─ Annex B ─► byte stream ─────┘    ▲                              └─► Event::Unit
 //!                              RTP, depacketised ┘
 //! ```
@@ -12,6 +13,7 @@
 //! to their callback.
 
 mod assembler;
+mod mp4;
 mod opus;
 mod ts;
 
@@ -27,6 +29,7 @@ use crate::unit::{Tracks, Unit};
 use crate::video::Format;
 
 pub use self::assembler::{Assembler, Faults};
+pub use self::mp4::Mp4Error;
 
 use self::ts::{Item, Ts};
 
@@ -59,11 +62,16 @@ pub enum Event {
 #[non_exhaustive]
 pub enum DemuxError {
     /// No container that is known.
-    #[error("neither MPEG-TS nor H.264, H.265 (Annex B) nor IVF; convert it with ffmpeg -c copy -f mpegts")]
+    #[error(
+        "neither MPEG-TS nor H.264, H.265 (Annex B) nor IVF nor MP4; convert it with ffmpeg -c copy -f mpegts"
+    )]
     Unknown,
     /// Damage in an IVF file.
     #[error(transparent)]
     Ivf(#[from] IvfError),
+    /// An MP4 that is damaged or not fragmented.
+    #[error(transparent)]
+    Mp4(#[from] Mp4Error),
     /// An IVF file with another codec.
     #[error("an IVF file with the codec {:?}; AV1 (AV01) and VP9 (VP90) can be read", String::from_utf8_lossy(.codec))]
     Codec {
@@ -94,6 +102,7 @@ enum Container {
     Open(Vec<u8>),
     Ts(Box<Ts>),
     Ivf(ivf::Reader),
+    Mp4(mp4::Reader),
     Stream,
 }
 
@@ -152,6 +161,7 @@ impl Demux {
     pub fn skipped(&self) -> &[String] {
         match &self.container {
             Container::Ts(ts) => ts.skipped(),
+            Container::Mp4(reader) => reader.skipped(),
             Container::Open(_) | Container::Ivf(_) | Container::Stream => &[],
         }
     }
@@ -169,6 +179,7 @@ impl Demux {
         let (container, format) = match recognize(first) {
             Guess::Ts => (Container::Ts(Box::new(Ts::new(self.config.max_unit_bytes))), None),
             Guess::Ivf => (Container::Ivf(ivf::Reader::new(self.config.max_unit_bytes)), None),
+            Guess::Mp4 => (Container::Mp4(mp4::Reader::new(self.config.max_unit_bytes)), None),
             Guess::Stream(format) => (Container::Stream, Some(format)),
             Guess::More if !ended && first.len() < MOST_FIRST_BYTES => return Ok(()),
             Guess::More | Guess::Nothing => return Err(DemuxError::Unknown),
@@ -190,6 +201,10 @@ impl Demux {
                 reader.push(bytes);
                 self.take_frames()?;
             }
+            Container::Mp4(reader) => {
+                reader.push(bytes);
+                self.take_samples()?;
+            }
             Container::Stream => self.assembler.video_stream(bytes),
         }
         Ok(())
@@ -205,7 +220,7 @@ impl Demux {
                 reader.finish();
                 self.take_frames()?;
             }
-            Container::Open(_) | Container::Stream => {}
+            Container::Open(_) | Container::Mp4(_) | Container::Stream => {}
         }
         Ok(())
     }
@@ -225,6 +240,28 @@ impl Demux {
                 }
             }
         }
+    }
+
+    fn take_samples(&mut self) -> Result<(), DemuxError> {
+        let Container::Mp4(reader) = &mut self.container else { return Ok(()) };
+        while let Some(sample) = reader.next() {
+            let sample = sample?;
+            for kind in reader.tracks() {
+                match kind {
+                    mp4::Kind::Video(format) => self.assembler.expect_video(Some(*format)),
+                    mp4::Kind::Audio(track) => self.assembler.audio_track(track),
+                }
+            }
+            match reader.kind(sample.track) {
+                Some(mp4::Kind::Video(_)) => {
+                    // Neither codec reorders.
+                    self.assembler.video(&sample.bytes, Given::Both { pts: sample.pts, dts: sample.pts });
+                }
+                Some(mp4::Kind::Audio(_)) => self.assembler.audio(sample.bytes, sample.pts),
+                None => {}
+            }
+        }
+        Ok(())
     }
 
     fn take_frames(&mut self) -> Result<(), DemuxError> {
@@ -260,6 +297,7 @@ impl Iterator for Demux {
 enum Guess {
     Ts,
     Ivf,
+    Mp4,
     Stream(Format),
     /// More bytes are needed.
     More,
@@ -272,6 +310,9 @@ fn recognize(first: &[u8]) -> Guess {
     }
     if ivf::MAGIC.starts_with(first) {
         return Guess::More;
+    }
+    if first.get(4..8) == Some(mp4::MAGIC) {
+        return Guess::Mp4;
     }
     let zeros = first.iter().take_while(|&&byte| byte == 0).count();
     match first.get(zeros) {

@@ -252,6 +252,35 @@ fn av1_goes_from_server_to_server() {
 }
 
 #[test]
+fn a_file_with_vp9_has_its_sound() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("clip.webm");
+    let (pictures, sound) = (PICTURES.replace("-re ", ""), SOUND.replace("-re ", ""));
+    let encoders = "-c:v libvpx-vp9 -deadline realtime -cpu-used 8 -g 25 -b:v 300k -c:a libopus";
+    let output = run("ffmpeg", &format!("{pictures} {sound} -t 2 {encoders} {}", file.display()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let server = Server::new();
+    let stream = server.context.hub.stream("film").expect("room");
+    server.runtime.spawn(freshwire_server::ingest::run(Source::File(file), stream));
+    server.await_units("film", 20);
+    // Longer than the file, which begins again.
+    let output = run(
+        "ffmpeg",
+        &format!(
+            "-hide_banner -loglevel error -xerror -rtsp_transport tcp -i {} -map 0:v -map 0:a -t 4 -f framecrc -",
+            server.url("film")
+        ),
+    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    let count = |track: &str| said.lines().filter(|line| line.starts_with(track)).count();
+    assert!(count("0,") > 90 && count("1,") > 180, "{} pictures, {} frames", count("0,"), count("1,"));
+}
+
+#[test]
 fn a_camera_is_pulled_and_awaited() {
     if !has("ffmpeg", "-version") {
         return;

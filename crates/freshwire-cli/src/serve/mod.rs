@@ -14,6 +14,9 @@ use freshwire_server::ingest::Source;
 use freshwire_server::priority::set_nice;
 use freshwire_server::server::{self, Server};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output::say;
 
@@ -191,9 +194,14 @@ fn welcome(server: &Server) {
 
 fn log(format: LogFormat, level: LevelFilter) {
     let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    // It warns of every box of ffmpeg's that it has no name for.
+    let targets = Targets::new().with_default(level).with_target("mp4_atom", level.min(LevelFilter::ERROR));
     match format {
-        LogFormat::Text => builder.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
+        LogFormat::Text => {
+            let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+            builder.with_ansi(is_terminal).finish().with(targets).init();
+        }
+        LogFormat::Json => builder.json().flatten_event(true).finish().with(targets).init(),
     }
 }
 

@@ -18,6 +18,11 @@ const AV1: &[u8] = include_bytes!("../video/fixtures/hierarchical.av1.ivf");
 /// 20 frames of two temporal layers.
 const VP9: &[u8] = include_bytes!("../video/fixtures/layers.vp9.ivf");
 
+/// 20 pictures of VP9 and 41 frames of Opus, each in a fragment of its own, made by
+/// `ffmpeg -f lavfi -i testsrc=s=64x48:r=25 -f lavfi -i sine=r=48000 -t 0.8 -c:v libvpx-vp9 -deadline realtime -cpu-used 8 -pix_fmt
+/// yuv420p -g 12 -b:v 60k -c:a libopus -b:a 16k -movflags delay_moov+default_base_moof -frag_duration 1 clip.mp4`.
+const MP4: &[u8] = include_bytes!("tests/clip.mp4");
+
 fn read_in_pieces<'a>(demux: &mut Demux, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Event> {
     let mut events = Vec::new();
     for piece in pieces {
@@ -208,6 +213,71 @@ fn av1_in_ivf_gives_temporal_units() {
     }
 }
 
+#[test]
+fn a_fragmented_mp4_gives_pictures_and_sound_as_they_come() {
+    let events = read(MP4);
+    check_promises(&events);
+    let Event::Tracks(tracks) = &events[0] else { panic!("no tracks first") };
+    let video = tracks.video.as_ref().expect("has video");
+    assert!(matches!(video.codec, VideoCodec::Vp9 { .. }));
+    let sound = AudioTrack { codec: AudioCodec::Opus, rate: 48_000, channels: 1 };
+    assert_eq!((video.width, video.height, &tracks.audio), (64, 48, &Some(sound)));
+    assert_eq!((units(&events, Kind::Video).len(), units(&events, Kind::Audio).len()), (20, 41));
+    let byte_by_byte = read_in_pieces(&mut Demux::new(Config::default()), MP4.chunks(1));
+    assert!(byte_by_byte == events);
+    // Neither of the two waits for more of the other than belongs to the same time.
+    let mut demux = Demux::new(Config::default());
+    let mut newest = [MediaTime::from_nanos(0); 2];
+    for piece in MP4.chunks(100) {
+        demux.push(piece);
+        for event in demux.by_ref() {
+            if let Event::Unit(unit) = event.expect("readable") {
+                newest[unit.head.kind as usize] = unit.head.pts;
+            }
+        }
+        assert!((newest[0].ticks(1000) - newest[1].ticks(1000)).abs() <= 80, "{newest:?}");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_an_mp4_is_said() {
+    let boxed = |kind: &[u8], body: &[u8]| [&(body.len() as u32 + 8).to_be_bytes(), kind, body].concat();
+    let begin = boxed(b"ftyp", b"iso5\0\0\0\0");
+    let find = |kind: &[u8]| MP4.windows(4).position(|window| window == kind).expect("there") - 4;
+    let (moov, moof) = (find(b"moov"), find(b"moof"));
+    let tracks = &MP4[moov..moof];
+    let mut beyond = MP4.to_vec();
+    // The size of the first sample.
+    let size = find(b"tfhd") + 20;
+    beyond[size..size + 4].copy_from_slice(&5000_u32.to_be_bytes());
+    let mut long = MP4.to_vec();
+    let at = moof as u64;
+    long[moof..moof + 4].copy_from_slice(&0x7fff_ffff_u32.to_be_bytes());
+    let limit = Config::default().max_unit_bytes;
+    let (mut open, after) = (MP4.to_vec(), find(b"mdat") as u64);
+    open[moof..moof + 4].copy_from_slice(&0_u32.to_be_bytes());
+    for (bytes, expected) in [
+        ([&begin[..], &boxed(b"mdat", &[0; 100])].concat(), Mp4Error::NotFragmented),
+        ([&begin[..], &boxed(b"moov", &[0; 100])].concat(), damaged(16, "a moov that cannot be read")),
+        (
+            [&begin[..], tracks, &boxed(b"moof", &[9; 9])].concat(),
+            damaged(begin.len() as u64 + tracks.len() as u64, "a moof that cannot be read"),
+        ),
+        (beyond, damaged(after, "a sample outside of its mdat")),
+        (long, Mp4Error::TooLarge { at, len: 0x7fff_ffff, limit }),
+        (open, damaged(at, "a box that goes on to the end of the file")),
+    ] {
+        let mut demux = Demux::new(Config::default());
+        demux.push(&bytes);
+        let error = demux.find_map(Result::err);
+        assert_eq!(error, Some(DemuxError::Mp4(expected)));
+    }
+}
+
+fn damaged(at: u64, what: &'static str) -> Mp4Error {
+    Mp4Error::Damaged { at, what }
+}
+
 /// The clip with the table that says it has sound, and no packet of it.
 fn silent() -> Vec<u8> {
     let is_sound = |packet: &&[u8]| packet[1] & 0x1f == 1 && packet[2] == 1;
@@ -307,18 +377,20 @@ fn what_is_no_stream_is_refused() {
 
 #[test]
 fn arbitrary_bytes_do_no_harm() {
-    bolero::check!().with_iterations(300).with_type::<(u8, Vec<u8>, u16)>().for_each(|(kind, bytes, at)| {
-        let at = usize::from(*at) % CLIP.len();
-        let bytes = match kind % 6 {
+    bolero::check!().with_iterations(600).with_type::<(u8, Vec<u8>, u16)>().for_each(|(kind, bytes, at)| {
+        let is_mp4 = kind % 2 == 1;
+        let clip = if is_mp4 { MP4 } else { CLIP };
+        let at = usize::from(*at) % clip.len();
+        let bytes = match kind / 2 % 6 {
             0 => bytes.clone(),
             1 => [&[0, 0, 0, 1, 0x67], &bytes[..]].concat(),
             2 => [&[0, 0, 1, 0x40, 1], &bytes[..]].concat(),
             3 => [b"DKIF\0\0\x20\0VP90\x40\0\x30\0\x19\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0", &bytes[..]].concat(),
-            4 => [&CLIP[..at], bytes, &CLIP[at..]].concat(),
+            4 => [&clip[..at], bytes, &clip[at..]].concat(),
             _ => {
-                let mut damaged = CLIP.to_vec();
+                let mut damaged = clip.to_vec();
                 for (number, byte) in bytes.iter().enumerate() {
-                    let at = (at + number * 577) % CLIP.len();
+                    let at = (at + number * 577) % clip.len();
                     damaged[at] ^= byte;
                 }
                 damaged

@@ -9,7 +9,6 @@ use freshwire_media::demux::{self, Demux};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, MissedTickBehavior};
-use tracing::warn;
 
 use super::pace::Pace;
 use super::pattern::{Pattern, PatternConfig};
@@ -38,6 +37,11 @@ const TS: [&str; 11] = [
     "pipe:1",
 ];
 
+/// Fragmented MP4, a fragment for each frame. `frag_every_frame` would give two frames of sound the same time, and `empty_moov`
+/// the first picture another duration.
+const MP4: [&str; 7] =
+    ["-movflags", "delay_moov+default_base_moof", "-frag_duration", "1", "-f", "mp4", "pipe:1"];
+
 /// What a file has, as far as it decides how ffmpeg is called.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Probe {
@@ -50,9 +54,6 @@ pub(super) async fn copy(path: &Path, stream: &Arc<Stream>) -> Result<(), Source
     let probe = probe(path).await?;
     let arguments =
         copy_arguments(&probe).ok_or_else(|| SourceError::NothingToCarry(path.display().to_string()))?;
-    if arguments.contains(&"ivf") && probe.audio.is_some() {
-        warn!(stream = stream.name(), "a file with AV1 or VP9 is served without its sound");
-    }
     let mut command = command();
     command.args(["-stream_loop", "-1", "-i"]).arg(path).args(arguments).stdin(Stdio::null());
     let name = path.display().to_string();
@@ -66,13 +67,13 @@ pub(super) async fn copy(path: &Path, stream: &Arc<Stream>) -> Result<(), Source
 /// How ffmpeg hands a file's tracks over; `None` if there is none that can be carried.
 fn copy_arguments(probe: &Probe) -> Option<Vec<&'static str>> {
     let mut arguments = Vec::new();
-    match probe.video.as_deref() {
-        Some("av1" | "vp9") => {
-            arguments.extend(["-map", "0:v:0", "-c", "copy", "-f", "ivf", "pipe:1"]);
-            return Some(arguments);
-        }
-        Some("h264" | "hevc") => arguments.extend(["-map", "0:v:0", "-c:v", "copy"]),
-        _ => {}
+    // MPEG-TS has no place for AV1 and VP9.
+    let container = match probe.video.as_deref() {
+        Some("av1" | "vp9") => &MP4[..],
+        _ => &TS[..],
+    };
+    if let Some("h264" | "hevc" | "av1" | "vp9") = probe.video.as_deref() {
+        arguments.extend(["-map", "0:v:0", "-c:v", "copy"]);
     }
     match probe.audio.as_deref() {
         Some("aac" | "opus") => arguments.extend(["-map", "0:a:0", "-c:a", "copy"]),
@@ -82,7 +83,7 @@ fn copy_arguments(probe: &Probe) -> Option<Vec<&'static str>> {
     if arguments.is_empty() {
         return None;
     }
-    arguments.extend(TS);
+    arguments.extend(container);
     Some(arguments)
 }
 
@@ -201,8 +202,11 @@ mod tests {
         );
         let arguments = copy_arguments(&film).expect("has tracks").join(" ");
         assert!(arguments.starts_with("-map 0:v:0 -c:v copy -map 0:a:0 -c:a aac"), "{arguments}");
-        let av1 = probe(r#"{"streams":[{"codec_name":"av1","codec_type":"video"}]}"#);
-        assert!(copy_arguments(&av1).expect("has a track").contains(&"ivf"));
+        let av1 = probe(
+            r#"{"streams":[{"codec_name":"av1","codec_type":"video"},{"codec_name":"opus","codec_type":"audio"}]}"#,
+        );
+        let arguments = copy_arguments(&av1).expect("has tracks").join(" ");
+        assert!(arguments.starts_with("-map 0:v:0 -c:v copy -map 0:a:0 -c:a copy -movflags"), "{arguments}");
         assert_eq!(copy_arguments(&probe(r#"{"streams":[]}"#)), None);
         assert_eq!(probe("no json"), Probe::default());
     }

@@ -128,6 +128,35 @@ fn vp9_in_ivf() {
     }
 }
 
+/// In fragments of a frame, and in fragments of a second, which have one track behind the other.
+#[test]
+fn vp9_and_av1_in_mp4_with_sound() {
+    let vp9 = "-c:v libvpx-vp9 -deadline realtime -cpu-used 8 -b:v 200k";
+    let av1 = "-c:v libaom-av1 -usage realtime -cpu-used 8 -b:v 200k";
+    for (video, sound, micros) in [
+        (vp9, "-c:a libopus", 1),
+        (av1, "-c:a aac", 1),
+        (vp9, "-c:a aac", 1_000_000),
+        (av1, "-c:a libopus", 1_000_000),
+    ] {
+        let fragments = format!("{video} -movflags delay_moov+default_base_moof -frag_duration {micros}");
+        let Some(stream) = make(&fragments, Some(sound), "mp4") else { return };
+        let events = read(&stream);
+        check_promises(&events);
+        for (kind, track, clock) in [(Kind::Video, "v", 12_800), (Kind::Audio, "a", 48_000)] {
+            let (units, packets) = (units(&events, kind), probe(&stream, track));
+            assert_eq!(units.len(), packets.len(), "{fragments} {sound}");
+            for (unit, packet) in units.into_iter().zip(&packets) {
+                assert_eq!(
+                    (unit.head.pts.ticks(clock), &unit.bytes),
+                    (packet.pts, &packet.bytes),
+                    "{fragments}"
+                );
+            }
+        }
+    }
+}
+
 /// A bare stream gets the times that the same pictures have in a transport stream, but for the origin.
 #[test]
 fn bare_streams_get_the_times_of_their_order() {

@@ -34,7 +34,8 @@ const BITS: usize = 16;
 const CELL_WIDTH: u32 = WIDTH / BITS as u32;
 const CELL_HEIGHT: u32 = 40;
 const KEY_INTERVAL: u32 = 50;
-const TICKS_PER_PICTURE: u64 = 90_000 / FPS as u64;
+/// Ticks of the clock of MPEG-TS, and of RTP.
+pub(super) const TICKS_PER_PICTURE: u64 = 90_000 / FPS as u64;
 const PACKET_BYTES: usize = 188;
 
 /// An H.264 stream in MPEG-TS, by access units.

@@ -9,6 +9,7 @@
 //! decoded, minus its capture by the encoder that the clip stands for.
 
 mod args;
+mod capture;
 pub(crate) mod clip;
 mod measure;
 mod player;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_units::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::clip::Clip;
@@ -109,7 +110,7 @@ pub(super) fn run(
         None => None,
         Some(path) => {
             let capture = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-            Some(Segments::count(&capture, server::PORT)?)
+            Some(Segments::count(&capture, server::PORT, clip, since_epoch(fed))?)
         }
     };
     // Captured before the first access unit could be coded.
@@ -131,6 +132,13 @@ pub(super) fn run(
         plan,
         environment,
     })
+}
+
+/// The same instant on the clock of captures.
+fn since_epoch(at: Timestamp) -> Duration {
+    let time = clock_gettime(ClockId::Realtime);
+    let since = Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0));
+    since.saturating_sub(freshwire_io::now().saturating_since(at))
 }
 
 fn look(

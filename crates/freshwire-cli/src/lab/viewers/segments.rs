@@ -1,44 +1,66 @@
-//! How full the data segments of a capture are (pcapng, as the emulated link writes it).
+//! How full the data segments of a capture are.
 
-use anyhow::{Context as _, bail, ensure};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire_media::depacketize::{Depacketizer, Packet};
 use serde::{Deserialize, Serialize};
 
-/// Data segments from the near end, counted before the link drops any.
+use super::capture::{Connection, connections};
+use super::clip::{Clip, TICKS_PER_PICTURE};
+use super::session;
+
+/// Data segments from the near end, counted before the link drops any; from the first packet of the stream on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Segments {
     /// Segments with payload.
     pub(super) data: u64,
     /// Those with the largest payload of the capture.
     pub(super) full: u64,
-    /// Those with less, after which the sender paused: it had nothing more to send.
+    /// Those with less, as there was no more: the picture that went next had not been handed to the server yet.
     pub(super) last: u64,
     /// The largest payload in bytes.
     pub(super) full_bytes: usize,
 }
 
-/// Data that comes this long after other data was not there to be sent with it.
-const PAUSE_NS: u64 = 100_000_000;
-
 impl Segments {
-    /// Counts those sent from `port`.
-    pub(super) fn count(capture: &[u8], port: u16) -> anyhow::Result<Self> {
-        let frames = near_frames(capture)?;
-        let sizes = frames.iter().filter_map(|frame| {
-            let bytes = payload_bytes(frame.bytes, port).filter(|&bytes| bytes > 0)?;
-            Some((frame.at_ns, bytes))
-        });
-        let sizes: Vec<(u64, usize)> = sizes.collect();
-        let full_bytes = sizes.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
-        let mut segments = Self { data: sizes.len() as u64, full_bytes, ..Self::default() };
-        for (place, &(at, bytes)) in sizes.iter().enumerate() {
-            let next = sizes.get(place + 1).map_or(u64::MAX, |&(at, _)| at);
-            if bytes == full_bytes {
-                segments.full += 1;
-            } else if next.saturating_sub(at) > PAUSE_NS {
-                segments.last += 1;
-            }
+    /// Counts those sent from `port` by a server that was fed with `clip` from `fed` on, since the epoch.
+    pub(super) fn count(capture: &[u8], port: u16, clip: &Clip, fed: Duration) -> anyhow::Result<Self> {
+        let mut segments = Self::default();
+        for connection in &connections(capture, port)? {
+            let elements = elements(&connection.stream, clip)?;
+            segments.add(connection, &elements, |picture| Some(fed + clip.handed_over(picture)?));
         }
         Ok(segments)
+    }
+
+    fn add(
+        &mut self,
+        connection: &Connection,
+        elements: &[Element],
+        handed_over: impl Fn(u32) -> Option<Duration>,
+    ) {
+        let begin = elements.iter().find(|element| element.picture.is_some()).map(|element| element.begin);
+        let Some(begin) = begin else { return };
+        let sent = connection.segments.iter().filter(|sent| sent.end > begin);
+        self.full_bytes = sent.clone().map(|sent| sent.bytes).max().unwrap_or(0).max(self.full_bytes);
+        for sent in sent {
+            self.data += 1;
+            if sent.bytes == self.full_bytes {
+                self.full += 1;
+                continue;
+            }
+            let follow = elements.partition_point(|element| element.begin < sent.end);
+            let follow = elements.get(follow..).unwrap_or_default();
+            // Within a packet there is more of it.
+            let end = follow.first().map_or(connection.stream.len(), |element| element.begin);
+            let ends_something = end == sent.end;
+            let next = follow.iter().find_map(|element| element.picture);
+            let there = next.map(|picture| handed_over(picture).unwrap_or_default());
+            if ends_something && there.is_none_or(|there| there > Duration::from_nanos(sent.at_ns)) {
+                self.last += 1;
+            }
+        }
     }
 
     /// The share of full segments while there was data to fill them; `None` when there was none.
@@ -48,109 +70,127 @@ impl Segments {
     }
 }
 
-/// A packet and when it passed.
-struct Frame<'a> {
-    at_ns: u64,
-    bytes: &'a [u8],
+/// An answer or a packet in the stream of an RTSP connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Element {
+    /// Its place in the stream.
+    begin: usize,
+    /// The number of the picture that it carries a part of.
+    picture: Option<u32>,
 }
 
-/// The frames of interface 0, the near side, in both directions.
-fn near_frames(mut capture: &[u8]) -> anyhow::Result<Vec<Frame<'_>>> {
-    let mut frames = Vec::new();
-    while !capture.is_empty() {
-        let kind = word(capture, 0).context("a block has no kind")?;
-        let length = word(capture, 4).context("a block has no length")? as usize;
-        ensure!(length >= 12, "a block of {length} bytes");
-        let Some((block, rest)) = capture.split_at_checked(length) else { bail!("a block is cut off") };
-        if kind == ENHANCED_PACKET && word(block, 8) == Some(0) {
-            let bytes = word(block, 20).context("a packet has no length")? as usize;
-            let (high, low) = word(block, 12).zip(word(block, 16)).context("a packet has no time")?;
-            let bytes = block.get(28..).and_then(|rest| rest.get(..bytes)).context("a packet is cut off")?;
-            frames.push(Frame { at_ns: u64::from(high) << 32 | u64::from(low), bytes });
+fn elements(stream: &[u8], clip: &Clip) -> anyhow::Result<Vec<Element>> {
+    let mut found: Vec<(usize, Option<u32>)> = Vec::new();
+    let mut depacketizer = None;
+    // A picture's number and the timestamp of its packets.
+    let mut known = None;
+    let mut at = 0;
+    while let Some(rest) = stream.get(at..).filter(|rest| !rest.is_empty()) {
+        if let &[b'$', channel, high, low, ref behind @ ..] = rest {
+            let length = usize::from(u16::from_be_bytes([high, low]));
+            // The connection's end may cut the last one.
+            let Some(bytes) = behind.get(..length) else { break };
+            let packet = Packet::parse(bytes).ok().filter(|_| channel == 0);
+            found.push((at, packet.map(|packet| packet.timestamp)));
+            if let (Some(packet), Some(depacketizer)) = (packet, &mut depacketizer) {
+                known = known.or_else(|| number(depacketizer, &packet, clip));
+            }
+            at += 4 + length;
+        } else {
+            let head =
+                rest.windows(4).position(|end| end == b"\r\n\r\n").context("an answer has no end")? + 4;
+            let body = body_bytes(&rest[..head]);
+            if let Some(description) = rest.get(head..head + body).filter(|body| !body.is_empty()) {
+                depacketizer = Some(session::video(description)?.1);
+            }
+            found.push((at, None));
+            at += head + body;
         }
-        capture = rest;
     }
-    Ok(frames)
+    let (picture, timestamp) = known.context("no picture of the capture is of the clip")?;
+    let number = |other: u32| {
+        let ticks = i64::from(other.wrapping_sub(timestamp).cast_signed());
+        let pictures = (ticks as f64 / TICKS_PER_PICTURE as f64).round() as i64;
+        u32::try_from(i64::from(picture) + pictures).ok()
+    };
+    Ok(found
+        .into_iter()
+        .map(|(begin, timestamp)| Element { begin, picture: timestamp.and_then(number) })
+        .collect())
 }
 
-const ENHANCED_PACKET: u32 = 6;
-
-/// In this machine's byte order, which is that of whoever wrote the capture.
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+/// The picture's number, with a packet that completes one of the clip, and the timestamp of its packets.
+fn number(depacketizer: &mut Depacketizer, packet: &Packet<'_>, clip: &Clip) -> Option<(u32, u32)> {
+    depacketizer.push(packet);
+    let frame = depacketizer.poll_frame()?;
+    // The clock of RTP has 32 bits.
+    Some((clip.identify(&frame.bytes)?, frame.ticks as u32))
 }
 
-/// Payload of an Ethernet frame that is TCP over IPv4 from `port`.
-fn payload_bytes(frame: &[u8], port: u16) -> Option<usize> {
-    let packet = frame.get(14..)?;
-    let [0x45, _, high, low, ..] = packet else { return None };
-    if *packet.get(9)? != TCP {
-        return None;
-    }
-    let segment = packet.get(20..usize::from(u16::from_be_bytes([*high, *low])))?;
-    let header = usize::from(*segment.get(12)? >> 4) * 4;
-    (segment.get(..2)? == port.to_be_bytes()).then(|| segment.len().checked_sub(header))?
+fn body_bytes(head: &[u8]) -> usize {
+    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let value = head.lines().find_map(|line| line.strip_prefix("content-length:"));
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
-
-const TCP: u8 = 6;
 
 #[cfg(test)]
 mod tests {
+    use super::super::capture::tests::{begin, packet};
+    use super::super::clip::tests::small_clip;
     use super::*;
 
-    fn block(kind: u32, body: &[u8]) -> Vec<u8> {
-        let length = (body.len() + 12) as u32;
-        [&kind.to_ne_bytes()[..], &length.to_ne_bytes(), body, &length.to_ne_bytes()].concat()
-    }
+    const ANSWER: &str = "RTSP/1.0 200 OK\r\nCSeq: 1\r\nContent-Length: 89\r\n\r\nv=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=x\r\n\
+        t=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n";
 
-    /// A packet on an interface at a time in milliseconds: TCP from a port with a payload, no options.
-    fn packet(interface: u32, at: u64, port: u16, payload: usize) -> Vec<u8> {
-        let mut ip = vec![0; 40 + payload];
-        ip[0] = 0x45;
-        ip[2..4].copy_from_slice(&(40 + payload as u16).to_be_bytes());
-        ip[9] = TCP;
-        ip[20..22].copy_from_slice(&port.to_be_bytes());
-        ip[32] = 5 << 4;
-        let frame = [vec![0; 14], ip].concat();
-        let length = frame.len() as u32;
-        let at = at * 1_000_000;
-        let words = [interface, (at >> 32) as u32, at as u32, length, length];
-        let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        body.extend(&frame);
-        body.resize(body.len().next_multiple_of(4), 0);
-        block(ENHANCED_PACKET, &body)
+    /// A packet of a picture's, which is of the clip where `slice` is.
+    fn rtp(number: u8, picture: u32, slice: &[u8]) -> Vec<u8> {
+        let length = 12 + slice.len();
+        let mut bytes = vec![b'$', 0, 0, length as u8, 0x80, 0x80 | 96, 0, number];
+        bytes.extend((u32::MAX - 100).wrapping_add(3600 * picture).to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(slice);
+        bytes
     }
 
     #[test]
-    fn full_segments_are_those_of_the_largest_size() {
-        let capture = [
-            block(0x0a0d_0d0a, &[0; 16]),
-            packet(0, 0, 80, 100),
-            packet(0, 10, 80, 1448),
-            packet(0, 20, 80, 1448),
-            packet(0, 21, 80, 0),
-            packet(0, 22, 81, 1448),
-            packet(1, 23, 80, 1448),
-            packet(0, 30, 80, 200),
-            packet(0, 400, 80, 1448),
-            packet(0, 401, 80, 300),
+    fn a_segment_is_full_or_there_was_no_more_or_it_counts() {
+        // Handed over at 0, 40, 80 and 120 ms.
+        let pictures =
+            [rtp(0, 0, &[0x65, 0x80]), rtp(1, 3, &[1; 100]), rtp(2, 1, &[1; 100]), rtp(3, 2, &[1; 100])];
+        let [first, second, third, fourth] = pictures.each_ref().map(Vec::as_slice);
+        let sent = [
+            (1, ANSWER.as_bytes()),
+            (5, first),
+            (41, &second[..100]),
+            (42, &second[100..]),
+            // Nothing to fill it with had been there when it was sent first.
+            (90, &second[100..]),
+            (91, &third[..100]),
+            // The fourth was there.
+            (121, &third[100..]),
+            // There is more of it.
+            (122, &fourth[..60]),
+            (122, &fourth[60..]),
         ];
-        let segments = Segments::count(&capture.concat(), 80).unwrap();
-        // The first was followed by more at once; the two others ended what there was.
-        assert_eq!(segments, Segments { data: 6, full: 3, last: 2, full_bytes: 1448 });
-        assert_eq!(segments.full_share(), Some(0.75));
+        let mut capture = begin();
+        let mut number = 0;
+        for (place, (millis, payload)) in sent.into_iter().enumerate() {
+            let repeated = if place == 4 { payload.len() as u32 } else { 0 };
+            capture.extend(packet(0, millis, 80, number - repeated, payload));
+            number += payload.len() as u32 - repeated;
+        }
+        let segments = Segments::count(&capture, 80, &small_clip(), Duration::ZERO).unwrap();
+        assert_eq!(segments, Segments { data: 8, full: 2, last: 4, full_bytes: 100 });
+        assert_eq!(segments.full_share(), Some(0.5));
         assert_eq!(Segments::default().full_share(), None);
+        let other = Segments::count(&capture, 80, &small_clip(), Duration::from_millis(2)).unwrap();
+        assert_eq!(other.last, 5, "where it is handed over later");
     }
 
     #[test]
-    fn a_broken_capture_is_an_error_and_never_a_panic() {
-        let capture = packet(0, 0, 80, 10);
-        for length in 1..capture.len() {
-            assert!(Segments::count(&capture[..length], 80).is_err(), "{length}");
-        }
-        bolero::check!().for_each(|bytes: &[u8]| {
-            let _ = Segments::count(bytes, 80);
-            let _ = payload_bytes(bytes, 80);
-        });
+    fn a_capture_without_the_clip_says_so() {
+        let capture = [begin(), packet(0, 1, 80, 0, &rtp(0, 0, &[0x65, 0x70]))].concat();
+        let error = Segments::count(&capture, 80, &small_clip(), Duration::ZERO).unwrap_err();
+        assert_eq!(error.to_string(), "no picture of the capture is of the clip");
     }
 }

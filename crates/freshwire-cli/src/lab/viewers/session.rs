@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use anyhow::{Context as _, bail, ensure};
 use freshwire_media::depacketize::Depacketizer;
-use freshwire_media::sdp;
+use freshwire_media::sdp::{self, Media};
 use freshwire_media::unit::Kind;
 
 /// Longest body of an answer.
@@ -26,6 +26,16 @@ struct Answer {
     base: Option<String>,
 }
 
+/// The video of a stream that is described so, and what puts its packets together.
+pub(super) fn video(description: &[u8]) -> anyhow::Result<(Media, Depacketizer)> {
+    let tracks = sdp::parse(description).context("the server's description")?;
+    let track = tracks.into_iter().find(|track| track.kind == Kind::Video);
+    let track = track.context("the stream has no video")?;
+    let codec = track.codec.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
+    let depacketizer = Depacketizer::new(&track, codec).context("the server's video")?;
+    Ok((track, depacketizer))
+}
+
 impl Session {
     /// Asks nothing yet. `url` is the stream's.
     pub(crate) fn new(socket: TcpStream, url: String) -> anyhow::Result<Self> {
@@ -37,10 +47,7 @@ impl Session {
     pub(crate) fn play(&mut self) -> anyhow::Result<Depacketizer> {
         let url = self.url.clone();
         let described = self.ask("DESCRIBE", &url, "Accept: application/sdp\r\n")?;
-        let tracks = sdp::parse(&described.body).context("the server's description")?;
-        let track =
-            tracks.iter().find(|track| track.kind == Kind::Video).context("the stream has no video")?;
-        let codec = track.codec.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
+        let (track, depacketizer) = video(&described.body)?;
         let base = described.base.unwrap_or_else(|| url.clone());
         let control = match track.control.as_deref() {
             None | Some("*") => base,
@@ -49,7 +56,7 @@ impl Session {
         };
         self.ask("SETUP", &control, "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n")?;
         self.ask("PLAY", &url, "Range: npt=0.000-\r\n")?;
-        Depacketizer::new(track, codec).context("the server's video")
+        Ok(depacketizer)
     }
 
     /// Tells the server that somebody is there: sessions last a minute.

@@ -26,6 +26,11 @@ pub enum Mp4Error {
         "an MP4 that is not fragmented; write one with ffmpeg's -movflags delay_moov+default_base_moof -frag_duration 1"
     )]
     NotFragmented,
+    /// Other codecs only.
+    #[error(
+        "an MP4 without AV1, VP9, AAC and Opus; H.264 and H.265 are read from MPEG-TS, ffmpeg's -f mpegts"
+    )]
+    NoTrack,
     /// A box or a sample above the limit.
     #[error(
         "at byte {at}: {len} bytes in one piece, more than the limit of {limit}; make fragments shorter, by ffmpeg's -frag_duration 1"
@@ -181,6 +186,9 @@ impl Reader {
             Moov::KIND => {
                 let moov = body_of::<Moov>(body).ok_or(damaged("a moov that cannot be read"))?;
                 (self.tracks, self.skipped) = tracks(&moov).ok_or(Mp4Error::NotFragmented)?;
+                if self.tracks.is_empty() {
+                    return Err(Mp4Error::NoTrack);
+                }
             }
             Moof::KIND => {
                 let moof = body_of::<Moof>(body).ok_or(damaged("a moof that cannot be read"))?;
@@ -233,7 +241,7 @@ fn tracks(moov: &Moov) -> Option<(Vec<Track>, Vec<String>)> {
         let entry = track.mdia.minf.stbl.stsd.codecs.first();
         let timescale = track.mdia.mdhd.timescale;
         let Some(kind) = entry.and_then(kind_of).filter(|_| timescale > 0) else {
-            skipped.push(format!("track {id} ({})", track.mdia.hdlr.handler));
+            skipped.push(format!("track {id} ({}), neither AV1, VP9, AAC nor Opus", track.mdia.hdlr.handler));
             continue;
         };
         let is_same = |other: &Track| std::mem::discriminant(&other.kind) == std::mem::discriminant(&kind);

@@ -254,6 +254,11 @@ fn what_is_wrong_in_an_mp4_is_said() {
     let at = moof as u64;
     long[moof..moof + 4].copy_from_slice(&0x7fff_ffff_u32.to_be_bytes());
     let limit = Config::default().max_unit_bytes;
+    let mut other = MP4.to_vec();
+    for codec in [b"vp09", b"Opus"] {
+        let entry = find(codec) + 4;
+        other[entry..entry + 4].copy_from_slice(b"none");
+    }
     let (mut open, after) = (MP4.to_vec(), find(b"mdat") as u64);
     open[moof..moof + 4].copy_from_slice(&0_u32.to_be_bytes());
     for (bytes, expected) in [
@@ -263,6 +268,7 @@ fn what_is_wrong_in_an_mp4_is_said() {
             [&begin[..], tracks, &boxed(b"moof", &[9; 9])].concat(),
             damaged(begin.len() as u64 + tracks.len() as u64, "a moof that cannot be read"),
         ),
+        (other, Mp4Error::NoTrack),
         (beyond, damaged(after, "a sample outside of its mdat")),
         (long, Mp4Error::TooLarge { at, len: 0x7fff_ffff, limit }),
         (open, damaged(at, "a box that goes on to the end of the file")),

@@ -23,6 +23,7 @@ pub(super) async fn read(
     pace: &mut Pace,
 ) -> Result<(), SourceError> {
     let mut buffer = vec![0; READ_BYTES];
+    let mut told = demux.skipped().len();
     loop {
         let len = reader
             .read(&mut buffer)
@@ -32,7 +33,16 @@ pub(super) async fn read(
             return Ok(());
         }
         demux.push(&buffer[..len]);
+        tell_skipped(demux, what, &mut told);
         drain(demux, pace).await?;
+    }
+}
+
+/// Says once of each track that it is left out.
+fn tell_skipped(demux: &Demux, what: &str, told: &mut usize) {
+    for track in demux.skipped().iter().skip(*told) {
+        warn!(source = what, track, "a track cannot be carried and is left out");
+        *told += 1;
     }
 }
 
@@ -77,6 +87,7 @@ fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
     let mut input = std::io::stdin().lock();
     let mut demux = Demux::new(demux::Config::default());
     let mut buffer = vec![0; READ_BYTES];
+    let mut told = 0;
     loop {
         let len = input
             .read(&mut buffer)
@@ -85,6 +96,7 @@ fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
             0 => demux.finish(),
             len => demux.push(&buffer[..len]),
         }
+        tell_skipped(&demux, STANDARD_INPUT, &mut told);
         let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(pace) = pace.as_mut() else { return Ok(()) };
         for event in demux.by_ref() {

@@ -16,8 +16,10 @@ pub(super) struct Connection {
 /// A segment with payload, counted before the link drops any.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// When its last byte was sent for the first time, in nanoseconds of `CLOCK_REALTIME`.
-    pub(super) at_ns: u64,
+    /// When it was sent, in nanoseconds of `CLOCK_REALTIME`.
+    pub(super) sent_ns: u64,
+    /// When its last byte was sent for the first time.
+    pub(super) first_ns: u64,
     /// Payload in bytes.
     pub(super) bytes: usize,
     /// Where it ends in the stream.
@@ -45,9 +47,9 @@ impl Connection {
         let known = self.stream.len();
         let new = known.checked_sub(begin).context("the capture misses segments")?;
         let end = begin + payload.len();
-        let first = self.segments.iter().find(|sent| sent.end >= end).map_or(at_ns, |sent| sent.at_ns);
+        let first = self.segments.iter().find(|sent| sent.end >= end).map_or(at_ns, |sent| sent.first_ns);
         self.stream.extend(payload.get(new..).unwrap_or_default());
-        self.segments.push(Sent { at_ns: first, bytes: payload.len(), end });
+        self.segments.push(Sent { sent_ns: at_ns, first_ns: first, bytes: payload.len(), end });
         Ok(())
     }
 }
@@ -170,7 +172,7 @@ pub(super) mod tests {
         let sent: Vec<_> = connections[0]
             .segments
             .iter()
-            .map(|sent| (sent.at_ns / 1_000_000, sent.bytes, sent.end))
+            .map(|sent| (sent.first_ns / 1_000_000, sent.bytes, sent.end))
             .collect();
         assert_eq!(sent, [(1, 3, 3), (5, 2, 5), (6, 4, 6)]);
         let hole = [begin(), packet(0, 1, 80, 0, b"abc"), packet(0, 2, 80, 4, b"e")].concat();

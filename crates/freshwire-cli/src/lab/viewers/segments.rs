@@ -19,9 +19,14 @@ pub(super) struct Segments {
     pub(super) full: u64,
     /// Those with less, as there was no more: the picture that went next had not been handed to the server yet.
     pub(super) last: u64,
+    /// Those with less after which nothing was sent for [`PAUSE`]: what was there was not worth it.
+    pub(super) paused: u64,
     /// The largest payload in bytes.
     pub(super) full_bytes: usize,
 }
+
+/// Longer than a full segment takes on the slowest of the links.
+const PAUSE: Duration = Duration::from_millis(100);
 
 impl Segments {
     /// Counts those sent from `port` by a server that was fed with `clip` from `fed` on, since the epoch.
@@ -44,7 +49,9 @@ impl Segments {
         let Some(begin) = begin else { return };
         let sent = connection.segments.iter().filter(|sent| sent.end > begin);
         self.full_bytes = sent.clone().map(|sent| sent.bytes).max().unwrap_or(0).max(self.full_bytes);
+        let mut following = sent.clone().skip(1);
         for sent in sent {
+            let next_at = following.next().map_or(u64::MAX, |next| next.sent_ns);
             self.data += 1;
             if sent.bytes == self.full_bytes {
                 self.full += 1;
@@ -57,15 +64,17 @@ impl Segments {
             let ends_something = end == sent.end;
             let next = follow.iter().find_map(|element| element.picture);
             let there = next.map(|picture| handed_over(picture).unwrap_or_default());
-            if ends_something && there.is_none_or(|there| there > Duration::from_nanos(sent.at_ns)) {
+            if ends_something && there.is_none_or(|there| there > Duration::from_nanos(sent.first_ns)) {
                 self.last += 1;
+            } else if Duration::from_nanos(next_at.saturating_sub(sent.sent_ns)) > PAUSE {
+                self.paused += 1;
             }
         }
     }
 
     /// The share of full segments while there was data to fill them; `None` when there was none.
     pub(super) fn full_share(&self) -> Option<f64> {
-        let fillable = self.data - self.last;
+        let fillable = self.data - self.last - self.paused;
         (fillable > 0).then(|| self.full as f64 / fillable as f64)
     }
 }
@@ -170,7 +179,8 @@ mod tests {
             (121, &third[100..]),
             // There is more of it.
             (122, &fourth[..60]),
-            (122, &fourth[60..]),
+            (122, &fourth[60..70]),
+            (223, &fourth[70..]),
         ];
         let mut capture = begin();
         let mut number = 0;
@@ -180,7 +190,7 @@ mod tests {
             number += payload.len() as u32 - repeated;
         }
         let segments = Segments::count(&capture, 80, &small_clip(), Duration::ZERO).unwrap();
-        assert_eq!(segments, Segments { data: 8, full: 2, last: 4, full_bytes: 100 });
+        assert_eq!(segments, Segments { data: 9, full: 2, last: 4, paused: 1, full_bytes: 100 });
         assert_eq!(segments.full_share(), Some(0.5));
         assert_eq!(Segments::default().full_share(), None);
         let other = Segments::count(&capture, 80, &small_clip(), Duration::from_millis(2)).unwrap();

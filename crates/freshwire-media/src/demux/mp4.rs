@@ -240,7 +240,7 @@ fn tracks(moov: &Moov) -> Option<(Vec<Track>, Vec<String>)> {
         let id = track.tkhd.track_id;
         let entry = track.mdia.minf.stbl.stsd.codecs.first();
         let timescale = track.mdia.mdhd.timescale;
-        let Some(kind) = entry.and_then(kind_of).filter(|_| timescale > 0) else {
+        let Some(kind) = entry.and_then(|codec| kind_of(codec, timescale)).filter(|_| timescale > 0) else {
             skipped.push(format!("track {id} ({}), neither AV1, VP9, AAC nor Opus", track.mdia.hdlr.handler));
             continue;
         };
@@ -279,7 +279,7 @@ fn begin(track: &Trak, movie_scale: u32) -> Option<i64> {
     i64::try_from(pause).ok()?.checked_sub_unsigned(unseen)
 }
 
-fn kind_of(codec: &Codec) -> Option<Kind> {
+fn kind_of(codec: &Codec, timescale: u32) -> Option<Kind> {
     let sound = |codec, rate, channels: u16| {
         let channels = u8::try_from(channels).ok()?;
         Some(Kind::Audio(Arc::new(AudioTrack { codec, rate, channels })))
@@ -289,12 +289,20 @@ fn kind_of(codec: &Codec) -> Option<Kind> {
         Codec::Vp09(_) => Some(Kind::Video(Format::Vp9)),
         Codec::Opus(opus) => sound(AudioCodec::Opus, OPUS_RATE, opus.audio.channel_count),
         Codec::Mp4a(Mp4a { audio, esds, .. }) => {
-            let config = esds.es_desc.dec_config.dec_specific.as_ref()?.raw.clone();
-            let rate = audio.sample_rate.integer().into();
+            let decoder = &esds.es_desc.dec_config;
+            let config = decoder.dec_specific.as_ref().filter(|_| is_aac(decoder.object_type_indication));
+            let config = config?.raw.clone();
+            // A rate of more than 16 bits has no place.
+            let rate = Some(audio.sample_rate.integer().into()).filter(|&rate| rate > 0).unwrap_or(timescale);
             sound(AudioCodec::Aac { config }, rate, audio.channel_count)
         }
         _ => None,
     }
+}
+
+/// ISO/IEC 14496-1, table 5: AAC of MPEG-4, and the profiles of MPEG-2's.
+fn is_aac(object_type: u8) -> bool {
+    matches!(object_type, 0x40 | 0x66..=0x68)
 }
 
 /// RFC 7845, section 5.1: Opus always counts in this rate.
@@ -303,7 +311,7 @@ const OPUS_RATE: u32 = 48_000;
 /// The samples of a fragment whose moof is at `at`, by their distance from it.
 fn places(moof: &Moof, tracks: &[Track], limit: usize, at: u64) -> Result<Vec<Place>, Mp4Error> {
     let damaged = |what| Mp4Error::Damaged { at, what };
-    let mut places = Vec::new();
+    let (mut places, mut total) = (Vec::new(), 0_u64);
     for traf in &moof.traf {
         let of_traf = |(_, track): &(usize, &Track)| track.id == traf.tfhd.track_id;
         let Some((index, track)) = tracks.iter().enumerate().find(of_traf) else { continue };
@@ -329,9 +337,10 @@ fn places(moof: &Moof, tracks: &[Track], limit: usize, at: u64) -> Result<Vec<Pl
                 let length = entry.duration.or(traf.tfhd.default_sample_duration);
                 ticks = ticks.saturating_add(length.unwrap_or(track.default_duration).into());
                 offset = offset.saturating_add(size.into());
-                // A count that stands for samples without a byte would have no end.
-                if offset > limit as u64 || places.len() > MAX_SAMPLES {
-                    return Err(Mp4Error::TooLarge { at, len: offset, limit });
+                total = total.saturating_add(size.into());
+                // Samples may share their bytes, and a count may stand for samples without a byte.
+                if total > limit as u64 || places.len() > MAX_SAMPLES {
+                    return Err(Mp4Error::TooLarge { at, len: total, limit });
                 }
             }
         }

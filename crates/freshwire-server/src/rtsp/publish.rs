@@ -117,10 +117,10 @@ impl PublishSession {
         let Some(index) = named(uri, &self.media) else {
             return Ok(Reply::refuse(404, "Not Found: no track with this control was announced"));
         };
-        let takes_udp = !self.prefers_tcp && !ends.encrypted;
-        let offer = offers.find(|offer| takes_udp || matches!(offer, Offer::Interleaved(_)));
         self.channels.retain(|_, channel| channel.track() != index);
         self.datagrams.remove(index);
+        let takes_udp = !self.prefers_tcp && !ends.encrypted;
+        let offer = offers.find(|offer| takes_udp || matches!(offer, Offer::Interleaved(_)));
         let transport = match offer {
             None => return Ok(Reply::refuse(461, "Unsupported Transport; publish over RTP/AVP/TCP")),
             Some(Offer::Interleaved(wanted)) => {
@@ -247,7 +247,9 @@ impl Lost {
     fn see(&mut self, packets: u64) {
         if packets > self.packets {
             if self.packets == 0 {
-                tracing::warn!("packets of a publisher are lost; over TCP none are");
+                tracing::warn!(
+                    "packets of a publisher are missing; publish over TCP if they are lost on the way"
+                );
             }
             self.packets = packets;
             self.asks = true;

@@ -66,9 +66,9 @@ impl Receiver {
     /// The next packet. Nothing is lost if it is given up waiting for.
     pub(super) async fn next(&mut self) -> (Channel, Vec<u8>) {
         loop {
-            let now = now();
+            let at = now();
             for (&index, track) in &mut self.tracks {
-                if let Some(packet) = track.order.pop(now) {
+                if let Some(packet) = track.order.pop(at) {
                     return (Channel::Rtp(index), packet);
                 }
             }
@@ -76,14 +76,14 @@ impl Receiver {
             let arrival = match deadline {
                 None => self.arrivals.recv().await,
                 Some(deadline) => {
-                    let waited = tokio::time::timeout(deadline.saturating_since(now), self.arrivals.recv());
+                    let waited = tokio::time::timeout(deadline.saturating_since(at), self.arrivals.recv());
                     waited.await.unwrap_or_default()
                 }
             };
             match arrival {
                 Some((Channel::Rtp(index), packet)) => {
                     if let Some(track) = self.tracks.get_mut(&index) {
-                        track.order.push(packet, freshwire::now());
+                        track.order.push(packet, now());
                     }
                 }
                 Some(report) => return report,

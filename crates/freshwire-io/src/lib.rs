@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "this is where clocks are read")]
 
 mod clock;
+mod heap;
 pub mod kernel_ring;
 pub mod netns;
 pub mod poll;
@@ -10,4 +11,5 @@ pub mod tcp;
 pub mod udp;
 
 pub use clock::now;
+pub use heap::share_heap;
 pub use random::random;

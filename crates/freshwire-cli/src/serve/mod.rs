@@ -148,6 +148,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
              CAP_SYS_NICE or `ulimit -e 30`, or set [process] nice to 0"
         );
     }
+    freshwire_io::share_heap();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -94,7 +94,7 @@ struct Track {
     default_size: u32,
 }
 
-/// Where a sample is, counted from the begin of its fragment's moof.
+/// Where a sample is in the stream.
 #[derive(Clone, Debug)]
 struct Place {
     track: usize,
@@ -193,21 +193,14 @@ impl Reader {
             Moof::KIND => {
                 let moof = body_of::<Moof>(body).ok_or(damaged("a moof that cannot be read"))?;
                 self.fragment = places(&moof, &self.tracks, self.limit, at)?;
-                // The samples' places count from here.
-                let length = whole as u64;
-                for place in &mut self.fragment {
-                    place.offset =
-                        place.offset.checked_sub(length).ok_or(damaged("a sample outside of its mdat"))?;
-                }
             }
             _ => {
                 for place in self.fragment.drain(..) {
-                    // Places count from the begin of this box.
-                    let begin =
-                        usize::try_from(place.offset).ok().and_then(|offset| offset.checked_sub(head));
+                    let begin = place.offset.checked_sub(at + head as u64);
+                    let begin = begin.and_then(|begin| usize::try_from(begin).ok());
                     let range = begin.and_then(|begin| Some(begin..begin.checked_add(place.size as usize)?));
                     let bytes = range.and_then(|range| body.get(range));
-                    let bytes = bytes.ok_or(damaged("a sample outside of its mdat"))?.to_vec();
+                    let bytes = bytes.ok_or(damaged(OUTSIDE))?.to_vec();
                     self.samples.push_back(Sample { track: place.track, pts: place.pts, bytes });
                 }
             }
@@ -308,23 +301,19 @@ fn is_aac(object_type: u8) -> bool {
 /// RFC 7845, section 5.1: Opus always counts in this rate.
 const OPUS_RATE: u32 = 48_000;
 
-/// The samples of a fragment whose moof is at `at`, by their distance from it.
+/// The samples of a fragment whose moof is at `at`.
 fn places(moof: &Moof, tracks: &[Track], limit: usize, at: u64) -> Result<Vec<Place>, Mp4Error> {
     let damaged = |what| Mp4Error::Damaged { at, what };
     let (mut places, mut total) = (Vec::new(), 0_u64);
     for traf in &moof.traf {
         let of_traf = |(_, track): &(usize, &Track)| track.id == traf.tfhd.track_id;
         let Some((index, track)) = tracks.iter().enumerate().find(of_traf) else { continue };
-        let base = match traf.tfhd.base_data_offset {
-            Some(base) => base.checked_sub(at).ok_or(damaged("samples before their fragment"))?,
-            None => 0,
-        };
+        let base = traf.tfhd.base_data_offset.unwrap_or(at);
         let mut ticks = traf.tfdt.as_ref().map_or(0, |tfdt| tfdt.base_media_decode_time);
         let mut offset = base;
         for run in &traf.trun {
             if let Some(begin) = run.data_offset {
-                let begin = base.checked_add_signed(begin.into());
-                offset = begin.ok_or(damaged("samples before their fragment"))?;
+                offset = base.checked_add_signed(begin.into()).ok_or(damaged(OUTSIDE))?;
             }
             for entry in run.samples.iter() {
                 let size = entry.size.or(traf.tfhd.default_sample_size).unwrap_or(track.default_size);
@@ -350,5 +339,6 @@ fn places(moof: &Moof, tracks: &[Track], limit: usize, at: u64) -> Result<Vec<Pl
     Ok(places)
 }
 
+const OUTSIDE: &str = "a sample outside of its mdat";
 /// Most samples of a fragment.
 const MAX_SAMPLES: usize = 1 << 16;

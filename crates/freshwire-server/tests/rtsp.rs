@@ -444,11 +444,15 @@ fn server_ports(setup: &Answer) -> [u16; 2] {
 fn who_publishes_over_udp_is_put_in_order_and_asked_for_a_key_picture_after_a_loss() {
     let server = Server::open();
     let mut client = server.client();
-    let session = with_session(&announce(&mut client).session());
+    let sound = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 opus/48000/2\r\na=control:streamid=1\r\n";
+    let session = with_session(&announce_text(&mut client, &format!("{ANNOUNCED}{sound}")).session());
     let (rtp, rtcp, transport) = datagram_sockets();
     let setup = client.ask("SETUP", "/streamid=0", &transport);
     assert_eq!(setup.status, "200");
     rtp.connect(("127.0.0.1", server_ports(&setup)[0])).expect("an address");
+    let (sound, _, transport) = datagram_sockets();
+    let second = client.ask("SETUP", "/streamid=1", &transport);
+    sound.connect(("127.0.0.1", server_ports(&second)[0])).expect("an address");
     assert_eq!(client.ask("RECORD", "", &session).status, "200");
     let send = |number: u8| {
         let mut packet = vec![0x80, 96, 0, number, 0, 0, 0, 0, 1, 2, 3, 4];
@@ -461,15 +465,19 @@ fn who_publishes_over_udp_is_put_in_order_and_asked_for_a_key_picture_after_a_lo
     for number in [1, 3, 2, 4] {
         send(number);
     }
+    // A frame of sound is lost.
+    for number in [1, 3] {
+        sound.send(&[0x80, 97, 0, number, 0, 0, 0, 0, 5, 6, 7, 8, 0xfc, 0xff, 0xfe]).expect("sent");
+    }
     let published = || server.context.counters.published_bytes.value();
     let begun = Instant::now();
-    while published() < 60 && begun.elapsed() < Duration::from_secs(10) {
+    while published() < 90 && begun.elapsed() < Duration::from_secs(10) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(published(), 60);
+    assert_eq!(published(), 90);
     let mut datagram = [0; 100];
     rtcp.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
-    rtcp.recv(&mut datagram).expect_err("nothing is lost, so nothing is asked for");
+    rtcp.recv(&mut datagram).expect_err("no picture is lost, so none is asked for");
     rtcp.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
     for number in [6, 8] {
         send(number);

@@ -135,9 +135,9 @@ impl PublishSession {
             }
             Some(Offer::Udp { rtp, rtcp }) => {
                 let ports = Ports::open(ends.local.ip(), ends.peer.ip(), rtp, rtcp)?;
-                let (own_rtp, own_rtcp) = ports.local()?;
+                let pair = ports.transport()?;
                 self.datagrams.add(index, ports)?;
-                format!("RTP/AVP;unicast;client_port={rtp}-{rtcp};server_port={own_rtp}-{own_rtcp}")
+                pair
             }
         };
         let transport = format!("{transport};mode=record");
@@ -189,7 +189,7 @@ impl PublishSession {
                         tracing::warn!(%error, track = index, "an RTP packet is not one");
                     }
                 }
-                self.lost.see(self.feed.damage().0);
+                self.lost.see(self.feed.lost_of_video());
             }
             Some(Channel::Rtcp(index)) => self.feed.rtcp(index, bytes),
             _ => {}
@@ -234,7 +234,7 @@ impl Channel {
     }
 }
 
-/// Packets that did not come: a picture that was damaged is left out, with all that depends on it.
+/// Packets of pictures that did not come: a picture that was damaged is left out, with all that depends on it.
 #[derive(Debug, Default)]
 struct Lost {
     packets: u64,

@@ -37,9 +37,13 @@ impl Ports {
         Err(io::Error::new(io::ErrorKind::AddrInUse, "no two UDP ports in a row are free"))
     }
 
-    /// The server's ports, for the answer to SETUP.
-    pub(super) fn local(&self) -> io::Result<(u16, u16)> {
-        Ok((self.rtp.local_addr()?.port(), self.rtcp.local_addr()?.port()))
+    /// What the answer to SETUP says of them.
+    pub(super) fn transport(&self) -> io::Result<String> {
+        let [client, server] = [UdpSocket::peer_addr, UdpSocket::local_addr].map(|end| {
+            let (rtp, rtcp) = (end(&self.rtp)?.port(), end(&self.rtcp)?.port());
+            io::Result::Ok(format!("{rtp}-{rtcp}"))
+        });
+        Ok(format!("RTP/AVP;unicast;client_port={};server_port={}", client?, server?))
     }
 
     /// The socket for RTP and that for RTCP.

@@ -130,9 +130,7 @@ impl ViewSession {
             }
             Some(Offer::Udp { rtp, rtcp }) => {
                 let ports = Ports::open(ends.local.ip(), ends.peer.ip(), rtp, rtcp)?;
-                let (own_rtp, own_rtcp) = ports.local()?;
-                let pair =
-                    format!("RTP/AVP;unicast;client_port={rtp}-{rtcp};server_port={own_rtp}-{own_rtcp}");
+                let pair = ports.transport()?;
                 (Carrier::Udp(ports), pair)
             }
         };

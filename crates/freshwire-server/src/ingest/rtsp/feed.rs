@@ -173,6 +173,11 @@ impl Feed {
         Some((video.index, rtcp::picture_loss(receiver, video.depacketizer.ssrc()?)))
     }
 
+    /// Packets of the pictures that were lost.
+    pub fn lost_of_video(&self) -> u64 {
+        self.video.as_ref().map_or(0, |video| video.depacketizer.damage().lost)
+    }
+
     /// Packets that were lost and frames that could not be used, for the log.
     pub fn damage(&self) -> (u64, u64) {
         let damage =

@@ -244,10 +244,11 @@ impl Frames {
     }
 
     /// Drops the oldest frame, which no plan sends, if none will before its deadline.
-    fn give_up(&self, queue: &[Record]) -> Option<Decision> {
+    fn give_up(&self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
         let oldest = oldest(queue);
-        let is_over =
-            self.gives_up && !queue[oldest].is_key() && self.hope.not_before > queue[oldest].deadline;
+        let is_over = self.gives_up
+            && !queue[oldest].is_key()
+            && self.hope.next_try(now, link) > queue[oldest].deadline;
         is_over.then_some(Decision::Drop(oldest, Reason::LayerShed))
     }
 }
@@ -269,6 +270,15 @@ impl Hope {
             rate: Some(Rate::from_bits_per_sec(rate.bits_per_sec().saturating_mul(1 << doublings))),
             ..*link
         })
+    }
+
+    /// No frame is sent in the hope of more than the measured rate before this.
+    fn next_try(&self, now: Timestamp, link: &LinkView) -> Timestamp {
+        let empty = self.idle_since.unwrap_or_else(|| {
+            let pipe = link.in_flight.saturating_add(link.unsent);
+            now + link.rate.map_or(Duration::ZERO, |rate| rate.time_for(pipe))
+        });
+        self.not_before.max(empty + DOUBLING)
     }
 
     /// Whether a frame may be sent in the hope of more than this rate. Each that comes to nothing makes the next ones rarer.
@@ -324,7 +334,7 @@ impl Choice for Frames {
             let is_dear = matches!(decision, Decision::Send(at) if !queue[at].is_key());
             (!is_dear || self.hope.may_try(now, link.rate)).then_some(decision)
         });
-        decision.or_else(|| self.give_up(queue)).unwrap_or_else(|| {
+        decision.or_else(|| self.give_up(now, queue, link)).unwrap_or_else(|| {
             Decision::Wait(Some(now + self.stream.lock().ladder.interval().max(SHORTEST_WAIT)))
         })
     }
@@ -496,19 +506,28 @@ mod tests {
 
     #[test]
     fn what_nothing_can_save_is_given_up_at_once_if_that_is_wanted() {
-        let pick = |gives_up: bool, not_before: u64, seq: u64| {
+        let pick = |gives_up: bool, not_before: u64, seq: u64, link: LinkView| {
             let mut frames = Frames::new(Duration::ZERO).giving_up(gives_up);
-            (0..9).for_each(|seq| frames.observe(&line(seq, 100)));
-            frames.outcome(&line(seq - 1, 100), Outcome::Sent);
+            (0..9).for_each(|seq| frames.observe(&line(seq, 200)));
+            frames.outcome(&line(seq - 1, 200), Outcome::Sent);
             frames.hope.not_before = at(not_before);
-            // It takes 800 ms and would have 100.
-            frames.pick(at(seq * 20), &[line(seq, 100)], &busy(10))
+            // It takes 800 ms and would have 200.
+            frames.pick(at(seq * 20), &[line(seq, 200)], &link)
         };
         let given_up = Decision::Drop(0, Reason::LayerShed);
-        assert_eq!(pick(true, 9000, 9), given_up);
-        assert!(matches!(pick(false, 9000, 9), Decision::Wait(_)));
-        assert!(matches!(pick(true, 200, 9), Decision::Wait(_)), "the link may be tried before its deadline");
-        assert!(matches!(pick(true, 9000, 12), Decision::Wait(_)), "a key measures the link by itself");
+        assert_eq!(pick(true, 9000, 9, idle(10)), given_up);
+        assert!(matches!(pick(false, 9000, 9, idle(10)), Decision::Wait(_)));
+        assert!(
+            matches!(pick(true, 0, 9, idle(10)), Decision::Wait(_)),
+            "125 ms from now the link may be tried"
+        );
+        let busy_for = |ms: u64| LinkView { in_flight: ms * 10 / 8, ..idle(10) };
+        assert!(matches!(pick(true, 0, 9, busy_for(64)), Decision::Wait(_)), "189 ms from now");
+        assert_eq!(pick(true, 0, 9, busy_for(80)), given_up, "205 ms from now");
+        assert!(
+            matches!(pick(true, 9000, 12, idle(10)), Decision::Wait(_)),
+            "a key measures the link by itself"
+        );
     }
 
     #[test]

@@ -131,6 +131,25 @@ fn a_jump_in_time_does_not_stop_a_stream() {
 }
 
 #[test]
+fn a_track_that_cannot_be_carried_is_named_and_the_others_are_served() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let with_sound = Command::new("ffmpeg")
+        .args("-nostdin -loglevel error -f lavfi -i sine=duration=2 -i".split(' '))
+        .arg(clips().join("small.ts"))
+        .args("-map 1:v -map 0:a -c:v copy -c:a ac3 -f mpegts pipe:1".split(' '))
+        .output()
+        .expect("ffmpeg runs");
+    let mut server = Server::start(&["live=-"]);
+    let mut input = server.0.input();
+    input.write_all(&with_sound.stdout).expect("the server reads");
+    server.0.says("a track cannot be carried and is left out source=\"standard input\" track=\"AC-3 audio (PID 257)\"");
+    wait_until(|| ready(&server), || server.0.log());
+    assert_eq!(server.0.log().matches("left out").count(), 1, "{}", server.0.log());
+}
+
+#[test]
 fn a_killed_server_serves_again_within_two_seconds_and_a_stopped_one_takes_leave() {
     if !has_ffmpeg() {
         return;
@@ -319,4 +338,53 @@ fn who_may_not_is_refused_and_the_log_says_why() {
         assert!(!server.0.log().contains(secret), "a secret is in the log:\n{}", server.0.log());
     }
     drop(publisher);
+}
+
+#[test]
+fn a_reload_changes_who_may_view_what_and_a_file_with_an_error_changes_nothing() {
+    if !has_ffmpeg() {
+        return;
+    }
+    let folder = Folder::new();
+    let source = clips().join("small.h264").display().to_string();
+    let write = |user: &str, streams: &[&str]| {
+        let mut text = format!("[access.users.{user}]\npassword = \"sesame\"\n");
+        for stream in streams {
+            text += &format!("[streams.{stream}]\nsource = {source:?}\n");
+        }
+        folder.write("freshwire.toml", &text).display().to_string()
+    };
+    let config = write("anna", &["live"]);
+    let server = Server::start(&["--config", &config, &format!("extra={source}")]);
+    let view = |user: &str, stream: &str, seconds: &str| {
+        let url = server.rtsp(stream).replace("rtsp://", &format!("rtsp://{user}:sesame@"));
+        ffmpeg_player(&url, seconds)
+    };
+    let sees = |user: &str, stream: &str| view(user, stream, "0.5").end().success();
+    let stays = view("anna", "live", "60");
+    wait_until(|| pictures(&stays) > 10, || format!("{}\n{}", stays.log(), server.0.log()));
+    assert!(!sees("bert", "live") && !sees("anna", "second"), "{}", server.0.log());
+
+    write("bert", &["live", "second"]);
+    server.0.signal("HUP");
+    server.0.says("reloaded the configuration");
+    for stream in ["live", "second", "extra"] {
+        assert!(sees("bert", stream), "{stream};\n{}", server.0.log());
+        assert!(!sees("anna", stream), "{stream};\n{}", server.0.log());
+    }
+
+    folder.write("freshwire.toml", "[access]\nlink_secret = 5\n");
+    server.0.signal("HUP");
+    server.0.says("freshwire.toml:2");
+    write("carla", &["extra"]);
+    server.0.signal("HUP");
+    server.0.says("there are two streams extra");
+    let refusals = server.0.log().matches("the configuration was not reloaded, the old one stays").count();
+    assert_eq!(refusals, 2, "{}", server.0.log());
+    assert!(sees("bert", "second") && sees("bert", "extra") && !sees("carla", "extra"), "{}", server.0.log());
+    let counted = pictures(&stays);
+    wait_until(
+        || pictures(&stays) > counted + 10,
+        || format!("a reload ended who was let in before:\n{}\n{}", stays.log(), server.0.log()),
+    );
 }

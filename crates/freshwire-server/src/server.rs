@@ -4,6 +4,7 @@ mod error;
 mod listeners;
 mod sources;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::access::Access;
-use crate::config::{Config, ConfigError, TlsFiles};
+use crate::config::{Config, TlsFiles};
 use crate::context::Context;
 use crate::http::{self, Site, internal};
 use crate::hub::Hub;
@@ -142,9 +143,9 @@ impl Server {
 }
 
 /// Serves until SIGTERM or SIGINT. SIGHUP asks `reload` for the configuration; `None`: there is no file to read again.
-pub async fn run(
+pub async fn run<E: fmt::Display>(
     mut server: Server,
-    reload: impl Fn() -> Option<Result<Config, ConfigError>>,
+    reload: impl Fn() -> Option<Result<Config, E>>,
 ) -> Result<(), ServeError> {
     let listen = |kind: SignalKind| signal(kind).map_err(ServeError::Engine);
     let mut hang_up = listen(SignalKind::hangup())?;
@@ -174,12 +175,15 @@ async fn any([first, second]: &mut [Signal; 2]) {
     }
 }
 
-fn reload_once(server: &mut Server, read: Option<Result<Config, ConfigError>>) {
+fn reload_once<E: fmt::Display>(server: &mut Server, read: Option<Result<Config, E>>) {
     let Some(read) = read else {
         tracing::warn!("nothing to reload: the server was started without --config");
         return;
     };
-    match read.map_err(ServeError::from).and_then(|config| server.reload(config)) {
+    let reloaded = read
+        .map_err(|error| error.to_string())
+        .and_then(|config| server.reload(config).map_err(|error| error.to_string()));
+    match reloaded {
         Ok(fixed) if fixed.is_empty() => tracing::info!("reloaded the configuration"),
         Ok(fixed) => {
             let sections = fixed.join(", ");

@@ -126,9 +126,14 @@ impl ServeArgs {
         Ok(())
     }
 
-    fn complete(&self) -> anyhow::Result<Config> {
+    fn read(&self) -> anyhow::Result<Config> {
         let mut config = self.settings()?;
         self.add_sources(&mut config)?;
+        Ok(config)
+    }
+
+    fn complete(&self) -> anyhow::Result<Config> {
+        let config = self.read()?;
         config.check()?;
         Ok(config)
     }
@@ -158,15 +163,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         if args.log_format == LogFormat::Text {
             welcome(&server);
         }
-        let again = || {
-            let sources = |mut config: Config| {
-                // They were valid at the start; one whose name the file has taken meanwhile stays the file's.
-                let _ = args.add_sources(&mut config);
-                config
-            };
-            args.config.is_some().then(|| args.settings().map(sources))
-        };
-        server::run(server, again).await?;
+        server::run(server, || args.config.is_some().then(|| args.read())).await?;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -137,21 +137,21 @@ impl Fresh {
     fn keep_short(&mut self, round: &Round, queue: Duration, target: Duration) {
         let packet = self.mtu as f64;
         let limited = round.in_flight as f64 >= (0.85 * self.window).min(self.window - 2.0 * packet);
-        if queue > target {
+        let aim = self.path.aim(target, self.mtu);
+        if queue > aim {
             self.growth.end();
-            self.shrink(round, queue, target);
-            self.rivals.on_stuck(self.window, round.rate);
-            if let Some(before) = self.rivals.take_share(self.window, round.rate) {
-                self.mode = Mode::Claim(Claim::new(self.window.max(before), self.losses.recent()));
+            self.shrink(round, queue, aim);
+            if queue > target {
+                self.suspect_rivals(round);
             }
             return;
         }
-        self.rivals.on_short_queue(queue < target / 4);
-        if queue >= target / 4 {
+        self.rivals.on_short_queue(queue < aim / 4);
+        if queue >= aim / 4 {
             self.growth.end();
             if limited {
                 // Additive, so that flows that share the path come to share it evenly.
-                self.window += (self.path.bytes_in(target - queue) / 2.0).min(packet);
+                self.window += (self.path.bytes_in(aim - queue) / 2.0).min(packet);
             }
         } else if limited {
             self.rivals.on_growth();
@@ -161,6 +161,14 @@ impl Fresh {
                 let carried = self.path.window(Duration::ZERO, self.losses.usual()).unwrap_or(0.0);
                 self.window = self.window.max(carried.min(self.window * CATCH_UP));
             }
+        }
+    }
+
+    /// The queue is longer than anybody of our kind lets it be.
+    fn suspect_rivals(&mut self, round: &Round) {
+        self.rivals.on_stuck(self.window, round.rate);
+        if let Some(before) = self.rivals.take_share(self.window, round.rate) {
+            self.mode = Mode::Claim(Claim::new(self.window.max(before), self.losses.recent()));
         }
     }
 

@@ -57,6 +57,14 @@ impl Path {
         wanted.min(limit / 2).max(packets.min(limit * 3 / 4))
     }
 
+    /// The queue to aim at beside others of our kind, `target` at most. Who has more aims at less, and all see the same queue: so those
+    /// who share a bottleneck come to the same rate.
+    pub(super) fn aim(&self, target: Duration, mtu: u64) -> Duration {
+        let Some(rate) = self.rate else { return target };
+        let part = (WHOLE_TARGET_BITS / rate.bits_per_sec().max(1) as f64).sqrt().max(LEAST_PART_OF_TARGET);
+        target.min(TARGET.mul_f64(part).max(self.packet_time(mtu) * 22 / 10))
+    }
+
     /// The bottleneck dropped packets with this queue. One of less than two or three packets is hard to believe.
     pub(super) fn set_limit(&mut self, queue: Duration, mtu: u64) {
         self.limit = Some(queue.max(self.packet_time(mtu) * 5 / 2).max(MIN_LIMIT));
@@ -184,6 +192,10 @@ impl Losses {
 /// A limit below this is a timer's resolution, not a queue.
 const MIN_LIMIT: Duration = Duration::from_micros(100);
 const TARGET: Duration = Duration::from_millis(10);
+/// Up to this rate the whole target is aimed at, above it less with the square root of the rate, down to a part that can be told from
+/// the jitter of timers.
+const WHOLE_TARGET_BITS: f64 = 5e6;
+const LEAST_PART_OF_TARGET: f64 = 0.3;
 /// More loss than this is not made up for.
 const MAX_COMPENSATED: f64 = 0.1;
 const SPAN_ROUNDS: u32 = 16;

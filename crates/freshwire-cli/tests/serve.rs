@@ -144,7 +144,9 @@ fn a_track_that_cannot_be_carried_is_named_and_the_others_are_served() {
     let mut server = Server::start(&["live=-"]);
     let mut input = server.0.input();
     input.write_all(&with_sound.stdout).expect("the server reads");
-    server.0.says("a track cannot be carried and is left out source=\"standard input\" track=\"AC-3 audio (PID 257)\"");
+    server.0.says(
+        "a track cannot be carried and is left out source=\"standard input\" track=\"AC-3 audio (PID 257)\"",
+    );
     wait_until(|| ready(&server), || server.0.log());
     assert_eq!(server.0.log().matches("left out").count(), 1, "{}", server.0.log());
 }

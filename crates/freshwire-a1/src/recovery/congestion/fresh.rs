@@ -8,7 +8,8 @@
 //! ```
 //!
 //! **Delay.** Once a round trip the least queueing delay of the round, from the receiver's clock, is compared with a
-//! target of about two packets or 10 ms. Below a quarter of it the window grows by 2 %, 4 %, 8 % and so on, up to a half,
+//! target of about two packets or 10 ms, above 5 Mbit/s with a shorter one, down to 3 ms at 55 Mbit/s: of flows that share a queue, those
+//! with more than others give way to them. Below a quarter of it the window grows by 2 %, 4 %, 8 % and so on, up to a half,
 //! of itself a round, as long as the delivery rate follows; up to the target it grows by a packet at most; above, it
 //! goes half way to what would make the queue the target.
 //! Loss by itself changes nothing: a lost packet leaves the window a round trip later as a delivered one does, so that
@@ -18,9 +19,10 @@
 //! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
 //!
 //! **Rival.** Alone, a smaller window delivers no less while there is a queue. When the delivery rate falls with the
-//! window, somebody else holds the queue; keeping it short would only mean to starve. A part of the bottleneck is claimed
-//! then, which also tells what it carries for all; see [`claim`]. Losses say the same that come with a full queue while the
-//! window does not grow, on a path that otherwise loses next to nothing; nothing is claimed then.
+//! window and the queue stays longer than anybody's target, somebody else holds it; keeping it short would only mean to
+//! starve. A part of the bottleneck is claimed then, which also tells what it carries for all; see [`claim`]. Losses say the
+//! same that come with a full queue while the window does not grow, on a path that otherwise loses next to nothing; nothing
+//! is claimed then.
 //! The window is from then on CUBIC's, which shares fairly with CUBIC and NewReno, except that losses without a queue are
 //! not counted. It ends when the queue is short for some time, or when CUBIC's cut of the window shortens the queue and
 //! costs no delivery rate: then there was nobody else.
@@ -141,13 +143,7 @@ impl Fresh {
         if queue > aim {
             self.growth.end();
             self.shrink(round, queue, aim);
-            if queue > target {
-                self.suspect_rivals(round);
-            }
-            return;
-        }
-        self.rivals.on_short_queue(queue < aim / 4);
-        if queue >= aim / 4 {
+        } else if queue >= aim / 4 {
             self.growth.end();
             if limited {
                 // Additive, so that flows that share the path come to share it evenly.
@@ -161,6 +157,11 @@ impl Fresh {
                 let carried = self.path.window(Duration::ZERO, self.losses.usual()).unwrap_or(0.0);
                 self.window = self.window.max(carried.min(self.window * CATCH_UP));
             }
+        }
+        if queue > target {
+            self.suspect_rivals(round);
+        } else {
+            self.rivals.on_short_queue(queue < aim / 4);
         }
     }
 

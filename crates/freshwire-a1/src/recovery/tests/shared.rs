@@ -47,6 +47,22 @@ fn three_flows_get_between_half_and_twice_their_share() {
 }
 
 #[test]
+fn flows_of_our_kind_share_a_fast_path_and_keep_its_queue_short() {
+    for (delay, queue) in [(20, 250_000), (50, 625_000)] {
+        for apart in [0.1, 0.3, 1.0] {
+            let scene = Scene::new("50Mbit", delay).queue(queue);
+            let flows = (0..3).map(|at| flow(Kind::Fresh, f64::from(at) * apart)).collect();
+            let reports = run(&scene, flows, 60.0);
+            let shares: Vec<f64> = reports.iter().map(|report| report.rate(15.0, 60.0) / 5e7 * 3.0).collect();
+            let wait = reports[0].wait(15.0, 60.0, 0.5);
+            println!("{delay} ms, {apart} s apart: {shares:.2?}, wait {wait:.1?}");
+            assert!(shares.iter().all(|share| (0.5..2.0).contains(share)), "{shares:?}");
+            assert!(wait < Duration::from_millis(12), "{wait:?}");
+        }
+    }
+}
+
+#[test]
 fn one_that_comes_late_gets_its_share() {
     for kinds in [[Kind::Fresh, Kind::Cubic], [Kind::Cubic, Kind::Fresh], [Kind::Fresh, Kind::Fresh]] {
         let scene = Scene::new("10Mbit", 20).queue(50_000);

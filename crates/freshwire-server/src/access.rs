@@ -8,7 +8,6 @@
 mod digest;
 mod link;
 mod names;
-mod throttle;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -23,7 +22,8 @@ pub use names::Names;
 
 use digest::{Algorithm, Authorization, Nonces};
 use link::LinkVerdict;
-use throttle::Throttle;
+
+use crate::net::{Allowance, Throttle};
 
 /// What somebody wants to do with a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +132,9 @@ struct Now {
     monotonic: Instant,
 }
 
+/// Wrong passwords and forged links.
+const FAILURES: Allowance = Allowance { at_once: 10, each: Duration::from_secs(6) };
+
 const THROTTLED: &str = "too many failed attempts from this address; try again in a minute";
 
 impl Rights {
@@ -207,14 +210,14 @@ impl Access {
         if link.is_none() && attempt.authorization.is_none() {
             return self.refuse(attempt, now, false);
         }
-        if self.memory.throttle.blocks(peer, now.monotonic) {
+        if self.memory.throttle.blocks(peer, now.monotonic, FAILURES) {
             return Verdict::Denied(THROTTLED);
         }
         match link {
             Some(LinkVerdict::Valid) => return Verdict::Granted { user: None },
             Some(LinkVerdict::Expired) => return Verdict::Denied("the link has expired; ask for a new one"),
             Some(LinkVerdict::Forged) => {
-                self.memory.throttle.failed(peer, now.monotonic);
+                self.memory.throttle.count(peer, now.monotonic, FAILURES);
                 return Verdict::Denied(
                     "the link is not valid for this; copy all of it, or ask for a new one",
                 );
@@ -232,7 +235,7 @@ impl Access {
             Identity::Stale => self.refuse(attempt, now, true),
             Identity::Unproven => self.refuse(attempt, now, false),
             Identity::Wrong => {
-                self.memory.throttle.failed(peer, now.monotonic);
+                self.memory.throttle.count(peer, now.monotonic, FAILURES);
                 self.refuse(attempt, now, false)
             }
         }

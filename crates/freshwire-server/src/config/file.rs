@@ -91,6 +91,7 @@ struct UserSection {
 struct LimitsSection {
     max_connections: Value,
     max_connections_per_ip: Value,
+    max_connection_rate_per_ip: Value,
     handshake_timeout: Value,
     request_timeout: Value,
     idle_timeout: Value,
@@ -209,6 +210,8 @@ fn limits(section: &LimitsSection) -> Result<Limits, Fault> {
     )?;
     let per_ip = section.max_connections_per_ip.as_ref();
     set(&mut limits.max_connections_per_ip, "max_connections_per_ip", per_ip, parse_count, counts)?;
+    let often = section.max_connection_rate_per_ip.as_ref();
+    set(&mut limits.max_connection_rate_per_ip, "max_connection_rate_per_ip", often, parse_count, counts)?;
     let handshake = section.handshake_timeout.as_ref();
     set(&mut limits.handshake_timeout, "handshake_timeout", handshake, parse_duration, times)?;
     set(

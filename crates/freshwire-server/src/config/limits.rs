@@ -9,6 +9,9 @@ pub struct Limits {
     pub max_connections: usize,
     /// Most of them from one address (IPv6: one /64); loopback has no such limit. Default 64.
     pub max_connections_per_ip: usize,
+    /// New connections from one address in a second, of which those of two seconds may come at once; loopback has no such limit.
+    /// Default 50.
+    pub max_connection_rate_per_ip: usize,
     /// A TLS handshake takes no longer. Default 10 s.
     pub handshake_timeout: Duration,
     /// A request is complete this long after its first byte, and the first one this long after the connection. Default
@@ -29,6 +32,7 @@ impl Default for Limits {
         Self {
             max_connections: 4096,
             max_connections_per_ip: 64,
+            max_connection_rate_per_ip: 50,
             handshake_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),

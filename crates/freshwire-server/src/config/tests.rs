@@ -62,6 +62,7 @@ fn all_sections() {
         sha256 = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
         [limits]
         max_connections = 10
+        max_connection_rate_per_ip = 3
         max_header = "4KiB"
         max_publish_rate = "8Mbit"
         [process]
@@ -83,6 +84,7 @@ fn all_sections() {
     assert_eq!(config.internal, None);
     assert_eq!(config.tls, Some(TlsFiles { certificate: "etc/c.pem".into(), key: "/k.pem".into() }));
     assert_eq!((config.limits.max_connections, config.limits.max_header_bytes), (10, 4096));
+    assert_eq!(config.limits.max_connection_rate_per_ip, 3);
     assert_eq!(config.limits.max_publish_rate, freshwire_units::Rate::from_bits_per_sec(8_000_000));
     assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Duration::from_secs(1)));
     assert_eq!(config.nice, Some(5));

@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
+use super::throttle::{Allowance, Throttle};
 use crate::config::Limits;
 use crate::context::Counter;
 
@@ -10,6 +12,7 @@ use crate::context::Counter;
 pub struct Admission {
     limits: RwLock<Limits>,
     open: Mutex<Open>,
+    arrivals: Throttle,
     /// Connections accepted.
     pub accepted: Counter,
     /// Connections refused because of a limit.
@@ -37,6 +40,7 @@ impl Admission {
         Self {
             limits: RwLock::new(limits),
             open: Mutex::default(),
+            arrivals: Throttle::default(),
             accepted: Counter::default(),
             refused: Counter::default(),
             failed_handshakes: Counter::default(),
@@ -60,7 +64,12 @@ impl Admission {
 
     /// A place for a connection from this address, or which limit it would pass.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, &'static str> {
+        self.admit_at(peer, Instant::now())
+    }
+
+    fn admit_at(self: &Arc<Self>, peer: IpAddr, now: Instant) -> Result<Permit, &'static str> {
         let limits = self.limits();
+        let often = arrivals(&limits);
         let source = source_of(peer);
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let from_source = open.by_source.get(&source).copied().unwrap_or(0);
@@ -68,6 +77,8 @@ impl Admission {
             Some("max_connections")
         } else if from_source >= limits.max_connections_per_ip && !source.is_loopback() {
             Some("max_connections_per_ip")
+        } else if !source.is_loopback() && self.arrivals.blocks(source, now, often) {
+            Some("max_connection_rate_per_ip")
         } else {
             None
         };
@@ -77,6 +88,7 @@ impl Admission {
         }
         open.total += 1;
         open.by_source.insert(source, from_source + 1);
+        self.arrivals.count(source, now, often);
         self.accepted.add_one();
         Ok(Permit { admission: Arc::clone(self), source })
     }
@@ -93,6 +105,11 @@ impl Drop for Permit {
             }
         }
     }
+}
+
+fn arrivals(limits: &Limits) -> Allowance {
+    let a_second = u32::try_from(limits.max_connection_rate_per_ip.max(1)).unwrap_or(u32::MAX);
+    Allowance { at_once: a_second.saturating_mul(2), each: Duration::from_secs(1) / a_second }
 }
 
 /// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits, which is what one household gets.
@@ -138,6 +155,22 @@ mod tests {
         let _other = admission.admit(ip("2001:db8:0:1::1")).unwrap();
         drop(v6);
         let _again = admission.admit(ip("2001:db8::3")).unwrap();
+    }
+
+    #[test]
+    fn one_client_cannot_come_again_and_again() {
+        let limits = Limits { max_connection_rate_per_ip: 5, ..Limits::default() };
+        let admission = Arc::new(Admission::new(limits));
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let let_in =
+            |peer: &str, at: Instant| (0..100).filter(|_| admission.admit_at(ip(peer), at).is_ok()).count();
+        assert_eq!(let_in("192.0.2.1", now), 10, "those of two seconds at once");
+        assert_eq!(admission.admit_at(ip("192.0.2.1"), now).unwrap_err(), "max_connection_rate_per_ip");
+        assert_eq!(let_in("192.0.2.2", now), 10, "another one");
+        assert_eq!(let_in("192.0.2.1", now + second), 5);
+        assert_eq!(let_in("127.0.0.1", now), 100);
+        admission.set_limits(Limits { max_connection_rate_per_ip: 50, ..limits });
+        assert_eq!(let_in("192.0.2.1", now + 60 * second), 100);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! **Delay.** Once a round trip the least queueing delay of the round, from the receiver's clock, is compared with a
-//! target of about two packets or 10 ms, above 5 Mbit/s with a shorter one, down to 3 ms at 55 Mbit/s: of flows that share a queue, those
+//! target of about two packets or 10 ms, above 5 Mbit/s and 10 ms of round trip with a shorter one, down to 3 ms at 55 Mbit/s: of flows that share a queue, those
 //! with more than others give way to them. Below a quarter of it the window grows by 2 %, 4 %, 8 % and so on, up to a half,
 //! of itself a round, as long as the delivery rate follows; up to the target it grows by a packet at most; above, it
 //! goes half way to what would make the queue the target.

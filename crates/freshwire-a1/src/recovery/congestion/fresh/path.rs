@@ -58,9 +58,10 @@ impl Path {
     }
 
     /// The queue to aim at beside others of our kind, `target` at most. Who has more aims at less, and all see the same queue: so those
-    /// who share a bottleneck come to the same rate.
+    /// who share a bottleneck come to the same rate. On a short path a packet a round does that by itself, and so short a queue would
+    /// be taken from the jitter of timers.
     pub(super) fn aim(&self, target: Duration, mtu: u64) -> Duration {
-        let Some(rate) = self.rate else { return target };
+        let Some(rate) = self.rate.filter(|_| self.base >= TARGET) else { return target };
         let part = (WHOLE_TARGET_BITS / rate.bits_per_sec().max(1) as f64).sqrt().max(LEAST_PART_OF_TARGET);
         target.min(TARGET.mul_f64(part).max(self.packet_time(mtu) * 22 / 10))
     }

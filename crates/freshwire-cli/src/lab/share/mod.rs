@@ -58,7 +58,10 @@ pub(crate) fn run(args: &ShareArgs) -> anyhow::Result<ExitCode> {
         runs.push(run);
         Ok(())
     })?;
-    runs.retain(|run| plans.contains(&run.plan));
+    let place = |run: &Run| plans.iter().position(|plan| run.plan == *plan);
+    runs.retain(|run| place(run).is_some());
+    // They end in another order than they were planned in.
+    runs.sort_by_key(place);
     anyhow::ensure!(!runs.is_empty(), "no run succeeded: {}", failures.join("; "));
     output::print(&show::table(&runs).to_terminal())?;
     output::say(&format!("results: {}", results.display()));

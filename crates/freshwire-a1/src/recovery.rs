@@ -210,6 +210,7 @@ impl<C> Recovery<C> {
                 marked,
                 sample,
                 rate: self.sampler.rate(),
+                receiver_us: (newest.number == ack.largest).then_some(ack.receiver_time_us),
                 rtt: &self.rtt,
             });
         }
@@ -307,7 +308,8 @@ impl<C> Recovery<C> {
             _ => self.flight.bytes(),
         };
         let room = self.window().saturating_sub(in_flight);
-        if room < size || self.flight.span() >= self.config.max_packets {
+        let least = self.congestion.train().filter(|_| !self.pacer.is_in_train()).unwrap_or(size);
+        if room < least || self.flight.span() >= self.config.max_packets {
             return Allowance::Blocked;
         }
         match self.pacer.allowance(now, size, &*self.congestion) {
@@ -358,6 +360,12 @@ impl<C> Recovery<C> {
     #[must_use]
     pub(crate) fn burst(&self) -> u64 {
         self.pacer.burst(u64::from(self.mtu.current()), &*self.congestion)
+    }
+
+    /// Whether each packet is to be acknowledged at once, as those of a train are.
+    #[must_use]
+    pub(crate) fn wants_each_acked(&self) -> bool {
+        self.congestion.train().is_some()
     }
 
     /// UDP payload that a packet has at most: the largest that is known to pass, unless that alone would take longer than a

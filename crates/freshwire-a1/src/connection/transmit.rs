@@ -353,6 +353,9 @@ impl Connection {
 
     /// A receiver works least if it acknowledges when it is asked to: a few times for each window.
     fn packets_until_ack(&self) -> u64 {
+        if self.recovery.wants_each_acked() {
+            return 0;
+        }
         let window = self.recovery.window() / u64::from(self.recovery.mtu()).max(1);
         let every = (window / 4).clamp(1, 16);
         (self.next_number + 1) % every

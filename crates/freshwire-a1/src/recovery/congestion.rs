@@ -30,6 +30,10 @@ pub(super) trait Congestion: Debug + Send {
     fn cwnd(&self) -> u64;
     /// `None` sends without pacing.
     fn pacing_rate(&self) -> Option<Rate>;
+    /// Bytes that are to leave back to back, neither fewer nor many more, and to be acknowledged one by one.
+    fn train(&self) -> Option<u64> {
+        None
+    }
     /// Bytes that may leave back to back, however fast.
     fn max_burst(&self) -> u64 {
         u64::MAX
@@ -51,6 +55,8 @@ pub(super) struct Ack<'a> {
     pub(super) sample: Option<Sample>,
     /// The best delivery rate of the last rounds.
     pub(super) rate: Option<Rate>,
+    /// The receiver's clock when the newest of them arrived, in microseconds of an origin of its own; it wraps.
+    pub(super) receiver_us: Option<u32>,
     pub(super) rtt: &'a Rtt,
 }
 

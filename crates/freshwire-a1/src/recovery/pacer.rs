@@ -14,16 +14,22 @@ pub(super) struct Pacer {
     credit: i64,
     filled_at: Timestamp,
     started: bool,
+    /// A train is leaving.
+    in_train: bool,
 }
 
 impl Pacer {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { credit: 0, filled_at: now, started: false }
+        Self { credit: 0, filled_at: now, started: false, in_train: false }
     }
 
     /// Bytes that may leave back to back.
     pub(super) fn burst(&self, mtu: u64, congestion: &dyn Congestion) -> u64 {
         congestion.pacing_rate().map_or(mtu, |rate| burst_at(rate, mtu, congestion))
+    }
+
+    pub(super) fn is_in_train(&self) -> bool {
+        self.in_train
     }
 
     /// Bytes that leave in the time that one burst may take up.
@@ -35,6 +41,7 @@ impl Pacer {
         if let Some(rate) = congestion.pacing_rate() {
             self.fill(now, rate, burst_at(rate, mtu, congestion));
             self.credit = self.credit.saturating_sub(signed(bytes));
+            self.in_train &= self.credit >= signed(mtu);
         }
     }
 
@@ -44,7 +51,10 @@ impl Pacer {
         };
         let burst = burst_at(rate, mtu, congestion);
         self.fill(now, rate, burst);
-        if self.credit >= signed(mtu) {
+        // A train waits until all of it may leave.
+        let least = if congestion.train().is_some() && !self.in_train { burst } else { mtu };
+        if self.credit >= signed(least) {
+            self.in_train = true;
             return Allowance::Bytes(self.credit.unsigned_abs());
         }
         let missing = (signed(burst) - self.credit).unsigned_abs();
@@ -70,6 +80,9 @@ impl Pacer {
 /// Bytes that may leave back to back at this pacing rate.
 fn burst_at(rate: Rate, mtu: u64, congestion: &dyn Congestion) -> u64 {
     let most = MAX_BURST.max(rate.bytes_in(SHORT)).max(mtu);
+    if let Some(train) = congestion.train() {
+        return train.clamp(mtu, most);
+    }
     rate.bytes_in(QUANTUM).min(congestion.max_burst()).clamp(mtu, most)
 }
 

@@ -1,8 +1,8 @@
 //! Fresh: a window that follows the queue, for data that is worth little once it is old.
 //!
 //! ```text
-//!            a queue shows            the queue stays though the window shrinks,
-//!            or much is lost          or losses come with a full queue that is not ours
+//!            a queue shows            the queue stays though the window shrinks, or losses
+//!            or much is lost          come with a full queue that is not ours
 //!   Start ─────────────────► Delay ──────────────────────────────────────────────► Rival ──► Flood
 //!   (double)                  (keep the queue short) ◄──────── the queue is gone ────┘ ◄──────┘
 //! ```
@@ -18,18 +18,20 @@
 //! bottleneck's queue may be shorter than 10 ms. A window that the application does not fill does not grow, and does
 //! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
 //!
+//! Where a queue is full its losses are no chance, so that they are not made up for by a larger window.
+//!
 //! **Rival.** Alone, a smaller window delivers no less while there is a queue. When the delivery rate falls with the
 //! window and the queue stays longer than anybody's target, somebody else holds it; keeping it short would only mean to
-//! starve. A part of the bottleneck is claimed then, which also tells what it carries for all; see [`claim`]. Losses say the
-//! same that come with a full queue while the window does not grow, on a path that otherwise loses next to nothing; nothing
-//! is claimed then.
+//! starve. From the third such round on packets leave in trains, which show what the bottleneck carries for all; see [`trains`]. Unless
+//! nearly all of that is ours, a part of it is claimed; see [`claim`]. Losses say the same that come with a full queue while the window
+//! does not grow, on a path that otherwise loses next to nothing; nothing is claimed then.
 //! The window is from then on CUBIC's, which shares fairly with CUBIC and NewReno, except that losses without a queue are
 //! not counted. It ends when the queue is short for some time, or when CUBIC's cut of the window shortens the queue and
 //! costs no delivery rate: then there was nobody else.
 //!
-//! **Flood.** When CUBIC is pressed below ten packets by more than 5 % loss, or below a fifth of the bottleneck by more than
-//! 1 %, somebody does not yield to loss. The delivery rate is then held as such senders hold it, up to a third of the
-//! bottleneck where that is known; see [`flood`].
+//! **Flood.** CUBIC with less than a fifth of the bottleneck may be beside somebody who does not yield to loss. The delivery rate is then
+//! held as such senders hold it, at up to three tenths of the bottleneck; see [`flood`]. Where much more is lost by that, there are only
+//! too many, and CUBIC goes on.
 //!
 //! The path's least delay is forgotten after ten seconds, so that a queue that is always there would be taken for the
 //! path; every five seconds without a sight of the least delay the window is cut below the path's capacity for a round.
@@ -39,16 +41,18 @@ mod flood;
 mod growth;
 mod path;
 mod rivals;
+mod trains;
 
 use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
 
-use self::claim::{Claim, Claimed};
-use self::flood::{Flood, Hold};
+use self::claim::Claim;
+use self::flood::{Flood, Hold, Patience};
 use self::growth::Growth;
 use self::path::{Losses, Path, Round};
 use self::rivals::{Rivals, Verdict};
+use self::trains::Trains;
 use super::cubic::Cubic;
 use super::{Ack, Congestion, Loss, Reaction, initial_window, paced};
 
@@ -64,8 +68,10 @@ pub(in crate::recovery) struct Fresh {
     losses: Losses,
     rivals: Rivals,
     growth: Growth,
-    /// What the bottleneck carries for all, where a claim has shown it.
-    capacity: Option<Rate>,
+    /// What the bottleneck carries for all, measured where there seem to be others.
+    trains: Trains,
+    /// Whether a part may be held against others.
+    patience: Patience,
     reaction: Reaction,
     /// The window before the last reaction.
     undo: f64,
@@ -96,7 +102,8 @@ impl Fresh {
             losses: Losses::default(),
             rivals: Rivals::default(),
             growth: Growth::default(),
-            capacity: None,
+            trains: Trains::default(),
+            patience: Patience::default(),
             reaction: Reaction::default(),
             undo: 0.0,
             silent: false,
@@ -121,9 +128,11 @@ impl Fresh {
             }
             Mode::Delay => self.keep_short(&round, queue, target),
             Mode::Claim(claim) => {
-                let claimed = claim.on_round(&round);
+                let is_enough = claim.on_round(&round, self.path.srtt);
                 self.window = claim.window();
-                self.claimed(claimed);
+                if is_enough {
+                    self.meet_rival();
+                }
             }
             Mode::Rival(cubic) => {
                 self.window = cubic.cwnd() as f64;
@@ -168,8 +177,12 @@ impl Fresh {
     /// The queue is longer than anybody of our kind lets it be.
     fn suspect_rivals(&mut self, round: &Round) {
         self.rivals.on_stuck(self.window, round.rate);
-        if let Some(before) = self.rivals.take_share(self.window, round.rate) {
-            self.mode = Mode::Claim(Claim::new(self.window.max(before), self.losses.recent()));
+        let Some(capacity) = self.trains.capacity() else { return };
+        let is_alone = self.path.rate >= Some(part(capacity, ALONE));
+        if let Some(before) = self.rivals.take_share(self.window, round.rate)
+            && !is_alone
+        {
+            self.mode = Mode::Claim(Claim::new(self.window.max(before), capacity, self.losses.recent()));
         }
     }
 
@@ -195,69 +208,58 @@ impl Fresh {
         }
     }
 
-    fn claimed(&mut self, claimed: Claimed) {
-        match claimed {
-            Claimed::Growing => {}
-            Claimed::Enough(window, capacity) => {
-                self.window = window.max(self.min_window());
-                self.capacity = capacity;
-                self.meet_rival();
-            }
-            Claimed::Alone => {
-                self.mode = Mode::Delay;
-                self.rivals = Rivals::default();
-                self.fit();
-            }
-        }
-    }
-
     fn meet_rival(&mut self) {
-        self.rivals.meet(self.path.rate);
+        self.rivals = Rivals::default();
         self.mode = Mode::Rival(Box::new(Cubic::continuing(self.mtu, self.window, self.path.srtt)));
     }
 
     fn compete(&mut self, now: Timestamp, round: &Round, target: Duration) {
-        match self.rivals.judge(now, round, self.window, target, self.mtu) {
+        let cut = matches!(self.mode, Mode::Rival(_)).then_some(self.window);
+        match self.rivals.judge(now, round, cut, target, self.mtu) {
             None => {}
             Some(Verdict::Gone) => {
                 self.mode = Mode::Delay;
                 self.rivals = Rivals::default();
             }
-            Some(Verdict::Share(share)) => self.answer(now, share),
+            Some(Verdict::Share(share)) => self.answer(now, share, round.fills(self.window)),
         }
     }
 
-    /// So much was lost over some rounds beside others.
-    fn answer(&mut self, now: Timestamp, share: f64) {
-        let pressed = share > FLOOD_LOSS && self.window < 10.0 * self.mtu as f64;
-        let least = self.part_of_capacity(LEAST_PART);
-        let robbed =
-            share > ROBBED_LOSS && least.zip(self.path.rate).is_some_and(|(least, rate)| rate < least);
-        let most = self.part_of_capacity(MOST_PART);
+    /// So much was lost over some rounds beside others; the window is used up, or is not.
+    fn answer(&mut self, now: Timestamp, share: f64, is_used: bool) {
+        let Some(capacity) = self.trains.capacity() else { return };
+        let least = part(capacity, LEAST_PART);
+        let has_little = is_used && self.path.rate.is_some_and(|rate| rate < least);
         match &mut self.mode {
-            Mode::Rival(_) if pressed || robbed => {
-                let rate = if robbed { least } else { None };
-                let rate = rate.unwrap_or_else(|| self.rivals.rate_to_hold(self.path.rate));
-                let calm = if robbed { ROBBED_LOSS } else { FLOOD_LOSS };
-                self.mode = Mode::Flood(Box::new(Flood::new(Hold { rate, most, calm }, self.path.base, now)));
+            Mode::Rival(_) if has_little && self.patience.is_over(now) => {
+                // Others make it lose this much while it has next to nothing: they do not yield, and that is not its doing.
+                let pressed = share > PRESSED_LOSS && self.window < FEW_PACKETS * self.mtu as f64;
+                let max_loss = if pressed { 1.0 } else { 2.0 * share + FLOOD_LOSS };
+                // No more than a few times what was seen, whatever the receiver's clock says.
+                let rate = least.min(self.path.rate_times(16, 1));
+                let hold = Hold { rate, most: part(capacity, MOST_PART), max_loss };
+                self.mode = Mode::Flood(Box::new(Flood::new(hold, self.path.base, now)));
             }
             Mode::Flood(flood) => {
-                let calm = self.rivals.is_calm(flood.is_calm(share));
-                if share > flood::MAX_LOSS {
-                    flood.give_way();
-                } else if calm || now.saturating_since(flood.began()) > FLOOD_TIME {
-                    let rate = flood.rate();
+                let in_vain = flood.is_in_vain(share);
+                if in_vain || flood.is_over(now) {
+                    self.patience.on_flood(now, in_vain);
                     self.meet_rival();
-                    self.rivals.hold(rate);
                 }
             }
             _ => {}
         }
     }
 
-    fn part_of_capacity(&self, part: f64) -> Option<Rate> {
-        let bits = self.capacity?.bits_per_sec() as f64 * part;
-        Some(Rate::from_bits_per_sec(bits as u64))
+    /// Whether this round's packets leave in trains.
+    fn decide_measuring(&mut self) {
+        match self.mode {
+            Mode::Start | Mode::Claim(_) => self.trains.pause(),
+            // What was measured before may have been another path's.
+            Mode::Delay if !self.rivals.is_stuck() => self.trains = Trains::default(),
+            Mode::Delay => self.trains.measure(),
+            Mode::Rival(_) | Mode::Flood(_) => self.trains.on_round(),
+        }
     }
 
     /// Loss in the modes in which the queue is ours.
@@ -327,6 +329,7 @@ impl Fresh {
 impl Congestion for Fresh {
     fn on_ack(&mut self, ack: &Ack<'_>) {
         self.silent = false;
+        self.trains.on_ack(ack);
         self.path.on_ack(ack, self.mtu);
         self.round.on_ack(ack);
         let ends = ack.newest_sent_at >= self.round.began;
@@ -346,12 +349,16 @@ impl Congestion for Fresh {
         }
         if ends {
             self.end_round(ack.now);
+            self.decide_measuring();
             self.decide_drain(ack);
         }
     }
 
     fn on_loss(&mut self, loss: &Loss<'_>) {
         self.round.lost += loss.bytes;
+        if !self.path.is_full(loss.rtt.queue(), self.mtu) {
+            self.round.lost_by_chance += loss.bytes;
+        }
         match &mut self.mode {
             Mode::Claim(_) | Mode::Flood(_) => {}
             Mode::Rival(cubic) => {
@@ -427,9 +434,17 @@ impl Congestion for Fresh {
         })
     }
 
+    fn train(&self) -> Option<u64> {
+        self.trains.is_measuring().then(|| trains::length(self.cwnd(), self.path.max_burst(), self.mtu))
+    }
+
     fn max_burst(&self) -> u64 {
         self.path.max_burst()
     }
+}
+
+fn part(whole: Rate, part: f64) -> Rate {
+    Rate::from_bits_per_sec((whole.bits_per_sec() as f64 * part) as u64)
 }
 
 /// With so many windows in flight it was cut by more than what a queue makes it shrink by in a round.
@@ -442,14 +457,15 @@ const MIN_PACKETS: f64 = 3.0;
 const QUIET_PATH_LOSS: f64 = 0.01;
 /// A congestion mark comes before the queue is full, and asks for less than a loss does (as RFC 8511 has it).
 const MARK_FACTOR: f64 = 0.85;
+/// Of the bottleneck: who has so much has it alone.
+const ALONE: f64 = 0.8;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 /// Of the path's capacity without a queue.
 const DRAIN_FACTOR: f64 = 0.75;
-const FLOOD_LOSS: f64 = 0.05;
-/// Others that yield to loss leave a few flows more than what makes them lose so much.
-const ROBBED_LOSS: f64 = 0.01;
-/// Of the bottleneck: with less and so much loss, somebody does not yield; more is not held against them.
+/// So much loss with a window of a few packets is not its own doing.
+const PRESSED_LOSS: f64 = 0.03;
+/// What may be lost beyond twice what was lost before, for a part of the bottleneck that is held.
+const FLOOD_LOSS: f64 = 0.10;
+/// Of the bottleneck: with less, somebody may not yield; more is not held against them.
 const LEAST_PART: f64 = 0.2;
-const MOST_PART: f64 = 0.35;
-/// After so long it is tried whether the others have come to yield.
-const FLOOD_TIME: Duration = Duration::from_secs(30);
+const MOST_PART: f64 = 0.3;

@@ -88,7 +88,7 @@ impl Bbr {
         let elapsed = ack.now.saturating_since(self.phase_began);
         let next = match self.phase {
             Phase::Startup if self.filled => Phase::Drain,
-            Phase::Drain if ack.in_flight <= self.bdp(1.0) => Phase::Bandwidth(2),
+            Phase::Drain if ack.in_flight <= self.bdp(1.0) => some_phase(ack.now),
             Phase::Bandwidth(0)
                 if elapsed > self.min_rtt
                     && (self.lost_in_phase || ack.in_flight_before >= self.bdp(1.25)) =>
@@ -106,7 +106,7 @@ impl Bbr {
             }
             Phase::RoundTrip(Some(until)) if ack.now >= until => {
                 self.min_rtt_at = ack.now;
-                if self.filled { Phase::Bandwidth(2) } else { Phase::Startup }
+                if self.filled { some_phase(ack.now) } else { Phase::Startup }
             }
             phase => phase,
         };
@@ -116,6 +116,12 @@ impl Bbr {
             self.lost_in_phase = false;
         }
     }
+}
+
+/// Any but the one that drains, so that flows do not probe together for ever.
+fn some_phase(now: Timestamp) -> Phase {
+    let mixed = now.as_nanos().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    Phase::Bandwidth([0, 2, 3, 4, 5, 6, 7][(mixed % 7) as usize])
 }
 
 impl Congestion for Bbr {

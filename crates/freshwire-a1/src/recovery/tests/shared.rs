@@ -97,3 +97,43 @@ fn one_that_comes_late_on_a_long_path_claims_its_share() {
     println!("after 5 s, beside CUBIC: {share:.2} of its share");
     assert!((0.5..1.6).contains(&share), "{share}");
 }
+
+/// Whoever begins, and however little CUBIC gets beside BBR.
+#[test]
+fn beside_cubic_and_bbr_in_a_queue_of_a_round_trip_a_part_is_held() {
+    use Kind::{Bbr, Cubic, Fresh};
+    for (rate, bits, delay) in [("20Mbit", 2e7, 50), ("50Mbit", 5e7, 20)] {
+        let scene = Scene::new(rate, delay).queue((bits / 8.0 * 0.002 * delay as f64) as u64);
+        for others in [[Cubic, Bbr], [Bbr, Bbr]] {
+            for begins in [[0.0, 0.2, 0.4], [0.4, 0.2, 0.0], [0.0, 1.0, 2.0]] {
+                let kinds = [Fresh, others[0], others[1]];
+                let flows = kinds.iter().zip(begins).map(|(&kind, at)| flow(kind, at)).collect();
+                let reports = run(&scene, flows, 40.0);
+                let shares: Vec<f64> =
+                    reports.iter().map(|report| report.rate(10.0, 40.0) / bits * 3.0).collect();
+                println!("{rate}, {delay} ms, beside {others:?}, begun at {begins:?}: {shares:.2?}");
+                assert!((0.5..1.6).contains(&shares[0]), "{shares:?}");
+            }
+        }
+    }
+}
+
+/// Where a queue is full its losses are no chance, and are not made up for: who came first would keep the others out.
+#[test]
+fn flows_of_our_kind_share_a_fast_path_with_a_queue_of_ten_packets() {
+    for delay in [20, 50] {
+        let scene = Scene::new("50Mbit", delay).queue(15_000);
+        let alone = &run(&scene, vec![flow(Kind::Fresh, 0.0)], 20.0)[0];
+        let used = alone.rate(5.0, 20.0) / 5e7;
+        let lost = alone.lost as f64 / alone.sent as f64;
+        println!("{delay} ms: alone {used:.3} of the rate, {lost:.4} lost");
+        assert!(used > 0.8 && lost < 0.02);
+        for apart in [0.2, 1.0] {
+            let flows = (0..3).map(|at| flow(Kind::Fresh, f64::from(at) * apart)).collect();
+            let reports = run(&scene, flows, 60.0);
+            let shares: Vec<f64> = reports.iter().map(|report| report.rate(10.0, 60.0) / 5e7 * 3.0).collect();
+            println!("{delay} ms, {apart} s apart: {shares:.2?}");
+            assert!(shares.iter().all(|share| (0.5..2.0).contains(share)), "{shares:?}");
+        }
+    }
+}

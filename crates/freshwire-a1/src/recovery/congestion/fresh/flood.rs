@@ -9,12 +9,13 @@ use crate::recovery::filter::{Best, Windowed};
 
 /// Holds its own against senders that ignore loss, as BBR's first version does, by doing what they do: the best
 /// delivery rate of ten round trips is the rate, probed by a quarter more in one round of eight, and up to two round
-/// trips' worth of it may be in flight. More loss than [`MAX_LOSS`] makes it yield.
+/// trips' worth of it may be in flight. More loss than [`MAX_LOSS`] makes it yield, and it ends where it makes much of the loss itself.
 #[derive(Debug)]
 pub(super) struct Flood {
     bandwidth: Windowed,
-    most: Option<Rate>,
-    calm: f64,
+    hold: Hold,
+    /// The share that is lost of late.
+    lost: f64,
     round: u64,
     began: Timestamp,
     base: Duration,
@@ -28,18 +29,46 @@ pub(super) struct Flood {
 pub(super) struct Hold {
     /// At first.
     pub(super) rate: Rate,
-    /// At most.
-    pub(super) most: Option<Rate>,
-    /// With a smaller share of loss they are calm.
-    pub(super) calm: f64,
+    /// What is delivered at most.
+    pub(super) most: Rate,
+    /// With more than this share lost it is in vain.
+    pub(super) max_loss: f64,
+}
+
+/// Whether it is time for it. Many of our kind with little each would make each other lose much: who finds that so waits, each time
+/// twice as long.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    pause: Duration,
+    until: Timestamp,
+}
+
+impl Patience {
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        now >= self.until
+    }
+
+    pub(super) fn on_flood(&mut self, now: Timestamp, in_vain: bool) {
+        self.pause = if in_vain { (2 * self.pause).clamp(FLOOD_TIME, MAX_PAUSE) } else { Duration::ZERO };
+        self.until = now + self.pause;
+    }
 }
 
 impl Flood {
     pub(super) fn new(hold: Hold, base: Duration, now: Timestamp) -> Self {
-        let Hold { rate, most, calm } = hold;
         let mut bandwidth = Windowed::new(Best::Max, 10);
-        bandwidth.update(0, rate.bits_per_sec().cast_signed());
-        Self { bandwidth, most, calm, round: 0, began: now, base, srtt: base, phase: 2, phase_began: now }
+        bandwidth.update(0, hold.rate.bits_per_sec().cast_signed());
+        Self {
+            bandwidth,
+            hold,
+            lost: 0.0,
+            round: 0,
+            began: now,
+            base,
+            srtt: base,
+            phase: 2,
+            phase_began: now,
+        }
     }
 
     pub(super) fn on_ack(&mut self, ack: &Ack<'_>, round_ended: bool) {
@@ -59,25 +88,30 @@ impl Flood {
         }
     }
 
-    /// Whether others are calm if this share is lost.
-    pub(super) fn is_calm(&self, share: f64) -> bool {
-        share < self.calm
+    /// This share was lost over some rounds. True if that is too much for what is held.
+    pub(super) fn is_in_vain(&mut self, lost: f64) -> bool {
+        self.lost = lost.min(MAX_LOSS);
+        if lost > MAX_LOSS {
+            self.give_way();
+        }
+        lost > self.hold.max_loss
     }
 
-    /// Too much is lost.
+    /// It is tried whether the others have come to yield.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        now.saturating_since(self.began) > FLOOD_TIME
+    }
+
     pub(super) fn give_way(&mut self) {
         let reduced = Rate::from_bits_per_sec(self.rate().bits_per_sec() / 8 * 7);
         self.bandwidth.reset();
         self.bandwidth.update(self.round, reduced.bits_per_sec().cast_signed());
     }
 
-    pub(super) fn began(&self) -> Timestamp {
-        self.began
-    }
-
     pub(super) fn rate(&self) -> Rate {
         let rate = Rate::from_bits_per_sec(self.bandwidth.get().map_or(0, i64::unsigned_abs));
-        self.most.map_or(rate, |most| rate.min(most))
+        let most = self.hold.most.bits_per_sec() as f64 / (1.0 - self.lost);
+        rate.min(Rate::from_bits_per_sec(most as u64))
     }
 
     /// Those who came while there was a queue already take it for the path, and have more in flight for it.
@@ -100,4 +134,6 @@ impl Flood {
 }
 
 /// Share of loss above which even the flood gives way.
-pub(super) const MAX_LOSS: f64 = 0.3;
+const MAX_LOSS: f64 = 0.3;
+const FLOOD_TIME: Duration = Duration::from_secs(30);
+const MAX_PAUSE: Duration = Duration::from_secs(480);

@@ -98,7 +98,7 @@ impl Path {
     /// So much of the rate.
     pub(super) fn rate_times(&self, numerator: u64, denominator: u64) -> Rate {
         let bits = self.rate.map_or(0, Rate::bits_per_sec);
-        Rate::from_bits_per_sec(bits / denominator * numerator)
+        Rate::from_bits_per_sec((bits / denominator).saturating_mul(numerator))
     }
 
     /// A burst that the bottleneck's queue can take.
@@ -126,6 +126,8 @@ pub(super) struct Round {
     in_flight_before: u64,
     pub(super) acked: u64,
     pub(super) lost: u64,
+    /// Of these, what a full queue did not cause.
+    pub(super) lost_by_chance: u64,
     pub(super) rate: Option<Rate>,
 }
 
@@ -154,7 +156,7 @@ impl Round {
     }
 }
 
-/// The share of packets that is lost whatever we do: the least of some spans of rounds.
+/// The share of packets that is lost though no queue is full: the least of some spans of rounds.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     acked: u64,
@@ -177,7 +179,7 @@ impl Losses {
 
     pub(super) fn on_round(&mut self, round: &Round) {
         self.acked += round.acked;
-        self.lost += round.lost;
+        self.lost += round.lost_by_chance;
         self.rounds += 1;
         if self.rounds >= SPAN_ROUNDS {
             let [_, second] = self.before_last;

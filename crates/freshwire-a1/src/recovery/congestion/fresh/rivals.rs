@@ -16,12 +16,9 @@ pub(super) struct Rivals {
     /// Rounds since the window grew for want of a queue.
     since_growth: u32,
     full_queues: u32,
-    /// The rate when they were met, or the one that was held against them.
-    rate: Option<Rate>,
     quiet: Quiet,
     cut: Cut,
     span: Span,
-    calm: u32,
 }
 
 /// Rounds in a row whose queue was never long, and those in which there was none.
@@ -74,6 +71,11 @@ impl Rivals {
         self.since_growth = 0;
     }
 
+    /// Whether the queue is too long for some rounds.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck >= SETTLED_ROUNDS
+    }
+
     /// There is no queue, or a short one.
     pub(super) fn on_short_queue(&mut self, none: bool) {
         self.stuck = if none { 0 } else { self.stuck.saturating_sub(1) };
@@ -116,21 +118,18 @@ impl Rivals {
         self.full_queues >= FULL_QUEUES
     }
 
-    /// They are there.
-    pub(super) fn meet(&mut self, rate: Option<Rate>) {
-        *self = Self { rate, ..Self::default() };
-    }
-
     /// What one more round with this window beside them says, if anything.
     pub(super) fn judge(
         &mut self,
         now: Timestamp,
         round: &Round,
-        window: f64,
+        window: Option<f64>,
         target: Duration,
         mtu: u64,
     ) -> Option<Verdict> {
-        if self.quiet.on_round(now, round, target) || self.cut.on_round(round, window) {
+        if self.quiet.on_round(now, round, target)
+            || window.is_some_and(|window| self.cut.on_round(round, window))
+        {
             return Some(Verdict::Gone);
         }
         let span = &mut self.span;
@@ -144,23 +143,6 @@ impl Rivals {
         let share = span.lost as f64 / sent as f64;
         *span = Span::default();
         Some(Verdict::Share(share))
-    }
-
-    /// The rate to hold against those who do not yield: at least half of what it was.
-    pub(super) fn rate_to_hold(&self, rate: Option<Rate>) -> Rate {
-        let bits = self.rate.map_or(0, |rate| rate.bits_per_sec() / 2);
-        Rate::from_bits_per_sec(rate.map_or(0, Rate::bits_per_sec).max(bits))
-    }
-
-    /// Whether they have been calm for two spans.
-    pub(super) fn is_calm(&mut self, calm: bool) -> bool {
-        self.calm = if calm { self.calm + 1 } else { 0 };
-        self.calm > 1
-    }
-
-    /// This rate was held against them, and is to be again should they not have changed.
-    pub(super) fn hold(&mut self, rate: Rate) {
-        self.rate = Some(Rate::from_bits_per_sec(rate.bits_per_sec() / 5 * 8));
     }
 }
 

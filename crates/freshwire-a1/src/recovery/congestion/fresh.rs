@@ -18,7 +18,9 @@
 //! bottleneck's queue may be shorter than 10 ms. A window that the application does not fill does not grow, and does
 //! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
 //!
-//! Where a queue is full its losses are no chance, so that they are not made up for by a larger window.
+//! Where a queue is full its losses are no chance, so that they are not made up for by a larger window. Many flows can keep a queue
+//! full for so long that all of them take it for the path. More than 15 % loss for long, with a queue that is never gone and less than half
+//! of what the bottleneck carries, is overload: each loss counts then as CUBIC's does.
 //!
 //! **Rival.** Alone, a smaller window delivers no less while there is a queue. When the delivery rate falls with the
 //! window and the queue stays longer than anybody's target, somebody else holds it; keeping it short would only mean to
@@ -70,6 +72,8 @@ pub(in crate::recovery) struct Fresh {
     growth: Growth,
     /// What the bottleneck carries for all, measured where there seem to be others.
     trains: Trains,
+    /// So much is lost that each loss counts, whatever the queue looks like.
+    overload: bool,
     /// Whether a part may be held against others.
     patience: Patience,
     reaction: Reaction,
@@ -103,6 +107,7 @@ impl Fresh {
             rivals: Rivals::default(),
             growth: Growth::default(),
             trains: Trains::default(),
+            overload: false,
             patience: Patience::default(),
             reaction: Reaction::default(),
             undo: 0.0,
@@ -115,9 +120,11 @@ impl Fresh {
     fn end_round(&mut self, now: Timestamp) {
         let round = self.round.finish(now);
         let Some(queue) = round.queue_min else { return };
-        self.losses.on_round(&round);
+        let target = self.path.target(self.mtu);
+        self.losses.on_round(&round, queue > target / 4 && queue > round.queue_max / 3);
         self.path.on_round(&round);
         self.rivals.on_round();
+        self.overload &= self.losses.recent() > CALM_LOSS;
         let target = self.path.target(self.mtu);
         match &mut self.mode {
             Mode::Start => {
@@ -145,7 +152,18 @@ impl Fresh {
         }
     }
 
+    /// Much is lost, and most of what the bottleneck carries is not ours.
+    fn is_overload(&self) -> bool {
+        let most = self.trains.capacity().map(|capacity| part(capacity, OVERLOAD_PART));
+        self.losses.is_overload() && most.is_some_and(|most| self.path.rate < Some(most))
+    }
+
     fn keep_short(&mut self, round: &Round, queue: Duration, target: Duration) {
+        if self.is_overload() {
+            self.overload = true;
+            self.meet_rival();
+            return;
+        }
         let packet = self.mtu as f64;
         let limited = round.in_flight as f64 >= (0.85 * self.window).min(self.window - 2.0 * packet);
         let aim = self.path.aim(target, self.mtu);
@@ -217,6 +235,7 @@ impl Fresh {
         let cut = matches!(self.mode, Mode::Rival(_)).then_some(self.window);
         match self.rivals.judge(now, round, cut, target, self.mtu) {
             None => {}
+            Some(Verdict::Gone) if self.overload => {}
             Some(Verdict::Gone) => {
                 self.mode = Mode::Delay;
                 self.rivals = Rivals::default();
@@ -256,7 +275,9 @@ impl Fresh {
         match self.mode {
             Mode::Start | Mode::Claim(_) => self.trains.pause(),
             // What was measured before may have been another path's.
-            Mode::Delay if !self.rivals.is_stuck() => self.trains = Trains::default(),
+            Mode::Delay if !self.rivals.is_stuck() && !self.losses.is_overload() => {
+                self.trains = Trains::default()
+            }
             Mode::Delay => self.trains.measure(),
             Mode::Rival(_) | Mode::Flood(_) => self.trains.on_round(),
         }
@@ -363,7 +384,7 @@ impl Congestion for Fresh {
             Mode::Claim(_) | Mode::Flood(_) => {}
             Mode::Rival(cubic) => {
                 let heavy = self.round.lost > 10 * self.mtu && self.round.loss_share() > 0.11;
-                if heavy || loss.rtt.queue() > self.path.target(self.mtu) {
+                if heavy || self.overload || loss.rtt.queue() > self.path.target(self.mtu) {
                     cubic.on_loss(loss);
                 }
             }
@@ -462,6 +483,10 @@ const ALONE: f64 = 0.8;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 /// Of the path's capacity without a queue.
 const DRAIN_FACTOR: f64 = 0.75;
+/// Of the bottleneck: whoever has more is not one of many.
+const OVERLOAD_PART: f64 = 0.5;
+/// With less loss the overload is over.
+const CALM_LOSS: f64 = 0.05;
 /// So much loss with a window of a few packets is not its own doing.
 const PRESSED_LOSS: f64 = 0.03;
 /// What may be lost beyond twice what was lost before, for a part of the bottleneck that is held.

@@ -137,3 +137,18 @@ fn flows_of_our_kind_share_a_fast_path_with_a_queue_of_ten_packets() {
         }
     }
 }
+
+/// They keep the queue full until all of them take it for the path; what is lost is the only sign then.
+#[test]
+fn many_of_our_kind_do_not_make_each_other_lose_most() {
+    for queue in [16_000, 50_000] {
+        let scene = Scene::new("10Mbit", 20).queue(queue);
+        let flows = (0..8).map(|at| flow(Kind::Fresh, f64::from(at) * 0.3)).collect();
+        let reports = run(&scene, flows, 60.0);
+        let lost: u64 = reports.iter().map(|report| report.lost).sum();
+        let sent: u64 = reports.iter().map(|report| report.sent).sum();
+        let share = lost as f64 / sent as f64;
+        println!("eight flows, a queue of {queue} B: {share:.3} lost");
+        assert!(share < 0.33, "{share}");
+    }
+}

@@ -164,6 +164,9 @@ pub(super) struct Losses {
     rounds: u32,
     before_last: [f64; 2],
     last: f64,
+    /// Rounds of this span with a moment without a queue, and spans in a row with much loss and no such moment.
+    empty: u32,
+    overloaded: u32,
 }
 
 impl Losses {
@@ -172,18 +175,28 @@ impl Losses {
         first.min(second).min(self.last)
     }
 
+    /// So much is lost for long, with a queue that is always there, that it is not by chance.
+    pub(super) fn is_overload(&self) -> bool {
+        self.overloaded >= OVERLOADED_SPANS
+    }
+
     /// The share in this span or the last, whichever is larger.
     pub(super) fn recent(&self) -> f64 {
         self.share().max(self.last)
     }
 
-    pub(super) fn on_round(&mut self, round: &Round) {
+    /// One more round, in which the queue was never empty or was.
+    pub(super) fn on_round(&mut self, round: &Round, always_queue: bool) {
+        self.empty += u32::from(!always_queue);
         self.acked += round.acked;
         self.lost += round.lost_by_chance;
         self.rounds += 1;
         if self.rounds >= SPAN_ROUNDS {
             let [_, second] = self.before_last;
-            *self = Self { before_last: [second, self.last], last: self.share(), ..Self::default() };
+            let heavy = self.share() > HEAVY && self.empty <= 1;
+            let overloaded = if heavy { self.overloaded + 1 } else { 0 };
+            *self =
+                Self { before_last: [second, self.last], last: self.share(), overloaded, ..Self::default() };
         }
     }
 
@@ -202,3 +215,6 @@ const LEAST_PART_OF_TARGET: f64 = 0.3;
 /// More loss than this is not made up for.
 const MAX_COMPENSATED: f64 = 0.1;
 const SPAN_ROUNDS: u32 = 16;
+/// More than most paths lose by themselves.
+const HEAVY: f64 = 0.15;
+const OVERLOADED_SPANS: u32 = 2;

@@ -120,12 +120,11 @@ impl Fresh {
     fn end_round(&mut self, now: Timestamp) {
         let round = self.round.finish(now);
         let Some(queue) = round.queue_min else { return };
-        let target = self.path.target(self.mtu);
-        self.losses.on_round(&round, queue > target / 4 && queue > round.queue_max / 3);
         self.path.on_round(&round);
         self.rivals.on_round();
-        self.overload &= self.losses.recent() > CALM_LOSS;
         let target = self.path.target(self.mtu);
+        self.losses.on_round(&round, queue > target / 4 && queue > round.queue_max / 3);
+        self.overload &= self.losses.recent() > CALM_LOSS;
         match &mut self.mode {
             Mode::Start => {
                 if queue > target / 2 {

@@ -308,7 +308,7 @@ impl<C> Recovery<C> {
             _ => self.flight.bytes(),
         };
         let room = self.window().saturating_sub(in_flight);
-        let least = self.congestion.train().filter(|_| !self.pacer.is_in_train()).unwrap_or(size);
+        let least = self.pacer.least(size, &*self.congestion);
         if room < least || self.flight.span() >= self.config.max_packets {
             return Allowance::Blocked;
         }
@@ -362,10 +362,14 @@ impl<C> Recovery<C> {
         self.pacer.burst(u64::from(self.mtu.current()), &*self.congestion)
     }
 
-    /// Whether each packet is to be acknowledged at once, as those of a train are.
+    /// One packet in so many is to be acknowledged at once. A receiver works least if it acknowledges when it is asked to: a few times for
+    /// each window, and each packet of a train.
     #[must_use]
-    pub(crate) fn wants_each_acked(&self) -> bool {
-        self.congestion.train().is_some()
+    pub(crate) fn packets_per_ack(&self) -> u64 {
+        if self.congestion.train().is_some() {
+            return 1;
+        }
+        (self.window() / u64::from(self.mtu()).max(1) / 4).clamp(1, 16)
     }
 
     /// UDP payload that a packet has at most: the largest that is known to pass, unless that alone would take longer than a

@@ -331,7 +331,7 @@ impl Connection {
         draft.retransmitted &= !draft.contents.parts.is_empty();
         let more = self.outbox.has_begun_work();
         draft.contents.busy = more;
-        draft.ack_now |= !more || self.packets_until_ack() == 0;
+        draft.ack_now |= !more || (self.next_number + 1).is_multiple_of(self.recovery.packets_per_ack());
     }
 
     /// Puts the next parity shard; false if the room is too small. One that is too large for any packet is left out.
@@ -349,16 +349,6 @@ impl Connection {
         Frame::Repair(parity).put(out);
         self.stats.parity_sent += shard.bytes.len() as u64;
         true
-    }
-
-    /// A receiver works least if it acknowledges when it is asked to: a few times for each window.
-    fn packets_until_ack(&self) -> u64 {
-        if self.recovery.wants_each_acked() {
-            return 0;
-        }
-        let window = self.recovery.window() / u64::from(self.recovery.mtu()).max(1);
-        let every = (window / 4).clamp(1, 16);
-        (self.next_number + 1) % every
     }
 
     fn mtu_probe(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Option<usize> {

@@ -28,8 +28,10 @@ impl Pacer {
         congestion.pacing_rate().map_or(mtu, |rate| burst_at(rate, mtu, congestion))
     }
 
-    pub(super) fn is_in_train(&self) -> bool {
-        self.in_train
+    /// Bytes that have to be allowed for anything to leave: a packet's, or those of a whole train at its beginning.
+    pub(super) fn least(&self, mtu: u64, congestion: &dyn Congestion) -> u64 {
+        let waits = congestion.train().is_some() && !self.in_train;
+        if waits { self.burst(mtu, congestion) } else { mtu }
     }
 
     /// Bytes that leave in the time that one burst may take up.
@@ -51,10 +53,8 @@ impl Pacer {
         };
         let burst = burst_at(rate, mtu, congestion);
         self.fill(now, rate, burst);
-        // A train waits until all of it may leave.
-        let least = if congestion.train().is_some() && !self.in_train { burst } else { mtu };
-        if self.credit >= signed(least) {
-            self.in_train = true;
+        if self.credit >= signed(self.least(mtu, congestion)) {
+            self.in_train = congestion.train().is_some();
             return Allowance::Bytes(self.credit.unsigned_abs());
         }
         let missing = (signed(burst) - self.credit).unsigned_abs();

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! **Delay.** Once a round trip the least queueing delay of the round, from the receiver's clock, is compared with a
-//! target of about two packets or 10 ms, above 5 Mbit/s and 10 ms of round trip with a shorter one, down to 3 ms at 55 Mbit/s: of flows that share a queue, those
-//! with more than others give way to them. Below a quarter of it the window grows by 2 %, 4 %, 8 % and so on, up to a half,
+//! target of about two packets or 10 ms, above 5 Mbit/s and 10 ms of round trip with a shorter one, down to 3 ms at 55 Mbit/s: of flows
+//! that share a queue, those with more than others give way to them. Below a quarter of it the window grows by 2 %, 4 %, 8 % and so on, up to a half,
 //! of itself a round, as long as the delivery rate follows; up to the target it grows by a packet at most; above, it
 //! goes half way to what would make the queue the target.
 //! Loss by itself changes nothing: a lost packet leaves the window a round trip later as a delivered one does, so that
@@ -246,20 +246,19 @@ impl Fresh {
     /// So much was lost over some rounds beside others; the window is used up, or is not.
     fn answer(&mut self, now: Timestamp, share: f64, is_used: bool) {
         let Some(capacity) = self.trains.capacity() else { return };
+        let Some(delivered) = self.path.rate else { return };
         let least = part(capacity, LEAST_PART);
-        let has_little = is_used && self.path.rate.is_some_and(|rate| rate < least);
+        let may_hold = is_used && delivered < least && self.patience.is_over(now);
         match &mut self.mode {
-            Mode::Rival(_) if has_little && self.patience.is_over(now) => {
+            Mode::Rival(_) if may_hold => {
                 // Others make it lose this much while it has next to nothing: they do not yield, and that is not its doing.
                 let pressed = share > PRESSED_LOSS && self.window < FEW_PACKETS * self.mtu as f64;
                 let max_loss = if pressed { 1.0 } else { 2.0 * share + FLOOD_LOSS };
-                // No more than a few times what was seen, whatever the receiver's clock says.
-                let rate = least.min(self.path.rate_times(16, 1));
-                let hold = Hold { rate, most: part(capacity, MOST_PART), max_loss };
-                self.mode = Mode::Flood(Box::new(Flood::new(hold, self.path.base, now)));
+                let hold = Hold { rate: least, most: part(capacity, MOST_PART), max_loss };
+                self.mode = Mode::Flood(Box::new(Flood::new(hold, delivered, self.path.base, now)));
             }
             Mode::Flood(flood) => {
-                let in_vain = flood.is_in_vain(share);
+                let in_vain = flood.on_span(share);
                 if in_vain || flood.is_over(now) {
                     self.patience.on_flood(now, in_vain);
                     self.meet_rival();

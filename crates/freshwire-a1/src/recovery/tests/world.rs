@@ -251,11 +251,9 @@ impl Flow {
                 }
                 Allowance::Blocked => break,
             }
-            let every = (self.recovery.window() / mtu / 4).clamp(1, 16);
             let bytes = mtu.min(self.backlog);
-            let ack_now = (self.next_number + 1).is_multiple_of(every)
-                || bytes == self.backlog
-                || self.recovery.wants_each_acked();
+            let every = self.recovery.packets_per_ack();
+            let ack_now = (self.next_number + 1).is_multiple_of(every) || bytes == self.backlog;
             packets.push(self.packet(now, index, bytes, ack_now, false));
             self.tail_at = Some(now + tail(&self.recovery));
         }

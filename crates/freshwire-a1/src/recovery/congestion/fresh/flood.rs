@@ -27,11 +27,11 @@ pub(super) struct Flood {
 /// What is held against others.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
-    /// At first.
+    /// At first, but no more than a few times what is delivered, whatever the receiver's clock says.
     pub(super) rate: Rate,
     /// What is delivered at most.
     pub(super) most: Rate,
-    /// With more than this share lost it is in vain.
+    /// With more than this share lost it is in vain; 1 for never.
     pub(super) max_loss: f64,
 }
 
@@ -55,9 +55,10 @@ impl Patience {
 }
 
 impl Flood {
-    pub(super) fn new(hold: Hold, base: Duration, now: Timestamp) -> Self {
+    pub(super) fn new(hold: Hold, delivered: Rate, base: Duration, now: Timestamp) -> Self {
+        let most = delivered.bits_per_sec().saturating_mul(MOST_RAISE);
         let mut bandwidth = Windowed::new(Best::Max, 10);
-        bandwidth.update(0, hold.rate.bits_per_sec().cast_signed());
+        bandwidth.update(0, hold.rate.bits_per_sec().min(most).cast_signed());
         Self {
             bandwidth,
             hold,
@@ -88,8 +89,8 @@ impl Flood {
         }
     }
 
-    /// This share was lost over some rounds. True if that is too much for what is held.
-    pub(super) fn is_in_vain(&mut self, lost: f64) -> bool {
+    /// This share was lost over some rounds. True if that is too much for what is held, which is in vain then.
+    pub(super) fn on_span(&mut self, lost: f64) -> bool {
         self.lost = lost.min(MAX_LOSS);
         if lost > MAX_LOSS {
             self.give_way();
@@ -135,5 +136,42 @@ impl Flood {
 
 /// Share of loss above which even the flood gives way.
 const MAX_LOSS: f64 = 0.3;
+const MOST_RAISE: u64 = 16;
 const FLOOD_TIME: Duration = Duration::from_secs(30);
 const MAX_PAUSE: Duration = Duration::from_secs(480);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mbit(rate: u64) -> Rate {
+        Rate::from_bits_per_sec(rate * 1_000_000)
+    }
+
+    #[test]
+    fn a_receiver_that_lies_about_time_does_not_make_it_leap() {
+        let base = Duration::from_millis(50);
+        let hold = Hold { rate: mbit(20_000), most: mbit(30_000), max_loss: 1.0 };
+        assert_eq!(Flood::new(hold, mbit(1), base, Timestamp::ZERO).rate(), mbit(16));
+        let hold = Hold { rate: mbit(2), most: mbit(3), max_loss: 1.0 };
+        assert_eq!(Flood::new(hold, mbit(1), base, Timestamp::ZERO).rate(), mbit(2));
+    }
+
+    #[test]
+    fn each_one_in_vain_doubles_the_pause() {
+        let mut patience = Patience::default();
+        assert!(patience.is_over(Timestamp::ZERO));
+        let mut now = Timestamp::ZERO;
+        for pause in [30, 60, 120, 240, 480, 480] {
+            patience.on_flood(now, true);
+            now += Duration::from_secs(pause - 1);
+            assert!(!patience.is_over(now), "after {pause} s");
+            now += Duration::from_secs(1);
+            assert!(patience.is_over(now), "after {pause} s");
+        }
+        patience.on_flood(now, false);
+        assert!(patience.is_over(now));
+        patience.on_flood(now, true);
+        assert!(patience.is_over(now + FLOOD_TIME));
+    }
+}

@@ -19,8 +19,8 @@
 //! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
 //!
 //! Where a queue is full its losses are no chance, so that they are not made up for by a larger window. Many flows can keep a queue
-//! full for so long that all of them take it for the path. More than 15 % loss for long, with a queue that is never gone and less than half
-//! of what the bottleneck carries, is overload: each loss counts then as CUBIC's does.
+//! full for so long that all of them take it for the path. More than 15 % loss for long with a queue that is never gone, or more than 30 %
+//! without one to be seen, with less than a fifth of what the bottleneck carries, is overload: each loss counts then as CUBIC's does.
 //!
 //! **Rival.** Alone, a smaller window delivers no less while there is a queue. When the delivery rate falls with the
 //! window and the queue stays longer than anybody's target, somebody else holds it; keeping it short would only mean to
@@ -151,9 +151,9 @@ impl Fresh {
         }
     }
 
-    /// Much is lost, and most of what the bottleneck carries is not ours.
+    /// Much is lost, and nearly all of what the bottleneck carries is not ours.
     fn is_overload(&self) -> bool {
-        let most = self.trains.capacity().map(|capacity| part(capacity, OVERLOAD_PART));
+        let most = self.trains.capacity().map(|capacity| part(capacity, LEAST_PART));
         self.losses.is_overload() && most.is_some_and(|most| self.path.rate < Some(most))
     }
 
@@ -481,14 +481,12 @@ const ALONE: f64 = 0.8;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 /// Of the path's capacity without a queue.
 const DRAIN_FACTOR: f64 = 0.75;
-/// Of the bottleneck: whoever has more is not one of many.
-const OVERLOAD_PART: f64 = 0.5;
 /// With less loss the overload is over.
 const CALM_LOSS: f64 = 0.05;
 /// So much loss with a window of a few packets is not its own doing.
 const PRESSED_LOSS: f64 = 0.03;
 /// What may be lost beyond twice what was lost before, for a part of the bottleneck that is held.
 const FLOOD_LOSS: f64 = 0.10;
-/// Of the bottleneck: with less, somebody may not yield; more is not held against them.
+/// Of the bottleneck: with less, there are many, or somebody may not yield; more is not held against them.
 const LEAST_PART: f64 = 0.2;
 const MOST_PART: f64 = 0.3;

@@ -50,6 +50,20 @@ fn random_loss_does_not_starve_it_and_the_queue_stays_short() {
     }
 }
 
+/// Who has most of what the bottleneck carries is not one of many, however much is lost.
+#[test]
+fn very_much_random_loss_does_not_starve_it() {
+    for share in [0.2, 0.35] {
+        for delay in [10, 50] {
+            let scene = Scene::new("6Mbit", delay).loss(Loss::Random { share });
+            let report = bulk(&scene, Controller::Fresh, 40.0);
+            let used = use_of(&scene, 6e6, &report, 40.0);
+            println!("{share} lost, {delay} ms: {used:.3}");
+            assert!(used > 0.5, "{used}");
+        }
+    }
+}
+
 #[test]
 fn a_fast_link_with_a_short_queue_and_a_path_without_limit() {
     let scene = Scene::new("1Gbit", 0);

@@ -164,7 +164,7 @@ pub(super) struct Losses {
     rounds: u32,
     before_last: [f64; 2],
     last: f64,
-    /// Rounds of this span with a moment without a queue, and spans in a row with much loss and no such moment.
+    /// Rounds of this span with a moment without a queue, and spans in a row with too much loss.
     empty: u32,
     overloaded: u32,
 }
@@ -175,7 +175,7 @@ impl Losses {
         first.min(second).min(self.last)
     }
 
-    /// So much is lost for long, with a queue that is always there, that it is not by chance.
+    /// So much is lost for long, with a queue that is always there, or even without one to be seen, that it is not by chance.
     pub(super) fn is_overload(&self) -> bool {
         self.overloaded >= OVERLOADED_SPANS
     }
@@ -193,7 +193,7 @@ impl Losses {
         self.rounds += 1;
         if self.rounds >= SPAN_ROUNDS {
             let [_, second] = self.before_last;
-            let heavy = self.share() > HEAVY && self.empty <= 1;
+            let heavy = self.share() > if self.empty <= 1 { HEAVY } else { EXTREME };
             let overloaded = if heavy { self.overloaded + 1 } else { 0 };
             *self =
                 Self { before_last: [second, self.last], last: self.share(), overloaded, ..Self::default() };
@@ -217,4 +217,6 @@ const MAX_COMPENSATED: f64 = 0.1;
 const SPAN_ROUNDS: u32 = 16;
 /// More than most paths lose by themselves.
 const HEAVY: f64 = 0.15;
+/// More than a path loses by itself that is still of use.
+const EXTREME: f64 = 0.3;
 const OVERLOADED_SPANS: u32 = 2;

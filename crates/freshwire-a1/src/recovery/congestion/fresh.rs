@@ -31,15 +31,17 @@
 //! not counted. It ends when the queue is short for some time, or when CUBIC's cut of the window shortens the queue and
 //! costs no delivery rate: then there was nobody else.
 //!
-//! **Flood.** CUBIC with less than a fifth of the bottleneck may be beside somebody who does not yield to loss. The delivery rate is then
-//! held as such senders hold it, at up to three tenths of the bottleneck; see [`flood`]. Where much more is lost by that, there are only
-//! too many, and CUBIC goes on.
+//! **Flood.** CUBIC with less than a fifth of the bottleneck may be beside somebody who does not yield to loss. Such senders empty the
+//! queue from time to time to see the path, which many that do yield never do; see [`gaps`]. Then a fifth of the bottleneck is held, and up to
+//! three tenths, as they hold theirs; see [`flood`]. Where the queue is never empty and a tenth is lost, there are only too many, and CUBIC
+//! goes on.
 //!
 //! The path's least delay is forgotten after ten seconds, so that a queue that is always there would be taken for the
 //! path; every five seconds without a sight of the least delay the window is cut below the path's capacity for a round.
 
 mod claim;
 mod flood;
+mod gaps;
 mod growth;
 mod path;
 mod rivals;
@@ -51,6 +53,7 @@ use freshwire_units::{Rate, Timestamp};
 
 use self::claim::Claim;
 use self::flood::{Flood, Hold, Patience};
+use self::gaps::Gaps;
 use self::growth::Growth;
 use self::path::{Losses, Path, Round};
 use self::rivals::{Rivals, Verdict};
@@ -74,8 +77,9 @@ pub(in crate::recovery) struct Fresh {
     trains: Trains,
     /// So much is lost that each loss counts, whatever the queue looks like.
     overload: bool,
-    /// Whether a part may be held against others.
+    /// Whether a part may be held against others, and whether these are such.
     patience: Patience,
+    gaps: Gaps,
     reaction: Reaction,
     /// The window before the last reaction.
     undo: f64,
@@ -109,6 +113,7 @@ impl Fresh {
             trains: Trains::default(),
             overload: false,
             patience: Patience::default(),
+            gaps: Gaps::default(),
             reaction: Reaction::default(),
             undo: 0.0,
             silent: false,
@@ -122,6 +127,7 @@ impl Fresh {
         let Some(queue) = round.queue_min else { return };
         self.path.on_round(&round);
         self.rivals.on_round();
+        self.look_for_gaps(now, &round, queue);
         let target = self.path.target(self.mtu);
         self.losses.on_round(&round, queue > target / 4 && queue > round.queue_max / 3);
         self.overload &= self.losses.recent() > CALM_LOSS;
@@ -149,6 +155,12 @@ impl Fresh {
                 self.compete(now, &round, target);
             }
         }
+    }
+
+    fn look_for_gaps(&mut self, now: Timestamp, round: &Round, queue: Duration) {
+        let trips = [queue, round.queue_max].map(|queue| self.path.base + queue);
+        let few = self.trains.capacity().map(|capacity| capacity.time_for(GAP_PACKETS * self.mtu));
+        self.gaps.on_round(now, trips, few);
     }
 
     /// Much is lost, and nearly all of what the bottleneck carries is not ours.
@@ -248,17 +260,17 @@ impl Fresh {
         let Some(capacity) = self.trains.capacity() else { return };
         let Some(delivered) = self.path.rate else { return };
         let least = part(capacity, LEAST_PART);
-        let may_hold = is_used && delivered < least && self.patience.is_over(now);
+        let others_hold = self.gaps.is_recent(now);
+        // With next to nothing no gap can be seen: it takes a trial.
+        let pressed = share > PRESSED_LOSS && self.window < FEW_PACKETS * self.mtu as f64;
+        let may_hold = is_used && delivered < least && (others_hold || pressed) && self.patience.is_over(now);
         match &mut self.mode {
             Mode::Rival(_) if may_hold => {
-                // Others make it lose this much while it has next to nothing: they do not yield, and that is not its doing.
-                let pressed = share > PRESSED_LOSS && self.window < FEW_PACKETS * self.mtu as f64;
-                let max_loss = if pressed { 1.0 } else { 2.0 * share + FLOOD_LOSS };
-                let hold = Hold { rate: least, most: part(capacity, MOST_PART), max_loss };
+                let hold = Hold { least, most: part(capacity, MOST_PART) };
                 self.mode = Mode::Flood(Box::new(Flood::new(hold, delivered, self.path.base, now)));
             }
             Mode::Flood(flood) => {
-                let in_vain = flood.on_span(share);
+                let in_vain = flood.on_span(now, share, others_hold);
                 if in_vain || flood.is_over(now) {
                     self.patience.on_flood(now, in_vain);
                     self.meet_rival();
@@ -331,8 +343,10 @@ impl Fresh {
             return;
         }
         self.reaction.begin(ack.now);
-        if let Mode::Flood(flood) = &mut self.mode {
-            flood.give_way();
+        if matches!(self.mode, Mode::Flood(_)) {
+            // A bottleneck that marks keeps the others off by itself.
+            self.patience.on_flood(ack.now, true);
+            self.meet_rival();
             return;
         }
         self.mode = Mode::Delay;
@@ -485,8 +499,39 @@ const DRAIN_FACTOR: f64 = 0.75;
 const CALM_LOSS: f64 = 0.05;
 /// So much loss with a window of a few packets is not its own doing.
 const PRESSED_LOSS: f64 = 0.03;
-/// What may be lost beyond twice what was lost before, for a part of the bottleneck that is held.
-const FLOOD_LOSS: f64 = 0.10;
+/// A queue of fewer is hard to tell from bunches of packets.
+const GAP_PACKETS: u64 = 5;
 /// Of the bottleneck: with less, there are many, or somebody may not yield; more is not held against them.
 const LEAST_PART: f64 = 0.2;
 const MOST_PART: f64 = 0.3;
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::Rtt;
+    use super::*;
+
+    #[test]
+    fn a_mark_ends_what_is_held() {
+        let rtt = Rtt::new(Duration::from_millis(50));
+        let now = Timestamp::from_nanos(20_000_000_000);
+        let mbit = |rate: u64| Rate::from_bits_per_sec(rate * 1_000_000);
+        let hold = Hold { least: mbit(2), most: mbit(3) };
+        let mut fresh = Fresh::new(1200, Duration::from_millis(50));
+        fresh.mode = Mode::Flood(Box::new(Flood::new(hold, mbit(1), Duration::from_millis(50), now)));
+        let ack = Ack {
+            now,
+            bytes: 1200,
+            in_flight_before: 1200,
+            in_flight: 0,
+            newest_sent_at: now,
+            marked: 0,
+            sample: None,
+            rate: None,
+            receiver_us: None,
+            rtt: &rtt,
+        };
+        fresh.on_marks(&ack);
+        assert!(matches!(fresh.mode, Mode::Rival(_)));
+        assert!(!fresh.patience.is_over(now), "and not soon again");
+    }
+}

@@ -5,11 +5,12 @@ use std::time::Duration;
 use freshwire_units::{Rate, Timestamp};
 
 use super::super::Ack;
+use super::gaps;
 use crate::recovery::filter::{Best, Windowed};
 
 /// Holds its own against senders that ignore loss, as BBR's first version does, by doing what they do: the best
-/// delivery rate of ten round trips is the rate, probed by a quarter more in one round of eight, and up to two round
-/// trips' worth of it may be in flight. More loss than [`MAX_LOSS`] makes it yield, and it ends where it makes much of the loss itself.
+/// delivery rate of ten round trips is the rate, within what is to be held, probed by a quarter more in one round of eight, and up to two
+/// round trips' worth of it may be in flight. It ends after some time, and where it is in vain: see [`Flood::on_span`].
 #[derive(Debug)]
 pub(super) struct Flood {
     bandwidth: Windowed,
@@ -24,15 +25,11 @@ pub(super) struct Flood {
     phase_began: Timestamp,
 }
 
-/// What is held against others.
+/// What is held against others, as the rate at which it is delivered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
-    /// At first, but no more than a few times what is delivered, whatever the receiver's clock says.
-    pub(super) rate: Rate,
-    /// What is delivered at most.
+    pub(super) least: Rate,
     pub(super) most: Rate,
-    /// With more than this share lost it is in vain; 1 for never.
-    pub(super) max_loss: f64,
 }
 
 /// Whether it is time for it. Many of our kind with little each would make each other lose much: who finds that so waits, each time
@@ -56,12 +53,11 @@ impl Patience {
 
 impl Flood {
     pub(super) fn new(hold: Hold, delivered: Rate, base: Duration, now: Timestamp) -> Self {
-        let most = delivered.bits_per_sec().saturating_mul(MOST_RAISE);
-        let mut bandwidth = Windowed::new(Best::Max, 10);
-        bandwidth.update(0, hold.rate.bits_per_sec().min(most).cast_signed());
+        // No more than a few times what is delivered, whatever the receiver's clock says.
+        let credible = Rate::from_bits_per_sec(delivered.bits_per_sec().saturating_mul(MOST_RAISE));
         Self {
-            bandwidth,
-            hold,
+            bandwidth: Windowed::new(Best::Max, 10),
+            hold: Hold { least: hold.least.min(credible), ..hold },
             lost: 0.0,
             round: 0,
             began: now,
@@ -89,13 +85,12 @@ impl Flood {
         }
     }
 
-    /// This share was lost over some rounds. True if that is too much for what is held, which is in vain then.
-    pub(super) fn on_span(&mut self, lost: f64) -> bool {
+    /// This share was lost over some rounds; `others_hold` is whether somebody was seen of late who does not yield. True if what is held is
+    /// held in vain.
+    pub(super) fn on_span(&mut self, now: Timestamp, lost: f64, others_hold: bool) -> bool {
         self.lost = lost.min(MAX_LOSS);
-        if lost > MAX_LOSS {
-            self.give_way();
-        }
-        lost > self.hold.max_loss
+        let is_trial = now.saturating_since(self.began) < gaps::PERIOD;
+        lost > if others_hold || is_trial { MAX_LOSS } else { MAX_LOSS_ALONE }
     }
 
     /// It is tried whether the others have come to yield.
@@ -103,16 +98,10 @@ impl Flood {
         now.saturating_since(self.began) > FLOOD_TIME
     }
 
-    pub(super) fn give_way(&mut self) {
-        let reduced = Rate::from_bits_per_sec(self.rate().bits_per_sec() / 8 * 7);
-        self.bandwidth.reset();
-        self.bandwidth.update(self.round, reduced.bits_per_sec().cast_signed());
-    }
-
     pub(super) fn rate(&self) -> Rate {
-        let rate = Rate::from_bits_per_sec(self.bandwidth.get().map_or(0, i64::unsigned_abs));
-        let most = self.hold.most.bits_per_sec() as f64 / (1.0 - self.lost);
-        rate.min(Rate::from_bits_per_sec(most as u64))
+        let sent = |delivered: Rate| (delivered.bits_per_sec() as f64 / (1.0 - self.lost)) as u64;
+        let rate = self.bandwidth.get().map_or(0, i64::unsigned_abs);
+        Rate::from_bits_per_sec(rate.min(sent(self.hold.most)).max(sent(self.hold.least)))
     }
 
     /// Those who came while there was a queue already take it for the path, and have more in flight for it.
@@ -134,8 +123,10 @@ impl Flood {
     }
 }
 
-/// Share of loss above which even the flood gives way.
-const MAX_LOSS: f64 = 0.3;
+/// More loss than this is too much whoever makes it.
+const MAX_LOSS: f64 = 0.45;
+/// More loss than this is too much where nobody was seen who does not yield.
+const MAX_LOSS_ALONE: f64 = 0.1;
 const MOST_RAISE: u64 = 16;
 const FLOOD_TIME: Duration = Duration::from_secs(30);
 const MAX_PAUSE: Duration = Duration::from_secs(480);
@@ -151,10 +142,30 @@ mod tests {
     #[test]
     fn a_receiver_that_lies_about_time_does_not_make_it_leap() {
         let base = Duration::from_millis(50);
-        let hold = Hold { rate: mbit(20_000), most: mbit(30_000), max_loss: 1.0 };
+        let hold = Hold { least: mbit(20_000), most: mbit(30_000) };
         assert_eq!(Flood::new(hold, mbit(1), base, Timestamp::ZERO).rate(), mbit(16));
-        let hold = Hold { rate: mbit(2), most: mbit(3), max_loss: 1.0 };
+        let hold = Hold { least: mbit(2), most: mbit(3) };
         assert_eq!(Flood::new(hold, mbit(1), base, Timestamp::ZERO).rate(), mbit(2));
+    }
+
+    #[test]
+    fn what_is_held_is_delivered_whatever_is_lost_up_to_a_limit() {
+        let hold = Hold { least: mbit(2), most: mbit(3) };
+        let mut flood = Flood::new(hold, mbit(1), Duration::from_millis(50), Timestamp::ZERO);
+        assert!(!flood.on_span(Timestamp::ZERO, 0.2, true));
+        assert_eq!(flood.rate(), Rate::from_bits_per_sec(2_500_000));
+        assert!(flood.on_span(Timestamp::ZERO, 0.5, true), "too much, whoever makes it");
+    }
+
+    #[test]
+    fn where_nobody_else_holds_it_is_in_vain_after_a_trial() {
+        let hold = Hold { least: mbit(2), most: mbit(3) };
+        let mut flood = Flood::new(hold, mbit(1), Duration::from_millis(50), Timestamp::ZERO);
+        assert!(!flood.on_span(Timestamp::ZERO + Duration::from_secs(10), 0.2, false));
+        let after = Timestamp::ZERO + gaps::PERIOD;
+        assert!(flood.on_span(after, 0.2, false));
+        assert!(!flood.on_span(after, 0.2, true));
+        assert!(!flood.on_span(after, 0.05, false), "little is lost by it");
     }
 
     #[test]

@@ -145,6 +145,10 @@ fn a1_and_cubic_share_a_link() {
         .collect();
     assert_eq!(shares.len(), 2, "{metrics}");
     assert!(shares.iter().all(|share| (0.15..1.85).contains(share)), "{metrics}");
+    let lost: Vec<f64> =
+        run["data"]["lost"].as_array().into_iter().flatten().filter_map(|x| x.as_f64()).collect();
+    assert!(lost.len() == 2 && lost.iter().all(|lost| (0.0..0.3).contains(lost)), "{lost:?}");
+    assert!(lost.iter().any(|lost| *lost > 0.0), "CUBIC fills the queue: {lost:?}");
     assert!(metrics["used"].as_f64().is_some_and(|used| (0.7..1.02).contains(&used)), "{metrics}");
     // Nothing waits longer than the queue, which holds 20 ms, allows.
     let wait = metrics["wait_ns"][0].as_f64().expect("a wait");

@@ -46,8 +46,9 @@ impl Flow {
         Ok(Self::Tcp(near, far))
     }
 
-    /// Sends from `begin` to `end` and counts what is received.
-    pub(super) fn run(self, begin: Timestamp, end: Timestamp, received: &AtomicU64) -> anyhow::Result<()> {
+    /// Sends from `begin` to `end` and counts what is received. The share of what was sent that was lost: of packets, or of bytes that TCP
+    /// sent again.
+    pub(super) fn run(self, begin: Timestamp, end: Timestamp, received: &AtomicU64) -> anyhow::Result<f64> {
         std::thread::scope(|scope| {
             let (sent, read) = match &self {
                 Self::A1(A1Path { sending, receiving, .. }) => {
@@ -59,13 +60,13 @@ impl Flow {
                     (send_tcp(near, begin, end), reader.join())
                 }
             };
-            sent.context("the sender failed")?;
-            read.map_err(|_| anyhow::anyhow!("the receiver panicked"))?.context("the receiver failed")
+            read.map_err(|_| anyhow::anyhow!("the receiver panicked"))?.context("the receiver failed")?;
+            sent.context("the sender failed")
         })
     }
 }
 
-fn send_a1(connection: &Connection, begin: Timestamp, end: Timestamp) -> anyhow::Result<()> {
+fn send_a1(connection: &Connection, begin: Timestamp, end: Timestamp) -> anyhow::Result<f64> {
     let config = RingConfig { rings: 1, slots: MESSAGES, block_bytes: MESSAGE_BYTES, blocks: MESSAGES };
     let mut sender = Sender::without_engine(&config)?;
     let sink = sender.add_a1_sink(connection, SinkConfig::new(choice::fifo()))?;
@@ -79,9 +80,10 @@ fn send_a1(connection: &Connection, begin: Timestamp, end: Timestamp) -> anyhow:
             Err(error) => return Err(error.into()),
         }
     }
+    let stats = connection.stats().context("the connection is gone")?;
     let ended = sink.close(CloseMode::Abort, CLOSE);
     anyhow::ensure!(ended == Ended::Closed, "the connection broke: {ended:?}");
-    Ok(())
+    Ok(part(stats.packets_lost.saturating_sub(stats.spurious_losses), stats.packets_sent))
 }
 
 fn receive_a1(connection: &Connection, end: Timestamp, received: &AtomicU64) -> anyhow::Result<()> {
@@ -99,7 +101,7 @@ fn receive_a1(connection: &Connection, end: Timestamp, received: &AtomicU64) -> 
     Ok(())
 }
 
-fn send_tcp(mut stream: &TcpStream, begin: Timestamp, end: Timestamp) -> anyhow::Result<()> {
+fn send_tcp(mut stream: &TcpStream, begin: Timestamp, end: Timestamp) -> anyhow::Result<f64> {
     // Setting its congestion control has made it one that does not block.
     stream.set_nonblocking(false).context("cannot make a socket block")?;
     stream.set_write_timeout(Some(WATCH)).context("cannot set a time-out")?;
@@ -113,7 +115,13 @@ fn send_tcp(mut stream: &TcpStream, begin: Timestamp, end: Timestamp) -> anyhow:
         }
     }
     let socket = TcpSocket::new(stream.try_clone().context("cannot duplicate a socket")?)?;
-    socket.abort_on_close().context("cannot abort the connection")
+    let info = socket.info().context("cannot read what a connection did")?;
+    socket.abort_on_close().context("cannot abort the connection")?;
+    Ok(part(info.bytes_retrans, info.bytes_sent))
+}
+
+fn part(some: u64, all: u64) -> f64 {
+    some as f64 / all.max(1) as f64
 }
 
 fn receive_tcp(mut stream: &TcpStream, end: Timestamp, received: &AtomicU64) -> anyhow::Result<()> {

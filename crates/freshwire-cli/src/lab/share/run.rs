@@ -24,7 +24,7 @@ pub(crate) fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Ru
     let end = begin + Duration::from_secs(plan.duration_s.into());
     let counters: Vec<AtomicU64> = plan.flows.iter().map(|_| AtomicU64::new(0)).collect();
     let delay = Duration::from_nanos(plan.link.delay_ns());
-    let (bytes, waits) = std::thread::scope(|scope| {
+    let (bytes, lost, waits) = std::thread::scope(|scope| {
         let running: Vec<_> = (plan.link.seed..)
             .zip(flows.into_iter().zip(&counters))
             .map(|(turn, (flow, counter))| {
@@ -34,16 +34,17 @@ pub(crate) fn measure(plan: Plan, environment: Environment) -> anyhow::Result<Ru
             .collect();
         let probing = scope.spawn(move || probe.run(begin, end, delay));
         let bytes = by_second(&counters, &plan, |second| wait_until(begin + Duration::from_secs(second)));
+        let mut lost = Vec::new();
         for (flow, name) in running.into_iter().zip(&plan.flows) {
             let ended = flow.join().map_err(|_| anyhow::anyhow!("the flow {name} panicked"))?;
-            ended.map_err(|error| error.context(format!("the flow {name}")))?;
+            lost.push(ended.map_err(|error| error.context(format!("the flow {name}")))?);
         }
         let waits = probing.join().map_err(|_| anyhow::anyhow!("the probes panicked"))??;
-        anyhow::Ok((bytes, waits))
+        anyhow::Ok((bytes, lost, waits))
     })?;
     let faults = link.close().faults;
     let trust = if faults.is_empty() { Trust::kept() } else { Trust::lost(faults.join("; ")) };
-    Ok(Run { plan, environment, trust, bytes, waits, metrics: None })
+    Ok(Run { plan, environment, trust, bytes, lost, waits, metrics: None })
 }
 
 /// What each counter has grown by in each second.

@@ -29,6 +29,9 @@ pub(crate) struct Run {
     pub(super) trust: Trust,
     /// For each flow, the bytes that its receiver read in each second.
     pub(super) bytes: Vec<Vec<u64>>,
+    /// For each flow, the share of its packets that was lost, or of its bytes that TCP sent again; empty in files of older versions.
+    #[serde(default)]
+    pub(super) lost: Vec<f64>,
     /// How long probes waited in the queue, in nanoseconds, each with the time of its sending from the begin.
     pub(super) waits: Vec<(u64, u64)>,
     /// What follows; filled in when the run is appended to a file.
@@ -68,6 +71,7 @@ impl Metrics {
         let (duration, warm_up) = (*duration_s as usize, *warm_up_s as usize);
         ensure!(warm_up < duration, "the warm-up of {warm_up} s is all of {duration} s");
         ensure!(run.bytes.len() == flows.len(), "{} of {} flows", run.bytes.len(), flows.len());
+        ensure!(run.lost.is_empty() || run.lost.len() == flows.len(), "losses of {} flows", run.lost.len());
         ensure!(run.bytes.iter().all(|seconds| seconds.len() == duration), "not each second is there");
         let capacity = capacity_bps(link.rate_bps, link.loss);
         let fair = capacity / flows.len() as f64;
@@ -106,6 +110,7 @@ pub(super) mod tests {
             environment: Environment::default(),
             trust: Trust::kept(),
             bytes: flows.iter().map(|(_, bytes)| vec![*bytes; 10]).collect(),
+            lost: flows.iter().map(|_| 0.02).collect(),
             waits: (0..10).map(|at| (at * 1_000_000_000, at * 1_000_000)).collect(),
             metrics: None,
         }
@@ -126,6 +131,10 @@ pub(super) mod tests {
     #[test]
     fn a_run_without_a_second_of_a_flow_is_none() {
         let mut run = run(&[("a1", 1), ("cubic", 1)]);
+        run.lost.pop();
+        assert!(Metrics::of(&run).is_err());
+        run.lost.pop();
+        assert!(Metrics::of(&run).is_ok(), "an older file says nothing of losses");
         run.bytes[1].pop();
         assert!(Metrics::of(&run).is_err());
         run.bytes.pop();

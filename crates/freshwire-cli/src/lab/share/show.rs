@@ -20,6 +20,7 @@ pub(super) fn table(runs: &[Run]) -> Table {
         "A1",
         "the others",
         "A1, from the begin",
+        "lost of each",
         "Jain",
         "used",
         "wait p50",
@@ -27,7 +28,7 @@ pub(super) fn table(runs: &[Run]) -> Table {
     ];
     Table {
         caption: "Goodput as a multiple of the fair share after the warm-up (median [min .. max] over flows and runs), \
-                  Jain's index, and the wait in the bottleneck's queue"
+                  what each lost, Jain's index, and the wait in the bottleneck's queue"
             .to_owned(),
         head: head.map(str::to_owned).to_vec(),
         rows: groups(runs).into_iter().map(|group| row(&group)).collect(),
@@ -50,6 +51,10 @@ fn row(group: &[&Run]) -> Vec<String> {
     let medians = (0..plan.flows.len()).filter_map(|flow| {
         Spread::of(measured.iter().map(|metrics| metrics.shares[flow])).map(|spread| multiple(spread.median))
     });
+    let lost = (0..plan.flows.len()).filter_map(|flow| {
+        Spread::of(group.iter().filter_map(|run| run.lost.get(flow).copied()))
+            .map(|spread| percent(spread.median))
+    });
     let wait = |place: usize| one(&move |metrics| Some(metrics.wait_ns?[place] as f64), time);
     vec![
         cells::link_label(&plan.link),
@@ -60,6 +65,7 @@ fn row(group: &[&Run]) -> Vec<String> {
         each(|metrics| &metrics.shares, &scheme::is_a1),
         each(|metrics| &metrics.shares, &|name| !scheme::is_a1(name)),
         each(|metrics| &metrics.shares_in_all, &scheme::is_a1),
+        lost.collect::<Vec<_>>().join(", "),
         one(&|metrics| Some(metrics.jain), multiple),
         one(&|metrics| Some(metrics.used), percent),
         wait(0),
@@ -124,6 +130,7 @@ mod tests {
         let mut runs =
             [("a1", 362_000), ("a1", 434_400), ("a1", 0)].map(|a1| run(&[a1, ("cubic", 1_086_000)]));
         runs[2].trust = Trust::lost("busy");
+        runs[1].lost = vec![0.04, 0.0];
         for (run, seed) in runs.iter_mut().zip(1..) {
             run.plan.link.seed = seed;
             run.plan.link.queue_bytes = Some(15_000);
@@ -132,7 +139,7 @@ mod tests {
         let table = table(&runs);
         assert_eq!(table.rows.len(), 1);
         assert_eq!(
-            table.rows[0][..8],
+            table.rows[0][..9],
             [
                 "12Mbit/s, no loss, 20 ms",
                 "queue 15000 B, 10 ms",
@@ -141,7 +148,8 @@ mod tests {
                 "0.55 1.50",
                 "0.55 [0.50 .. 0.60]",
                 "1.50",
-                "0.55 [0.50 .. 0.60]"
+                "0.55 [0.50 .. 0.60]",
+                "3.0 %, 1.0 %"
             ]
         );
     }

@@ -8,7 +8,7 @@ use freshwire_choice::Reason;
 
 use crate::fec::Parities;
 use crate::outbox::Credit;
-use crate::pool::Pool;
+use crate::pool::{Pool, append};
 use crate::ranges::RangeSet;
 use crate::wire::{Block, Message as Head, Parity, Qos};
 
@@ -161,7 +161,7 @@ impl Inbox {
             // All of it is here, as it is with most messages.
             self.count_bytes(start.len)?;
             let mut data = self.pool.take(block.bytes.len());
-            data.extend_from_slice(block.bytes);
+            append(&mut data, block.bytes);
             self.complete(head.id, start, data, peer_us);
             self.make_room();
             return Ok(true);
@@ -412,7 +412,7 @@ impl Assembly {
             self.data.reserve_exact(wanted - self.data.len());
         }
         if self.data.len() == offset {
-            self.data.extend_from_slice(bytes);
+            append(&mut self.data, bytes);
         } else {
             if self.data.len() < reach {
                 self.data.resize(reach, 0);

@@ -43,6 +43,13 @@ impl Pool {
     }
 }
 
+/// Adds the bytes of a packet to those of a message, a piece at a time.
+pub(crate) fn append(message: &mut Vec<u8>, bytes: &[u8]) {
+    for piece in bytes.chunks(PIECE) {
+        message.extend_from_slice(piece);
+    }
+}
+
 impl AsRef<[u8]> for Pooled {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
@@ -61,6 +68,8 @@ impl Drop for Pooled {
     }
 }
 
+/// The C library copies more than this at once in a way that some processors are slow at; see `freshwire-ring`'s `PIECE`.
+const PIECE: usize = 2 << 10;
 /// Smaller payloads are cheap to allocate.
 const LEAST: usize = 2 << 10;
 /// Bytes that an endpoint keeps at most.

@@ -1,9 +1,10 @@
 use std::time::Duration;
 
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use freshwire_units::Timestamp;
 use thiserror::Error;
 use zeroize::Zeroizing;
+
+use super::aead::{Aes256Gcm, NONCE_LENGTH, TAG_LENGTH};
 
 /// How the packets of a connection are protected, the strongest first. A connection has the stronger of what its two ends
 /// ask for: less than encryption takes the consent of both.
@@ -335,44 +336,37 @@ impl Receiver {
 }
 
 /// An AES-256-GCM key as Noise uses it.
-struct Key(LessSafeKey);
+struct Key(Aes256Gcm);
 
 impl Key {
     fn new(secret: &[u8; 32]) -> Self {
-        Self(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are a key")))
+        Self(Aes256Gcm::new(secret))
     }
 
     fn seal(&self, number: u64, out: &mut Vec<u8>, begin: usize) {
-        let bytes = out.get_mut(begin..).unwrap_or_default();
-        let tag = self
-            .0
-            .seal_in_place_separate_tag(nonce(number), Aad::empty(), bytes)
-            .expect("a packet is shorter than AES-GCM's limit of 64 GiB");
-        out.extend_from_slice(tag.as_ref());
+        let tag = self.0.seal(nonce(number), out.get_mut(begin..).unwrap_or_default());
+        out.extend_from_slice(&tag);
     }
 
     /// What the packet holds, if it is authentic.
     fn open<'a>(&self, number: u64, sealed: &'a mut [u8]) -> Option<&'a [u8]> {
-        self.0.open_in_place(nonce(number), Aad::empty(), sealed).ok().map(|plain| &*plain)
+        self.0.open(nonce(number), sealed)
     }
 
     /// The key that follows: Noise's REKEY.
     fn next(&self) -> Self {
         let mut secret = Zeroizing::new([0; 32]);
-        let _tag = self
-            .0
-            .seal_in_place_separate_tag(nonce(u64::MAX), Aad::empty(), secret.as_mut_slice())
-            .expect("32 bytes are shorter than AES-GCM's limit");
+        let _tag = self.0.seal(nonce(u64::MAX), secret.as_mut_slice());
         Self::new(&secret)
     }
 }
 
 /// Noise's nonce for AES-GCM: four zero bytes and the number, big-endian.
-fn nonce(number: u64) -> Nonce {
-    let mut bytes = [0; 12];
+fn nonce(number: u64) -> [u8; NONCE_LENGTH] {
+    let mut bytes = [0; NONCE_LENGTH];
     let (_, low) = bytes.split_at_mut(4);
     low.copy_from_slice(&number.to_be_bytes());
-    Nonce::assume_unique_for_key(bytes)
+    bytes
 }
 
 fn checksum(number: u64, plain: &[u8]) -> u32 {
@@ -386,7 +380,6 @@ fn is_odd(generation: u64) -> bool {
     generation % 2 == 1
 }
 
-const TAG_LENGTH: usize = 16;
 const CHECKSUM_LENGTH: usize = 4;
 const DEFAULT_RETENTION: Duration = Duration::from_secs(1);
 

@@ -1,6 +1,7 @@
 //! A reliable stream of bytes on top of messages (seed 001, "Block vs Byte Processing"; `spec/a1.md`, A1-STR).
 
 use std::io::{self, BufRead, Read, Write};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,8 +32,9 @@ const MAX_BLOCKS: u32 = 1024;
 /// No message is worth less than a packet of this size.
 const LEAST_BLOCK: u32 = 1200;
 
-/// Messages that may wait to be begun before writing blocks.
-const UNSENT: usize = 8;
+/// Messages that may wait to be begun before writing blocks: those of [`STREAM_BLOCK_TIME`], as many on slow paths, and on fast ones, whose
+/// messages are no larger, as many as a writer can be behind the connection.
+const UNSENT: RangeInclusive<usize> = 8..=32;
 
 /// Why a connection cannot carry a [`ByteStream`].
 #[derive(Debug, thiserror::Error)]
@@ -134,7 +136,7 @@ impl ByteStream {
             return Err(ByteStreamError::Unreliable);
         }
         // What is begun keeps its slot until it is acknowledged.
-        let slots = qos.outstanding.saturating_add(UNSENT as u32).min(MAX_BLOCKS).next_power_of_two();
+        let slots = qos.outstanding.saturating_add(*UNSENT.end() as u32).min(MAX_BLOCKS).next_power_of_two();
         let config = Config { rings: 1, slots, block_bytes: MAX_STREAM_BLOCK, blocks: slots };
         let mut sender = Sender::without_engine(&config)?;
         let sink = Arc::new(sender.add_a1_sink(&connection, SinkConfig::new(choice::fifo()))?);
@@ -281,18 +283,20 @@ impl ByteWriter {
 
     /// Begins a message, waiting for room.
     fn push(&mut self, bytes: &[u8], give_up: Timestamp) -> io::Result<usize> {
-        let most = most_in_block(self.sink.rate(), self.agreed);
+        let rate = self.sink.rate();
+        let (most, unsent) = (most_in_block(rate, self.agreed), most_unsent(rate));
         let bytes = &bytes[..bytes.len().min(most as usize)];
-        let seq =
-            self.wait(give_up, "the path or the other node takes no more", |writer| writer.try_push(bytes))?;
+        let seq = self.wait(give_up, "the path or the other node takes no more", |writer| {
+            writer.try_push(bytes, unsent)
+        })?;
         self.last = Some(Block { seq, len: bytes.len() as u32, most });
         Ok(bytes.len())
     }
 
     /// `None`: there is no room.
-    fn try_push(&mut self, bytes: &[u8]) -> io::Result<Option<u64>> {
+    fn try_push(&mut self, bytes: &[u8], unsent: usize) -> io::Result<Option<u64>> {
         let ring = self.sink.ring();
-        if self.sender.producer().backlog(ring) >= UNSENT {
+        if self.sender.producer().backlog(ring) >= unsent {
             return Ok(None);
         }
         let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
@@ -383,6 +387,12 @@ fn most_in_block(rate: Option<Rate>, agreed: u32) -> u32 {
     most.clamp(LEAST_BLOCK.into(), MAX_STREAM_BLOCK.into()).min(agreed.into()) as u32
 }
 
+/// How many messages may wait to be begun, over a path with this rate.
+fn most_unsent(rate: Option<Rate>) -> usize {
+    let largest = rate.map_or(0, |rate| rate.bytes_in(STREAM_BLOCK_TIME) / u64::from(MAX_STREAM_BLOCK));
+    usize::try_from(largest).unwrap_or(usize::MAX).clamp(*UNSENT.start(), *UNSENT.end())
+}
+
 fn broken(closed: Closed) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, closed)
 }
@@ -409,5 +419,14 @@ mod tests {
         ] {
             assert_eq!(most_in_block(rate, agreed), most, "{rate:?}");
         }
+    }
+
+    #[test]
+    fn more_may_wait_only_where_that_takes_no_longer() {
+        let unsent = |mbit: u64| most_unsent(Some(Rate::from_bits_per_sec(mbit * 1_000_000)));
+        assert_eq!(
+            [most_unsent(None), unsent(8), unsent(400), unsent(1000), unsent(20_000)],
+            [8, 8, 8, 19, 32]
+        );
     }
 }

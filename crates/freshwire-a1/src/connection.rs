@@ -217,6 +217,8 @@ pub(crate) struct Setup {
     pub(crate) peer: Parameters,
     /// What both ends agree to, as this end sees it.
     pub(crate) qos: Qos,
+    /// This end began the handshake.
+    pub(crate) is_initiator: bool,
     pub(crate) config: ConnectionConfig,
     pub(crate) seed: [u8; 32],
     pub(crate) pool: Pool,
@@ -303,7 +305,8 @@ pub struct Connection {
 
 impl Connection {
     pub(crate) fn new(now: Timestamp, setup: Setup) -> Self {
-        let Setup { epoch, remote, peer_id, mut keys, local, peer, qos, config, seed, pool } = setup;
+        let Setup { epoch, remote, peer_id, mut keys, local, peer, qos, is_initiator, config, seed, pool } =
+            setup;
         keys.set_checksum(qos.checksum);
         let recovery = RecoveryConfig {
             controller: config.congestion.into(),
@@ -326,7 +329,7 @@ impl Connection {
             acks: Acks::new(local.ack_delay),
             outbox: Outbox::new(Box::new(freshwire_choice::fifo()), credit),
             inbox: Inbox::new(&qos, config.in_order, pool),
-            quality: Quality::new(now, local.maximum, qos),
+            quality: Quality::new(now, local.maximum, qos, is_initiator),
             syncs: Syncs::new(now),
             path: Path::new(remote, peer_id, seed),
             groups: Groups::default(),

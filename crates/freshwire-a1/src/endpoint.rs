@@ -390,6 +390,7 @@ impl Endpoint {
                     local: agreed.local,
                     peer: agreed.peer,
                     qos: agreed.qos,
+                    is_initiator: true,
                     config: agreed.connection,
                     seed: self.random.bytes(),
                     pool: self.pool.clone(),

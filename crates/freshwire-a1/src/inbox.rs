@@ -81,6 +81,11 @@ pub(crate) struct Inbox {
     held: BTreeMap<u64, (Head, Vec<u8>)>,
     next_in_order: Option<u64>,
     missing: VecDeque<Missing>,
+    /// What the application has consumed, and what is gone.
+    consumed: Credit,
+    /// How much may be outstanding.
+    window: Credit,
+    /// What the peer may have begun; it never falls.
     granted: Credit,
     announced: Credit,
     bytes_seen: u64,
@@ -103,7 +108,7 @@ struct Assembly {
 impl Inbox {
     /// With `in_order`, a message is handed out when all that were begun before it are complete or gone.
     pub(crate) fn new(qos: &Qos, in_order: bool, pool: Pool) -> Self {
-        let granted = Credit { messages: u64::from(qos.outstanding), bytes: qos.receive_window() };
+        let window = window(qos);
         Self {
             assemblies: BTreeMap::new(),
             done: RangeSet::default(),
@@ -111,8 +116,10 @@ impl Inbox {
             held: BTreeMap::new(),
             next_in_order: in_order.then_some(0),
             missing: VecDeque::new(),
-            granted,
-            announced: granted,
+            consumed: Credit { messages: 0, bytes: 0 },
+            window,
+            granted: window,
+            announced: window,
             bytes_seen: 0,
             made_whole: Vec::new(),
             kept: None,
@@ -327,10 +334,9 @@ impl Inbox {
     }
 
     /// The window is another one from now on; what was granted stays granted.
-    pub(crate) fn widen(&mut self, before: &Qos, after: &Qos) {
-        let more = u64::from(after.outstanding).saturating_sub(u64::from(before.outstanding));
-        self.granted.messages += more;
-        self.granted.bytes += after.receive_window().saturating_sub(before.receive_window());
+    pub(crate) fn set_window(&mut self, qos: &Qos) {
+        self.window = window(qos);
+        self.grant();
     }
 
     fn complete(&mut self, id: u64, head: Head, data: Vec<u8>, peer_us: u64) {
@@ -356,8 +362,16 @@ impl Inbox {
     }
 
     fn consumed(&mut self, bytes: u64) {
-        self.granted.messages = self.granted.messages.saturating_add(1);
-        self.granted.bytes = self.granted.bytes.saturating_add(bytes);
+        self.consumed.messages += 1;
+        self.consumed.bytes += bytes;
+        self.grant();
+    }
+
+    /// The window begins where the application is, however often it was changed.
+    fn grant(&mut self) {
+        let Self { consumed, window, granted, .. } = self;
+        granted.messages = granted.messages.max(consumed.messages.saturating_add(window.messages));
+        granted.bytes = granted.bytes.max(consumed.bytes.saturating_add(window.bytes));
     }
 
     fn make_room(&mut self) {
@@ -385,6 +399,10 @@ impl Inbox {
             self.missing.pop_front();
         }
     }
+}
+
+fn window(qos: &Qos) -> Credit {
+    Credit { messages: u64::from(qos.outstanding), bytes: qos.receive_window() }
 }
 
 fn message(id: u64, head: &Head, data: Bytes, peer_us: u64) -> Message {

@@ -9,6 +9,8 @@ use crate::wire::{Qos, QosError};
 pub(super) struct Quality {
     maximum: Qos,
     current: Qos,
+    /// Where both ends ask for a change at once, this one's is the first.
+    is_first: bool,
     serial: u64,
     proposed: Option<Qos>,
     to_propose: bool,
@@ -30,10 +32,11 @@ struct Bucket {
 }
 
 impl Quality {
-    pub(super) fn new(now: Timestamp, maximum: Qos, current: Qos) -> Self {
+    pub(super) fn new(now: Timestamp, maximum: Qos, current: Qos, is_first: bool) -> Self {
         Self {
             maximum,
             current,
+            is_first,
             serial: 0,
             proposed: None,
             to_propose: false,
@@ -49,6 +52,10 @@ impl Quality {
         &self.current
     }
 
+    pub(super) fn maximum(&self) -> &Qos {
+        &self.maximum
+    }
+
     pub(super) fn is_pending(&self) -> bool {
         self.proposed.is_some()
     }
@@ -62,10 +69,8 @@ impl Quality {
             return Err(QosError::Pending);
         }
         qos.check(&self.maximum)?;
-        self.serial += 1;
         self.proposed = Some(qos);
-        self.to_propose = true;
-        self.again = (Timestamp::MAX, Duration::ZERO);
+        self.ask();
         Ok(())
     }
 
@@ -105,29 +110,37 @@ impl Quality {
         }
     }
 
-    /// The peer asks for `qos`, as it sees it. The quality before, if it changes.
-    pub(super) fn on_proposal(&mut self, serial: u64, qos: &Qos) -> Option<Qos> {
-        if serial < self.answered {
-            return None;
+    /// The peer asks for `qos`, as it sees it; whether the quality changes by that.
+    pub(super) fn on_proposal(&mut self, serial: u64, qos: &Qos) -> bool {
+        if serial < self.answered || self.is_first && self.is_pending() {
+            // Asked again after this end's change, it holds.
+            return false;
         }
-        let is_new = serial > self.answered;
-        self.answered = serial;
         self.to_answer = Some(serial);
-        let before = self.current;
-        self.current = qos.mirrored().within(&self.maximum);
-        (is_new && before != self.current).then_some(before)
+        if serial == std::mem::replace(&mut self.answered, serial) {
+            return false;
+        }
+        if self.is_pending() {
+            // The peer may have answered it before it asked, in a packet that was overtaken: then its change is the later one.
+            self.ask();
+        }
+        let before = std::mem::replace(&mut self.current, qos.mirrored().within(&self.maximum));
+        before != self.current
     }
 
-    /// The peer answers. The quality before, if the change is done by this.
-    pub(super) fn on_answer(&mut self, serial: u64, qos: &Qos) -> Option<Qos> {
-        if serial != self.serial {
-            return None;
-        }
-        let proposed = self.proposed.take()?;
+    /// The peer answers; whether the change is done by this.
+    pub(super) fn on_answer(&mut self, serial: u64, qos: &Qos) -> bool {
+        let Some(proposed) = self.proposed.take_if(|_| serial == self.serial) else { return false };
         self.to_propose = false;
-        let before = self.current;
         self.current = qos.within(&proposed);
-        Some(before)
+        true
+    }
+
+    /// With a number of its own each time, so that no earlier answer is taken for its.
+    fn ask(&mut self) {
+        self.serial += 1;
+        self.to_propose = true;
+        self.again = (Timestamp::MAX, Duration::ZERO);
     }
 
     /// Until when data has to wait for the agreed rate; `None` if a packet may go.

@@ -108,13 +108,13 @@ impl Connection {
             Frame::SyncEcho(echo) => self.on_echo(now, echo),
             Frame::Block(block) => {
                 let peer_us = self.clock.peer_micros(now);
-                let qos = self.quality.current();
+                let qos = self.quality.maximum();
                 let whole = self.inbox.on_block(&block, qos, peer_us).map_err(|error| error.to_string())?;
                 self.stats.messages_received += u64::from(whole);
             }
             Frame::Repair(parity) => {
                 let peer_us = self.clock.peer_micros(now);
-                let qos = self.quality.current();
+                let qos = self.quality.maximum();
                 let whole = self.inbox.on_parity(&parity, qos, peer_us).map_err(|error| error.to_string())?;
                 self.stats.messages_received += u64::from(whole);
             }
@@ -132,14 +132,14 @@ impl Connection {
             }
             Frame::Credit { messages, bytes } => self.outbox.on_credit(Credit { messages, bytes }),
             Frame::Qos { serial, qos } => {
-                self.events.push_back(Event::QosPending);
-                if let Some(before) = self.quality.on_proposal(serial, &qos) {
-                    self.quality_changed(&before);
+                if self.quality.on_proposal(serial, &qos) {
+                    self.events.push_back(Event::QosPending);
+                    self.quality_changed();
                 }
             }
             Frame::QosAck { serial, qos } => {
-                if let Some(before) = self.quality.on_answer(serial, &qos) {
-                    self.quality_changed(&before);
+                if self.quality.on_answer(serial, &qos) {
+                    self.quality_changed();
                 }
             }
             Frame::Close { code, reason } => {
@@ -193,9 +193,9 @@ impl Connection {
         self.clock.on_echo(now, echo.arrived_us, held, round_trip);
     }
 
-    fn quality_changed(&mut self, before: &crate::wire::Qos) {
+    fn quality_changed(&mut self) {
         let after = *self.quality.current();
-        self.inbox.widen(before, &after);
+        self.inbox.set_window(&after);
         self.keys.set_checksum(after.checksum);
         self.credit_to_send = true;
         self.events.push_back(Event::QosChanged);

@@ -1,4 +1,5 @@
 pub(crate) mod capture;
+mod changes;
 pub(crate) mod dissector;
 mod hostile;
 mod layers;

@@ -68,6 +68,7 @@ impl Endpoint {
             local,
             peer,
             qos,
+            is_initiator: false,
             config,
             seed: self.random.bytes(),
             pool: self.pool.clone(),

@@ -163,6 +163,21 @@ fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
     }
 }
 
+#[test]
+fn a_window_that_is_made_small_and_large_again_and_again_is_no_larger_than_before() {
+    let mut liar = Liar::new();
+    for serial in 1..=100 {
+        let narrow = serial % 2 == 1;
+        let (outstanding, max_send_message) = if narrow { (1, 100) } else { (4, 10_000) };
+        let qos = Qos { outstanding, max_send_message, ..Qos::default() };
+        liar.tell(&Frame::Qos { serial, qos });
+        liar.listen(Duration::from_millis(10));
+    }
+    assert_eq!(liar.victim().connection.qos().outstanding, 4);
+    liar.tell(&block(4, 0, Some(1), true, b"a"));
+    assert!(matches!(liar.closed(), Some(Closed::Violation(what)) if what.contains("beyond the window")));
+}
+
 /// A number that a peer may say: small ones meet what is there.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Number {
@@ -230,8 +245,8 @@ enum Lie {
     Whole(Number),
     Qos {
         serial: Number,
-        outstanding: u16,
-        message: u32,
+        outstanding: u8,
+        message: u16,
         answer: bool,
     },
     Path {
@@ -291,7 +306,7 @@ fn tell(liar: &mut Liar, lie: &Lie) {
         }
         Lie::Whole(id) => liar.tell(&Frame::Whole { id: id.get() }),
         Lie::Qos { serial, outstanding, message, answer } => {
-            let (outstanding, max_send_message) = (u32::from(*outstanding), message % Qos::MAX_MESSAGE);
+            let (outstanding, max_send_message) = (u32::from(*outstanding % 8), u32::from(*message));
             let qos = Qos { outstanding, max_send_message, ..Qos::default() };
             let serial = serial.get();
             liar.tell(&if *answer { Frame::QosAck { serial, qos } } else { Frame::Qos { serial, qos } });

@@ -8,7 +8,7 @@ use freshwire_link::{Config, Loss};
 use freshwire_units::{Rate, Timestamp};
 
 use super::super::ConnectionConfig;
-use super::pair::{Pair, payload, record};
+use super::pair::{End, Pair, payload, record};
 use crate::source::Fate;
 use crate::wire::Qos;
 
@@ -26,8 +26,8 @@ enum Step {
     Consume { end: bool, consumes: bool },
     /// A NAT gives the near end another port.
     Rebind { port: u8 },
-    /// Another agreement.
-    Qos { end: bool, outstanding: u8, slow: bool },
+    /// Another agreement, with small messages to send or to accept, or without.
+    Qos { end: bool, outstanding: u8, slow: bool, small: [bool; 2] },
 }
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
@@ -95,13 +95,17 @@ fn apply(pair: &mut Pair, models: &mut [Model; 2], step: Step) {
         Step::Wait { ms } => pair.run_for(Duration::from_millis(u64::from(ms))),
         Step::Consume { end, consumes } => pair.consume(usize::from(end), consumes),
         Step::Rebind { port } => pair.rebind(0, 100 + u16::from(port)),
-        Step::Qos { end, outstanding, slow } => {
+        Step::Qos { end, outstanding, slow, small } => {
             let send_average = slow.then(|| Rate::from_bits_per_sec(100_000));
             let outstanding = u32::from(outstanding % 64) + 1;
+            let [max_send_message, max_receive_message] =
+                small.map(|small| if small { SMALL } else { 1 << 20 });
             // Refused while the last change is pending.
             let _ = pair.ends[usize::from(end)].connection.set_qos(Qos {
                 outstanding,
                 send_average,
+                max_send_message,
+                max_receive_message,
                 ..Qos::default()
             });
         }
@@ -130,13 +134,16 @@ fn verify(pair: &Pair, models: &[Model; 2], in_order: bool) {
         }
         let fates: BTreeMap<u64, Fate> = sender.fates.iter().copied().collect();
         assert_eq!(fates.len(), sender.fates.len(), "a record has one fate");
-        for (seq, (_, deadline)) in &model.records {
+        for (seq, (len, deadline)) in &model.records {
             match fates.get(seq) {
                 Some(Fate::Acknowledged) => {
                     assert!(seen.contains_key(seq), "{seq} was acknowledged, and did not come");
                 }
                 Some(Fate::Abandoned(_)) => assert!(deadline.is_some(), "{seq} is reliable"),
-                None => assert!(deadline.is_some(), "{seq} is reliable and has no fate"),
+                // What is larger than what is agreed on is refused before it is begun.
+                None => {
+                    assert!(deadline.is_some() || *len > SMALL as usize, "{seq} is reliable and has no fate")
+                }
             }
         }
     }
@@ -162,17 +169,25 @@ fn whatever_happens_nothing_reliable_is_lost_and_nothing_stale_comes_unmarked() 
         }
         for end in 0..2 {
             pair.consume(end, true);
-            // Whatever slow agreement is pending, the end is to come.
-            pair.run_for(Duration::from_secs(5));
-            let _ = pair.ends[end].connection.set_qos(Qos::default());
         }
         for _ in 0..60 {
+            for end in pair.ends.iter_mut().filter(|end| *end.connection.qos() != Qos::default()) {
+                // Whatever slow agreement is pending, the end is to come.
+                let _ = end.connection.set_qos(Qos::default());
+            }
             pair.run_for(Duration::from_secs(2));
-            if pair.ends.iter().all(|end| end.queue.is_empty() && end.connection.is_settled()) {
+            let is_done = |end: &End| {
+                end.queue.is_empty() && end.connection.is_settled() && !end.connection.is_qos_pending()
+            };
+            if pair.ends.iter().all(is_done) {
                 break;
             }
         }
+        // What is gone is still to be told, so that what is in order comes.
+        pair.run_for(Duration::from_secs(10));
         assert!(pair.ends.iter().all(|end| end.events.iter().all(|event| !is_end(event))));
+        let [near, far] = &pair.ends;
+        assert_eq!(near.connection.qos().mirrored(), *far.connection.qos());
         verify(&pair, &models, world.in_order);
     });
 }
@@ -185,3 +200,5 @@ fn is_end(event: &super::super::Event) -> bool {
 const SKEW: Duration = Duration::from_millis(260);
 /// Steps of one run at most.
 const STEPS: usize = 60;
+/// The largest message where they are small.
+const SMALL: u32 = 5_000;

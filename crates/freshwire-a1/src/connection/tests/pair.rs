@@ -169,6 +169,7 @@ impl End {
             local: parameters(*qos),
             peer: parameters(qos.mirrored()),
             qos: *qos,
+            is_initiator: side == 0,
             seed: [side; 32],
             pool: Pool::default(),
             config,

@@ -6,6 +6,7 @@ mod layers;
 mod model;
 mod outage;
 pub(crate) mod pair;
+mod quality;
 
 use std::time::Duration;
 

@@ -58,6 +58,7 @@ impl Acks {
     }
 
     /// A packet came that was never seen before.
+    //= spec/a1.md A1-ACK-1
     pub(crate) fn on_packet(&mut self, now: Timestamp, number: u64, packet: Arrived) {
         self.ce += u64::from(packet.ce);
         self.received.insert(number..number + 1);
@@ -90,6 +91,7 @@ impl Acks {
 
     /// The sender says by another way that `next` is the number of its next packet: what did not come of those before it
     /// is a gap, unless it is about to come.
+    //= spec/a1.md A1-GRP-8
     pub(crate) fn on_reached(&mut self, now: Timestamp, next: u64) {
         let Some(last) = next.checked_sub(1).filter(|&last| last >= self.next) else { return };
         let mut missing = RangeSet::default();
@@ -152,11 +154,13 @@ impl Acks {
     }
 
     /// The sender knows of everything up to `number`: it needs no report any more.
+    //= spec/a1.md A1-ACK-3
     pub(crate) fn forget_below(&mut self, number: u64) {
         self.received.remove(&(0..number));
     }
 
     /// Notes a gap; whether it is to be reported at once.
+    //= spec/a1.md A1-ACK-2
     fn gap(&mut self, now: Timestamp, gap: RangeInclusive<u64>) -> bool {
         if now.saturating_since(self.overtaken_at) > FORGET {
             self.patience = Duration::ZERO;
@@ -239,6 +243,7 @@ mod tests {
         acks.report(now, |at| at.as_nanos() / 1000).expect("something came")
     }
 
+    //= spec/a1.md A1-ACK-1
     #[test]
     fn acknowledgements_wait_unless_asked_for() {
         let mut acks = Acks::new(Duration::from_millis(25));
@@ -263,6 +268,7 @@ mod tests {
         assert_eq!(report(&mut acks, at(1)).1, None);
     }
 
+    //= spec/a1.md A1-ACK-2
     #[test]
     fn where_packets_overtake_each_other_a_gap_gets_time() {
         let mut acks = Acks::new(Duration::from_millis(25));

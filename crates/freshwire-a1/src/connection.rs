@@ -510,6 +510,7 @@ impl Connection {
         }
     }
 
+    //= spec/a1.md A1-LOSS-4, A1-END-2
     fn handle_open_timeout(&mut self, now: Timestamp) {
         if self.heard_at + self.idle_timeout <= now {
             self.events.push_back(Event::Closed(Closed::Silent));
@@ -580,6 +581,7 @@ impl Connection {
         self.outcomes.spurious.clear();
     }
 
+    //= spec/a1.md A1-END-1
     fn end(&mut self, now: Timestamp, code: u64, reason: &str, closed: Closed) {
         if !matches!(self.state, State::Open) {
             return;

@@ -131,6 +131,7 @@ impl Endpoint {
 
     /// Takes the datagrams that one system call brought. Those with retransmitted blocks, or with nothing but
     /// acknowledgements and the like, go first: they may open the window for what is to be sent (seed 001).
+    //= spec/a1.md A1-PKT-5
     pub fn handle_batch<'a>(&mut self, now: Timestamp, datagrams: impl IntoIterator<Item = Datagram<'a>>) {
         let mut others = Vec::new();
         for datagram in datagrams {
@@ -169,6 +170,7 @@ impl Endpoint {
 
     /// Takes one datagram that came to a group's address, and is opened in place. Others than the group's packets are
     /// ignored: an answer to what went to many at once would be one of many.
+    //= spec/a1.md A1-GRP-2
     pub fn handle_group_datagram(&mut self, now: Timestamp, bytes: &mut [u8]) {
         match Packet::parse(bytes) {
             Ok(Packet::Group { group, number, .. }) => self.on_group(now, group, number, bytes),
@@ -313,6 +315,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/a1.md A1-HS-6
     fn on_data(&mut self, now: Timestamp, datagram: Datagram<'_>, header: DataHeader) {
         let Some((handle, entry)) = self.table.by_id(header.to) else {
             self.stats.unknown += 1;
@@ -335,6 +338,7 @@ impl Endpoint {
 
     /// Ends a connection that this endpoint has forgotten at its peer. What comes may be forged: the answer is smaller than
     /// it, good for its address only, and rare.
+    //= spec/a1.md A1-RST-1
     fn send_reset(&mut self, now: Timestamp, datagram: &Datagram<'_>, to: u32) {
         if datagram.bytes.len() <= RESET_LENGTH {
             return;
@@ -351,6 +355,7 @@ impl Endpoint {
     }
 
     /// Somebody says that there is no connection `to` where this end sends to.
+    //= spec/a1.md A1-RST-3
     fn on_reset(&mut self, from: SocketAddr, to: u32, token: &ResetToken) {
         let Some((handle, open)) = self.table.by_peer(to, from) else {
             self.stats.unknown += 1;
@@ -448,6 +453,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/a1.md A1-END-3
     fn report_end(&mut self, handle: ConnectionHandle) {
         let Some(entry) = self.table.get_mut(handle) else { return };
         let State::Open(open) = &mut entry.state else { return };

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use crate::ranges::RangeSet;
 
 /// The parity shards of `payload`; none if there are too many shards, or it is empty.
+//= spec/a1.md A1-FEC-1
 pub(crate) fn protect(payload: &[u8], shard: usize, count: usize) -> Vec<Vec<u8>> {
     let shards: Vec<Vec<u8>> = payload.chunks(shard.max(1)).map(|part| padded(part, shard)).collect();
     if shards.is_empty() || shards.len() > MAX_SHARDS || count == 0 {
@@ -120,6 +121,7 @@ mod tests {
         (0..len).map(|at| (at * 31 + at / 256) as u8).collect()
     }
 
+    //= spec/a1.md A1-FEC-1
     #[test]
     fn any_k_shards_give_the_message_back() {
         for len in [1, 99, 100, 101, 1000, 16_384] {

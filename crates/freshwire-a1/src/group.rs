@@ -176,6 +176,7 @@ impl Group {
     }
 
     /// Appends the next datagram, which goes to [`Group::address`]; false if there is none now.
+    //= spec/a1.md A1-GRP-6
     pub fn poll_transmit(&mut self, now: Timestamp, source: &mut dyn Source, out: &mut Vec<u8>) -> bool {
         self.forget(now, source);
         if now < self.next_at {
@@ -207,6 +208,7 @@ impl Group {
     }
 
     /// Whether [`Group::tell`] is due for every member. It is so once for what was sent until now.
+    //= spec/a1.md A1-GRP-8
     pub fn takes_notice(&mut self, now: Timestamp) -> bool {
         let is_due = self.tell_at <= now;
         if is_due {
@@ -223,6 +225,7 @@ impl Group {
 
     /// A member misses packets: what of them is still worth it goes over its connection, and of the rest it is told that it
     /// will not come.
+    //= spec/a1.md A1-GRP-3, A1-GRP-9
     pub fn repair(
         &mut self,
         now: Timestamp,

@@ -107,6 +107,7 @@ struct Assembly {
 
 impl Inbox {
     /// With `in_order`, a message is handed out when all that were begun before it are complete or gone.
+    //= spec/a1.md A1-FLOW-1
     pub(crate) fn new(qos: &Qos, in_order: bool, pool: Pool) -> Self {
         let window = window(qos);
         Self {
@@ -128,6 +129,7 @@ impl Inbox {
     }
 
     /// For messages that nobody grants: as many as are outstanding are kept, and the oldest give way.
+    //= spec/a1.md A1-GRP-4
     pub(crate) fn without_credit(qos: &Qos, pool: Pool) -> Self {
         let granted = Credit { messages: u64::MAX, bytes: u64::MAX };
         Self {
@@ -233,6 +235,7 @@ impl Inbox {
     }
 
     /// Another message's length is known.
+    //= spec/a1.md A1-FLOW-3
     fn count_bytes(&mut self, len: u32) -> Result<(), Violation> {
         self.bytes_seen += u64::from(len);
         if self.bytes_seen > self.granted.bytes { Err(Violation::Window) } else { Ok(()) }
@@ -319,6 +322,7 @@ impl Inbox {
     }
 
     /// The window to announce, if it has grown by a good part since the last time.
+    //= spec/a1.md A1-FLOW-4
     pub(crate) fn credit_due(&self, qos: &Qos) -> bool {
         let messages = self.granted.messages - self.announced.messages;
         let bytes = self.granted.bytes - self.announced.bytes;
@@ -349,6 +353,7 @@ impl Inbox {
         }
     }
 
+    //= spec/a1.md A1-MSG-5
     fn release_in_order(&mut self, peer_us: u64) {
         let Some(next) = &mut self.next_in_order else { return };
         while self.done.contains(*next) {
@@ -361,6 +366,7 @@ impl Inbox {
         }
     }
 
+    //= spec/a1.md A1-FLOW-2
     fn consumed(&mut self, bytes: u64) {
         self.consumed.messages += 1;
         self.consumed.bytes += bytes;

@@ -257,6 +257,7 @@ impl Outbox {
 
     /// The block that is worth most now. What was lost goes first, the most important of it before the rest, as long as the
     /// policy wants it finished; then the message that is open; then the one that the policy picks from `source`.
+    //= spec/a1.md A1-MSG-2
     pub(crate) fn choose(
         &mut self,
         now: Timestamp,
@@ -328,6 +329,7 @@ impl Outbox {
 
     /// Cuts the next block of the chosen message, of at most `room` bytes with its head, for a packet in which the block
     /// `before` is the last one. `None` if the room is too small.
+    //= spec/a1.md A1-FRM-3
     pub(crate) fn cut(
         &mut self,
         chosen: Chosen,
@@ -398,6 +400,7 @@ impl Outbox {
     }
 
     /// Makes parity for a message of which the last block has just been sent, if a repair of it would come too late.
+    //= spec/a1.md A1-FEC-2
     pub(crate) fn protect(&mut self, now: Timestamp, id: u64, source: &dyn Source, link: &LinkView) {
         let Some(begun) = self.begun.get(id).filter(|begun| begun.sent_to == begun.extent()) else { return };
         let (Some(fec), Some(shard)) = (self.fec, begun.shard.map(|shard| shard as usize)) else { return };
@@ -425,6 +428,7 @@ impl Outbox {
 
     /// Lets a block that has just been sent again go once more, if a repair of it would come too late: behind the other blocks of
     /// its message if that depends on no other; else when there is nothing else to send, if what is lost without it costs more.
+    //= spec/a1.md A1-FEC-4
     pub(crate) fn protect_repair(&mut self, now: Timestamp, part: &Part, link: &LinkView) {
         let (Some(fec), Some(begun)) = (self.fec, self.begun.get(part.id)) else { return };
         if leaves_time(now, link.rtt, begun.record.deadline) {
@@ -471,6 +475,7 @@ impl Outbox {
     }
 
     /// The receiver has made a message whole of parity: what was lost of it need not come.
+    //= spec/a1.md A1-FEC-3
     pub(crate) fn on_whole(&mut self, id: u64) -> Result<(), NeverBegun> {
         if id >= self.next_id {
             return Err(NeverBegun);
@@ -515,6 +520,8 @@ impl Outbox {
         }
     }
 
+    //= spec/a1.md A1-MSG-3
+    //= spec/choice.md 5
     fn abandon(&mut self, id: u64, reason: Reason) {
         if self.open == Some(id) {
             self.open = None;
@@ -583,6 +590,7 @@ impl Outbox {
         Some(())
     }
 
+    //= spec/a1.md A1-MSG-1
     fn begin(&mut self, token: u64, record: Record) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -596,6 +604,8 @@ impl Outbox {
         id
     }
 
+    //= spec/a1.md A1-MSG-4
+    //= spec/choice.md 4
     fn tell_dropped(&mut self, record: &Record, reason: Reason) {
         self.choice.outcome(record, Outcome::Dropped(reason));
         match self.dropped.back_mut() {

@@ -255,6 +255,7 @@ impl<C> Recovery<C> {
 
     /// A packet of the peer came, the first for this long. In an outage that is the sign that the path may be back, if it was
     /// silent until then: the next probe is due at once, and the one after it as if none had been in vain.
+    //= spec/a1.md A1-LOSS-3
     pub(crate) fn on_heard(&mut self, silence: Duration) {
         if self.is_outage() && silence >= self.backed_off_pto() / 2 {
             self.pto.doublings = 0;
@@ -274,6 +275,7 @@ impl<C> Recovery<C> {
     /// Does what is due. With `true` the connection sends a probe: a small packet that elicits an acknowledgement at
     /// once, whatever [`Recovery::allowance`] says. From the second probe in a row on, everything older than a probe
     /// timeout is handed back as lost.
+    //= spec/a1.md A1-LOSS-3
     #[must_use]
     pub(crate) fn on_timeout(&mut self, now: Timestamp, out: &mut Outcomes<C>) -> bool {
         if self.flight.late_at(self.rtt.loss_delay()).is_some_and(|at| at <= now) {
@@ -298,6 +300,7 @@ impl<C> Recovery<C> {
 
     /// How much may leave now. Acknowledgements alone, probes of [`Recovery::on_timeout`] and MTU probes need no
     /// allowance.
+    //= spec/a1.md A1-CC-1
     #[must_use]
     pub(crate) fn allowance(&mut self, now: Timestamp) -> Allowance {
         // Where datagrams may be much larger than what leaves at a time, nothing waits until one is full.
@@ -402,6 +405,7 @@ impl<C> Recovery<C> {
 
     /// The connection moved to another address: round trips, rate, window and MTU are learnt anew. What is in flight
     /// stays so, and tells nothing about the new path.
+    //= spec/a1.md A1-PATH-3
     pub(crate) fn on_path_change(&mut self, now: Timestamp) {
         let config = &self.config;
         self.mtu = MtuSearch::new(config.base_mtu, config.max_mtu, now);
@@ -419,12 +423,14 @@ impl<C> Recovery<C> {
 
     /// What may be in flight, in bytes. During an outage only a trickle leaves, so that contents are not spent on a path that
     /// delivers nothing.
+    //= spec/a1.md A1-LOSS-4
     #[must_use]
     pub(crate) fn window(&self) -> u64 {
         if self.is_outage() { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
     }
 
     /// Probe timeout, without back-off.
+    //= spec/a1.md A1-RTT-2
     #[must_use]
     pub(crate) fn pto(&self) -> Duration {
         let ack_delay = if self.pto.last_wants_ack_now { Duration::ZERO } else { self.config.max_ack_delay };

@@ -38,6 +38,7 @@ impl Clock {
 
     /// A SYNC came, which the peer had sent before at `sent_us` of its time. Until one of ours comes back that is all that is
     /// known, and the two times may have begun seconds apart: a handshake is repeated if it is lost.
+    //= spec/a1.md A1-MSG-6
     pub(super) fn on_sync(&mut self, now: Timestamp, sent_us: u64) {
         let least = i64::try_from(sent_us).unwrap_or(i64::MAX).saturating_sub(self.micros(now) as i64);
         self.offset = self.offset.max(least);
@@ -45,6 +46,7 @@ impl Clock {
 
     /// A SYNC came back: the peer's time was `arrived_us` half a round trip before now. The shortest round trip of the
     /// last seconds says it best.
+    //= spec/a1.md A1-MSG-6
     pub(super) fn on_echo(&mut self, now: Timestamp, arrived_us: u64, held: Duration, round_trip: Duration) {
         let is_stale = now.saturating_since(self.taken_at) > KEEP;
         if round_trip > self.round_trip && !is_stale {

@@ -121,6 +121,7 @@ impl Groups {
     }
 
     /// Gaps that are due to be reported.
+    //= spec/a1.md A1-GRP-3
     pub(super) fn report(&mut self, now: Timestamp) {
         while self.again.front().is_some_and(|(at, _)| *at <= now) {
             self.to_say.extend(self.again.pop_front().map(|(_, said)| said));
@@ -170,6 +171,7 @@ impl Connection {
         self.clock.micros(now)
     }
 
+    //= spec/a1.md A1-GRP-7
     pub(crate) fn invite(&mut self, invitation: Invitation) {
         // What goes to the group does not pass here, and silence would end the connection.
         self.config.keep_alive.get_or_insert(self.idle_timeout / 3);
@@ -227,6 +229,7 @@ impl Connection {
 impl Connection {
     /// A packet of a group came, of which the peer has made this end a member. False: it is not, or the packet did not open
     /// or came before.
+    //= spec/a1.md A1-GRP-2
     pub(crate) fn handle_group_packet(
         &mut self,
         now: Timestamp,
@@ -260,6 +263,7 @@ impl Connection {
         true
     }
 
+    //= spec/a1.md A1-GRP-1
     pub(super) fn on_group_frame(&mut self, now: Timestamp, frame: Frame<'_>) -> Result<(), String> {
         match frame {
             Frame::Group(invitation) => {

@@ -37,6 +37,7 @@ impl Path {
     }
 
     /// The newest packet came from `from`.
+    //= spec/a1.md A1-PATH-2
     pub(super) fn on_newest(&mut self, now: Timestamp, from: SocketAddr) {
         if from == self.remote {
             self.candidate = None;
@@ -47,6 +48,7 @@ impl Path {
     }
 
     /// A challenge that is due, and where it goes.
+    //= spec/a1.md A1-PATH-4
     pub(super) fn challenge(&mut self, now: Timestamp) -> Option<([u8; 8], SocketAddr)> {
         let candidate = self.candidate.as_mut().filter(|candidate| candidate.send_at <= now)?;
         candidate.tries = candidate.tries.checked_sub(1)?;

@@ -81,6 +81,7 @@ impl Quality {
     /// A change to ask for, with its number. It goes again after `pause`, and then more and more rarely, until it is
     /// answered: that it arrived does not say that the answer will, which may have gone to an address that this end has
     /// no more.
+    //= spec/a1.md A1-QOS-3, A1-QOS-7
     pub(super) fn take_proposal(&mut self, now: Timestamp, pause: Duration) -> Option<(u64, Qos)> {
         let proposed = self.proposed.filter(|_| self.to_propose)?;
         self.to_propose = false;
@@ -111,6 +112,7 @@ impl Quality {
     }
 
     /// The peer asks for `qos`, as it sees it; whether the quality changes by that.
+    //= spec/a1.md A1-QOS-3, A1-QOS-6
     pub(super) fn on_proposal(&mut self, serial: u64, qos: &Qos) -> bool {
         if serial < self.answered || self.is_first && self.is_pending() {
             // Asked again after this end's change, it holds.
@@ -144,6 +146,7 @@ impl Quality {
     }
 
     /// Until when data has to wait for the agreed rate; `None` if a packet may go.
+    //= spec/a1.md A1-QOS-4
     pub(super) fn wait(&mut self, now: Timestamp) -> Option<Timestamp> {
         let Some(rate) = self.current.send_average else {
             self.exceeded = false;
@@ -168,6 +171,7 @@ impl Quality {
         self.bucket.bytes = self.bucket.bytes.saturating_sub_unsigned(bytes);
     }
 
+    //= spec/a1.md A1-QOS-8
     fn fill(&mut self, now: Timestamp, rate: Rate) {
         let more = rate.bytes_in(now.saturating_since(self.bucket.at));
         if more > 0 {

@@ -52,6 +52,7 @@ impl Connection {
         }
     }
 
+    //= spec/a1.md A1-FRM-1
     fn handle_frames(
         &mut self,
         now: Timestamp,

@@ -27,6 +27,7 @@ struct Tail {
 }
 
 impl Syncs {
+    //= spec/a1.md A1-HS-9
     pub(super) fn new(now: Timestamp) -> Self {
         Self {
             next_at: now,
@@ -57,6 +58,7 @@ impl Syncs {
     }
 
     /// Whether one should go along with data.
+    //= spec/a1.md A1-RTT-1
     pub(super) fn wants_along(&self, now: Timestamp) -> bool {
         self.next_at <= now
     }
@@ -77,6 +79,7 @@ impl Syncs {
     /// Data went, or what is said again if it is lost: a SYNC follows unless more data does.
     /// Where more waits for room in the window, acknowledgements that are due let it go; if they do not, nothing else is on
     /// the path.
+    //= spec/a1.md A1-LOSS-2
     pub(super) fn on_data(&mut self, now: Timestamp, srtt: Duration, more: bool) {
         let (first, most) = if more { (srtt / 2, srtt / 4) } else { (srtt / 8, srtt / 2) };
         let (first, most) = (first.max(TAIL), most.max(TAIL));

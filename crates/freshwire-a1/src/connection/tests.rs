@@ -114,6 +114,7 @@ fn nothing_reliable_is_lost_whatever_the_link_loses() {
     }
 }
 
+//= spec/a1.md A1-MSG-5
 #[test]
 fn in_order_a_lost_message_holds_back_those_behind_it() {
     let in_order = ConnectionConfig { in_order: true, ..ConnectionConfig::default() };
@@ -126,6 +127,7 @@ fn in_order_a_lost_message_holds_back_those_behind_it() {
     assert_eq!(seqs, (0..300).collect::<Vec<_>>());
 }
 
+//= spec/a1.md A1-MSG-3, A1-MSG-4
 #[test]
 fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
     let config = ConnectionConfig { fec: false, ..ConnectionConfig::default() };
@@ -179,6 +181,7 @@ fn parity_saves_messages_that_leave_no_time_for_a_repair() {
 }
 
 /// There is time for one repair, and parity, which has to be there earlier, is not made.
+//= spec/a1.md A1-FEC-4
 #[test]
 fn a_repair_goes_twice_if_there_is_no_time_for_another() {
     let delivered = |len: usize, refs: [u32; 2], seed: u64| {
@@ -242,6 +245,7 @@ fn the_quality_of_service_changes_within_its_maximum() {
     assert!(pair.ends[0].connection.is_rate_exceeded());
 }
 
+//= spec/a1.md A1-PATH-2
 #[test]
 fn an_address_that_changes_is_proved_and_followed() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
@@ -258,6 +262,7 @@ fn an_address_that_changes_is_proved_and_followed() {
     assert!(pair.ends[1].events.iter().any(|event| matches!(event, Event::Migrated(_))));
 }
 
+//= spec/a1.md A1-QOS-3
 #[test]
 fn a_change_of_quality_is_answered_although_the_answer_went_to_an_old_address() {
     for seed in 0..900 {
@@ -275,6 +280,7 @@ fn a_change_of_quality_is_answered_although_the_answer_went_to_an_old_address() 
     }
 }
 
+//= spec/a1.md A1-SEC-3
 #[test]
 fn keys_are_updated_while_data_flows_and_packets_are_lost() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.1, 2));
@@ -290,6 +296,7 @@ fn keys_are_updated_while_data_flows_and_packets_are_lost() {
     assert!(pair.ends.iter().all(|end| end.events.iter().all(|event| !matches!(event, Event::Closed(_)))));
 }
 
+//= spec/a1.md A1-END-1
 #[test]
 fn a_close_is_told_with_its_reason() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
@@ -302,6 +309,7 @@ fn a_close_is_told_with_its_reason() {
     assert!(pair.ends.iter().all(|end| end.connection.is_ended()));
 }
 
+//= spec/a1.md A1-END-2, A1-RST-5
 #[test]
 fn silence_ends_a_connection_unless_it_is_kept_alive() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));

@@ -360,6 +360,7 @@ impl Connection {
         self.seal(now, draft, out)
     }
 
+    //= spec/a1.md A1-PKT-2
     fn seal(&mut self, now: Timestamp, draft: Draft, out: &mut Vec<u8>) -> Option<usize> {
         let number = self.next_number;
         let begin = draft.begin - DATA_HEADER;

@@ -39,6 +39,7 @@ impl CookieJar {
     }
 
     /// Whether the cookie was issued to this initiator not long ago. The comparison takes the same time whatever differs.
+    //= spec/a1.md A1-HS-2
     pub(crate) fn is_valid(&mut self, now: Timestamp, from: SocketAddr, id: u32, cookie: &[u8]) -> bool {
         self.rotate(now);
         let claim = claim(from, id);

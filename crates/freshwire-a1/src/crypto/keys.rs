@@ -73,6 +73,7 @@ pub(crate) struct KeyLimits {
 
 impl Default for KeyLimits {
     /// The limits of AES-GCM for packets of any size (RFC 9001, section 6.6), and an update well before.
+    //= spec/a1.md A1-SEC-4
     fn default() -> Self {
         Self { update_after: 1 << 22, seals: 1 << 23, failures: 1 << 52 }
     }
@@ -148,6 +149,7 @@ impl Keys {
     }
 
     /// Whether packets that are not encrypted get a checksum from now on; at first they do.
+    //= spec/a1.md A1-SEC-5
     pub(crate) fn set_checksum(&mut self, wanted: bool) {
         if let Kind::Plain { checksum } = &mut self.kind {
             *checksum = wanted;
@@ -307,6 +309,7 @@ impl Aead {
 
     /// Only a key that the peer is known to receive with, and to send with, may be left behind: otherwise it could
     /// happen that the peer has to skip a key, which the phase bit cannot tell.
+    //= spec/a1.md A1-SEC-3
     fn may_update(&self) -> bool {
         self.sender.is_confirmed && self.sender.generation == self.receiver.generation
     }
@@ -354,6 +357,7 @@ impl Key {
     }
 
     /// The key that follows: Noise's REKEY.
+    //= spec/a1.md A1-SEC-3
     fn next(&self) -> Self {
         let mut secret = Zeroizing::new([0; 32]);
         let _tag = self.0.seal(nonce(u64::MAX), secret.as_mut_slice());
@@ -362,6 +366,7 @@ impl Key {
 }
 
 /// Noise's nonce for AES-GCM: four zero bytes and the number, big-endian.
+//= spec/a1.md A1-SEC-2
 fn nonce(number: u64) -> [u8; NONCE_LENGTH] {
     let mut bytes = [0; NONCE_LENGTH];
     let (_, low) = bytes.split_at_mut(4);

@@ -108,6 +108,7 @@ impl Responder {
     }
 }
 
+//= spec/a1.md A1-HS-1
 fn builder<'a>(local: &Local<'a>) -> Builder<'a> {
     let params = PROTOCOL.parse().expect("snow knows the protocol");
     Builder::with_resolver(params, Box::new(Resolver(Zeroizing::new(local.seed))))

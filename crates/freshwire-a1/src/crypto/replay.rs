@@ -38,6 +38,7 @@ impl ReplayWindow {
     }
 
     /// The full number of which these are the low 32 bits: the one that is nearest to what is expected next.
+    //= spec/a1.md A1-PKT-2
     pub(crate) fn expand(&self, low: u32) -> u64 {
         const SPAN: u64 = 1 << 32;
         let near = self.next & !(SPAN - 1) | u64::from(low);
@@ -51,6 +52,7 @@ impl ReplayWindow {
     }
 
     /// Whether a packet of this number would count. To be asked before the packet is opened.
+    //= spec/a1.md A1-PKT-3
     pub(crate) fn check(&self, number: u64) -> Freshness {
         if number >= self.next {
             Freshness::New

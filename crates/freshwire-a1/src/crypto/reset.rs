@@ -18,6 +18,7 @@ impl ResetKey {
 
     /// The token of this endpoint's connection `id` with a peer at `peer`. It is good for that address only: who asks for
     /// the tokens of all ids from another one learns nothing.
+    //= spec/a1.md A1-RST-2
     pub(crate) fn token(&self, id: u32, peer: IpAddr) -> ResetToken {
         let address = match peer {
             IpAddr::V4(address) => address.to_ipv6_mapped(),

@@ -15,6 +15,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
+    //= spec/a1.md A1-HS-4
     pub(super) fn read(payload: &[u8]) -> Result<Self, Malformed> {
         if payload.first() != Some(&ACCEPTED) {
             return match Frames::new(payload).next().ok_or(Malformed::Truncated)?? {
@@ -43,6 +44,7 @@ impl Answer {
 
 /// What both ends mix into the handshake of the initiator that has chosen the number `id`: a message that was made for
 /// another version, number or cookie is not understood.
+//= spec/a1.md A1-HS-1
 pub(super) fn prologue(id: u32, cookie: &[u8]) -> Vec<u8> {
     [LABEL, &VERSION.to_be_bytes(), &id.to_be_bytes(), cookie].concat()
 }

@@ -120,6 +120,7 @@ impl Initiating {
         self.send_at.min(self.give_up_at)
     }
 
+    //= spec/a1.md A1-HS-5
     pub(super) fn on_timeout(&mut self, now: Timestamp, local: Local<'_>) -> Due {
         if now >= self.give_up_at {
             return Due::GiveUp(match self.version {
@@ -142,6 +143,7 @@ impl Initiating {
 
     /// The cookie is for the next packet, which is due at once. Whoever hands out cookies without end does not hold us in a
     /// loop: later ones wait until something is sent anyway.
+    //= spec/a1.md A1-HS-7
     pub(super) fn on_retry(&mut self, now: Timestamp, cookie: &[u8]) {
         let is_known = self.handshake.as_ref().is_some_and(|handshake| handshake.cookie == cookie);
         if is_known || cookie.is_empty() {
@@ -157,6 +159,7 @@ impl Initiating {
 
     /// Makes the first message of the handshake. Its prologue is the cookie and more, so that a message is good for one
     /// address and some seconds.
+    //= spec/a1.md A1-HS-9
     fn begin(&mut self, now: Timestamp, local: Local<'_>, cookie: Vec<u8>) {
         let (mut payload, mut message) = (Vec::new(), Vec::new());
         self.local.put(&mut payload);
@@ -171,6 +174,7 @@ impl Initiating {
 
     /// The peer says that it speaks another version. That is not authentic, so the right answer may still come; but not
     /// for long.
+    //= spec/a1.md A1-HS-7
     pub(super) fn on_version(&mut self, now: Timestamp, version: u32) {
         if self.version.is_none() && version != VERSION {
             self.version = Some(version);
@@ -178,6 +182,7 @@ impl Initiating {
         }
     }
 
+    //= spec/a1.md A1-HS-4
     pub(super) fn on_response(&mut self, noise: &[u8], log: Option<&KeyLog>) -> Outcome {
         let Some(handshake) = &mut self.handshake else { return Outcome::Unauthentic };
         let mut payload = Vec::new();

@@ -37,6 +37,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the initiator does not wait any more: it was answered already, or it waited for too long.
+    //= spec/a1.md A1-SEC-1
     pub fn accept(
         &mut self,
         now: Timestamp,
@@ -116,6 +117,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/a1.md A1-HS-2
     pub(super) fn on_initiation(&mut self, now: Timestamp, datagram: &Datagram<'_>, call: Call<'_>) {
         if !self.config.accept {
             self.stats.unknown += 1;
@@ -139,6 +141,7 @@ impl Endpoint {
     }
 
     /// Sends a packet to an address that proves nothing; false if there were too many of them lately.
+    //= spec/a1.md A1-HS-3
     fn send_limited(&mut self, now: Timestamp, datagram: &Datagram<'_>, packet: &Packet<'_>) -> bool {
         if !self.retries.take(now) {
             self.stats.over_limit += 1;
@@ -151,6 +154,7 @@ impl Endpoint {
     }
 
     /// The initiator receives at its address.
+    //= spec/a1.md A1-HS-8
     fn on_proven_initiation(&mut self, now: Timestamp, datagram: &Datagram<'_>, call: Call<'_>) {
         let mut sum = [0; 32];
         sum.copy_from_slice(digest(&SHA256, call.noise).as_ref());
@@ -169,6 +173,7 @@ impl Endpoint {
     }
 
     /// An initiation that came before: the response may have been lost.
+    //= spec/a1.md A1-HS-5
     fn respond_again(&mut self, now: Timestamp, handle: ConnectionHandle, initiation: Initiation) {
         let Some(entry) = self.table.get(handle) else { return };
         let response = match &entry.state {
@@ -185,6 +190,7 @@ impl Endpoint {
         }
     }
 
+    //= spec/a1.md A1-HS-10
     fn understand(&mut self, call: Call<'_>) -> Option<Caller> {
         let local = Local {
             key: &self.config.key,

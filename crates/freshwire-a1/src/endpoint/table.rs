@@ -99,6 +99,7 @@ impl Table {
     }
 
     /// A handle for a new connection.
+    //= spec/a1.md A1-RST-4
     pub(super) fn reserve(&mut self, random: &mut Random) -> ConnectionHandle {
         let id = std::iter::repeat_with(|| random.next_u32())
             .find(|id| !self.entries.contains_key(id))
@@ -178,6 +179,7 @@ impl Table {
     }
 
     /// The connection that this end has begun under this number, if `from` is where it goes.
+    //= spec/a1.md A1-HS-7
     pub(super) fn initiating(
         &mut self,
         id: u32,
@@ -259,6 +261,7 @@ impl Table {
 
     /// Gives the turn to the connection that waits longest of those with the highest priority, and once in a while of those with
     /// the lowest, so that these are not taken for dead.
+    //= spec/a1.md A1-QOS-5, A1-QOS-7
     pub(super) fn next_turn(&mut self) -> Option<ConnectionHandle> {
         self.in_turn = None;
         while self.in_turn.is_none() {

@@ -156,6 +156,7 @@ fn each_member_gets_everything_although_each_loses_other_packets() {
     assert!(resent < 350_000, "repairs go to those who ask: {resent} bytes of 1.5 MB");
 }
 
+//= spec/a1.md A1-GRP-4
 #[test]
 fn a_member_that_gets_nothing_holds_nobody_back() {
     let mut stage = Stage::new();
@@ -169,6 +170,7 @@ fn a_member_that_gets_nothing_holds_nobody_back() {
     assert!(stage.seqs(2).len() < 50, "what it hears of too late is not worth a repair any more");
 }
 
+//= spec/a1.md A1-GRP-6
 #[test]
 fn the_last_packets_are_repaired_too() {
     let mut stage = Stage::new();
@@ -194,6 +196,7 @@ fn packets_of_another_key_are_refused() {
     assert!(!connection.handle_group_packet(stage.now, group, number, &mut sealed.to_vec()));
 }
 
+//= spec/a1.md A1-GRP-5
 #[test]
 fn a_group_keeps_its_rate() {
     let mut stage = Stage::new();

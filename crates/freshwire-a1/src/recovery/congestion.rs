@@ -81,6 +81,7 @@ pub(super) fn build(controller: Controller, mtu: u64, initial_rtt: Duration) -> 
 }
 
 /// RFC 9002's initial window.
+//= spec/a1.md A1-CC-3
 fn initial_window(mtu: u64) -> u64 {
     (10 * mtu).min(14_720.max(2 * mtu))
 }

@@ -37,6 +37,7 @@ impl Ecn {
     /// Of `acked` newly acknowledged marked packets, and counting all before them, `ce_count` met congestion. Returns
     /// how many are new. A count that falls, or exceeds what was sent, ends marking; so does a path that marks
     /// everything from the beginning.
+    //= spec/a1.md A1-CC-3
     pub(super) fn on_ack(&mut self, largest: u64, ce_count: u64, acked: u64) -> u64 {
         self.acked += acked;
         // Acknowledgements may overtake each other; an older one tells nothing new.

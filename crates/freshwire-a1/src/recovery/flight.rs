@@ -170,6 +170,7 @@ impl<C> Flight<C> {
         Ok(acked)
     }
 
+    //= spec/a1.md A1-ACK-4
     fn check(&self, range: &RangeInclusive<u64>) -> Result<(), AckError> {
         if *range.end() >= self.next_number() {
             return Err(AckError::NeverSent(*range.end()));

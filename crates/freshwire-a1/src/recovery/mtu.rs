@@ -87,6 +87,7 @@ impl MtuSearch {
         }
     }
 
+    //= spec/a1.md A1-PATH-5
     pub(super) fn on_lost(&mut self, now: Timestamp, lost: &Lost) {
         if let (Some((number, size)), Some(lost_number)) = (self.probe, lost.mtu_probe)
             && number == lost_number
@@ -178,6 +179,7 @@ mod tests {
         sizes
     }
 
+    //= spec/a1.md A1-PATH-5
     #[test]
     fn the_maximum_is_tried_first() {
         let mut mtu = MtuSearch::new(1200, 1472, Timestamp::ZERO);

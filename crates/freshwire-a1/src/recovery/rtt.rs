@@ -39,6 +39,7 @@ impl Rtt {
     }
 
     /// A round trip took `sample`, of which the receiver says that `held` was its own doing.
+    //= spec/a1.md A1-RTT-2
     pub(super) fn on_sample(&mut self, now: Timestamp, sample: Duration, held: Duration) {
         // A claim that leaves nothing for the path is not believed.
         let rtt = sample.checked_sub(held).filter(|rtt| !rtt.is_zero()).unwrap_or(sample);
@@ -88,6 +89,7 @@ impl Rtt {
     }
 
     /// How long after it was sent a packet is late, once a later one has arrived.
+    //= spec/a1.md A1-LOSS-1
     pub(super) fn loss_delay(&self) -> Duration {
         (self.srtt().max(self.latest) * 9 / 8).max(GRANULARITY)
     }

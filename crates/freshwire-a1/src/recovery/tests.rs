@@ -73,6 +73,7 @@ fn numbers(list: &[(u64, u64)]) -> Vec<u64> {
     list.iter().map(|(number, _)| *number).collect()
 }
 
+//= spec/a1.md A1-LOSS-1
 #[test]
 fn a_nack_loses_at_once_and_a_late_arrival_is_spurious() {
     for controller in [Controller::Fresh, Controller::Cubic, Controller::NewReno] {
@@ -92,6 +93,7 @@ fn a_nack_loses_at_once_and_a_late_arrival_is_spurious() {
     }
 }
 
+//= spec/a1.md A1-LOSS-1
 #[test]
 fn a_packet_is_lost_by_time_only_after_a_later_one_was_acknowledged() {
     let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
@@ -107,6 +109,7 @@ fn a_packet_is_lost_by_time_only_after_a_later_one_was_acknowledged() {
     assert_eq!(numbers(&out.lost), [0], "2 was not overtaken");
 }
 
+//= spec/a1.md A1-LOSS-3
 #[test]
 fn probes_back_off_and_the_second_gives_everything_old_back() {
     let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
@@ -159,6 +162,7 @@ fn congestion_marks_reduce_the_window() {
     }
 }
 
+//= spec/a1.md A1-PATH-1
 #[test]
 fn the_loss_of_an_mtu_probe_is_no_sign_of_congestion() {
     let mut recovery = Recovery::new(&config(Controller::NewReno), at(0));

@@ -49,6 +49,7 @@ pub(crate) struct Next {
 }
 
 impl<'a> Block<'a> {
+    //= spec/a1.md A1-FRM-2
     pub(super) fn read(kind: u8, cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
         let id = cursor.varint()?;
         let start = if kind & START != 0 { Some(Message::read(id, cursor)?) } else { None };
@@ -141,6 +142,7 @@ impl Next {
     }
 
     /// The block with its bytes, which are next.
+    //= spec/a1.md A1-FRM-4
     pub(super) fn block<'a>(
         &self,
         before: Option<BlockHead>,

@@ -84,6 +84,7 @@ pub(crate) enum Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Reads a datagram.
+    //= spec/a1.md A1-PKT-1
     pub(crate) fn parse(datagram: &'a [u8]) -> Result<Self, Malformed> {
         let mut cursor = Cursor::new(datagram);
         let first = cursor.u8()?;

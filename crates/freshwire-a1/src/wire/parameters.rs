@@ -75,6 +75,7 @@ impl Qos {
     }
 
     /// What of `self` is within `maximum`: each rate, size and number the smaller of the two.
+    //= spec/a1.md A1-QOS-1
     #[must_use]
     pub fn within(&self, maximum: &Self) -> Self {
         Self {
@@ -216,6 +217,7 @@ impl Parameters {
     }
 
     /// Reads them; what follows is of a later version.
+    //= spec/a1.md A1-HS-10
     pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
         let idle_timeout = Duration::from_millis(cursor.varint()?.min(MAX_IDLE_MS));
         let ack_delay = Duration::from_micros(cursor.varint()?);

@@ -126,6 +126,7 @@ struct Block {
 
 impl ByteStream {
     /// Makes a stream of a connection that was used for nothing yet. The connection ends once both halves are dropped.
+    //= spec/a1.md A1-STR-1
     pub fn new(connection: Connection) -> Result<Self, ByteStreamError> {
         let ended = || SenderError::ConnectionEnded("it does not stand".to_owned());
         let (in_order, qos) = connection.order_and_qos().ok_or_else(ended)?;
@@ -205,6 +206,7 @@ impl ByteReader {
         self.message.as_ref().map_or(&[], |message| &message.data[self.read..])
     }
 
+    //= spec/a1.md A1-STR-2
     fn fetch(&mut self) -> io::Result<()> {
         while self.rest().is_empty() && !self.has_ended {
             match self.connection.recv(self.timeout.unwrap_or(FOREVER)) {
@@ -263,6 +265,7 @@ impl ByteWriter {
     }
 
     /// Adds to the newest message what fits, if that was not begun.
+    //= spec/a1.md A1-STR-3
     fn append(&mut self, bytes: &[u8]) -> Option<usize> {
         let last = self.last.as_mut()?;
         let taken = bytes.len().min((last.most - last.len) as usize);

@@ -100,6 +100,7 @@ impl Joined {
     }
 
     /// Joins a group. `local` is the address to which the connection's peer sends, `peer` the peer's own.
+    //= spec/a1.md A1-GRP-7
     pub(super) fn join(
         &mut self,
         handle: ConnectionHandle,

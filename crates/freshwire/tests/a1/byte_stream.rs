@@ -149,6 +149,7 @@ fn it_is_finished_when_the_other_node_has_all_of_it() {
     assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
 }
 
+//= spec/a1.md A1-STR-2
 #[test]
 fn bytes_behind_a_missing_message_are_not_handed_out() {
     let nodes = [node(true, Qos::default()), node(true, Qos::default())];

@@ -124,6 +124,7 @@ fn ack(largest: u64, length: u64) -> Frame<'static> {
     Frame::Ack(Ack { ranges, delay_us: 0, at_us: 0, ce: 0 })
 }
 
+//= spec/a1.md A1-FRM-1, A1-FRM-2, A1-ACK-4, A1-FLOW-3
 #[test]
 fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
     let large = [0; 10_001];

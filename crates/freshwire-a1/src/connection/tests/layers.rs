@@ -105,6 +105,7 @@ fn layers_are_on_time_across_links_that_are_too_slow() {
 }
 
 /// In the first window the rate looks like a fraction of what it is, and a prediction made with it would give up the base.
+//= spec/a1.md A1-MSG-2
 #[test]
 fn the_first_base_layer_is_not_given_up_for_a_rate_that_is_not_known_yet() {
     for seed in [14, 25, 42] {

@@ -43,6 +43,7 @@ fn at_once(pair: &mut Pair, from: usize) -> usize {
     arrive(pair, from, 60, Duration::from_millis(50))
 }
 
+//= spec/a1.md A1-MSG-3
 #[test]
 fn without_retransmission_nothing_that_is_lost_is_sent_again() {
     for agreed in [true, false] {
@@ -73,6 +74,7 @@ fn without_retransmission_nothing_that_is_lost_is_sent_again() {
     }
 }
 
+//= spec/a1.md A1-QOS-1, A1-QOS-4
 #[test]
 fn the_average_and_the_burst_of_the_receiver_are_the_senders() {
     let receives = Qos { receive_average: AVERAGE, receive_burst: 10_000, ..Qos::default() };
@@ -88,6 +90,7 @@ fn the_average_and_the_burst_of_the_receiver_are_the_senders() {
     assert_eq!(other_way, 60_000, "what it receives is not what it sends");
 }
 
+//= spec/a1.md A1-QOS-3, A1-QOS-4
 #[test]
 fn a_receiver_that_asks_for_less_throttles_the_sender() {
     let mut pair = quick(Qos::default());
@@ -104,6 +107,7 @@ fn a_receiver_that_asks_for_less_throttles_the_sender() {
     assert_eq!(arrive(&mut pair, 0, 200, second), 200_000, "no limit any more");
 }
 
+//= spec/a1.md A1-QOS-4
 #[test]
 fn the_burst_of_the_sender_is_what_goes_at_once() {
     for (send_burst, least, most) in [(1500, 1000, 5_500), (10_000, 9_000, 14_000), (40_000, 36_000, 44_000)]
@@ -143,6 +147,7 @@ fn an_end_sends_no_message_that_is_larger_than_either_allows() {
     }
 }
 
+//= spec/a1.md A1-FLOW-1, A1-FLOW-2
 #[test]
 fn as_many_messages_are_outstanding_as_the_receiver_allows() {
     let maximum = Qos { outstanding: 16, ..Qos::default() };

@@ -32,6 +32,7 @@ fn a_connection_stands_after_two_round_trips_and_carries_messages_both_ways() {
     assert_eq!(world.client().received, [(ours, b"answer".to_vec())]);
 }
 
+//= spec/a1.md A1-HS-2, A1-HS-3
 #[test]
 fn nothing_is_kept_and_little_is_sent_before_an_address_is_proved() {
     let mut world = World::new(client_config(), server_config());
@@ -81,6 +82,7 @@ fn each_packet_of_a_handshake_may_be_lost() {
     }
 }
 
+//= spec/a1.md A1-HS-5
 #[test]
 fn an_initiation_that_comes_again_gets_the_same_response() {
     let (world, _, _) = World::connected();
@@ -171,6 +173,7 @@ fn the_list_of_keys_is_kept() {
     }
 }
 
+//= spec/a1.md A1-QOS-1, A1-QOS-2
 #[test]
 fn the_responder_narrows_the_quality_of_service() {
     let rate = |mbit: u64| Some(Rate::from_bits_per_sec(mbit * 1_000_000));
@@ -189,6 +192,7 @@ fn the_responder_narrows_the_quality_of_service() {
     assert_eq!(theirs, ours.mirrored());
 }
 
+//= spec/a1.md A1-SEC-1
 #[test]
 fn protection_is_the_stronger_of_what_both_ask_for() {
     use Protection::{Aead, DangerousPlain};

@@ -88,6 +88,7 @@ fn an_old_cookie_is_replaced_and_the_connection_stands() {
     assert!(world.server().endpoint.stats().wrong_cookies > 0);
 }
 
+//= spec/a1.md A1-HS-7
 #[test]
 fn a_server_that_hands_out_cookies_without_end_is_left_alone() {
     let mut world = World::new(client_config(), server_config());
@@ -104,6 +105,7 @@ fn a_server_that_hands_out_cookies_without_end_is_left_alone() {
     assert_eq!(world.sent_by(CLIENT).len(), 1 + 4);
 }
 
+//= spec/a1.md A1-HS-7
 #[test]
 fn what_comes_from_elsewhere_does_not_disturb_a_handshake() {
     let (mut world, initiation) = until_cookie();
@@ -148,6 +150,7 @@ fn answered_with(change: impl Fn(u32, Parameters) -> Answer) -> Vec<ConnectError
     world.client().failures()
 }
 
+//= spec/a1.md A1-HS-4
 #[test]
 fn a_responder_cannot_talk_an_initiator_into_less_protection() {
     assert_eq!(answered_with(Answer::Accepted), []);
@@ -158,6 +161,7 @@ fn a_responder_cannot_talk_an_initiator_into_less_protection() {
     }
 }
 
+//= spec/a1.md A1-PKT-3
 #[test]
 fn packets_that_come_twice_count_once() {
     let (mut world, ours, _) = World::connected();
@@ -220,6 +224,7 @@ fn packets_for_nobody_are_counted_and_answered_by_less_than_they_are() {
     assert_eq!(counted, 100);
 }
 
+//= spec/a1.md A1-PKT-5
 #[test]
 fn retransmissions_go_before_data_of_the_same_batch() {
     let (mut world, ours, theirs) = World::connected();
@@ -273,6 +278,7 @@ fn damaged(mut bytes: Vec<u8>, how: u8, place: u16) -> Vec<u8> {
 }
 
 /// Somebody beside the path sees every packet and is faster than it with a damaged copy, or later.
+//= spec/a1.md A1-PKT-4
 #[test]
 fn damaged_copies_of_everything_disturb_nobody() {
     bolero::check!().with_type::<Vec<(u8, u8, u16)>>().with_iterations(300).for_each(|changes| {

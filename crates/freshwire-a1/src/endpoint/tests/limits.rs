@@ -76,6 +76,7 @@ fn half_open_storm(world: &mut World, count: u32) {
     }
 }
 
+//= spec/a1.md A1-HS-8
 #[test]
 fn half_open_connections_are_bounded_and_forgotten() {
     for decides in [true, false] {
@@ -137,6 +138,7 @@ fn idle_connections_take_no_turns() {
     }
 }
 
+//= spec/a1.md A1-PKT-1
 #[test]
 fn a_short_initiation_gets_no_answer() {
     let mut world = World::new(client_config(), server_config());

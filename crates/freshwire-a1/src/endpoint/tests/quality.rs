@@ -6,6 +6,7 @@ fn with_checksum(checksum: bool) -> Qos {
     Qos { checksum, ..Qos::default() }
 }
 
+//= spec/a1.md A1-QOS-5
 #[test]
 fn a_higher_priority_goes_first_and_the_lowest_is_not_starved() {
     let mut world = World::new(client_config(), server_config());
@@ -73,6 +74,7 @@ fn a_checksum_is_there_if_either_end_insists() {
     }
 }
 
+//= spec/a1.md A1-SEC-5
 #[test]
 fn a_checksum_comes_and_goes_with_the_quality_of_service() {
     let (mut world, handle) = plain(false, false, false);

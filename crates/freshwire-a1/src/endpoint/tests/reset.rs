@@ -89,6 +89,7 @@ fn with_another_key_it_cannot_and_the_idle_timeout_does() {
     assert_eq!(closings(&mut world, ours), [Closed::Silent]);
 }
 
+//= spec/a1.md A1-RST-3
 #[test]
 fn a_forged_reset_changes_nothing() {
     let (mut world, ours) = lost_reset();
@@ -110,6 +111,7 @@ fn a_forged_reset_changes_nothing() {
     assert_eq!(closings(&mut world, ours), [Closed::PeerRestarted], "the right one does");
 }
 
+//= spec/a1.md A1-RST-4
 #[test]
 fn a_reset_that_is_replayed_does_not_reach_the_next_connection() {
     let (mut world, ours) = lost_reset();
@@ -154,6 +156,7 @@ fn nobody_learns_the_token_of_a_connection_that_stands() {
     assert_eq!(world.client().endpoint.stats().unauthentic, 1);
 }
 
+//= spec/a1.md A1-RST-1
 #[test]
 fn resets_are_smaller_than_what_they_answer_and_rare_and_answer_no_reset() {
     let limits = Limits { resets_per_second: 10, ..Limits::default() };
@@ -184,6 +187,7 @@ fn resets_are_smaller_than_what_they_answer_and_rare_and_answer_no_reset() {
     assert_eq!(world.client().endpoint.stats().unknown, 10);
 }
 
+//= spec/a1.md A1-HS-6, A1-RST-1
 #[test]
 fn data_that_overtakes_the_response_is_no_reason_for_a_reset() {
     let mut world = World::new(client_config(), server_config());

@@ -62,6 +62,7 @@ impl Trains {
         }
     }
 
+    //= spec/a1.md A1-CC-2
     pub(super) fn on_ack(&mut self, ack: &Ack<'_>) {
         let Some(receiver_us) = ack.receiver_us else { return };
         if let Some(train) = &mut self.under_way

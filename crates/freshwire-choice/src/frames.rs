@@ -149,6 +149,7 @@ impl Frames {
 
     /// Fills `items` with what is queued and what is expected, in sequence order. `one_way` shifts releases to the
     /// receiver's side.
+    //= spec/choice.md 20
     fn lay_out(&self, stream: &mut Stream, queue: &[Record], rate: Rate, one_way: Duration) {
         let Stream { ladder, items, order, .. } = stream;
         items.clear();
@@ -223,6 +224,7 @@ impl Frames {
     }
 
     /// What to do now if the link has the rate that `link` says; `None` if nothing that is queued is worth sending now.
+    //= spec/choice.md 22, 24
     fn plan(&self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
         let (rate, start) = (link.rate?, link.arrival(now, 0)?);
         let stream = &mut *self.stream.lock();
@@ -244,6 +246,7 @@ impl Frames {
     }
 
     /// Drops the oldest frame, which no plan sends, if none will before its deadline.
+    //= spec/choice.md 22
     fn give_up(&self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
         let oldest = oldest(queue);
         let is_over = self.gives_up
@@ -256,6 +259,7 @@ impl Frames {
 impl Hope {
     /// The link as it may be by now. What was measured before the pipe ran empty says less and less, and a policy that
     /// believed it for ever would never find out that the link has recovered.
+    //= spec/choice.md 23
     fn link(&mut self, now: Timestamp, link: &LinkView) -> Option<LinkView> {
         let pipe = link.in_flight.saturating_add(link.unsent);
         if link.rate.map_or(pipe > 0, |rate| rate.time_for(pipe) > TRIFLE) {
@@ -291,6 +295,7 @@ impl Hope {
     }
 
     /// Says what came of the last try, now that it has left the pipe, and when the link is faster by now.
+    //= spec/choice.md 23
     fn judge(&mut self, now: Timestamp, rate: Rate) {
         let Some(before) = self.tried_at.map(Rate::bits_per_sec) else { return };
         if rate.bits_per_sec() > before.saturating_add(before / 2) {

@@ -31,6 +31,7 @@ impl LinkView {
     /// trip before. If the pipe is not full, the bytes leave one after another at that rate and then travel half a
     /// round trip; without this bound an empty pipe would be credited with time that it cannot use. The smallest
     /// round-trip time is taken because queueing is already counted in `in_flight`.
+    //= spec/choice.md 8, 9
     pub fn arrival(&self, now: Timestamp, len: u64) -> Option<Timestamp> {
         let rate = self.rate?;
         let one_way = self.min_rtt / 2;

@@ -137,6 +137,7 @@ pub struct Divergence {
 }
 
 /// Makes the logged calls on `choice` and compares its answers. The log has to begin where the choice began.
+//= spec/choice.md 25
 pub fn replay<C: Choice + ?Sized>(
     entries: impl IntoIterator<Item = Entry>,
     choice: &mut C,

@@ -24,6 +24,7 @@ impl Lost {
         self.first_seen = Some(self.first_seen.map_or(seq, |first| first.min(seq)));
     }
 
+    //= spec/choice.md 7
     pub(crate) fn insert(&mut self, seq: u64) {
         let at = self.runs.partition_point(|run| run.last < seq);
         if self.runs.get(at).is_some_and(|run| run.first <= seq) {
@@ -56,6 +57,7 @@ impl Lost {
     }
 
     /// True if something that the record depends on will never be at the receiver.
+    //= spec/choice.md 13
     pub(crate) fn breaks(&self, record: &Record) -> bool {
         record.references().any(|reference| reference.is_none_or(|seq| self.contains(seq)))
     }

@@ -119,6 +119,7 @@ impl Policy {
         self.order
     }
 
+    //= spec/choice.md 10, 13..17
     fn victim(&self, rule: Rule, now: Timestamp, queue: &[Record]) -> Option<(usize, Reason)> {
         match rule {
             Rule::Expired => {
@@ -144,6 +145,7 @@ impl Policy {
         }
     }
 
+    //= spec/choice.md 18, 19
     fn next(&self, queue: &[Record]) -> Option<usize> {
         let ready = ready(queue);
         let ready = queue.iter().enumerate().filter(|&(at, _)| ready(at));
@@ -158,6 +160,7 @@ impl Policy {
         chosen.map(|(at, _)| at)
     }
 
+    //= spec/choice.md 11
     fn is_late(&self, now: Timestamp, record: &Record, link: &LinkView) -> bool {
         let arrival = link.arrival(now, u64::from(record.len));
         self.rules.iter().any(|rule| match (rule, arrival) {
@@ -187,6 +190,7 @@ impl Choice for Policy {
         }
     }
 
+    //= spec/choice.md 12
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
         for rule in &self.rules {
             match rule {

@@ -149,6 +149,7 @@ fn play(name: &str, choice: &mut dyn Choice, steps: &[Step]) -> Vec<Decision> {
     decisions
 }
 
+//= spec/choice.md 1..3, 10, 13, 18
 #[test]
 fn every_policy_keeps_the_laws() {
     bolero::check!().with_iterations(300).with_type::<Vec<Step>>().for_each(|steps| {
@@ -158,6 +159,7 @@ fn every_policy_keeps_the_laws() {
     });
 }
 
+//= spec/choice.md 6, 25
 #[test]
 fn a_log_replays_to_the_same_decisions() {
     bolero::check!().with_iterations(50).with_type::<Vec<Step>>().for_each(|steps| {

@@ -85,6 +85,7 @@ impl Framing {
     }
 
     /// True if a begun record can be given up at a chunk boundary.
+    //= spec/framing.md 1, 3
     pub fn can_abandon(self) -> bool {
         self == Self::Chunked
     }
@@ -94,6 +95,7 @@ impl Framing {
     /// `seq` is the record's number, `position` its payload bytes that are already written, `remaining` those that are
     /// not, and `max` how many bytes the chunk may have with its prefix. `None` if `max` leaves no room for a payload
     /// byte, or if the record is already finished. A record without payload has one chunk without body.
+    //= spec/framing.md 2
     pub fn chunk(self, seq: u64, position: u32, remaining: u32, max: usize) -> Option<Chunk> {
         if remaining == 0 && position > 0 {
             return None;

@@ -76,6 +76,7 @@ impl Header {
     }
 
     /// Reads the header at the beginning of `bytes`.
+    //= spec/framing.md 16
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short(bytes.len()))?;
         let [m0, m1, m2, m3, version, layer, h0, h1, w0, w1, w2, w3, r0, r1, r2, r3, numbers @ ..] = *bytes;
@@ -170,6 +171,7 @@ impl Source {
     }
 
     /// The `seq`th record of the stream, counted from 0. The number of the window wraps after 2^32 windows.
+    //= spec/framing.md 15
     pub fn record(&self, seq: u64) -> SourceRecord {
         let layers = u64::from(self.layers);
         let (window, layer) = (seq / layers, (seq % layers) as u8);
@@ -204,6 +206,7 @@ pub struct SourceRecord {
 
 impl SourceRecord {
     /// The header in a stream that started at `start`.
+    //= spec/framing.md 17
     pub fn header(&self, start: Timestamp) -> Header {
         Header {
             layer: self.layer,
@@ -232,6 +235,7 @@ pub fn fill_payload(seq: u64, payload: &mut [u8]) {
 }
 
 /// Where `payload` first differs from the payload of record `seq`; `None` if every byte is right.
+//= spec/framing.md 19
 pub fn first_wrong_byte(seq: u64, payload: &[u8]) -> Option<usize> {
     payload.chunks(8).enumerate().find_map(|(index, word)| {
         let expected = payload_word(seq, index as u64);
@@ -241,6 +245,7 @@ pub fn first_wrong_byte(seq: u64, payload: &[u8]) -> Option<usize> {
 }
 
 /// Splitmix64 over the record's number and the word's place: no two records share a run of bytes.
+//= spec/framing.md 18
 fn payload_word(seq: u64, index: u64) -> [u8; 8] {
     let mut word =
         seq.wrapping_mul(0xa076_1d64_78bd_642f).wrapping_add(index).wrapping_mul(0x9e37_79b9_7f4a_7c15);

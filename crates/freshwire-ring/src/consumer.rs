@@ -100,6 +100,7 @@ struct Visible {
 }
 
 impl Consumer {
+    //= spec/ring.md R-ROLE-1
     pub(crate) fn claim(region: &Region, ring: usize, force: bool) -> Result<Self, ClaimError> {
         let view = View::new(region.inner(), ring).ok_or(ClaimError::NoSuchRing(ring))?;
         let claim = claim(&view.head.consumer_claim.0, force)?;
@@ -218,6 +219,7 @@ impl Consumer {
     }
 
     /// Adds payload bytes of a taken record from `offset` on, at most `max`, to `out`; returns how many there were.
+    //= spec/ring.md R-TRUST-2
     pub fn copy(&self, taken: &Taken, offset: u32, max: usize, out: &mut Vec<u8>) -> usize {
         match View::new(self.region.inner(), self.ring) {
             Some(view) => append_out(&view, &taken.extents, taken.len, (offset, max), out),
@@ -361,6 +363,7 @@ impl Cursor {
         std::mem::replace(place, lap.wrapping_add(1)) != lap.wrapping_add(1)
     }
 
+    //= spec/ring.md R-ROLE-2
     fn look(&mut self, view: &View<'_>, limit: usize, out: &mut Vec<Queued>) {
         self.seen = visible(view);
         let Some(range) = self.range(view) else { return };
@@ -419,6 +422,7 @@ impl Cursor {
         }
     }
 
+    //= spec/ring.md R-STATE-3
     fn try_take(&mut self, view: &View<'_>, index: u64, most: u32) -> Result<Taken, TooLate> {
         let user_i = self.check_index(view, index)?;
         if index >= view.head.umod_i.0.load(Ordering::Acquire) {

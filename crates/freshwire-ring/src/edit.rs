@@ -73,6 +73,7 @@ impl<'a> Edit<'a> {
     }
 
     /// Overwrites payload bytes. They must lie within the record's present length; a shared payload is refused.
+    //= spec/ring.md R-ROLE-4
     pub fn write(&mut self, offset: u32, bytes: &[u8]) -> Result<(), EditError> {
         if self.record.shared {
             return Err(EditError::Shared);

@@ -14,6 +14,7 @@ impl Claim {
     /// The kernel, as the sender of a ring that it made. //= spec/ring.md R-CLAIM-5
     pub(crate) const KERNEL: Self = Self(1 << 32);
 
+    //= spec/ring.md R-CLAIM-1
     pub(crate) fn current() -> Self {
         let pid = std::process::id();
         let start = stat(pid).map_or(0, |stat| stat.start);

@@ -90,6 +90,7 @@ impl Own {
 }
 
 impl Producer {
+    //= spec/ring.md R-ROLE-1
     pub(crate) fn claim(region: &Region, force: bool) -> Result<Self, ClaimError> {
         let claim = claim(&region.inner().header().producer_claim.0, force)?;
         let mut producer = Self {
@@ -187,6 +188,7 @@ impl Producer {
     }
 
     /// Like [`push_stored`](Self::push_stored), without looking whether the sender sleeps.
+    //= spec/ring.md R-ROLE-4
     pub fn push_stored_quiet(
         &mut self,
         ring: usize,
@@ -296,6 +298,7 @@ impl Producer {
 
     /// The fate of the oldest record that is finished, in slot order, and reclaims its slots. `None` if the oldest
     /// record is not finished; a sent one is finished when it is acknowledged or the ring is closed.
+    //= spec/ring.md R-ROLE-8
     pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
         let view = View::new(self.region.inner(), ring)?;
         let closed = view.is_closed();
@@ -474,6 +477,7 @@ impl Producer {
     }
 
     /// Gives back the blocks of every finished record of a ring; the slots keep their fates.
+    //= spec/ring.md R-ROLE-5
     fn release_finished_blocks(&mut self, ring: usize) {
         let Some(view) = View::new(self.region.inner(), ring) else { return };
         let own = &mut self.rings[ring];

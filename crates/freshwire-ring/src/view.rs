@@ -199,6 +199,7 @@ impl<'a> View<'a> {
     }
 
     /// Drops all ready records for which `pick` says so; returns their slots.
+    //= spec/ring.md R-ROLE-3
     pub(crate) fn drop_where(&self, why: u8, mut pick: impl FnMut(&Queued) -> bool) -> usize {
         let window = self.window();
         let mut slots = 0;

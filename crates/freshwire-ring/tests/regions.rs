@@ -102,6 +102,7 @@ fn over(change: impl Fn(&mut Vec<u8>), bytes: usize) -> Result<Region, AttachErr
     foreign::map(file, bytes)
 }
 
+//= spec/ring.md R-ATTACH-5
 #[test]
 fn foreign_memory_with_a_wrong_header_is_refused() {
     let total = Region::bytes_for(&CONFIG).unwrap() as usize;

@@ -70,6 +70,7 @@ impl Planner {
     ///
     /// Dynamic programming over the items: of two ways with the same references at hand only the one that is not both
     /// later and worth less is kept.
+    //= spec/choice.md 21
     pub(super) fn first(&mut self, items: &[Item], start: u64, lag_price: Price) -> Option<usize> {
         let items = &items[..items.len().min(MAX_ITEMS)];
         self.states.clear();
@@ -176,6 +177,7 @@ mod tests {
         (0..1 << items.len()).map(value).max().unwrap_or(0)
     }
 
+    //= spec/choice.md 21
     #[test]
     fn no_subset_is_better() {
         bolero::check!().with_type::<Vec<(u8, u8, u8, u8)>>().for_each(|frames| {

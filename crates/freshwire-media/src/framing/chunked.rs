@@ -29,6 +29,7 @@ const FIRST: u8 = 1;
 const LAST: u8 = 2;
 const ABANDON: u8 = 4;
 
+//= spec/framing.md 6, 7, 13
 pub(super) fn write_header(prefix: &mut Prefix, seq: u64, first: bool, last: bool, body: u32) {
     let flags = if first { FIRST } else { 0 } | if last { LAST } else { 0 };
     let [_, high, middle, low] = body.to_be_bytes();
@@ -38,6 +39,7 @@ pub(super) fn write_header(prefix: &mut Prefix, seq: u64, first: bool, last: boo
     }
 }
 
+//= spec/framing.md 9
 pub(super) fn abandon_marker() -> Prefix {
     let mut prefix = Prefix::default();
     prefix.push([ABANDON, 0, 0, 0]);
@@ -206,6 +208,7 @@ impl Reader {
     }
 
     /// Takes a chunk header that is there in full. An ABANDON is an event at once.
+    //= spec/framing.md 8..10, 12
     fn begin_chunk(&mut self, flags: u8, body: u32) -> Result<Option<Event>, ChunkError> {
         let at = self.buffer.offset();
         if flags & !(FIRST | LAST | ABANDON) != 0 {
@@ -240,6 +243,7 @@ impl Reader {
     }
 
     /// Moves body bytes that are there into the open record.
+    //= spec/framing.md 11
     fn read_body(&mut self, mut chunk: Body) -> Option<Event> {
         let record = self.record.as_mut()?;
         let len = chunk.remaining.min(self.buffer.peek().len());
@@ -257,6 +261,7 @@ impl Reader {
 impl Iterator for Reader {
     type Item = Result<Event, ChunkError>;
 
+    //= spec/framing.md 14
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.read();
         if item.is_err() {
@@ -266,6 +271,7 @@ impl Iterator for Reader {
     }
 }
 
+//= spec/framing.md 5
 fn check_preamble(preamble: [u8; 8]) -> Result<(), ChunkError> {
     let [m0, m1, m2, m3, version, reserved @ ..] = preamble;
     if [m0, m1, m2, m3] != PREAMBLE[..4] {

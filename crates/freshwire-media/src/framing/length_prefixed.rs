@@ -67,6 +67,7 @@ impl Reader {
         Err(LengthError::Torn { at: self.buffer.offset() + buffered, begin })
     }
 
+    //= spec/framing.md 4
     fn read(&mut self) -> Result<Option<Vec<u8>>, LengthError> {
         let length = match self.length {
             Some(length) => length,

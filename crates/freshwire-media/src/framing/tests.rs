@@ -61,6 +61,7 @@ fn a_body_never_exceeds_its_length_field() {
     );
 }
 
+//= spec/framing.md 1
 #[test]
 fn raw_adds_nothing_and_finishes_what_it_begins() {
     let chunk = Framing::Raw.chunk(5, 10, 100, 30).unwrap();
@@ -68,6 +69,7 @@ fn raw_adds_nothing_and_finishes_what_it_begins() {
     assert_eq!((Framing::Raw.abandon(), Framing::LengthPrefixed.abandon()), (None, None));
 }
 
+//= spec/framing.md 11
 #[test]
 fn whole_records_or_abandonment_at_any_split() {
     let records =
@@ -84,6 +86,7 @@ fn whole_records_or_abandonment_at_any_split() {
     }
 }
 
+//= spec/framing.md 5, 8..10, 12, 14
 #[test]
 fn each_breach_has_its_error() {
     let after = |bytes: &[u8]| {

@@ -125,6 +125,7 @@ fn arbitrary_bytes_and_splits_give_one_result() {
 }
 
 /// Values of an independent reading of `spec/framing.md`.
+//= spec/framing.md 18
 #[test]
 fn the_payload_is_as_specified() {
     let mut payload = [0; 20];

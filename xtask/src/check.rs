@@ -1,6 +1,7 @@
 //! The rules of the workspace. Each rule is a function from text to findings; one sentence per finding.
 
 mod budgets;
+mod citations;
 mod mask;
 mod rooms;
 mod texts;
@@ -14,11 +15,12 @@ use workspace::Workspace;
 /// Runs every rule, prints what was found and returns whether nothing was.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let workspace = Workspace::load(root)?;
-    let rules: [(&str, Vec<String>); 5] = [
+    let rules: [(&str, Vec<String>); 6] = [
         ("arrows between the rooms", rooms::findings(&workspace.packages)),
         ("dependencies", rooms::unused(&workspace)),
         ("sizes", budgets::findings(&workspace.files)),
         ("unsafe code", unsafety::findings(&workspace)),
+        ("rules of the specifications", citations::findings(&workspace)),
         ("texts", texts::findings(&workspace)),
     ];
     let mut clean = true;

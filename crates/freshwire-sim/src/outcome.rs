@@ -19,6 +19,8 @@ pub struct Outcome {
     pub paths: Vec<[WayStats; 2]>,
     /// What was expected and not reached.
     pub misses: Vec<String>,
+    /// Of that, what has to hold in every run, whatever the scenario says.
+    pub faults: Vec<String>,
     /// Datagrams that were sent.
     pub datagrams: u64,
     /// A hash of them all: the same scenario and seed give the same one.

@@ -3,7 +3,7 @@ use std::time::Duration;
 use freshwire_link::Direction;
 
 use crate::flow::{FlowConfig, Side};
-use crate::outcome::{FlowOutcome, Outcome, faults, path_misses};
+use crate::outcome::{self, FlowOutcome, Outcome, path_misses};
 use crate::scenario::{Happening, Scenario};
 use crate::world::{FlowId, PathId, World};
 
@@ -77,19 +77,21 @@ fn outcome(world: &World, scenario: &Scenario, paths: &[PathId], flows: &[FlowId
         .map(|path| Direction::BOTH.map(|direction| world.path_stats(*path, direction)))
         .collect();
     let mut misses = path_misses(scenario, &ways);
-    let mut outcomes = Vec::new();
+    let (mut faults, mut outcomes) = (Vec::new(), Vec::new());
     for (plan, flow) in scenario.flows.iter().zip(flows) {
         let feed = world.feed(*flow, plan.from);
         let mut outcome = FlowOutcome::of(plan, scenario, feed, World::START);
         outcome.connections = world.flow(*flow).connected_at(Side::Near).len();
-        misses.extend(faults(&plan.name, feed));
+        faults.extend(outcome::faults(&plan.name, feed));
         misses.extend(outcome.misses(plan, scenario.trouble.is_some()));
         outcomes.push(outcome);
     }
+    misses.extend_from_slice(&faults);
     Outcome {
         flows: outcomes,
         paths: ways,
         misses,
+        faults,
         datagrams: world.datagrams(),
         fingerprint: world.fingerprint(),
     }

@@ -16,6 +16,8 @@ use crate::pipe::Way;
 pub struct Scenario {
     /// What it tells, in a sentence.
     pub tells: String,
+    /// Share of many seeds with which it reaches what it expects, at least.
+    pub seeds: f64,
     /// For how long applications offer something.
     pub length: Duration,
     /// When something is wrong, if it is so only for a while: what is told of recovery counts from its end.
@@ -148,7 +150,7 @@ impl Scenario {
     ///
     /// | table | fields, those in brackets may be left out |
     /// |---|---|
-    /// | | `tells`, a sentence; `length`; \[`trouble`: `from`, `to`\] |
+    /// | | `tells`, a sentence; `length`; \[`seeds`, a share, or 1\]; \[`trouble`: `from`, `to`\] |
     /// | `path.NAME` | \[`both`\], or \[`up`\] and \[`down`\]: \[`rate`, or `trace`: lines of seconds and a rate\], \[`delay`\], \[`queue` in bytes\], \[`loss`, a share, and `burst`, how many in a row\], \[`outages`: `at`, `length`\], \[`reorder`: `share`, `by`\], \[`duplicate`: `share`, `copies`, `within`\], \[`damage`, a share\], \[`mark_above`, bytes\]; \[`queue_p95`, to be reached\] |
     /// | `flow.NAME` | `path`; \[`near`: flows of the same text share an endpoint\]; \[`from`: `near` or `far`, who sends\]; `offer`; \[`start`, or 1 s\]; \[`policy`: `fifo`, `expiring`, `deadline`, `layered`, `latest`, `frames`, `live`\]; \[`connection`\]; \[`expect`\] |
     /// | `offer` | `kind`: `layers` (`layers`, `bytes`, `window`, `lifetime`), `frames` (`fps`, `rate`, `gop`, `lifetime`), `positions` (`objects`, `bytes`, `every`, `lifetime`), `messages` (`bytes`, `every`), `bulk` (`bytes`); see [`Offer`] |

@@ -38,6 +38,7 @@ fn errors_name_the_place() {
         (way("loss = 1.5"), "path link, up: Random { share: 1.5 } cannot be"),
         (way("burst = 2.0"), "path link, up: a burst needs a loss"),
         (way("damage = 2.0"), "path link, up: a share goes from 0 to 1"),
+        (format!("seeds = 1.5{GOOD}"), "seeds: a share goes from 0 to 1"),
         (way("rate = \"1Mbit\", trace = \"0 1Mbit\""), "a rate or a trace, not both"),
         (way("trace = \"1 fast\""), "path link, up: trace: line 1: \"fast\" is not a rate"),
         (format!("trouble = {{ from = \"1s\", to = \"3s\" }}{GOOD}"), "trouble: it has to end"),
@@ -59,7 +60,7 @@ fn errors_name_the_place() {
 #[test]
 fn what_is_not_said_has_a_default() {
     let scenario = Scenario::parse(GOOD, 1).unwrap();
-    assert_eq!((scenario.length, scenario.trouble), (Duration::from_secs(2), None));
+    assert_eq!((scenario.length, scenario.trouble, scenario.seeds), (Duration::from_secs(2), None, 1.0));
     let (path, flow) = (&scenario.paths[0], &scenario.flows[0]);
     assert_eq!(path.up.link, path.down.link);
     assert_eq!((flow.near.as_str(), flow.start), ("data", Duration::from_secs(1)));

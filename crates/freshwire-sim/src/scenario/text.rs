@@ -19,6 +19,7 @@ use crate::pipe::{Duplicate, Reorder, Way};
 struct Raw {
     tells: String,
     length: Time,
+    seeds: Option<f64>,
     trouble: Option<RawTrouble>,
     path: BTreeMap<String, RawPath>,
     flow: BTreeMap<String, RawFlow>,
@@ -213,6 +214,10 @@ pub(super) fn parse(text: &str, seed: u64) -> Result<Scenario, ScenarioError> {
     if trouble.is_some_and(|(from, to)| to < from || to > length) {
         return Err(wrong("trouble", "it has to end after it begins, and before the scenario does"));
     }
+    let seeds = raw.seeds.unwrap_or(1.0);
+    if !(0.0..=1.0).contains(&seeds) {
+        return Err(wrong("seeds", "a share goes from 0 to 1"));
+    }
     let names: Vec<String> = raw.path.keys().cloned().collect();
     let mut paths = Vec::new();
     for (place, (name, path)) in raw.path.into_iter().enumerate() {
@@ -236,7 +241,7 @@ pub(super) fn parse(text: &str, seed: u64) -> Result<Scenario, ScenarioError> {
         events.push((event.at.0, event.what.happens_to(flow)));
     }
     events.sort_by_key(|(at, _)| *at);
-    Ok(Scenario { tells: raw.tells, length, trouble, paths, flows, events })
+    Ok(Scenario { tells: raw.tells, seeds, length, trouble, paths, flows, events })
 }
 
 impl RawPath {

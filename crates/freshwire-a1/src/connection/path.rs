@@ -37,7 +37,6 @@ impl Path {
     }
 
     /// The newest packet came from `from`.
-    //= spec/a1.md A1-PATH-2
     pub(super) fn on_newest(&mut self, now: Timestamp, from: SocketAddr) {
         if from == self.remote {
             self.candidate = None;
@@ -48,7 +47,6 @@ impl Path {
     }
 
     /// A challenge that is due, and where it goes.
-    //= spec/a1.md A1-PATH-4
     pub(super) fn challenge(&mut self, now: Timestamp) -> Option<([u8; 8], SocketAddr)> {
         let candidate = self.candidate.as_mut().filter(|candidate| candidate.send_at <= now)?;
         candidate.tries = candidate.tries.checked_sub(1)?;
@@ -57,6 +55,7 @@ impl Path {
     }
 
     /// An answer to a challenge. The new address, if it is proved by this.
+    //= spec/a1.md A1-PATH-2
     pub(super) fn on_response(&mut self, token: [u8; 8]) -> Option<SocketAddr> {
         let candidate = self.candidate.take_if(|candidate| candidate.token == token)?;
         self.remote = candidate.address;
@@ -67,6 +66,7 @@ impl Path {
         self.candidate.as_ref().map(|candidate| candidate.send_at)
     }
 
+    //= spec/a1.md A1-PATH-4
     pub(super) fn on_timeout(&mut self, now: Timestamp) {
         self.candidate.take_if(|candidate| candidate.tries == 0 && candidate.send_at <= now);
     }

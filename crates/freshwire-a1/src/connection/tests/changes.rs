@@ -20,6 +20,7 @@ fn agree(pair: &Pair) -> bool {
     near.connection.qos().mirrored() == *far.connection.qos()
 }
 
+//= spec/a1.md A1-FLOW-3
 #[test]
 fn messages_that_were_begun_arrive_although_smaller_ones_are_agreed_on_meanwhile() {
     for seed in 0..50 {
@@ -42,6 +43,7 @@ fn messages_that_were_begun_arrive_although_smaller_ones_are_agreed_on_meanwhile
     }
 }
 
+//= spec/a1.md A1-FLOW-2
 #[test]
 fn fewer_outstanding_messages_are_fewer_once_what_was_granted_is_consumed() {
     let mut pair = pair(0.0, 1);
@@ -72,6 +74,7 @@ fn wish(step: u64) -> Qos {
     }
 }
 
+//= spec/a1.md A1-QOS-6
 #[test]
 fn changes_of_both_ends_that_cross_each_other_leave_them_agreed() {
     let mut crossed = 0;

@@ -66,6 +66,9 @@ pub struct ConnectionConfig {
     pub fec: bool,
     /// Messages of layers below this get it before anything else is begun. Default: 0, none.
     pub fec_layers: u8,
+    /// Of how many multicast groups the peer can make this end a member; 16 at most. An invitation to more is an
+    /// [`Event::Invited`] all the same, but nothing is taken of the group. Default: 0, none.
+    pub groups: usize,
 }
 
 impl Default for ConnectionConfig {
@@ -80,6 +83,7 @@ impl Default for ConnectionConfig {
             in_order: false,
             fec: true,
             fec_layers: 0,
+            groups: 0,
         }
     }
 }

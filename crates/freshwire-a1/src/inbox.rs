@@ -93,6 +93,8 @@ pub(crate) struct Inbox {
     made_whole: Vec<u64>,
     /// Messages that are kept at most if nobody grants them.
     kept: Option<usize>,
+    /// Bytes of messages that are kept, whole ones and parts, and what each costs besides.
+    kept_bytes: u64,
     pool: Pool,
 }
 
@@ -124,6 +126,7 @@ impl Inbox {
             bytes_seen: 0,
             made_whole: Vec::new(),
             kept: None,
+            kept_bytes: 0,
             pool,
         }
     }
@@ -145,10 +148,31 @@ impl Inbox {
         self.pool.clone()
     }
 
-    /// A message will not come.
-    pub(crate) fn forget(&mut self, id: u64) {
-        self.done.insert(id..id.saturating_add(1));
-        self.assemblies.remove(&id);
+    /// A message will not come. False: that is known, or it came.
+    pub(crate) fn forget(&mut self, id: u64) -> bool {
+        let is_news = self.give_up(id);
+        self.make_room();
+        is_news
+    }
+
+    fn give_up(&mut self, id: u64) -> bool {
+        self.take_assembly(id);
+        self.done.insert(id..id.saturating_add(1)) > 0
+    }
+
+    /// Bytes of messages that are kept, whole ones and parts, and [`COST`] for each of them.
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
+    }
+
+    /// Lets the oldest message go that is kept; false if there is none.
+    pub(crate) fn give_way(&mut self) -> bool {
+        let part = self.assemblies.first_key_value().map(|(&id, _)| id);
+        match (part, self.ready.front().map(|message| message.id)) {
+            (Some(part), whole) if whole.is_none_or(|whole| part < whole) => self.forget(part),
+            (_, Some(_)) => self.take_ready().is_some(),
+            _ => false,
+        }
     }
 
     /// Takes a block; whether its message is whole by it. `peer_us` is the sender's time now, as far as is known.
@@ -179,14 +203,16 @@ impl Inbox {
         if let Some(len) = len {
             self.on_length(head.id, len, qos)?;
         }
-        let assembly = self.assemblies.entry(head.id).or_default();
+        let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, head.id);
         if head.start.is_some() {
             assembly.head = head.start;
         }
         if assembly.len.is_some_and(|len| reach > len as usize) {
             return Err(Violation::Contradiction);
         }
+        let before = assembly.data.capacity();
         assembly.add(head.offset as usize, reach, block.bytes, &self.pool);
+        self.kept_bytes += (assembly.data.capacity() - before) as u64;
         let is_whole = self.complete_if_whole(head.id, peer_us);
         self.make_room();
         Ok(is_whole)
@@ -206,7 +232,7 @@ impl Inbox {
             return Ok(false);
         }
         self.on_length(parity.id, parity.message.len, qos)?;
-        let assembly = self.assemblies.entry(parity.id).or_default();
+        let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, parity.id);
         assembly.head = Some(parity.message);
         let (shard, count) = (parity.bytes.len(), usize::from(parity.count));
         if assembly.parity.is_none() {
@@ -224,7 +250,7 @@ impl Inbox {
         if len > qos.max_receive_message {
             return Err(Violation::TooLarge);
         }
-        let assembly = self.assemblies.entry(id).or_default();
+        let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, id);
         if assembly.len.is_some_and(|known| known != len) || assembly.data.len() > len as usize {
             return Err(Violation::Contradiction);
         }
@@ -249,12 +275,15 @@ impl Inbox {
     fn complete_if_whole(&mut self, id: u64, peer_us: u64) -> bool {
         let Some(assembly) = self.assemblies.get_mut(&id) else { return false };
         if !assembly.is_whole() {
-            if !assembly.recover() {
+            let before = assembly.data.capacity();
+            let is_made = assembly.recover();
+            self.kept_bytes += (assembly.data.capacity() - before) as u64;
+            if !is_made {
                 return false;
             }
             self.made_whole.push(id);
         }
-        let whole = self.assemblies.remove(&id);
+        let whole = self.take_assembly(id);
         let whole = whole.and_then(|assembly| Some((assembly.head?, assembly.data)));
         whole.map(|(head, data)| self.complete(id, head, data, peer_us)).is_some()
     }
@@ -273,7 +302,7 @@ impl Inbox {
         if self.done.insert(id..id + 1) == 0 {
             return Ok(());
         }
-        let known = self.assemblies.remove(&id).and_then(|assembly| assembly.len);
+        let known = self.take_assembly(id).and_then(|assembly| assembly.len);
         match known {
             Some(known) if known != len => return Err(Violation::Contradiction),
             Some(_) => {}
@@ -295,7 +324,7 @@ impl Inbox {
 
     /// The next whole message. The window opens by it.
     pub(crate) fn pop(&mut self) -> Option<Message> {
-        let message = self.ready.pop_front()?;
+        let message = self.take_ready()?;
         self.consumed(message.data.len() as u64);
         Some(message)
     }
@@ -314,6 +343,12 @@ impl Inbox {
         let held = self.held.values().map(|(_, data)| data.capacity());
         let ready = self.ready.iter().map(|message| message.data.len());
         parts.chain(held).chain(ready).sum()
+    }
+
+    /// Ranges of numbers of messages that are complete or gone.
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.done.len()
     }
 
     /// What else will not come.
@@ -343,8 +378,21 @@ impl Inbox {
         self.grant();
     }
 
+    fn take_assembly(&mut self, id: u64) -> Option<Assembly> {
+        let assembly = self.assemblies.remove(&id)?;
+        self.kept_bytes -= COST + assembly.data.capacity() as u64;
+        Some(assembly)
+    }
+
+    fn take_ready(&mut self) -> Option<Message> {
+        let message = self.ready.pop_front()?;
+        self.kept_bytes -= COST + message.data.len() as u64;
+        Some(message)
+    }
+
     fn complete(&mut self, id: u64, head: Head, data: Vec<u8>, peer_us: u64) {
         self.done.insert(id..id + 1);
+        self.kept_bytes += COST + data.len() as u64;
         if self.next_in_order.is_some() {
             self.held.insert(id, (head, data));
             self.release_in_order(peer_us);
@@ -385,17 +433,15 @@ impl Inbox {
         while self.assemblies.len() > kept
             && let Some((&oldest, _)) = self.assemblies.first_key_value()
         {
-            self.forget(oldest);
+            self.give_up(oldest);
         }
         while self.ready.len() > kept {
-            self.ready.pop_front();
+            self.take_ready();
         }
         // Numbers far below the newest do not come again.
-        while self.done.len() > MAX_HOLES
-            && let Some(oldest) = self.done.first().cloned()
-        {
-            self.done.remove(&oldest);
-            self.done.insert(0..oldest.end);
+        while self.done.len() > MAX_HOLES {
+            let second = self.done.iter().nth(1).map_or(0, |second| second.end);
+            self.done.insert(0..second);
         }
     }
 
@@ -424,6 +470,18 @@ fn message(id: u64, head: &Head, data: Bytes, peer_us: u64) -> Message {
         late: head.lifetime_us.is_some_and(|lifetime| lifetime < age_us),
         data,
     }
+}
+
+/// The parts of a message, of which there may be none yet.
+fn assembly<'a>(
+    assemblies: &'a mut BTreeMap<u64, Assembly>,
+    kept_bytes: &mut u64,
+    id: u64,
+) -> &'a mut Assembly {
+    assemblies.entry(id).or_insert_with(|| {
+        *kept_bytes += COST;
+        Assembly::default()
+    })
 }
 
 impl Assembly {
@@ -464,6 +522,8 @@ impl Assembly {
 
 /// The window is announced when it has grown by one of so many parts of it.
 const CREDIT_PARTS: u64 = 8;
+/// What a message takes besides its bytes, about.
+pub(crate) const COST: u64 = 256;
 /// Gaps between numbers of messages that are remembered, if nobody grants them.
 const MAX_HOLES: usize = 256;
 /// Reports of missing messages that wait for the application; older ones are forgotten.

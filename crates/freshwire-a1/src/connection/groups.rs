@@ -1,6 +1,6 @@
 //! A connection's part in multicast: what a member gets from groups and asks for, and what their sender answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use freshwire_choice::Reason;
@@ -10,7 +10,7 @@ use super::{Connection, Event, State};
 use crate::acks::{Acks, Arrived};
 use crate::crypto::{Freshness, Keys, ReplayWindow};
 use crate::group::group_keys;
-use crate::inbox::{Inbox, Message};
+use crate::inbox::{COST, Inbox, Message};
 use crate::outbox::leaves_time;
 use crate::pool::Pool;
 use crate::wire::{Block, BlockHead, Frame, Frames, Invitation, Qos, Ranges};
@@ -19,6 +19,8 @@ use crate::wire::{Block, BlockHead, Frame, Frames, Invitation, Qos, Ranges};
 #[derive(Default)]
 pub(super) struct Groups {
     members: BTreeMap<u32, Membership>,
+    /// Groups that the peer has invited this end to beyond what it joins.
+    declined: BTreeSet<u32>,
     to_say: VecDeque<Said>,
     /// What was missing is said a second time then.
     again: VecDeque<(Timestamp, Said)>,
@@ -89,6 +91,27 @@ impl Groups {
 
     pub(super) fn pop(&mut self) -> Option<Message> {
         self.members.values_mut().find_map(|member| member.inbox.pop())
+    }
+
+    /// Lets messages of the group that keeps most give way until all together keep no more than they may.
+    fn make_room(&mut self, qos: &Qos) {
+        let most = most_kept(qos);
+        while self.members.values().map(|member| member.inbox.kept_bytes()).sum::<u64>() > most
+            && let Some(member) = self.members.values_mut().max_by_key(|member| member.inbox.kept_bytes())
+            && member.inbox.give_way()
+        {}
+    }
+
+    /// Bytes that are kept for the peer.
+    #[cfg(test)]
+    pub(super) fn held_bytes(&self) -> usize {
+        self.members.values().map(|member| member.inbox.held_bytes()).sum()
+    }
+
+    /// Ranges of numbers of messages that are remembered for the peer.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.members.values().map(|member| member.inbox.remembered()).sum()
     }
 
     /// A repair was lost.
@@ -267,16 +290,7 @@ impl Connection {
     pub(super) fn on_group_frame(&mut self, now: Timestamp, frame: Frame<'_>) -> Result<(), String> {
         match frame {
             Frame::Group(invitation) => {
-                if self.groups.members.len() >= MAX_GROUPS
-                    && !self.groups.members.contains_key(&invitation.group)
-                {
-                    return Err("more groups than a connection can have".to_owned());
-                }
-                let member = Membership::new(&invitation, self.quality.current(), self.inbox.pool());
-                if self.groups.members.insert(invitation.group, member).is_none() {
-                    let Invitation { group, address, .. } = invitation;
-                    self.events.push_back(Event::Invited { group, address });
-                }
+                self.on_invitation(&invitation)?;
             }
             Frame::GroupNack { group, ranges } => {
                 self.events.push_back(Event::GroupMissing { group, missing: ranges.0 });
@@ -297,15 +311,43 @@ impl Connection {
         Ok(())
     }
 
+    fn on_invitation(&mut self, invitation: &Invitation) -> Result<(), String> {
+        let Groups { members, declined, .. } = &mut self.groups;
+        let Invitation { group, address, .. } = *invitation;
+        let is_member = members.contains_key(&group);
+        let is_known = is_member || declined.contains(&group);
+        if !is_known && members.len() + declined.len() >= MAX_GROUPS {
+            return Err("more groups than a connection can have".to_owned());
+        }
+        if is_member || members.len() < self.config.groups {
+            declined.remove(&group);
+            members.insert(group, Membership::new(invitation, self.quality.current(), self.inbox.pool()));
+        } else {
+            declined.insert(group);
+        }
+        if !is_known {
+            self.events.push_back(Event::Invited { group, address });
+        }
+        Ok(())
+    }
+
     fn on_group_block(&mut self, now: Timestamp, group: u32, block: &Block<'_>) {
         let Some(member) = self.groups.members.get_mut(&group) else { return };
         let peer_us = self.clock.peer_micros(now).wrapping_add(member.offset_us);
         let qos = self.quality.current();
         // What contradicts itself is left out: another member could have forged it.
-        let Ok(true) = member.inbox.on_block(block, qos, peer_us) else { return };
+        let taken = member.inbox.on_block(block, qos, peer_us);
+        self.groups.make_room(qos);
+        let Ok(true) = taken else { return };
         self.stats.messages_received += 1;
         self.events.push_back(Event::Readable);
     }
+}
+
+/// What all groups of a connection keep together at most: as much as the connection itself, and what each message takes
+/// besides.
+pub(super) fn most_kept(qos: &Qos) -> u64 {
+    u64::from(qos.outstanding.max(1)) * (u64::from(qos.max_receive_message) + COST)
 }
 
 /// Groups of one connection at most.

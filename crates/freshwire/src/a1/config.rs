@@ -30,7 +30,7 @@ pub struct NodeConfig {
     pub maximum: Qos,
     /// The least protection that is good enough, at both ends. Default: encrypted.
     pub protection: Protection,
-    /// How its connections behave.
+    /// How its connections behave. Of how many groups they can be members follows from `join`.
     pub connection: ConnectionConfig,
     /// Bytes that the kernel keeps for the node, and for each group that it joins, as far as its limit permits. Default:
     /// 2 MiB.
@@ -152,6 +152,7 @@ impl NodeConfig {
     fn connection_up_to(&self, largest: Option<u16>) -> ConnectionConfig {
         let mut connection = self.connection.clone();
         connection.max_datagram = connection.max_datagram.or(largest);
+        connection.groups = self.join.map_or(0, |join| join.most);
         connection
     }
 }

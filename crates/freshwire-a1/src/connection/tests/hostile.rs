@@ -1,13 +1,17 @@
 //! A peer that has the keys and says whatever it likes.
 
+mod groups;
+
 use std::time::Duration;
 
 use bolero::{TypeGenerator, check, produce};
 use freshwire_choice::Reason;
 
-use super::super::{Closed, Event};
+use super::super::{Closed, ConnectionConfig, Event};
 use super::lossy;
 use super::pair::{End, Pair, id, payload, record, secret};
+use groups::GroupLie;
+
 use crate::crypto::{Keys, Protection, Secrets};
 use crate::wire::{
     Ack, Block, BlockHead, DataHeader, Echo, Frame, Frames, Message, Packet, Parity, Qos, Ranges,
@@ -17,16 +21,20 @@ struct Liar {
     pair: Pair,
     keys: Keys,
     next: u64,
+    /// Whether the victim's application takes messages.
+    is_heard: bool,
 }
 
 impl Liar {
     /// The peer of the first end of a pair; the second one is not there.
     fn new() -> Self {
         let qos = Qos { outstanding: 4, max_receive_message: 10_000, ..Qos::default() };
-        let mut pair = Pair::with(lossy(10_000, 5, 0.0, 1), Default::default(), qos);
+        let config = ConnectionConfig { groups: 12, ..ConnectionConfig::default() };
+        let configs = [config, ConnectionConfig::default()];
+        let mut pair = Pair::with(lossy(10_000, 5, 0.0, 1), configs, qos);
         pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
         let secrets = Secrets { send: secret(1).into(), receive: secret(0).into() };
-        Self { pair, keys: Keys::new(Protection::Aead, &secrets), next: 0 }
+        Self { pair, keys: Keys::new(Protection::Aead, &secrets), next: 0, is_heard: true }
     }
 
     fn victim(&mut self) -> &mut End {
@@ -79,7 +87,7 @@ impl Liar {
                 }
                 out.clear();
             }
-            while victim.connection.recv().is_some() {}
+            while self.is_heard && victim.connection.recv().is_some() {}
             let Some(next) = victim.connection.poll_timeout().filter(|&at| at <= end) else {
                 self.pair.now = end;
                 return heard;
@@ -244,6 +252,9 @@ enum Lie {
         bytes: Number,
     },
     Whole(Number),
+    Group(GroupLie),
+    /// The victim's application is busy with something else, or takes what comes.
+    Consume(bool),
     Qos {
         serial: Number,
         outstanding: u8,
@@ -325,6 +336,8 @@ fn tell(liar: &mut Liar, lie: &Lie) {
         Lie::Wait { ms } => {
             liar.listen(Duration::from_millis(u64::from(*ms)));
         }
+        Lie::Group(lie) => groups::tell(liar, lie),
+        Lie::Consume(is_heard) => liar.is_heard = *is_heard,
         Lie::UpdateKeys => {
             let _ = liar.keys.update();
         }
@@ -342,6 +355,7 @@ fn whatever_a_peer_with_keys_says_the_victim_lives_and_comes_to_rest() {
             let held = liar.victim().connection.inbox.held_bytes();
             // Parity of a message that is not whole is shorter than it.
             assert!(held <= 2 * 4 * 10_000, "{held} bytes are held for the peer");
+            groups::check_bounds(&mut liar);
         }
         liar.listen(Duration::from_secs(2));
         if let Some(closed) = liar.closed() {

@@ -49,7 +49,8 @@ pub(crate) struct Pair {
 
 impl Pair {
     pub(crate) fn new(link: Config) -> Self {
-        Self::with(link, [ConnectionConfig::default(), ConnectionConfig::default()], Qos::default())
+        let config = ConnectionConfig { groups: 16, ..ConnectionConfig::default() };
+        Self::with(link, [config.clone(), config], Qos::default())
     }
 
     pub(crate) fn with(link: Config, configs: [ConnectionConfig; 2], qos: Qos) -> Self {

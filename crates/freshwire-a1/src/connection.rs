@@ -489,7 +489,7 @@ impl Connection {
                     self.outbox.ask_again_at(),
                     self.syncs.timeout(self.recovery.in_flight() > 0),
                     self.blocked_until,
-                    self.path.timeout(),
+                    self.path.timeout(self.proof_len()),
                     self.groups.timeout(),
                     self.quality.timeout(),
                     keep_alive,
@@ -538,6 +538,11 @@ impl Connection {
     /// Bytes of a packet that are not frames.
     fn room_taken(&self) -> usize {
         crate::wire::DATA_HEADER + self.keys.overhead()
+    }
+
+    /// Bytes of a packet with a challenge of an address, or with the answer.
+    fn proof_len(&self) -> u64 {
+        (self.room_taken() + PROOF) as u64
     }
 
     /// Nothing of what is sent is acknowledged any more, and the probe that is to show the end of that is on its way or goes
@@ -626,6 +631,9 @@ impl Connection {
 
 /// UDP payload of an Ethernet's packet over IPv4.
 const ETHERNET: u16 = 1472;
+
+/// PATH_CHALLENGE and PATH_RESPONSE: type and token.
+const PROOF: usize = 1 + 8;
 
 /// How many packets go at a timeout.
 const PROBES: u8 = 2;

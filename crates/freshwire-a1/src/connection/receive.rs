@@ -36,9 +36,7 @@ impl Connection {
                 self.stats.bytes_received += bytes as u64;
                 self.recovery.on_heard(now.saturating_since(self.heard_at));
                 self.heard_at = now;
-                if is_newest {
-                    self.path.on_newest(now, from);
-                }
+                self.path.on_packet(now, from, bytes as u64, is_newest);
                 self.handle_frames(now, from, congestion, header, number, opened);
                 true
             }
@@ -157,7 +155,7 @@ impl Connection {
             | Frame::GroupAt { .. } => {
                 self.on_group_frame(now, frame)?;
             }
-            Frame::PathChallenge(token) => self.path.to_answer = Some((token, from)),
+            Frame::PathChallenge(token) => self.path.on_challenge(token, from),
             Frame::PathResponse(token) => {
                 if let Some(remote) = self.path.on_response(token) {
                     self.recovery.on_path_change(now);

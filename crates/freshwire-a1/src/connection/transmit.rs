@@ -80,6 +80,7 @@ impl Connection {
 
     /// What does not go the usual way: CLOSE, and proofs of addresses.
     fn transmit_aside(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Option<Transmit> {
+        let proof = self.proof_len();
         let mut frame = |frame: Frame<'_>| {
             let draft = Draft { control: true, ..Draft::begin(out, 0) };
             frame.put(out);
@@ -94,10 +95,10 @@ impl Connection {
                 (self.path.remote(), frame(Frame::Close { code: *code, reason }))
             }
             State::Open => {
-                if let Some((token, to)) = self.path.to_answer.take() {
+                if let Some((token, to)) = self.path.answer(proof) {
                     (to, frame(Frame::PathResponse(token)))
                 } else {
-                    let (token, to) = self.path.challenge(now)?;
+                    let (token, to) = self.path.challenge(now, proof)?;
                     (to, frame(Frame::PathChallenge(token)))
                 }
             }

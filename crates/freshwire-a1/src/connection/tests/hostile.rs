@@ -1,7 +1,10 @@
 //! A peer that has the keys and says whatever it likes.
 
 mod groups;
+mod path;
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bolero::{TypeGenerator, check, produce};
@@ -14,7 +17,7 @@ use groups::GroupLie;
 
 use crate::crypto::{Keys, Protection, Secrets};
 use crate::wire::{
-    Ack, Block, BlockHead, DataHeader, Echo, Frame, Frames, Message, Packet, Parity, Qos, Ranges,
+    Ack, Block, BlockHead, DATA_HEADER, DataHeader, Echo, Frame, Frames, Message, Packet, Parity, Qos, Ranges,
 };
 
 struct Liar {
@@ -23,6 +26,8 @@ struct Liar {
     next: u64,
     /// Whether the victim's application takes messages.
     is_heard: bool,
+    /// Bytes that came to the victim from each address, and that went there.
+    traffic: BTreeMap<SocketAddr, [usize; 2]>,
 }
 
 impl Liar {
@@ -34,7 +39,13 @@ impl Liar {
         let mut pair = Pair::with(lossy(10_000, 5, 0.0, 1), configs, qos);
         pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
         let secrets = Secrets { send: secret(1).into(), receive: secret(0).into() };
-        Self { pair, keys: Keys::new(Protection::Aead, &secrets), next: 0, is_heard: true }
+        Self {
+            pair,
+            keys: Keys::new(Protection::Aead, &secrets),
+            next: 0,
+            is_heard: true,
+            traffic: BTreeMap::new(),
+        }
     }
 
     fn victim(&mut self) -> &mut End {
@@ -43,8 +54,13 @@ impl Liar {
 
     /// Sends a packet with these frames.
     fn say(&mut self, frames: &[u8]) {
-        let number = self.next;
+        let from = self.victim().connection.remote();
         self.next += 1;
+        self.say_from(from, self.next - 1, frames);
+    }
+
+    /// Sends a packet of this number from another address.
+    fn say_from(&mut self, from: SocketAddr, number: u64, frames: &[u8]) {
         let mut sealed = frames.to_vec();
         let phase = self.keys.seal(number, &mut sealed, 0).expect("keys for millions of packets");
         let header = DataHeader {
@@ -56,9 +72,8 @@ impl Liar {
             ack_now: number.is_multiple_of(2),
         };
         let now = self.pair.now;
-        let connection = &mut self.victim().connection;
-        let from = connection.remote();
-        connection.handle_packet(now, from, false, header, &mut sealed);
+        self.traffic.entry(from).or_default()[0] += DATA_HEADER + sealed.len();
+        self.victim().connection.handle_packet(now, from, false, header, &mut sealed);
     }
 
     fn tell(&mut self, frame: &Frame<'_>) {
@@ -76,6 +91,7 @@ impl Liar {
             let victim = &mut self.pair.ends[0];
             let mut out = Vec::new();
             while let Some(transmit) = victim.connection.poll_transmit(now, &mut victim.queue, &mut out) {
+                self.traffic.entry(transmit.to).or_default()[1] += out.len();
                 for datagram in out.chunks(transmit.segment) {
                     let Ok(Packet::Data(header, sealed)) = Packet::parse(datagram) else {
                         panic!("not data")

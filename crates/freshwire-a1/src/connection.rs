@@ -11,6 +11,7 @@ mod groups;
 mod path;
 mod quality;
 mod receive;
+mod skips;
 mod sync;
 mod transmit;
 
@@ -23,7 +24,7 @@ use freshwire_choice::{Choice, LinkView, Reason};
 use freshwire_units::{Rate, Timestamp};
 
 use crate::acks::Acks;
-use crate::crypto::{Keys, ReplayWindow, ResetToken};
+use crate::crypto::{Keys, Random, ReplayWindow, ResetToken};
 use crate::inbox::{Inbox, Message, Missing};
 use crate::outbox::{Credit, Gone, Outbox, Part};
 use crate::pool::Pool;
@@ -35,6 +36,7 @@ pub(crate) use clock::Clock;
 use groups::{Groups, Repair, Said};
 use path::Path;
 use quality::Quality;
+use skips::Skips;
 use sync::Syncs;
 pub use transmit::Transmit;
 pub(crate) use transmit::describe;
@@ -277,6 +279,7 @@ pub struct Connection {
     keys: Keys,
     replay: ReplayWindow,
     next_number: u64,
+    skips: Skips,
     recovery: Recovery<Contents>,
     outcomes: Outcomes<Contents>,
     acks: Acks,
@@ -312,6 +315,7 @@ impl Connection {
         let Setup { epoch, remote, peer_id, mut keys, local, peer, qos, is_initiator, config, seed, pool } =
             setup;
         keys.set_checksum(qos.checksum);
+        let mut random = Random::from_seed(seed);
         let recovery = RecoveryConfig {
             controller: config.congestion.into(),
             max_ack_delay: peer.ack_delay,
@@ -328,6 +332,7 @@ impl Connection {
             keys,
             replay: ReplayWindow::new(),
             next_number: 0,
+            skips: Skips::new(random.bytes()),
             recovery: Recovery::new(&recovery, now),
             outcomes: Outcomes::default(),
             acks: Acks::new(local.ack_delay),
@@ -335,7 +340,7 @@ impl Connection {
             inbox: Inbox::new(&qos, config.in_order, pool),
             quality: Quality::new(now, local.maximum, qos, is_initiator),
             syncs: Syncs::new(now),
-            path: Path::new(remote, peer_id, seed),
+            path: Path::new(remote, peer_id, random.bytes()),
             groups: Groups::default(),
             reset: peer.reset,
             credit_to_send: false,

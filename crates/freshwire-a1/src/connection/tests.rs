@@ -116,6 +116,30 @@ fn nothing_reliable_is_lost_whatever_the_link_loses() {
 
 //= spec/a1.md A1-MSG-5
 #[test]
+fn numbers_that_are_passed_over_are_no_losses() {
+    let mut pair = Pair::new(lossy(100_000, 5, 0.0, 1));
+    for seq in 0..5000 {
+        pair.push(0, record(seq, pair.now, None), payload(seq, 1000));
+        if seq % 4 == 0 {
+            pair.push(1, record(seq, pair.now, None), payload(seq, 100));
+        }
+        pair.run_for(Duration::from_micros(200));
+    }
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!((pair.ends[1].received.len(), pair.ends[0].received.len()), (5000, 1250));
+    for end in &pair.ends {
+        let stats = end.connection.stats();
+        assert!(end.connection.next_number > stats.packets_sent, "some were passed over");
+        let lost = (stats.packets_lost, stats.spurious_losses, stats.payload_resent, stats.parity_sent);
+        assert_eq!(lost, (0, 0, 0, 0));
+        assert_eq!(end.connection.link(pair.now).loss, 0.0);
+    }
+    // Nor do they delay anything once the window is large enough: the way is 5 ms, and a packet takes a tenth of one.
+    let latest = pair.ends[1].received.iter().skip(1000).map(|(_, message)| message.age).max();
+    assert!(latest < Some(Duration::from_millis(7)), "{latest:?}");
+}
+
+#[test]
 fn in_order_a_lost_message_holds_back_those_behind_it() {
     let in_order = ConnectionConfig { in_order: true, ..ConnectionConfig::default() };
     let mut pair = Pair::with(lossy(5_000, 20, 0.1, 3), [in_order.clone(), in_order], Qos::default());

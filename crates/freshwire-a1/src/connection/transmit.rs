@@ -363,7 +363,7 @@ impl Connection {
 
     //= spec/a1.md A1-PKT-2
     fn seal(&mut self, now: Timestamp, draft: Draft, out: &mut Vec<u8>) -> Option<usize> {
-        let number = self.next_number;
+        let number = self.skips.number(self.next_number, draft.eliciting);
         let begin = draft.begin - DATA_HEADER;
         let mut header = DataHeader {
             to: self.path.peer_id(),
@@ -381,7 +381,7 @@ impl Connection {
         };
         header.phase = phase;
         out.get_mut(begin..draft.begin)?.copy_from_slice(&header.bytes());
-        self.next_number += 1;
+        self.next_number = number + 1;
         let len = out.len() - begin;
         self.account(now, number, len, draft);
         Some(len)

@@ -32,6 +32,8 @@ pub(super) struct Flight<C> {
     bytes: u64,
     largest_acked: Option<u64>,
     lost: BTreeMap<u64, Remembered>,
+    /// Numbers that were passed over: those of slots, and the last ones before.
+    skipped: VecDeque<u64>,
 }
 
 #[derive(Debug)]
@@ -107,7 +109,14 @@ pub(super) struct Lost {
 
 impl<C> Flight<C> {
     pub(super) fn new() -> Self {
-        Self { slots: VecDeque::new(), base: 0, bytes: 0, largest_acked: None, lost: BTreeMap::new() }
+        Self {
+            slots: VecDeque::new(),
+            base: 0,
+            bytes: 0,
+            largest_acked: None,
+            lost: BTreeMap::new(),
+            skipped: VecDeque::new(),
+        }
     }
 
     /// Bytes in flight.
@@ -140,7 +149,14 @@ impl<C> Flight<C> {
     fn skip_to(&mut self, number: u64) {
         debug_assert!(number >= self.next_number(), "packet {number} is sent twice");
         while self.next_number() < number {
+            self.skipped.push_back(self.next_number());
             self.slots.push_back(Slot::NeverSent);
+        }
+        self.trim();
+        while self.skipped.len() > MAX_SKIPPED
+            && self.skipped.front().is_some_and(|&oldest| oldest < self.base)
+        {
+            self.skipped.pop_front();
         }
     }
 
@@ -175,9 +191,9 @@ impl<C> Flight<C> {
         if *range.end() >= self.next_number() {
             return Err(AckError::NeverSent(*range.end()));
         }
-        let never = (self.base.max(*range.start())..=*range.end())
-            .find(|number| matches!(self.slot(*number), Some(Slot::NeverSent)));
-        never.map_or(Ok(()), |number| Err(AckError::NeverSent(number)))
+        let place = self.skipped.partition_point(|number| number < range.start());
+        let never = self.skipped.get(place).filter(|number| range.contains(number));
+        never.map_or(Ok(()), |&number| Err(AckError::NeverSent(number)))
     }
 
     fn ack_one(&mut self, number: u64, acked: &mut Acked, out: &mut Outcomes<C>) {
@@ -279,7 +295,9 @@ impl<C> Flight<C> {
 
     fn lose_one(&mut self, now: Timestamp, number: u64, out: &mut Outcomes<C>, lost: &mut Lost) {
         let Some(packet) = self.take(number) else { return };
-        lost.runs += usize::from(lost.runs == 0 || number != lost.newest + 1);
+        let is_skipped = |between| self.skipped.binary_search(&between).is_ok();
+        let follows = number > lost.newest && (lost.newest + 1..number).all(is_skipped);
+        lost.runs += usize::from(lost.runs == 0 || !follows);
         lost.newest = lost.newest.max(number);
         if packet.mtu_probe {
             lost.mtu_probe = Some(number);
@@ -305,10 +323,6 @@ impl<C> Flight<C> {
         Some(packet)
     }
 
-    fn slot(&self, number: u64) -> Option<&Slot<C>> {
-        self.slots.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
-    }
-
     fn trim(&mut self) {
         while matches!(self.slots.front(), Some(Slot::Settled | Slot::NeverSent)) {
             self.slots.pop_front();
@@ -319,3 +333,6 @@ impl<C> Flight<C> {
 
 /// Lost packets of which a late acknowledgement is still recognised.
 const MAX_REMEMBERED: usize = 4096;
+/// Numbers that were passed over, and of which it is remembered that an acknowledgement of them is a lie, although all
+/// before them is settled.
+const MAX_SKIPPED: usize = 64;

@@ -1,6 +1,7 @@
 //! A peer that has the keys and says whatever it likes.
 
 mod groups;
+mod optimistic;
 mod path;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use super::pair::{End, Pair, id, payload, record, secret};
 use groups::GroupLie;
 
 use crate::crypto::{Keys, Protection, Secrets};
+use crate::ranges::RangeSet;
 use crate::wire::{
     Ack, Block, BlockHead, DATA_HEADER, DataHeader, Echo, Frame, Frames, Message, Packet, Parity, Qos, Ranges,
 };
@@ -28,6 +30,8 @@ struct Liar {
     is_heard: bool,
     /// Bytes that came to the victim from each address, and that went there.
     traffic: BTreeMap<SocketAddr, [usize; 2]>,
+    /// Numbers of the victim's packets.
+    heard: RangeSet,
 }
 
 impl Liar {
@@ -45,6 +49,7 @@ impl Liar {
             next: 0,
             is_heard: true,
             traffic: BTreeMap::new(),
+            heard: RangeSet::default(),
         }
     }
 
@@ -98,6 +103,7 @@ impl Liar {
                     };
                     let number = u64::from(header.number);
                     if let Ok(plain) = self.keys.open(now, number, header.phase, &mut sealed.to_vec()) {
+                        self.heard.insert(number..number + 1);
                         heard.push(plain.to_vec());
                     }
                 }

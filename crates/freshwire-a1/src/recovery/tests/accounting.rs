@@ -109,7 +109,8 @@ impl Model {
         let result = self.recovery.on_ack(self.now, &ack, &mut self.out);
         let wrong = |number: &u64| list.iter().any(|range| range.contains(number));
         match result {
-            Ok(()) => {}
+            // However long ago all before it was settled.
+            Ok(()) => assert!(!self.never.iter().rev().take(64).any(wrong)),
             Err(AckError::NeverSent(number)) => {
                 assert!(self.never.contains(&number) && wrong(&number));
                 assert!(self.out.acked.is_empty() && self.out.lost.is_empty());

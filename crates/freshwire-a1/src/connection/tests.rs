@@ -271,6 +271,22 @@ fn the_quality_of_service_changes_within_its_maximum() {
 
 //= spec/a1.md A1-PATH-2
 #[test]
+fn parity_counts_towards_the_agreed_rate() {
+    let config = ConnectionConfig { fec_layers: 1, ..ConnectionConfig::default() };
+    let qos =
+        Qos { send_average: Some(Rate::from_bits_per_sec(480_000)), send_burst: 3000, ..Qos::default() };
+    let mut pair = Pair::with(lossy(10_000, 100, 0.1, 4), [config.clone(), config], qos);
+    pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
+    for seq in 0..250 {
+        pair.push(0, record(seq, pair.now, Some(Duration::from_millis(450))), payload(seq, 2000));
+        pair.run_for(Duration::from_millis(40));
+    }
+    let stats = pair.ends[0].connection.stats();
+    assert!(stats.parity_sent > 100_000, "{stats:?}");
+    assert!(stats.bytes_sent < 640_000, "{} bytes in 10 s at 60,000 a second", stats.bytes_sent);
+}
+
+#[test]
 fn an_address_that_changes_is_proved_and_followed() {
     let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
     for seq in 0..50 {

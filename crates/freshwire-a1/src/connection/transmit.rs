@@ -34,6 +34,8 @@ struct Draft {
     /// Up to where they may go.
     end: usize,
     contents: Contents,
+    /// It has a block, of a message or for a member of a group, or parity.
+    has_blocks: bool,
     eliciting: bool,
     retransmitted: bool,
     control: bool,
@@ -290,8 +292,7 @@ impl Connection {
             let left = draft.end.saturating_sub(out.len());
             if chosen == Chosen::GroupRepair {
                 let repair = self.groups.put_repair(now, left, out);
-                draft.eliciting |= repair.is_some();
-                draft.control &= repair.is_none();
+                draft.has_blocks |= repair.is_some();
                 if let Some(repair) = repair {
                     draft.contents.rare().repairs.push(repair);
                 }
@@ -299,8 +300,7 @@ impl Connection {
             }
             if chosen == Chosen::Parity {
                 let parity = self.put_parity(left, out.len() == draft.begin, out);
-                draft.eliciting |= parity;
-                draft.control &= !parity;
+                draft.has_blocks |= parity;
                 break;
             }
             let clock = &self.clock;
@@ -322,14 +322,15 @@ impl Connection {
             }
             let may_follow = worth_another(&piece, draft.end.saturating_sub(out.len()));
             draft.contents.parts.push(piece.part);
-            draft.control = false;
-            draft.eliciting = true;
+            draft.has_blocks = true;
             if !may_follow {
                 break;
             }
             next = self.outbox.choose(now, source, &link, self.quality.current());
         }
         draft.retransmitted &= !draft.contents.parts.is_empty();
+        draft.control &= !draft.has_blocks;
+        draft.eliciting |= draft.has_blocks;
         let more = self.outbox.has_begun_work();
         draft.contents.busy = more;
         draft.ack_now |= !more || (self.next_number + 1).is_multiple_of(self.recovery.packets_per_ack());
@@ -388,8 +389,8 @@ impl Connection {
     }
 
     fn account(&mut self, now: Timestamp, number: u64, len: usize, draft: Draft) {
-        let (has_data, busy) = (!draft.contents.parts.is_empty(), draft.contents.busy);
-        let has_news = has_data || draft.contents.rare.is_some();
+        let (has_blocks, busy) = (draft.has_blocks, draft.contents.busy);
+        let has_news = !draft.contents.parts.is_empty() || draft.contents.rare.is_some();
         self.recovery.on_sent(
             now,
             Sent {
@@ -402,7 +403,7 @@ impl Connection {
                 content: draft.contents,
             },
         );
-        if has_data {
+        if has_blocks {
             self.quality.on_sent(len as u64);
         }
         if has_news {

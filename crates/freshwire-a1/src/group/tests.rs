@@ -7,9 +7,9 @@ use freshwire_units::{Rate, Timestamp};
 
 use super::*;
 use crate::connection::tests::pair::{Pair, payload, record};
-use crate::connection::{Event, tests::lossy};
+use crate::connection::{ConnectionConfig, Event, tests::lossy};
 use crate::source::Queue;
-use crate::wire::Packet;
+use crate::wire::{Packet, Qos};
 
 /// A sender with a connection to each of three members, of which each loses other packets of the group.
 struct Stage {
@@ -207,6 +207,22 @@ fn a_group_keeps_its_rate() {
     stage.run_for(Duration::from_secs(1), |_, _| true);
     let bytes = stage.bytes - before;
     assert!((950_000..=1_010_000).contains(&bytes), "{bytes} in a second at 1,000,000");
+}
+
+#[test]
+fn repairs_keep_the_rate_that_was_agreed_on_with_the_member() {
+    let qos =
+        Qos { send_average: Some(Rate::from_bits_per_sec(400_000)), send_burst: 3000, ..Qos::default() };
+    let config = ConnectionConfig { groups: 1, ..ConnectionConfig::default() };
+    let pair = Pair::with(lossy(10_000, 5, 0.0, 1), [config.clone(), config], qos);
+    let mut stage = Stage::over(vec![pair], 1200);
+    let before = stage.pairs[0].ends[0].connection.stats().bytes_sent;
+    for seq in 0..100 {
+        stage.push(seq, 5000, Duration::from_secs(2));
+        stage.run_for(Duration::from_millis(20), |_, _| false);
+    }
+    let bytes = stage.pairs[0].ends[0].connection.stats().bytes_sent - before;
+    assert!((80_000..=110_000).contains(&bytes), "{bytes} in two seconds at 50,000 a second");
 }
 
 #[test]

@@ -237,6 +237,8 @@ pub(crate) struct Contents {
     rare: Option<Box<Rare>>,
     /// More waited behind it: how fast it is delivered says something of the path.
     busy: bool,
+    /// Bytes of it, if it left although the window was full.
+    beyond: u32,
     /// The largest packet of the peer that an ACK in it acknowledged.
     acknowledged: Option<u64>,
     credit: bool,
@@ -294,6 +296,8 @@ pub struct Connection {
     credit_to_send: bool,
     /// Messages that parity made whole: the sender is to be told.
     whole_to_say: Vec<u64>,
+    /// Bytes in flight of packets that left although the window was full.
+    beyond: u64,
     /// Packets that may go although the window is full: after a timeout they say soonest whether the path is back.
     probes: u8,
     /// When something was acknowledged behind which more waited, and that had waited on the path: then the path's rate
@@ -345,6 +349,7 @@ impl Connection {
             reset: peer.reset,
             credit_to_send: false,
             whole_to_say: Vec::new(),
+            beyond: 0,
             probes: 0,
             busy_at: None,
             idle_timeout: local.idle_timeout.min(peer.idle_timeout),
@@ -562,6 +567,7 @@ impl Connection {
         // An ACK names the newest first, and messages are settled fastest in the order in which they were begun.
         for (number, contents) in self.outcomes.acked.drain(..).rev() {
             self.keys.on_acknowledged(number);
+            self.beyond -= u64::from(contents.beyond);
             if contents.busy && shows_queue {
                 self.busy_at = Some(now);
             }
@@ -574,6 +580,7 @@ impl Connection {
         }
         for (_, contents) in self.outcomes.lost.drain(..) {
             self.stats.packets_lost += 1;
+            self.beyond -= u64::from(contents.beyond);
             for part in &contents.parts {
                 self.outbox.on_lost(part);
             }

@@ -147,13 +147,17 @@ impl Groups {
     //= spec/a1.md A1-GRP-3
     pub(super) fn report(&mut self, now: Timestamp) {
         while self.again.front().is_some_and(|(at, _)| *at <= now) {
-            self.to_say.extend(self.again.pop_front().map(|(_, said)| said));
+            let room = MAX_SAID.saturating_sub(self.to_say.len());
+            self.to_say.extend(self.again.pop_front().map(|(_, said)| said).into_iter().take(room));
         }
         for (&group, member) in &mut self.members {
             if !member.acks.is_due(now) {
                 continue;
             }
             while let Some((_, Some(missing))) = member.acks.report(now, |_| 0) {
+                if self.to_say.len() >= MAX_SAID {
+                    continue;
+                }
                 let said = Said::Nack(group, missing);
                 // Its loss would be noticed after several round trips, and then a repair may be of no use any more.
                 self.again.push_back((now + NACK_AGAIN, said.clone()));
@@ -358,7 +362,7 @@ const MAX_REPAIRS: usize = 256;
 const MAX_ANSWERED: usize = 256;
 /// After this time a report of what is missing is said a second time.
 const NACK_AGAIN: Duration = Duration::from_millis(5);
-/// Announcements that wait for one member at most.
+/// Announcements and reports that wait for the peer at most.
 const MAX_SAID: usize = 1024;
 /// A repair is cut into parts of at least this size; in a packet with less room it would not be worth its head.
 const LEAST_CUT: usize = 400;

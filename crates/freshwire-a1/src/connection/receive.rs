@@ -84,7 +84,10 @@ impl Connection {
         }
         while let Some(id) = self.inbox.pop_made_whole() {
             self.stats.messages_made_whole += 1;
-            self.whole_to_say.push(id);
+            // The peer that is not told sends the rest of it again, if it is worth it.
+            if self.whole_to_say.len() < MAX_WHOLE {
+                self.whole_to_say.push(id);
+            }
         }
         self.acks.on_packet(now, number, Arrived { eliciting, ack_now: header.ack_now, ce: congestion });
         if self.inbox.is_ready() && !was_ready {
@@ -208,3 +211,6 @@ impl Connection {
 /// Codes of the protocol in CLOSE; an application's own begin at 256.
 const CODE_VIOLATION: u64 = 1;
 const CODE_KEYS: u64 = 2;
+
+/// Messages that parity made whole, of which the peer is still to be told, at most.
+const MAX_WHOLE: usize = 1024;

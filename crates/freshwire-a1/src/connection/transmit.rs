@@ -121,21 +121,29 @@ impl Connection {
         mtu: usize,
         out: &mut Vec<u8>,
     ) -> Option<usize> {
-        let room = mtu.checked_sub(self.room_taken())?;
         self.groups.report(now);
         let chosen = self.choose(now, source);
         let in_flight = self.recovery.in_flight() > 0;
         let sync = self.syncs.is_due(now, in_flight) || chosen.is_some() && self.syncs.wants_along(now);
         let is_due = self.acks.is_due(now);
-        let is_silent = chosen.is_none() && !sync && !is_due && !self.has_control();
+        let may_say = sync || self.may_say();
+        let is_silent = chosen.is_none()
+            && !sync
+            && !is_due
+            && !(self.syncs.to_echo.is_some() || may_say && self.has_to_say());
         if is_silent {
             return None;
         }
+        let mtu = if chosen.is_some() || self.has_room() { mtu } else { mtu.min(LARGEST_BEYOND) };
+        let room = mtu.checked_sub(self.room_taken())?;
         let mut draft = Draft::begin(out, room);
         if is_due || self.acks.is_waiting() {
             self.put_ack(now, &mut draft, out);
         }
-        self.put_control(now, &mut draft, out);
+        self.put_echo(now, out);
+        if may_say {
+            self.put_control(now, &mut draft, out);
+        }
         if sync {
             draft.ack_now |= self.syncs.is_probing() || chosen.is_none();
             let micros = self.clock.micros(now);
@@ -203,9 +211,18 @@ impl Connection {
         self.recovery.packet_size().min(self.quality.most_in_packet()).into()
     }
 
-    fn has_control(&self) -> bool {
-        self.syncs.to_echo.is_some()
-            || self.credit_to_send
+    /// Whether the congestion window is not full.
+    fn has_room(&self) -> bool {
+        self.recovery.in_flight() < self.recovery.window()
+    }
+
+    /// Whether what is no block may leave: the peer may wait for it, so a little of it may although the window is full.
+    fn may_say(&self) -> bool {
+        self.has_room() || self.beyond < MAX_BEYOND
+    }
+
+    fn has_to_say(&self) -> bool {
+        self.credit_to_send
             || self.quality.has_to_say()
             || self.outbox.has_announcements() && !self.is_outage()
             || self.groups.has_to_say()
@@ -222,12 +239,15 @@ impl Connection {
         }
     }
 
-    fn put_control(&mut self, now: Timestamp, draft: &mut Draft, out: &mut Vec<u8>) {
+    fn put_echo(&mut self, now: Timestamp, out: &mut Vec<u8>) {
         if let Some((sent_us, came)) = self.syncs.to_echo.take() {
             let held_us = now.saturating_since(came).as_micros() as u64;
             let arrived_us = self.clock.micros(came);
             Frame::SyncEcho(Echo { sent_us, arrived_us, held_us }).put(out);
         }
+    }
+
+    fn put_control(&mut self, now: Timestamp, draft: &mut Draft, out: &mut Vec<u8>) {
         if std::mem::take(&mut self.credit_to_send) {
             let credit = self.inbox.announce();
             Frame::Credit { messages: credit.messages, bytes: credit.bytes }.put(out);
@@ -388,7 +408,11 @@ impl Connection {
         Some(len)
     }
 
-    fn account(&mut self, now: Timestamp, number: u64, len: usize, draft: Draft) {
+    fn account(&mut self, now: Timestamp, number: u64, len: usize, mut draft: Draft) {
+        if draft.eliciting && !draft.has_blocks && !draft.mtu_probe && !self.has_room() {
+            draft.contents.beyond = len as u32;
+            self.beyond += len as u64;
+        }
         let (has_blocks, busy) = (draft.has_blocks, draft.contents.busy);
         let has_news = !draft.contents.parts.is_empty() || draft.contents.rare.is_some();
         self.recovery.on_sent(
@@ -462,6 +486,10 @@ pub(crate) fn describe(clock: &super::clock::Clock, record: &Record) -> Message 
 
 /// The most bytes that leave in one burst, which is what a datagram's length field and the kernel allow.
 const MAX_BURST: usize = 60_000;
+/// Bytes in flight of packets that left although the window was full, from which on no other one does.
+const MAX_BEYOND: u64 = 4 * LARGEST_BEYOND as u64;
+/// The most bytes of such a packet, which every path carries.
+const LARGEST_BEYOND: usize = 1200;
 /// What the head of another message takes at most if it is like the one before it.
 const NEXT_HEAD: usize = 8;
 /// Room for an announcement.

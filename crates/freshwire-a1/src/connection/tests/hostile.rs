@@ -3,6 +3,7 @@
 mod groups;
 mod optimistic;
 mod path;
+mod window;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

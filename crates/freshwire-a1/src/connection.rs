@@ -26,7 +26,7 @@ use freshwire_units::{Rate, Timestamp};
 use crate::acks::Acks;
 use crate::crypto::{Keys, Random, ReplayWindow, ResetToken};
 use crate::inbox::{Inbox, Message, Missing};
-use crate::outbox::{Credit, Gone, Outbox, Part};
+use crate::outbox::{Credit, Dropped, Gone, Outbox, Part};
 use crate::pool::Pool;
 use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
 use crate::source::Source;
@@ -250,6 +250,7 @@ pub(crate) struct Contents {
 #[derive(Clone, Debug, Default)]
 struct Rare {
     gone: Vec<Gone>,
+    dropped: Vec<Dropped>,
     said: Vec<Said>,
     whole: Vec<u64>,
     repairs: Vec<Repair>,
@@ -258,6 +259,15 @@ struct Rare {
 impl Contents {
     fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    /// Whether its loss should show soon. Nobody waits for what is said of messages that were never begun.
+    fn has_news(&self) -> bool {
+        let is_news = |rare: &Rare| {
+            let Rare { gone, said, whole, repairs, dropped: _ } = rare;
+            !(gone.is_empty() && said.is_empty() && whole.is_empty() && repairs.is_empty())
+        };
+        !self.parts.is_empty() || self.rare.as_deref().is_some_and(is_news)
     }
 }
 
@@ -385,9 +395,9 @@ impl Connection {
         self.credit_to_send
     }
 
-    /// The next report of messages that will not come.
+    /// The next report of messages that will not come, of the connection or of a group.
     pub fn poll_missing(&mut self) -> Option<Missing> {
-        self.inbox.pop_missing()
+        self.inbox.pop_missing().or_else(|| self.groups.pop_missing())
     }
 
     /// The quality of service as it is.
@@ -587,6 +597,9 @@ impl Connection {
             let rare = contents.rare.map(|rare| *rare).unwrap_or_default();
             for gone in rare.gone {
                 self.outbox.announce_again(gone);
+            }
+            for dropped in rare.dropped {
+                self.outbox.announce_dropped_again(dropped);
             }
             for said in rare.said {
                 self.groups.say_again(said);

@@ -48,6 +48,15 @@ pub enum Missing {
         /// Why.
         reason: Reason,
     },
+    /// A message of a multicast group.
+    OfGroup {
+        /// The group's number ([`crate::Event::Invited`]).
+        group: u32,
+        /// The message's number among those of the group ([`Message::id`]).
+        id: u64,
+        /// Why; [`Reason::Invalid`]: it is larger than this end accepts messages.
+        reason: Reason,
+    },
     /// Messages that were never begun, by the application's numbers.
     NeverBegun {
         /// The first number ([`Message::seq`]).
@@ -81,6 +90,8 @@ pub(crate) struct Inbox {
     held: BTreeMap<u64, (Head, Vec<u8>)>,
     next_in_order: Option<u64>,
     missing: VecDeque<Missing>,
+    /// Numbers of the application's of which it was told that they were never begun.
+    never_begun: RangeSet,
     /// What the application has consumed, and what is gone.
     consumed: Credit,
     /// How much may be outstanding.
@@ -119,6 +130,7 @@ impl Inbox {
             held: BTreeMap::new(),
             next_in_order: in_order.then_some(0),
             missing: VecDeque::new(),
+            never_begun: RangeSet::default(),
             consumed: Credit { messages: 0, bytes: 0 },
             window,
             granted: window,
@@ -319,6 +331,15 @@ impl Inbox {
 
     /// Messages that were never begun.
     pub(crate) fn on_dropped(&mut self, first: u64, count: u64, reason: Reason) {
+        // It comes again if its packet was only thought to be lost.
+        if self.never_begun.insert(first..first.saturating_add(count)) == 0 {
+            return;
+        }
+        while self.never_begun.len() > MAX_HOLES
+            && let Some(oldest) = self.never_begun.first().cloned()
+        {
+            self.never_begun.remove(&oldest);
+        }
         self.tell_missing(Missing::NeverBegun { first, count, reason });
     }
 
@@ -348,7 +369,7 @@ impl Inbox {
     /// Ranges of numbers of messages that are complete or gone.
     #[cfg(test)]
     pub(crate) fn remembered(&self) -> usize {
-        self.done.len()
+        self.done.len() + self.never_begun.len()
     }
 
     /// What else will not come.
@@ -445,7 +466,7 @@ impl Inbox {
         }
     }
 
-    fn tell_missing(&mut self, missing: Missing) {
+    pub(crate) fn tell_missing(&mut self, missing: Missing) {
         self.missing.push_back(missing);
         if self.missing.len() > MAX_MISSING {
             self.missing.pop_front();
@@ -524,7 +545,7 @@ impl Assembly {
 const CREDIT_PARTS: u64 = 8;
 /// What a message takes besides its bytes, about.
 pub(crate) const COST: u64 = 256;
-/// Gaps between numbers of messages that are remembered, if nobody grants them.
+/// Gaps between numbers that are remembered, of messages that nobody grants and of those that were never begun.
 const MAX_HOLES: usize = 256;
 /// Reports of missing messages that wait for the application; older ones are forgotten.
 const MAX_MISSING: usize = 1024;

@@ -250,6 +250,13 @@ impl Outbox {
         self.gone.push_front(gone);
     }
 
+    /// An announcement of messages that were never begun was lost. Where too many wait it is forgotten, as the oldest.
+    pub(crate) fn announce_dropped_again(&mut self, dropped: Dropped) {
+        if self.dropped.len() < MAX_DROPPED {
+            self.dropped.push_front(dropped);
+        }
+    }
+
     /// Whether there is something to announce.
     pub(crate) fn has_announcements(&self) -> bool {
         !self.gone.is_empty() || !self.dropped.is_empty()

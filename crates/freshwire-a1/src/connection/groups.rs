@@ -10,7 +10,7 @@ use super::{Connection, Event, State};
 use crate::acks::{Acks, Arrived};
 use crate::crypto::{Freshness, Keys, ReplayWindow};
 use crate::group::group_keys;
-use crate::inbox::{COST, Inbox, Message};
+use crate::inbox::{COST, Inbox, Message, Missing, Violation};
 use crate::outbox::leaves_time;
 use crate::pool::Pool;
 use crate::wire::{Block, BlockHead, Frame, Frames, Invitation, Qos, Ranges};
@@ -93,6 +93,10 @@ impl Groups {
         self.members.values_mut().find_map(|member| member.inbox.pop())
     }
 
+    pub(super) fn pop_missing(&mut self) -> Option<Missing> {
+        self.members.values_mut().find_map(|member| member.inbox.pop_missing())
+    }
+
     /// Lets messages of the group that keeps most give way until all together keep no more than they may.
     fn make_room(&mut self, qos: &Qos) {
         let most = most_kept(qos);
@@ -121,8 +125,11 @@ impl Groups {
 
     /// Puts the next repair that is still worth it into a packet, if it fits.
     pub(super) fn put_repair(&mut self, now: Timestamp, room: usize, plain: &mut Vec<u8>) -> Option<Repair> {
-        while self.repairs.front().is_some_and(|repair| repair.until <= now) {
+        while let Some(&Repair { group, head, .. }) =
+            self.repairs.front().filter(|repair| repair.until <= now)
+        {
             self.repairs.pop_front();
+            self.tell_gone(group, head.id, Reason::Expired);
         }
         let most = room.saturating_sub(REPAIR_ROOM);
         let repair = self.repairs.front_mut()?;
@@ -137,6 +144,14 @@ impl Groups {
         let block = Block { head: piece.head, bytes: &piece.bytes };
         Frame::GroupBlock { group: piece.group, block }.put(plain);
         Some(piece)
+    }
+
+    fn tell_gone(&mut self, group: u32, id: u64, reason: Reason) {
+        let is_there = |said: &Said| matches!(said, Said::Gone(of, gone, _) if (*of, *gone) == (group, id));
+        // A member that is not told keeps what it has of the message until newer ones take its place.
+        if self.to_say.len() < MAX_SAID && !self.to_say.iter().any(is_there) {
+            self.to_say.push_back(Said::Gone(group, id, reason));
+        }
     }
 
     pub(super) fn has_repairs(&self) -> bool {
@@ -244,11 +259,7 @@ impl Connection {
     }
 
     pub(crate) fn tell_group_gone(&mut self, group: u32, id: u64, reason: Reason) {
-        let is_there = |said: &Said| matches!(said, Said::Gone(of, gone, _) if (*of, *gone) == (group, id));
-        // A member that is not told keeps what it has of the message until newer ones take its place.
-        if self.groups.to_say.len() < MAX_SAID && !self.groups.to_say.iter().any(is_there) {
-            self.groups.to_say.push_back(Said::Gone(group, id, reason));
-        }
+        self.groups.tell_gone(group, id, reason);
     }
 }
 
@@ -300,11 +311,7 @@ impl Connection {
                 self.events.push_back(Event::GroupMissing { group, missing: ranges.0 });
             }
             Frame::GroupBlock { group, block } => self.on_group_block(now, group, &block),
-            Frame::GroupGone { group, id, .. } => {
-                if let Some(member) = self.groups.members.get_mut(&group) {
-                    member.inbox.forget(id);
-                }
-            }
+            Frame::GroupGone { group, id, reason } => self.on_group_gone(group, id, reason),
             Frame::GroupAt { group, next } => {
                 if let Some(member) = self.groups.members.get_mut(&group) {
                     member.acks.on_reached(now, next);
@@ -342,9 +349,23 @@ impl Connection {
         // What contradicts itself is left out: another member could have forged it.
         let taken = member.inbox.on_block(block, qos, peer_us);
         self.groups.make_room(qos);
-        let Ok(true) = taken else { return };
-        self.stats.messages_received += 1;
-        self.events.push_back(Event::Readable);
+        match taken {
+            Ok(true) => {
+                self.stats.messages_received += 1;
+                self.events.push_back(Event::Readable);
+            }
+            Err(Violation::TooLarge) => self.on_group_gone(group, block.head.id, Reason::Invalid),
+            _ => {}
+        }
+    }
+
+    /// A message of a group will not come, or is nothing for this end.
+    fn on_group_gone(&mut self, group: u32, id: u64, reason: Reason) {
+        let Some(member) = self.groups.members.get_mut(&group) else { return };
+        if member.inbox.forget(id) {
+            member.inbox.tell_missing(Missing::OfGroup { group, id, reason });
+            self.events.push_back(Event::Readable);
+        }
     }
 }
 

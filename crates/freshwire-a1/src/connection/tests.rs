@@ -169,6 +169,7 @@ fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
         match missing {
             Missing::Begun { .. } => begun += 1,
             Missing::NeverBegun { count, .. } => never_begun += count,
+            Missing::OfGroup { .. } => panic!("there is no group"),
         }
     }
     let received = pair.ends[1].received.len();
@@ -176,6 +177,29 @@ fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
     assert!(received + abandoned + never_begun as usize <= 200);
     assert!(pair.ends[1].received.iter().all(|(_, m)| m.late == (m.age > Duration::from_millis(250))));
     assert!(pair.ends[0].connection.is_settled());
+}
+
+#[test]
+fn what_was_never_begun_is_told_although_packets_are_lost_and_once() {
+    for seed in 0..20 {
+        let mut pair = Pair::new(lossy(1_000, 20, 0.3, seed));
+        pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
+        for seq in 0..100 {
+            let begin = pair.now - Duration::from_millis(10);
+            pair.push(0, record(seq, begin, Some(Duration::from_millis(1))), payload(seq, 100));
+            pair.run_for(Duration::from_millis(10));
+        }
+        pair.run_for(Duration::from_secs(3));
+        let connection = &mut pair.ends[1].connection;
+        let missing = std::iter::from_fn(|| connection.poll_missing());
+        let numbers = missing.flat_map(|missing| match missing {
+            Missing::NeverBegun { first, count, .. } => first..first + count,
+            other => panic!("{other:?}"),
+        });
+        let mut numbers: Vec<_> = numbers.collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..100).collect::<Vec<_>>(), "seed {seed}");
+    }
 }
 
 #[test]

@@ -285,13 +285,14 @@ impl Connection {
             draft.contents.rare().said.push(said);
             draft.eliciting = true;
         }
-        // They are said once, so not to a path that delivers nothing.
+        // A path that delivers nothing is told when it does again.
         let is_outage = self.is_outage();
         while !is_outage
             && out.len() + ANNOUNCEMENT < draft.end
             && let Some(dropped) = self.outbox.next_dropped()
         {
             Frame::Dropped { first: dropped.first, count: dropped.count, reason: dropped.reason }.put(out);
+            draft.contents.rare().dropped.push(dropped);
             draft.eliciting = true;
         }
     }
@@ -414,7 +415,7 @@ impl Connection {
             self.beyond += len as u64;
         }
         let (has_blocks, busy) = (draft.has_blocks, draft.contents.busy);
-        let has_news = !draft.contents.parts.is_empty() || draft.contents.rare.is_some();
+        let has_news = draft.contents.has_news();
         self.recovery.on_sent(
             now,
             Sent {

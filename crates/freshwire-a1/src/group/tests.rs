@@ -8,6 +8,7 @@ use freshwire_units::{Rate, Timestamp};
 use super::*;
 use crate::connection::tests::pair::{Pair, payload, record};
 use crate::connection::{ConnectionConfig, Event, tests::lossy};
+use crate::inbox::Missing;
 use crate::source::Queue;
 use crate::wire::{Packet, Qos};
 
@@ -168,6 +169,48 @@ fn a_member_that_gets_nothing_holds_nobody_back() {
     assert_eq!(stage.seqs(0).len(), 50);
     assert_eq!(stage.seqs(1).len(), 50);
     assert!(stage.seqs(2).len() < 50, "what it hears of too late is not worth a repair any more");
+}
+
+fn missing(stage: &mut Stage, member: usize) -> Vec<(u64, Reason)> {
+    let connection = &mut stage.pairs[member].ends[1].connection;
+    let missing = std::iter::from_fn(|| connection.poll_missing()).map(|missing| match missing {
+        Missing::OfGroup { group, id, reason } => {
+            assert_eq!(group, stage.group.id());
+            (id, reason)
+        }
+        other => panic!("{other:?}"),
+    });
+    missing.collect()
+}
+
+#[test]
+fn a_member_is_told_what_will_not_come() {
+    let mut stage = Stage::new();
+    for seq in 0..50 {
+        stage.push(seq, 5000, Duration::from_millis(200));
+        stage.run_for(Duration::from_millis(10), |member, _| member != 2);
+    }
+    stage.run_for(Duration::from_secs(2), |member, _| member != 2);
+    let mut ids: Vec<u64> = missing(&mut stage, 2).into_iter().map(|(id, _)| id).collect();
+    assert!(!ids.is_empty());
+    ids.extend(stage.seqs(2));
+    ids.sort_unstable();
+    assert_eq!(ids, (0..50).collect::<Vec<_>>(), "each is there or is missing");
+    assert_eq!(missing(&mut stage, 0), []);
+}
+
+#[test]
+fn a_member_is_told_what_is_larger_than_it_accepts() {
+    let qos = Qos { max_send_message: 4000, max_receive_message: 4000, ..Qos::default() };
+    let config = ConnectionConfig { groups: 1, ..ConnectionConfig::default() };
+    let pair = Pair::with(lossy(10_000, 5, 0.0, 1), [config.clone(), config], qos);
+    let mut stage = Stage::over(vec![pair], 1200);
+    for (seq, len) in [3000, 5000, 4001, 4000].into_iter().enumerate() {
+        stage.push(seq as u64, len, Duration::from_secs(1));
+    }
+    stage.run_for(Duration::from_millis(300), |_, number| number % 3 != 0);
+    assert_eq!(missing(&mut stage, 0), [(1, Reason::Invalid), (2, Reason::Invalid)]);
+    assert_eq!(stage.seqs(0), [0, 3]);
 }
 
 //= spec/a1.md A1-GRP-6

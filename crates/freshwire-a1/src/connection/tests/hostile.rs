@@ -368,6 +368,20 @@ fn tell(liar: &mut Liar, lie: &Lie) {
 }
 
 #[test]
+fn what_is_told_twice_is_reported_once() {
+    let mut liar = Liar::new();
+    for first in [5, 5, 7, 5, 20] {
+        liar.tell(&Frame::Dropped { first, count: 2, reason: Reason::Expired });
+    }
+    for first in 0..1000 {
+        liar.tell(&Frame::Dropped { first: 100 + 2 * first, count: 1, reason: Reason::Expired });
+    }
+    let connection = &mut liar.victim().connection;
+    assert_eq!(std::iter::from_fn(|| connection.poll_missing()).count(), 1003);
+    assert!(connection.inbox.remembered() <= 257);
+}
+
+#[test]
 fn whatever_a_peer_with_keys_says_the_victim_lives_and_comes_to_rest() {
     let lies = produce::<Vec<Lie>>().with().len(0..=40usize);
     check!().with_generator(lies).with_iterations(2000).with_max_len(1 << 13).for_each(|lies| {

@@ -46,6 +46,7 @@ fn what_expires_in_an_outage_is_dropped_when_it_does() {
         told += match missing {
             Missing::Begun { .. } => 1,
             Missing::NeverBegun { count, .. } => count,
+            Missing::OfGroup { .. } => panic!("there is no group"),
         };
     }
     assert_eq!(pair.ends[1].received.len() as u64 + told, end, "the receiver knows of all");

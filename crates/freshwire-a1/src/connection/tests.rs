@@ -17,6 +17,7 @@ use freshwire_units::Rate;
 use super::*;
 use crate::recovery::Sent;
 use crate::source::Fate;
+use crate::wire::is_urgent;
 use pair::{Pair, payload, record};
 
 pub(crate) fn lossy(kbit: u64, delay_ms: u64, share: f64, seed: u64) -> Config {
@@ -137,6 +138,27 @@ fn numbers_that_are_passed_over_are_no_losses() {
     // Nor do they delay anything once the window is large enough: the way is 5 ms, and a packet takes a tenth of one.
     let latest = pair.ends[1].received.iter().skip(1000).map(|(_, message)| message.age).max();
     assert!(latest < Some(Duration::from_millis(7)), "{latest:?}");
+}
+
+#[test]
+fn acknowledgements_reports_and_repairs_go_first_at_the_other_end() {
+    let mut pair = Pair::new(lossy(10_000, 20, 0.1, 1));
+    pair.run_for(Duration::from_millis(100));
+    pair.log = Some(Vec::new());
+    for seq in 0..100 {
+        pair.push(0, record(seq, pair.now, None), payload(seq, 3000));
+    }
+    pair.run_for(Duration::from_secs(2));
+    let log = pair.log.take().unwrap_or_default();
+    let marked = |port: u16| {
+        let from = log.iter().filter(|sent| sent.from.port() == port);
+        let (urgent, others): (Vec<_>, Vec<_>) = from.partition(|sent| is_urgent(&sent.bytes));
+        (urgent.len(), others.len())
+    };
+    let (repairs, data) = marked(1);
+    assert!((15..120).contains(&repairs) && data >= 200, "{repairs} and {data}");
+    let (acknowledgements, others) = marked(2);
+    assert!(acknowledgements >= 20 && others <= 2, "{acknowledgements} and {others}");
 }
 
 #[test]

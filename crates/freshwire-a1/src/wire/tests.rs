@@ -266,6 +266,11 @@ fn handshake_packets_and_headers_come_back_as_they_were() {
     let mut bytes = Vec::new();
     Packet::Data(header, b"").put(&mut bytes);
     assert!(is_urgent(&bytes));
+    for (retransmitted, control) in [(true, false), (false, true)] {
+        let mut bytes = Vec::new();
+        Packet::Data(DataHeader { retransmitted, control, ..header }, b"").put(&mut bytes);
+        assert!(is_urgent(&bytes), "retransmitted: {retransmitted}, control: {control}");
+    }
     Packet::Data(DataHeader { retransmitted: false, control: false, ..header }, b"").put(&mut bytes);
     assert!(!is_urgent(&bytes[DATA_HEADER..]));
 }

@@ -127,10 +127,8 @@ impl Connection {
         let sync = self.syncs.is_due(now, in_flight) || chosen.is_some() && self.syncs.wants_along(now);
         let is_due = self.acks.is_due(now);
         let may_say = sync || self.may_say();
-        let is_silent = chosen.is_none()
-            && !sync
-            && !is_due
-            && !(self.syncs.to_echo.is_some() || may_say && self.has_to_say());
+        let has_to_go = self.syncs.to_echo.is_some() || may_say && self.has_to_say();
+        let is_silent = chosen.is_none() && !sync && !is_due && !has_to_go;
         if is_silent {
             return None;
         }

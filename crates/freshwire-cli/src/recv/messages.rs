@@ -34,7 +34,7 @@ pub(super) fn read(
         let now = freshwire_io::now();
         while let Some(missing) = connection.poll_missing() {
             // Those that were never begun show as gaps between the numbers.
-            if let Missing::Begun { .. } = missing
+            if let Missing::Begun { .. } | Missing::OfGroup { .. } = missing
                 && let Err(error) = account.item(&Item::Abandoned, now)
             {
                 return Ok(Some(error.to_string()));

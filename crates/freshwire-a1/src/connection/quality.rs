@@ -150,6 +150,8 @@ impl Quality {
     pub(super) fn wait(&mut self, now: Timestamp) -> Option<Timestamp> {
         let Some(rate) = self.current.send_average else {
             self.exceeded = false;
+            // What leaves without a limit is no debt once there is one.
+            self.bucket = Bucket { bytes: i64::from(self.current.send_burst), at: now };
             return None;
         };
         self.fill(now, rate);

@@ -43,6 +43,17 @@ fn at_once(pair: &mut Pair, from: usize) -> usize {
     arrive(pair, from, 60, Duration::from_millis(50))
 }
 
+//= spec/a1.md A1-QOS-8
+#[test]
+fn what_left_without_a_limit_is_no_debt_once_there_is_one() {
+    let mut pair = quick(Qos { send_burst: 10_000, ..Qos::default() });
+    assert_eq!(arrive(&mut pair, 0, 10_000, Duration::from_secs(3)), 10_000_000);
+    change(&mut pair, 0, |qos| qos.send_average = AVERAGE);
+    let bytes = arrive(&mut pair, 0, 300, Duration::from_secs(2));
+    // The burst, and 50,000 bytes a second, with heads.
+    assert!((95_000..=110_000).contains(&bytes), "{bytes}");
+}
+
 //= spec/a1.md A1-MSG-3
 #[test]
 fn without_retransmission_nothing_that_is_lost_is_sent_again() {

@@ -49,9 +49,10 @@ mod spin;
 mod status;
 mod stream;
 
+pub use freshwire_a1::ConnectError as HandshakeError;
 pub use freshwire_a1::{
-    Closed, Congestion, ConnectionConfig, ConnectionStats, KeyLog, Message, Missing, ParseKeyError,
-    Protection, Psk, PublicKey, Qos, QosError, StaticKey,
+    Closed, Congestion, ConnectionConfig, ConnectionStats, EndpointStats, KeyLog, Limits, Message, Missing,
+    ParseKeyError, Protection, Psk, PublicKey, Qos, QosError, Refusal, StaticKey,
 };
 pub use freshwire_io::udp::Interface;
 pub use freshwire_units::Rate;

@@ -2,7 +2,8 @@ use std::io;
 use std::time::Duration;
 
 use freshwire_a1::{
-    AcceptConfig, ConnectionConfig, EndpointConfig, KeyLog, Protection, Psk, PublicKey, Qos, StaticKey,
+    AcceptConfig, ConnectionConfig, EndpointConfig, KeyLog, Limits, Protection, Psk, PublicKey, Qos,
+    StaticKey,
 };
 use freshwire_choice::Choice;
 
@@ -32,6 +33,8 @@ pub struct NodeConfig {
     pub protection: Protection,
     /// How its connections behave. Of how many groups they can be members follows from `join`.
     pub connection: ConnectionConfig,
+    /// Bounds of what others can make it do; see [`Limits`] for the defaults.
+    pub limits: Limits,
     /// Bytes that the kernel keeps for the node, and for each group that it joins, as far as its limit permits. Default:
     /// 2 MiB.
     pub receive_buffer: usize,
@@ -58,6 +61,7 @@ impl NodeConfig {
             maximum: Qos::default(),
             protection: Protection::default(),
             connection: ConnectionConfig::default(),
+            limits: Limits::default(),
             receive_buffer: RECEIVE_BUFFER,
             join: None,
             key_log: None,
@@ -82,6 +86,13 @@ impl NodeConfig {
     #[must_use]
     pub fn connection(mut self, connection: ConnectionConfig) -> Self {
         self.connection = connection;
+        self
+    }
+
+    /// Sets the bounds of what others can make it do.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
         self
     }
 
@@ -121,7 +132,7 @@ impl NodeConfig {
     }
 
     pub(super) fn endpoint(&self, seed: [u8; 32]) -> EndpointConfig {
-        let mut config = EndpointConfig::new(self.key.clone(), seed).accept(self.accept);
+        let mut config = EndpointConfig::new(self.key.clone(), seed).accept(self.accept).limits(self.limits);
         config.psk = self.psk.clone();
         config.key_log = self.key_log.clone();
         config.allowed = self.allowed.as_ref().map(|keys| keys.iter().copied().collect());

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use freshwire_a1::{
-    Closed, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Event, Message,
-    PublicKey, QosError, Queue, Source,
+    Closed, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent, EndpointStats,
+    Event, Message, PublicKey, QosError, Queue, Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
@@ -156,6 +156,10 @@ impl Core {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.is_stopped
+    }
+
+    pub(super) fn stats(&self) -> EndpointStats {
+        self.endpoint.stats()
     }
 
     pub(super) fn activity(&mut self) -> &mut Activity {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use freshwire_a1::PublicKey;
+use freshwire_a1::{EndpointStats, PublicKey};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready, Waker};
 use freshwire_units::Timestamp;
@@ -75,6 +75,11 @@ impl Node {
     /// The key by which others know it.
     pub fn public_key(&self) -> PublicKey {
         self.public_key
+    }
+
+    /// What it has counted since it was bound: above all what others sent that it did not follow.
+    pub fn stats(&self) -> EndpointStats {
+        self.shared.lock().stats()
     }
 
     /// What wakes its thread, for a producer in another process whose push asks for it.

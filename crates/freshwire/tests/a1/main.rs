@@ -3,6 +3,7 @@
 
 mod byte_stream;
 mod groups;
+mod newcomers;
 mod socket;
 
 use std::time::Duration;
@@ -25,7 +26,11 @@ struct Pair {
 }
 
 fn node() -> Node {
-    Node::bind("127.0.0.1:0".parse().unwrap(), NodeConfig::new().unwrap()).unwrap()
+    bind(NodeConfig::new().unwrap())
+}
+
+fn bind(config: NodeConfig) -> Node {
+    Node::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
 }
 
 fn connect(near: &Node, far: &Node) -> (Connection, Connection) {
@@ -128,9 +133,8 @@ const NARROW: Qos = Qos {
 
 /// A connection whose window holds four messages.
 fn narrow_pair() -> Pair {
-    let config = || NodeConfig::new().unwrap().maximum(NARROW);
-    let bind = || Node::bind("127.0.0.1:0".parse().unwrap(), config()).unwrap();
-    let (near, far) = (bind(), bind());
+    let narrow = || bind(NodeConfig::new().unwrap().maximum(NARROW));
+    let (near, far) = (narrow(), narrow());
     let (sending, receiving) = connect(&near, &far);
     Pair { _near: near, _far: far, sending, receiving }
 }
@@ -254,8 +258,7 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
 #[test]
 fn a_slow_sink_does_not_hold_the_other_one() {
     let (near, far) = (node(), node());
-    let narrow =
-        Node::bind("127.0.0.1:0".parse().unwrap(), NodeConfig::new().unwrap().maximum(NARROW)).unwrap();
+    let narrow = bind(NodeConfig::new().unwrap().maximum(NARROW));
     let (to_fast, fast) = connect(&near, &far);
     let (to_slow, _slow) = connect(&near, &narrow);
     let mut sender = sender(2);

@@ -60,7 +60,7 @@ pub use freshwire_units::Rate;
 pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
-pub use config::{ConnectConfig, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
+pub use config::{ConnectConfig, DEFAULT_BACKLOG, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
 pub(crate) use connection::Caller;
 pub use connection::Connection;
 pub use error::{BindError, ConnectError, NodeStopped};

@@ -12,6 +12,9 @@ use super::joined::JoinConfig;
 /// How long connecting may take unless told otherwise.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Connections that may wait to be accepted unless told otherwise.
+pub const DEFAULT_BACKLOG: usize = 128;
+
 /// Bytes that the kernel keeps for a node unless told otherwise, as far as its limit permits.
 const RECEIVE_BUFFER: usize = 2 << 20;
 
@@ -23,8 +26,12 @@ pub struct NodeConfig {
     pub key: StaticKey,
     /// A secret that both ends have besides. Default: none.
     pub psk: Option<Psk>,
-    /// Whether others may connect. Default: yes.
+    /// Whether others may connect. Default: yes. A node that only makes connections ignores whoever tries.
     pub accept: bool,
+    /// How many connections may wait for [`Node::accept`](super::Node::accept), as with listen(2). Whoever comes beyond that is
+    /// refused ([`Refusal::BUSY`](super::Refusal::BUSY)); one that has waited and ends without having sent anything leaves.
+    /// Default: [`DEFAULT_BACKLOG`].
+    pub backlog: usize,
     /// Whose connections are accepted. Default: everybody's.
     pub allowed: Option<Vec<PublicKey>>,
     /// The best quality of service that any connection gets.
@@ -57,6 +64,7 @@ impl NodeConfig {
             key,
             psk: None,
             accept: true,
+            backlog: DEFAULT_BACKLOG,
             allowed: None,
             maximum: Qos::default(),
             protection: Protection::default(),
@@ -107,6 +115,13 @@ impl NodeConfig {
     #[must_use]
     pub fn accept(mut self, accept: bool) -> Self {
         self.accept = accept;
+        self
+    }
+
+    /// Sets how many connections may wait to be accepted.
+    #[must_use]
+    pub fn backlog(mut self, most: usize) -> Self {
+        self.backlog = most;
         self
     }
 

@@ -1,6 +1,8 @@
 //! What a node does while its lock is held: datagrams in, datagrams out, and what its connections ask for.
 
-use std::collections::{BTreeMap, VecDeque};
+mod newcomers;
+
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar};
@@ -15,6 +17,7 @@ use freshwire_io::poll::Poller;
 use freshwire_io::udp::{Ecn, ReceiveBuffer, Route, UdpConfig, UdpSocket};
 use freshwire_units::Timestamp;
 
+use self::newcomers::Newcomers;
 use super::config::{ConnectConfig, NodeConfig};
 use super::connection::Fed;
 use super::error::NodeStopped;
@@ -71,8 +74,7 @@ pub(super) struct Core {
     groups: Groups,
     /// The groups that it has joined.
     joined: Joined,
-    /// Connections that others have made and the application has not asked for.
-    newcomers: VecDeque<ConnectionHandle>,
+    newcomers: Newcomers,
     activity: Activity,
     /// More is to be done than one round does.
     again: bool,
@@ -129,13 +131,13 @@ impl Core {
             groups: Groups::default(),
             joined: Joined::new(config.join, config.receive_buffer, poller),
             endpoint: Endpoint::new(config.endpoint(freshwire_io::random()?)),
+            newcomers: Newcomers::new(config.backlog),
             config,
             arrived: ReceiveBuffer::default(),
             outbound: Outbound::default(),
             peers: BTreeMap::new(),
             feedings: BTreeMap::new(),
             closing: Vec::new(),
-            newcomers: VecDeque::new(),
             activity: Activity::default(),
             again: false,
             asleep_until: None,
@@ -180,13 +182,6 @@ impl Core {
         let config = self.config.connecting(config, self.largest_datagram(address));
         let id = self.endpoint.connect(now, address, key, config);
         Ok((id, self.enter(id, Peer::new(address, key))))
-    }
-
-    /// The oldest connection that others have made and nobody has taken.
-    pub(super) fn accept(&mut self) -> Option<(ConnectionHandle, SocketAddr, Arc<Condvar>)> {
-        let id = self.newcomers.pop_front()?;
-        let peer = self.peers.get(&id)?;
-        Some((id, peer.address, Arc::clone(&peer.changed)))
     }
 
     /// The largest datagram that leaves on the way to `to`, as far as the kernel tells: where there is no way, there will be
@@ -540,7 +535,7 @@ impl Core {
         while let Some(event) = self.endpoint.connection_mut(id).and_then(Transport::poll_event) {
             let Some(peer) = self.peers.get_mut(&id) else { return };
             match event {
-                Event::Readable => {}
+                Event::Readable => peer.is_readable = true,
                 Event::QosPending => peer.news.set(Status::QOS_PENDING, true),
                 Event::QosChanged => peer.news.set(Status::QOS_CHANGED, true),
                 Event::Migrated(address) => peer.address = address,
@@ -557,6 +552,7 @@ impl Core {
                 Event::Closed(closed) => {
                     let ended = Ended::Broken(closed.to_string());
                     peer.state = State::Closed(closed);
+                    peer.is_forgotten |= self.newcomers.on_end(id, peer.is_readable);
                     peer.notify(waiting);
                     self.activity.note();
                     self.groups.part(id);
@@ -575,20 +571,14 @@ impl Core {
         let waiting = self.waiting;
         while let Some(event) = self.endpoint.poll_event() {
             match event {
-                EndpointEvent::Incoming(incoming) => {
-                    let id = incoming.handle;
-                    let config = self.config.accepting(self.largest_datagram(incoming.from));
-                    if self.endpoint.accept(now, id, config).is_ok() {
-                        self.enter(id, Peer::incoming(incoming.from, incoming.key));
-                    }
-                }
+                EndpointEvent::Incoming(incoming) => self.on_incoming(now, &incoming),
                 EndpointEvent::Connected(id) => {
                     let Some(peer) = self.peers.get_mut(&id) else { continue };
                     peer.state = State::Open;
                     peer.notify(waiting);
                     self.activity.note();
                     if std::mem::take(&mut peer.is_incoming) {
-                        self.newcomers.push_back(id);
+                        self.on_newcomer(now, id);
                     }
                 }
                 EndpointEvent::Failed(id, error) => {

@@ -22,6 +22,8 @@ pub(super) struct Peer {
     pub(super) is_awaited: bool,
     /// The other node makes the connection, and it does not stand yet.
     pub(super) is_incoming: bool,
+    /// Something has come whole from it.
+    pub(super) is_readable: bool,
     /// The groups that it has invited us to.
     pub(super) memberships: Vec<Membership>,
     /// The application has no handle of it any more.
@@ -56,6 +58,7 @@ impl Peer {
             turns: 0,
             is_awaited: false,
             is_incoming: false,
+            is_readable: false,
             memberships: Vec::new(),
             is_forgotten: false,
         }

@@ -37,6 +37,7 @@ mod connection;
 mod core;
 mod error;
 mod group;
+mod incoming;
 mod joined;
 mod multicast;
 mod node;
@@ -63,8 +64,9 @@ pub use byte_stream::{
 pub use config::{ConnectConfig, DEFAULT_BACKLOG, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
 pub(crate) use connection::Caller;
 pub use connection::Connection;
-pub use error::{BindError, ConnectError, NodeStopped};
+pub use error::{AcceptError, BindError, ConnectError, NodeStopped};
 pub use group::{Group, GroupConfig, GroupError, GroupStats, InviteError};
+pub use incoming::Incoming;
 pub use joined::{JoinConfig, JoinError, Membership};
 pub use node::Node;
 pub use socket::{MAX_SOCKET_SINKS, Received, Sent, Socket, SocketError, WhenFull};

@@ -12,7 +12,7 @@ use super::joined::JoinConfig;
 /// How long connecting may take unless told otherwise.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Connections that may wait to be accepted unless told otherwise.
+/// Newcomers that may wait for the application unless told otherwise.
 pub const DEFAULT_BACKLOG: usize = 128;
 
 /// Bytes that the kernel keeps for a node unless told otherwise, as far as its limit permits.
@@ -28,9 +28,12 @@ pub struct NodeConfig {
     pub psk: Option<Psk>,
     /// Whether others may connect. Default: yes. A node that only makes connections ignores whoever tries.
     pub accept: bool,
-    /// How many connections may wait for [`Node::accept`](super::Node::accept), as with listen(2). Whoever comes beyond that is
-    /// refused ([`Refusal::BUSY`](super::Refusal::BUSY)); one that has waited and ends without having sent anything leaves.
-    /// Default: [`DEFAULT_BACKLOG`].
+    /// Whether each newcomer waits for the application's decision, which takes it from
+    /// [`Node::incoming`](super::Node::incoming). Default: no, whoever is allowed is accepted.
+    pub ask: bool,
+    /// How many newcomers may wait for [`Node::accept`](super::Node::accept) or [`Node::incoming`](super::Node::incoming), as
+    /// with listen(2). Whoever comes beyond that is refused ([`Refusal::BUSY`](super::Refusal::BUSY)); one that has waited and
+    /// ends without having sent anything leaves. Default: [`DEFAULT_BACKLOG`].
     pub backlog: usize,
     /// Whose connections are accepted. Default: everybody's.
     pub allowed: Option<Vec<PublicKey>>,
@@ -64,6 +67,7 @@ impl NodeConfig {
             key,
             psk: None,
             accept: true,
+            ask: false,
             backlog: DEFAULT_BACKLOG,
             allowed: None,
             maximum: Qos::default(),
@@ -118,7 +122,14 @@ impl NodeConfig {
         self
     }
 
-    /// Sets how many connections may wait to be accepted.
+    /// Sets whether each newcomer waits for the application's decision.
+    #[must_use]
+    pub fn ask(mut self, ask: bool) -> Self {
+        self.ask = ask;
+        self
+    }
+
+    /// Sets how many newcomers may wait for the application.
     #[must_use]
     pub fn backlog(mut self, most: usize) -> Self {
         self.backlog = most;
@@ -154,11 +165,11 @@ impl NodeConfig {
         config
     }
 
-    /// For a connection on whose way datagrams of at most `largest` bytes leave.
-    pub(super) fn accepting(&self, largest: Option<u16>) -> AcceptConfig {
+    /// For a connection of at most this quality on whose way datagrams of at most `largest` bytes leave.
+    pub(super) fn accepting(&self, maximum: &Qos, largest: Option<u16>) -> AcceptConfig {
         AcceptConfig::default()
             .protection(self.protection)
-            .maximum(self.maximum)
+            .maximum(maximum.within(&self.maximum))
             .connection(self.connection_up_to(largest))
     }
 

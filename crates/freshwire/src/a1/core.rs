@@ -9,8 +9,8 @@ use std::sync::{Arc, Condvar};
 use std::time::Duration;
 
 use freshwire_a1::{
-    Closed, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent, EndpointStats,
-    Event, Message, PublicKey, QosError, Queue, Source,
+    Closed, ConnectError, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent,
+    EndpointStats, Event, Message, PublicKey, QosError, Queue, Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
@@ -550,14 +550,7 @@ impl Core {
                     continue;
                 }
                 Event::Closed(closed) => {
-                    let ended = Ended::Broken(closed.to_string());
-                    peer.state = State::Closed(closed);
-                    peer.is_forgotten |= self.newcomers.on_end(id, peer.is_readable);
-                    peer.notify(waiting);
-                    self.activity.note();
-                    self.groups.part(id);
-                    self.joined.leave(id);
-                    self.end_feeding(id, now, Reason::ConnectionLost, ended);
+                    self.on_closed(id, now, closed);
                     continue;
                 }
                 _ => {}
@@ -565,6 +558,35 @@ impl Core {
             peer.notify(waiting);
             self.activity.note();
         }
+    }
+
+    /// A connection that stood is over.
+    fn on_closed(&mut self, id: ConnectionHandle, now: Timestamp, closed: Closed) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let ended = Ended::Broken(closed.to_string());
+        peer.state = State::Closed(closed);
+        peer.is_forgotten |= self.newcomers.on_end(id, peer.is_readable);
+        peer.notify(self.waiting);
+        self.activity.note();
+        self.groups.part(id);
+        self.joined.leave(id);
+        self.end_feeding(id, now, Reason::ConnectionLost, ended);
+    }
+
+    /// A handshake was not completed.
+    fn on_failed(&mut self, id: ConnectionHandle, now: Timestamp, error: ConnectError) {
+        self.newcomers.on_failed(id);
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if peer.is_incoming || peer.is_forgotten {
+            return self.remove(id);
+        }
+        if matches!(peer.state, State::Open) {
+            // The application has accepted it and works with it already.
+            return self.on_closed(id, now, Closed::Silent);
+        }
+        peer.state = State::Failed(error);
+        peer.notify(self.waiting);
+        self.activity.note();
     }
 
     fn handle_events(&mut self, now: Timestamp) {
@@ -581,16 +603,7 @@ impl Core {
                         self.on_newcomer(now, id);
                     }
                 }
-                EndpointEvent::Failed(id, error) => {
-                    let Some(peer) = self.peers.get_mut(&id) else { continue };
-                    if peer.is_incoming || peer.is_forgotten {
-                        self.remove(id);
-                        continue;
-                    }
-                    peer.state = State::Failed(error);
-                    peer.notify(waiting);
-                    self.activity.note();
-                }
+                EndpointEvent::Failed(id, error) => self.on_failed(id, now, error),
                 EndpointEvent::Ended(id) if self.peers.get(&id).is_none_or(|peer| peer.is_forgotten) => {
                     self.remove(id);
                 }

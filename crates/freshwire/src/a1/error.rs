@@ -29,3 +29,15 @@ pub enum ConnectError {
     #[error("the A1 node has stopped")]
     Stopped,
 }
+
+/// Why a newcomer could not be accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcceptError {
+    /// It does not wait any more.
+    #[error("the newcomer has waited for too long")]
+    Gone,
+    /// The node was dropped, or its socket failed.
+    #[error(transparent)]
+    Stopped(#[from] NodeStopped),
+}

@@ -15,6 +15,7 @@ use super::connection::{Connection, Fed};
 use super::core::{Core, Watch};
 use super::error::{BindError, ConnectError, NodeStopped};
 use super::group::{Group, GroupConfig, GroupError};
+use super::incoming::Incoming;
 use super::spin::SPIN;
 
 /// An address of A1: makes connections to other nodes and accepts theirs, all over one UDP socket and on one thread.
@@ -23,6 +24,8 @@ use super::spin::SPIN;
 pub struct Node {
     shared: Arc<Shared>,
     public_key: PublicKey,
+    /// The application decides about newcomers.
+    asks: bool,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -45,7 +48,7 @@ pub(super) struct Shared {
 impl Node {
     /// Binds to `address`; port 0 lets the kernel choose one.
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, BindError> {
-        let public_key = config.key.public_key();
+        let (public_key, asks) = (config.key.public_key(), config.ask);
         let poller = Arc::new(Poller::new()?);
         let core = Core::new(address, config, Arc::clone(&poller))?;
         poller.add_reader(core.socket(), SOCKET)?;
@@ -64,7 +67,7 @@ impl Node {
             .name("freshwire-a1".to_owned())
             .spawn(move || served.serve())
             .map_err(BindError)?;
-        Ok(Self { shared, public_key, thread: Some(thread) })
+        Ok(Self { shared, public_key, asks, thread: Some(thread) })
     }
 
     /// The address that it is bound to.
@@ -107,23 +110,48 @@ impl Node {
         Ok(Group::new(Arc::clone(&self.shared), id, config.address))
     }
 
-    /// The next connection that another node has made, waiting at most `timeout` for it. `Ok(None)`: none came.
+    /// The next connection that another node has made, waiting at most `timeout` for it. `Ok(None)`: none came. Where the
+    /// application decides about newcomers ([`NodeConfig::ask`]), it accepts the next one.
     pub fn accept(&self, timeout: Duration) -> Result<Option<Connection>, NodeStopped> {
-        let mut accepted = None;
-        let core = self.shared.lock();
-        let core = self.shared.wait(core, &self.shared.active, now() + timeout, |core| {
-            accepted = core.accept();
-            accepted.is_some() || core.is_stopped()
-        });
-        let is_stopped = core.is_stopped();
-        drop(core);
-        match accepted {
-            Some((id, address, changed)) => {
-                Ok(Some(Connection::new(Arc::clone(&self.shared), id, address, changed)))
-            }
-            None if is_stopped => Err(NodeStopped),
-            None => Ok(None),
+        let give_up = now() + timeout;
+        if self.asks {
+            return self.accept_asked(give_up);
         }
+        let accepted = self.await_newcomer(give_up, Core::accept)?;
+        Ok(accepted
+            .map(|(id, address, changed)| Connection::new(Arc::clone(&self.shared), id, address, changed)))
+    }
+
+    /// The next node that wants to connect, to be accepted or refused, waiting at most `timeout` for it. `Ok(None)`: none came.
+    /// There are some only where the application decides ([`NodeConfig::ask`]).
+    pub fn incoming(&self, timeout: Duration) -> Result<Option<Incoming>, NodeStopped> {
+        let asked = self.await_newcomer(now() + timeout, Core::incoming)?;
+        Ok(asked.map(|asked| Incoming::new(Arc::clone(&self.shared), asked)))
+    }
+
+    /// One that waits no more makes way for the next one.
+    fn accept_asked(&self, give_up: Timestamp) -> Result<Option<Connection>, NodeStopped> {
+        loop {
+            let left = give_up.saturating_since(now());
+            let Some(incoming) = self.incoming(left)? else { return Ok(None) };
+            if let Ok(connection) = incoming.accept() {
+                return Ok(Some(connection));
+            }
+        }
+    }
+
+    fn await_newcomer<T>(
+        &self,
+        give_up: Timestamp,
+        take: impl Fn(&mut Core) -> Option<T>,
+    ) -> Result<Option<T>, NodeStopped> {
+        let mut taken = None;
+        let core = self.shared.lock();
+        let core = self.shared.wait(core, &self.shared.active, give_up, |core| {
+            taken = take(core);
+            taken.is_some() || core.is_stopped()
+        });
+        if taken.is_none() && core.is_stopped() { Err(NodeStopped) } else { Ok(taken) }
     }
 }
 

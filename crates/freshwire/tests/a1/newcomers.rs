@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use freshwire::a1::{
-    Closed, ConnectConfig, ConnectError, Connection, HandshakeError, Limits, Node, NodeConfig, Refusal,
-    SinkConfig,
+    AcceptError, Closed, ConnectConfig, ConnectError, Connection, HandshakeError, Incoming, Limits, Node,
+    NodeConfig, Qos, QosError, Refusal, SinkConfig,
 };
 use freshwire::{CloseMode, Ended, choice};
 
-use super::{PATIENCE, bind, message, meta, node, sender};
+use super::{NARROW, PATIENCE, bind, message, meta, node, sender};
 
 fn try_connect(near: &Node, far: &Node) -> Result<Connection, ConnectError> {
     near.connect(far.local_addr().unwrap(), &far.public_key(), &ConnectConfig::default())
@@ -72,4 +72,91 @@ fn a_node_that_only_connects_ignores_whoever_tries() {
     let config = ConnectConfig::default().timeout(Duration::from_millis(200));
     let ignored = node().connect(far.local_addr().unwrap(), &far.public_key(), &config);
     assert!(matches!(ignored.err(), Some(ConnectError::Failed(HandshakeError::NoAnswer))));
+}
+
+fn asking() -> Node {
+    bind(NodeConfig::new().unwrap().ask(true))
+}
+
+/// What comes of connecting to a node that decides like this.
+fn decided<T>(
+    near: &Node,
+    far: &Node,
+    decide: impl FnOnce(Incoming) -> T,
+) -> (Result<Connection, ConnectError>, T) {
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| try_connect(near, far));
+        let incoming = far.incoming(PATIENCE).unwrap().unwrap();
+        assert_eq!(incoming.peer_addr(), near.local_addr().unwrap());
+        assert_eq!(incoming.peer_key(), near.public_key());
+        let decided = decide(incoming);
+        (connecting.join().unwrap(), decided)
+    })
+}
+
+#[test]
+fn the_application_narrows_what_a_newcomer_gets() {
+    let (near, far) = (node(), asking());
+    let narrow = Qos { max_receive_message: 1000, outstanding: 3, ..Qos::default() };
+    let (connected, accepted) = decided(&near, &far, |incoming| {
+        assert_eq!((incoming.qos(), incoming.maximum()), (Qos::default(), Qos::default()));
+        incoming.accept_within(&narrow).unwrap()
+    });
+    let connection = connected.unwrap();
+    let agreed = connection.qos().unwrap();
+    assert_eq!((agreed.max_send_message, agreed.outstanding), (1000, 3));
+    assert_eq!(accepted.qos().unwrap(), agreed.mirrored());
+    let wider = accepted.set_qos(Qos { outstanding: 4, ..narrow });
+    assert!(matches!(wider, Err(QosError::BeyondMaximum(_))), "{wider:?}");
+}
+
+#[test]
+fn the_application_never_widens_what_the_node_gives() {
+    let (near, far) = (node(), bind(NodeConfig::new().unwrap().ask(true).maximum(NARROW)));
+    let wide = Qos::default();
+    let (connected, _accepted) = decided(&near, &far, |incoming| incoming.accept_within(&wide).unwrap());
+    assert_eq!(connected.unwrap().qos().unwrap().outstanding, NARROW.outstanding);
+}
+
+#[test]
+fn whom_the_application_refuses_is_told_why() {
+    let (near, far) = (node(), asking());
+    let (connected, ()) = decided(&near, &far, |incoming| incoming.refuse(300, "come back tomorrow"));
+    let text = connected.as_ref().err().unwrap().to_string();
+    assert_eq!(text, "refused by the peer: come back tomorrow (code 300)");
+    assert_eq!(refusal(connected), Refusal::new(300, "come back tomorrow"));
+    let (dropped, ()) = decided(&near, &far, drop);
+    assert_eq!(refusal(dropped).code, 256);
+}
+
+#[test]
+fn accept_takes_whom_the_application_would_be_asked_about() {
+    let (near, far) = (node(), asking());
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| try_connect(&near, &far).unwrap());
+        let accepted = far.accept(PATIENCE).unwrap().unwrap();
+        let mut sender = sender(1);
+        // It need not wait for the initiator.
+        let sink = sender.add_a1_sink(&accepted, SinkConfig::new(choice::fifo())).unwrap();
+        sender.push(sink.ring(), b"welcome", &meta(1)).unwrap();
+        assert_eq!(message(&connecting.join().unwrap()).data[..], *b"welcome");
+    });
+}
+
+#[test]
+fn whom_nobody_decides_about_takes_a_place_and_goes_when_it_has_waited_for_too_long() {
+    let limits = Limits { handshake_time: Duration::from_millis(300), ..Limits::default() };
+    let far = bind(NodeConfig::new().unwrap().ask(true).backlog(1).limits(limits));
+    let (near, other) = (node(), node());
+    let config = ConnectConfig::default().timeout(Duration::from_millis(150));
+    let (address, key) = (far.local_addr().unwrap(), far.public_key());
+    let ignored = near.connect(address, &key, &config);
+    assert!(matches!(ignored.err(), Some(ConnectError::Failed(HandshakeError::NoResponse))));
+    assert_eq!(refusal(try_connect(&other, &far)).code, Refusal::BUSY);
+    let late = far.incoming(PATIENCE).unwrap().unwrap();
+    std::thread::sleep(limits.handshake_time);
+    assert_eq!(late.accept().err(), Some(AcceptError::Gone));
+    assert!(near.connect(address, &key, &config).is_err());
+    std::thread::sleep(2 * limits.handshake_time);
+    assert!(far.incoming(Duration::ZERO).unwrap().is_none());
 }

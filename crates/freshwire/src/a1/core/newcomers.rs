@@ -4,29 +4,37 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar};
 
-use freshwire_a1::{ConnectionHandle, Incoming, Refusal};
+use freshwire_a1::{ConnectionHandle, Incoming, Qos, Refusal};
 use freshwire_units::Timestamp;
 
 use super::{CODE_ABORTED, Core};
-use crate::a1::peer::Peer;
+use crate::a1::peer::{Peer, State};
 
 /// What whoever finds the backlog full is told.
 const CROWDED: &str = "too many connections wait to be accepted";
 
-/// Connections that others have made and the application has not taken.
+/// Those who wait for the application.
 pub(super) struct Newcomers {
     /// How many may wait.
     most: usize,
+    /// Connections that others have made and the application has not taken.
     standing: VecDeque<ConnectionHandle>,
+    /// Initiators that the application has to decide about, where it wants to.
+    undecided: VecDeque<Incoming>,
 }
 
 impl Newcomers {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, standing: VecDeque::new() }
+        Self { most, standing: VecDeque::new(), undecided: VecDeque::new() }
     }
 
     fn is_full(&self) -> bool {
-        self.standing.len() >= self.most
+        self.standing.len() + self.undecided.len() >= self.most
+    }
+
+    /// An initiator does not wait any more.
+    pub(super) fn on_failed(&mut self, id: ConnectionHandle) {
+        self.undecided.retain(|incoming| incoming.handle != id);
     }
 
     /// A connection has ended. True: it waited here and nobody gets it, since there is nothing in it to be read.
@@ -44,6 +52,30 @@ impl Core {
         Some((id, peer.address, Arc::clone(&peer.changed)))
     }
 
+    /// The initiator that waits for the application's decision longest.
+    pub(in crate::a1) fn incoming(&mut self) -> Option<Incoming> {
+        self.newcomers.undecided.pop_front()
+    }
+
+    /// The application accepts an initiator. `None`: it does not wait any more.
+    pub(in crate::a1) fn admit(
+        &mut self,
+        now: Timestamp,
+        incoming: &Incoming,
+        maximum: &Qos,
+    ) -> Option<Arc<Condvar>> {
+        let config = self.config.accepting(maximum, self.largest_datagram(incoming.from));
+        self.endpoint.accept(now, incoming.handle, config).ok()?;
+        let peer = Peer { state: State::Open, ..Peer::new(incoming.from, incoming.key) };
+        Some(self.enter(incoming.handle, peer))
+    }
+
+    /// The application refuses an initiator.
+    pub(in crate::a1) fn refuse(&mut self, now: Timestamp, id: ConnectionHandle, refusal: Refusal) {
+        // One that has gone needs no answer.
+        let _ = self.endpoint.refuse(now, id, refusal);
+    }
+
     /// Somebody wants to connect.
     ///
     /// Those that have not completed the handshake take no place: whoever begins many and completes none would keep all others
@@ -51,11 +83,13 @@ impl Core {
     pub(super) fn on_incoming(&mut self, now: Timestamp, incoming: &Incoming) {
         let id = incoming.handle;
         if self.newcomers.is_full() {
-            // One that has gone needs no answer.
-            let _ = self.endpoint.refuse(now, id, Refusal::new(Refusal::BUSY, CROWDED));
-            return;
+            return self.refuse(now, id, Refusal::new(Refusal::BUSY, CROWDED));
         }
-        let config = self.config.accepting(self.largest_datagram(incoming.from));
+        if self.config.ask {
+            self.newcomers.undecided.push_back(*incoming);
+            return self.activity.note();
+        }
+        let config = self.config.accepting(&self.config.maximum, self.largest_datagram(incoming.from));
         if self.endpoint.accept(now, id, config).is_ok() {
             self.enter(id, Peer::incoming(incoming.from, incoming.key));
         }
@@ -76,16 +110,16 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
-    use freshwire_a1::Closed;
+    use std::time::Duration;
+
+    use freshwire_a1::{Closed, Limits};
     use freshwire_io::now;
     use freshwire_io::poll::Poller;
 
     use super::*;
-    use crate::a1::peer::State;
     use crate::a1::{ConnectConfig, NodeConfig};
 
-    fn core(backlog: usize) -> Core {
-        let config = NodeConfig::new().unwrap().backlog(backlog);
+    fn core(config: NodeConfig) -> Core {
         let poller = Arc::new(Poller::new().unwrap());
         Core::new("127.0.0.1:0".parse().unwrap(), config, poller).unwrap()
     }
@@ -97,7 +131,8 @@ mod tests {
 
     #[test]
     fn of_two_that_come_at_once_for_one_place_one_is_turned_away() {
-        let (mut far, mut near) = (core(1), [core(1), core(1)]);
+        let config = || NodeConfig::new().unwrap().backlog(1);
+        let (mut far, mut near) = (core(config()), [core(config()), core(config())]);
         let (address, key) = (far.socket().local_addr().unwrap(), far.config.key.public_key());
         let ids = near.each_mut().map(|near| {
             let (id, _) = near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
@@ -109,7 +144,7 @@ mod tests {
         });
         serve(&mut far);
         assert_eq!(far.peers.len(), 2, "both are in the middle of the handshake");
-        let give_up = now() + std::time::Duration::from_secs(20);
+        let give_up = now() + Duration::from_secs(20);
         let mut closed = Vec::new();
         while closed.is_empty() {
             assert!(now() < give_up);
@@ -123,5 +158,27 @@ mod tests {
         }
         assert_eq!(closed, [Closed::Peer { code: CODE_ABORTED, reason: CROWDED.to_owned() }]);
         assert!(far.accept().is_some() && far.accept().is_none());
+    }
+
+    #[test]
+    fn one_that_was_accepted_and_is_not_heard_of_again_ends() {
+        let limits = Limits { handshake_time: Duration::from_millis(50), ..Limits::default() };
+        let config = || NodeConfig::new().unwrap().ask(true).limits(limits);
+        let (mut far, mut near) = (core(config()), core(config()));
+        let (address, key) = (far.socket().local_addr().unwrap(), far.config.key.public_key());
+        near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
+        near.advance(now());
+        serve(&mut far);
+        serve(&mut near);
+        serve(&mut far);
+        let incoming = far.incoming().unwrap();
+        assert!(far.admit(now(), &incoming, &incoming.maximum).is_some());
+        assert!(matches!(far.peer(incoming.handle).unwrap().state, State::Open));
+        std::thread::sleep(limits.handshake_time);
+        serve(&mut far);
+        let peer = far.peer(incoming.handle).unwrap();
+        assert!(matches!(peer.state, State::Closed(Closed::Silent)), "{:?}", peer.state);
+        far.forget(incoming.handle, now());
+        assert!(far.peers.is_empty());
     }
 }

@@ -407,6 +407,9 @@ impl Connection {
 
     /// Asks the peer for another quality of service. Until it has answered the change is pending.
     pub fn set_qos(&mut self, qos: Qos) -> Result<(), QosError> {
+        if !matches!(self.state, State::Open) {
+            return Err(QosError::Ended);
+        }
         self.quality.propose(qos)
     }
 

@@ -15,6 +15,9 @@ pub enum QosError {
     /// The peer has not answered the last change yet.
     #[error("the last change is still pending: wait for its answer")]
     Pending,
+    /// The connection has ended.
+    #[error("the connection has ended")]
+    Ended,
 }
 
 /// Quality of service of a connection (seed 001, "QoS support in A1"). The receiver may narrow what the sender asks for.

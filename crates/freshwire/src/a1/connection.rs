@@ -31,6 +31,7 @@ pub struct Connection(Arc<Held>);
 struct Held {
     node: Arc<Shared>,
     id: ConnectionHandle,
+    /// Where the other node was at first.
     address: SocketAddr,
     changed: Arc<Condvar>,
 }
@@ -45,9 +46,9 @@ impl Connection {
         Self(Arc::new(Held { node, id, address, changed }))
     }
 
-    /// Where the other node was when the connection was made.
+    /// Where the other node is, which may change while the connection stands.
     pub fn peer_addr(&self) -> SocketAddr {
-        self.0.address
+        self.0.node.lock().peer(self.0.id).map_or(self.0.address, |peer| peer.address)
     }
 
     /// The key of the other node.
@@ -64,7 +65,7 @@ impl Connection {
     pub fn set_qos(&self, qos: Qos) -> Result<(), QosError> {
         self.0.node.act(|core, _| match core.transport(self.0.id) {
             Some(connection) => connection.set_qos(qos),
-            None => Ok(()),
+            None => Err(QosError::Ended),
         })
     }
 
@@ -121,9 +122,17 @@ impl Connection {
         self.0.node.act(|core, now| core.close(self.0.id, now, code, reason));
     }
 
-    /// Whether the receiver's window or the agreed rate holds messages back, and whether a change of the quality of service is
-    /// under way.
-    pub(super) fn status(&self) -> Status {
+    /// What holds its messages back ([`Status::WINDOW_EXCEEDED`], [`Status::RATE_EXCEEDED`]), whether a change of the quality of
+    /// service is under way ([`Status::QOS_PENDING`]), and once it has ended, how ([`Status::PEER_CLOSED`] with code 0, else
+    /// [`Status::ABORTED`]). All of these are as they are now. [`Status::QOS_CHANGED`] is told once, whichever end wanted the
+    /// change.
+    pub fn status(&self) -> Status {
+        let end = self.closed().as_ref().map(Status::of_end);
+        self.held().and(self.take_news()).and(end.unwrap_or_default())
+    }
+
+    /// What stands in the way of its messages, and whether a change of the quality of service is under way.
+    pub(super) fn held(&self) -> Status {
         let mut core = self.0.node.lock();
         let mut status = Status::default();
         if let Some(connection) = core.transport(self.0.id) {

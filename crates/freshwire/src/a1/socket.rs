@@ -173,7 +173,7 @@ impl Socket {
             is_there |= outcome != Pushed::Ended;
             sent.sinks += usize::from(outcome == Pushed::Taken);
             sent.status.set(Status::WINDOW_EXCEEDED, outcome == Pushed::NoRoom);
-            sent.status = sent.status.and(member.connection.status());
+            sent.status = sent.status.and(member.connection.held());
         }
         if is_there { Ok(sent) } else { Err(SocketError::NoSink) }
     }
@@ -214,7 +214,7 @@ impl Socket {
     pub fn status(&mut self) -> Status {
         let mut status = Status::default();
         for member in &mut self.members {
-            status = status.and(member.connection.status()).and(member.news());
+            status = status.and(member.connection.held()).and(member.news());
         }
         status
     }
@@ -284,7 +284,7 @@ impl Member {
             return self.outstanding < most;
         }
         // What waits may only wait for the node's thread or for the path; one may wait for the window.
-        waiting as u64 <= self.connection.catch_up() && !self.connection.status().meets(held)
+        waiting as u64 <= self.connection.catch_up() && !self.connection.held().meets(held)
     }
 
     /// What has changed and was not told.

@@ -1,7 +1,11 @@
 use std::fmt;
 
-/// What a call of a [`Socket`](super::Socket) has to say besides its result (seed 001, "The User Interface"): any number of
-/// indications in 32 bits.
+use freshwire_a1::Closed;
+
+use super::core::CODE_DONE;
+
+/// What there is to say of a [`Connection`](super::Connection), or besides the result of a call of a
+/// [`Socket`](super::Socket) (seed 001, "The User Interface"): any number of indications in 32 bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status(u32);
 
@@ -22,6 +26,8 @@ impl Status {
     pub const QOS_PENDING: Self = Self(1 << 6);
     /// The quality of service has changed since the last call that said so.
     pub const QOS_CHANGED: Self = Self(1 << 7);
+    /// A sink does not get the message, which is larger than what was agreed on with it.
+    pub const TOO_LARGE: Self = Self(1 << 8);
 
     /// The 32 bits.
     pub const fn bits(self) -> u32 {
@@ -48,6 +54,12 @@ impl Status {
         Self(self.0 | other.0)
     }
 
+    /// How a connection has ended.
+    pub(super) fn of_end(closed: &Closed) -> Self {
+        let is_orderly = matches!(closed, Closed::Peer { code: CODE_DONE, .. });
+        if is_orderly { Self::PEER_CLOSED } else { Self::ABORTED }
+    }
+
     /// Adds `other` if `is_so`.
     pub(super) fn set(&mut self, other: Self, is_so: bool) {
         if is_so {
@@ -64,7 +76,7 @@ impl fmt::Debug for Status {
 }
 
 /// By bit.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "start",
     "end",
     "peer closed",
@@ -73,6 +85,7 @@ const NAMES: [&str; 8] = [
     "rate exceeded",
     "qos pending",
     "qos changed",
+    "too large",
 ];
 
 #[cfg(test)]

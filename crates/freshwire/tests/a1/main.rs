@@ -4,12 +4,14 @@
 mod byte_stream;
 mod groups;
 mod newcomers;
+mod relay;
 mod socket;
 
 use std::time::Duration;
 
 use freshwire::a1::{
-    Closed, ConnectConfig, ConnectError, Connection, Message, Missing, Node, NodeConfig, Qos, SinkConfig,
+    Closed, ConnectConfig, ConnectError, Connection, Message, Missing, Node, NodeConfig, Qos, QosError,
+    SinkConfig, Status,
 };
 use freshwire::choice::Reason;
 use freshwire::{
@@ -292,6 +294,47 @@ fn only_those_on_the_list_are_accepted() {
     let refused = stranger.connect(address, &far.public_key(), &ConnectConfig::default());
     let text = refused.err().unwrap().to_string();
     assert!(text.contains("refused by the peer"), "{text}");
+}
+
+#[test]
+fn a_connection_says_what_holds_it_and_how_it_ended() {
+    let pair = narrow_pair();
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
+    assert_eq!(pair.sending.status(), Status::default());
+    let await_status = |connection: &Connection, wanted: Status| {
+        let give_up = now() + PATIENCE;
+        while !connection.status().contains(wanted) {
+            assert!(now() < give_up, "{:?} instead of {wanted:?}", connection.status());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let first = fill(&mut sender, &sink);
+    sender.push(sink.ring(), b"one too many", &meta(first)).unwrap();
+    await_status(&pair.sending, Status::WINDOW_EXCEEDED);
+    pair.sending.set_qos(Qos { max_send_message: 100, ..NARROW }).unwrap();
+    for connection in [&pair.sending, &pair.receiving] {
+        await_status(connection, Status::QOS_CHANGED);
+        assert!(!connection.status().contains(Status::QOS_CHANGED), "it is told once");
+    }
+    for _ in 0..=first {
+        message(&pair.receiving);
+    }
+    assert_eq!(sink.close(CloseMode::Drain, PATIENCE), Ended::Closed);
+    await_status(&pair.receiving, Status::PEER_CLOSED);
+    assert_eq!(pair.receiving.status(), Status::PEER_CLOSED, "it stays so");
+    assert_eq!(pair.sending.status(), Status::ABORTED);
+}
+
+#[test]
+fn a_connection_that_has_ended_gets_no_other_quality() {
+    let pair = pair();
+    let lower = Qos { outstanding: 2, ..Qos::default() };
+    pair.sending.set_qos(lower).unwrap();
+    pair.receiving.close(0, "");
+    assert_eq!(pair.receiving.set_qos(lower), Err(QosError::Ended));
+    assert!(pair.sending.recv(PATIENCE).is_err());
+    assert_eq!(pair.sending.set_qos(lower), Err(QosError::Ended));
 }
 
 #[test]

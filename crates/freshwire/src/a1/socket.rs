@@ -3,14 +3,13 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use freshwire_a1::{Closed, Message, PublicKey, Qos, QosError};
+use freshwire_a1::{Message, PublicKey, Qos, QosError};
 use freshwire_io::now;
 use freshwire_ring::{Config, MAX_SLOTS, Meta, PushError, Stored};
 use freshwire_units::Timestamp;
 
 use super::config::{ConnectConfig, NodeConfig, SinkConfig};
 use super::connection::Connection;
-use super::core::CODE_DONE;
 use super::error::{BindError, ConnectError};
 use super::node::Node;
 use super::status::Status;
@@ -75,12 +74,12 @@ pub enum SocketError {
     /// There is nobody to send to.
     #[error("no sink was added, or all have ended")]
     NoSink,
-    /// The message is larger than the quality of service says.
+    /// The message is larger than what any sink has agreed to.
     #[error("a message of {bytes} bytes is larger than the {most} that the quality of service names")]
     TooLarge {
         /// Its size.
         bytes: usize,
-        /// The largest one.
+        /// The largest one that a sink takes.
         most: u32,
     },
 }
@@ -153,16 +152,14 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a message to every sink.
+    /// Sends a message to every sink. One that has agreed on smaller messages does not get it, and [`Status::TOO_LARGE`] says
+    /// so; it is an error if there is no other one.
     pub fn send(&mut self, payload: &[u8], when_full: WhenFull) -> Result<Sent, SocketError> {
-        let most = self.maximum.max_send_message;
-        if payload.len() > most as usize {
-            return Err(SocketError::TooLarge { bytes: payload.len(), most });
-        }
         let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
         self.next_seq += 1;
         let mut letter = Letter { payload, meta, stored: None };
         let mut sent = Sent { sinks: 0, status: Status::default() };
+        let mut most = None;
         let mut is_there = false;
         for member in &mut self.members {
             let Some(ring) = member.sink.as_ref().map(Sink::ring) else { continue };
@@ -170,12 +167,21 @@ impl Socket {
                 WhenFull::Block => letter.push_patiently(&mut self.sender, ring, member)?,
                 WhenFull::Report => letter.push(&mut self.sender, ring, member)?,
             };
+            if let Pushed::TooLarge { most: agreed } = outcome {
+                most = most.max(Some(agreed));
+                sent.status.set(Status::TOO_LARGE, true);
+                continue;
+            }
             is_there |= outcome != Pushed::Ended;
             sent.sinks += usize::from(outcome == Pushed::Taken);
             sent.status.set(Status::WINDOW_EXCEEDED, outcome == Pushed::NoRoom);
             sent.status = sent.status.and(member.connection.held());
         }
-        if is_there { Ok(sent) } else { Err(SocketError::NoSink) }
+        match most {
+            _ if is_there => Ok(sent),
+            Some(most) => Err(SocketError::TooLarge { bytes: payload.len(), most }),
+            None => Err(SocketError::NoSink),
+        }
     }
 
     /// The next part of a message that anybody has sent, waiting at most `timeout` for it. A message that is larger than
@@ -203,9 +209,24 @@ impl Socket {
 
     /// Asks for another quality of service at every sink. It has to be within the maximum. [`Status::QOS_PENDING`] stands
     /// until the other end has answered, [`Status::QOS_CHANGED`] then tells that it is in force.
+    ///
+    /// An error changes nothing at any sink: that it is beyond the maximum, that a sink has not answered the last change yet,
+    /// or that there is no sink.
     pub fn set_qos(&mut self, qos: Qos) -> Result<(), SocketError> {
-        for member in self.members.iter().filter(|member| member.sink.is_some()) {
-            member.connection.set_qos(qos)?;
+        qos.check(&self.maximum)?;
+        let sinks = || self.members.iter().filter(|member| member.is_sink()).map(|member| &member.connection);
+        if sinks().any(|connection| connection.held().contains(Status::QOS_PENDING)) {
+            return Err(QosError::Pending.into());
+        }
+        if sinks().next().is_none() {
+            return Err(SocketError::NoSink);
+        }
+        for connection in sinks() {
+            match connection.set_qos(qos) {
+                // It may end at any time.
+                Ok(()) | Err(QosError::Ended) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         Ok(())
     }
@@ -275,6 +296,10 @@ impl Member {
         Self { sink: None, connection, outstanding: 0, end_was_told: false }
     }
 
+    fn is_sink(&self) -> bool {
+        self.sink.is_some() && self.connection.closed().is_none()
+    }
+
     /// Whether another message may be given to it. Nothing waits behind what the window or the rate holds back, and no more
     /// is on the way than was agreed.
     fn has_room(&self, waiting: usize) -> bool {
@@ -292,8 +317,7 @@ impl Member {
         let mut news = self.connection.take_news();
         if let Some(closed) = self.connection.closed().filter(|_| !self.end_was_told) {
             self.end_was_told = true;
-            let is_orderly = matches!(closed, Closed::Peer { code: CODE_DONE, .. });
-            news.set(if is_orderly { Status::PEER_CLOSED } else { Status::ABORTED }, true);
+            news = news.and(Status::of_end(&closed));
         }
         news
     }
@@ -312,6 +336,10 @@ struct Letter<'a> {
 enum Pushed {
     Taken,
     NoRoom,
+    TooLarge {
+        /// What it takes.
+        most: u32,
+    },
     Ended,
 }
 
@@ -322,6 +350,10 @@ impl Letter<'_> {
         }
         if to.connection.closed().is_some() {
             return Ok(Pushed::Ended);
+        }
+        let most = to.connection.qos().map_or(0, |qos| qos.max_send_message);
+        if self.payload.len() > most as usize {
+            return Ok(Pushed::TooLarge { most });
         }
         if !to.has_room(sender.producer().pending(ring)) {
             return Ok(Pushed::NoRoom);

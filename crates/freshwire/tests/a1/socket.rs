@@ -9,7 +9,8 @@ use freshwire::a1::{
 use freshwire::now;
 use freshwire_units::Rate;
 
-use super::{NARROW, PATIENCE};
+use super::relay::Relay;
+use super::{NARROW, PATIENCE, message, node};
 
 const WHOLE: Status = Status::START.and(Status::END);
 
@@ -133,6 +134,52 @@ fn the_quality_changes_within_the_maximum_and_both_are_told() {
     assert!(refused.as_ref().is_err_and(is_told), "{refused:?}");
     let large = near.send(&vec![0; NARROW.max_send_message as usize + 1], WhenFull::Block);
     assert!(matches!(large, Err(SocketError::TooLarge { most: 4096, .. })), "{large:?}");
+}
+
+#[test]
+fn who_has_agreed_on_smaller_messages_misses_a_large_one_and_it_is_told() {
+    let (mut near, mut wide) = (socket(Qos::default()), socket(Qos::default()));
+    let mut narrow = socket(NARROW);
+    let large = vec![7; NARROW.max_receive_message as usize + 1];
+    add(&mut near, &narrow, None);
+    let alone = near.send(&large, WhenFull::Block);
+    assert!(matches!(alone, Err(SocketError::TooLarge { bytes: 4097, most: 4096 })), "{alone:?}");
+    add(&mut near, &wide, None);
+    let sent = near.send(&large, WhenFull::Block).unwrap();
+    assert_eq!((sent.sinks, sent.status), (1, Status::TOO_LARGE));
+    let mut buffer = vec![0; large.len()];
+    assert_eq!(receive(&mut wide, &mut buffer).len, large.len());
+    let sent = near.send(&large[1..], WhenFull::Block).unwrap();
+    assert_eq!((sent.sinks, sent.status), (2, Status::default()));
+    for far in [&mut wide, &mut narrow] {
+        assert_eq!(receive(far, &mut buffer).len, large.len() - 1);
+    }
+}
+
+#[test]
+fn a_quality_that_one_sink_cannot_take_now_changes_at_none() {
+    let mut near = socket(NARROW);
+    let lower = |outstanding| Qos { outstanding, ..NARROW };
+    assert!(matches!(near.set_qos(lower(3)), Err(SocketError::NoSink)));
+    let (first, second) = (node(), node());
+    let relay = Relay::to(second.local_addr().unwrap());
+    near.add_sink(first.local_addr().unwrap(), &first.public_key(), None).unwrap();
+    near.add_sink(relay.address(), &second.public_key(), None).unwrap();
+    let first = first.accept(PATIENCE).unwrap().unwrap();
+    relay.block(true);
+    near.set_qos(lower(3)).unwrap();
+    await_status(&mut near, Status::QOS_CHANGED);
+    let pending = near.set_qos(lower(2));
+    assert!(matches!(pending, Err(SocketError::Qos(QosError::Pending))), "{pending:?}");
+    near.send(b"a change would have come before", WhenFull::Report).unwrap();
+    message(&first);
+    assert_eq!(first.qos().unwrap().outstanding, 3);
+    relay.block(false);
+    await_status(&mut near, Status::QOS_CHANGED);
+    near.set_qos(lower(2)).unwrap();
+    drop(second);
+    await_status(&mut near, Status::ABORTED);
+    near.send(b"one is enough", WhenFull::Report).unwrap();
 }
 
 #[test]

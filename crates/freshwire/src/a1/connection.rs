@@ -148,10 +148,21 @@ impl Connection {
         self.0.node.lock().peer(self.0.id).map_or(Status::default(), |peer| std::mem::take(&mut peer.news))
     }
 
-    /// Sends what it may of its ring. Returns how many more messages the receiver takes.
-    pub(super) fn catch_up(&self) -> u64 {
+    /// Sends what it may of its ring.
+    pub(super) fn catch_up(&self) {
         self.0.node.act(|core, _| core.call(Fed::Connection(self.0.id)));
+    }
+
+    /// How many more messages the receiver takes.
+    pub(super) fn credit(&self) -> u64 {
         self.0.node.lock().transport(self.0.id).map_or(0, |connection| connection.credit())
+    }
+
+    /// Asks for it to count as activity of the node when it has sent what it could.
+    pub(super) fn await_turn(&self) {
+        if let Some(peer) = self.0.node.lock().peer(self.0.id) {
+            peer.is_awaited = true;
+        }
     }
 
     /// Whether it hands out messages in order, and the quality of service in force. `None`: the connection does not stand any more.

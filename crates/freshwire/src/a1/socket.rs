@@ -6,7 +6,6 @@ use std::time::Duration;
 use freshwire_a1::{Message, PublicKey, Qos, QosError};
 use freshwire_io::now;
 use freshwire_ring::{Config, MAX_SLOTS, Meta, PushError, Stored};
-use freshwire_units::Timestamp;
 
 use super::config::{ConnectConfig, NodeConfig, SinkConfig};
 use super::connection::Connection;
@@ -108,6 +107,8 @@ struct Member {
     connection: Connection,
     /// Messages that it was given and that are not at their end.
     outstanding: u32,
+    /// It has not answered to the message that is being sent.
+    is_offered: bool,
     /// The application was told of its end.
     end_was_told: bool,
 }
@@ -152,33 +153,44 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a message to every sink. One that has agreed on smaller messages does not get it, and [`Status::TOO_LARGE`] says
+    /// Sends a message to every sink. Those that have room get it at once, and only then it waits for the others. One that has agreed on smaller messages does not get it, and [`Status::TOO_LARGE`] says
     /// so; it is an error if there is no other one.
     pub fn send(&mut self, payload: &[u8], when_full: WhenFull) -> Result<Sent, SocketError> {
         let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
         self.next_seq += 1;
         let mut letter = Letter { payload, meta, stored: None };
+        for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
+            member.is_offered = true;
+            member.catch_up(&mut self.sender);
+        }
         let mut sent = Sent { sinks: 0, status: Status::default() };
         let mut most = None;
-        let mut is_there = false;
-        for member in &mut self.members {
-            let Some(ring) = member.sink.as_ref().map(Sink::ring) else { continue };
-            let outcome = match when_full {
-                WhenFull::Block => letter.push_patiently(&mut self.sender, ring, member)?,
-                WhenFull::Report => letter.push(&mut self.sender, ring, member)?,
-            };
-            if let Pushed::TooLarge { most: agreed } = outcome {
-                most = most.max(Some(agreed));
-                sent.status.set(Status::TOO_LARGE, true);
-                continue;
+        let waits = loop {
+            let seen = self.node.activity();
+            let mut waits = false;
+            for member in self.members.iter_mut().filter(|member| member.is_offered) {
+                member.connection.await_turn();
+                let outcome = letter.push(&mut self.sender, member)?;
+                member.is_offered = outcome == Pushed::NoRoom;
+                match outcome {
+                    Pushed::NoRoom => waits = true,
+                    Pushed::Taken => sent.sinks += 1,
+                    Pushed::TooLarge { most: agreed } => most = most.max(Some(agreed)),
+                    Pushed::Ended => {}
+                }
             }
-            is_there |= outcome != Pushed::Ended;
-            sent.sinks += usize::from(outcome == Pushed::Taken);
-            sent.status.set(Status::WINDOW_EXCEEDED, outcome == Pushed::NoRoom);
+            if !waits || when_full == WhenFull::Report {
+                break waits;
+            }
+            self.node.wait_activity(seen, Duration::MAX);
+        };
+        sent.status.set(Status::WINDOW_EXCEEDED, waits);
+        sent.status.set(Status::TOO_LARGE, most.is_some());
+        for member in self.members.iter().filter(|member| member.sink.is_some()) {
             sent.status = sent.status.and(member.connection.held());
         }
         match most {
-            _ if is_there => Ok(sent),
+            _ if waits || sent.sinks > 0 => Ok(sent),
             Some(most) => Err(SocketError::TooLarge { bytes: payload.len(), most }),
             None => Err(SocketError::NoSink),
         }
@@ -293,23 +305,29 @@ impl Socket {
 
 impl Member {
     fn new(connection: Connection) -> Self {
-        Self { sink: None, connection, outstanding: 0, end_was_told: false }
+        Self { sink: None, connection, outstanding: 0, is_offered: false, end_was_told: false }
     }
 
     fn is_sink(&self) -> bool {
         self.sink.is_some() && self.connection.closed().is_none()
     }
 
+    /// What waits in its ring may only wait for the node's thread: it is sent if it may.
+    fn catch_up(&self, sender: &mut Sender) {
+        if self.sink.as_ref().is_some_and(|sink| sender.producer().pending(sink.ring()) > 0) {
+            self.connection.catch_up();
+        }
+    }
+
     /// Whether another message may be given to it. Nothing waits behind what the window or the rate holds back, and no more
     /// is on the way than was agreed.
-    fn has_room(&self, waiting: usize) -> bool {
+    fn has_room(&self, waiting: usize, qos: &Qos) -> bool {
         let held = Status::WINDOW_EXCEEDED.and(Status::RATE_EXCEEDED);
-        let most = self.connection.qos().map_or(0, |qos| qos.outstanding);
-        if self.outstanding >= most || waiting == 0 {
-            return self.outstanding < most;
+        if self.outstanding >= qos.outstanding || waiting == 0 {
+            return self.outstanding < qos.outstanding;
         }
-        // What waits may only wait for the node's thread or for the path; one may wait for the window.
-        waiting as u64 <= self.connection.catch_up() && !self.connection.held().meets(held)
+        // What waits may only wait for the path; one may wait for the window.
+        waiting as u64 <= self.connection.credit() && !self.connection.held().meets(held)
     }
 
     /// What has changed and was not told.
@@ -344,18 +362,16 @@ enum Pushed {
 }
 
 impl Letter<'_> {
-    fn push(&mut self, sender: &mut Sender, ring: usize, to: &mut Member) -> Result<Pushed, SocketError> {
+    fn push(&mut self, sender: &mut Sender, to: &mut Member) -> Result<Pushed, SocketError> {
+        let Some(ring) = to.sink.as_ref().map(Sink::ring) else { return Ok(Pushed::Ended) };
         while sender.poll_fate(ring).is_some() {
             to.outstanding = to.outstanding.saturating_sub(1);
         }
-        if to.connection.closed().is_some() {
-            return Ok(Pushed::Ended);
+        let Some(qos) = to.connection.qos().filter(|_| to.is_sink()) else { return Ok(Pushed::Ended) };
+        if self.payload.len() > qos.max_send_message as usize {
+            return Ok(Pushed::TooLarge { most: qos.max_send_message });
         }
-        let most = to.connection.qos().map_or(0, |qos| qos.max_send_message);
-        if self.payload.len() > most as usize {
-            return Ok(Pushed::TooLarge { most });
-        }
-        if !to.has_room(sender.producer().pending(ring)) {
+        if !to.has_room(sender.producer().pending(ring), &qos) {
             return Ok(Pushed::NoRoom);
         }
         match sender.push_shared(&mut self.stored, ring, self.payload, &self.meta) {
@@ -366,21 +382,6 @@ impl Letter<'_> {
             Err(PushError::Full | PushError::OutOfBlocks) => Ok(Pushed::NoRoom),
             Err(PushError::Closed) => Ok(Pushed::Ended),
             Err(error) => Err(error.into()),
-        }
-    }
-
-    fn push_patiently(
-        &mut self,
-        sender: &mut Sender,
-        ring: usize,
-        to: &mut Member,
-    ) -> Result<Pushed, SocketError> {
-        loop {
-            let turns = to.connection.turns();
-            match self.push(sender, ring, to)? {
-                Pushed::NoRoom => to.connection.wait_turn(turns, Timestamp::MAX),
-                outcome => return Ok(outcome),
-            }
         }
     }
 }

@@ -8,6 +8,7 @@ use freshwire::a1::{
 };
 use freshwire::now;
 use freshwire_units::Rate;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::relay::Relay;
 use super::{NARROW, PATIENCE, message, node};
@@ -78,25 +79,55 @@ fn a_small_buffer_gets_a_message_in_parts_that_say_where_it_begins_and_ends() {
     }
 }
 
+/// Gives a sink whose receiver takes nothing as much as it takes: the window, and one that waits for it.
+fn fill(near: &mut Socket) -> u32 {
+    // At first what is on the way counts as outstanding too.
+    let until = now() + PATIENCE;
+    let mut taken = 0;
+    while taken < NARROW.outstanding + 1 {
+        let sent = near.send(&[7; 100], WhenFull::Report).unwrap();
+        assert!(sent.sinks == 1 || sent.status.contains(Status::WINDOW_EXCEEDED), "{sent:?}");
+        taken += sent.sinks as u32;
+        assert!(now() < until, "only {taken} were taken");
+    }
+    taken
+}
+
+#[test]
+fn a_full_sink_keeps_a_message_from_nobody_else_and_whoever_waits_for_it_sleeps() {
+    let (mut near, mut slow, mut fast) = (socket(NARROW), socket(NARROW), socket(NARROW));
+    add(&mut near, &slow, None);
+    let taken = fill(&mut near);
+    add(&mut near, &fast, None);
+    let blocked = std::thread::spawn(move || {
+        let before = clock_gettime(ClockId::ThreadCPUTime);
+        let sent = near.send(b"to both", WhenFull::Block).unwrap();
+        let after = clock_gettime(ClockId::ThreadCPUTime);
+        let used = Duration::try_from(after - before).unwrap();
+        (near, sent.sinks, used)
+    });
+    let mut buffer = [0; 128];
+    let received = receive(&mut fast, &mut buffer);
+    assert_eq!(&buffer[..received.len], b"to both");
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(!blocked.is_finished());
+    let received: Vec<usize> = (0..=taken).map(|_| receive(&mut slow, &mut buffer).len).collect();
+    assert_eq!(received.last(), Some(&b"to both".len()));
+    let (_near, sinks, used) = blocked.join().unwrap();
+    assert_eq!(sinks, 2);
+    assert!(used < Duration::from_millis(50), "{used:?} of the processor's time");
+}
+
 #[test]
 fn a_full_window_is_told_or_waited_for() {
     let (mut near, mut far) = (socket(NARROW), socket(NARROW));
     add(&mut near, &far, None);
-    let mut offer = || {
-        let sent = near.send(&[7; 100], WhenFull::Report).unwrap();
-        assert!(sent.sinks == 1 || sent.status.contains(Status::WINDOW_EXCEEDED), "{sent:?}");
-        sent.sinks == 1
-    };
-    // At first what is on the way counts as outstanding too. In the end one waits.
-    let until = now() + PATIENCE;
-    let mut taken = 0;
-    while taken < NARROW.outstanding + 1 {
-        taken += u32::from(offer());
-        assert!(now() < until, "only {taken} were taken");
-    }
+    let taken = fill(&mut near);
     let until = now() + Duration::from_millis(100);
     while now() < until {
-        assert!(!offer(), "one more than the window and the one that waits");
+        let sent = near.send(&[7; 100], WhenFull::Report).unwrap();
+        assert_eq!(sent.sinks, 0, "one more than the window and the one that waits");
+        assert!(sent.status.contains(Status::WINDOW_EXCEEDED), "{sent:?}");
     }
     let blocked = std::thread::spawn(move || {
         let sent = near.send(b"waited", WhenFull::Block).unwrap();

@@ -33,6 +33,9 @@ pub(crate) struct A1Args {
     /// With A1, to connect: the key of the peer, which it prints when it listens.
     #[arg(long, global = true, value_name = "KEY")]
     peer_key: Option<PublicKey>,
+    /// With A1, to listen: a key whose owner may connect; can be given more than once [default: anybody].
+    #[arg(long, global = true, value_name = "KEY")]
+    allow_key: Vec<PublicKey>,
     /// With A1: the file that keeps this end's private key, made if it is not there [default: a new key each time].
     #[arg(long, global = true, value_name = "FILE")]
     key: Option<PathBuf>,
@@ -81,10 +84,15 @@ pub(crate) struct Open {
 impl A1Args {
     /// An error if an option was given that only A1 has.
     pub(crate) fn check_unused(&self) -> anyhow::Result<()> {
-        let given =
-            [self.peer_key.is_some(), self.key.is_some(), self.psk.is_some(), self.interface.is_some()];
-        for (given, name) in given.into_iter().zip(["--peer-key", "--key", "--psk", "--interface"]) {
-            if given {
+        let options = [
+            (self.peer_key.is_some(), "--peer-key"),
+            (!self.allow_key.is_empty(), "--allow-key"),
+            (self.key.is_some(), "--key"),
+            (self.psk.is_some(), "--psk"),
+            (self.interface.is_some(), "--interface"),
+        ];
+        for (is_given, name) in options {
+            if is_given {
                 bail!("{name} is for A1: add --carrier a1");
             }
         }
@@ -98,6 +106,9 @@ impl A1Args {
                 bail!(
                     "say with --peer-key whom to expect there: the other side prints its key when it listens"
                 )
+            }
+            (Endpoint::Connect(..), Some(_)) if !self.allow_key.is_empty() => {
+                bail!("--allow-key is for the side that listens; this one says with --peer-key whom it wants")
             }
             (Endpoint::Listen(_), Some(_)) => {
                 bail!("--peer-key is for the side that connects; this one waits")
@@ -122,7 +133,7 @@ impl A1Args {
                 let node = self.listen(address, manner, other)?;
                 loop {
                     if let Some(connection) = node.accept(WATCH)? {
-                        say(&format!("connected to {}", connection.peer_addr()));
+                        say(&format!("connected to {}", name_of(&connection)));
                         return Ok(Open { connection, node });
                     }
                 }
@@ -145,17 +156,21 @@ impl A1Args {
         let any: IpAddr =
             if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let config = self.node_config(manner)?.accept(false);
+        let own = config.key.public_key();
         let node = Node::bind(SocketAddr::new(any, 0), config)?;
         let config = ConnectConfig::default().timeout(patience);
         let connection = node
             .connect(address, key, &config)
-            .with_context(|| format!("cannot connect to {peer} over A1"))?;
+            .with_context(|| format!("cannot connect to {peer} over A1 with the key {own}"))?;
         Ok(Open { connection, node })
     }
 
     /// A node that waits there, of which the user has been told.
     pub(crate) fn listen(&self, address: &str, manner: Manner, other: OtherSide) -> anyhow::Result<Node> {
-        let config = self.node_config(manner)?;
+        let mut config = self.node_config(manner)?;
+        if !self.allow_key.is_empty() {
+            config = config.allowed(self.allow_key.clone());
+        }
         let node = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {
             // A machine without IPv6 has only the second.
             Ok(port) => Node::bind((Ipv6Addr::UNSPECIFIED, port).into(), config.clone())
@@ -197,6 +212,12 @@ impl A1Args {
         }
         Ok(config.connection(manner.transport))
     }
+}
+
+/// Where and who the peer is.
+pub(crate) fn name_of(connection: &Connection) -> String {
+    let key = connection.peer_key().map_or_else(String::new, |key| format!(", key {key}"));
+    format!("{}{key}", connection.peer_addr())
 }
 
 fn parse_interface(text: &str) -> Result<Interface, String> {
@@ -272,6 +293,11 @@ mod tests {
         let args = A1Args { peer_key: Some(key), ..A1Args::default() };
         assert!(args.check(&connect).is_ok());
         assert!(args.check(&Endpoint::Listen("1".to_owned())).is_err());
+        let both = A1Args { allow_key: vec![key], ..args.clone() };
+        assert!(both.check(&connect).unwrap_err().to_string().contains("--allow-key is for the side"));
+        let lists = A1Args { allow_key: vec![key], ..A1Args::default() };
+        assert!(lists.check(&Endpoint::Listen("1".to_owned())).is_ok());
+        assert!(lists.check_unused().unwrap_err().to_string().contains("--allow-key is for A1"));
         assert!(args.check_unused().unwrap_err().to_string().contains("--carrier a1"));
         assert!(A1Args::default().check_unused().is_ok());
     }

@@ -236,6 +236,34 @@ fn over_a1_a_wrong_key_is_told_and_a_kept_one_stays() {
 }
 
 #[test]
+fn over_a1_only_the_keys_on_the_list_connect_and_the_listener_says_whose_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    // The key of a side that connects is printed when it is refused.
+    let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes"];
+    let other = "22".repeat(32);
+    let refuses = Running::start(freshwire(&listens).args(["--allow-key", &other]).stdin(Stdio::null()));
+    refuses.port();
+    let command = other_side(&refuses);
+    let own = path("own");
+    let sends: Vec<&str> = command.iter().map(String::as_str).chain(["--key", &own]).collect();
+    let refused = send_records(&sends[1..], some_records(3)).wait();
+    let text = refused.failed(2, "the key is not on the list").stderr;
+    let key = text.split("with the key ").nth(1).and_then(|rest| rest.get(..64)).expect(&text);
+
+    let list = ["--allow-key", &other, "--allow-key", key];
+    let accepts = Running::start(freshwire(&listens).args(list).stdin(Stdio::null()));
+    accepts.port();
+    let command = other_side(&accepts);
+    let sends: Vec<&str> = command.iter().map(String::as_str).chain(["--key", &own]).collect();
+    send_records(&sends[1..], some_records(3)).wait().ok();
+    let mut lines = std::iter::repeat_with(|| accepts.line());
+    let connected = lines.find(|line| line.contains("connected to 127.0.0.1:")).unwrap();
+    assert!(connected.contains(key), "{connected}");
+    accepts.wait().ok();
+}
+
+#[test]
 fn send_may_be_the_one_that_waits() {
     let mut send =
         Running::start(freshwire(&["send", "--listen", "127.0.0.1:0", "records"]).stdin(Stdio::piped()));

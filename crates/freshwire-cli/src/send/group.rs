@@ -8,6 +8,7 @@ use freshwire::a1::{Connection, Group, GroupConfig, Node};
 use freshwire_units::Timestamp;
 
 use super::WATCH;
+use crate::a1::name_of;
 use crate::output::say;
 
 /// What receivers are told when the stream has ended.
@@ -42,7 +43,7 @@ impl Crowd {
     pub(super) fn look(&mut self, patience: Duration) -> anyhow::Result<()> {
         let mut patience = patience;
         while let Some(connection) = self.node.accept(std::mem::take(&mut patience))? {
-            let peer = connection.peer_addr();
+            let peer = name_of(&connection);
             match self.group.invite(&connection) {
                 Ok(()) => {
                     self.members.push(connection);

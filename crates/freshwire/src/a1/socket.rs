@@ -153,8 +153,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a message to every sink. Those that have room get it at once, and only then it waits for the others. One that has agreed on smaller messages does not get it, and [`Status::TOO_LARGE`] says
-    /// so; it is an error if there is no other one.
+    /// Sends a message to every sink. Those that have room get it at once, and only then it waits for the others. One that has agreed on
+    /// smaller messages does not get it, and [`Status::TOO_LARGE`] says so; it is an error if there is no other one.
     pub fn send(&mut self, payload: &[u8], when_full: WhenFull) -> Result<Sent, SocketError> {
         let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
         self.next_seq += 1;

@@ -276,12 +276,13 @@ impl Inner {
 /// As for [`std::ptr::copy_nonoverlapping`].
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    let mut done = 0;
-    while done < len {
-        let piece = (len - done).min(PIECE);
-        // SAFETY: both are valid for `len` bytes and do not overlap, as the caller says, and `done + piece` is not more.
-        unsafe { from.add(done).copy_to_nonoverlapping(to.add(done), piece) };
-        done += piece;
+    for done in (0..len).step_by(PIECE) {
+        // SAFETY: it is valid for `len` bytes, as the caller says, and `done` is less.
+        let from = unsafe { from.add(done) };
+        // SAFETY: so is this.
+        let to = unsafe { to.add(done) };
+        // SAFETY: as above, and they do not overlap.
+        unsafe { from.copy_to_nonoverlapping(to, (len - done).min(PIECE)) };
     }
 }
 

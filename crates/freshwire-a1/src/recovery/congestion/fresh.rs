@@ -29,12 +29,12 @@
 //! does not grow, on a path that otherwise loses next to nothing; nothing is claimed then.
 //! The window is from then on CUBIC's, which shares fairly with CUBIC and NewReno, except that losses without a queue are
 //! not counted. It ends when the queue is short for some time, or when CUBIC's cut of the window shortens the queue and
-//! costs no delivery rate: then there was nobody else.
+//! costs no delivery rate: then there was nobody else. The cut of a window of a few packets says nothing of that.
 //!
 //! **Flood.** CUBIC with less than a fifth of the bottleneck may be beside somebody who does not yield to loss. Such senders empty the
-//! queue from time to time to see the path, which many that do yield never do; see [`gaps`]. Then a fifth of the bottleneck is held, and up to
-//! three tenths, as they hold theirs; see [`flood`]. Where the queue is never empty and a tenth is lost, there are only too many, and CUBIC
-//! goes on.
+//! queue from time to time to see the path, which many that do yield seldom do; see [`gaps`]. Once that was seen, a fifth of the bottleneck
+//! is held, and up to three tenths, as they hold theirs; see [`flood`]. Where the queue is never empty and a tenth is lost, there are only
+//! too many, and CUBIC goes on.
 //!
 //! The path's least delay is forgotten after ten seconds, so that a queue that is always there would be taken for the
 //! path; every five seconds without a sight of the least delay the window is cut below the path's capacity for a round.
@@ -261,9 +261,7 @@ impl Fresh {
         let Some(delivered) = self.path.rate else { return };
         let least = part(capacity, LEAST_PART);
         let others_hold = self.gaps.is_recent(now);
-        // With next to nothing no gap can be seen: it takes a trial.
-        let pressed = share > PRESSED_LOSS && self.window < FEW_PACKETS * self.mtu as f64;
-        let may_hold = is_used && delivered < least && (others_hold || pressed) && self.patience.is_over(now);
+        let may_hold = is_used && delivered < least && others_hold && self.patience.is_over(now);
         match &mut self.mode {
             Mode::Rival(_) if may_hold => {
                 let hold = Hold { least, most: part(capacity, MOST_PART) };
@@ -396,7 +394,10 @@ impl Congestion for Fresh {
             Mode::Claim(_) | Mode::Flood(_) => {}
             Mode::Rival(cubic) => {
                 let heavy = self.round.lost > 10 * self.mtu && self.round.loss_share() > 0.11;
-                if heavy || self.overload || loss.rtt.queue() > self.path.target(self.mtu) {
+                let queue = loss.rtt.queue();
+                // A bottleneck's queue may be shorter than the target, or be taken for the path.
+                let has_queue = queue > self.path.target(self.mtu) || self.path.is_deep(queue, self.mtu);
+                if heavy || self.overload || has_queue {
                     cubic.on_loss(loss);
                 }
             }
@@ -497,8 +498,6 @@ const DRAIN_AFTER: Duration = Duration::from_secs(5);
 const DRAIN_FACTOR: f64 = 0.75;
 /// With less loss the overload is over.
 const CALM_LOSS: f64 = 0.05;
-/// So much loss with a window of a few packets is not its own doing.
-const PRESSED_LOSS: f64 = 0.03;
 /// A queue of fewer is hard to tell from bunches of packets.
 const GAP_PACKETS: u64 = 5;
 /// Of the bottleneck: with less, there are many, or somebody may not yield; more is not held against them.

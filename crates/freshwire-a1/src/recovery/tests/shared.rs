@@ -159,6 +159,25 @@ fn many_of_our_kind_do_not_make_each_other_lose_most() {
     }
 }
 
+/// Each has so little that it finds itself beside somebody who takes all. It does not answer in kind unless it has seen that one.
+#[test]
+fn a_crowd_of_our_kind_does_not_take_itself_for_one_that_does_not_yield() {
+    let (mut lost, mut sent) = (0, 0);
+    for (rate, delay, queue) in [("10Mbit", 20, 17_500), ("10Mbit", 20, 50_000), ("20Mbit", 30, 150_000)] {
+        for apart in [0.17, 0.5, 1.1] {
+            let scene = Scene::new(rate, delay).queue(queue);
+            let crowd = (0..8).map(|at| flow(Kind::Fresh, f64::from(at) * apart)).collect();
+            for report in run(&scene, crowd, 60.0) {
+                lost += report.lost;
+                sent += report.sent;
+            }
+        }
+    }
+    let share = lost as f64 / sent as f64;
+    println!("8 flows, 9 scenes: {share:.3} lost");
+    assert!(share < 0.17, "{share}");
+}
+
 /// Nobody is there who does not yield, so that what is held is held in vain. How much a crowd loses is chaotic: only a mean says something.
 #[test]
 fn a_crowd_of_our_kind_does_not_hold_its_parts_for_long() {

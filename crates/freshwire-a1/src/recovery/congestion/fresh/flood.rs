@@ -15,8 +15,8 @@ use crate::recovery::filter::{Best, Windowed};
 pub(super) struct Flood {
     bandwidth: Windowed,
     hold: Hold,
-    /// The share that is lost of late.
-    lost: f64,
+    /// The share that is lost of late, once it is known.
+    lost: Option<f64>,
     round: u64,
     began: Timestamp,
     base: Duration,
@@ -58,7 +58,7 @@ impl Flood {
         Self {
             bandwidth: Windowed::new(Best::Max, 10),
             hold: Hold { least: hold.least.min(credible), ..hold },
-            lost: 0.0,
+            lost: None,
             round: 0,
             began: now,
             base,
@@ -88,7 +88,11 @@ impl Flood {
     /// This share was lost over some rounds; `others_hold` is whether somebody was seen of late who does not yield. True if what is held is
     /// held in vain.
     pub(super) fn on_span(&mut self, now: Timestamp, lost: f64, others_hold: bool) -> bool {
-        self.lost = lost.min(MAX_LOSS);
+        let is_first = self.lost.replace(lost.min(MAX_LOSS)).is_none();
+        if is_first && others_hold {
+            // The others have not yet had the time to find that they get less.
+            return false;
+        }
         let is_trial = now.saturating_since(self.began) < gaps::PERIOD;
         lost > if others_hold || is_trial { MAX_LOSS } else { MAX_LOSS_ALONE }
     }
@@ -99,7 +103,8 @@ impl Flood {
     }
 
     pub(super) fn rate(&self) -> Rate {
-        let sent = |delivered: Rate| (delivered.bits_per_sec() as f64 / (1.0 - self.lost)) as u64;
+        let sent =
+            |delivered: Rate| (delivered.bits_per_sec() as f64 / (1.0 - self.lost.unwrap_or(0.0))) as u64;
         let rate = self.bandwidth.get().map_or(0, i64::unsigned_abs);
         Rate::from_bits_per_sec(rate.min(sent(self.hold.most)).max(sent(self.hold.least)))
     }
@@ -155,6 +160,16 @@ mod tests {
         assert!(!flood.on_span(Timestamp::ZERO, 0.2, true));
         assert_eq!(flood.rate(), Rate::from_bits_per_sec(2_500_000));
         assert!(flood.on_span(Timestamp::ZERO, 0.5, true), "too much, whoever makes it");
+    }
+
+    #[test]
+    fn beside_others_that_hold_theirs_the_first_loss_does_not_end_it() {
+        let hold = Hold { least: mbit(2), most: mbit(3) };
+        let begun = || Flood::new(hold, mbit(1), Duration::from_millis(50), Timestamp::ZERO);
+        let mut flood = begun();
+        assert!(!flood.on_span(Timestamp::ZERO, 0.5, true));
+        assert!(flood.on_span(Timestamp::ZERO, 0.5, true));
+        assert!(begun().on_span(Timestamp::ZERO, 0.5, false), "beside nobody who does");
     }
 
     #[test]

@@ -128,7 +128,7 @@ impl Rivals {
         mtu: u64,
     ) -> Option<Verdict> {
         if self.quiet.on_round(now, round, target)
-            || window.is_some_and(|window| self.cut.on_round(round, window))
+            || window.is_some_and(|window| self.cut.on_round(round, window, mtu))
         {
             return Some(Verdict::Gone);
         }
@@ -149,12 +149,13 @@ impl Rivals {
 impl Cut {
     /// True when the window was cut, the queue became shorter by what was cut, and no less is delivered: then nobody
     /// else is there.
-    fn on_round(&mut self, round: &Round, window: f64) -> bool {
+    fn on_round(&mut self, round: &Round, window: f64, mtu: u64) -> bool {
         let Some(rate) = round.rate else { return false };
         let now = Moment { window, rate, queue: round.queue_max };
         let last = self.last.replace(now);
         match (&mut self.before, last) {
-            (None, Some(last)) if window < 0.8 * last.window => {
+            // With fewer packets chance decides what a round delivers.
+            (None, Some(last)) if window < 0.8 * last.window && last.window > FEW_PACKETS * mtu as f64 => {
                 self.before = Some((last, 0));
                 false
             }
@@ -196,9 +197,35 @@ const SETTLED_ROUNDS: u32 = 3;
 const STUCK_ROUNDS: u32 = 6;
 /// So long after a cut what is delivered comes from the smaller window.
 const CUT_ROUNDS: u32 = 2;
+const FEW_PACKETS: f64 = 10.0;
 const FULL_QUEUES: u32 = 3;
 const SPAN_ROUNDS: u32 = 16;
 const SPAN_PACKETS: u64 = 60;
 /// CUBIC's own pauses between two full queues are shorter than this on most paths.
 const QUIET_ROUNDS: u32 = 8;
 const QUIET_TIME: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a cut of the window from so many packets to seven tenths, which costs no rate, says that nobody else is there.
+    fn cut_from(packets: f64) -> bool {
+        let round = |queue_ms| {
+            let mut round = Round::default();
+            round.rate = Some(Rate::from_bits_per_sec(1_000_000));
+            round.queue_max = Duration::from_millis(queue_ms);
+            round
+        };
+        let mut cut = Cut::default();
+        let window = packets * 1000.0;
+        assert!(!cut.on_round(&round(200), window, 1000));
+        (0..=CUT_ROUNDS).any(|_| cut.on_round(&round(100), 0.7 * window, 1000))
+    }
+
+    #[test]
+    fn a_cut_that_only_shortens_the_queue_says_that_nobody_else_is_there() {
+        assert!(cut_from(20.0));
+        assert!(!cut_from(9.0), "of so few packets it says nothing");
+    }
+}

@@ -138,6 +138,23 @@ fn flows_of_our_kind_share_a_fast_path_with_a_queue_of_ten_packets() {
     }
 }
 
+/// The share of their packets that so many flows of our kind lose in a minute, over links of these rates, delays and queues, begun so
+/// many seconds apart.
+fn lost_by_crowds(flows: u32, links: &[(&str, u64, u64)], apart: &[f64]) -> f64 {
+    let (mut lost, mut sent) = (0, 0);
+    for &(rate, delay, queue) in links {
+        for apart in apart {
+            let scene = Scene::new(rate, delay).queue(queue);
+            let crowd = (0..flows).map(|at| flow(Kind::Fresh, f64::from(at) * apart)).collect();
+            for report in run(&scene, crowd, 60.0) {
+                lost += report.lost;
+                sent += report.sent;
+            }
+        }
+    }
+    lost as f64 / sent as f64
+}
+
 /// They keep the queue full until all of them take it for the path; what is lost is the only sign then.
 #[test]
 fn many_of_our_kind_do_not_make_each_other_lose_most() {
@@ -148,12 +165,7 @@ fn many_of_our_kind_do_not_make_each_other_lose_most() {
         (16, "10Mbit", 20, 16_000, 0.4),
         (16, "10Mbit", 20, 50_000, 0.4),
     ] {
-        let scene = Scene::new(rate, delay).queue(queue);
-        let crowd = (0..flows).map(|at| flow(Kind::Fresh, f64::from(at) * 0.3)).collect();
-        let reports = run(&scene, crowd, 60.0);
-        let lost: u64 = reports.iter().map(|report| report.lost).sum();
-        let sent: u64 = reports.iter().map(|report| report.sent).sum();
-        let share = lost as f64 / sent as f64;
+        let share = lost_by_crowds(flows, &[(rate, delay, queue)], &[0.3]);
         println!("{flows} flows, {rate}, a queue of {queue} B: {share:.3} lost");
         assert!(share < most, "{share}");
     }
@@ -162,18 +174,8 @@ fn many_of_our_kind_do_not_make_each_other_lose_most() {
 /// Each has so little that it finds itself beside somebody who takes all. It does not answer in kind unless it has seen that one.
 #[test]
 fn a_crowd_of_our_kind_does_not_take_itself_for_one_that_does_not_yield() {
-    let (mut lost, mut sent) = (0, 0);
-    for (rate, delay, queue) in [("10Mbit", 20, 17_500), ("10Mbit", 20, 50_000), ("20Mbit", 30, 150_000)] {
-        for apart in [0.17, 0.5, 1.1] {
-            let scene = Scene::new(rate, delay).queue(queue);
-            let crowd = (0..8).map(|at| flow(Kind::Fresh, f64::from(at) * apart)).collect();
-            for report in run(&scene, crowd, 60.0) {
-                lost += report.lost;
-                sent += report.sent;
-            }
-        }
-    }
-    let share = lost as f64 / sent as f64;
+    let links = [("10Mbit", 20, 17_500), ("10Mbit", 20, 50_000), ("20Mbit", 30, 150_000)];
+    let share = lost_by_crowds(8, &links, &[0.17, 0.5, 1.1]);
     println!("8 flows, 9 scenes: {share:.3} lost");
     assert!(share < 0.17, "{share}");
 }
@@ -181,18 +183,8 @@ fn a_crowd_of_our_kind_does_not_take_itself_for_one_that_does_not_yield() {
 /// Nobody is there who does not yield, so that what is held is held in vain. How much a crowd loses is chaotic: only a mean says something.
 #[test]
 fn a_crowd_of_our_kind_does_not_hold_its_parts_for_long() {
-    let (mut lost, mut sent) = (0, 0);
-    for queue in [17_500, 25_000, 50_000, 95_000] {
-        for apart in [0.17, 0.5, 1.1] {
-            let scene = Scene::new("10Mbit", 20).queue(queue);
-            let crowd = (0..4).map(|at| flow(Kind::Fresh, f64::from(at) * apart)).collect();
-            for report in run(&scene, crowd, 60.0) {
-                lost += report.lost;
-                sent += report.sent;
-            }
-        }
-    }
-    let share = lost as f64 / sent as f64;
+    let links = [17_500, 25_000, 50_000, 95_000].map(|queue| ("10Mbit", 20, queue));
+    let share = lost_by_crowds(4, &links, &[0.17, 0.5, 1.1]);
     println!("4 flows, 12 scenes: {share:.3} lost");
     assert!(share < 0.09, "{share}");
 }

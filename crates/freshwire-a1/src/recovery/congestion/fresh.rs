@@ -29,7 +29,8 @@
 //! does not grow, on a path that otherwise loses next to nothing; nothing is claimed then.
 //! The window is from then on CUBIC's, which shares fairly with CUBIC and NewReno, except that losses without a queue are
 //! not counted. It ends when the queue is short for some time, or when CUBIC's cut of the window shortens the queue and
-//! costs no delivery rate: then there was nobody else. The cut of a window of a few packets says nothing of that.
+//! costs no delivery rate: then there was nobody else. The cut of a window of a few packets says nothing of that. It also ends when
+//! most of the bottleneck is ours while there is a queue: the others keep theirs short, as we do in the mode `Delay`, or send seldom.
 //!
 //! **Flood.** CUBIC with less than a fifth of the bottleneck may be beside somebody who does not yield to loss. Such senders empty the
 //! queue from time to time to see the path, which many that do yield seldom do; see [`gaps`]. Once that was seen, a fifth of the bottleneck
@@ -247,12 +248,25 @@ impl Fresh {
         match self.rivals.judge(now, round, cut, target, self.mtu) {
             None => {}
             Some(Verdict::Gone) if self.overload => {}
-            Some(Verdict::Gone) => {
-                self.mode = Mode::Delay;
-                self.rivals = Rivals::default();
+            Some(Verdict::Gone) => self.end_rivalry(),
+            Some(Verdict::Span { delivered, .. })
+                if round.queue_min > Some(target) && self.has_most(delivered) =>
+            {
+                self.end_rivalry();
             }
-            Some(Verdict::Share(share)) => self.answer(now, share, round.fills(self.window)),
+            Some(Verdict::Span { lost, .. }) => self.answer(now, lost, round.fills(self.window)),
         }
+    }
+
+    /// Others who leave us so much yield more than we do.
+    fn has_most(&self, delivered: Rate) -> bool {
+        let most = self.trains.capacity().map(|capacity| part(capacity, UNEQUAL));
+        !self.overload && most.is_some_and(|most| delivered >= most)
+    }
+
+    fn end_rivalry(&mut self) {
+        self.mode = Mode::Delay;
+        self.rivals = Rivals::default();
     }
 
     /// So much was lost over some rounds beside others; the window is used up, or is not.
@@ -424,8 +438,7 @@ impl Congestion for Fresh {
 
     fn on_outage(&mut self, _now: Timestamp) {
         if matches!(self.mode, Mode::Claim(_) | Mode::Rival(_) | Mode::Flood(_)) {
-            self.mode = Mode::Delay;
-            self.rivals = Rivals::default();
+            self.end_rivalry();
         }
         if !std::mem::replace(&mut self.silent, true) {
             self.window = (self.window / 2.0).max(self.min_window());
@@ -493,6 +506,8 @@ const QUIET_PATH_LOSS: f64 = 0.01;
 const MARK_FACTOR: f64 = 0.85;
 /// Of the bottleneck: who has so much has it alone.
 const ALONE: f64 = 0.8;
+/// Of the bottleneck: beside one who is like us nobody has so much for long.
+const UNEQUAL: f64 = 0.7;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
 /// Of the path's capacity without a queue.
 const DRAIN_FACTOR: f64 = 0.75;

@@ -51,6 +51,8 @@ struct Span {
     rounds: u32,
     acked: u64,
     lost: u64,
+    /// Sum of the rounds' delivery rates, in bits per second.
+    rates: u64,
 }
 
 /// What some rounds beside others have shown.
@@ -58,8 +60,13 @@ struct Span {
 pub(super) enum Verdict {
     /// The queue is short again.
     Gone,
-    /// This share of what was sent was lost.
-    Share(f64),
+    /// It is not, and some rounds went like this.
+    Span {
+        /// The share of what was sent that was lost.
+        lost: f64,
+        /// What a round delivered on average.
+        delivered: Rate,
+    },
 }
 
 impl Rivals {
@@ -136,13 +143,15 @@ impl Rivals {
         span.rounds += 1;
         span.acked += round.acked;
         span.lost += round.lost;
+        span.rates = span.rates.saturating_add(round.rate.map_or(0, Rate::bits_per_sec));
         let sent = span.acked + span.lost;
         if span.rounds < SPAN_ROUNDS || sent < SPAN_PACKETS * mtu {
             return None;
         }
-        let share = span.lost as f64 / sent as f64;
+        let lost = span.lost as f64 / sent as f64;
+        let delivered = Rate::from_bits_per_sec(span.rates / u64::from(span.rounds));
         *span = Span::default();
-        Some(Verdict::Share(share))
+        Some(Verdict::Span { lost, delivered })
     }
 }
 

@@ -189,11 +189,12 @@ impl<C> Recovery<C> {
         self.pto.latest_answer = Duration::ZERO;
         self.loss.count(acked.packets, 0);
         let same_path = newest.number >= self.path_start;
+        let mut queue = None;
         if same_path && newest.number == ack.largest {
             let sample = now.saturating_since(newest.sent_at);
             self.rtt.on_sample(now, sample, ack.delay.min(self.config.max_ack_delay));
             let full_size = 2 * newest.bytes >= u32::from(self.mtu.current());
-            self.rtt.on_receiver_time(now, newest.sent_at, ack.receiver_time_us, full_size);
+            queue = self.rtt.on_receiver_time(now, newest.sent_at, ack.receiver_time_us, full_size);
         }
         self.mtu.on_acked(now, &acked, newest.sent_at);
         self.congestion.set_mtu(u64::from(self.mtu.current()));
@@ -211,6 +212,7 @@ impl<C> Recovery<C> {
                 sample,
                 rate: self.sampler.rate(),
                 receiver_us: (newest.number == ack.largest).then_some(ack.receiver_time_us),
+                queue,
                 rtt: &self.rtt,
             });
         }

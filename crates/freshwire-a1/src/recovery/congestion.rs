@@ -57,6 +57,8 @@ pub(super) struct Ack<'a> {
     pub(super) rate: Option<Rate>,
     /// The receiver's clock when the newest of them arrived, in microseconds of an origin of its own; it wraps.
     pub(super) receiver_us: Option<u32>,
+    /// How long that one waited on its way there, if it tells.
+    pub(super) queue: Option<Duration>,
     pub(super) rtt: &'a Rtt,
 }
 

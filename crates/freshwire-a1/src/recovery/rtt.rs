@@ -55,15 +55,15 @@ impl Rtt {
 
     /// A packet that left at `sent_at` arrived when the receiver's clock showed `receiver_us`. A small packet takes
     /// less time on a slow link than a full one does, queue or not: the two must not be compared, so that small ones
-    /// count only while there are no others.
+    /// count only while there are no others. How long it waited; `None`: it does not count.
     pub(super) fn on_receiver_time(
         &mut self,
         now: Timestamp,
         sent_at: Timestamp,
         receiver_us: u32,
         full_size: bool,
-    ) {
-        self.one_way.on_sample(now, sent_at, receiver_us, full_size, self.latest);
+    ) -> Option<Duration> {
+        self.one_way.on_sample(now, sent_at, receiver_us, full_size, self.latest)
     }
 
     /// The least round-trip time of packets of the size that measures the queue.
@@ -94,7 +94,7 @@ impl Rtt {
         (self.srtt().max(self.latest) * 9 / 8).max(GRANULARITY)
     }
 
-    /// How long the newest acknowledged packet waited on its way there.
+    /// How long the packet waited on its way there that was measured last.
     pub(super) fn queue(&self) -> Duration {
         self.one_way.queue
     }
@@ -141,10 +141,10 @@ impl OneWay {
         receiver_us: u32,
         full_size: bool,
         round_trip: Duration,
-    ) {
+    ) -> Option<Duration> {
         let recent = self.full_size_at.is_some_and(|at| now.saturating_since(at) < FULL_SIZE_COUNTS);
         if !full_size && recent {
-            return;
+            return None;
         }
         if full_size != self.full_size_at.is_some() {
             self.min.reset();
@@ -163,6 +163,7 @@ impl OneWay {
         let waited = difference - self.min.get().unwrap_or(difference);
         self.queue = Duration::from_micros(waited.unsigned_abs());
         self.smoothed = (3 * self.smoothed + self.queue) / 4;
+        Some(self.queue)
     }
 }
 
@@ -230,9 +231,26 @@ mod tests {
         {
             let now = at(sent + there + back);
             rtt.on_sample(now, ms(there + back), Duration::ZERO);
-            rtt.on_receiver_time(now, at(sent), receiver(sent + there), true);
+            assert_eq!(rtt.on_receiver_time(now, at(sent), receiver(sent + there), true), Some(ms(queue)));
             let back = rtt.latest() - rtt.min() - rtt.queue();
             assert_eq!((rtt.queue(), back), (ms(queue), ms(reverse)), "sent at {sent}");
+        }
+    }
+
+    #[test]
+    fn a_small_packet_says_nothing_soon_after_a_large_one() {
+        let mut rtt = Rtt::new(ms(100));
+        for (sent, there, is_full, queue) in [
+            (0, 10, false, Some(0)),
+            (10, 14, false, Some(4)),
+            (20, 60, true, Some(0)),
+            (200, 90, true, Some(30)),
+            (1000, 10, false, None),
+            (3000, 20, false, Some(0)),
+        ] {
+            let waited =
+                rtt.on_receiver_time(at(sent + there), at(sent), (sent + there) as u32 * 1000, is_full);
+            assert_eq!(waited, queue.map(ms), "sent at {sent}");
         }
     }
 }

@@ -114,6 +114,16 @@ fn the_first_base_layer_is_not_given_up_for_a_rate_that_is_not_known_yet() {
     }
 }
 
+/// What small packets brought back of a queue was the one that the last large packet had met, so that the window shrank for it once a
+/// round, as long as nothing large was sent: the next base layer left in trickles.
+#[test]
+fn a_queue_that_is_gone_does_not_shrink_the_window() {
+    for seed in [1076, 1089, 1101, 1120, 1156, 1189, 1197] {
+        let run = run(256, 100, 0.05, None, seed);
+        assert_eq!(run.bases, WINDOWS, "seed {seed}");
+    }
+}
+
 /// The first round delivers less than the path carries, which must not look like a path on which the third layer is late.
 #[test]
 fn the_first_window_has_as_many_layers_as_the_others() {

@@ -542,6 +542,7 @@ mod tests {
             sample: None,
             rate: None,
             receiver_us: None,
+            queue: None,
             rtt: &rtt,
         };
         fresh.on_marks(&ack);

@@ -133,9 +133,10 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) fn on_ack(&mut self, ack: &Ack<'_>) {
-        let queue = ack.rtt.queue();
-        self.queue_min = Some(self.queue_min.map_or(queue, |min| min.min(queue)));
-        self.queue_max = self.queue_max.max(queue);
+        if let Some(queue) = ack.queue {
+            self.queue_min = Some(self.queue_min.map_or(queue, |min| min.min(queue)));
+            self.queue_max = self.queue_max.max(queue);
+        }
         self.in_flight = self.in_flight.max(ack.in_flight_before);
         self.acked += ack.bytes;
         self.rate = self.rate.max(ack.sample.map(|sample| sample.rate));

@@ -139,6 +139,7 @@ mod tests {
             sample: None,
             rate: None,
             receiver_us: Some(receiver_us),
+            queue: None,
             rtt: &rtt,
         });
     }

@@ -1,10 +1,12 @@
-//! One stream to many by IP multicast, on the loopback interface.
+//! One stream to many by IP multicast, on the loopback interface or, for IPv6, on that of a namespace.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use freshwire::a1::{Group, GroupConfig, GroupError, Interface, InviteError, JoinConfig, JoinError, Rate};
+
+use freshwire_io::netns::Namespaces;
 
 use super::*;
 
@@ -49,9 +51,12 @@ struct Stage {
 
 impl Stage {
     fn new(change: impl FnOnce(GroupConfig) -> GroupConfig) -> Self {
-        let node = node();
         let config = GroupConfig::new(address(), Rate::from_bits_per_sec(1_000_000_000));
-        let group = node.group(&change(config)).unwrap();
+        Self::of(node(), &change(config))
+    }
+
+    fn of(node: Node, config: &GroupConfig) -> Self {
+        let group = node.group(config).unwrap();
         let room = RingConfig { rings: 20, slots: 1024, block_bytes: 4096, blocks: 2048 };
         Self { node, group, sender: Sender::without_engine(&room).unwrap(), next: 0 }
     }
@@ -61,7 +66,8 @@ impl Stage {
     }
 
     fn connect(&self, config: NodeConfig) -> Member {
-        let node = Node::bind("127.0.0.1:0".parse().unwrap(), config).unwrap();
+        let beside = SocketAddr::new(self.node.local_addr().unwrap().ip(), 0);
+        let node = Node::bind(beside, config).unwrap();
         let (to, at) = connect(&self.node, &node);
         Member { _node: node, to, at }
     }
@@ -167,6 +173,49 @@ fn who_loses_packets_is_repaired_and_who_stalls_holds_nobody() {
     let last: Vec<_> = last.map(|message| message.seq).collect();
     let kept = stage.next.saturating_sub(u64::from(Qos::default().outstanding));
     assert_eq!(last, (kept..stage.next).collect::<Vec<_>>());
+}
+
+/// A network namespace with an interface that has IPv6 multicast, which the loopback interface has not. In CI there has to be one.
+fn ipv6_network() -> Option<Namespaces> {
+    let why = match Namespaces::create() {
+        Ok(namespaces) if namespaces.has_ipv6() => return Some(namespaces),
+        Ok(_) => "the kernel has no IPv6".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    assert!(std::env::var_os("CI").is_none(), "a network with IPv6 is needed in CI: {why}");
+    println!("skipped: {why}");
+    None
+}
+
+#[test]
+fn a_group_and_its_repairs_go_over_ipv6() {
+    let Some(network) = ipv6_network() else { return };
+    let play = || {
+        let node = Node::bind((Namespaces::NEAR_V6, 0).into(), config()).unwrap();
+        let address = (Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0x4657, 1), 5004).into();
+        let mut stage = Stage::of(node, &GroupConfig::new(address, Rate::from_bits_per_sec(1_000_000_000)));
+        let sink = stage.feed();
+        let good = stage.member(config());
+        // Its kernel keeps one or two packets: a burst is more than that.
+        let mut small = config();
+        small.receive_buffer = 1;
+        let losing = stage.member(small);
+        for member in [&good, &losing] {
+            assert_eq!(member.at.memberships()[0].address, address);
+        }
+        let mut rounds = 0;
+        while repairs(&losing) == 0 {
+            rounds += 1;
+            assert!(rounds <= 20, "no burst was lost");
+            let pushed = stage.push(&sink, 40, 1000);
+            for member in [&good, &losing] {
+                take(member, pushed.clone(), 1000);
+            }
+        }
+        assert_eq!(repairs(&good), 0, "it has asked for nothing");
+        assert_eq!(stage.group.stats().unwrap().members, 2);
+    };
+    network.in_near(play).unwrap();
 }
 
 #[test]

@@ -33,8 +33,8 @@
 //! most of the bottleneck is ours while there is a queue: the others keep theirs short, as we do in the mode `Delay`, or send seldom.
 //!
 //! **Flood.** CUBIC with less than a fifth of the bottleneck may be beside somebody who does not yield to loss. Such senders empty the
-//! queue from time to time to see the path, which many that do yield seldom do; see [`gaps`]. Once that was seen, a fifth of the bottleneck
-//! is held, and up to three tenths, as they hold theirs; see [`flood`]. Where the queue is never empty and a tenth is lost, there are only
+//! queue from time to time to see the path, which many that do yield seldom do; see [`gaps`]. Once that was seen, and
+//! more is lost than by a few flows that yield, or next to nothing is left, a fifth of the bottleneck is held, and up to three tenths, as they hold theirs; see [`flood`]. Where the queue is never empty and a tenth is lost, there are only
 //! too many, and CUBIC goes on.
 //!
 //! The path's least delay is forgotten after ten seconds, so that a queue that is always there would be taken for the
@@ -275,7 +275,9 @@ impl Fresh {
         let Some(delivered) = self.path.rate else { return };
         let least = part(capacity, LEAST_PART);
         let others_hold = self.gaps.is_recent(now);
-        let may_hold = is_used && delivered < least && others_hold && self.patience.is_over(now);
+        let is_pressed = share > PRESSED || delivered < part(capacity, STARVED_PART);
+        let may_hold =
+            is_used && delivered < least && is_pressed && others_hold && self.patience.is_over(now);
         match &mut self.mode {
             Mode::Rival(_) if may_hold => {
                 let hold = Hold { least, most: part(capacity, MOST_PART) };
@@ -518,6 +520,10 @@ const GAP_PACKETS: u64 = 5;
 /// Of the bottleneck: with less, there are many, or somebody may not yield; more is not held against them.
 const LEAST_PART: f64 = 0.2;
 const MOST_PART: f64 = 0.3;
+/// With less than this of it others leave next to nothing, whatever is lost.
+const STARVED_PART: f64 = 0.12;
+/// A few flows that yield lose less than this.
+const PRESSED: f64 = 0.03;
 
 #[cfg(test)]
 mod tests {

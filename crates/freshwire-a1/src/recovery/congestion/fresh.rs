@@ -33,9 +33,9 @@
 //! most of the bottleneck is ours while there is a queue: the others keep theirs short, as we do in the mode `Delay`, or send seldom.
 //!
 //! **Flood.** CUBIC with less than a fifth of the bottleneck may be beside somebody who does not yield to loss. Such senders empty the
-//! queue from time to time to see the path, which many that do yield seldom do; see [`gaps`]. Once that was seen, and
-//! more is lost than by a few flows that yield, or next to nothing is left, a fifth of the bottleneck is held, and up to three tenths, as they hold theirs; see [`flood`]. Where the queue is never empty and a tenth is lost, there are only
-//! too many, and CUBIC goes on.
+//! queue from time to time to see the path, which many that do yield seldom do; see [`gaps`]. Once that was seen, and more is lost than
+//! by a few flows that yield or next to nothing is left, a fifth of the bottleneck is held, and up to three tenths, as they hold theirs; see
+//! [`flood`]. Where the queue is never empty and a tenth is lost, there are only too many, and CUBIC goes on.
 //!
 //! The path's least delay is forgotten after ten seconds, so that a queue that is always there would be taken for the
 //! path; every five seconds without a sight of the least delay the window is cut below the path's capacity for a round.

@@ -250,7 +250,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Appends the frame. A BLOCK or REPAIR takes the rest of the packet, so nothing follows it; see [`Block::put_sized`].
+    /// Appends the frame. A BLOCK or REPAIR takes the rest of the packet, so nothing follows it; see [`BlockHead::put`](super::BlockHead::put).
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Padding => out.push(PADDING),

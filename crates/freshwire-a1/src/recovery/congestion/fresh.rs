@@ -55,7 +55,7 @@ use freshwire_units::{Rate, Timestamp};
 use self::claim::Claim;
 use self::flood::{Flood, Hold, Patience};
 use self::gaps::Gaps;
-use self::growth::Growth;
+use self::growth::{FEW_PACKETS, Growth};
 use self::path::{Losses, Path, Round};
 use self::rivals::{Rivals, Verdict};
 use self::trains::Trains;
@@ -499,7 +499,6 @@ fn part(whole: Rate, part: f64) -> Rate {
 /// With so many windows in flight it was cut by more than what a queue makes it shrink by in a round.
 const TOLD: f64 = 2.0;
 const CATCH_UP: f64 = 1.5;
-const FEW_PACKETS: f64 = 10.0;
 /// The fewest packets that keep acknowledgements, and news of losses, coming.
 const MIN_PACKETS: f64 = 3.0;
 /// A path that loses more than this by itself leaves CUBIC so little that a full queue says nothing of it.

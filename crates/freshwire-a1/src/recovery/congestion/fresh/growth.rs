@@ -79,5 +79,5 @@ const STEP_MAX: f64 = 0.5;
 const FOLLOWS: f64 = 0.3;
 const NOTICEABLE: f64 = 0.12;
 /// Below this, chance decides what is delivered in a round.
-const FEW_PACKETS: f64 = 10.0;
+pub(super) const FEW_PACKETS: f64 = 10.0;
 const HOLD_ROUNDS: u32 = 8;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
 
+use super::growth::FEW_PACKETS;
 use super::path::Round;
 
 /// What speaks for others, and against them.
@@ -206,7 +207,6 @@ const SETTLED_ROUNDS: u32 = 3;
 const STUCK_ROUNDS: u32 = 6;
 /// So long after a cut what is delivered comes from the smaller window.
 const CUT_ROUNDS: u32 = 2;
-const FEW_PACKETS: f64 = 10.0;
 const FULL_QUEUES: u32 = 3;
 const SPAN_ROUNDS: u32 = 16;
 const SPAN_PACKETS: u64 = 60;

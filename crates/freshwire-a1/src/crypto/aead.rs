@@ -1,99 +1,73 @@
-//! AES-256-GCM by the library that is faster on this processor.
-//!
-//! Both make the same bytes. `aws-lc` has code for AVX-512, which takes half as long as that of `ring` for a byte in large packets;
-//! without AVX-512 `ring` has code for VAES on AVX2, which takes four sevenths as long as that of `aws-lc`, and costs less for each
-//! packet.
+//! A key of packets: AEGIS-128X2 with 128-bit tags (RFC 10032).
 
-/// A key.
-pub(super) enum Aes256Gcm {
-    AwsLc(Box<aws_lc_rs::aead::LessSafeKey>),
-    Ring(Box<ring::aead::LessSafeKey>),
-}
+use aegis::aegis128x2::Aegis128X2;
+use zeroize::Zeroizing;
 
-impl Aes256Gcm {
+/// The key of one direction until the next update. A packet's number is its nonce, so no number may be sealed twice.
+pub(super) struct Key(Zeroizing<[u8; 32]>);
+
+impl Key {
     pub(super) fn new(secret: &[u8; 32]) -> Self {
-        if prefers_ring() { Self::ring(secret) } else { Self::aws_lc(secret) }
-    }
-
-    fn aws_lc(secret: &[u8; 32]) -> Self {
-        use aws_lc_rs::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
-        let key = UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are a key");
-        Self::AwsLc(Box::new(LessSafeKey::new(key)))
-    }
-
-    fn ring(secret: &[u8; 32]) -> Self {
-        use ring::aead::{AES_256_GCM, LessSafeKey, UnboundKey};
-        let key = UnboundKey::new(&AES_256_GCM, secret).expect("32 bytes are a key");
-        Self::Ring(Box::new(LessSafeKey::new(key)))
+        Self(Zeroizing::new(*secret))
     }
 
     /// Encrypts in place; the tag.
-    pub(super) fn seal(&self, nonce: [u8; NONCE_LENGTH], bytes: &mut [u8]) -> [u8; TAG_LENGTH] {
-        const TOO_LONG: &str = "a packet is shorter than AES-GCM's limit of 64 GiB";
-        let mut out = [0; TAG_LENGTH];
-        match self {
-            Self::AwsLc(key) => {
-                use aws_lc_rs::aead::{Aad, Nonce};
-                let nonce = Nonce::assume_unique_for_key(nonce);
-                let tag = key.seal_in_place_separate_tag(nonce, Aad::empty(), bytes).expect(TOO_LONG);
-                out.copy_from_slice(tag.as_ref());
-            }
-            Self::Ring(key) => {
-                use ring::aead::{Aad, Nonce};
-                let nonce = Nonce::assume_unique_for_key(nonce);
-                let tag = key.seal_in_place_separate_tag(nonce, Aad::empty(), bytes).expect(TOO_LONG);
-                out.copy_from_slice(tag.as_ref());
-            }
-        }
-        out
+    pub(super) fn seal(&self, number: u64, bytes: &mut [u8]) -> [u8; TAG_LENGTH] {
+        self.cipher(number).encrypt_in_place(bytes, &[])
     }
 
     /// Decrypts in place what its tag follows; `None` if it is not authentic.
-    pub(super) fn open<'a>(&self, nonce: [u8; NONCE_LENGTH], sealed: &'a mut [u8]) -> Option<&'a [u8]> {
-        match self {
-            Self::AwsLc(key) => {
-                use aws_lc_rs::aead::{Aad, Nonce};
-                key.open_in_place(Nonce::assume_unique_for_key(nonce), Aad::empty(), sealed).ok()
-            }
-            Self::Ring(key) => {
-                use ring::aead::{Aad, Nonce};
-                key.open_in_place(Nonce::assume_unique_for_key(nonce), Aad::empty(), sealed).ok()
-            }
-        }
-        .map(|plain| &*plain)
+    pub(super) fn open<'a>(&self, number: u64, sealed: &'a mut [u8]) -> Option<&'a [u8]> {
+        let (bytes, tag) = sealed.split_last_chunk_mut()?;
+        self.cipher(number).decrypt_in_place(bytes, tag, &[]).ok()?;
+        Some(bytes)
+    }
+
+    /// The key that follows: Noise's REKEY with this cipher.
+    //= spec/a1.md A1-SEC-3
+    pub(super) fn next(&self) -> Self {
+        let mut secret = Zeroizing::new([0; 32]);
+        let _tag = self.seal(u64::MAX, secret.as_mut_slice());
+        Self(secret)
+    }
+
+    /// Half of the secret is the key, the other one makes the nonces of each connection others, as the IV of TLS 1.3 does.
+    //= spec/a1.md A1-SEC-2
+    fn cipher(&self, number: u64) -> Aegis128X2<TAG_LENGTH> {
+        let (key, mask) = self.0.split_at(16);
+        let key = key.try_into().expect("half of the secret");
+        let mask = u128::from_be_bytes(mask.try_into().expect("half of the secret"));
+        Aegis128X2::new(key, &(mask ^ u128::from(number)).to_be_bytes())
     }
 }
 
-fn prefers_ring() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return !std::arch::is_x86_feature_detected!("avx512f");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
-}
-
-pub(super) const NONCE_LENGTH: usize = 12;
 pub(super) const TAG_LENGTH: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn bytes<const N: usize>(hex: &str) -> [u8; N] {
+        assert_eq!(hex.len(), N * 2);
+        std::array::from_fn(|at| u8::from_str_radix(&hex[at * 2..at * 2 + 2], 16).unwrap())
+    }
+
+    fn counting() -> Key {
+        Key::new(&std::array::from_fn(|at| at as u8))
+    }
+
     #[test]
-    fn both_libraries_make_the_same_bytes_and_open_them() {
-        for len in [0, 1, 15, 16, 64, 1400, 65_000] {
-            let plain: Vec<u8> = (0..len).map(|at| at as u8).collect();
-            let keys = [Aes256Gcm::aws_lc(&[7; 32]), Aes256Gcm::ring(&[7; 32])];
-            let [by_aws_lc, by_ring] = keys.each_ref().map(|key| {
-                let mut sealed = plain.clone();
-                let tag = key.seal([3; NONCE_LENGTH], &mut sealed);
-                sealed.extend(tag);
-                sealed
-            });
-            assert_eq!(by_aws_lc, by_ring, "{len}");
-            for key in &keys {
-                assert_eq!(key.open([3; NONCE_LENGTH], &mut by_ring.clone()), Some(&plain[..]));
-                assert_eq!(key.open([4; NONCE_LENGTH], &mut by_ring.clone()), None);
-            }
-        }
+    fn the_cipher_is_that_of_the_rfc() {
+        // RFC 10032, AEGIS-128X2, test vector 1.
+        assert_eq!(counting().seal(0, &mut []), bytes("63117dc57756e402819a82e13eca8379"));
+    }
+
+    #[test]
+    fn packets_and_the_key_after_are_those_of_the_specification() {
+        let mut frames = [1];
+        let tag = counting().seal(0x0102_0304_0506_0708, &mut frames);
+        assert_eq!((frames, tag), (bytes("9f"), bytes("e51858caf9cd227c5c5441a7badf16e7")));
+        let next = counting().next();
+        assert_eq!(*next.0, bytes("175be51cefc3b84970a27f0f2545e06ce08f385615d91430920829cc62992819"));
     }
 }

@@ -145,7 +145,7 @@ fn split(state: &mut HandshakeState) -> (Zeroizing<[u8; 32]>, Zeroizing<[u8; 32]
 }
 
 /// What `snow` has itself, with our own seeded randomness.
-pub(super) struct Resolver(pub(super) Zeroizing<[u8; 32]>);
+struct Resolver(Zeroizing<[u8; 32]>);
 
 impl CryptoResolver for Resolver {
     fn resolve_rng(&self) -> Option<Box<dyn snow::types::Random>> {

@@ -16,7 +16,7 @@ use super::core::{Core, Watch};
 use super::error::{BindError, ConnectError, NodeStopped};
 use super::group::{Group, GroupConfig, GroupError};
 use super::incoming::Incoming;
-use super::spin::SPIN;
+use super::spin::{Look, SPIN};
 
 /// An address of A1: makes connections to other nodes and accepts theirs, all over one UDP socket and on one thread.
 ///
@@ -326,13 +326,17 @@ impl Shared {
         let (mut core, mut came) = self.spin(core, began);
         if !came {
             drop(core);
-            let mut ready = Vec::new();
+            let (mut ready, asleep) = (Vec::new(), now());
             let result = self.driver.wait(Some(timeout), &mut ready);
             core = self.lock();
+            let now = now();
             if let Err(error) = result {
-                core.fail(now(), &error);
+                core.fail(now, &error);
             }
-            came = !ready.is_empty() && core.receive(now());
+            came = !ready.is_empty() && core.receive(now);
+            if came {
+                core.spin.slept(now.saturating_since(asleep));
+            }
         }
         if core.activity().take_new() && core.waiting > 0 {
             self.active.notify_all();
@@ -340,22 +344,28 @@ impl Shared {
         (core, came)
     }
 
-    /// Looks for datagrams for a little while, if that has been worth it, and takes them in. It does not yield: on a busy
-    /// machine it would not get the processor back when something comes, as one who sleeps does.
+    /// Looks for datagrams for a little while, if that has been worth it, and takes them in. It yields only where it has to: on a
+    /// busy machine it would not get the processor back when something comes, as one who sleeps does.
     fn spin<'a>(&'a self, mut core: MutexGuard<'a, Core>, began: Timestamp) -> (MutexGuard<'a, Core>, bool) {
-        if !core.spin.begins() {
-            return (core, false);
-        }
+        let Some(how) = core.spin.begins() else { return (core, false) };
         loop {
+            if how == Look::Yielding {
+                drop(core);
+                std::thread::yield_now();
+                core = self.lock();
+            }
             let now = now();
             let came = core.receive(now);
-            if came || now.saturating_since(began) >= SPIN {
-                core.spin.ended(came);
+            let took = now.saturating_since(began);
+            if came || took >= SPIN {
+                core.spin.ended(came, took);
                 return (core, came);
             }
-            drop(core);
-            std::hint::spin_loop();
-            core = self.lock();
+            if how == Look::Busily {
+                drop(core);
+                std::hint::spin_loop();
+                core = self.lock();
+            }
         }
     }
 

@@ -232,6 +232,11 @@ impl Sink {
         self.shared.snapshot()
     }
 
+    /// Bytes that the peer has acknowledged.
+    pub(crate) fn acked(&self) -> u64 {
+        self.shared.stats.acked()
+    }
+
     /// The delivery rate of its path, if it is known.
     pub(crate) fn rate(&self) -> Option<Rate> {
         self.shared.stats.rate()

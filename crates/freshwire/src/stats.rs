@@ -149,6 +149,10 @@ impl SinkStats {
         self.invalid.store(invalid, Ordering::Relaxed);
     }
 
+    pub(crate) fn acked(&self) -> u64 {
+        self.acked.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn rate(&self) -> Option<Rate> {
         let rate = self.rate.load(Ordering::Relaxed);
         (rate > 0).then(|| Rate::from_bits_per_sec(rate))

@@ -24,7 +24,7 @@ pub const MAX_STREAM_BLOCK: u32 = 64 << 10;
 pub const STREAM_BLOCK_TIME: Duration = Duration::from_millis(10);
 
 /// The same as long as the path's rate is not known.
-const FIRST_BLOCK: u32 = 16 << 10;
+const FIRST_BLOCK: u64 = 16 << 10;
 
 /// Messages that are kept until they are acknowledged, at most: 64 MiB of them.
 const MAX_BLOCKS: u32 = 1024;
@@ -114,7 +114,15 @@ pub struct ByteWriter {
     agreed: u32,
     next_seq: u64,
     unacked: u64,
+    pace: Pace,
     timeout: Option<Duration>,
+}
+
+/// What the other node has acknowledged lately: the path carries at least that, also where its rate is not known.
+struct Pace {
+    since: Timestamp,
+    acked: u64,
+    rate: Rate,
 }
 
 /// The newest message.
@@ -158,6 +166,7 @@ impl ByteStream {
             agreed: qos.max_send_message,
             next_seq: 0,
             unacked: 0,
+            pace: Pace { since: now(), acked: 0, rate: Rate::default() },
             timeout: None,
         };
         Ok(Self { reader, writer })
@@ -286,8 +295,8 @@ impl ByteWriter {
 
     /// Begins a message, waiting for room.
     fn push(&mut self, bytes: &[u8], give_up: Timestamp) -> io::Result<usize> {
-        let rate = self.sink.rate();
-        let (most, unsent) = (most_in_block(rate, self.agreed), most_unsent(rate));
+        let carried = carried(self.sink.rate(), self.pace.look(now(), self.sink.acked()));
+        let (most, unsent) = (most_in_block(carried, self.agreed), most_unsent(carried));
         let bytes = &bytes[..bytes.len().min(most as usize)];
         let seq = self.wait(give_up, "the path or the other node takes no more", |writer| {
             writer.try_push(bytes, unsent)
@@ -353,6 +362,18 @@ impl ByteWriter {
     }
 }
 
+impl Pace {
+    fn look(&mut self, now: Timestamp, acked: u64) -> Rate {
+        let time = now.saturating_since(self.since);
+        if time >= STREAM_BLOCK_TIME {
+            let bits = u128::from(acked - self.acked) * 8 * 1_000_000_000 / time.as_nanos();
+            self.rate = Rate::from_bits_per_sec(u64::try_from(bits).unwrap_or(u64::MAX));
+            (self.since, self.acked) = (now, acked);
+        }
+        self.rate
+    }
+}
+
 impl Write for ByteWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
@@ -384,15 +405,22 @@ impl std::fmt::Debug for ByteWriter {
     }
 }
 
-/// What goes into a message at most, over a path with this rate and with the largest message that was agreed on.
-fn most_in_block(rate: Option<Rate>, agreed: u32) -> u32 {
-    let most = rate.map_or(u64::from(FIRST_BLOCK), |rate| rate.bytes_in(STREAM_BLOCK_TIME));
-    most.clamp(LEAST_BLOCK.into(), MAX_STREAM_BLOCK.into()).min(agreed.into()) as u32
+/// What the path carries in [`STREAM_BLOCK_TIME`]: as long as its rate is not known, no less than what was acknowledged.
+fn carried(rate: Option<Rate>, acked: Rate) -> u64 {
+    rate.map_or_else(
+        || acked.bytes_in(STREAM_BLOCK_TIME).max(FIRST_BLOCK),
+        |rate| rate.bytes_in(STREAM_BLOCK_TIME),
+    )
 }
 
-/// How many messages may wait to be begun, over a path with this rate.
-fn most_unsent(rate: Option<Rate>) -> usize {
-    let largest = rate.map_or(0, |rate| rate.bytes_in(STREAM_BLOCK_TIME) / u64::from(MAX_STREAM_BLOCK));
+/// What goes into a message at most, over a path that carries so much and with the largest message that was agreed on.
+fn most_in_block(carried: u64, agreed: u32) -> u32 {
+    carried.clamp(LEAST_BLOCK.into(), MAX_STREAM_BLOCK.into()).min(agreed.into()) as u32
+}
+
+/// How many messages may wait to be begun, over a path that carries so much.
+fn most_unsent(carried: u64) -> usize {
+    let largest = carried / u64::from(MAX_STREAM_BLOCK);
     usize::try_from(largest).unwrap_or(usize::MAX).clamp(*UNSENT.start(), *UNSENT.end())
 }
 
@@ -410,26 +438,39 @@ const FOREVER: Duration = Duration::from_secs(3600);
 mod tests {
     use super::*;
 
+    fn mbit(mbit: u64) -> Rate {
+        Rate::from_bits_per_sec(mbit * 1_000_000)
+    }
+
     #[test]
     fn a_block_is_what_the_path_carries_in_ten_milliseconds() {
-        let mbit = |mbit: u64| Some(Rate::from_bits_per_sec(mbit * 1_000_000));
-        for (rate, agreed, most) in [
-            (None, 1 << 20, FIRST_BLOCK),
-            (mbit(8), 1 << 20, 10_000),
-            (mbit(8), 4096, 4096),
-            (Some(Rate::from_bits_per_sec(64_000)), 1 << 20, LEAST_BLOCK),
-            (mbit(10_000), 1 << 20, MAX_STREAM_BLOCK),
+        let nothing = Rate::default();
+        for (rate, acked, agreed, most) in [
+            (None, nothing, 1 << 20, FIRST_BLOCK as u32),
+            (None, mbit(20), 1 << 20, 25_000),
+            (None, mbit(10_000), 1 << 20, MAX_STREAM_BLOCK),
+            (Some(mbit(8)), nothing, 1 << 20, 10_000),
+            (Some(mbit(8)), mbit(20), 4096, 4096),
+            (Some(Rate::from_bits_per_sec(64_000)), nothing, 1 << 20, LEAST_BLOCK),
         ] {
-            assert_eq!(most_in_block(rate, agreed), most, "{rate:?}");
+            assert_eq!(most_in_block(carried(rate, acked), agreed), most, "{rate:?}");
         }
     }
 
     #[test]
     fn more_may_wait_only_where_that_takes_no_longer() {
-        let unsent = |mbit: u64| most_unsent(Some(Rate::from_bits_per_sec(mbit * 1_000_000)));
-        assert_eq!(
-            [most_unsent(None), unsent(8), unsent(400), unsent(1000), unsent(20_000)],
-            [8, 8, 8, 19, 32]
-        );
+        let unsent = |rate| most_unsent(carried(Some(mbit(rate)), Rate::default()));
+        assert_eq!([unsent(8), unsent(400), unsent(1000), unsent(20_000)], [8, 8, 19, 32]);
+        assert_eq!(most_unsent(carried(None, Rate::default())), 8);
+    }
+
+    #[test]
+    fn the_pace_is_that_of_the_last_ten_milliseconds_or_more() {
+        let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
+        let mut pace = Pace { since: at(0), acked: 0, rate: Rate::default() };
+        assert_eq!(pace.look(at(9), 10_000), Rate::default());
+        assert_eq!(pace.look(at(20), 20_000), mbit(8));
+        assert_eq!(pace.look(at(29), 90_000), mbit(8));
+        assert_eq!(pace.look(at(30), 20_000), Rate::default());
     }
 }

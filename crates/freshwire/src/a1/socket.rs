@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use freshwire_a1::{Message, PublicKey, Qos, QosError};
 use freshwire_io::now;
-use freshwire_ring::{Config, MAX_SLOTS, Meta, PushError, Stored};
+use freshwire_ring::{Config, MAX_SLOTS, Meta, Outcome, PushError, Stored};
 
 use super::config::{ConnectConfig, NodeConfig, SinkConfig};
 use super::connection::Connection;
@@ -107,6 +107,8 @@ struct Member {
     connection: Connection,
     /// Messages that it was given and that are not at their end.
     outstanding: u32,
+    /// One of them was given up, and the application was not told.
+    has_given_up: bool,
     /// It has not answered to the message that is being sent.
     is_offered: bool,
     /// The application was told of its end.
@@ -186,8 +188,9 @@ impl Socket {
         };
         sent.status.set(Status::WINDOW_EXCEEDED, waits);
         sent.status.set(Status::TOO_LARGE, most.is_some());
-        for member in self.members.iter().filter(|member| member.sink.is_some()) {
+        for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
             sent.status = sent.status.and(member.connection.held());
+            sent.status.set(Status::GIVEN_UP, std::mem::take(&mut member.has_given_up));
         }
         match most {
             _ if waits || sent.sinks > 0 => Ok(sent),
@@ -247,7 +250,7 @@ impl Socket {
     pub fn status(&mut self) -> Status {
         let mut status = Status::default();
         for member in &mut self.members {
-            status = status.and(member.connection.held()).and(member.news());
+            status = status.and(member.connection.held()).and(member.news(&mut self.sender));
         }
         status
     }
@@ -295,7 +298,7 @@ impl Socket {
                 self.turn = at + 1;
                 return news;
             }
-            news = news.and(member.news());
+            news = news.and(member.news(&mut self.sender));
         }
         // A sink that has ended stays, so that it is known that there was one.
         self.members.retain(|member| member.sink.is_some() || !member.end_was_told);
@@ -305,7 +308,14 @@ impl Socket {
 
 impl Member {
     fn new(connection: Connection) -> Self {
-        Self { sink: None, connection, outstanding: 0, is_offered: false, end_was_told: false }
+        Self {
+            sink: None,
+            connection,
+            outstanding: 0,
+            has_given_up: false,
+            is_offered: false,
+            end_was_told: false,
+        }
     }
 
     fn is_sink(&self) -> bool {
@@ -330,9 +340,20 @@ impl Member {
         waiting as u64 <= self.connection.credit() && !self.connection.held().meets(held)
     }
 
+    /// Takes what became of its messages.
+    fn take_fates(&mut self, sender: &mut Sender) {
+        let Some(ring) = self.sink.as_ref().map(Sink::ring) else { return };
+        while let Some(fate) = sender.poll_fate(ring) {
+            self.outstanding = self.outstanding.saturating_sub(1);
+            self.has_given_up |= matches!(fate.outcome, Outcome::Dropped { .. });
+        }
+    }
+
     /// What has changed and was not told.
-    fn news(&mut self) -> Status {
+    fn news(&mut self, sender: &mut Sender) -> Status {
+        self.take_fates(sender);
         let mut news = self.connection.take_news();
+        news.set(Status::GIVEN_UP, std::mem::take(&mut self.has_given_up));
         if let Some(closed) = self.connection.closed().filter(|_| !self.end_was_told) {
             self.end_was_told = true;
             news = news.and(Status::of_end(&closed));
@@ -364,9 +385,7 @@ enum Pushed {
 impl Letter<'_> {
     fn push(&mut self, sender: &mut Sender, to: &mut Member) -> Result<Pushed, SocketError> {
         let Some(ring) = to.sink.as_ref().map(Sink::ring) else { return Ok(Pushed::Ended) };
-        while sender.poll_fate(ring).is_some() {
-            to.outstanding = to.outstanding.saturating_sub(1);
-        }
+        to.take_fates(sender);
         let Some(qos) = to.connection.qos().filter(|_| to.is_sink()) else { return Ok(Pushed::Ended) };
         if self.payload.len() > qos.max_send_message as usize {
             return Ok(Pushed::TooLarge { most: qos.max_send_message });

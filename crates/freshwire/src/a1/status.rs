@@ -28,6 +28,9 @@ impl Status {
     pub const QOS_CHANGED: Self = Self(1 << 7);
     /// A sink does not get the message, which is larger than what was agreed on with it.
     pub const TOO_LARGE: Self = Self(1 << 8);
+    /// A sink misses a message that it was sent: it was lost and there is no retransmission, less was agreed on before it could go, or
+    /// the connection ended.
+    pub const GIVEN_UP: Self = Self(1 << 9);
 
     /// The 32 bits.
     pub const fn bits(self) -> u32 {
@@ -76,7 +79,7 @@ impl fmt::Debug for Status {
 }
 
 /// By bit.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "start",
     "end",
     "peer closed",
@@ -86,6 +89,7 @@ const NAMES: [&str; 9] = [
     "qos pending",
     "qos changed",
     "too large",
+    "given up",
 ];
 
 #[cfg(test)]

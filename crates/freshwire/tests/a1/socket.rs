@@ -28,11 +28,12 @@ fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Received {
     socket.recv(buffer, PATIENCE).unwrap()
 }
 
-/// Asks until the status has all of `wanted`.
+/// Asks until all of `wanted` have been told.
 fn await_status(socket: &mut Socket, wanted: Status) {
     let give_up = now() + PATIENCE;
+    let mut status = Status::default();
     loop {
-        let status = socket.status();
+        status = status.and(socket.status());
         if status.contains(wanted) {
             return;
         }
@@ -211,6 +212,29 @@ fn a_quality_that_one_sink_cannot_take_now_changes_at_none() {
     drop(second);
     await_status(&mut near, Status::ABORTED);
     near.send(b"one is enough", WhenFull::Report).unwrap();
+}
+
+#[test]
+fn what_was_sent_and_may_not_go_any_more_is_told() {
+    let mut near = socket(NARROW);
+    let far_node = node();
+    near.add_sink(far_node.local_addr().unwrap(), &far_node.public_key(), None).unwrap();
+    let far = far_node.accept(PATIENCE).unwrap().unwrap();
+    let taken = fill(&mut near);
+    let give_up = now() + PATIENCE;
+    while far.stats().unwrap().messages_received < u64::from(taken) - 1 {
+        assert!(now() < give_up);
+        std::thread::yield_now();
+    }
+    // The last one waits for the window, and is larger than what is agreed on by then.
+    far.set_qos(Qos { max_receive_message: 50, ..far.qos().unwrap() }).unwrap();
+    await_status(&mut near, Status::QOS_CHANGED.and(Status::GIVEN_UP));
+    for _ in 1..taken {
+        assert_eq!(message(&far).data.len(), 100, "what was begun is not affected");
+    }
+    assert!(!near.status().contains(Status::GIVEN_UP), "it is told once");
+    near.send(&[8; 50], WhenFull::Block).unwrap();
+    assert_eq!(message(&far).data[..], [8; 50]);
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub struct Message {
     pub data: Bytes,
 }
 
-/// What the sender tells of messages that will not come.
+/// A message that will not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
@@ -54,7 +54,8 @@ pub enum Missing {
         group: u32,
         /// The message's number among those of the group ([`Message::id`]).
         id: u64,
-        /// Why; [`Reason::Invalid`]: it is larger than this end accepts messages.
+        /// Why; [`Reason::Invalid`]: it is larger than this end accepts messages, [`Reason::Superseded`]: it was not taken, or not
+        /// whole, before newer ones needed its room.
         reason: Reason,
     },
     /// Messages that were never begun, by the application's numbers.
@@ -102,11 +103,20 @@ pub(crate) struct Inbox {
     bytes_seen: u64,
     /// Messages that parity made whole, of which the sender does not know.
     made_whole: Vec<u64>,
-    /// Messages that are kept at most if nobody grants them.
-    kept: Option<usize>,
+    /// If nobody grants the messages.
+    kept: Option<Kept>,
     /// Bytes of messages that are kept, whole ones and parts, and what each costs besides.
     kept_bytes: u64,
     pool: Pool,
+}
+
+/// How messages are kept that nobody grants.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    /// At most so many.
+    most: usize,
+    /// The group that they are of.
+    group: u32,
 }
 
 #[derive(Debug, Default)]
@@ -143,14 +153,14 @@ impl Inbox {
         }
     }
 
-    /// For messages that nobody grants: as many as are outstanding are kept, and the oldest give way.
+    /// For messages of a group, which nobody grants: as many as are outstanding are kept, and the oldest give way.
     //= spec/a1.md A1-GRP-4
-    pub(crate) fn without_credit(qos: &Qos, pool: Pool) -> Self {
+    pub(crate) fn of_group(group: u32, qos: &Qos, pool: Pool) -> Self {
         let granted = Credit { messages: u64::MAX, bytes: u64::MAX };
         Self {
             granted,
             announced: granted,
-            kept: Some(qos.outstanding.max(1) as usize),
+            kept: Some(Kept { most: qos.outstanding.max(1) as usize, group }),
             ..Self::new(qos, false, pool)
         }
     }
@@ -181,8 +191,15 @@ impl Inbox {
     pub(crate) fn give_way(&mut self) -> bool {
         let part = self.assemblies.first_key_value().map(|(&id, _)| id);
         match (part, self.ready.front().map(|message| message.id)) {
-            (Some(part), whole) if whole.is_none_or(|whole| part < whole) => self.forget(part),
-            (_, Some(_)) => self.take_ready().is_some(),
+            (Some(part), whole) if whole.is_none_or(|whole| part < whole) => {
+                let is_news = self.forget(part);
+                self.tell_gave_way(part);
+                is_news
+            }
+            (_, Some(whole)) => {
+                self.tell_gave_way(whole);
+                self.take_ready().is_some()
+            }
             _ => false,
         }
     }
@@ -451,18 +468,28 @@ impl Inbox {
 
     fn make_room(&mut self) {
         let Some(kept) = self.kept else { return };
-        while self.assemblies.len() > kept
+        while self.assemblies.len() > kept.most
             && let Some((&oldest, _)) = self.assemblies.first_key_value()
         {
             self.give_up(oldest);
+            self.tell_gave_way(oldest);
         }
-        while self.ready.len() > kept {
-            self.take_ready();
+        while self.ready.len() > kept.most
+            && let Some(message) = self.take_ready()
+        {
+            self.tell_gave_way(message.id);
         }
         // Numbers far below the newest do not come again.
         while self.done.len() > MAX_HOLES {
             let second = self.done.iter().nth(1).map_or(0, |second| second.end);
             self.done.insert(0..second);
+        }
+    }
+
+    /// A message of the group made room for newer ones.
+    fn tell_gave_way(&mut self, id: u64) {
+        if let Some(Kept { group, .. }) = self.kept {
+            self.tell_missing(Missing::OfGroup { group, id, reason: Reason::Superseded });
         }
     }
 

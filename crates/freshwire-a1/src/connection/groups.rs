@@ -64,7 +64,7 @@ impl Membership {
             keys: group_keys(invitation.key),
             replay: ReplayWindow::starting_at(invitation.next),
             acks: Acks::of_group(invitation.next),
-            inbox: Inbox::without_credit(qos, pool),
+            inbox: Inbox::of_group(invitation.group, qos, pool),
             offset_us: invitation.offset_us,
         }
     }

@@ -213,6 +213,24 @@ fn a_member_is_told_what_is_larger_than_it_accepts() {
     assert_eq!(stage.seqs(0), [0, 3]);
 }
 
+#[test]
+fn a_member_that_takes_nothing_for_a_while_is_told_what_it_misses_by_that() {
+    let qos = Qos { outstanding: 4, ..Qos::default() };
+    let config = ConnectionConfig { groups: 1, ..ConnectionConfig::default() };
+    let pair = Pair::with(lossy(10_000, 5, 0.0, 1), [config.clone(), config], qos);
+    let mut stage = Stage::over(vec![pair], 1200);
+    stage.pairs[0].ends[1].consumes = false;
+    for seq in 0..10 {
+        stage.push(seq, 3000, Duration::from_secs(1));
+        stage.run_for(Duration::from_millis(10), |_, _| true);
+    }
+    let superseded = (0..6).map(|id| (id, Reason::Superseded)).collect::<Vec<_>>();
+    assert_eq!(missing(&mut stage, 0), superseded);
+    stage.pairs[0].ends[1].consumes = true;
+    stage.run_for(Duration::from_millis(10), |_, _| true);
+    assert_eq!(stage.seqs(0), [6, 7, 8, 9]);
+}
+
 //= spec/a1.md A1-GRP-6
 #[test]
 fn the_last_packets_are_repaired_too() {

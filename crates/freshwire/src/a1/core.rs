@@ -80,9 +80,7 @@ pub(super) struct Core {
     again: bool,
     /// When the node's thread wakes up by itself; `None` while it is awake.
     asleep_until: Option<Timestamp>,
-    /// An application's thread waits for datagrams in place of the node's.
-    pub(super) is_driven: bool,
-    /// How that thread waits.
+    /// How a thread waits that waits for datagrams in place of the node's.
     pub(super) spin: Spin,
     /// What producers do that are served on their own threads.
     pub(super) stream: Stream,
@@ -141,7 +139,6 @@ impl Core {
             activity: Activity::default(),
             again: false,
             asleep_until: None,
-            is_driven: false,
             spin: Spin::new(),
             stream: Stream::default(),
             waiting: 0,
@@ -436,9 +433,9 @@ impl Core {
         self.asleep_until.is_some_and(|at| self.outbound.is_waiting() || self.due(now) < at)
     }
 
-    /// What the node's thread is to watch the socket for, if that has changed.
-    pub(super) fn watch(&mut self) -> Option<Watch> {
-        let wanted = Watch { datagrams: !self.is_driven, room: self.outbound.is_waiting() };
+    /// What the node's thread is to watch the socket for, if that has changed; another thread waits for datagrams if `is_driven`.
+    pub(super) fn watch(&mut self, is_driven: bool) -> Option<Watch> {
+        let wanted = Watch { datagrams: !is_driven, room: self.outbound.is_waiting() };
         (wanted != std::mem::replace(&mut self.watched, wanted)).then_some(wanted)
     }
 

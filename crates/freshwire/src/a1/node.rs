@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ pub(super) struct Shared {
     driver_waker: Waker,
     /// The core's activity has gone on.
     active: Condvar,
+    /// An application's thread waits for datagrams in place of the node's. Written with the core's lock.
+    is_driven: AtomicBool,
 }
 
 impl Node {
@@ -61,6 +64,7 @@ impl Node {
             driver_waker: driver.waker(),
             driver,
             active: Condvar::new(),
+            is_driven: AtomicBool::new(false),
         });
         let served = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
@@ -185,6 +189,19 @@ impl Shared {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// `None`: another thread has it.
+    fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn is_driven(&self) -> bool {
+        self.is_driven.load(Ordering::Relaxed)
+    }
+
     /// Does something, sends what follows from it, and lets the node's thread know when its time has changed.
     pub(super) fn act<T>(&self, act: impl FnOnce(&mut Core, Timestamp) -> T) -> T {
         let mut core = self.lock();
@@ -197,11 +214,7 @@ impl Shared {
     /// A producer has put something on the ring of a connection or group. Serves it on the producer's thread, unless another
     /// thread is at it, or the producer has so much that it had better go on.
     pub(super) fn call(&self, fed: Fed) {
-        let mut core = match self.core.try_lock() {
-            Ok(core) => core,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.waker.wake(),
-        };
+        let Some(mut core) = self.try_lock() else { return self.waker.wake() };
         core.call(fed);
         let called = now();
         if core.stream.goes_on(called) {
@@ -229,12 +242,24 @@ impl Shared {
     }
 
     fn serve(&self) {
-        let mut ready = Vec::new();
-        let mut woken = false;
-        while let Some(timeout) = self.round(woken, &ready) {
+        let (mut ready, mut woken, mut passed) = (Vec::new(), false, 0);
+        loop {
+            let timeout = match self.turn(woken, passed) {
+                Some(core) => match self.round(core, std::mem::take(&mut woken), &ready) {
+                    Some(timeout) => {
+                        passed = 0;
+                        timeout
+                    }
+                    None => return,
+                },
+                None => {
+                    passed += 1;
+                    Some(PASS)
+                }
+            };
             ready.clear();
             match self.poller.wait(timeout, &mut ready) {
-                Ok(is_woken) => woken = is_woken,
+                Ok(is_woken) => woken |= is_woken,
                 Err(error) => {
                     let mut core = self.lock();
                     core.fail(now(), &error);
@@ -244,9 +269,21 @@ impl Shared {
         }
     }
 
+    /// The core, unless an application's thread is at it that waits for datagrams: it does what is due, and whoever waits for
+    /// the lock costs it two system calls each time that it lets go of it. The node's thread waits for it all the same if it was
+    /// woken, or has passed some times.
+    fn turn(&self, woken: bool, passed: u32) -> Option<MutexGuard<'_, Core>> {
+        let may_pass = !woken && passed < MOST_PASSED && self.is_driven();
+        if may_pass { self.try_lock() } else { Some(self.lock()) }
+    }
+
     /// Does what is due; how long to wait for more, `None` at the end.
-    fn round(&self, woken: bool, ready: &[Ready]) -> Option<Option<Duration>> {
-        let mut core = self.lock();
+    fn round(
+        &self,
+        mut core: MutexGuard<'_, Core>,
+        woken: bool,
+        ready: &[Ready],
+    ) -> Option<Option<Duration>> {
         let now = now();
         core.awake();
         if core.is_stopped() {
@@ -287,14 +324,14 @@ impl Shared {
             if left.is_zero() {
                 break;
             }
-            if !drives && !core.is_driven {
+            if !drives && !self.is_driven() {
                 if core.owes() {
                     // The application had nothing to answer to what it took.
                     core.advance(now);
                     continue;
                 }
                 drives = true;
-                core.is_driven = true;
+                self.is_driven.store(true, Ordering::Relaxed);
                 self.watch(&mut core, now);
             }
             if drives {
@@ -307,7 +344,7 @@ impl Shared {
         }
         if drives {
             let now = now();
-            core.is_driven = false;
+            self.is_driven.store(false, Ordering::Relaxed);
             if owes {
                 // The node's thread takes over when it looks next, which is soon.
                 core.owe(now);
@@ -377,7 +414,7 @@ impl Shared {
 
     /// Lets the node's thread watch the socket for what it has to.
     fn watch(&self, core: &mut Core, now: Timestamp) {
-        let wanted = core.watch();
+        let wanted = core.watch(self.is_driven());
         let Some(wanted) = wanted else { return };
         let socket = core.socket();
         let watched = match wanted {
@@ -397,11 +434,15 @@ impl Shared {
         if core.waiting > 0 {
             self.active.notify_all();
         }
-        if core.is_driven {
+        if self.is_driven() {
             self.driver_waker.wake();
         }
     }
 }
+
+/// For how long the node's thread leaves the core to an application's thread, and how often in a row.
+const PASS: Duration = Duration::from_micros(200);
+const MOST_PASSED: u32 = 25;
 
 /// The socket among what the poller watches.
 const SOCKET: u64 = 0;

@@ -244,18 +244,13 @@ impl Shared {
     fn serve(&self) {
         let (mut ready, mut woken, mut passed) = (Vec::new(), false, 0);
         loop {
-            let timeout = match self.turn(woken, passed) {
-                Some(core) => match self.round(core, std::mem::take(&mut woken), &ready) {
-                    Some(timeout) => {
-                        passed = 0;
-                        timeout
-                    }
-                    None => return,
-                },
-                None => {
-                    passed += 1;
-                    Some(PASS)
-                }
+            let timeout = if let Some(core) = self.turn(woken, passed) {
+                passed = 0;
+                let Some(timeout) = self.round(core, std::mem::take(&mut woken), &ready) else { return };
+                timeout
+            } else {
+                passed += 1;
+                Some(PASS)
             };
             ready.clear();
             match self.poller.wait(timeout, &mut ready) {

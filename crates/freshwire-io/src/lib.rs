@@ -5,6 +5,7 @@ mod clock;
 mod heap;
 pub mod kernel_ring;
 pub mod netns;
+mod page;
 pub mod poll;
 mod random;
 pub mod tcp;
@@ -12,4 +13,5 @@ pub mod udp;
 
 pub use clock::now;
 pub use heap::share_heap;
+pub use page::PageBuffer;
 pub use random::random;

@@ -1,6 +1,6 @@
 use std::io::Read;
 
-use freshwire_io::now;
+use freshwire_io::{PageBuffer, now};
 use freshwire_media::framing::chunked::{self, ChunkError, Event};
 use freshwire_units::Timestamp;
 
@@ -45,7 +45,7 @@ pub enum ReceiveError {
 pub struct Receiver<R> {
     stream: R,
     reader: chunked::Reader,
-    buffer: Vec<u8>,
+    buffer: PageBuffer,
     arrived: Timestamp,
 }
 
@@ -58,7 +58,7 @@ impl<R: Read> Receiver<R> {
     /// Reads from `stream`, accepting records of up to `max_record_bytes`.
     pub fn with_limit(stream: R, max_record_bytes: usize) -> Self {
         let reader = chunked::Reader::new(max_record_bytes);
-        Self { stream, reader, buffer: vec![0; READ_BYTES], arrived: Timestamp::ZERO }
+        Self { stream, reader, buffer: PageBuffer::new(READ_BYTES), arrived: Timestamp::ZERO }
     }
 
     /// Waits for the next record. `None`: the stream has ended between two records.

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
+use freshwire_io::PageBuffer;
 use freshwire_units::Timestamp;
 
 /// Bytes that the reader asks for at a time.
@@ -40,7 +41,7 @@ pub(super) struct Drain(JoinHandle<io::Result<(u64, Timestamp)>>);
 impl Drain {
     pub(super) fn start(mut stream: TcpStream) -> Self {
         Self(std::thread::spawn(move || {
-            let mut buffer = vec![0; READ_BYTES];
+            let mut buffer = PageBuffer::new(READ_BYTES);
             let mut bytes = 0;
             loop {
                 match stream.read(&mut buffer)? {

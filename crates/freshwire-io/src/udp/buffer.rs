@@ -3,6 +3,7 @@ use std::io::{self, IoSliceMut};
 use quinn_udp::RecvMeta;
 
 use super::{Incoming, from_quinn, plain};
+use crate::PageBuffer;
 
 /// The most that one coalesced arrival holds: the IP layer's own limit.
 const SLOT_BYTES: usize = 1 << 16;
@@ -12,14 +13,14 @@ const SLOTS: usize = 8;
 
 /// Memory for arriving datagrams, 512 KiB, to be used again and again and by several sockets in turn.
 pub struct ReceiveBuffer {
-    bytes: Vec<u8>,
+    bytes: PageBuffer,
     metas: [RecvMeta; SLOTS],
     filled: usize,
 }
 
 impl Default for ReceiveBuffer {
     fn default() -> Self {
-        Self { bytes: vec![0; SLOTS * SLOT_BYTES], metas: [RecvMeta::default(); SLOTS], filled: 0 }
+        Self { bytes: PageBuffer::new(SLOTS * SLOT_BYTES), metas: [RecvMeta::default(); SLOTS], filled: 0 }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::now;
+use freshwire_io::{PageBuffer, now};
 
 use super::place::Place;
 use super::{Bulk, SILENCE, half};
@@ -49,7 +49,7 @@ fn receive_datagrams(
     socket: &UdpSocket,
     stopped: &AtomicBool,
 ) -> anyhow::Result<(u64, freshwire_units::Timestamp)> {
-    let mut buffer = vec![0; 64 << 10];
+    let mut buffer = PageBuffer::new(64 << 10);
     let (mut bytes, mut end) = (0, now());
     loop {
         match socket.recv(&mut buffer) {
@@ -72,14 +72,14 @@ pub(super) fn udp_pings(place: &Place, block: usize, count: u32) -> anyhow::Resu
     let (near, far) = udp_pair(place)?;
     std::thread::scope(|scope| {
         let echo = scope.spawn(move || {
-            let mut buffer = vec![0; 64 << 10];
+            let mut buffer = PageBuffer::new(64 << 10);
             for _ in 0..count {
                 let read = far.recv(&mut buffer).context("a ping got lost")?;
                 far.send(&buffer[..read]).context("cannot answer")?;
             }
             anyhow::Ok(())
         });
-        let (payload, mut answer) = (vec![7; block], vec![0; 64 << 10]);
+        let (payload, mut answer) = (vec![7; block], PageBuffer::new(64 << 10));
         let halves = (0..count).map(|_| {
             let begin = now();
             near.send(&payload).context("cannot send a ping")?;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use freshwire_io::PageBuffer;
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
 
@@ -138,7 +139,7 @@ impl Crowd {
     fn read(&self) -> anyhow::Result<()> {
         let mut viewers = Vec::new();
         let mut events = Vec::with_capacity(EVENTS);
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = PageBuffer::new(READ_BYTES);
         loop {
             events.clear();
             match epoll::wait(&self.set, rustix::buffer::spare_capacity(&mut events), None) {

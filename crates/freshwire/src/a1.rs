@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod buffers;
 mod byte_stream;
 mod config;
 mod connection;
@@ -49,6 +50,7 @@ mod source;
 mod spin;
 mod status;
 mod stream;
+mod supply;
 
 pub use freshwire_a1::ConnectError as HandshakeError;
 pub use freshwire_a1::{
@@ -58,6 +60,7 @@ pub use freshwire_a1::{
 pub use freshwire_io::udp::Interface;
 pub use freshwire_units::Rate;
 
+pub use buffers::{BufferError, BufferLimits, BufferSender};
 pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };

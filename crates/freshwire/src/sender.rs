@@ -324,20 +324,6 @@ impl Sender {
         }
     }
 
-    /// Pushes a payload that is stored when the first ring needs it, on a ring of the region.
-    pub(crate) fn push_shared(
-        &mut self,
-        stored: &mut Option<Stored>,
-        ring: usize,
-        payload: &[u8],
-        meta: &Meta,
-    ) -> Result<(), PushError> {
-        if self.push_once(stored, ring, payload, meta)? {
-            self.call(ring);
-        }
-        Ok(())
-    }
-
     /// Pushes a payload that is stored when the first ring needs it. True: the engine has to be notified.
     fn push_once(
         &mut self,

@@ -66,7 +66,7 @@ pub(super) struct Core {
     arrived: ReceiveBuffer,
     outbound: Outbound,
     peers: BTreeMap<ConnectionHandle, Peer>,
-    /// Those of them that are fed from a ring.
+    /// Those of them that are fed.
     feedings: BTreeMap<ConnectionHandle, Feeding>,
     /// Those of these that are at their end.
     closing: Vec<ConnectionHandle>,
@@ -468,7 +468,7 @@ impl Core {
         let mut nothing = Queue::default();
         for _ in 0..BURSTS_PER_TURN {
             let source: &mut dyn Source = match self.feedings.get_mut(&id) {
-                Some(feeding) => &mut feeding.source,
+                Some(feeding) => &mut *feeding.source,
                 None => &mut nothing,
             };
             let bytes = self.outbound.begin();
@@ -520,7 +520,7 @@ impl Core {
         self.closing.retain(|closing| *closing != id);
         if let Some(mut feeding) = self.feedings.remove(&id) {
             if let Some(connection) = self.endpoint.connection_mut(id) {
-                connection.settle(now, &mut feeding.source);
+                connection.settle(now, &mut *feeding.source);
             }
             feeding.end(reason, now, ended);
         }

@@ -15,6 +15,7 @@ use super::error::NodeStopped;
 use super::node::Shared;
 use super::sink::{Feeding, InNode, Keeper, Wish};
 use super::source::RingSource;
+use super::supply::Supply;
 use crate::carrier::CarrierInUse;
 use crate::sender::SenderError;
 use crate::sink::{Sink, SinkShared};
@@ -205,11 +206,20 @@ impl Group {
 
     /// Feeds it from a ring.
     pub(crate) fn serve(&self, consumer: Consumer, config: SinkConfig) -> Result<Sink, SenderError> {
-        let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
         let ring = consumer.ring();
+        self.feed(ring, config, |shared| Box::new(RingSource::new(consumer, shared)))
+    }
+
+    /// Feeds it, and counts what that does.
+    pub(super) fn feed(
+        &self,
+        ring: usize,
+        config: SinkConfig,
+        supply: impl FnOnce(Arc<SinkShared>) -> Box<dyn Supply>,
+    ) -> Result<Sink, SenderError> {
+        let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
         let SinkConfig { policy, linger } = config;
-        let source = RingSource::new(consumer, Arc::clone(&shared));
-        let feeding = Feeding::new(source, Arc::clone(&shared));
+        let feeding = Feeding::new(supply(Arc::clone(&shared)), Arc::clone(&shared));
         self.0.node.act(|core, _| core.groups().feed(self.0.id, feeding, policy))?;
         Ok(Sink { ring, shared, server: Box::new(InNode(self.clone())), linger, closed: false })
     }

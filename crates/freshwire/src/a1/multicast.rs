@@ -156,7 +156,7 @@ impl Groups {
             return;
         };
         match &sending.feeding {
-            Some(feeding) => sending.group.repair(now, missing, &feeding.source, connection),
+            Some(feeding) => sending.group.repair(now, missing, &*feeding.source, connection),
             None => sending.group.repair(now, missing, &Queue::default(), connection),
         }
     }
@@ -240,7 +240,7 @@ impl Sending {
         let mut nothing = Queue::default();
         for _ in 0..PACKETS_PER_TURN {
             let source: &mut dyn Source = match &mut self.feeding {
-                Some(feeding) => &mut feeding.source,
+                Some(feeding) => &mut *feeding.source,
                 None => &mut nothing,
             };
             self.packet.clear();

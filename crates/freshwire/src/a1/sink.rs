@@ -1,4 +1,4 @@
-//! A connection or a group that is fed from a ring.
+//! A connection or a group that is fed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use freshwire_choice::{LinkView, Reason};
 use freshwire_units::Timestamp;
 
-use super::source::RingSource;
+use super::supply::Supply;
 use crate::sink::{CloseMode, Ended, Server, SinkShared};
 
 /// How a sink ended whose owner asked for bytes between records.
@@ -15,9 +15,9 @@ const NO_PLACE_BETWEEN: &str = "A1 carries messages, and nothing between them";
 /// How a sink ended that was aborted while it drained.
 const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
-/// The ring of a connection or group, and how far it is with its end.
+/// What a connection or group is fed from, and how far that is with its end.
 pub(super) struct Feeding {
-    pub(super) source: RingSource,
+    pub(super) source: Box<dyn Supply>,
     shared: Arc<SinkShared>,
     closing: Option<CloseMode>,
     give_up_at: Timestamp,
@@ -37,7 +37,7 @@ pub(super) enum Wish {
 }
 
 impl Feeding {
-    pub(super) fn new(source: RingSource, shared: Arc<SinkShared>) -> Self {
+    pub(super) fn new(source: Box<dyn Supply>, shared: Arc<SinkShared>) -> Self {
         Self { source, shared, closing: None, give_up_at: Timestamp::MAX, seen: 0 }
     }
 

@@ -3,24 +3,23 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use freshwire_a1::{Message, PublicKey, Qos, QosError};
 use freshwire_io::now;
-use freshwire_ring::{Config, MAX_SLOTS, Meta, Outcome, PushError, Stored};
+use freshwire_ring::{Meta, Outcome};
 
+use super::buffers::{BufferError, BufferLimits, BufferSender};
 use super::config::{ConnectConfig, NodeConfig, SinkConfig};
 use super::connection::Connection;
 use super::error::{BindError, ConnectError};
 use super::node::Node;
 use super::status::Status;
 use crate::choice;
-use crate::sender::{Sender, SenderError};
-use crate::sink::{CloseMode, Ended, Sink};
+use crate::sender::SenderError;
+use crate::sink::{CloseMode, Ended};
 
 /// The most sinks of a socket.
-pub const MAX_SOCKET_SINKS: u32 = 64;
-
-/// Payload bytes of a slot.
-const BLOCK_BYTES: u32 = 16 << 10;
+pub const MAX_SOCKET_SINKS: usize = 64;
 
 /// What a message finds when it cannot go at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +66,12 @@ pub enum SocketError {
     /// The quality of service cannot be had.
     #[error(transparent)]
     Qos(#[from] QosError),
+    /// It has as many sinks as it may have.
+    #[error("a socket has at most {MAX_SOCKET_SINKS} sinks")]
+    TooManySinks,
     /// The message could not be queued.
     #[error(transparent)]
-    Push(#[from] PushError),
+    Push(#[from] BufferError),
     /// There is nobody to send to.
     #[error("no sink was added, or all have ended")]
     NoSink,
@@ -86,11 +88,10 @@ pub enum SocketError {
 /// Messages to any number of sinks and from anybody who connects: bind it to an address and a maximum quality of service,
 /// add sinks, send or receive, change the quality within the maximum, close (seed 001, "The User Interface").
 ///
-/// Each sink has a connection of its own: a message is stored once and replicated. A program that wants deadlines, layers or
-/// fates takes a [`Node`] and a [`Sender`] instead.
+/// Each sink has a connection of its own, to which messages are replicated: they are there once. A program that wants deadlines, layers
+/// or fates takes a [`Node`] and a [`BufferSender`] or a [`Sender`](crate::Sender) instead.
 pub struct Socket {
     members: Vec<Member>,
-    sender: Sender,
     maximum: Qos,
     next_seq: u64,
     /// A message that was received and not wholly read.
@@ -103,7 +104,7 @@ pub struct Socket {
 
 /// A connection of the socket.
 struct Member {
-    sink: Option<Sink>,
+    sink: Option<BufferSender>,
     connection: Connection,
     /// Messages that it was given and that are not at their end.
     outstanding: u32,
@@ -126,8 +127,7 @@ impl Socket {
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, SocketError> {
         let maximum = config.maximum;
         let node = Node::bind(address, config)?;
-        let sender = Sender::without_engine(&ring_config(&maximum))?;
-        Ok(Self { members: Vec::new(), sender, maximum, next_seq: 0, rest: None, turn: 0, node })
+        Ok(Self { members: Vec::new(), maximum, next_seq: 0, rest: None, turn: 0, node })
     }
 
     /// The address that it is bound to.
@@ -148,22 +148,41 @@ impl Socket {
         key: &PublicKey,
         qos: Option<Qos>,
     ) -> Result<(), SocketError> {
+        if self.members.iter().filter(|member| member.sink.is_some()).count() >= MAX_SOCKET_SINKS {
+            return Err(SocketError::TooManySinks);
+        }
         let config = ConnectConfig { qos, ..ConnectConfig::default() };
         let connection = self.node.connect(address, key, &config)?;
-        let sink = self.sender.add_a1_sink(&connection, SinkConfig::new(choice::fifo()))?;
+        let sink = BufferSender::new(&connection, SinkConfig::new(choice::fifo()), UNLIMITED)?;
         self.members.push(Member { sink: Some(sink), ..Member::new(connection) });
         Ok(())
     }
 
     /// Sends a message to every sink. Those that have room get it at once, and only then it waits for the others. One that has agreed on
     /// smaller messages does not get it, and [`Status::TOO_LARGE`] says so; it is an error if there is no other one.
+    ///
+    /// The message is copied if a sink takes it; [`Socket::send_buffer`] never does.
     pub fn send(&mut self, payload: &[u8], when_full: WhenFull) -> Result<Sent, SocketError> {
+        self.send_letter(Payload::Lent(payload), when_full)
+    }
+
+    /// Sends a message as [`Socket::send`] does, without a copy: its owner gets it back when every sink is done with it. See
+    /// [`BufferSender`].
+    pub fn send_buffer(
+        &mut self,
+        payload: impl Into<Bytes>,
+        when_full: WhenFull,
+    ) -> Result<Sent, SocketError> {
+        self.send_letter(Payload::Owned(payload.into()), when_full)
+    }
+
+    fn send_letter(&mut self, payload: Payload<'_>, when_full: WhenFull) -> Result<Sent, SocketError> {
         let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
         self.next_seq += 1;
-        let mut letter = Letter { payload, meta, stored: None };
+        let mut letter = Letter { payload, meta };
         for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
             member.is_offered = true;
-            member.catch_up(&mut self.sender);
+            member.catch_up();
         }
         let mut sent = Sent { sinks: 0, status: Status::default() };
         let mut most = None;
@@ -172,7 +191,7 @@ impl Socket {
             let mut waits = false;
             for member in self.members.iter_mut().filter(|member| member.is_offered) {
                 member.connection.await_turn();
-                let outcome = letter.push(&mut self.sender, member)?;
+                let outcome = letter.push(member)?;
                 member.is_offered = outcome == Pushed::NoRoom;
                 match outcome {
                     Pushed::NoRoom => waits = true,
@@ -194,7 +213,7 @@ impl Socket {
         }
         match most {
             _ if waits || sent.sinks > 0 => Ok(sent),
-            Some(most) => Err(SocketError::TooLarge { bytes: payload.len(), most }),
+            Some(most) => Err(SocketError::TooLarge { bytes: letter.len(), most }),
             None => Err(SocketError::NoSink),
         }
     }
@@ -250,7 +269,7 @@ impl Socket {
     pub fn status(&mut self) -> Status {
         let mut status = Status::default();
         for member in &mut self.members {
-            status = status.and(member.connection.held()).and(member.news(&mut self.sender));
+            status = status.and(member.connection.held()).and(member.news());
         }
         status
     }
@@ -298,7 +317,7 @@ impl Socket {
                 self.turn = at + 1;
                 return news;
             }
-            news = news.and(member.news(&mut self.sender));
+            news = news.and(member.news());
         }
         // A sink that has ended stays, so that it is known that there was one.
         self.members.retain(|member| member.sink.is_some() || !member.end_was_told);
@@ -322,9 +341,9 @@ impl Member {
         self.sink.is_some() && self.connection.closed().is_none()
     }
 
-    /// What waits in its ring may only wait for the node's thread: it is sent if it may.
-    fn catch_up(&self, sender: &mut Sender) {
-        if self.sink.as_ref().is_some_and(|sink| sender.producer().pending(sink.ring()) > 0) {
+    /// What waits may only wait for the node's thread: it is sent if it may.
+    fn catch_up(&self) {
+        if self.sink.as_ref().is_some_and(|sink| sink.waiting() > 0) {
             self.connection.catch_up();
         }
     }
@@ -341,17 +360,17 @@ impl Member {
     }
 
     /// Takes what became of its messages.
-    fn take_fates(&mut self, sender: &mut Sender) {
-        let Some(ring) = self.sink.as_ref().map(Sink::ring) else { return };
-        while let Some(fate) = sender.poll_fate(ring) {
+    fn take_fates(&mut self) {
+        let Some(sink) = &mut self.sink else { return };
+        while let Some(fate) = sink.poll_fate() {
             self.outstanding = self.outstanding.saturating_sub(1);
             self.has_given_up |= matches!(fate.outcome, Outcome::Dropped { .. });
         }
     }
 
     /// What has changed and was not told.
-    fn news(&mut self, sender: &mut Sender) -> Status {
-        self.take_fates(sender);
+    fn news(&mut self) -> Status {
+        self.take_fates();
         let mut news = self.connection.take_news();
         news.set(Status::GIVEN_UP, std::mem::take(&mut self.has_given_up));
         if let Some(closed) = self.connection.closed().filter(|_| !self.end_was_told) {
@@ -362,12 +381,16 @@ impl Member {
     }
 }
 
-/// A message on its way to the rings.
+/// A message on its way to the sinks.
 struct Letter<'a> {
-    payload: &'a [u8],
+    payload: Payload<'a>,
     meta: Meta,
-    /// Once it is in the arena.
-    stored: Option<Stored>,
+}
+
+/// What it says: the caller's, until the first sink takes it.
+enum Payload<'a> {
+    Lent(&'a [u8]),
+    Owned(Bytes),
 }
 
 /// What a sink says to a message.
@@ -383,35 +406,44 @@ enum Pushed {
 }
 
 impl Letter<'_> {
-    fn push(&mut self, sender: &mut Sender, to: &mut Member) -> Result<Pushed, SocketError> {
-        let Some(ring) = to.sink.as_ref().map(Sink::ring) else { return Ok(Pushed::Ended) };
-        to.take_fates(sender);
+    fn len(&self) -> usize {
+        match &self.payload {
+            Payload::Lent(bytes) => bytes.len(),
+            Payload::Owned(bytes) => bytes.len(),
+        }
+    }
+
+    fn payload(&mut self) -> Bytes {
+        let payload = match &self.payload {
+            Payload::Lent(bytes) => Bytes::copy_from_slice(bytes),
+            Payload::Owned(bytes) => return bytes.clone(),
+        };
+        self.payload = Payload::Owned(payload.clone());
+        payload
+    }
+
+    fn push(&mut self, to: &mut Member) -> Result<Pushed, SocketError> {
+        to.take_fates();
         let Some(qos) = to.connection.qos().filter(|_| to.is_sink()) else { return Ok(Pushed::Ended) };
-        if self.payload.len() > qos.max_send_message as usize {
+        if self.len() > qos.max_send_message as usize {
             return Ok(Pushed::TooLarge { most: qos.max_send_message });
         }
-        if !to.has_room(sender.producer().pending(ring), &qos) {
+        let Some(sink) = &to.sink else { return Ok(Pushed::Ended) };
+        if !to.has_room(sink.waiting(), &qos) {
             return Ok(Pushed::NoRoom);
         }
-        match sender.push_shared(&mut self.stored, ring, self.payload, &self.meta) {
-            Ok(()) => {
+        let Some(sink) = &mut to.sink else { return Ok(Pushed::Ended) };
+        match sink.push(self.payload(), &self.meta) {
+            Ok(_) => {
                 to.outstanding += 1;
                 Ok(Pushed::Taken)
             }
-            Err(PushError::Full | PushError::OutOfBlocks) => Ok(Pushed::NoRoom),
-            Err(PushError::Closed) => Ok(Pushed::Ended),
+            Err(BufferError::Full) => Ok(Pushed::NoRoom),
+            Err(BufferError::Closed) => Ok(Pushed::Ended),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Room for as many of the largest messages as may be outstanding.
-fn ring_config(maximum: &Qos) -> Config {
-    let slots_each = maximum.max_send_message.div_ceil(BLOCK_BYTES).max(1);
-    let slots = slots_each.saturating_mul(maximum.outstanding.saturating_add(1)).max(slots_each * 2);
-    let slots = slots.clamp(MIN_SLOTS, MAX_SLOTS / 2).next_power_of_two();
-    Config { rings: MAX_SOCKET_SINKS, slots, block_bytes: BLOCK_BYTES, blocks: slots }
-}
-
-/// The fewest slots of a sink's ring.
-const MIN_SLOTS: u32 = 16;
+/// What may wait is bounded by the quality of service.
+const UNLIMITED: BufferLimits = BufferLimits { records: usize::MAX, bytes: usize::MAX };

@@ -7,6 +7,7 @@ use freshwire_choice::{Reason, Record};
 use freshwire_ring::{Consumer, Queued};
 use freshwire_units::Timestamp;
 
+use super::supply::Supply;
 use crate::record::record_of;
 use crate::sink::SinkShared;
 
@@ -20,7 +21,7 @@ pub(super) struct RingSource {
     taken: Sequence<freshwire_ring::Taken>,
     /// Payload bytes of the records that were acknowledged.
     acked: u64,
-    /// The connection has looked since [`RingSource::rest`].
+    /// The connection has looked since the last rest.
     has_looked: bool,
 }
 
@@ -35,41 +36,6 @@ impl RingSource {
             acked: 0,
             has_looked: true,
         }
-    }
-
-    /// Whether a producer has called since the ring's last rest.
-    pub(super) fn notified(&self) -> bool {
-        self.consumer.notified()
-    }
-
-    /// Announces that nobody looks any more until a producer calls. False: something became visible since the last look,
-    /// so another one is due. A ring that the connection did not look at has no room in the path or the window, and
-    /// whatever makes room leads to a look.
-    pub(super) fn rest(&mut self) -> bool {
-        !std::mem::take(&mut self.has_looked) || self.consumer.sleep()
-    }
-
-    /// Records that were taken and are not settled.
-    pub(super) fn in_hand(&self) -> usize {
-        self.taken.len()
-    }
-
-    /// Bad values that were found in the shared memory.
-    pub(super) fn bad_values(&self) -> u64 {
-        self.consumer.counters().bad_values()
-    }
-
-    /// Refuses further pushes and drops what is queued.
-    pub(super) fn close(&mut self, reason: Reason, now: Timestamp) {
-        self.consumer.close(reason.code(), now);
-    }
-
-    /// Resolves every record that is left.
-    pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
-        while let Some(taken) = self.taken.first().and_then(|first| self.taken.remove(first)) {
-            self.abandon(&taken, reason, now);
-        }
-        self.close(reason, now);
     }
 
     fn abandon(&mut self, taken: &freshwire_ring::Taken, reason: Reason, now: Timestamp) {
@@ -136,6 +102,35 @@ impl Source for RingSource {
             }
             Fate::Abandoned(reason) => self.abandon(&taken, reason, now),
         }
+    }
+}
+
+impl Supply for RingSource {
+    fn notified(&self) -> bool {
+        self.consumer.notified()
+    }
+
+    fn rest(&mut self) -> bool {
+        !std::mem::take(&mut self.has_looked) || self.consumer.sleep()
+    }
+
+    fn in_hand(&self) -> usize {
+        self.taken.len()
+    }
+
+    fn bad_values(&self) -> u64 {
+        self.consumer.counters().bad_values()
+    }
+
+    fn close(&mut self, reason: Reason, now: Timestamp) {
+        self.consumer.close(reason.code(), now);
+    }
+
+    fn end(&mut self, reason: Reason, now: Timestamp) {
+        while let Some(taken) = self.taken.first().and_then(|first| self.taken.remove(first)) {
+            self.abandon(&taken, reason, now);
+        }
+        self.close(reason, now);
     }
 }
 

@@ -13,7 +13,7 @@ use super::*;
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 77, 1);
 
 /// Whether this machine brings a multicast packet from itself to itself. In CI it has to.
-fn has_multicast() -> bool {
+pub(crate) fn has_multicast() -> bool {
     let heard = || -> std::io::Result<()> {
         let member = UdpSocket::bind((GROUP, 0))?;
         member.join_multicast_v4(&GROUP, &Ipv4Addr::LOCALHOST)?;
@@ -28,7 +28,7 @@ fn has_multicast() -> bool {
 }
 
 /// An address that no other test has: the kernel may give the same free port twice.
-fn address() -> SocketAddr {
+pub(crate) fn address() -> SocketAddr {
     static NEXT: AtomicU8 = AtomicU8::new(2);
     let group = Ipv4Addr::new(239, 255, 77, NEXT.fetch_add(1, Ordering::Relaxed));
     UdpSocket::bind((group, 0)).unwrap().local_addr().unwrap()

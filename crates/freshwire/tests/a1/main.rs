@@ -1,6 +1,7 @@
 //! Sinks over A1 on loopback: real sockets, real threads.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+mod buffers;
 mod byte_stream;
 mod groups;
 mod newcomers;

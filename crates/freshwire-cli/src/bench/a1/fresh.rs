@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use freshwire::a1::{
-    ByteStream, Closed, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Protection, Qos,
-    SinkConfig,
+    BufferError, BufferLimits, BufferSender, ByteStream, Closed, ConnectConfig, Connection, ConnectionConfig,
+    Node, NodeConfig, Protection, Qos, SinkConfig,
 };
 use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
 use freshwire_io::now;
@@ -24,6 +25,8 @@ pub(super) struct Variant {
     /// Datagrams are no larger than an Ethernet's, on loopback too; otherwise as large as the interface carries, as TCP's
     /// segments are.
     pub(super) small: bool,
+    /// Messages are copied into a ring, where a second process could change them; otherwise they stay in the application's buffers.
+    pub(super) ring: bool,
 }
 
 /// The largest UDP payload over IPv4 on an Ethernet.
@@ -35,7 +38,7 @@ const WINDOW: usize = 4 << 20;
 /// The most and the fewest messages that those are.
 const MESSAGES: (usize, usize) = (64, 16 << 10);
 
-/// How long the producer rests when the ring is full: a part of the time that a full ring lasts.
+/// How long the producer rests when its ring is full: a part of the time that a full ring lasts.
 const REST: Duration = Duration::from_micros(200);
 
 /// How long the rest may take.
@@ -71,50 +74,90 @@ fn connect(place: &Place, outstanding: usize, variant: Variant, in_order: bool) 
     Ok(Ends { near: connection, far: accepted, _nodes: (near, far) })
 }
 
-fn sender(connection: &Connection, block: usize) -> anyhow::Result<(Sender, Sink)> {
-    let slots = messages(block) as u32;
-    let config = RingConfig { rings: 1, slots, block_bytes: block as u32, blocks: slots };
-    let mut sender = Sender::without_engine(&config)?;
-    let sink = sender.add_a1_sink(connection, SinkConfig::new(choice::fifo()))?;
-    Ok((sender, sink))
+/// How messages are handed over.
+enum Feed {
+    Ring(Box<Sender>, Sink),
+    Buffers(BufferSender),
+}
+
+impl Feed {
+    fn new(connection: &Connection, variant: Variant, block: usize) -> anyhow::Result<Self> {
+        let (config, records) = (SinkConfig::new(choice::fifo()), messages(block));
+        if !variant.ring {
+            let limits = BufferLimits { records, bytes: records * block };
+            return Ok(Self::Buffers(BufferSender::new(connection, config, limits)?));
+        }
+        let slots = records as u32;
+        let ring = RingConfig { rings: 1, slots, block_bytes: block as u32, blocks: slots };
+        let mut sender = Sender::without_engine(&ring)?;
+        let sink = sender.add_a1_sink(connection, config)?;
+        Ok(Self::Ring(Box::new(sender), sink))
+    }
+
+    /// False: there is no room.
+    fn push(&mut self, payload: &Bytes, (generated, user_seq): (Timestamp, u64)) -> anyhow::Result<bool> {
+        let meta = Meta { user_seq, generated, ..Meta::default() };
+        match self {
+            Self::Ring(sender, sink) => match sender.push(sink.ring(), payload, &meta) {
+                Ok(_) => Ok(true),
+                Err(PushError::Full | PushError::OutOfBlocks) => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+            Self::Buffers(sender) => match sender.push(payload.clone(), &meta) {
+                Ok(_) => Ok(true),
+                Err(BufferError::Full) => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+
+    fn wait_room(&self, block: usize) -> anyhow::Result<()> {
+        match self {
+            Self::Ring(..) => std::thread::sleep(REST),
+            Self::Buffers(sender) => {
+                anyhow::ensure!(sender.wait_room(block, CLOSE)?, "nothing was taken for {CLOSE:?}")
+            }
+        }
+        Ok(())
+    }
+
+    fn take_fates(&mut self) {
+        match self {
+            Self::Ring(sender, sink) => while sender.poll_fate(sink.ring()).is_some() {},
+            Self::Buffers(sender) => while sender.poll_fate().is_some() {},
+        }
+    }
+
+    fn close(self) -> Ended {
+        match self {
+            Self::Ring(_sender, sink) => sink.close(CloseMode::Drain, CLOSE),
+            Self::Buffers(sender) => sender.close(CloseMode::Drain, CLOSE),
+        }
+    }
 }
 
 /// Messages of one block each for `time`.
 pub(super) fn bulk(place: &Place, variant: Variant, block: usize, time: Duration) -> anyhow::Result<Bulk> {
     let ends = connect(place, messages(block), variant, false)?;
-    let (mut sender, sink) = sender(&ends.near, block)?;
+    let mut feed = Feed::new(&ends.near, variant, block)?;
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| read_all(&ends.far));
-        let payload = vec![7; block];
+        let payload = Bytes::from(vec![7; block]);
         let begin = now();
         let (mut at, mut seq) = (begin, 0);
         while at.saturating_since(begin) < time {
-            if push(&mut sender, &sink, &payload, (at, seq))? {
+            if feed.push(&payload, (at, seq))? {
                 seq += 1;
             } else {
-                std::thread::sleep(REST);
+                feed.wait_room(block)?;
             }
             at = now();
         }
-        let ended = sink.close(CloseMode::Drain, CLOSE);
+        let ended = feed.close();
         anyhow::ensure!(ended == Ended::Closed, "the connection broke: {ended:?}");
         let (bytes, end) = receiver.join().map_err(|_| anyhow::anyhow!("the receiver panicked"))??;
         Ok(Bulk { sent: seq * block as u64, bytes, begin, end })
     })
-}
-
-/// False: the ring is full.
-fn push(
-    sender: &mut Sender,
-    sink: &Sink,
-    payload: &[u8],
-    (generated, user_seq): (Timestamp, u64),
-) -> anyhow::Result<bool> {
-    match sender.push(sink.ring(), payload, &Meta { user_seq, generated, ..Meta::default() }) {
-        Ok(_) => Ok(true),
-        Err(PushError::Full | PushError::OutOfBlocks) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
 }
 
 fn read_all(connection: &Connection) -> anyhow::Result<(u64, Timestamp)> {
@@ -135,24 +178,24 @@ fn read_all(connection: &Connection) -> anyhow::Result<(u64, Timestamp)> {
 /// Half of each round trip of a message.
 pub(super) fn pings(place: &Place, variant: Variant, block: usize, count: u32) -> anyhow::Result<Vec<f64>> {
     let ends = connect(place, messages(block), variant, false)?;
-    let (mut pings, ping) = sender(&ends.near, block)?;
-    let (mut answers, answer) = sender(&ends.far, block)?;
+    let mut pings = Feed::new(&ends.near, variant, block)?;
+    let mut answers = Feed::new(&ends.far, variant, block)?;
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| {
             for seq in 0..count {
                 let message = ends.far.recv(CLOSE)?.context("a ping got lost")?;
-                while answers.poll_fate(answer.ring()).is_some() {}
-                push(&mut answers, &answer, &message.data, (now(), u64::from(seq)))?;
+                answers.take_fates();
+                answers.push(&message.data, (now(), u64::from(seq)))?;
             }
             anyhow::Ok(())
         });
-        let payload = vec![7; block];
+        let payload = Bytes::from(vec![7; block]);
         let halves = (0..count).map(|seq| {
             let begin = now();
-            push(&mut pings, &ping, &payload, (begin, u64::from(seq)))?;
+            pings.push(&payload, (begin, u64::from(seq)))?;
             ends.near.recv(CLOSE)?.context("an answer got lost")?;
             let half = half(begin);
-            while pings.poll_fate(ping.ring()).is_some() {}
+            pings.take_fates();
             Ok(half)
         });
         let halves = halves.collect::<anyhow::Result<Vec<f64>>>();

@@ -41,9 +41,9 @@ enum Subject {
     A1Stream,
 }
 
-const A1: Variant = Variant { protection: Protection::Aead, retransmission: true, small: false };
+const A1: Variant = Variant { protection: Protection::Aead, retransmission: true, small: false, ring: false };
 
-const SUBJECTS: [(Subject, &str); 8] = [
+const SUBJECTS: [(Subject, &str); 9] = [
     (Subject::Udp, "UDP"),
     (Subject::Tcp, "TCP"),
     (Subject::Quic, "QUIC"),
@@ -51,6 +51,7 @@ const SUBJECTS: [(Subject, &str); 8] = [
     (Subject::A1Stream, A1_STREAM),
     (Subject::A1(Variant { retransmission: false, ..A1 }), "A1, no retransmission"),
     (Subject::A1(Variant { protection: Protection::DangerousPlain, ..A1 }), PLAIN_A1),
+    (Subject::A1(Variant { ring: true, ..A1 }), "A1, from a ring"),
     (Subject::A1(Variant { small: true, ..A1 }), "A1, datagrams of 1472 B"),
 ];
 
@@ -332,7 +333,7 @@ mod tests {
         assert_eq!(report.ratios.len(), 2 * 9 + 3 * 3 + 3 * 9);
         assert!(report.all_met());
         let grid = grid(&LINK, &report, LINK.throughput, "");
-        assert_eq!((grid.rows.len(), grid.columns.len()), (9, 7));
+        assert_eq!((grid.rows.len(), grid.columns.len()), (9, 8));
         assert!(grid.rows.iter().all(|(_, places)| places.iter().all(Option::is_some)));
     }
 }

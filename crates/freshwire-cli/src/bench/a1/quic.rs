@@ -5,6 +5,7 @@ use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use bytes::Bytes;
 use freshwire_io::now;
 use freshwire_units::Timestamp;
 use quinn::{ClientConfig, Connection, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
@@ -89,11 +90,11 @@ pub(super) fn bulk(place: &Place, block: usize, time: Duration) -> anyhow::Resul
         let receiver = scope.spawn(|| far.run(async |connection| read_all(connection).await));
         let (sent, begin) = near.run(to, async |connection| {
             let mut stream = connection.open_uni().await?;
-            let payload = vec![7; block];
+            let payload = Bytes::from(vec![7; block]);
             let begin = now();
             let mut sent = 0;
             while now().saturating_since(begin) < time {
-                stream.write_all(&payload).await?;
+                stream.write_chunk(payload.clone()).await?;
                 sent += block as u64;
             }
             stream.finish()?;

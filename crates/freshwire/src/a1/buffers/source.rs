@@ -1,0 +1,152 @@
+//! The node's side of a sender of buffers.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use freshwire_a1::{Fate, Sequence, Source, Taken};
+use freshwire_choice::{Reason, Record};
+use freshwire_ring::Outcome;
+use freshwire_units::Timestamp;
+
+use super::Shared;
+use super::state::{Buffer, dropped_for, never_begun};
+use crate::a1::supply::Supply;
+use crate::sink::SinkShared;
+
+pub(super) struct BufferSource {
+    shared: Arc<Shared>,
+    stats: Arc<SinkShared>,
+    taken: Sequence<Begun>,
+    dropped: Vec<Record>,
+    /// Payload bytes of the records that were acknowledged.
+    acked: u64,
+    /// The connection has looked since the last rest.
+    has_looked: bool,
+}
+
+/// A record that was taken.
+struct Begun {
+    record: Record,
+    payload: Bytes,
+    at: Timestamp,
+    horizon: u32,
+}
+
+impl BufferSource {
+    pub(super) fn new(shared: Arc<Shared>, stats: Arc<SinkShared>) -> Self {
+        Self { shared, stats, taken: Sequence::default(), dropped: Vec::new(), acked: 0, has_looked: true }
+    }
+
+    fn tell(&self, record: &Record, fate: freshwire_ring::Fate) {
+        if self.shared.lock().settle(record, fate) {
+            self.shared.room.notify_all();
+        }
+    }
+
+    fn abandon(&self, begun: &Begun, reason: Reason, now: Timestamp) {
+        self.stats.stats.on_dropped(begun.record.layer, reason.code());
+        self.tell(&begun.record, begun.fate(dropped_for(reason), now, None));
+    }
+
+    /// A record is dropped that was never begun.
+    fn drop_waiting(&self, buffer: &Buffer, reason: Reason, now: Timestamp) {
+        let Buffer { record, .. } = buffer;
+        self.stats.stats.on_dropped(record.layer, reason.code());
+        let fate = never_begun(record);
+        self.tell(
+            record,
+            freshwire_ring::Fate { outcome: dropped_for(reason), finished_at: Some(now), ..fate },
+        );
+    }
+}
+
+impl Begun {
+    fn fate(&self, outcome: Outcome, now: Timestamp, acked_at: Option<Timestamp>) -> freshwire_ring::Fate {
+        freshwire_ring::Fate {
+            outcome,
+            committed_at: Some(self.at),
+            finished_at: Some(now),
+            acked_at,
+            horizon: self.horizon,
+            ..never_begun(&self.record)
+        }
+    }
+}
+
+impl Source for BufferSource {
+    fn list(&mut self, lookahead: usize, records: &mut Vec<Record>, gone: &mut Vec<(u64, Reason)>) {
+        self.has_looked = true;
+        self.shared.lock().look(lookahead, records, &mut self.dropped);
+        gone.clear();
+        for record in self.dropped.drain(..) {
+            self.stats.stats.on_dropped(record.layer, Reason::Application.code());
+            gone.push((record.seq, Reason::Application));
+        }
+    }
+
+    fn take(&mut self, now: Timestamp, index: u64, horizon: u32, most: u32) -> Option<Taken> {
+        let Buffer { record, payload, .. } = self.shared.lock().take(index, most)?;
+        self.stats.stats.on_begun(record.layer, now.saturating_since(record.generated));
+        self.taken.insert(index, Begun { record, payload, at: now, horizon });
+        Some(Taken { token: index, record })
+    }
+
+    fn discard(&mut self, now: Timestamp, index: u64, reason: Reason) -> bool {
+        let buffer = self.shared.lock().discard(index);
+        if let Some(buffer) = &buffer {
+            self.drop_waiting(buffer, reason, now);
+        }
+        buffer.is_some()
+    }
+
+    fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>) {
+        let payload = self.taken.get(token).and_then(|begun| begun.payload.get(offset as usize..));
+        out.extend_from_slice(payload.and_then(|payload| payload.get(..bytes)).unwrap_or_default());
+    }
+
+    fn settle(&mut self, now: Timestamp, token: u64, fate: Fate) {
+        let Some(begun) = self.taken.remove(token) else { return };
+        match fate {
+            Fate::Acknowledged => {
+                self.acked += u64::from(begun.record.len);
+                self.stats.stats.on_finished();
+                self.stats.stats.on_acked(self.acked);
+                self.tell(&begun.record, begun.fate(Outcome::Acked, now, Some(now)));
+            }
+            Fate::Abandoned(reason) => self.abandon(&begun, reason, now),
+        }
+    }
+}
+
+impl Supply for BufferSource {
+    fn notified(&self) -> bool {
+        self.shared.lock().was_called()
+    }
+
+    fn rest(&mut self) -> bool {
+        !std::mem::take(&mut self.has_looked) || self.shared.lock().rest()
+    }
+
+    fn in_hand(&self) -> usize {
+        self.taken.len()
+    }
+
+    fn bad_values(&self) -> u64 {
+        0
+    }
+
+    fn close(&mut self, reason: Reason, now: Timestamp) {
+        let waiting = self.shared.lock().close();
+        for buffer in &waiting {
+            self.drop_waiting(buffer, reason, now);
+        }
+        self.shared.room.notify_all();
+    }
+
+    fn end(&mut self, reason: Reason, now: Timestamp) {
+        while let Some(begun) = self.taken.first().and_then(|first| self.taken.remove(first)) {
+            self.abandon(&begun, reason, now);
+        }
+        self.close(reason, now);
+    }
+}

@@ -1,0 +1,28 @@
+//! What a connection or a group is fed from.
+
+use freshwire_a1::Source;
+use freshwire_choice::Reason;
+use freshwire_units::Timestamp;
+
+/// A source with an end, which producers fill on other threads.
+pub(super) trait Supply: Source + Send {
+    /// Whether a producer has called since the last rest.
+    fn notified(&self) -> bool;
+
+    /// Announces that nobody looks any more until a producer calls. False: something became visible since the last look, so another
+    /// one is due. What the connection did not look at has no room in the path or the window, and whatever makes room leads to a
+    /// look.
+    fn rest(&mut self) -> bool;
+
+    /// Records that were taken and are not settled.
+    fn in_hand(&self) -> usize;
+
+    /// Bad values that were found in what is shared with the producer.
+    fn bad_values(&self) -> u64;
+
+    /// Refuses further records and drops what is queued.
+    fn close(&mut self, reason: Reason, now: Timestamp);
+
+    /// Resolves every record that is left.
+    fn end(&mut self, reason: Reason, now: Timestamp);
+}

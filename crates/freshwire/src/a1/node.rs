@@ -222,7 +222,7 @@ impl Shared {
             return self.waker.wake();
         }
         core.advance(called);
-        core.stream.served(now());
+        core.stream.served(called, now());
         self.conclude(core, called);
     }
 

@@ -21,6 +21,7 @@ local FRAMES = {
 }
 for kind = 0x08, 0x0e do FRAMES[kind] = "BLOCK" end
 for kind = 0x20, 0x27 do FRAMES[kind] = "NEXT" end
+for kind = 0x28, 0x2b do FRAMES[kind] = "RUN" end
 local REASONS = {
     "expired", "predicted late", "window end", "layer shed", "superseded", "reference lost", "application",
     "abandoned", "closed", "sender lost", "holder lost", "invalid", "connection lost",
@@ -32,9 +33,9 @@ local SENDERS = { [0] = "initiator", [1] = "responder" }
 
 local SPOKEN_VERSION = 1
 local MIN_INITIATION = 1200
-local DATA_HEADER = 9
+local DATA_HEADER = 8
 local MAX_COOKIE, MAX_RANGES, MAX_TEXT = 64, 32, 256
-local MAX_MESSAGE, MAX_OUTSTANDING = 67108864, 65536
+local MAX_MESSAGE, MAX_OUTSTANDING, LEAST_IN_RUN = 67108864, 65536, 16
 local TAG, CHECKSUM = 16, 4
 
 -- Fields --------------------------------------------------------------------------------------------------------------
@@ -68,9 +69,9 @@ octets("noise.payload", "Parameters, encrypted")
 octets("padding", "Padding")
 flag("phase", "Key phase", 0x01)
 flag("retransmitted", "Retransmitted blocks only", 0x02)
-flag("control", "Neither BLOCK, NEXT nor SYNC", 0x04)
+flag("control", "Neither BLOCK, NEXT, RUN nor SYNC", 0x04)
 flag("ack_now", "Wants an acknowledgement at once", 0x08)
-add_field("number.low", ProtoField.uint32("a1.number.low", "Packet number, low 32 bits"))
+add_field("number.low", ProtoField.uint24("a1.number.low", "Packet number, low 24 bits"))
 number("number", "Packet number")
 add_field("protection", ProtoField.uint8("a1.protection", "Protection", base.DEC, PROTECTIONS))
 number("generation", "Key updates so far")
@@ -101,6 +102,12 @@ flag("block.sized", "With a length", 0x04)
 flag("next.length", "Another length", 0x01)
 flag("next.later", "Another time", 0x02)
 flag("next.key", "Another key", 0x04)
+flag("run.sized", "With a length", 0x01)
+flag("run.head", "With a head", 0x02)
+add_field("run.message", ProtoField.uint24("a1.run.message", "First message's number, low 24 bits"))
+add_field("run.time", ProtoField.uint24("a1.run.time", "What begins here came into being at the sender's time, low 24 bits",
+    base.UNIT_STRING, MICROSECONDS))
+number("run.length", "Length of all", BYTES)
 add_field("next.difference", ProtoField.int64("a1.next.difference", "Came into being that much later",
     base.UNIT_STRING, MICROSECONDS))
 number("block.offset", "Offset", BYTES)
@@ -375,7 +382,7 @@ local function add_generated(tree, name, value)
 end
 
 -- What the flags do not name is as usual: nothing, or for ever.
-local function read_message_head(r, tree, id)
+local function read_message_head(r, tree, id, is_run)
     local flags_at = r.at
     local flags = r:take(1):uint()
     local function has(flag) return band(flags, flag) ~= 0 end
@@ -393,7 +400,9 @@ local function read_message_head(r, tree, id)
     if has(0x10) then r:add_varint32(tree, "message.ref") end
     if has(0x20) then r:add_varint32(tree, "message.ref") end
     local generated = Int64(0)
-    if has(0x40) then
+    if is_run then
+        if has(0x40) then broken("the time of a run is not in its head") end
+    elseif has(0x40) then
         generated = r:add_signed(tree, "message.generated")
     else
         tree:add(f["message.generated"], generated):set_generated()
@@ -411,6 +420,7 @@ local function read_block(kind, r, tree, c)
     for _, name in ipairs({ "block.first", "block.last", "block.sized" }) do tree:add(f[name], bits) end
     local id = r:add_varint(tree, "message")
     local messages, limit, offset = c.side.messages, MAX_MESSAGE, 0
+    if c.is_new then streams.meet_message(c.side, id) end
     if band(kind, 1) ~= 0 then
         local seq, generated
         limit, seq, generated = read_message_head(r, tree, id)
@@ -456,13 +466,71 @@ local function read_next(kind, r, tree, c, like)
     tree:add(f["message.generated"], now.generated):set_generated()
     if not length then add_generated(tree, "message.length", now.length) end
     r:octets(tree, "block.data", now.length)
-    if c.is_new then c.side.messages[now.id] = c.side.messages[now.id] or { frame = c.frame, seq = now.seq } end
+    if c.is_new then
+        streams.meet_message(c.side, now.id)
+        c.side.messages[now.id] = c.side.messages[now.id] or { frame = c.frame, seq = now.seq }
+    end
     c.like = now
     return ("%.0f first 0+%.0f last"):format(now.id, now.length)
 end
 
 for kind = 0x20, 0x27 do
     read[kind] = function(...) return read_next(kind, ...) end
+end
+
+-- The part of a message in a run that begins at `offset` in it.
+local function read_run_part(r, tree, c, message, offset)
+    local length = math.min(message.length - offset, r.run_last - r.at)
+    local data = r.tvb(r.at, length)
+    local branch = tree:add(f["block.data"], data)
+    branch:add(f.message, data, UInt64(message.id % TWO_32, math.floor(message.id / TWO_32))):set_generated()
+    branch:add(f["message.seq"], data, UInt64(message.seq % TWO_32, math.floor(message.seq / TWO_32))):set_generated()
+    r.at = r.at + length
+    local known = c.side.messages
+    if c.is_new then
+        streams.meet_message(c.side, message.id)
+        if offset == 0 then known[message.id] = known[message.id] or { frame = c.frame, seq = message.seq } end
+    end
+    if offset > 0 and known[message.id] then
+        branch:add(f["message.frame"], known[message.id].frame):set_generated()
+    end
+    return ("%.0f%s %.0f+%.0f%s"):format(message.id, offset == 0 and " first" or "", offset, length,
+        offset + length == message.length and " last" or "")
+end
+
+-- Messages that are alike, one behind the other.
+local function read_run(kind, r, tree, c)
+    local bits = r.tvb(r.at - 1, 1)
+    for _, name in ipairs({ "run.sized", "run.head" }) do tree:add(f[name], bits) end
+    local begin = r.at
+    local low = r:fixed(tree, "run.message", 3)
+    -- What the number is depends on what was sent before.
+    c.runs = c.runs or {}
+    c.runs[begin] = c.runs[begin] or streams.full_message(c.side, low)
+    local message = { id = c.runs[begin] }
+    message.seq = message.id
+    local offset = r:add_varint32(tree, "block.offset")
+    r:fixed(tree, "run.time", 3)
+    if band(kind, 2) ~= 0 then
+        message.length, message.seq = read_message_head(r, tree, message.id, true)
+    else
+        message.length = r:message_length(tree)
+    end
+    if message.length < LEAST_IN_RUN or offset >= message.length then broken("the length of a message in a run is out of bounds") end
+    local length = band(kind, 1) ~= 0 and r:add_varint32(tree, "run.length") or r:left()
+    if length > r:left() then broken(SHORT) end
+    if length == 0 then broken("the run is empty") end
+    r.run_last = r.at + length
+    local texts = {}
+    while r.at < r.run_last do
+        texts[#texts + 1] = read_run_part(r, tree, c, message, offset)
+        message.id, message.seq, offset = message.id + 1, (message.seq + 1) % TWO_62, 0
+    end
+    return #texts > 2 and ("%s .. %s"):format(texts[1], texts[#texts]) or table.concat(texts, ", ")
+end
+
+for kind = 0x28, 0x2b do
+    read[kind] = function(...) return read_run(kind, ...) end
 end
 
 read[0x10] = function(r, tree)
@@ -745,16 +813,16 @@ local function dissect_data(tvb, tree, pinfo, packet)
     local bits = first:uint()
     for _, name in ipairs({ "phase", "retransmitted", "control", "ack_now" }) do tree:add(f[name], first) end
     tree:add(f.id, tvb(1, 4))
-    tree:add(f["number.low"], tvb(5, 4))
+    tree:add(f["number.low"], tvb(5, 3))
     packet.is_new = not packet.stream
     if packet.is_new then
-        local header = { to = tvb(1, 4):uint(), low = tvb(5, 4):uint(), phase = band(bits, 1) }
+        local header = { to = tvb(1, 4):uint(), low = tvb(5, 3):uint(), phase = band(bits, 1) }
         local sealed = sealed_of(tvb, packet)
         streams.meet_data(pinfo, packet, header, sealed, proto.prefs.protection)
     end
     add_stream(tree, packet.stream, packet.sender)
     local exact = UInt64(packet.number % TWO_32, math.floor(packet.number / TWO_32))
-    tree:add(f.number, tvb(5, 4), exact):set_generated()
+    tree:add(f.number, tvb(5, 3), exact):set_generated()
     local marks = (band(bits, 2) ~= 0 and " again" or "") .. (band(bits, 4) ~= 0 and " control" or "")
         .. (band(bits, 8) ~= 0 and " ack-now" or "")
     if band(bits, 2) ~= 0 then tree:add_proto_expert_info(e.retransmitted, "All its blocks were sent before") end
@@ -766,10 +834,10 @@ local function dissect_group(tvb, tree, pinfo, packet)
     if tvb:len() < DATA_HEADER then return guarded(tree, packet.is_cut, function() broken(SHORT) end) end
     local id = tvb(1, 4):uint()
     tree:add(f.group, tvb(1, 4))
-    tree:add(f["number.low"], tvb(5, 4))
+    tree:add(f["number.low"], tvb(5, 3))
     packet.is_new = not packet.side
     if packet.is_new then
-        streams.meet_group_data(packet, pinfo, id, tvb(5, 4):uint(), sealed_of(tvb, packet))
+        streams.meet_group_data(packet, pinfo, id, tvb(5, 3):uint(), sealed_of(tvb, packet))
     end
     return ("0x%08x %.0f: "):format(id, packet.number) .. dissect_protected(tvb, tree, packet)
 end
@@ -802,7 +870,7 @@ local function first_length(tvb)
     if tvb:len() < 2 * DATA_HEADER then return tvb:len() end
     local kind = rshift(tvb(0, 1):uint(), 4)
     if kind ~= 4 and kind ~= 6 then return tvb:len() end
-    local following = tvb(1, 4):raw() .. Struct.pack(">I4", (tvb(5, 4):uint() + 1) % TWO_32)
+    local following = tvb(1, 4):raw() .. Struct.pack(">I4", (tvb(5, 3):uint() + 1) % 16777216):sub(2)
     local found = tvb:raw():find(following, DATA_HEADER + 2, true)
     if found and rshift(tvb(found - 2, 1):uint(), 4) == kind then return found - 2 end
     return tvb:len()
@@ -851,7 +919,8 @@ local function looks_like_a1(tvb, pinfo)
     if tvb:len() <= DATA_HEADER then return false end
     local first, id = tvb(0, 1):uint(), tvb(1, 4):uint()
     if first == 0x10 then
-        return tvb:reported_len() >= MIN_INITIATION and id == SPOKEN_VERSION and tvb(9, 1):uint() <= MAX_COOKIE
+        return tvb:len() > 9 and tvb:reported_len() >= MIN_INITIATION and id == SPOKEN_VERSION
+            and tvb(9, 1):uint() <= MAX_COOKIE
     end
     local kind = rshift(first, 4)
     return (kind == 4 or kind == 7) and streams.receiver_of(pinfo, id) ~= nil or kind == 6 and streams.has_group(id)

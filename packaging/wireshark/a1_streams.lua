@@ -3,7 +3,7 @@
 
 local folder = debug.getinfo(1, "S").source:match("^@(.*[/\\])") or ""
 local crypto = dofile(folder .. "a1_crypto.lua")
-local TWO_32 = 4294967296
+local TWO_24 = 16777216
 local CHECKSUM = 4
 
 -- Of the preference for the protection: to be found out. The other values are those of the protocol.
@@ -14,7 +14,7 @@ local AUTO = 3
 local streams, by_end, by_id, by_pair, groups, secrets = {}, {}, {}, {}, {}, {}
 local key_log = ""
 
-local function new_side() return { largest = -1, frames = {}, syncs = {}, messages = {} } end
+local function new_side() return { largest = -1, frames = {}, syncs = {}, messages = {}, next_message = 0 } end
 
 local function new_stream()
     local stream = { index = #streams, ids = {}, sides = { [0] = new_side(), [1] = new_side() }, misses = 0 }
@@ -79,28 +79,34 @@ end
 -- By address, port and id; by the id alone, which 32 random bits tell apart, after an address has changed.
 local function receiver_of(pinfo, to) return by_end[end_of(pinfo.dst, pinfo.dst_port, to)] or by_id[to] end
 
-local function full_number(side, low)
-    local expected = side.largest + 1
-    local full = expected - expected % TWO_32 + low
-    if full > expected + TWO_32 / 2 and full >= TWO_32 then
-        full = full - TWO_32
-    elseif full < expected - TWO_32 / 2 then
-        full = full + TWO_32
+-- The number nearest to the expected one that has these low 24 bits.
+local function full_number(expected, low)
+    local full = expected - expected % TWO_24 + low
+    if full > expected + TWO_24 / 2 and full >= TWO_24 then
+        full = full - TWO_24
+    elseif full < expected - TWO_24 / 2 then
+        full = full + TWO_24
     end
     return full
 end
 
+-- What is above the low 24 bits of the first packet that was captured, at most.
+local MAX_UPPER = 2
+
 -- How many updates may have come before the first packet that was captured.
 local MAX_SKIPPED = 8
 
-local function open_first(side, to, packet_number, phase, sealed)
+local function open_first(side, to, low, phase, sealed)
     for _, secret in ipairs(secrets[to] or {}) do
         local key, generation = crypto.key_of(secret.bytes), secret.generation
         for _ = 0, MAX_SKIPPED do
-            local plain = generation % 2 == phase and crypto.open(key, packet_number, sealed)
-            if plain then
-                side.key, side.generation, side.since = key, generation, packet_number
-                return plain, generation
+            for upper = 0, MAX_UPPER do
+                local packet_number = low + upper * TWO_24
+                local plain = generation % 2 == phase and crypto.open(key, packet_number, sealed)
+                if plain then
+                    side.key, side.generation, side.since = key, generation, packet_number
+                    return plain, generation, packet_number
+                end
             end
             key, generation = crypto.key_after(key), generation + 1
         end
@@ -152,7 +158,9 @@ local function unprotect(packet, header, sealed, chosen)
     if side.key then
         packet.plain, packet.generation = open_next(side, packet.number, header.phase, sealed)
     else
-        packet.plain, packet.generation = open_first(side, header.to, packet.number, header.phase, sealed)
+        local found
+        packet.plain, packet.generation, found = open_first(side, header.to, header.low, header.phase, sealed)
+        packet.number = found or packet.number
     end
     packet.protection = 0
     if packet.plain then stream.protection = 0 end
@@ -166,7 +174,7 @@ local function meet_data(pinfo, packet, header, sealed, chosen)
     if known then stream, owner = known.stream, known.owner else stream, owner = guess_stream(pinfo, header.to) end
     packet.stream, packet.sender = stream, 1 - owner
     packet.side, packet.peer = stream.sides[packet.sender], stream.sides[owner]
-    packet.number = full_number(packet.side, header.low)
+    packet.number = full_number(packet.side.largest + 1, header.low)
     packet.frame, packet.at = pinfo.number, pinfo.rel_ts
     if sealed then unprotect(packet, header, sealed, chosen) end
     packet.side.largest = math.max(packet.side.largest, packet.number)
@@ -192,7 +200,7 @@ end
 local function meet_group_data(packet, pinfo, id, low, sealed)
     local side = group(id)
     packet.side, packet.peer = side, new_side()
-    packet.number = full_number(side, low)
+    packet.number = full_number(side.largest + 1, low)
     packet.frame, packet.at = pinfo.number, pinfo.rel_ts
     packet.protection, packet.generation, packet.has_key = 0, 0, side.key ~= nil
     packet.plain = side.key and sealed and crypto.open(side.key, packet.number, sealed)
@@ -200,7 +208,14 @@ local function meet_group_data(packet, pinfo, id, low, sealed)
     side.frames[packet.number] = pinfo.number
 end
 
+-- The number of a message that has these low 24 bits, among those of which this side has sent something.
+local function full_message(side, low) return full_number(side.next_message, low) end
+
+local function meet_message(side, id) side.next_message = math.max(side.next_message, id + 1) end
+
 return {
+    full_message = full_message,
+    meet_message = meet_message,
     group = group,
     has_group = has_group,
     meet_group = meet_group,

@@ -10,7 +10,7 @@ use crate::fec::Parities;
 use crate::outbox::Credit;
 use crate::pool::{Pool, append};
 use crate::ranges::RangeSet;
-use crate::wire::{Block, Message as Head, Parity, Qos};
+use crate::wire::{Block, Message as Head, Parity, Qos, full_number};
 
 /// A message that came whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +101,8 @@ pub(crate) struct Inbox {
     granted: Credit,
     announced: Credit,
     bytes_seen: u64,
+    /// One more than the largest number of a message of which something came.
+    next_id: u64,
     /// Messages that parity made whole, of which the sender does not know.
     made_whole: Vec<u64>,
     /// If nobody grants the messages.
@@ -146,6 +148,7 @@ impl Inbox {
             granted: window,
             announced: window,
             bytes_seen: 0,
+            next_id: 0,
             made_whole: Vec::new(),
             kept: None,
             kept_bytes: 0,
@@ -204,12 +207,19 @@ impl Inbox {
         }
     }
 
+    /// The number of a message that has these low 24 bits: the nearest to what is expected next.
+    //= spec/a1.md A1-FRM-5
+    pub(crate) fn full_number(&self, low: u32) -> u64 {
+        full_number(self.next_id, low)
+    }
+
     /// Takes a block; whether its message is whole by it. `peer_us` is the sender's time now, as far as is known.
     pub(crate) fn on_block(&mut self, block: &Block<'_>, qos: &Qos, peer_us: u64) -> Result<bool, Violation> {
         let head = &block.head;
         if head.id >= self.granted.messages {
             return Err(Violation::Window);
         }
+        self.next_id = self.next_id.max(head.id.saturating_add(1));
         if self.done.contains(head.id) {
             return Ok(false);
         }

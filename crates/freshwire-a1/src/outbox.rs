@@ -1,5 +1,7 @@
 //! The sending side: which block goes next, first time or again.
 
+mod piece;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
@@ -11,7 +13,9 @@ use crate::fec;
 use crate::ranges::RangeSet;
 use crate::sequence::Sequence;
 use crate::source::{Fate, Source, read_all};
-use crate::wire::{BlockHead, Message, Next, PARITY_HEAD, Qos};
+use crate::wire::{BlockHead, Message, Next, OpenRun, PARITY_HEAD, Qos};
+
+pub(crate) use piece::{Behind, Piece, Shape, WORTH_A_BLOCK};
 
 /// Messages that were begun and are not settled, and what of them is to be sent.
 pub(crate) struct Outbox {
@@ -153,17 +157,6 @@ impl Chosen {
     }
 }
 
-/// A block with where its bytes are.
-#[derive(Debug)]
-pub(crate) struct Piece {
-    pub(crate) head: BlockHead,
-    /// The head in short, if the block can follow the one before it that way.
-    pub(crate) next: Option<Next>,
-    pub(crate) part: Part,
-    pub(crate) token: u64,
-    pub(crate) bytes: u32,
-}
-
 impl Outbox {
     pub(crate) fn new(choice: Box<dyn Choice>, credit: Credit) -> Self {
         Self {
@@ -263,7 +256,8 @@ impl Outbox {
     }
 
     /// The block that is worth most now. What was lost goes first, the most important of it before the rest, as long as the
-    /// policy wants it finished; then the message that is open; then the one that the policy picks from `source`.
+    /// policy wants it finished; then the message that is open; then the one that the policy picks from `source`, if it `fits`, which
+    /// gets its number and its record: else it stays there.
     //= spec/a1.md A1-MSG-2
     pub(crate) fn choose(
         &mut self,
@@ -271,6 +265,7 @@ impl Outbox {
         source: &mut dyn Source,
         link: &LinkView,
         qos: &Qos,
+        fits: &dyn Fn(u64, &Record) -> bool,
     ) -> Option<Chosen> {
         while let Some(&(_, id)) = self.repairs.first() {
             let reason =
@@ -304,7 +299,7 @@ impl Outbox {
             (true, false) => Some(Chosen::Parity),
             (true, true) => None,
         };
-        self.pick(now, source, link, qos).map(Chosen::First).or(spare)
+        self.pick(now, source, link, qos, fits).map(Chosen::First).or(spare)
     }
 
     /// Forgets the next duplicates that are of no use any more.
@@ -334,14 +329,15 @@ impl Outbox {
         }
     }
 
-    /// Cuts the next block of the chosen message, of at most `room` bytes with its head, for a packet in which the block
-    /// `before` is the last one. `None` if the room is too small.
+    /// Cuts the next block of the chosen message, of at most `room` bytes with its head, for a packet in which `behind` is the last
+    /// one. `None` if the room is too small.
     //= spec/a1.md A1-FRM-3
     pub(crate) fn cut(
         &mut self,
         chosen: Chosen,
         room: usize,
-        before: Option<&BlockHead>,
+        behind: &Behind,
+        now_us: i64,
         describe: impl Fn(&Record) -> Message,
     ) -> Option<Piece> {
         let id = match chosen {
@@ -357,18 +353,30 @@ impl Outbox {
             _ => begun.sent_to..extent,
         };
         let from = to_send.start;
-        let start = (from == 0).then(|| describe(&begun.record));
+        let message = describe(&begun.record);
+        let start = (from == 0).then_some(message);
         let head = BlockHead { id, offset: from as u32, start, end: false };
         let shard = begun.shard.map_or(u64::MAX, |shard| u64::from(shard) - from % u64::from(shard));
-        let len = begun.record.len;
-        let next = before.filter(|_| to_send == (0..extent) && u64::from(len) <= shard);
-        let next = next.and_then(|before| Next::between(before, &head));
-        let next = next.filter(|next| next.encoded_len() + len as usize <= room);
-        let most = match next {
-            Some(_) => extent,
-            // Rather the first of the next packet than a few bytes here with a head of their own.
-            None if before.is_some() && room < WORTH_A_BLOCK.min(head.len() + len as usize) => return None,
-            None => shard.min(u64::try_from(room.checked_sub(head.len())?).unwrap_or(u64::MAX)),
+        let is_whole = to_send == (0..extent) && u64::from(message.len) <= shard;
+        let is_first =
+            matches!(chosen, Chosen::First(_)) && begun.shard.is_none_or(|shard| message.len <= shard);
+        let shape = shape(behind, &head, &message, (is_first, is_whole), room, now_us);
+        let head_len = match &shape {
+            Shape::Run(_) => Some(OpenRun::head_len(id, head.offset, &message)),
+            Shape::Block => Some(head.len()),
+            Shape::Next(_) | Shape::More(_) => None,
+        };
+        let most = match (head_len, &shape) {
+            (Some(head_len), _) => {
+                // Rather the first of the next packet than a few bytes here with a head of their own.
+                let is_worth = room >= WORTH_A_BLOCK.min(head_len + message.len as usize);
+                if !is_worth && !matches!(behind, Behind::Nothing) {
+                    return None;
+                }
+                shard.min(room.checked_sub(behind.closing_len() + head_len)? as u64)
+            }
+            (None, Shape::Next(_)) => extent,
+            (None, _) => shard.min(room as u64),
         };
         if most == 0 {
             return None;
@@ -396,7 +404,7 @@ impl Outbox {
         let bytes = range.end.min(u64::from(begun.record.len)).saturating_sub(range.start);
         let head = BlockHead { end: range.end == extent, ..head };
         let part = Part { id, range };
-        Some(Piece { head, next, part, token: begun.token, bytes: bytes as u32 })
+        Some(Piece { head, shape, part, token: begun.token, bytes: bytes as u32 })
     }
 
     /// Which messages get parity from now on, and whether the rate of the path is more than what the first round of a
@@ -541,7 +549,14 @@ impl Outbox {
     }
 
     /// Asks the policy until it names a record that is still there.
-    fn pick(&mut self, now: Timestamp, source: &mut dyn Source, link: &LinkView, qos: &Qos) -> Option<u64> {
+    fn pick(
+        &mut self,
+        now: Timestamp,
+        source: &mut dyn Source,
+        link: &LinkView,
+        qos: &Qos,
+        fits: &dyn Fn(u64, &Record) -> bool,
+    ) -> Option<u64> {
         self.ask_again_at = None;
         self.window_full = false;
         for _ in 0..PICKS {
@@ -561,6 +576,9 @@ impl Outbox {
                     let credit = self.credit.bytes.saturating_sub(self.bytes_begun);
                     if self.credit() == 0 || u64::from(record.len) > credit {
                         self.window_full = true;
+                        return None;
+                    }
+                    if !fits(self.next_id, &record) {
                         return None;
                     }
                     let most = u64::from(qos.max_send_message).min(credit) as u32;
@@ -625,14 +643,43 @@ impl Outbox {
     }
 }
 
+/// How a block goes behind what is in the packet. `is_first`: it is sent for the first time, and `is_whole`, it is all of its message.
+fn shape(
+    behind: &Behind,
+    head: &BlockHead,
+    message: &Message,
+    (is_first, is_whole): (bool, bool),
+    room: usize,
+    now_us: i64,
+) -> Shape {
+    match behind {
+        Behind::Nothing if is_first && OpenRun::suits(message, now_us) => {
+            // A part that neither begins nor ends here has a shorter head by itself.
+            let rest = message.len.saturating_sub(head.offset) as usize;
+            let ends = rest + OpenRun::head_len(head.id, head.offset, message) < room;
+            if ends || head.start.is_some() { Shape::Run(*message) } else { Shape::Block }
+        }
+        Behind::Run(run) if is_first && head.start.is_some() && run.is_like(head.id, message) => {
+            match run.takes(head.id, message) {
+                true => Shape::More(*message),
+                false if OpenRun::suits(message, now_us) => Shape::Run(*message),
+                false => Shape::Block,
+            }
+        }
+        Behind::Block(before) if is_whole => match Next::between(before, head) {
+            Some(next) if next.encoded_len() + message.len as usize <= room => Shape::Next(next),
+            _ => Shape::Block,
+        },
+        _ => Shape::Block,
+    }
+}
+
 /// Whether a repair of what is lost now would come before `deadline`: it is there after a round trip and a half, if it is not lost
 /// again.
 pub(crate) fn leaves_time(now: Timestamp, rtt: Duration, deadline: Timestamp) -> bool {
     now + rtt * 5 / 2 < deadline
 }
 
-/// A rest of a packet that is smaller is left empty rather than filled with a block.
-pub(crate) const WORTH_A_BLOCK: usize = 96;
 /// A lost block whose connection does not repair.
 const UNREPAIRED: Reason = Reason::Abandoned;
 /// How often a policy is asked in a row.

@@ -6,16 +6,18 @@ mod cursor;
 mod frame;
 mod packet;
 mod parameters;
+mod run;
 
 pub(crate) use block::{Block, BlockHead, Message, Next};
 use cursor::MAX_VARINT;
-pub(crate) use cursor::{Cursor, put_varint, varint_len, zigzag};
+pub(crate) use cursor::{Cursor, ahead, full_number, put_varint, varint_len, zigzag};
 pub(crate) use frame::{Ack, Echo, Frame, Frames, Invitation, MAX_RANGES, PARITY_HEAD, Parity, Ranges};
 pub(crate) use packet::{
     DATA_HEADER, DataHeader, MIN_INITIATION, Packet, RESET_LENGTH, VERSION, is_urgent, put_group_header,
 };
 pub(crate) use parameters::Parameters;
 pub use parameters::{Qos, QosError};
+pub(crate) use run::{OpenRun, Run};
 
 /// Bytes from the peer that are not a packet, frame or parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

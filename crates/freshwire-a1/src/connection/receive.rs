@@ -10,7 +10,7 @@ use crate::acks::Arrived;
 use crate::crypto::{Freshness, Opening};
 use crate::outbox::Credit;
 use crate::recovery::AckInfo;
-use crate::wire::{Ack, DataHeader, Echo, Frame, Frames};
+use crate::wire::{Ack, Block, DataHeader, Echo, Frame, Frames, ahead};
 
 impl Connection {
     /// A data packet for this connection came. False: it did not open or came before, and changes nothing.
@@ -108,11 +108,11 @@ impl Connection {
                 self.clock.on_sync(now, sent_us);
             }
             Frame::SyncEcho(echo) => self.on_echo(now, echo),
-            Frame::Block(block) => {
+            Frame::Block(block) => self.on_blocks([block], self.clock.peer_micros(now))?,
+            Frame::Run(run) => {
                 let peer_us = self.clock.peer_micros(now);
-                let qos = self.quality.maximum();
-                let whole = self.inbox.on_block(&block, qos, peer_us).map_err(|error| error.to_string())?;
-                self.stats.messages_received += u64::from(whole);
+                let id = self.inbox.full_number(run.id);
+                self.on_blocks(run.blocks(id, full_time(peer_us, run.generated)), peer_us)?;
             }
             Frame::Repair(parity) => {
                 let peer_us = self.clock.peer_micros(now);
@@ -169,6 +169,19 @@ impl Connection {
         Ok(())
     }
 
+    fn on_blocks<'a>(
+        &mut self,
+        blocks: impl IntoIterator<Item = Block<'a>>,
+        peer_us: u64,
+    ) -> Result<(), String> {
+        let qos = self.quality.maximum();
+        for block in blocks {
+            let whole = self.inbox.on_block(&block, qos, peer_us).map_err(|error| error.to_string())?;
+            self.stats.messages_received += u64::from(whole);
+        }
+        Ok(())
+    }
+
     fn on_ack(&mut self, now: Timestamp, ack: &Ack) -> Result<(), String> {
         let Some(newest) = ack.ranges.0.first() else { return Ok(()) };
         let info = AckInfo {
@@ -206,6 +219,12 @@ impl Connection {
     fn violated(&mut self, now: Timestamp, what: &str) {
         self.end(now, CODE_VIOLATION, what, Closed::Violation(what.to_owned()));
     }
+}
+
+/// The time, in microseconds of the peer's clock, that is nearest to `peer_us` and has these low 24 bits.
+//= spec/a1.md A1-FRM-5
+fn full_time(peer_us: u64, low: u32) -> i64 {
+    (peer_us as i64).wrapping_add(ahead(peer_us, low))
 }
 
 /// Codes of the protocol in CLOSE; an application's own begin at 256.

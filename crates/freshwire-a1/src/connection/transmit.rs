@@ -7,10 +7,10 @@ use freshwire_units::Timestamp;
 
 use super::{Closed, Connection, Contents, Event, State};
 use crate::fec;
-use crate::outbox::{Chosen, Fec, Piece, WORTH_A_BLOCK};
+use crate::outbox::{Behind, Chosen, Fec, Piece, Shape};
 use crate::recovery::{Allowance, Sent};
 use crate::source::{Source, read_all};
-use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message, PARITY_HEAD, Parity};
+use crate::wire::{DATA_HEADER, DataHeader, Echo, Frame, Message, OpenRun, PARITY_HEAD, Parity};
 
 /// Datagrams that leave together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl Connection {
         let is_wanted = self.config.fec && fec::is_worth_it(link.loss);
         let fec = is_wanted.then(|| self.fec());
         self.outbox.set_path(fec, self.recovery.is_rate_settled());
-        let chosen = self.outbox.choose(now, source, &link, self.quality.current());
+        let chosen = self.outbox.choose(now, source, &link, self.quality.current(), &|_, _| true);
         if chosen.is_none() {
             self.recovery.on_app_limited();
         }
@@ -306,7 +306,8 @@ impl Connection {
         draft.retransmitted = matches!(chosen, Chosen::Again(_) | Chosen::Duplicate);
         let first = chosen;
         let mut next = Some(chosen);
-        let mut before = None;
+        let mut behind = Behind::Nothing;
+        let now_us = self.clock.signed_micros(now);
         while let Some(chosen) = next.filter(|next| next.may_share(first)) {
             let left = draft.end.saturating_sub(out.len());
             if chosen == Chosen::GroupRepair {
@@ -318,15 +319,16 @@ impl Connection {
                 break;
             }
             if chosen == Chosen::Parity {
-                let parity = self.put_parity(left, out.len() == draft.begin, out);
-                draft.has_blocks |= parity;
+                if let Some(left) = left.checked_sub(behind.closing_len()) {
+                    behind.close(out);
+                    draft.has_blocks |= self.put_parity(left, out.len() == draft.begin, out);
+                }
                 break;
             }
             let clock = &self.clock;
-            let describe = |record: &Record| describe(clock, record);
-            let Some(piece) = self.outbox.cut(chosen, left, before.as_ref(), describe) else { break };
-            put_piece(&piece, source, draft.end, out);
-            before = Some(piece.head);
+            let say = |record: &Record| describe(clock, record);
+            let Some(piece) = self.outbox.cut(chosen, left, &behind, now_us, say) else { break };
+            behind = put_piece(&piece, behind, source, (draft.end, now_us), out);
             let bytes = u64::from(piece.bytes);
             if draft.retransmitted {
                 self.stats.payload_resent += bytes;
@@ -339,13 +341,15 @@ impl Connection {
                 Chosen::First(id) if piece.head.end => self.outbox.protect(now, id, source, &link),
                 _ => {}
             }
-            let may_follow = worth_another(&piece, draft.end.saturating_sub(out.len()));
             draft.contents.parts.push(piece.part);
             draft.has_blocks = true;
-            if !may_follow {
+            let left = draft.end.saturating_sub(out.len());
+            if !behind.has_use_for(left) {
                 break;
             }
-            next = self.outbox.choose(now, source, &link, self.quality.current());
+            let clock = &self.clock;
+            let fits = |id, record: &Record| behind.takes(id, &describe(clock, record), left);
+            next = self.outbox.choose(now, source, &link, self.quality.current(), &fits);
         }
         draft.retransmitted &= !draft.contents.parts.is_empty();
         draft.control &= !draft.has_blocks;
@@ -446,25 +450,41 @@ impl Draft {
     }
 }
 
-/// Puts a block of which the last byte goes no further than `end`.
-fn put_piece(piece: &Piece, source: &dyn Source, end: usize, out: &mut Vec<u8>) {
-    let bytes = piece.bytes as usize;
-    match &piece.next {
-        Some(next) => next.put(out),
-        None => {
-            let left = end.saturating_sub(out.len() + piece.head.len() + bytes);
-            // With a length something can follow it.
-            piece.head.put(worth_another(piece, left).then_some(piece.bytes), out);
+/// Puts a block of which the last byte goes no further than `end`, behind what is in the packet.
+fn put_piece(
+    piece: &Piece,
+    behind: Behind,
+    source: &dyn Source,
+    (end, now_us): (usize, i64),
+    out: &mut Vec<u8>,
+) -> Behind {
+    let (head, bytes) = (&piece.head, piece.bytes as usize);
+    let run = match (&piece.shape, behind) {
+        (Shape::More(message), Behind::Run(mut run)) => {
+            run.add(head.id, message, out);
+            Some(run)
         }
+        (Shape::Next(next), _) => {
+            next.put(out);
+            None
+        }
+        (shape, behind) => {
+            behind.close(out);
+            if let Shape::Run(message) = shape {
+                Some(OpenRun::begin(head.id, head.offset, message, now_us, out))
+            } else {
+                let left = end.saturating_sub(out.len() + head.len() + bytes);
+                // With a length something can follow it.
+                head.put(Behind::Block(*head).has_use_for(left).then_some(piece.bytes), out);
+                None
+            }
+        }
+    };
+    read_all(source, piece.token, head.offset, bytes, out);
+    match run {
+        Some(run) => Behind::Run(run.with(bytes)),
+        None => Behind::Block(*head),
     }
-    read_all(source, piece.token, piece.head.offset, bytes, out);
-}
-
-/// Whether a packet with `left` bytes behind this block is to have another one: room for a good part of any message, or for
-/// a whole one that is like this.
-fn worth_another(piece: &Piece, left: usize) -> bool {
-    let is_whole = piece.head.start.is_some() && piece.head.end;
-    left >= WORTH_A_BLOCK || is_whole && left >= piece.bytes as usize + NEXT_HEAD
 }
 
 pub(crate) fn describe(clock: &super::clock::Clock, record: &Record) -> Message {
@@ -489,8 +509,6 @@ const MAX_BURST: usize = 60_000;
 const MAX_BEYOND: u64 = 4 * LARGEST_BEYOND as u64;
 /// The most bytes of such a packet, which every path carries.
 const LARGEST_BEYOND: usize = 1200;
-/// What the head of another message takes at most if it is like the one before it.
-const NEXT_HEAD: usize = 8;
 /// Room for an announcement.
 const ANNOUNCEMENT: usize = 24;
 /// Room for what is said of a group: a NACK with all its ranges.

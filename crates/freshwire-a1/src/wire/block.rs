@@ -168,6 +168,11 @@ impl Next {
 }
 
 impl Message {
+    /// One of which nothing is said.
+    pub(super) fn usual() -> Self {
+        Self { len: 0, seq: 0, layer: 0, group: 0, key: 0, refs: [0; 2], generated_us: 0, lifetime_us: None }
+    }
+
     /// Reads the head of the message with the number `id`.
     pub(super) fn read(id: u64, cursor: &mut Cursor<'_>) -> Result<Self, Malformed> {
         let named = cursor.u8()?;

@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 use freshwire_choice::Reason;
 
 use super::block::{BLOCK, BLOCK_LAST, NEXT, NEXT_LAST};
-use super::{Block, BlockHead, Cursor, Malformed, Message, Next, Qos, put_varint, varint_len};
+use super::run::{RUN, RUN_LAST};
+use super::{Block, BlockHead, Cursor, Malformed, Message, Next, Qos, Run, put_varint, varint_len};
 use crate::ranges::RangeSet;
 
 /// The most ranges in an ACK or NACK.
@@ -31,6 +32,8 @@ pub(crate) enum Frame<'a> {
     },
     SyncEcho(Echo),
     Block(Block<'a>),
+    /// Blocks of messages that are alike.
+    Run(Run<'a>),
     /// A begun message that will never be complete.
     Gone {
         id: u64,
@@ -200,6 +203,7 @@ impl<'a> Frame<'a> {
             })),
             BLOCK..=BLOCK_LAST => Block::read(kind, cursor).map(Self::Block),
             NEXT..=NEXT_LAST => Next::read(kind, cursor)?.block(before, cursor).map(Self::Block),
+            RUN..=RUN_LAST => Run::read(kind, cursor).map(Self::Run),
             GONE => {
                 Ok(Self::Gone { id: cursor.varint()?, len: message_len(cursor)?, reason: reason(cursor)? })
             }
@@ -250,7 +254,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Appends the frame. A BLOCK or REPAIR takes the rest of the packet, so nothing follows it; see [`BlockHead::put`](super::BlockHead::put).
+    /// Appends the frame. A BLOCK, RUN or REPAIR takes the rest of the packet, so nothing follows it; see [`BlockHead::put`](super::BlockHead::put).
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Padding => out.push(PADDING),
@@ -274,6 +278,7 @@ impl<'a> Frame<'a> {
                 block.head.put(None, out);
                 out.extend(block.bytes);
             }
+            Self::Run(run) => run.put(out),
             Self::Gone { id, len, reason } => {
                 put_numbers(out, GONE, &[*id, u64::from(*len)]);
                 out.push(reason.code());

@@ -8,7 +8,7 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const MIN_INITIATION: usize = 1200;
 
 /// Bytes in front of the protected part of a data packet.
-pub(crate) const DATA_HEADER: usize = 9;
+pub(crate) const DATA_HEADER: usize = 8;
 
 /// Bytes of a reset. It answers longer packets only, and every packet under encryption is longer.
 pub(crate) const RESET_LENGTH: usize = 1 + 4 + ResetToken::LENGTH;
@@ -21,7 +21,7 @@ const MAX_COOKIE: usize = 64;
 pub(crate) struct DataHeader {
     /// The receiver's number for the connection.
     pub(crate) to: u32,
-    /// The low 32 bits of the packet's number.
+    /// The packet's number, of which the low 24 bits are sent.
     pub(crate) number: u32,
     /// Which of two keys protects it.
     pub(crate) phase: bool,
@@ -36,8 +36,8 @@ pub(crate) struct DataHeader {
 impl DataHeader {
     /// The header.
     pub(crate) fn bytes(&self) -> [u8; DATA_HEADER] {
-        let ([to0, to1, to2, to3], [n0, n1, n2, n3]) = (self.to.to_be_bytes(), self.number.to_be_bytes());
-        [self.flags(), to0, to1, to2, to3, n0, n1, n2, n3]
+        let ([to0, to1, to2, to3], [_, n0, n1, n2]) = (self.to.to_be_bytes(), self.number.to_be_bytes());
+        [self.flags(), to0, to1, to2, to3, n0, n1, n2]
     }
 
     fn flags(&self) -> u8 {
@@ -104,7 +104,7 @@ impl<'a> Packet<'a> {
             DATA => {
                 let header = DataHeader {
                     to: cursor.u32()?,
-                    number: cursor.u32()?,
+                    number: cursor.u24()?,
                     phase: first & PHASE != 0,
                     retransmitted: first & RETRANSMITTED != 0,
                     control: first & CONTROL != 0,
@@ -113,7 +113,7 @@ impl<'a> Packet<'a> {
                 Ok(Self::Data(header, cursor.rest()))
             }
             RESET => Ok(Self::Reset { to: cursor.u32()?, token: ResetToken::from_bytes(cursor.array()?) }),
-            GROUP => Ok(Self::Group { group: cursor.u32()?, number: cursor.u32()?, sealed: cursor.rest() }),
+            GROUP => Ok(Self::Group { group: cursor.u32()?, number: cursor.u24()?, sealed: cursor.rest() }),
             _ => Err(Malformed::UnknownType(first)),
         }
     }
@@ -167,7 +167,7 @@ impl<'a> Packet<'a> {
 pub(crate) fn put_group_header(group: u32, number: u32, out: &mut Vec<u8>) {
     out.push(GROUP << 4);
     out.extend(group.to_be_bytes());
-    out.extend(number.to_be_bytes());
+    out.extend(&number.to_be_bytes()[1..]);
 }
 
 fn cookie<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], Malformed> {

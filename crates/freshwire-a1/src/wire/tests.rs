@@ -331,7 +331,10 @@ fn whatever_comes_is_read_without_a_panic_and_written_again_alike() {
             let sized = read
                 .iter()
                 .filter(|frame| {
-                    matches!(frame, Frame::Block(_) | Frame::Repair(_) | Frame::GroupBlock { .. })
+                    matches!(
+                        frame,
+                        Frame::Block(_) | Frame::Run(_) | Frame::Repair(_) | Frame::GroupBlock { .. }
+                    )
                 })
                 .count();
             for frame in &read {

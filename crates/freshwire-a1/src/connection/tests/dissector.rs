@@ -18,8 +18,8 @@ use crate::crypto::{
     Initiator, KeyLimits, Keys, Local, Protection, Random, ResetToken, Responder, Secrets, StaticKey,
 };
 use crate::wire::{
-    Ack, Block, BlockHead, DataHeader, Echo, Frame, Frames, Invitation, Message, Next, Packet, Parity,
-    Ranges, VERSION,
+    Ack, Block, BlockHead, DATA_HEADER, DataHeader, Echo, Frame, Frames, Invitation, Message, Next, Packet,
+    Parity, Ranges, Run, VERSION,
 };
 
 const SCRIPTS: [(&str, &str); 3] = [
@@ -283,6 +283,8 @@ fn described(frame: &Frame<'_>) -> &'static str {
         Frame::Sync { .. } => "SYNC",
         Frame::SyncEcho(_) => "SYNC_ECHO: rtt",
         Frame::Block(_) => "BLOCK: 300 first 0+5 last",
+        Frame::Run(run) if run.alike.seq == 0 => "RUN: 301 7+10 last, 302 first 0+3",
+        Frame::Run(_) => "RUN: 302 first 0+20 last .. 304 first 0+5",
         Frame::Gone { .. } => "GONE: 77 expired",
         Frame::Dropped { .. } => "DROPPED: 5+3 layer shed",
         Frame::Credit { .. } => "CREDIT: 64, 4611686018427387904 bytes",
@@ -321,6 +323,17 @@ fn every_frame() -> Vec<Frame<'static>> {
         generated_us: -123_456_789,
         lifetime_us: Some(250_000),
     };
+    let plain = Message {
+        len: 17,
+        seq: 0,
+        layer: 0,
+        group: 0,
+        key: 0,
+        refs: [0; 2],
+        generated_us: 0,
+        lifetime_us: None,
+    };
+    let layered = Message { len: 20, seq: 5, layer: 2, lifetime_us: Some(70_000), ..plain };
     let head = BlockHead { id: 300, offset: 0, start: Some(message), end: true };
     let most = (1 << 62) - 1;
     vec![
@@ -339,6 +352,8 @@ fn every_frame() -> Vec<Frame<'static>> {
         Frame::Close { code: 256, reason: "tschüß" },
         Frame::Padding,
         Frame::Block(Block { head, bytes: b"hello" }),
+        Frame::Run(Run { id: 301, offset: 7, generated: 5, alike: plain, bytes: &[7; 13] }),
+        Frame::Run(Run { id: 302, offset: 0, generated: 6, alike: layered, bytes: &[7; 45] }),
         Frame::Repair(Parity { id: 300, message, index: 1, count: 2, bytes: b"shard" }),
         Frame::Group(invitation("[ff02::1:2]:5004")),
         Frame::Group(invitation("239.0.0.1:5004")),
@@ -397,8 +412,9 @@ fn every_frame_is_read_under_every_protection() {
             "2"
         };
         assert_eq!(seen(0), vec![shown; frames.len()]);
-        assert_eq!(seen(1), ["4294967302"; 3]);
-        assert_eq!(seen(2), ["250000"; 3]);
+        let seqs = ["4294967302", "301", "302", "307", "307", "308", "309", "4294967302", "4294967302"];
+        assert_eq!(seen(1), seqs);
+        assert_eq!(seen(2), ["250000", "70000", "250000", "250000"]);
         assert_eq!(seen(3), ["4611686018427387903"]);
         assert_eq!(seen(4), ["100", "88", "3"].repeat(3));
         assert_eq!(seen(5), ["256"]);
@@ -649,7 +665,7 @@ fn what_the_capture_has_cut_is_not_called_malformed() {
     let mut pair = eventful();
     let mut sent = pair.log.take().unwrap();
     sent.truncate(20);
-    for keep in [1, 9, 60] {
+    for keep in [1, DATA_HEADER, 9, 60] {
         let mut capture = Capture::new();
         capture.keep(keep);
         add_handshake(&mut capture);
@@ -674,6 +690,40 @@ fn what_the_capture_has_cut_is_not_called_malformed() {
         }
         assert!(read.iter().all(|row| row[2].is_empty() && row[3].is_empty()));
     }
+}
+
+/// Only the low bits of a number are sent.
+#[test]
+fn a_capture_may_begin_after_many_packets() {
+    if !has_tshark() {
+        return;
+    }
+    let mut stream = Stream::new(Protection::Aead, KeyLimits::default());
+    stream.number = 0x2ff_ffff;
+    let plain = Message {
+        len: 17,
+        seq: 0,
+        layer: 0,
+        group: 0,
+        key: 0,
+        refs: [0; 2],
+        generated_us: 0,
+        lifetime_us: None,
+    };
+    let head = BlockHead { id: 0x5ff_fffe, offset: 3, start: None, end: false };
+    for frame in [
+        Frame::Block(Block { head, bytes: b"hello" }),
+        Frame::Run(Run { id: 0xff_ffff, offset: 0, generated: 5, alike: plain, bytes: &[7; 20] }),
+    ] {
+        let mut bytes = Vec::new();
+        frame.put(&mut bytes);
+        stream.add(&bytes);
+    }
+    let read = tshark_on_port(&stream.capture).fields(["a1.number", "a1.message"]);
+    assert_eq!(read[0], [["50331647"], ["100663294"]]);
+    let [number, messages] = &read[1];
+    assert_eq!(*number, ["50331648"]);
+    assert_eq!(*messages, ["100663295", "100663296"]);
 }
 
 /// A capture is looked at while it is made, and its keys come after it has begun.

@@ -20,7 +20,8 @@ use groups::GroupLie;
 use crate::crypto::{Keys, Protection, Secrets};
 use crate::ranges::RangeSet;
 use crate::wire::{
-    Ack, Block, BlockHead, DATA_HEADER, DataHeader, Echo, Frame, Frames, Message, Packet, Parity, Qos, Ranges,
+    Ack, Block, BlockHead, DATA_HEADER, DataHeader, Echo, Frame, Frames, Message, Packet, Parity, Qos,
+    Ranges, Run,
 };
 
 struct Liar {
@@ -150,6 +151,11 @@ fn block(id: u64, offset: u32, start: Option<u32>, end: bool, bytes: &[u8]) -> F
     Frame::Block(Block { head, bytes })
 }
 
+fn run(id: u32, offset: u32, len: u32, bytes: &[u8]) -> Frame<'_> {
+    let alike = Message { generated_us: 0, ..message(len) };
+    Frame::Run(Run { id, offset, generated: 0, alike, bytes })
+}
+
 fn ack(largest: u64, length: u64) -> Frame<'static> {
     let ranges = Ranges(vec![largest - length..=largest]);
     Frame::Ack(Ack { ranges, delay_us: 0, at_us: 0, ce: 0 })
@@ -161,7 +167,7 @@ fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
     let large = [0; 10_001];
     let shards =
         |len, bytes| Frame::Repair(Parity { id: 0, message: message(len), index: 0, count: 1, bytes });
-    let cases: [(&[Frame<'_>], &str); 13] = [
+    let cases: [(&[Frame<'_>], &str); 17] = [
         (&[ack(1_000_000, 0)], "is acknowledged and was never sent"),
         (&[ack(100, 100)], "is acknowledged and was never sent"),
         (&[block(4, 0, Some(1), true, b"a")], "beyond the window"),
@@ -174,6 +180,10 @@ fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
         (&[Frame::Gone { id: 4, len: 1, reason: Reason::Expired }], "beyond the window"),
         (&[Frame::Gone { id: 0, len: 40_001, reason: Reason::Expired }], "beyond the window"),
         (&[shards(20_000, b"ab")], "larger than agreed"),
+        (&[run(4, 0, 20, b"a")], "beyond the window"),
+        (&[run(3, 19, 20, b"ab")], "beyond the window"),
+        (&[run(0, 0, 10_001, b"a")], "larger than agreed"),
+        (&[block(0, 0, Some(30), false, b"a"), run(0, 19, 20, b"a")], "contradict"),
         // Each would cost a look at thousands of shards.
         (&[shards(10_000, b"ab")], "contradict"),
     ];
@@ -262,6 +272,12 @@ enum Lie {
         count: u8,
         shard: u8,
     },
+    Run {
+        id: Number,
+        offset: u8,
+        len: u8,
+        bytes: u8,
+    },
     Gone {
         id: Number,
         len: Number,
@@ -328,6 +344,10 @@ fn tell(liar: &mut Liar, lie: &Lie) {
             let message = message(u32::from(*len));
             let (index, count) = (u16::from(*index), u16::from(*count));
             liar.tell(&Frame::Repair(Parity { id: id.get(), message, index, count, bytes: &bytes }));
+        }
+        Lie::Run { id, offset, len, bytes } => {
+            let bytes = vec![1; usize::from(*bytes)];
+            liar.tell(&run(id.get() as u32, u32::from(*offset), u32::from(*len), &bytes));
         }
         Lie::Gone { id, len } => {
             let len = u32::try_from(len.get()).unwrap_or(u32::MAX) >> 6;

@@ -105,6 +105,7 @@ flag("next.key", "Another key", 0x04)
 flag("run.sized", "With a length", 0x01)
 flag("run.head", "With a head", 0x02)
 add_field("run.message", ProtoField.uint24("a1.run.message", "First message's number, low 24 bits"))
+add_field("run.offset", ProtoField.uint32("a1.run.offset", "Offset in the first message", base.UNIT_STRING, BYTES))
 add_field("run.time", ProtoField.uint24("a1.run.time", "What begins here came into being at the sender's time, low 24 bits",
     base.UNIT_STRING, MICROSECONDS))
 number("run.length", "Length of all", BYTES)
@@ -509,13 +510,13 @@ local function read_run(kind, r, tree, c)
     c.runs[begin] = c.runs[begin] or streams.full_message(c.side, low)
     local message = { id = c.runs[begin] }
     message.seq = message.id
-    local offset = r:add_varint32(tree, "block.offset")
-    r:fixed(tree, "run.time", 3)
     if band(kind, 2) ~= 0 then
         message.length, message.seq = read_message_head(r, tree, message.id, true)
     else
         message.length = r:message_length(tree)
     end
+    local offset = r:fixed(tree, "run.offset", message.length <= 256 and 1 or message.length <= 65536 and 2 or 4)
+    r:fixed(tree, "run.time", 3)
     if message.length < LEAST_IN_RUN or offset >= message.length then broken("the length of a message in a run is out of bounds") end
     local length = band(kind, 1) ~= 0 and r:add_varint32(tree, "run.length") or r:left()
     if length > r:left() then broken(SHORT) end

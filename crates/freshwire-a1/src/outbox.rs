@@ -362,7 +362,7 @@ impl Outbox {
             matches!(chosen, Chosen::First(_)) && begun.shard.is_none_or(|shard| message.len <= shard);
         let shape = shape(behind, &head, &message, (is_first, is_whole), room, now_us);
         let head_len = match &shape {
-            Shape::Run(_) => Some(OpenRun::head_len(id, head.offset, &message)),
+            Shape::Run(_) => Some(OpenRun::head_len(id, &message)),
             Shape::Block => Some(head.len()),
             Shape::Next(_) | Shape::More(_) => None,
         };
@@ -656,7 +656,7 @@ fn shape(
         Behind::Nothing if is_first && OpenRun::suits(message, now_us) => {
             // A part that neither begins nor ends here has a shorter head by itself.
             let rest = message.len.saturating_sub(head.offset) as usize;
-            let ends = rest + OpenRun::head_len(head.id, head.offset, message) < room;
+            let ends = rest + OpenRun::head_len(head.id, message) < room;
             if ends || head.start.is_some() { Shape::Run(*message) } else { Shape::Block }
         }
         Behind::Run(run) if is_first && head.start.is_some() && run.is_like(head.id, message) => {

@@ -37,13 +37,17 @@ pub(crate) struct OpenRun {
 impl<'a> Run<'a> {
     //= spec/a1.md A1-FRM-5
     pub(super) fn read(kind: u8, cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {
-        let (id, offset) = (cursor.u24()?, cursor.varint32("offset of a run")?);
-        let generated = cursor.u24()?;
+        let id = cursor.u24()?;
         let alike = if kind & HEAD != 0 {
             Message::read(0, cursor)?
         } else {
             Message { len: message_len(cursor)?, ..Message::usual() }
         };
+        let mut offset = 0;
+        for &byte in cursor.take(offset_len(alike.len))? {
+            offset = offset << 8 | u32::from(byte);
+        }
+        let generated = cursor.u24()?;
         if alike.generated_us != 0 {
             return Err(Malformed::OutOfBounds("time of a message in a run"));
         }
@@ -99,11 +103,11 @@ impl OpenRun {
     }
 
     /// Bytes in front of those of the messages.
-    pub(crate) fn head_len(id: u64, offset: u32, message: &Message) -> usize {
+    pub(crate) fn head_len(id: u64, message: &Message) -> usize {
         let alike = timeless(message);
         let head =
             if has_head(&alike, id) { alike.encoded_len(id) } else { varint_len(u64::from(alike.len)) };
-        1 + 3 + varint_len(u64::from(offset)) + 3 + head
+        1 + 3 + head + offset_len(message.len) + 3
     }
 
     /// Begins one with the message's part from `offset` on.
@@ -131,10 +135,17 @@ impl OpenRun {
     /// Whether this message may be the next one: it is like the last one, and came into being at about the same time.
     pub(crate) fn takes(&self, id: u64, message: &Message) -> bool {
         let is_timely = match self.since_us {
-            Some(since) => (0..=TOGETHER_US).contains(&message.generated_us.saturating_sub(since)),
+            Some(since) => {
+                (0..=self.together_us(since)).contains(&message.generated_us.saturating_sub(since))
+            }
             None => Self::suits(message, self.now_us),
         };
         is_timely && self.is_like(id, message)
+    }
+
+    /// For how long after this time messages may be told to be as old as it.
+    fn together_us(&self, since: i64) -> i64 {
+        TOGETHER_US.max(self.now_us.saturating_sub(since) / TOGETHER_PART)
     }
 
     /// The next message begins, with the bytes that are appended now.
@@ -174,14 +185,23 @@ fn put_head(id: u32, offset: u32, time: u32, alike: &Message, base: u64, out: &m
     let has_head = has_head(alike, base);
     out.push(RUN | if has_head { HEAD } else { 0 });
     out.extend(u24(id));
-    put_varint(out, u64::from(offset));
-    let time_at = out.len();
-    out.extend(u24(time));
     match has_head {
         true => alike.put(base, out),
         false => put_varint(out, u64::from(alike.len)),
     }
+    out.extend(offset.to_be_bytes().iter().skip(4 - offset_len(alike.len)));
+    let time_at = out.len();
+    out.extend(u24(time));
     time_at
+}
+
+/// Bytes that hold every offset in a message of this length.
+fn offset_len(len: u32) -> usize {
+    match len {
+        0..=0x100 => 1,
+        0x101..=0x1_0000 => 2,
+        _ => 4,
+    }
 }
 
 /// Whether a message says more of itself than its length.
@@ -208,8 +228,9 @@ const HEAD: u8 = 2;
 const LEAST: u32 = 16;
 /// The longest: of longer ones most packets have a part that neither begins nor ends there, and that has a shorter head by itself.
 const MOST: u32 = 8192;
-/// Messages whose content came into being within this time are told to be as old as the first.
+/// Messages whose content came into being within this time, or this part of its age if that is more, are told to be as old as the first.
 const TOGETHER_US: i64 = 100;
+const TOGETHER_PART: i64 = 64;
 /// How far from now a time may be of which only the low bits are told, which are those of 16.8 s.
 const RECENT_US: u64 = 4_000_000;
 
@@ -246,7 +267,7 @@ mod tests {
         ] {
             let mut bytes = Vec::new();
             let mut run = OpenRun::begin(id, 12, &first, first.generated_us, &mut bytes);
-            assert_eq!((bytes.len(), OpenRun::head_len(id, 12, &first)), (head, head));
+            assert_eq!((bytes.len(), OpenRun::head_len(id, &first)), (head, head));
             bytes.extend([0; 8]);
             run = run.with(8);
             let second = Message { seq: first.seq + 1, generated_us: first.generated_us + 70_000, ..first };
@@ -286,6 +307,9 @@ mod tests {
         assert!(run.takes(8, &message(71)));
         let later = |us| Message { generated_us: message(0).generated_us + us, ..message(71) };
         assert!(run.takes(8, &later(TOGETHER_US)));
+        // Of what is old already, more is about the same time.
+        let old = OpenRun::begin(7, 0, &message(70), message_time() + 64_000, &mut Vec::new());
+        assert!(old.takes(8, &later(1000)) && !old.takes(8, &later(1001)));
         for (id, message) in [
             (9, message(71)),
             (8, message(72)),
@@ -320,22 +344,22 @@ mod tests {
     fn a_run_that_makes_no_sense_is_refused() {
         let head = |len: u64, offset: u64| {
             let mut bytes = vec![RUN, 0, 0, 1];
-            put_varint(&mut bytes, offset);
-            bytes.extend([0, 0, 9]);
             put_varint(&mut bytes, len);
+            bytes.extend(&offset.to_be_bytes()[8 - offset_len(len as u32)..]);
+            bytes.extend([0, 0, 9]);
             bytes
         };
         let bounds = Err(Malformed::OutOfBounds("length of a message in a run"));
-        for (len, offset) in [(15, 0), (0, 0), (20, 20), (20, 1 << 20)] {
+        for (len, offset) in [(15, 0), (0, 0), (20, 20), (257, 257), (70_000, 1 << 30)] {
             let bytes = [head(len, offset), vec![1; 40]].concat();
             assert_eq!(frames(&bytes), bounds, "{len} {offset}");
         }
         let huge = [head(u64::from(super::super::Qos::MAX_MESSAGE) + 1, 0), vec![1]].concat();
         assert_eq!(frames(&huge), Err(Malformed::OutOfBounds("length of a message")));
         assert_eq!(frames(&head(20, 0)), Err(Malformed::Truncated), "it is empty");
-        let mut timed = vec![RUN | HEAD, 0, 0, 1, 0, 0, 0, 9];
+        let mut timed = vec![RUN | HEAD, 0, 0, 1];
         message(0).put(0, &mut timed);
-        timed.push(1);
+        timed.extend([0, 0, 0, 9, 1]);
         assert_eq!(frames(&timed), Err(Malformed::OutOfBounds("time of a message in a run")));
         let mut sized = head(20, 0);
         sized[0] |= SIZED;
@@ -350,7 +374,7 @@ mod tests {
     #[test]
     fn blocks_of_a_run_are_its_bytes() {
         check!().with_type::<(u64, u32, u32, u32, Vec<u8>)>().for_each(|(id, offset, len, time, bytes)| {
-            let len = LEAST + len % 100;
+            let len = LEAST + len % 600;
             let alike = Message { len, ..Message::usual() };
             let mut packet = Vec::new();
             Run { id: *id as u32, offset: offset % len, generated: *time, alike, bytes }.put(&mut packet);

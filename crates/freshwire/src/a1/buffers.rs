@@ -56,7 +56,8 @@ pub enum BufferError {
 /// sealed, and its owner gets it back when its record is at its end (seed 001, "Implementation": buffers with a free function). As a
 /// [`Sender`](crate::Sender) does, it lets records be dropped and replaced until their first packet leaves, and tells their fates.
 ///
-/// For what is in memory already: a frame of a camera's or an encoder's pool, a mapped file, a message that was received and goes on. A
+/// For what is in memory already: a frame of a camera's or an encoder's pool, a mapped file, a message that was received and goes on.
+/// Messages of less than a kilobyte or so cost less in a ring, since a copy is less work than an owner. A
 /// buffer is a [`Bytes`]: [`Bytes::from_owner`] makes one of anything that has bytes, and drops that when the last clone is gone. One
 /// buffer may be pushed to any number of senders. What drops it may be the node's thread in the middle of its work, so the owner's `drop`
 /// must not wait for long, nor use the node.

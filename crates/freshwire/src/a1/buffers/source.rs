@@ -1,6 +1,6 @@
 //! The node's side of a sender of buffers.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
 use freshwire_a1::{Fate, Sequence, Source, Taken};
@@ -9,7 +9,7 @@ use freshwire_ring::Outcome;
 use freshwire_units::Timestamp;
 
 use super::Shared;
-use super::state::{Buffer, dropped_for, never_begun};
+use super::state::{Buffer, State, dropped_for, never_begun};
 use crate::a1::supply::Supply;
 use crate::sink::SinkShared;
 
@@ -18,6 +18,8 @@ pub(super) struct BufferSource {
     stats: Arc<SinkShared>,
     taken: Sequence<Begun>,
     dropped: Vec<Record>,
+    /// What the application is to be told at the next look or rest, which take the lock anyway.
+    fates: Vec<(Record, freshwire_ring::Fate)>,
     /// Payload bytes of the records that were acknowledged.
     acked: u64,
     /// The connection has looked since the last rest.
@@ -34,29 +36,38 @@ struct Begun {
 
 impl BufferSource {
     pub(super) fn new(shared: Arc<Shared>, stats: Arc<SinkShared>) -> Self {
-        Self { shared, stats, taken: Sequence::default(), dropped: Vec::new(), acked: 0, has_looked: true }
-    }
-
-    fn tell(&self, record: &Record, fate: freshwire_ring::Fate) {
-        if self.shared.lock().settle(record, fate) {
-            self.shared.room.notify_all();
+        Self {
+            shared,
+            stats,
+            taken: Sequence::default(),
+            dropped: Vec::new(),
+            fates: Vec::new(),
+            acked: 0,
+            has_looked: true,
         }
     }
 
-    fn abandon(&self, begun: &Begun, reason: Reason, now: Timestamp) {
+    /// The state, which knows of all fates.
+    fn told(&mut self) -> MutexGuard<'_, State> {
+        let mut state = self.shared.lock();
+        if state.settle_all(self.fates.drain(..)) {
+            self.shared.room.notify_all();
+        }
+        state
+    }
+
+    fn abandon(&mut self, begun: &Begun, reason: Reason, now: Timestamp) {
         self.stats.stats.on_dropped(begun.record.layer, reason.code());
-        self.tell(&begun.record, begun.fate(dropped_for(reason), now, None));
+        self.fates.push((begun.record, begun.fate(dropped_for(reason), now, None)));
     }
 
     /// A record is dropped that was never begun.
-    fn drop_waiting(&self, buffer: &Buffer, reason: Reason, now: Timestamp) {
+    fn drop_waiting(&mut self, buffer: &Buffer, reason: Reason, now: Timestamp) {
         let Buffer { record, .. } = buffer;
         self.stats.stats.on_dropped(record.layer, reason.code());
         let fate = never_begun(record);
-        self.tell(
-            record,
-            freshwire_ring::Fate { outcome: dropped_for(reason), finished_at: Some(now), ..fate },
-        );
+        let fate = freshwire_ring::Fate { outcome: dropped_for(reason), finished_at: Some(now), ..fate };
+        self.fates.push((*record, fate));
     }
 }
 
@@ -76,7 +87,9 @@ impl Begun {
 impl Source for BufferSource {
     fn list(&mut self, lookahead: usize, records: &mut Vec<Record>, gone: &mut Vec<(u64, Reason)>) {
         self.has_looked = true;
-        self.shared.lock().look(lookahead, records, &mut self.dropped);
+        let mut dropped = std::mem::take(&mut self.dropped);
+        self.told().look(lookahead, records, &mut dropped);
+        self.dropped = dropped;
         gone.clear();
         for record in self.dropped.drain(..) {
             self.stats.stats.on_dropped(record.layer, Reason::Application.code());
@@ -111,7 +124,7 @@ impl Source for BufferSource {
                 self.acked += u64::from(begun.record.len);
                 self.stats.stats.on_finished();
                 self.stats.stats.on_acked(self.acked);
-                self.tell(&begun.record, begun.fate(Outcome::Acked, now, Some(now)));
+                self.fates.push((begun.record, begun.fate(Outcome::Acked, now, Some(now))));
             }
             Fate::Abandoned(reason) => self.abandon(&begun, reason, now),
         }
@@ -124,7 +137,9 @@ impl Supply for BufferSource {
     }
 
     fn rest(&mut self) -> bool {
-        !std::mem::take(&mut self.has_looked) || self.shared.lock().rest()
+        let has_looked = std::mem::take(&mut self.has_looked);
+        let mut state = self.told();
+        !has_looked || state.rest()
     }
 
     fn in_hand(&self) -> usize {
@@ -140,6 +155,7 @@ impl Supply for BufferSource {
         for buffer in &waiting {
             self.drop_waiting(buffer, reason, now);
         }
+        drop(self.told());
         self.shared.room.notify_all();
     }
 

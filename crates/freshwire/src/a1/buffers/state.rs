@@ -173,17 +173,23 @@ impl State {
         std::mem::take(&mut self.waiting)
     }
 
-    /// A record is at its end. True: somebody waits for room, and there is enough of it to be worth waking up for.
-    pub(super) fn settle(&mut self, record: &Record, fate: Fate) -> bool {
+    /// Records are at their end. True: somebody waits for room, and there is enough of it to be worth waking up for.
+    pub(super) fn settle_all(&mut self, fates: impl Iterator<Item = (Record, Fate)>) -> bool {
+        for (record, fate) in fates {
+            self.settle(&record, fate);
+        }
+        self.waiters > 0
+            && self.records <= self.limits.records / 4 * 3
+            && self.bytes <= self.limits.bytes / 4 * 3
+    }
+
+    fn settle(&mut self, record: &Record, fate: Fate) {
         self.records -= 1;
         self.bytes -= record.len as usize;
         if self.fates.len() >= self.limits.records.max(1) {
             self.fates.pop_front();
         }
         self.fates.push_back(fate);
-        self.waiters > 0
-            && self.records <= self.limits.records / 4 * 3
-            && self.bytes <= self.limits.bytes / 4 * 3
     }
 }
 

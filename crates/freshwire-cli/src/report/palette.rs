@@ -11,6 +11,8 @@ pub(crate) const YELLOW: RGBColor = RGBColor(0xd1, 0xc4, 0x2a);
 pub(crate) const BLUE: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 pub(crate) const VERMILLION: RGBColor = RGBColor(0xd5, 0x5e, 0x00);
 pub(crate) const PURPLE: RGBColor = RGBColor(0xcc, 0x79, 0xa7);
+/// For what is there for comparison.
+pub(crate) const GREY: RGBColor = RGBColor(0x99, 0x99, 0x99);
 
 /// The colour of text and axes. No palette has it, so that it can be found in the finished drawing and handed to the
 /// page, which is light or dark.

@@ -8,7 +8,7 @@ use crate::bench::series::{Report, Spread};
 use crate::report::axis_end;
 use crate::report::chart::{Axis, LineChart, Series, line_chart};
 use crate::report::html::{Figure, Section, escape, figures, page, paragraph};
-use crate::report::palette::{BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILLION, YELLOW};
+use crate::report::palette::{BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILLION, YELLOW};
 
 /// The page, as HTML.
 pub(in crate::bench) fn html(machine: &Machine, report: &Report) -> anyhow::Result<String> {
@@ -76,6 +76,7 @@ fn colour(label: &str) -> RGBColor {
         A1_STREAM => BLUE,
         PLAIN_A1 => ORANGE,
         "A1, no retransmission" => SKY,
+        "A1, from a ring" => GREY,
         "A1, datagrams of 1472 B" => YELLOW,
         _ => INK,
     }
@@ -89,6 +90,7 @@ const CAPTION: &str = "Lines are medians of the repetitions, bands smallest to l
 mod tests {
     use super::super::tests::report_of;
     use super::*;
+    use crate::report::palette::css;
 
     #[test]
     fn every_curve_is_drawn_and_named() {
@@ -98,5 +100,14 @@ mod tests {
             assert_eq!(html.matches(&format!("{label}</li>")).count(), 3, "{label}");
         }
         assert!(!html.contains("100 Mbit/s"), "nothing was measured there");
+    }
+
+    #[test]
+    fn no_two_curves_have_the_same_colour() {
+        let mut colours: Vec<_> = LOOPBACK.subjects().map(|(_, label)| css(colour(label))).collect();
+        colours.sort();
+        let count = colours.len();
+        colours.dedup();
+        assert_eq!(colours.len(), count);
     }
 }

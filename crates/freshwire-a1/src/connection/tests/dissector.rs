@@ -311,6 +311,10 @@ fn invitation(address: &str) -> Invitation {
 /// A group's packet number beyond 32 bits.
 const GROUP_BEGIN: u64 = 1 << 40;
 
+/// What the messages of a run say that say nothing but their length.
+const PLAIN: Message =
+    Message { len: 17, seq: 0, layer: 0, group: 0, key: 0, refs: [0; 2], generated_us: 0, lifetime_us: None };
+
 fn every_frame() -> Vec<Frame<'static>> {
     let ranges = Ranges(vec![90..=100, 88..=88, 0..=3]);
     let message = Message {
@@ -323,17 +327,7 @@ fn every_frame() -> Vec<Frame<'static>> {
         generated_us: -123_456_789,
         lifetime_us: Some(250_000),
     };
-    let plain = Message {
-        len: 17,
-        seq: 0,
-        layer: 0,
-        group: 0,
-        key: 0,
-        refs: [0; 2],
-        generated_us: 0,
-        lifetime_us: None,
-    };
-    let layered = Message { len: 20, seq: 5, layer: 2, lifetime_us: Some(70_000), ..plain };
+    let layered = Message { len: 20, seq: 5, layer: 2, lifetime_us: Some(70_000), ..PLAIN };
     let head = BlockHead { id: 300, offset: 0, start: Some(message), end: true };
     let most = (1 << 62) - 1;
     vec![
@@ -352,7 +346,7 @@ fn every_frame() -> Vec<Frame<'static>> {
         Frame::Close { code: 256, reason: "tschüß" },
         Frame::Padding,
         Frame::Block(Block { head, bytes: b"hello" }),
-        Frame::Run(Run { id: 301, offset: 7, generated: 5, alike: plain, bytes: &[7; 13] }),
+        Frame::Run(Run { id: 301, offset: 7, generated: 5, alike: PLAIN, bytes: &[7; 13] }),
         Frame::Run(Run { id: 302, offset: 0, generated: 6, alike: layered, bytes: &[7; 45] }),
         Frame::Repair(Parity { id: 300, message, index: 1, count: 2, bytes: b"shard" }),
         Frame::Group(invitation("[ff02::1:2]:5004")),
@@ -700,20 +694,10 @@ fn a_capture_may_begin_after_many_packets() {
     }
     let mut stream = Stream::new(Protection::Aead, KeyLimits::default());
     stream.number = 0x2ff_ffff;
-    let plain = Message {
-        len: 17,
-        seq: 0,
-        layer: 0,
-        group: 0,
-        key: 0,
-        refs: [0; 2],
-        generated_us: 0,
-        lifetime_us: None,
-    };
     let head = BlockHead { id: 0x5ff_fffe, offset: 3, start: None, end: false };
     for frame in [
         Frame::Block(Block { head, bytes: b"hello" }),
-        Frame::Run(Run { id: 0xff_ffff, offset: 0, generated: 5, alike: plain, bytes: &[7; 20] }),
+        Frame::Run(Run { id: 0xff_ffff, offset: 0, generated: 5, alike: PLAIN, bytes: &[7; 20] }),
     ] {
         let mut bytes = Vec::new();
         frame.put(&mut bytes);

@@ -86,6 +86,22 @@ fn whatever_shares_a_packet_arrives_as_it_was() {
     });
 }
 
+/// The commit point is when its first packet is made, and not when there was no room for it in one.
+#[test]
+fn what_has_no_room_in_a_packet_can_still_be_dropped() {
+    let mut pair = Pair::new(lossy(100_000, 5, 0.0, 1));
+    pair.run_for(Duration::from_secs(1));
+    let now = pair.now;
+    let size = usize::from(pair.ends[0].connection.recovery.packet_size());
+    let like = record(0, now, None);
+    pair.push(0, like, payload(0, size - 100));
+    pair.push(0, Record { seq: 1, layer: 1, ..like }, payload(1, 500));
+    let end = &mut pair.ends[0];
+    let transmit = end.connection.poll_transmit(now, &mut end.queue, &mut Vec::new()).expect("a packet");
+    assert!(transmit.bytes > size - 100 && transmit.bytes <= size, "{transmit:?} of {size}");
+    assert!(end.queue.drop_seq(1), "it was begun for a packet in which it is not");
+}
+
 /// Messages of a run count as made with the first, up to 100 us before or a 64th of its age; the rest is what the clock's estimate may be
 /// wrong by.
 const ROUNDING: Duration = Duration::from_micros(120);

@@ -212,6 +212,24 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
     assert_eq!(sender.monitor().ended(), Some(Ended::Broken(text)));
 }
 
+/// What is at its end is told although nothing may be sent, and so nothing is looked for, for long.
+#[test]
+fn fates_do_not_wait_for_what_the_agreed_rate_holds_back() {
+    let slow = Qos { send_average: Some(Rate::from_bits_per_sec(1000)), send_burst: 1500, ..Qos::default() };
+    let (near, far) = (bind(NodeConfig::new().unwrap().maximum(slow)), node());
+    let (sending, _receiving) = connect(&near, &far);
+    let mut sender = feed(&sending, BufferLimits::default());
+    let give_up = now() + PATIENCE;
+    for seq in 0..4 {
+        sender.push(vec![0; 1000], &meta(seq)).unwrap();
+    }
+    while sender.poll_fate().is_none() {
+        assert!(now() < give_up);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(sender.waiting() > 0, "they have waited until the rest was sent");
+}
+
 #[test]
 fn one_buffer_goes_to_many_and_back_when_all_are_done_with_it() {
     let near = node();

@@ -8,6 +8,9 @@ use freshwire_units::Timestamp;
 
 use super::pair::{Pair, payload, record};
 use super::{check_payloads, lossy};
+use crate::inbox::Inbox;
+use crate::pool::Pool;
+use crate::wire::{Block, BlockHead, Qos};
 
 /// The next message: of another kind than the one before it, or not; after which pause.
 #[derive(Clone, Copy, Debug, TypeGenerator)]
@@ -45,7 +48,8 @@ fn whatever_shares_a_packet_arrives_as_it_was() {
         // Where SYNCs are lost, the sender's clock is known less well.
         let (loss, rounding) = if seed % 4 == 0 { (0.05, ROUNDING * 1000) } else { (0.0, ROUNDING) };
         let mut pair = Pair::new(lossy(2_000, 20, loss, u64::from(*seed)));
-        pair.run_for(Duration::from_secs(10));
+        // Longer than the low bits of a time tell.
+        pair.run_for(Duration::from_secs(20));
         let (mut pushed, mut like, mut len) = (Vec::new(), record(0, pair.now, None), 64);
         let mut seq = 0;
         for step in steps.iter().take(40) {
@@ -84,6 +88,20 @@ fn whatever_shares_a_packet_arrives_as_it_was() {
             assert!(age.abs_diff(message.age) < rounding + age / 64, "{age:?} {:?}", message.age);
         }
     });
+}
+
+//= spec/a1.md A1-FRM-5
+#[test]
+fn the_low_bits_of_a_number_are_those_of_one_near_to_what_has_come() {
+    let qos = Qos::default();
+    let mut inbox = Inbox::of_group(1, &qos, Pool::default());
+    assert_eq!(inbox.full_number(5), 5);
+    let head = BlockHead { id: 0x2ff_fff0, offset: 0, start: None, end: false };
+    inbox.on_block(&Block { head, bytes: b"part" }, &qos, 0).expect("a block");
+    assert_eq!(
+        [0xff_fff1, 5, 0xff_0000].map(|low| inbox.full_number(low)),
+        [0x2ff_fff1, 0x300_0005, 0x2ff_0000]
+    );
 }
 
 /// The commit point is when its first packet is made, and not when there was no room for it in one.

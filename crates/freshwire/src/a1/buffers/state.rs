@@ -263,6 +263,18 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_the_place_of_a_record_counts_as_long_as_it_is_there() {
+        let mut state = State::new(BufferLimits { records: 3, bytes: 10 });
+        let meta = |seq| Meta { user_seq: seq, key: seq % 2 + 1, ..Meta::default() };
+        state.push(Bytes::from_static(b"ab"), &meta(0)).unwrap();
+        state.push(Bytes::from_static(b"cd"), &meta(1)).unwrap();
+        state.replace(&Bytes::from_static(b"longer"), &meta(2)).unwrap();
+        assert!(state.has_room(2) && !state.has_room(3));
+        state.drop_seq(2);
+        assert!(state.has_room(8) && !state.has_room(9));
+    }
+
+    #[test]
     fn only_who_rests_is_called_and_nobody_rests_who_has_not_seen_all() {
         let mut state = state([1]);
         assert!(!state.call(), "it looks anyway");

@@ -302,8 +302,9 @@ impl Fresh {
             Mode::Delay if !self.rivals.is_stuck() && !self.losses.is_overload() => {
                 self.trains = Trains::default()
             }
-            Mode::Delay => self.trains.measure(),
-            Mode::Rival(_) | Mode::Flood(_) => self.trains.on_round(),
+            Mode::Delay if self.rivals.is_stuck() => self.trains.measure(),
+            // Trains are what a bottleneck without a queue drops first: they would keep up the overload that they measure.
+            Mode::Delay | Mode::Rival(_) | Mode::Flood(_) => self.trains.on_round(),
         }
     }
 

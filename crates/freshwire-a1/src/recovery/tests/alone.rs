@@ -104,6 +104,18 @@ fn a_policer_is_not_flooded() {
     }
 }
 
+/// The trains that show what a bottleneck carries lose most of themselves there. They must not go on for the losses that they make.
+#[test]
+fn a_policer_is_used_whatever_the_round_trip_is() {
+    for delay_ms in [10, 15, 20, 21, 25, 40] {
+        let scene = Scene::new("10Mbit", delay_ms).queue(1500);
+        let report = bulk(&scene, Controller::Fresh, 20.0);
+        let used = use_of(&scene, 1e7, &report, 20.0);
+        println!("{delay_ms} ms: use {used:.3}, lost {:.3}", report.lost as f64 / report.sent as f64);
+        assert!(used > 0.6, "{delay_ms} ms: {used}");
+    }
+}
+
 #[test]
 fn a_step_of_the_rate_is_followed() {
     let scene = Scene::new("6Mbit", 30).trace("0 6Mbit\n5 1Mbit\n10 6Mbit");

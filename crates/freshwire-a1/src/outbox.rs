@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use freshwire_choice::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
-use freshwire_units::Timestamp;
+use freshwire_units::{Rate, Timestamp};
 
 use crate::fec;
 use crate::ranges::RangeSet;
@@ -35,6 +35,8 @@ pub(crate) struct Outbox {
     settled: Vec<(u64, Fate)>,
     fec: Option<Fec>,
     is_rate_settled: bool,
+    /// What the path carries, as far as its first packets show.
+    first_rate: Option<Rate>,
     /// Parity to send: the message, the shard's place, how many there are, the shard.
     parity: VecDeque<Shard>,
     gone: VecDeque<Gone>,
@@ -173,6 +175,7 @@ impl Outbox {
             settled: Vec::new(),
             fec: None,
             is_rate_settled: false,
+            first_rate: None,
             parity: VecDeque::new(),
             gone: VecDeque::new(),
             dropped: VecDeque::new(),
@@ -409,7 +412,8 @@ impl Outbox {
 
     /// Which messages get parity from now on, and whether the rate of the path is more than what the first round of a
     /// connection shows. As long as it is not, no prediction gives up a key that is begun.
-    pub(crate) fn set_path(&mut self, fec: Option<Fec>, is_rate_settled: bool) {
+    pub(crate) fn set_path(&mut self, fec: Option<Fec>, is_rate_settled: bool, rate: Option<Rate>) {
+        self.first_rate = rate;
         self.fec = fec;
         self.is_rate_settled = is_rate_settled;
     }
@@ -578,7 +582,7 @@ impl Outbox {
                         self.window_full = true;
                         return None;
                     }
-                    if !fits(self.next_id, &record) {
+                    if !fits(self.next_id, &record) || self.holds_back(now, &record, link) {
                         return None;
                     }
                     let most = u64::from(qos.max_send_message).min(credit) as u32;
@@ -589,6 +593,22 @@ impl Outbox {
         }
         self.ask_again_at = Some(now + PAST_WAIT);
         None
+    }
+
+    /// In the first round of a connection a message that depends on another waits if it would be in the way of a repair of a key that
+    /// is under way, so that the repair would come too late.
+    //= spec/a1.md A1-MSG-2
+    fn holds_back(&self, now: Timestamp, record: &Record, link: &LinkView) -> bool {
+        if self.is_rate_settled || record.is_key() {
+            return false;
+        }
+        let link = LinkView { rate: self.first_rate, ..*link };
+        let len = u64::from(record.len);
+        let is_late = |deadline| match link.arrival(now + link.rtt, len) {
+            Some(arrival) => arrival > deadline,
+            None => deadline != Timestamp::MAX && link.in_flight + len > AT_ONCE,
+        };
+        self.begun.values().any(|begun| begun.record.is_key() && is_late(begun.record.deadline))
     }
 
     /// What the policy wants of the records that the source has; `None` if there are none.
@@ -688,3 +708,5 @@ const PICKS: usize = 4096;
 const PAST_WAIT: Duration = Duration::from_millis(1);
 /// Announcements of messages that were never begun that wait at most; older ones are forgotten.
 const MAX_DROPPED: usize = 256;
+/// So many bytes, the first window of a connection, are in the way of no repair as far as is known.
+const AT_ONCE: u64 = 14_720;

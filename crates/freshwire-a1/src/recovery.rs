@@ -13,6 +13,7 @@
 mod congestion;
 mod ecn;
 mod filter;
+mod first;
 mod flight;
 mod mtu;
 mod pacer;
@@ -198,7 +199,8 @@ impl<C> Recovery<C> {
         }
         self.mtu.on_acked(now, &acked, newest.sent_at);
         self.congestion.set_mtu(u64::from(self.mtu.current()));
-        let sample = self.sampler.on_acked(now, &newest, acked.bytes, self.rtt.min(), same_path);
+        let receiver_us = (newest.number == ack.largest).then_some(ack.receiver_time_us);
+        let sample = self.sampler.on_acked(now, &newest, acked.bytes, receiver_us, self.rtt.min(), same_path);
         self.declare_late(now, out);
         if same_path {
             let marked = self.ecn.on_ack(ack.largest, ack.ce_count, acked.ecn_packets);
@@ -210,8 +212,8 @@ impl<C> Recovery<C> {
                 newest_sent_at: newest.sent_at,
                 marked,
                 sample,
-                rate: self.sampler.rate(),
-                receiver_us: (newest.number == ack.largest).then_some(ack.receiver_time_us),
+                rate: self.sampler.measured(),
+                receiver_us,
                 queue,
                 rtt: &self.rtt,
             });
@@ -327,8 +329,7 @@ impl<C> Recovery<C> {
     /// connection it is what packets that come one after the other show, as soon as there are some.
     #[must_use]
     pub(crate) fn rate(&self) -> Option<Rate> {
-        let first = self.sampler.first_rate().filter(|_| !self.sampler.is_settled());
-        first.or(self.sampler.rate())
+        self.sampler.rate()
     }
 
     /// Whether [`Recovery::rate`] is more than what the first round of a connection shows.

@@ -56,6 +56,11 @@ impl<T> Sequence<T> {
         self.0.get_mut(place).map(|(_, value)| value)
     }
 
+    /// In the order of their numbers.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|(_, value)| value)
+    }
+
     /// Takes out what belongs to a number.
     pub fn remove(&mut self, number: u64) -> Option<T> {
         let place = self.place(number).ok()?;

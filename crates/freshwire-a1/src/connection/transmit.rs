@@ -191,7 +191,7 @@ impl Connection {
         let link = self.link(now);
         let is_wanted = self.config.fec && fec::is_worth_it(link.loss);
         let fec = is_wanted.then(|| self.fec());
-        self.outbox.set_path(fec, self.recovery.is_rate_settled());
+        self.outbox.set_path(fec, self.recovery.is_rate_settled(), self.recovery.rate());
         let chosen = self.outbox.choose(now, source, &link, self.quality.current(), &|_, _| true);
         if chosen.is_none() {
             self.recovery.on_app_limited();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use freshwire_units::{Rate, Timestamp};
 
 use super::filter::{Best, Windowed};
+use super::first::FirstRate;
 use super::flight::Newest;
 
 /// The state of delivery when a packet left, kept with the packet.
@@ -18,6 +19,7 @@ pub(super) struct Stamp {
     app_limited: bool,
     /// An acknowledgement had come since the path was idle.
     clocked: bool,
+    streak: u64,
 }
 
 /// One measurement: what was delivered from the sending of a packet to its acknowledgement.
@@ -51,8 +53,7 @@ pub(super) struct RateSampler {
     idle_delivered: u64,
     /// A packet was measured that followed acknowledgements.
     is_settled: bool,
-    /// When the first packets after the path was idle were acknowledged, and what was delivered with them.
-    train_began: (Timestamp, u64),
+    first: FirstRate,
 }
 
 impl RateSampler {
@@ -68,7 +69,7 @@ impl RateSampler {
             best: Windowed::new(Best::Max, ROUNDS),
             idle_delivered: 0,
             is_settled: false,
-            train_began: (now, 0),
+            first: FirstRate::default(),
         }
     }
 
@@ -78,18 +79,14 @@ impl RateSampler {
         self.is_settled
     }
 
-    /// The best of the last rounds in which the path was kept busy.
+    /// The best of the last rounds in which the path was kept busy; until it is settled, how fast packets came one after the other.
     pub(super) fn rate(&self) -> Option<Rate> {
-        self.best.get().map(|bits| Rate::from_bits_per_sec(bits.unsigned_abs()))
+        if self.is_settled { self.measured() } else { self.first.rate() }
     }
 
-    /// What the first round of a connection tells of the path: how fast packets came one after the other. `None`: too few have.
-    pub(super) fn first_rate(&self) -> Option<Rate> {
-        let (began, with) = self.train_began;
-        let (bytes, time) = (self.delivered - with, self.delivered_at.saturating_since(began));
-        let bits = (u128::from(bytes) * 8 * 1_000_000_000).checked_div(time.as_nanos())?;
-        let bits = u64::try_from(bits).unwrap_or(u64::MAX);
-        (bytes >= TRAIN).then(|| Rate::from_bits_per_sec(bits).max(self.rate().unwrap_or_default()))
+    /// The best of the last rounds, also before it is settled.
+    pub(super) fn measured(&self) -> Option<Rate> {
+        self.best.get().map(|bits| Rate::from_bits_per_sec(bits.unsigned_abs()))
     }
 
     pub(super) fn on_sent(&mut self, now: Timestamp, idle: bool) -> Stamp {
@@ -106,12 +103,14 @@ impl RateSampler {
             sent_at: now,
             app_limited: self.app_limited_until.is_some(),
             clocked: self.app_limited_until.is_none() && self.delivered > self.idle_delivered,
+            streak: self.first.on_sent(),
         }
     }
 
     /// The application has nothing more to send while `in_flight` bytes are on their way.
     pub(super) fn on_app_limited(&mut self, in_flight: u64) {
         self.app_limited_until = Some(self.delivered + self.lost + in_flight);
+        self.first.on_pause();
     }
 
     pub(super) fn on_lost(&mut self, bytes: u64) {
@@ -131,18 +130,17 @@ impl RateSampler {
         now: Timestamp,
         newest: &Newest,
         bytes: u64,
+        receiver_us: Option<u32>,
         min_rtt: Duration,
         same_path: bool,
     ) -> Option<Sample> {
-        if self.delivered == self.idle_delivered {
-            self.train_began = (now, self.delivered + bytes);
-        }
         self.delivered += bytes;
         self.delivered_at = now;
         if !same_path {
             return None;
         }
         let stamp = &newest.stamp;
+        self.first.on_acked(stamp.streak, bytes, receiver_us);
         if self.app_limited_until.is_some_and(|until| self.delivered + self.lost > until) {
             self.app_limited_until = None;
         }
@@ -180,15 +178,13 @@ impl RateSampler {
         self.best.reset();
         self.is_settled = false;
         self.idle_delivered = self.delivered;
-        self.train_began = (now, self.delivered);
+        self.first = FirstRate::default();
         self.app_limited_until = None;
         self.delivered_at = now;
         self.first_sent_at = now;
     }
 }
 
-/// So many bytes, a few packets, tell how fast they follow each other.
-const TRAIN: u64 = 4000;
 /// Rounds for which the best rate counts: long enough to bridge a short dip in what is sent, short enough to follow
 /// the path down.
 const ROUNDS: u64 = 4;

@@ -23,6 +23,11 @@ struct Outcome {
 }
 
 fn run(kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> Outcome {
+    run_from(300, kibit, delay_ms, loss, burst, seed)
+}
+
+/// The same with the first layer so many milliseconds after the connection began.
+fn run_from(begin_ms: u64, kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> Outcome {
     let loss_model = match burst {
         Some(mean_packets) => Loss::Burst { share: loss, mean_packets },
         None => Loss::Random { share: loss },
@@ -32,7 +37,7 @@ fn run(kibit: u64, delay_ms: u64, loss: f64, burst: Option<f64>, seed: u64) -> O
         Config::builder().rate(rate).delay(Duration::from_millis(delay_ms)).loss(loss_model).seed(seed);
     let mut pair = Pair::new(link.build().expect("a link"));
     pair.ends[0].connection.set_policy(Box::new(freshwire_choice::layered(Duration::ZERO)));
-    pair.run_for(Duration::from_millis(300));
+    pair.run_for(Duration::from_millis(begin_ms));
     let start = pair.now;
     for window in 0..WINDOWS {
         let begin = start + Duration::from_secs(window);
@@ -130,5 +135,17 @@ fn the_first_window_has_as_many_layers_as_the_others() {
     for (delay_ms, layers) in [(0, 3), (20, 3), (50, 3)] {
         let run = run(512, delay_ms, 0.0, None, 1);
         assert_eq!(run.first, layers, "{delay_ms} ms");
+    }
+}
+
+/// A lost packet of the first base layer was repaired behind the next layer, and a pause before the first layer looked like a slow path.
+#[test]
+fn the_first_layers_are_on_time_whenever_they_are_sent() {
+    for begin_ms in [50, 120] {
+        let late = (1..=20).filter(|&seed| run_from(begin_ms, 256, 100, 0.05, None, seed).first == 0).count();
+        assert_eq!(late, 0, "{begin_ms} ms");
+    }
+    for begin_ms in [0, 50, 120] {
+        assert_eq!(run_from(begin_ms, 512, 50, 0.0, None, 1).first, 3, "{begin_ms} ms");
     }
 }

@@ -70,3 +70,51 @@ impl Streak {
 
 /// So many bytes, two packets, tell how fast they follow each other.
 const ENOUGH: u64 = 2400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Packets of 1250 bytes of the next streak came at these times.
+    fn streak(first: &mut FirstRate, came_us: &[u32]) {
+        let number = first.on_sent();
+        for &at in came_us {
+            first.on_acked(number, 1250, Some(at));
+        }
+        first.on_pause();
+    }
+
+    fn megabits(first: &FirstRate) -> Option<u64> {
+        first.rate().map(|rate| rate.bits_per_sec() / 1_000_000)
+    }
+
+    #[test]
+    fn a_pause_is_not_the_path() {
+        let mut first = FirstRate::default();
+        streak(&mut first, &[0]);
+        streak(&mut first, &[50_000, 51_000, 52_000]);
+        assert_eq!(megabits(&first), Some(10));
+        streak(&mut first, &[90_000, 95_000, 100_000]);
+        assert_eq!(megabits(&first), Some(10), "the fastest counts");
+    }
+
+    #[test]
+    fn too_few_packets_tell_nothing() {
+        let mut first = FirstRate::default();
+        streak(&mut first, &[0, 1000]);
+        assert_eq!(first.rate(), None);
+        streak(&mut first, &[5000, 5000, 5000]);
+        assert_eq!(first.rate(), None, "no time has passed");
+    }
+
+    #[test]
+    fn what_came_at_an_unknown_time_counts_with_what_comes_after_it() {
+        let mut first = FirstRate::default();
+        let number = first.on_sent();
+        first.on_acked(number, 1250, Some(u32::MAX - 999));
+        first.on_acked(number, 1250, None);
+        assert_eq!(first.rate(), None);
+        first.on_acked(number, 1250, Some(1000));
+        assert_eq!(megabits(&first), Some(10), "also where the clock wraps");
+    }
+}

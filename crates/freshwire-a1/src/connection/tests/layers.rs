@@ -149,3 +149,20 @@ fn the_first_layers_are_on_time_whenever_they_are_sent() {
         assert_eq!(run_from(begin_ms, 512, 50, 0.0, None, 1).first, 3, "{begin_ms} ms");
     }
 }
+
+/// As long as nothing is known of the path, only what is large waits, and only for a key whose time is limited.
+#[test]
+fn what_is_in_the_way_of_no_repair_does_not_wait_for_the_first_answer() {
+    for (len, lifetime, waits) in
+        [(500, Some(LIFETIME), false), (20_000, None, false), (20_000, Some(LIFETIME), true)]
+    {
+        let link = Config::builder().delay(Duration::from_millis(200)).seed(1);
+        let mut pair = Pair::new(link.build().expect("a link"));
+        let key = record(0, pair.now, lifetime);
+        pair.push(0, key, payload(0, 500));
+        pair.push(0, Record { seq: 1, refs: [1, 0], ..key }, payload(1, len));
+        pair.run_for(Duration::from_millis(100));
+        let sent = pair.ends[0].connection.stats().payload_sent;
+        assert_eq!(sent == 500, waits, "{len} B, {lifetime:?}: {sent} B sent");
+    }
+}

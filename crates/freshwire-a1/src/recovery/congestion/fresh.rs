@@ -19,8 +19,9 @@
 //! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
 //!
 //! Where a queue is full its losses are no chance, so that they are not made up for by a larger window. Many flows can keep a queue
-//! full for so long that all of them take it for the path. More than 15 % loss for long with a queue that is never gone, or more than 30 %
-//! without one to be seen, with less than a fifth of what the bottleneck carries, is overload: each loss counts then as CUBIC's does.
+//! full for so long that all of them take it for the path. More than 15 % loss for long with a queue that is never gone, unless most of what
+//! the bottleneck carries is ours, or more than 30 % without a queue to be seen, with less than a fifth of what it carries, is overload: each
+//! loss counts then as CUBIC's does.
 //!
 //! **Rival.** Alone, a smaller window delivers no less while there is a queue. When the delivery rate falls with the
 //! window and the queue stays longer than anybody's target, somebody else holds it; keeping it short would only mean to
@@ -164,9 +165,10 @@ impl Fresh {
         self.gaps.on_round(now, trips, few);
     }
 
-    /// Much is lost, and nearly all of what the bottleneck carries is not ours.
+    /// Much is lost, and much of what the bottleneck carries is not ours, or nearly all where there is no queue to be seen.
     fn is_overload(&self) -> bool {
-        let most = self.trains.capacity().map(|capacity| part(capacity, LEAST_PART));
+        let most = if self.losses.is_overload_with_queue() { UNEQUAL } else { LEAST_PART };
+        let most = self.trains.capacity().map(|capacity| part(capacity, most));
         self.losses.is_overload() && most.is_some_and(|most| self.path.rate < Some(most))
     }
 

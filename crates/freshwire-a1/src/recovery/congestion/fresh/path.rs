@@ -165,9 +165,11 @@ pub(super) struct Losses {
     rounds: u32,
     before_last: [f64; 2],
     last: f64,
-    /// Rounds of this span with a moment without a queue, and spans in a row with too much loss.
+    /// Rounds of this span with a moment without a queue, and spans in a row with too much loss, and of these with a queue that was
+    /// never gone.
     empty: u32,
     overloaded: u32,
+    always_full: u32,
 }
 
 impl Losses {
@@ -179,6 +181,11 @@ impl Losses {
     /// So much is lost for long, with a queue that is always there, or even without one to be seen, that it is not by chance.
     pub(super) fn is_overload(&self) -> bool {
         self.overloaded >= OVERLOADED_SPANS
+    }
+
+    /// It is, with a queue.
+    pub(super) fn is_overload_with_queue(&self) -> bool {
+        self.always_full >= OVERLOADED_SPANS
     }
 
     /// The share in this span or the last, whichever is larger.
@@ -194,10 +201,15 @@ impl Losses {
         self.rounds += 1;
         if self.rounds >= SPAN_ROUNDS {
             let [_, second] = self.before_last;
-            let heavy = self.share() > if self.empty <= 1 { HEAVY } else { EXTREME };
-            let overloaded = if heavy { self.overloaded + 1 } else { 0 };
-            *self =
-                Self { before_last: [second, self.last], last: self.share(), overloaded, ..Self::default() };
+            let is_full = self.empty <= 1;
+            let is_heavy = self.share() > if is_full { HEAVY } else { EXTREME };
+            *self = Self {
+                before_last: [second, self.last],
+                last: self.share(),
+                overloaded: if is_heavy { self.overloaded + 1 } else { 0 },
+                always_full: if is_heavy && is_full { self.always_full + 1 } else { 0 },
+                ..Self::default()
+            };
         }
     }
 

@@ -61,7 +61,7 @@ impl Connection {
         plain: &[u8],
     ) {
         if let State::Closing { to_send, .. } = &mut self.state {
-            // The peer has not heard of the end yet.
+            // The peer has not heard of the end yet. What it has sent since comes too late.
             *to_send = true;
         }
         let was_ready = self.inbox.is_ready();
@@ -89,7 +89,9 @@ impl Connection {
                 self.whole_to_say.push(id);
             }
         }
-        self.acks.on_packet(now, number, Arrived { eliciting, ack_now: header.ack_now, ce: congestion });
+        if matches!(self.state, State::Open) {
+            self.acks.on_packet(now, number, Arrived { eliciting, ack_now: header.ack_now, ce: congestion });
+        }
         if self.inbox.is_ready() && !was_ready {
             self.events.push_back(Event::Readable);
         }

@@ -397,6 +397,24 @@ fn a_close_is_told_with_its_reason() {
     assert!(pair.ends.iter().all(|end| end.connection.is_ended()));
 }
 
+/// Whoever has the last message and closes at once has not acknowledged it yet.
+//= spec/a1.md A1-END-1
+#[test]
+fn what_came_before_a_close_is_acknowledged_with_it_and_nothing_later() {
+    let mut pair = Pair::new(lossy(10_000, 20, 0.0, 2));
+    pair.run_for(Duration::from_millis(100));
+    pair.push(0, record(1, pair.now, None), payload(1, 100));
+    pair.run_for(Duration::from_millis(1));
+    pair.now += Duration::from_millis(30);
+    pair.deliver();
+    assert_eq!(pair.ends[1].received.len(), 1);
+    pair.ends[1].connection.close(pair.now, 0, "");
+    pair.push(0, record(2, pair.now, None), payload(2, 100));
+    pair.run_for(Duration::from_secs(3));
+    let fates = &pair.ends[0].fates;
+    assert_eq!(fates, &[(1, Fate::Acknowledged), (2, Fate::Abandoned(Reason::ConnectionLost))]);
+}
+
 //= spec/a1.md A1-END-2, A1-RST-5
 #[test]
 fn silence_ends_a_connection_unless_it_is_kept_alive() {

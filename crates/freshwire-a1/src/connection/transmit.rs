@@ -90,11 +90,11 @@ impl Connection {
         };
         let (to, draft) = match &mut self.state {
             State::Ended => return None,
-            State::Closing { code, reason, to_send, .. } => {
+            State::Closing { to_send, .. } => {
                 if !std::mem::take(to_send) {
                     return None;
                 }
-                (self.path.remote(), frame(Frame::Close { code: *code, reason }))
+                (self.path.remote(), self.put_close(now, out))
             }
             State::Open => {
                 if let Some((token, to)) = self.path.answer(proof) {
@@ -107,6 +107,17 @@ impl Connection {
         };
         let bytes = self.seal(now, draft, out)?;
         Some(self.leaving(to, bytes, bytes))
+    }
+
+    /// The end, behind the last word of what came before it: the peer would take that for lost.
+    //= spec/a1.md A1-END-1
+    fn put_close(&mut self, now: Timestamp, out: &mut Vec<u8>) -> Draft {
+        let mut draft = Draft { control: true, ..Draft::begin(out, 0) };
+        self.put_ack(now, &mut draft, out);
+        if let State::Closing { code, reason, .. } = &self.state {
+            Frame::Close { code: *code, reason }.put(out);
+        }
+        draft
     }
 
     fn leaving(&self, to: SocketAddr, bytes: usize, segment: usize) -> Transmit {

@@ -339,7 +339,9 @@ impl ByteWriter {
             }
             let Some(seen) = turns.replace(self.connection.turns()) else { continue };
             if let Some(closed) = self.connection.closed() {
-                return Err(broken(closed));
+                // The end may have come with news of the last records.
+                self.take_fates()?;
+                return attempt(self).ok().flatten().ok_or_else(|| broken(closed));
             }
             if now() >= give_up {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, in_vain));

@@ -128,7 +128,8 @@ impl Pair {
         }
     }
 
-    fn deliver(&mut self) {
+    /// Hands over what has arrived by now; nothing is said to it yet.
+    pub(crate) fn deliver(&mut self) {
         for (from, link) in self.links.iter_mut().enumerate() {
             while let Some(delivery) = link.poll_transmit(self.now) {
                 let sent = delivery.packet;

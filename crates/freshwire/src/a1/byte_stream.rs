@@ -333,15 +333,15 @@ impl ByteWriter {
         // Without a look at the connection, which is busy sending, at first.
         let mut turns = None;
         loop {
+            // Before the fates, as the end may have come with those of the last records.
+            let closed = turns.and_then(|_| self.connection.closed());
             self.take_fates()?;
             if let Some(done) = attempt(self)? {
                 return Ok(done);
             }
             let Some(seen) = turns.replace(self.connection.turns()) else { continue };
-            if let Some(closed) = self.connection.closed() {
-                // The end may have come with news of the last records.
-                self.take_fates()?;
-                return attempt(self).ok().flatten().ok_or_else(|| broken(closed));
+            if let Some(closed) = closed {
+                return Err(broken(closed));
             }
             if now() >= give_up {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, in_vain));

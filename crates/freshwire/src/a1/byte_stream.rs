@@ -439,6 +439,7 @@ const FOREVER: Duration = Duration::from_secs(3600);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::a1::{ConnectConfig, ConnectionConfig, Node, NodeConfig};
 
     fn mbit(mbit: u64) -> Rate {
         Rate::from_bits_per_sec(mbit * 1_000_000)
@@ -474,5 +475,38 @@ mod tests {
         assert_eq!(pace.look(at(20), 20_000), mbit(8));
         assert_eq!(pace.look(at(29), 90_000), mbit(8));
         assert_eq!(pace.look(at(30), 20_000), Rate::default());
+    }
+
+    /// The last acknowledgement and the end come while a writer is between its looks at the one and at the other.
+    #[test]
+    fn a_reader_that_leaves_with_the_last_byte_has_had_all_of_it() {
+        let node = || {
+            let mut transport = ConnectionConfig::default();
+            transport.in_order = true;
+            Node::bind("127.0.0.1:0".parse().unwrap(), NodeConfig::new().unwrap().connection(transport))
+                .unwrap()
+        };
+        let (near, far) = (node(), node());
+        let (patience, give_up) = (Duration::from_secs(10), now() + Duration::from_secs(10));
+        let config = ConnectConfig::default();
+        let near = near.connect(far.local_addr().unwrap(), &far.public_key(), &config).unwrap();
+        let mut reader = far.accept(patience).unwrap();
+        let (_reader, mut writer) = ByteStream::new(near).unwrap().split();
+        let mut looks = 0;
+        let finished = writer.wait(give_up, "not all is there", |writer| {
+            looks += 1;
+            if looks == 2 {
+                writer.try_push(b"all of it", 1)?;
+                let reader = reader.take().unwrap();
+                assert_eq!(reader.recv(patience).unwrap().unwrap().data.len(), 9);
+                drop(reader);
+                while writer.connection.closed().is_none() {
+                    assert!(now() < give_up, "the end is not told");
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            Ok((looks > 1 && writer.unacked == 0).then_some(()))
+        });
+        assert!(finished.is_ok(), "{finished:?}");
     }
 }

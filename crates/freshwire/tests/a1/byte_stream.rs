@@ -180,19 +180,3 @@ fn a_connection_without_order_or_repair_is_refused() {
     let second = ByteStream::new(near);
     assert!(matches!(second, Err(ByteStreamError::Sender(SenderError::HasSink))));
 }
-
-/// Its last acknowledgement and its end come together.
-#[test]
-fn a_reader_that_leaves_with_the_last_byte_has_had_all_of_it() {
-    for _ in 0..50 {
-        let (near, far, _nodes) = streams(Qos::default());
-        let reader = std::thread::spawn(move || {
-            let (reader, _writer) = far.split();
-            read_all(reader).len()
-        });
-        let (_reader, mut writer) = near.split();
-        writer.write_all(b"all of it").unwrap();
-        writer.finish(PATIENCE).unwrap();
-        assert_eq!(reader.join().unwrap(), 9);
-    }
-}

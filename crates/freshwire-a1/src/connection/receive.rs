@@ -61,8 +61,12 @@ impl Connection {
         plain: &[u8],
     ) {
         if let State::Closing { to_send, .. } = &mut self.state {
-            // The peer has not heard of the end yet. What it has sent since comes too late.
+            // The peer has not heard of the end yet. What it sends is not acknowledged, so it must not count here either.
             *to_send = true;
+            if Frames::new(plain).any(|frame| matches!(frame, Ok(Frame::Close { .. }))) {
+                self.finish();
+            }
+            return;
         }
         let was_ready = self.inbox.is_ready();
         let mut eliciting = false;

@@ -413,6 +413,7 @@ fn what_came_before_a_close_is_acknowledged_with_it_and_nothing_later() {
     pair.run_for(Duration::from_secs(3));
     let fates = &pair.ends[0].fates;
     assert_eq!(fates, &[(1, Fate::Acknowledged), (2, Fate::Abandoned(Reason::ConnectionLost))]);
+    assert_eq!(pair.ends[1].received.len(), 1, "both ends say the same of what came too late");
 }
 
 //= spec/a1.md A1-END-2, A1-RST-5

@@ -331,7 +331,7 @@ impl SinkShared {
         self.ended().is_some()
     }
 
-    fn ended(&self) -> Option<Ended> {
+    pub(crate) fn ended(&self) -> Option<Ended> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -47,7 +47,9 @@ impl Feeding {
         match mode {
             CloseMode::Abort if was_closing => return Wish::Abort(Ended::Broken(OUT_OF_TIME.to_owned())),
             CloseMode::Abort => return Wish::Abort(Ended::Closed),
-            CloseMode::FinishRecord => self.source.close(Reason::Closed, now),
+            CloseMode::FinishRecord => {
+                self.source.close(Reason::Closed, now);
+            }
             CloseMode::Drain => {}
         }
         self.closing.get_or_insert(mode);
@@ -89,10 +91,10 @@ impl Feeding {
         self.seen = bytes;
     }
 
-    /// Resolves what is left and tells how it ended.
+    /// Resolves what is left and tells how it ended: as its owner wished, if that has come down to nothing left.
     pub(super) fn end(mut self, reason: Reason, now: Timestamp, ended: Ended) {
-        self.source.end(reason, now);
-        self.shared.end(ended);
+        let left = self.source.end(reason, now);
+        self.shared.end(if self.closing.is_some() && left == 0 { Ended::Closed } else { ended });
     }
 }
 
@@ -116,5 +118,53 @@ impl<K: Keeper> Server for InNode<K> {
 
     fn interject(&self, _bytes: Vec<u8>) {
         self.0.ask(|_, _| Wish::Abort(Ended::Broken(NO_PLACE_BETWEEN.to_owned())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshwire_a1::{Fate, Source};
+    use freshwire_ring::{Config, Meta, Producer, Region};
+
+    use super::*;
+    use crate::a1::source::RingSource;
+    use crate::carrier::CarrierInUse;
+
+    const NOW: Timestamp = Timestamp::from_nanos(5);
+
+    fn feeding() -> (Producer, Feeding, Arc<SinkShared>) {
+        let region = Region::heap(&Config::default()).unwrap();
+        let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
+        let source = RingSource::new(region.consumer(0).unwrap(), Arc::clone(&shared));
+        (region.producer().unwrap(), Feeding::new(Box::new(source), Arc::clone(&shared)), shared)
+    }
+
+    /// Delivers the oldest record.
+    fn deliver(source: &mut dyn Source) {
+        let (mut records, mut gone) = (Vec::new(), Vec::new());
+        source.list(usize::MAX, &mut records, &mut gone);
+        let taken = source.take(NOW, records[0].index, 0, 10).unwrap();
+        source.settle(NOW, taken.token, Fate::Acknowledged);
+    }
+
+    fn broken() -> Ended {
+        Ended::Broken("closed by the peer".to_owned())
+    }
+
+    #[test]
+    fn a_peer_that_closes_first_takes_nothing_from_who_has_delivered_everything() {
+        for left in [0, 1] {
+            let (mut producer, mut feeding, shared) = feeding();
+            for _ in 0..=left {
+                producer.push(0, b"x", &Meta::default()).unwrap();
+            }
+            assert_eq!(feeding.close(CloseMode::Drain, NOW), Wish::Stay);
+            deliver(&mut *feeding.source);
+            feeding.end(Reason::ConnectionLost, NOW, broken());
+            assert_eq!(shared.ended(), Some(if left == 0 { Ended::Closed } else { broken() }));
+        }
+        let (_producer, feeding, shared) = feeding();
+        feeding.end(Reason::ConnectionLost, NOW, broken());
+        assert_eq!(shared.ended(), Some(broken()), "its owner did not want it closed");
     }
 }

@@ -122,15 +122,16 @@ impl Supply for RingSource {
         self.consumer.counters().bad_values()
     }
 
-    fn close(&mut self, reason: Reason, now: Timestamp) {
-        self.consumer.close(reason.code(), now);
+    fn close(&mut self, reason: Reason, now: Timestamp) -> usize {
+        self.consumer.close(reason.code(), now)
     }
 
-    fn end(&mut self, reason: Reason, now: Timestamp) {
+    fn end(&mut self, reason: Reason, now: Timestamp) -> usize {
+        let begun = self.taken.len();
         while let Some(taken) = self.taken.first().and_then(|first| self.taken.remove(first)) {
             self.abandon(&taken, reason, now);
         }
-        self.close(reason, now);
+        begun + self.close(reason, now)
     }
 }
 

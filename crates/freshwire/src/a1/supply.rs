@@ -20,9 +20,9 @@ pub(super) trait Supply: Source + Send {
     /// Bad values that were found in what is shared with the producer.
     fn bad_values(&self) -> u64;
 
-    /// Refuses further records and drops what is queued.
-    fn close(&mut self, reason: Reason, now: Timestamp);
+    /// Refuses further records and drops what is queued; how many those were.
+    fn close(&mut self, reason: Reason, now: Timestamp) -> usize;
 
-    /// Resolves every record that is left.
-    fn end(&mut self, reason: Reason, now: Timestamp);
+    /// Refuses further records and resolves every one that is left; how many those were.
+    fn end(&mut self, reason: Reason, now: Timestamp) -> usize;
 }

@@ -150,19 +150,21 @@ impl Supply for BufferSource {
         0
     }
 
-    fn close(&mut self, reason: Reason, now: Timestamp) {
+    fn close(&mut self, reason: Reason, now: Timestamp) -> usize {
         let waiting = self.shared.lock().close();
         for buffer in &waiting {
             self.drop_waiting(buffer, reason, now);
         }
         drop(self.told());
         self.shared.room.notify_all();
+        waiting.len()
     }
 
-    fn end(&mut self, reason: Reason, now: Timestamp) {
+    fn end(&mut self, reason: Reason, now: Timestamp) -> usize {
+        let begun = self.taken.len();
         while let Some(begun) = self.taken.first().and_then(|first| self.taken.remove(first)) {
             self.abandon(&begun, reason, now);
         }
-        self.close(reason, now);
+        begun + self.close(reason, now)
     }
 }

@@ -69,7 +69,7 @@ def _connect(options: argparse.Namespace) -> Driver:
         port = link.socket.getsockname()[1]
         print(f"listening on port {port} --peer-key {identity.public.hex()}", file=sys.stderr, flush=True)
         answerer = Answerer(identity, parameters, frozenset(options.allow_key) or None)
-        agreed, to = answer(link, answerer, 20_000_000)
+        agreed, to = answer(link, answerer, options.patience * 1_000_000)
     connection = Connection(agreed, clock(), options.seed, runs=options.runs)
     print(json.dumps({"quality": vars(connection.quality), "protection": agreed.protection}), flush=True)
     return Driver(link, to, connection, identity, answerer)
@@ -103,7 +103,7 @@ def _sender(options: argparse.Namespace, connection: Connection, out: IO[bytes])
             connection.send(Message(offered, data, connection.time(now), keeps=keeps))
             offered += 1
         if bad and connection.outgoing.delivered:
-            connection.forged.append(bad)
+            connection.forged.append(bytes(bad))
             bad.clear()
         if offered == options.count and connection.outgoing.idle and not options.break_rule:
             connection.close(0, "", now)
@@ -114,14 +114,12 @@ def _sender(options: argparse.Namespace, connection: Connection, out: IO[bytes])
 
 def _forgery(rule: str | None, connection: Connection) -> bytearray:
     """Give a frame that breaks a rule."""
-    head = f.Head(100)
     return bytearray(
         {
             None: b"",
             "ack": f.Ack(0, 0, 0, [(5000, 5000)]).encode(),
-            "block": f.Block(900, None, 0, True, b"").encode(sized=True)[:0]
-            + f.Block(3, head, 0, False, bytes(200)).encode(sized=True),
-            "credit": f.Block(1 << 20, f.Head(1), 0, True, b"x").encode(sized=True),
+            "block": f.Block(50, f.Head(100), 0, last=False, data=bytes(200)).encode(sized=True),
+            "credit": f.Block(1 << 20, f.Head(1), 0, last=True, data=b"x").encode(sized=True),
             "type": b"\x3f",
             "whole": b"\x1d" + bytes([0x7F, 0xFF]),
         }[rule]
@@ -215,6 +213,7 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", type=float, default=0.0, help="share of the packets, both ways")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--idle", type=int, default=10_000, help="idle timeout in ms")
+    parser.add_argument("--patience", type=int, default=20, help="with --listen: seconds to wait for a call")
     parser.add_argument("--datagram", type=int, default=1500, help="largest datagram that this end takes")
     parser.add_argument("--outstanding", type=int, default=64, help="messages that may be outstanding")
     parser.add_argument("--largest", type=int, default=1 << 20, help="largest message")

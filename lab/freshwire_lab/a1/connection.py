@@ -116,7 +116,7 @@ class Connection:
         self.update_after = _UPDATE_AFTER
         self.strange: Counter[str] = Counter()
         """What the peer SHOULD do otherwise."""
-        self.came = self.opened = self.made = self.unopened = 0
+        self.came = self.opened = self.made = self.unopened = self.probes = 0
 
     def time(self, now: int) -> int:
         """Give the connection's time."""
@@ -194,7 +194,9 @@ class Connection:
 
     def _check_bits(self, kinds: set[type], bits: int) -> None:
         data = bool(kinds & {f.Block, f.Run, f.Sync})
-        if data == bool(bits & CONTROL):
+        if kinds == {f.Ping} and not bits & CONTROL:
+            self.probes += 1
+        elif data == bool(bits & CONTROL):
             self.strange[f"the control bit is {bits & CONTROL:#x} of a packet with {_names(kinds)}"] += 1
         if bits & RETRANSMITTED and f.Run in kinds:
             self.strange["A1-FRM-5: a RUN in a packet that was retransmitted"] += 1

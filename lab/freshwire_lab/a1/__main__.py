@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from freshwire_lab.a1 import frames as f
 from freshwire_lab.a1.connection import Connection
-from freshwire_lab.a1.endpoint import Driver, Link, NoConnection, Weather, answer, call, clock
-from freshwire_lab.a1.handshake import Address, Answerer, Caller, Identity, Refused
+from freshwire_lab.a1.endpoint import Driver, Link, NoConnectionError, Weather, answer, call, clock
+from freshwire_lab.a1.handshake import Address, Answerer, Caller, Identity, RefusedError
+from freshwire_lab.a1.head import Head
 from freshwire_lab.a1.incoming import Delivered, WentAway, WereDropped
 from freshwire_lab.a1.outgoing import Message
 from freshwire_lab.a1.quality import Parameters, Quality
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         driver = _connect(options)
-    except (Refused, NoConnection, OSError) as error:
+    except (RefusedError, NoConnectionError, OSError) as error:
         print(f"freshwire-lab-a1: {error}", file=sys.stderr)
         return 2
     connection = driver.connection
@@ -89,11 +90,11 @@ def _sender(options: argparse.Namespace, connection: Connection, out: IO[bytes])
     """Make what offers messages, and closes when all are settled."""
     sizes = random.Random(options.seed)
     offered = 0
-    bad = _forgery(options.break_rule, connection)
+    bad = _forgery(options.break_rule)
 
     def turn(now: int) -> int | None:
         nonlocal offered
-        _take_events(connection, out, now)
+        _take_events(connection, None)
         while offered < options.count and len(connection.outgoing.queue) < _QUEUED:
             low, high = options.size
             size = int(low * (high / max(low, 1)) ** sizes.random()) if low != high else low
@@ -112,14 +113,14 @@ def _sender(options: argparse.Namespace, connection: Connection, out: IO[bytes])
     return turn
 
 
-def _forgery(rule: str | None, connection: Connection) -> bytearray:
+def _forgery(rule: str | None) -> bytearray:
     """Give a frame that breaks a rule."""
     return bytearray(
         {
             None: b"",
             "ack": f.Ack(0, 0, 0, [(5000, 5000)]).encode(),
-            "block": f.Block(50, f.Head(100), 0, last=False, data=bytes(200)).encode(sized=True),
-            "credit": f.Block(1 << 20, f.Head(1), 0, last=True, data=b"x").encode(sized=True),
+            "block": f.Block(50, Head(100), 0, last=False, data=bytes(200)).encode(sized=True),
+            "credit": f.Block(1 << 20, Head(1), 0, last=True, data=b"x").encode(sized=True),
             "type": b"\x3f",
             "whole": b"\x1d" + bytes([0x7F, 0xFF]),
         }[rule]
@@ -130,31 +131,33 @@ def _receiver(options: argparse.Namespace, connection: Connection, out: IO[bytes
     """Make what takes messages, at most `rate` bytes a second of them."""
     waiting: list[Delivered] = []
     free_at = 0
-    forged = _forgery(options.break_rule, connection)
+    forged = _forgery(options.break_rule)
 
     def turn(now: int) -> int | None:
         nonlocal free_at
-        waiting.extend(_take_events(connection, out, now))
+        waiting.extend(_take_events(connection, out))
         if forged and connection.incoming.highest >= 3:
             connection.forged.append(bytes(forged))
             forged.clear()
         while waiting and now >= free_at:
             message = waiting.pop(0)
-            free_at = max(free_at, now - 10_000) + (len(message.data) * 1_000_000 // options.rate if options.rate else 0)
+            pause = len(message.data) * 1_000_000 // options.rate if options.rate else 0
+            free_at = max(free_at, now - 10_000) + pause
             connection.incoming.consume(message)
         return free_at if waiting else None
 
     return turn
 
 
-def _take_events(connection: Connection, out: IO[bytes], now: int) -> list[Delivered]:
+def _take_events(connection: Connection, out: IO[bytes] | None) -> list[Delivered]:
     whole: list[Delivered] = []
     while connection.incoming.events:
         event = connection.incoming.events.popleft()
         match event:
             case Delivered():
                 whole.append(event)
-                out.write(event.data)
+                if out is not None:
+                    out.write(event.data)
                 print(json.dumps(_line(event)))
             case WentAway():
                 print(json.dumps({"gone": event.message, "reason": event.reason}))
@@ -194,6 +197,7 @@ def _account(driver: Driver) -> dict[str, object]:
         "updates": [connection.protection.sending.updates, connection.protection.receiving.updates],
         "strange": dict(Counter(connection.strange)),
         "unopened": connection.unopened,
+        "probes_without_control_bit": connection.probes,
     }
 
 

@@ -1,8 +1,8 @@
 """AEGIS-128X2 (RFC 10032) without associated data and with a tag of 16 bytes, in plain Python.
 
 All sixteen AES blocks of the state are one integer of 256 bytes, so that a step is some twenty operations on it and two
-table look-ups for all bytes at once. Byte i of an AES block stands in plane 4 * (i % 4) + i // 4, that is row after row;
-a plane has 16 bytes, of block j of lane l at 2 * j + l.
+table look-ups for all bytes at once. Byte i of an AES block stands in plane 4 * (i % 4) + i // 4, that is row after
+row; a plane has 16 bytes, of block j of lane l at 2 * j + l.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PLACES = [
     for lane in range(_LANES)
     for i in range(16)
 ]
-"""Where byte by byte of 64 of the message stands in the state: the first half is for block 0, the second for block 4."""
+"""Where each of 64 bytes of the message stands in the state: the first half is for block 0, the second for block 4."""
 
 
 def _spread(block: bytes, at: int, *, lanes: tuple[int, ...] = (0, 1)) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from freshwire_lab.a1 import frames as f
@@ -114,6 +115,8 @@ class Connection:
         self.closing_until: int | None = None
         self.close_packet = False
         self.update_after = _UPDATE_AFTER
+        self.heard: Callable[[f.Frame], object] = lambda _: None
+        """Is called with each frame that comes."""
         self.strange: Counter[str] = Counter()
         """What the peer SHOULD do otherwise."""
         self.came = self.opened = self.made = self.unopened = self.probes = 0
@@ -182,6 +185,7 @@ class Connection:
         try:
             for frame in f.parse(content):
                 kinds.add(type(frame))
+                self.heard(frame)
                 self._frame(frame, now)
                 if self.ending is not None:
                     return
@@ -254,7 +258,8 @@ class Connection:
         if frame.serial > self.qos_serial:
             self.qos_serial = frame.serial
             self._agree_on(frame)
-        self.answers.append(f.Qos(frame.serial, self.quality, answer=True).encode())
+        # As the end sees it that has asked (A1-QOS-3).
+        self.answers.append(f.Qos(frame.serial, self.quality.turned(), answer=True).encode())
 
     def _agree_on(self, frame: f.Qos) -> None:
         self.quality = frame.quality.within(self.agreed.own.maximum).turned()

@@ -101,7 +101,7 @@ class Link:
         return came
 
 
-class NoConnection(Exception):
+class NoConnectionError(Exception):
     """No connection came about."""
 
 
@@ -131,7 +131,7 @@ def answer(link: Link, answerer: Answerer, patience: int) -> tuple[Agreed, Addre
                     link.peer = source
                     return agreed, source
     message = "nobody has called"
-    raise NoConnection(message)
+    raise NoConnectionError(message)
 
 
 @dataclass

@@ -5,57 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from freshwire_lab.a1.head import Head
 from freshwire_lab.a1.quality import Quality
 from freshwire_lab.a1.wire import Reader, Span, WireError, encode_ranges, read_ranges, signed, varint
 
 FIRST, LAST, SIZED = 1, 2, 4
 APPLICATION = 7
 """The reason that stands for those that are not known."""
-_MODULO = 1 << 62
 _LEAST_IN_RUN = 16
-
-
-@dataclass(frozen=True)
-class Head:
-    """A message head. `time` is None where nothing says when the content came into being."""
-
-    length: int
-    layer: int = 0
-    larger: int = 0
-    group: int = 0
-    key: int = 0
-    back: tuple[int, int] = (0, 0)
-    time: int | None = 0
-    keeps: int | None = None
-
-    def application(self, message: int) -> int:
-        """Give the application's number of a message with this head."""
-        return (message + self.larger) % _MODULO
-
-    def encode(self) -> bytes:
-        """Give its bytes; a field with its default is left out."""
-        fields = (
-            (0x02, self.layer != 0, bytes([self.layer])),
-            (0x01, self.larger != 0, signed(self.larger)),
-            (0x04, self.group != 0, varint(self.group)),
-            (0x08, self.key != 0, varint(self.key)),
-            (0x10, self.back[0] != 0, varint(self.back[0])),
-            (0x20, self.back[1] != 0, varint(self.back[1])),
-            (0x40, bool(self.time), signed(self.time or 0)),
-            (0x80, self.keeps is not None, varint(self.keeps or 0)),
-        )
-        flags = sum(flag for flag, there, _ in fields if there)
-        return bytes([flags]) + varint(self.length) + b"".join(data for _, there, data in fields if there)
-
-    @classmethod
-    def read(cls, reader: Reader) -> Head:
-        """Read one."""
-        flags, length = reader.number(1), reader.varint()
-        layer = reader.number(1) if flags & 0x02 else 0
-        larger = reader.signed() if flags & 0x01 else 0
-        group, key, one, two = (reader.varint() if flags & flag else 0 for flag in (0x04, 0x08, 0x10, 0x20))
-        time = reader.signed() if flags & 0x40 else 0
-        return cls(length, layer, larger, group, key, (one, two), time, reader.varint() if flags & 0x80 else None)
 
 
 @dataclass(frozen=True)
@@ -281,10 +238,7 @@ def parse(data: bytes) -> Iterator[Frame]:
             before = None
             reader.at = len(data) - len(data[reader.at :].lstrip(b"\0"))
             continue
-        if 0x20 <= kind <= 0x27:
-            frame = _read_next(reader, kind, before)
-        else:
-            frame = _read(reader, kind)
+        frame = _read_next(reader, kind, before) if 0x20 <= kind <= 0x27 else _read(reader, kind)
         before = frame if isinstance(frame, Block) and frame.head is not None else None
         yield frame
 
@@ -336,6 +290,14 @@ def _read_run(reader: Reader, kind: int) -> Run:
         message = "A1-FRM-5: a RUN without bytes, or from behind its first message"
         raise WireError(message)
     return Run(low, head, offset, time, data)
+
+
+def _reason(reader: Reader) -> int:
+    reason = reader.number(1)
+    if not reason:
+        message = "there is no reason 0"
+        raise WireError(message)
+    return reason
 
 
 def _read_close(reader: Reader) -> Close:
@@ -403,8 +365,8 @@ _READERS: dict[int, Callable[[Reader], Frame]] = {
     0x03: lambda r: Nack(read_ranges(r)),
     0x04: lambda r: Sync(r.varint()),
     0x05: lambda r: SyncEcho(r.varint(), r.varint(), r.varint()),
-    0x10: lambda r: Gone(r.varint(), r.varint(), r.number(1)),
-    0x11: lambda r: Dropped(r.varint(), r.varint(), r.number(1)),
+    0x10: lambda r: Gone(r.varint(), r.varint(), _reason(r)),
+    0x11: lambda r: Dropped(r.varint(), r.varint(), _reason(r)),
     0x12: lambda r: Credit(r.varint(), r.varint()),
     0x13: lambda r: Qos(r.varint(), Quality.read(r), answer=False),
     0x14: lambda r: Qos(r.varint(), Quality.read(r), answer=True),

@@ -1,11 +1,11 @@
-"""Initiation, Retry, Response, Version and Reset, and the states before a connection is open (spec/a1.md, Handshake)."""
+"""Initiation, Retry, Response, Version and Reset, and the states before a connection is open."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
@@ -62,7 +62,7 @@ class Agreed:
     """The own clock when the connection's time was 0 (A1-HS-9)."""
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The peer does not want the connection, or what it says has no sense."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -93,10 +93,10 @@ class Caller:
         self.parameters = parameters
         if not parameters.token:
             token = identity.token(self.own_id, host)
-            self.parameters = Parameters(**{**vars(parameters), "token": token})
+            self.parameters = replace(parameters, token=token)
         self.datagram = initiation(self.own_id, b"", b"")
         self.attempts: list[tuple[noise.Initiator, int]] = []
-        self.last_cookie = b""
+        self.last_cookie: bytes | None = None
         self.cookies = self.repeats = 0
         self.due = now
         self.until = now + _LIMIT
@@ -104,7 +104,7 @@ class Caller:
     def poll(self, now: int) -> bytes | None:
         """Give the datagram that is due."""
         if now >= self.until:
-            raise Refused(0, "nobody answers")
+            raise RefusedError(0, "nobody answers")
         if now < self.due:
             return None
         self.repeats += 1
@@ -134,9 +134,7 @@ class Caller:
             return
         self.cookies += 1
         self.last_cookie = cookie
-        attempt = noise.Initiator(
-            self.identity.static, self.peer_key, self.identity.psk, prologue(self.own_id, cookie)
-        )
+        attempt = noise.Initiator(self.identity.static, self.peer_key, self.identity.psk, prologue(self.own_id, cookie))
         self.datagram = initiation(self.own_id, cookie, attempt.write(self.parameters.encode()))
         self.attempts.append((attempt, now))
         self.due, self.repeats = now, 0
@@ -158,17 +156,15 @@ class Caller:
             if reader.number(1) != 0:
                 refusal = next(parse(payload))
                 if isinstance(refusal, Close):
-                    raise Refused(refusal.code, refusal.text)
-                raise Refused(1, "a response without sense")
+                    raise RefusedError(refusal.code, refusal.text)
+                raise RefusedError(1, "a response without sense")
             peer_id, peer = reader.number(4), Parameters.read(reader)
         except WireError as error:
-            raise Refused(1, f"a response without sense: {error}") from error
+            raise RefusedError(1, f"a response without sense: {error}") from error
         if peer.protection > self.parameters.protection:
-            raise Refused(1, "A1-HS-4: weaker protection than was asked for")
+            raise RefusedError(1, "A1-HS-4: weaker protection than was asked for")
         sending, receiving = attempt.split()
-        return Agreed(
-            True, self.own_id, peer_id, sending, receiving, self.parameters, peer, peer.protection, began
-        )
+        return Agreed(True, self.own_id, peer_id, sending, receiving, self.parameters, peer, peer.protection, began)
 
 
 class Answerer:
@@ -207,11 +203,13 @@ class Answerer:
         good = [self.cookie(address, peer_id, at) for at in (epoch, epoch - 1)]
         if not any(hmac.compare_digest(cookie, each) for each in good):
             return bytes([RETRY << 4]) + peer_id.to_bytes(4, "big") + bytes([len(good[0])]) + good[0], None
-        return self._greeted(cookie + message, cookie, message, address, peer_id, now)
+        return self._greeted(cookie, message, (address, peer_id), now)
 
     def _greeted(
-        self, what: bytes, cookie: bytes, message: bytes, address: Address, peer_id: int, now: int
+        self, cookie: bytes, message: bytes, caller: tuple[Address, int], now: int
     ) -> tuple[bytes | None, Agreed | None]:
+        address, peer_id = caller
+        what = cookie + message
         self.answers = {key: answer for key, answer in self.answers.items() if answer[2] > now}
         known = self.answers.get((address, peer_id))
         if known is not None and known[0] == what:
@@ -237,9 +235,9 @@ class Answerer:
         return answer, agreed
 
     def _answer_to(self, peer: Parameters, own_id: int, host: str) -> Parameters:
-        values = {
-            **vars(self.parameters),
-            "protection": min(self.parameters.protection, peer.protection),
-            "token": self.identity.token(own_id, host),
-        }
-        return Parameters(**values)
+        return replace(
+            self.parameters,
+            protection=min(self.parameters.protection, peer.protection),
+            wanted=peer.wanted.within(self.parameters.maximum).turned(),
+            token=self.identity.token(own_id, host),
+        )

@@ -6,7 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 
 from freshwire_lab.a1.acks import full_number
-from freshwire_lab.a1.frames import Block, Credit, Dropped, Gone, Head, Run
+from freshwire_lab.a1.frames import Block, Credit, Dropped, Gone, Run
+from freshwire_lab.a1.head import Head
 from freshwire_lab.a1.quality import Quality
 from freshwire_lab.a1.wire import Ranges, WireError
 
@@ -101,8 +102,10 @@ class Incoming:
 
     def _take_head(self, number: int, partial: _Partial, head: Head) -> None:
         self._take_length(number, partial, head.length)
-        if partial.head is not None and partial.head.time is not None and replace(partial.head, time=0) != replace(
-            head, time=0
+        if (
+            partial.head is not None
+            and partial.head.time is not None
+            and replace(partial.head, time=0) != replace(head, time=0)
         ):
             raise WireError(f"message {number} has another head than before: {head} and not {partial.head}")
         if partial.head is None or partial.head.time is None:
@@ -132,7 +135,7 @@ class Incoming:
             a, b = max(first, low), min(behind, end)
             if a < b:
                 self.kinds["again"] += 1
-                if partial.data[a:b] != frame.data[a - low : b - low]:
+                if bytes(partial.data[a:b]) != frame.data[a - low : b - low]:
                     raise WireError(f"A1-FRM-3: message {number} comes again with other bytes at {a}")
         partial.data[low:end] = frame.data
         partial.came.add(low, end)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from freshwire_lab.a1.frames import Block, Dropped, Gone, Head, Run, encode_next
+from freshwire_lab.a1.frames import Block, Dropped, Gone, Run, encode_next
+from freshwire_lab.a1.head import Head
 from freshwire_lab.a1.recovery import Item
 from freshwire_lab.a1.wire import Ranges, WireError
 

@@ -182,11 +182,12 @@ a_shared_secret_is_used() {
     command_receives "--count 20 --psk $work/psk" "--psk $work/psk"
 }
 
-# A receiver that takes 1 MB a second, and a path that loses a fifth: what is late is dropped, or given up half-way.
+# A slow receiver and a path that loses a quarter: what is late is dropped, or given up half-way. Of what was dropped the
+# last that is said may be lost: the connection ends without it (A1-MSG-4 is a MAY).
 what_is_stale_is_told() {
     records 400 2000 60000
-    command_sends "--loss 0.2 --seed 11 --rate 4000000 --outstanding 16" "--deadline 250ms --policy expiring"
-    compare "0 < delivered < offered and gone > 0 and dropped > 0 and delivered + gone + dropped == offered"
+    command_sends "--loss 0.25 --seed 11 --rate 4000000 --outstanding 16" "--deadline 250ms --policy expiring"
+    compare "0 < delivered < offered and gone > 0 and dropped > 0 and delivered + gone + dropped <= offered"
 }
 
 a_wrong_key_does_not_connect() {

@@ -387,10 +387,10 @@ class Connection:
 
 
 def _quality(agreed: Agreed) -> Quality:
-    """Give the quality that holds, as this end sees it: what the initiator wants, within the responder's maximum."""
+    """Give the quality that holds, as this end sees it: what the responder has answered (A1-QOS-1)."""
     if agreed.initiator:
-        return agreed.own.wanted.within(agreed.peer.maximum)
-    return agreed.peer.wanted.within(agreed.own.maximum).turned()
+        return agreed.own.wanted.within(agreed.peer.wanted)
+    return agreed.own.wanted
 
 
 def _names(kinds: set[type]) -> str:

@@ -21,7 +21,7 @@ test)
     if lacks git; then needed+=(git); fi
     if lacks ffmpeg || lacks ffprobe; then wanted+=(ffmpeg); fi
     if lacks nc; then wanted+=(netcat-openbsd); fi
-    if lacks python3; then wanted+=(python3); fi
+    if ! /usr/bin/python3 -c 'import cryptography' >/dev/null 2>&1; then wanted+=(python3 python3-cryptography); fi
     if lacks openssl; then wanted+=(openssl); fi
     if lacks tshark; then wanted+=(tshark); fi
     if lacks chromium; then wanted+=(chromium); fi

@@ -11,7 +11,8 @@ if [ -z "${FRESHWIRE:-}" ]; then
     FRESHWIRE=${CARGO_TARGET_DIR:-target}/debug/freshwire
 fi
 freshwire=$(realpath "$FRESHWIRE")
-python=${PYTHON:-python3}
+# Debian's own, which has Debian's packages.
+python=${PYTHON:-/usr/bin/python3}
 "$python" -c 'import cryptography' || {
     echo "python3-cryptography is not there"
     exit 1

@@ -35,7 +35,10 @@ impl Need {
                 if !root.join("lab/tests").is_dir() {
                     return Some("lab/tests is missing".to_owned());
                 }
-                (succeeds("python3", &["--version"]), "python3 is missing: apt-get install python3")
+                (
+                    succeeds("/usr/bin/python3", &["-c", LAB]),
+                    "Python 3.11 with cryptography is missing: apt-get install python3 python3-cryptography",
+                )
             }
             Self::Namespaces => (
                 succeeds("unshare", &["--user", "--map-root-user", "--net", "true"]),
@@ -66,6 +69,8 @@ impl Need {
 /// One element of each package that the tests use.
 const GSTREAMER_ELEMENTS: &[&str] =
     &["rtspsrc", "rtspclientsink", "h264parse", "avdec_h264", "x264enc", "videotestsrc", "appsrc"];
+
+const LAB: &str = "import sys, cryptography; sys.exit(sys.version_info < (3, 11))";
 
 const RTSP_SERVER: &str =
     "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer";

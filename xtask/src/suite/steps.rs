@@ -118,7 +118,8 @@ pub(super) fn all() -> Vec<Step> {
         Step {
             name: "lab",
             action: Action::Command(CommandLine {
-                program: "python3",
+                // Debian's own, which has Debian's packages.
+                program: "/usr/bin/python3",
                 arguments: &["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"],
                 environment: &[],
             }),
@@ -126,6 +127,7 @@ pub(super) fn all() -> Vec<Step> {
             needs: &[Need::Lab],
             wants: &[],
         },
+        script("interop", "xtask/interop-a1.sh", minutes(5), &[Need::Lab]),
         script("kernel", "kernel/guest/test.sh", minutes(25), &[Need::Guests]),
         script(
             "end-to-end",

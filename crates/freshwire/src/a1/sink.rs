@@ -156,7 +156,7 @@ mod tests {
         for left in [0, 1] {
             let (mut producer, mut feeding, shared) = feeding();
             for _ in 0..=left {
-                producer.push(0, b"x", &Meta::default()).unwrap();
+                let _ = producer.push(0, b"x", &Meta::default()).unwrap();
             }
             assert_eq!(feeding.close(CloseMode::Drain, NOW), Wish::Stay);
             deliver(&mut *feeding.source);

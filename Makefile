@@ -6,7 +6,7 @@ FRESHWIRE = $(or $(CARGO_TARGET_DIR),target)/release/freshwire
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz worlds lab frames matrix-thesis matrix-full matrix-a1 matrix-share bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz worlds scenes lab frames matrix-thesis matrix-full matrix-a1 matrix-share bench clean \
 	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs
 .NOTPARALLEL:
 
@@ -46,6 +46,9 @@ fuzz: ## every property test for FUZZ_MS milliseconds
 worlds: ## random worlds of the A1 transport for FUZZ_MS milliseconds, every record checked, and each scenario with 200 seeds
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 SIM_SEEDS=200 \
 		$(CARGO) test --release --package freshwire-sim --no-fail-fast -- --nocapture
+
+scenes: ## the congestion control over a thousand scenes in virtual time: shares, crowds, random loss; two minutes
+	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes:: -- --nocapture --test-threads 1
 
 lab: build ## the documents' experiment with its default link
 	$(FRESHWIRE) lab layers --out $(RESULTS)/layers

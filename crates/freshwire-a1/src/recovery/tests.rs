@@ -4,6 +4,7 @@ mod accounting;
 mod alone;
 mod bbr;
 mod outages;
+mod scenes;
 mod shared;
 mod world;
 

@@ -149,6 +149,9 @@ class Driver:
         """Run until it is over; `each` is called in each turn and says when it wants to be called again."""
         while not self.connection.over(clock()):
             wanted = each(clock())
+            if self.connection.ending is not None:
+                # A lost CLOSE is heard of by silence alone, once its sender has left.
+                self.link.out.loss = 0.0
             for datagram in self.connection.poll(clock()):
                 self.link.send(datagram, self.peer)
             until = self.connection.next_time(clock())

@@ -308,6 +308,8 @@ pub struct Connection {
     whole_to_say: Vec<u64>,
     /// Bytes in flight of packets that left although the window was full.
     beyond: u64,
+    /// Announcements of messages that will not come, in packets that are not settled.
+    gone_in_flight: usize,
     /// Packets that may go although the window is full: after a timeout they say soonest whether the path is back.
     probes: u8,
     /// When something was acknowledged behind which more waited, and that had waited on the path: then the path's rate
@@ -360,6 +362,7 @@ impl Connection {
             credit_to_send: false,
             whole_to_say: Vec::new(),
             beyond: 0,
+            gone_in_flight: 0,
             probes: 0,
             busy_at: None,
             idle_timeout: local.idle_timeout.min(peer.idle_timeout),
@@ -445,11 +448,13 @@ impl Connection {
         self.outbox.is_settled()
     }
 
-    /// Whether nothing is left to send, now or later, of what the source has: all that was begun is settled, and the policy
-    /// names nothing more. It is so right after [`Connection::poll_transmit`] gave nothing.
+    /// Whether nothing is left to send, now or later, of what the source has: all that was begun is settled, the peer knows what of it will
+    /// not come, and the policy names nothing more. It is so right after [`Connection::poll_transmit`] gave nothing.
+    //= spec/a1.md A1-MSG-3
     pub fn is_idle(&self) -> bool {
         let waits = self.is_window_shut || self.blocked_until.or(self.outbox.ask_again_at()).is_some();
-        self.outbox.is_settled() && !waits && !self.outbox.is_window_full()
+        let is_told = self.gone_in_flight == 0 && !self.outbox.has_gone();
+        self.outbox.is_settled() && is_told && !waits && !self.outbox.is_window_full()
     }
 
     /// Where the peer is.
@@ -581,6 +586,7 @@ impl Connection {
         for (number, contents) in self.outcomes.acked.drain(..).rev() {
             self.keys.on_acknowledged(number);
             self.beyond -= u64::from(contents.beyond);
+            self.gone_in_flight -= contents.rare.as_ref().map_or(0, |rare| rare.gone.len());
             if contents.busy && shows_queue {
                 self.busy_at = Some(now);
             }
@@ -598,6 +604,7 @@ impl Connection {
                 self.outbox.on_lost(part);
             }
             let rare = contents.rare.map(|rare| *rare).unwrap_or_default();
+            self.gone_in_flight -= rare.gone.len();
             for gone in rare.gone {
                 self.outbox.announce_again(gone);
             }

@@ -253,9 +253,14 @@ impl Outbox {
         }
     }
 
+    /// Whether there is a message to announce that will never be complete.
+    pub(crate) fn has_gone(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
     /// Whether there is something to announce.
     pub(crate) fn has_announcements(&self) -> bool {
-        !self.gone.is_empty() || !self.dropped.is_empty()
+        self.has_gone() || !self.dropped.is_empty()
     }
 
     /// The block that is worth most now. What was lost goes first, the most important of it before the rest, as long as the

@@ -384,6 +384,37 @@ fn keys_are_updated_while_data_flows_and_packets_are_lost() {
     assert!(pair.ends.iter().all(|end| end.events.iter().all(|event| !matches!(event, Event::Closed(_)))));
 }
 
+/// Who closes once nothing is left would leave the peer waiting for what was given up.
+//= spec/a1.md A1-MSG-3
+#[test]
+fn something_is_left_to_say_until_the_peer_knows_what_will_not_come() {
+    let mut pair = Pair::new(lossy(1_000, 100, 0.2, 4));
+    pair.ends[0].connection.set_policy(Box::new(freshwire_choice::deadline(Duration::ZERO)));
+    let (mut told, mut idle) = (0, 0);
+    for seq in 0..100 {
+        pair.push(0, record(seq, pair.now, Some(Duration::from_millis(250))), payload(seq, 4000));
+        // Now and then there is a pause.
+        for _ in 0..if seq % 10 == 9 { 1500 } else { 40 } {
+            pair.run_for(Duration::from_millis(1));
+            while let Some(report) = pair.ends[1].connection.poll_missing() {
+                told += u32::from(matches!(report, Missing::Begun { .. }));
+            }
+            if pair.ends[0].connection.is_idle() {
+                idle += 1;
+                let [sender, receiver] = &pair.ends;
+                // Of those that were given up some had arrived.
+                let is_missing = |&&(seq, fate): &&(u64, Fate)| {
+                    matches!(fate, Fate::Abandoned(_))
+                        && receiver.received.iter().all(|(_, message)| message.seq != seq)
+                };
+                let given_up = sender.fates.iter().filter(is_missing).count();
+                assert_eq!(u32::try_from(given_up), Ok(told), "at {:?}", pair.now);
+            }
+        }
+    }
+    assert!(told > 10 && idle > 100, "{told} were given up, idle for {idle} ms");
+}
+
 //= spec/a1.md A1-END-1
 #[test]
 fn a_close_is_told_with_its_reason() {

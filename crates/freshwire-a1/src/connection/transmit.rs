@@ -278,6 +278,7 @@ impl Connection {
         {
             Frame::Gone { id: gone.id, len: gone.len, reason: gone.reason }.put(out);
             draft.contents.rare().gone.push(gone);
+            self.gone_in_flight += 1;
             draft.eliciting = true;
         }
         while out.len() + ANNOUNCEMENT < draft.end

@@ -4,6 +4,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
+. xtask/functions.sh
 cargo build --quiet --package freshwire-cli
 freshwire=$(realpath "${CARGO_TARGET_DIR:-target}/debug/freshwire")
 root=$PWD
@@ -160,19 +161,4 @@ a_wrong_command_line_ends_with_2() {
     ends_with 2 "$freshwire" lab layers --duration 1s --scheme freshwire --out /proc/no-such-folder
 }
 
-tests=$(declare -F | awk '{ print $3 }' | grep _ | grep -vxE 'check_again|check_group|at_least|ends_with')
-passed=0
-for test in ${1:-$tests}; do
-    echo "--- $test"
-    # In a shell of its own, outside any condition, so that `set -e` holds inside the function.
-    set +e
-    (set -e; "$test")
-    code=$?
-    set -e
-    if [ "$code" != 0 ]; then
-        echo "test result: FAILED. $passed passed; 1 failed; 0 ignored"
-        exit 1
-    fi
-    passed=$((passed + 1))
-done
-echo "test result: ok. $passed passed; 0 failed; 0 ignored"
+run_tests 'check_again|check_group|at_least|ends_with' "$@"

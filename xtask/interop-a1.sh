@@ -5,6 +5,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
+. xtask/functions.sh
 root=$PWD
 if [ -z "${FRESHWIRE:-}" ]; then
     cargo build --quiet --package freshwire-cli
@@ -19,12 +20,7 @@ python=${PYTHON:-/usr/bin/python3}
 }
 work=$(mktemp -d)
 background=()
-clean() {
-    local job
-    for job in "${background[@]}"; do kill "$job" 2>/dev/null || true; done
-    rm -rf "$work"
-}
-trap clean EXIT
+trap 'rm -rf "$work"' EXIT
 export PYTHONPATH=$root/lab
 
 peer() { timeout 25 "$python" -m freshwire_lab.a1 "$@"; }
@@ -70,6 +66,9 @@ got = {line["application"]: line["sha256"] for line in lines if "sha256" in line
 assert len(got) == sum("sha256" in line for line in lines), "a message came twice"
 wrong = [number for number, value in got.items() if hashes[number] != value]
 assert not wrong, f"wrong bytes: {wrong}"
+begun = {line["message"] if "sha256" in line else line["gone"] for line in lines if "sha256" in line or "gone" in line}
+holes = sorted(set(range(max(begun) + 1)) - begun)
+assert not holes, f"A1-MSG-3: begun, and neither delivered nor said to be gone: {holes}"
 offered, delivered = len(hashes), len(got)
 gone = sum("gone" in line for line in lines)
 dropped = sum(line["count"] for line in lines if "dropped" in line)
@@ -250,24 +249,9 @@ assert ending["by_peer"] and ending["code"] == 1, ending
 PYTHON
 }
 
-helpers='peer|command_|command_sends|command_calls_and_sends|command_receives|command_calls_and_receives'
-tests=$(declare -F | awk '{ print $3 }' | grep _ | grep -vxE "$helpers")
-passed=0
-for test in ${1:-$tests}; do
-    echo "--- $test"
-    # In a shell of its own, outside any condition, so that `set -e` holds inside the function.
-    set +e
-    (
-        trap 'for job in "${background[@]}"; do kill "$job" 2>/dev/null || true; done' EXIT
-        set -e
-        "$test"
-    )
-    code=$?
-    set -e
-    if [ "$code" != 0 ]; then
-        echo "test result: FAILED. $passed passed; 1 failed; 0 ignored"
-        exit 1
-    fi
-    passed=$((passed + 1))
-done
-echo "test result: ok. $passed passed; 0 failed; 0 ignored"
+after_test() {
+    local job
+    for job in "${background[@]}"; do kill "$job" 2>/dev/null || true; done
+}
+
+run_tests 'peer|command_|command_sends|command_calls_and_sends|command_receives|command_calls_and_receives' "$@"

@@ -9,7 +9,6 @@ import random
 import socket
 import struct
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -199,7 +198,7 @@ def _account(driver: Driver) -> dict[str, object]:
         "rtt_us": recovery.rtt.smoothed,
         "overtaken": connection.acks.overtaken,
         "updates": [connection.protection.sending.updates, connection.protection.receiving.updates],
-        "strange": dict(Counter(connection.strange)),
+        "strange": connection.strange,
         "unopened": connection.unopened,
         "probes_without_control_bit": connection.probes,
     }
@@ -244,7 +243,7 @@ def _address(text: str) -> Address:
     if not host or not port.isdecimal():
         message = f"{text!r} is not HOST:PORT"
         raise argparse.ArgumentTypeError(message)
-    return host.strip("[]"), int(port)
+    return host, int(port)
 
 
 def _sizes(text: str) -> tuple[int, int]:

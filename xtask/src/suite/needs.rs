@@ -8,8 +8,10 @@ use std::process::{Command, Stdio};
 pub(super) enum Need {
     /// A nightly toolchain with miri and the sources of the standard library.
     Miri,
-    /// Python 3 and the lab's tests.
+    /// Python 3.11 and the lab's tests.
     Lab,
+    /// What the lab's implementation of A1 needs of Python beyond that.
+    Cryptography,
     /// Permission to make user and network namespaces.
     Namespaces,
     /// ffmpeg and ffprobe.
@@ -36,10 +38,14 @@ impl Need {
                     return Some("lab/tests is missing".to_owned());
                 }
                 (
-                    succeeds("/usr/bin/python3", &["-c", LAB]),
-                    "Python 3.11 with cryptography is missing: apt-get install python3 python3-cryptography",
+                    succeeds("/usr/bin/python3", &["-c", "import sys; sys.exit(sys.version_info < (3, 11))"]),
+                    "Python 3.11 is missing: apt-get install python3",
                 )
             }
+            Self::Cryptography => (
+                succeeds("/usr/bin/python3", &["-c", "import cryptography"]),
+                "Python's cryptography is missing: apt-get install python3-cryptography",
+            ),
             Self::Namespaces => (
                 succeeds("unshare", &["--user", "--map-root-user", "--net", "true"]),
                 "user namespaces are not permitted: sysctl kernel.unprivileged_userns_clone=1, or see `freshwire doctor`",
@@ -69,8 +75,6 @@ impl Need {
 /// One element of each package that the tests use.
 const GSTREAMER_ELEMENTS: &[&str] =
     &["rtspsrc", "rtspclientsink", "h264parse", "avdec_h264", "x264enc", "videotestsrc", "appsrc"];
-
-const LAB: &str = "import sys, cryptography; sys.exit(sys.version_info < (3, 11))";
 
 const RTSP_SERVER: &str =
     "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer";

@@ -127,7 +127,7 @@ pub(super) fn all() -> Vec<Step> {
             needs: &[Need::Lab],
             wants: &[],
         },
-        script("interop", "xtask/interop-a1.sh", minutes(5), &[Need::Lab]),
+        script("interop", "xtask/interop-a1.sh", minutes(5), &[Need::Lab, Need::Cryptography]),
         script("kernel", "kernel/guest/test.sh", minutes(25), &[Need::Guests]),
         script(
             "end-to-end",

@@ -6,9 +6,9 @@ use std::thread;
 
 use freshwire_link::Loss;
 
-use super::super::*;
-use super::bbr::Bbr;
-use super::world::{Flow, Report, Scene, Source, run};
+use super::shared::Kind::{self, Bbr, Cubic, Fresh};
+use super::shared::flow;
+use super::world::{Flow, Report, Scene, run};
 
 /// A link's name, its rate in bits per second, and the way in milliseconds.
 type Link = (&'static str, f64, u64);
@@ -30,14 +30,9 @@ const LINKS: [Link; 12] = [
 const SECONDS: f64 = 60.0;
 const TEN_PACKETS: u64 = 15_000;
 
-/// Flows of these kinds: `F` is ours, `C` is CUBIC, `B` is BBR.
-fn flows(kinds: &str, apart: f64) -> Vec<Flow> {
-    let new = |kind, at: f64| match kind {
-        'F' => Flow::new(Controller::Fresh, at, Source::Bulk),
-        'C' => Flow::new(Controller::Cubic, at, Source::Bulk),
-        _ => Flow::new(Controller::Cubic, at, Source::Bulk).with(Box::new(Bbr::new(1200))),
-    };
-    kinds.chars().zip(0..).map(|(kind, at)| new(kind, f64::from(at) * apart)).collect()
+/// Flows that begin so many seconds apart.
+fn flows(kinds: &[Kind], apart: f64) -> Vec<Flow> {
+    kinds.iter().zip(0..).map(|(&kind, at)| flow(kind, f64::from(at) * apart)).collect()
 }
 
 /// What a round trip's queue holds.
@@ -76,18 +71,19 @@ fn three_flows_are_seldom_outside_their_share() {
     for link in LINKS {
         for queue in [TEN_PACKETS, product(link) / 2, product(link), 2 * product(link)] {
             for apart in [0.2, 0.5, 1.0] {
-                scenes.extend(["FCC", "FCB", "FBB", "FFF"].map(|kinds| (link, queue, apart, kinds)));
+                let others = [[Cubic, Cubic], [Cubic, Bbr], [Bbr, Bbr], [Fresh, Fresh]];
+                scenes.extend(others.map(|[one, two]| (link, queue, apart, [Fresh, one, two])));
             }
         }
     }
     let outside = each(scenes, 53, |(link, queue, apart, kinds)| {
         let (rate, bits, delay) = link;
-        let reports = run(&Scene::new(rate, delay).queue(queue), flows(kinds, apart), SECONDS);
+        let reports = run(&Scene::new(rate, delay).queue(queue), flows(&kinds, apart), SECONDS);
         let shares: Vec<f64> = reports.iter().map(|report| report.rate(0.0, SECONDS) / bits * 3.0).collect();
-        let ours = shares.iter().zip(kinds.chars()).filter(|&(_, kind)| kind == 'F');
+        let ours = shares.iter().zip(kinds).filter(|&(_, kind)| kind == Fresh);
         let is_outside = ours.clone().any(|(share, _)| !(0.5..=2.0).contains(share));
         if is_outside {
-            println!("outside: {rate}, {delay} ms, {queue} bytes, {apart} s apart, {kinds}: {shares:.2?}");
+            println!("outside: {rate}, {delay} ms, {queue} bytes, {apart} s apart, {kinds:?}: {shares:.2?}");
         }
         is_outside
     });
@@ -109,7 +105,7 @@ fn crowds_lose_no_more_than_they_did() {
     let losses = each(scenes, 31, |(count, link, round_trips, apart)| {
         let (rate, _, delay) = link;
         let queue = ((product(link) as f64 * round_trips) as u64).max(3000);
-        let reports = run(&Scene::new(rate, delay).queue(queue), flows(&"F".repeat(count), apart), SECONDS);
+        let reports = run(&Scene::new(rate, delay).queue(queue), flows(&vec![Fresh; count], apart), SECONDS);
         let lost = lost(&reports);
         println!(
             "{count} flows, {rate}, {round_trips} round trips of queue, {apart} s apart: {lost:.3} lost"
@@ -137,7 +133,7 @@ fn random_loss_starves_nobody_whatever_the_queue_holds() {
     let used = each(scenes, 37, |(link, share, queue, seed)| {
         let (rate, bits, delay) = link;
         let scene = Scene::new(rate, delay).queue(queue).loss(Loss::Random { share }).seed(seed);
-        let report = &run(&scene, flows("F", 0.0), 40.0)[0];
+        let report = &run(&scene, flows(&[Fresh], 0.0), 40.0)[0];
         let used = report.rate(5.0, 40.0) / bits / (1.0 - share);
         println!(
             "{rate}, {delay} ms, {share} lost, {queue} bytes, seed {seed}: {used:.3} of what it carries"

@@ -5,14 +5,14 @@ use super::bbr::Bbr;
 use super::world::{Flow, Scene, Source, run};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+pub(super) enum Kind {
     Fresh,
     Cubic,
     NewReno,
     Bbr,
 }
 
-fn flow(kind: Kind, begins_s: f64) -> Flow {
+pub(super) fn flow(kind: Kind, begins_s: f64) -> Flow {
     let new = |controller| Flow::new(controller, begins_s, Source::Bulk);
     match kind {
         Kind::Fresh => new(Controller::Fresh),

@@ -18,7 +18,8 @@
 //! bottleneck's queue may be shorter than 10 ms. A window that the application does not fill does not grow, and does
 //! not shrink unless there is a queue, so that the next burst leaves at the rate of the last one.
 //!
-//! Where a queue is full its losses are no chance, so that they are not made up for by a larger window. Many flows can keep a queue
+//! Where a queue is full its losses are no chance, so that they are not made up for by a larger window. What is lost with a long queue more
+//! often than packets meet one is lost to a full queue; see [`overflow`]. Many flows can keep a queue
 //! full for so long that all of them take it for the path. More than 15 % loss for long with a queue that is never gone, unless most of what
 //! the bottleneck carries is ours, or more than 30 % without a queue to be seen, with less than a fifth of what it carries, is overload: each
 //! loss counts then as CUBIC's does.
@@ -33,6 +34,9 @@
 //! costs no delivery rate: then there was nobody else. The cut of a window of a few packets says nothing of that. It also ends when
 //! most of the bottleneck is ours while there is a queue: the others keep theirs short, as we do in the mode `Delay`, or send seldom.
 //!
+//! Where the bottleneck's queue is far shorter than a round trip its length says little of others. Who makes it overflow yields
+//! some of the window, whether others can be seen or not; see [`yielding`].
+//!
 //! **Flood.** CUBIC with less than a fifth of the bottleneck may be beside somebody who does not yield to loss. Such senders empty the
 //! queue from time to time to see the path, which many that do yield seldom do; see [`gaps`]. Once that was seen, and more is lost than
 //! by a few flows that yield or next to nothing is left, a fifth of the bottleneck is held, and up to three tenths, as they hold theirs; see
@@ -45,9 +49,11 @@ mod claim;
 mod flood;
 mod gaps;
 mod growth;
+mod overflow;
 mod path;
 mod rivals;
 mod trains;
+mod yielding;
 
 use std::time::Duration;
 
@@ -57,9 +63,11 @@ use self::claim::Claim;
 use self::flood::{Flood, Hold, Patience};
 use self::gaps::Gaps;
 use self::growth::{FEW_PACKETS, Growth};
+use self::overflow::Overflow;
 use self::path::{Losses, Path, Round};
 use self::rivals::{Rivals, Verdict};
 use self::trains::Trains;
+use self::yielding::Yielding;
 use super::cubic::Cubic;
 use super::{Ack, Congestion, Loss, Reaction, initial_window, paced};
 
@@ -73,7 +81,9 @@ pub(in crate::recovery) struct Fresh {
     path: Path,
     round: Round,
     losses: Losses,
+    overflow: Overflow,
     rivals: Rivals,
+    yielding: Yielding,
     growth: Growth,
     /// What the bottleneck carries for all, measured where there seem to be others.
     trains: Trains,
@@ -110,7 +120,9 @@ impl Fresh {
             path: Path::new(initial_rtt),
             round: Round::default(),
             losses: Losses::default(),
+            overflow: Overflow::default(),
             rivals: Rivals::default(),
+            yielding: Yielding::default(),
             growth: Growth::default(),
             trains: Trains::default(),
             overload: false,
@@ -128,6 +140,7 @@ impl Fresh {
         let round = self.round.finish(now);
         let Some(queue) = round.queue_min else { return };
         self.path.on_round(&round);
+        self.overflow.on_round();
         self.rivals.on_round();
         self.look_for_gaps(now, &round, queue);
         let target = self.path.target(self.mtu);
@@ -249,11 +262,12 @@ impl Fresh {
         let cut = matches!(self.mode, Mode::Rival(_)).then_some(self.window);
         match self.rivals.judge(now, round, cut, target, self.mtu) {
             None => {}
-            Some(Verdict::Gone) if self.overload => {}
+            Some(Verdict::Gone) if self.overload || self.yielding.is_on() && self.path.has_short_queue() => {}
             Some(Verdict::Gone) => self.end_rivalry(),
             Some(Verdict::Span { delivered, .. })
                 if round.queue_min > Some(target) && self.has_most(delivered) =>
             {
+                self.yielding.on_alone(now);
                 self.end_rivalry();
             }
             Some(Verdict::Span { lost, .. }) => self.answer(now, lost, round.fills(self.window)),
@@ -269,6 +283,7 @@ impl Fresh {
     fn end_rivalry(&mut self) {
         self.mode = Mode::Delay;
         self.rivals = Rivals::default();
+        self.yielding.end();
     }
 
     /// So much was lost over some rounds beside others; the window is used up, or is not.
@@ -314,7 +329,7 @@ impl Fresh {
     fn react(&mut self, loss: &Loss<'_>) {
         let queue = loss.rtt.queue();
         let share = self.round.loss_share();
-        let full = self.path.is_full(queue, self.mtu);
+        let full = self.is_full(queue);
         let unusual = self.round.lost >= 5 * self.mtu
             && self.path.is_deep(queue, self.mtu)
             && share > 2.0 * self.losses.usual() + 0.08;
@@ -334,14 +349,61 @@ impl Fresh {
             self.mode = Mode::Delay;
             // The delivery rate is behind while the window doubles.
             self.growth.begin_faster();
-        } else if full && self.losses.recent() < QUIET_PATH_LOSS && self.rivals.on_full_queue() {
+        } else if full && self.losses.recent() < QUIET_PATH_LOSS && self.is_rivals_doing(loss.now) {
             self.meet_rival();
-            if let Mode::Rival(cubic) = &mut self.mode {
-                cubic.on_loss(loss);
-            }
+            self.reduce(loss, FIRST_YIELD);
             return;
         }
         self.fit();
+    }
+
+    /// Whether a loss at this queue is the bottleneck's doing.
+    fn is_full(&self, queue: Duration) -> bool {
+        self.path.is_full(queue, self.mtu)
+            || self.overflow.part() > Some(MOSTLY) && self.path.is_long(queue, self.mtu)
+    }
+
+    /// Whether it is time to take a queue that is full again for others' doing.
+    fn is_rivals_doing(&mut self, now: Timestamp) -> bool {
+        if self.path.has_short_queue() { self.yielding.on_overflow(now) } else { self.rivals.on_full_queue() }
+    }
+
+    /// Loss beside others.
+    fn react_beside_rivals(&mut self, loss: &Loss<'_>) {
+        let heavy = self.round.lost > 10 * self.mtu && self.round.loss_share() > 0.11;
+        let queue = loss.rtt.queue();
+        let has_queue = if self.yielding.is_on() {
+            self.path.is_half_full(queue) && self.overflow.part().is_none_or(|part| part > MOSTLY)
+        } else {
+            // A bottleneck's queue may be shorter than the target, or be taken for the path.
+            queue > self.path.target(self.mtu) || self.path.is_deep(queue, self.mtu)
+        };
+        if !(heavy || self.overload || has_queue) {
+            return;
+        }
+        if self.yielding.is_on() && self.has_of(self.trains.capacity(), NEARLY_ALL) {
+            self.yielding.on_alone(loss.now);
+            self.end_rivalry();
+            self.fit();
+            return;
+        }
+        self.reduce(loss, YIELD);
+    }
+
+    /// As CUBIC does. A window that yields, and had half of the bottleneck, keeps so much of itself, and does not come back faster than others.
+    fn reduce(&mut self, loss: &Loss<'_>, kept: f64) {
+        let has_half = self.has_of(self.trains.capacity().or(self.path.rate), HALF);
+        let Mode::Rival(cubic) = &mut self.mode else { return };
+        let before = cubic.cwnd();
+        cubic.on_loss(loss);
+        if self.yielding.is_on() && has_half && cubic.cwnd() < before {
+            cubic.settle_for(before as f64 * kept);
+        }
+    }
+
+    /// Whether the last round brought such a part of what is carried.
+    fn has_of(&self, carried: Option<Rate>, least: f64) -> bool {
+        carried.is_some_and(|carried| self.path.round_rate >= Some(part(carried, least)))
     }
 
     /// Whether the window is cut for the next round, so that the path is seen without a queue.
@@ -382,6 +444,9 @@ impl Congestion for Fresh {
         self.trains.on_ack(ack);
         self.path.on_ack(ack, self.mtu);
         self.round.on_ack(ack);
+        if let Some(queue) = ack.queue {
+            self.overflow.on_ack(ack.bytes, self.path.is_long(queue, self.mtu));
+        }
         let ends = ack.newest_sent_at >= self.round.began;
         match &mut self.mode {
             Mode::Start => {
@@ -405,21 +470,15 @@ impl Congestion for Fresh {
     }
 
     fn on_loss(&mut self, loss: &Loss<'_>) {
+        let queue = loss.rtt.queue();
         self.round.lost += loss.bytes;
-        if !self.path.is_full(loss.rtt.queue(), self.mtu) {
+        self.overflow.on_loss(self.path.is_long(queue, self.mtu));
+        if !self.is_full(queue) {
             self.round.lost_by_chance += loss.bytes;
         }
         match &mut self.mode {
             Mode::Claim(_) | Mode::Flood(_) => {}
-            Mode::Rival(cubic) => {
-                let heavy = self.round.lost > 10 * self.mtu && self.round.loss_share() > 0.11;
-                let queue = loss.rtt.queue();
-                // A bottleneck's queue may be shorter than the target, or be taken for the path.
-                let has_queue = queue > self.path.target(self.mtu) || self.path.is_deep(queue, self.mtu);
-                if heavy || self.overload || has_queue {
-                    cubic.on_loss(loss);
-                }
-            }
+            Mode::Rival(_) => self.react_beside_rivals(loss),
             Mode::Start | Mode::Delay => {
                 self.reaction.lost += loss.packets;
                 if self.reaction.allows(loss.newest_sent_at) {
@@ -506,10 +565,18 @@ const CATCH_UP: f64 = 1.5;
 const MIN_PACKETS: f64 = 3.0;
 /// A path that loses more than this by itself leaves CUBIC so little that a full queue says nothing of it.
 const QUIET_PATH_LOSS: f64 = 0.01;
+/// Of the losses: when so many come from a full queue, each that comes with a long one does.
+const MOSTLY: f64 = 0.5;
 /// A congestion mark comes before the queue is full, and asks for less than a loss does (as RFC 8511 has it).
 const MARK_FACTOR: f64 = 0.85;
 /// Of the bottleneck: who has so much has it alone.
 const ALONE: f64 = 0.8;
+/// Of the bottleneck: who came to so much without a loss has it alone.
+const NEARLY_ALL: f64 = 0.9;
+const HALF: f64 = 0.5;
+/// What is kept of the window while nobody else was seen, and once a loss came with less than nearly all.
+const FIRST_YIELD: f64 = 0.6;
+const YIELD: f64 = 0.5;
 /// Of the bottleneck: beside one who is like us nobody has so much for long.
 const UNEQUAL: f64 = 0.7;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);

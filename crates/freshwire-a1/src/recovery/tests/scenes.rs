@@ -89,7 +89,7 @@ fn three_flows_are_seldom_outside_their_share() {
     });
     let count = outside.iter().filter(|&&outside| outside).count();
     println!("{count} of {} scenes with one of ours outside 0.5 to 2", outside.len());
-    assert!(count <= outside.len().div_ceil(40));
+    assert!(count <= outside.len().div_ceil(50));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn crowds_lose_no_more_than_they_did() {
     });
     let mean = losses.iter().sum::<f64>() / losses.len() as f64;
     println!("{mean:.4} lost in the mean of {} scenes", losses.len());
-    assert!(mean < 0.17);
+    assert!(mean < 0.16);
 }
 
 #[test]
@@ -143,5 +143,5 @@ fn random_loss_starves_nobody_whatever_the_queue_holds() {
     let mean = used.iter().sum::<f64>() / used.len() as f64;
     let least = used.iter().fold(1.0, |least: f64, &used| least.min(used));
     println!("{mean:.3} of what it carries in the mean of {} scenes, {least:.3} at least", used.len());
-    assert!(mean > 0.93 && least > 0.4);
+    assert!(mean > 0.94 && least > 0.6);
 }

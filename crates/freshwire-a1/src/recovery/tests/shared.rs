@@ -1,5 +1,7 @@
 //! Flows that share a drop-tail bottleneck.
 
+use freshwire_link::Loss;
+
 use super::super::*;
 use super::bbr::Bbr;
 use super::world::{Flow, Scene, Source, run};
@@ -134,6 +136,30 @@ fn flows_of_our_kind_share_a_fast_path_with_a_queue_of_ten_packets() {
             let shares: Vec<f64> = reports.iter().map(|report| report.rate(10.0, 60.0) / 5e7 * 3.0).collect();
             println!("{delay} ms, {apart} s apart: {shares:.2?}");
             assert!(shares.iter().all(|share| (0.5..2.0).contains(share)), "{shares:?}");
+        }
+    }
+}
+
+/// Such a queue overflows while nobody keeps it long: losses are all that tells of the others.
+#[test]
+fn cubic_is_not_kept_out_of_a_queue_of_ten_packets() {
+    for (rate, bits, delay) in [("50Mbit", 5e7, 20), ("50Mbit", 5e7, 50), ("100Mbit", 1e8, 40)] {
+        let scene = Scene::new(rate, delay).queue(15_000);
+        let shares = shares(&scene, bits, &[Kind::Fresh, Kind::Cubic, Kind::Cubic]);
+        println!("{rate}, {delay} ms: {shares:.2?}");
+        assert!((0.5..2.0).contains(&shares[0]) && shares[1] + shares[2] > 0.4, "{shares:?}");
+    }
+}
+
+/// What is lost by chance is told from what such a queue loses.
+#[test]
+fn random_loss_in_a_queue_of_ten_packets_is_not_taken_for_others() {
+    for (rate, bits, delay) in [("50Mbit", 5e7, 50), ("100Mbit", 1e8, 5)] {
+        for share in [0.005, 0.02] {
+            let scene = Scene::new(rate, delay).queue(15_000).loss(Loss::Random { share });
+            let used = run(&scene, vec![flow(Kind::Fresh, 0.0)], 40.0)[0].rate(5.0, 40.0) / bits;
+            println!("{rate}, {delay} ms, {share} lost: {used:.3} of the rate");
+            assert!(used > 0.75, "{used}");
         }
     }
 }

@@ -12,8 +12,9 @@ pub(super) struct Path {
     pub(super) srtt: Duration,
     /// Round trip without a queue.
     pub(super) base: Duration,
-    /// What it delivers.
+    /// What it delivers: the best of some rounds, and what the last one did.
     pub(super) rate: Option<Rate>,
+    pub(super) round_rate: Option<Rate>,
     /// The queue at which the bottleneck was seen to drop packets.
     pub(super) limit: Option<Duration>,
     /// The longest queue lately.
@@ -28,6 +29,7 @@ impl Path {
             srtt: initial_rtt,
             base: initial_rtt,
             rate: None,
+            round_rate: None,
             limit: None,
             deepest: Duration::ZERO,
             bunch: 0.0,
@@ -42,6 +44,7 @@ impl Path {
     }
 
     pub(super) fn on_round(&mut self, round: &Round) {
+        self.round_rate = round.rate.or(self.round_rate);
         if round.lost == 0 {
             // The queue was this long and nothing was dropped.
             self.limit = self.limit.map(|limit| limit.max(round.queue_max));
@@ -49,12 +52,13 @@ impl Path {
         self.deepest = (self.deepest * 63 / 64).max(round.queue_max);
     }
 
-    /// The queue to aim at: two packets and a bit, or 10 ms, but no more than half of what the bottleneck holds.
+    /// The queue to aim at: two packets and a bit, or 10 ms, but no more than half of what the bottleneck holds, and a quarter of a short one.
     pub(super) fn target(&self, mtu: u64) -> Duration {
         let packets = self.packet_time(mtu) * 22 / 10;
         let wanted = packets.max(TARGET);
         let Some(limit) = self.limit else { return wanted };
-        wanted.min(limit / 2).max(packets.min(limit * 3 / 4))
+        let most = if self.has_short_queue() { limit / 4 } else { limit / 2 };
+        wanted.min(most).max(packets.min(limit * 3 / 4))
     }
 
     /// The queue to aim at beside others of our kind, `target` at most. Who has more aims at less, and all see the same queue: so those
@@ -93,6 +97,21 @@ impl Path {
     /// Whether the queue is one, and long beside what was seen lately.
     pub(super) fn is_deep(&self, queue: Duration, mtu: u64) -> bool {
         queue >= self.deepest * 3 / 4 && queue > self.packet_time(mtu) * 3 / 2
+    }
+
+    /// Whether the queue is one, and not short beside what was seen lately.
+    pub(super) fn is_long(&self, queue: Duration, mtu: u64) -> bool {
+        queue >= self.deepest / 2 && queue > self.packet_time(mtu) * 3 / 2
+    }
+
+    /// Whether the bottleneck's queue is far shorter than a round trip, and than what is aimed at elsewhere.
+    pub(super) fn has_short_queue(&self) -> bool {
+        self.limit.is_some_and(|limit| limit < TARGET.min(self.base / 4))
+    }
+
+    /// Whether the queue is at least half of what the bottleneck holds.
+    pub(super) fn is_half_full(&self, queue: Duration) -> bool {
+        self.limit.is_some_and(|limit| queue >= limit / 2)
     }
 
     /// So much of the rate.

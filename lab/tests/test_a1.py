@@ -317,12 +317,14 @@ class ConnectionTest(unittest.TestCase):
     def test_who_breaks_a_rule_is_closed_with_code_1(self) -> None:
         """Each with a text that says what."""
         big = f.Block(0, None, 1 << 20, last=False, data=b"x").encode(sized=True)
+        pieces = b"".join(f.Block(0, None, 2 * n, last=False, data=b"x").encode(sized=True) for n in range(67))
         for frame, text in (
             (f.Ack(0, 0, 0, [(900, 900)]).encode(), "A1-ACK-4: packet 900"),
             (f.Block(0, Head(10), 0, last=False, data=bytes(20)).encode(sized=True), "A1-FRM-2"),
             (f.Block(64, Head(1), 0, last=True, data=b"x").encode(sized=True), "A1-FLOW-3: message 64 is beyond"),
             (big, "A1-FLOW-3: message 0 of 1048577 bytes"),
             (f.Gone(0, 5, 1).encode() + f.Gone(70, 5, 1).encode(), "A1-FLOW-3"),
+            (pieces, "A1-FRM-6: message 0 comes in 67 pieces"),
             (b"\x1d\x05", "A1-FEC-3"),
             (b"\x3f", "no frame of type 0x3f"),
             (b"\x01\x20", "A1-FRM-4"),

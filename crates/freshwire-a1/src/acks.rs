@@ -63,7 +63,7 @@ impl Acks {
         self.ce += u64::from(packet.ce);
         self.received.insert(number..number + 1);
         while self.received.len() > MAX_RANGES
-            && let Some(oldest) = self.received.first().cloned()
+            && let Some(oldest) = self.received.first()
         {
             self.received.remove(&oldest);
         }

@@ -6,8 +6,6 @@
 //!  parity    │ 0 │ 1 │ … │ r-1 │   any k of the k + r shards give the message back (Reed-Solomon)
 //! ```
 
-use std::collections::BTreeMap;
-
 use crate::ranges::RangeSet;
 
 /// The parity shards of `payload`; none if there are too many shards, or it is empty.
@@ -43,7 +41,10 @@ pub(crate) fn parity_for(shards: usize, loss: f64, run: f64) -> usize {
 pub(crate) struct Parities {
     shard: usize,
     count: usize,
-    shards: BTreeMap<usize, Vec<u8>>,
+    /// The places of those that came.
+    places: Vec<u16>,
+    /// Their bytes, one behind the other: shards may be small, and many.
+    bytes: Vec<u8>,
 }
 
 impl Parities {
@@ -52,22 +53,26 @@ impl Parities {
         let is_possible = shard > 0
             && shard.is_multiple_of(2)
             && (1..=MAX_SHARDS).contains(&count)
-            && len.div_ceil(shard) <= MAX_SHARDS;
-        is_possible.then(|| Self { shard, count, shards: BTreeMap::new() })
+            && (1..=MAX_SHARDS).contains(&len.div_ceil(shard));
+        // With as many as the message has itself it is whole.
+        let most = || count.min(len.div_ceil(shard)) * shard;
+        is_possible.then(|| Self { shard, count, places: Vec::new(), bytes: Vec::with_capacity(most()) })
     }
 
     /// Takes a parity shard; false if it does not go with the others.
     pub(crate) fn add(&mut self, index: usize, count: usize, bytes: &[u8]) -> bool {
         let fits = index < count && count == self.count && bytes.len() == self.shard;
-        if fits {
-            self.shards.insert(index, bytes.to_vec());
+        let place = index as u16;
+        if fits && !self.places.contains(&place) {
+            self.places.push(place);
+            self.bytes.extend_from_slice(bytes);
         }
         fits
     }
 
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
-        self.shards.values().map(Vec::capacity).sum()
+        self.bytes.capacity() + 2 * self.places.capacity()
     }
 
     /// Makes what is missing of a message of `len` bytes, if enough came.
@@ -75,7 +80,7 @@ impl Parities {
         let total = len.div_ceil(self.shard);
         let whole = |at: &usize| have.covers(&range(*at, self.shard, len));
         let present: Vec<usize> = (0..total).filter(whole).collect();
-        if total == 0 || present.len() + self.shards.len() < total {
+        if present.len() + self.places.len() < total {
             return false;
         }
         data.resize(len, 0);
@@ -84,7 +89,7 @@ impl Parities {
             let part = data.get(range.start as usize..range.end as usize)?;
             Some((at, padded(part, self.shard)))
         });
-        let parity = self.shards.iter().map(|(&at, bytes)| (at, bytes));
+        let parity = self.places.iter().map(|&at| usize::from(at)).zip(self.bytes.chunks(self.shard));
         let Ok(made) = reed_solomon_simd::decode(total, self.count, original, parity) else { return false };
         for (at, bytes) in made {
             let range = range(at, self.shard, len);
@@ -165,6 +170,7 @@ mod tests {
         assert!(Parities::new(1000, 101, 3).is_none());
         assert!(Parities::new(1000, 0, 3).is_none());
         assert!(Parities::new(MAX_SHARDS * 100 + 1, 100, 3).is_none());
+        assert!(Parities::new(0, 100, 3).is_none(), "nothing would make it whole");
         let mut parities = Parities::new(MAX_SHARDS * 100, 100, 3).expect("possible");
         assert!(!parities.add(3, 3, &[0; 100]));
         assert!(!parities.add(0, 4, &[0; 100]));

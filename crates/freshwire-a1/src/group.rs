@@ -33,7 +33,7 @@ pub struct GroupConfig {
     pub address: SocketAddr,
     /// At which rate, in UDP payload. There is no other limit.
     pub rate: Rate,
-    /// The largest UDP payload; every member's path has to carry it. Default: 1200.
+    /// The largest UDP payload, at least 160; every member's path has to carry it. Default: 1200.
     pub datagram: u16,
     /// For how long a message can be repaired after it was sent, unless its deadline comes first. Default: one second.
     pub repair_for: Duration,
@@ -270,7 +270,7 @@ impl Group {
     }
 
     fn put_block(&mut self, kept: Kept, from: u64, room: usize, source: &dyn Source) -> u64 {
-        let most = room.saturating_sub(HEAD_ROOM).max(1) as u64;
+        let most = room.saturating_sub(HEAD_ROOM).max(LEAST_BLOCK) as u64;
         let end = extent(&kept.record).min(from + most);
         let head = self.head(&kept, &Part { id: kept.id, range: from..end });
         head.put(None, &mut self.plain);
@@ -362,6 +362,8 @@ fn extent(record: &Record) -> u64 {
 
 /// Room for the head of a message's first block.
 const HEAD_ROOM: usize = 72;
+/// A member takes no message that is cut into less (A1-FRM-6).
+const LEAST_BLOCK: usize = 64;
 /// What a late wake-up lets go at once, in time.
 const CATCH_UP: Duration = Duration::from_millis(5);
 /// Empty packets after the last data.

@@ -54,8 +54,8 @@ pub enum Missing {
         group: u32,
         /// The message's number among those of the group ([`Message::id`]).
         id: u64,
-        /// Why; [`Reason::Invalid`]: it is larger than this end accepts messages, [`Reason::Superseded`]: it was not taken, or not
-        /// whole, before newer ones needed its room.
+        /// Why; [`Reason::Invalid`]: it is larger than this end accepts messages, or came in too many pieces,
+        /// [`Reason::Superseded`]: it was not taken, or not whole, before newer ones needed its room.
         reason: Reason,
     },
     /// Messages that were never begun, by the application's numbers.
@@ -78,6 +78,8 @@ pub(crate) enum Violation {
     TooLarge,
     #[error("blocks that contradict each other")]
     Contradiction,
+    #[error("a message in too many pieces")]
+    Scattered,
 }
 
 /// Messages that are not complete, and complete ones that were not consumed.
@@ -185,7 +187,7 @@ impl Inbox {
         self.done.insert(id..id.saturating_add(1)) > 0
     }
 
-    /// Bytes of messages that are kept, whole ones and parts, and [`COST`] for each of them.
+    /// Bytes of messages that are kept, whole ones and parts, and what each of them costs besides.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept_bytes
     }
@@ -249,9 +251,12 @@ impl Inbox {
         if assembly.len.is_some_and(|len| reach > len as usize) {
             return Err(Violation::Contradiction);
         }
-        let before = assembly.data.capacity();
+        let before = assembly.cost();
         assembly.add(head.offset as usize, reach, block.bytes, &self.pool);
-        self.kept_bytes += (assembly.data.capacity() - before) as u64;
+        self.kept_bytes = self.kept_bytes - before + assembly.cost();
+        if assembly.is_scattered() {
+            return Err(Violation::Scattered);
+        }
         let is_whole = self.complete_if_whole(head.id, peer_us);
         self.make_room();
         Ok(is_whole)
@@ -314,9 +319,9 @@ impl Inbox {
     fn complete_if_whole(&mut self, id: u64, peer_us: u64) -> bool {
         let Some(assembly) = self.assemblies.get_mut(&id) else { return false };
         if !assembly.is_whole() {
-            let before = assembly.data.capacity();
+            let before = assembly.cost();
             let is_made = assembly.recover();
-            self.kept_bytes += (assembly.data.capacity() - before) as u64;
+            self.kept_bytes = self.kept_bytes - before + assembly.cost();
             if !is_made {
                 return false;
             }
@@ -363,7 +368,7 @@ impl Inbox {
             return;
         }
         while self.never_begun.len() > MAX_HOLES
-            && let Some(oldest) = self.never_begun.first().cloned()
+            && let Some(oldest) = self.never_begun.first()
         {
             self.never_begun.remove(&oldest);
         }
@@ -386,8 +391,9 @@ impl Inbox {
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         let parts = self.assemblies.values();
-        let parts =
-            parts.map(|part| part.data.capacity() + part.parity.as_ref().map_or(0, Parities::held_bytes));
+        let parity = |part: &Assembly| part.parity.as_ref().map_or(0, Parities::held_bytes);
+        let pieces = |part: &Assembly| part.have.len() * PIECE_COST as usize;
+        let parts = parts.map(|part| part.data.capacity() + parity(part) + pieces(part));
         let held = self.held.values().map(|(_, data)| data.capacity());
         let ready = self.ready.iter().map(|message| message.data.len());
         parts.chain(held).chain(ready).sum()
@@ -428,7 +434,7 @@ impl Inbox {
 
     fn take_assembly(&mut self, id: u64) -> Option<Assembly> {
         let assembly = self.assemblies.remove(&id)?;
-        self.kept_bytes -= COST + assembly.data.capacity() as u64;
+        self.kept_bytes -= assembly.cost();
         Some(assembly)
     }
 
@@ -564,6 +570,17 @@ impl Assembly {
         self.have.insert(offset as u64..reach as u64);
     }
 
+    /// What it takes, about.
+    fn cost(&self) -> u64 {
+        self.data.capacity() as u64 + COST.max(self.have.len() as u64 * PIECE_COST)
+    }
+
+    /// Whether it is in more pieces than who sends blocks of a sensible size can make of it.
+    //= spec/a1.md A1-FRM-6
+    fn is_scattered(&self) -> bool {
+        self.have.len() > PIECES + self.data.len() / PIECE
+    }
+
     fn is_whole(&self) -> bool {
         self.head.is_some() && self.len.is_some_and(|len| self.have.covers(&(0..u64::from(len))))
     }
@@ -580,8 +597,13 @@ impl Assembly {
 
 /// The window is announced when it has grown by one of so many parts of it.
 const CREDIT_PARTS: u64 = 8;
-/// What a message takes besides its bytes, about.
+/// What a message takes besides its bytes, about, a few pieces included.
 pub(crate) const COST: u64 = 256;
+/// What each piece of a message takes, about.
+const PIECE_COST: u64 = 32;
+/// Pieces of a message at most, with gaps between them, and one more for each so many bytes of it.
+const PIECES: usize = 64;
+const PIECE: usize = 64;
 /// Gaps between numbers that are remembered, of messages that nobody grants and of those that were never begun.
 const MAX_HOLES: usize = 256;
 /// Reports of missing messages that wait for the application; older ones are forgotten.

@@ -356,7 +356,7 @@ impl Outbox {
         let begun = self.begun.get_mut(id)?;
         let extent = begun.extent();
         let to_send = match chosen {
-            Chosen::Again(_) => begun.lost.first()?.clone(),
+            Chosen::Again(_) => begun.lost.first()?,
             Chosen::Duplicate => self.duplicates.front()?.part.range.clone(),
             _ => begun.sent_to..extent,
         };
@@ -378,7 +378,7 @@ impl Outbox {
             (Some(head_len), _) => {
                 // Rather the first of the next packet than a few bytes here with a head of their own.
                 let is_worth = room >= WORTH_A_BLOCK.min(head_len + message.len as usize);
-                if !is_worth && !matches!(behind, Behind::Nothing) {
+                if !is_worth {
                     return None;
                 }
                 shard.min(room.checked_sub(behind.closing_len() + head_len)? as u64)
@@ -517,7 +517,7 @@ impl Outbox {
         let Some(begun) = self.begun.get_mut(part.id) else { return };
         begun.lost.insert(part.range.clone());
         for known in begun.acked.iter() {
-            begun.lost.remove(known);
+            begun.lost.remove(&known);
         }
         if !begun.lost.is_empty() {
             self.repairs.insert((begun.record.layer, part.id));

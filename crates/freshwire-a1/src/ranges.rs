@@ -1,10 +1,12 @@
 //! Sets of numbers that are kept as ranges.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of numbers as ascending ranges with gaps between them.
+/// A set of numbers as ascending ranges with gaps between them: where each begins, and where it ends. However many there are and in
+/// whatever order they come, as the peer says, each costs little.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RangeSet(Vec<Range<u64>>);
+pub(crate) struct RangeSet(BTreeMap<u64, u64>);
 
 impl RangeSet {
     pub(crate) fn is_empty(&self) -> bool {
@@ -18,19 +20,17 @@ impl RangeSet {
 
     /// How many numbers there are.
     pub(crate) fn total(&self) -> u64 {
-        self.0.iter().map(|range| range.end - range.start).sum()
+        self.iter().map(|range| range.end - range.start).sum()
     }
 
     pub(crate) fn contains(&self, number: u64) -> bool {
-        let at = self.0.partition_point(|range| range.end <= number);
-        self.0.get(at).is_some_and(|range| range.start <= number)
+        self.0.range(..=number).next_back().is_some_and(|(_, &end)| number < end)
     }
 
     /// Whether all of `wanted` is in the set.
     pub(crate) fn covers(&self, wanted: &Range<u64>) -> bool {
-        let at = self.0.partition_point(|range| range.end <= wanted.start);
-        wanted.is_empty()
-            || self.0.get(at).is_some_and(|range| range.start <= wanted.start && wanted.end <= range.end)
+        let last = || self.0.range(..=wanted.start).next_back();
+        wanted.is_empty() || last().is_some_and(|(_, &end)| wanted.end <= end)
     }
 
     /// Adds `added`; how many of its numbers were new.
@@ -38,27 +38,23 @@ impl RangeSet {
         if added.is_empty() {
             return 0;
         }
-        // The usual case first: it continues the last range, or comes after it.
-        match self.0.last_mut() {
-            Some(last) if last.end == added.start => {
-                last.end = added.end;
-                return added.end - added.start;
-            }
-            Some(last) if last.end > added.start => {}
-            _ => {
-                let len = added.end - added.start;
-                self.0.push(added);
-                return len;
-            }
+        let len = added.end - added.start;
+        // The usual case first: it continues the last range.
+        if let Some(mut last) = self.0.last_entry().filter(|last| *last.get() == added.start) {
+            last.insert(added.end);
+            return len;
         }
-        let first = self.0.partition_point(|range| range.end < added.start);
-        let after = self.0.partition_point(|range| range.start <= added.end);
-        let touched = self.0.get(first..after).unwrap_or_default();
-        let known: u64 = touched.iter().map(|range| overlap(range, &added)).sum();
-        let start = touched.first().map_or(added.start, |range| range.start.min(added.start));
-        let end = touched.last().map_or(added.end, |range| range.end.max(added.end));
-        self.0.splice(first..after, std::iter::once(start..end));
-        added.end - added.start - known
+        let mut known = 0;
+        let mut whole = added.clone();
+        while let Some((&start, &end)) = self.0.range(..=added.end).next_back()
+            && end >= added.start
+        {
+            known += overlap(&(start..end), &added);
+            whole = whole.start.min(start)..whole.end.max(end);
+            self.0.remove(&start);
+        }
+        self.0.insert(whole.start, whole.end);
+        len - known
     }
 
     /// Takes `removed` out.
@@ -66,27 +62,25 @@ impl RangeSet {
         if removed.is_empty() {
             return;
         }
-        let first = self.0.partition_point(|range| range.end <= removed.start);
-        let after = self.0.partition_point(|range| range.start < removed.end);
-        if first >= after {
-            return;
+        while let Some((&start, &end)) = self.0.range(..removed.end).next_back()
+            && end > removed.start
+        {
+            self.0.remove(&start);
+            let left = [start..removed.start, removed.end..end];
+            self.0.extend(
+                left.into_iter().filter(|range| !range.is_empty()).map(|range| (range.start, range.end)),
+            );
         }
-        let touched = self.0.get(first..after).unwrap_or_default();
-        let head = touched.first().map(|range| range.start..removed.start);
-        let tail = touched.last().map(|range| removed.end..range.end);
-        let left = [head, tail].into_iter().flatten().filter(|range| !range.is_empty());
-        let left: Vec<_> = left.collect();
-        self.0.splice(first..after, left);
     }
 
     /// The lowest range.
-    pub(crate) fn first(&self) -> Option<&Range<u64>> {
-        self.0.first()
+    pub(crate) fn first(&self) -> Option<Range<u64>> {
+        self.iter().next()
     }
 
     /// The ranges, ascending.
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Range<u64>> + ExactSizeIterator {
-        self.0.iter()
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Range<u64>> + ExactSizeIterator {
+        self.0.iter().map(|(&start, &end)| start..end)
     }
 }
 
@@ -125,7 +119,7 @@ mod tests {
             }
             if let Some(first) = ranges.first() {
                 assert_eq!(Some(&first.start), model.first());
-                assert!(ranges.covers(first));
+                assert!(ranges.covers(&first));
             }
         });
     }

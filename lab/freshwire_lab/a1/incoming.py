@@ -13,6 +13,7 @@ from freshwire_lab.a1.wire import Ranges, WireError
 
 _REMEMBERED = 256
 _EARLY = 4_000_000
+_PIECES = 64
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ class Incoming:
                     raise WireError(f"A1-FRM-3: message {number} comes again with other bytes at {a}")
         partial.data[low:end] = frame.data
         partial.came.add(low, end)
+        if len(partial.came.spans) > _PIECES + len(partial.data) // _PIECES:
+            raise WireError(f"A1-FRM-6: message {number} comes in {len(partial.came.spans)} pieces")
 
     def _hand_out(self, number: int, partial: _Partial, head: Head, time: int) -> None:
         data = bytes(partial.data)

@@ -354,7 +354,9 @@ impl Connection {
                 self.stats.messages_received += 1;
                 self.events.push_back(Event::Readable);
             }
-            Err(Violation::TooLarge) => self.on_group_gone(group, block.head.id, Reason::Invalid),
+            Err(Violation::TooLarge | Violation::Scattered) => {
+                self.on_group_gone(group, block.head.id, Reason::Invalid)
+            }
             _ => {}
         }
     }

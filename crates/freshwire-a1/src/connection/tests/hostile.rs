@@ -205,6 +205,21 @@ fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
     }
 }
 
+/// They cost more than their bytes, and no sender that means it makes them.
+//= spec/a1.md A1-FRM-6
+#[test]
+fn a_message_in_too_many_pieces_ends_the_connection() {
+    let mut liar = Liar::new();
+    liar.is_heard = false;
+    let most = 64 + 10_000 / 64;
+    for piece in 1..=most {
+        liar.tell(&block(0, 10_000 - 2 * piece, None, false, b"a"));
+    }
+    assert_eq!(liar.closed(), None, "as many as that may be");
+    liar.tell(&block(0, 0, None, false, b"a"));
+    assert!(matches!(liar.closed(), Some(Closed::Violation(what)) if what.contains("too many pieces")));
+}
+
 #[test]
 fn a_window_that_is_made_small_and_large_again_and_again_is_no_larger_than_before() {
     let mut liar = Liar::new();

@@ -9,6 +9,7 @@ use super::super::super::groups::most_kept;
 use super::super::pair::payload;
 use super::{Closed, Event, Liar, Number, message};
 use crate::group::group_keys;
+use crate::inbox::Missing;
 use crate::wire::{Block, BlockHead, Frame, Invitation, Ranges};
 
 /// A lie about one of some groups.
@@ -107,6 +108,33 @@ fn a_peer_with_many_groups_gets_no_more_memory_than_one_window() {
     }
     assert!(liar.victim().connection.groups.held_bytes() > 3 * 9_000);
     assert_eq!(liar.closed(), None);
+}
+
+//= spec/a1.md A1-GRP-4, A1-FRM-6
+#[test]
+fn pieces_of_messages_of_a_group_are_counted_and_bounded() {
+    let mut liar = Liar::new();
+    liar.is_heard = false;
+    let piece = |liar: &mut Liar, id, offset| {
+        let block = Block { head: head(id, offset, None, false), bytes: b"a" };
+        liar.tell(&Frame::GroupBlock { group: 0, block });
+    };
+    invite(&mut liar, 0, 0);
+    for place in 0..200 {
+        for id in 0..4 {
+            piece(&mut liar, id, 9_998 - 2 * place);
+            check_bounds(&mut liar);
+        }
+    }
+    // The oldest have made room by now.
+    for place in 200..300 {
+        piece(&mut liar, 3, 9_998 - 2 * place);
+    }
+    let connection = &mut liar.victim().connection;
+    let missing = std::iter::from_fn(|| connection.poll_missing());
+    let invalid = Missing::OfGroup { group: 0, id: 3, reason: Reason::Invalid };
+    assert_eq!(missing.filter(|missing| *missing == invalid).count(), 1);
+    assert_eq!(liar.closed(), None, "who has the group's key may have forged it");
 }
 
 #[test]

@@ -59,8 +59,8 @@ pub struct Group {
     open: Option<(Kept, u64)>,
     /// Messages that were sent and can be repaired, by their numbers.
     kept: VecDeque<Kept>,
-    /// What the last packets held, the oldest first, from the number in front.
-    log: VecDeque<(u64, Vec<Part>)>,
+    /// What the last packets held, up to the one before `number`.
+    log: VecDeque<Option<Part>>,
     /// When the rate lets the next packet go.
     next_at: Timestamp,
     ask_again_at: Option<Timestamp>,
@@ -185,13 +185,13 @@ impl Group {
         }
         self.plain.clear();
         let room = usize::from(self.config.datagram).saturating_sub(DATA_HEADER + self.keys.overhead());
-        let mut parts = Vec::new();
+        let mut part = None;
         if self.open.is_none() {
             self.open = self.pick(now, source).map(|kept| (kept, 0));
         }
         if let Some((kept, sent_to)) = self.open {
             let end = self.put_block(kept, sent_to, room, source);
-            parts.push(Part { id: kept.id, range: sent_to..end });
+            part = Some(Part { id: kept.id, range: sent_to..end });
             self.open = (end < extent(&kept.record)).then_some((kept, end));
             if self.open.is_none() {
                 let until = kept.record.deadline.min(now + self.config.repair_for);
@@ -204,7 +204,7 @@ impl Group {
         } else {
             return false;
         }
-        self.seal(now, parts, out)
+        self.seal(now, part, out)
     }
 
     /// Whether [`Group::tell`] is due for every member. It is so once for what was sent until now.
@@ -233,24 +233,36 @@ impl Group {
         source: &dyn Source,
         member: &mut Connection,
     ) {
-        let is_missing = |number| missing.iter().any(|range| range.contains(number));
-        for (_, parts) in self.log.iter().filter(|(number, _)| is_missing(number)) {
-            for part in parts {
-                match self.kept(part.id).filter(|kept| kept.until > now) {
-                    None => member.tell_group_gone(self.id, part.id, Reason::Expired),
-                    Some(kept) => {
-                        let head = self.head(kept, part);
-                        if !member.wants_group_block(self.id, &head) {
-                            continue;
-                        }
-                        let len = part.range.end.min(u64::from(kept.record.len)) - part.range.start;
-                        let mut bytes = Vec::new();
-                        read_all(source, kept.token, part.range.start as u32, len as usize, &mut bytes);
-                        member.send_group_block(now, self.id, head, bytes, kept.until);
-                    }
+        let first = self.number - self.log.len() as u64;
+        member.answered(self.id).remove(&(0..first));
+        // Reports name the newest first, and the oldest are of use for the shortest time.
+        for range in missing.iter().rev() {
+            let mut number = first.max(*range.start());
+            // However much is asked for, and how often: each packet is looked at once.
+            loop {
+                number = member.answered(self.id).next_missing(number);
+                if number >= self.number || number > *range.end() {
+                    break;
                 }
+                if !member.has_room_for_group_answer() {
+                    return;
+                }
+                if let Some(Some(part)) = self.log.get((number - first) as usize) {
+                    self.answer(now, part, source, member);
+                }
+                member.answered(self.id).insert(number..number + 1);
             }
         }
+    }
+
+    fn answer(&self, now: Timestamp, part: &Part, source: &dyn Source, member: &mut Connection) {
+        let Some(kept) = self.kept(part.id).filter(|kept| kept.until > now) else {
+            return member.tell_group_gone(self.id, part.id, Reason::Expired);
+        };
+        let len = part.range.end.min(u64::from(kept.record.len)) - part.range.start;
+        let mut bytes = Vec::new();
+        read_all(source, kept.token, part.range.start as u32, len as usize, &mut bytes);
+        member.send_group_block(now, self.id, self.head(kept, part), bytes, kept.until);
     }
 
     /// A message that can be repaired.
@@ -279,7 +291,7 @@ impl Group {
         end
     }
 
-    fn seal(&mut self, now: Timestamp, parts: Vec<Part>, out: &mut Vec<u8>) -> bool {
+    fn seal(&mut self, now: Timestamp, part: Option<Part>, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
         put_group_header(self.id, self.number as u32, out);
         out.extend_from_slice(&self.plain);
@@ -289,7 +301,7 @@ impl Group {
             out.truncate(begin);
             return false;
         }
-        self.log.push_back((self.number, parts));
+        self.log.push_back(part);
         if self.log.len() > LOG {
             self.log.pop_front();
         }

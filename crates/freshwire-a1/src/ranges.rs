@@ -27,6 +27,11 @@ impl RangeSet {
         self.0.range(..=number).next_back().is_some_and(|(_, &end)| number < end)
     }
 
+    /// The first number from `from` on that is not in the set.
+    pub(crate) fn next_missing(&self, from: u64) -> u64 {
+        self.0.range(..=from).next_back().map_or(from, |(_, &end)| end.max(from))
+    }
+
     /// Whether all of `wanted` is in the set.
     pub(crate) fn covers(&self, wanted: &Range<u64>) -> bool {
         let last = || self.0.range(..=wanted.start).next_back();
@@ -116,6 +121,8 @@ mod tests {
             }
             for number in 0..280 {
                 assert_eq!(ranges.contains(number), model.contains(&number));
+                let missing = (number..).find(|number| !model.contains(number));
+                assert_eq!(Some(ranges.next_missing(number)), missing);
             }
             if let Some(first) = ranges.first() {
                 assert_eq!(Some(&first.start), model.first());

@@ -13,6 +13,7 @@ use crate::group::group_keys;
 use crate::inbox::{COST, Inbox, Message, Missing, Violation};
 use crate::outbox::leaves_time;
 use crate::pool::Pool;
+use crate::ranges::RangeSet;
 use crate::wire::{Block, BlockHead, Frame, Frames, Invitation, Qos, Ranges};
 
 /// Groups of which this end is a member, and what it has to say of any.
@@ -22,15 +23,14 @@ pub(super) struct Groups {
     /// Groups that the peer has invited this end to beyond what it joins.
     declined: BTreeSet<u32>,
     to_say: VecDeque<Said>,
+    /// Messages of which the peer is to be told that they will not come: group, number.
+    gone: BTreeMap<(u32, u64), Reason>,
     /// What was missing is said a second time then.
     again: VecDeque<(Timestamp, Said)>,
     repairs: VecDeque<Repair>,
-    /// Blocks that were asked for, until they are of no use.
-    answered: VecDeque<Answered>,
+    /// Packets of each group for which the peer got an answer when it missed them.
+    answered: BTreeMap<u32, RangeSet>,
 }
-
-/// A block that a member was or is sent: group, message, offset, and for how long that is of use.
-type Answered = (u32, u64, u32, Timestamp);
 
 /// What is said until it is acknowledged.
 #[derive(Clone, Debug)]
@@ -78,15 +78,19 @@ impl Groups {
     }
 
     pub(super) fn has_to_say(&self) -> bool {
-        !self.to_say.is_empty()
+        !(self.to_say.is_empty() && self.gone.is_empty())
     }
 
     pub(super) fn say(&mut self) -> Option<Said> {
-        self.to_say.pop_front()
+        let gone = || self.gone.pop_first().map(|((group, id), reason)| Said::Gone(group, id, reason));
+        self.to_say.pop_front().or_else(gone)
     }
 
     pub(super) fn say_again(&mut self, said: Said) {
-        self.to_say.push_front(said);
+        match said {
+            Said::Gone(group, id, reason) => _ = self.gone.insert((group, id), reason),
+            said => self.to_say.push_front(said),
+        }
     }
 
     pub(super) fn pop(&mut self) -> Option<Message> {
@@ -147,10 +151,9 @@ impl Groups {
     }
 
     fn tell_gone(&mut self, group: u32, id: u64, reason: Reason) {
-        let is_there = |said: &Said| matches!(said, Said::Gone(of, gone, _) if (*of, *gone) == (group, id));
         // A member that is not told keeps what it has of the message until newer ones take its place.
-        if self.to_say.len() < MAX_SAID && !self.to_say.iter().any(is_there) {
-            self.to_say.push_back(Said::Gone(group, id, reason));
+        if self.gone.len() < MAX_GONE {
+            self.gone.insert((group, id), reason);
         }
     }
 
@@ -220,10 +223,18 @@ impl Connection {
         self.groups.to_say.push_back(Said::Invitation(invitation));
     }
 
-    /// Whether a repair has room among those that wait, and was not asked for before.
-    pub(crate) fn wants_group_block(&self, group: u32, head: &BlockHead) -> bool {
-        let is_there = |&(of, id, offset, _): &Answered| (of, id, offset) == (group, head.id, head.offset);
-        self.groups.repairs.len() < MAX_REPAIRS && !self.groups.answered.iter().any(is_there)
+    /// Whether there is room for another answer to what the peer misses of groups.
+    pub(crate) fn has_room_for_group_answer(&self) -> bool {
+        self.groups.repairs.len() < MAX_REPAIRS && self.groups.gone.len() < MAX_GONE
+    }
+
+    /// Packets of a group for which the peer got an answer when it missed them.
+    pub(crate) fn answered(&mut self, group: u32) -> &mut RangeSet {
+        let answered = &mut self.groups.answered;
+        if answered.len() >= MAX_GROUPS && !answered.contains_key(&group) {
+            answered.pop_first();
+        }
+        answered.entry(group).or_default()
     }
 
     /// Sends a block until it arrives or is of no use.
@@ -235,17 +246,12 @@ impl Connection {
         bytes: Vec<u8>,
         until: Timestamp,
     ) {
-        let Groups { repairs, answered, .. } = &mut self.groups;
-        while answered.len() >= MAX_ANSWERED || answered.front().is_some_and(|(.., until)| *until <= now) {
-            answered.pop_front();
-        }
-        answered.push_back((group, head.id, head.offset, until));
         let repair = Repair { group, head, bytes, until };
         if !leaves_time(now, self.recovery.rtt().srtt(), until) {
-            repairs.push_back(repair.clone());
+            self.groups.repairs.push_back(repair.clone());
         }
         self.stats.repairs_sent += 1;
-        repairs.push_back(repair);
+        self.groups.repairs.push_back(repair);
     }
 
     pub(crate) fn tell_group_at(&mut self, group: u32, next: u64) {
@@ -255,7 +261,7 @@ impl Connection {
 
     #[cfg(test)]
     pub(crate) fn group_announcements(&self) -> usize {
-        self.groups.to_say.len()
+        self.groups.to_say.len() + self.groups.gone.len()
     }
 
     pub(crate) fn tell_group_gone(&mut self, group: u32, id: u64, reason: Reason) {
@@ -381,12 +387,11 @@ pub(super) fn most_kept(qos: &Qos) -> u64 {
 const MAX_GROUPS: usize = 16;
 /// Repairs that wait for one member at most; a member that misses more than that is too slow for the group.
 const MAX_REPAIRS: usize = 256;
-/// Blocks of which it is known that they were asked for.
-const MAX_ANSWERED: usize = 256;
 /// After this time a report of what is missing is said a second time.
 const NACK_AGAIN: Duration = Duration::from_millis(5);
-/// Announcements and reports that wait for the peer at most.
+/// Reports that wait for the peer at most, and announcements of messages that will not come.
 const MAX_SAID: usize = 1024;
+const MAX_GONE: usize = 1024;
 /// A repair is cut into parts of at least this size; in a packet with less room it would not be worth its head.
 const LEAST_CUT: usize = 400;
 /// Room for the frame around a repair: type, group, and the head of a message's first block.

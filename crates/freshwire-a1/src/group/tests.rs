@@ -325,6 +325,28 @@ fn a_member_that_asks_without_end_is_kept_nothing_for() {
     assert_eq!(member.group_announcements(), 1024);
 }
 
+//= spec/a1.md A1-GRP-3
+#[test]
+fn a_packet_is_answered_for_once_however_often_it_is_asked_for() {
+    let pair = Pair::new(lossy(10_000, 5, 0.0, 1));
+    let mut stage = Stage::over(vec![pair], 1200);
+    for seq in 0..300 {
+        stage.push(seq, 1000, Duration::from_secs(60));
+    }
+    stage.group.config.repair_for = Duration::from_secs(60);
+    stage.run_for(Duration::from_secs(1), |_, _| true);
+    for _ in 0..10 {
+        for _ in 0..1000 {
+            let member = &mut stage.pairs[0].ends[0].connection;
+            stage.group.repair(stage.now, &[0..=u64::MAX], &stage.queue, member);
+        }
+        stage.run_for(Duration::from_secs(1), |_, _| true);
+    }
+    let member = &mut stage.pairs[0].ends[0].connection;
+    assert_eq!(member.stats().repairs_sent, 300);
+    assert_eq!(member.answered(stage.group.id()).len(), 1);
+}
+
 #[test]
 fn what_is_abandoned_is_not_repaired() {
     let mut stage = Stage::new();

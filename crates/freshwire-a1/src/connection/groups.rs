@@ -51,6 +51,7 @@ pub(super) struct Repair {
 }
 
 struct Membership {
+    key: [u8; 32],
     keys: Keys,
     replay: ReplayWindow,
     acks: Acks,
@@ -61,6 +62,7 @@ struct Membership {
 impl Membership {
     fn new(invitation: &Invitation, qos: &Qos, pool: Pool) -> Self {
         Self {
+            key: invitation.key,
             keys: group_keys(invitation.key),
             replay: ReplayWindow::starting_at(invitation.next),
             acks: Acks::of_group(invitation.next),
@@ -331,6 +333,10 @@ impl Connection {
     fn on_invitation(&mut self, invitation: &Invitation) -> Result<(), String> {
         let Groups { members, declined, .. } = &mut self.groups;
         let Invitation { group, address, .. } = *invitation;
+        if members.get(&group).is_some_and(|member| member.key == invitation.key) {
+            // Its packet was only thought to be lost.
+            return Ok(());
+        }
         let is_member = members.contains_key(&group);
         let is_known = is_member || declined.contains(&group);
         if !is_known && members.len() + declined.len() >= MAX_GROUPS {

@@ -156,6 +156,24 @@ fn what_will_not_come_of_a_group_is_remembered_up_to_a_bound() {
     assert_eq!(liar.victim().connection.stats().messages_received, 1000);
 }
 
+//= spec/a1.md A1-GRP-1
+#[test]
+fn an_invitation_that_comes_again_changes_nothing() {
+    let mut liar = Liar::new();
+    liar.is_heard = false;
+    let whole =
+        |id| Frame::GroupBlock { group: 0, block: Block { head: head(id, 0, Some(1), true), bytes: b"a" } };
+    invite(&mut liar, 0, 0);
+    liar.tell(&whole(0));
+    invite(&mut liar, 0, 0);
+    liar.tell(&whole(0));
+    liar.tell(&whole(1));
+    let connection = &mut liar.victim().connection;
+    let received = std::iter::from_fn(|| connection.recv()).map(|message| message.id);
+    assert_eq!(received.collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(connection.stats().messages_received, 2);
+}
+
 #[test]
 fn an_invitation_that_is_not_followed_is_reported_and_costs_nothing() {
     let mut liar = Liar::new();

@@ -129,14 +129,19 @@ impl Groups {
         self.repairs.push_front(repair);
     }
 
-    /// Puts the next repair that is still worth it into a packet, if it fits.
-    pub(super) fn put_repair(&mut self, now: Timestamp, room: usize, plain: &mut Vec<u8>) -> Option<Repair> {
+    /// Tells the peer of the next repairs that are of no use any more, and forgets them.
+    //= spec/a1.md A1-GRP-3
+    pub(super) fn forget_repairs(&mut self, now: Timestamp) {
         while let Some(&Repair { group, head, .. }) =
             self.repairs.front().filter(|repair| repair.until <= now)
         {
             self.repairs.pop_front();
             self.tell_gone(group, head.id, Reason::Expired);
         }
+    }
+
+    /// Puts the next repair into a packet, if it fits.
+    pub(super) fn put_repair(&mut self, room: usize, plain: &mut Vec<u8>) -> Option<Repair> {
         let most = room.saturating_sub(REPAIR_ROOM);
         let repair = self.repairs.front_mut()?;
         let piece = if repair.bytes.len() <= most {

@@ -18,7 +18,7 @@ use freshwire_units::Rate;
 use super::*;
 use crate::recovery::Sent;
 use crate::source::Fate;
-use crate::wire::is_urgent;
+use crate::wire::{BlockHead, is_urgent};
 use pair::{Pair, payload, record};
 
 pub(crate) fn lossy(kbit: u64, delay_ms: u64, share: f64, seed: u64) -> Config {
@@ -274,6 +274,41 @@ fn a_repair_goes_twice_if_there_is_no_time_for_another() {
     }
     let small: usize = (1..=5).map(|seed| delivered(100, [0, 0], seed)).sum();
     assert!(small >= 1488, "{small} of 1500; 1472 if it is in the same packet");
+}
+
+//= spec/a1.md A1-GRP-3
+#[test]
+fn repairs_that_are_of_no_use_any_more_hold_nothing_up() {
+    let mut pair = Pair::new(lossy(10_000, 5, 0.0, 1));
+    pair.run_for(Duration::from_millis(100));
+    let head = BlockHead { id: 0, offset: 0, start: None, end: true };
+    let sender = &mut pair.ends[0].connection;
+    sender.send_group_block(pair.now, 1, head, vec![0], pair.now + Duration::from_millis(1));
+    pair.now += Duration::from_millis(1);
+    pair.push(0, record(0, pair.now, None), payload(0, 100));
+    let end = &mut pair.ends[0];
+    assert!(end.connection.poll_transmit(pair.now, &mut end.queue, &mut Vec::new()).is_some());
+    assert_eq!(end.queue.len(), 0, "the record has left too");
+}
+
+#[test]
+fn parity_that_no_packet_has_room_for_holds_nothing_up() {
+    let config = ConnectionConfig { fec_layers: 1, ..ConnectionConfig::default() };
+    let qos = Qos::default();
+    let mut pair = Pair::with(lossy(10_000, 100, 0.05, 4), [config.clone(), config], qos);
+    for seq in 0..400 {
+        // With so much to say of a message, a shard does not fit.
+        let record = record(1 << 60 | seq, pair.now, Some(Duration::from_millis(250)));
+        let record = Record { key: 1 << 60, group: u32::MAX, refs: [u32::MAX; 2], ..record };
+        pair.push(0, record, payload(seq, 2000));
+        for _ in 0..40 * (seq % 2) {
+            pair.run_for(Duration::from_millis(1));
+            let end = &mut pair.ends[0];
+            let left = end.connection.poll_transmit(pair.now, &mut end.queue, &mut Vec::new());
+            assert_eq!(left, None, "what one look leaves, nobody would look for again");
+        }
+    }
+    assert_eq!(pair.ends[0].connection.stats().parity_sent, 0);
 }
 
 #[test]

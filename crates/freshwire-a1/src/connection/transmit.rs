@@ -133,7 +133,9 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<usize> {
         self.groups.report(now);
-        let chosen = self.choose(now, source);
+        // Before anything is chosen: what has nothing to put into a packet must not be.
+        self.groups.forget_repairs(now);
+        let mut chosen = self.choose(now, source);
         let in_flight = self.recovery.in_flight() > 0;
         let sync = self.syncs.is_due(now, in_flight) || chosen.is_some() && self.syncs.wants_along(now);
         let is_due = self.acks.is_due(now);
@@ -161,8 +163,11 @@ impl Connection {
             draft.eliciting = true;
         }
         draft.control = !sync;
-        if let Some(chosen) = chosen {
-            self.put_blocks(now, chosen, source, &mut draft, out);
+        while let Some(next) = chosen {
+            self.put_blocks(now, next, source, &mut draft, out);
+            // Parity that no packet has room for was left out: something else goes.
+            let is_left_out = next == Chosen::Parity && out.len() == draft.begin;
+            chosen = if is_left_out { self.choose(now, source) } else { None };
         }
         if out.len() == draft.begin {
             out.truncate(draft.begin - DATA_HEADER);
@@ -323,7 +328,7 @@ impl Connection {
         while let Some(chosen) = next.filter(|next| next.may_share(first)) {
             let left = draft.end.saturating_sub(out.len());
             if chosen == Chosen::GroupRepair {
-                let repair = self.groups.put_repair(now, left, out);
+                let repair = self.groups.put_repair(left, out);
                 draft.has_blocks |= repair.is_some();
                 if let Some(repair) = repair {
                     draft.contents.rare().repairs.push(repair);

@@ -244,7 +244,7 @@ impl Group {
                 if number >= self.number || number > *range.end() {
                     break;
                 }
-                if !member.has_room_for_group_answer() {
+                if !member.has_room_for_group_gone() {
                     return;
                 }
                 if let Some(Some(part)) = self.log.get((number - first) as usize) {
@@ -259,6 +259,9 @@ impl Group {
         let Some(kept) = self.kept(part.id).filter(|kept| kept.until > now) else {
             return member.tell_group_gone(self.id, part.id, Reason::Expired);
         };
+        if !member.has_room_for_repair() {
+            return member.tell_group_gone(self.id, part.id, Reason::Abandoned);
+        }
         let len = part.range.end.min(u64::from(kept.record.len)) - part.range.start;
         let mut bytes = Vec::new();
         read_all(source, kept.token, part.range.start as u32, len as usize, &mut bytes);

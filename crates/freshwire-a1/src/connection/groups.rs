@@ -230,9 +230,14 @@ impl Connection {
         self.groups.to_say.push_back(Said::Invitation(invitation));
     }
 
-    /// Whether there is room for another answer to what the peer misses of groups.
-    pub(crate) fn has_room_for_group_answer(&self) -> bool {
-        self.groups.repairs.len() < MAX_REPAIRS && self.groups.gone.len() < MAX_GONE
+    /// Whether the peer can be told that another message of a group will not come.
+    pub(crate) fn has_room_for_group_gone(&self) -> bool {
+        self.groups.gone.len() < MAX_GONE
+    }
+
+    /// Whether there is room for another repair.
+    pub(crate) fn has_room_for_repair(&self) -> bool {
+        self.groups.repairs.len() < MAX_REPAIRS
     }
 
     /// Packets of a group for which the peer got an answer when it missed them.

@@ -52,10 +52,10 @@ pub(crate) struct Credit {
     pub(crate) bytes: u64,
 }
 
-/// The peer says of a message that it is whole, and it was never begun.
+/// The peer says of a message that it is whole, and not all of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message that was never begun is said to be whole")]
-pub(crate) struct NeverBegun;
+#[error("a message of which not all was sent is said to be whole")]
+pub(crate) struct NotSent;
 
 /// A begun message that is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -500,11 +500,11 @@ impl Outbox {
 
     /// The receiver has made a message whole of parity: what was lost of it need not come.
     //= spec/a1.md A1-FEC-3
-    pub(crate) fn on_whole(&mut self, id: u64) -> Result<(), NeverBegun> {
-        if id >= self.next_id {
-            return Err(NeverBegun);
+    pub(crate) fn on_whole(&mut self, id: u64) -> Result<(), NotSent> {
+        // Parity comes last.
+        if id >= self.next_id || self.open == Some(id) {
+            return Err(NotSent);
         }
-        // All of it was sent, since parity comes last.
         if let Some(begun) = self.begun.remove(id) {
             self.repairs.remove(&(begun.record.layer, id));
             self.settled.push((begun.token, Fate::Acknowledged));

@@ -153,6 +153,9 @@ class Outgoing:
         if number >= self.next_number:
             text = f"A1-FEC-3: WHOLE of message {number}, which was never begun"
             raise WireError(text)
+        if self.current is not None and number == self.current.number:
+            text = f"A1-FEC-3: WHOLE of message {number}, of which not all was sent"
+            raise WireError(text)
         if number in self.begun:
             self.settle(self.begun[number])
 

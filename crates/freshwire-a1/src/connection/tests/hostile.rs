@@ -220,6 +220,21 @@ fn a_message_in_too_many_pieces_ends_the_connection() {
     assert!(matches!(liar.closed(), Some(Closed::Violation(what)) if what.contains("too many pieces")));
 }
 
+/// No parity of it was sent, and what is behind it would wait for ever.
+//= spec/a1.md A1-FEC-3
+#[test]
+fn a_message_of_which_not_all_was_sent_cannot_be_whole() {
+    let mut liar = Liar::new();
+    liar.listen(Duration::from_millis(10));
+    liar.tell(&Frame::Credit { messages: 1 << 40, bytes: 1 << 40 });
+    let record = record(0, liar.pair.now, None);
+    liar.pair.push(0, record, payload(0, 500_000));
+    liar.listen(Duration::from_millis(10));
+    assert_eq!(liar.closed(), None);
+    liar.tell(&Frame::Whole { id: 0 });
+    assert!(matches!(liar.closed(), Some(Closed::Violation(what)) if what.contains("not all was sent")));
+}
+
 #[test]
 fn a_window_that_is_made_small_and_large_again_and_again_is_no_larger_than_before() {
     let mut liar = Liar::new();

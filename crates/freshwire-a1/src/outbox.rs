@@ -40,7 +40,9 @@ pub(crate) struct Outbox {
     /// Parity to send: the message, the shard's place, how many there are, the shard.
     parity: VecDeque<Shard>,
     gone: VecDeque<Gone>,
+    /// What was not told yet, and what was told and lost.
     dropped: VecDeque<Dropped>,
+    dropped_again: VecDeque<Dropped>,
     records: Vec<Record>,
     dropped_by_others: Vec<(u64, Reason)>,
 }
@@ -179,6 +181,7 @@ impl Outbox {
             parity: VecDeque::new(),
             gone: VecDeque::new(),
             dropped: VecDeque::new(),
+            dropped_again: VecDeque::new(),
             records: Vec::new(),
             dropped_by_others: Vec::new(),
         }
@@ -238,7 +241,7 @@ impl Outbox {
 
     /// The next announcement of messages that were never begun.
     pub(crate) fn next_dropped(&mut self) -> Option<Dropped> {
-        self.dropped.pop_front()
+        self.dropped_again.pop_front().or_else(|| self.dropped.pop_front())
     }
 
     /// An announcement was lost.
@@ -248,8 +251,8 @@ impl Outbox {
 
     /// An announcement of messages that were never begun was lost. Where too many wait it is forgotten, as the oldest.
     pub(crate) fn announce_dropped_again(&mut self, dropped: Dropped) {
-        if self.dropped.len() < MAX_DROPPED {
-            self.dropped.push_front(dropped);
+        if self.dropped_again.len() + self.dropped.len() < MAX_DROPPED {
+            self.dropped_again.push_back(dropped);
         }
     }
 
@@ -260,7 +263,7 @@ impl Outbox {
 
     /// Whether there is something to announce.
     pub(crate) fn has_announcements(&self) -> bool {
-        self.has_gone() || !self.dropped.is_empty()
+        self.has_gone() || !(self.dropped.is_empty() && self.dropped_again.is_empty())
     }
 
     /// The block that is worth most now. What was lost goes first, the most important of it before the rest, as long as the
@@ -659,7 +662,9 @@ impl Outbox {
     fn tell_dropped(&mut self, record: &Record, reason: Reason) {
         self.choice.outcome(record, Outcome::Dropped(reason));
         match self.dropped.back_mut() {
-            Some(last) if last.reason == reason && last.first + last.count == record.seq => last.count += 1,
+            Some(last) if last.reason == reason && last.first.checked_add(last.count) == Some(record.seq) => {
+                last.count += 1;
+            }
             _ => self.dropped.push_back(Dropped { first: record.seq, count: 1, reason }),
         }
         if self.dropped.len() > MAX_DROPPED {
@@ -715,3 +720,23 @@ const PAST_WAIT: Duration = Duration::from_millis(1);
 const MAX_DROPPED: usize = 256;
 /// So many bytes, the first window of a connection, are in the way of no repair as far as is known.
 const AT_ONCE: u64 = 14_720;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    //= spec/a1.md A1-MSG-4
+    #[test]
+    fn a_report_that_was_lost_is_said_again_as_it_was() {
+        let mut outbox = Outbox::new(Box::new(freshwire_choice::fifo()), Credit::default());
+        outbox.tell_dropped(&Record::numbered(5), Reason::Expired);
+        let lost = outbox.next_dropped().expect("a report");
+        outbox.announce_dropped_again(lost);
+        for seq in [6, 7, u64::MAX, 0] {
+            outbox.tell_dropped(&Record::numbered(seq), Reason::Expired);
+        }
+        let reports = std::iter::from_fn(|| outbox.next_dropped());
+        let reports: Vec<_> = reports.map(|dropped| (dropped.first, dropped.count)).collect();
+        assert_eq!(reports, [(5, 1), (6, 2), (u64::MAX, 1), (0, 1)]);
+    }
+}

@@ -22,7 +22,7 @@ from freshwire_lab.a1.connection import Connection
 from freshwire_lab.a1.handshake import Agreed, Answerer, Caller, Identity, RefusedError
 from freshwire_lab.a1.head import Head
 from freshwire_lab.a1.incoming import Delivered, Event, WentAway, WereDropped
-from freshwire_lab.a1.outgoing import Message
+from freshwire_lab.a1.outgoing import Message, Outgoing
 from freshwire_lab.a1.protection import next_secret, nonce_of
 from freshwire_lab.a1.quality import Parameters, Quality
 from freshwire_lab.a1.wire import Ranges, Reader, WireError, encode_ranges, read_ranges, signed, varint
@@ -340,6 +340,13 @@ class ConnectionTest(unittest.TestCase):
                 self.assertTrue(ours.by_peer and not theirs.by_peer)
                 self.assertEqual((ours.code, theirs.code), (1, 1))
                 self.assertRegex(ours.text, text)
+
+    def test_a_message_of_which_not_all_was_sent_cannot_be_whole(self) -> None:
+        """A1-FEC-3."""
+        outgoing = Outgoing(4, 1 << 20, 1 << 20, retransmission=True)
+        outgoing.queue.append(Message(0, bytes(5000), 0))
+        outgoing.blocks(1000, 0)
+        self.assertRaisesRegex(WireError, "A1-FEC-3", outgoing.whole, 0)
 
     def test_a_change_of_quality_is_answered_as_the_asker_sees_it(self) -> None:
         """A1-QOS-3; what holds at the other end has sending and receiving turned."""

@@ -351,7 +351,7 @@ impl Fresh {
             self.growth.begin_faster();
         } else if full && self.losses.recent() < QUIET_PATH_LOSS && self.is_rivals_doing(loss.now) {
             self.meet_rival();
-            self.reduce(loss, FIRST_YIELD);
+            self.reduce(loss);
             return;
         }
         self.fit();
@@ -387,17 +387,17 @@ impl Fresh {
             self.fit();
             return;
         }
-        self.reduce(loss, YIELD);
+        self.reduce(loss);
     }
 
-    /// As CUBIC does. A window that yields, and had half of the bottleneck, keeps so much of itself, and does not come back faster than others.
-    fn reduce(&mut self, loss: &Loss<'_>, kept: f64) {
+    /// As CUBIC does; but a window that yields, and had half of the bottleneck, keeps half, and does not come back faster than others.
+    fn reduce(&mut self, loss: &Loss<'_>) {
         let has_half = self.has_of(self.trains.capacity().or(self.path.rate), HALF);
         let Mode::Rival(cubic) = &mut self.mode else { return };
         let before = cubic.cwnd();
         cubic.on_loss(loss);
         if self.yielding.is_on() && has_half && cubic.cwnd() < before {
-            cubic.settle_for(before as f64 * kept);
+            cubic.settle_for(before as f64 * HALF);
         }
     }
 
@@ -574,9 +574,6 @@ const ALONE: f64 = 0.8;
 /// Of the bottleneck: who came to so much without a loss has it alone.
 const NEARLY_ALL: f64 = 0.9;
 const HALF: f64 = 0.5;
-/// What is kept of the window while nobody else was seen, and once a loss came with less than nearly all.
-const FIRST_YIELD: f64 = 0.6;
-const YIELD: f64 = 0.5;
 /// Of the bottleneck: beside one who is like us nobody has so much for long.
 const UNEQUAL: f64 = 0.7;
 const DRAIN_AFTER: Duration = Duration::from_secs(5);

@@ -25,6 +25,8 @@ pub(super) struct MtuSearch {
     failures: u32,
     next_at: Timestamp,
     black_hole: BlackHole,
+    /// When larger packets were found to pass no more, at first the beginning: of what left by then no other verdict follows.
+    verdict_at: Timestamp,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -47,6 +49,7 @@ impl MtuSearch {
             failures: 0,
             next_at: now,
             black_hole: BlackHole::default(),
+            verdict_at: now,
         }
     }
 
@@ -101,7 +104,7 @@ impl MtuSearch {
             }
         }
         for &(bytes, sent_at) in &lost.sizes {
-            if bytes > u32::from(self.base) {
+            if bytes > u32::from(self.base) && sent_at > self.verdict_at {
                 if self.black_hole.lost == 0 {
                     self.black_hole.since = sent_at;
                 }
@@ -132,6 +135,7 @@ impl MtuSearch {
         self.probe = None;
         self.failures = 0;
         self.black_hole = BlackHole::default();
+        self.verdict_at = now;
     }
 
     /// Begins to search below `upper` then.
@@ -235,17 +239,35 @@ mod tests {
         }
     }
 
+    /// More of the window that has shown the black hole is lost after the verdict.
+    //= spec/a1.md A1-PATH-5
+    #[test]
+    fn what_left_before_a_verdict_does_not_end_the_search_that_follows_it() {
+        let mut mtu = MtuSearch::new(1200, 1472, Timestamp::ZERO);
+        search(&mut mtu, Timestamp::ZERO, 1472);
+        let second = Timestamp::ZERO + Duration::from_secs(1);
+        for later in [second, second + Duration::from_millis(20)] {
+            let sizes = vec![(1472, second); BLACK_HOLE_PACKETS as usize];
+            mtu.on_lost(later, &Lost { sizes, ..Lost::default() });
+            mtu.on_acked(later, &Acked { largest_size: 1200, ..Acked::default() }, later);
+            assert_eq!(mtu.current(), 1200);
+        }
+        search(&mut mtu, second + Duration::from_millis(20), 1400);
+        assert!((1385..=1400).contains(&mtu.current()), "{}", mtu.current());
+    }
+
     #[test]
     fn losses_among_arrivals_are_no_black_hole() {
         let mut mtu = MtuSearch::new(1200, 1472, Timestamp::ZERO);
         search(&mut mtu, Timestamp::ZERO, 1472);
+        let second = Timestamp::ZERO + Duration::from_secs(1);
         for _ in 0..10 {
-            let sizes = vec![(1472, Timestamp::ZERO); BLACK_HOLE_PACKETS as usize - 1];
-            mtu.on_lost(Timestamp::ZERO, &Lost { sizes, ..Lost::default() });
+            let sizes = vec![(1472, second); BLACK_HOLE_PACKETS as usize - 1];
+            mtu.on_lost(second, &Lost { sizes, ..Lost::default() });
             let large = Acked { largest_size: 1472, ..Acked::default() };
-            mtu.on_acked(Timestamp::ZERO, &large, Timestamp::ZERO);
+            mtu.on_acked(second, &large, second);
             let small = Acked { largest_size: 100, ..Acked::default() };
-            mtu.on_acked(Timestamp::ZERO, &small, Timestamp::ZERO);
+            mtu.on_acked(second, &small, second);
         }
         assert_eq!(mtu.current(), 1472);
     }

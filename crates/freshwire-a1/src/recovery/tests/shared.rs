@@ -181,7 +181,8 @@ fn lost_by_crowds(flows: u32, links: &[(&str, u64, u64)], apart: &[f64]) -> f64 
     lost as f64 / sent as f64
 }
 
-/// They keep the queue full until all of them take it for the path; what is lost is the only sign then.
+/// They keep the queue full until all of them take it for the path; what is lost is the only sign then. How much is chaotic: only a mean
+/// says something.
 #[test]
 fn many_of_our_kind_do_not_make_each_other_lose_most() {
     for (flows, rate, delay, queue, most) in [
@@ -191,7 +192,7 @@ fn many_of_our_kind_do_not_make_each_other_lose_most() {
         (16, "10Mbit", 20, 16_000, 0.31),
         (16, "10Mbit", 20, 50_000, 0.3),
     ] {
-        let share = lost_by_crowds(flows, &[(rate, delay, queue)], &[0.3]);
+        let share = lost_by_crowds(flows, &[(rate, delay, queue)], &[0.17, 0.3, 0.5]);
         println!("{flows} flows, {rate}, a queue of {queue} B: {share:.3} lost");
         assert!(share < most, "{share}");
     }

@@ -50,8 +50,6 @@ pub(crate) struct Recovery<C> {
     ecn: Ecn,
     pto: PtoState,
     loss: LossShare,
-    /// Packets before this number left on another path: they tell nothing about this one.
-    path_start: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,7 +113,6 @@ impl<C> Recovery<C> {
             mtu,
             pto: PtoState::default(),
             loss: LossShare::default(),
-            path_start: 0,
             config: config.clone(),
         }
     }
@@ -123,6 +120,7 @@ impl<C> Recovery<C> {
     /// A packet leaves. Numbers ascend; those that are passed over were never sent, and acknowledging one of them is
     /// an error. The content of a packet that elicits no acknowledgement is dropped here and never returned.
     pub(crate) fn on_sent(&mut self, now: Timestamp, packet: Sent<C>) {
+        self.ecn.on_sent();
         if !packet.eliciting {
             self.flight.pass(packet.number);
             return;
@@ -148,7 +146,6 @@ impl<C> Recovery<C> {
                 content: packet.content,
             },
         );
-        self.ecn.on_sent();
         if packet.app_limited {
             self.on_app_limited();
         }
@@ -173,8 +170,8 @@ impl<C> Recovery<C> {
         let acked = self.flight.ack(ack.ranges, out)?;
         for spurious in &acked.spurious {
             out.spurious.push(spurious.number);
-            self.loss.count(1, 0);
-            if spurious.number >= self.path_start {
+            if self.flight.is_of_path(spurious.number) {
+                self.loss.count(1, 0);
                 self.congestion.on_spurious(now, spurious.lost_at);
             }
             self.sampler.on_late_delivery(now, u64::from(spurious.bytes));
@@ -189,7 +186,7 @@ impl<C> Recovery<C> {
         self.pto.at_once = false;
         self.pto.latest_answer = Duration::ZERO;
         self.loss.count(acked.packets, 0);
-        let same_path = newest.number >= self.path_start;
+        let same_path = self.flight.is_of_path(newest.number);
         let mut queue = None;
         if same_path && newest.number == ack.largest {
             let sample = now.saturating_since(newest.sent_at);
@@ -202,8 +199,8 @@ impl<C> Recovery<C> {
         let receiver_us = (newest.number == ack.largest).then_some(ack.receiver_time_us);
         let sample = self.sampler.on_acked(now, &newest, acked.bytes, receiver_us, self.rtt.min(), same_path);
         self.declare_late(now, out);
+        let marked = self.ecn.on_ack(ack.largest, ack.ce_count, acked.ecn_packets);
         if same_path {
-            let marked = self.ecn.on_ack(ack.largest, ack.ce_count, acked.ecn_packets);
             self.congestion.on_ack(&congestion::Ack {
                 now,
                 bytes: acked.bytes,
@@ -417,11 +414,11 @@ impl<C> Recovery<C> {
         self.congestion =
             congestion::build(config.controller, u64::from(self.mtu.current()), config.initial_rtt);
         self.pacer = Pacer::new(now);
-        self.ecn = Ecn::new(config.ecn);
+        self.ecn.on_path_change(config.ecn);
         self.pto =
             PtoState { count: 0, doublings: 0, at_once: false, latest_answer: Duration::ZERO, ..self.pto };
         self.loss = LossShare::default();
-        self.path_start = self.flight.next_number();
+        self.flight.begin_path();
     }
 
     /// What may be in flight, in bytes. During an outage only a trickle leaves, so that contents are not spent on a path that
@@ -468,10 +465,8 @@ impl<C> Recovery<C> {
             self.loss.count(0, told);
             self.loss.count_runs(told, lost.runs.min(told));
         }
-        self.sampler.on_lost(lost.bytes);
-        let (Some(sent_at), true) = (lost.newest_sent_at, lost.newest >= self.path_start) else {
-            return;
-        };
+        self.sampler.on_lost(lost.bytes + lost.bytes_elsewhere);
+        let Some(sent_at) = lost.newest_sent_at else { return };
         match cause {
             Cause::Outage => self.congestion.on_outage(now),
             Cause::Missing => self.congestion.on_loss(&congestion::Loss {

@@ -34,6 +34,8 @@ pub(super) struct Flight<C> {
     lost: BTreeMap<u64, Remembered>,
     /// Numbers that were passed over: those of slots, and the last ones before.
     skipped: VecDeque<u64>,
+    /// Packets before this number left on another path: they tell nothing about this one.
+    path_start: u64,
 }
 
 #[derive(Debug)]
@@ -63,9 +65,11 @@ pub(super) enum Cause {
 /// What an acknowledgement brought.
 #[derive(Debug, Default)]
 pub(super) struct Acked {
+    /// Of all paths, as `bytes` and `spurious`.
     pub(super) newest: Option<Newest>,
-    pub(super) packets: usize,
     pub(super) bytes: u64,
+    /// Of the present path.
+    pub(super) packets: usize,
     pub(super) ecn_packets: u64,
     /// Sizes of the largest packet, and the number of the MTU probe, among them.
     pub(super) largest_size: u32,
@@ -91,7 +95,7 @@ pub(super) struct Spurious {
     pub(super) lost_at: Timestamp,
 }
 
-/// What was declared lost. An MTU probe counts only as such.
+/// What was declared lost of the present path. An MTU probe counts only as such.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
     pub(super) newest: u64,
@@ -105,6 +109,8 @@ pub(super) struct Lost {
     pub(super) sizes: Vec<(u32, Timestamp)>,
     /// Runs of numbers that follow one another.
     pub(super) runs: usize,
+    /// Bytes that left on other paths.
+    pub(super) bytes_elsewhere: u64,
 }
 
 impl<C> Flight<C> {
@@ -116,6 +122,7 @@ impl<C> Flight<C> {
             largest_acked: None,
             lost: BTreeMap::new(),
             skipped: VecDeque::new(),
+            path_start: 0,
         }
     }
 
@@ -131,6 +138,16 @@ impl<C> Flight<C> {
 
     pub(super) fn next_number(&self) -> u64 {
         self.base + self.slots.len() as u64
+    }
+
+    /// What leaves from now on takes another path.
+    pub(super) fn begin_path(&mut self) {
+        self.path_start = self.next_number();
+    }
+
+    /// Whether a packet left on the present path.
+    pub(super) fn is_of_path(&self, number: u64) -> bool {
+        number >= self.path_start
     }
 
     pub(super) fn insert(&mut self, number: u64, packet: Packet<C>) {
@@ -198,13 +215,15 @@ impl<C> Flight<C> {
 
     fn ack_one(&mut self, number: u64, acked: &mut Acked, out: &mut Outcomes<C>) {
         let Some(packet) = self.take(number) else { return };
-        acked.packets += 1;
         acked.bytes += u64::from(packet.bytes);
-        acked.ecn_packets += u64::from(packet.ecn);
-        if packet.mtu_probe {
-            acked.mtu_probe = Some((number, packet.bytes));
-        } else {
-            acked.largest_size = acked.largest_size.max(packet.bytes);
+        if self.is_of_path(number) {
+            acked.packets += 1;
+            acked.ecn_packets += u64::from(packet.ecn);
+            if packet.mtu_probe {
+                acked.mtu_probe = Some((number, packet.bytes));
+            } else {
+                acked.largest_size = acked.largest_size.max(packet.bytes);
+            }
         }
         if acked.newest.is_none_or(|newest| newest.number < number) {
             acked.newest =
@@ -295,6 +314,16 @@ impl<C> Flight<C> {
 
     fn lose_one(&mut self, now: Timestamp, number: u64, out: &mut Outcomes<C>, lost: &mut Lost) {
         let Some(packet) = self.take(number) else { return };
+        if self.is_of_path(number) {
+            self.count_lost(number, &packet, lost);
+        } else if !packet.mtu_probe {
+            lost.bytes_elsewhere += u64::from(packet.bytes);
+        }
+        self.lost.insert(number, Remembered { sent_at: packet.sent_at, lost_at: now, bytes: packet.bytes });
+        out.lost.push((number, packet.content));
+    }
+
+    fn count_lost(&self, number: u64, packet: &Packet<C>, lost: &mut Lost) {
         let is_skipped = |between| self.skipped.binary_search(&between).is_ok();
         let follows = number > lost.newest && (lost.newest + 1..number).all(is_skipped);
         lost.runs += usize::from(lost.runs == 0 || !follows);
@@ -308,8 +337,6 @@ impl<C> Flight<C> {
             lost.sizes.push((packet.bytes, packet.sent_at));
         }
         lost.ecn_packets += u64::from(packet.ecn);
-        self.lost.insert(number, Remembered { sent_at: packet.sent_at, lost_at: now, bytes: packet.bytes });
-        out.lost.push((number, packet.content));
     }
 
     fn take(&mut self, number: u64) -> Option<Packet<C>> {

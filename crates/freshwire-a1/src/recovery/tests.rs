@@ -233,6 +233,42 @@ fn another_path_is_learnt_anew() {
     assert_eq!(recovery.rtt().srtt(), ms(50));
 }
 
+/// A window of large, marked packets dies on the old path.
+//= spec/a1.md A1-PATH-3
+#[test]
+fn what_is_lost_on_another_path_costs_the_present_one_nothing() {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    recovery.on_sent(at(0), Sent { bytes: 1472, mtu_probe: true, ..sent(0) });
+    ack(&mut recovery, at(20), 0..=0, 0);
+    assert_eq!(recovery.mtu(), 1472);
+    (1..=20).for_each(|number| recovery.on_sent(at(20), Sent { bytes: 1472, ..sent(number) }));
+    recovery.on_path_change(at(30));
+    let before = recovery.window();
+    (21..=22).for_each(|number| recovery.on_sent(at(40), sent(number)));
+    ack(&mut recovery, at(60), 1..=1, 0);
+    let mut out = Outcomes::default();
+    recovery.on_nack(at(70), &[2..=19], &mut out);
+    assert_eq!(out.lost.len(), 18);
+    ack(&mut recovery, at(80), 21..=21, 0);
+    assert_eq!((recovery.loss(), recovery.loss_run()), (0.0, 1.0));
+    assert!(recovery.ecn() && recovery.window() >= before);
+    assert_eq!(recovery.mtu_probe(at(80)), Some(1472), "the search goes on");
+    // What is lost here counts.
+    recovery.on_nack(at(90), &[22..=22], &mut Outcomes::default());
+    assert!(recovery.loss() > 0.0);
+}
+
+//= spec/a1.md A1-CC-3
+#[test]
+fn what_elicits_nothing_may_come_with_a_congestion_mark_too() {
+    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    for number in 0..10 {
+        recovery.on_sent(at(0), Sent { eliciting: number >= 8, ..sent(number) });
+    }
+    ack(&mut recovery, at(40), 0..=9, 5);
+    assert!(recovery.ecn());
+}
+
 #[test]
 fn data_does_not_wait_for_a_probe_that_is_larger_than_the_window() {
     let loopback = RecoveryConfig { max_mtu: 65_507, ..config(Controller::NewReno) };

@@ -41,9 +41,10 @@ const BURSTS_PER_TURN: usize = 8;
 /// How many connections have their turn before datagrams are fetched again.
 const TURNS: usize = 64;
 
-/// The longest sleep while there is a ring. A producer in another process that is killed between its push and its call
-/// leaves a record that nobody calls for (spec/ring.md R-ROLE-7).
-const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// The longest time until every ring is looked at, called for or not. A producer in another process that is killed between its
+/// push and its call leaves a record that nobody calls for.
+//= spec/ring.md R-ROLE-7
+const MAX_UNSEEN: Duration = Duration::from_secs(1);
 
 /// How long what follows from datagrams may wait when they brought what a thread has waited for: as a rule its answer goes
 /// at once, and takes the acknowledgement along.
@@ -80,6 +81,8 @@ pub(super) struct Core {
     again: bool,
     /// When the node's thread wakes up by itself; `None` while it is awake.
     asleep_until: Option<Timestamp>,
+    /// When it looked last at every ring.
+    looked_at: Timestamp,
     /// How a thread waits that waits for datagrams in place of the node's.
     pub(super) spin: Spin,
     /// What producers do that are served on their own threads.
@@ -139,6 +142,7 @@ impl Core {
             activity: Activity::default(),
             again: false,
             asleep_until: None,
+            looked_at: Timestamp::ZERO,
             spin: Spin::new(),
             stream: Stream::default(),
             waiting: 0,
@@ -318,8 +322,9 @@ impl Core {
         }
     }
 
-    /// A producer has put something on a ring, nobody says on which.
-    pub(super) fn call_all(&mut self) {
+    /// Some producer may have put something on its ring.
+    fn call_all(&mut self, now: Timestamp) {
+        self.looked_at = now;
         for (id, feeding) in &self.feedings {
             if feeding.source.notified() {
                 self.endpoint.wake(*id);
@@ -423,9 +428,12 @@ impl Core {
         (due < Timestamp::MAX).then(|| due.saturating_since(now))
     }
 
-    /// The thread is awake.
-    pub(super) fn awake(&mut self) {
+    /// The thread is awake: by itself, or because it was `called`, perhaps by a producer, who does not say for which ring.
+    pub(super) fn awake(&mut self, now: Timestamp, called: bool) {
         self.asleep_until = None;
+        if called || now >= self.looked_at + MAX_UNSEEN {
+            self.call_all(now);
+        }
     }
 
     /// Whether the thread sleeps longer than what is to be done permits.
@@ -445,7 +453,7 @@ impl Core {
         }
         let closing = self.closing.iter().filter_map(|id| self.feedings.get(id)?.timeout()).min();
         let is_fed = !self.feedings.is_empty() || self.groups.is_any_fed();
-        let latest = is_fed.then(|| now + MAX_SLEEP);
+        let latest = is_fed.then(|| self.looked_at + MAX_UNSEEN);
         let lively = (now < self.lively_until).then(|| now + GRACE);
         let timers = [self.endpoint.poll_timeout(), self.groups.due(now)];
         let due = timers.into_iter().chain([closing, latest, lively, self.owed]).flatten().min();
@@ -638,3 +646,6 @@ impl Core {
         self.activity.note();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -280,12 +280,9 @@ impl Shared {
         ready: &[Ready],
     ) -> Option<Option<Duration>> {
         let now = now();
-        core.awake();
+        core.awake(now, woken);
         if core.is_stopped() {
             return None;
-        }
-        if woken {
-            core.call_all();
         }
         for event in ready.iter().filter(|event| event.readable || event.hung_up) {
             match event.token {

@@ -114,20 +114,10 @@ mod tests {
 
     use freshwire_a1::{Closed, Limits};
     use freshwire_io::now;
-    use freshwire_io::poll::Poller;
 
     use super::*;
+    use crate::a1::core::tests::{core, serve};
     use crate::a1::{ConnectConfig, NodeConfig};
-
-    fn core(config: NodeConfig) -> Core {
-        let poller = Arc::new(Poller::new().unwrap());
-        Core::new("127.0.0.1:0".parse().unwrap(), config, poller).unwrap()
-    }
-
-    fn serve(core: &mut Core) {
-        core.receive(now());
-        core.advance(now());
-    }
 
     #[test]
     fn of_two_that_come_at_once_for_one_place_one_is_turned_away() {

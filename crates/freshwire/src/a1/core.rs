@@ -601,7 +601,10 @@ impl Core {
                 EndpointEvent::Incoming(incoming) => self.on_incoming(now, &incoming),
                 EndpointEvent::Connected(id) => {
                     let Some(peer) = self.peers.get_mut(&id) else { continue };
-                    peer.state = State::Open;
+                    // Who was accepted may have been closed since.
+                    if !peer.state.is_over() {
+                        peer.state = State::Open;
+                    }
                     peer.notify(waiting);
                     self.activity.note();
                     if std::mem::take(&mut peer.is_incoming) {

@@ -151,6 +151,30 @@ mod tests {
     }
 
     #[test]
+    fn one_that_was_accepted_and_closed_before_it_is_heard_of_stays_closed() {
+        let config = || NodeConfig::new().unwrap().ask(true);
+        let (mut far, mut near) = (core(config()), core(config()));
+        let (address, key) = (far.socket().local_addr().unwrap(), far.config.key.public_key());
+        near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
+        near.advance(now());
+        serve(&mut far);
+        serve(&mut near);
+        serve(&mut far);
+        let incoming = far.incoming().unwrap();
+        assert!(far.admit(now(), &incoming, &incoming.maximum).is_some());
+        far.advance(now());
+        // It has its answer, and its first packet is on the way.
+        serve(&mut near);
+        far.close(incoming.handle, now(), CODE_ABORTED, "enough");
+        far.advance(now());
+        for _ in 0..2 {
+            let state = &far.peer(incoming.handle).unwrap().state;
+            assert!(matches!(state, State::Closed(Closed::Local)), "{state:?}");
+            serve(&mut far);
+        }
+    }
+
+    #[test]
     fn one_that_was_accepted_and_is_not_heard_of_again_ends() {
         let limits = Limits { handshake_time: Duration::from_millis(50), ..Limits::default() };
         let config = || NodeConfig::new().unwrap().ask(true).limits(limits);

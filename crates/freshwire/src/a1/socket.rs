@@ -98,6 +98,10 @@ pub struct Socket {
     rest: Option<Rest>,
     /// The member that is looked at first.
     turn: usize,
+    /// What was found out and is to be told by the next call that can.
+    news: Status,
+    /// A sink has ended by itself and is forgotten.
+    has_lost_sink: bool,
     // Dropped last: the sinks end in order before it stops.
     node: Node,
 }
@@ -112,8 +116,10 @@ struct Member {
     has_given_up: bool,
     /// It has not answered to the message that is being sent.
     is_offered: bool,
-    /// The application was told of its end.
+    /// Its end was noticed, to be told to the application.
     end_was_told: bool,
+    /// It has ended, and nothing is left to read of it.
+    is_drained: bool,
 }
 
 struct Rest {
@@ -127,7 +133,16 @@ impl Socket {
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, SocketError> {
         let maximum = config.maximum;
         let node = Node::bind(address, config)?;
-        Ok(Self { members: Vec::new(), maximum, next_seq: 0, rest: None, turn: 0, node })
+        Ok(Self {
+            members: Vec::new(),
+            maximum,
+            next_seq: 0,
+            rest: None,
+            turn: 0,
+            news: Status::default(),
+            has_lost_sink: false,
+            node,
+        })
     }
 
     /// The address that it is bound to.
@@ -141,14 +156,17 @@ impl Socket {
     }
 
     /// Sends to the node with this key at `address` from now on, too. `qos` is the initial quality of service of this
-    /// sink; `None`: the maximum. At most [`MAX_SOCKET_SINKS`].
+    /// sink; `None`: the maximum. At most [`MAX_SOCKET_SINKS`], of which those that have ended do not count.
     pub fn add_sink(
         &mut self,
         address: SocketAddr,
         key: &PublicKey,
         qos: Option<Qos>,
     ) -> Result<(), SocketError> {
-        if self.members.iter().filter(|member| member.sink.is_some()).count() >= MAX_SOCKET_SINKS {
+        if self.rest.is_none() {
+            self.look();
+        }
+        if self.members.iter().filter(|member| member.is_sink()).count() >= MAX_SOCKET_SINKS {
             return Err(SocketError::TooManySinks);
         }
         let config = ConnectConfig { qos, ..ConnectConfig::default() };
@@ -229,13 +247,13 @@ impl Socket {
                 return Ok(received);
             }
             self.take_newcomers()?;
-            let news = self.look();
+            self.look();
             if self.rest.is_some() {
                 continue;
             }
             let left = give_up.saturating_since(now());
-            if left.is_zero() || !news.is_empty() {
-                return Ok(Received { len: 0, from: None, status: news });
+            if left.is_zero() || !self.news.is_empty() {
+                return Ok(Received { len: 0, from: None, status: std::mem::take(&mut self.news) });
             }
             self.node.wait_activity(seen, left);
         }
@@ -267,19 +285,21 @@ impl Socket {
 
     /// What there is to say now of all connections. What has just changed is told once, here or by [`recv`](Self::recv).
     pub fn status(&mut self) -> Status {
-        let mut status = Status::default();
+        let mut status = std::mem::take(&mut self.news);
         for member in &mut self.members {
             status = status.and(member.connection.held()).and(member.news());
         }
         status
     }
 
-    /// Delivers what was sent, for at most `timeout` at each sink, and closes. True: all of it was delivered.
+    /// Delivers what was sent, for at most `timeout` at each sink, and closes. True: all of it was delivered. False also if a sink
+    /// had ended before.
     pub fn close(mut self, timeout: Duration) -> bool {
+        let none_lost = !self.has_lost_sink;
         let sinks = self.members.iter_mut().filter_map(|member| member.sink.take());
         sinks
             .map(|sink| sink.close(CloseMode::Drain, timeout))
-            .fold(true, |all, end| all & (end == Ended::Closed))
+            .fold(none_lost, |all, end| all & (end == Ended::Closed))
     }
 
     fn read_rest(&mut self, buffer: &mut [u8]) -> Option<Received> {
@@ -305,23 +325,27 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes the next message, from one member after the other, or else what there is to tell.
-    fn look(&mut self) -> Status {
-        let mut news = Status::default();
+    /// Takes the next message, from one member after the other, and what there is to tell of those before it. If there is none,
+    /// those that have ended are forgotten.
+    fn look(&mut self) {
         for step in 0..self.members.len() {
             let at = (self.turn + step) % self.members.len();
             let member = &mut self.members[at];
-            if let Ok(Some(message)) = member.connection.recv(Duration::ZERO) {
-                let from = member.connection.peer_addr();
-                self.rest = Some(Rest { message, from, read: 0 });
-                self.turn = at + 1;
-                return news;
+            match member.connection.recv(Duration::ZERO) {
+                Ok(Some(message)) => {
+                    let from = member.connection.peer_addr();
+                    self.rest = Some(Rest { message, from, read: 0 });
+                    self.turn = at + 1;
+                    return;
+                }
+                Ok(None) => {}
+                Err(_) => member.is_drained = true,
             }
-            news = news.and(member.news());
+            self.news = self.news.and(member.news());
         }
-        // A sink that has ended stays, so that it is known that there was one.
-        self.members.retain(|member| member.sink.is_some() || !member.end_was_told);
-        news
+        let is_over = |member: &Member| member.end_was_told && member.is_drained;
+        self.has_lost_sink |= self.members.iter().any(|member| member.sink.is_some() && is_over(member));
+        self.members.retain(|member| !is_over(member));
     }
 }
 
@@ -334,6 +358,7 @@ impl Member {
             has_given_up: false,
             is_offered: false,
             end_was_told: false,
+            is_drained: false,
         }
     }
 
@@ -370,10 +395,12 @@ impl Member {
 
     /// What has changed and was not told.
     fn news(&mut self) -> Status {
+        // No fate comes after the end.
+        let closed = self.connection.closed();
         self.take_fates();
         let mut news = self.connection.take_news();
         news.set(Status::GIVEN_UP, std::mem::take(&mut self.has_given_up));
-        if let Some(closed) = self.connection.closed().filter(|_| !self.end_was_told) {
+        if let Some(closed) = closed.filter(|_| !self.end_was_told) {
             self.end_was_told = true;
             news = news.and(Status::of_end(&closed));
         }

@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use freshwire::a1::{
-    ConnectError, NodeConfig, Qos, QosError, Received, Socket, SocketError, Status, WhenFull,
+    ConnectError, MAX_SOCKET_SINKS, NodeConfig, Qos, QosError, Received, Socket, SocketError, Status,
+    WhenFull,
 };
 use freshwire::now;
 use freshwire_units::Rate;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::relay::Relay;
-use super::{NARROW, PATIENCE, message, node};
+use super::{NARROW, PATIENCE, message, meta, node, sender};
 
 const WHOLE: Status = Status::START.and(Status::END);
 
@@ -246,6 +247,66 @@ fn a_peer_that_is_dropped_shows_as_aborted() {
     let give_up = now() + PATIENCE;
     while near.send(b"x", WhenFull::Report).is_ok() {
         assert!(now() < give_up);
+    }
+}
+
+#[test]
+fn a_sink_that_has_ended_makes_room_for_another_one() {
+    let (mut near, far) = (socket(NARROW), node());
+    let to = (far.local_addr().unwrap(), far.public_key());
+    for round in 0..=MAX_SOCKET_SINKS {
+        near.add_sink(to.0, &to.1, None).unwrap();
+        drop(far.accept(PATIENCE).unwrap().unwrap());
+        // Whether the application asks for it or not.
+        if round == 0 {
+            await_status(&mut near, Status::PEER_CLOSED);
+        } else {
+            await_end(&mut near);
+        }
+    }
+    near.add_sink(to.0, &to.1, None).unwrap();
+    let _last = far.accept(PATIENCE).unwrap().unwrap();
+    assert!(near.status().contains(Status::PEER_CLOSED), "it is told of those that are forgotten");
+    assert_eq!(near.send(b"there is one", WhenFull::Block).unwrap().sinks, 1);
+    assert!(!near.close(PATIENCE), "others had ended before");
+}
+
+/// Waits until no sink takes anything.
+fn await_end(socket: &mut Socket) {
+    let give_up = now() + PATIENCE;
+    while socket.send(b"x", WhenFull::Report).is_ok() {
+        assert!(now() < give_up);
+    }
+}
+
+#[test]
+fn the_end_of_one_is_told_although_another_one_has_sent_something() {
+    let (mut near, first, second) = (socket(NARROW), node(), node());
+    for far in [&first, &second] {
+        near.add_sink(far.local_addr().unwrap(), &far.public_key(), None).unwrap();
+    }
+    let (first, second) =
+        (first.accept(PATIENCE).unwrap().unwrap(), second.accept(PATIENCE).unwrap().unwrap());
+    let mut sender = sender(1);
+    let sink =
+        sender.add_a1_sink(&second, freshwire::a1::SinkConfig::new(freshwire::choice::fifo())).unwrap();
+    first.close(0, "");
+    let give_up = now() + PATIENCE;
+    // Until the first one takes nothing any more.
+    while near.send(b"x", WhenFull::Block).unwrap().sinks == 2 {
+        message(&second);
+        assert!(now() < give_up);
+    }
+    sender.push(sink.ring(), b"of the other one", &meta(1)).unwrap();
+    while sender.poll_fate(sink.ring()).is_none() {
+        assert!(now() < give_up);
+        std::thread::yield_now();
+    }
+    let mut buffer = [0; 32];
+    let mut status = Status::default();
+    while !status.contains(WHOLE.and(Status::PEER_CLOSED)) {
+        assert!(now() < give_up, "{status:?}");
+        status = status.and(near.recv(&mut buffer, Duration::from_millis(10)).unwrap().status);
     }
 }
 

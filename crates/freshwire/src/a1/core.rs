@@ -111,7 +111,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    fn note(&mut self) {
+    pub(super) fn note(&mut self) {
         self.count += 1;
         self.is_new = true;
     }

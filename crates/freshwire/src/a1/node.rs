@@ -309,7 +309,7 @@ impl Shared {
         while !is_done(&mut core) {
             let now = now();
             if std::mem::take(&mut owes) {
-                core.advance(now);
+                self.follow(&mut core, now);
                 continue;
             }
             let left = give_up.saturating_since(now);
@@ -319,7 +319,7 @@ impl Shared {
             if !drives && !self.is_driven() {
                 if core.owes() {
                     // The application had nothing to answer to what it took.
-                    core.advance(now);
+                    self.follow(&mut core, now);
                     continue;
                 }
                 drives = true;
@@ -367,10 +367,14 @@ impl Shared {
                 core.spin.slept(now.saturating_since(asleep));
             }
         }
-        if core.activity().take_new() && core.waiting > 0 {
-            self.active.notify_all();
-        }
+        self.tell_sleepers(&mut core);
         (core, came)
+    }
+
+    /// Sends what follows from what came to the thread that waits for datagrams.
+    fn follow(&self, core: &mut Core, now: Timestamp) {
+        core.advance(now);
+        self.tell_sleepers(core);
     }
 
     /// Looks for datagrams for a little while, if that has been worth it, and takes them in. It yields only where it has to: on a
@@ -420,15 +424,18 @@ impl Shared {
 
     /// Lets threads know that wait for what has happened.
     fn tell(&self, core: &mut Core) {
-        if !core.activity().take_new() {
-            return;
-        }
-        if core.waiting > 0 {
-            self.active.notify_all();
-        }
-        if self.is_driven() {
+        if self.tell_sleepers(core) && self.is_driven() {
             self.driver_waker.wake();
         }
+    }
+
+    /// As [`Self::tell`], but for the one that waits for datagrams. False: nothing has happened.
+    fn tell_sleepers(&self, core: &mut Core) -> bool {
+        let is_new = core.activity().take_new();
+        if is_new && core.waiting > 0 {
+            self.active.notify_all();
+        }
+        is_new
     }
 }
 
@@ -438,3 +445,23 @@ const MOST_PASSED: u32 = 25;
 
 /// The socket among what the poller watches.
 const SOCKET: u64 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_datagrams_tells_the_others_what_followed_from_them() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let node = Node::bind(any, NodeConfig::new().unwrap()).unwrap();
+        let mut core = node.shared.lock();
+        core.activity().note();
+        core.owe(now());
+        let mut asked = 0;
+        let mut core = node.shared.wait(core, &Condvar::new(), Timestamp::MAX, |_| {
+            asked += 1;
+            asked == 2
+        });
+        assert!(!core.activity().take_new(), "it was told before it went on");
+    }
+}

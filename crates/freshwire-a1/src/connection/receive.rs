@@ -168,6 +168,7 @@ impl Connection {
             Frame::PathResponse(token) => {
                 if let Some(remote) = self.path.on_response(token) {
                     self.recovery.on_path_change(now);
+                    self.syncs.on_path_change();
                     self.events.push_back(Event::Migrated(remote));
                 }
             }

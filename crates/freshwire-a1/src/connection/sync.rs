@@ -87,6 +87,12 @@ impl Syncs {
         self.tail = Tail { pause: (first * 2).min(most), most, left: TAILS - 1 };
     }
 
+    /// The answers to those that have left tell nothing of the new path.
+    //= spec/a1.md A1-PATH-3
+    pub(super) fn on_path_change(&mut self) {
+        self.sent.clear();
+    }
+
     /// Whether an echo answers a SYNC of ours that was not answered yet.
     pub(super) fn is_answer(&mut self, micros: u64) -> bool {
         let at = self.sent.iter().position(|&sent| sent == micros);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bolero::{TypeGenerator, check, produce};
 
-use super::{Frame, Keys, Liar, Protection, Secrets, secret};
+use super::{Echo, Frame, Keys, Liar, Protection, Secrets, secret};
 
 /// What comes, from the peer's address (0) or another one.
 #[derive(Clone, Debug, TypeGenerator)]
@@ -96,4 +96,30 @@ fn an_address_is_challenged_again_when_more_has_come_from_it() {
     assert_eq!(went(1, Duration::from_millis(1)), 4 - 1, "one at a time");
     assert_eq!(went(0, Duration::from_secs(2)), 4);
     assert_eq!(went(3, Duration::from_millis(1)), 5, "no more often than that, whatever comes");
+}
+
+//= spec/a1.md A1-PATH-3
+#[test]
+fn an_answer_to_a_sync_of_the_old_path_measures_nothing_on_the_new_one() {
+    let mut liar = Liar::new();
+    liar.listen(Duration::from_millis(10));
+    let now = liar.pair.now;
+    let connection = &mut liar.victim().connection;
+    let sent_us = connection.clock.micros(now);
+    connection.syncs.on_sent(now, sent_us);
+    let other = address(1, connection.remote());
+    let say = |liar: &mut Liar, frame: Frame<'_>| {
+        let mut frames = Vec::new();
+        frame.put(&mut frames);
+        liar.next += 1;
+        liar.say_from(other, liar.next - 1, &frames);
+    };
+    say(&mut liar, Frame::Ping);
+    let (token, _) = liar.victim().connection.path.challenge(now, 30).expect("it is challenged");
+    say(&mut liar, Frame::PathResponse(token));
+    assert_eq!(liar.victim().connection.remote(), other);
+    let unknown = liar.victim().connection.recovery.rtt().srtt();
+    liar.pair.now += Duration::from_millis(700);
+    say(&mut liar, Frame::SyncEcho(Echo { sent_us, arrived_us: sent_us, held_us: 0 }));
+    assert_eq!(liar.victim().connection.recovery.rtt().srtt(), unknown);
 }

@@ -203,9 +203,15 @@ impl Endpoint {
     }
 
     /// The connection whose turn it is: something came for it, its timer fired, or it was woken. The turn lasts until the
-    /// next call.
+    /// next call, or [`Endpoint::end_turn`].
     pub fn next_ready(&mut self) -> Option<ConnectionHandle> {
         self.table.next_turn()
+    }
+
+    /// Ends the turn of the connection that has it. For who gives no other one for now: what is changed at the connection from
+    /// here on gives it another turn.
+    pub fn end_turn(&mut self) {
+        self.table.end_turn();
     }
 
     /// Appends the next datagrams of a connection to `out`, as many as may leave at once. `None`: nothing may be sent now.

@@ -263,7 +263,7 @@ impl Table {
     /// the lowest, so that these are not taken for dead.
     //= spec/a1.md A1-QOS-5, A1-QOS-7
     pub(super) fn next_turn(&mut self) -> Option<ConnectionHandle> {
-        self.in_turn = None;
+        self.end_turn();
         while self.in_turn.is_none() {
             let handle = self.first_waiting()?;
             if let Some(entry) = self.get_mut(handle) {
@@ -272,6 +272,10 @@ impl Table {
             }
         }
         self.in_turn
+    }
+
+    pub(super) fn end_turn(&mut self) {
+        self.in_turn = None;
     }
 
     fn first_waiting(&mut self) -> Option<ConnectionHandle> {

@@ -406,6 +406,8 @@ impl Core {
                 return self.handle_events(now);
             }
         }
+        // What is changed at the last one before the next round is to be sent too.
+        self.endpoint.end_turn();
         self.again = true;
         self.handle_events(now);
     }

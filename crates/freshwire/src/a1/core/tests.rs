@@ -62,3 +62,23 @@ fn what_was_pushed_by_a_producer_that_did_not_live_to_call_is_found() {
     near.advance(later);
     assert_eq!(packets_sent(&near, ids[0]), before + 1);
 }
+
+#[test]
+fn what_is_changed_at_the_last_connection_of_a_round_is_sent_like_the_others() {
+    let ([mut near, _far], ids, time) = connected(TURNS + 1);
+    for id in &ids {
+        near.endpoint.wake(*id);
+    }
+    near.advance(time);
+    let before: Vec<_> = ids.iter().map(|id| packets_sent(&near, *id)).collect();
+    for id in &ids {
+        let transport = near.transport(*id).unwrap();
+        let lower = freshwire_a1::Qos { outstanding: 2, ..*transport.qos() };
+        transport.set_qos(lower).unwrap();
+    }
+    for _ in 0..3 {
+        near.advance(time);
+    }
+    let after: Vec<_> = ids.iter().map(|id| packets_sent(&near, *id)).collect();
+    assert!(before.iter().zip(&after).all(|(before, after)| after > before), "{before:?}, then {after:?}");
+}

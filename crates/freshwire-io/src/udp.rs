@@ -286,8 +286,9 @@ fn addressed(to: SocketAddr, is_v6: bool) -> SocketAddr {
     }
 }
 
-/// An IPv4 address in the newer family's form, as what it is.
-fn plain(address: SocketAddr) -> SocketAddr {
+/// An IPv4 address in the newer family's form as what it is, which is how [`Datagram::from`] has it.
+#[must_use]
+pub fn plain(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {
             Some(ip) => SocketAddr::new(ip.into(), v6.port()),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use freshwire_a1::{EndpointStats, PublicKey};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready, Waker};
+use freshwire_io::udp::plain;
 use freshwire_units::Timestamp;
 
 use super::config::{ConnectConfig, NodeConfig};
@@ -101,6 +102,7 @@ impl Node {
         key: &PublicKey,
         config: &ConnectConfig,
     ) -> Result<Connection, ConnectError> {
+        let address = plain(address);
         let (id, changed) = self.shared.act(|core, now| core.connect(now, address, *key, config))?;
         let connection = Connection::new(Arc::clone(&self.shared), id, address, changed);
         connection.wait_open()?;

@@ -286,6 +286,21 @@ fn who_has_another_key_is_not_connected_to() {
 }
 
 #[test]
+fn an_address_may_be_one_of_the_older_family_in_the_form_of_the_newer() {
+    let far = node();
+    let mapped = |node: &Node| {
+        let address = node.local_addr().unwrap();
+        format!("[::ffff:{}]:{}", address.ip(), address.port()).parse().unwrap()
+    };
+    let config = ConnectConfig::default().timeout(PATIENCE);
+    for near in ["[::]:0", "127.0.0.1:0"] {
+        let near = Node::bind(near.parse().unwrap(), NodeConfig::new().unwrap()).unwrap();
+        let connection = near.connect(mapped(&far), &far.public_key(), &config).unwrap();
+        assert_eq!(connection.peer_addr(), far.local_addr().unwrap());
+    }
+}
+
+#[test]
 fn only_those_on_the_list_are_accepted() {
     let far_config = NodeConfig::new().unwrap();
     let near = node();

@@ -286,7 +286,7 @@ fn addressed(to: SocketAddr, is_v6: bool) -> SocketAddr {
     }
 }
 
-/// An IPv4 address in the newer family's form as what it is, which is how [`Datagram::from`] has it.
+/// An IPv4 address in the newer family's form as what it is, which is how a [`ReceiveBuffer`] gives it.
 #[must_use]
 pub fn plain(address: SocketAddr) -> SocketAddr {
     match address {

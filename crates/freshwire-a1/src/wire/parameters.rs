@@ -12,6 +12,18 @@ pub enum QosError {
     /// It asks for more than the maximum that was given at bind, which only a new connection can raise.
     #[error("{0} is beyond the maximum that was given at bind: open a new connection for more")]
     BeyondMaximum(&'static str),
+    /// No connection has such a value.
+    #[error("{name}: {value} is not from {least} to {most}")]
+    OutOfRange {
+        /// What it is the value of.
+        name: &'static str,
+        /// What was asked for.
+        value: u32,
+        /// The least that there is.
+        least: u32,
+        /// The most that there is.
+        most: u32,
+    },
     /// The peer has not answered the last change yet.
     #[error("the last change is still pending: wait for its answer")]
     Pending,
@@ -43,8 +55,8 @@ pub struct Qos {
     pub max_send_message: u32,
     /// The largest message that this end accepts, in bytes; at most [`Qos::MAX_MESSAGE`].
     pub max_receive_message: u32,
-    /// Messages that may be outstanding: sent, and not yet consumed by the receiving application. With the size of the
-    /// largest one it makes the flow-control window.
+    /// Messages that may be outstanding: sent, and not yet consumed by the receiving application; from 1 to
+    /// [`Qos::MAX_OUTSTANDING`]. With the size of the largest one it makes the flow-control window.
     pub outstanding: u32,
 }
 
@@ -95,8 +107,22 @@ impl Qos {
         }
     }
 
+    /// Whether there is such a quality of service at all, whatever the maximum.
+    pub fn check_range(&self) -> Result<(), QosError> {
+        let fields = [
+            (SENT, self.max_send_message, 0, Self::MAX_MESSAGE),
+            (ACCEPTED, self.max_receive_message, 0, Self::MAX_MESSAGE),
+            (OUTSTANDING, self.outstanding, 1, Self::MAX_OUTSTANDING),
+        ];
+        match fields.into_iter().find(|(_, value, least, most)| !(least..=most).contains(&value)) {
+            Some((name, value, least, most)) => Err(QosError::OutOfRange { name, value, least, most }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether all of it can be had within `maximum`.
     pub fn check(&self, maximum: &Self) -> Result<(), QosError> {
+        self.check_range()?;
         let rate = |rate: Option<Rate>| rate.map_or(u64::MAX, Rate::bits_per_sec);
         let fields = [
             ("the average sending rate", rate(self.send_average), rate(maximum.send_average)),
@@ -104,13 +130,9 @@ impl Qos {
             ("the sending burst", self.send_burst.into(), maximum.send_burst.into()),
             ("the receiving burst", self.receive_burst.into(), maximum.receive_burst.into()),
             ("the priority", self.priority.into(), maximum.priority.into()),
-            ("the largest message to send", self.max_send_message.into(), maximum.max_send_message.into()),
-            (
-                "the largest message to accept",
-                self.max_receive_message.into(),
-                maximum.max_receive_message.into(),
-            ),
-            ("the number of outstanding messages", self.outstanding.into(), maximum.outstanding.into()),
+            (SENT, self.max_send_message.into(), maximum.max_send_message.into()),
+            (ACCEPTED, self.max_receive_message.into(), maximum.max_receive_message.into()),
+            (OUTSTANDING, self.outstanding.into(), maximum.outstanding.into()),
             ("retransmission", self.retransmission.into(), maximum.retransmission.into()),
             ("going without a checksum", (!self.checksum).into(), (!maximum.checksum).into()),
         ];
@@ -238,6 +260,11 @@ impl Parameters {
         Ok(Self { idle_timeout, ack_delay, max_datagram, protection, maximum, qos, reset })
     }
 }
+
+/// What errors call fields.
+const SENT: &str = "the largest message to send";
+const ACCEPTED: &str = "the largest message to accept";
+const OUTSTANDING: &str = "the number of outstanding messages";
 
 const MAX_IDLE_MS: u64 = 24 * 3600 * 1000;
 const MAX_ACK_DELAY: Duration = Duration::from_secs(1);

@@ -319,6 +319,35 @@ fn qos_narrows_and_mirrors() {
 }
 
 #[test]
+fn a_quality_that_there_is_not_is_told_by_field_value_and_bounds() {
+    let all = Qos {
+        max_send_message: Qos::MAX_MESSAGE,
+        max_receive_message: 0,
+        outstanding: Qos::MAX_OUTSTANDING,
+        ..Qos::default()
+    };
+    assert_eq!(all.check_range(), Ok(()));
+    for (qos, text) in [
+        (Qos { outstanding: 0, ..all }, "the number of outstanding messages: 0 is not from 1 to 65536"),
+        (
+            Qos { outstanding: 65_537, ..all },
+            "the number of outstanding messages: 65537 is not from 1 to 65536",
+        ),
+        (
+            Qos { max_send_message: 65 << 20, ..all },
+            "the largest message to send: 68157440 is not from 0 to 67108864",
+        ),
+        (
+            Qos { max_receive_message: 65 << 20, ..all },
+            "the largest message to accept: 68157440 is not from 0 to 67108864",
+        ),
+    ] {
+        assert_eq!(qos.check_range().map_err(|error| error.to_string()), Err(text.to_owned()));
+        assert_eq!(qos.check(&qos), qos.check_range());
+    }
+}
+
+#[test]
 fn whatever_comes_is_read_without_a_panic_and_written_again_alike() {
     check!().for_each(|bytes: &[u8]| {
         if let Ok(packet) = Packet::parse(bytes) {

@@ -4,8 +4,15 @@ use freshwire_a1::{Closed, QosError};
 
 /// Why a node could not be made.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot open the node's socket: {0}")]
-pub struct BindError(#[from] pub io::Error);
+#[non_exhaustive]
+pub enum BindError {
+    /// There is no such maximum of the quality of service.
+    #[error("the maximum quality of service cannot be had: {0}")]
+    Maximum(#[from] QosError),
+    /// The operating system gives no socket or no thread.
+    #[error("cannot open the node's socket: {0}")]
+    Socket(#[from] io::Error),
+}
 
 /// The node was dropped, or its socket failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +23,7 @@ pub struct NodeStopped;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The quality of service wanted is beyond the node's maximum.
+    /// The quality of service wanted is beyond the node's maximum, or there is none such.
     #[error(transparent)]
     Qos(#[from] QosError),
     /// The handshake failed.
@@ -37,6 +44,9 @@ pub enum AcceptError {
     /// It does not wait any more.
     #[error("the newcomer has waited for too long")]
     Gone,
+    /// There is no such quality of service. The newcomer is refused.
+    #[error(transparent)]
+    Qos(#[from] QosError),
     /// The node was dropped, or its socket failed.
     #[error(transparent)]
     Stopped(#[from] NodeStopped),

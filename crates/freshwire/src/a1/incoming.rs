@@ -55,12 +55,22 @@ impl Incoming {
     /// has got the answer; if it never does, the connection ends with [`Closed::Silent`](super::Closed::Silent).
     pub fn accept(self) -> Result<Connection, AcceptError> {
         let all = self.asked.maximum;
-        self.accept_within(&all)
+        self.admit(&all)
     }
 
     /// Accepts it with at most this quality of service, now and later, and at most the node's. Otherwise as
     /// [`Incoming::accept`].
-    pub fn accept_within(mut self, maximum: &Qos) -> Result<Connection, AcceptError> {
+    pub fn accept_within(self, maximum: &Qos) -> Result<Connection, AcceptError> {
+        maximum.check_range()?;
+        self.admit(maximum)
+    }
+
+    /// Refuses it. It is told the code, from 256 on the application's, and the reason, of which at most 256 bytes.
+    pub fn refuse(mut self, code: u64, reason: &str) {
+        self.refusal = Some(Refusal::new(code, reason));
+    }
+
+    fn admit(mut self, maximum: &Qos) -> Result<Connection, AcceptError> {
         let changed = self.node.act(|core, now| match core.is_stopped() {
             true => Err(AcceptError::Stopped(NodeStopped)),
             false => core.admit(now, &self.asked, maximum).ok_or(AcceptError::Gone),
@@ -68,11 +78,6 @@ impl Incoming {
         self.refusal = None;
         let Asked { handle, from, .. } = self.asked;
         Ok(Connection::new(Arc::clone(&self.node), handle, from, changed))
-    }
-
-    /// Refuses it. It is told the code, from 256 on the application's, and the reason, of which at most 256 bytes.
-    pub fn refuse(mut self, code: u64, reason: &str) {
-        self.refusal = Some(Refusal::new(code, reason));
     }
 }
 

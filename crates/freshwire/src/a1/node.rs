@@ -50,8 +50,10 @@ pub(super) struct Shared {
 }
 
 impl Node {
-    /// Binds to `address`; port 0 lets the kernel choose one.
+    /// Binds to `address`; port 0 lets the kernel choose one. It is an error if there is no quality of service like
+    /// [`NodeConfig::maximum`], see [`Qos`](super::Qos).
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, BindError> {
+        config.maximum.check_range()?;
         let (public_key, asks) = (config.key.public_key(), config.ask);
         let poller = Arc::new(Poller::new()?);
         let core = Core::new(address, config, Arc::clone(&poller))?;
@@ -71,7 +73,7 @@ impl Node {
         let thread = std::thread::Builder::new()
             .name("freshwire-a1".to_owned())
             .spawn(move || served.serve())
-            .map_err(BindError)?;
+            .map_err(BindError::Socket)?;
         Ok(Self { shared, public_key, asks, thread: Some(thread) })
     }
 

@@ -11,8 +11,8 @@ mod socket;
 use std::time::Duration;
 
 use freshwire::a1::{
-    Closed, ConnectConfig, ConnectError, Connection, Message, Missing, Node, NodeConfig, Qos, QosError,
-    SinkConfig, Status,
+    AcceptError, BindError, Closed, ConnectConfig, ConnectError, Connection, Message, Missing, Node,
+    NodeConfig, Qos, QosError, SinkConfig, Status,
 };
 use freshwire::choice::Reason;
 use freshwire::{
@@ -351,6 +351,35 @@ fn a_connection_that_has_ended_gets_no_other_quality() {
     assert_eq!(pair.receiving.set_qos(lower), Err(QosError::Ended));
     assert!(pair.sending.recv(PATIENCE).is_err());
     assert_eq!(pair.sending.set_qos(lower), Err(QosError::Ended));
+}
+
+#[test]
+fn a_quality_that_no_connection_has_is_refused_before_anything_is_sent() {
+    let (near, far) = (node(), bind(NodeConfig::new().unwrap().ask(true)));
+    let address = far.local_addr().unwrap();
+    let outstanding = |outstanding| Qos { outstanding, ..Qos::default() };
+    for beyond in [
+        outstanding(0),
+        outstanding(Qos::MAX_OUTSTANDING + 1),
+        Qos { max_send_message: Qos::MAX_MESSAGE + 1, ..Qos::default() },
+        Qos { max_receive_message: Qos::MAX_MESSAGE + 1, ..Qos::default() },
+    ] {
+        let config = NodeConfig::new().unwrap().maximum(beyond);
+        let bound = Node::bind("127.0.0.1:0".parse().unwrap(), config);
+        assert!(matches!(bound, Err(BindError::Maximum(QosError::OutOfRange { .. }))), "{:?}", bound.err());
+    }
+    let none = outstanding(0);
+    let refused = near.connect(address, &far.public_key(), &ConnectConfig::default().qos(none));
+    assert!(matches!(refused, Err(ConnectError::Qos(QosError::OutOfRange { .. }))), "{:?}", refused.err());
+    let (key, config) = (far.public_key(), ConnectConfig::default());
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| near.connect(address, &key, &config));
+        let incoming = far.incoming(PATIENCE).unwrap().unwrap();
+        assert!(matches!(incoming.accept_within(&none), Err(AcceptError::Qos(_))));
+        assert!(connecting.join().unwrap().is_err(), "it was refused");
+    });
+    let Pair { sending, .. } = &pair();
+    assert!(matches!(sending.set_qos(none), Err(QosError::OutOfRange { .. })));
 }
 
 #[test]

@@ -354,7 +354,7 @@ impl Connection {
             acks: Acks::new(local.ack_delay),
             outbox: Outbox::new(Box::new(freshwire_choice::fifo()), credit),
             inbox: Inbox::new(&qos, config.in_order, pool),
-            quality: Quality::new(now, local.maximum, qos, is_initiator),
+            quality: Quality::new(now, local.maximum, &peer.maximum, qos, is_initiator),
             syncs: Syncs::new(now),
             path: Path::new(remote, peer_id, random.bytes()),
             groups: Groups::default(),
@@ -406,6 +406,11 @@ impl Connection {
     /// The quality of service as it is.
     pub fn qos(&self) -> &Qos {
         self.quality.current()
+    }
+
+    /// The most that [`Connection::set_qos`] takes: of each value the smaller one of the maxima of both ends.
+    pub fn maximum(&self) -> &Qos {
+        self.quality.common()
     }
 
     /// Asks the peer for another quality of service. Until it has answered the change is pending.

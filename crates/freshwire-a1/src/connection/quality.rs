@@ -8,6 +8,8 @@ use crate::wire::{Qos, QosError};
 #[derive(Debug)]
 pub(super) struct Quality {
     maximum: Qos,
+    /// What of it the other end allows too.
+    common: Qos,
     current: Qos,
     /// Where both ends ask for a change at once, this one's is the first.
     is_first: bool,
@@ -32,9 +34,11 @@ struct Bucket {
 }
 
 impl Quality {
-    pub(super) fn new(now: Timestamp, maximum: Qos, current: Qos, is_first: bool) -> Self {
+    /// `theirs` is the other end's maximum, as that sees it.
+    pub(super) fn new(now: Timestamp, maximum: Qos, theirs: &Qos, current: Qos, is_first: bool) -> Self {
         Self {
             maximum,
+            common: maximum.within(&theirs.mirrored()),
             current,
             is_first,
             serial: 0,
@@ -56,6 +60,10 @@ impl Quality {
         &self.maximum
     }
 
+    pub(super) fn common(&self) -> &Qos {
+        &self.common
+    }
+
     pub(super) fn is_pending(&self) -> bool {
         self.proposed.is_some()
     }
@@ -68,7 +76,7 @@ impl Quality {
         if self.proposed.is_some() {
             return Err(QosError::Pending);
         }
-        qos.check(&self.maximum)?;
+        qos.check(&self.common)?;
         self.proposed = Some(qos);
         self.ask();
         Ok(())

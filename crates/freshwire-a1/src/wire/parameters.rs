@@ -9,8 +9,9 @@ use crate::crypto::ResetToken;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QosError {
-    /// It asks for more than the maximum that was given at bind, which only a new connection can raise.
-    #[error("{0} is beyond the maximum that was given at bind: open a new connection for more")]
+    /// It asks for more than the maximum that was given at bind, or that the other end has agreed to. Only a new connection can
+    /// have another one.
+    #[error("{0} is beyond the maximum that the ends of the connection have agreed to")]
     BeyondMaximum(&'static str),
     /// No connection has such a value.
     #[error("{name}: {value} is not from {least} to {most}")]

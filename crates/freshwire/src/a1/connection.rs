@@ -62,7 +62,14 @@ impl Connection {
         self.0.node.lock().transport(self.0.id).map(|connection| *connection.qos())
     }
 
-    /// Asks the other node for another quality of service. It is in force when that has answered.
+    /// The most that [`Connection::set_qos`] takes: of each value the smaller one of the maxima of both ends, as this end sees it.
+    /// `None`: the connection does not stand any more.
+    pub fn maximum(&self) -> Option<Qos> {
+        self.0.node.lock().transport(self.0.id).map(|connection| *connection.maximum())
+    }
+
+    /// Asks the other node for another quality of service, within [`Connection::maximum`]. It is in force when that has
+    /// answered.
     pub fn set_qos(&self, qos: Qos) -> Result<(), QosError> {
         self.0.node.act(|core, _| match core.transport(self.0.id) {
             Some(connection) => connection.set_qos(qos),

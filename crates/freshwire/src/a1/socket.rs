@@ -259,13 +259,20 @@ impl Socket {
         }
     }
 
-    /// Asks for another quality of service at every sink. It has to be within the maximum. [`Status::QOS_PENDING`] stands
+    /// The most that [`Socket::set_qos`] takes: the maximum that was given at bind, as far as every sink has agreed to it.
+    pub fn maximum(&self) -> Qos {
+        let sinks = self.members.iter().filter(|member| member.is_sink());
+        let maxima = sinks.filter_map(|member| member.connection.maximum());
+        maxima.fold(self.maximum, |most, sink| most.within(&sink))
+    }
+
+    /// Asks for another quality of service at every sink. It has to be within [`Socket::maximum`]. [`Status::QOS_PENDING`] stands
     /// until the other end has answered, [`Status::QOS_CHANGED`] then tells that it is in force.
     ///
     /// An error changes nothing at any sink: that it is beyond the maximum, that a sink has not answered the last change yet,
     /// or that there is no sink.
     pub fn set_qos(&mut self, qos: Qos) -> Result<(), SocketError> {
-        qos.check(&self.maximum)?;
+        qos.check(&self.maximum())?;
         let sinks = || self.members.iter().filter(|member| member.is_sink()).map(|member| &member.connection);
         if sinks().any(|connection| connection.held().contains(Status::QOS_PENDING)) {
             return Err(QosError::Pending.into());

@@ -106,8 +106,12 @@ fn the_application_narrows_what_a_newcomer_gets() {
     let agreed = connection.qos().unwrap();
     assert_eq!((agreed.max_send_message, agreed.outstanding), (1000, 3));
     assert_eq!(accepted.qos().unwrap(), agreed.mirrored());
-    let wider = accepted.set_qos(Qos { outstanding: 4, ..narrow });
-    assert!(matches!(wider, Err(QosError::BeyondMaximum(_))), "{wider:?}");
+    assert_eq!((connection.maximum(), accepted.maximum()), (Some(agreed), Some(agreed.mirrored())));
+    for end in [&connection, &accepted] {
+        let wider = end.set_qos(Qos { outstanding: 4, ..end.qos().unwrap() });
+        assert!(matches!(wider, Err(QosError::BeyondMaximum(_))), "{wider:?}");
+        end.set_qos(end.maximum().unwrap()).unwrap();
+    }
 }
 
 #[test]

@@ -216,6 +216,19 @@ fn a_quality_that_one_sink_cannot_take_now_changes_at_none() {
 }
 
 #[test]
+fn the_maximum_is_what_every_sink_has_agreed_to() {
+    let mut near = socket(Qos::default());
+    let (wide, narrow) = (socket(Qos::default()), socket(NARROW));
+    add(&mut near, &wide, None);
+    assert_eq!(near.maximum(), Qos::default());
+    add(&mut near, &narrow, None);
+    assert_eq!(near.maximum(), NARROW);
+    let refused = near.set_qos(Qos { outstanding: NARROW.outstanding + 1, ..NARROW });
+    assert!(matches!(refused, Err(SocketError::Qos(QosError::BeyondMaximum(_)))), "{refused:?}");
+    near.set_qos(NARROW).unwrap();
+}
+
+#[test]
 fn what_was_sent_and_may_not_go_any_more_is_told() {
     let mut near = socket(NARROW);
     let far_node = node();

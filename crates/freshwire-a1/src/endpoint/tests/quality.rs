@@ -39,6 +39,26 @@ fn a_higher_priority_goes_first_and_the_lowest_is_not_starved() {
     assert!(before > 4, "it goes after {before} turns of the higher one");
 }
 
+//= spec/a1.md A1-QOS-2
+#[test]
+fn neither_end_asks_for_more_than_the_other_one_allows() {
+    let mut world = World::new(client_config(), server_config());
+    let narrow = Qos { outstanding: 2, max_receive_message: 1000, ..Qos::default() };
+    world.server().accepts = Some(AcceptConfig::default().maximum(narrow));
+    let handle = world.connect_with(ConnectConfig::default());
+    world.run(Duration::from_secs(1));
+    let connection = world.client().endpoint.connection_mut(handle).unwrap();
+    assert_eq!((*connection.maximum(), *connection.qos()), (narrow.mirrored(), narrow.mirrored()));
+    let more = [
+        (Qos { outstanding: 3, ..narrow.mirrored() }, "the number of outstanding messages"),
+        (Qos { max_send_message: 1001, ..narrow.mirrored() }, "the largest message to send"),
+    ];
+    for (qos, name) in more {
+        assert_eq!(connection.set_qos(qos), Err(QosError::BeyondMaximum(name)));
+    }
+    assert_eq!(connection.set_qos(*connection.maximum()), Ok(()));
+}
+
 /// A connection without encryption that begins with a checksum or not; whether the maxima of both ends have one.
 fn plain(checksum: bool, ours: bool, theirs: bool) -> (World, ConnectionHandle) {
     let [qos, ours, theirs] = [checksum, ours, theirs].map(with_checksum);

@@ -72,5 +72,5 @@ pub use group::{Group, GroupConfig, GroupError, GroupStats, InviteError};
 pub use incoming::Incoming;
 pub use joined::{JoinConfig, JoinError, Membership};
 pub use node::Node;
-pub use socket::{MAX_SOCKET_SINKS, Received, Sent, Socket, SocketError, WhenFull};
+pub use socket::{Contact, MAX_SOCKET_SINKS, Received, Sent, Socket, SocketError, WhenFull};
 pub use status::Status;

@@ -1,5 +1,6 @@
 //! The document's interface: one socket, any number of sinks.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ use crate::sink::{CloseMode, Ended};
 /// The most sinks of a socket.
 pub const MAX_SOCKET_SINKS: usize = 64;
 
+/// Ends and changes that wait to be told.
+const MAX_NEWS: usize = 2 * MAX_SOCKET_SINKS;
+
 /// What a message finds when it cannot go at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
@@ -35,8 +39,18 @@ pub enum WhenFull {
 pub struct Sent {
     /// How many sinks get it.
     pub sinks: usize,
-    /// Among others whether some had no room.
+    /// [`Status::WINDOW_EXCEEDED`] if a sink had no room and misses it, [`Status::TOO_LARGE`] if one has agreed on smaller
+    /// messages, and what there is to say of earlier ones.
     pub status: Status,
+}
+
+/// How another node is reached: what [`Socket::add_sink`] asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Who it is.
+    pub key: PublicKey,
 }
 
 /// What was received.
@@ -44,9 +58,9 @@ pub struct Sent {
 pub struct Received {
     /// Bytes written to the buffer.
     pub len: usize,
-    /// Who sent them; `None` if nothing came.
-    pub from: Option<SocketAddr>,
-    /// Whether they begin or end a message, and what else there is to say.
+    /// Who sent them, or whose connection it is that `status` tells of. `None`: nothing has come or happened.
+    pub from: Option<Contact>,
+    /// Whether they begin or end a message; else what has happened, as by [`Status::ABORTED`] and [`Status::QOS_CHANGED`].
     pub status: Status,
 }
 
@@ -98,10 +112,10 @@ pub struct Socket {
     rest: Option<Rest>,
     /// The member that is looked at first.
     turn: usize,
-    /// What was found out and is to be told by the next call that can.
-    news: Status,
     /// A sink has ended by itself and is forgotten.
     has_lost_sink: bool,
+    /// What has happened and is to be told, the oldest first.
+    news: VecDeque<(Contact, Status)>,
     // Dropped last: the sinks end in order before it stops.
     node: Node,
 }
@@ -110,6 +124,7 @@ pub struct Socket {
 struct Member {
     sink: Option<BufferSender>,
     connection: Connection,
+    key: PublicKey,
     /// Messages that it was given and that are not at their end.
     outstanding: u32,
     /// One of them was given up, and the application was not told.
@@ -124,7 +139,7 @@ struct Member {
 
 struct Rest {
     message: Message,
-    from: SocketAddr,
+    from: Contact,
     read: usize,
 }
 
@@ -139,8 +154,8 @@ impl Socket {
             next_seq: 0,
             rest: None,
             turn: 0,
-            news: Status::default(),
             has_lost_sink: false,
+            news: VecDeque::new(),
             node,
         })
     }
@@ -172,7 +187,7 @@ impl Socket {
         let config = ConnectConfig { qos, ..ConnectConfig::default() };
         let connection = self.node.connect(address, key, &config)?;
         let sink = BufferSender::new(&connection, SinkConfig::new(choice::fifo()), UNLIMITED)?;
-        self.members.push(Member { sink: Some(sink), ..Member::new(connection) });
+        self.members.push(Member { sink: Some(sink), ..Member::new(connection, *key) });
         Ok(())
     }
 
@@ -226,7 +241,8 @@ impl Socket {
         sent.status.set(Status::WINDOW_EXCEEDED, waits);
         sent.status.set(Status::TOO_LARGE, most.is_some());
         for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
-            sent.status = sent.status.and(member.connection.held());
+            // A window that is full may have had room for this one.
+            sent.status = sent.status.and(member.connection.held().without(Status::WINDOW_EXCEEDED));
             sent.status.set(Status::GIVEN_UP, std::mem::take(&mut member.has_given_up));
         }
         match most {
@@ -238,7 +254,8 @@ impl Socket {
 
     /// The next part of a message that anybody has sent, waiting at most `timeout` for it. A message that is larger than
     /// the buffer comes in parts. The end of a connection and a change of the quality of service are told by a call that
-    /// receives nothing.
+    /// receives nothing, one connection at a time: [`Received::from`] says whose. To answer who has sent something, it can be
+    /// made a sink, if it lets others connect.
     pub fn recv(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<Received, SocketError> {
         let give_up = now() + timeout;
         loop {
@@ -246,14 +263,17 @@ impl Socket {
             if let Some(received) = self.read_rest(buffer) {
                 return Ok(received);
             }
+            if let Some((from, status)) = self.news.pop_front() {
+                return Ok(Received { len: 0, from: Some(from), status });
+            }
             self.take_newcomers()?;
             self.look();
-            if self.rest.is_some() {
+            if self.rest.is_some() || !self.news.is_empty() {
                 continue;
             }
             let left = give_up.saturating_since(now());
-            if left.is_zero() || !self.news.is_empty() {
-                return Ok(Received { len: 0, from: None, status: std::mem::take(&mut self.news) });
+            if left.is_zero() {
+                return Ok(Received { len: 0, from: None, status: Status::default() });
             }
             self.node.wait_activity(seen, left);
         }
@@ -290,9 +310,11 @@ impl Socket {
         Ok(())
     }
 
-    /// What there is to say now of all connections. What has just changed is told once, here or by [`recv`](Self::recv).
+    /// What there is to say now of all connections. What has just changed is told once, here or by [`recv`](Self::recv), which
+    /// also says at which.
     pub fn status(&mut self) -> Status {
-        let mut status = std::mem::take(&mut self.news);
+        let told = self.news.drain(..).map(|(_, news)| news);
+        let mut status = told.fold(Status::default(), Status::and);
         for member in &mut self.members {
             status = status.and(member.connection.held()).and(member.news());
         }
@@ -327,7 +349,9 @@ impl Socket {
 
     fn take_newcomers(&mut self) -> Result<(), SocketError> {
         while let Some(connection) = self.node.accept(Duration::ZERO).map_err(|_| ConnectError::Stopped)? {
-            self.members.push(Member::new(connection));
+            if let Some(key) = connection.peer_key() {
+                self.members.push(Member::new(connection, key));
+            }
         }
         Ok(())
     }
@@ -340,15 +364,21 @@ impl Socket {
             let member = &mut self.members[at];
             match member.connection.recv(Duration::ZERO) {
                 Ok(Some(message)) => {
-                    let from = member.connection.peer_addr();
-                    self.rest = Some(Rest { message, from, read: 0 });
+                    self.rest = Some(Rest { message, from: member.contact(), read: 0 });
                     self.turn = at + 1;
                     return;
                 }
                 Ok(None) => {}
                 Err(_) => member.is_drained = true,
             }
-            self.news = self.news.and(member.news());
+            let news = member.news();
+            if !news.is_empty() {
+                // Who adds sinks and never asks is told of the latest ends.
+                if self.news.len() == MAX_NEWS {
+                    self.news.pop_front();
+                }
+                self.news.push_back((member.contact(), news));
+            }
         }
         let is_over = |member: &Member| member.end_was_told && member.is_drained;
         self.has_lost_sink |= self.members.iter().any(|member| member.sink.is_some() && is_over(member));
@@ -357,16 +387,21 @@ impl Socket {
 }
 
 impl Member {
-    fn new(connection: Connection) -> Self {
+    fn new(connection: Connection, key: PublicKey) -> Self {
         Self {
             sink: None,
             connection,
+            key,
             outstanding: 0,
             has_given_up: false,
             is_offered: false,
             end_was_told: false,
             is_drained: false,
         }
+    }
+
+    fn contact(&self) -> Contact {
+        Contact { address: self.connection.peer_addr(), key: self.key }
     }
 
     fn is_sink(&self) -> bool {

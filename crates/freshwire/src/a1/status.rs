@@ -18,7 +18,7 @@ impl Status {
     pub const PEER_CLOSED: Self = Self(1 << 2);
     /// A connection has ended in another way.
     pub const ABORTED: Self = Self(1 << 3);
-    /// As many messages wait for a receiver's window as may.
+    /// A receiver's window is full, and a message waits for it; of a message that was just sent: a sink has no room and misses it.
     pub const WINDOW_EXCEEDED: Self = Self(1 << 4);
     /// A message waits for the rate that was agreed.
     pub const RATE_EXCEEDED: Self = Self(1 << 5);
@@ -55,6 +55,11 @@ impl Status {
     /// All of these and of `other`.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// These but for `other`.
+    pub(super) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
     }
 
     /// How a connection has ended.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use freshwire::a1::{
-    ConnectError, MAX_SOCKET_SINKS, NodeConfig, Qos, QosError, Received, Socket, SocketError, Status,
-    WhenFull,
+    ConnectError, Contact, MAX_SOCKET_SINKS, Node, NodeConfig, Qos, QosError, Received, Socket, SocketError,
+    Status, WhenFull,
 };
 use freshwire::now;
 use freshwire_units::Rate;
@@ -23,6 +23,10 @@ fn socket(maximum: Qos) -> Socket {
 
 fn add(from: &mut Socket, to: &Socket, qos: Option<Qos>) {
     from.add_sink(to.local_addr().unwrap(), &to.public_key(), qos).unwrap();
+}
+
+fn contact(socket: &Socket) -> Contact {
+    Contact { address: socket.local_addr().unwrap(), key: socket.public_key() }
 }
 
 fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Received {
@@ -52,7 +56,7 @@ fn every_sink_gets_a_message_and_may_answer() {
     }
     let sent = near.send(b"to all", WhenFull::Block).unwrap();
     assert_eq!((sent.sinks, sent.status), (2, Status::default()));
-    let from = near.local_addr().unwrap();
+    let from = contact(&near);
     let mut buffer = [0; 64];
     for far in &mut far {
         let received = receive(far, &mut buffer);
@@ -60,7 +64,7 @@ fn every_sink_gets_a_message_and_may_answer() {
         assert_eq!(&buffer[..received.len], b"to all");
     }
     assert!(matches!(far[0].send(b"nobody", WhenFull::Block), Err(SocketError::NoSink)));
-    add(&mut far[0], &near, None);
+    far[0].add_sink(from.address, &from.key, None).unwrap();
     far[0].send(b"answer", WhenFull::Block).unwrap();
     let received = receive(&mut near, &mut buffer);
     assert_eq!(&buffer[..received.len], b"answer");
@@ -88,7 +92,7 @@ fn fill(near: &mut Socket) -> u32 {
     let mut taken = 0;
     while taken < NARROW.outstanding + 1 {
         let sent = near.send(&[7; 100], WhenFull::Report).unwrap();
-        assert!(sent.sinks == 1 || sent.status.contains(Status::WINDOW_EXCEEDED), "{sent:?}");
+        assert_eq!(sent.status.contains(Status::WINDOW_EXCEEDED), sent.sinks == 0, "{sent:?}");
         taken += sent.sinks as u32;
         assert!(now() < until, "only {taken} were taken");
     }
@@ -124,7 +128,7 @@ fn a_full_sink_keeps_a_message_from_nobody_else_and_whoever_waits_for_it_sleeps(
 fn a_full_window_is_told_or_waited_for() {
     let (mut near, mut far) = (socket(NARROW), socket(NARROW));
     add(&mut near, &far, None);
-    let taken = fill(&mut near);
+    let (taken, from) = (fill(&mut near), contact(&near));
     let until = now() + Duration::from_millis(100);
     while now() < until {
         let sent = near.send(&[7; 100], WhenFull::Report).unwrap();
@@ -144,7 +148,7 @@ fn a_full_window_is_told_or_waited_for() {
     assert_eq!(sinks, 1);
     assert!(near.close(PATIENCE));
     let end = receive(&mut far, &mut buffer);
-    assert_eq!((end.len, end.status), (0, Status::PEER_CLOSED));
+    assert_eq!((end.len, end.from, end.status), (0, Some(from), Status::PEER_CLOSED));
 }
 
 #[test]
@@ -321,6 +325,30 @@ fn the_end_of_one_is_told_although_another_one_has_sent_something() {
         assert!(now() < give_up, "{status:?}");
         status = status.and(near.recv(&mut buffer, Duration::from_millis(10)).unwrap().status);
     }
+}
+
+#[test]
+fn what_happens_to_one_sink_is_told_of_that_one() {
+    let mut near = socket(NARROW);
+    let mut far = vec![node(), node(), node()];
+    for far in &far {
+        near.add_sink(far.local_addr().unwrap(), &far.public_key(), None).unwrap();
+    }
+    let contact = |node: &Node| Contact { address: node.local_addr().unwrap(), key: node.public_key() };
+    let changed = far[2].accept(PATIENCE).unwrap().unwrap();
+    changed.set_qos(Qos { outstanding: 2, ..NARROW }).unwrap();
+    let mut told = Status::default();
+    while !told.contains(Status::QOS_CHANGED) {
+        let received = receive(&mut near, &mut []);
+        assert_eq!((received.len, received.from), (0, Some(contact(&far[2]))));
+        told = told.and(received.status);
+    }
+    let gone = far.remove(1);
+    let (gone, _) = (contact(&gone), drop(gone));
+    let told = receive(&mut near, &mut []);
+    assert_eq!((told.len, told.from, told.status), (0, Some(gone), Status::ABORTED));
+    let nothing = near.recv(&mut [], Duration::ZERO).unwrap();
+    assert_eq!((nothing.from, nothing.status), (None, Status::default()));
 }
 
 #[test]

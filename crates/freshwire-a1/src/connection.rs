@@ -24,7 +24,7 @@ use freshwire_choice::{Choice, LinkView, Reason};
 use freshwire_units::{Rate, Timestamp};
 
 use crate::acks::Acks;
-use crate::crypto::{Keys, Random, ReplayWindow, ResetToken};
+use crate::crypto::{Keys, Protection, Random, ReplayWindow, ResetToken};
 use crate::inbox::{Inbox, Message, Missing};
 use crate::outbox::{Credit, Dropped, Gone, Outbox, Part};
 use crate::pool::Pool;
@@ -406,6 +406,11 @@ impl Connection {
     /// The quality of service as it is.
     pub fn qos(&self) -> &Qos {
         self.quality.current()
+    }
+
+    /// How packets are protected, which the ends have agreed on.
+    pub fn protection(&self) -> Protection {
+        self.keys.protection()
     }
 
     /// The most that [`Connection::set_qos`] takes: of each value the smaller one of the maxima of both ends.

@@ -149,6 +149,13 @@ impl Keys {
         Self { kind }
     }
 
+    pub(crate) fn protection(&self) -> Protection {
+        match self.kind {
+            Kind::Aead(_) => Protection::Aead,
+            Kind::Plain { .. } => Protection::DangerousPlain,
+        }
+    }
+
     /// Whether packets that are not encrypted get a checksum from now on; at first they do.
     //= spec/a1.md A1-SEC-5
     pub(crate) fn set_checksum(&mut self, wanted: bool) {

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Weak};
 use std::time::Duration;
 
-use freshwire_a1::{Closed, ConnectionHandle, ConnectionStats, Message, Missing, PublicKey, Qos, QosError};
+use freshwire_a1::{
+    Closed, ConnectionHandle, ConnectionStats, Message, Missing, Protection, PublicKey, Qos, QosError,
+};
 use freshwire_io::now;
 use freshwire_ring::Consumer;
 use freshwire_units::Timestamp;
@@ -60,6 +62,11 @@ impl Connection {
     /// The quality of service in force, as this end sees it. `None`: the connection does not stand any more.
     pub fn qos(&self) -> Option<Qos> {
         self.0.node.lock().transport(self.0.id).map(|connection| *connection.qos())
+    }
+
+    /// How its packets are protected: the better one of what both ends ask for. `None`: the connection does not stand any more.
+    pub fn protection(&self) -> Option<Protection> {
+        self.0.node.lock().transport(self.0.id).map(|connection| connection.protection())
     }
 
     /// The most that [`Connection::set_qos`] takes: of each value the smaller one of the maxima of both ends, as this end sees it.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use freshwire::a1::{
     AcceptError, BindError, Closed, ConnectConfig, ConnectError, Connection, Message, Missing, Node,
-    NodeConfig, Qos, QosError, SinkConfig, Status,
+    NodeConfig, Protection, Qos, QosError, SinkConfig, Status,
 };
 use freshwire::choice::Reason;
 use freshwire::{
@@ -380,6 +380,18 @@ fn a_quality_that_no_connection_has_is_refused_before_anything_is_sent() {
     });
     let Pair { sending, .. } = &pair();
     assert!(matches!(sending.set_qos(none), Err(QosError::OutOfRange { .. })));
+}
+
+#[test]
+fn both_ends_see_the_better_protection_of_what_they_ask_for() {
+    use Protection::{Aead, DangerousPlain};
+    for (ours, theirs, agreed) in
+        [(Aead, DangerousPlain, Aead), (DangerousPlain, DangerousPlain, DangerousPlain)]
+    {
+        let [near, far] = [ours, theirs].map(|least| bind(NodeConfig::new().unwrap().protection(least)));
+        let (sending, receiving) = connect(&near, &far);
+        assert_eq!((sending.protection(), receiving.protection()), (Some(agreed), Some(agreed)));
+    }
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         ["connect", address, key] => {
             let node = node("0.0.0.0:0".parse()?)?;
-            let connection = node.connect(address.parse()?, &key.parse()?, &ConnectConfig::default())?;
+            let connection = node.connect(address, &key.parse()?, &ConnectConfig::default())?;
             (node, connection)
         }
         _ => return Err("usage: byte_stream listen ADDRESS | byte_stream connect ADDRESS KEY".into()),

@@ -20,7 +20,7 @@
 //! use freshwire::a1::{ConnectConfig, Node, NodeConfig, SinkConfig};
 //! use freshwire::{Meta, RingConfig, Sender, choice, now};
 //!
-//! # let (address, key) = ("192.0.2.1:5000".parse()?, "".parse()?);
+//! # let (address, key) = ("camera.example.org:5000", "".parse()?);
 //! let node = Node::bind("0.0.0.0:0".parse()?, NodeConfig::new()?)?;
 //! let connection = node.connect(address, &key, &ConnectConfig::default())?;
 //! let mut sender = Sender::without_engine(&RingConfig::default())?;

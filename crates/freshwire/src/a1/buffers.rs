@@ -70,7 +70,7 @@ pub enum BufferError {
 /// use freshwire::a1::{BufferLimits, BufferSender, ConnectConfig, Node, NodeConfig, SinkConfig};
 /// use freshwire::{CloseMode, Meta, choice, now};
 ///
-/// # let (address, key) = ("192.0.2.1:5000".parse()?, "".parse()?);
+/// # let (address, key) = ("camera.example.org:5000", "".parse()?);
 /// # struct Frame; impl AsRef<[u8]> for Frame { fn as_ref(&self) -> &[u8] { &[] } }
 /// # fn next_frame() -> Frame { Frame }
 /// let node = Node::bind("0.0.0.0:0".parse()?, NodeConfig::new()?)?;

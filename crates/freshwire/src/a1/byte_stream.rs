@@ -70,7 +70,7 @@ pub enum ByteStreamError {
 /// use std::time::Duration;
 /// use freshwire::a1::{ByteStream, ConnectConfig, ConnectionConfig, Node, NodeConfig};
 ///
-/// # let (address, key) = ("192.0.2.1:5000".parse()?, "".parse()?);
+/// # let (address, key) = ("camera.example.org:5000", "".parse()?);
 /// let mut transport = ConnectionConfig::default();
 /// transport.in_order = true;
 /// transport.keep_alive = Some(Duration::from_secs(10));

@@ -201,7 +201,7 @@ pub struct ConnectConfig {
     /// The quality of service wanted; the other node may narrow it. It is an error if it is beyond the node's maximum. `None`: the
     /// maximum.
     pub qos: Option<Qos>,
-    /// How long it may take.
+    /// How long it may take, all addresses of a name together, which get equal parts of it. Looking up the name is not included.
     pub timeout: Duration,
 }
 

@@ -26,6 +26,12 @@ pub enum ConnectError {
     /// The quality of service wanted is beyond the node's maximum, or there is none such.
     #[error(transparent)]
     Qos(#[from] QosError),
+    /// The address is none, or its name is not known.
+    #[error("cannot look up the address: {0}")]
+    Unknown(String),
+    /// There is no address that the node can send to.
+    #[error("there is no address of the kind, IPv4 or IPv6, that the node is bound to")]
+    Family,
     /// The handshake failed.
     #[error(transparent)]
     Failed(#[from] freshwire_a1::ConnectError),

@@ -1,7 +1,7 @@
 //! A socket, an endpoint and the thread that serves them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -97,8 +97,32 @@ impl Node {
         self.shared.waker.clone()
     }
 
-    /// Connects to the node with this key at `address`, and waits until it has agreed.
+    /// Connects to the node with this key at `address`, such as `("camera.example.org", 5000)`, and waits until it has agreed.
+    ///
+    /// A name is looked up first, on this thread and for as long as the system takes. Where it has several addresses, those
+    /// that the node can send to are tried one after the other.
     pub fn connect(
+        &self,
+        address: impl ToSocketAddrs,
+        key: &PublicKey,
+        config: &ConnectConfig,
+    ) -> Result<Connection, ConnectError> {
+        let local = self.local_addr().map_err(|_| ConnectError::Stopped)?.ip();
+        let found = address.to_socket_addrs().map_err(|error| ConnectError::Unknown(error.to_string()))?;
+        let addresses: Vec<SocketAddr> = found.filter(|found| reaches(local, found.ip())).collect();
+        let give_up = now() + config.timeout;
+        let mut connected = Err(ConnectError::Family);
+        for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+            let share = give_up.saturating_since(now()) / left;
+            connected = self.connect_to(*address, key, &config.clone().timeout(share));
+            if connected.is_ok() {
+                break;
+            }
+        }
+        connected
+    }
+
+    fn connect_to(
         &self,
         address: SocketAddr,
         key: &PublicKey,
@@ -441,6 +465,12 @@ impl Shared {
         }
         is_new
     }
+}
+
+/// Whether a socket that is bound to `local` sends to `address`: one for every IPv6 address does to IPv4 too.
+fn reaches(local: IpAddr, address: IpAddr) -> bool {
+    let is_dual = local.is_ipv6() && local.is_unspecified();
+    is_dual || local.is_ipv4() == address.to_canonical().is_ipv4()
 }
 
 /// For how long the node's thread leaves the core to an application's thread, and how often in a row.

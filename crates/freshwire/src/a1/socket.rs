@@ -1,7 +1,7 @@
 //! The document's interface: one socket, any number of sinks.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -170,11 +170,11 @@ impl Socket {
         self.node.public_key()
     }
 
-    /// Sends to the node with this key at `address` from now on, too. `qos` is the initial quality of service of this
+    /// Sends to the node with this key at `address` from now on, too; see [`Node::connect`]. `qos` is the initial quality of service of this
     /// sink; `None`: the maximum. At most [`MAX_SOCKET_SINKS`], of which those that have ended do not count.
     pub fn add_sink(
         &mut self,
-        address: SocketAddr,
+        address: impl ToSocketAddrs,
         key: &PublicKey,
         qos: Option<Qos>,
     ) -> Result<(), SocketError> {

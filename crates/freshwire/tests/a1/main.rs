@@ -290,13 +290,37 @@ fn an_address_may_be_one_of_the_older_family_in_the_form_of_the_newer() {
     let far = node();
     let mapped = |node: &Node| {
         let address = node.local_addr().unwrap();
-        format!("[::ffff:{}]:{}", address.ip(), address.port()).parse().unwrap()
+        format!("[::ffff:{}]:{}", address.ip(), address.port())
     };
     let config = ConnectConfig::default().timeout(PATIENCE);
     for near in ["[::]:0", "127.0.0.1:0"] {
         let near = Node::bind(near.parse().unwrap(), NodeConfig::new().unwrap()).unwrap();
-        let connection = near.connect(mapped(&far), &far.public_key(), &config).unwrap();
+        let connection = near.connect(&*mapped(&far), &far.public_key(), &config).unwrap();
         assert_eq!(connection.peer_addr(), far.local_addr().unwrap());
+    }
+}
+
+#[test]
+fn a_node_is_found_by_its_name_and_at_the_first_address_that_answers() {
+    let (near, far) = (node(), node());
+    let (at, key) = (far.local_addr().unwrap(), far.public_key());
+    let config = ConnectConfig::default().timeout(Duration::from_secs(2));
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let other = "[::1]:9".parse().unwrap();
+    let by_name = near.connect(("localhost", at.port()), &key, &config).unwrap();
+    let by_text = near.connect(&*at.to_string(), &key, &config).unwrap();
+    let of_several = near.connect(&[other, silent, at][..], &key, &config).unwrap();
+    for connection in [by_name, by_text, of_several] {
+        assert_eq!(connection.peer_addr(), at);
+    }
+    for (refused, why) in [
+        (near.connect(other, &key, &config), ConnectError::Family),
+        (
+            near.connect("localhost", &key, &config),
+            ConnectError::Unknown("invalid socket address".to_owned()),
+        ),
+    ] {
+        assert_eq!(refused.err(), Some(why));
     }
 }
 

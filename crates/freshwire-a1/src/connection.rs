@@ -209,6 +209,10 @@ pub struct ConnectionStats {
     pub messages_received: u64,
     /// Blocks of multicast groups that the peer missed, asked for and is sent.
     pub repairs_sent: u64,
+    /// Packets of multicast groups that came by way of their addresses.
+    pub group_packets_received: u64,
+    /// Blocks of multicast groups that this end missed and got over this connection.
+    pub repairs_received: u64,
 }
 
 /// What the handshake leaves to the connection.

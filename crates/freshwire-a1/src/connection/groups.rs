@@ -307,6 +307,7 @@ impl Connection {
             return false;
         };
         member.replay.record(number);
+        self.stats.group_packets_received += 1;
         member.acks.on_packet(now, number, Arrived { eliciting: false, ack_now: false, ce: false });
         for frame in Frames::new(opened) {
             match frame {
@@ -328,7 +329,10 @@ impl Connection {
             Frame::GroupNack { group, ranges } => {
                 self.events.push_back(Event::GroupMissing { group, missing: ranges.0 });
             }
-            Frame::GroupBlock { group, block } => self.on_group_block(now, group, &block),
+            Frame::GroupBlock { group, block } => {
+                self.stats.repairs_received += 1;
+                self.on_group_block(now, group, &block);
+            }
             Frame::GroupGone { group, id, reason } => self.on_group_gone(group, id, reason),
             Frame::GroupAt { group, next } => {
                 if let Some(member) = self.groups.members.get_mut(&group) {

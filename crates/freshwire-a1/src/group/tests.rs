@@ -137,6 +137,9 @@ fn whom_the_network_brings_nothing_gets_everything_over_the_connection() {
     stage.run_for(Duration::from_secs(2), |member, _| member != 1);
     assert_eq!(stage.seqs(1), (0..40).collect::<Vec<_>>());
     assert!(stage.pairs[1].ends[1].received.iter().all(|(_, message)| !message.late));
+    let [brought, repaired] = [0, 1].map(|member| stage.pairs[member].ends[1].connection.stats());
+    assert_eq!((repaired.group_packets_received, brought.repairs_received), (0, 0));
+    assert!(brought.group_packets_received >= 200 && repaired.repairs_received >= 200, "{repaired:?}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ struct Data<'a> {
     records: u64,
     payload_bytes: u64,
     abandoned_records: u64,
-    /// Sequence numbers up to the highest that never came: records that the sender dropped.
+    /// Sequence numbers up to the highest that neither came nor were given up: records that the sender dropped.
     missing_records: Option<u64>,
     windows: Option<u64>,
     layers: Vec<LayerData>,
@@ -160,6 +160,11 @@ impl Account {
         line
     }
 
+    /// Records up to the highest that were not begun. Those that were given up are gaps between the numbers as well.
+    fn never_came(&self) -> u64 {
+        self.seen.missing().saturating_sub(self.abandoned)
+    }
+
     fn elapsed(&self) -> Duration {
         freshwire_io::now().saturating_since(self.begin)
     }
@@ -189,7 +194,7 @@ impl Account {
             "\nrecords    {} whole and right in {} windows, {} never came, {} given up half-way",
             self.records,
             self.window_count,
-            self.seen.missing(),
+            self.never_came(),
             self.abandoned
         );
         for (number, layer) in &self.layers {
@@ -224,7 +229,7 @@ impl Account {
             records: self.records,
             payload_bytes: self.payload_bytes,
             abandoned_records: self.abandoned,
-            missing_records: self.checks_layers.then(|| self.seen.missing()),
+            missing_records: self.checks_layers.then(|| self.never_came()),
             windows: self.checks_layers.then_some(self.window_count),
             layers: self.layers.iter().map(layer).collect(),
             age: self.all_ages().summary(),
@@ -261,6 +266,15 @@ mod tests {
         let layers: Vec<_> = account.layers.iter().map(|(n, l)| (*n, l.records, l.on_time)).collect();
         assert_eq!(layers, [(0, 2, 1), (1, 1, 1), (2, 1, 1)]);
         assert_eq!(account.all_ages().summary().map(|ages| ages.max_ms), Some(51.0));
+    }
+
+    #[test]
+    fn a_record_that_was_given_up_is_not_one_that_never_came_too() {
+        let mut account = Account::new(true, None, Clock::Same);
+        for item in [item(0, 100), Item::Abandoned, item(4, 100)] {
+            assert_eq!(account.item(&item, at(200)), Ok(()));
+        }
+        assert_eq!((account.records, account.abandoned, account.never_came()), (2, 1, 2));
     }
 
     #[test]

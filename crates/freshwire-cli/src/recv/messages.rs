@@ -1,6 +1,6 @@
 //! Records that come one by one, over A1.
 
-use freshwire::a1::{Closed, Connection, JoinError, Missing};
+use freshwire::a1::{Closed, Connection, ConnectionStats, JoinError, Missing};
 
 use super::account::Account;
 use super::stream::Item;
@@ -15,7 +15,7 @@ pub(super) fn read(
     mut out: Option<&mut Output>,
     tell: &mut Tell<'_>,
 ) -> anyhow::Result<Option<String>> {
-    let mut groups = 0;
+    let (mut groups, mut is_warned) = (0, false);
     while !tell.interrupt.arrived() {
         for membership in connection.memberships().into_iter().skip(groups) {
             groups += 1;
@@ -58,7 +58,20 @@ pub(super) fn read(
                 return Ok(None);
             }
         }
+        if groups > 0 && !is_warned && connection.stats().is_some_and(|stats| is_passed_by(&stats)) {
+            is_warned = true;
+            say("no packet of the group arrives: all of it is sent again to this end, late. \
+                 Name the network interface with --interface, here or at the sender");
+        }
         tell.progress.tell(now, || account.progress());
     }
     Ok(None)
 }
+
+/// Whether what is sent to a group does not arrive here, so that it is repaired one by one.
+fn is_passed_by(stats: &ConnectionStats) -> bool {
+    stats.group_packets_received == 0 && stats.repairs_received >= MANY_REPAIRS
+}
+
+/// So many blocks that all packets before them are not lost by chance.
+const MANY_REPAIRS: u64 = 4;

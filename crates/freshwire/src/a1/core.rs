@@ -287,9 +287,10 @@ impl Core {
         id: ConnectionHandle,
         now: Timestamp,
     ) -> Result<(), InviteError> {
-        let is_open = matches!(self.peers.get(&id).map(|peer| &peer.state), Some(State::Open));
-        let connection = self.endpoint.connection_mut(id).filter(|_| is_open).ok_or(InviteError::Ended)?;
-        if !self.groups.invite(group, now, id, connection) {
+        let peer = self.peers.get(&id).filter(|peer| matches!(peer.state, State::Open));
+        let ends = (self.endpoint.local_ip(id), peer.ok_or(InviteError::Ended)?.address);
+        let connection = self.endpoint.connection_mut(id).ok_or(InviteError::Ended)?;
+        if !self.groups.invite(group, now, id, connection, ends) {
             return Err(NodeStopped.into());
         }
         Ok(())

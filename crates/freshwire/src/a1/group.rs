@@ -34,7 +34,9 @@ pub struct GroupConfig {
     /// For how long a record is kept for repairs after it was sent, unless its deadline comes first. Its slot and its blocks
     /// of the ring are in use for that long. Default: one second.
     pub repair_for: Duration,
-    /// Where the members are. Default: where an IPv4 address that the node is bound to is, else what the routing table says.
+    /// Where the members are. Default: where an IPv4 address that the node is bound to is, else where the connection of the first
+    /// member is, which is known for IPv4, and for IPv6 with link-local addresses; else what the routing table says. Members
+    /// elsewhere get all of it as repairs, late.
     pub interface: Interface,
     /// How many networks away members may be, less one: routers count this down. Default: 1, this network only.
     pub hops: u8,

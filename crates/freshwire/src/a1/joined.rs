@@ -157,7 +157,8 @@ impl Joined {
     }
 }
 
-fn interface_of(group: SocketAddr, local: Option<IpAddr>, peer: SocketAddr) -> Interface {
+/// The interface for a group that a connection is on, as far as its ends tell it.
+pub(super) fn interface_of(group: SocketAddr, local: Option<IpAddr>, peer: SocketAddr) -> Interface {
     match (group, local, peer) {
         (SocketAddr::V4(_), Some(IpAddr::V4(local)), _) => Interface::Of(local),
         (SocketAddr::V6(_), _, SocketAddr::V6(peer)) if peer.scope_id() != 0 => {

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use freshwire_a1::{Connection as Transport, ConnectionHandle, Group, Queue, Source};
 use freshwire_choice::{Choice, LinkView, Reason};
-use freshwire_io::udp::{self, Outgoing, Sent, UdpConfig, UdpSocket};
-use freshwire_units::{Rate, Timestamp};
+use freshwire_io::udp::{self, Interface, Outgoing, Sent, UdpConfig, UdpSocket};
+use freshwire_units::Timestamp;
 
 use super::group::{GroupConfig, GroupStats};
+use super::joined::interface_of;
 use super::sink::{Feeding, Wish};
 use crate::sender::SenderError;
 use crate::sink::Ended;
@@ -32,7 +33,7 @@ pub(super) struct Groups(BTreeMap<u32, Sending>);
 /// A group that this node sends to.
 struct Sending {
     group: Group,
-    rate: Rate,
+    config: GroupConfig,
     socket: UdpSocket,
     /// The packet that is being made, or that the socket had no room for.
     packet: Vec<u8>,
@@ -59,7 +60,7 @@ impl Groups {
         let id = group.id();
         let sending = Sending {
             group,
-            rate: config.rate,
+            config: config.clone(),
             socket,
             packet: Vec::new(),
             retry_at: None,
@@ -121,15 +122,20 @@ impl Groups {
         }
     }
 
-    /// Makes the peer of a connection a member. False: there is no such group.
+    /// Makes the peer of a connection a member. `ends` are where the connection is at this end, if that is known, and at the peer's.
+    /// False: there is no such group.
     pub(super) fn invite(
         &mut self,
         id: u32,
         now: Timestamp,
         handle: ConnectionHandle,
         connection: &mut Transport,
+        ends: (Option<IpAddr>, SocketAddr),
     ) -> bool {
         let Some(sending) = self.0.get_mut(&id) else { return false };
+        if sending.members.is_empty() {
+            sending.go_beside(ends);
+        }
         if sending.members.insert(handle) {
             sending.group.invite(now, connection);
         }
@@ -221,6 +227,15 @@ impl Groups {
 }
 
 impl Sending {
+    /// Sends on the interface of the first member's connection from now on, unless another one was named.
+    fn go_beside(&self, (local, peer): (Option<IpAddr>, SocketAddr)) {
+        let interface = interface_of(self.config.address, local, peer);
+        if self.config.interface == Interface::Routed && interface != Interface::Routed {
+            // Where that fails the routing table's choice stands, and who is not there gets repairs.
+            let _ = set_multicast(&self.socket, &self.config, interface);
+        }
+    }
+
     fn due(&self, now: Timestamp) -> Option<Timestamp> {
         if self.retry_at.is_some() {
             return self.retry_at;
@@ -270,7 +285,7 @@ impl Sending {
     fn rest(&mut self, now: Timestamp) {
         let Some(feeding) = &mut self.feeding else { return };
         let stats = self.group.stats();
-        feeding.account(stats.bytes_sent, &LinkView { rate: Some(self.rate), ..LinkView::default() });
+        feeding.account(stats.bytes_sent, &LinkView { rate: Some(self.config.rate), ..LinkView::default() });
         let wish = match stats.key_exhausted {
             true => Wish::Abort(Ended::Broken(KEY_USED_UP.to_owned())),
             false => feeding.wish(now, self.group.is_idle()),
@@ -311,7 +326,11 @@ fn open(local: IpAddr, config: &GroupConfig) -> io::Result<UdpSocket> {
         (SocketAddr::V6(_), _) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind(SocketAddr::new(from, 0), UdpConfig::default().only_v6(true))?;
-    let group = udp::Group { address: config.address.ip(), interface: config.interface };
-    socket.set_multicast(group, config.hops, config.to_this_machine)?;
+    set_multicast(&socket, config, config.interface)?;
     Ok(socket)
+}
+
+fn set_multicast(socket: &UdpSocket, config: &GroupConfig, interface: Interface) -> io::Result<()> {
+    let group = udp::Group { address: config.address.ip(), interface };
+    socket.set_multicast(group, config.hops, config.to_this_machine)
 }

@@ -134,6 +134,24 @@ fn repairs(member: &Member) -> u64 {
 }
 
 #[test]
+fn the_packets_of_a_group_go_where_the_first_member_is() {
+    if !has_multicast() {
+        return;
+    }
+    let anywhere = Node::bind("0.0.0.0:0".parse().unwrap(), config()).unwrap();
+    let mut stage = Stage::of(anywhere, &GroupConfig::new(address(), Rate::from_bits_per_sec(1_000_000_000)));
+    let sink = stage.feed();
+    let node = bind(config().join(JoinConfig::default()));
+    let (to, at) = connect(&stage.node, &node);
+    let member = Member { _node: node, to, at };
+    stage.group.invite(&member.to).unwrap();
+    assert_eq!(joined(&member), Ok(()));
+    let pushed = stage.push(&sink, 5, 1000);
+    take(&member, pushed, 1000);
+    assert!(member.at.stats().unwrap().group_packets_received > 0);
+}
+
+#[test]
 fn who_loses_packets_is_repaired_and_who_stalls_holds_nobody() {
     if !has_multicast() {
         return;

@@ -12,8 +12,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use freshwire::a1::{
     Congestion, ConnectConfig, Connection, ConnectionConfig, Interface, JoinConfig, KeyLog, Node, NodeConfig,
-    Psk, PublicKey, StaticKey,
+    Psk, PublicKey, Qos, Refusal, StaticKey,
 };
+use freshwire_units::parse_size;
 
 use crate::endpoint::Endpoint;
 use crate::output::say;
@@ -23,6 +24,12 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// How often a user who does not want to wait any more is looked for.
 const WATCH: Duration = Duration::from_millis(100);
+
+/// How often an end that has nothing to say shows that it is there, well below the idle timeout of 30 s.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// The largest record unless the user says otherwise. A receiver keeps up to 64 of them for a slow reader.
+const LARGEST_RECORD: u32 = 4 << 20;
 
 /// The variable that names the file which the secrets of A1 connections are written to, for Wireshark.
 const KEY_LOG: &str = "FRESHWIRE_KEYLOGFILE";
@@ -46,6 +53,9 @@ pub(crate) struct A1Args {
     /// [default: the one that the connection is on, else what the routing table says].
     #[arg(long, global = true, value_name = "INTERFACE", value_parser = parse_interface)]
     interface: Option<Interface>,
+    /// With A1: the largest record, at most 64 MiB; both ends have to take it, and a receiver may keep 64 of them [default: 4 MiB].
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_largest)]
+    largest_record: Option<u32>,
 }
 
 /// A1's congestion control of this name.
@@ -73,12 +83,25 @@ pub(crate) struct Manner {
     pub(crate) transport: ConnectionConfig,
     /// Whether to get what the peer sends to a multicast group.
     pub(crate) joins: bool,
+    /// Whether somebody decides about each that comes.
+    pub(crate) asks: bool,
 }
 
 /// Both that the rest of the command needs to hold.
 pub(crate) struct Open {
     pub(crate) connection: Connection,
     pub(crate) node: Node,
+}
+
+impl Open {
+    /// Refuses who has come since: there is one peer.
+    pub(crate) fn turn_others_away(&self) -> anyhow::Result<()> {
+        while let Some(other) = self.node.incoming(Duration::ZERO)? {
+            say(&format!("{} is turned away: there is a peer already", other.peer_addr()));
+            other.refuse(Refusal::BUSY, "it has a peer already");
+        }
+        Ok(())
+    }
 }
 
 impl A1Args {
@@ -90,6 +113,7 @@ impl A1Args {
             (self.key.is_some(), "--key"),
             (self.psk.is_some(), "--psk"),
             (self.interface.is_some(), "--interface"),
+            (self.largest_record.is_some(), "--largest-record"),
         ];
         for (is_given, name) in options {
             if is_given {
@@ -117,6 +141,11 @@ impl A1Args {
         }
     }
 
+    /// The largest record that this end sends or takes, in bytes.
+    pub(crate) fn largest_record(&self) -> u32 {
+        self.largest_record.unwrap_or(LARGEST_RECORD)
+    }
+
     /// The interface to use for a multicast group.
     pub(crate) fn interface(&self) -> Option<Interface> {
         self.interface
@@ -130,7 +159,7 @@ impl A1Args {
             }
             (Endpoint::Connect(..), None) => bail!("the peer's key is not known"),
             (Endpoint::Listen(address), _) => {
-                let node = self.listen(address, manner, other)?;
+                let node = self.listen(address, Manner { asks: true, ..manner }, other)?;
                 loop {
                     if let Some(connection) = node.accept(WATCH)? {
                         say(&format!("connected to {}", name_of(&connection)));
@@ -161,7 +190,7 @@ impl A1Args {
         let config = ConnectConfig::default().timeout(patience);
         let connection = node
             .connect(address, key, &config)
-            .with_context(|| format!("cannot connect to {peer} over A1 with the key {own}"))?;
+            .with_context(|| format!("cannot connect to {peer} over A1; the own key is {own}"))?;
         Ok(Open { connection, node })
     }
 
@@ -210,7 +239,11 @@ impl A1Args {
             let join = JoinConfig::default();
             config = config.join(self.interface.map_or(join, |interface| join.interface(interface)));
         }
-        Ok(config.connection(manner.transport))
+        let mut transport = manner.transport;
+        transport.keep_alive = Some(KEEP_ALIVE);
+        let largest = self.largest_record();
+        let maximum = Qos { max_send_message: largest, max_receive_message: largest, ..Qos::default() };
+        Ok(config.ask(manner.asks).maximum(maximum).connection(transport))
     }
 }
 
@@ -226,6 +259,14 @@ fn parse_interface(text: &str) -> Result<Interface, String> {
         (_, Ok(address)) => Ok(Interface::Of(address)),
         _ => Err("neither the number of an interface nor its IPv4 address".to_owned()),
     }
+}
+
+fn parse_largest(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|bytes| (1..=Qos::MAX_MESSAGE).contains(bytes))
+        .ok_or_else(|| format!("A1 has messages of 1 to {} bytes", Qos::MAX_MESSAGE))
 }
 
 /// Appends secrets to the file, which only its owner reads if it is new.

@@ -249,7 +249,7 @@ fn over_a1_only_the_keys_on_the_list_connect_and_the_listener_says_whose_it_was(
     let sends: Vec<&str> = command.iter().map(String::as_str).chain(["--key", &own]).collect();
     let refused = send_records(&sends[1..], some_records(3)).wait();
     let text = refused.failed(2, "the key is not on the list").stderr;
-    let key = text.split("with the key ").nth(1).and_then(|rest| rest.get(..64)).expect(&text);
+    let key = text.split("own key is ").nth(1).and_then(|rest| rest.get(..64)).expect(&text);
 
     let list = ["--allow-key", &other, "--allow-key", key];
     let accepts = Running::start(freshwire(&listens).args(list).stdin(Stdio::null()));
@@ -261,6 +261,25 @@ fn over_a1_only_the_keys_on_the_list_connect_and_the_listener_says_whose_it_was(
     let connected = lines.find(|line| line.contains("connected to 127.0.0.1:")).unwrap();
     assert!(connected.contains(key), "{connected}");
     accepts.wait().ok();
+}
+
+#[test]
+fn over_a1_a_record_that_is_too_large_is_an_error_that_says_what_to_do() {
+    let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes", "--json"];
+    for (most, is_enough) in [("4MiB", false), ("5MiB", true)] {
+        let recv = Running::start(freshwire(&listens).args(["--largest-record", most]).stdin(Stdio::null()));
+        recv.port();
+        let command = other_side(&recv);
+        let sends: Vec<&str> =
+            command.iter().map(String::as_str).chain(["--largest-record", "8MiB"]).collect();
+        let sent = send_records(&sends[1..], vec![vec![7; 3], vec![7; 5_000_000]]).wait();
+        if is_enough {
+            sent.ok();
+            assert_eq!(recv.wait().ok().json()["records"], 2);
+        } else {
+            sent.failed(2, "--largest-record");
+        }
+    }
 }
 
 #[test]

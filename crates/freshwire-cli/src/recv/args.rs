@@ -171,7 +171,7 @@ impl Plan {
                 let mut transport = ConnectionConfig::default();
                 // Whoever reads the bytes has no numbers to put them in order by.
                 transport.in_order = self.out.is_some();
-                let manner = Manner { transport, joins: *joins };
+                let manner = Manner { transport, joins: *joins, asks: false };
                 let note = Some("and what to send: layers, h264 FILE or records");
                 let other = OtherSide { command: "freshwire send --to", note };
                 args.open(endpoint, manner, other).map(Input::Messages)

@@ -1,20 +1,22 @@
 //! Records that come one by one, over A1.
 
-use freshwire::a1::{Closed, Connection, ConnectionStats, JoinError, Missing};
+use freshwire::a1::{Closed, ConnectionStats, JoinError, Missing};
 
 use super::account::Account;
 use super::stream::Item;
 use super::{Output, Tell, WATCH};
+use crate::a1::Open;
 use crate::output::say;
 
 /// Reads until the sender closes, or until the user ends it. `Ok(Some(..))`: what is wrong with what came.
 pub(super) fn read(
-    connection: &Connection,
+    open: &Open,
     is_layered: bool,
     account: &mut Account,
     mut out: Option<&mut Output>,
     tell: &mut Tell<'_>,
 ) -> anyhow::Result<Option<String>> {
+    let connection = &open.connection;
     let (mut groups, mut is_warned) = (0, false);
     while !tell.interrupt.arrived() {
         for membership in connection.memberships().into_iter().skip(groups) {
@@ -30,6 +32,7 @@ pub(super) fn read(
                 Err(error) => return Ok(Some(format!("cannot join the group {address}: {error}"))),
             }
         }
+        open.turn_others_away()?;
         let received = connection.recv(WATCH);
         let now = freshwire_io::now();
         while let Some(missing) = connection.poll_missing() {

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
         }
         Input::Messages(open) => {
             let is_layered = plan.checks_layers;
-            messages::read(&open.connection, is_layered, &mut account, out.as_mut(), &mut tell)
+            messages::read(open, is_layered, &mut account, out.as_mut(), &mut tell)
         }
     };
     progress.finish();

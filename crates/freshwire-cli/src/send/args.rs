@@ -317,7 +317,7 @@ impl Plan {
             if let Some(name) = &self.congestion {
                 transport.congestion = a1::congestion(name)?;
             }
-            let manner = Manner { transport, joins: false };
+            let manner = Manner { transport, ..Manner::default() };
             self.a1.open(&self.endpoint, manner, OTHER_SIDE)
         })
     }
@@ -330,6 +330,11 @@ impl Plan {
             Manner::default(),
             OtherSide { command: "freshwire recv --join --from", ..OTHER_SIDE },
         )
+    }
+
+    /// The largest record that is sent to a group.
+    pub(super) fn largest_to_group(&self) -> u32 {
+        self.a1.largest_record()
     }
 
     /// The settings of a sink over A1.

@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::a1::Node;
 use freshwire::{
     CarrierInUse, CloseMode, Ended, Engine, EngineThread, PushError, Replaced, RingConfig, Sender,
     SenderError, Sink,
@@ -82,7 +81,7 @@ impl Route {
 /// What serves the sink, as long as it is held.
 enum Server {
     Engine { _engine: EngineThread },
-    Node { _node: Node },
+    Peer(a1::Open),
     Crowd(Crowd),
 }
 
@@ -94,6 +93,8 @@ struct Session {
     progress: Progress,
     account: Account,
     interrupt: Interrupt,
+    /// What members of a group can be expected to take.
+    largest_to_group: u32,
     server: Server,
 }
 
@@ -110,7 +111,7 @@ impl Session {
             Route::A1(open) => {
                 let mut sender = Sender::without_engine(&ring)?;
                 let sink = sender.add_a1_sink(&open.connection, plan.a1_sink())?;
-                (sender, sink, Server::Node { _node: open.node })
+                (sender, sink, Server::Peer(open))
             }
             Route::Group(crowd) => {
                 let mut sender = Sender::without_engine(&ring)?;
@@ -128,6 +129,7 @@ impl Session {
             progress: Progress::new(quiet),
             account: Account::new(),
             interrupt,
+            largest_to_group: plan.largest_to_group(),
             server,
         })
     }
@@ -149,6 +151,14 @@ impl Session {
 
     /// Puts a record on the ring; waits while the ring is full, which stops the source too.
     fn push(&mut self, offer: &Offer) -> anyhow::Result<()> {
+        if let Some(largest) = self.largest()
+            && offer.bytes.len() > largest as usize
+        {
+            anyhow::bail!(
+                "a record has {} bytes, more than the {largest} that both ends take; --largest-record raises it, here and there",
+                offer.bytes.len()
+            );
+        }
         self.account.offered(offer);
         loop {
             match self.try_push(offer) {
@@ -163,6 +173,15 @@ impl Session {
                 self.account.never_queued(offer.meta.user_seq);
                 return Ok(());
             }
+        }
+    }
+
+    /// The largest record that can be sent, if the carrier has a limit of its own.
+    fn largest(&self) -> Option<u32> {
+        match &self.server {
+            Server::Engine { .. } => None,
+            Server::Peer(open) => open.connection.qos().map(|qos| qos.max_send_message),
+            Server::Crowd(_) => Some(self.largest_to_group),
         }
     }
 
@@ -182,8 +201,10 @@ impl Session {
         while let Some(fate) = self.sender.poll_fate(ring) {
             self.account.fate(&fate);
         }
-        if let Server::Crowd(crowd) = &mut self.server {
-            crowd.look(Duration::ZERO)?;
+        match &mut self.server {
+            Server::Engine { .. } => {}
+            Server::Peer(open) => open.turn_others_away()?,
+            Server::Crowd(crowd) => crowd.look(Duration::ZERO)?,
         }
         let now = freshwire_io::now();
         let (sink, account) = (&self.sink, &self.account);

@@ -25,6 +25,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// How often a user who does not want to wait any more is looked for.
 const WATCH: Duration = Duration::from_millis(100);
 
+/// How often the first packet of a peer is looked for.
+const LOOK: Duration = Duration::from_millis(1);
+
 /// How often an end that has nothing to say shows that it is there, well below the idle timeout of 30 s.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -161,7 +164,9 @@ impl A1Args {
             (Endpoint::Listen(address), _) => {
                 let node = self.listen(address, Manner { asks: true, ..manner }, other)?;
                 loop {
-                    if let Some(connection) = node.accept(WATCH)? {
+                    if let Some(connection) = node.accept(WATCH)?
+                        && stands(&connection)
+                    {
                         say(&format!("connected to {}", name_of(&connection)));
                         return Ok(Open { connection, node });
                     }
@@ -245,6 +250,17 @@ impl A1Args {
         let maximum = Qos { max_send_message: largest, max_receive_message: largest, ..Qos::default() };
         Ok(config.ask(manner.asks).maximum(maximum).connection(transport))
     }
+}
+
+/// Waits for the first packet of who was accepted: until then it may not know. False: it has gone.
+fn stands(connection: &Connection) -> bool {
+    while connection.closed().is_none() {
+        if connection.stats().is_some_and(|stats| stats.packets_received > 0) {
+            return true;
+        }
+        std::thread::sleep(LOOK);
+    }
+    false
 }
 
 /// Where and who the peer is.

@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from .schema import Frames, Layers, Link, Record, Run
 
@@ -43,7 +43,7 @@ def measure_layers(run: Run, source: Layers) -> dict[str, Value]:
             if all(_by(other, record.generated_ns + deadline) for other in needed):
                 on_age.append(record)
 
-    ideal = sum(_ideal_window(run, source, records) for records in windows.values())
+    ideal = _ideal(run, source, windows)
     on_time_bytes = sum(record.size for record in on_time)
     layer_bytes = [0] * source.layers
     for record in run.records:
@@ -152,15 +152,20 @@ def _capacity(rate_bps: int | None, loss: float) -> float:
     return math.inf if rate_bps is None else rate_bps * (1 - loss) * 1448 / 1500
 
 
-def _ideal_window(run: Run, source: Layers, records: Iterable[Record]) -> int:
+def _ideal(run: Run, source: Layers, windows: Mapping[int, Iterable[Record]]) -> int:
     capacity = _capacity(run.link.rate_bps, run.link.loss)
     spacing_ms = source.window_ms / source.layers
-    end_ms, total = 0.0, 0
-    for record in sorted(records, key=lambda record: record.layer):
-        end_ms = max(end_ms, record.layer * spacing_ms) + record.size * 8 / capacity * 1000
-        if end_ms + run.link.delay_ms > run.deadline_ms:
-            break
-        total += record.size
+    free_at_ms, total = 0.0, 0
+    for window, records in sorted(windows.items()):
+        start_ms = window * source.window_ms
+        end_ms = max(free_at_ms - start_ms, 0.0)
+        for record in sorted(records, key=lambda record: record.layer):
+            sent_ms = max(end_ms, record.layer * spacing_ms) + record.size * 8 / capacity * 1000
+            if sent_ms + run.link.delay_ms > run.deadline_ms:
+                break
+            end_ms = sent_ms
+            total += record.size
+        free_at_ms = start_ms + end_ms
     return total
 
 

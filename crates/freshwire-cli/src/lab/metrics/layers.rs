@@ -149,24 +149,28 @@ fn received_layer_bytes(run: &Run, layers: u8) -> Vec<u64> {
     bytes
 }
 
-/// What an offline oracle that knows the link delivers on time: in each window, on an idle link, the layers in order,
-/// layer l of N not before l/N of the window, each record taking its size over the link's capacity; counted while its
-/// end plus the one-way delay keeps the deadline.
+/// What an offline oracle that knows the link delivers on time: in each window, once the link is done with the windows
+/// before it, the layers in order, layer l of N not before l/N of the window, each record taking its size over the link's
+/// capacity; counted while its end plus the one-way delay keeps the deadline.
 fn ideal_bytes(run: &Run, layers: u8, window_ms: u32) -> u64 {
     let Plan { link, deadline_ms, .. } = &run.plan;
     let capacity = capacity_bps(link.rate_bps, link.loss);
     let latest_ns = (deadline_ms - link.delay_ms) * 1e6;
     let mut ideal = 0;
-    for (_, records) in windows(run) {
-        let mut end_ns = 0.0_f64;
+    let mut free_at_ns = 0.0_f64;
+    for (window, records) in windows(run) {
+        let start_ns = window_start_ns(window, window_ms) as f64;
+        let mut end_ns = (free_at_ns - start_ns).max(0.0);
         for (layer, bytes) in records {
             let ready_ns = f64::from(layer) * f64::from(window_ms) * 1e6 / f64::from(layers);
-            end_ns = end_ns.max(ready_ns) + transfer_ns(u64::from(bytes), capacity);
-            if end_ns > latest_ns {
+            let sent_ns = end_ns.max(ready_ns) + transfer_ns(u64::from(bytes), capacity);
+            if sent_ns > latest_ns {
                 break;
             }
+            end_ns = sent_ns;
             ideal += u64::from(bytes);
         }
+        free_at_ns = start_ns + end_ns;
     }
     ideal
 }

@@ -21,10 +21,10 @@ fn window(arrived_ms: [Option<u64>; 8]) -> Vec<RecordFate> {
 }
 
 fn ideal_of(link: LinkConfig, deadline_ms: f64) -> u64 {
-    let mut plan = layers_plan("tcp", link, 2);
+    let mut plan = layers_plan("tcp", link, 1);
     plan.deadline_ms = deadline_ms;
-    let records = (0..2).flat_map(|w| (0..8).map(move |layer| layer_record(w, layer))).collect();
-    measure(&testing::run(plan, records)).ideal_bytes / 2 / 16384
+    let records = (0..8).map(|layer| layer_record(0, layer)).collect();
+    measure(&testing::run(plan, records)).ideal_bytes / 16384
 }
 
 #[test]
@@ -99,6 +99,16 @@ fn the_ideal_is_what_the_link_carries_in_time() {
     assert_eq!(ideal_of(link(Some(10_485_760), 0.0, 0.0), 880.0), 7);
     assert_eq!(ideal_of(link(Some(10_485_760), 0.0, 0.0), 890.0), 8);
     assert_eq!(ideal_of(link(None, 0.05, 100.0), 1000.0), 8);
+}
+
+#[test]
+fn the_ideal_of_windows_that_overlap_is_no_more_than_the_link_carries() {
+    // 512 Kibit/s carry 46 records of 16384 bytes in the ten windows of a second and the two seconds that the last one has
+    // still; an idle link for each window would carry all 80.
+    let mut plan = layers_plan("tcp", link(Some(524_288), 0.0, 0.0), 10);
+    plan.deadline_ms = 3000.0;
+    let records = (0..10).flat_map(|w| (0..8).map(move |layer| layer_record(w, layer))).collect();
+    assert_eq!(measure(&testing::run(plan, records)).ideal_bytes / 16384, 46);
 }
 
 #[test]

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use freshwire::a1::{
-    Congestion, ConnectConfig, Connection, ConnectionConfig, Interface, JoinConfig, KeyLog, Node, NodeConfig,
-    Psk, PublicKey, Qos, Refusal, StaticKey,
+    Congestion, ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface,
+    JoinConfig, KeyLog, Node, NodeConfig, Psk, PublicKey, Qos, Refusal, StaticKey,
 };
 use freshwire_units::parse_size;
 
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, addresses};
 use crate::output::say;
 
 /// How long a peer may take to answer unless it is waited for.
@@ -158,7 +158,8 @@ impl A1Args {
     pub(crate) fn open(&self, endpoint: &Endpoint, manner: Manner, other: OtherSide) -> anyhow::Result<Open> {
         match (endpoint, &self.peer_key) {
             (Endpoint::Connect(peer, patience), Some(key)) => {
-                self.connect(peer, key, (*patience).max(ANSWER), manner)
+                let patience = if patience.is_zero() { ANSWER } else { *patience };
+                self.connect(peer, key, patience, manner)
             }
             (Endpoint::Connect(..), None) => bail!("the peer's key is not known"),
             (Endpoint::Listen(address), _) => {
@@ -182,11 +183,7 @@ impl A1Args {
         patience: Duration,
         manner: Manner,
     ) -> anyhow::Result<Open> {
-        let address = peer
-            .to_socket_addrs()
-            .ok()
-            .and_then(|mut addresses| addresses.next())
-            .with_context(|| format!("{peer:?} is not HOST:PORT of a known host"))?;
+        let address = addresses(peer)?.first().copied().with_context(|| format!("{peer} has no address"))?;
         let any: IpAddr =
             if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let config = self.node_config(manner)?.accept(false);
@@ -195,7 +192,8 @@ impl A1Args {
         let config = ConnectConfig::default().timeout(patience);
         let connection = node
             .connect(address, key, &config)
-            .with_context(|| format!("cannot connect to {peer} over A1; the own key is {own}"))?;
+            .map_err(|error| explain(error, patience, &own))
+            .with_context(|| format!("cannot connect to {peer} over A1"))?;
         Ok(Open { connection, node })
     }
 
@@ -249,6 +247,19 @@ impl A1Args {
         let largest = self.largest_record();
         let maximum = Qos { max_send_message: largest, max_receive_message: largest, ..Qos::default() };
         Ok(config.ask(manner.asks).maximum(maximum).connection(transport))
+    }
+}
+
+/// What went wrong, with what the user needs to know to put it right.
+fn explain(error: ConnectError, patience: Duration, own: &PublicKey) -> anyhow::Error {
+    match &error {
+        ConnectError::Failed(HandshakeError::NoAnswer) => anyhow!(
+            "{error} in {patience:?}; start the other side first, or wait for it with a longer --wait"
+        ),
+        ConnectError::Failed(HandshakeError::Refused(refusal)) if refusal.code == Refusal::NOT_ALLOWED => {
+            anyhow!("{error}; the key of this end is {own}")
+        }
+        _ => error.into(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The two ways to a TCP connection: connect to somebody, or wait for somebody.
 
 use std::io;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -31,10 +32,7 @@ impl Endpoint {
 }
 
 fn connect(peer: &str, patience: Duration) -> anyhow::Result<TcpStream> {
-    let addresses: Vec<_> = peer
-        .to_socket_addrs()
-        .with_context(|| format!("{peer:?} is not HOST:PORT of a known host"))?
-        .collect();
+    let addresses = addresses(peer)?;
     let give_up = freshwire_io::now() + patience;
     loop {
         match TcpStream::connect(addresses.as_slice()) {
@@ -46,6 +44,17 @@ fn connect(peer: &str, patience: Duration) -> anyhow::Result<TcpStream> {
             Err(error) => return Err(error).with_context(|| format!("cannot connect to {peer}")),
         }
     }
+}
+
+/// The addresses of `HOST:PORT`.
+pub(crate) fn addresses(peer: &str) -> anyhow::Result<Vec<SocketAddr>> {
+    let (host, port) =
+        peer.rsplit_once(':').with_context(|| format!("{peer:?} is not HOST:PORT: the port is missing"))?;
+    if port.parse::<NonZeroU16>().is_err() {
+        bail!("{peer:?} is not HOST:PORT: a port is a number from 1 to 65535");
+    }
+    let found = peer.to_socket_addrs().with_context(|| format!("the host {host:?} is not known"))?;
+    Ok(found.collect())
 }
 
 /// Whether the error may go away when the other side has started.
@@ -89,7 +98,15 @@ mod tests {
     #[test]
     fn what_is_no_address_is_said_so() {
         for (endpoint, expected) in [
-            (Endpoint::Connect("no-port".to_owned(), Duration::ZERO), "\"no-port\" is not HOST:PORT"),
+            (
+                Endpoint::Connect("a".to_owned(), Duration::ZERO),
+                "\"a\" is not HOST:PORT: the port is missing",
+            ),
+            (Endpoint::Connect("a:99999".to_owned(), Duration::ZERO), "a number from 1 to 65535"),
+            (
+                Endpoint::Connect("a.invalid:5".to_owned(), Duration::ZERO),
+                "the host \"a.invalid\" is not known",
+            ),
             (Endpoint::Listen("nowhere".to_owned()), "cannot listen on nowhere"),
         ] {
             let error = endpoint.open().map_err(|error| error.to_string());

@@ -51,6 +51,10 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
         (&["send", "--to", "a:1", "layers", "--deadline", "5"], "is not a duration such as 50ms"),
         (&["recv"], "say where from: --from HOST:PORT"),
         (&["recv", "--listen", "99999"], "cannot listen on 99999"),
+        (
+            &["recv", "--carrier", "a1", "--listen", "192.0.2.7:1"],
+            "socket: Cannot assign requested address (os error 99)\n",
+        ),
         (&["recv", "--listen", "0", "--out", "x", "--deadline", "1s"], "only layers say so"),
         (&["bench", "nonsense"], "invalid value"),
         (&["no-such-command"], "unrecognized subcommand"),
@@ -229,6 +233,11 @@ fn over_a1_a_wrong_key_is_told_and_a_kept_one_stays() {
     let wrong = "11".repeat(32);
     let refused = run(&["send", "--carrier", "a1", "--to", &to, "--peer-key", &wrong, "layers"]);
     refused.failed(2, "it has another key");
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let asked =
+        ["send", "--carrier", "a1", "--to", &nobody, "--peer-key", &wrong, "--wait", "300ms", "layers"];
+    let said = run(&asked).failed(2, "no answer in 300ms; start the other side first").stderr;
+    assert!(!said.contains("key"), "{said}");
     drop(first);
     let second = Running::start(freshwire(&listens).stdin(Stdio::null()));
     second.port();
@@ -249,7 +258,7 @@ fn over_a1_only_the_keys_on_the_list_connect_and_the_listener_says_whose_it_was(
     let sends: Vec<&str> = command.iter().map(String::as_str).chain(["--key", &own]).collect();
     let refused = send_records(&sends[1..], some_records(3)).wait();
     let text = refused.failed(2, "the key is not on the list").stderr;
-    let key = text.split("own key is ").nth(1).and_then(|rest| rest.get(..64)).expect(&text);
+    let key = text.split("the key of this end is ").nth(1).and_then(|rest| rest.get(..64)).expect(&text);
 
     let list = ["--allow-key", &other, "--allow-key", key];
     let accepts = Running::start(freshwire(&listens).args(list).stdin(Stdio::null()));

@@ -40,7 +40,7 @@ pub(crate) struct RecvArgs {
     /// Wait for one sender to connect; the address may be left out.
     #[arg(long, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
-    /// With --from or a URL: how long to try while nobody listens there.
+    /// With --from or a URL: how long to try while nobody listens there; over A1, where nobody says so, 0 is 5s.
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     wait: Duration,
     /// What brings the records: TCP, or A1 over UDP from a `freshwire send --carrier a1`.

@@ -39,7 +39,7 @@ pub(crate) struct SendArgs {
     /// Wait for one receiver to connect; the address may be left out.
     #[arg(long, global = true, value_name = "[ADDR:]PORT")]
     listen: Option<String>,
-    /// With --to: how long to try while nobody listens there.
+    /// With --to: how long to try while nobody listens there; over A1, where nobody says so, 0 is 5s.
     #[arg(long, global = true, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     wait: Duration,
     /// What is sent and what is dropped [default: layered for layers, frames for h264; for records deadline if there
@@ -271,6 +271,9 @@ impl SendArgs {
         if self.congestion.is_some() {
             bail!("a group is sent at its --rate, without --congestion");
         }
+        if !address.ip().is_multicast() || address.port() == 0 {
+            bail!("--group {address}: this is not a multicast address with a port");
+        }
         let rate = self.rate.context("say with --rate how fast the group may be sent, such as 4Mbit/s")?;
         let mut config = GroupConfig::new(address, rate).hops(self.hops.unwrap_or(1));
         if let Some(interface) = self.a1.interface() {
@@ -464,6 +467,8 @@ mod tests {
             ("--listen 1 layers --carrier a1 --congestion bbr", "A1 has fresh, cubic and newreno"),
             ("--listen 1 --group 239.1.1.1:5 layers", "--group needs --carrier a1 and --listen"),
             ("--listen 1 --carrier a1 --group 239.1.1.1:5 layers", "say with --rate"),
+            ("--listen 1 --carrier a1 --group 10.1.2.3:5 layers", "this is not a multicast address"),
+            ("--listen 1 --carrier a1 --group 239.1.1.1:0 layers", "this is not a multicast address"),
             ("--listen 1 --carrier a1 --members 2 layers", "--members is for a multicast group"),
             ("--listen 1 --carrier a1 --interface eth0 layers", "neither the number of an interface"),
             ("--to a:1 h264 f --fps 0", "is not a number from 0.01"),

@@ -10,7 +10,7 @@ pub enum BindError {
     #[error("the maximum quality of service cannot be had: {0}")]
     Maximum(#[from] QosError),
     /// The operating system gives no socket or no thread.
-    #[error("cannot open the node's socket: {0}")]
+    #[error("cannot open the node's socket")]
     Socket(#[from] io::Error),
 }
 

@@ -14,7 +14,7 @@ use freshwire::a1::{
     Congestion, ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface,
     JoinConfig, KeyLog, Node, NodeConfig, Psk, PublicKey, Qos, Refusal, StaticKey,
 };
-use freshwire_units::parse_size;
+use freshwire_units::{parse_duration, parse_size};
 
 use crate::endpoint::{Endpoint, addresses};
 use crate::output::say;
@@ -28,8 +28,11 @@ const WATCH: Duration = Duration::from_millis(100);
 /// How often the first packet of a peer is looked for.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How often an end that has nothing to say shows that it is there, well below the idle timeout of 30 s.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
+/// How many signs of life fit into the idle timeout unless told otherwise: of those but one may be lost.
+const SIGNS_OF_LIFE: u32 = 3;
+
+/// The shortest idle timeout: a process may be left without a processor for longer than less.
+const SHORTEST_IDLE: Duration = Duration::from_millis(100);
 
 /// The largest record unless the user says otherwise. A receiver keeps up to 64 of them for a slow reader.
 const LARGEST_RECORD: u32 = 4 << 20;
@@ -56,6 +59,13 @@ pub(crate) struct A1Args {
     /// [default: the one that the connection is on, else what the routing table says].
     #[arg(long, global = true, value_name = "INTERFACE", value_parser = parse_interface)]
     interface: Option<Interface>,
+    /// With A1: a silence of this length ends the connection; the shorter one of both ends counts [default: 30s].
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
+    idle_timeout: Option<Duration>,
+    /// With A1: after a silence of this length the peer is asked for a sign of life, so that a quiet source keeps its
+    /// connection; 0 is never [default: a third of --idle-timeout].
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
+    keep_alive: Option<Duration>,
     /// With A1: the largest record, at most 64 MiB; both ends have to take it, and a receiver may keep 64 of them [default: 4 MiB].
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_largest)]
     largest_record: Option<u32>,
@@ -116,6 +126,8 @@ impl A1Args {
             (self.key.is_some(), "--key"),
             (self.psk.is_some(), "--psk"),
             (self.interface.is_some(), "--interface"),
+            (self.idle_timeout.is_some(), "--idle-timeout"),
+            (self.keep_alive.is_some(), "--keep-alive"),
             (self.largest_record.is_some(), "--largest-record"),
         ];
         for (is_given, name) in options {
@@ -128,6 +140,13 @@ impl A1Args {
 
     /// Whether there is what the endpoint needs.
     pub(crate) fn check(&self, endpoint: &Endpoint) -> anyhow::Result<()> {
+        let transport = self.transport(ConnectionConfig::default());
+        if transport.idle_timeout < SHORTEST_IDLE {
+            bail!("--idle-timeout is at least {SHORTEST_IDLE:?}");
+        }
+        if transport.keep_alive.is_some_and(|after| after >= transport.idle_timeout) {
+            bail!("--keep-alive has to be shorter than --idle-timeout, {:?}", transport.idle_timeout);
+        }
         match (endpoint, self.peer_key) {
             (Endpoint::Connect(..), None) => {
                 bail!(
@@ -147,6 +166,14 @@ impl A1Args {
     /// The largest record that this end sends or takes, in bytes.
     pub(crate) fn largest_record(&self) -> u32 {
         self.largest_record.unwrap_or(LARGEST_RECORD)
+    }
+
+    /// With the times that were asked for.
+    fn transport(&self, mut transport: ConnectionConfig) -> ConnectionConfig {
+        transport.idle_timeout = self.idle_timeout.unwrap_or(transport.idle_timeout);
+        let keep_alive = self.keep_alive.unwrap_or(transport.idle_timeout / SIGNS_OF_LIFE);
+        transport.keep_alive = Some(keep_alive).filter(|after| !after.is_zero());
+        transport
     }
 
     /// The interface to use for a multicast group.
@@ -242,8 +269,7 @@ impl A1Args {
             let join = JoinConfig::default();
             config = config.join(self.interface.map_or(join, |interface| join.interface(interface)));
         }
-        let mut transport = manner.transport;
-        transport.keep_alive = Some(KEEP_ALIVE);
+        let transport = self.transport(manner.transport);
         let largest = self.largest_record();
         let maximum = Qos { max_send_message: largest, max_receive_message: largest, ..Qos::default() };
         Ok(config.ask(manner.asks).maximum(maximum).connection(transport))
@@ -350,6 +376,33 @@ mod tests {
         std::fs::write(&path, "nonsense").unwrap();
         let error = format!("{:#}", kept_key(&path).unwrap_err());
         assert!(error.contains("holds no private key: a key is 64"), "{error}");
+    }
+
+    #[test]
+    fn a_quiet_connection_is_kept_unless_the_user_does_not_want_it() {
+        let times = |idle: Option<u64>, keep: Option<u64>| A1Args {
+            idle_timeout: idle.map(Duration::from_secs),
+            keep_alive: keep.map(Duration::from_secs),
+            ..A1Args::default()
+        };
+        for (idle, keep, expected) in [
+            (None, None, Some(10)),
+            (Some(6), None, Some(2)),
+            (None, Some(25), Some(25)),
+            (Some(6), Some(0), None),
+        ] {
+            let transport = times(idle, keep).transport(ConnectionConfig::default());
+            assert_eq!(transport.keep_alive, expected.map(Duration::from_secs));
+            assert_eq!(transport.idle_timeout, Duration::from_secs(idle.unwrap_or(30)));
+        }
+        let listens = Endpoint::Listen("1".to_owned());
+        let error = times(Some(6), Some(6)).check(&listens).unwrap_err().to_string();
+        assert!(error.contains("has to be shorter than --idle-timeout, 6s"), "{error}");
+        let error = times(Some(0), None).check(&listens).unwrap_err().to_string();
+        assert!(error.contains("--idle-timeout is at least"), "{error}");
+        assert!(
+            times(None, Some(1)).check_unused().unwrap_err().to_string().contains("--keep-alive is for A1")
+        );
     }
 
     #[test]

@@ -201,6 +201,56 @@ fn over_a1_each_side_may_listen_and_prints_what_the_other_types() {
     send.wait().ok();
 }
 
+/// Waits until the side that listens has its peer.
+fn has_its_peer(listening: &Running) {
+    while !listening.line().contains("connected to") {}
+}
+
+#[test]
+fn over_a1_who_comes_second_is_refused_at_either_end() {
+    let taken = "it has a peer already";
+    let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes", "--json"];
+    let recv = Running::start(freshwire(&listens).stdin(Stdio::null()));
+    recv.port();
+    let command = other_side(&recv);
+    let command: Vec<&str> = command.iter().map(String::as_str).chain(["records"]).collect();
+    let mut first = Running::start(freshwire(&command).stdin(Stdio::piped()));
+    let stdin = first.stdin();
+    has_its_peer(&recv);
+    run(&command).failed(2, taken);
+    write_records(stdin, &some_records(3)).unwrap();
+    first.wait().ok();
+    assert_eq!(recv.wait().ok().json()["records"], 3);
+
+    let listens = ["send", "--carrier", "a1", "--listen", "127.0.0.1:0", "records"];
+    let mut send = Running::start(freshwire(&listens).stdin(Stdio::piped()));
+    let stdin = send.stdin();
+    send.port();
+    let command = other_side(&send);
+    let command: Vec<&str> = command.iter().map(String::as_str).chain(["--out", "-"]).collect();
+    let first = Running::start(freshwire(&command).stdin(Stdio::null()));
+    has_its_peer(&send);
+    run(&command).failed(2, taken);
+    write_records(stdin, &some_records(3)).unwrap();
+    assert_eq!(first.wait().ok().stdout, some_records(3).concat());
+    send.wait().ok();
+}
+
+#[test]
+fn over_a1_a_source_may_be_quiet_for_longer_than_the_idle_timeout() {
+    let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes", "--json"];
+    let recv = Running::start(freshwire(&listens).args(["--idle-timeout", "2s"]).stdin(Stdio::null()));
+    recv.port();
+    let command = other_side(&recv);
+    let mut send = Running::start(freshwire(&[]).args(&command).arg("records").stdin(Stdio::piped()));
+    let stdin = send.stdin();
+    write_records(&stdin, &some_records(1)).unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    write_records(stdin, &some_records(1)).unwrap();
+    send.wait().ok();
+    assert_eq!(recv.wait().ok().json()["records"], 2);
+}
+
 #[test]
 fn over_a1_the_keys_for_wireshark_are_written_where_the_user_says() {
     let folder = tempfile::tempdir().unwrap();

@@ -150,25 +150,31 @@ mod tests {
         assert!(far.accept().is_some() && far.accept().is_none());
     }
 
+    /// Who `near` is there, once it was accepted: the answer is on its way.
+    fn admitted(near: &mut Core, far: &mut Core) -> ConnectionHandle {
+        let (address, key) = (far.socket().local_addr().unwrap(), far.config.key.public_key());
+        near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
+        near.advance(now());
+        serve(far);
+        serve(near);
+        serve(far);
+        let incoming = far.incoming().unwrap();
+        assert!(far.admit(now(), &incoming, &incoming.maximum).is_some());
+        incoming.handle
+    }
+
     #[test]
     fn one_that_was_accepted_and_closed_before_it_is_heard_of_stays_closed() {
         let config = || NodeConfig::new().unwrap().ask(true);
         let (mut far, mut near) = (core(config()), core(config()));
-        let (address, key) = (far.socket().local_addr().unwrap(), far.config.key.public_key());
-        near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
-        near.advance(now());
-        serve(&mut far);
-        serve(&mut near);
-        serve(&mut far);
-        let incoming = far.incoming().unwrap();
-        assert!(far.admit(now(), &incoming, &incoming.maximum).is_some());
+        let handle = admitted(&mut near, &mut far);
         far.advance(now());
         // It has its answer, and its first packet is on the way.
         serve(&mut near);
-        far.close(incoming.handle, now(), CODE_ABORTED, "enough");
+        far.close(handle, now(), CODE_ABORTED, "enough");
         far.advance(now());
         for _ in 0..2 {
-            let state = &far.peer(incoming.handle).unwrap().state;
+            let state = &far.peer(handle).unwrap().state;
             assert!(matches!(state, State::Closed(Closed::Local)), "{state:?}");
             serve(&mut far);
         }
@@ -179,20 +185,13 @@ mod tests {
         let limits = Limits { handshake_time: Duration::from_millis(50), ..Limits::default() };
         let config = || NodeConfig::new().unwrap().ask(true).limits(limits);
         let (mut far, mut near) = (core(config()), core(config()));
-        let (address, key) = (far.socket().local_addr().unwrap(), far.config.key.public_key());
-        near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
-        near.advance(now());
-        serve(&mut far);
-        serve(&mut near);
-        serve(&mut far);
-        let incoming = far.incoming().unwrap();
-        assert!(far.admit(now(), &incoming, &incoming.maximum).is_some());
-        assert!(matches!(far.peer(incoming.handle).unwrap().state, State::Open));
+        let handle = admitted(&mut near, &mut far);
+        assert!(matches!(far.peer(handle).unwrap().state, State::Open));
         std::thread::sleep(limits.handshake_time);
         serve(&mut far);
-        let peer = far.peer(incoming.handle).unwrap();
+        let peer = far.peer(handle).unwrap();
         assert!(matches!(peer.state, State::Closed(Closed::Silent)), "{:?}", peer.state);
-        far.forget(incoming.handle, now());
+        far.forget(handle, now());
         assert!(far.peers.is_empty());
     }
 }

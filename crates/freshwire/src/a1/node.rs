@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use freshwire_a1::{EndpointStats, PublicKey};
 use freshwire_io::now;
-use freshwire_io::poll::{Poller, Ready, Waker};
+use freshwire_io::poll::{Poller, Ready, Waker, wait_precisely};
 use freshwire_io::udp::plain;
 use freshwire_units::Timestamp;
 
@@ -270,6 +270,8 @@ impl Shared {
     }
 
     fn serve(&self) {
+        // What is due soonest is what the pacer has put off.
+        wait_precisely();
         let (mut ready, mut woken, mut passed) = (Vec::new(), false, 0);
         loop {
             let timeout = if let Some(core) = self.turn(woken, passed) {

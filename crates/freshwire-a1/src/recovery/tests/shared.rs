@@ -143,7 +143,13 @@ fn flows_of_our_kind_share_a_fast_path_with_a_queue_of_ten_packets() {
 /// Such a queue overflows while nobody keeps it long: losses are all that tells of the others.
 #[test]
 fn cubic_is_not_kept_out_of_a_queue_of_ten_packets() {
-    for (rate, bits, delay) in [("20Mbit", 2e7, 50), ("50Mbit", 5e7, 20), ("50Mbit", 5e7, 50)] {
+    for (rate, bits, delay) in [
+        ("20Mbit", 2e7, 50),
+        ("50Mbit", 5e7, 20),
+        ("50Mbit", 5e7, 50),
+        ("100Mbit", 1e8, 20),
+        ("100Mbit", 1e8, 50),
+    ] {
         let scene = Scene::new(rate, delay).queue(15_000);
         let shares = shares(&scene, bits, &[Kind::Fresh, Kind::Cubic, Kind::Cubic]);
         println!("{rate}, {delay} ms: {shares:.2?}");

@@ -241,7 +241,7 @@ impl Losses {
 /// A limit below this is a timer's resolution, not a queue.
 const MIN_LIMIT: Duration = Duration::from_micros(100);
 /// What the pacer makes up for at once, and a burst of its.
-const BUNCH: Duration = Duration::from_millis(2);
+const BUNCH: Duration = Duration::from_micros(500);
 const TARGET: Duration = Duration::from_millis(10);
 /// Up to this rate the whole target is aimed at, above it less with the square root of the rate, down to a part that can be told from
 /// the jitter of timers.

@@ -134,7 +134,7 @@ impl Poller {
     }
 }
 
-/// Ends this thread's waits when they are due: the kernel makes them up to 50 microseconds longer by itself, which is half of what a
+/// Ends this thread's waits when they are due: the kernel makes them up to 50 microseconds longer by itself, nearly half of what a
 /// full packet takes at 100 Mbit/s. Without effect where the kernel does not permit it.
 pub fn wait_precisely() {
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));

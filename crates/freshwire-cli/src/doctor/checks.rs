@@ -44,8 +44,8 @@ impl Check {
     }
 }
 
-/// The oldest kernel whose `TCP_INFO` has the delivery rate.
-const OLDEST_KERNEL: (u32, u32) = (4, 9);
+/// The oldest kernel that waits for files with a time-out below a millisecond (`epoll_pwait2`).
+const OLDEST_KERNEL: (u32, u32) = (5, 11);
 
 /// The oldest kernel on which the carrier was measured.
 const MEASURED_KERNEL: (u32, u32) = (6, 1);
@@ -82,11 +82,9 @@ fn kernel(release: &str) -> Check {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
     let version = (numbers.next().flatten(), numbers.next().flatten());
     match version {
-        (Some(major), Some(minor)) if (major, minor) < OLDEST_KERNEL => Check::missing(
-            NAME,
-            release,
-            "Linux 4.9 or newer is needed: the delivery rate of TCP_INFO is not there",
-        ),
+        (Some(major), Some(minor)) if (major, minor) < OLDEST_KERNEL => {
+            Check::missing(NAME, release, "Linux 5.11 or newer is needed: epoll_pwait2 is not there")
+        }
         (Some(major), Some(minor)) if (major, minor) < MEASURED_KERNEL => {
             Check::warn(NAME, release, "it should work, but was measured on Linux 6.1 and newer only")
         }

@@ -63,7 +63,7 @@ type Change = (&'static str, fn(&mut Machine));
 #[test]
 fn what_the_main_job_needs_is_missing() {
     let broken: [Change; 7] = [
-        ("kernel", |machine| machine.kernel = "4.8.17".to_owned()),
+        ("kernel", |machine| machine.kernel = "5.10.0-39-amd64".to_owned()),
         ("sealed memory file", |machine| machine.sealed_memory = Err("ENOSYS".to_owned())),
         ("ffmpeg", |machine| machine.ffmpeg.ffmpeg = false),
         ("ffmpeg", |machine| machine.ffmpeg.ffprobe = false),
@@ -84,7 +84,7 @@ fn what_the_main_job_needs_is_missing() {
 #[test]
 fn what_could_be_better_is_a_warning_and_no_failure() {
     let lesser: [Change; 10] = [
-        ("kernel", |machine| machine.kernel = "5.10.0".to_owned()),
+        ("kernel", |machine| machine.kernel = "5.11.0".to_owned()),
         ("kernel", |machine| machine.kernel = "strange".to_owned()),
         ("processors", |machine| machine.cpus = 1),
         ("TCP_RTO_MIN_US", |machine| machine.tcp = Ok(Tcp { min_rto: false })),

@@ -16,6 +16,7 @@ use super::lateness::Histogram;
 use super::packet::{PacketSocket, Received};
 use super::pcapng::{Course, Entry, PacketLog, Place};
 use super::{FAR, MIDDLE_FAR_INDEX, MIDDLE_NEAR_INDEX, NEAR, Namespaces, NetnsError, enter};
+use crate::poll::wait_precisely;
 
 /// Above this the 99th percentile of lateness makes a run untrustworthy.
 const LATENESS_LIMIT: Duration = Duration::from_millis(1);
@@ -422,7 +423,7 @@ impl RealClock {
 
 /// Asks for exact timers and for real-time priority; returns whether the latter was granted.
 fn gain_priority() -> bool {
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    wait_precisely();
     if set_scheduler(libc::SCHED_FIFO, 1, 0) {
         return true;
     }

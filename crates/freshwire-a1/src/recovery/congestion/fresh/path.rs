@@ -104,10 +104,10 @@ impl Path {
         queue >= self.deepest / 2 && queue > self.packet_time(mtu) * 3 / 2
     }
 
-    /// Whether the bottleneck's queue is far shorter than a round trip, and than what is aimed at elsewhere. One that is shorter than what a
-    /// late timer lets go at once overflows whoever is there.
+    /// Whether the bottleneck's queue is far shorter than a round trip, and than what is aimed at elsewhere. One that is shorter
+    /// still is overflowed by each timer that is late, whoever is there.
     pub(super) fn has_short_queue(&self) -> bool {
-        self.limit.is_some_and(|limit| limit >= BUNCH && limit < TARGET.min(self.base / 4))
+        self.limit.is_some_and(|limit| limit >= SHORTEST_QUEUE && limit < TARGET.min(self.base / 4))
     }
 
     /// Whether the queue is at least half of what the bottleneck holds.
@@ -240,8 +240,8 @@ impl Losses {
 
 /// A limit below this is a timer's resolution, not a queue.
 const MIN_LIMIT: Duration = Duration::from_micros(100);
-/// What the pacer makes up for at once, and a burst of its.
-const BUNCH: Duration = Duration::from_micros(500);
+/// What a late timer lets go at once, as a rule.
+const SHORTEST_QUEUE: Duration = Duration::from_micros(500);
 const TARGET: Duration = Duration::from_millis(10);
 /// Up to this rate the whole target is aimed at, above it less with the square root of the rate, down to a part that can be told from
 /// the jitter of timers.

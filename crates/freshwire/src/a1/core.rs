@@ -335,13 +335,14 @@ impl Core {
     }
 
     /// Takes in what has arrived for the group whose socket has this token.
-    pub(super) fn receive_of_group(&mut self, now: Timestamp, token: u64) {
+    pub(super) fn receive_of_group(&mut self, clock: impl Fn() -> Timestamp, token: u64) {
         // It may have been left since it was found ready.
         let Some(socket) = self.joined.socket(token) else { return };
         for _ in 0..FETCHES_PER_TURN {
             if !matches!(socket.receive(&mut self.arrived), Ok(true)) {
                 return;
             }
+            let now = clock();
             for datagram in self.arrived.datagrams() {
                 self.endpoint.handle_group_datagram(now, datagram.bytes);
             }
@@ -351,13 +352,15 @@ impl Core {
         }
     }
 
-    /// Takes in what has arrived. False: nothing has.
-    pub(super) fn receive(&mut self, now: Timestamp) -> bool {
+    /// Takes in what has arrived. False: nothing has. The clock is read after the datagrams: read before, it would make a round trip
+    /// too short by as long as this thread stood still in between, and all others are measured by the shortest.
+    pub(super) fn receive(&mut self, clock: impl Fn() -> Timestamp) -> bool {
         for fetch in 0..FETCHES_PER_TURN {
             // An error is an ICMP message about an earlier datagram: what it tells is no proof of anything.
             if !matches!(self.socket.receive(&mut self.arrived), Ok(true)) {
                 return fetch > 0;
             }
+            let now = clock();
             let datagrams = self.arrived.datagrams().map(|datagram| Datagram {
                 from: datagram.from,
                 to: datagram.to,
@@ -380,7 +383,7 @@ impl Core {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             // What waits on a group's socket is not missing.
             for token in self.joined.tokens() {
-                self.receive_of_group(now, token);
+                self.receive_of_group(|| now, token);
             }
         }
         self.endpoint.handle_timeout(now);

@@ -309,8 +309,7 @@ impl Shared {
         woken: bool,
         ready: &[Ready],
     ) -> Option<Option<Duration>> {
-        let now = now();
-        core.awake(now, woken);
+        core.awake(now(), woken);
         if core.is_stopped() {
             return None;
         }
@@ -320,6 +319,7 @@ impl Shared {
                 group => core.receive_of_group(now, group),
             }
         }
+        let now = now();
         core.advance(now);
         self.watch(&mut core, now);
         self.tell(&mut core);
@@ -388,13 +388,13 @@ impl Shared {
             let (mut ready, asleep) = (Vec::new(), now());
             let result = self.driver.wait(Some(timeout), &mut ready);
             core = self.lock();
-            let now = now();
+            let woke = now();
             if let Err(error) = result {
-                core.fail(now, &error);
+                core.fail(woke, &error);
             }
             came = !ready.is_empty() && core.receive(now);
             if came {
-                core.spin.slept(now.saturating_since(asleep));
+                core.spin.slept(woke.saturating_since(asleep));
             }
         }
         self.tell_sleepers(&mut core);
@@ -417,9 +417,8 @@ impl Shared {
                 std::thread::yield_now();
                 core = self.lock();
             }
-            let now = now();
+            let took = now().saturating_since(began);
             let came = core.receive(now);
-            let took = now.saturating_since(began);
             if came || took >= SPIN {
                 core.spin.ended(came, took);
                 return (core, came);

@@ -12,7 +12,7 @@ pub(super) fn core(config: NodeConfig) -> Core {
 }
 
 pub(super) fn serve(core: &mut Core) {
-    core.receive(now());
+    core.receive(now);
     core.advance(now());
 }
 
@@ -26,7 +26,7 @@ fn connected(count: usize) -> ([Core; 2], Vec<ConnectionHandle>, Timestamp) {
     let ids: Vec<_> = (0..count).map(|_| connect()).collect();
     for _ in 0..400 {
         for core in &mut cores {
-            core.receive(time);
+            core.receive(|| time);
             core.advance(time);
         }
         time += Duration::from_millis(5);

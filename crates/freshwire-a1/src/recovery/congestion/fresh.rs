@@ -141,7 +141,11 @@ impl Fresh {
         let Some(queue) = round.queue_min else { return };
         self.path.on_round(&round);
         self.overflow.on_round();
+        if self.overflow.part() > Some(MOSTLY) {
+            self.path.bound_limit();
+        }
         self.rivals.on_round();
+        self.yielding.on_round();
         self.look_for_gaps(now, &round, queue);
         let target = self.path.target(self.mtu);
         self.losses.on_round(&round, queue > target / 4 && queue > round.queue_max / 3);
@@ -260,14 +264,15 @@ impl Fresh {
 
     fn compete(&mut self, now: Timestamp, round: &Round, target: Duration) {
         let cut = matches!(self.mode, Mode::Rival(_)).then_some(self.window);
+        let yields = self.yielding.is_on() && self.path.has_short_queue();
         match self.rivals.judge(now, round, cut, target, self.mtu) {
             None => {}
-            Some(Verdict::Gone) if self.overload || self.yielding.is_on() && self.path.has_short_queue() => {}
+            // Who has made room in a short queue meets them again when it is full.
+            Some(Verdict::Gone) if self.overload || yields => {}
             Some(Verdict::Gone) => self.end_rivalry(),
             Some(Verdict::Span { delivered, .. })
-                if round.queue_min > Some(target) && self.has_most(delivered) =>
+                if round.queue_min > Some(target) && self.has_most(delivered) && !yields =>
             {
-                self.yielding.on_alone(now);
                 self.end_rivalry();
             }
             Some(Verdict::Span { lost, .. }) => self.answer(now, lost, round.fills(self.window)),
@@ -381,7 +386,7 @@ impl Fresh {
         if !(heavy || self.overload || has_queue) {
             return;
         }
-        if self.yielding.is_on() && self.has_of(self.trains.capacity(), NEARLY_ALL) {
+        if self.yielding.has_made_room() && self.has_of(self.trains.capacity(), NEARLY_ALL) {
             self.yielding.on_alone(loss.now);
             self.end_rivalry();
             self.fit();

@@ -42,7 +42,7 @@ fn random_loss_does_not_starve_it_and_the_queue_stays_short() {
                     report.rate(0.0, seconds / 5.0) / bits
                 );
                 let wide = bits > 5e7 && delay > 10;
-                assert!(used > if wide { 0.6 } else { least }, "{used}");
+                assert!(used > if wide { 0.58 } else { least }, "{used}");
                 let packet = Duration::from_secs_f64(1500.0 * 8.0 / bits);
                 assert!(waits[0] <= (packet * 4).max(Duration::from_millis(16)));
             }

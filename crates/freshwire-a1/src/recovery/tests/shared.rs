@@ -157,6 +157,27 @@ fn cubic_is_not_kept_out_of_a_queue_of_ten_packets() {
     }
 }
 
+/// A machine that stands still for some milliseconds now and then makes its packets late as a queue would that is longer than the
+/// bottleneck's. Nothing is measured by it.
+#[test]
+fn a_machine_that_stands_still_at_times_does_not_hide_how_short_a_queue_is() {
+    for (rate, bits, delay) in [
+        ("20Mbit", 2e7, 50),
+        ("50Mbit", 5e7, 20),
+        ("50Mbit", 5e7, 50),
+        ("100Mbit", 1e8, 20),
+        ("100Mbit", 1e8, 50),
+    ] {
+        for (every, length) in [(700, 6), (2900, 6), (2900, 12)] {
+            let [every, length] = [every, length].map(Duration::from_millis);
+            let scene = Scene::new(rate, delay).queue(15_000).pauses(every, length);
+            let shares = shares(&scene, bits, &[Kind::Fresh, Kind::Cubic, Kind::Cubic]);
+            println!("{rate}, {delay} ms, {length:?} of {every:?}: {shares:.2?}");
+            assert!((0.5..2.0).contains(&shares[0]) && shares[1] + shares[2] > 0.4, "{shares:?}");
+        }
+    }
+}
+
 /// What is lost by chance is told from what such a queue loses.
 #[test]
 fn random_loss_in_a_queue_of_ten_packets_is_not_taken_for_others() {

@@ -19,7 +19,23 @@ pub(super) struct Scene {
     pub(super) queue_bytes: u64,
     pub(super) loss: Loss,
     pub(super) reverse_loss: Loss,
+    pub(super) pauses: Option<Pauses>,
     pub(super) seed: u64,
+}
+
+/// The receivers' machine does nothing for so long, so often.
+#[derive(Clone, Copy)]
+pub(super) struct Pauses {
+    pub(super) every: Duration,
+    pub(super) length: Duration,
+}
+
+impl Pauses {
+    /// When the machine gets to what comes at `at`.
+    fn after(self, at: Timestamp) -> Timestamp {
+        let since = at.as_nanos() % self.every.as_nanos() as u64;
+        at + self.length.saturating_sub(Duration::from_nanos(since))
+    }
 }
 
 impl Scene {
@@ -34,6 +50,7 @@ impl Scene {
             queue_bytes: 15_000,
             loss: Loss::None,
             reverse_loss: Loss::None,
+            pauses: None,
             seed: 1,
         }
     }
@@ -52,6 +69,11 @@ impl Scene {
     pub(super) fn loss(mut self, loss: Loss) -> Self {
         self.loss = loss;
         self.reverse_loss = loss;
+        self
+    }
+
+    pub(super) fn pauses(mut self, every: Duration, length: Duration) -> Self {
+        self.pauses = Some(Pauses { every, length });
         self
     }
 
@@ -365,6 +387,7 @@ pub(super) fn run(scene: &Scene, flows: Vec<Flow>, seconds: f64) -> Vec<Report> 
 
 struct World {
     one_way: Duration,
+    pauses: Option<Pauses>,
     up: Link<Data>,
     down: Link<Feedback>,
     flows: Vec<Flow>,
@@ -390,6 +413,7 @@ impl World {
             .unwrap();
         Self {
             one_way: scene.one_way,
+            pauses: scene.pauses,
             up: Link::new(up, Direction::Up, Timestamp::ZERO),
             down: Link::new(down, Direction::Down, Timestamp::ZERO),
             flows,
@@ -407,26 +431,36 @@ impl World {
     }
 
     fn next(&self) -> Option<Timestamp> {
-        let flows = self
-            .flows
-            .iter()
-            .flat_map(|flow| [flow.wake, flow.recovery.timeout(), flow.receiver.ack_at, flow.tail_at])
-            .flatten();
-        flows.chain(self.up.poll_timeout()).chain(self.down.poll_timeout()).min()
+        let senders = self.flows.iter().flat_map(|flow| [flow.wake, flow.recovery.timeout(), flow.tail_at]);
+        let receivers = self.flows.iter().map(|flow| flow.receiver.ack_at).chain([self.up.poll_timeout()]);
+        let receivers = receivers.flatten().map(|at| self.received_at(at));
+        senders.chain([self.down.poll_timeout()]).flatten().chain(receivers).min()
     }
 
-    fn step(&mut self, now: Timestamp) {
+    fn received_at(&self, at: Timestamp) -> Timestamp {
+        self.pauses.map_or(at, |pauses| pauses.after(at))
+    }
+
+    /// What the receivers answer.
+    fn receive(&mut self, now: Timestamp) -> Vec<Feedback> {
         let mut feedback = Vec::new();
+        if self.received_at(now) > now {
+            return feedback;
+        }
         while let Some(delivery) = self.up.poll_transmit(now) {
-            let flow = delivery.packet.flow;
-            feedback.extend(self.flows[flow].arrive(delivery.at, &delivery.packet, self.one_way));
+            let (flow, at) = (delivery.packet.flow, self.received_at(delivery.at));
+            feedback.extend(self.flows[flow].arrive(at, &delivery.packet, self.one_way));
         }
         for (index, flow) in self.flows.iter_mut().enumerate() {
             if flow.receiver.ack_at.is_some_and(|at| at <= now) {
                 feedback.extend(flow.receiver.feedback(now, index, None));
             }
         }
-        for feedback in feedback {
+        feedback
+    }
+
+    fn step(&mut self, now: Timestamp) {
+        for feedback in self.receive(now) {
             self.down.handle_packet(now, 60 + HEADERS, feedback);
         }
         while let Some(delivery) = self.down.poll_transmit(now) {

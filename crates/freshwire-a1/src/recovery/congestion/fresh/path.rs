@@ -17,8 +17,9 @@ pub(super) struct Path {
     pub(super) round_rate: Option<Rate>,
     /// The queue at which the bottleneck was seen to drop packets.
     pub(super) limit: Option<Duration>,
-    /// The longest queue lately.
+    /// The longest queue lately, and the longest of each of the last two rounds.
     deepest: Duration,
+    longest: [Duration; 2],
     /// Bytes that one acknowledgement brings at once: they have left the path before their window is free again.
     pub(super) bunch: f64,
 }
@@ -32,6 +33,7 @@ impl Path {
             round_rate: None,
             limit: None,
             deepest: Duration::ZERO,
+            longest: [Duration::ZERO; 2],
             bunch: 0.0,
         }
     }
@@ -45,11 +47,15 @@ impl Path {
 
     pub(super) fn on_round(&mut self, round: &Round) {
         self.round_rate = round.rate.or(self.round_rate);
+        // The middle one of three: a machine that stands still for a moment looks like a long queue in one round.
+        let [before, last] = self.longest;
+        self.longest = [last, round.queue_max];
+        let longest = before.clamp(last.min(round.queue_max), last.max(round.queue_max));
         if round.lost == 0 {
             // The queue was this long and nothing was dropped.
-            self.limit = self.limit.map(|limit| limit.max(round.queue_max));
+            self.limit = self.limit.map(|limit| limit.max(longest));
         }
-        self.deepest = (self.deepest * 63 / 64).max(round.queue_max);
+        self.deepest = (self.deepest * 63 / 64).max(longest);
     }
 
     /// The queue to aim at: two packets and a bit, or 10 ms, but no more than half of what the bottleneck holds, and a quarter of a short one.
@@ -73,6 +79,13 @@ impl Path {
     /// The bottleneck dropped packets with this queue. One of less than two or three packets is hard to believe.
     pub(super) fn set_limit(&mut self, queue: Duration, mtu: u64) {
         self.limit = Some(queue.max(self.packet_time(mtu) * 5 / 2).max(MIN_LIMIT));
+    }
+
+    /// What is lost is lost to a full queue, so that one is no longer than the longest of late.
+    pub(super) fn bound_limit(&mut self) {
+        if self.has_short_queue() {
+            self.limit = self.limit.map(|limit| limit.min(self.deepest).max(MIN_LIMIT));
+        }
     }
 
     /// Bytes in flight that make a queue of `queue` on a path that loses a share of `usual_loss`.

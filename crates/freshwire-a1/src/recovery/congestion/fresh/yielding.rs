@@ -12,6 +12,8 @@ pub(super) struct Yielding {
     /// Answers to a full queue, a round trip apart, since it yielded last.
     overflows: u32,
     is_on: bool,
+    /// Since it is.
+    rounds: u32,
     /// Nobody else was there: not again before.
     until: Timestamp,
 }
@@ -19,6 +21,15 @@ pub(super) struct Yielding {
 impl Yielding {
     pub(super) fn is_on(&self) -> bool {
         self.is_on
+    }
+
+    /// What is delivered follows from the smaller window by now.
+    pub(super) fn has_made_room(&self) -> bool {
+        self.is_on && self.rounds >= ROUNDS_TO_TELL
+    }
+
+    pub(super) fn on_round(&mut self) {
+        self.rounds = self.rounds.saturating_add(1);
     }
 
     /// The short queue was full. True when it is time to yield.
@@ -46,6 +57,8 @@ impl Yielding {
 
 /// The start's own make one or two.
 const OVERFLOWS: u32 = 8;
+/// One that began before, one for what was sent in it, and one for the rate that is known of the last.
+const ROUNDS_TO_TELL: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]
@@ -69,6 +82,19 @@ mod tests {
         assert!(!yielding.is_on());
         assert!(!yields(&mut yielding, 69).contains(&true));
         assert!(yielding.on_overflow(at(70)), "the pause is over, and there were enough");
+    }
+
+    #[test]
+    fn what_the_last_window_still_brings_says_nothing_of_who_is_there() {
+        let mut yielding = Yielding::default();
+        assert!((0..OVERFLOWS).any(|_| yielding.on_overflow(at(1))));
+        for _ in 0..ROUNDS_TO_TELL {
+            assert!(!yielding.has_made_room());
+            yielding.on_round();
+        }
+        assert!(yielding.has_made_room());
+        yielding.end();
+        assert!(!yielding.has_made_room());
     }
 
     #[test]

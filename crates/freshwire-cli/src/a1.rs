@@ -12,7 +12,7 @@ use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
 use freshwire::a1::{
     Congestion, ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface,
-    JoinConfig, KeyLog, Node, NodeConfig, Psk, PublicKey, Qos, Refusal, StaticKey,
+    JoinConfig, KeyLog, Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
 };
 use freshwire_units::{parse_duration, parse_size};
 
@@ -69,6 +69,10 @@ pub(crate) struct A1Args {
     /// With A1: the largest record, at most 64 MiB; both ends have to take it, and a receiver may keep 64 of them [default: 4 MiB].
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_largest)]
     largest_record: Option<u32>,
+    /// With A1: this end sends, or is sent, at most so much on average, with bursts of 64 KiB; a multicast group is sent
+    /// at it, as nobody acknowledges there and the network has to provide for it [default: what the path carries].
+    #[arg(long, global = true, value_name = "RATE")]
+    rate: Option<Rate>,
 }
 
 /// A1's congestion control of this name.
@@ -129,6 +133,7 @@ impl A1Args {
             (self.idle_timeout.is_some(), "--idle-timeout"),
             (self.keep_alive.is_some(), "--keep-alive"),
             (self.largest_record.is_some(), "--largest-record"),
+            (self.rate.is_some(), "--rate"),
         ];
         for (is_given, name) in options {
             if is_given {
@@ -166,6 +171,11 @@ impl A1Args {
     /// The largest record that this end sends or takes, in bytes.
     pub(crate) fn largest_record(&self) -> u32 {
         self.largest_record.unwrap_or(LARGEST_RECORD)
+    }
+
+    /// The highest average rate.
+    pub(crate) fn rate(&self) -> Option<Rate> {
+        self.rate
     }
 
     /// With the times that were asked for.
@@ -271,7 +281,13 @@ impl A1Args {
         }
         let transport = self.transport(manner.transport);
         let largest = self.largest_record();
-        let maximum = Qos { max_send_message: largest, max_receive_message: largest, ..Qos::default() };
+        let maximum = Qos {
+            send_average: self.rate,
+            receive_average: self.rate,
+            max_send_message: largest,
+            max_receive_message: largest,
+            ..Qos::default()
+        };
         Ok(config.ask(manner.asks).maximum(maximum).connection(transport))
     }
 }

@@ -337,7 +337,27 @@ fn over_a1_a_record_that_is_too_large_is_an_error_that_says_what_to_do() {
             assert_eq!(recv.wait().ok().json()["records"], 2);
         } else {
             sent.failed(2, "--largest-record");
+            // What came before it is there, and the receiver knows that this is not all.
+            let received = recv.wait().failed(1, "the sender failed: a record has 5000000 bytes");
+            assert_eq!(received.json()["records"], 1);
         }
+    }
+}
+
+#[test]
+fn over_a1_the_average_rate_is_what_either_end_allows() {
+    let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes", "--json"];
+    for (of_receiver, of_sender) in [(Some("4Mbit/s"), None), (None, Some("4Mbit/s"))] {
+        let rate = |of: Option<&'static str>| of.map_or_else(Vec::new, |rate| vec!["--rate", rate]);
+        let recv = Running::start(freshwire(&listens).args(rate(of_receiver)).stdin(Stdio::null()));
+        recv.port();
+        let command = other_side(&recv);
+        let sends: Vec<&str> = command.iter().map(String::as_str).chain(rate(of_sender)).collect();
+        let begin = Instant::now();
+        send_records(&sends[1..], vec![vec![7; 10_000]; 64]).wait().ok();
+        // 640,000 bytes, of which 65,536 may come at once.
+        assert!(begin.elapsed() > Duration::from_millis(1100), "{:?}", begin.elapsed());
+        assert_eq!(recv.wait().ok().json()["records"], 64);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use freshwire::a1::{ConnectionConfig, GroupConfig, Node, Rate};
+use freshwire::a1::{ConnectionConfig, GroupConfig, Node};
 use freshwire::choice::{self, Choice};
 use freshwire::{Carrier, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
@@ -65,12 +65,9 @@ pub(crate) struct SendArgs {
     #[command(flatten)]
     a1: A1Args,
     /// With A1 and --listen: send once for all receivers that connect (`freshwire recv --join`), to this multicast
-    /// address. What somebody misses is repaired over its connection.
+    /// address, at --rate. What somebody misses is repaired over its connection.
     #[arg(long, global = true, value_name = "GROUP:PORT")]
     group: Option<SocketAddr>,
-    /// With --group: at which rate; nobody acknowledges, so the network has to provide for it.
-    #[arg(long, global = true, value_name = "RATE")]
-    rate: Option<Rate>,
     /// With --group: how many receivers to wait for before the source starts; others may come later [default: 1].
     #[arg(long, global = true, value_name = "COUNT")]
     members: Option<usize>,
@@ -252,13 +249,8 @@ impl SendArgs {
 
     fn group(&self, endpoint: &Endpoint) -> anyhow::Result<Option<(GroupConfig, usize)>> {
         let Some(address) = self.group else {
-            let given = [
-                self.rate.is_some(),
-                self.members.is_some(),
-                self.hops.is_some(),
-                self.a1.interface().is_some(),
-            ];
-            for (given, name) in given.into_iter().zip(["--rate", "--members", "--hops", "--interface"]) {
+            let given = [self.members.is_some(), self.hops.is_some(), self.a1.interface().is_some()];
+            for (given, name) in given.into_iter().zip(["--members", "--hops", "--interface"]) {
                 if given {
                     bail!("{name} is for a multicast group: add --group GROUP:PORT");
                 }
@@ -274,7 +266,8 @@ impl SendArgs {
         if !address.ip().is_multicast() || address.port() == 0 {
             bail!("--group {address}: this is not a multicast address with a port");
         }
-        let rate = self.rate.context("say with --rate how fast the group may be sent, such as 4Mbit/s")?;
+        let rate =
+            self.a1.rate().context("say with --rate how fast the group may be sent, such as 4Mbit/s")?;
         let mut config = GroupConfig::new(address, rate).hops(self.hops.unwrap_or(1));
         if let Some(interface) = self.a1.interface() {
             config = config.interface(interface);
@@ -461,6 +454,7 @@ mod tests {
             ("--to a:1 layers --layer-size 31", "no room for its header"),
             ("--to a:1 layers --reserve x", "nor `auto`"),
             ("--to a:1 layers --psk f", "--psk is for A1"),
+            ("--to a:1 layers --rate 4Mbit/s", "--rate is for A1"),
             ("--to a:1 layers --carrier a1", "--peer-key"),
             ("--listen 1 layers --carrier a1 --framing chunked", "--framing is for TCP"),
             ("--listen 1 layers --carrier a1 --reserve 4KiB", "--reserve is for TCP"),

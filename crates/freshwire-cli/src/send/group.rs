@@ -11,9 +11,6 @@ use super::WATCH;
 use crate::a1::name_of;
 use crate::output::say;
 
-/// What receivers are told when the stream has ended.
-const ENDED: &str = "the stream has ended";
-
 /// A group and everybody who gets it.
 pub(super) struct Crowd {
     node: Node,
@@ -65,10 +62,10 @@ impl Crowd {
         Ok(())
     }
 
-    /// Tells everybody that it is over.
-    pub(super) fn end(&self) {
+    /// Tells everybody that it is over, and why.
+    pub(super) fn end(&self, code: u64, why: &str) {
         for member in &self.members {
-            member.close(0, ENDED);
+            member.close(code, why);
         }
     }
 }

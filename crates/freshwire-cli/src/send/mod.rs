@@ -43,6 +43,13 @@ const WATCH: Duration = Duration::from_millis(100);
 /// How long the engine may take to end a connection that has nothing left to deliver.
 const CLOSE: Duration = Duration::from_secs(5);
 
+/// What receivers over A1 are told when the stream has ended.
+const CODE_DONE: u64 = 0;
+const ENDED: &str = "the stream has ended";
+
+/// What they are told when the source has failed, or what came of it was not delivered in time.
+const CODE_FAILED: u64 = 1024;
+
 /// Runs `freshwire send`.
 pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let plan = args.plan()?;
@@ -51,8 +58,10 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
     let route = Route::open(&plan)?;
     interrupt.arm();
     let mut session = Session::new(&plan, route, args.quiet, interrupt)?;
-    let sent = session.send(source.as_mut()).and_then(|()| session.drain(plan.drain));
-    let account = session.close();
+    let sent = session.send(source.as_mut());
+    // What came before a source failed is worth as much as ever.
+    let sent = sent.and(session.drain(plan.drain));
+    let account = session.close(sent.as_ref().err());
     // What was sent is told also when the source failed on the way.
     print(&if args.json { account.json()? } else { account.text() })?;
     sent?;
@@ -233,10 +242,18 @@ impl Session {
         }
     }
 
-    /// Ends the connection and gives the account.
-    fn close(mut self) -> Account {
+    /// Ends the connection and gives the account. Who receives over A1 is told of a failure.
+    fn close(mut self, failure: Option<&anyhow::Error>) -> Account {
         self.progress.finish();
         let (ring, stats) = (self.sink.ring(), self.sink.stats());
+        if let Some(why) = failure {
+            let why = format!("the sender failed: {why:#}");
+            match &self.server {
+                Server::Engine { .. } => {}
+                Server::Peer(open) => open.connection.close(CODE_FAILED, &why),
+                Server::Crowd(crowd) => crowd.end(CODE_FAILED, &why),
+            }
+        }
         let broken_before = self.sink.ended().is_some();
         let mode = match self.account.outstanding() {
             0 => CloseMode::Drain,
@@ -245,7 +262,7 @@ impl Session {
         };
         let ended = self.sink.close(mode, CLOSE);
         if let Server::Crowd(crowd) = &self.server {
-            crowd.end();
+            crowd.end(CODE_DONE, ENDED);
         }
         while let Some(fate) = self.sender.poll_fate(ring) {
             self.account.fate(&fate);

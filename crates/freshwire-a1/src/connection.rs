@@ -496,14 +496,18 @@ impl Connection {
             Some(product) => product / mtu,
             None => u64::try_from(u128::from(bytes) * u128::from(payload) / u128::from(mtu)).unwrap_or(0),
         };
-        let rate = recovery.rate().filter(|_| is_known);
+        let in_payload = |rate: Rate| Rate::from_bits_per_sec(scale(rate.bits_per_sec()));
+        let (agreed, credit) = self.quality.credit(now).unzip();
+        let credit = credit.unwrap_or(0);
         LinkView {
-            rate: rate.map(|rate| Rate::from_bits_per_sec(scale(rate.bits_per_sec()))),
+            rate: recovery.rate().filter(|_| is_known).map(in_payload),
             rtt: recovery.rtt().srtt(),
             min_rtt: recovery.rtt().min(),
             in_flight: scale(recovery.in_flight()),
             unsent: 0,
             loss: recovery.loss(),
+            agreed: agreed.map(in_payload),
+            credit: i64::try_from(scale(credit.unsigned_abs())).unwrap_or(i64::MAX) * credit.signum(),
         }
     }
 

@@ -226,7 +226,7 @@ impl Frames {
     /// What to do now if the link has the rate that `link` says; `None` if nothing that is queued is worth sending now.
     //= spec/choice.md 22, 24
     fn plan(&self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
-        let (rate, start) = (link.rate?, link.arrival(now, 0)?);
+        let (rate, start) = (link.sustained()?, link.arrival(now, 0)?);
         let stream = &mut *self.stream.lock();
         self.lay_out(stream, queue, rate, link.min_rtt / 2);
         let per = nanos(rate.time_for(stream.ladder.mean_len()));
@@ -324,7 +324,7 @@ impl Choice for Frames {
             return Decision::Wait(None);
         }
         let hopeful = self.hope.link(now, link);
-        if link.rate.is_none() {
+        if link.sustained().is_none() {
             return Decision::Send(oldest(queue));
         }
         if let [record] = queue

@@ -26,7 +26,7 @@ pub(super) struct Quality {
 }
 
 /// Credits of an average rate with a burst, in bytes.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Bucket {
     /// Negative is a debt: the packet that empties the bucket goes whole.
     bytes: i64,
@@ -162,10 +162,18 @@ impl Quality {
             self.bucket = Bucket { bytes: i64::from(self.current.send_burst), at: now };
             return None;
         };
-        self.fill(now, rate);
+        self.bucket.fill(now, rate, self.current.send_burst);
         self.exceeded = self.bucket.bytes <= 0;
         let debt = self.bucket.bytes.unsigned_abs() + 1;
         self.exceeded.then(|| now + rate.time_for(debt).max(SHORTEST_WAIT))
+    }
+
+    /// The agreed rate and the bytes that may go at once before it counts; `None` if no rate was agreed.
+    pub(super) fn credit(&self, now: Timestamp) -> Option<(Rate, i64)> {
+        let rate = self.current.send_average?;
+        let mut bucket = self.bucket;
+        bucket.fill(now, rate, self.current.send_burst);
+        Some((rate, bucket.bytes))
     }
 
     /// Bytes that a packet has at most: no more than may leave at once, where a rate was agreed.
@@ -180,15 +188,17 @@ impl Quality {
     pub(super) fn on_sent(&mut self, bytes: u64) {
         self.bucket.bytes = self.bucket.bytes.saturating_sub_unsigned(bytes);
     }
+}
 
+impl Bucket {
     //= spec/a1.md A1-QOS-8
-    fn fill(&mut self, now: Timestamp, rate: Rate) {
-        let more = rate.bytes_in(now.saturating_since(self.bucket.at));
-        if more > 0 {
-            let most = i64::from(self.current.send_burst).max(PACKET);
-            self.bucket.bytes = self.bucket.bytes.saturating_add_unsigned(more).min(most);
-            self.bucket.at = now;
-        }
+    fn fill(&mut self, now: Timestamp, rate: Rate, burst: u32) {
+        let more = rate.bytes_in(now.saturating_since(self.at));
+        let most = i64::from(burst).max(PACKET);
+        let bytes = self.bytes.saturating_add_unsigned(more);
+        // Whoever looks often does not lose the parts of a byte.
+        self.at = if bytes < most { (self.at + rate.time_for(more)).min(now) } else { now };
+        self.bytes = bytes.min(most);
     }
 }
 

@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
         let (bytes, time) = recent.fold((0, 0), |sum, chunk| (sum.0 + chunk.1, sum.1 + chunk.2));
         let rate = (acked > 0).then(|| Rate::from_bits_per_sec(bytes * 8 * 1_000_000_000 / time.max(1)));
         let rtt = Duration::from_nanos(self.link.rtt);
-        LinkView { rate, rtt, min_rtt: rtt, in_flight, unsent: 0, loss: 0.0 }
+        LinkView { rate, rtt, min_rtt: rtt, in_flight, ..LinkView::default() }
     }
 
     /// When the queue has room for another chunk.

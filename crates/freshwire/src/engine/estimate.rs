@@ -177,6 +177,7 @@ impl Estimate {
             in_flight: self.outstanding,
             unsent,
             loss: self.loss,
+            ..LinkView::default()
         }
     }
 }

@@ -7,6 +7,8 @@ use freshwire_link::{Config, Loss};
 use freshwire_units::Rate;
 
 use super::pair::{Pair, payload, record};
+use crate::connection::ConnectionConfig;
+use crate::wire::Qos;
 
 const LAYERS: u8 = 8;
 const RECORD: usize = 16_384;
@@ -35,7 +37,20 @@ fn run_from(begin_ms: u64, kibit: u64, delay_ms: u64, loss: f64, burst: Option<f
     let rate = Rate::from_bits_per_sec(kibit * 1024);
     let link =
         Config::builder().rate(rate).delay(Duration::from_millis(delay_ms)).loss(loss_model).seed(seed);
-    let mut pair = Pair::new(link.build().expect("a link"));
+    let carries = Carries { rate, share: 1.0 - loss, burst: 0, delay_ms };
+    play(Pair::new(link.build().expect("a link")), begin_ms, &carries)
+}
+
+/// What a path carries: a share of the rate, and at once what it saved of it, up to the burst.
+struct Carries {
+    rate: Rate,
+    share: f64,
+    burst: u32,
+    delay_ms: u64,
+}
+
+/// The source across a path.
+fn play(mut pair: Pair, begin_ms: u64, carries: &Carries) -> Outcome {
     pair.ends[0].connection.set_policy(Box::new(freshwire_choice::layered(Duration::ZERO)));
     pair.run_for(Duration::from_millis(begin_ms));
     let start = pair.now;
@@ -61,19 +76,21 @@ fn run_from(begin_ms: u64, kibit: u64, delay_ms: u64, loss: f64, burst: Option<f
     }
     let usable_of = |window: &[bool; LAYERS as usize]| window.iter().take_while(|&&there| there).count();
     let usable: usize = per_window.iter().map(usable_of).sum();
-    let capacity = rate.bytes_per_sec() as f64 * (1.0 - loss) * 1448.0 / 1500.0;
-    let ideal = ideal(capacity, Duration::from_millis(delay_ms).as_secs_f64());
+    let ideal = ideal(carries);
     let bases = per_window.iter().filter(|window| window[0]).count() as u64;
     Outcome { share: 100.0 * usable as f64 / f64::from(ideal), bases, first: usable_of(&per_window[0]) }
 }
 
 /// Layers that somebody who knows the link would have delivered on time, in order.
-fn ideal(capacity: f64, delay: f64) -> u32 {
-    let (mut free_at, mut count) = (0.0_f64, 0);
+fn ideal(carries: &Carries) -> u32 {
+    let delay = Duration::from_millis(carries.delay_ms).as_secs_f64();
+    let capacity = carries.rate.bytes_per_sec() as f64 * carries.share * 1448.0 / 1500.0;
+    let saved = f64::from(carries.burst) / capacity;
+    let (mut free_at, mut count) = (f64::NEG_INFINITY, 0);
     for window in 0..WINDOWS {
         for _ in 0..LAYERS {
-            let end = free_at.max(window as f64) + RECORD as f64 / capacity;
-            if end + delay > window as f64 + LIFETIME.as_secs_f64() {
+            let end = free_at.max(window as f64 - saved) + RECORD as f64 / capacity;
+            if end.max(window as f64) + delay > window as f64 + LIFETIME.as_secs_f64() {
                 break;
             }
             free_at = end;
@@ -164,5 +181,26 @@ fn what_is_in_the_way_of_no_repair_does_not_wait_for_the_first_answer() {
         pair.run_for(Duration::from_millis(100));
         let sent = pair.ends[0].connection.stats().payload_sent;
         assert_eq!(sent == 500, waits, "{len} B, {lifetime:?}: {sent} B sent");
+    }
+}
+
+/// An agreed rate is no less a limit than a link: what would be late for it is not begun.
+//= spec/choice.md 8
+#[test]
+fn layers_are_on_time_within_an_agreed_rate() {
+    for (kibit, burst, delay_ms) in [256, 384, 512, 1000]
+        .into_iter()
+        .flat_map(|kibit| [1500, 16 << 10, 64 << 10].map(|burst| (kibit, burst)))
+        .flat_map(|(kibit, burst)| [0, 40].map(|delay| (kibit, burst, delay)))
+    {
+        let rate = Rate::from_bits_per_sec(kibit * 1024);
+        let carries = Carries { rate, share: 1.0, burst, delay_ms };
+        let qos = Qos { send_average: Some(rate), send_burst: burst, ..Qos::default() };
+        let link = Config::builder().delay(Duration::from_millis(delay_ms)).build().expect("a link");
+        let pair = Pair::with(link, [ConnectionConfig::default(), ConnectionConfig::default()], qos);
+        let run = play(pair, 300, &carries);
+        println!("{kibit} Kibit/s, {burst} B, {delay_ms} ms: {:.1} %, {} bases", run.share, run.bases);
+        assert_eq!(run.bases, WINDOWS, "{kibit} Kibit/s, {burst} B, {delay_ms} ms");
+        assert!(run.share > 95.0, "{kibit} Kibit/s, {burst} B, {delay_ms} ms: {:.1} %", run.share);
     }
 }

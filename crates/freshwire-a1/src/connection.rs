@@ -390,11 +390,12 @@ impl Connection {
         self.events.pop_front()
     }
 
-    /// The next message that came whole. Taking it opens the window for another one.
-    pub fn recv(&mut self) -> Option<Message> {
-        let message = self.inbox.pop();
+    /// The next message that came whole, as old as it is at `now`. Taking it opens the window for another one.
+    pub fn recv(&mut self, now: Timestamp) -> Option<Message> {
+        let peer_us = self.clock.peer_micros(now);
+        let message = self.inbox.pop(peer_us);
         self.credit_to_send |= self.inbox.credit_due(self.quality.current());
-        message.or_else(|| self.groups.pop())
+        message.or_else(|| self.groups.pop(peer_us))
     }
 
     /// Whether the peer is to be told of a window that has grown.

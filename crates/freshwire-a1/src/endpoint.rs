@@ -255,11 +255,11 @@ impl Endpoint {
         }
     }
 
-    /// The next message of a connection that came whole. The connection gets a turn only if the window has grown by enough
-    /// to say so, as opposed to [`Endpoint::connection_mut`].
-    pub fn recv(&mut self, handle: ConnectionHandle) -> Option<Message> {
+    /// The next message of a connection that came whole, as old as it is at `now`. The connection gets a turn only if the
+    /// window has grown by enough to say so, as opposed to [`Endpoint::connection_mut`].
+    pub fn recv(&mut self, now: Timestamp, handle: ConnectionHandle) -> Option<Message> {
         let State::Open(open) = &mut self.table.get_mut(handle)?.state else { return None };
-        let message = open.connection.recv();
+        let message = open.connection.recv(now);
         if open.connection.has_credit_to_say() {
             self.table.queue_unless_in_turn(handle);
         }

@@ -28,10 +28,10 @@ pub struct Message {
     pub key: u64,
     /// Distances back in `seq` to the messages it depends on; 0 is none.
     pub refs: [u32; 2],
-    /// How old its content was when the last block came, or when its turn came if order was asked for, by an estimate of the sender's clock that is right to half a
+    /// How old its content was when the application took it, by an estimate of the sender's clock that is right to half a
     /// round trip at first and to the asymmetry of the path after the first SYNC.
     pub age: Duration,
-    /// It came after its deadline, by the same estimate.
+    /// It was taken after its deadline, by the same estimate.
     pub late: bool,
     /// The payload. Its memory is used for another message once the last clone of it is dropped.
     pub data: Bytes,
@@ -88,7 +88,7 @@ pub(crate) struct Inbox {
     assemblies: BTreeMap<u64, Assembly>,
     /// Numbers of messages that are complete or gone.
     done: RangeSet,
-    ready: VecDeque<Message>,
+    ready: VecDeque<Ready>,
     /// Whole messages that wait for earlier ones, if order was asked for.
     held: BTreeMap<u64, (Head, Vec<u8>)>,
     next_in_order: Option<u64>,
@@ -112,6 +112,14 @@ pub(crate) struct Inbox {
     /// Bytes of messages that are kept, whole ones and parts, and what each costs besides.
     kept_bytes: u64,
     pool: Pool,
+}
+
+/// A whole message that waits for its application, which may be slow: how old it is, is seen when it is taken.
+#[derive(Debug)]
+struct Ready {
+    id: u64,
+    head: Head,
+    data: Bytes,
 }
 
 /// How messages are kept that nobody grants.
@@ -215,8 +223,8 @@ impl Inbox {
         full_number(self.next_id, low)
     }
 
-    /// Takes a block; whether its message is whole by it. `peer_us` is the sender's time now, as far as is known.
-    pub(crate) fn on_block(&mut self, block: &Block<'_>, qos: &Qos, peer_us: u64) -> Result<bool, Violation> {
+    /// Takes a block; whether its message is whole by it.
+    pub(crate) fn on_block(&mut self, block: &Block<'_>, qos: &Qos) -> Result<bool, Violation> {
         let head = &block.head;
         if head.id >= self.granted.messages {
             return Err(Violation::Window);
@@ -236,7 +244,7 @@ impl Inbox {
             self.count_bytes(start.len)?;
             let mut data = self.pool.take(block.bytes.len());
             append(&mut data, block.bytes);
-            self.complete(head.id, start, data, peer_us);
+            self.complete(head.id, start, data);
             self.make_room();
             return Ok(true);
         }
@@ -257,18 +265,13 @@ impl Inbox {
         if assembly.is_scattered() {
             return Err(Violation::Scattered);
         }
-        let is_whole = self.complete_if_whole(head.id, peer_us);
+        let is_whole = self.complete_if_whole(head.id);
         self.make_room();
         Ok(is_whole)
     }
 
     /// Takes a parity shard; whether its message is whole by it.
-    pub(crate) fn on_parity(
-        &mut self,
-        parity: &Parity<'_>,
-        qos: &Qos,
-        peer_us: u64,
-    ) -> Result<bool, Violation> {
+    pub(crate) fn on_parity(&mut self, parity: &Parity<'_>, qos: &Qos) -> Result<bool, Violation> {
         if parity.id >= self.granted.messages {
             return Err(Violation::Window);
         }
@@ -286,7 +289,7 @@ impl Inbox {
         if !assembly.parity.as_mut().is_some_and(fits) {
             return Err(Violation::Contradiction);
         }
-        Ok(self.complete_if_whole(parity.id, peer_us))
+        Ok(self.complete_if_whole(parity.id))
     }
 
     /// The length of a message is known.
@@ -316,7 +319,7 @@ impl Inbox {
         self.made_whole.pop()
     }
 
-    fn complete_if_whole(&mut self, id: u64, peer_us: u64) -> bool {
+    fn complete_if_whole(&mut self, id: u64) -> bool {
         let Some(assembly) = self.assemblies.get_mut(&id) else { return false };
         if !assembly.is_whole() {
             let before = assembly.cost();
@@ -329,17 +332,11 @@ impl Inbox {
         }
         let whole = self.take_assembly(id);
         let whole = whole.and_then(|assembly| Some((assembly.head?, assembly.data)));
-        whole.map(|(head, data)| self.complete(id, head, data, peer_us)).is_some()
+        whole.map(|(head, data)| self.complete(id, head, data)).is_some()
     }
 
     /// A begun message will never be complete.
-    pub(crate) fn on_gone(
-        &mut self,
-        id: u64,
-        len: u32,
-        reason: Reason,
-        peer_us: u64,
-    ) -> Result<(), Violation> {
+    pub(crate) fn on_gone(&mut self, id: u64, len: u32, reason: Reason) -> Result<(), Violation> {
         if id >= self.granted.messages {
             return Err(Violation::Window);
         }
@@ -357,7 +354,7 @@ impl Inbox {
         }
         self.consumed(u64::from(len));
         self.tell_missing(Missing::Begun { id, reason });
-        self.release_in_order(peer_us);
+        self.release_in_order();
         Ok(())
     }
 
@@ -375,11 +372,11 @@ impl Inbox {
         self.tell_missing(Missing::NeverBegun { first, count, reason });
     }
 
-    /// The next whole message. The window opens by it.
-    pub(crate) fn pop(&mut self) -> Option<Message> {
-        let message = self.take_ready()?;
-        self.consumed(message.data.len() as u64);
-        Some(message)
+    /// The next whole message. The window opens by it. `peer_us` is the sender's time now, as far as is known.
+    pub(crate) fn pop(&mut self, peer_us: u64) -> Option<Message> {
+        let Ready { id, head, data } = self.take_ready()?;
+        self.consumed(data.len() as u64);
+        Some(message(id, &head, data, peer_us))
     }
 
     /// Whether a whole message waits to be consumed.
@@ -438,32 +435,33 @@ impl Inbox {
         Some(assembly)
     }
 
-    fn take_ready(&mut self) -> Option<Message> {
+    fn take_ready(&mut self) -> Option<Ready> {
         let message = self.ready.pop_front()?;
         self.kept_bytes -= COST + message.data.len() as u64;
         Some(message)
     }
 
-    fn complete(&mut self, id: u64, head: Head, data: Vec<u8>, peer_us: u64) {
+    fn complete(&mut self, id: u64, head: Head, data: Vec<u8>) {
         self.done.insert(id..id + 1);
         self.kept_bytes += COST + data.len() as u64;
         if self.next_in_order.is_some() {
             self.held.insert(id, (head, data));
-            self.release_in_order(peer_us);
+            self.release_in_order();
         } else {
-            self.ready.push_back(message(id, &head, self.pool.payload(data), peer_us));
+            self.ready.push_back(Ready { id, head, data: self.pool.payload(data) });
         }
     }
 
     //= spec/a1.md A1-MSG-5
-    fn release_in_order(&mut self, peer_us: u64) {
+    fn release_in_order(&mut self) {
         let Some(next) = &mut self.next_in_order else { return };
         while self.done.contains(*next) {
-            let held = self
-                .held
-                .remove(next)
-                .map(|(head, data)| message(*next, &head, self.pool.payload(data), peer_us));
-            self.ready.extend(held);
+            let held = self.held.remove(next);
+            self.ready.extend(held.map(|(head, data)| Ready {
+                id: *next,
+                head,
+                data: self.pool.payload(data),
+            }));
             *next += 1;
         }
     }

@@ -57,18 +57,8 @@ pub struct Arrival {
     pub at: Timestamp,
     /// Whether it was marked late.
     pub marked_late: bool,
-    /// How far the age that the receiver was told is from the truth; `None` where that says nothing of the estimate: the
-    /// message waited for its application.
-    pub age_error: Option<Duration>,
-}
-
-/// How a message is read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    /// On which connection of this end, counted from 1.
-    pub(crate) connection: u32,
-    /// Whether the application takes messages as they come: only then their ages are those of the arrival.
-    pub(crate) at_once: bool,
+    /// How far the age that the receiver was told is from the truth.
+    pub age_error: Duration,
 }
 
 /// Something that must never happen.
@@ -156,9 +146,8 @@ impl Feed {
         }
     }
 
-    /// The other end's application got `message`.
-    pub(crate) fn arrived(&mut self, now: Timestamp, message: &Message, reading: Reading) {
-        let Reading { connection, at_once } = reading;
+    /// The other end's application got `message`, on which of that end's connections, counted from 1.
+    pub(crate) fn arrived(&mut self, now: Timestamp, message: &Message, connection: u32) {
         let Some(entry) = self.entries.get_mut(message.seq as usize) else {
             return self.fault(message.seq, "it came, and was never pushed");
         };
@@ -175,14 +164,14 @@ impl Feed {
             None
         };
         entry.came_on = Some(connection);
-        let age_error = at_once.then(|| now.saturating_since(generated).abs_diff(message.age));
+        let age_error = now.saturating_since(generated).abs_diff(message.age);
         entry.arrival.get_or_insert(Arrival { at: now, marked_late: message.late, age_error });
         if let Some(what) = wrong {
             self.fault(seq, what);
         }
         let off = deadline.saturating_since(now).max(now.saturating_since(deadline));
         let is_wrong = message.late != (now > deadline);
-        if is_wrong && age_error.is_some_and(|age_error| off > age_error + ROUNDING) {
+        if is_wrong && off > age_error + ROUNDING {
             self.fault(seq, "its mark disagrees with its age");
         }
     }

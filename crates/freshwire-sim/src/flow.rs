@@ -7,7 +7,7 @@ use freshwire_choice::Choice;
 use freshwire_units::Timestamp;
 
 use crate::dice::Dice;
-use crate::feed::{Feed, Reading};
+use crate::feed::Feed;
 use crate::offer::{Generator, Offer};
 
 /// An end of a flow.
@@ -119,7 +119,6 @@ struct End {
     generator: Option<Generator>,
     /// The application leaves messages where they are.
     stalled: bool,
-    ever_stalled: bool,
     closed: Vec<(Timestamp, Closed)>,
     missing: u64,
 }
@@ -203,15 +202,13 @@ impl Flow {
 
     pub(crate) fn received(&mut self, now: Timestamp, side: Side, message: &Message) {
         let Self { ends, .. } = self;
-        let end = &ends[side as usize];
-        let reading = Reading { connection: end.connections, at_once: !end.ever_stalled };
-        ends[side.other() as usize].feed.arrived(now, message, reading);
+        let connection = ends[side as usize].connections;
+        ends[side.other() as usize].feed.arrived(now, message, connection);
     }
 
     pub(crate) fn consume(&mut self, side: Side, consumes: bool) {
         let end = &mut self.ends[side as usize];
         end.stalled = !consumes;
-        end.ever_stalled |= !consumes;
     }
 
     pub(crate) fn consumes(&self, side: Side) -> bool {

@@ -103,7 +103,11 @@ impl FlowOutcome {
             base_delays: delays(entries.iter().filter(|entry| entry.record.layer == 0)),
             recovery: trouble_end.and_then(|end| recovery(entries, &usable, end)),
             held_peak: feed.held_peak(),
-            age_error: entries.iter().filter_map(|entry| entry.arrival?.age_error).max().unwrap_or_default(),
+            age_error: entries
+                .iter()
+                .filter_map(|entry| Some(entry.arrival?.age_error))
+                .max()
+                .unwrap_or_default(),
             connections: 0,
             timeline: timeline(entries, &usable, start, scenario.length),
         }

@@ -331,7 +331,7 @@ impl World {
             flow.told_missing(side);
         }
         while flow.consumes(side)
-            && let Some(message) = connection.recv()
+            && let Some(message) = connection.recv(now)
         {
             flow.received(now, side, &message);
         }

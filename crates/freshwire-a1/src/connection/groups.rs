@@ -95,8 +95,9 @@ impl Groups {
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<Message> {
-        self.members.values_mut().find_map(|member| member.inbox.pop())
+    /// The next message of a group. `peer_us` is the time on the connection's clock at the sender.
+    pub(super) fn pop(&mut self, peer_us: u64) -> Option<Message> {
+        self.members.values_mut().find_map(|member| member.inbox.pop(peer_us.wrapping_add(member.offset_us)))
     }
 
     pub(super) fn pop_missing(&mut self) -> Option<Missing> {
@@ -311,7 +312,7 @@ impl Connection {
         member.acks.on_packet(now, number, Arrived { eliciting: false, ack_now: false, ce: false });
         for frame in Frames::new(opened) {
             match frame {
-                Ok(Frame::Block(block)) => self.on_group_block(now, group, &block),
+                Ok(Frame::Block(block)) => self.on_group_block(group, &block),
                 Ok(Frame::Ping | Frame::Padding) => {}
                 // Who has the group's key may be another member: what it forges must not end the connection.
                 _ => break,
@@ -331,7 +332,7 @@ impl Connection {
             }
             Frame::GroupBlock { group, block } => {
                 self.stats.repairs_received += 1;
-                self.on_group_block(now, group, &block);
+                self.on_group_block(group, &block);
             }
             Frame::GroupGone { group, id, reason } => self.on_group_gone(group, id, reason),
             Frame::GroupAt { group, next } => {
@@ -368,12 +369,11 @@ impl Connection {
         Ok(())
     }
 
-    fn on_group_block(&mut self, now: Timestamp, group: u32, block: &Block<'_>) {
+    fn on_group_block(&mut self, group: u32, block: &Block<'_>) {
         let Some(member) = self.groups.members.get_mut(&group) else { return };
-        let peer_us = self.clock.peer_micros(now).wrapping_add(member.offset_us);
         let qos = self.quality.current();
         // What contradicts itself is left out: another member could have forged it.
-        let taken = member.inbox.on_block(block, qos, peer_us);
+        let taken = member.inbox.on_block(block, qos);
         self.groups.make_room(qos);
         match taken {
             Ok(true) => {

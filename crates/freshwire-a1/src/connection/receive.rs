@@ -114,23 +114,20 @@ impl Connection {
                 self.clock.on_sync(now, sent_us);
             }
             Frame::SyncEcho(echo) => self.on_echo(now, echo),
-            Frame::Block(block) => self.on_blocks([block], self.clock.peer_micros(now))?,
+            Frame::Block(block) => self.on_blocks([block])?,
             Frame::Run(run) => {
                 let peer_us = self.clock.peer_micros(now);
                 let id = self.inbox.full_number(run.id);
-                self.on_blocks(run.blocks(id, full_time(peer_us, run.generated)), peer_us)?;
+                self.on_blocks(run.blocks(id, full_time(peer_us, run.generated)))?;
             }
             Frame::Repair(parity) => {
-                let peer_us = self.clock.peer_micros(now);
                 let qos = self.quality.maximum();
-                let whole = self.inbox.on_parity(&parity, qos, peer_us).map_err(|error| error.to_string())?;
+                let whole = self.inbox.on_parity(&parity, qos).map_err(|error| error.to_string())?;
                 self.stats.messages_received += u64::from(whole);
             }
             Frame::Whole { id } => self.outbox.on_whole(id).map_err(|error| error.to_string())?,
             Frame::Gone { id, len, reason } => {
-                self.inbox
-                    .on_gone(id, len, reason, self.clock.peer_micros(now))
-                    .map_err(|error| error.to_string())?;
+                self.inbox.on_gone(id, len, reason).map_err(|error| error.to_string())?;
                 self.credit_to_send |= self.inbox.credit_due(self.quality.current());
                 self.events.push_back(Event::Readable);
             }
@@ -176,14 +173,10 @@ impl Connection {
         Ok(())
     }
 
-    fn on_blocks<'a>(
-        &mut self,
-        blocks: impl IntoIterator<Item = Block<'a>>,
-        peer_us: u64,
-    ) -> Result<(), String> {
+    fn on_blocks<'a>(&mut self, blocks: impl IntoIterator<Item = Block<'a>>) -> Result<(), String> {
         let qos = self.quality.maximum();
         for block in blocks {
-            let whole = self.inbox.on_block(&block, qos, peer_us).map_err(|error| error.to_string())?;
+            let whole = self.inbox.on_block(&block, qos).map_err(|error| error.to_string())?;
             self.stats.messages_received += u64::from(whole);
         }
         Ok(())

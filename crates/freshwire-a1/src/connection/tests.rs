@@ -329,6 +329,25 @@ fn a_receiver_that_does_not_consume_closes_the_window() {
 }
 
 #[test]
+fn what_waits_for_its_application_grows_old() {
+    for in_order in [false, true] {
+        let config = ConnectionConfig { in_order, ..ConnectionConfig::default() };
+        let mut pair = Pair::with(lossy(10_000, 5, 0.0, 1), [config.clone(), config], Qos::default());
+        pair.consume(1, false);
+        for lifetime_ms in [500, 5000] {
+            let lifetime = Duration::from_millis(lifetime_ms);
+            pair.push(0, record(lifetime_ms, pair.now, Some(lifetime)), payload(lifetime_ms, 1000));
+        }
+        pair.run_for(Duration::from_secs(1));
+        pair.consume(1, true);
+        let taken: Vec<_> = pair.ends[1].received.iter().map(|(_, taken)| (taken.seq, taken.late)).collect();
+        assert_eq!(taken, [(500, true), (5000, false)]);
+        let ages = pair.ends[1].received.iter().map(|(_, taken)| taken.age.as_millis());
+        assert!(ages.into_iter().all(|age| (990..=1010).contains(&age)));
+    }
+}
+
+#[test]
 fn the_quality_of_service_changes_within_its_maximum() {
     let mut pair = Pair::new(lossy(10_000, 5, 0.1, 2));
     let slow =

@@ -97,7 +97,7 @@ impl Node {
             self.fly(&mut sent, outgoing, &mut out);
         }
         while let Some(handle) = self.endpoint.next_ready() {
-            while let Some(message) = self.endpoint.connection_mut(handle).and_then(Connection::recv) {
+            while let Some(message) = self.endpoint.recv(now, handle) {
                 self.received.push((handle, message.data.to_vec()));
             }
             let source = self.sources.entry(handle).or_default();

@@ -103,9 +103,12 @@ impl Connection {
     /// Messages that came before the end are given before the end is told.
     pub fn recv(&self, timeout: Duration) -> Result<Option<Message>, Closed> {
         let Held { node, id, changed, .. } = &*self.0;
-        let mut received = Ok(None);
-        let core = node.wait(node.lock(), changed, now() + timeout, |core| {
-            received = match core.recv(*id) {
+        let core = node.lock();
+        let (called, mut received) = (now(), Ok(None));
+        // The first look is now; each one after it has its own time, for the age of what it finds.
+        let mut looks_at = Some(called);
+        let core = node.wait(core, changed, called + timeout, |core| {
+            received = match core.recv(looks_at.take().unwrap_or_else(now), *id) {
                 Some(message) => Ok(Some(message)),
                 None => match core.peer(*id).map(|peer| &peer.state) {
                     Some(State::Closed(closed)) => Err(closed.clone()),

@@ -202,9 +202,9 @@ impl Core {
         self.peers.get_mut(&id)
     }
 
-    /// The next message of a connection.
-    pub(super) fn recv(&mut self, id: ConnectionHandle) -> Option<Message> {
-        self.endpoint.recv(id)
+    /// The next message of a connection, as old as it is at `now`.
+    pub(super) fn recv(&mut self, now: Timestamp, id: ConnectionHandle) -> Option<Message> {
+        self.endpoint.recv(now, id)
     }
 
     /// Whether a connection has something to do.

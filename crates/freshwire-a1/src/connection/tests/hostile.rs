@@ -111,7 +111,7 @@ impl Liar {
                 }
                 out.clear();
             }
-            while self.is_heard && victim.connection.recv().is_some() {}
+            while self.is_heard && victim.connection.recv(now).is_some() {}
             let Some(next) = victim.connection.poll_timeout().filter(|&at| at <= end) else {
                 self.pair.now = end;
                 return heard;

@@ -26,8 +26,6 @@ pub(crate) struct End {
     address: std::net::SocketAddr,
     /// Whether the application takes messages when they come.
     pub(crate) consumes: bool,
-    /// It always did.
-    pub(crate) consumes_at_once: bool,
 }
 
 /// A datagram as it was sent.
@@ -74,7 +72,6 @@ impl Pair {
     pub(crate) fn consume(&mut self, end: usize, consumes: bool) {
         let now = self.now;
         let end = &mut self.ends[end];
-        end.consumes_at_once &= consumes;
         end.consumes = consumes;
         end.drain(now);
     }
@@ -184,7 +181,6 @@ impl End {
             fates: Vec::new(),
             address,
             consumes: true,
-            consumes_at_once: true,
         }
     }
 
@@ -193,7 +189,7 @@ impl End {
             self.events.push(event);
         }
         while self.consumes
-            && let Some(message) = self.connection.recv()
+            && let Some(message) = self.connection.recv(now)
         {
             self.received.push((now, message));
         }

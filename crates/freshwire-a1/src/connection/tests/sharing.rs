@@ -97,7 +97,7 @@ fn the_low_bits_of_a_number_are_those_of_one_near_to_what_has_come() {
     let mut inbox = Inbox::of_group(1, &qos, Pool::default());
     assert_eq!(inbox.full_number(5), 5);
     let head = BlockHead { id: 0x2ff_fff0, offset: 0, start: None, end: false };
-    inbox.on_block(&Block { head, bytes: b"part" }, &qos, 0).expect("a block");
+    inbox.on_block(&Block { head, bytes: b"part" }, &qos).expect("a block");
     assert_eq!(
         [0xff_fff1, 5, 0xff_0000].map(|low| inbox.full_number(low)),
         [0x2ff_fff1, 0x300_0005, 0x2ff_0000]

@@ -168,8 +168,9 @@ fn an_invitation_that_comes_again_changes_nothing() {
     invite(&mut liar, 0, 0);
     liar.tell(&whole(0));
     liar.tell(&whole(1));
+    let now = liar.pair.now;
     let connection = &mut liar.victim().connection;
-    let received = std::iter::from_fn(|| connection.recv()).map(|message| message.id);
+    let received = std::iter::from_fn(|| connection.recv(now)).map(|message| message.id);
     assert_eq!(received.collect::<Vec<_>>(), [0, 1]);
     assert_eq!(connection.stats().messages_received, 2);
 }

@@ -323,14 +323,14 @@ class ConnectionTest(unittest.TestCase):
             (f.Block(0, Head(10), 0, last=False, data=bytes(20)).encode(sized=True), "A1-FRM-2"),
             (f.Block(64, Head(1), 0, last=True, data=b"x").encode(sized=True), "A1-FLOW-3: message 64 is beyond"),
             (big, "A1-FLOW-3: message 0 of 1048577 bytes"),
-            (f.Gone(0, 5, 1).encode() + f.Gone(70, 5, 1).encode(), "A1-FLOW-3"),
+            (f.Gone(0, 5, 1).encode() + f.Gone(1100, 5, 1).encode(), "A1-FLOW-3"),
             (pieces, "A1-FRM-6: message 0 comes in 67 pieces"),
             (b"\x1d\x05", "A1-FEC-3"),
             (b"\x3f", "no frame of type 0x3f"),
             (b"\x01\x20", "A1-FRM-4"),
         ):
             with self.subTest(text):
-                quality = Quality(outstanding=64, largest_in=1 << 20, largest_out=1 << 20)
+                quality = Quality(largest_in=1 << 20, largest_out=1 << 20)
                 world = World(0.0, Parameters(maximum=quality, wanted=quality))
                 world.ends[0].forged.append(frame)
                 world.run(lambda world=world: all(end.ending is not None for end in world.ends), 5)

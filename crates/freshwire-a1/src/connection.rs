@@ -26,10 +26,11 @@ use freshwire_units::{Rate, Timestamp};
 use crate::acks::Acks;
 use crate::crypto::{Keys, Protection, Random, ReplayWindow, ResetToken};
 use crate::inbox::{Inbox, Message, Missing};
-use crate::outbox::{Credit, Dropped, Gone, Outbox, Part};
+use crate::outbox::{Dropped, Gone, Outbox, Part};
 use crate::pool::Pool;
 use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
 use crate::source::Source;
+use crate::window::first_window;
 use crate::wire::{Parameters, Qos, QosError};
 
 pub(crate) use clock::Clock;
@@ -343,9 +344,7 @@ impl Connection {
             ecn: config.ecn,
             ..RecoveryConfig::default()
         };
-        let peer_window = qos.mirrored();
-        let credit =
-            Credit { messages: u64::from(peer_window.outstanding), bytes: peer_window.receive_window() };
+        let credit = first_window(&qos.mirrored());
         Self {
             state: State::Open,
             clock: Clock::new(epoch),
@@ -392,10 +391,10 @@ impl Connection {
 
     /// The next message that came whole, as old as it is at `now`. Taking it opens the window for another one.
     pub fn recv(&mut self, now: Timestamp) -> Option<Message> {
-        let peer_us = self.clock.peer_micros(now);
-        let message = self.inbox.pop(peer_us);
-        self.credit_to_send |= self.inbox.credit_due(self.quality.current());
-        message.or_else(|| self.groups.pop(peer_us))
+        let (round_trip, peer_us) = (self.recovery.rtt().srtt(), self.clock.peer_micros(now));
+        let message = self.inbox.pop(now, round_trip, peer_us);
+        self.credit_to_send |= self.inbox.credit_due();
+        message.or_else(|| self.groups.pop(now, round_trip, peer_us))
     }
 
     /// Whether the peer is to be told of a window that has grown.

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use freshwire_choice::Reason;
+use freshwire_units::Timestamp;
 
 use crate::fec::Parities;
 use crate::outbox::Credit;
 use crate::pool::{Pool, append};
 use crate::ranges::RangeSet;
+use crate::window::{Window, first_window};
 use crate::wire::{Block, Message as Head, Parity, Qos, full_number};
 
 /// A message that came whole.
@@ -97,8 +99,8 @@ pub(crate) struct Inbox {
     never_begun: RangeSet,
     /// What the application has consumed, and what is gone.
     consumed: Credit,
-    /// How much may be outstanding.
-    window: Credit,
+    /// How much may be outstanding beyond that.
+    window: Window,
     /// What the peer may have begun; it never falls.
     granted: Credit,
     announced: Credit,
@@ -107,8 +109,8 @@ pub(crate) struct Inbox {
     next_id: u64,
     /// Messages that parity made whole, of which the sender does not know.
     made_whole: Vec<u64>,
-    /// If nobody grants the messages.
-    kept: Option<Kept>,
+    /// The group that the messages are of, if they are of one.
+    group: Option<u32>,
     /// Bytes of messages that are kept, whole ones and parts, and what each costs besides.
     kept_bytes: u64,
     pool: Pool,
@@ -122,19 +124,12 @@ struct Ready {
     data: Bytes,
 }
 
-/// How messages are kept that nobody grants.
-#[derive(Clone, Copy, Debug)]
-struct Kept {
-    /// At most so many.
-    most: usize,
-    /// The group that they are of.
-    group: u32,
-}
-
 #[derive(Debug, Default)]
 struct Assembly {
     head: Option<Head>,
     len: Option<u32>,
+    /// Bytes of it that count against the window: its length, or what is known of that.
+    counted: u32,
     data: Vec<u8>,
     have: RangeSet,
     parity: Option<Parities>,
@@ -142,9 +137,8 @@ struct Assembly {
 
 impl Inbox {
     /// With `in_order`, a message is handed out when all that were begun before it are complete or gone.
-    //= spec/a1.md A1-FLOW-1
     pub(crate) fn new(qos: &Qos, in_order: bool, pool: Pool) -> Self {
-        let window = window(qos);
+        let granted = first_window(qos);
         Self {
             assemblies: BTreeMap::new(),
             done: RangeSet::default(),
@@ -154,28 +148,23 @@ impl Inbox {
             missing: VecDeque::new(),
             never_begun: RangeSet::default(),
             consumed: Credit { messages: 0, bytes: 0 },
-            window,
-            granted: window,
-            announced: window,
+            window: Window::new(qos),
+            granted,
+            announced: granted,
             bytes_seen: 0,
             next_id: 0,
             made_whole: Vec::new(),
-            kept: None,
+            group: None,
             kept_bytes: 0,
             pool,
         }
     }
 
-    /// For messages of a group, which nobody grants: as many as are outstanding are kept, and the oldest give way.
+    /// For messages of a group, which nobody grants: as many as the window has are kept, and the oldest give way.
     //= spec/a1.md A1-GRP-4
     pub(crate) fn of_group(group: u32, qos: &Qos, pool: Pool) -> Self {
         let granted = Credit { messages: u64::MAX, bytes: u64::MAX };
-        Self {
-            granted,
-            announced: granted,
-            kept: Some(Kept { most: qos.outstanding.max(1) as usize, group }),
-            ..Self::new(qos, false, pool)
-        }
+        Self { granted, announced: granted, group: Some(group), ..Self::new(qos, false, pool) }
     }
 
     /// Where payloads are from.
@@ -241,7 +230,7 @@ impl Inbox {
             && !self.assemblies.contains_key(&head.id)
         {
             // All of it is here, as it is with most messages.
-            self.count_bytes(start.len)?;
+            self.count_bytes(start.len.into())?;
             let mut data = self.pool.take(block.bytes.len());
             append(&mut data, block.bytes);
             self.complete(head.id, start, data);
@@ -252,6 +241,7 @@ impl Inbox {
         if let Some(len) = len {
             self.on_length(head.id, len, qos)?;
         }
+        self.on_reach(head.id, reach as u32)?;
         let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, head.id);
         if head.start.is_some() {
             assembly.head = head.start;
@@ -301,16 +291,22 @@ impl Inbox {
         if assembly.len.is_some_and(|known| known != len) || assembly.data.len() > len as usize {
             return Err(Violation::Contradiction);
         }
-        match assembly.len.replace(len) {
-            None => self.count_bytes(len),
-            Some(_) => Ok(()),
-        }
+        assembly.len = Some(len);
+        self.on_reach(id, len)
     }
 
-    /// Another message's length is known.
+    /// A message has so many bytes at least.
+    fn on_reach(&mut self, id: u64, reach: u32) -> Result<(), Violation> {
+        let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, id);
+        let more = reach.saturating_sub(assembly.counted);
+        assembly.counted += more;
+        self.count_bytes(more.into())
+    }
+
+    /// More bytes of messages are known of.
     //= spec/a1.md A1-FLOW-3
-    fn count_bytes(&mut self, len: u32) -> Result<(), Violation> {
-        self.bytes_seen += u64::from(len);
+    fn count_bytes(&mut self, more: u64) -> Result<(), Violation> {
+        self.bytes_seen += more;
         if self.bytes_seen > self.granted.bytes { Err(Violation::Window) } else { Ok(()) }
     }
 
@@ -343,15 +339,11 @@ impl Inbox {
         if self.done.insert(id..id + 1) == 0 {
             return Ok(());
         }
-        let known = self.take_assembly(id).and_then(|assembly| assembly.len);
-        match known {
-            Some(known) if known != len => return Err(Violation::Contradiction),
-            Some(_) => {}
-            None => self.bytes_seen += u64::from(len),
+        let part = self.take_assembly(id).unwrap_or_default();
+        if part.len.is_some_and(|known| known != len) || part.counted > len {
+            return Err(Violation::Contradiction);
         }
-        if self.bytes_seen > self.granted.bytes {
-            return Err(Violation::Window);
-        }
+        self.count_bytes((len - part.counted).into())?;
         self.consumed(u64::from(len));
         self.tell_missing(Missing::Begun { id, reason });
         self.release_in_order();
@@ -373,8 +365,10 @@ impl Inbox {
     }
 
     /// The next whole message. The window opens by it. `peer_us` is the sender's time now, as far as is known.
-    pub(crate) fn pop(&mut self, peer_us: u64) -> Option<Message> {
+    pub(crate) fn pop(&mut self, now: Timestamp, round_trip: Duration, peer_us: u64) -> Option<Message> {
         let Ready { id, head, data } = self.take_ready()?;
+        let consumed = self.consumed.messages + 1;
+        self.window.on_taken(now, round_trip, consumed, self.ready.is_empty());
         self.consumed(data.len() as u64);
         Some(message(id, &head, data, peer_us))
     }
@@ -409,12 +403,11 @@ impl Inbox {
 
     /// The window to announce, if it has grown by a good part since the last time.
     //= spec/a1.md A1-FLOW-4
-    pub(crate) fn credit_due(&self, qos: &Qos) -> bool {
+    pub(crate) fn credit_due(&self) -> bool {
+        let window = self.window.size();
         let messages = self.granted.messages - self.announced.messages;
         let bytes = self.granted.bytes - self.announced.bytes;
-        messages > 0
-            && (messages >= u64::from(qos.outstanding) / CREDIT_PARTS
-                || bytes >= qos.receive_window() / CREDIT_PARTS)
+        messages > 0 && (messages >= window.messages / CREDIT_PARTS || bytes >= window.bytes / CREDIT_PARTS)
     }
 
     /// The window as it is now, which is announced by this.
@@ -425,7 +418,7 @@ impl Inbox {
 
     /// The window is another one from now on; what was granted stays granted.
     pub(crate) fn set_window(&mut self, qos: &Qos) {
-        self.window = window(qos);
+        self.window.change(qos);
         self.grant();
     }
 
@@ -475,20 +468,24 @@ impl Inbox {
 
     /// The window begins where the application is, however often it was changed.
     fn grant(&mut self) {
-        let Self { consumed, window, granted, .. } = self;
+        let Self { consumed, granted, .. } = self;
+        let window = self.window.size();
         granted.messages = granted.messages.max(consumed.messages.saturating_add(window.messages));
         granted.bytes = granted.bytes.max(consumed.bytes.saturating_add(window.bytes));
     }
 
     fn make_room(&mut self) {
-        let Some(kept) = self.kept else { return };
-        while self.assemblies.len() > kept.most
+        if self.group.is_none() {
+            return;
+        }
+        let most = self.window.size().messages as usize;
+        while self.assemblies.len() > most
             && let Some((&oldest, _)) = self.assemblies.first_key_value()
         {
             self.give_up(oldest);
             self.tell_gave_way(oldest);
         }
-        while self.ready.len() > kept.most
+        while self.ready.len() > most
             && let Some(message) = self.take_ready()
         {
             self.tell_gave_way(message.id);
@@ -502,7 +499,7 @@ impl Inbox {
 
     /// A message of the group made room for newer ones.
     fn tell_gave_way(&mut self, id: u64) {
-        if let Some(Kept { group, .. }) = self.kept {
+        if let Some(group) = self.group {
             self.tell_missing(Missing::OfGroup { group, id, reason: Reason::Superseded });
         }
     }
@@ -513,10 +510,6 @@ impl Inbox {
             self.missing.pop_front();
         }
     }
-}
-
-fn window(qos: &Qos) -> Credit {
-    Credit { messages: u64::from(qos.outstanding), bytes: qos.receive_window() }
 }
 
 fn message(id: u64, head: &Head, data: Bytes, peer_us: u64) -> Message {
@@ -585,7 +578,7 @@ impl Assembly {
 
     /// Makes what is missing, if enough parity came.
     fn recover(&mut self) -> bool {
-        let Self { head, len, data, have, parity } = self;
+        let Self { head, len, data, have, parity, .. } = self;
         match (head, len, parity) {
             (Some(_), Some(len), Some(parity)) => parity.recover(data, have, *len as usize),
             _ => false,

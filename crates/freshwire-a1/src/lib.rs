@@ -16,6 +16,7 @@ mod ranges;
 mod recovery;
 mod sequence;
 mod source;
+mod window;
 mod wire;
 
 pub use connection::{Closed, Congestion, Connection, ConnectionConfig, ConnectionStats, Event, Transmit};

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use clap::Args;
+use clap::{Args, value_parser};
 use freshwire::a1::{
     Congestion, ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface,
     JoinConfig, KeyLog, Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
@@ -34,8 +34,8 @@ const SIGNS_OF_LIFE: u32 = 3;
 /// The shortest idle timeout: a process may be left without a processor for longer than less.
 const SHORTEST_IDLE: Duration = Duration::from_millis(100);
 
-/// The largest record unless the user says otherwise. A receiver keeps up to 64 of them for a slow reader.
-const LARGEST_RECORD: u32 = 4 << 20;
+/// The largest record unless the user says otherwise, as over TCP.
+const LARGEST_RECORD: u32 = 16 << 20;
 
 /// The variable that names the file which the secrets of A1 connections are written to, for Wireshark.
 const KEY_LOG: &str = "FRESHWIRE_KEYLOGFILE";
@@ -66,9 +66,14 @@ pub(crate) struct A1Args {
     /// connection; 0 is never [default: a third of --idle-timeout].
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     keep_alive: Option<Duration>,
-    /// With A1: the largest record, at most 64 MiB; both ends have to take it, and a receiver may keep 64 of them [default: 4 MiB].
+    /// With A1: the largest record, at most 64 MiB; both ends have to take it, and a receiver may keep 64 MiB, or two of them
+    /// if that is more [default: 16 MiB].
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_largest)]
     largest_record: Option<u32>,
+    /// With A1: records that may be on their way or wait for a reader, at most 65,536 and as many as both ends say; few if
+    /// the reader is slow [default: 1024].
+    #[arg(long, global = true, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=i64::from(Qos::MAX_OUTSTANDING)))]
+    outstanding: Option<u32>,
     /// With A1: this end sends, or is sent, at most so much on average, with bursts of 64 KiB; a multicast group is sent
     /// at it, as nobody acknowledges there and the network has to provide for it [default: what the path carries].
     #[arg(long, global = true, value_name = "RATE")]
@@ -133,6 +138,7 @@ impl A1Args {
             (self.idle_timeout.is_some(), "--idle-timeout"),
             (self.keep_alive.is_some(), "--keep-alive"),
             (self.largest_record.is_some(), "--largest-record"),
+            (self.outstanding.is_some(), "--outstanding"),
             (self.rate.is_some(), "--rate"),
         ];
         for (is_given, name) in options {
@@ -286,6 +292,7 @@ impl A1Args {
             receive_average: self.rate,
             max_send_message: largest,
             max_receive_message: largest,
+            outstanding: self.outstanding.unwrap_or(Qos::default().outstanding),
             ..Qos::default()
         };
         Ok(config.ask(manner.asks).maximum(maximum).connection(transport))

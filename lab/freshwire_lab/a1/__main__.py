@@ -222,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--idle", type=int, default=10_000, help="idle timeout in ms")
     parser.add_argument("--patience", type=int, default=20, help="with --listen: seconds to wait for a call")
     parser.add_argument("--datagram", type=int, default=1500, help="largest datagram that this end takes")
-    parser.add_argument("--outstanding", type=int, default=64, help="messages that may be outstanding")
+    parser.add_argument("--outstanding", type=int, default=1024, help="messages that may be outstanding")
     parser.add_argument("--largest", type=int, default=1 << 20, help="largest message")
     parser.add_argument("--flags", type=int, default=3, help="of the quality: 1 checksum, 2 retransmission")
     parser.add_argument("--rate-in", type=int, default=0, help="rate asked of the peer, in bit/s")

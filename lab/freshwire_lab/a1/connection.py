@@ -91,8 +91,7 @@ class Connection:
         self.recovery = Recovery(agreed.peer.ack_delay)
         self.incoming = Incoming(quality, agreed.own.maximum)
         self.outgoing = Outgoing(
-            quality.outstanding,
-            quality.outstanding * quality.largest_out,
+            *quality.turned().first_credit(),
             quality.largest_out,
             bool(quality.flags & RETRANSMISSION),
             runs,

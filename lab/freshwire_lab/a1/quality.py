@@ -42,6 +42,14 @@ class Quality:
             raise WireError(message)
         return quality
 
+    def first_credit(self) -> tuple[int, int]:
+        """Say how many messages, and bytes of them, may be begun towards this end at first (A1-FLOW-1)."""
+        return min(self.outstanding, 64), self.window()
+
+    def window(self) -> int:
+        """Say how many bytes may be outstanding towards this end (A1-FLOW-1)."""
+        return min(self.outstanding * self.largest_in, max(64 << 20, 2 * self.largest_in))
+
     def turned(self) -> Quality:
         """Give the same as the other end sees it."""
         return replace(

@@ -96,8 +96,10 @@ impl Groups {
     }
 
     /// The next message of a group. `peer_us` is the time on the connection's clock at the sender.
-    pub(super) fn pop(&mut self, peer_us: u64) -> Option<Message> {
-        self.members.values_mut().find_map(|member| member.inbox.pop(peer_us.wrapping_add(member.offset_us)))
+    pub(super) fn pop(&mut self, now: Timestamp, round_trip: Duration, peer_us: u64) -> Option<Message> {
+        self.members
+            .values_mut()
+            .find_map(|member| member.inbox.pop(now, round_trip, peer_us.wrapping_add(member.offset_us)))
     }
 
     pub(super) fn pop_missing(&mut self) -> Option<Missing> {
@@ -400,7 +402,7 @@ impl Connection {
 /// What all groups of a connection keep together at most: as much as the connection itself, and what each message takes
 /// besides.
 pub(super) fn most_kept(qos: &Qos) -> u64 {
-    u64::from(qos.outstanding.max(1)) * (u64::from(qos.max_receive_message) + COST)
+    qos.receive_window() + u64::from(qos.outstanding) * COST
 }
 
 /// Groups of one connection at most.

@@ -128,7 +128,7 @@ impl Connection {
             Frame::Whole { id } => self.outbox.on_whole(id).map_err(|error| error.to_string())?,
             Frame::Gone { id, len, reason } => {
                 self.inbox.on_gone(id, len, reason).map_err(|error| error.to_string())?;
-                self.credit_to_send |= self.inbox.credit_due(self.quality.current());
+                self.credit_to_send |= self.inbox.credit_due();
                 self.events.push_back(Event::Readable);
             }
             Frame::Dropped { first, count, reason } => {

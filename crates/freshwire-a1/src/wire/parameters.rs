@@ -57,12 +57,14 @@ pub struct Qos {
     /// The largest message that this end accepts, in bytes; at most [`Qos::MAX_MESSAGE`].
     pub max_receive_message: u32,
     /// Messages that may be outstanding: sent, and not yet consumed by the receiving application; from 1 to
-    /// [`Qos::MAX_OUTSTANDING`]. With the size of the largest one it makes the flow-control window.
+    /// [`Qos::MAX_OUTSTANDING`]. With the size of the largest one it makes the flow-control window
+    /// ([`Qos::receive_window`]). Fewer are let on their way where the path does not need as many, and few if the
+    /// application is slow: the sender's choice has the others.
     pub outstanding: u32,
 }
 
 impl Default for Qos {
-    /// No limit of rate, messages of up to 1 MiB, 64 outstanding, check and retransmission.
+    /// No limit of rate, messages of up to 1 MiB, 1024 outstanding, check and retransmission.
     fn default() -> Self {
         Self {
             send_average: None,
@@ -74,7 +76,7 @@ impl Default for Qos {
             retransmission: true,
             max_send_message: 1 << 20,
             max_receive_message: 1 << 20,
-            outstanding: 64,
+            outstanding: 1024,
         }
     }
 }
@@ -84,10 +86,16 @@ impl Qos {
     pub const MAX_MESSAGE: u32 = 64 << 20;
     /// The most messages that may be outstanding.
     pub const MAX_OUTSTANDING: u32 = 1 << 16;
+    /// The most bytes that may be outstanding, unless two of the largest messages are more.
+    pub const MAX_WINDOW: u64 = 64 << 20;
 
-    /// The bytes that may be outstanding towards this end.
+    /// The bytes that may be outstanding towards this end: as many of the largest messages as may be outstanding have, and
+    /// at most [`Qos::MAX_WINDOW`] or two of the largest messages, whichever is more. The peer can make this end hold as
+    /// much.
+    //= spec/a1.md A1-FLOW-1
     pub fn receive_window(&self) -> u64 {
-        u64::from(self.max_receive_message) * u64::from(self.outstanding)
+        let largest = u64::from(self.max_receive_message);
+        (largest * u64::from(self.outstanding)).min(Self::MAX_WINDOW.max(2 * largest))
     }
 
     /// What of `self` is within `maximum`: each rate, size and number the smaller of the two.

@@ -56,7 +56,7 @@ pub enum ByteStreamError {
 /// Both nodes need [`in_order`](freshwire_a1::ConnectionConfig::in_order), and each side makes one of these before anything
 /// else is sent or received. The largest message that was agreed on must not become smaller later. As many bytes are on the way
 /// as the messages that may be [outstanding](freshwire_a1::Qos::outstanding) hold, each up to [`MAX_STREAM_BLOCK`], and 64 MiB at
-/// most.
+/// most: address space, of which what was once on the way at the same time is memory.
 ///
 /// What is written while earlier bytes wait for the path is added to the last message that was not begun, so that small writes
 /// fill packets without waiting for each other. Nothing is held back: what is written goes as soon as the path takes it.

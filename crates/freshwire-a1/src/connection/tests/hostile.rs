@@ -39,7 +39,10 @@ struct Liar {
 impl Liar {
     /// The peer of the first end of a pair; the second one is not there.
     fn new() -> Self {
-        let qos = Qos { outstanding: 4, max_receive_message: 10_000, ..Qos::default() };
+        Self::with(Qos { outstanding: 4, max_receive_message: 10_000, ..Qos::default() })
+    }
+
+    fn with(qos: Qos) -> Self {
         let config = ConnectionConfig { groups: 12, ..ConnectionConfig::default() };
         let configs = [config, ConnectionConfig::default()];
         let mut pair = Pair::with(lossy(10_000, 5, 0.0, 1), configs, qos);
@@ -203,6 +206,18 @@ fn what_breaks_a_rule_ends_the_connection_with_a_reason() {
         );
         assert!(liar.victim().connection.is_ended(), "{place}");
     }
+}
+
+/// The bytes of a message whose length is not said would be kept beyond the window.
+//= spec/a1.md A1-FLOW-1, A1-FLOW-3
+#[test]
+fn what_is_known_of_messages_without_length_is_within_the_window() {
+    let mut liar = Liar::with(Qos { max_receive_message: 20 << 20, ..Qos::default() });
+    for id in 0..4 {
+        assert_eq!(liar.closed(), None, "64 MiB are for three of 20");
+        liar.tell(&block(id, (20 << 20) - 2, None, false, b"a"));
+    }
+    assert!(matches!(liar.closed(), Some(Closed::Violation(what)) if what.contains("beyond the window")));
 }
 
 /// They cost more than their bytes, and no sender that means it makes them.

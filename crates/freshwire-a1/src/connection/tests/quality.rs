@@ -5,7 +5,7 @@ use std::time::Duration;
 use freshwire_choice::Reason;
 use freshwire_units::Rate;
 
-use super::super::{ConnectionConfig, Event, Missing};
+use super::super::{ConnectionConfig, Event, Message, Missing};
 use super::pair::{Pair, payload, record};
 use super::{check_payloads, lossy};
 use crate::source::Fate;
@@ -172,4 +172,33 @@ fn as_many_messages_are_outstanding_as_the_receiver_allows() {
         pair.run_for(Duration::from_secs(1));
         assert_eq!(pair.ends[1].received.len(), 40);
     }
+}
+
+//= spec/a1.md A1-FLOW-5
+#[test]
+fn what_a_slow_application_takes_is_as_fresh_as_its_pace_allows() {
+    let mut pair = quick(Qos::default());
+    pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
+    pair.consume(1, false);
+    let lifetime = Some(Duration::from_millis(100));
+    let mut taken = Vec::new();
+    for step in 0..400 {
+        for part in 0..5 {
+            let seq = 5 * step + part;
+            pair.push(0, record(seq, pair.now, lifetime), payload(seq, 1000));
+            pair.run_for(Duration::from_millis(10));
+        }
+        // Twenty a second of a hundred; from the tenth second on, all.
+        let most = if step < 200 { 1 } else { usize::MAX };
+        let now = pair.now;
+        taken.extend(std::iter::from_fn(|| pair.ends[1].connection.recv(now)).take(most));
+    }
+    let oldest = |part: &[Message]| part.iter().map(|message| message.age).max();
+    let oldest = [&taken[100..200], &taken[300..]].map(oldest);
+    let expected = [300, 60].map(|ms| Some(Duration::from_millis(ms)));
+    assert!(
+        oldest.iter().zip(&expected).all(|(oldest, most)| oldest < most),
+        "{oldest:?}: four messages wait, at 50 ms each; then none"
+    );
+    assert!(taken.len() >= 1190, "once it is fast it gets all: {}", taken.len());
 }

@@ -37,7 +37,8 @@ class Quality:
     def read(cls, reader: Reader) -> Quality:
         """Read one, and check its bounds."""
         quality = cls(reader.number(1), reader.number(1), *(reader.varint() for _ in range(7)))
-        if max(quality.largest_out, quality.largest_in) > _MOST_MESSAGE or quality.outstanding > _MOST_OUTSTANDING:
+        is_message = max(quality.largest_out, quality.largest_in) <= _MOST_MESSAGE
+        if not (is_message and 1 <= quality.outstanding <= _MOST_OUTSTANDING):
             message = f"a quality of service is out of bounds: {quality}"
             raise WireError(message)
         return quality

@@ -203,7 +203,7 @@ impl Qos {
         if qos.max_send_message.max(qos.max_receive_message) > Self::MAX_MESSAGE {
             return Err(Malformed::OutOfBounds("largest message"));
         }
-        if qos.outstanding > Self::MAX_OUTSTANDING {
+        if !(1..=Self::MAX_OUTSTANDING).contains(&qos.outstanding) {
             return Err(Malformed::OutOfBounds("outstanding messages"));
         }
         Ok(qos)

@@ -297,10 +297,16 @@ fn parameters_come_back_as_they_were_and_are_bounded() {
     assert_eq!(Parameters::read(&mut Cursor::new(cut)), Err(Malformed::Truncated));
     bytes.extend([1, 2, 3]);
     assert_eq!(Parameters::read(&mut Cursor::new(&bytes)), Ok(parameters), "the rest is of a later version");
-    let huge = Qos { max_receive_message: Qos::MAX_MESSAGE + 1, ..Qos::default() };
-    bytes.clear();
-    huge.put(&mut bytes);
-    assert_eq!(Qos::read(&mut Cursor::new(&bytes)), Err(Malformed::OutOfBounds("largest message")));
+    let all = Qos::default();
+    for (qos, what) in [
+        (Qos { max_receive_message: Qos::MAX_MESSAGE + 1, ..all }, "largest message"),
+        (Qos { outstanding: Qos::MAX_OUTSTANDING + 1, ..all }, "outstanding messages"),
+        (Qos { outstanding: 0, ..all }, "outstanding messages"),
+    ] {
+        bytes.clear();
+        qos.put(&mut bytes);
+        assert_eq!(Qos::read(&mut Cursor::new(&bytes)), Err(Malformed::OutOfBounds(what)));
+    }
 }
 
 #[test]

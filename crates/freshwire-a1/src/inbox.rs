@@ -11,7 +11,7 @@ use crate::fec::Parities;
 use crate::outbox::Credit;
 use crate::pool::{Pool, append};
 use crate::ranges::RangeSet;
-use crate::window::{Window, first_window};
+use crate::window::Window;
 use crate::wire::{Block, Message as Head, Parity, Qos, full_number};
 
 /// A message that came whole.
@@ -138,7 +138,8 @@ struct Assembly {
 impl Inbox {
     /// With `in_order`, a message is handed out when all that were begun before it are complete or gone.
     pub(crate) fn new(qos: &Qos, in_order: bool, pool: Pool) -> Self {
-        let granted = first_window(qos);
+        let window = Window::new(qos);
+        let granted = window.size();
         Self {
             assemblies: BTreeMap::new(),
             done: RangeSet::default(),
@@ -148,7 +149,7 @@ impl Inbox {
             missing: VecDeque::new(),
             never_begun: RangeSet::default(),
             consumed: Credit { messages: 0, bytes: 0 },
-            window: Window::new(qos),
+            window,
             granted,
             announced: granted,
             bytes_seen: 0,
@@ -238,10 +239,10 @@ impl Inbox {
             return Ok(true);
         }
         let len = head.start.map(|start| start.len).or(head.end.then_some(reach as u32));
-        if let Some(len) = len {
-            self.on_length(head.id, len, qos)?;
+        match len {
+            Some(len) => self.on_length(head.id, len, qos)?,
+            None => self.on_reach(head.id, reach as u32)?,
         }
-        self.on_reach(head.id, reach as u32)?;
         let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, head.id);
         if head.start.is_some() {
             assembly.head = head.start;

@@ -29,11 +29,12 @@ impl Window {
         self.size
     }
 
-    /// Another quality of service was agreed on.
+    /// Another quality of service was agreed on. It does not make an application faster that is behind.
     pub(crate) fn change(&mut self, qos: &Qos) {
-        let Credit { messages, bytes } = first_window(qos);
+        let first = first_window(qos);
+        let least = if self.behind_since.is_some() { 0 } else { first.messages };
         self.most = qos.outstanding.into();
-        self.size = Credit { messages: self.size.messages.clamp(messages, self.most), bytes };
+        self.size = Credit { messages: self.size.messages.clamp(least, self.most), ..first };
     }
 
     /// The application has taken a message. `consumed` is how many it has by now, with those that are gone, and `is_empty`
@@ -102,10 +103,27 @@ mod tests {
     #[test]
     fn what_is_taken_in_heaps_does_not_shrink_it() {
         let (mut window, mut clock) = (Window::new(&Qos::default()), (Timestamp::ZERO, 0));
-        for _ in 0..10 {
-            take(&mut window, &mut clock, 1000, 60, false);
+        for count in [60, 60, 2, 1, 2] {
+            take(&mut window, &mut clock, 1000, count, false);
         }
         assert_eq!(window.size().messages, 120);
+    }
+
+    #[test]
+    fn another_quality_of_service_does_not_open_it_for_a_slow_application() {
+        let (few, many) = (Qos { outstanding: 2, ..Qos::default() }, Qos::default());
+        let (mut window, mut clock) = (Window::new(&few), (Timestamp::ZERO, 0));
+        window.change(&many);
+        assert_eq!(window.size().messages, 64, "nobody is slow yet");
+        for _ in 0..5 {
+            take(&mut window, &mut clock, 50, 1, true);
+        }
+        for (qos, expected) in [(many, 4), (few, 2), (many, 2)] {
+            window.change(&qos);
+            assert_eq!(window.size().messages, expected);
+        }
+        take(&mut window, &mut clock, 50, 1, false);
+        assert_eq!(window.size().messages, 4, "two of twice the pace at least");
     }
 
     #[test]

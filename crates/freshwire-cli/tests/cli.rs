@@ -51,6 +51,8 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
         (&["send", "--to", "a:1", "layers", "--deadline", "5"], "is not a duration such as 50ms"),
         (&["recv"], "say where from: --from HOST:PORT"),
         (&["recv", "--listen", "99999"], "cannot listen on 99999"),
+        (&["recv", "--listen", "0", "--outstanding", "5"], "--outstanding is for A1"),
+        (&["recv", "--listen", "0", "--carrier", "a1", "--outstanding", "0"], "0 is not in 1..=65536"),
         (
             &["recv", "--carrier", "a1", "--listen", "192.0.2.7:1"],
             "socket: Cannot assign requested address (os error 99)\n",
@@ -359,6 +361,26 @@ fn over_a1_the_average_rate_is_what_either_end_allows() {
         assert!(begin.elapsed() > Duration::from_millis(1100), "{:?}", begin.elapsed());
         assert_eq!(recv.wait().ok().json()["records"], 64);
     }
+}
+
+#[test]
+fn over_a1_as_many_records_are_outstanding_as_either_end_says() {
+    let listens = ["recv", "--carrier", "a1", "--listen", "127.0.0.1:0", "--content", "bytes"];
+    let writes = |of_receiver: &[&str], of_sender: &[&str]| {
+        let recv = Running::start(freshwire(&listens).args(of_receiver).stdin(Stdio::null()));
+        recv.port();
+        let command = other_side(&recv);
+        let sends = command.iter().map(String::as_str).chain(of_sender.iter().copied());
+        let sends: Vec<&str> = sends.chain(["--json"]).collect();
+        let sent = send_records(&sends[1..], vec![vec![7; 3]; 2000]).wait().ok().json();
+        recv.wait().ok();
+        assert_eq!(sent["delivered_records"], 2000);
+        sent["writes"].as_u64().unwrap()
+    };
+    // Small records share packets unless one is to be consumed before the next one may be begun.
+    assert!(writes(&[], &[]) < 1000);
+    assert!(writes(&["--outstanding", "1"], &[]) >= 2000);
+    assert!(writes(&[], &["--outstanding", "1"]) >= 2000);
 }
 
 #[test]

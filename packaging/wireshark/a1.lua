@@ -304,7 +304,8 @@ local function add_quality(r, tree)
     local to_send = r:add_varint32(tree, "qos.max_send")
     local to_accept = r:add_varint32(tree, "qos.max_receive")
     if math.max(to_send, to_accept) > MAX_MESSAGE then broken("the largest message is out of bounds") end
-    if r:add_varint32(tree, "qos.outstanding") > MAX_OUTSTANDING then broken("too many outstanding messages") end
+    local outstanding = r:add_varint32(tree, "qos.outstanding")
+    if outstanding < 1 or outstanding > MAX_OUTSTANDING then broken("too few or too many outstanding messages") end
 end
 
 -- Whether it is UTF-8 as RFC 3629 has it.

@@ -23,6 +23,7 @@ mod lost;
 mod policy;
 mod ready_made;
 mod record;
+pub mod screen;
 #[cfg(feature = "serde")]
 mod serde_units;
 

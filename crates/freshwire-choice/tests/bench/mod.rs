@@ -17,7 +17,7 @@ const MEAN_LEN: f64 = 4e6 / 8.0 / 30.0;
 pub(crate) struct Link {
     /// (from this ns on, bits per second), ascending.
     steps: Vec<(u64, u64)>,
-    rtt: u64,
+    pub(crate) rtt: u64,
     queue: u64,
 }
 
@@ -33,7 +33,7 @@ impl Link {
     }
 
     /// When `bytes` that begin at `start` have left.
-    fn end(&self, start: u64, bytes: u64) -> u64 {
+    pub(crate) fn end(&self, start: u64, bytes: u64) -> u64 {
         let mut bits = bytes as f64 * 8.0;
         let mut at = start;
         for (index, &(from, rate)) in self.steps.iter().enumerate() {
@@ -176,18 +176,30 @@ impl<'a> Run<'a> {
         at
     }
 
-    pub(crate) fn play(mut self, frames: &[Record], choice: &mut dyn Choice) -> (Score, Vec<Decision>) {
+    pub(crate) fn play(self, frames: &[Record], choice: &mut dyn Choice) -> (Score, Vec<Decision>) {
+        let offers: Vec<u64> = frames.iter().map(|frame| frame.generated.as_nanos()).collect();
+        let (arrivals, decisions) = self.play_offered(frames, &offers, choice);
+        (score(frames, &arrivals), decisions)
+    }
+
+    /// When each frame arrived whole, if it was sent, and the decisions. `offers` tells when each is there to be sent.
+    pub(crate) fn play_offered(
+        mut self,
+        frames: &[Record],
+        offers: &[u64],
+        choice: &mut dyn Choice,
+    ) -> (Vec<Option<u64>>, Vec<Decision>) {
         let mut decisions = Vec::new();
         let mut queue: Vec<Record> = Vec::new();
         let mut arrivals = vec![None; frames.len()];
         let (mut now, mut offered) = (0, 0);
-        loop {
+        for _ in 0.. 40 * frames.len() {
             now = self.room_at(now);
-            while offered < frames.len() && frames[offered].generated.as_nanos() <= now {
+            while offered < frames.len() && offers[offered] <= now {
                 queue.push(frames[offered]);
                 offered += 1;
             }
-            let next = frames.get(offered).map(|frame| frame.generated.as_nanos());
+            let next = offers.get(offered).copied();
             let decision = choice.pick(Timestamp::from_nanos(now), &queue, &self.view(now));
             decisions.push(decision);
             match decision {
@@ -206,7 +218,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        (score(frames, &arrivals), decisions)
+        (arrivals, decisions)
     }
 
     fn send(&mut self, mut now: u64, record: &Record) -> u64 {

@@ -11,11 +11,12 @@
 //!
 //! A [`Choice`] takes the time from its caller and reads neither a clock nor randomness: the same calls give the same
 //! decisions, so a [`log`] of them can be replayed. Most needs are met by a [`Policy`], an ordered list of drop
-//! [`Rule`]s and one sending [`Order`]; [`frames`] plans ahead for video; [`from_fn`] takes the application's own rule.
+//! [`Rule`]s and one sending [`Order`]; [`screen()`] and [`frames`] plan ahead for video; [`from_fn`] takes the application's own rule.
 #![forbid(unsafe_code)]
 
 mod choice;
 mod frames;
+mod hope;
 mod link;
 mod live;
 pub mod log;
@@ -32,5 +33,7 @@ pub use frames::Frames;
 pub use link::LinkView;
 pub use live::{Live, SOUND};
 pub use policy::{Builder, Order, Policy, Rule};
-pub use ready_made::{deadline, expiring, fifo, frames, latest, layered, live, priority_progress, thesis};
+pub use ready_made::{
+    deadline, expiring, fifo, frames, latest, layered, live, priority_progress, screen, thesis,
+};
 pub use record::{Reason, Record, UnknownReason};

@@ -1,35 +1,36 @@
 use freshwire_units::Timestamp;
 
-use crate::{Choice, Decision, Frames, LinkView, Outcome, Progress, Reason, Record};
+use crate::screen::Screen;
+use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
 /// Records numbered from here on are sound, for [`Live`]: their numbers say nothing of pictures, whose numbers follow one
 /// another without gaps.
 pub const SOUND: u64 = 1 << 62;
 
 /// For live pictures with sound: sound first, as long as it is fresh, also before the rest of a picture that is begun; and then
-/// as [`Frames`] does. A viewer forgives a picture that is missing more easily than a word. Made ready by [`crate::live`].
+/// as [`Screen`] does. A viewer forgives a picture that is missing more easily than a word. Made ready by [`crate::live`].
 #[derive(Debug)]
 pub struct Live {
-    frames: Frames,
+    pictures: Screen,
 }
 
 impl Live {
-    /// Chooses among pictures with `frames`.
-    pub fn new(frames: Frames) -> Self {
-        Self { frames }
+    /// Chooses among pictures with `pictures`.
+    pub fn new(pictures: Screen) -> Self {
+        Self { pictures }
     }
 
-    /// Tells of a record of the stream, in order of the numbers; see [`Frames::observe`].
-    pub fn observe(&self, record: &Record) {
+    /// Tells of a record of the stream, when it is offered; see [`Screen::observe`].
+    pub fn observe(&self, now: Timestamp, record: &Record) {
         if !is_sound(record) {
-            self.frames.observe(record);
+            self.pictures.observe(now, record);
         }
     }
 
-    /// A policy for another receiver of the same stream; see [`Frames::for_another`].
+    /// A policy for another receiver of the same stream; see [`Screen::for_another`].
     #[must_use]
     pub fn for_another(&self) -> Self {
-        Self::new(self.frames.for_another())
+        Self::new(self.pictures.for_another())
     }
 }
 
@@ -45,11 +46,15 @@ impl Choice for Live {
             let fresh = sound.deadline >= now;
             return if fresh { Decision::Send(at) } else { Decision::Drop(at, Reason::Expired) };
         }
-        self.frames.pick(now, queue, link)
+        self.pictures.pick(now, queue, link)
     }
 
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
-        if is_sound(record) { Progress::Continue } else { self.frames.progress(now, record, remaining, link) }
+        if is_sound(record) {
+            Progress::Continue
+        } else {
+            self.pictures.progress(now, record, remaining, link)
+        }
     }
 
     fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
@@ -58,7 +63,7 @@ impl Choice for Live {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         if !is_sound(record) {
-            self.frames.outcome(record, outcome);
+            self.pictures.outcome(record, outcome);
         }
     }
 }
@@ -128,9 +133,9 @@ mod tests {
         let mut first = crate::live();
         let mut second = first.for_another();
         first.outcome(&record(1, 0, 0), Outcome::Dropped(Reason::Expired));
-        let queue = [record(2, 1, 0)];
-        assert_eq!(first.pick(at(1), &queue, &slow()), Decision::Drop(0, Reason::ReferenceLost));
+        let queue = [record(2, 1, 40)];
+        assert_eq!(first.pick(at(40), &queue, &slow()), Decision::Drop(0, Reason::ReferenceLost));
         second.outcome(&record(1, 0, 0), Outcome::Sent);
-        assert_eq!(second.pick(at(1), &queue, &slow()), Decision::Send(0));
+        assert_eq!(second.pick(at(40), &queue, &slow()), Decision::Send(0));
     }
 }

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use crate::screen::Screen;
 use crate::{Frames, Live, Order, Policy, Rule};
 
 /// Sends everything in order; drops nothing.
@@ -50,14 +51,18 @@ pub fn latest() -> Policy {
     Policy::builder().rule(Rule::LatestByKey).rule(Rule::Expired).order(Order::Newest).build()
 }
 
-/// For video frames: as many whole, decodable frames on time as the link carries. A frame that will itself be late is
+/// For video frames with deadlines: as many whole, decodable frames on time as the link carries. A frame that will itself be late is
 /// begun only for the sake of those that depend on it and will be on time.
 pub fn frames() -> Frames {
     Frames::default().with_late_references(true)
 }
 
-/// For live pictures with sound: sound first, then as [`frames`] does, with short freezes before many frames; what nothing can save
-/// is dropped at once.
+/// For pictures: the freshest and smoothest [screen](crate::screen) that the link allows.
+pub fn screen() -> Screen {
+    Screen::default()
+}
+
+/// For live pictures with sound: sound first, then as [`screen`] does.
 pub fn live() -> Live {
-    Live::new(frames().by_gap(true).giving_up(true))
+    Live::new(screen())
 }

@@ -91,7 +91,9 @@ pub fn score(shown: &[Shown], from: Timestamp, until: Timestamp) -> Score {
     let mut pieces = Vec::new();
     let mut captures = vec![newest];
     let within = rest.iter().take_while(|picture| picture.arrived <= until);
-    for (captured, arrived) in within.map(|p| (seconds(p.captured), seconds(p.arrived))).chain([(f64::NEG_INFINITY, end)]) {
+    for (captured, arrived) in
+        within.map(|p| (seconds(p.captured), seconds(p.arrived))).chain([(f64::NEG_INFINITY, end)])
+    {
         let gap = arrived - at;
         score.mean_age += area(newest, at, arrived) / end;
         score.frozen += (gap - FREEZE).max(0.0) / end;
@@ -126,9 +128,8 @@ fn area(captured: f64, from: f64, until: f64) -> f64 {
 
 /// The age below which the screen was for `time`. Each piece begins at an age and grows for a while.
 fn quantile(pieces: &[(f64, f64)], time: f64) -> f64 {
-    let below = |age: f64| -> f64 {
-        pieces.iter().map(|&(begin, length)| (age - begin).clamp(0.0, length)).sum()
-    };
+    let below =
+        |age: f64| -> f64 { pieces.iter().map(|&(begin, length)| (age - begin).clamp(0.0, length)).sum() };
     let (mut low, mut high) = (0.0, pieces.iter().map(|&(begin, length)| begin + length).fold(0.0, f64::max));
     for _ in 0..48 {
         let middle = (low + high) / 2.0;

@@ -6,8 +6,7 @@ mod bench;
 use std::time::Duration;
 
 use bench::{Ladder, Link, Run, Score, oracle};
-use freshwire_choice::{Choice, Decision, LinkView, Outcome, deadline, frames};
-use freshwire_units::Rate;
+use freshwire_choice::{deadline, frames};
 
 const ROUND_TRIPS_MS: [u64; 3] = [0, 40, 100];
 const SEEDS: [u64; 3] = [1, 2, 3];
@@ -100,47 +99,6 @@ fn a_link_that_went_idle_is_tried_again() {
     let (_, scores) = shares(&Ladder::PYRAMID, Link::dip);
     assert!(scores.iter().all(|score| score.recovery.is_some_and(|time| time < Duration::from_secs(3))));
     assert!(scores.iter().all(|score| score.late <= 5), "probes are few: {scores:?}");
-    for ladder in [Ladder::LINE, Ladder::PYRAMID] {
-        for (rtt, seed) in ROUND_TRIPS_MS.into_iter().zip(SEEDS) {
-            let stream = ladder.frames(600, seed);
-            let (score, _) = Run::new(&Link::dip(rtt)).play(&stream, &mut frames().by_gap(true));
-            let is_back = score.recovery.is_some_and(|time| time < Duration::from_secs(1));
-            assert!(is_back && score.late <= 5, "{}: {score:?}", ladder.name);
-        }
-    }
-}
-
-/// Keys get through on this link, and hardly a chain. A link that idles behind each key is tried now and then, not each time.
-#[test]
-fn a_link_that_stays_slow_gets_few_late_frames() {
-    for seed in SEEDS {
-        let mut stream = Ladder::PYRAMID.frames(1800, seed);
-        for frame in &mut stream {
-            frame.deadline = frame.generated + Duration::from_millis(600);
-        }
-        let (score, _) = Run::new(&Link::constant(1_200_000, 40)).play(&stream, &mut frames().by_gap(true));
-        assert!(score.on_time >= 30, "the keys: {score:?}");
-        assert!(score.late <= 8, "of 30 groups: {score:?}");
-    }
-}
-
-/// The last frame of a group would delay the next key, of which a receiver knows that has seen the stream before, or one to whose
-/// policy it was told.
-#[test]
-fn a_receiver_that_joins_knows_of_the_next_key() {
-    let stream = Ladder::LINE.frames(61, 1);
-    let last = stream[59];
-    let rate = Some(Rate::from_bits_per_sec(2_000_000));
-    let view = LinkView { rate, in_flight: 1, ..LinkView::default() };
-    for (told, waits) in [(0, false), (59, true)] {
-        let policy = frames().by_gap(true);
-        stream[..told].iter().for_each(|record| policy.observe(record));
-        let mut joined = policy.for_another();
-        stream[30..59].iter().for_each(|record| joined.outcome(record, Outcome::Sent));
-        let decision = joined.pick(last.generated, &[last], &view);
-        assert_eq!(matches!(decision, Decision::Wait(_)), waits, "{decision:?}");
-        assert_eq!(decision == Decision::Send(0), !waits, "{decision:?}");
-    }
 }
 
 #[test]
@@ -151,21 +109,6 @@ fn planning_beats_a_deadline_rule_where_frames_depend_on_each_other() {
     let (ruled, _) = Run::new(&link).play(&stream, &mut deadline(Duration::from_millis(5)));
     assert!(planned.on_time > 10 * ruled.on_time, "{planned:?} {ruled:?}");
     assert!(planned.longest_gap <= 6, "the chain is kept: {planned:?}");
-}
-
-/// The link carries the keys and most of the chains, and the deadline leaves room to begin a group late for the sake of the
-/// one before. Then a later one would hardly begin.
-#[test]
-fn no_group_pays_for_the_one_before() {
-    let link = Link::constant(1_800_000, 40);
-    for seed in SEEDS {
-        let mut stream = Ladder::PYRAMID.frames(1800, seed);
-        for frame in &mut stream {
-            frame.deadline = frame.generated + Duration::from_millis(1200);
-        }
-        let (score, _) = Run::new(&link).play(&stream, &mut frames().by_gap(true));
-        assert!(score.longest_gap <= 20 && score.late == 0, "{score:?}");
-    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use bolero::TypeGenerator;
 use freshwire_choice::log::{self, Recorder};
 use freshwire_choice::{
     Choice, Decision, LinkView, Order, Outcome, Policy, Reason, Record, Rule, deadline, fifo, frames, latest,
-    layered, priority_progress, thesis,
+    layered, priority_progress, screen, thesis,
 };
 use freshwire_units::{Rate, Timestamp};
 
@@ -54,6 +54,7 @@ fn choices() -> Vec<(&'static str, Box<dyn Choice>)> {
         ("layered", Box::new(layered(window))),
         ("latest", Box::new(latest())),
         ("frames", Box::new(frames())),
+        ("screen", Box::new(screen())),
         ("all-fifo", Box::new(all(Order::Fifo))),
         ("all-layer", Box::new(all(Order::ByLayer))),
         ("all-newest", Box::new(all(Order::Newest))),
@@ -65,7 +66,7 @@ fn drops_expired(name: &str) -> bool {
 }
 
 fn keeps_closure(name: &str) -> bool {
-    name == "layered" || name == "frames" || name == "priority-progress" || name.starts_with("all")
+    name == "layered" || name == "frames" || name == "screen" || name == "priority-progress" || name.starts_with("all")
 }
 
 /// Plays the steps and checks the laws at each decision; the decisions.

@@ -52,10 +52,7 @@ fn shown(stream: &Stream, link: &Link, records: &[Record], choice: &mut dyn Choi
         let decodable = records[at].references().all(|seq| seq.is_some_and(|seq| there[seq as usize]));
         assert!(decodable, "{} {at}", stream.name);
         there[at] = true;
-        all.push(Shown {
-            captured: stream.pictures[at].generated,
-            arrived: Timestamp::from_nanos(arrival),
-        });
+        all.push(Shown { captured: stream.pictures[at].generated, arrived: Timestamp::from_nanos(arrival) });
     }
     all
 }
@@ -68,7 +65,13 @@ fn rated(stream: &Stream, shown: &[Shown]) -> Score {
 fn show(name: &str, score: &Score) {
     println!(
         "    {name:10} cost {:6.3} age {:6.3} p95 {:6.3} frozen {:5.3} longest {:5.2} pps {:5.1} motion {:5.3}",
-        score.cost, score.mean_age, score.p95_age, score.frozen, score.longest_gap, score.pictures_per_second, score.motion
+        score.cost,
+        score.mean_age,
+        score.p95_age,
+        score.frozen,
+        score.longest_gap,
+        score.pictures_per_second,
+        score.motion
     );
 }
 
@@ -88,7 +91,8 @@ fn explore() {
     ];
     let only = std::env::var("ONLY").unwrap_or_default();
     for stream in streams.iter().filter(|s| s.name.contains(&only)) {
-        let pc: Vec<u64> = std::env::var("PC").map_or(vec![30, 45, 60, 80, 100, 120], |w| w.split(',').map(|w| w.parse().unwrap()).collect());
+        let pc: Vec<u64> = std::env::var("PC")
+            .map_or(vec![30, 45, 60, 80, 100, 120], |w| w.split(',').map(|w| w.parse().unwrap()).collect());
         for percent in pc {
             let bits = stream.bits * percent / 100;
             let link = Link::constant(bits, 20);
@@ -103,31 +107,61 @@ fn explore() {
             if std::env::var("TL").is_ok() {
                 let ours = shown(stream, &link, &stream.pictures, &mut Screen::default());
                 for (at, p) in stream.pictures.iter().enumerate().filter(|(at, _)| (125..=180).contains(at)) {
-                    let find = |all: &[Shown]| all.iter().find(|s| s.captured == p.generated).map(|s| (s.arrived.as_nanos() as f64 - p.generated.as_nanos() as f64) / 1e9);
-                    println!("{at} {:6} L{} {:?} pushed {:.2} oracle {:?} ours {:?}", p.len, p.layer, p.refs, stream.offers[at] as f64 / 1e9, find(&ideal), find(&ours));
+                    let find = |all: &[Shown]| {
+                        all.iter()
+                            .find(|s| s.captured == p.generated)
+                            .map(|s| (s.arrived.as_nanos() as f64 - p.generated.as_nanos() as f64) / 1e9)
+                    };
+                    println!(
+                        "{at} {:6} L{} {:?} pushed {:.2} oracle {:?} ours {:?}",
+                        p.len,
+                        p.layer,
+                        p.refs,
+                        stream.offers[at] as f64 / 1e9,
+                        find(&ideal),
+                        find(&ours)
+                    );
                 }
             }
             let ideal = rated(stream, &ideal);
             show("oracle", &ideal);
-            if std::env::var("OR").is_ok() { continue; }
+            if std::env::var("OR").is_ok() {
+                continue;
+            }
             let begin = std::time::Instant::now();
             let ours = rated(stream, &shown(stream, &link, &stream.pictures, &mut Screen::default()));
             let took = begin.elapsed();
             show("screen", &ours);
             let mut best: Option<Score> = None;
             for ms in [300, 650, 1200, 2000, 4000] {
-                let records: Vec<Record> = stream.pictures.iter().zip(&stream.offers).map(|(p, &o)| {
-                    let generated = Timestamp::from_nanos(o);
-                    let grace = if p.is_key() { 600 } else { 0 };
-                    Record { generated, deadline: generated + Duration::from_millis(ms + grace), ..*p }
-                }).collect();
+                let records: Vec<Record> = stream
+                    .pictures
+                    .iter()
+                    .zip(&stream.offers)
+                    .map(|(p, &o)| {
+                        let generated = Timestamp::from_nanos(o);
+                        let grace = if p.is_key() { 600 } else { 0 };
+                        Record { generated, deadline: generated + Duration::from_millis(ms + grace), ..*p }
+                    })
+                    .collect();
                 let fixed = rated(stream, &shown(stream, &link, &records, &mut live()));
                 show(&format!("{ms}"), &fixed);
-                if best.is_none_or(|b| fixed.cost < b.cost) { best = Some(fixed); }
+                if best.is_none_or(|b| fixed.cost < b.cost) {
+                    best = Some(fixed);
+                }
             }
             let best = best.unwrap();
-            println!("  => {} {percent}: cost/oracle {:.2} age/oracle {:.2}  cost/best {:.2} age/best {:.2} frozen {:.3} vs {:.3}  {:.1?}",
-                stream.name, ours.cost / ideal.cost, ours.mean_age / ideal.mean_age, ours.cost / best.cost, ours.mean_age / best.mean_age, ours.frozen, best.frozen, took);
+            println!(
+                "  => {} {percent}: cost/oracle {:.2} age/oracle {:.2}  cost/best {:.2} age/best {:.2} frozen {:.3} vs {:.3}  {:.1?}",
+                stream.name,
+                ours.cost / ideal.cost,
+                ours.mean_age / ideal.mean_age,
+                ours.cost / best.cost,
+                ours.mean_age / best.mean_age,
+                ours.frozen,
+                best.frozen,
+                took
+            );
         }
     }
 }

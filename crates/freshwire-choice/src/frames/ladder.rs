@@ -112,21 +112,6 @@ impl Ladder {
         self.distance(Record::is_key)
     }
 
-    /// What the record is worth, in multiples of one of the highest layer: all alike, or by the gap that it closes, of which
-    /// each layer halves the one below. A gap costs its square.
-    pub(super) fn worth(&self, record: &Record, by_gap: bool) -> u32 {
-        let highest = self.sizes.iter().rposition(Option::is_some).unwrap_or(0);
-        let above = highest.saturating_sub(layer_of(record)).min(MOST_HALVINGS);
-        if by_gap { 4u32.pow(above as u32) } else { 1 }
-    }
-
-    /// What `count` records are worth together, if they are like those seen.
-    pub(super) fn worth_of(&self, count: usize, by_gap: bool) -> u32 {
-        let total: u64 = self.seen.iter().map(|record| u64::from(self.worth(record, by_gap))).sum();
-        let worth = total * count as u64 / (self.seen.len() as u64).max(1);
-        u32::try_from(worth).unwrap_or(u32::MAX).max(1)
-    }
-
     /// True if other records depend on such as this.
     pub(super) fn is_reference(&self, record: &Record) -> bool {
         self.referenced[layer_of(record)]
@@ -149,9 +134,6 @@ impl Ladder {
         Some(before - newest)
     }
 }
-
-/// Layers beyond these count alike: more would drown the rest.
-const MOST_HALVINGS: usize = 2;
 
 fn layer_of(record: &Record) -> usize {
     usize::from(record.layer).min(LAYERS - 1)

@@ -19,8 +19,6 @@ pub(super) struct Item {
     pub(super) doubt: u64,
     /// How long after its deadline it is still sent, worth nothing itself, for those that depend on it.
     pub(super) patience: u64,
-    /// It is worth less the older it arrives, and nothing at its deadline.
-    pub(super) fades: bool,
 }
 
 impl Item {
@@ -29,12 +27,6 @@ impl Item {
         let Some(spare) = self.deadline.saturating_add(self.doubt).checked_sub(finish) else {
             return (finish <= self.deadline.saturating_add(self.patience)).then_some(0);
         };
-        if self.fades {
-            let left = self.deadline.saturating_sub(finish);
-            let life = self.deadline.saturating_sub(self.release).max(1);
-            let worth = u64::from(self.value).saturating_mul(left) / life;
-            return u32::try_from(worth).ok();
-        }
         let doubt = u128::from(self.doubt);
         let chance = u128::from(spare).min(2 * doubt);
         let worth = (u128::from(self.value) * chance).checked_div(2 * doubt);
@@ -192,7 +184,6 @@ mod tests {
                     value: u32::from(value % 4),
                     doubt: u64::from(value / 16),
                     patience: u64::from(cost % 3) * 10,
-                    fades: slack % 2 == 1,
                 })
                 .collect();
             let mut planner = Planner::default();
@@ -215,7 +206,6 @@ mod tests {
                 value: 1,
                 doubt: 0,
                 patience: 0,
-                fades: false,
             })
             .collect();
         let mut planner = Planner::default();

@@ -78,7 +78,9 @@ impl Ladder {
 
     /// When the next picture should come.
     pub(super) fn next_due(&self) -> Timestamp {
-        self.seen.back().map_or(Timestamp::ZERO, |newest| newest.taken + self.lag.unwrap_or_default() + self.interval())
+        self.seen
+            .back()
+            .map_or(Timestamp::ZERO, |newest| newest.taken + self.lag.unwrap_or_default() + self.interval())
     }
 
     /// What this picture closes of a gap between others, in square seconds.

@@ -134,11 +134,6 @@ impl Planner {
         self.best = best.map_or(NONE, |state| state.step);
     }
 
-    /// The first item that the plan sends; `None` if it sends nothing.
-    pub(crate) fn first(&self) -> Option<usize> {
-        self.backwards().last().map(|(item, _)| item)
-    }
-
     /// All items that the plan sends, in order, and when each has left.
     pub(crate) fn best_path(&self) -> Vec<(usize, f64)> {
         let mut path: Vec<_> = self.backwards().collect();
@@ -159,7 +154,8 @@ impl Planner {
         self.needed.clear();
         self.needed.resize(items.len(), 0);
         for (at, item) in items.iter().enumerate() {
-            for back in item.refs.into_iter().map(|back| back as usize).filter(|&back| back > 0 && back <= at) {
+            for back in item.refs.into_iter().map(|back| back as usize).filter(|&back| back > 0 && back <= at)
+            {
                 let oldest = at - back;
                 for place in (oldest..at).take(WINDOW) {
                     self.needed[place] |= 1 << (place - oldest);
@@ -171,7 +167,8 @@ impl Planner {
     fn step(&mut self, at: usize, item: &Item, end_of: &dyn Fn(f64, u32) -> f64) {
         let needed = self.needed[at];
         let bit = |back: u32| back > 0 && back as usize <= at && back as usize <= WINDOW;
-        let asked = item.refs.into_iter().filter(|&back| bit(back)).fold(0, |mask, back| mask | 1 << (back - 1));
+        let asked =
+            item.refs.into_iter().filter(|&back| bit(back)).fold(0, |mask, back| mask | 1 << (back - 1));
         self.next.clear();
         for state in &self.states {
             self.next.push(State { sent: (state.sent << 1) & needed, ..*state });
@@ -212,7 +209,9 @@ impl Planner {
                     continue;
                 }
                 match kept.last_mut() {
-                    Some(last) if state.free - last.free < GRAIN && state.newest >= last.newest => *last = *state,
+                    Some(last) if state.free - last.free < GRAIN && state.newest >= last.newest => {
+                        *last = *state
+                    }
                     _ => self.states.push(*state),
                 }
             }

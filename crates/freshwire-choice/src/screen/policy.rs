@@ -7,6 +7,7 @@ use freshwire_units::{Rate, Timestamp};
 
 use super::ladder::{Expected, Ladder};
 use super::plan::{Item, Planner, Start};
+use crate::hope::Hope;
 use crate::lost::Lost;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
@@ -29,6 +30,7 @@ pub struct Screen {
     /// A picture was sent whose arrival is not known yet.
     is_sending: bool,
     plan: Standing,
+    hope: Hope,
     stream: Arc<Known>,
 }
 
@@ -91,7 +93,13 @@ struct Stream {
 
 impl Default for Stream {
     fn default() -> Self {
-        Self { ladder: Ladder::default(), planner: Planner::new(WAYS), items: Vec::new(), expected: Vec::new(), order: Vec::new() }
+        Self {
+            ladder: Ladder::default(),
+            planner: Planner::new(WAYS),
+            items: Vec::new(),
+            expected: Vec::new(),
+            order: Vec::new(),
+        }
     }
 }
 
@@ -111,6 +119,7 @@ impl Screen {
             shown_at: None,
             is_sending: false,
             plan: Standing::default(),
+            hope: Hope::default(),
             stream: Arc::default(),
         }
     }
@@ -130,7 +139,11 @@ impl Screen {
 
     /// How long after its deadline a record may arrive and still serve those that depend on it.
     fn patience(ladder: &Ladder, record: &Record) -> Duration {
-        if ladder.is_reference(record) { record.deadline.saturating_since(record.generated) } else { Duration::ZERO }
+        if ladder.is_reference(record) {
+            record.deadline.saturating_since(record.generated)
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Fills `items` with what is queued and what is expected, in sequence order.
@@ -269,8 +282,7 @@ impl Screen {
         let oldest = queue.iter().map(|record| record.generated).min().unwrap_or(now);
         let start = Start {
             free: 0.0,
-            // A screen that shows nothing yet is as old as the oldest picture that could be shown.
-            newest: seconds(self.newest.unwrap_or(oldest)),
+            newest: self.newest.map_or(seconds(oldest) - EMPTY_SCREEN, seconds),
             shown_at: self.shown_at.map_or(0.0, seconds).min(0.0),
         };
         let per_byte = 8.0 / rate.bits_per_sec().max(1) as f64;
@@ -290,7 +302,8 @@ impl Screen {
             }
         }
         self.plan.rate = rate;
-        self.plan.until = now + Duration::from_secs_f64(depth / f64::from(PLAN_SHARE as u32)) + Duration::from_nanos(1);
+        self.plan.until =
+            now + Duration::from_secs_f64(depth / f64::from(PLAN_SHARE as u32)) + Duration::from_nanos(1);
     }
 }
 
@@ -320,7 +333,15 @@ impl Choice for Screen {
         {
             return Decision::Send(0);
         }
-        self.decide(now, queue, link).unwrap_or_else(|| {
+        let hopeful = self.hope.link(now, link);
+        let decision = self.decide(now, queue, link).or_else(|| {
+            // Only a deadline keeps pictures from an idle link. Where keys get through, each of them measures the link, and one more
+            // picture that comes late is dear.
+            let decision = self.decide(now, queue, &hopeful?)?;
+            let is_dear = matches!(decision, Decision::Send(at) if !queue[at].is_key());
+            (!is_dear || self.hope.may_try(now, link.rate)).then_some(decision)
+        });
+        decision.unwrap_or_else(|| {
             Decision::Wait(Some(now + self.stream.lock().ladder.interval().max(SHORTEST_WAIT)))
         })
     }
@@ -371,6 +392,8 @@ fn seconds_between(from: Timestamp, to: Timestamp) -> f64 {
     to.saturating_since(from).as_secs_f64() - from.saturating_since(to).as_secs_f64()
 }
 
+/// A screen that shows nothing yet counts as so much older than the oldest picture that could be shown, in seconds.
+const EMPTY_SCREEN: f64 = 1.0;
 /// A source that is late by so many pictures has stopped.
 const OVERDUE: u32 = 12;
 /// A plan stands for this part of the time that it needs for what is queued, while the rate is off by no more than this part.

@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         let mut queue: Vec<Record> = Vec::new();
         let mut arrivals = vec![None; frames.len()];
         let (mut now, mut offered) = (0, 0);
-        for _ in 0.. 40 * frames.len() {
+        for _ in 0..40 * frames.len() {
             now = self.room_at(now);
             while offered < frames.len() && offers[offered] <= now {
                 queue.push(frames[offered]);

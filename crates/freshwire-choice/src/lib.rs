@@ -23,6 +23,7 @@ mod lost;
 mod policy;
 mod ready_made;
 mod record;
+mod rendition;
 #[cfg(feature = "serde")]
 mod serde_units;
 
@@ -33,3 +34,4 @@ pub use live::{Live, SOUND};
 pub use policy::{Builder, Order, Policy, Rule};
 pub use ready_made::{deadline, expiring, fifo, frames, latest, layered, live, priority_progress, thesis};
 pub use record::{Reason, Record, UnknownReason};
+pub use rendition::{Adaptive, Cost, MAX_RENDITIONS, RENDITION_BITS, Selected, Selection, Why, rendition_of};

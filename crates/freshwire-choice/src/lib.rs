@@ -25,6 +25,7 @@ mod policy;
 mod ready_made;
 mod record;
 pub mod screen;
+mod rendition;
 #[cfg(feature = "serde")]
 mod serde_units;
 
@@ -37,3 +38,4 @@ pub use ready_made::{
     deadline, expiring, fifo, frames, latest, layered, live, priority_progress, screen, thesis,
 };
 pub use record::{Reason, Record, UnknownReason};
+pub use rendition::{Adaptive, Cost, MAX_RENDITIONS, RENDITION_BITS, Selected, Selection, Why, rendition_of};

@@ -1,9 +1,11 @@
 //! What a live stream consists of, whatever it came in by and goes out by: tracks and their units.
 
-use std::collections::VecDeque;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+mod catalog;
 
+use std::ops::Range;
+use std::sync::Arc;
+
+pub use self::catalog::{Catalog, LANE_BITS};
 use crate::video::Repeat;
 
 /// A place on a stream's media clock, in nanoseconds. The origin is the source's; only differences mean something.
@@ -175,52 +177,6 @@ pub struct UnitHead {
     pub tracks: Arc<Tracks>,
 }
 
-/// What framings look units up in by the number of their record: the newest units of one stream, shared by the one that
-/// publishes and by all framings. Each track has its own numbers, above or below all of the other's.
-#[derive(Debug)]
-pub struct Catalog {
-    tracks: Mutex<[VecDeque<Entry>; 2]>,
-    capacity: usize,
-}
-
-#[derive(Debug)]
-struct Entry {
-    seq: u64,
-    head: Arc<UnitHead>,
-}
-
-impl Catalog {
-    /// A catalog that keeps the newest `capacity` units of each track.
-    pub fn new(capacity: usize) -> Self {
-        Self { tracks: Mutex::default(), capacity }
-    }
-
-    /// Adds a unit under the number `seq`, which is above all before it of its track. The oldest one goes when there are
-    /// too many.
-    pub fn add(&self, seq: u64, head: Arc<UnitHead>) {
-        let mut tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
-        let units = &mut tracks[usize::from(head.kind == Kind::Audio)];
-        if units.len() >= self.capacity {
-            units.pop_front();
-        }
-        units.push_back(Entry { seq, head });
-    }
-
-    /// The unit with this number; `None` if it is not kept any more, or never was.
-    pub fn find(&self, seq: u64) -> Option<Arc<UnitHead>> {
-        let tracks = self.tracks.lock().unwrap_or_else(PoisonError::into_inner);
-        // Most ask for the newest.
-        let newest = tracks.iter().filter_map(VecDeque::back).find(|entry| entry.seq == seq);
-        let found = newest.or_else(|| {
-            tracks.iter().find_map(|units| {
-                let at = units.binary_search_by_key(&seq, |entry| entry.seq).ok()?;
-                units.get(at)
-            })
-        });
-        found.map(|entry| Arc::clone(&entry.head))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,35 +210,5 @@ mod tests {
             .with_iterations(crate::testing::ITERATIONS)
             .with_type::<(i64, u32)>()
             .for_each(|&(value, rate)| check(value, rate));
-    }
-
-    #[test]
-    fn the_catalog_keeps_the_newest() {
-        let head = |key| {
-            Arc::new(UnitHead {
-                kind: Kind::Video,
-                pts: MediaTime::default(),
-                dts: MediaTime::default(),
-                duration_ns: 1,
-                key,
-                len: 0,
-                nals: Vec::new(),
-                nal_headers: Vec::new(),
-                repeat: None,
-                tracks: Arc::default(),
-            })
-        };
-        let catalog = Catalog::new(2);
-        catalog.add(1, head(true));
-        catalog.add(5, head(false));
-        catalog.add(6, head(true));
-        assert!(catalog.find(1).is_none());
-        assert!(catalog.find(4).is_none());
-        assert!(!catalog.find(5).expect("kept").key);
-        assert!(catalog.find(6).expect("kept").key);
-        let sound = Arc::new(UnitHead { kind: Kind::Audio, ..(*head(false)).clone() });
-        catalog.add(100, sound);
-        catalog.add(7, head(true));
-        assert!(catalog.find(100).is_some() && catalog.find(6).is_some() && catalog.find(5).is_none());
     }
 }

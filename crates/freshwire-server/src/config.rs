@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::access::{Rights, Rules};
 use crate::hub::HubConfig;
 use crate::ingest::Source;
+use crate::ingest::ladder::Rung;
 
 pub use error::ConfigError;
 pub use limits::Limits;
@@ -69,6 +70,26 @@ pub struct TlsFiles {
 pub struct StreamConfig {
     /// Where it comes from.
     pub source: Source,
+    /// Other codings of the same pictures, such as a camera's sub stream.
+    pub renditions: Vec<RenditionConfig>,
+    /// Smaller renditions for ffmpeg to make while somebody views.
+    pub ladder: Vec<Rung>,
+}
+
+/// A rendition of a stream that has a source of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenditionConfig {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl From<Source> for StreamConfig {
+    /// A stream of one rendition.
+    fn from(source: Source) -> Self {
+        Self { source, renditions: Vec::new(), ladder: Vec::new() }
+    }
 }
 
 const RTSP_PORTS: (u16, u16) = (8554, 8322);

@@ -8,6 +8,7 @@
 
 mod bundle;
 mod datagrams;
+mod renditions;
 mod seat;
 mod stream;
 mod viewer;
@@ -21,8 +22,9 @@ use std::time::Duration;
 use freshwire::{Engine, EngineThread, Handle};
 
 pub use datagrams::DatagramSink;
-pub use stream::{Publisher, Stream, StreamSnapshot};
-pub use viewer::{LatencyError, ViewRequest, Viewer, ViewerSnapshot};
+pub use renditions::{MAIN, check_name as check_rendition_name};
+pub use stream::{Publisher, RenditionSnapshot, Stream, StreamSnapshot};
+pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, Viewer, ViewerSnapshot};
 
 /// All streams of a server, and the engine that serves their viewers. Clones are handles to the same hub.
 #[derive(Clone)]
@@ -94,6 +96,22 @@ pub enum HubError {
     /// No stream may be added.
     #[error("{0} streams are the limit; raise max_streams")]
     TooManyStreams(usize),
+    /// No rendition may be added to the stream.
+    #[error("{0} renditions of a stream are the limit")]
+    TooManyRenditions(usize),
+    /// What is wanted as the name of a rendition.
+    #[error(
+        "{0:?} cannot be a rendition's name; use 1 to 32 letters, digits, -, _ and ., but not all or none"
+    )]
+    RenditionName(String),
+    /// The stream has no rendition of this name.
+    #[error("the stream has no rendition {name:?}; it has {}", known.join(", "))]
+    NoRendition {
+        /// What was asked for.
+        name: String,
+        /// Those that there have been.
+        known: Vec<String>,
+    },
     /// No viewer may be added.
     #[error("the stream has {0} viewers, which is the limit; raise max_viewers")]
     TooManyViewers(usize),

@@ -9,6 +9,8 @@
 
 mod bytes;
 mod file;
+pub mod ladder;
+mod outlet;
 mod pace;
 mod pattern;
 mod program;
@@ -17,13 +19,11 @@ pub mod rtsp;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::{info, warn};
 
-use crate::hub::Stream;
-
+pub use outlet::Outlet;
 pub use pattern::{CLOCK_CELLS, PatternConfig, read_clock};
 
 /// The first pause before a source that failed is tried again; it doubles up to [`LONGEST_PAUSE`].
@@ -125,27 +125,29 @@ impl fmt::Display for Source {
     }
 }
 
-/// Feeds the stream from the source until the caller drops the future. A source that ends or fails is begun again, after
+/// Feeds the stream, or one of its renditions, from the source until the caller drops the future. A source that ends or fails is begun again, after
 /// a pause that grows; each failure is logged. Returns only when there is nothing more to fetch: standard input has ended,
 /// or the stream is published by others.
-pub async fn run(source: Source, stream: Arc<Stream>) {
+pub async fn run(source: Source, outlet: impl Into<Outlet>) {
+    let outlet = outlet.into();
+    let stream = outlet.name();
     let mut pause = FIRST_PAUSE;
     loop {
         let began = std::time::Instant::now();
         let result = match &source {
             Source::Publish => return,
-            Source::Test(config) => program::test(config, &stream).await,
-            Source::Stdin => bytes::stdin(&stream).await,
-            Source::File(path) => file::play(path, &stream).await,
+            Source::Test(config) => program::test(config, &outlet).await,
+            Source::Stdin => bytes::stdin(&outlet).await,
+            Source::File(path) => file::play(path, &outlet).await,
             Source::Rtsp(url) => match rtsp::Camera::parse(url) {
-                Ok(camera) => return rtsp::pull(camera, stream).await,
-                Err(error) => return warn!(stream = stream.name(), %error, "the source cannot be used"),
+                Ok(camera) => return rtsp::pull(camera, outlet).await,
+                Err(error) => return warn!(stream, %error, "the source cannot be used"),
             },
         };
         if source == Source::Stdin {
             match result {
-                Ok(()) => info!(stream = stream.name(), "standard input has ended"),
-                Err(error) => warn!(stream = stream.name(), %error, "standard input cannot be used"),
+                Ok(()) => info!(stream, "standard input has ended"),
+                Err(error) => warn!(stream, %error, "standard input cannot be used"),
             }
             return;
         }
@@ -154,11 +156,11 @@ pub async fn run(source: Source, stream: Arc<Stream>) {
         }
         match result {
             Ok(()) => {
-                info!(stream = stream.name(), %source, "the source has ended, it begins again");
+                info!(stream, %source, "the source has ended, it begins again");
                 pause = FIRST_PAUSE;
             }
             Err(error) => {
-                warn!(stream = stream.name(), %source, %error, again_in = ?pause, "the source failed");
+                warn!(stream, %source, %error, again_in = ?pause, "the source failed");
             }
         }
         tokio::time::sleep(pause).await;

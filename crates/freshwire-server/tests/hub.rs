@@ -15,7 +15,9 @@ use freshwire_media::rtp::{Identity, WallClock};
 use freshwire_media::unit::{
     AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
 };
-use freshwire_server::hub::{Hub, HubConfig, HubError, Publisher, Stream, ViewRequest, Viewer};
+use freshwire_server::hub::{
+    Hub, HubConfig, HubError, Publisher, RenditionsAsked, Stream, ViewRequest, Viewer,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -160,6 +162,8 @@ fn view_by(
         socket: near,
         preface,
         framer,
+        catalog: stream.catalog(),
+        renditions: RenditionsAsked::All,
         seal: None,
         protocol: "test",
         user: None,
@@ -322,7 +326,7 @@ fn sound_overtakes_a_keyframe() -> Result<()> {
         cname: "test".to_owned(),
         max_packet_bytes: interleaved::DEFAULT_MAX_PACKET_BYTES,
     };
-    let framer = Interleaved::new(Arc::clone(stream.catalog()), &config);
+    let framer = Interleaved::new(stream.catalog(), &config);
     let (_viewer, mut player) = view_by(&stream, Box::new(framer), connection()?, None, Vec::new())?;
     // More than the connection holds while nobody reads.
     source.key(2_000_000);

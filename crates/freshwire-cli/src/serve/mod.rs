@@ -117,7 +117,7 @@ impl ServeArgs {
             if config.streams.contains_key(&name) {
                 bail!("there are two streams {name}; name one of them: NAME={source}");
             }
-            config.streams.insert(name, StreamConfig { source });
+            config.streams.insert(name, StreamConfig::from(source));
         }
         let inputs = config.streams.values().filter(|stream| stream.source == Source::Stdin).count();
         if inputs > 1 {

@@ -186,9 +186,10 @@ impl Fmp4 {
         let Some(old) = &track.described else { return false };
         Arc::ptr_eq(old, new)
             || match (self.carriage, kind) {
-                (Carriage::Plain, _) => old == new,
+                (Carriage::Plain, Kind::Video) => old == new,
                 (Carriage::WebSocket, Kind::Video) => old.video == new.video,
-                (Carriage::WebSocket, Kind::Audio) => old.audio == new.audio,
+                // Sound may be that of another rendition: it says nothing of the pictures.
+                (_, Kind::Audio) => old.audio == new.audio,
             }
     }
 

@@ -121,10 +121,15 @@ impl Ts {
         })
     }
 
+    /// The media time that is 0 in a stream which begins with this unit.
+    pub fn origin_of(first: &UnitHead) -> MediaTime {
+        viewer::origin(first)
+    }
+
     /// Prepares the packets of a unit; `None` if it has to be skipped.
     fn open(&mut self, seq: u64, len: u32) -> Option<Open> {
         let head = self.units.find(seq, len)?;
-        self.follow(&head.tracks)?;
+        self.follow(&head)?;
         if len == 0 || (head.kind == Kind::Video && !self.repeater.allows(&head)) {
             return None;
         }
@@ -175,9 +180,11 @@ impl Ts {
         Some(())
     }
 
-    /// Takes over the unit's tracks if they have changed. `None` if they cannot be carried.
-    fn follow(&mut self, tracks: &Arc<Tracks>) -> Option<()> {
-        if Arc::ptr_eq(&self.program.tracks, tracks) {
+    /// Takes over the unit's tracks if they have changed. `None` if they cannot be carried. Sound says nothing of the pictures: it
+    /// may be that of another rendition.
+    fn follow(&mut self, head: &UnitHead) -> Option<()> {
+        let tracks = &head.tracks;
+        if Arc::ptr_eq(&self.program.tracks, tracks) || self.has_sound_of(head) {
             return Some(());
         }
         let same = self.program.tracks == *tracks;
@@ -187,6 +194,11 @@ impl Ts {
             self.tables_at = None;
         }
         Some(())
+    }
+
+    /// Whether the unit is sound, and the program has it.
+    fn has_sound_of(&self, head: &UnitHead) -> bool {
+        head.kind == Kind::Audio && self.program.tracks.audio == head.tracks.audio
     }
 
     /// Adds PAT and PMT if they are due.
@@ -282,7 +294,7 @@ impl Framer for Ts {
     }
 
     fn can_overtake(&self, seq: u64) -> bool {
-        let is_of_program = |head: Arc<UnitHead>| Arc::ptr_eq(&head.tracks, &self.program.tracks);
+        let is_of_program = |head: Arc<UnitHead>| self.has_sound_of(&head);
         self.can_be_overtaken() && self.units.of(Kind::Audio, seq).is_some_and(is_of_program)
     }
 }

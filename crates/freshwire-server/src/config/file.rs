@@ -3,6 +3,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
+use freshwire::choice::MAX_RENDITIONS;
 use freshwire_units::{Rate, parse_duration, parse_size};
 use serde::Deserialize;
 use toml::Spanned;
@@ -10,12 +11,17 @@ use toml::Spanned;
 use super::error::{ConfigError, Fault};
 use super::source::{parse_source, relative_to};
 use super::values::{Quantity, parse_count, parse_listen, secret_from_file, set};
-use super::{Config, Limits, Listen, StreamConfig, TlsFiles, check_stream_name};
+use super::{Config, Limits, Listen, RenditionConfig, StreamConfig, TlsFiles, check_stream_name};
 use crate::access::{LinkKey, Names, Password, Rights, Rules, User};
-use crate::hub::HubConfig;
+use crate::hub::{HubConfig, MAIN, check_rendition_name};
+use crate::ingest::Source;
+use crate::ingest::ladder::{Rung, RungError};
 
 /// A shorter secret can be guessed from one link.
 const MIN_LINK_SECRET: usize = 16;
+
+const TOO_MANY: &str = "8 renditions of a stream are the limit, its own source among them";
+const _: () = assert!(MAX_RENDITIONS == 8);
 
 type Value = Option<Spanned<Quantity>>;
 type Text = Option<Spanned<String>>;
@@ -125,6 +131,17 @@ struct StreamSection {
     source: Spanned<String>,
     view: List,
     publish: List,
+    #[serde(default)]
+    rendition: Vec<RenditionSection>,
+    #[serde(default)]
+    ladder: Vec<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RenditionSection {
+    source: Spanned<String>,
+    name: Text,
 }
 
 /// Reads the text of the file at `path`.
@@ -357,9 +374,14 @@ fn stream(
     folder: &Path,
 ) -> Result<(), Fault> {
     check_stream_name(name.get_ref()).map_err(|error| Fault::new(name.span(), error.to_string()))?;
-    let source = parse_source(section.source.get_ref())
-        .map_err(|error| Fault::new(section.source.span(), error.to_string()))?;
-    let source = relative_to(source, folder);
+    let read = |source: &Spanned<String>| {
+        let parsed = parse_source(source.get_ref());
+        let source = parsed.map_err(|error| Fault::new(source.span(), error.to_string()))?;
+        Ok(relative_to(source, folder))
+    };
+    let source = read(&section.source)?;
+    let renditions = renditions(&section.rendition, read)?;
+    let ladder = ladder(&section.ladder, &renditions)?;
     for (list, is_view) in [(&section.view, true), (&section.publish, false)] {
         for user in list.iter().flatten() {
             let Some(known) = config.access.users.get_mut(user.get_ref()) else {
@@ -370,6 +392,49 @@ fn stream(
             names.add(name.get_ref());
         }
     }
-    config.streams.insert(name.get_ref().clone(), StreamConfig { source });
+    config.streams.insert(name.get_ref().clone(), StreamConfig { source, renditions, ladder });
     Ok(())
+}
+
+/// The renditions that ffmpeg makes.
+fn ladder(rungs: &[Spanned<String>], others: &[RenditionConfig]) -> Result<Vec<Rung>, Fault> {
+    let mut ladder: Vec<Rung> = Vec::new();
+    for text in rungs {
+        let rung: Rung =
+            text.get_ref().parse().map_err(|error: RungError| Fault::new(text.span(), error.to_string()))?;
+        let name = rung.name();
+        if ladder.iter().any(|other| other.name() == name) || others.iter().any(|other| other.name == name) {
+            let message =
+                format!("there is a rendition {name:?} already; give each rung a height of its own");
+            return Err(Fault::new(text.span(), message));
+        }
+        if ladder.len() + others.len() + 1 >= MAX_RENDITIONS {
+            return Err(Fault::new(text.span(), TOO_MANY));
+        }
+        ladder.push(rung);
+    }
+    Ok(ladder)
+}
+
+/// The further renditions of a stream. Without a name they are `sub`, `sub2` and so on.
+fn renditions(
+    sections: &[RenditionSection],
+    read: impl Fn(&Spanned<String>) -> Result<Source, Fault>,
+) -> Result<Vec<RenditionConfig>, Fault> {
+    let mut renditions: Vec<RenditionConfig> = Vec::new();
+    for (section, number) in sections.iter().zip(1..) {
+        let place = section.name.as_ref().map_or(section.source.span(), Spanned::span);
+        let default = if number == 1 { "sub".to_owned() } else { format!("sub{number}") };
+        let name = section.name.as_ref().map_or(default, |name| name.get_ref().clone());
+        check_rendition_name(&name).map_err(|error| Fault::new(place.clone(), error.to_string()))?;
+        if name == MAIN || renditions.iter().any(|other| other.name == name) {
+            let message = format!("there is a rendition {name:?} already; give each a name of its own");
+            return Err(Fault::new(place, message));
+        }
+        if number >= MAX_RENDITIONS {
+            return Err(Fault::new(place, TOO_MANY));
+        }
+        renditions.push(RenditionConfig { name, source: read(&section.source)? });
+    }
+    Ok(renditions)
 }

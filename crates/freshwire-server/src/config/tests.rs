@@ -16,7 +16,7 @@ fn the_packaged_file_shows_the_defaults() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/freshwire.toml");
     let packaged = Config::load(&path).unwrap();
     let mut expected = Config::default();
-    expected.streams.insert("live".to_owned(), StreamConfig { source: parse_source("test").unwrap() });
+    expected.streams.insert("live".to_owned(), parse_source("test").unwrap().into());
     assert_eq!(format!("{packaged:?}"), format!("{expected:?}"));
     // The lines that are commented out are valid too.
     let text = std::fs::read_to_string(&path).unwrap();

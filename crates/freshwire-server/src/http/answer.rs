@@ -11,7 +11,7 @@ use super::socket;
 use super::takeover::{Body, Carriage, Order};
 use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
-use crate::hub::{Stream, ViewRequest};
+use crate::hub::{RenditionsAsked, Stream, ViewRequest};
 
 /// How long a player waits for a source that has not said what it has.
 const TRACKS_PATIENCE: Duration = Duration::from_secs(5);
@@ -72,6 +72,10 @@ where
         Ok(latency) => latency,
         Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
     };
+    let renditions = match ViewRequest::renditions_asked(request.uri().query()) {
+        Ok(renditions) => renditions.unwrap_or(RenditionsAsked::All),
+        Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
+    };
     let (carriage, head) = match route {
         Route::Socket(_) => match socket::accept(request) {
             Ok(head) => (Carriage::socket(&stream), head),
@@ -84,7 +88,7 @@ where
         },
         _ => return page::player(name).into(),
     };
-    Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, user, latency }))
+    Outcome::Order(Box::new(Order { stream, carriage, head, peer: asker.peer, user, latency, renditions }))
 }
 
 /// The stream in this form, once it is known what it consists of.

@@ -6,13 +6,13 @@ use std::time::Duration;
 use freshwire_media::framing::fmp4::{self, Fmp4};
 use freshwire_media::framing::ts::Ts;
 use freshwire_media::framing::{Framer, Framing};
-use freshwire_media::unit::{Kind, Tracks};
+use freshwire_media::unit::{Catalog, Kind, Tracks};
 use tokio::io::AsyncReadExt as _;
 
 use super::route::Container;
 use super::{socket, stopped};
 use crate::context::Context;
-use crate::hub::{Stream, ViewRequest, Viewer};
+use crate::hub::{RenditionsAsked, Stream, ViewRequest, Viewer};
 use crate::net::{Conn, Reader};
 
 /// How often to see whether a viewer has ended.
@@ -37,6 +37,8 @@ pub(super) struct Order {
     pub(super) user: Option<String>,
     /// How old its units may be when they arrive, if it says.
     pub(super) latency: Option<Duration>,
+    /// Which renditions it may get.
+    pub(super) renditions: RenditionsAsked,
 }
 
 /// How a stream is carried.
@@ -45,6 +47,8 @@ pub(super) struct Carriage {
     pub(super) protocol: &'static str,
     /// Writes it.
     pub(super) framer: Box<dyn Framer>,
+    /// What that looks units up in.
+    pub(super) catalog: Arc<Catalog>,
     /// The only track that it carries.
     pub(super) only: Option<Kind>,
     /// How old its units may be when they arrive if the client does not say; `None`: as the hub has it.
@@ -64,10 +68,12 @@ pub(super) struct Body {
 impl Carriage {
     /// In WebSocket messages.
     pub(super) fn socket(stream: &Stream) -> Self {
-        let framer = Fmp4::new(Arc::clone(stream.catalog()), fmp4::Carriage::WebSocket);
+        let catalog = stream.catalog();
+        let framer = Fmp4::new(Arc::clone(&catalog), fmp4::Carriage::WebSocket);
         Self {
             protocol: "websocket",
             framer: Box::new(framer),
+            catalog,
             only: None,
             latency: Some(PAGE_LATENCY),
             is_socket: true,
@@ -78,22 +84,23 @@ impl Carriage {
 impl Body {
     /// The stream in this form; a text for people if it cannot have it.
     pub(super) fn new(container: Container, stream: &Stream, tracks: Arc<Tracks>) -> Result<Self, String> {
-        let catalog = Arc::clone(stream.catalog());
+        let catalog = stream.catalog();
+        let for_framer = Arc::clone(&catalog);
         let (protocol, content_type, framer): (_, String, Box<dyn Framer>) = match container {
             Container::Ts => {
-                let framer = Ts::new(catalog, tracks).map_err(|error| error.to_string())?;
+                let framer = Ts::new(for_framer, tracks).map_err(|error| error.to_string())?;
                 ("ts", "video/mp2t".into(), Box::new(framer))
             }
             Container::Mp4 => {
                 let mime =
                     fmp4::mime(&tracks).ok_or("MP4 does not carry this stream; use another way out")?;
-                ("mp4", mime, Box::new(Fmp4::new(catalog, fmp4::Carriage::Plain)))
+                ("mp4", mime, Box::new(Fmp4::new(for_framer, fmp4::Carriage::Plain)))
             }
             Container::Freshwire => ("freshwire", "application/octet-stream".into(), Framing::Chunked.into()),
         };
         // Records of Freshwire's own stream do not say what they are, so they are all pictures.
         let only = (container == Container::Freshwire).then_some(Kind::Video);
-        let carriage = Carriage { protocol, framer, only, latency: None, is_socket: false };
+        let carriage = Carriage { protocol, framer, catalog, only, latency: None, is_socket: false };
         Ok(Self { content_type, carriage })
     }
 }
@@ -107,6 +114,8 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         socket: parts.socket,
         preface: order.head,
         framer: order.carriage.framer,
+        catalog: order.carriage.catalog,
+        renditions: order.renditions,
         seal: parts.seal,
         protocol: order.carriage.protocol,
         peer: order.peer,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use freshwire::choice::SOUND;
 use freshwire::{now, prefetch};
 use freshwire_media::framing::{Framer, Piece};
-use freshwire_media::unit::{Catalog, Unit};
+use freshwire_media::unit::{Catalog, LANE_BITS, Unit};
 use freshwire_units::Timestamp;
 
 /// The most sound of a record: three frames of AAC at 48 kHz, and so the longest that one waits for a picture or for others.
@@ -84,6 +84,9 @@ impl Framer for Unbundler {
 
     fn begin(&mut self, seq: u64, len: u32) {
         self.place = None;
+        if seq < SOUND {
+            self.catalog.begin_picture(seq);
+        }
         if seq < SOUND || !self.begin_at(seq, 0, len) {
             self.framer.begin(seq, len);
         }
@@ -105,7 +108,10 @@ impl Framer for Unbundler {
     }
 
     fn missed(&mut self, seq: u64) {
-        self.framer.missed(seq);
+        // A picture of a rendition that the viewer does not get leaves no gap.
+        if seq >= SOUND || self.catalog.lane().is_none_or(|lane| lane == seq >> LANE_BITS) {
+            self.framer.missed(seq);
+        }
     }
 
     fn replace(&mut self, out: &mut Vec<u8>) -> usize {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use freshwire::choice::{Selected, Selection, Why, rendition_of};
 use freshwire::{LAYERS, Meta};
 use freshwire_media::unit::Kind;
 
+use super::renditions::Renditions;
 use super::stream::Offer;
 use super::viewer::{Identity, SeatCounts};
 
@@ -18,8 +20,12 @@ pub(super) struct Seat {
     only: Option<Kind>,
     /// How old a unit may be when it arrives, where the viewer wants it otherwise than the hub.
     latency: Option<Duration>,
-    /// Number of the picture it began with, 0 if there are none; `None` while it waits for one to begin with.
-    begun_at: Option<u64>,
+    /// The renditions that it may have, as bits.
+    pub(super) allowed: u8,
+    /// The rendition that it has, and the one that it wants.
+    pub(super) selection: Arc<Selection>,
+    /// Numbers of the pictures it began with in these two; `None` while it waits for one to begin with.
+    begun_at: [Option<u64>; 2],
     /// It has begun once: sound goes on while it waits for a picture.
     hears: bool,
     offered: [u64; LAYERS],
@@ -40,7 +46,9 @@ impl Seat {
             is_paused: false,
             only,
             latency,
-            begun_at: None,
+            allowed: u8::MAX,
+            selection: Arc::default(),
+            begun_at: [None; 2],
             hears: false,
             offered: [0; LAYERS],
             missed: 0,
@@ -53,9 +61,23 @@ impl Seat {
         Meta { deadline: offer.meta.generated + latency + offer.grace, ..offer.meta }
     }
 
-    /// Whether it waits for a keyframe.
-    pub(super) fn waits(&self) -> bool {
-        self.begun_at.is_none() && !self.is_paused
+    /// Whether it waits for a keyframe of this rendition.
+    pub(super) fn waits_for(&self, rendition: usize) -> bool {
+        if self.is_paused || self.only == Some(Kind::Audio) {
+            return false;
+        }
+        let Selected { current, wanted, .. } = self.selection.get();
+        let is_selected = [current, wanted].contains(&Some(rendition)) || (current, wanted) == (None, None);
+        is_selected && !self.begun_at.iter().flatten().any(|&seq| rendition_of(seq) == Some(rendition))
+    }
+
+    /// The rendition to begin with.
+    pub(super) fn first_rendition(&self, renditions: &Renditions) -> usize {
+        let may_have = |&index: &usize| self.allowed & 1 << index != 0;
+        let all = renditions.all().iter().enumerate();
+        let mut present = all.filter(|(_, rendition)| rendition.is_present).map(|(index, _)| index);
+        let wanted = self.selection.get().wanted.or_else(|| present.find(may_have));
+        wanted.unwrap_or_else(|| renditions.reference())
     }
 
     /// Whether it gets nothing for now; then it goes on with a keyframe.
@@ -65,7 +87,8 @@ impl Seat {
 
     pub(super) fn counts(&self) -> SeatCounts {
         let Self { offered, missed, .. } = *self;
-        SeatCounts { identity: Arc::clone(&self.identity), offered, missed }
+        let selected = self.selection.get();
+        SeatCounts { identity: Arc::clone(&self.identity), offered, missed, selected }
     }
 
     /// Whether the unit is for this viewer now. A viewer begins with a keyframe, or with sound if there is nothing else,
@@ -73,22 +96,18 @@ impl Seat {
     /// still.
     pub(super) fn wants(&mut self, offer: &Offer) -> bool {
         if self.is_paused {
-            (self.begun_at, self.hears) = (None, false);
+            (self.begun_at, self.hears) = ([None; 2], false);
             return false;
         }
         if self.only.is_some_and(|only| only != offer.kind) {
             return false;
         }
         let is_picture = offer.kind == Kind::Video;
-        if offer.begins || self.only == Some(Kind::Audio) {
-            self.begun_at.get_or_insert(if is_picture { offer.meta.user_seq } else { 0 });
-            self.hears = true;
-        }
         if !is_picture {
+            self.hears |= offer.begins || self.only == Some(Kind::Audio);
             return self.hears;
         }
-        let Some(first) = self.begun_at else { return false };
-        let wanted = references(&offer.meta).all(|seq| seq >= first);
+        let wanted = self.wants_picture(offer);
         if wanted {
             let layer = usize::from(offer.meta.layer).min(LAYERS - 1);
             self.offered[layer] += 1;
@@ -96,10 +115,40 @@ impl Seat {
         wanted
     }
 
+    /// Whether the picture is of a rendition that is selected, and the viewer has what it refers to.
+    fn wants_picture(&mut self, offer: &Offer) -> bool {
+        let rendition = Some(offer.rendition);
+        let Selected { current, mut wanted, .. } = self.selection.get();
+        if (current, wanted) == (None, None) && offer.begins && self.allowed & 1 << offer.rendition != 0 {
+            self.selection.want(offer.rendition, Why::Start);
+            wanted = rendition;
+        }
+        if rendition != current && rendition != wanted {
+            return false;
+        }
+        for begun_at in &mut self.begun_at {
+            let of = begun_at.and_then(rendition_of);
+            if of != current && of != wanted {
+                *begun_at = None;
+            }
+        }
+        let of_rendition = |begun_at: &Option<u64>| begun_at.and_then(rendition_of) == rendition;
+        let place = self.begun_at.iter().position(of_rendition);
+        let place = place.or_else(|| self.begun_at.iter().position(Option::is_none));
+        let Some(begun_at) = place.map(|place| &mut self.begun_at[place]) else { return false };
+        if offer.begins {
+            begun_at.get_or_insert(offer.meta.user_seq);
+            self.hears = true;
+        }
+        begun_at.is_some_and(|first| references(&offer.meta).all(|seq| seq >= first))
+    }
+
     /// The unit could not be queued. If others depend on it, the viewer's pictures begin anew.
     pub(super) fn missed(&mut self, offer: &Offer) {
         if !offer.is_leaf {
-            self.begun_at = None;
+            for begun_at in &mut self.begun_at {
+                *begun_at = begun_at.filter(|&seq| rendition_of(seq) != Some(offer.rendition));
+            }
         }
         self.missed += 1;
     }

@@ -1,11 +1,11 @@
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Live, SOUND};
+use freshwire::choice::{Adaptive, Cost, SOUND, Why};
 use freshwire::{
-    Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, Target, choice, now,
-    reason, record_without_place,
+    Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, Target, now, reason,
+    record_without_place,
 };
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
@@ -14,8 +14,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::bundle::{Unbundler, Waiting};
 use super::datagrams::{DatagramSink, Datagrams};
+use super::renditions::{MAIN, Renditions};
 use super::seat::Seat;
-use super::viewer::{Identity, SeatCounts, ViewRequest, Viewer, ViewerSnapshot};
+use super::viewer::{Identity, RenditionsAsked, ViewRequest, Viewer, ViewerSnapshot};
 use super::{HubConfig, HubError, Shared, lock};
 
 /// Slots of a viewer's ring: 2.5 s of video, 1.3 s with sound. A viewer's memory is mostly this, so more would be dear: where
@@ -35,13 +36,6 @@ const CATALOG_UNITS: usize = 1024;
 /// Pictures of this layer and above have nothing that depends on them.
 const LEAF_LAYER: u8 = 3;
 
-/// A group is kept for those who join up to this age, and up to so many units.
-const MAX_JOIN_AGE: Duration = Duration::from_secs(5);
-const GROUP_UNITS: usize = 512;
-
-/// Least time between two requests for a keyframe.
-const KEY_REQUESTS: Duration = Duration::from_millis(500);
-
 /// The longest retransmission timeout: after an outage the path is tried again within a second.
 const MAX_RTO: Duration = Duration::from_secs(1);
 
@@ -54,7 +48,6 @@ pub struct Stream {
     shared: Arc<Shared>,
     catalog: Arc<Catalog>,
     tracks: watch::Sender<Option<Arc<Tracks>>>,
-    published: AtomicBool,
     counters: Counters,
     state: Mutex<State>,
 }
@@ -72,31 +65,30 @@ struct State {
     sender: Sender,
     seats: Vec<Seat>,
     datagrams: Datagrams,
-    /// Numbers of the next units: pictures and sound count apart, because policies count on pictures without gaps.
-    next_picture: u64,
+    /// Those who make other renditions of the main one.
+    taps: Datagrams,
+    /// Number of the next sound. Pictures of each rendition count apart, because policies count on pictures without gaps.
     next_sound: u64,
+    renditions: Renditions,
     /// Sound that waits for the next picture.
     waiting: Waiting,
     /// One for each viewer is made from it.
-    policy: Live,
-    /// The newest group from its keyframe on, for those who join.
-    group: Vec<(Offer, Stored)>,
+    policy: Adaptive,
     /// The viewers that want the unit at hand, in the order of their seats.
     targets: Vec<Target>,
     /// Rings of those that have to be served.
     asleep: Vec<usize>,
     /// Rings that got the unit before.
     queued: Vec<usize>,
-    origin: Option<String>,
     wall: Option<(MediaTime, SystemTime)>,
-    key_requests: Option<mpsc::Sender<()>>,
-    key_asked: Option<Instant>,
 }
 
 /// A unit as seats see it.
 #[derive(Clone)]
 pub(super) struct Offer {
     pub(super) meta: Meta,
+    /// Whose picture it is; of sound it says nothing.
+    pub(super) rendition: usize,
     pub(super) kind: Kind,
     /// A viewer can begin here.
     pub(super) begins: bool,
@@ -109,6 +101,7 @@ pub(super) struct Offer {
 /// The right to feed a stream; dropping it lets another one publish.
 pub struct Publisher {
     stream: Arc<Stream>,
+    rendition: usize,
 }
 
 /// What a stream has carried.
@@ -131,10 +124,30 @@ pub struct StreamSnapshot {
     pub arena_bytes: u64,
     /// Bytes of the arena in use, those of finished units that were not collected yet among them.
     pub arena_used: u64,
+    /// Its renditions; one, if nobody has published others.
+    pub renditions: Vec<RenditionSnapshot>,
     /// Its viewers over TCP.
     pub viewers: Vec<ViewerSnapshot>,
     /// Its viewers over datagrams.
     pub datagram_viewers: usize,
+}
+
+/// One of a stream's renditions.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RenditionSnapshot {
+    /// Its name; `main` is what is published under the stream's own.
+    pub name: String,
+    /// Where it comes from, `None` while nobody publishes it.
+    pub origin: Option<String>,
+    /// Why viewers do not get it although somebody publishes it.
+    pub refused: Option<String>,
+    /// Viewers can have it now.
+    pub is_present: bool,
+    /// Width and height of its pictures in samples, once they are known.
+    pub size: Option<(u32, u32)>,
+    /// What it asks of a path, once a whole group was seen.
+    pub cost: Option<Cost>,
 }
 
 impl Stream {
@@ -151,25 +164,21 @@ impl Stream {
             sender,
             seats: Vec::new(),
             datagrams: Datagrams::default(),
-            next_picture: 1,
+            taps: Datagrams::default(),
             next_sound: SOUND,
+            renditions: Renditions::default(),
             waiting: Waiting::default(),
-            policy: choice::live(),
-            group: Vec::new(),
+            policy: Adaptive::default(),
             targets: Vec::new(),
             asleep: Vec::new(),
             queued: Vec::new(),
-            origin: None,
             wall: None,
-            key_requests: None,
-            key_asked: None,
         };
         Ok(Self {
             name: name.to_owned(),
             shared,
             catalog: Arc::new(Catalog::new(CATALOG_UNITS)),
             tracks: watch::Sender::new(None),
-            published: AtomicBool::new(false),
             counters: Counters::default(),
             state: Mutex::new(state),
         })
@@ -180,9 +189,9 @@ impl Stream {
         &self.name
     }
 
-    /// What its framings look units up in.
-    pub fn catalog(&self) -> &Arc<Catalog> {
-        &self.catalog
+    /// What the framing of one viewer looks units up in.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.for_viewer()
     }
 
     /// What it consists of; `None` until a source has said so.
@@ -201,21 +210,33 @@ impl Stream {
         origin: &str,
         key_requests: Option<mpsc::Sender<()>>,
     ) -> Result<Publisher, HubError> {
-        if self.published.swap(true, Ordering::AcqRel) {
-            return Err(HubError::Busy(self.name.clone()));
-        }
-        let mut state = lock(&self.state);
-        state.origin = Some(origin.to_owned());
-        state.key_requests = key_requests;
-        Ok(Publisher { stream: Arc::clone(self) })
+        self.publish_rendition(MAIN, origin, key_requests).map_err(|error| match error {
+            HubError::Busy(_) => HubError::Busy(self.name.clone()),
+            error => error,
+        })
+    }
+
+    /// The right to feed the rendition of this name: another coding of the same pictures, at the same time. What is published under
+    /// the stream's own name is the rendition `main`. Each viewer gets one at a time, as its path allows.
+    pub fn publish_rendition(
+        self: &Arc<Self>,
+        name: &str,
+        origin: &str,
+        key_requests: Option<mpsc::Sender<()>>,
+    ) -> Result<Publisher, HubError> {
+        let rendition = lock(&self.state).renditions.publish(name, origin, key_requests)?;
+        Ok(Publisher { stream: Arc::clone(self), rendition })
     }
 
     /// Serves a viewer from now on.
     pub fn view(self: &Arc<Self>, request: ViewRequest) -> Result<Viewer, HubError> {
         let config = &self.shared.config;
-        let framer: Box<dyn Framer> = Box::new(Unbundler::new(request.framer, Arc::clone(&self.catalog)));
+        let framer: Box<dyn Framer> = Box::new(Unbundler::new(request.framer, request.catalog));
         let mut state = lock(&self.state);
-        let mut sink = SinkConfig::new(state.policy.for_another())
+        let allowed = state.allowed(&request.renditions)?;
+        let policy = state.policy.for_another(allowed);
+        let selection = Arc::clone(policy.selection());
+        let mut sink = SinkConfig::new(policy)
             .framing(framer)
             .seal(request.seal)
             .preface(request.preface)
@@ -236,7 +257,8 @@ impl Stream {
             since: Instant::now(),
             monitor: sink.monitor(),
         });
-        let seat = Seat::new(sink.ring(), Arc::clone(&identity), request.only, request.latency);
+        let mut seat = Seat::new(sink.ring(), Arc::clone(&identity), request.only, request.latency);
+        (seat.allowed, seat.selection) = (allowed, selection);
         state.join(seat, request.join_age.unwrap_or(config.join_age), config);
         Ok(Viewer { sink, stream: Arc::clone(self), identity })
     }
@@ -249,8 +271,26 @@ impl Stream {
             return Err(HubError::TooManyViewers(limit));
         }
         state.datagrams.add(sink);
-        state.ask_for_key();
+        let reference = state.renditions.reference();
+        state.renditions.ask_for_key(reference);
         Ok(())
+    }
+
+    /// Gives the units of the main rendition to whoever makes others of it, from the next keyframe until `sink` says that it is gone.
+    pub(crate) fn tap(&self, sink: Box<dyn DatagramSink>) {
+        let mut state = lock(&self.state);
+        state.taps.add(sink);
+        state.renditions.ask_for_key(0);
+    }
+
+    /// How many viewers over TCP may have other renditions than the main one.
+    pub(crate) fn choosing_viewers(&self) -> usize {
+        lock(&self.state).seats.iter().filter(|seat| seat.allowed != 1).count()
+    }
+
+    /// Says that there will be a rendition of this name, so that viewers can ask for it.
+    pub(crate) fn expect_rendition(&self, name: &str) -> Result<(), HubError> {
+        lock(&self.state).renditions.expect(name)
     }
 
     /// What it has carried.
@@ -260,7 +300,9 @@ impl Stream {
         let config = producer.region().config();
         let used = u64::from(config.blocks) - producer.free_blocks() as u64;
         let seats: Vec<_> = state.seats.iter().map(Seat::counts).collect();
-        let (origin, datagram_viewers) = (state.origin.clone(), state.datagrams.len());
+        let (origin, datagram_viewers) =
+            (state.renditions.origin().map(str::to_owned), state.datagrams.len());
+        let renditions = state.rendition_snapshots();
         drop(state);
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StreamSnapshot {
@@ -272,7 +314,8 @@ impl Stream {
             lost: load(&self.counters.lost),
             arena_bytes: u64::from(config.blocks) * u64::from(config.block_bytes),
             arena_used: used * u64::from(config.block_bytes),
-            viewers: seats.iter().map(SeatCounts::snapshot).collect(),
+            viewers: seats.iter().map(|seat| seat.snapshot(&renditions)).collect(),
+            renditions,
             datagram_viewers,
         }
     }
@@ -293,39 +336,66 @@ impl Stream {
         }
     }
 
-    pub(super) fn counts(&self, id: u64) -> Option<SeatCounts> {
-        lock(&self.state).seats.iter().find(|seat| seat.id == id).map(Seat::counts)
+    pub(super) fn viewer_snapshot(&self, id: u64) -> Option<ViewerSnapshot> {
+        let state = lock(&self.state);
+        let counts = state.seats.iter().find(|seat| seat.id == id).map(Seat::counts)?;
+        let renditions = state.rendition_snapshots();
+        drop(state);
+        Some(counts.snapshot(&renditions))
     }
 
-    fn push(&self, unit: Unit) {
+    fn push(&self, rendition: usize, mut unit: Unit) {
+        let mut state = lock(&self.state);
+        let at = Instant::now();
+        if !state.renditions.take(rendition, &mut unit, at) {
+            return;
+        }
+        self.follow(&mut state, at);
         let has_video = unit.head.tracks.video.is_some();
         let begins = !has_video || (unit.head.key && unit.head.kind == Kind::Video);
-        let mut state = lock(&self.state);
-        if begins || state.wall.is_none() {
+        let is_reference = rendition == state.renditions.reference();
+        if (begins && is_reference) || state.wall.is_none() {
             state.wall = Some((unit.head.dts, SystemTime::now()));
         }
         let counters = &self.counters;
         count(&counters.units, 1);
         count(&counters.bytes, unit.bytes.len() as u64);
         count(&counters.keys, u64::from(begins && has_video));
-        state.datagrams.send(&unit.head, &unit.bytes, begins);
+        if is_reference || unit.head.kind == Kind::Audio {
+            state.datagrams.send(&unit.head, &unit.bytes, begins);
+        }
+        if rendition == 0 {
+            state.taps.send(&unit.head, &unit.bytes, begins);
+        }
         if has_video && unit.head.kind == Kind::Audio {
             if !state.waiting.add(unit) {
                 self.spread_sound(&mut state, Way::AtOnce);
             }
         } else {
             // One write for both of them: what is on a ring is served after this.
-            let has_sound = self.spread_sound(&mut state, Way::Rings);
+            let has_sound = is_reference && self.spread_sound(&mut state, Way::Rings);
             let way = if has_sound { Way::Rings } else { Way::AtOnce };
-            self.spread(&mut state, Spread { units: vec![unit], begins, generated: now() }, way);
+            self.spread(&mut state, Spread { rendition, units: vec![unit], begins, generated: now() }, way);
         }
         state.serve();
+    }
+
+    /// Tells policies and viewers of renditions that have come or gone.
+    fn follow(&self, state: &mut State, at: Instant) {
+        for (rendition, is_present) in state.renditions.changes(&self.name, at) {
+            state.policy.set_present(rendition, is_present);
+            if !is_present {
+                state.leave_rendition(rendition);
+            }
+        }
     }
 
     /// Offers the sound that waits; whether there was any.
     fn spread_sound(&self, state: &mut State, way: Way) -> bool {
         let waiting = state.waiting.take();
-        let sound = waiting.map(|(units, since)| Spread { units, begins: false, generated: since });
+        let rendition = state.renditions.reference();
+        let sound =
+            waiting.map(|(units, since)| Spread { rendition, units, begins: false, generated: since });
         sound.map(|sound| self.spread(state, sound, way)).is_some()
     }
 
@@ -353,6 +423,8 @@ impl Stream {
 
 /// Units of one track for one record.
 struct Spread {
+    /// Whose pictures they are.
+    rendition: usize,
     units: Vec<Unit>,
     /// A viewer can begin here.
     begins: bool,
@@ -375,15 +447,17 @@ fn count(counter: &AtomicU64, by: u64) {
 impl State {
     /// Gives the units their numbers and their deadline; `None` without any.
     fn offer(&mut self, spread: &Spread, config: &HubConfig) -> Option<Offer> {
-        let &Spread { ref units, begins, generated } = spread;
+        let &Spread { rendition, ref units, begins, generated } = spread;
         let first = units.first()?;
         let kind = first.head.kind;
-        let (next, refs) = match kind {
-            Kind::Video => (&mut self.next_picture, first.refs),
-            Kind::Audio => (&mut self.next_sound, [0; 2]),
+        let count = units.len() as u64;
+        let (seq, refs) = match kind {
+            Kind::Video => (self.renditions.number(rendition, count), first.refs),
+            Kind::Audio => {
+                self.next_sound += count;
+                (self.next_sound - count, [0; 2])
+            }
         };
-        let seq = *next;
-        *next += units.len() as u64;
         let grace = if begins || kind == Kind::Audio { config.key_grace } else { Duration::ZERO };
         let meta = Meta {
             user_seq: seq,
@@ -395,13 +469,13 @@ impl State {
             ..Meta::default()
         };
         let is_leaf = kind == Kind::Audio || first.layer >= LEAF_LAYER;
-        Some(Offer { meta, kind, begins, is_leaf, grace })
+        Some(Offer { meta, rendition, kind, begins, is_leaf, grace })
     }
 
     /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.
     fn spread(&mut self, offer: Offer, bytes: &[u8], way: Way) -> bool {
         if offer.begins {
-            self.group.clear();
+            self.renditions.begin_group(offer.rendition);
         }
         let stored = match self.sender.producer().store(bytes) {
             Err(PushError::OutOfBlocks) => {
@@ -426,9 +500,11 @@ impl State {
             let _ = sender.send_at_once(&stored, targets);
         }
         self.queue(&offer, &stored);
-        self.remember(offer, stored);
-        if self.seats.iter().any(Seat::waits) {
-            self.ask_for_key();
+        let is_picture = offer.kind == Kind::Video;
+        let rendition = offer.rendition;
+        self.renditions.remember(rendition, offer, stored);
+        if is_picture && self.seats.iter().any(|seat| seat.waits_for(rendition)) {
+            self.renditions.ask_for_key(rendition);
         }
         true
     }
@@ -466,21 +542,10 @@ impl State {
         self.sender.serve(self.asleep.drain(..));
     }
 
-    /// Keeps the unit for those who join, as long as its group is young enough for that.
-    fn remember(&mut self, offer: Offer, stored: Stored) {
-        let age = |(first, _): &(Offer, Stored)| offer.meta.generated.saturating_since(first.meta.generated);
-        let is_old = self.group.first().map(age).is_some_and(|age| age > MAX_JOIN_AGE);
-        if is_old || self.group.len() >= GROUP_UNITS {
-            self.group.clear();
-        } else if offer.begins || !self.group.is_empty() {
-            self.group.push((offer, stored));
-        }
-    }
-
     /// Makes room in the arena: nobody joins with the newest group, and what is stale is dropped for those who have
     /// not been able to take it.
     fn free_stale(&mut self) {
-        self.group.clear();
+        self.renditions.forget_groups();
         let now = now();
         let producer = self.sender.producer();
         for seat in &self.seats {
@@ -492,9 +557,11 @@ impl State {
     /// next keyframe.
     fn join(&mut self, mut seat: Seat, join_age: Duration, config: &HubConfig) {
         let now = now();
-        let fresh = |(first, _): &(Offer, Stored)| now.saturating_since(first.meta.generated) <= join_age;
-        if self.group.first().is_some_and(fresh) {
-            for (offer, stored) in &self.group {
+        let rendition = seat.first_rendition(&self.renditions);
+        let group = self.renditions.group(rendition);
+        let fresh = |(first, _): &&(Offer, Stored)| now.saturating_since(first.meta.generated) <= join_age;
+        if group.first().is_some_and(fresh) {
+            for (offer, stored) in group {
                 // What was there before the viewer is late for nobody.
                 let meta = seat.meta(offer);
                 let meta = Meta { deadline: meta.deadline.max(now + config.latency), ..meta };
@@ -505,18 +572,53 @@ impl State {
             }
             self.sender.notify();
         } else {
-            self.ask_for_key();
+            self.renditions.ask_for_key(rendition);
         }
         self.seats.push(seat);
     }
 
-    fn ask_for_key(&mut self) {
-        let Some(requests) = &self.key_requests else { return };
-        if self.key_asked.is_none_or(|at| at.elapsed() >= KEY_REQUESTS) {
-            self.key_asked = Some(Instant::now());
-            // A full channel holds a request already.
-            let _ = requests.try_send(());
+    /// The renditions that a viewer may have who asks for these, as bits.
+    fn allowed(&self, asked: &RenditionsAsked) -> Result<u8, HubError> {
+        match asked {
+            RenditionsAsked::All => Ok(u8::MAX),
+            RenditionsAsked::None => Ok(1 << self.renditions.reference()),
+            RenditionsAsked::Named(name) => match self.renditions.find(name) {
+                Some(index) => Ok(1 << index),
+                None => Err(HubError::NoRendition {
+                    name: name.clone(),
+                    known: self.renditions.all().iter().map(|rendition| rendition.name.clone()).collect(),
+                }),
+            },
         }
+    }
+
+    /// A rendition is gone: those who have it want another one, and do not wait until their policy is asked, which is when
+    /// something is queued for them.
+    fn leave_rendition(&mut self, gone: usize) {
+        let present = self.renditions.all().iter().enumerate().filter(|(_, rendition)| rendition.is_present);
+        let cost = |index: usize| self.policy.cost(index).map_or(u64::MAX, |cost| cost.bytes_per_sec);
+        let mut others: Vec<usize> = present.map(|(index, _)| index).collect();
+        others.sort_by_key(|&index| cost(index));
+        for seat in &self.seats {
+            let selected = seat.selection.get();
+            let has_lost = selected.current.or(selected.wanted) == Some(gone);
+            let other = others.iter().find(|&&index| seat.allowed & 1 << index != 0);
+            if let Some(&other) = other.filter(|_| has_lost) {
+                seat.selection.want(other, Why::Gone);
+            }
+        }
+    }
+
+    fn rendition_snapshots(&self) -> Vec<RenditionSnapshot> {
+        let snapshot = |(index, rendition): (usize, &super::renditions::Rendition)| RenditionSnapshot {
+            name: rendition.name.clone(),
+            origin: rendition.origin.clone(),
+            refused: rendition.refused.clone(),
+            is_present: rendition.is_present,
+            size: rendition.size(),
+            cost: self.policy.cost(index),
+        };
+        self.renditions.all().iter().enumerate().map(snapshot).collect()
     }
 }
 
@@ -534,12 +636,16 @@ fn offer_to(producer: &mut Producer, seat: &Seat, stored: &Stored, meta: &Meta) 
 impl Publisher {
     /// Says what the stream consists of, before the first unit and whenever it changes.
     pub fn tracks(&mut self, tracks: Arc<Tracks>) {
-        self.stream.tracks.send_replace(Some(tracks));
+        let Stream { name, state, tracks: said, .. } = &*self.stream;
+        let all = lock(state).renditions.declare(name, self.rendition, tracks);
+        if let Some(all) = all {
+            said.send_replace(Some(all));
+        }
     }
 
     /// Publishes a unit, and writes it to the viewers where the engine rests. Never waits for a viewer.
     pub fn push(&mut self, unit: Unit) {
-        self.stream.push(unit);
+        self.stream.push(self.rendition, unit);
     }
 }
 
@@ -548,11 +654,12 @@ impl Drop for Publisher {
         let mut state = lock(&self.stream.state);
         self.stream.spread_sound(&mut state, Way::AtOnce);
         state.serve();
-        state.origin = None;
-        state.key_requests = None;
-        state.group.clear();
+        let tracks = state.renditions.leave(self.rendition);
+        self.stream.follow(&mut state, Instant::now());
         drop(state);
-        self.stream.published.store(false, Ordering::Release);
+        if let Some(tracks) = tracks {
+            self.stream.tracks.send_replace(Some(tracks));
+        }
     }
 }
 
@@ -601,6 +708,8 @@ mod tests {
             socket,
             preface: Vec::new(),
             framer: Framing::Raw.into(),
+            catalog: stream.catalog(),
+            renditions: RenditionsAsked::All,
             seal: None,
             protocol: "test",
             peer,
@@ -638,8 +747,8 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         let state = lock(&stream.state);
-        let mut policy = state.policy.for_another();
-        let last = state.next_picture;
+        let mut policy = state.policy.for_another(u8::MAX);
+        let last = pictures.len() as u64 + 1;
         let numbered = |seq| Record { refs: [1, 0], layer: 1, ..Record::numbered(seq) };
         policy.outcome(&numbered(last - 1), Outcome::Sent);
         let now = now();

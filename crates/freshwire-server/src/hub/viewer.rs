@@ -3,12 +3,15 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use freshwire::choice::Selected;
 use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkSnapshot};
 use freshwire_media::framing::Framer;
-use freshwire_media::unit::Kind;
+use freshwire_media::unit::{Catalog, Kind};
 use freshwire_units::parse_duration;
 
-use super::stream::Stream;
+use super::HubError;
+use super::renditions::check_name;
+use super::stream::{RenditionSnapshot, Stream};
 
 /// How a viewer is served.
 pub struct ViewRequest {
@@ -18,6 +21,10 @@ pub struct ViewRequest {
     pub preface: Vec<u8>,
     /// Writes the stream.
     pub framer: Box<dyn Framer>,
+    /// What `framer` looks units up in: [`Stream::catalog`], one for each viewer.
+    pub catalog: Arc<Catalog>,
+    /// Which renditions of the stream it may get.
+    pub renditions: RenditionsAsked,
     /// Encrypts it, if it is encrypted.
     pub seal: Option<Box<dyn Seal>>,
     /// By which protocol: `rtsp`, `rtsps`, `websocket`, `ts`, `mp4`, `freshwire`.
@@ -34,6 +41,17 @@ pub struct ViewRequest {
     pub join_age: Option<Duration>,
 }
 
+/// Which renditions a viewer may get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RenditionsAsked {
+    /// Whichever its path carries.
+    All,
+    /// Only what is published under the stream's own name, or else the first that is there.
+    None,
+    /// Only the one of this name.
+    Named(String),
+}
+
 /// What a viewer may ask for in the query of its address.
 const LATENCIES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
 
@@ -43,6 +61,20 @@ const LATENCIES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration
 pub struct LatencyError(String);
 
 impl ViewRequest {
+    /// The renditions that the query of an address asks for, such as `renditions=none`; `None` if it says nothing.
+    pub fn renditions_asked(query: Option<&str>) -> Result<Option<RenditionsAsked>, HubError> {
+        let mut pairs = query.unwrap_or_default().split('&');
+        Ok(match pairs.find_map(|pair| pair.strip_prefix("renditions=")) {
+            None => None,
+            Some("all") => Some(RenditionsAsked::All),
+            Some("none") => Some(RenditionsAsked::None),
+            Some(name) => {
+                check_name(name)?;
+                Some(RenditionsAsked::Named(name.to_owned()))
+            }
+        })
+    }
+
     /// The latency that the query of an address asks for, such as `latency=300ms`.
     pub fn latency_asked(query: Option<&str>) -> Result<Option<Duration>, LatencyError> {
         let mut pairs = query.unwrap_or_default().split('&');
@@ -89,6 +121,14 @@ pub struct ViewerSnapshot {
     pub offered: [u64; LAYERS],
     /// Units that could not even be queued, because the viewer's ring was full.
     pub missed: u64,
+    /// The rendition that it gets; `None` before the first picture.
+    pub rendition: Option<String>,
+    /// The one whose next keyframe it waits for, if that is another one.
+    pub wanted: Option<String>,
+    /// Why it has the one, or wants the other: see [`Why`](freshwire::choice::Why).
+    pub why: &'static str,
+    /// How often its rendition has changed.
+    pub changes: u16,
 }
 
 /// What a seat has counted: all of a snapshot that needs the stream's lock.
@@ -96,10 +136,13 @@ pub(super) struct SeatCounts {
     pub(super) identity: Arc<Identity>,
     pub(super) offered: [u64; LAYERS],
     pub(super) missed: u64,
+    pub(super) selected: Selected,
 }
 
 impl SeatCounts {
-    pub(super) fn snapshot(&self) -> ViewerSnapshot {
+    pub(super) fn snapshot(&self, renditions: &[RenditionSnapshot]) -> ViewerSnapshot {
+        let name = |index: Option<usize>| Some(renditions.get(index?)?.name.clone());
+        let Selected { current, wanted, why, changes } = self.selected;
         let viewer = &self.identity;
         ViewerSnapshot {
             id: viewer.id,
@@ -110,6 +153,10 @@ impl SeatCounts {
             sink: viewer.monitor.stats(),
             offered: self.offered,
             missed: self.missed,
+            rendition: name(current),
+            wanted: name(wanted.filter(|_| wanted != current)),
+            why: why.name(),
+            changes,
         }
     }
 }
@@ -143,7 +190,7 @@ impl Viewer {
 
     /// What it has got and missed; `None` once it has ended.
     pub fn snapshot(&self) -> Option<ViewerSnapshot> {
-        self.stream.counts(self.identity.id).map(|counts| counts.snapshot())
+        self.stream.viewer_snapshot(self.identity.id)
     }
 }
 

@@ -8,9 +8,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use super::Outlet;
 use super::SourceError;
 use super::pace::Pace;
-use crate::hub::{HubError, Publisher, Stream};
+use crate::hub::{HubError, Publisher};
 
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
@@ -57,8 +58,8 @@ pub(super) async fn drain(demux: &mut Demux, pace: &mut Pace) -> Result<(), Sour
 /// Publishes standard input as it comes.
 ///
 /// A thread reads it: the runtime would hand each read to one of its own and wait for that, which costs more than the read.
-pub(super) async fn stdin(stream: &Arc<Stream>) -> Result<(), SourceError> {
-    let pace = Pace::immediate(wait_for(stream, STANDARD_INPUT).await);
+pub(super) async fn stdin(outlet: &Outlet) -> Result<(), SourceError> {
+    let pace = Pace::immediate(wait_for(outlet, STANDARD_INPUT).await);
     let pace = Ours(Arc::new(Mutex::new(Some(pace))));
     let theirs = Arc::clone(&pace.0);
     let (done, result) = oneshot::channel();
@@ -109,13 +110,13 @@ fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
 }
 
 /// The right to publish, as soon as nobody else has it.
-pub(super) async fn wait_for(stream: &Arc<Stream>, origin: &str) -> Publisher {
+pub(super) async fn wait_for(outlet: &Outlet, origin: &str) -> Publisher {
     let mut told = false;
     loop {
-        match stream.publish(origin, None) {
+        match outlet.publish(origin, None) {
             Ok(publisher) => return publisher,
             Err(HubError::Busy(_)) if told => {}
-            Err(error) => warn!(stream = stream.name(), %error, "waiting to publish"),
+            Err(error) => warn!(stream = outlet.name(), %error, "waiting to publish"),
         }
         told = true;
         tokio::time::sleep(super::FIRST_PAUSE).await;

@@ -1,30 +1,28 @@
 //! Files: what is a bare video stream is read directly, the rest through ffmpeg.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use freshwire_media::demux::{self, Demux};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::pace::Pace;
-use super::{SourceError, bytes, program};
-use crate::hub::Stream;
+use super::{Outlet, SourceError, bytes, program};
 
 /// Enough of a file to know what it is.
 const MAGIC_BYTES: usize = 4;
 
 /// Plays a file in real time, again and again.
-pub(super) async fn play(path: &Path, stream: &Arc<Stream>) -> Result<(), SourceError> {
+pub(super) async fn play(path: &Path, outlet: &Outlet) -> Result<(), SourceError> {
     let failed = |error| SourceError::Read { what: path.display().to_string(), error };
     let mut file = File::open(path).await.map_err(failed)?;
     let mut magic = [0; MAGIC_BYTES];
     let is_bare = file.read_exact(&mut magic).await.is_ok() && is_bare(magic);
     if !is_bare {
-        return program::copy(path, stream).await;
+        return program::copy(path, outlet).await;
     }
     let name = path.display().to_string();
-    let mut pace = Pace::real_time(bytes::wait_for(stream, &name).await);
+    let mut pace = Pace::real_time(bytes::wait_for(outlet, &name).await);
     let mut demux = Demux::new(demux::Config::default());
     loop {
         file.rewind().await.map_err(failed)?;

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire_media::demux::{self, Demux};
@@ -12,11 +11,10 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::pace::Pace;
 use super::pattern::{Pattern, PatternConfig};
-use super::{SourceError, bytes};
-use crate::hub::Stream;
+use super::{Outlet, SourceError, bytes};
 use crate::priority;
 
-const FFMPEG: &str = "ffmpeg";
+pub(super) const FFMPEG: &str = "ffmpeg";
 const FFPROBE: &str = "ffprobe";
 
 /// What ffmpeg says of an error is cut here.
@@ -50,14 +48,14 @@ struct Probe {
 }
 
 /// Plays a file through ffmpeg, in real time, again and again.
-pub(super) async fn copy(path: &Path, stream: &Arc<Stream>) -> Result<(), SourceError> {
+pub(super) async fn copy(path: &Path, outlet: &Outlet) -> Result<(), SourceError> {
     let probe = probe(path).await?;
     let arguments =
         copy_arguments(&probe).ok_or_else(|| SourceError::NothingToCarry(path.display().to_string()))?;
     let mut command = command();
     command.args(["-stream_loop", "-1", "-i"]).arg(path).args(arguments).stdin(Stdio::null());
     let name = path.display().to_string();
-    let mut pace = Pace::real_time(bytes::wait_for(stream, &name).await);
+    let mut pace = Pace::real_time(bytes::wait_for(outlet, &name).await);
     let child = start(command)?;
     run(child, None, &mut pace).await?;
     pace.finish().await;
@@ -113,22 +111,22 @@ fn read_probe(json: &[u8]) -> Probe {
 }
 
 /// Encodes the test picture live.
-pub(super) async fn test(config: &PatternConfig, stream: &Arc<Stream>) -> Result<(), SourceError> {
+pub(super) async fn test(config: &PatternConfig, outlet: &Outlet) -> Result<(), SourceError> {
     let mut command = command();
     command.args(config.encoder_arguments()).args(TS).stdin(Stdio::piped());
-    let mut pace = Pace::immediate(bytes::wait_for(stream, "test").await);
+    let mut pace = Pace::immediate(bytes::wait_for(outlet, "test").await);
     let mut child = start(command)?;
     let Some(input) = child.stdin.take() else { return Ok(()) };
     run(child, Some((input, config)), &mut pace).await
 }
 
-fn command() -> Command {
+pub(super) fn command() -> Command {
     let mut command = Command::new(FFMPEG);
     command.args(["-hide_banner", "-nostdin", "-loglevel", "error"]).kill_on_drop(true);
     command
 }
 
-fn start(mut command: Command) -> Result<Child, SourceError> {
+pub(super) fn start(mut command: Command) -> Result<Child, SourceError> {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().map_err(|error| SourceError::Program { program: FFMPEG, error })?;
     priority::leave_behind(child.id());

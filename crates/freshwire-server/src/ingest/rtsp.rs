@@ -16,7 +16,8 @@ use retina::client::{
 };
 use url::Url;
 
-use crate::hub::{HubError, Stream};
+use super::Outlet;
+use crate::hub::HubError;
 
 pub use feed::{Choice, ChoiceError, Feed};
 
@@ -84,26 +85,27 @@ impl Camera {
     }
 }
 
-/// Feeds `stream` from a camera over TCP. When the camera is away, it is asked again and again, at most every
+/// Feeds a stream, or one of its renditions, from a camera over TCP. When the camera is away, it is asked again and again, at most every
 /// [`LONGEST_PAUSE`]. Never returns; drop the future to stop.
-pub async fn pull(camera: Camera, stream: Arc<Stream>) {
+pub async fn pull(camera: Camera, outlet: impl Into<Outlet>) {
+    let outlet = outlet.into();
     let mut pause = SHORTEST_PAUSE;
     loop {
         let begun = Instant::now();
-        let result = once(&camera, &stream).await;
+        let result = once(&camera, &outlet).await;
         if begun.elapsed() > LONGEST_PAUSE {
             pause = SHORTEST_PAUSE;
         }
         if let Err(error) = result {
             let camera = camera.origin();
-            tracing::warn!(stream = stream.name(), camera, %error, again_in = ?pause, "no stream from the camera");
+            tracing::warn!(stream = outlet.name(), camera, %error, again_in = ?pause, "no stream from the camera");
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-async fn once(camera: &Camera, stream: &Arc<Stream>) -> Result<(), PullError> {
+async fn once(camera: &Camera, outlet: &Outlet) -> Result<(), PullError> {
     let group = Arc::new(SessionGroup::default());
     let options = SessionOptions::default()
         .creds(camera.credentials.clone())
@@ -122,9 +124,9 @@ async fn once(camera: &Camera, stream: &Arc<Stream>) -> Result<(), PullError> {
     // Times come from the packets and their sender reports, not from RTP-Info, which many cameras leave out or get wrong.
     let play = PlayOptions::default().initial_timestamp(InitialTimestampPolicy::Ignore);
     let mut session = within(session.play(play), "did not answer").await??;
-    let mut publisher = stream.publish(&camera.origin(), None)?;
+    let mut publisher = outlet.publish(&camera.origin(), None)?;
     let mut feed = Feed::new(choice);
-    tracing::info!(stream = stream.name(), camera = camera.origin(), "the camera sends");
+    tracing::info!(stream = outlet.name(), camera = camera.origin(), "the camera sends");
     loop {
         let item = within(session.next(), "sent nothing").await?.ok_or(PullError::Ended)??;
         match item {

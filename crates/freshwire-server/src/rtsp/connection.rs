@@ -348,10 +348,11 @@ impl Conversation {
         self.authorize(Right::Publish, request, target)?;
         let stream = self.context.hub.stream(&target.stream).map_err(unavailable)?;
         let origin = format!("rtsp publisher {}", self.ends.peer);
-        let session =
-            PublishSession::announce(request.body(), &stream, &origin).map_err(|error| error.reply())?;
+        let rendition = target.rendition.as_deref();
+        let session = PublishSession::announce(request.body(), &stream, rendition, &origin)
+            .map_err(|error| error.reply())?;
         let reply = Reply::ok().header("Session", session_header(&session.id));
-        tracing::info!(stream = target.stream, "publishes");
+        tracing::info!(stream = target.stream, rendition, "publishes");
         self.state = State::Publish(Box::new(session));
         Ok(reply)
     }

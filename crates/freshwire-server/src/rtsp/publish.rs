@@ -74,6 +74,7 @@ impl AnnounceError {
         match self {
             Self::Description(_) => Reply::refuse(400, format!("Bad Request: {self}")),
             Self::Tracks(_) => Reply::refuse(415, format!("Unsupported Media Type: {self}")),
+            Self::Hub(HubError::RenditionName(_)) => Reply::refuse(400, format!("Bad Request: {self}")),
             Self::Hub(_) | Self::Io(_) => Reply::refuse(503, format!("Service Unavailable: {self}")),
         }
     }
@@ -84,6 +85,7 @@ impl PublishSession {
     pub(super) fn announce(
         description: &[u8],
         stream: &Arc<Stream>,
+        rendition: Option<&str>,
         origin: &str,
     ) -> Result<Self, AnnounceError> {
         let media = sdp::parse(description)?;
@@ -92,7 +94,10 @@ impl PublishSession {
         let (asks, keys) = mpsc::channel(1);
         Ok(Self {
             id: session_id()?,
-            publisher: stream.publish(origin, Some(asks))?,
+            publisher: match rendition {
+                None => stream.publish(origin, Some(asks)),
+                Some(name) => stream.publish_rendition(name, origin, Some(asks)),
+            }?,
             feed: Feed::new(choice),
             media,
             channels: BTreeMap::new(),

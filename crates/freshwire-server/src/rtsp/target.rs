@@ -2,11 +2,15 @@
 
 use percent_encoding::percent_decode_str;
 
+use crate::hub::{HubError, RenditionsAsked, ViewRequest, check_rendition_name};
+
 /// A stream, and one of its tracks where the URI ends with a control that players add.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// The stream's name.
     pub(super) stream: String,
+    /// The rendition's, where the path ends with `~NAME`.
+    pub(super) rendition: Option<String>,
     /// What follows `?`.
     pub(super) query: Option<String>,
     /// The number at the end of `trackID=0` and the like.
@@ -50,9 +54,26 @@ impl Target {
         if stream.chars().any(char::is_control) {
             return Err(TargetError::Characters);
         }
+        let (stream, rendition) = match stream.split_once('~') {
+            Some((stream, rendition)) => (stream.to_owned(), Some(rendition.to_owned())),
+            None => (stream.into_owned(), None),
+        };
+        if stream.is_empty() {
+            return Err(TargetError::Length);
+        }
         let host = authority.rsplit('@').next().unwrap_or(authority);
         let base = format!("{scheme}://{host}/{path}");
-        Ok(Self { stream: stream.into_owned(), query, track: path_track.or(query_track), base })
+        Ok(Self { stream, rendition, query, track: path_track.or(query_track), base })
+    }
+}
+
+impl Target {
+    /// The renditions that it asks a viewer's stream for.
+    pub(super) fn renditions(&self) -> Result<Option<RenditionsAsked>, HubError> {
+        match &self.rendition {
+            Some(name) => check_rendition_name(name).map(|()| Some(RenditionsAsked::Named(name.clone()))),
+            None => ViewRequest::renditions_asked(self.query.as_deref()),
+        }
     }
 }
 

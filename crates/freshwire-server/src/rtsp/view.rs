@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use freshwire_media::framing::interleaved::{Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, TrackChannel};
 use freshwire_media::rtp::{Identity, Reports, WallClock};
 use freshwire_media::sdp::{self, DescribeError};
-use freshwire_media::unit::{Kind, MediaTime, Tracks};
+use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
 use super::methods::{random, session_id};
 use super::reply::Reply;
@@ -16,7 +16,7 @@ use super::target::Target;
 use super::transport::Offer;
 use super::udp::{Control, Ports, UdpSink};
 use super::{SESSION_TIMEOUT, methods};
-use crate::hub::{Stream, ViewRequest};
+use crate::hub::{RenditionsAsked, Stream, ViewRequest};
 
 /// A viewer's session.
 pub(super) struct ViewSession {
@@ -28,6 +28,8 @@ pub(super) struct ViewSession {
     pub(super) user: Option<String>,
     /// How old a unit may be when it arrives, where the address says so.
     pub(super) latency: Option<Duration>,
+    /// Which renditions it may get.
+    pub(super) renditions: RenditionsAsked,
     cname: String,
     video: Option<Carried>,
     audio: Option<Carried>,
@@ -86,7 +88,16 @@ impl ViewSession {
     /// A session without tracks.
     pub(super) fn new(stream: Arc<Stream>, user: Option<String>) -> io::Result<Self> {
         let cname = format!("{:016x}", u64::from_be_bytes(random()?));
-        Ok(Self { id: session_id()?, stream, user, latency: None, cname, video: None, audio: None })
+        Ok(Self {
+            id: session_id()?,
+            stream,
+            user,
+            latency: None,
+            renditions: RenditionsAsked::All,
+            cname,
+            video: None,
+            audio: None,
+        })
     }
 
     /// Answers SETUP of a track by the first offer that can be met.
@@ -99,6 +110,10 @@ impl ViewSession {
         match ViewRequest::latency_asked(target.query.as_deref()) {
             // A player may leave the query out from its second request on.
             Ok(latency) => self.latency = latency.or(self.latency),
+            Err(error) => return Ok(Reply::refuse(400, error.to_string())),
+        }
+        match target.renditions() {
+            Ok(renditions) => self.renditions = renditions.unwrap_or_else(|| self.renditions.clone()),
             Err(error) => return Ok(Reply::refuse(400, error.to_string())),
         }
         let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
@@ -186,7 +201,7 @@ impl ViewSession {
     }
 
     /// The framing of the stream in the connection.
-    pub(super) fn framer(&self) -> Interleaved {
+    pub(super) fn framer(&self, catalog: Arc<Catalog>) -> Interleaved {
         let channel = |carried: &Option<Carried>| match carried {
             Some(Carried { carrier: Carrier::Interleaved(channel), identity }) => {
                 Some(TrackChannel { channel: *channel, identity: *identity })
@@ -200,7 +215,7 @@ impl ViewSession {
             cname: self.cname.clone(),
             max_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
         };
-        Interleaved::new(Arc::clone(self.stream.catalog()), &config)
+        Interleaved::new(catalog, &config)
     }
 
     /// The only track in the connection, if it is not both.

@@ -1,6 +1,7 @@
 //! A viewer whose stream goes in the connection: the engine writes, and requests are answered between two packets.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rtsp_types::Method;
@@ -57,10 +58,13 @@ impl Viewing {
         })?;
         link.read_little();
         let (socket, seal, peer, protocol) = taken.ok_or_else(|| io::Error::other("no connection"))?;
+        let catalog = session.stream.catalog();
         let viewer = session.stream.view(ViewRequest {
             socket,
             preface,
-            framer: Box::new(session.framer()),
+            framer: Box::new(session.framer(Arc::clone(&catalog))),
+            catalog,
+            renditions: session.renditions.clone(),
             seal,
             protocol,
             peer,

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -6,7 +7,10 @@ use tokio::task::JoinHandle;
 use super::ServeError;
 use crate::config::StreamConfig;
 use crate::hub::Hub;
-use crate::ingest::{self, Source};
+use crate::ingest::{
+    self, Outlet, Source,
+    ladder::{self, Rung},
+};
 
 /// The sources that run. Dropping it ends them.
 pub(super) struct Sources {
@@ -15,9 +19,9 @@ pub(super) struct Sources {
 }
 
 struct Running {
-    source: Source,
-    /// `None`: somebody publishes it, or not.
-    task: Option<JoinHandle<()>>,
+    config: StreamConfig,
+    /// One for each rendition that is fetched; what is published has none.
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl Default for Sources {
@@ -39,10 +43,12 @@ impl Sources {
         wanted: &BTreeMap<String, StreamConfig>,
     ) -> Result<(), ServeError> {
         for (name, stream) in wanted {
-            if let Source::File(path) = &stream.source {
+            let renditions = stream.renditions.iter().map(|rendition| &rendition.source);
+            for source in renditions.chain([&stream.source]) {
+                let Source::File(path) = source else { continue };
                 std::fs::File::open(path).map_err(|error| ServeError::Source {
                     name: name.clone(),
-                    origin: stream.source.to_string(),
+                    origin: source.to_string(),
                     reason: format!("{error}; give a file that exists, test, -, or rtsp://HOST/PATH"),
                 })?;
             }
@@ -54,7 +60,7 @@ impl Sources {
             tracing::info!(stream = name, "removed");
         }
         let stays = |name: &String, running: &mut Running| {
-            wanted.get(name).is_some_and(|stream| stream.source == running.source)
+            wanted.get(name).is_some_and(|stream| *stream == running.config)
         };
         self.running.retain(stays);
         for (stream, (name, wanted)) in streams.into_iter().zip(wanted) {
@@ -62,11 +68,25 @@ impl Sources {
                 continue;
             }
             tracing::info!(stream = name, source = %wanted.source, "added");
-            let fetched = wanted.source != Source::Publish;
-            let task = fetched.then(|| tokio::spawn(ingest::run(wanted.source.clone(), stream)));
-            self.running.insert(name.clone(), Running { source: wanted.source.clone(), task });
+            let main = (wanted.source.clone(), Outlet::from(Arc::clone(&stream)));
+            let others = wanted.renditions.iter().map(|rendition| {
+                let outlet = Outlet::rendition(Arc::clone(&stream), &rendition.name);
+                (rendition.source.clone(), outlet)
+            });
+            let outlets = std::iter::once(main).chain(others);
+            let fetched = outlets.filter(|(source, _)| *source != Source::Publish);
+            let made = wanted.ladder.iter().map(Rung::name);
+            for name in wanted.renditions.iter().map(|rendition| rendition.name.clone()).chain(made) {
+                stream.expect_rendition(&name)?;
+            }
+            let mut tasks: Vec<_> =
+                fetched.map(|(source, outlet)| tokio::spawn(ingest::run(source, outlet))).collect();
+            if !wanted.ladder.is_empty() {
+                tasks.push(tokio::spawn(ladder::run(stream, wanted.ladder.clone())));
+            }
+            self.running.insert(name.clone(), Running { config: wanted.clone(), tasks });
         }
-        let delivering = self.running.iter().filter(|(_, running)| running.task.is_some());
+        let delivering = self.running.iter().filter(|(_, running)| running.config.source != Source::Publish);
         self.expected.send_replace(delivering.map(|(name, _)| name.clone()).collect());
         Ok(())
     }
@@ -79,8 +99,6 @@ impl Sources {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(task) = &self.task {
-            task.abort();
-        }
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }

@@ -4,15 +4,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::config::{Listen, StreamConfig, parse_source};
+use crate::config::{Listen, parse_source};
 
 /// Listens on ports that are free.
 fn config(streams: &[(&str, &str)]) -> Config {
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let listen = Listen { plain: Some(any), tls: None };
-    let stream = |&(name, source): &(&str, &str)| {
-        (name.to_owned(), StreamConfig { source: parse_source(source).unwrap() })
-    };
+    let stream = |&(name, source): &(&str, &str)| (name.to_owned(), parse_source(source).unwrap().into());
     Config {
         rtsp: listen,
         http: listen,

@@ -1,0 +1,461 @@
+//! A stream's renditions: codings of the same pictures, each from a source of its own, brought together to one stream.
+
+use std::mem::discriminant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use freshwire::Stored;
+use freshwire::choice::{MAX_RENDITIONS, RENDITION_BITS};
+use freshwire_media::unit::{AudioTrack, Kind, LANE_BITS, MediaTime, Tracks, Unit, VideoCodec};
+use tokio::sync::mpsc;
+
+use super::HubError;
+use super::stream::Offer;
+
+/// What the rendition is called that is published under the stream's own name.
+pub const MAIN: &str = "main";
+
+/// The most characters of a rendition's name.
+const MAX_NAME: usize = 32;
+
+/// A rendition without a picture for this long has no source as far as viewers are concerned.
+const STALLED: Duration = Duration::from_secs(2);
+
+/// If the rendition whose sound the stream has gives none for this long, another one's is taken.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// A rendition that has not begun by then has no keyframes.
+const KEYLESS: Duration = Duration::from_secs(15);
+
+/// Sources whose times are so close to those of another rendition have the same clock. The times of others are joined by when
+/// their pictures come.
+const SAME_CLOCK_NS: i64 = 2_000_000_000;
+
+/// Least time between two requests for a keyframe.
+const KEY_REQUESTS: Duration = Duration::from_millis(500);
+
+/// A group is kept for those who join up to this age, and up to so many units.
+const MAX_JOIN_AGE: Duration = Duration::from_secs(5);
+const GROUP_UNITS: usize = 512;
+
+// Framings tell renditions apart as policies do.
+const _: () = assert!(LANE_BITS == RENDITION_BITS);
+
+type Kept = Vec<(Offer, Stored)>;
+
+/// All of a stream.
+pub(super) struct Renditions {
+    all: Vec<Rendition>,
+    /// Whose sound the stream has, and what it is.
+    sound_of: Option<usize>,
+    audio: Option<AudioTrack>,
+    last_sound: Option<(MediaTime, Instant)>,
+    /// The sound since the oldest group that is kept.
+    sound: Kept,
+}
+
+/// One of them.
+pub(super) struct Rendition {
+    pub(super) name: String,
+    /// Where it comes from, `None` while nobody publishes it.
+    pub(super) origin: Option<String>,
+    /// Why it is left out although somebody publishes it.
+    pub(super) refused: Option<String>,
+    /// It has had a keyframe and goes on.
+    pub(super) is_present: bool,
+    key_requests: Option<mpsc::Sender<()>>,
+    key_asked: Option<Instant>,
+    next_picture: u64,
+    /// The newest group from its keyframe on, for those who join.
+    group: Kept,
+    /// What its source has, and that with the stream's sound.
+    source: Option<Arc<Tracks>>,
+    tracks: Option<Arc<Tracks>>,
+    /// When its first picture came, its first keyframe and its newest picture.
+    first: Option<Instant>,
+    has_begun: bool,
+    newest: Option<Instant>,
+    /// What makes times of the stream of the source's.
+    offset_ns: i64,
+    /// The time of its newest keyframe, and when that came.
+    clock: Option<(i64, Instant)>,
+}
+
+impl Rendition {
+    fn new(index: usize, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            origin: None,
+            refused: None,
+            is_present: false,
+            key_requests: None,
+            key_asked: None,
+            next_picture: ((index as u64) << RENDITION_BITS) + 1,
+            group: Vec::new(),
+            source: None,
+            tracks: None,
+            first: None,
+            has_begun: false,
+            newest: None,
+            offset_ns: 0,
+            clock: None,
+        }
+    }
+
+    /// Size of its picture in samples, as far as that is known.
+    pub(super) fn size(&self) -> Option<(u32, u32)> {
+        let video = self.source.as_ref()?.video.as_ref()?;
+        Some((video.width, video.height))
+    }
+}
+
+impl Default for Renditions {
+    fn default() -> Self {
+        Self {
+            all: vec![Rendition::new(0, MAIN)],
+            sound_of: None,
+            audio: None,
+            last_sound: None,
+            sound: Vec::new(),
+        }
+    }
+}
+
+impl Renditions {
+    pub(super) fn all(&self) -> &[Rendition] {
+        &self.all
+    }
+
+    fn is_several(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// The index of the rendition of this name, if there has been one.
+    pub(super) fn find(&self, name: &str) -> Option<usize> {
+        self.all.iter().position(|rendition| rendition.name == name)
+    }
+
+    /// The first that has pictures now, whose clock and tracks stand for the stream.
+    pub(super) fn reference(&self) -> usize {
+        self.all.iter().position(|rendition| rendition.is_present).unwrap_or(0)
+    }
+
+    /// The first rendition with a source; `None` if nobody publishes.
+    pub(super) fn origin(&self) -> Option<&str> {
+        self.all.iter().find_map(|rendition| rendition.origin.as_deref())
+    }
+
+    /// Gives the rendition of this name to a source.
+    pub(super) fn publish(
+        &mut self,
+        name: &str,
+        origin: &str,
+        key_requests: Option<mpsc::Sender<()>>,
+    ) -> Result<usize, HubError> {
+        let index = match self.find(name) {
+            Some(index) => index,
+            None => self.add(name)?,
+        };
+        let rendition = &mut self.all[index];
+        if rendition.origin.is_some() {
+            return Err(HubError::Busy(name.to_owned()));
+        }
+        rendition.origin = Some(origin.to_owned());
+        rendition.key_requests = key_requests;
+        rendition.refused = None;
+        (rendition.first, rendition.has_begun, rendition.clock) = (None, false, None);
+        Ok(index)
+    }
+
+    /// Makes room for a rendition that nobody publishes yet.
+    pub(super) fn expect(&mut self, name: &str) -> Result<(), HubError> {
+        if self.find(name).is_none() {
+            self.add(name)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, name: &str) -> Result<usize, HubError> {
+        check_name(name)?;
+        // One that is gone makes room; the numbers of its place go on.
+        let unused = |rendition: &Rendition| rendition.origin.is_none() && rendition.name != MAIN;
+        if self.all.len() < MAX_RENDITIONS {
+            self.all.push(Rendition::new(self.all.len(), name));
+            return Ok(self.all.len() - 1);
+        }
+        let index = self.all.iter().position(unused).ok_or(HubError::TooManyRenditions(MAX_RENDITIONS))?;
+        name.clone_into(&mut self.all[index].name);
+        Ok(index)
+    }
+
+    /// The source of this rendition is gone.
+    pub(super) fn leave(&mut self, index: usize) -> Option<Arc<Tracks>> {
+        let rendition = &mut self.all[index];
+        (rendition.origin, rendition.key_requests) = (None, None);
+        rendition.group.clear();
+        if !self.is_several() {
+            return None;
+        }
+        self.all[index].source = None;
+        if self.sound_of == Some(index) {
+            self.sound_of = self.all.iter().position(|other| other.has_sound());
+            if let Some(other) = self.sound_of {
+                self.audio = self.all[other].source.as_ref().and_then(|source| source.audio.clone());
+            }
+        }
+        self.join_tracks()
+    }
+
+    /// The source of this rendition says what it has. The result is what the stream has.
+    pub(super) fn declare(&mut self, stream: &str, index: usize, tracks: Arc<Tracks>) -> Option<Arc<Tracks>> {
+        let refused = self.conflict(index, &tracks);
+        if let Some(why) = &refused {
+            tracing::warn!(stream, rendition = self.all[index].name, "{why}; it is left out");
+        }
+        self.all[index].refused = refused;
+        self.all[index].source = self.all[index].refused.is_none().then(|| Arc::clone(&tracks));
+        if index == 0 {
+            self.refuse_others(stream, &tracks);
+        }
+        let is_free = self.sound_of.is_none_or(|at| at == index || !self.all[at].has_sound());
+        if self.all[index].has_sound() && is_free {
+            (self.sound_of, self.audio) = (Some(index), tracks.audio.clone());
+        } else if tracks.audio.is_some() && tracks.audio != self.audio {
+            let name = &self.all[index].name;
+            tracing::warn!(
+                stream,
+                rendition = name,
+                "its sound is not coded as the stream's and is not used"
+            );
+        }
+        self.join_tracks()
+    }
+
+    /// Why the stream cannot have these tracks as a rendition.
+    fn conflict(&self, index: usize, tracks: &Tracks) -> Option<String> {
+        let others = self.all.iter().enumerate().filter(|&(at, _)| at != index);
+        // The stream's own name has precedence.
+        let first = others.filter_map(|(_, other)| other.codec()).next().filter(|_| index > 0)?;
+        match tracks.video.as_ref().map(|video| &video.codec) {
+            None => Some("it has no pictures".to_owned()),
+            Some(codec) if discriminant(codec) != discriminant(first) => {
+                Some(format!("it is {} where the stream is {}", codec_name(codec), codec_name(first)))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Leaves out what does not go with the tracks that are published under the stream's own name.
+    fn refuse_others(&mut self, stream: &str, tracks: &Tracks) {
+        let Some(video) = &tracks.video else { return };
+        for other in &mut self.all[1..] {
+            let Some(codec) =
+                other.codec().filter(|codec| discriminant(*codec) != discriminant(&video.codec))
+            else {
+                continue;
+            };
+            let why = format!("it is {} where the stream is {}", codec_name(codec), codec_name(&video.codec));
+            tracing::warn!(stream, rendition = other.name, "{why}; it is left out");
+            (other.refused, other.source) = (Some(why), None);
+        }
+    }
+
+    /// Gives each rendition the stream's sound; the result is what the stream has.
+    fn join_tracks(&mut self) -> Option<Arc<Tracks>> {
+        let several = self.all.iter().filter(|rendition| rendition.source.is_some()).count() > 1;
+        let first = self.all.iter().find_map(|rendition| rendition.source.as_ref()?.video.clone());
+        for rendition in &mut self.all {
+            let Some(source) = &rendition.source else { continue };
+            let joined = Tracks { video: source.video.clone().or(first.clone()), audio: self.audio.clone() };
+            if !several || **source == joined {
+                rendition.tracks = Some(Arc::clone(source));
+            } else if rendition.tracks.as_deref() != Some(&joined) {
+                rendition.tracks = Some(Arc::new(joined));
+            }
+        }
+        let current = |rendition: &Rendition| rendition.source.as_ref().and(rendition.tracks.clone());
+        let with_pictures = |tracks: &Arc<Tracks>| tracks.video.is_some();
+        self.all.iter().filter_map(current).find(with_pictures).or_else(|| self.all.iter().find_map(current))
+    }
+
+    /// Makes a unit of the stream of one of the source's; false if the stream does not take it.
+    pub(super) fn take(&mut self, index: usize, unit: &mut Unit, now: Instant) -> bool {
+        let key = unit.head.key && unit.head.kind == Kind::Video;
+        let rendition = &mut self.all[index];
+        if rendition.refused.is_some() {
+            return false;
+        }
+        if unit.head.kind == Kind::Video {
+            rendition.first.get_or_insert(now);
+            rendition.newest = Some(now);
+            rendition.has_begun |= key;
+        }
+        if !self.is_several() {
+            return true;
+        }
+        if let Some(tracks) = &self.all[index].tracks {
+            unit.head.tracks = Arc::clone(tracks);
+        }
+        self.join_clock(index, unit, key, now);
+        unit.head.kind == Kind::Video || self.takes_sound(index, unit, now)
+    }
+
+    /// Sound comes from one rendition as long as that has it.
+    fn takes_sound(&mut self, index: usize, unit: &Unit, now: Instant) -> bool {
+        let is_silent = self.last_sound.is_some_and(|(_, at)| now.duration_since(at) > SILENT);
+        let is_same = self.all[index].source.as_ref().is_some_and(|source| source.audio == self.audio);
+        if self.sound_of != Some(index) && is_silent && is_same {
+            self.sound_of = Some(index);
+        }
+        // What another one had already is not heard twice.
+        let overlap =
+            self.last_sound.map_or(0, |(last, _)| last.as_nanos().saturating_sub(unit.head.pts.as_nanos()));
+        let is_new = !(0..SAME_CLOCK_NS).contains(&overlap) || self.last_sound.is_none();
+        if self.sound_of == Some(index) && is_new {
+            self.last_sound = Some((unit.head.pts, now));
+            return true;
+        }
+        false
+    }
+
+    /// Brings the source's times to those of the other renditions.
+    fn join_clock(&mut self, index: usize, unit: &mut Unit, key: bool, now: Instant) {
+        if key {
+            let others = self.all.iter().enumerate().filter(|&(at, other)| at != index && other.is_present);
+            let expected = others.filter_map(|(_, other)| other.clock).next().map(|(media, at)| {
+                media.saturating_add(i64::try_from(now.duration_since(at).as_nanos()).unwrap_or(i64::MAX))
+            });
+            let own = unit.head.dts.as_nanos();
+            let rendition = &mut self.all[index];
+            if let Some(expected) = expected
+                && own.saturating_add(rendition.offset_ns).abs_diff(expected) > SAME_CLOCK_NS as u64
+            {
+                let is_same = own.abs_diff(expected) <= SAME_CLOCK_NS as u64;
+                rendition.offset_ns = if is_same { 0 } else { expected.saturating_sub(own) };
+            }
+            rendition.clock = Some((own.saturating_add(rendition.offset_ns), now));
+        }
+        let offset = self.all[index].offset_ns;
+        let moved = |time: MediaTime| MediaTime::from_nanos(time.as_nanos().saturating_add(offset));
+        (unit.head.pts, unit.head.dts) = (moved(unit.head.pts), moved(unit.head.dts));
+    }
+
+    /// Which renditions have come or gone since the last look.
+    pub(super) fn changes(&mut self, stream: &str, now: Instant) -> Vec<(usize, bool)> {
+        let is_several = self.is_several();
+        let mut changes = Vec::new();
+        for (index, rendition) in self.all.iter_mut().enumerate() {
+            let is_stalled = rendition.newest.is_none_or(|at| now.duration_since(at) > STALLED);
+            let is_served = rendition.origin.is_some() && rendition.refused.is_none() && rendition.has_begun;
+            let is_present = is_served && !(is_stalled && is_several);
+            if is_present != rendition.is_present {
+                rendition.is_present = is_present;
+                changes.push((index, is_present));
+                if is_several {
+                    tracing::info!(stream, rendition = rendition.name, is_present, "a rendition has changed");
+                }
+            }
+            let waits = rendition.first.filter(|_| !rendition.has_begun && rendition.refused.is_none());
+            if is_several && waits.is_some_and(|at| now.duration_since(at) > KEYLESS) {
+                let why = format!("it had no keyframe in {} s", KEYLESS.as_secs());
+                tracing::warn!(stream, rendition = rendition.name, "{why}; it is left out");
+                rendition.refused = Some(why);
+            }
+        }
+        changes
+    }
+
+    /// The number of the next picture, of which `count` are taken.
+    pub(super) fn number(&mut self, index: usize, count: u64) -> u64 {
+        let next = &mut self.all[index].next_picture;
+        *next += count;
+        *next - count
+    }
+
+    /// A group begins: the one before is not kept any more.
+    pub(super) fn begin_group(&mut self, index: usize) {
+        self.all[index].group.clear();
+        let oldest = self.all.iter().filter_map(|rendition| rendition.group.first());
+        let oldest = oldest.map(|(first, _)| first.meta.generated).min();
+        self.sound.retain(|(offer, _)| oldest.is_some_and(|oldest| offer.meta.generated >= oldest));
+    }
+
+    /// Keeps the unit for those who join, as long as its group is young enough for that.
+    pub(super) fn remember(&mut self, index: usize, offer: Offer, stored: Stored) {
+        for group in self.all.iter_mut().map(|rendition| &mut rendition.group) {
+            let age =
+                |(first, _): &(Offer, Stored)| offer.meta.generated.saturating_since(first.meta.generated);
+            let is_old = group.first().map(age).is_some_and(|age| age > MAX_JOIN_AGE);
+            if is_old || group.len() >= GROUP_UNITS {
+                group.clear();
+            }
+        }
+        let is_kept = self.all.iter().any(|rendition| !rendition.group.is_empty());
+        let group = &mut self.all[index].group;
+        if offer.kind == Kind::Audio && !offer.begins {
+            if is_kept && self.sound.len() < GROUP_UNITS {
+                self.sound.push((offer, stored));
+            }
+        } else if offer.begins || !group.is_empty() {
+            group.push((offer, stored));
+        }
+    }
+
+    /// What is kept of a rendition's newest group, with the sound since then, oldest first.
+    pub(super) fn group(&self, index: usize) -> Vec<&(Offer, Stored)> {
+        let Some(group) = self.all.get(index).map(|rendition| &rendition.group) else { return Vec::new() };
+        let Some((first, _)) = group.first() else { return Vec::new() };
+        let sound = self.sound.iter().filter(|(offer, _)| offer.meta.generated >= first.meta.generated);
+        let mut all: Vec<_> = group.iter().chain(sound).collect();
+        all.sort_by_key(|(offer, _)| offer.meta.generated);
+        all
+    }
+
+    /// Keeps nothing for those who join.
+    pub(super) fn forget_groups(&mut self) {
+        self.all.iter_mut().for_each(|rendition| rendition.group.clear());
+        self.sound.clear();
+    }
+
+    /// Asks the source of this rendition for a keyframe, if it can be asked.
+    pub(super) fn ask_for_key(&mut self, index: usize) {
+        let Some(rendition) = self.all.get_mut(index) else { return };
+        let Some(requests) = &rendition.key_requests else { return };
+        if rendition.key_asked.is_none_or(|at| at.elapsed() >= KEY_REQUESTS) {
+            rendition.key_asked = Some(Instant::now());
+            // A full channel holds a request already.
+            let _ = requests.try_send(());
+        }
+    }
+}
+
+impl Rendition {
+    fn codec(&self) -> Option<&VideoCodec> {
+        Some(&self.source.as_ref()?.video.as_ref()?.codec)
+    }
+
+    fn has_sound(&self) -> bool {
+        self.origin.is_some() && self.source.as_ref().is_some_and(|source| source.audio.is_some())
+    }
+}
+
+/// Whether a rendition may have this name, which stands in addresses: 1 to 32 letters, digits, `-`, `_` and `.`.
+pub fn check_name(name: &str) -> Result<(), HubError> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let fits = (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_allowed);
+    // Addresses have these words for themselves.
+    if fits && !["all", "none"].contains(&name) {
+        return Ok(());
+    }
+    Err(HubError::RenditionName(name.chars().take(MAX_NAME).collect()))
+}
+
+fn codec_name(codec: &VideoCodec) -> &'static str {
+    match codec {
+        VideoCodec::H264 { .. } => "H.264",
+        VideoCodec::H265 { .. } => "H.265",
+        VideoCodec::Av1 { .. } => "AV1",
+        VideoCodec::Vp9 { .. } => "VP9",
+        _ => "of another codec",
+    }
+}

@@ -24,8 +24,8 @@ mod lost;
 mod policy;
 mod ready_made;
 mod record;
-pub mod screen;
 mod rendition;
+pub mod screen;
 #[cfg(feature = "serde")]
 mod serde_units;
 

@@ -66,7 +66,11 @@ fn drops_expired(name: &str) -> bool {
 }
 
 fn keeps_closure(name: &str) -> bool {
-    name == "layered" || name == "frames" || name == "screen" || name == "priority-progress" || name.starts_with("all")
+    name == "layered"
+        || name == "frames"
+        || name == "screen"
+        || name == "priority-progress"
+        || name.starts_with("all")
 }
 
 /// Plays the steps and checks the laws at each decision; the decisions.

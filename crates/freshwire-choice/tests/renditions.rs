@@ -221,7 +221,7 @@ impl World<'_> {
                 }
             }
             let units = self.units(ms, &mut next);
-            units.iter().for_each(|unit| stream.observe(unit));
+            units.iter().for_each(|unit| stream.observe(unit.generated, unit));
             if ms < JOIN {
                 continue;
             }

@@ -59,8 +59,8 @@ pub struct HubConfig {
     pub max_viewers: usize,
     /// Bytes of one stream's arena: the bound of its payload memory, whatever viewers do. Default 32 MiB.
     pub arena_bytes: usize,
-    /// How old a unit may be when it arrives. Default 650 ms.
-    pub latency: Duration,
+    /// How old a picture may be when it arrives. Default `None`: as old as it likes, as long as it makes the screen fresher.
+    pub latency: Option<Duration>,
     /// A keyframe and sound may be this much older. Default 600 ms.
     pub key_grace: Duration,
     /// The oldest keyframe that a viewer who joins may begin with; with an older one it waits for the next. Default 500 ms.
@@ -77,7 +77,7 @@ impl Default for HubConfig {
             max_streams: 64,
             max_viewers: 1024,
             arena_bytes: 32 << 20,
-            latency: Duration::from_millis(650),
+            latency: None,
             key_grace: Duration::from_millis(600),
             join_age: Duration::from_millis(500),
             stall_timeout: Duration::from_secs(30),

@@ -252,7 +252,8 @@ fn hub(section: HubSection) -> Result<HubConfig, Fault> {
     set(&mut hub.max_streams, "max_streams", section.max_streams.as_ref(), parse_count, ("1", "10000"))?;
     set(&mut hub.max_viewers, "max_viewers", section.max_viewers.as_ref(), parse_count, ("1", "65536"))?;
     set(&mut hub.arena_bytes, "arena", section.arena.as_ref(), size, ("1MiB", "2GiB"))?;
-    set(&mut hub.latency, "latency", section.latency.as_ref(), parse_duration, ("20ms", "1min"))?;
+    let bound = |text: &str| parse_duration(text).map(Some);
+    set(&mut hub.latency, "latency", section.latency.as_ref(), bound, ("20ms", "1min"))?;
     set(&mut hub.key_grace, "key_grace", section.key_grace.as_ref(), parse_duration, ("0s", "1min"))?;
     set(&mut hub.join_age, "join_age", section.join_age.as_ref(), parse_duration, ("0s", "1min"))?;
     let stall = section.stall_timeout.as_ref();

@@ -86,7 +86,7 @@ fn all_sections() {
     assert_eq!((config.limits.max_connections, config.limits.max_header_bytes), (10, 4096));
     assert_eq!(config.limits.max_connection_rate_per_ip, 3);
     assert_eq!(config.limits.max_publish_rate, freshwire_units::Rate::from_bits_per_sec(8_000_000));
-    assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Duration::from_secs(1)));
+    assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Some(Duration::from_secs(1))));
     assert_eq!(config.nice, Some(5));
     assert_eq!(config.streams["a"].source, Source::File("etc/film.ts".into()));
     let (anna, cam) = (&config.access.users["anna"].rights, &config.access.users["cam"].rights);

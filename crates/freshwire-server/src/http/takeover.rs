@@ -18,11 +18,6 @@ use crate::net::{Conn, Reader};
 /// How often to see whether a viewer has ended.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The page lets its clock run and shows a picture also when it comes after its time. So on a slow path a longer chain of
-/// pictures is worth more to it than their punctuality: where the chain ends, the picture stands still until the next
-/// keyframe.
-const PAGE_LATENCY: Duration = Duration::from_millis(1350);
-
 /// A stream that was asked for and granted.
 pub(super) struct Order {
     /// The stream.
@@ -51,8 +46,6 @@ pub(super) struct Carriage {
     pub(super) catalog: Arc<Catalog>,
     /// The only track that it carries.
     pub(super) only: Option<Kind>,
-    /// How old its units may be when they arrive if the client does not say; `None`: as the hub has it.
-    pub(super) latency: Option<Duration>,
     /// The client may say something, and hears how it is served.
     pub(super) is_socket: bool,
 }
@@ -70,14 +63,7 @@ impl Carriage {
     pub(super) fn socket(stream: &Stream) -> Self {
         let catalog = stream.catalog();
         let framer = Fmp4::new(Arc::clone(&catalog), fmp4::Carriage::WebSocket);
-        Self {
-            protocol: "websocket",
-            framer: Box::new(framer),
-            catalog,
-            only: None,
-            latency: Some(PAGE_LATENCY),
-            is_socket: true,
-        }
+        Self { protocol: "websocket", framer: Box::new(framer), catalog, only: None, is_socket: true }
     }
 }
 
@@ -100,7 +86,7 @@ impl Body {
         };
         // Records of Freshwire's own stream do not say what they are, so they are all pictures.
         let only = (container == Container::Freshwire).then_some(Kind::Video);
-        let carriage = Carriage { protocol, framer, catalog, only, latency: None, is_socket: false };
+        let carriage = Carriage { protocol, framer, catalog, only, is_socket: false };
         Ok(Self { content_type, carriage })
     }
 }
@@ -121,7 +107,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         peer: order.peer,
         user: order.user,
         only: order.carriage.only,
-        latency: order.latency.or(order.carriage.latency),
+        latency: order.latency,
         join_age: None,
     });
     let viewer = viewer.map_err(|error| {

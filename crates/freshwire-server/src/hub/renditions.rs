@@ -376,15 +376,14 @@ impl Renditions {
     pub(super) fn begin_group(&mut self, index: usize) {
         self.all[index].group.clear();
         let oldest = self.all.iter().filter_map(|rendition| rendition.group.first());
-        let oldest = oldest.map(|(first, _)| first.meta.generated).min();
-        self.sound.retain(|(offer, _)| oldest.is_some_and(|oldest| offer.meta.generated >= oldest));
+        let oldest = oldest.map(|(first, _)| first.published).min();
+        self.sound.retain(|(offer, _)| oldest.is_some_and(|oldest| offer.published >= oldest));
     }
 
     /// Keeps the unit for those who join, as long as its group is young enough for that.
     pub(super) fn remember(&mut self, index: usize, offer: Offer, stored: Stored) {
         for group in self.all.iter_mut().map(|rendition| &mut rendition.group) {
-            let age =
-                |(first, _): &(Offer, Stored)| offer.meta.generated.saturating_since(first.meta.generated);
+            let age = |(first, _): &(Offer, Stored)| offer.published.saturating_since(first.published);
             let is_old = group.first().map(age).is_some_and(|age| age > MAX_JOIN_AGE);
             if is_old || group.len() >= GROUP_UNITS {
                 group.clear();
@@ -405,9 +404,9 @@ impl Renditions {
     pub(super) fn group(&self, index: usize) -> Vec<&(Offer, Stored)> {
         let Some(group) = self.all.get(index).map(|rendition| &rendition.group) else { return Vec::new() };
         let Some((first, _)) = group.first() else { return Vec::new() };
-        let sound = self.sound.iter().filter(|(offer, _)| offer.meta.generated >= first.meta.generated);
+        let sound = self.sound.iter().filter(|(offer, _)| offer.published >= first.published);
         let mut all: Vec<_> = group.iter().chain(sound).collect();
-        all.sort_by_key(|(offer, _)| offer.meta.generated);
+        all.sort_by_key(|(offer, _)| offer.published);
         all
     }
 

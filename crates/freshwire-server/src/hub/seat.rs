@@ -58,7 +58,7 @@ impl Seat {
     /// The unit's descriptor with this viewer's deadline.
     pub(super) fn meta(&self, offer: &Offer) -> Meta {
         let Some(latency) = self.latency else { return offer.meta };
-        Meta { deadline: offer.meta.generated + latency + offer.grace, ..offer.meta }
+        Meta { deadline: offer.published + latency + offer.grace, ..offer.meta }
     }
 
     /// Whether it waits for a keyframe of this rendition.

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Adaptive, Cost, SOUND, Why};
+use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, SOUND, Why, rendition_of};
 use freshwire::{
     Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, Target, now, reason,
     record_without_place,
@@ -19,15 +19,15 @@ use super::seat::Seat;
 use super::viewer::{Identity, RenditionsAsked, ViewRequest, Viewer, ViewerSnapshot};
 use super::{HubConfig, HubError, Shared, lock};
 
-/// Slots of a viewer's ring: 2.5 s of video, 1.3 s with sound. A viewer's memory is mostly this, so more would be dear: where
-/// a keyframe takes longer on a slow path, pictures do not fit and are missed.
-const SLOTS: u32 = 64;
+/// Slots of a viewer's ring: 10 s of video, 6 s with sound, so that what follows a keyframe fits while that is on its way over a slow
+/// path. Memory is only touched where a viewer is that far behind.
+const SLOTS: u32 = 256;
 
 /// Slots behind which a viewer gets no pictures that nothing depends on. It would hardly get them in time, and one that others
 /// depend on costs it all up to the next keyframe if it finds no room.
 const FAR_BEHIND: usize = SLOTS as usize / 2;
 
-/// Bytes of a block of the arena. A unit takes one slot for each; with 64 slots it has 2 MiB at most.
+/// Bytes of a block of the arena. A unit takes one slot for each; with 256 slots it has 8 MiB at most.
 const BLOCK_BYTES: u32 = 32 << 10;
 
 /// Units that framings can look up: more than any ring holds.
@@ -35,6 +35,12 @@ const CATALOG_UNITS: usize = 1024;
 
 /// Pictures of this layer and above have nothing that depends on them.
 const LEAF_LAYER: u8 = 3;
+
+/// How old sound may be when it arrives, besides the grace, where the hub has no latency.
+const SOUND_LATENCY: Duration = Duration::from_millis(650);
+
+/// The most by which the capture of a picture is held to lie before that of the newest.
+const MAX_REORDER: Duration = Duration::from_secs(1);
 
 /// The longest retransmission timeout: after an outage the path is tried again within a second.
 const MAX_RTO: Duration = Duration::from_secs(1);
@@ -80,6 +86,8 @@ struct State {
     asleep: Vec<usize>,
     /// Rings that got the unit before.
     queued: Vec<usize>,
+    /// By how much pictures of each rendition are shown after they are decoded, at most.
+    reorder: [Duration; MAX_RENDITIONS],
     wall: Option<(MediaTime, SystemTime)>,
 }
 
@@ -94,6 +102,8 @@ pub(super) struct Offer {
     pub(super) begins: bool,
     /// Nothing depends on it.
     pub(super) is_leaf: bool,
+    /// When it was published.
+    pub(super) published: Timestamp,
     /// How much older than others it may be when it arrives.
     pub(super) grace: Duration,
 }
@@ -172,6 +182,7 @@ impl Stream {
             targets: Vec::new(),
             asleep: Vec::new(),
             queued: Vec::new(),
+            reorder: [Duration::ZERO; MAX_RENDITIONS],
             wall: None,
         };
         Ok(Self {
@@ -375,7 +386,7 @@ impl Stream {
             // One write for both of them: what is on a ring is served after this.
             let has_sound = is_reference && self.spread_sound(&mut state, Way::Rings);
             let way = if has_sound { Way::Rings } else { Way::AtOnce };
-            self.spread(&mut state, Spread { rendition, units: vec![unit], begins, generated: now() }, way);
+            self.spread(&mut state, Spread { rendition, units: vec![unit], begins, published: now() }, way);
         }
         state.serve();
     }
@@ -395,7 +406,7 @@ impl Stream {
         let waiting = state.waiting.take();
         let rendition = state.renditions.reference();
         let sound =
-            waiting.map(|(units, since)| Spread { rendition, units, begins: false, generated: since });
+            waiting.map(|(units, since)| Spread { rendition, units, begins: false, published: since });
         sound.map(|sound| self.spread(state, sound, way)).is_some()
     }
 
@@ -404,7 +415,8 @@ impl Stream {
         let Some(offer) = state.offer(&spread, &self.shared.config) else { return };
         let units = spread.units;
         let len: usize = units.iter().map(|unit| unit.bytes.len()).sum();
-        state.policy.observe(&record_without_place(&offer.meta, u32::try_from(len).unwrap_or(u32::MAX)));
+        let record = record_without_place(&offer.meta, u32::try_from(len).unwrap_or(u32::MAX));
+        state.policy.observe(offer.published, &record);
         let number = units.len() as u64;
         let mut bytes = Vec::new();
         for (seq, unit) in (offer.meta.user_seq..).zip(units) {
@@ -428,7 +440,7 @@ struct Spread {
     units: Vec<Unit>,
     /// A viewer can begin here.
     begins: bool,
-    generated: Timestamp,
+    published: Timestamp,
 }
 
 /// How a record gets to those who want it.
@@ -447,7 +459,7 @@ fn count(counter: &AtomicU64, by: u64) {
 impl State {
     /// Gives the units their numbers and their deadline; `None` without any.
     fn offer(&mut self, spread: &Spread, config: &HubConfig) -> Option<Offer> {
-        let &Spread { rendition, ref units, begins, generated } = spread;
+        let &Spread { rendition, ref units, begins, published } = spread;
         let first = units.first()?;
         let kind = first.head.kind;
         let count = units.len() as u64;
@@ -459,17 +471,30 @@ impl State {
             }
         };
         let grace = if begins || kind == Kind::Audio { config.key_grace } else { Duration::ZERO };
+        let latency = config.latency.or((kind == Kind::Audio).then_some(SOUND_LATENCY));
         let meta = Meta {
             user_seq: seq,
-            generated,
-            deadline: generated + config.latency + grace,
+            generated: self.captured(rendition, first, published),
+            deadline: latency.map_or(Timestamp::MAX, |latency| published + latency + grace),
             layer: first.layer,
             group: first.group,
             refs,
             ..Meta::default()
         };
         let is_leaf = kind == Kind::Audio || first.layer >= LEAF_LAYER;
-        Some(Offer { meta, rendition, kind, begins, is_leaf, grace })
+        Some(Offer { meta, rendition, kind, begins, is_leaf, published, grace })
+    }
+
+    /// When a unit was captured, as far as its times tell: the picture that is shown last of those that have come was captured now. B
+    /// pictures come after it.
+    fn captured(&mut self, rendition: usize, unit: &Unit, published: Timestamp) -> Timestamp {
+        let Some(most) = self.reorder.get_mut(rendition).filter(|_| unit.head.kind == Kind::Video) else {
+            return published;
+        };
+        let delay = unit.head.pts.as_nanos().saturating_sub(unit.head.dts.as_nanos());
+        let delay = Duration::from_nanos(u64::try_from(delay).unwrap_or(0)).min(MAX_REORDER);
+        *most = delay.max(*most);
+        published - (*most - delay)
     }
 
     /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.
@@ -546,10 +571,9 @@ impl State {
     /// not been able to take it.
     fn free_stale(&mut self) {
         self.renditions.forget_groups();
-        let now = now();
         let producer = self.sender.producer();
         for seat in &self.seats {
-            producer.drop_where(seat.ring, reason::EXPIRED, |record| record.deadline < now);
+            drop_stale(producer, seat.ring);
         }
     }
 
@@ -559,12 +583,13 @@ impl State {
         let now = now();
         let rendition = seat.first_rendition(&self.renditions);
         let group = self.renditions.group(rendition);
-        let fresh = |(first, _): &&(Offer, Stored)| now.saturating_since(first.meta.generated) <= join_age;
+        let fresh = |(first, _): &&(Offer, Stored)| now.saturating_since(first.published) <= join_age;
         if group.first().is_some_and(fresh) {
             for (offer, stored) in group {
                 // What was there before the viewer is late for nobody.
                 let meta = seat.meta(offer);
-                let meta = Meta { deadline: meta.deadline.max(now + config.latency), ..meta };
+                let latest = now + config.latency.unwrap_or(SOUND_LATENCY);
+                let meta = Meta { deadline: meta.deadline.max(latest), ..meta };
                 if seat.wants(offer) && offer_to(self.sender.producer(), &seat, stored, &meta).is_err() {
                     seat.missed(offer);
                     break;
@@ -626,11 +651,28 @@ impl State {
 fn offer_to(producer: &mut Producer, seat: &Seat, stored: &Stored, meta: &Meta) -> Result<bool, PushError> {
     let mut pushed = producer.push_stored(seat.ring, stored, meta);
     if pushed == Err(PushError::Full) {
-        let now = now();
-        producer.drop_where(seat.ring, reason::EXPIRED, |record| record.deadline < now);
+        drop_stale(producer, seat.ring);
         pushed = producer.push_stored(seat.ring, stored, meta);
     }
     pushed.map(|pushed| pushed.notify)
+}
+
+/// Drops what a viewer is better off without: what is past its deadline, and pictures from before the newest keyframe that waits. The
+/// policy would decide the same, but is only asked when the path takes something.
+fn drop_stale(producer: &Producer, ring: usize) {
+    let now = now();
+    let mut newest_keys = [0; MAX_RENDITIONS];
+    producer.drop_where(ring, reason::EXPIRED, |record| {
+        let key = rendition_of(record.user_seq).filter(|_| record.refs == [0; 2]);
+        if let Some(newest) = key.and_then(|rendition| newest_keys.get_mut(rendition)) {
+            *newest = record.user_seq.max(*newest);
+        }
+        record.deadline < now
+    });
+    producer.drop_where(ring, reason::SUPERSEDED, |record| {
+        let rendition = rendition_of(record.user_seq);
+        rendition.and_then(|rendition| newest_keys.get(rendition)).is_some_and(|&key| record.user_seq < key)
+    });
 }
 
 impl Publisher {

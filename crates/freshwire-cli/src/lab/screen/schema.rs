@@ -165,8 +165,9 @@ mod tests {
     /// Five seconds of a keyframe each two seconds, P pictures each 80 ms and B pictures between, of which some are lost.
     fn run(scheme: &str, lost: impl Fn(usize) -> bool, late_ms: u64) -> Run {
         let picture = |place: usize| {
-            let is_between = place % 2 == 0 && place % 50 != 0;
-            let number = if is_between { place - 1 } else { place + usize::from(place % 50 != 0) } as u64;
+            let is_key = place.is_multiple_of(50);
+            let is_between = place.is_multiple_of(2) && !is_key;
+            let number = if is_between { place - 1 } else { place + usize::from(!is_key) } as u64;
             let refs = match place % 50 {
                 0 => Vec::new(),
                 1 => vec![place.checked_sub(1)],
@@ -180,7 +181,7 @@ mod tests {
             Picture {
                 captured_ns: (4000 + 40 * number) * MS,
                 offered_ns,
-                bytes: if place % 50 == 0 { 20_000 } else { 3000 },
+                bytes: if is_key { 20_000 } else { 3000 },
                 refs: refs.into_iter().map(|place| place.map(|place| place as u32)).collect(),
                 arrived_ns: Some(arrived_ns).filter(|at| !lost(place) && *at <= 9000 * MS),
             }

@@ -303,7 +303,7 @@ fn transport(bytes: &[u8]) -> anyhow::Result<Parsed> {
         let &[SYNC, high, low, flags, ref body @ ..] = packet else { bail!("no MPEG-TS packet at {place}") };
         let pid = u16::from_be_bytes([high & 0x1f, low]);
         let end = (place + 1) * PACKET_BYTES;
-        if pid < FIRST_MEDIA_PID || pid >= TABLE_PIDS || flags & HAS_PAYLOAD == 0 {
+        if !MEDIA_PIDS.contains(&pid) || flags & HAS_PAYLOAD == 0 {
             continue;
         }
         if high & STARTS_UNIT != 0 {
@@ -345,9 +345,8 @@ impl Pes {
 
 const PACKET_BYTES: usize = 188;
 const SYNC: u8 = 0x47;
-/// Where ffmpeg puts the streams, and the tables after them.
-const FIRST_MEDIA_PID: u16 = 0x100;
-const TABLE_PIDS: u16 = 0x1000;
+/// Where ffmpeg puts the streams; tables are elsewhere.
+const MEDIA_PIDS: Range<u16> = 0x100..0x1000;
 const STARTS_UNIT: u8 = 0x40;
 const HAS_PAYLOAD: u8 = 0x10;
 const HAS_ADAPTATION: u8 = 0x20;

@@ -75,6 +75,25 @@ frames_are_never_worse_than_plain_tcp_and_the_numbers_hold() {
     at_least "$ours" "$plain"
 }
 
+the_screen_is_fresher_than_by_plain_tcp_and_the_numbers_hold() {
+    local out=$work/screen
+    "$freshwire" lab screen --stream camera --link 50% --duration 10s --scheme freshwire,tcp --out "$out"
+    check_again "$out/screen.jsonl"
+    grep -q 'data:image/jpeg' "$out/screen.html"
+    python3 - "$out/screen.jsonl" <<'PYTHON'
+import json, sys
+runs = [json.loads(line)["data"] for line in open(sys.argv[1])]
+age = {run["plan"]["scheme"]: run["metrics"]["screen"]["age_mean_s"] for run in runs}
+print("mean age of the screen, s:", age)
+assert age["freshwire"] < age["tcp"], age
+for run in runs:
+    decoded = run["decoded"]
+    assert decoded["torn"] == decoded["differing"] == decoded["complaints"] == 0 < decoded["pictures"], decoded
+PYTHON
+    ends_with 2 "$freshwire" lab screen --stream no-such-stream --out "$out"
+    ends_with 2 "$freshwire" lab screen --scheme udp --out "$out"
+}
+
 an_interrupted_experiment_is_taken_up() {
     local out=$work/again
     "$freshwire" lab layers --duration 2s --scheme freshwire --out "$out"

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .measure import Value, frames_of_oracle, measure_frames, measure_layers
-from .schema import Layers, Run, SchemaError, read
+from .schema import Layers, Run, SchemaError, ScreenRun, read
+from .screen import contradictions, measure_screen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,17 +26,24 @@ class Checker:
         """Start with no stream seen."""
         self._oracles: dict[object, int] = {}
 
-    def problems(self, run: Run) -> Iterator[str]:
+    def problems(self, run: Run | ScreenRun) -> Iterator[str]:
         """Yield what is wrong with a run, one line each."""
-        yield from _contradictions(run)
-        if isinstance(run.source, Layers):
-            measured = measure_layers(run, run.source)
+        if isinstance(run, ScreenRun):
+            wrong = list(contradictions(run))
+            yield from wrong
+            measured = {} if wrong else measure_screen(run)
         else:
-            measured = measure_frames(run, run.source, self._oracle(run))
+            yield from _contradictions(run)
+            measured = self._measure(run)
         for path, ours in measured.items():
             theirs = _at(run.metrics, path)
             if not _same(ours, theirs):
                 yield f"{path}: the file says {theirs}, its records say {ours}"
+
+    def _measure(self, run: Run) -> dict[str, Value]:
+        if isinstance(run.source, Layers):
+            return measure_layers(run, run.source)
+        return measure_frames(run, run.source, self._oracle(run))
 
     def _oracle(self, run: Run) -> int:
         # Schemes share their stream and their link: the search is worth doing once.

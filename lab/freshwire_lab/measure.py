@@ -137,7 +137,7 @@ def transfer_end(link: Link, start_ns: float, size: int) -> float:
         until = changes[place + 1][0] if place + 1 < len(changes) else math.inf
         if until <= now:
             continue
-        capacity = _capacity(rate, link.loss)
+        capacity = capacity_bps(rate, link.loss)
         if math.isinf(capacity):
             return now
         carried = capacity * (until - now) / NS
@@ -148,12 +148,12 @@ def transfer_end(link: Link, start_ns: float, size: int) -> float:
     return math.inf
 
 
-def _capacity(rate_bps: int | None, loss: float) -> float:
+def capacity_bps(rate_bps: int | None, loss: float) -> float:
     return math.inf if rate_bps is None else rate_bps * (1 - loss) * 1448 / 1500
 
 
 def _ideal(run: Run, source: Layers, windows: Mapping[int, Iterable[Record]]) -> int:
-    capacity = _capacity(run.link.rate_bps, run.link.loss)
+    capacity = capacity_bps(run.link.rate_bps, run.link.loss)
     spacing_ms = source.window_ms / source.layers
     free_at_ms, total = 0.0, 0
     for window, records in sorted(windows.items()):

@@ -86,6 +86,39 @@ class Run:
         return f"{self.experiment} {self.scheme} {self.congestion} seed {self.link.seed}"
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A picture and what became of it; times in nanoseconds of the source's clock."""
+
+    captured_ns: int
+    offered_ns: int
+    size: int
+    refs: tuple[int | None, ...]
+    """Positions of the pictures that it refers to; none is one from before the first."""
+    arrived_ns: int | None
+
+
+@dataclass(frozen=True)
+class ScreenRun:
+    """One line of a result file of `freshwire lab screen`."""
+
+    stream: str
+    scheme: str
+    link: Link
+    begin_ns: int
+    """When the screen is empty."""
+    from_ns: int
+    """From when on it counts."""
+    until_ns: int
+    pictures: tuple[Picture, ...]
+    received_bytes: int
+    metrics: Json
+
+    def label(self) -> str:
+        """Name the run for a message."""
+        return f"screen {self.stream} {self.scheme} seed {self.link.seed}"
+
+
 class _Object:
     """A JSON object that says where it stands when a field is missing or of the wrong kind."""
 
@@ -138,8 +171,12 @@ class _Object:
         values: list[object] = self._take(name, (list,), "a list") if name in self._value else []
         return tuple(_Object({name: value}, self._where).count(name) for value in values)
 
+    def maybe_counts(self, name: str) -> tuple[int | None, ...]:
+        values: list[object] = self._take(name, (list,), "a list") if name in self._value else []
+        return tuple(_Object({name: value}, self._where).maybe_count(name) for value in values)
 
-def read(path: Path) -> Iterator[Run]:
+
+def read(path: Path) -> Iterator[Run | ScreenRun]:
     """Read the runs of a result file one by one; raise `SchemaError` at the first line that is not one."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -157,21 +194,51 @@ def read(path: Path) -> Iterator[Run]:
             yield _run(value, where)
 
 
-def _run(value: object, where: str) -> Run:
+def _run(value: object, where: str) -> Run | ScreenRun:
     line = _Object(value, where)
     if (schema := line.count("schema")) != SCHEMA:
         message = f"{where}: schema {schema} is not known here; this program reads schema {SCHEMA}"
         raise SchemaError(message)
-    if (kind := line.text("type")) != "run":
+    if (kind := line.text("type")) not in ("run", "screen"):
         message = f"{where}: type {kind!r} is not known here"
         raise SchemaError(message)
     data = line.object("data")
-    plan = data.object("plan")
-    totals = data.object("totals")
     environment = data.object("environment")
     for name in ("commit", "kernel", "cpu", "freshwire", "command"):
         environment.text(name)
     data.object("trust").flag("trustworthy")
+    return _record_run(data, where) if kind == "run" else _screen_run(data)
+
+
+def _screen_run(data: _Object) -> ScreenRun:
+    plan = data.object("plan")
+    window = data.object("window")
+    return ScreenRun(
+        stream=plan.object("stream").text("name"),
+        scheme=plan.text("scheme"),
+        link=_link(plan.object("link")),
+        begin_ns=window.count("begin_ns"),
+        from_ns=window.count("from_ns"),
+        until_ns=window.count("until_ns"),
+        pictures=tuple(_picture(picture) for picture in data.objects("pictures")),
+        received_bytes=data.count("received_bytes"),
+        metrics=data.raw("metrics"),
+    )
+
+
+def _picture(picture: _Object) -> Picture:
+    return Picture(
+        captured_ns=picture.count("captured_ns"),
+        offered_ns=picture.count("offered_ns"),
+        size=picture.count("bytes"),
+        refs=picture.maybe_counts("refs"),
+        arrived_ns=picture.maybe_count("arrived_ns"),
+    )
+
+
+def _record_run(data: _Object, where: str) -> Run:
+    plan = data.object("plan")
+    totals = data.object("totals")
     return Run(
         experiment=plan.text("experiment"),
         scheme=plan.text("scheme"),

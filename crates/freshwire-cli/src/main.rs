@@ -10,6 +10,7 @@ mod bench;
 mod demo;
 mod doctor;
 mod endpoint;
+mod ffmpeg;
 mod histogram;
 mod interrupt;
 mod lab;
@@ -23,6 +24,7 @@ mod serve;
 #[expect(clippy::disallowed_methods, reason = "a link expires by the wall clock")]
 mod sign;
 mod sim;
+mod ssim;
 #[expect(clippy::disallowed_methods, reason = "a display reads the clock; nothing here has to be replayed")]
 mod top;
 

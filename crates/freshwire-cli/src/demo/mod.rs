@@ -8,7 +8,6 @@
 //!                                                                                                table, report.html
 //! ```
 
-mod ffmpeg;
 mod metrics;
 mod quality;
 mod report;

@@ -9,7 +9,7 @@
 //!
 //! The original is the encoder's output: what is measured is the path, not the encoder.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Read as _};
 use std::path::Path;
 use std::process::ChildStdout;
 use std::time::Duration;
@@ -17,10 +17,11 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::ffmpeg::{self, Running};
 use super::metrics::{percentile, playout};
-use super::video::{FPS, Stream};
+use super::video::Stream;
 use super::wire::Outcome;
+use crate::ffmpeg::{self, Running};
+use crate::ssim::{PICTURE_BYTES, Ssim, black, jpeg, shrink};
 
 /// The playout that is judged stays this far behind the camera.
 const PLAYOUT_DELAY: Duration = Duration::from_secs(1);
@@ -54,7 +55,7 @@ pub(super) fn judge(
     let frames = received_frames(stream, outcome);
     let expected = frames.len();
     let mut reel = Reel::open(received, frames)?;
-    let mut ssim = Ssim::start(video)?;
+    let mut ssim = Ssim::start(video, "h264", None)?;
     for frame in &screen {
         let picture = match frame {
             Some(frame) => reel.forward_to(*frame)?,
@@ -154,114 +155,5 @@ impl Reel {
         let Some((running, _)) = self.decoder else { return Ok((0, 0)) };
         let ended = running.wait()?;
         Ok((self.decoded, ended.complaints.len().max(usize::from(!ended.success))))
-    }
-}
-
-/// Compares pictures with the original's, frame by frame.
-struct Ssim {
-    running: Running,
-    input: std::process::ChildStdin,
-    values: std::thread::JoinHandle<Vec<f64>>,
-}
-
-impl Ssim {
-    fn start(video: &Path) -> anyhow::Result<Self> {
-        let (size, rate) = (format!("{WIDTH}x{HEIGHT}"), FPS.to_string());
-        let mut command = ffmpeg::command();
-        command.args([
-            "-f",
-            "rawvideo",
-            "-pix_fmt",
-            "yuv420p",
-            "-s",
-            &size,
-            "-framerate",
-            &rate,
-            "-i",
-            "pipe:0",
-        ]);
-        command.args(["-f", "h264", "-i"]).arg(ffmpeg::file(video));
-        let graph = format!(
-            "[0:v]{EVEN_TIMES}[screen];[1:v]{}[original];[screen][original]ssim=stats_file=-[out]",
-            shrink()
-        );
-        command.args(["-filter_complex", &graph, "-map", "[out]", "-f", "null", "-"]);
-        let mut running = Running::start(&mut command, true, true)?;
-        let (input, output) = (running.input()?, running.output()?);
-        let values = std::thread::spawn(move || {
-            BufReader::new(output).lines().map_while(Result::ok).filter_map(|line| value(&line)).collect()
-        });
-        Ok(Self { running, input, values })
-    }
-
-    fn push(&mut self, picture: &[u8]) -> anyhow::Result<()> {
-        self.input.write_all(picture).context("ffmpeg takes no more pictures to compare")
-    }
-
-    fn finish(self) -> anyhow::Result<Vec<f64>> {
-        drop(self.input);
-        let values =
-            self.values.join().map_err(|_| anyhow::anyhow!("the reader of the comparison panicked"))?;
-        let ended = self.running.wait()?;
-        ensure!(ended.success, "ffmpeg cannot compare pictures: {}", ended.complaints.join("; "));
-        Ok(values)
-    }
-}
-
-/// `n:1 Y:0.98 U:0.99 V:0.99 All:0.985 (18.2)`.
-fn value(line: &str) -> Option<f64> {
-    line.split_once("All:")?.1.split_whitespace().next()?.parse().ok()
-}
-
-fn jpeg(picture: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let size = format!("{WIDTH}x{HEIGHT}");
-    let mut command = ffmpeg::command();
-    command.args(["-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", &size, "-i", "pipe:0"]);
-    command.args(["-frames:v", "1", "-q:v", "5", "-f", "mjpeg", "pipe:1"]);
-    let mut running = Running::start(&mut command, true, true)?;
-    let mut input = running.input()?;
-    // It reads all of one picture before it writes, so neither side waits for the other.
-    input.write_all(picture).context("ffmpeg takes no picture")?;
-    drop(input);
-    let mut bytes = Vec::new();
-    running.output()?.read_to_end(&mut bytes).context("cannot read a still")?;
-    let ended = running.wait()?;
-    ensure!(ended.success, "ffmpeg cannot write a still: {}", ended.complaints.join("; "));
-    Ok(bytes)
-}
-
-/// The size at which pictures are compared and kept. Timestamps are set evenly because those of a raw stream with
-/// dropped frames mean nothing, and ffmpeg would repeat or drop pictures to keep to them.
-fn shrink() -> String {
-    format!("{EVEN_TIMES},scale={WIDTH}:{HEIGHT}:flags=area,format=yuv420p")
-}
-
-fn black() -> Vec<u8> {
-    let mut picture = vec![16; PICTURE_BYTES];
-    picture[WIDTH * HEIGHT..].fill(128);
-    picture
-}
-
-const EVEN_TIMES: &str = "settb=1/25,setpts=N";
-const _: () = assert!(FPS == 25);
-const WIDTH: usize = 640;
-const HEIGHT: usize = 360;
-const PICTURE_BYTES: usize = WIDTH * HEIGHT * 3 / 2;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_statistics_is_read() {
-        assert_eq!(value("n:12 Y:0.98 U:0.99 V:1.0 All:0.985000 (18.239)"), Some(0.985));
-        assert_eq!(value("n:1 Y:1.0 U:1.0 V:1.0 All:1.000000 (inf)"), Some(1.0));
-        assert_eq!(value(""), None);
-    }
-
-    #[test]
-    fn black_is_black() {
-        let picture = black();
-        assert_eq!((picture[0], picture[WIDTH * HEIGHT - 1], picture[WIDTH * HEIGHT]), (16, 16, 128));
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use freshwire_media::annexb::AccessUnits;
 
-use super::ffmpeg;
+use crate::ffmpeg;
 
 /// Frames per second.
 pub(super) const FPS: u32 = 25;

@@ -8,6 +8,7 @@ pub(crate) mod metrics;
 mod run;
 pub(crate) mod schema;
 pub(crate) mod scheme;
+mod screen;
 mod share;
 pub(crate) mod store;
 pub(crate) mod table;

@@ -84,7 +84,7 @@ fn transfer_ns(bytes: u64, capacity_bps: f64) -> f64 {
 
 /// When `bytes` that begin at `start_ns` end on a link whose rate may change, in nanoseconds; infinite where the
 /// link stops for good.
-fn transfer_end_ns(link: &LinkConfig, start_ns: f64, bytes: u64) -> f64 {
+pub(crate) fn transfer_end_ns(link: &LinkConfig, start_ns: f64, bytes: u64) -> f64 {
     let mut now = start_ns;
     let mut bytes_left = bytes as f64;
     let mut capacity = capacity_bps(link.rate_bps, link.loss);

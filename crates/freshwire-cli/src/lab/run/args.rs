@@ -10,6 +10,7 @@ use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 use super::plain;
 use crate::lab::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
 use crate::lab::scheme;
+use crate::lab::screen::ScreenArgs;
 use crate::lab::share::ShareArgs;
 use crate::lab::viewers::ViewersArgs;
 
@@ -26,6 +27,8 @@ pub(super) enum LabCommand {
     Layers(LayersArgs),
     /// Video-like frames across a link below their rate and across a dip.
     Frames(FramesArgs),
+    /// What is on the screen across a link below the stream's rate: how old, how smooth, how good.
+    Screen(ScreenArgs),
     /// A1 beside TCP flows of this kernel across one bottleneck: who gets how much.
     Share(ShareArgs),
     /// Real players across slow and broken links, served by `freshwire serve` and by another live server.

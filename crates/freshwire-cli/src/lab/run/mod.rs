@@ -35,6 +35,7 @@ pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         LabCommand::Layers(args) => experiment(Experiment::Layers, args.plans()?, &args.output),
         LabCommand::Frames(args) => experiment(Experiment::Frames, args.plans()?, &args.output),
+        LabCommand::Screen(args) => super::screen::run(&args),
         LabCommand::Share(args) => super::share::run(&args),
         LabCommand::Viewers(args) => super::viewers::run(&args),
         LabCommand::Report { results } => {

@@ -18,7 +18,7 @@ use super::pool::Task;
 use super::receive::{self, Received};
 use super::{a1, fresh, peers, plain};
 use crate::lab::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
-use crate::lab::{scheme, share};
+use crate::lab::{scheme, screen, share};
 
 /// A source that is later than this has not offered what it says.
 const MAX_LATENESS: Duration = Duration::from_millis(5);
@@ -31,6 +31,8 @@ const RUNS_PER_CORE: usize = 6;
 pub(crate) enum Order {
     /// One stream over one link.
     Stream(Stream, Environment),
+    /// One stream to one screen.
+    Screen(screen::Task, Environment),
     /// Several flows over one link.
     Share(share::Plan, Environment),
 }
@@ -72,6 +74,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let order: Order = serde_json::from_str(&text).context("cannot read the plan")?;
     match order {
         Order::Stream(stream, environment) => answer(&measure(stream, environment)?),
+        Order::Screen(task, environment) => answer(&screen::measure(task, environment)?),
         Order::Share(plan, environment) => answer(&share::measure(plan, environment)?),
     }
 }

@@ -11,7 +11,7 @@ use freshwire_io::netns::Namespaces;
 use serde::{Deserialize, Serialize};
 
 /// The port on which every server listens.
-pub(super) const PORT: u16 = 8554;
+pub(in crate::lab) const PORT: u16 = 8554;
 /// How long a server may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(15);
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -67,14 +67,14 @@ impl Server {
 
 /// A server at work. Dropping it ends it.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(in crate::lab) struct Running {
     child: Child,
     input: Option<ChildStdin>,
 }
 
 impl Running {
     /// Starts `server` in the near namespace, ours with the settings in `config`; what it has to say goes to `log`.
-    pub(super) fn start(
+    pub(in crate::lab) fn start(
         server: Server,
         config: Option<&Path>,
         namespaces: &Namespaces,
@@ -90,12 +90,12 @@ impl Running {
     }
 
     /// Where to write its stream; once.
-    pub(super) fn input(&mut self) -> anyhow::Result<ChildStdin> {
+    pub(in crate::lab) fn input(&mut self) -> anyhow::Result<ChildStdin> {
         self.input.take().context("the server has no input")
     }
 
     /// Waits until it accepts connections.
-    pub(super) fn wait_until_it_listens(&mut self, namespaces: &Namespaces) -> anyhow::Result<()> {
+    pub(in crate::lab) fn wait_until_it_listens(&mut self, namespaces: &Namespaces) -> anyhow::Result<()> {
         let until = freshwire_io::now() + PATIENCE;
         let address = SocketAddr::from((Namespaces::NEAR_V4, PORT));
         while namespaces.in_near(|| TcpStream::connect(address))?.is_err() {
@@ -111,7 +111,7 @@ impl Running {
     }
 
     /// Whether it still runs.
-    pub(super) fn is_alive(&mut self) -> bool {
+    pub(in crate::lab) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 }
@@ -125,11 +125,11 @@ impl Drop for Running {
 }
 
 /// What a player has to open.
-pub(super) fn url() -> String {
+pub(in crate::lab) fn url() -> String {
     format!("rtsp://{}:{PORT}/live", Namespaces::NEAR_V4)
 }
 
 /// Where the probe connects.
-pub(super) fn address() -> SocketAddr {
+pub(in crate::lab) fn address() -> SocketAddr {
     SocketAddr::from((Namespaces::NEAR_V4, PORT))
 }

@@ -11,6 +11,11 @@ use freshwire_media::unit::Kind;
 /// Longest body of an answer.
 const MAX_BODY_BYTES: usize = 64 << 10;
 
+/// The channel of the video's packets; the next one is for its reports.
+pub(in crate::lab) const VIDEO_CHANNEL: u8 = 0;
+/// The channel of the sound's packets.
+pub(in crate::lab) const SOUND_CHANNEL: u8 = 2;
+
 /// A connection to a server, from the first request on.
 pub(crate) struct Session {
     input: BufReader<TcpStream>,
@@ -28,12 +33,21 @@ struct Answer {
 
 /// The video of a stream that is described so, and what puts its packets together.
 pub(super) fn video(description: &[u8]) -> anyhow::Result<(Media, Depacketizer)> {
+    track(description, Kind::Video)?.context("the stream has no video")
+}
+
+fn track(description: &[u8], kind: Kind) -> anyhow::Result<Option<(Media, Depacketizer)>> {
     let tracks = sdp::parse(description).context("the server's description")?;
-    let track = tracks.into_iter().find(|track| track.kind == Kind::Video);
-    let track = track.context("the stream has no video")?;
+    let Some(track) = tracks.into_iter().find(|track| track.kind == kind) else { return Ok(None) };
     let codec = track.codec.as_ref().map_err(|error| anyhow::anyhow!("{error}"))?;
-    let depacketizer = Depacketizer::new(&track, codec).context("the server's video")?;
-    Ok((track, depacketizer))
+    let depacketizer = Depacketizer::new(&track, codec).context("a track of the server's")?;
+    Ok(Some((track, depacketizer)))
+}
+
+/// What puts the packets of a session's tracks together.
+pub(in crate::lab) struct Tracks {
+    pub(in crate::lab) video: Depacketizer,
+    pub(in crate::lab) sound: Option<Depacketizer>,
 }
 
 impl Session {
@@ -45,22 +59,37 @@ impl Session {
 
     /// Begins to play the video; what puts its packets together.
     pub(crate) fn play(&mut self) -> anyhow::Result<Depacketizer> {
+        Ok(self.play_tracks(false)?.video)
+    }
+
+    /// Begins to play the video, and the sound if that is wanted and there is any.
+    pub(in crate::lab) fn play_tracks(&mut self, with_sound: bool) -> anyhow::Result<Tracks> {
         let url = self.url.clone();
         let described = self.ask("DESCRIBE", &url, "Accept: application/sdp\r\n")?;
-        let (track, depacketizer) = video(&described.body)?;
         let base = described.base.unwrap_or_else(|| url.clone());
+        let (media, video) = video(&described.body)?;
+        self.set_up(&base, &media, VIDEO_CHANNEL)?;
+        let sound = if with_sound { track(&described.body, Kind::Audio)? } else { None };
+        if let Some((media, _)) = &sound {
+            self.set_up(&base, media, SOUND_CHANNEL)?;
+        }
+        self.ask("PLAY", &url, "Range: npt=0.000-\r\n")?;
+        Ok(Tracks { video, sound: sound.map(|(_, depacketizer)| depacketizer) })
+    }
+
+    fn set_up(&mut self, base: &str, track: &Media, channel: u8) -> anyhow::Result<()> {
         let control = match track.control.as_deref() {
-            None | Some("*") => base,
+            None | Some("*") => base.to_owned(),
             Some(whole) if whole.starts_with("rtsp://") => whole.to_owned(),
             Some(part) => format!("{}/{part}", base.trim_end_matches('/')),
         };
-        self.ask("SETUP", &control, "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n")?;
-        self.ask("PLAY", &url, "Range: npt=0.000-\r\n")?;
-        Ok(depacketizer)
+        let transport = format!("Transport: RTP/AVP/TCP;unicast;interleaved={channel}-{}\r\n", channel + 1);
+        self.ask("SETUP", &control, &transport)?;
+        Ok(())
     }
 
     /// Tells the server that somebody is there: sessions last a minute.
-    pub(super) fn keep_alive(&mut self) -> io::Result<()> {
+    pub(in crate::lab) fn keep_alive(&mut self) -> io::Result<()> {
         let url = self.url.clone();
         self.request("GET_PARAMETER", &url, "")
     }
@@ -114,12 +143,16 @@ impl Session {
 
     /// The next packet of the video; `None` for anything else.
     pub(super) fn record(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
+        Ok(self.packet()?.and_then(|(channel, bytes)| (channel == VIDEO_CHANNEL).then_some(bytes)))
+    }
+
+    /// The next packet and its channel; `None` for an answer.
+    pub(in crate::lab) fn packet(&mut self) -> anyhow::Result<Option<(u8, Vec<u8>)>> {
         if !self.is_record_next()? {
             self.answer()?;
             return Ok(None);
         }
-        let (channel, bytes) = self.interleaved()?;
-        Ok((channel == 0).then_some(bytes))
+        Ok(Some(self.interleaved()?))
     }
 
     fn is_record_next(&mut self) -> anyhow::Result<bool> {

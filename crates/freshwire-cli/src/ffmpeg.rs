@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, bail};
 
 /// Checks that ffmpeg runs and has the encoder that is used here.
-pub(super) fn check() -> anyhow::Result<()> {
+pub(crate) fn check() -> anyhow::Result<()> {
     let encoders = Command::new(PROGRAM).args(["-hide_banner", "-encoders"]).stdin(Stdio::null()).output();
     let output = encoders.map_err(explain)?;
     if !String::from_utf8_lossy(&output.stdout).contains("libx264") {
@@ -19,14 +19,14 @@ pub(super) fn check() -> anyhow::Result<()> {
 
 /// An ffmpeg that yields its processor to everything else, so that it never spoils a run's timing. Only errors are
 /// printed, to standard error.
-pub(super) fn command() -> Command {
+pub(crate) fn command() -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "19", PROGRAM, "-hide_banner", "-nostdin", "-loglevel", "error"]);
     command
 }
 
 /// Runs to the end; fails with what it printed.
-pub(super) fn run(command: &mut Command, what: &str) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn run(command: &mut Command, what: &str) -> anyhow::Result<Vec<u8>> {
     let output = command.stdin(Stdio::null()).output().map_err(explain)?;
     if !output.status.success() {
         bail!("ffmpeg cannot {what}: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -35,22 +35,22 @@ pub(super) fn run(command: &mut Command, what: &str) -> anyhow::Result<Vec<u8>> 
 }
 
 /// An ffmpeg at work, with its complaints collected meanwhile.
-pub(super) struct Running {
+pub(crate) struct Running {
     child: Child,
     complaints: Option<JoinHandle<String>>,
 }
 
 /// How an ffmpeg ended.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// It ended by itself and reported success.
-    pub(super) success: bool,
+    pub(crate) success: bool,
     /// The lines that it printed.
-    pub(super) complaints: Vec<String>,
+    pub(crate) complaints: Vec<String>,
 }
 
 impl Running {
     /// Starts with pipes on the sides asked for.
-    pub(super) fn start(command: &mut Command, input: bool, output: bool) -> anyhow::Result<Self> {
+    pub(crate) fn start(command: &mut Command, input: bool, output: bool) -> anyhow::Result<Self> {
         let pipe = |wanted| if wanted { Stdio::piped() } else { Stdio::null() };
         let mut child = command
             .stdin(pipe(input))
@@ -70,17 +70,17 @@ impl Running {
     }
 
     /// Where to write its input; once.
-    pub(super) fn input(&mut self) -> anyhow::Result<ChildStdin> {
+    pub(crate) fn input(&mut self) -> anyhow::Result<ChildStdin> {
         self.child.stdin.take().context("ffmpeg has no input")
     }
 
     /// Where its output comes; once.
-    pub(super) fn output(&mut self) -> anyhow::Result<ChildStdout> {
+    pub(crate) fn output(&mut self) -> anyhow::Result<ChildStdout> {
         self.child.stdout.take().context("ffmpeg has no output")
     }
 
     /// Waits for the end.
-    pub(super) fn wait(mut self) -> anyhow::Result<Ended> {
+    pub(crate) fn wait(mut self) -> anyhow::Result<Ended> {
         let status = self.child.wait().context("cannot wait for ffmpeg")?;
         let text = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         let complaints = text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect();
@@ -97,7 +97,7 @@ impl Drop for Running {
 }
 
 /// A path as ffmpeg takes it: a file whatever its name looks like.
-pub(super) fn file(path: &std::path::Path) -> impl AsRef<OsStr> {
+pub(crate) fn file(path: &std::path::Path) -> impl AsRef<OsStr> {
     let mut name = std::ffi::OsString::from("file:");
     name.push(path);
     name

@@ -9,6 +9,7 @@ use crate::access::Access;
 use crate::config::Limits;
 use crate::hub::Hub;
 use crate::net::Admission;
+use crate::tasks::Tasks;
 
 /// What every connection of the server shares. Lives as long as the server.
 pub struct Context {
@@ -18,6 +19,8 @@ pub struct Context {
     pub shutdown: watch::Receiver<bool>,
     /// Who is let in, with the limits in force.
     pub admission: Arc<Admission>,
+    /// What runs, and what has panicked.
+    pub tasks: Tasks,
     /// What has happened so far.
     pub counters: Counters,
     access: RwLock<Arc<Access>>,
@@ -30,6 +33,7 @@ impl Context {
             hub,
             shutdown,
             admission: Arc::new(Admission::new(limits)),
+            tasks: Tasks::new(),
             counters: Counters::default(),
             access: RwLock::new(Arc::new(access)),
         }
@@ -72,6 +76,11 @@ pub struct Counters {
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Nothing counted yet.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// One more.
     pub fn add_one(&self) {
         self.add(1);

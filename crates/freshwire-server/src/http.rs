@@ -43,11 +43,16 @@ pub struct Site {
 
 /// Answers the connections of one listener until the server shuts down.
 pub async fn serve(acceptor: Acceptor, context: Arc<Context>, site: Site) {
+    let name = format!("http on {}", acceptor.local_addr());
+    context.tasks.keep(name, || accept(&acceptor, &context, site)).await;
+}
+
+async fn accept(acceptor: &Acceptor, context: &Arc<Context>, site: Site) {
     let mut shutdown = context.shutdown.clone();
     loop {
         tokio::select! {
             conn = acceptor.accept() => {
-                tokio::spawn(connection::run(conn, Arc::clone(&context), site));
+                context.tasks.spawn("HTTP connection", connection::run(conn, Arc::clone(context), site));
             }
             _ = stopped(&mut shutdown) => return,
         }

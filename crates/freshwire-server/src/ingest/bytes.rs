@@ -1,6 +1,7 @@
 //! Byte streams: from a reader through the demultiplexer to the publisher.
 
 use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshwire_media::demux::{self, Demux};
@@ -66,10 +67,14 @@ pub(super) async fn stdin(stream: &Arc<Stream>) -> Result<(), SourceError> {
     std::thread::Builder::new()
         .name("stdin".to_owned())
         // Fails only when nobody waits for it any more.
-        .spawn(move || drop(done.send(read_stdin(&theirs))))
+        .spawn(move || drop(done.send(catch_unwind(AssertUnwindSafe(|| read_stdin(&theirs))))))
         .map_err(failed)?;
-    // The thread ends without a result only if it panics.
-    result.await.unwrap_or_else(|_| Err(failed(std::io::ErrorKind::Other.into())))
+    match result.await {
+        Ok(Ok(result)) => result,
+        // As if it had happened here: whoever runs this task counts it and begins again.
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(_) => Err(failed(std::io::ErrorKind::Other.into())),
+    }
 }
 
 const STANDARD_INPUT: &str = "standard input";

@@ -1,12 +1,15 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::ServeError;
 use crate::config::StreamConfig;
-use crate::hub::Hub;
+use crate::context::Context;
+use crate::hub::Stream;
 use crate::ingest::{self, Source};
+use crate::tasks::Tasks;
 
 /// The sources that run. Dropping it ends them.
 pub(super) struct Sources {
@@ -35,7 +38,7 @@ impl Sources {
     /// Starts what is new, ends what is gone and leaves the rest alone. On an error nothing has changed.
     pub(super) fn apply(
         &mut self,
-        hub: &Hub,
+        context: &Context,
         wanted: &BTreeMap<String, StreamConfig>,
     ) -> Result<(), ServeError> {
         for (name, stream) in wanted {
@@ -49,7 +52,7 @@ impl Sources {
         }
         let removed: Vec<_> =
             self.running.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
-        let streams = hub.exchange(&removed, wanted.keys())?;
+        let streams = context.hub.exchange(&removed, wanted.keys())?;
         for name in &removed {
             tracing::info!(stream = name, "removed");
         }
@@ -63,7 +66,7 @@ impl Sources {
             }
             tracing::info!(stream = name, source = %wanted.source, "added");
             let fetched = wanted.source != Source::Publish;
-            let task = fetched.then(|| tokio::spawn(ingest::run(wanted.source.clone(), stream)));
+            let task = fetched.then(|| fetch(context.tasks.clone(), wanted.source.clone(), stream));
             self.running.insert(name.clone(), Running { source: wanted.source.clone(), task });
         }
         let delivering = self.running.iter().filter(|(_, running)| running.task.is_some());
@@ -75,6 +78,14 @@ impl Sources {
     pub(super) fn stop(&mut self) {
         self.running.clear();
     }
+}
+
+/// A source that panics is begun again, as one that fails.
+fn fetch(tasks: Tasks, source: Source, stream: Arc<Stream>) -> JoinHandle<()> {
+    let name = format!("source of {}", stream.name());
+    tokio::spawn(async move {
+        tasks.keep(name, || ingest::run(source.clone(), Arc::clone(&stream))).await;
+    })
 }
 
 impl Drop for Running {

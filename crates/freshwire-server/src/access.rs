@@ -16,11 +16,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use subtle::ConstantTimeEq as _;
 
+pub(crate) use digest::{Algorithm, parameters};
 pub use digest::{REALM, answer};
 pub use link::LinkKey;
 pub use names::Names;
 
-use digest::{Algorithm, Authorization, Nonces};
+use digest::{Authorization, Nonces};
 use link::LinkVerdict;
 
 use crate::net::{Allowance, Throttle};

@@ -31,6 +31,14 @@ pub(crate) use throttle::{Allowance, Throttle};
 
 use crate::tls::{Session, TlsSeal};
 
+/// The address in its own form: IPv4 as IPv4, also on an IPv6 listener. An IPv6 address keeps its zone.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ std::net::IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        std::net::IpAddr::V6(_) => address,
+    }
+}
+
 /// A connection in the hands of one task, encrypted or not. Reads and writes plain bytes.
 pub struct Conn {
     stream: Stream,

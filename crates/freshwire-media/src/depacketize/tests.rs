@@ -18,7 +18,9 @@ fn media(codec: MediaCodec) -> Media {
 fn depacketizer(codec: MediaCodec) -> Depacketizer {
     let media = media(codec);
     let codec = media.codec.clone().expect("known");
-    Depacketizer::new(&media, &codec).expect("supported")
+    let mut depacketizer = Depacketizer::new(&media, &codec).expect("supported");
+    depacketizer.markers = Markers::Proved;
+    depacketizer
 }
 
 fn h264() -> MediaCodec {

@@ -17,7 +17,7 @@ const MAX_PARAMETERS: usize = 32;
 
 /// A hash of digest authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Algorithm {
+pub(crate) enum Algorithm {
     Sha256,
     Md5,
 }
@@ -47,7 +47,7 @@ pub(super) struct Nonces {
 }
 
 impl Algorithm {
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sha256 => "SHA-256",
             Self::Md5 => "MD5",
@@ -55,7 +55,7 @@ impl Algorithm {
     }
 
     /// The hash of the parts with colons between them, in hexadecimal digits.
-    pub(super) fn hash(self, parts: &[&str]) -> String {
+    pub(crate) fn hash(self, parts: &[&str]) -> String {
         let text = parts.join(":");
         match self {
             Self::Sha256 => HEXLOWER.encode(&Sha256::digest(text)),
@@ -158,7 +158,7 @@ fn random() -> [u8; 32] {
 }
 
 /// `name=token, name="quoted \"string\""`, as RFC 9110, section 11.2; empty elements are allowed.
-fn parameters(mut text: &str) -> Option<Vec<(String, String)>> {
+pub(crate) fn parameters(mut text: &str) -> Option<Vec<(String, String)>> {
     let mut parameters: Vec<(String, String)> = Vec::new();
     loop {
         text = text.trim_start_matches([' ', '\t', ',']);

@@ -532,6 +532,11 @@ fn offer_to(producer: &mut Producer, seat: &Seat, stored: &Stored, meta: &Meta) 
 }
 
 impl Publisher {
+    /// The stream's name.
+    pub fn stream_name(&self) -> &str {
+        self.stream.name()
+    }
+
     /// Says what the stream consists of, before the first unit and whenever it changes.
     pub fn tracks(&mut self, tracks: Arc<Tracks>) {
         self.stream.tracks.send_replace(Some(tracks));

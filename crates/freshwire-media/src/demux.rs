@@ -23,7 +23,7 @@ use freshwire_units::Timestamp;
 
 use crate::annexb::DEFAULT_MAX_UNIT_BYTES;
 use crate::ivf::{self, IvfError};
-use crate::mpeg_ts::{PACKET_BYTES, SYNC};
+use crate::mpeg_ts::SYNC;
 use crate::timeline::Given;
 use crate::unit::{Tracks, Unit};
 use crate::video::Format;
@@ -157,6 +157,19 @@ impl Demux {
         faults
     }
 
+    /// Why nothing has been given although bytes come, in words for a person.
+    pub fn complaint(&self) -> String {
+        let container = match &self.container {
+            Container::Open(_) => Some("it is not known yet what it is".to_owned()),
+            Container::Ts(ts) => ts.complaint(),
+            Container::Ivf(_) | Container::Mp4(_) | Container::Stream => None,
+        };
+        container.unwrap_or_else(|| {
+            let Faults { damaged, undecodable, .. } = self.faults();
+            format!("no keyframe with parameter sets has come; {undecodable} pictures were left out, {damaged} damaged")
+        })
+    }
+
     /// Descriptions of tracks in the source that are not used, each once.
     pub fn skipped(&self) -> &[String] {
         match &self.container {
@@ -233,7 +246,8 @@ impl Demux {
                     self.assembler.expect_video(video);
                     self.assembler.expect_audio(audio);
                 }
-                Item::Picture { given, bytes } => self.assembler.video(&bytes, given),
+                Item::Video { given, bytes } => self.assembler.video_part(&bytes, given),
+                Item::Gap => self.assembler.video_gap(),
                 Item::Sound(frame) => {
                     self.assembler.audio_track(&frame.track);
                     self.assembler.audio(frame.bytes, frame.pts);
@@ -320,11 +334,13 @@ fn recognize(first: &[u8]) -> Guess {
         Some(1) if zeros >= 2 => return stream_format(first).map_or(Guess::More, Guess::Stream),
         Some(_) => {}
     }
-    let is_ts =
-        |at: usize| (0..TS_PACKETS).all(|packet| first.get(at + packet * PACKET_BYTES) == Some(&SYNC));
-    if (0..PACKET_BYTES).any(is_ts) {
+    let is_ts = |stride: usize| {
+        let begins = |at: usize| (0..TS_PACKETS).all(|packet| first.get(at + packet * stride) == Some(&SYNC));
+        (0..stride).any(begins)
+    };
+    if ts::STRIDES.into_iter().any(is_ts) {
         Guess::Ts
-    } else if first.len() < (TS_PACKETS + 1) * PACKET_BYTES {
+    } else if first.len() < (TS_PACKETS + 1) * LONGEST_STRIDE {
         Guess::More
     } else {
         Guess::Nothing
@@ -350,6 +366,8 @@ fn stream_format(bytes: &[u8]) -> Option<Format> {
     })
 }
 
+/// The longest distance of two packets.
+const LONGEST_STRIDE: usize = ts::STRIDES[ts::STRIDES.len() - 1];
 /// Packets in a row whose begin tells a transport stream.
 const TS_PACKETS: usize = 3;
 /// So many bytes have to tell the container.

@@ -26,6 +26,11 @@ use link::LinkVerdict;
 
 use crate::net::{Allowance, Throttle};
 
+/// Bytes as text: UTF-8, or else Latin-1, which programs wrote before.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    std::str::from_utf8(bytes).map_or_else(|_| bytes.iter().copied().map(char::from).collect(), str::to_owned)
+}
+
 /// What somebody wants to do with a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::config::Limits;
+use crate::http::Origins;
 use crate::hub::Hub;
 use crate::net::Admission;
 use crate::tasks::Tasks;
@@ -24,6 +25,7 @@ pub struct Context {
     /// What has happened so far.
     pub counters: Counters,
     access: RwLock<Arc<Access>>,
+    origins: RwLock<Arc<Origins>>,
 }
 
 impl Context {
@@ -36,6 +38,7 @@ impl Context {
             tasks: Tasks::new(),
             counters: Counters::default(),
             access: RwLock::new(Arc::new(access)),
+            origins: RwLock::default(),
         }
     }
 
@@ -47,6 +50,16 @@ impl Context {
     /// Replaces the rules of access, from the next request on.
     pub fn set_access(&self, access: Access) {
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    /// Whose pages may play: those of this server, and the others in force. A reload replaces them.
+    pub fn origins(&self) -> Arc<Origins> {
+        Arc::clone(&self.origins.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the origins that are trusted besides, from the next request on.
+    pub fn set_origins(&self, origins: Origins) {
+        *self.origins.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(origins);
     }
 
     /// The limits in force. A reload replaces them.

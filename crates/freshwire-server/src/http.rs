@@ -18,6 +18,7 @@ mod connection;
 mod health;
 pub mod internal;
 mod metrics;
+pub(crate) mod origin;
 mod page;
 mod reply;
 mod route;
@@ -28,6 +29,8 @@ mod takeover;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+
+pub use origin::{OriginError, Origins};
 
 use crate::context::Context;
 use crate::net::Acceptor;

@@ -122,6 +122,26 @@ impl Conn {
     }
 }
 
+impl Reader {
+    /// Lets the system ask the other end now and then whether it is there, where nothing is written that would show it.
+    pub(crate) fn probe(&self) {
+        use rustix::net::sockopt::{
+            set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+        };
+        let socket = self.socket.get_ref();
+        // A socket that refuses it is gone, which the next write shows.
+        let _ = set_tcp_keepidle(socket, PROBE_EVERY)
+            .and_then(|()| set_tcp_keepintvl(socket, PROBE_EVERY))
+            .and_then(|()| set_tcp_keepcnt(socket, PROBES))
+            .and_then(|()| set_socket_keepalive(socket, true));
+    }
+}
+
+/// Between two questions of the system.
+const PROBE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+/// Questions without an answer until the other end is taken for gone.
+const PROBES: u32 = 3;
+
 impl AsyncRead for Conn {
     fn poll_read(
         mut self: Pin<&mut Self>,

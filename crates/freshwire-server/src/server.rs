@@ -59,6 +59,7 @@ impl Server {
         let (shutdown, stopping) = watch::channel(false);
         let access = Access::new(config.rules());
         let context = Arc::new(Context::new(hub, access, config.limits, stopping));
+        context.set_origins(config.trusted_origins.clone());
         let mut sources = Sources::default();
         sources.apply(&context, &config.streams)?;
         let mut server =
@@ -123,6 +124,7 @@ impl Server {
             certificate.renew(&renewed);
         }
         self.context.set_access(self.context.access().with_rules(newer.rules()));
+        self.context.set_origins(newer.trusted_origins.clone());
         self.context.admission.set_limits(newer.limits);
         self.config = newer;
         Ok(fixed)

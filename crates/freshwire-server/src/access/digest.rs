@@ -113,13 +113,22 @@ pub(super) fn parse(header: &str) -> Option<Authorization> {
         return None;
     }
     Some(Authorization::Digest(Digest {
-        username: value("username")?,
+        username: value("username").or_else(|| extended(&value("username*")?))?,
         nonce: value("nonce")?,
         uri: value("uri")?,
         response: value("response")?.to_ascii_lowercase(),
         algorithm,
         client,
     }))
+}
+
+/// A value with its character set, such as `UTF-8''J%C3%A4s%C3%B8n%20Doe` (RFC 8187).
+fn extended(value: &str) -> Option<String> {
+    let (set, rest) = value.split_once('\'')?;
+    let (_, coded) = rest.split_once('\'')?;
+    set.eq_ignore_ascii_case("utf-8")
+        .then(|| percent_encoding::percent_decode_str(coded).decode_utf8().ok())?
+        .map(Into::into)
 }
 
 /// For clients: the value of `Authorization` that answers a server's challenge, which is the value of one of its

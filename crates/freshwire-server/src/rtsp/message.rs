@@ -7,6 +7,8 @@
 use rtsp_types::headers::HeaderName;
 use rtsp_types::{Method, ParseError, Version};
 
+use crate::access::text;
+
 /// What came in.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -166,7 +168,7 @@ impl MessageReader {
 }
 
 fn parse(head: &[u8], body: &[u8]) -> Result<Message, MessageError> {
-    let head = String::from_utf8_lossy(head);
+    let head = text(head);
     let mut lines = head.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     let first = lines.next().unwrap_or_default().trim();
     let lines = lines.filter(|line| !line.is_empty());

@@ -20,6 +20,7 @@ mod ts;
 use std::sync::Arc;
 
 use freshwire_units::Timestamp;
+use memchr::memmem;
 
 use crate::annexb::DEFAULT_MAX_UNIT_BYTES;
 use crate::ivf::{self, IvfError};
@@ -86,7 +87,7 @@ pub enum DemuxError {
 /// Reads a stream of bytes that arrives in pieces, and finds out by itself what container it is in.
 ///
 /// Push bytes, take events until `None`, push again. Memory: what was pushed and not yet taken, per track one unit of the
-/// limit, and up to one second of units before the tracks are announced.
+/// limit, and up to 2.5 s of units before the tracks are announced.
 #[derive(Clone, Debug)]
 pub struct Demux {
     config: Config,
@@ -195,7 +196,7 @@ impl Demux {
             Guess::Mp4 => (Container::Mp4(mp4::Reader::new(self.config.max_unit_bytes)), None),
             Guess::Stream(format) => (Container::Stream, Some(format)),
             Guess::More if !ended && first.len() < MOST_FIRST_BYTES => return Ok(()),
-            Guess::More | Guess::Nothing => return Err(DemuxError::Unknown),
+            Guess::More => return Err(DemuxError::Unknown),
         };
         let first = std::mem::take(first);
         self.container = container;
@@ -315,7 +316,6 @@ enum Guess {
     Stream(Format),
     /// More bytes are needed.
     More,
-    Nothing,
 }
 
 fn recognize(first: &[u8]) -> Guess {
@@ -340,11 +340,33 @@ fn recognize(first: &[u8]) -> Guess {
     };
     if ts::STRIDES.into_iter().any(is_ts) {
         Guess::Ts
-    } else if first.len() < (TS_PACKETS + 1) * LONGEST_STRIDE {
-        Guess::More
+    } else if let Some(format) =
+        stream_behind(first).filter(|_| first.len() >= (TS_PACKETS + 1) * LONGEST_STRIDE)
+    {
+        Guess::Stream(format)
     } else {
-        Guess::Nothing
+        Guess::More
     }
+}
+
+/// A byte stream behind something else: behind a line that its program has printed, or from the middle on. It is known by
+/// parameter sets in a row, which other containers hold without start codes.
+fn stream_behind(bytes: &[u8]) -> Option<Format> {
+    let mut before = None;
+    for at in memmem::find_iter(bytes, &[0, 0, 1]) {
+        let kind = match bytes.get(at + 3..at + 5)? {
+            [header, _] if header & 0x9f == 7 => Some((Format::H264, 0)),
+            [header, _] if header & 0x9f == 8 => Some((Format::H264, 1)),
+            [0x40, 1] => Some((Format::H265, 0)),
+            [0x42, 1] => Some((Format::H265, 1)),
+            _ => None,
+        };
+        match (before, kind) {
+            (Some((one, 0)), Some((other, 1))) if one == other => return Some(one),
+            _ => before = kind,
+        }
+    }
+    None
 }
 
 /// Tells H.264 from H.265 by the first NAL unit whose header only one of them can have there.
@@ -371,7 +393,7 @@ const LONGEST_STRIDE: usize = ts::STRIDES[ts::STRIDES.len() - 1];
 /// Packets in a row whose begin tells a transport stream.
 const TS_PACKETS: usize = 3;
 /// So many bytes have to tell the container.
-const MOST_FIRST_BYTES: usize = 64 << 10;
+const MOST_FIRST_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;

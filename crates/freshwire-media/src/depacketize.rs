@@ -22,7 +22,7 @@
 
 mod aac;
 mod av1;
-mod nal;
+pub(crate) mod nal;
 mod packet;
 mod reorder;
 pub mod rtcp;
@@ -30,7 +30,7 @@ mod vp9;
 
 use std::collections::VecDeque;
 
-use self::nal::Begin;
+pub(crate) use self::nal::Begin;
 use crate::sdp::{Media, MediaCodec};
 use crate::timeline::Unwrap;
 

@@ -167,8 +167,10 @@ impl Default for Timeline {
 /// distance of pictures, which is measured between times that the source says, and never by times that were reckoned.
 #[derive(Clone, Debug, Default)]
 struct Paced {
-    /// The newest time that the source said, and what the count of pictures said then.
-    newest: Option<(i64, i64)>,
+    /// The newest decoding time that the source said.
+    newest: Option<i64>,
+    /// What the times that it said then, shown and decoded, were ahead of those by the count of pictures.
+    ahead: (i64, i64),
     /// Pictures since.
     pictures: i64,
     /// Measured distance of pictures.
@@ -176,23 +178,25 @@ struct Paced {
 }
 
 impl Paced {
-    /// A picture has this decoding time, and by the count of pictures `counted`.
-    fn given(&mut self, dts: i64, counted: i64) {
-        if let Some((before, _)) = self.newest {
+    /// The source says when a picture is shown and decoded; the count of pictures says `counted`.
+    fn given(&mut self, said: (i64, i64), counted: (i64, i64)) {
+        let dts = said.1;
+        if let Some(before) = self.newest {
             let distance = dts.saturating_sub(before);
-            // One picture after the next shows it as well, but a source that says all times needs none.
+            // Where all pictures have times, nothing has to be measured.
             if self.pictures > 0 && (1..=LONGEST_PACED).contains(&distance) {
                 let frame = distance / (self.pictures + 1);
                 self.frame_ns = u32::try_from(frame).ok().filter(|&frame| frame > 0).or(self.frame_ns);
             }
         }
-        (self.newest, self.pictures) = (Some((dts, counted)), 0);
+        (self.newest, self.pictures) = (Some(dts), 0);
+        self.ahead = (said.0.saturating_sub(counted.0), dts.saturating_sub(counted.1));
     }
 
-    /// What has to be added to the time of a picture that only the count of pictures says.
-    fn skipped(&mut self) -> i64 {
+    /// What has to be added to the times, shown and decoded, of a picture that only the count of pictures says.
+    fn skipped(&mut self) -> (i64, i64) {
         self.pictures += 1;
-        self.newest.map_or(0, |(said, counted)| said.saturating_sub(counted))
+        self.ahead
     }
 }
 
@@ -217,8 +221,8 @@ impl Timeline {
         let (pts, dts) = match given {
             Given::Both { pts, dts } => {
                 let (pts, dts) = (bounded(pts), bounded(dts));
-                let (_, counted) = self.display.times(coding);
-                self.paced.given(dts, counted);
+                let counted = self.display.times(coding);
+                self.paced.given((pts, dts), counted);
                 (pts, dts)
             }
             Given::Shown(pts) => {
@@ -227,8 +231,8 @@ impl Timeline {
             }
             Given::Nothing => {
                 let (pts, dts) = self.display.times(coding);
-                let behind = self.paced.skipped();
-                (pts.saturating_add(behind), dts.saturating_add(behind))
+                let (shown, decoded) = self.paced.skipped();
+                (pts.saturating_add(shown), dts.saturating_add(decoded))
             }
         };
         let ahead = pts.saturating_sub(dts).clamp(0, LARGEST_AHEAD);

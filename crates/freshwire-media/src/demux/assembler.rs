@@ -7,6 +7,7 @@ use freshwire_units::Timestamp;
 
 use super::{Config, Event, opus};
 use crate::aac;
+use crate::depacketize::{Begin, nal};
 use crate::timeline::{Coding, Given, Timeline};
 use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoTrack};
 use crate::video::{Coded, Format, Parser, VideoError};
@@ -27,7 +28,8 @@ pub struct Faults {
 /// same way.
 ///
 /// Push frames, take events until `None`, push again. The tracks are announced once all that will come have shown their
-/// parameters, or when one second of media has come without one of them; the units before are kept until then. They are
+/// parameters, or when one second of media has come without one of them, 2.5 s without a key picture; the units before are kept
+/// until then. They are
 /// announced again when they change.
 #[derive(Clone, Debug)]
 pub struct Assembler {
@@ -94,12 +96,24 @@ struct OpenPart {
 }
 
 impl Parts {
-    fn begin(&mut self, len: usize, given: Given) {
+    fn begin(&mut self, bytes: &[u8], format: Format, given: Given) {
         if !std::mem::replace(&mut self.begun, true) {
             self.aligned = Some(0);
         }
+        let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+        let is_code = zeros >= 2 && bytes.get(zeros) == Some(&1);
+        let nal = bytes.get(zeros + 1..).filter(|_| is_code).unwrap_or_default();
+        let begin = match format {
+            Format::H265 => nal::h265_begin(nal),
+            _ => nal::h264_begin(nal),
+        };
+        self.aligned = match begin {
+            Some(Begin::Picture) => self.aligned.map(|count| (count + 1).min(ALIGNED_PARTS)),
+            None if is_code => self.aligned,
+            Some(Begin::Slice) | None => None,
+        };
         self.open.push_back(OpenPart { at: self.pushed, given: Some(given) });
-        self.pushed += len as u64;
+        self.pushed += bytes.len() as u64;
         if self.open.len() > MOST_OPEN_PARTS {
             self.open.pop_front();
         }
@@ -115,19 +129,12 @@ impl Parts {
     fn given(&mut self, at: u64) -> Given {
         // A zero byte that ends the part before belongs to the start code.
         while self.open.get(1).is_some_and(|next| next.at <= at + 1) {
-            if self.open.front().is_some_and(|part| part.given.is_some()) {
-                // Nothing begins in it.
-                self.aligned = None;
-            }
             self.open.pop_front();
         }
         let Some(part) = self.open.front_mut().filter(|part| part.at <= at + 1) else {
             return Given::Nothing;
         };
-        let Some(given) = part.given.take() else { return Given::Nothing };
-        let is_aligned = at <= part.at + 1;
-        self.aligned = self.aligned.filter(|_| is_aligned).map(|count| (count + 1).min(ALIGNED_PARTS));
-        given
+        part.given.take().unwrap_or(Given::Nothing)
     }
 }
 
@@ -200,7 +207,7 @@ impl Assembler {
     /// begins in it. It is whole at its end if parts have been so far.
     pub(super) fn video_part(&mut self, bytes: &[u8], given: Given) {
         let Some(video) = &mut self.video else { return };
-        video.parts.begin(bytes.len(), given);
+        video.parts.begin(bytes, video.format, given);
         video.parser.push(bytes);
         self.take_pictures_of_parts();
         let Some(video) = &mut self.video else { return };
@@ -395,8 +402,10 @@ impl Assembler {
         waiting.bytes += part.unit.bytes.len();
         waiting.parts.push_back(part);
         let span = waiting.latest.zip(waiting.earliest);
+        let lacks_video = self.video.as_ref().is_some_and(|video| video.track.is_none());
+        let longest = if lacks_video { LONGEST_WAIT_FOR_KEY_NS } else { LONGEST_WAIT_NS };
         let is_late = span.is_some_and(|(latest, earliest)| {
-            latest.as_nanos().saturating_sub(earliest.as_nanos()) > LONGEST_WAIT_NS
+            latest.as_nanos().saturating_sub(earliest.as_nanos()) > longest
         });
         let is_full = waiting.bytes > MOST_WAITING_BYTES || waiting.parts.len() > MOST_WAITING;
         let is_complete = !self.awaits_audio && self.video.as_ref().is_none_or(|video| video.track.is_some());
@@ -474,12 +483,14 @@ fn restarts(format: Format, header: [u8; 2]) -> bool {
     }
 }
 
-/// Parts that begin with pictures until they are taken for pictures.
-const ALIGNED_PARTS: u8 = 3;
+/// Parts that begin as pictures do until they are taken for pictures. The parameter sets of one may be parts of their own.
+const ALIGNED_PARTS: u8 = 8;
 /// Parts whose pictures have not been found yet; of older ones nothing is known any more.
 const MOST_OPEN_PARTS: usize = 4096;
 /// So much media may come before the tracks are announced without one that is missing.
 const LONGEST_WAIT_NS: i64 = 1_000_000_000;
+/// The same for pictures, the first of which has to be a key picture.
+const LONGEST_WAIT_FOR_KEY_NS: i64 = 2_500_000_000;
 /// Bounds of what is kept meanwhile.
 const MOST_WAITING: usize = 4096;
 const MOST_WAITING_BYTES: usize = 64 << 20;

@@ -55,6 +55,9 @@ pub(super) struct Ts {
     stride: usize,
     /// Bytes before the next packet.
     between: usize,
+    /// Bytes since the packet before that were no packet.
+    strayed: usize,
+    last: [u8; PACKET_BYTES],
     last_pid: u16,
     clock: Unwrap,
     programs: Programs,
@@ -96,6 +99,8 @@ impl Ts {
             adrift: true,
             stride: PACKET_BYTES,
             between: 0,
+            strayed: 0,
+            last: [0; PACKET_BYTES],
             last_pid: 0,
             clock: Unwrap::new(33),
             programs: Programs::default(),
@@ -174,9 +179,15 @@ impl Ts {
             let bytes = self.buffer.peek();
             let &first = bytes.first()?;
             if first == SYNC && !self.adrift {
-                let packet = self.buffer.take_array()?;
+                let strayed = std::mem::take(&mut self.strayed);
+                // Where bytes are missing, the packet before has the begin of the next one in it. Where others stand between,
+                // it is whole.
+                if strayed > 0 && self.last.get(strayed % PACKET_BYTES) == Some(&SYNC) {
+                    self.lose(self.last_pid);
+                }
+                self.last = self.buffer.take_array()?;
                 self.between = self.stride - PACKET_BYTES;
-                return Some(packet);
+                return Some(self.last);
             }
             if first == SYNC && *bytes.get(PACKET_BYTES)? == SYNC {
                 (self.adrift, self.stride) = (false, PACKET_BYTES);
@@ -199,10 +210,8 @@ impl Ts {
             let next = bytes.iter().skip(1).position(|&byte| byte == SYNC);
             let skip = next.map_or(bytes.len(), |at| at + 1);
             self.buffer.take(skip);
-            if !std::mem::replace(&mut self.adrift, true) {
-                // The packet before ended somewhere else than where it should.
-                self.lose(self.last_pid);
-            }
+            self.adrift = true;
+            self.strayed += skip;
         }
     }
 

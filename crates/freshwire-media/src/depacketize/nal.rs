@@ -6,7 +6,7 @@ const START_CODE: [u8; 4] = [0, 0, 0, 1];
 
 /// What a packet begins with, as far as it tells one picture from the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Begin {
+pub(crate) enum Begin {
     /// The first slice of a picture, or what stands before one.
     Picture,
     /// Another slice, or the middle of one.
@@ -58,7 +58,7 @@ pub(super) fn h265(payload: &[u8], open: &mut Open) -> Result<(), Malformed> {
 }
 
 /// What a packet of H.264 begins with; `None` if that does not tell.
-pub(super) fn h264_begin(payload: &[u8]) -> Option<Begin> {
+pub(crate) fn h264_begin(payload: &[u8]) -> Option<Begin> {
     match bare(payload) {
         [header, fragment, rest @ ..] if header & 0x1F == 28 => match fragment & 0x80 {
             0 => Some(Begin::Slice),
@@ -79,7 +79,7 @@ fn h264_nal_begin(kind: u8, body: &[u8]) -> Option<Begin> {
 }
 
 /// What a packet of H.265 begins with; `None` if that does not tell.
-pub(super) fn h265_begin(payload: &[u8]) -> Option<Begin> {
+pub(crate) fn h265_begin(payload: &[u8]) -> Option<Begin> {
     match bare(payload) {
         [high, _, fragment, rest @ ..] if h265_kind(*high) == 49 => match fragment & 0x80 {
             0 => Some(Begin::Slice),

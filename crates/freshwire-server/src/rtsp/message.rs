@@ -314,6 +314,10 @@ mod tests {
                     Ok(Some(Message::Request(request))) => {
                         found.push(format!("{} {} {:?}", request.method_name(), request.uri, request.body()));
                     }
+                    Ok(Some(Message::Response(response))) => {
+                        let Response { status, reason, headers, body } = response;
+                        found.push(format!("{status} {reason:?} {headers:?} {body:?}"));
+                    }
                     Ok(Some(other)) => found.push(format!("{other:?}")),
                     Err(error) => return (found, Some(error)),
                 }
@@ -334,7 +338,7 @@ mod tests {
             "OPTIONS * []",
             "Packet { channel: 1, bytes: [97, 98] }",
             "ANNOUNCE rtsp://h/s [118, 61, 48]",
-            "Response",
+            "200 \"OK\" [(\"cseq\", \"9\")] []",
         ];
         assert_eq!((found.iter().map(String::as_str).collect::<Vec<_>>(), error), (expected.to_vec(), None));
     }
@@ -347,6 +351,46 @@ mod tests {
         assert_eq!(read(body, &[]).1, Some(MessageError::BodyTooLarge { given: 257, limit: 256 }));
         let body = b"OPTIONS * RTSP/1.0\r\nContent-Length: -1\r\n\r\n";
         assert_eq!(read(body, &[]).1, Some(MessageError::ContentLength));
+    }
+
+    #[test]
+    fn what_programs_write_is_taken_as_they_mean_it() {
+        let one = |bytes: &[u8]| {
+            let (found, error) = read(bytes, &[]);
+            assert_eq!((found.len(), error), (1, None), "{}", String::from_utf8_lossy(bytes));
+            found.into_iter().next().expect("one")
+        };
+        assert_eq!(one(b"OPTIONS rtsp://h/c RTSP/1.0\nCSeq: 1\n\n"), "OPTIONS rtsp://h/c []");
+        assert_eq!(one("PLAY rtsp://h/haustür RTSP/1.0\r\n\r\n".as_bytes()), "PLAY rtsp://h/haustür []");
+        assert_eq!(one(b"PLAY rtsp://h/haust\xfcr RTSP/1.0\r\n\r\n"), "PLAY rtsp://h/haustür []");
+        assert_eq!(one(b"PLAY rtsp://h/my cam RTSP/1.0\r\n\r\n"), "PLAY rtsp://h/my cam []");
+        let zone = "PLAY rtsp://[fe80::1%eth0]:8554/c []";
+        assert_eq!(one(b"PLAY rtsp://[fe80::1%eth0]:8554/c RTSP/1.0\r\nX y\r\nA : b\r\n\r\n"), zone);
+        // Answers of cameras.
+        assert_eq!(one(b"RTSP/1.0 200\nCSeq: 1 \n\n"), "200 \"\" [(\"cseq\", \"1\")] []");
+        let answer = one(b"RTSP/1.0 401 No\r\nA: 1\r\n 2\r\na:3\r\nContent-Length: 1\r\n\r\nx");
+        assert_eq!(
+            answer,
+            "401 \"No\" [(\"a\", \"1 2\"), (\"a\", \"3\"), (\"content-length\", \"1\")] [120]"
+        );
+    }
+
+    #[test]
+    fn a_reader_finds_its_place_again() {
+        let mut reader = MessageReader::new(BOUNDS);
+        reader.push(b"\0garbage $x$\x07\0\x04\x80abcRTSP/1.0 200 OK\r\n\r\n");
+        assert!(matches!(reader.next(), Err(MessageError::Grammar)));
+        reader.resynchronize();
+        assert!(matches!(reader.next(), Ok(Some(Message::Packet { channel: 7, .. }))));
+        assert!(matches!(reader.next(), Ok(Some(Message::Response(_)))));
+        // Garbage without end takes no memory without end.
+        for _ in 0..1000 {
+            reader.push(&[1; 64]);
+            if reader.next().is_err() {
+                reader.resynchronize();
+            }
+            assert!(reader.bytes.len() < 1000);
+        }
     }
 
     #[test]

@@ -103,3 +103,25 @@ impl Address {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_addresses_are_those_of_ipv4_as_well() {
+        let all = "[::]:0".parse().ok();
+        let listener = bind("rtsp", all).await.expect("it listens").expect("an address");
+        let port = listener.local_addr().expect("its address").port();
+        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok());
+    }
+
+    #[test]
+    fn machines_without_ipv6_are_known() {
+        let no_family = io::Error::from_raw_os_error(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+        assert!(is_without_ipv6(&no_family) && is_without_ipv6(&io::ErrorKind::AddrNotAvailable.into()));
+        assert!(!is_without_ipv6(&io::ErrorKind::AddrInUse.into()));
+    }
+}

@@ -1,5 +1,6 @@
 //! The `freshwire` command.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr, reason = "it panics when nobody reads: output::say")]
 
 use std::process::ExitCode;
 
@@ -77,7 +78,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("freshwire: {error:#}");
+        output::say(&format!("freshwire: {error:#}"));
         ExitCode::from(2)
     })
 }

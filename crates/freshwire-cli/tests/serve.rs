@@ -96,6 +96,65 @@ fn answer(socket: &mut TcpStream) -> String {
     String::from_utf8_lossy(&answer[..count]).into_owned()
 }
 
+/// Who read the log is gone, or its disk is full: nobody else notices, and signals are heard.
+#[test]
+fn a_log_that_nobody_reads_stops_nothing() {
+    for full in [false, true] {
+        let port =
+            std::net::TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port").port();
+        let [rtsp, internal] = [port.to_string(), "0".to_owned()].map(|port| format!("127.0.0.1:{port}"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_freshwire"));
+        command.args([
+            "serve",
+            "--listen-http",
+            "none",
+            "--listen-internal",
+            &internal,
+            "--listen-rtsp",
+            &rtsp,
+        ]);
+        let log = if full {
+            std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it").into()
+        } else {
+            std::process::Stdio::piped()
+        };
+        let mut server = command.stderr(log).stdin(std::process::Stdio::null()).spawn().expect("it starts");
+        drop(server.stderr.take());
+        let ask = |path: &str| {
+            let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
+            socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+            let request = format!("DESCRIBE rtsp://127.0.0.1:{port}/{path} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
+            socket.write_all(request.as_bytes()).ok()?;
+            let mut answer = [0; 512];
+            let count = socket.read(&mut answer).ok().filter(|&count| count > 0)?;
+            Some(String::from_utf8_lossy(&answer[..count]).into_owned())
+        };
+        wait_until(|| ask("nobody").is_some(), || "the server does not listen".to_owned());
+        // Each refusal is a line of the log.
+        for _ in 0..20 {
+            let answer = ask("nobody").expect("an answer");
+            assert!(answer.starts_with("RTSP/1.0 404"), "{answer}");
+        }
+        let signal = |name: &str| {
+            let sent = Command::new("kill").args([name, &server.id().to_string()]).status();
+            assert!(sent.is_ok_and(|status| status.success()));
+        };
+        signal("-HUP");
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(ask("nobody").is_some(), "SIGHUP is heard and survived");
+        signal("-TERM");
+        let mut end = None;
+        wait_until(
+            || {
+                end = server.try_wait().expect("it can be waited for");
+                end.is_some()
+            },
+            || "SIGTERM is not heard".to_owned(),
+        );
+        assert!(end.is_some_and(|status| status.success()), "{end:?}");
+    }
+}
+
 #[test]
 fn a_jump_in_time_does_not_stop_a_stream() {
     if !has_ffmpeg() {

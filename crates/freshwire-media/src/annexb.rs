@@ -121,6 +121,7 @@ pub enum AnnexBError {
 #[derive(Clone, Debug)]
 pub struct AccessUnits {
     splitter: Option<Splitter<Verbatim>>,
+    goes_on: bool,
 }
 
 impl Default for AccessUnits {
@@ -132,10 +133,15 @@ impl Default for AccessUnits {
 impl AccessUnits {
     /// A splitter that accepts access units of up to `max_unit_bytes`.
     pub fn new(max_unit_bytes: usize) -> Self {
-        Self { splitter: Some(Splitter::new(Verbatim::default(), max_unit_bytes)) }
+        Self { splitter: Some(Splitter::new(Verbatim::default(), max_unit_bytes)), goes_on: false }
     }
 
-    /// Adds the next bytes of the stream; ignored after an error. Take units until `None` before pushing again.
+    /// The same, going on after errors: what cannot be read is left out, up to where it can again.
+    pub fn tolerant(self) -> Self {
+        Self { goes_on: true, ..self }
+    }
+
+    /// Adds the next bytes of the stream; ignored after an error, unless it is [tolerant](Self::tolerant). Take units until `None` before pushing again.
     pub fn push(&mut self, bytes: &[u8]) {
         if let Some(splitter) = &mut self.splitter {
             splitter.push(bytes);
@@ -150,13 +156,13 @@ impl AccessUnits {
     }
 }
 
-/// Yields `None` when more bytes are needed, and for good after an error.
+/// Yields `None` when more bytes are needed, and for good after an error, unless it is [tolerant](AccessUnits::tolerant).
 impl Iterator for AccessUnits {
     type Item = Result<AccessUnit, AnnexBError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.splitter.as_mut()?.next();
-        if matches!(item, Some(Err(_))) {
+        if !self.goes_on && matches!(item, Some(Err(_))) {
             self.splitter = None;
         }
         item

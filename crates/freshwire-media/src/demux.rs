@@ -20,10 +20,11 @@ mod ts;
 use std::sync::Arc;
 
 use freshwire_units::Timestamp;
+use memchr::memmem;
 
 use crate::annexb::DEFAULT_MAX_UNIT_BYTES;
 use crate::ivf::{self, IvfError};
-use crate::mpeg_ts::{PACKET_BYTES, SYNC};
+use crate::mpeg_ts::SYNC;
 use crate::timeline::Given;
 use crate::unit::{Tracks, Unit};
 use crate::video::Format;
@@ -86,7 +87,7 @@ pub enum DemuxError {
 /// Reads a stream of bytes that arrives in pieces, and finds out by itself what container it is in.
 ///
 /// Push bytes, take events until `None`, push again. Memory: what was pushed and not yet taken, per track one unit of the
-/// limit, and up to one second of units before the tracks are announced.
+/// limit, and up to 2.5 s of units before the tracks are announced.
 #[derive(Clone, Debug)]
 pub struct Demux {
     config: Config,
@@ -157,6 +158,19 @@ impl Demux {
         faults
     }
 
+    /// Why nothing has been given although bytes come, in words for a person.
+    pub fn complaint(&self) -> String {
+        let container = match &self.container {
+            Container::Open(_) => Some("it is not known yet what it is".to_owned()),
+            Container::Ts(ts) => ts.complaint(),
+            Container::Ivf(_) | Container::Mp4(_) | Container::Stream => None,
+        };
+        container.unwrap_or_else(|| {
+            let Faults { damaged, undecodable, .. } = self.faults();
+            format!("no keyframe with parameter sets has come; {undecodable} pictures were left out, {damaged} damaged")
+        })
+    }
+
     /// Descriptions of tracks in the source that are not used, each once.
     pub fn skipped(&self) -> &[String] {
         match &self.container {
@@ -182,7 +196,7 @@ impl Demux {
             Guess::Mp4 => (Container::Mp4(mp4::Reader::new(self.config.max_unit_bytes)), None),
             Guess::Stream(format) => (Container::Stream, Some(format)),
             Guess::More if !ended && first.len() < MOST_FIRST_BYTES => return Ok(()),
-            Guess::More | Guess::Nothing => return Err(DemuxError::Unknown),
+            Guess::More => return Err(DemuxError::Unknown),
         };
         let first = std::mem::take(first);
         self.container = container;
@@ -233,7 +247,8 @@ impl Demux {
                     self.assembler.expect_video(video);
                     self.assembler.expect_audio(audio);
                 }
-                Item::Picture { given, bytes } => self.assembler.video(&bytes, given),
+                Item::Video { given, bytes } => self.assembler.video_part(&bytes, given),
+                Item::Gap => self.assembler.video_gap(),
                 Item::Sound(frame) => {
                     self.assembler.audio_track(&frame.track);
                     self.assembler.audio(frame.bytes, frame.pts);
@@ -301,7 +316,6 @@ enum Guess {
     Stream(Format),
     /// More bytes are needed.
     More,
-    Nothing,
 }
 
 fn recognize(first: &[u8]) -> Guess {
@@ -320,15 +334,39 @@ fn recognize(first: &[u8]) -> Guess {
         Some(1) if zeros >= 2 => return stream_format(first).map_or(Guess::More, Guess::Stream),
         Some(_) => {}
     }
-    let is_ts =
-        |at: usize| (0..TS_PACKETS).all(|packet| first.get(at + packet * PACKET_BYTES) == Some(&SYNC));
-    if (0..PACKET_BYTES).any(is_ts) {
+    let is_ts = |stride: usize| {
+        let begins = |at: usize| (0..TS_PACKETS).all(|packet| first.get(at + packet * stride) == Some(&SYNC));
+        (0..stride).any(begins)
+    };
+    if ts::STRIDES.into_iter().any(is_ts) {
         Guess::Ts
-    } else if first.len() < (TS_PACKETS + 1) * PACKET_BYTES {
-        Guess::More
+    } else if let Some(format) =
+        stream_behind(first).filter(|_| first.len() >= (TS_PACKETS + 1) * LONGEST_STRIDE)
+    {
+        Guess::Stream(format)
     } else {
-        Guess::Nothing
+        Guess::More
     }
+}
+
+/// A byte stream behind something else: behind a line that its program has printed, or from the middle on. It is known by
+/// parameter sets in a row, which other containers hold without start codes.
+fn stream_behind(bytes: &[u8]) -> Option<Format> {
+    let mut before = None;
+    for at in memmem::find_iter(bytes, &[0, 0, 1]) {
+        let kind = match bytes.get(at + 3..at + 5)? {
+            [header, _] if header & 0x9f == 7 => Some((Format::H264, 0)),
+            [header, _] if header & 0x9f == 8 => Some((Format::H264, 1)),
+            [0x40, 1] => Some((Format::H265, 0)),
+            [0x42, 1] => Some((Format::H265, 1)),
+            _ => None,
+        };
+        match (before, kind) {
+            (Some((one, 0)), Some((other, 1))) if one == other => return Some(one),
+            _ => before = kind,
+        }
+    }
+    None
 }
 
 /// Tells H.264 from H.265 by the first NAL unit whose header only one of them can have there.
@@ -350,10 +388,12 @@ fn stream_format(bytes: &[u8]) -> Option<Format> {
     })
 }
 
+/// The longest distance of two packets.
+const LONGEST_STRIDE: usize = ts::STRIDES[ts::STRIDES.len() - 1];
 /// Packets in a row whose begin tells a transport stream.
 const TS_PACKETS: usize = 3;
 /// So many bytes have to tell the container.
-const MOST_FIRST_BYTES: usize = 64 << 10;
+const MOST_FIRST_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -14,11 +14,15 @@
 //! | AAC | RFC 3640, AAC-hbr and AAC-lbr | several frames in a packet, and fragments of one |
 //! | Opus | RFC 7587 | all |
 //!
-//! Cameras that send a whole Annex B stream in a packet need nothing of their own: start codes stay where they are.
+//! What senders do besides, and decoders take: start codes before a NAL unit or between several in a packet or fragment,
+//! fragments without an end, aggregates with zeroes behind them, packets without content, NAL units of types that mean nothing.
+//!
+//! A picture ends with a marker, or where its timestamp does. Some senders set the marker on each slice. So the first pictures
+//! of a track wait for the packet after their marker, until markers have proved to be the end.
 
 mod aac;
 mod av1;
-mod nal;
+pub(crate) mod nal;
 mod packet;
 mod reorder;
 pub mod rtcp;
@@ -26,6 +30,7 @@ mod vp9;
 
 use std::collections::VecDeque;
 
+pub(crate) use self::nal::Begin;
 use crate::sdp::{Media, MediaCodec};
 use crate::timeline::Unwrap;
 
@@ -47,6 +52,8 @@ pub struct Frame {
     pub bytes: Vec<u8>,
     /// Packets were lost since the frame before; frames that refer to it may be damaged.
     pub gap: bool,
+    /// It was whole with an earlier packet than the one that was pushed last, which only showed that it is.
+    pub is_overdue: bool,
 }
 
 /// Puts the packets of one track together. After each [`push`](Self::push), take frames until there are none.
@@ -56,8 +63,11 @@ pub struct Depacketizer {
     payload_type: u8,
     clock: Unwrap,
     source: Option<Source>,
+    markers: Markers,
     open: Open,
     gap: bool,
+    /// Timestamp of the picture that was finished last.
+    newest: Option<i64>,
     frames: VecDeque<Frame>,
     damage: Damage,
 }
@@ -101,6 +111,18 @@ enum Format {
 struct Source {
     ssrc: u32,
     next_seq: u16,
+    /// What follows a packet that was far too late: if it comes, the sender has begun to count anew.
+    restart: Option<u16>,
+}
+
+/// Whether a marker is the end of a picture, of H.264 and H.265.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Markers {
+    /// So many were.
+    Unproved(u8),
+    Proved,
+    /// They stand on slices.
+    OnSlices,
 }
 
 /// The access unit that is being put together.
@@ -110,8 +132,12 @@ struct Open {
     bytes: Vec<u8>,
     /// A fragment of it was begun and not ended.
     in_fragment: bool,
+    /// Where the NAL unit begins that is being put together of fragments.
+    nal_at: usize,
     /// It holds a picture and not only what belongs before one.
     has_picture: bool,
+    /// Its newest packet had a marker, which may or may not be its end.
+    marked: bool,
     broken: bool,
 }
 
@@ -141,8 +167,10 @@ impl Depacketizer {
             payload_type: media.payload_type,
             clock: Unwrap::new(32),
             source: None,
+            markers: Markers::Unproved(0),
             open: Open::default(),
             gap: false,
+            newest: None,
             frames: VecDeque::new(),
             damage: Damage::default(),
         })
@@ -150,13 +178,24 @@ impl Depacketizer {
 
     /// Takes a packet. Packets of other payload types are ignored.
     pub fn push(&mut self, packet: &Packet<'_>) {
-        if packet.payload_type != self.payload_type || !self.follow(packet) {
+        let is_ours = packet.payload_type == self.payload_type;
+        // What else the same source sends, such as comfort noise, is counted with the rest.
+        if !is_ours && self.source.is_none_or(|source| source.ssrc != packet.ssrc) {
+            return;
+        }
+        if !self.follow(packet) || !is_ours {
             return;
         }
         let ticks = self.clock.extend(u64::from(packet.timestamp));
+        if packet.payload.is_empty() {
+            // It keeps ways open, or carries nothing but padding.
+            if packet.marker && self.open.ticks == Some(ticks) {
+                self.mark();
+            }
+            return;
+        }
         match &mut self.format {
-            Format::Opus if packet.payload.is_empty() => {}
-            Format::Opus => self.emit(ticks, packet.payload.to_vec()),
+            Format::Opus => self.emit(ticks, packet.payload.to_vec(), false),
             Format::Aac(format) => {
                 let mut frames = Vec::new();
                 if format.push(ticks, packet, &mut frames).is_err() {
@@ -164,7 +203,7 @@ impl Depacketizer {
                     self.damage.frames += 1;
                 }
                 for (ticks, bytes) in frames {
-                    self.emit(ticks, bytes);
+                    self.emit(ticks, bytes, false);
                 }
             }
             Format::H264 | Format::H265 | Format::Av1(_) | Format::Vp9 => self.picture(ticks, packet),
@@ -195,20 +234,28 @@ impl Depacketizer {
     fn follow(&mut self, packet: &Packet<'_>) -> bool {
         let next_seq = packet.seq.wrapping_add(1);
         let Some(source) = self.source.filter(|source| source.ssrc == packet.ssrc) else {
-            // A new source counts its own packets.
-            let is_first = self.source.is_none();
-            self.source = Some(Source { ssrc: packet.ssrc, next_seq });
-            if !is_first {
+            // A new source counts its own packets, or goes on with the count of the one before.
+            let goes_on = self.source.is_none_or(|before| before.next_seq == packet.seq);
+            self.source = Some(Source { ssrc: packet.ssrc, next_seq, restart: None });
+            if !goes_on {
                 self.lose();
             }
             return true;
         };
         let ahead = packet.seq.wrapping_sub(source.next_seq);
         if ahead >= 1 << 15 {
+            let restarts = source.restart == Some(packet.seq);
+            let is_far = ahead.wrapping_neg() > MOST_LATE;
+            self.source = Some(Source { restart: is_far.then_some(next_seq), ..source });
+            if restarts {
+                self.source = Some(Source { ssrc: packet.ssrc, next_seq, restart: None });
+                self.lose();
+                return true;
+            }
             self.damage.late += 1;
             return false;
         }
-        self.source = Some(Source { next_seq, ..source });
+        self.source = Some(Source { next_seq, restart: None, ..source });
         if ahead > 0 {
             self.damage.lost += u64::from(ahead);
             self.lose();
@@ -217,6 +264,9 @@ impl Depacketizer {
     }
 
     fn lose(&mut self) {
+        if self.open.marked && matches!(self.markers, Markers::Unproved(_)) {
+            self.finish(true);
+        }
         self.gap = true;
         self.open.broken |= self.open.ticks.is_some();
         self.open.in_fragment = false;
@@ -233,10 +283,30 @@ impl Depacketizer {
     }
 
     fn picture(&mut self, ticks: i64, packet: &Packet<'_>) {
-        if self.open.ticks.is_some_and(|open| open != ticks) {
-            // The marker was lost, or the sender sets none.
-            self.finish();
+        let is_new = self.open.ticks.is_some_and(|open| open != ticks);
+        if is_new {
+            if self.open.marked {
+                self.markers = self.markers.one_more();
+            }
+            // The marker was lost, or the sender sets none, or nobody knew that it was the end.
+            self.finish(true);
         }
+        let begin = match &self.format {
+            Format::H264 => nal::h264_begin(packet.payload),
+            Format::H265 => nal::h265_begin(packet.payload),
+            _ => None,
+        };
+        match begin {
+            Some(Begin::Picture) if self.open.marked => self.finish(true),
+            Some(Begin::Slice) if self.open.marked && !is_new => self.markers = Markers::OnSlices,
+            // A marker was believed, and the rest of its picture comes.
+            Some(Begin::Slice) if !self.open.has_picture && self.newest == Some(ticks) => {
+                self.markers = Markers::OnSlices;
+                self.open.broken = true;
+            }
+            _ => {}
+        }
+        self.open.marked = false;
         self.open.ticks = Some(ticks);
         let result = match &mut self.format {
             Format::H264 => nal::h264(packet.payload, &mut self.open),
@@ -252,29 +322,59 @@ impl Depacketizer {
             self.open.broken = true;
         }
         if packet.marker {
-            self.finish();
+            self.mark();
         }
     }
 
-    fn finish(&mut self) {
-        if self.open.broken || self.open.in_fragment {
+    /// The packet has a marker.
+    fn mark(&mut self) {
+        let has_slices = matches!(self.format, Format::H264 | Format::H265);
+        if has_slices && self.open.has_picture && self.markers != Markers::Proved {
+            self.open.marked = true;
+        } else {
+            self.finish(false);
+        }
+    }
+
+    fn finish(&mut self, is_overdue: bool) {
+        if self.open.broken {
             self.damage.frames += 1;
             self.gap = true;
+            self.newest = self.open.ticks;
             self.open = Open::default();
         } else if self.open.has_picture {
             let open = std::mem::take(&mut self.open);
-            self.emit(open.ticks.unwrap_or_default(), open.bytes);
+            self.newest = open.ticks;
+            self.emit(open.ticks.unwrap_or_default(), open.bytes, is_overdue);
         } else {
             // Some cameras end the parameter sets with a marker or give them a time of their own: they belong to the
             // picture after them.
             self.open.ticks = None;
+            self.open.marked = false;
+            self.open.in_fragment = false;
         }
     }
 
-    fn emit(&mut self, ticks: i64, bytes: Vec<u8>) {
-        self.frames.push_back(Frame { ticks, bytes, gap: std::mem::take(&mut self.gap) });
+    fn emit(&mut self, ticks: i64, bytes: Vec<u8>, is_overdue: bool) {
+        self.frames.push_back(Frame { ticks, bytes, gap: std::mem::take(&mut self.gap), is_overdue });
     }
 }
+
+impl Markers {
+    /// After one that was the end of a picture.
+    fn one_more(self) -> Self {
+        match self {
+            Self::Unproved(count) if count + 1 < PROOFS => Self::Unproved(count + 1),
+            Self::Unproved(_) | Self::Proved => Self::Proved,
+            Self::OnSlices => Self::OnSlices,
+        }
+    }
+}
+
+/// Pictures that end with their marker until markers are believed.
+const PROOFS: u8 = 3;
+/// Packets that come later than this were not overtaken: the sender counts anew (RFC 3550, A.1).
+const MOST_LATE: u16 = 100;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,9 @@ mod describe;
 mod parse;
 
 pub use describe::{DescribeError, Session, control, describe};
-pub use parse::{CodecError, MAX_MEDIA, MAX_TEXT_BYTES, Media, MediaCodec, SdpError, parse};
+pub use parse::{
+    CodecError, Description, MAX_MEDIA, MAX_TEXT_BYTES, Media, MediaCodec, SdpError, parse, parse_whole,
+};
 
 #[cfg(test)]
 mod tests;

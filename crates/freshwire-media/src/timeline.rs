@@ -109,6 +109,7 @@ pub struct Timeline {
     audio: Track,
     decoding: Decoding,
     display: Display,
+    paced: Paced,
     arrival: Option<Timestamp>,
     /// Arrival of the newest unit.
     newest_arrival: Option<Timestamp>,
@@ -154,10 +155,48 @@ impl Default for Timeline {
             audio: Track::new(DEFAULT_AUDIO_NS),
             decoding: Decoding::default(),
             display: Display::default(),
+            paced: Paced::default(),
             arrival: None,
             newest_arrival: None,
             jumps: 0,
         }
+    }
+}
+
+/// Brings pictures without times between those that have some. Where they lie follows from their number and from the
+/// distance of pictures, which is measured between times that the source says, and never by times that were reckoned.
+#[derive(Clone, Debug, Default)]
+struct Paced {
+    /// The newest decoding time that the source said.
+    newest: Option<i64>,
+    /// What the times that it said then, shown and decoded, were ahead of those by the count of pictures.
+    ahead: (i64, i64),
+    /// Pictures since.
+    pictures: i64,
+    /// Measured distance of pictures.
+    frame_ns: Option<u32>,
+}
+
+impl Paced {
+    /// The source says when a picture is shown and decoded; the count of pictures says `counted`.
+    fn given(&mut self, said: (i64, i64), counted: (i64, i64)) {
+        let dts = said.1;
+        if let Some(before) = self.newest {
+            let distance = dts.saturating_sub(before);
+            // Where all pictures have times, nothing has to be measured.
+            if self.pictures > 0 && (1..=LONGEST_PACED).contains(&distance) {
+                let frame = distance / (self.pictures + 1);
+                self.frame_ns = u32::try_from(frame).ok().filter(|&frame| frame > 0).or(self.frame_ns);
+            }
+        }
+        (self.newest, self.pictures) = (Some(dts), 0);
+        self.ahead = (said.0.saturating_sub(counted.0), dts.saturating_sub(counted.1));
+    }
+
+    /// What has to be added to the times, shown and decoded, of a picture that only the count of pictures says.
+    fn skipped(&mut self) -> (i64, i64) {
+        self.pictures += 1;
+        self.ahead
     }
 }
 
@@ -178,13 +217,23 @@ impl Timeline {
         if self.video.seen == 0 {
             self.video.interval = i64::from(coding.frame_ns.unwrap_or(DEFAULT_FRAME_NS)).max(1);
         }
+        let coding = &Coding { frame_ns: self.paced.frame_ns.or(coding.frame_ns), ..*coding };
         let (pts, dts) = match given {
-            Given::Both { pts, dts } => (bounded(pts), bounded(dts)),
+            Given::Both { pts, dts } => {
+                let (pts, dts) = (bounded(pts), bounded(dts));
+                let counted = self.display.times(coding);
+                self.paced.given((pts, dts), counted);
+                (pts, dts)
+            }
             Given::Shown(pts) => {
                 let pts = bounded(pts);
                 (pts, self.decoding.time(pts, coding.reorder, self.video.interval))
             }
-            Given::Nothing => self.display.times(coding),
+            Given::Nothing => {
+                let (pts, dts) = self.display.times(coding);
+                let (shown, decoded) = self.paced.skipped();
+                (pts.saturating_add(shown), dts.saturating_add(decoded))
+            }
         };
         let ahead = pts.saturating_sub(dts).clamp(0, LARGEST_AHEAD);
         let raw_shown = dts.saturating_add(ahead);
@@ -308,6 +357,8 @@ const LARGEST_OVERLAP: i64 = 2 * SECOND;
 const LARGEST_SKEW: i64 = 10 * SECOND;
 /// How long before it is shown a picture may be decoded.
 const LARGEST_AHEAD: i64 = 10 * SECOND;
+/// Longest time between two times of a source that shows the distance of the pictures between.
+const LONGEST_PACED: i64 = 60 * SECOND;
 /// How many distances the estimate of the frame interval remembers.
 const MEAN_OF: i64 = 8;
 

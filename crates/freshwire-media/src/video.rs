@@ -155,6 +155,26 @@ impl Parser {
         }
     }
 
+    /// Tells that bytes are missing before those that are pushed next: what is not complete is left out. What follows is kept
+    /// as far as it shows that it can be decoded.
+    pub(crate) fn forget(&mut self) {
+        match &mut self.inner {
+            Inner::H264(splitter) => splitter.forget(),
+            Inner::H265(splitter) => splitter.forget(),
+            Inner::Av1(units) => units.lose(),
+            Inner::Vp9(units) => units.lose(),
+        }
+    }
+
+    /// How many bytes had been pushed where the unit begins that was taken last; of H.264 and H.265.
+    pub(crate) fn taken_at(&self) -> Option<u64> {
+        match &self.inner {
+            Inner::H264(splitter) => Some(splitter.taken_at()),
+            Inner::H265(splitter) => Some(splitter.taken_at()),
+            Inner::Av1(_) | Inner::Vp9(_) => None,
+        }
+    }
+
     /// How many units and damaged pieces were left out so far.
     pub fn dropped(&self) -> u64 {
         match &self.inner {

@@ -16,14 +16,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use subtle::ConstantTimeEq as _;
 
+pub(crate) use digest::{Algorithm, parameters};
 pub use digest::{REALM, answer};
 pub use link::LinkKey;
 pub use names::Names;
 
-use digest::{Algorithm, Authorization, Nonces};
+use digest::{Authorization, Nonces};
 use link::LinkVerdict;
 
 use crate::net::{Allowance, Throttle};
+
+/// Bytes as text: UTF-8, or else Latin-1, which programs wrote before.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    std::str::from_utf8(bytes).map_or_else(|_| bytes.iter().copied().map(char::from).collect(), str::to_owned)
+}
 
 /// What somebody wants to do with a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

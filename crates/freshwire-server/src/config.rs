@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use crate::access::{Rights, Rules};
+use crate::http::Origins;
 use crate::hub::HubConfig;
 use crate::ingest::Source;
 use crate::ingest::ladder::Rung;
@@ -29,6 +30,8 @@ pub struct Config {
     pub rtsp: Listen,
     /// Where the page and its streams are served. Default 127.0.0.1:8080, with TLS 8443.
     pub http: Listen,
+    /// Other sites whose pages may play, such as a proxy that does not say which address the browser asked for.
+    pub trusted_origins: Origins,
     /// Where `/metrics`, `/health` and `/api/streams` are served, without any password. Default 127.0.0.1:9464.
     pub internal: Option<SocketAddr>,
     /// The certificate; without one nothing is encrypted.
@@ -102,6 +105,7 @@ impl Default for Config {
         Self {
             rtsp: listen(RTSP_PORTS),
             http: listen(HTTP_PORTS),
+            trusted_origins: Origins::default(),
             internal: Some(loopback(INTERNAL_PORT)),
             tls: None,
             nice: None,

@@ -7,8 +7,10 @@ use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::config::Limits;
+use crate::http::Origins;
 use crate::hub::Hub;
 use crate::net::Admission;
+use crate::tasks::Tasks;
 
 /// What every connection of the server shares. Lives as long as the server.
 pub struct Context {
@@ -18,9 +20,12 @@ pub struct Context {
     pub shutdown: watch::Receiver<bool>,
     /// Who is let in, with the limits in force.
     pub admission: Arc<Admission>,
+    /// What runs, and what has panicked.
+    pub tasks: Tasks,
     /// What has happened so far.
     pub counters: Counters,
     access: RwLock<Arc<Access>>,
+    origins: RwLock<Arc<Origins>>,
 }
 
 impl Context {
@@ -30,8 +35,10 @@ impl Context {
             hub,
             shutdown,
             admission: Arc::new(Admission::new(limits)),
+            tasks: Tasks::new(),
             counters: Counters::default(),
             access: RwLock::new(Arc::new(access)),
+            origins: RwLock::default(),
         }
     }
 
@@ -43,6 +50,16 @@ impl Context {
     /// Replaces the rules of access, from the next request on.
     pub fn set_access(&self, access: Access) {
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(access);
+    }
+
+    /// Whose pages may play: those of this server, and the others in force. A reload replaces them.
+    pub fn origins(&self) -> Arc<Origins> {
+        Arc::clone(&self.origins.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Replaces the origins that are trusted besides, from the next request on.
+    pub fn set_origins(&self, origins: Origins) {
+        *self.origins.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(origins);
     }
 
     /// The limits in force. A reload replaces them.
@@ -72,6 +89,11 @@ pub struct Counters {
 pub struct Counter(AtomicU64);
 
 impl Counter {
+    /// Nothing counted yet.
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
     /// One more.
     pub fn add_one(&self) {
         self.add(1);

@@ -18,6 +18,7 @@ mod connection;
 mod health;
 pub mod internal;
 mod metrics;
+pub(crate) mod origin;
 mod page;
 mod reply;
 mod route;
@@ -28,6 +29,8 @@ mod takeover;
 use std::sync::Arc;
 
 use tokio::sync::watch;
+
+pub use origin::{OriginError, Origins};
 
 use crate::context::Context;
 use crate::net::Acceptor;
@@ -43,11 +46,16 @@ pub struct Site {
 
 /// Answers the connections of one listener until the server shuts down.
 pub async fn serve(acceptor: Acceptor, context: Arc<Context>, site: Site) {
+    let name = format!("http on {}", acceptor.local_addr());
+    context.tasks.keep(name, || accept(&acceptor, &context, site)).await;
+}
+
+async fn accept(acceptor: &Acceptor, context: &Arc<Context>, site: Site) {
     let mut shutdown = context.shutdown.clone();
     loop {
         tokio::select! {
             conn = acceptor.accept() => {
-                tokio::spawn(connection::run(conn, Arc::clone(&context), site));
+                context.tasks.spawn("HTTP connection", connection::run(conn, Arc::clone(context), site));
             }
             _ = stopped(&mut shutdown) => return,
         }

@@ -34,7 +34,7 @@ struct Inner {
     shared: Arc<Shared>,
     streams: Mutex<BTreeMap<String, Arc<Stream>>>,
     /// Stops when the hub goes; sinks that are still open are aborted.
-    _engine: EngineThread,
+    engine: EngineThread,
 }
 
 /// What streams need of the hub.
@@ -125,7 +125,12 @@ impl Hub {
     pub fn new(config: HubConfig) -> io::Result<Self> {
         let engine = Engine::new()?.spawn()?;
         let shared = Shared { config, engine: engine.handle(), viewer_ids: AtomicU64::new(1) };
-        Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), _engine: engine })))
+        Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engine })))
+    }
+
+    /// Whether the engine runs that serves the viewers. It ends early only by a panic, which is a bug.
+    pub fn is_served(&self) -> bool {
+        self.0.engine.is_running()
     }
 
     /// The stream of this name, made if it is new.

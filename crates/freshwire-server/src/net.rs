@@ -31,6 +31,14 @@ pub(crate) use throttle::{Allowance, Throttle};
 
 use crate::tls::{Session, TlsSeal};
 
+/// The address in its own form: IPv4 as IPv4, also on an IPv6 listener. An IPv6 address keeps its zone.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ std::net::IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        std::net::IpAddr::V6(_) => address,
+    }
+}
+
 /// A connection in the hands of one task, encrypted or not. Reads and writes plain bytes.
 pub struct Conn {
     stream: Stream,
@@ -113,6 +121,26 @@ impl Conn {
         Ok(Parts { socket, seal, reader: Reader { socket: reading, session, _permit: self.permit } })
     }
 }
+
+impl Reader {
+    /// Lets the system ask the other end now and then whether it is there, where nothing is written that would show it.
+    pub(crate) fn probe(&self) {
+        use rustix::net::sockopt::{
+            set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl,
+        };
+        let socket = self.socket.get_ref();
+        // A socket that refuses it is gone, which the next write shows.
+        let _ = set_tcp_keepidle(socket, PROBE_EVERY)
+            .and_then(|()| set_tcp_keepintvl(socket, PROBE_EVERY))
+            .and_then(|()| set_tcp_keepcnt(socket, PROBES))
+            .and_then(|()| set_socket_keepalive(socket, true));
+    }
+}
+
+/// Between two questions of the system.
+const PROBE_EVERY: std::time::Duration = std::time::Duration::from_secs(5);
+/// Questions without an answer until the other end is taken for gone.
+const PROBES: u32 = 3;
 
 impl AsyncRead for Conn {
     fn poll_read(

@@ -13,15 +13,15 @@
 //! nothing; over UDP a request or an RTCP packet has to come within [`SESSION_TIMEOUT`].
 
 mod connection;
-mod link;
-mod message;
-mod methods;
-mod publish;
-mod receive;
+pub(crate) mod link;
+pub(crate) mod message;
+pub(crate) mod methods;
+pub(crate) mod publish;
+pub(crate) mod receive;
 mod reply;
 mod target;
 mod transport;
-mod udp;
+pub(crate) mod udp;
 mod view;
 mod viewing;
 
@@ -38,6 +38,11 @@ pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves the connections of `acceptor` until the server stops.
 pub async fn serve(acceptor: Acceptor, context: Arc<Context>) {
+    let name = format!("rtsp on {}", acceptor.local_addr());
+    context.tasks.keep(name, || accept(&acceptor, &context)).await;
+}
+
+async fn accept(acceptor: &Acceptor, context: &Arc<Context>) {
     let mut shutdown = context.shutdown.clone();
     loop {
         let conn = tokio::select! {
@@ -46,6 +51,7 @@ pub async fn serve(acceptor: Acceptor, context: Arc<Context>) {
             _ = shutdown.wait_for(|stopped| *stopped) => return,
         };
         let span = tracing::info_span!("rtsp", peer = %conn.peer_addr());
-        tokio::spawn(connection::run(conn, Arc::clone(&context)).instrument(span));
+        let connection = connection::run(conn, Arc::clone(context)).instrument(span);
+        context.tasks.spawn("RTSP connection", connection);
     }
 }

@@ -6,6 +6,7 @@ mod sources;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use crate::http::{self, Site, internal};
 use crate::hub::Hub;
 use crate::net::Acceptor;
 use crate::rtsp;
+use crate::tasks::text_of;
 use crate::tls::{Certificate, TlsError};
 
 pub use error::ServeError;
@@ -57,8 +59,9 @@ impl Server {
         let (shutdown, stopping) = watch::channel(false);
         let access = Access::new(config.rules());
         let context = Arc::new(Context::new(hub, access, config.limits, stopping));
+        context.set_origins(config.trusted_origins.clone());
         let mut sources = Sources::default();
-        sources.apply(&context.hub, &config.streams)?;
+        sources.apply(&context, &config.streams)?;
         let mut server =
             Self { config, certificate, context, shutdown, services: JoinSet::new(), sources, addresses };
         server.serve(listeners)?;
@@ -72,8 +75,10 @@ impl Server {
         let site = Site { rtsp_port: port(&listeners.rtsp), rtsps_port: port(&listeners.rtsps) };
         let tls = |protocols: &[&str]| self.certificate.as_ref().map(|c| c.acceptor(protocols));
         let admission = &self.context.admission;
-        let accept =
-            |listener, tls| Acceptor::new(listener, tls, Arc::clone(admission)).map_err(ServeError::Engine);
+        let accept = |listener, tls| {
+            Acceptor::new(listener, tls, Arc::clone(admission), self.context.tasks.clone())
+                .map_err(ServeError::Engine)
+        };
         for (listener, tls) in [(listeners.rtsp, None), (listeners.rtsps, tls(&[]))] {
             let Some(listener) = listener else { continue };
             self.services.spawn(rtsp::serve(accept(listener, tls)?, Arc::clone(&self.context)));
@@ -114,11 +119,12 @@ impl Server {
         newer.hub = self.config.hub.clone();
         newer.check()?;
         let renewed = load(newer.tls.as_ref())?;
-        self.sources.apply(&self.context.hub, &newer.streams)?;
+        self.sources.apply(&self.context, &newer.streams)?;
         if let (Some(certificate), Some(renewed)) = (&self.certificate, renewed) {
             certificate.renew(&renewed);
         }
         self.context.set_access(self.context.access().with_rules(newer.rules()));
+        self.context.set_origins(newer.trusted_origins.clone());
         self.context.admission.set_limits(newer.limits);
         self.config = newer;
         Ok(fixed)
@@ -180,9 +186,15 @@ fn reload_once<E: fmt::Display>(server: &mut Server, read: Option<Result<Config,
         tracing::warn!("nothing to reload: the server was started without --config");
         return;
     };
-    let reloaded = read
-        .map_err(|error| error.to_string())
-        .and_then(|config| server.reload(config).map_err(|error| error.to_string()));
+    let reload = || {
+        read.map_err(|error| error.to_string())
+            .and_then(|config| server.reload(config).map_err(|error| error.to_string()))
+    };
+    // The signals of the end are still to be heard after a panic.
+    let reloaded = catch_unwind(AssertUnwindSafe(reload)).unwrap_or_else(|panic| {
+        server.context.tasks.count_panic();
+        Err(format!("a panic: {}", text_of(&*panic)))
+    });
     match reloaded {
         Ok(fixed) if fixed.is_empty() => tracing::info!("reloaded the configuration"),
         Ok(fixed) => {

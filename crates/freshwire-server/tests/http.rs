@@ -7,6 +7,8 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use freshwire_server::access::{Access, Names, Password, Rights, Rules, User, answer};
+use freshwire_server::config::Limits;
 use freshwire_server::ingest::PatternConfig;
 use http_rig::{Server, is_there, wait_for};
 
@@ -56,6 +58,54 @@ fn requests_get_the_answers_of_the_standard() {
     assert_eq!(status(&say(at, &long)), "431");
     let head = say(at, "HEAD /cam HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(head.ends_with("\r\n\r\n") && status(&head) == "200", "{head}");
+}
+
+/// `nc`, and clients that have nothing more to say, close their half behind the request.
+#[test]
+fn a_half_closed_client_is_served() {
+    let server = Server::open();
+    let page = |path: &str| {
+        let mut socket = TcpStream::connect(server.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        write!(socket, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        socket.shutdown(std::net::Shutdown::Write).unwrap();
+        socket
+    };
+    let mut text = String::new();
+    page("/").read_to_string(&mut text).unwrap();
+    assert_eq!(status(&text), "200", "{text}");
+    if !is_there("ffmpeg") {
+        return;
+    }
+    server.feed("cam", PatternConfig::default());
+    for path in ["/cam.ts", "/cam.mp4"] {
+        let mut enough = vec![0; 20_000];
+        wait_for(path, Duration::from_secs(20), || page(path).read_exact(&mut enough).is_ok());
+        assert_eq!(status(&String::from_utf8_lossy(&enough)), "200");
+    }
+    // Those who have really gone are no viewers for long.
+    let gone = || server.context.hub.find("cam").is_some_and(|cam| cam.snapshot().viewers.is_empty());
+    wait_for("viewers gone", Duration::from_secs(20), gone);
+}
+
+#[test]
+fn a_users_name_need_not_be_ascii() {
+    let mut rules = Rules::default();
+    let rights = Rights { view: Names::all(), publish: Names::default() };
+    rules
+        .users
+        .insert("jürgen".to_owned(), User { password: Password::from_plain("jürgen", "grün"), rights });
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Server::new(listener, Access::new(rules), Limits::default());
+    server.context.hub.stream("cam").unwrap();
+    let challenged = get(server.address, "/cam");
+    assert_eq!(status(&challenged), "401", "{challenged}");
+    let challenge = challenged.lines().find_map(|line| line.strip_prefix("www-authenticate: ")).unwrap();
+    for (password, expected) in [("grün", "200"), ("grau", "401")] {
+        let answer = answer(challenge, "jürgen", password, "GET", "/cam").unwrap();
+        let request = format!("GET /cam HTTP/1.0\r\nAuthorization: {answer}\r\n\r\n");
+        assert_eq!(status(&say(server.address, &request)), expected);
+    }
 }
 
 #[test]

@@ -37,7 +37,8 @@ impl Server {
         let acceptor = || {
             runtime.block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-                Acceptor::new(listener, None, Arc::clone(&context.admission)).expect("an acceptor")
+                Acceptor::new(listener, None, Arc::clone(&context.admission), context.tasks.clone())
+                    .expect("an acceptor")
             })
         };
         let (for_rtsp, for_http) = (acceptor(), acceptor());

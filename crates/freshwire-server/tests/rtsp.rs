@@ -33,7 +33,8 @@ impl Server {
         let context = Arc::new(Context::new(hub, access, limits, stopped));
         let acceptor = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            Acceptor::new(listener, None, Arc::clone(&context.admission)).expect("an acceptor")
+            Acceptor::new(listener, None, Arc::clone(&context.admission), context.tasks.clone())
+                .expect("an acceptor")
         });
         let address = acceptor.local_addr();
         runtime.spawn(rtsp::serve(acceptor, Arc::clone(&context)));

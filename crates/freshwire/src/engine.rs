@@ -242,6 +242,11 @@ impl Drop for Engine {
 }
 
 impl EngineThread {
+    /// Whether it serves its sinks. It stops early only if it panics or its poller fails.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
     /// A handle to add sinks with.
     pub fn handle(&self) -> Handle {
         self.handle.clone()

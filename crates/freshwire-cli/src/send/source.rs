@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::Meta;
-use freshwire_media::annexb::{AccessUnit, AccessUnits};
+use freshwire_media::annexb::{AccessUnit, AccessUnits, AnnexBError};
 use freshwire_media::framing::length_prefixed;
 use freshwire_media::layered;
 use freshwire_units::Timestamp;
 
 use super::args::SourcePlan;
+use crate::output::say;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
@@ -59,7 +60,8 @@ pub(super) fn open(plan: &SourcePlan) -> anyhow::Result<Box<dyn Source>> {
         }),
         SourcePlan::H264 { file, fps, deadline } => Box::new(H264 {
             input: Input::open(file)?,
-            units: AccessUnits::default(),
+            units: AccessUnits::default().tolerant(),
+            damage: None,
             next: None,
             pace: Pace { fps: *fps, live: is_standard_input(file), start: None },
             deadline: *deadline,
@@ -123,6 +125,8 @@ impl Source for Layers {
 struct H264 {
     input: Input,
     units: AccessUnits,
+    /// The first thing that could not be read.
+    damage: Option<AnnexBError>,
     next: Option<AccessUnit>,
     pace: Pace,
     deadline: Duration,
@@ -158,7 +162,11 @@ impl Source for H264 {
         let unit = match self.next.take() {
             Some(unit) => unit,
             None => match self.units.next() {
-                Some(unit) => unit.with_context(|| format!("cannot read {}", self.input.name))?,
+                Some(Ok(unit)) => unit,
+                Some(Err(error)) => {
+                    self.damaged(error);
+                    return Ok(Polled::Nothing);
+                }
                 None => return self.read(timeout),
             },
         };
@@ -182,12 +190,24 @@ impl Source for H264 {
 }
 
 impl H264 {
+    /// A live source goes on where something is damaged.
+    fn damaged(&mut self, error: AnnexBError) {
+        if self.damage.is_none() && self.seq > 0 {
+            say(&format!("{}: {error}; what cannot be read is left out", self.input.name));
+        }
+        self.damage.get_or_insert(error);
+    }
+
     fn read(&mut self, timeout: Duration) -> anyhow::Result<Polled> {
         match self.input.read(timeout)? {
             Piece::Bytes(bytes) => self.units.push(&bytes),
             Piece::Nothing => {}
             Piece::End if self.ended => {
-                anyhow::ensure!(self.seq > 0, "{} has no picture in it", self.input.name);
+                let name = &self.input.name;
+                if let Some(error) = self.damage.filter(|_| self.seq == 0) {
+                    return Err(error).with_context(|| format!("cannot read {name}"));
+                }
+                anyhow::ensure!(self.seq > 0, "{name} has no picture in it");
                 return Ok(Polled::End);
             }
             Piece::End => {

@@ -11,6 +11,7 @@ use freshwire_server::config::{
     Config, ConfigError, StreamConfig, TlsFiles, default_name, parse_listen, parse_named_source,
 };
 use freshwire_server::ingest::Source;
+use freshwire_server::log::{self, LogEnd};
 use freshwire_server::priority::set_nice;
 use freshwire_server::server::{self, Server};
 use tracing::level_filters::LevelFilter;
@@ -145,7 +146,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         say(&checked(&config, args.config.as_deref()));
         return Ok(ExitCode::SUCCESS);
     }
-    log(args.log_format, args.log_level);
+    let _log = log(args.log_format, args.log_level)?;
     if let Err(error) = set_nice(config.nice) {
         tracing::info!(
             %error,
@@ -190,8 +191,13 @@ fn welcome(server: &Server) {
     }
 }
 
-fn log(format: LogFormat, level: LevelFilter) {
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+/// Begins the log. It never fails and never waits: who reads it may be gone, or its disk full.
+fn log(format: LogFormat, level: LevelFilter) -> anyhow::Result<LogEnd> {
+    let (writer, end) = log::to(std::io::stderr()).context("cannot start the log's thread")?;
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .log_internal_errors(false)
+        .with_writer(move || writer.clone());
     // It warns of every box of ffmpeg's that it has no name for.
     let targets = Targets::new().with_default(level).with_target("mp4_atom", level.min(LevelFilter::ERROR));
     match format {
@@ -201,6 +207,12 @@ fn log(format: LogFormat, level: LevelFilter) {
         }
         LogFormat::Json => builder.json().flatten_event(true).finish().with(targets).init(),
     }
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = std::thread::current();
+        let thread = thread.name().unwrap_or("unnamed");
+        tracing::error!(thread, "{panic}");
+    }));
+    Ok(end)
 }
 
 #[cfg(test)]

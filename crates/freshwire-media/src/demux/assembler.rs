@@ -7,6 +7,7 @@ use freshwire_units::Timestamp;
 
 use super::{Config, Event, opus};
 use crate::aac;
+use crate::depacketize::{Begin, nal};
 use crate::timeline::{Coding, Given, Timeline};
 use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoTrack};
 use crate::video::{Coded, Format, Parser, VideoError};
@@ -27,7 +28,8 @@ pub struct Faults {
 /// same way.
 ///
 /// Push frames, take events until `None`, push again. The tracks are announced once all that will come have shown their
-/// parameters, or when one second of media has come without one of them; the units before are kept until then. They are
+/// parameters, or when one second of media has come without one of them, 2.5 s without a key picture; the units before are kept
+/// until then. They are
 /// announced again when they change.
 #[derive(Clone, Debug)]
 pub struct Assembler {
@@ -51,6 +53,7 @@ struct Video {
     format: Format,
     parser: Parser,
     track: Option<Arc<VideoTrack>>,
+    parts: Parts,
 }
 
 /// Numbers groups across parsers, each of which begins with 0.
@@ -69,6 +72,69 @@ impl Groups {
 
     fn begin_parser(&mut self) {
         self.first = self.newest.map_or(0, |newest| newest.wrapping_add(1));
+    }
+}
+
+/// Parts of a byte stream, and what their source says of the first picture that begins in each.
+#[derive(Clone, Debug, Default)]
+struct Parts {
+    /// Bytes of all parts so far.
+    pushed: u64,
+    /// Parts in which pictures may still be found to begin, by the place of their first byte.
+    open: VecDeque<OpenPart>,
+    /// So many parts in a row began with a picture; `None` if one did not.
+    aligned: Option<u8>,
+    /// There was a part.
+    begun: bool,
+}
+
+#[derive(Clone, Debug)]
+struct OpenPart {
+    at: u64,
+    /// `None`: a picture was found that begins here.
+    given: Option<Given>,
+}
+
+impl Parts {
+    fn begin(&mut self, bytes: &[u8], format: Format, given: Given) {
+        if !std::mem::replace(&mut self.begun, true) {
+            self.aligned = Some(0);
+        }
+        let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+        let is_code = zeros >= 2 && bytes.get(zeros) == Some(&1);
+        let nal = bytes.get(zeros + 1..).filter(|_| is_code).unwrap_or_default();
+        let begin = match format {
+            Format::H265 => nal::h265_begin(nal),
+            _ => nal::h264_begin(nal),
+        };
+        self.aligned = match begin {
+            Some(Begin::Picture) => self.aligned.map(|count| (count + 1).min(ALIGNED_PARTS)),
+            None if is_code => self.aligned,
+            Some(Begin::Slice) | None => None,
+        };
+        self.open.push_back(OpenPart { at: self.pushed, given: Some(given) });
+        self.pushed += bytes.len() as u64;
+        if self.open.len() > MOST_OPEN_PARTS {
+            self.open.pop_front();
+        }
+    }
+
+    /// Whether parts are whole pictures. The first ones wait until the next has begun, and so do those of a source that has
+    /// cut anywhere: a picture that was taken for whole too early would be torn.
+    fn are_pictures(&self) -> bool {
+        self.aligned.is_some_and(|count| count >= ALIGNED_PARTS)
+    }
+
+    /// What is said of a picture that begins at `at`.
+    fn given(&mut self, at: u64) -> Given {
+        // A zero byte that ends the part before belongs to the start code.
+        while self.open.get(1).is_some_and(|next| next.at <= at + 1) {
+            self.open.pop_front();
+        }
+        let Some(part) = self.open.front_mut().filter(|part| part.at <= at + 1) else {
+            return Given::Nothing;
+        };
+        part.given.take().unwrap_or(Given::Nothing)
     }
 }
 
@@ -137,6 +203,44 @@ impl Assembler {
         self.take_pictures(Given::Nothing);
     }
 
+    /// Adds part of a byte stream of H.264 or H.265, cut at any place, with what its source says of the first picture that
+    /// begins in it. It is whole at its end if parts have been so far.
+    pub(super) fn video_part(&mut self, bytes: &[u8], given: Given) {
+        let Some(video) = &mut self.video else { return };
+        video.parts.begin(bytes, video.format, given);
+        video.parser.push(bytes);
+        self.take_pictures_of_parts();
+        let Some(video) = &mut self.video else { return };
+        if video.parts.are_pictures() {
+            video.parser.complete();
+            self.take_pictures_of_parts();
+        }
+    }
+
+    /// Tells that bytes are missing after the part that was added last.
+    pub(super) fn video_gap(&mut self) {
+        if let Some(video) = &mut self.video {
+            video.parser.forget();
+        }
+    }
+
+    fn take_pictures_of_parts(&mut self) {
+        while let Some(video) = &mut self.video {
+            let coded = match video.parser.next() {
+                Some(Ok(coded)) => coded,
+                Some(Err(VideoError::TooLarge { .. })) => {
+                    self.damaged += 1;
+                    continue;
+                }
+                None => return,
+            };
+            let given = video.parts.given(video.parser.taken_at().unwrap_or(0));
+            let format = video.format;
+            video.track = Some(Arc::clone(&coded.track));
+            self.add_picture(coded, format, given);
+        }
+    }
+
     /// Adds a frame of sound: AAC without ADTS header, or an Opus packet. Ignored if no sound was expected.
     pub fn audio(&mut self, bytes: Vec<u8>, pts: MediaTime) {
         let Some(track) = self.audio.clone() else { return };
@@ -174,7 +278,11 @@ impl Assembler {
         if let Some(video) = &mut self.video {
             video.parser.finish();
         }
-        self.take_pictures(Given::Nothing);
+        if self.video.as_ref().is_some_and(|video| video.parts.pushed > 0) {
+            self.take_pictures_of_parts();
+        } else {
+            self.take_pictures(Given::Nothing);
+        }
         if self.tracks.is_none() && !self.waiting.parts.is_empty() {
             self.announce();
         }
@@ -200,7 +308,12 @@ impl Assembler {
         }
         self.groups.begin_parser();
         let parser = |format| Parser::with_limit(format, self.config.max_unit_bytes);
-        self.video = format.map(|format| Video { format, parser: parser(format), track: None });
+        self.video = format.map(|format| Video {
+            format,
+            parser: parser(format),
+            track: None,
+            parts: Parts::default(),
+        });
     }
 
     /// Sound comes from here on, or none; its track is told before the first frame.
@@ -289,8 +402,10 @@ impl Assembler {
         waiting.bytes += part.unit.bytes.len();
         waiting.parts.push_back(part);
         let span = waiting.latest.zip(waiting.earliest);
+        let lacks_video = self.video.as_ref().is_some_and(|video| video.track.is_none());
+        let longest = if lacks_video { LONGEST_WAIT_FOR_KEY_NS } else { LONGEST_WAIT_NS };
         let is_late = span.is_some_and(|(latest, earliest)| {
-            latest.as_nanos().saturating_sub(earliest.as_nanos()) > LONGEST_WAIT_NS
+            latest.as_nanos().saturating_sub(earliest.as_nanos()) > longest
         });
         let is_full = waiting.bytes > MOST_WAITING_BYTES || waiting.parts.len() > MOST_WAITING;
         let is_complete = !self.awaits_audio && self.video.as_ref().is_none_or(|video| video.track.is_some());
@@ -368,8 +483,14 @@ fn restarts(format: Format, header: [u8; 2]) -> bool {
     }
 }
 
+/// Parts that begin as pictures do until they are taken for pictures. The parameter sets of one may be parts of their own.
+const ALIGNED_PARTS: u8 = 8;
+/// Parts whose pictures have not been found yet; of older ones nothing is known any more.
+const MOST_OPEN_PARTS: usize = 4096;
 /// So much media may come before the tracks are announced without one that is missing.
 const LONGEST_WAIT_NS: i64 = 1_000_000_000;
+/// The same for pictures, the first of which has to be a key picture.
+const LONGEST_WAIT_FOR_KEY_NS: i64 = 2_500_000_000;
 /// Bounds of what is kept meanwhile.
 const MOST_WAITING: usize = 4096;
 const MOST_WAITING_BYTES: usize = 64 << 20;

@@ -1,13 +1,17 @@
 //! MPEG transport streams (ISO 13818-1): one program with H.264 or H.265 and AAC or Opus.
 //!
 //! ```text
-//!  bytes ─► packets of 188 ─┬─ PID 0 ─► programs ─► map of the first one ─► which PIDs
-//!                           ├─ video ─► PES ───────────────────────────► pictures
-//!                           └─ audio ─► PES ─► ADTS or Opus ───────────► frames
+//!  bytes ─► packets of 188 ─┬─ PID 0 ─► programs ─► map of the first one with video ─► which PIDs
+//!                           ├─ video ─► PES ────────────────────────────► parts of a byte stream
+//!                           └─ audio ─► PES ─► ADTS or Opus ────────────► frames
 //! ```
+//!
+//! Packets may have four bytes before each (M2TS) or sixteen behind (Reed-Solomon). What a PES packet of video holds need not
+//! be a picture: its time is that of the first picture that begins in it (2.4.3.7), and it may have none.
 
 mod packet;
 mod pes;
+mod programs;
 mod psi;
 mod sound;
 
@@ -21,7 +25,8 @@ use crate::video::Format;
 
 use self::packet::{Continuity, Follows, Packet};
 use self::pes::{Assembly, Completed, Pes};
-use self::psi::{Elementary, Sections};
+use self::programs::Programs;
+use self::psi::Elementary;
 use self::sound::{Packing, Sound};
 
 pub(super) use self::sound::Frame;
@@ -31,8 +36,10 @@ pub(super) use self::sound::Frame;
 pub(super) enum Item {
     /// The program has these tracks from here on.
     Streams { video: Option<Format>, audio: bool },
-    /// A whole access unit.
-    Picture { given: Given, bytes: Vec<u8> },
+    /// Part of the video's byte stream, with the times of the first picture that begins in it.
+    Video { given: Given, bytes: Vec<u8> },
+    /// Bytes of the video are missing here.
+    Gap,
     /// A frame of sound.
     Sound(Frame),
 }
@@ -44,16 +51,24 @@ pub(super) struct Ts {
     buffer: Buffer,
     /// The packets' begin is not known for sure.
     adrift: bool,
+    /// From one packet's begin to the next.
+    stride: usize,
+    /// Bytes before the next packet.
+    between: usize,
+    /// Bytes since the packet before that were no packet.
+    strayed: usize,
+    last: [u8; PACKET_BYTES],
     last_pid: u16,
     clock: Unwrap,
-    programs: Sections,
-    map: Option<(u16, Sections)>,
+    programs: Programs,
     streams: Vec<Elementary>,
     video: Option<Video>,
     audio: Option<Audio>,
     items: VecDeque<Item>,
     skipped: Vec<String>,
     damaged: u64,
+    /// Packets of the program's tracks that are encrypted.
+    scrambled: u64,
     limit: usize,
 }
 
@@ -69,9 +84,6 @@ struct Stream {
 struct Video {
     stream: Stream,
     format: Format,
-    /// An access unit goes on in PES packets without time.
-    continued: bool,
-    held: Option<(Given, Vec<u8>)>,
 }
 
 #[derive(Clone, Debug)]
@@ -85,16 +97,20 @@ impl Ts {
         Self {
             buffer: Buffer::default(),
             adrift: true,
+            stride: PACKET_BYTES,
+            between: 0,
+            strayed: 0,
+            last: [0; PACKET_BYTES],
             last_pid: 0,
             clock: Unwrap::new(33),
-            programs: Sections::default(),
-            map: None,
+            programs: Programs::default(),
             streams: Vec::new(),
             video: None,
             audio: None,
             items: VecDeque::new(),
             skipped: Vec::new(),
             damaged: 0,
+            scrambled: 0,
             limit: max_unit_bytes,
         }
     }
@@ -122,7 +138,6 @@ impl Ts {
         let [video, audio] = completed;
         self.pictures(video);
         self.sounds(audio);
-        self.release_held();
     }
 
     /// Items in the order in which they were completed.
@@ -140,24 +155,63 @@ impl Ts {
         self.damaged
     }
 
+    /// Why no track is there whose pictures or sound could be taken, in words; `None` if there is one.
+    pub(super) fn complaint(&self) -> Option<String> {
+        let tracks = self.video.is_some() || self.audio.is_some();
+        if tracks && self.scrambled > 0 {
+            Some("it is encrypted".to_owned())
+        } else if tracks {
+            None
+        } else if !self.programs.is_known() {
+            Some("it has no table of programs (PAT)".to_owned())
+        } else if self.streams.is_empty() && self.skipped.is_empty() {
+            Some("no program has a map (PMT)".to_owned())
+        } else {
+            Some(format!("it has nothing but {}", self.skipped.join(", ")))
+        }
+    }
+
     fn next_packet(&mut self) -> Option<[u8; PACKET_BYTES]> {
         loop {
+            let between = self.between.min(self.buffer.peek().len());
+            self.buffer.take(between);
+            self.between -= between;
             let bytes = self.buffer.peek();
             let &first = bytes.first()?;
             if first == SYNC && !self.adrift {
-                return self.buffer.take_array();
+                let strayed = std::mem::take(&mut self.strayed);
+                // Where bytes are missing, the packet before has the begin of the next one in it. Where others stand between,
+                // it is whole.
+                if strayed > 0 && self.last.get(strayed % PACKET_BYTES) == Some(&SYNC) {
+                    self.lose(self.last_pid);
+                }
+                self.last = self.buffer.take_array()?;
+                self.between = self.stride - PACKET_BYTES;
+                return Some(self.last);
             }
             if first == SYNC && *bytes.get(PACKET_BYTES)? == SYNC {
-                self.adrift = false;
+                (self.adrift, self.stride) = (false, PACKET_BYTES);
                 continue;
+            }
+            if first == SYNC {
+                // One byte that fits is chance, two are not.
+                let [_, others @ ..] = STRIDES;
+                let mut fitting = None;
+                for stride in others {
+                    if *bytes.get(stride)? == SYNC && *bytes.get(2 * stride)? == SYNC {
+                        fitting.get_or_insert(stride);
+                    }
+                }
+                if let Some(stride) = fitting {
+                    (self.adrift, self.stride) = (false, stride);
+                    continue;
+                }
             }
             let next = bytes.iter().skip(1).position(|&byte| byte == SYNC);
             let skip = next.map_or(bytes.len(), |at| at + 1);
             self.buffer.take(skip);
-            if !std::mem::replace(&mut self.adrift, true) {
-                // The packet before ended somewhere else than where it should.
-                self.lose(self.last_pid);
-            }
+            self.adrift = true;
+            self.strayed += skip;
         }
     }
 
@@ -166,15 +220,17 @@ impl Ts {
         if packet.broken {
             return self.lose(packet.pid);
         }
-        let Some(payload) = packet.payload else { return };
+        let Some(payload) = packet.payload else {
+            self.scrambled += u64::from(packet.scrambled && self.stream(packet.pid).is_some());
+            return;
+        };
         if packet.pid == 0 {
-            for section in self.programs.push(packet.start, payload) {
-                self.program(&section);
-            }
-        } else if let Some((_, sections)) = self.map.as_mut().filter(|(pid, _)| *pid == packet.pid) {
-            for section in sections.push(packet.start, payload) {
-                self.program_map(&section);
-            }
+            self.programs.table(packet.start, payload);
+            return;
+        }
+        let maps = self.programs.maps(packet.pid, packet.start, payload);
+        if let Some(maps) = maps {
+            maps.iter().for_each(|section| self.program_map(section));
         } else {
             self.elementary(packet, payload);
         }
@@ -208,51 +264,29 @@ impl Ts {
             stream.assembly.clear();
             self.damaged += 1;
         }
-        if let Some(video) = self.video.as_mut().filter(|video| video.stream.pid == pid) {
-            video.held = None;
+        if self.video.as_ref().is_some_and(|video| video.stream.pid == pid) {
+            self.items.push_back(Item::Gap);
         } else if let Some(audio) = self.audio.as_mut().filter(|audio| audio.stream.pid == pid) {
             audio.sound.lost();
         }
     }
 
     fn pictures(&mut self, completed: Completed) {
-        self.damaged += completed.damaged;
+        if completed.damaged > 0 {
+            self.damaged += completed.damaged;
+            self.items.push_back(Item::Gap);
+        }
         for pes in completed.packets {
             let given = self.given(&pes);
-            let Some(video) = &mut self.video else { return };
-            match (given, &mut video.held) {
-                (Some(given), _) => {
-                    let continued = video.continued;
-                    self.release_held();
-                    if !continued {
-                        self.items.push_back(Item::Picture { given, bytes: pes.bytes });
-                    } else if let Some(video) = &mut self.video {
-                        video.held = Some((given, pes.bytes));
-                    }
-                }
-                (None, Some((_, bytes))) if bytes.len() + pes.bytes.len() <= self.limit => {
-                    bytes.extend(pes.bytes)
-                }
-                (None, held) => {
-                    // The begin of this unit has already been given out as a whole one.
-                    *held = None;
-                    video.continued = true;
-                    self.damaged += 1;
-                }
-            }
+            self.items.push_back(Item::Video { given, bytes: pes.bytes });
         }
     }
 
-    fn release_held(&mut self) {
-        if let Some((given, bytes)) = self.video.as_mut().and_then(|video| video.held.take()) {
-            self.items.push_back(Item::Picture { given, bytes });
-        }
-    }
-
-    fn given(&mut self, pes: &Pes) -> Option<Given> {
-        let pts = self.time(pes.pts?);
+    fn given(&mut self, pes: &Pes) -> Given {
+        let Some(pts) = pes.pts else { return Given::Nothing };
+        let pts = self.time(pts);
         let dts = pes.dts.map_or(pts, |dts| self.time(dts));
-        Some(Given::Both { pts, dts })
+        Given::Both { pts, dts }
     }
 
     fn time(&mut self, ticks: u64) -> MediaTime {
@@ -268,15 +302,20 @@ impl Ts {
         }
     }
 
-    fn program(&mut self, section: &[u8]) {
-        let Some(pid) = psi::program(section) else { return };
-        if self.map.as_ref().is_none_or(|(known, _)| *known != pid) {
-            self.map = Some((pid, Sections::default()));
-        }
-    }
-
     fn program_map(&mut self, section: &[u8]) {
-        let Some(streams) = psi::streams(section).filter(|streams| *streams != self.streams) else { return };
+        let Some((number, streams)) = psi::program_of(section).zip(psi::streams(section)) else { return };
+        let carries = |kind: fn(&Role) -> bool| streams.iter().any(|stream| kind(&role(stream)));
+        let has_video = carries(|role| matches!(role, Role::Video(_)));
+        let has_sound = carries(|role| matches!(role, Role::Audio(_)));
+        if !self.programs.choose(number, has_video, has_sound) {
+            if !self.programs.has_choice() {
+                self.describe_skipped(&streams);
+            }
+            return;
+        }
+        if streams == self.streams {
+            return;
+        }
         let (mut video, mut audio) = (None, None);
         for stream in &streams {
             match role(stream) {
@@ -291,15 +330,26 @@ impl Ts {
         let limit = self.limit;
         let stream = |pid| Stream { pid, continuity: Continuity::default(), assembly: Assembly::new(limit) };
         let kept = self.video.take().filter(|old| video == Some((old.stream.pid, old.format)));
-        self.video = kept.or_else(|| {
-            video.map(|(pid, format)| Video { stream: stream(pid), format, continued: false, held: None })
-        });
+        if kept.is_none() {
+            // What was begun on another PID does not go on here.
+            self.items.push_back(Item::Gap);
+        }
+        self.video = kept.or_else(|| video.map(|(pid, format)| Video { stream: stream(pid), format }));
         let kept = self.audio.take().filter(|old| audio == Some((old.stream.pid, old.sound.packing())));
         self.audio = kept.or_else(|| {
             audio.map(|(pid, packing)| Audio { stream: stream(pid), sound: Sound::new(packing) })
         });
         let video = video.map(|(_, format)| format);
         self.items.push_back(Item::Streams { video, audio: audio.is_some() });
+    }
+
+    /// What a program has that is not taken.
+    fn describe_skipped(&mut self, streams: &[Elementary]) {
+        for stream in streams {
+            if let Role::Other(name) = role(stream) {
+                self.skip(format!("{name} (PID {})", stream.pid));
+            }
+        }
     }
 
     fn skip(&mut self, description: String) {
@@ -323,6 +373,9 @@ fn role(stream: &Elementary) -> Role {
         0x24 => Role::Video(Format::H265),
         0x0f => Role::Audio(Packing::Adts),
         0x06 if stream.descriptor(REGISTRATION, b"Opus").is_some() => opus_role(stream),
+        // As it was sent before it had a type of its own.
+        0x06 if stream.descriptor(REGISTRATION, b"HEVC").is_some() => Role::Video(Format::H265),
+        0x06 if stream.descriptor(AC3, b"").is_some() => other("AC-3 audio"),
         0x01 | 0x02 => other("MPEG-1 or MPEG-2 video"),
         0x03 | 0x04 => other("MPEG audio"),
         0x11 => other("AAC in LATM"),
@@ -349,6 +402,10 @@ fn opus_role(stream: &Elementary) -> Role {
 const CLOCK_RATE: u32 = 90_000;
 const REGISTRATION: u8 = 5;
 const EXTENSION: u8 = 0x7f;
+/// Descriptor of AC-3 in DVB.
+const AC3: u8 = 0x6a;
+/// From one packet to the next: bare, M2TS with a time before each, with Reed-Solomon bytes behind each.
+pub(super) const STRIDES: [usize; 3] = [PACKET_BYTES, PACKET_BYTES + 4, PACKET_BYTES + 16];
 /// Tag of the extension that says the channels of Opus.
 const OPUS_CHANNELS: u8 = 0x80;
 /// More tracks than this are not described.

@@ -48,7 +48,7 @@ impl<'a> Packet<'a> {
         if flags & 0x20 != 0 {
             let padding = usize::from(*payload.last().ok_or(PacketError::Padding)?);
             let end = payload.len().checked_sub(padding).ok_or(PacketError::Padding)?;
-            payload = payload.get(..end).filter(|_| padding > 0).ok_or(PacketError::Padding)?;
+            payload = payload.get(..end).unwrap_or_default();
         }
         let &[t0, t1, t2, t3, s0, s1, s2, s3] = words;
         Ok(Self {

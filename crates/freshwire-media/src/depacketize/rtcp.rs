@@ -50,6 +50,25 @@ pub fn picture_loss(receiver: u32, sender: u32) -> [u8; 20] {
     packet
 }
 
+/// A compound packet of `receiver` that says that it is there: an empty report and its name.
+pub fn receiver_alive(receiver: u32) -> [u8; 28] {
+    let mut packet = [0; 28];
+    let (headers, name) = packet.split_at_mut(16);
+    let words = [
+        0x80 << 24 | u32::from(RECEIVER_REPORT) << 16 | 1,
+        receiver,
+        0x81 << 24 | u32::from(SOURCE_DESCRIPTION) << 16 | 4,
+        receiver,
+    ];
+    for (bytes, word) in headers.as_chunks_mut::<4>().0.iter_mut().zip(words) {
+        *bytes = word.to_be_bytes();
+    }
+    // CNAME, its length, its characters, and the end of the chunk.
+    name.copy_from_slice(b"\x01\x09freshwire\0");
+    packet
+}
+
 const SENDER_REPORT: u8 = 200;
+const SOURCE_DESCRIPTION: u8 = 202;
 const RECEIVER_REPORT: u8 = 201;
 const PAYLOAD_FEEDBACK: u8 = 206;

@@ -18,7 +18,9 @@ fn media(codec: MediaCodec) -> Media {
 fn depacketizer(codec: MediaCodec) -> Depacketizer {
     let media = media(codec);
     let codec = media.codec.clone().expect("known");
-    Depacketizer::new(&media, &codec).expect("supported")
+    let mut depacketizer = Depacketizer::new(&media, &codec).expect("supported");
+    depacketizer.markers = Markers::Proved;
+    depacketizer
 }
 
 fn h264() -> MediaCodec {
@@ -175,6 +177,122 @@ fn timestamps_go_back_and_forth_and_wrap() {
         frames(&mut depacketizer).iter().map(|(ticks, _)| ticks - i64::from(start)).collect();
     assert_eq!(ticks, [0, 10_800, 3600, 7200]);
     assert_eq!(depacketizer.place(start), i64::from(start));
+}
+
+/// Pictures of two packets with what senders put between; each has to come out as it was.
+#[test]
+fn what_means_nothing_is_passed_over() {
+    let between: [&[u8]; 8] =
+        [&[], &[0, 1, 2], &[30, 1, 2], &[31], &[25, 0, 0], &[29, 0x81, 1], &[24, 0, 0], &[24, 0, 0, 0]];
+    for odd in between {
+        let mut depacketizer = depacketizer(h264());
+        let mut seq = 0..;
+        let mut push = |timestamp, marker, payload: &[u8]| {
+            depacketizer.push(&video(seq.next().expect("endless"), timestamp, marker, payload));
+        };
+        for timestamp in [0, 3600, 7200] {
+            push(timestamp, false, odd);
+            push(timestamp, false, &[0x65, 0x88, 1]);
+            push(timestamp, false, odd);
+            push(timestamp, true, &[0x65, 0x08, 2]);
+            push(timestamp, false, odd);
+        }
+        let bytes = vec![0, 0, 0, 1, 0x65, 0x88, 1, 0, 0, 0, 1, 0x65, 0x08, 2];
+        let expected = [0, 3600, 7200].map(|ticks| (ticks, bytes.clone()));
+        assert_eq!(frames(&mut depacketizer), expected, "{odd:?}");
+        assert_eq!(depacketizer.damage(), Damage::default(), "{odd:?}");
+    }
+}
+
+#[test]
+fn start_codes_within_packets_part_nal_units() {
+    let unit = [0, 0, 0, 1, 0x67, 1, 0, 0, 0, 1, 0x68, 2, 0, 0, 0, 1, 0x65, 0x88];
+    let mut depacketizer = depacketizer(h264());
+    // With the code in front and without, whole and in fragments; each is a picture, and ends with its marker.
+    depacketizer.push(&video(0, 0, true, &unit));
+    depacketizer.push(&video(1, 1, true, &unit[4..]));
+    depacketizer.push(&video(2, 2, false, &[&[0x7c, 0x87], &unit[5..9]].concat()));
+    depacketizer.push(&video(3, 2, true, &[&[0x7c, 0x47], &unit[9..]].concat()));
+    let expected = [0, 1, 2].map(|ticks| (ticks, unit.to_vec()));
+    assert_eq!(frames(&mut depacketizer), expected);
+    // Aggregates, with zeroes behind them.
+    depacketizer.push(&video(4, 3, true, &[24, 0, 6, 0, 0, 0, 1, 0x65, 0x88, 0, 0, 0]));
+    assert_eq!(frames(&mut depacketizer), [(3, vec![0, 0, 0, 1, 0x65, 0x88])]);
+}
+
+#[test]
+fn a_fragment_without_an_end_ends_with_what_follows() {
+    let mut depacketizer = depacketizer(h264());
+    depacketizer.push(&video(0, 0, false, &[0x7c, 0x85, 0x88]));
+    depacketizer.push(&video(1, 0, false, &[0x7c, 0x05, 1]));
+    depacketizer.push(&video(2, 0, true, &[0x65, 0x08]));
+    assert_eq!(frames(&mut depacketizer), [(0, vec![0, 0, 0, 1, 0x65, 0x88, 1, 0, 0, 0, 1, 0x65, 0x08])]);
+}
+
+/// Markers that stand on slices, or nowhere, or where they belong, and the first pictures with each.
+#[test]
+fn a_picture_ends_where_its_timestamp_does() {
+    // H.264 and H.265: the first slice of a picture and another one.
+    let codecs: [(MediaCodec, [&[u8]; 2]); 2] =
+        [(h264(), [&[0x65, 0x88], &[0x65, 0x08]]), (h265(), [&[0x26, 1, 0x88], &[0x26, 1, 0x08]])];
+    for (codec, [first, second]) in codecs {
+        for markers in [[true, true], [false, false], [false, true]] {
+            let media = media(codec.clone());
+            let mut depacketizer = Depacketizer::new(&media, &codec).expect("supported");
+            let mut got = Vec::new();
+            for picture in 0..9u32 {
+                let slices = [first, second];
+                for (at, (slice, marker)) in slices.into_iter().zip(markers).enumerate() {
+                    let seq = (picture * 2) as u16 + at as u16;
+                    depacketizer.push(&video(seq, picture * 3600, marker, slice));
+                    got.extend(std::iter::from_fn(|| depacketizer.poll_frame()));
+                }
+            }
+            assert!(got.len() >= 8, "{markers:?}: {}", got.len());
+            let whole = [&[0, 0, 0, 1], first, &[0, 0, 0, 1], second].concat();
+            for (frame, picture) in got.iter().zip(0..) {
+                assert_eq!((frame.ticks, &frame.bytes), (picture * 3600, &whole), "{markers:?}");
+            }
+            // Markers that are where they belong cost no time once they have proved it.
+            let prompt = got.iter().filter(|frame| !frame.is_overdue).count();
+            assert_eq!(prompt, if markers == [false, true] { 6 } else { 0 }, "{markers:?}");
+            assert_eq!(depacketizer.damage(), Damage::default());
+        }
+    }
+}
+
+#[test]
+fn pictures_with_one_timestamp_are_parted_by_their_markers() {
+    let media = media(h264());
+    let mut depacketizer = Depacketizer::new(&media, &h264()).expect("supported");
+    for seq in 0..6 {
+        depacketizer.push(&video(seq, 0, true, &[0x65, 0x88]));
+    }
+    assert_eq!(frames(&mut depacketizer).len(), 5);
+}
+
+#[test]
+fn a_source_that_counts_anew_is_followed() {
+    let mut depacketizer = depacketizer(h264());
+    let mut push = |seq: u16, ssrc| {
+        let packet = Packet { ssrc, ..video(seq, u32::from(seq), true, &[0x65, 0x88]) };
+        depacketizer.push(&packet);
+        depacketizer.poll_frame().map(|frame| frame.gap)
+    };
+    assert_eq!([push(4000, 7), push(4001, 7)], [Some(false), Some(false)]);
+    // Far back: one may be chance, two in a row are not.
+    assert_eq!([push(10, 7), push(11, 7), push(12, 7)], [None, Some(true), Some(false)]);
+    // Another source that goes on with the count is none that lost anything.
+    assert_eq!([push(13, 8), push(14, 8), push(500, 9)], [Some(false), Some(false), Some(true)]);
+}
+
+#[test]
+fn padding_may_be_all_there_is() {
+    let head = [0xa0, 96, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
+    for (padding, left) in [(&[0, 0, 0, 4][..], 0), (&[9, 9, 0], 3)] {
+        let bytes = [&head, padding].concat();
+        assert_eq!(Packet::parse(&bytes).map(|packet| packet.payload.len()), Ok(left), "{padding:?}");
+    }
 }
 
 #[test]

@@ -105,25 +105,76 @@ pub enum SdpError {
     Empty,
 }
 
+/// A session description, as far as it concerns who receives the stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    /// The video and audio tracks, in its order.
+    pub media: Vec<Media>,
+    /// The session's `a=control`: what PLAY names, if it is an address.
+    pub control: Option<String>,
+    /// The `a=control` of each medium that is neither video nor audio, which nobody carries.
+    pub others: Vec<Option<String>>,
+}
+
 /// Reads a session description. Media that are neither video nor audio are left out.
 pub fn parse(text: &[u8]) -> Result<Vec<Media>, SdpError> {
+    parse_whole(text).map(|description| description.media)
+}
+
+/// Reads a session description. Only the lines that are of use are read, those of media and attributes: cameras and
+/// encoders get the others wrong in many ways, and nothing depends on them.
+pub fn parse_whole(text: &[u8]) -> Result<Description, SdpError> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(SdpError::TooLong(text.len()));
     }
-    let session = sdp_types::Session::parse(text).map_err(|error| SdpError::Grammar(error.to_string()))?;
+    let useful = useful_lines(text);
+    let session =
+        sdp_types::Session::parse(useful.as_bytes()).map_err(|error| SdpError::Grammar(error.to_string()))?;
     if session.medias.len() > MAX_MEDIA {
         return Err(SdpError::TooManyMedia(session.medias.len()));
     }
-    let mut found = Vec::new();
+    let value = |attribute: &sdp_types::Attribute| attribute.value.clone();
+    let control = session.attributes.iter().find(|attribute| attribute.attribute == "control");
+    let mut found = Description { control: control.and_then(value), ..Description::default() };
+    let mut nothing = SdpError::Empty;
     for (index, media) in session.medias.iter().enumerate() {
         let kind = match media.media.as_str() {
-            "video" => Kind::Video,
-            "audio" => Kind::Audio,
-            _ => continue,
+            "video" => Some(Kind::Video),
+            "audio" => Some(Kind::Audio),
+            _ => None,
         };
-        found.push(read_media(kind, media).ok_or(SdpError::NoPayloadType(index))?);
+        match kind.and_then(|kind| read_media(kind, media)) {
+            Some(media) => found.media.push(media),
+            None => {
+                if kind.is_some() {
+                    nothing = SdpError::NoPayloadType(index);
+                }
+                let control = media.get_first_attribute_value("control").flatten();
+                found.others.push(control.map(str::to_owned));
+            }
+        }
     }
-    if found.is_empty() { Err(SdpError::Empty) } else { Ok(found) }
+    if found.media.is_empty() { Err(nothing) } else { Ok(found) }
+}
+
+/// A description of nothing but the media and the attributes, in the grammar's form. What precedes the first is left out.
+fn useful_lines(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    let mut useful = "v=0\r\n".to_owned();
+    for line in text.split(['\r', '\n', '\0']).map(str::trim) {
+        if let Some(media) = line.strip_prefix("m=") {
+            let mut words = media.split_ascii_whitespace();
+            let name = words.next().unwrap_or_default();
+            // The port and the protocol, on which SETUP agrees.
+            let formats: Vec<_> = words.skip(2).collect();
+            let formats = if formats.is_empty() { "-".to_owned() } else { formats.join(" ") };
+            let name = if name.is_empty() { "-" } else { name };
+            useful.extend(["m=", &name.to_ascii_lowercase(), " 0 RTP/AVP ", &formats, "\r\n"]);
+        } else if line.starts_with("a=") && line.len() > 2 {
+            useful.extend([line, "\r\n"]);
+        }
+    }
+    useful
 }
 
 /// Of several payload types the first that is supported counts, or else the first.
@@ -190,15 +241,11 @@ fn h264(params: &Params) -> Result<MediaCodec, CodecError> {
         "2" => 2,
         _ => return Err(invalid("packetization-mode")),
     };
-    let sets = params.nals("sprop-parameter-sets").ok_or(invalid("sprop-parameter-sets"))?;
-    Ok(MediaCodec::H264 { packetization_mode, sets })
+    Ok(MediaCodec::H264 { packetization_mode, sets: params.nals("sprop-parameter-sets") })
 }
 
 fn h265(params: &Params) -> Result<MediaCodec, CodecError> {
-    let mut sets = Vec::new();
-    for param in ["sprop-vps", "sprop-sps", "sprop-pps"] {
-        sets.extend(params.nals(param).ok_or(CodecError::Param { codec: "H265", param })?);
-    }
+    let sets = ["sprop-vps", "sprop-sps", "sprop-pps"].iter().flat_map(|param| params.nals(param)).collect();
     let has_order_numbers = params.get("sprop-max-don-diff").is_some_and(|difference| difference != "0");
     Ok(MediaCodec::H265 { sets, has_order_numbers })
 }
@@ -243,12 +290,11 @@ impl Params {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// Base 64 with commas between; empty if there is no such parameter, `None` if it is not base 64.
-    fn nals(&self, name: &str) -> Option<Vec<Vec<u8>>> {
-        let value = self.get(name).unwrap_or_default();
-        // Cameras end the list with a comma.
-        let words = value.split(',').map(str::trim).filter(|word| !word.is_empty());
-        words.map(|word| BASE64.decode(word).ok()).collect()
+    /// Base 64 with commas between; empty if there is no such parameter. What is not base 64 is passed over: the parameter
+    /// sets mostly come with the pictures as well.
+    fn nals(&self, name: &str) -> Vec<Vec<u8>> {
+        let words = self.get(name).unwrap_or_default().split(',');
+        words.filter_map(|word| BASE64.decode(word.trim()).ok().filter(|nal| !nal.is_empty())).collect()
     }
 }
 

@@ -123,13 +123,56 @@ fn errors_say_what_is_wrong() {
         let error = codec(&format!("{aac}{fmtp}\r\n"));
         assert_eq!(error, CodecError::Param { codec: "MPEG4-GENERIC", param });
     }
-    let sets = "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\na=fmtp:96 sprop-parameter-sets=?\r\n";
-    assert_eq!(codec(sets), CodecError::Param { codec: "H264", param: "sprop-parameter-sets" });
     assert_eq!(of(""), Err(SdpError::Empty));
     assert_eq!(of("m=video 0 RTP/AVP x\r\n"), Err(SdpError::NoPayloadType(0)));
     assert_eq!(of(&"m=video 0 RTP/AVP 96\r\n".repeat(17)), Err(SdpError::TooManyMedia(17)));
-    assert!(matches!(parse(b"hello"), Err(SdpError::Grammar(_))));
+    assert_eq!(parse(b"hello"), Err(SdpError::Empty));
     assert_eq!(parse(&[b' '; MAX_TEXT_BYTES + 1]), Err(SdpError::TooLong(MAX_TEXT_BYTES + 1)));
+}
+
+/// Lines that nobody needs, as cameras and encoders write them.
+#[test]
+fn what_nobody_needs_is_no_reason_to_refuse() {
+    let media = "m=video 0 RTP/AVP 96\na=rtpmap:96 H264/90000\na=control:streamid=0\n";
+    let head = "v=0\no=- 1 1 IN IP4 127.0.0.1\ns=t\nc=IN IP4 127.0.0.1\nt=0 0\n";
+    let without = |line: &str, with: &str| format!("{}{media}", head.replace(line, with));
+    let texts = [
+        media.to_owned(),
+        without("IN IP4 127.0.0.1\ns", "IN IPV4 10.10.10.10\ns"),
+        without("o=- 1 1", "o=RTSP 19599440071187478912 -1"),
+        without("o=- 1 1 IN IP4 127.0.0.1\n", ""),
+        without("c=IN IP4 127.0.0.1", "c=IN "),
+        without("c=IN IP4 127.0.0.1", "c="),
+        without("t=0 0", "t=now-"),
+        without("t=0 0\n", "c=x\nb=y\nk=\nz=1\nr=\ne=\nt=\n=\nq\n\n"),
+        format!("{head}{media}m=application/TP-LINK 0 RTP/AVP smart/1/90000\n"),
+        format!("{head}{media}m=audio\nm=\nm=audio 0 RTP/AVP\n"),
+        format!("{head}{}", media.replace("video 0 RTP", "VIDEO 0/1  RTP")),
+        format!("{head}{media}\0\0"),
+        format!("{head}{media}").replace('\n', "\r"),
+        format!("{head}{media}a=fmtp:96 ;; sprop-parameter-sets=!!!,Z0LAHgE=,;\n"),
+    ];
+    for text in texts {
+        let media = parse(text.as_bytes()).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        assert_eq!(media.len(), 1, "{text:?}");
+        let Ok(MediaCodec::H264 { sets, .. }) = &media[0].codec else { panic!("{text:?}: {media:?}") };
+        assert!(sets.len() <= 1 && sets.iter().all(|set| set.len() == 5), "{sets:?}");
+        assert_eq!(media[0].control.as_deref(), Some("streamid=0"));
+    }
+    let latin = [b"v=0\ns=Stra\xdfe\n", media.as_bytes()].concat();
+    assert_eq!(parse(&latin).map(|media| media.len()), Ok(1));
+}
+
+#[test]
+fn other_media_keep_their_controls() {
+    let text =
+        b"a=control:rtsp://cam/all\nm=application 0 RTP/AVP 97\na=control:data\nm=video 0 RTP/AVP 96\n\
+        a=rtpmap:96 VP9/90000\na=control:pictures\nm=text 0 RTP/AVP 98\nm=audio 0 RTP/AVP x\na=control:odd\n";
+    let description = parse_whole(text).unwrap();
+    assert_eq!(description.control.as_deref(), Some("rtsp://cam/all"));
+    assert_eq!(description.media[0].control.as_deref(), Some("pictures"));
+    let others = [Some("data".to_owned()), None, Some("odd".to_owned())];
+    assert_eq!((description.media.len(), description.others.as_slice()), (1, others.as_slice()));
 }
 
 #[test]

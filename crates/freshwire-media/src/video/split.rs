@@ -76,7 +76,9 @@ pub(crate) struct Splitter<A: Assemble> {
     nals: Vec<Range<usize>>,
     open: Option<OpenNal>,
     picture: Option<<A::Headers as Headers>::Picture>,
-    ready: VecDeque<Result<A::Unit, AnnexBError>>,
+    ready: VecDeque<Result<(A::Unit, u64), AnnexBError>>,
+    /// Stream offset at which the unit that was taken last begins.
+    taken_at: u64,
     limit: usize,
     /// There was a start code or a complaint that there is none.
     begun: bool,
@@ -104,6 +106,7 @@ impl<A: Assemble> Splitter<A> {
             open: None,
             picture: None,
             ready: VecDeque::new(),
+            taken_at: 0,
             limit,
             begun: false,
         }
@@ -154,6 +157,19 @@ impl<A: Assemble> Splitter<A> {
         self.discard(end);
         self.scan = end;
         self.release();
+    }
+
+    /// Leaves out what is not complete. What depends on it is found out by what follows.
+    pub(crate) fn forget(&mut self) {
+        let end = self.bytes.len();
+        (self.picture, self.open, self.begin, self.scan) = (None, None, end, end);
+        self.nals.clear();
+        self.release();
+    }
+
+    /// Stream offset at which the unit that was taken last begins.
+    pub(crate) fn taken_at(&self) -> u64 {
+        self.taken_at
     }
 
     /// The open NAL unit, or what is before the first start code, ends at `end`.
@@ -256,7 +272,7 @@ impl<A: Assemble> Splitter<A> {
         let Some(picture) = self.picture.take() else { return Ok(()) };
         let nals = std::mem::take(&mut self.nals);
         if let Some(unit) = self.assembler.unit(&self.bytes[self.begin..end], nals, picture) {
-            self.ready.push_back(Ok(unit));
+            self.ready.push_back(Ok((unit, self.offset + self.begin as u64)));
         }
         self.begin = end;
         Ok(())
@@ -282,7 +298,11 @@ impl<A: Assemble> Iterator for Splitter<A> {
     type Item = Result<A::Unit, AnnexBError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.ready.pop_front()
+        let next = self.ready.pop_front()?;
+        Some(next.map(|(unit, at)| {
+            self.taken_at = at;
+            unit
+        }))
     }
 }
 

@@ -17,7 +17,7 @@ const MAX_PARAMETERS: usize = 32;
 
 /// A hash of digest authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Algorithm {
+pub(crate) enum Algorithm {
     Sha256,
     Md5,
 }
@@ -47,7 +47,7 @@ pub(super) struct Nonces {
 }
 
 impl Algorithm {
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sha256 => "SHA-256",
             Self::Md5 => "MD5",
@@ -55,7 +55,7 @@ impl Algorithm {
     }
 
     /// The hash of the parts with colons between them, in hexadecimal digits.
-    pub(super) fn hash(self, parts: &[&str]) -> String {
+    pub(crate) fn hash(self, parts: &[&str]) -> String {
         let text = parts.join(":");
         match self {
             Self::Sha256 => HEXLOWER.encode(&Sha256::digest(text)),
@@ -113,13 +113,22 @@ pub(super) fn parse(header: &str) -> Option<Authorization> {
         return None;
     }
     Some(Authorization::Digest(Digest {
-        username: value("username")?,
+        username: value("username").or_else(|| extended(&value("username*")?))?,
         nonce: value("nonce")?,
         uri: value("uri")?,
         response: value("response")?.to_ascii_lowercase(),
         algorithm,
         client,
     }))
+}
+
+/// A value with its character set, such as `UTF-8''J%C3%A4s%C3%B8n%20Doe` (RFC 8187).
+fn extended(value: &str) -> Option<String> {
+    let (set, rest) = value.split_once('\'')?;
+    let (_, coded) = rest.split_once('\'')?;
+    set.eq_ignore_ascii_case("utf-8")
+        .then(|| percent_encoding::percent_decode_str(coded).decode_utf8().ok())?
+        .map(Into::into)
 }
 
 /// For clients: the value of `Authorization` that answers a server's challenge, which is the value of one of its
@@ -158,7 +167,7 @@ fn random() -> [u8; 32] {
 }
 
 /// `name=token, name="quoted \"string\""`, as RFC 9110, section 11.2; empty elements are allowed.
-fn parameters(mut text: &str) -> Option<Vec<(String, String)>> {
+pub(crate) fn parameters(mut text: &str) -> Option<Vec<(String, String)>> {
     let mut parameters: Vec<(String, String)> = Vec::new();
     loop {
         text = text.trim_start_matches([' ', '\t', ',']);

@@ -52,6 +52,7 @@ struct RtspSection {
 struct HttpSection {
     listen: Text,
     tls_listen: Text,
+    trusted_origins: List,
     internal: Text,
 }
 
@@ -158,6 +159,10 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     let mut config = Config::default();
     listen(&mut config.rtsp, "rtsp", &file.rtsp.listen, &file.rtsp.tls_listen, file.tls.is_some())?;
     listen(&mut config.http, "http", &file.http.listen, &file.http.tls_listen, file.tls.is_some())?;
+    for origin in file.http.trusted_origins.iter().flatten() {
+        let trusted = config.trusted_origins.trust(origin.get_ref());
+        trusted.map_err(|error| Fault::new(origin.span(), format!("trusted_origins: {error}")))?;
+    }
     if let Some(internal) = address("http.internal", &file.http.internal)? {
         config.internal = internal;
     }

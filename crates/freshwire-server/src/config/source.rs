@@ -25,6 +25,7 @@ pub fn parse_source(text: &str) -> Result<Source, SourceError> {
 /// Reads `NAME=SOURCE` or `SOURCE`. Something in front of `=` that cannot be a name belongs to the source.
 pub fn parse_named_source(text: &str) -> Result<(Option<String>, Source), SourceError> {
     match text.split_once('=') {
+        Some((name, _)) if name.contains('/') && Path::new(text).exists() => Ok((None, parse_source(text)?)),
         Some((name, source)) if check_stream_name(name).is_ok() => {
             Ok((Some(name.to_owned()), parse_source(source)?))
         }
@@ -54,15 +55,16 @@ pub(super) fn relative_to(source: Source, folder: &Path) -> Source {
 }
 
 /// Whether a stream may have this name, which stands in addresses: 1 to 64 letters, digits, `-`, `_` and `.`, and no `.`
-/// in front.
+/// in front; `/` between such parts.
 pub fn check_stream_name(name: &str) -> Result<(), SourceError> {
-    let fits =
-        (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_name_character) && !name.starts_with('.');
+    let is_part =
+        |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_name_character);
+    let fits = (1..=MAX_NAME).contains(&name.len()) && name.split('/').all(is_part);
     if fits {
         return Ok(());
     }
     Err(SourceError(format!(
-        "{name:?} cannot be a stream's name; use 1 to {MAX_NAME} letters, digits, -, _ and ., and no . in front"
+        "{name:?} cannot be a stream's name; use 1 to {MAX_NAME} letters, digits, -, _ and ., with / between parts, and no . in front"
     )))
 }
 
@@ -82,6 +84,8 @@ mod tests {
         assert_eq!(named("cam=-"), (name("cam"), Source::Stdin));
         assert_eq!(named("a.ts"), (None, Source::File("a.ts".into())));
         assert_eq!(named("./a=b.ts"), (None, Source::File("./a=b.ts".into())));
+        assert_eq!(named("live/cam=publish"), (name("live/cam"), Source::Publish));
+        assert_eq!(named("live//cam=publish"), (None, Source::File("live//cam=publish".into())));
         let url = "rtsp://cam/stream?channel=1";
         assert_eq!(named(url), (None, Source::Rtsp(url.to_owned())));
         assert_eq!(named(&format!("x={url}")), (name("x"), Source::Rtsp(url.to_owned())));

@@ -9,6 +9,7 @@ use super::reply::{self, Reply};
 use super::route::{Container, Route};
 use super::socket;
 use super::takeover::{Body, Carriage, Order};
+use crate::access::text;
 use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
 use crate::hub::{RenditionsAsked, Stream, ViewRequest};
@@ -77,7 +78,7 @@ where
         Err(error) => return reply::text(StatusCode::BAD_REQUEST, &error.to_string()).into(),
     };
     let (carriage, head) = match route {
-        Route::Socket(_) => match socket::accept(request) {
+        Route::Socket(_) => match socket::accept(request, &context.origins()) {
             Ok(head) => (Carriage::socket(&stream), head),
             Err(refusal) => return (*refusal).into(),
         },
@@ -131,7 +132,9 @@ fn index<B>(context: &Context, asker: &Asker, request: &Request<B>) -> Reply {
 
 fn check<B>(context: &Context, asker: &Asker, request: &Request<B>, stream: &str) -> Verdict {
     let uri = request.uri();
-    let authorization = text_of(request.headers(), &header::AUTHORIZATION);
+    // A user's name need not be ASCII; those that are not UTF-8 are of the older kind.
+    let authorization = request.headers().get(header::AUTHORIZATION).map(|value| text(value.as_bytes()));
+    let authorization = authorization.as_deref();
     let verdict = context.access().check(&Attempt {
         right: Right::View,
         stream,

@@ -2,12 +2,14 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
 use super::answer::{Asker, Outcome, answer};
@@ -63,6 +65,7 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
                 if let Err(error) = ended {
                     counters.counters.bad_requests.add_one();
                     tracing::debug!(%peer, %error, "a client did not speak HTTP to the end");
+                    leave(connection.into_parts().io.into_inner()).await;
                 }
                 // Dropping it closes the connection; what was answered has been flushed.
                 return None;
@@ -77,6 +80,23 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
     Some((parts.io.into_inner(), parts.read_buf.into(), order))
 }
 
+/// Closes a connection whose request was refused before it was read. Without reading the rest of it the system would reset
+/// the connection, and the client would not see why.
+async fn leave(mut conn: Conn) {
+    let read = async {
+        let mut ignored = [0; 4096];
+        let mut most = MOST_IGNORED_BYTES;
+        let _ = conn.shutdown().await;
+        while let Ok(count @ 1..) = conn.read(&mut ignored).await {
+            most = most.saturating_sub(count);
+            if most == 0 {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, read).await;
+}
+
 /// A client that has yet to say who it is was not refused, and 5xx is the server's state rather than the request.
 fn log_refusal(peer: SocketAddr, request: &Request<Incoming>, reply: &Reply) {
     let status = reply.status();
@@ -89,12 +109,19 @@ fn log_refusal(peer: SocketAddr, request: &Request<Incoming>, reply: &Reply) {
 fn builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
+        .half_close(true)
         .timer(TokioTimer::new())
         .header_read_timeout(limits.request_timeout.min(limits.idle_timeout))
         .max_header_size(limits.max_header_bytes)
         .max_buf_size(limits.max_header_bytes.max(SMALLEST_BUFFER));
     builder
 }
+
+/// A refused client gets this long to read why.
+const LINGER: Duration = Duration::from_millis(500);
+
+/// Bytes of a refused request that are read and ignored.
+const MOST_IGNORED_BYTES: usize = 1 << 20;
 
 /// Characters of a path in the log.
 const MOST_PATH_LOGGED: usize = 80;

@@ -5,6 +5,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::hub::Hub;
+use crate::tasks::Tasks;
+
+const FAILING: &str = "failing";
 
 /// A source that gave nothing for this long does not deliver.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -24,7 +27,17 @@ struct Delivery {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Health {
     status: &'static str,
-    reasons: Vec<Silence>,
+    reasons: Vec<Reason>,
+    /// Tasks that panicked since the server was started; each was logged.
+    panics: u64,
+}
+
+/// Why the server is not healthy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+enum Reason {
+    Stream(Silence),
+    Task { task: String, reason: &'static str },
 }
 
 /// A stream that lacks something.
@@ -37,6 +50,25 @@ struct Silence {
 impl Health {
     pub(super) fn is_healthy(&self) -> bool {
         self.reasons.is_empty()
+    }
+
+    /// Adds the tasks that have panicked a short while ago.
+    pub(super) fn add_tasks(&mut self, tasks: &Tasks, now: Instant) {
+        self.panics = tasks.panics();
+        for task in tasks.unwell(now) {
+            self.add(Reason::Task { task, reason: "it has panicked and begins again" });
+        }
+    }
+
+    /// Adds that no viewer is served any more.
+    pub(super) fn add_ended_engine(&mut self) {
+        let reason = "it has ended, restart the server";
+        self.add(Reason::Task { task: "engine".to_owned(), reason });
+    }
+
+    fn add(&mut self, reason: Reason) {
+        self.reasons.push(reason);
+        self.status = FAILING;
     }
 }
 
@@ -79,16 +111,32 @@ impl Deliveries {
                     Some(Delivery { at: None, .. }) => "the source has not delivered yet",
                     Some(_) => "the source has delivered nothing for 5 s",
                 };
-                Some(Silence { stream: name.clone(), reason })
+                Some(Reason::Stream(Silence { stream: name.clone(), reason }))
             })
             .collect();
-        Health { status: if reasons.is_empty() { "ok" } else { "failing" }, reasons }
+        Health { status: if reasons.is_empty() { "ok" } else { FAILING }, reasons, panics: 0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn panics_are_told() {
+        let tasks = Tasks::new();
+        let once = tasks.spawn("a connection", async { panic!("on purpose") });
+        once.await.unwrap();
+        let mut health = Deliveries::default().report(&[], Instant::now());
+        health.add_tasks(&tasks, Instant::now());
+        // One client's connection is gone, and nothing else.
+        assert_eq!(serde_json::to_string(&health).unwrap(), r#"{"status":"ok","reasons":[],"panics":1}"#);
+        let panics = || async { panic!("on purpose") };
+        let kept = tasks.keep("rtsp".to_owned(), panics);
+        let _ = tokio::time::timeout(Duration::from_millis(20), kept).await;
+        health.add_ended_engine();
+        assert!(!health.is_healthy() && health.status == FAILING);
+    }
 
     #[test]
     fn a_stream_is_healthy_while_it_grows() {
@@ -100,7 +148,10 @@ mod tests {
             deliveries.note(now, std::iter::once(("cam".to_owned(), has_source, units)));
             let report = deliveries.report(&expected, now);
             assert!(deliveries.report(&[], now).is_healthy());
-            report.reasons.first().map(|silence| silence.reason)
+            match report.reasons.first()? {
+                Reason::Stream(silence) => Some(silence.reason),
+                Reason::Task { reason, .. } => Some(*reason),
+            }
         };
         assert_eq!(deliveries.report(&expected, begin).status, "failing");
         assert_eq!(note(0, false, 0), Some("no source is connected"));

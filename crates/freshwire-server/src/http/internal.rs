@@ -37,21 +37,23 @@ pub async fn serve_internal(
     context: Arc<Context>,
     expected: watch::Receiver<Vec<String>>,
 ) {
-    let mut shutdown = context.shutdown.clone();
     let deliveries = Arc::new(Deliveries::default());
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let inquiry = Inquiry { context: Arc::clone(&context), expected, deliveries };
+    context.tasks.keep("internal address".to_owned(), || accept(&listener, &inquiry, &places)).await;
+}
+
+async fn accept(listener: &TcpListener, inquiry: &Inquiry, places: &Arc<Semaphore>) {
+    let Inquiry { context, deliveries, .. } = inquiry;
+    let mut shutdown = context.shutdown.clone();
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
             _ = look.tick() => deliveries.look(&context.hub, Instant::now()),
-            taken = take(&listener, &places) => {
+            taken = take(listener, places) => {
                 let Some((socket, place)) = taken else { continue };
-                let inquiry = Inquiry {
-                    context: Arc::clone(&context),
-                    expected: expected.clone(),
-                    deliveries: Arc::clone(&deliveries),
-                };
-                tokio::spawn(async move {
+                let inquiry = inquiry.clone();
+                context.tasks.spawn("inquiry", async move {
                     inquiry.answer_all(socket).await;
                     drop(place);
                 });
@@ -77,6 +79,7 @@ async fn take(
 }
 
 /// What is needed to answer one connection.
+#[derive(Clone)]
 struct Inquiry {
     context: Arc<Context>,
     expected: watch::Receiver<Vec<String>>,
@@ -115,7 +118,12 @@ impl Inquiry {
     }
 
     fn health(&self) -> Reply {
-        let report = self.deliveries.report(&self.expected.borrow(), Instant::now());
+        let now = Instant::now();
+        let mut report = self.deliveries.report(&self.expected.borrow(), now);
+        report.add_tasks(&self.context.tasks, now);
+        if !self.context.hub.is_served() {
+            report.add_ended_engine();
+        }
         let status = if report.is_healthy() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         json(status, &report)
     }

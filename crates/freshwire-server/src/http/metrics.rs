@@ -12,6 +12,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::context::Context;
 use crate::hub::{StreamSnapshot, ViewerSnapshot};
+use crate::log::LOST_LINES;
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -60,6 +61,8 @@ fn server_values(context: &Context) -> Vec<ServerValue> {
             counters.bad_requests.value(),
         ),
         counter("requests_denied", "Requests that were not granted", counters.denied.value()),
+        counter("panics", "Tasks that have panicked", context.tasks.panics()),
+        counter("log_lines_lost", "Lines of the log that could not be written", LOST_LINES.value()),
         counter("published_bytes", "Bytes received from publishers", counters.published_bytes.value()),
     ]
 }

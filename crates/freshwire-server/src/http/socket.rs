@@ -12,6 +12,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 use super::answer::text_of;
+use super::origin::Origins;
 use super::reply::{self, Reply};
 use super::statistics::{self, Question};
 use super::stopped;
@@ -28,8 +29,8 @@ const MAX_MESSAGE_BYTES: usize = 1 << 10;
 /// Questions answered between two reports; a client that asks more is closed.
 const MAX_QUESTIONS: u32 = 20;
 
-/// Checks that a request may become a WebSocket; the head of the answer that makes it one.
-pub(super) fn accept<B>(request: &Request<B>) -> Result<Vec<u8>, Box<Reply>> {
+/// Checks that a request may become a WebSocket of a page of one of these origins; the head of the answer that makes it one.
+pub(super) fn accept<B>(request: &Request<B>, origins: &Origins) -> Result<Vec<u8>, Box<Reply>> {
     let headers = request.headers();
     let refuse = |status, text| Err(Box::new(reply::text(status, text)));
     if request.method() != Method::GET || !has_token(headers, &header::UPGRADE, "websocket") {
@@ -46,8 +47,10 @@ pub(super) fn accept<B>(request: &Request<B>) -> Result<Vec<u8>, Box<Reply>> {
     let Some(key) = text_of(headers, &header::SEC_WEBSOCKET_KEY).filter(|key| key.len() == KEY_CHARS) else {
         return refuse(StatusCode::BAD_REQUEST, "the WebSocket key is missing or not 16 bytes in base64");
     };
-    if !is_same_origin(headers) {
-        return refuse(StatusCode::FORBIDDEN, "pages of other sites may not play this stream");
+    if !origins.allow(headers) {
+        let why =
+            "pages of other sites may not play this stream; trusted_origins in [http] names those that may";
+        return refuse(StatusCode::FORBIDDEN, why);
     }
     let accept = derive_accept_key(key.as_bytes());
     let head = format!(
@@ -55,14 +58,6 @@ pub(super) fn accept<B>(request: &Request<B>) -> Result<Vec<u8>, Box<Reply>> {
          sec-websocket-accept: {accept}\r\n\r\n"
     );
     Ok(head.into_bytes())
-}
-
-/// Whether the page that asks comes from this server. Programs that are no browsers say no origin.
-fn is_same_origin(headers: &HeaderMap) -> bool {
-    let Some(origin) = headers.get(header::ORIGIN) else { return true };
-    let Ok(origin) = origin.to_str() else { return false };
-    let Some((_, authority)) = origin.split_once("://") else { return false };
-    text_of(headers, &header::HOST).is_some_and(|host| host.eq_ignore_ascii_case(authority))
 }
 
 /// Whether one of the header's comma-separated values is this.

@@ -134,10 +134,16 @@ async fn wait(mut reader: Reader, viewer: &Viewer, context: &Context) {
     let mut shutdown = context.shutdown.clone();
     let mut look = tokio::time::interval(LOOK);
     let mut ignored = [0; 256];
+    let mut half_closed = false;
     loop {
         tokio::select! {
-            read = reader.read(&mut ignored) => match read {
-                Ok(0) | Err(_) => return,
+            read = reader.read(&mut ignored), if !half_closed => match read {
+                // Who says nothing more may go on listening (RFC 9112, 9.6). One who does not refuses what is written.
+                Ok(0) => {
+                    half_closed = true;
+                    reader.probe();
+                }
+                Err(_) => return,
                 Ok(_) => {}
             },
             _ = look.tick() => {

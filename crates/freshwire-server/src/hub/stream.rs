@@ -676,6 +676,11 @@ fn drop_stale(producer: &Producer, ring: usize) {
 }
 
 impl Publisher {
+    /// The stream's name.
+    pub fn stream_name(&self) -> &str {
+        self.stream.name()
+    }
+
     /// Says what the stream consists of, before the first unit and whenever it changes.
     pub fn tracks(&mut self, tracks: Arc<Tracks>) {
         let Stream { name, state, tracks: said, .. } = &*self.stream;

@@ -1,9 +1,11 @@
 //! Byte streams: from a reader through the demultiplexer to the publisher.
 
 use std::io::Read as _;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use freshwire_media::demux::{self, Demux};
+use freshwire_media::demux::{self, Demux, Event};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -25,6 +27,7 @@ pub(super) async fn read(
 ) -> Result<(), SourceError> {
     let mut buffer = vec![0; READ_BYTES];
     let mut told = demux.skipped().len();
+    let mut watch = Watch::new();
     loop {
         let len = reader
             .read(&mut buffer)
@@ -35,7 +38,8 @@ pub(super) async fn read(
         }
         demux.push(&buffer[..len]);
         tell_skipped(demux, what, &mut told);
-        drain(demux, pace).await?;
+        let units = drain(demux, pace).await?;
+        watch.see(units, demux, what);
     }
 }
 
@@ -47,12 +51,45 @@ fn tell_skipped(demux: &Demux, what: &str, told: &mut usize) {
     }
 }
 
-/// Publishes what the demultiplexer has.
-pub(super) async fn drain(demux: &mut Demux, pace: &mut Pace) -> Result<(), SourceError> {
+/// Publishes what the demultiplexer has; how many units that is.
+pub(super) async fn drain(demux: &mut Demux, pace: &mut Pace) -> Result<u64, SourceError> {
+    let mut units = 0;
     for event in demux.by_ref() {
-        pace.take(event?).await;
+        let event = event?;
+        units += u64::from(matches!(event, Event::Unit(_)));
+        pace.take(event).await;
     }
-    Ok(())
+    Ok(units)
+}
+
+/// Says if bytes come and nothing can be made of them.
+struct Watch {
+    /// Since when that is so.
+    since: Instant,
+    told: bool,
+}
+
+/// Bytes that give nothing for this long are worth a message.
+const FRUITLESS: Duration = Duration::from_secs(5);
+
+impl Watch {
+    fn new() -> Self {
+        Self { since: Instant::now(), told: false }
+    }
+
+    /// Bytes have come, and so many units were made of them.
+    fn see(&mut self, units: u64, demux: &Demux, what: &str) {
+        if units > 0 {
+            *self = Self::new();
+        } else if !self.told && self.since.elapsed() > FRUITLESS {
+            self.told = true;
+            warn!(
+                source = what,
+                reason = demux.complaint(),
+                "bytes come, and no picture or sound can be made of them"
+            );
+        }
+    }
 }
 
 /// Publishes standard input as it comes.
@@ -67,10 +104,14 @@ pub(super) async fn stdin(outlet: &Outlet) -> Result<(), SourceError> {
     std::thread::Builder::new()
         .name("stdin".to_owned())
         // Fails only when nobody waits for it any more.
-        .spawn(move || drop(done.send(read_stdin(&theirs))))
+        .spawn(move || drop(done.send(catch_unwind(AssertUnwindSafe(|| read_stdin(&theirs))))))
         .map_err(failed)?;
-    // The thread ends without a result only if it panics.
-    result.await.unwrap_or_else(|_| Err(failed(std::io::ErrorKind::Other.into())))
+    match result.await {
+        Ok(Ok(result)) => result,
+        // As if it had happened here: whoever runs this task counts it and begins again.
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(_) => Err(failed(std::io::ErrorKind::Other.into())),
+    }
 }
 
 const STANDARD_INPUT: &str = "standard input";
@@ -89,6 +130,7 @@ fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
     let mut demux = Demux::new(demux::Config::default());
     let mut buffer = vec![0; READ_BYTES];
     let mut told = 0;
+    let mut watch = Watch::new();
     loop {
         let len = input
             .read(&mut buffer)
@@ -100,9 +142,13 @@ fn read_stdin(pace: &Mutex<Option<Pace>>) -> Result<(), SourceError> {
         tell_skipped(&demux, STANDARD_INPUT, &mut told);
         let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(pace) = pace.as_mut() else { return Ok(()) };
+        let mut units = 0;
         for event in demux.by_ref() {
-            pace.publish(event?);
+            let event = event?;
+            units += u64::from(matches!(event, Event::Unit(_)));
+            pace.publish(event);
         }
+        watch.see(units, &demux, STANDARD_INPUT);
         if len == 0 {
             return Ok(());
         }

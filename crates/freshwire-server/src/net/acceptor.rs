@@ -8,7 +8,8 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Admission, Conn};
+use super::{Admission, Conn, canonical};
+use crate::tasks::Tasks;
 
 /// Connections that are ready and wait for [`Acceptor::accept`]. More wait in the kernel.
 const READY: usize = 64;
@@ -31,11 +32,15 @@ impl Acceptor {
         listener: TcpListener,
         tls: Option<TlsAcceptor>,
         admission: Arc<Admission>,
+        tasks: Tasks,
     ) -> io::Result<Self> {
         let local = listener.local_addr()?;
         let encrypted = tls.is_some();
         let (sender, receiver) = mpsc::channel(READY);
-        let task = tokio::spawn(take(listener, tls, admission, sender));
+        let taking = Taking { listener, tls, admission, tasks: tasks.clone(), ready: sender };
+        let task = tokio::spawn(async move {
+            tasks.keep(format!("acceptor of {local}"), || take(&taking)).await;
+        });
         Ok(Self { ready: Mutex::new(receiver), task, local, encrypted })
     }
 
@@ -43,7 +48,7 @@ impl Acceptor {
     pub async fn accept(&self) -> Conn {
         match self.ready.lock().await.recv().await {
             Some(conn) => conn,
-            // Only a panic ends the task that feeds this; the other listeners go on.
+            // The task that feeds this ends with the runtime.
             None => std::future::pending().await,
         }
     }
@@ -65,12 +70,17 @@ impl Drop for Acceptor {
     }
 }
 
-async fn take(
+/// What a listener's task works with.
+struct Taking {
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     admission: Arc<Admission>,
+    tasks: Tasks,
     ready: mpsc::Sender<Conn>,
-) {
+}
+
+async fn take(taking: &Taking) {
+    let Taking { listener, tls, admission, tasks, ready } = taking;
     loop {
         let (socket, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -81,7 +91,7 @@ async fn take(
                 continue;
             }
         };
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let peer = canonical(peer);
         let permit = match admission.admit(peer.ip()) {
             Ok(permit) => permit,
             Err(limit) => {
@@ -91,14 +101,14 @@ async fn take(
         };
         // Answers to requests are small and waited for. A socket that is gone already says so at the next read.
         let _ = socket.set_nodelay(true);
-        let Some(tls) = &tls else {
+        let Some(tls) = tls else {
             if ready.send(Conn::admitted(socket, peer, permit)).await.is_err() {
                 return;
             }
             continue;
         };
-        let (tls, admission, ready) = (tls.clone(), Arc::clone(&admission), ready.clone());
-        tokio::spawn(async move {
+        let (tls, admission, ready) = (tls.clone(), Arc::clone(admission), ready.clone());
+        tasks.spawn("TLS handshake", async move {
             match handshake(&tls, socket, admission.limits().handshake_timeout).await {
                 // The server may have stopped meanwhile.
                 Ok(stream) => drop(ready.send(Conn::encrypted(stream, peer, permit)).await),

@@ -11,6 +11,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::*;
 use crate::config::Limits;
+use crate::tasks::Tasks;
 use crate::tls::{Certificate, TlsError};
 
 /// A certificate for `localhost`, in files.
@@ -52,7 +53,7 @@ async fn acceptor(files: Option<&Files>, limits: Limits) -> (Acceptor, SocketAdd
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admission = Arc::new(Admission::new(limits));
     let tls = files.map(|files| files.load().unwrap().acceptor(&["http/1.1"]));
-    let acceptor = Acceptor::new(listener, tls, Arc::clone(&admission)).unwrap();
+    let acceptor = Acceptor::new(listener, tls, Arc::clone(&admission), Tasks::new()).unwrap();
     let address = acceptor.local_addr();
     (acceptor, address, admission)
 }
@@ -228,7 +229,7 @@ async fn a_renewed_certificate_is_used_from_the_next_handshake_on() {
     assert!(files.load().is_err());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let admission = Arc::new(Admission::new(Limits::default()));
-    let acceptor = Acceptor::new(listener, Some(certificate.acceptor(&[])), admission).unwrap();
+    let acceptor = Acceptor::new(listener, Some(certificate.acceptor(&[])), admission, Tasks::new()).unwrap();
     for trusting in [&files, &renewed] {
         let socket = TcpStream::connect(acceptor.local_addr()).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();

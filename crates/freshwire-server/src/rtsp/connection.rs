@@ -19,7 +19,7 @@ use super::viewing::Viewing;
 use super::{SESSION_TIMEOUT, transport};
 use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
-use crate::net::Conn;
+use crate::net::{Conn, canonical};
 
 /// Serves a connection. The conversation before PLAY, with the connection itself, is on the heap, so that a viewer's task is small.
 pub(super) fn run(conn: Conn, context: Arc<Context>) -> impl Future<Output = ()> + Send {
@@ -40,7 +40,7 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
             return None;
         }
     };
-    let ends = Ends { local, peer: conn.peer_addr(), encrypted: conn.is_encrypted() };
+    let ends = Ends { local: canonical(local), peer: conn.peer_addr(), encrypted: conn.is_encrypted() };
     let limits = context.limits();
     let mut link = Link::new(conn, &limits);
     let mut conversation = Conversation {
@@ -141,7 +141,7 @@ impl Conversation {
                 Event::Message(Ok(Message::Packet { channel, bytes })) => {
                     self.interleaved(channel, &bytes)?
                 }
-                Event::Message(Ok(Message::Response)) => self.heard = Instant::now(),
+                Event::Message(Ok(Message::Response(_))) => self.heard = Instant::now(),
                 Event::Message(Err(error)) => {
                     if let LinkError::Message(error) = &error {
                         self.context.counters.bad_requests.add_one();
@@ -207,7 +207,9 @@ impl Conversation {
             _ => {}
         }
         let target = match Target::parse(&request.uri) {
-            Ok(target) => target,
+            // Who announces names a stream and no track.
+            Ok(target) if *method == Method::Announce => target.resolve(|_| true),
+            Ok(target) => target.resolve(|name| self.context.hub.find(name).is_some()),
             Err(error) => return Outcome::Reply(Reply::refuse(400, format!("Bad Request: {error}"))),
         };
         let result = match method {

@@ -10,7 +10,7 @@ use crate::config::Limits;
 
 /// Why no message comes any more.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum LinkError {
+pub(crate) enum LinkError {
     #[error("the client has closed the connection")]
     Closed,
     #[error("cannot read: {0}")]
@@ -20,8 +20,8 @@ pub(super) enum LinkError {
 }
 
 /// Reads messages. What was read and not yet taken stays when the source is exchanged.
-pub(super) struct Link<R> {
-    pub(super) source: R,
+pub(crate) struct Link<R> {
+    pub(crate) source: R,
     reader: MessageReader,
     chunk: Box<[u8]>,
     /// When the first byte of an incomplete message came.
@@ -29,14 +29,17 @@ pub(super) struct Link<R> {
 }
 
 impl<R: AsyncRead + Unpin> Link<R> {
-    pub(super) fn new(source: R, limits: &Limits) -> Self {
-        let bounds = Bounds { head: limits.max_header_bytes, body: limits.max_body_bytes };
+    pub(crate) fn new(source: R, limits: &Limits) -> Self {
+        Self::with_bounds(source, Bounds { head: limits.max_header_bytes, body: limits.max_body_bytes })
+    }
+
+    pub(crate) fn with_bounds(source: R, bounds: Bounds) -> Self {
         let chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
         Self { source, reader: MessageReader::new(bounds), chunk, partial_since: None }
     }
 
     /// The next message. Nothing is lost if it is given up waiting for.
-    pub(super) async fn next(&mut self) -> Result<Message, LinkError> {
+    pub(crate) async fn next(&mut self) -> Result<Message, LinkError> {
         loop {
             if let Some(message) = self.reader.next()? {
                 self.partial_since = None;
@@ -54,20 +57,25 @@ impl<R: AsyncRead + Unpin> Link<R> {
         }
     }
 
+    /// Goes on after an error of a message: see [`MessageReader::resynchronize`].
+    pub(crate) fn resynchronize(&mut self) {
+        self.reader.resynchronize();
+    }
+
     /// For how long a message has been incomplete.
-    pub(super) fn partial_for(&self) -> Option<Duration> {
+    pub(crate) fn partial_for(&self) -> Option<Duration> {
         self.partial_since.map(|since| since.elapsed())
     }
 
     /// Goes on with another source of the same bytes.
-    pub(super) fn exchange<S>(self, source: impl FnOnce(R) -> io::Result<S>) -> io::Result<Link<S>> {
+    pub(crate) fn exchange<S>(self, source: impl FnOnce(R) -> io::Result<S>) -> io::Result<Link<S>> {
         let Self { source: old, reader, chunk, partial_since } = self;
         Ok(Link { source: source(old)?, reader, chunk, partial_since })
     }
 
     /// Reads little at a time from now on: for a client that only sends reports and requests, of which there may be
     /// thousands.
-    pub(super) fn read_little(&mut self) {
+    pub(crate) fn read_little(&mut self) {
         self.chunk = vec![0; LITTLE_BYTES].into_boxed_slice();
     }
 }

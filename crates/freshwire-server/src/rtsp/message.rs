@@ -1,15 +1,21 @@
-//! The bytes of a connection, parted into requests and interleaved packets.
+//! The bytes of a connection, parted into requests, answers and interleaved packets.
+//!
+//! What programs and cameras write is taken as they mean it: lines may end with LF only, headers may be other than UTF-8, an
+//! address may have characters that should be escaped, or a zone of IPv6. So each head is brought into the form of RFC 2326
+//! before `rtsp_types` reads it.
 
 use rtsp_types::headers::HeaderName;
 use rtsp_types::{Method, ParseError, Version};
 
+use crate::access::text;
+
 /// What came in.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(crate) enum Message {
     /// A request.
     Request(Request),
-    /// An answer; nothing was asked, so nobody waits for it.
-    Response,
+    /// An answer.
+    Response(Response),
     /// An interleaved packet.
     Packet {
         /// Its channel.
@@ -21,16 +27,28 @@ pub(super) enum Message {
 
 /// A request with its URI as it was written.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     /// What `rtsp_types` has read.
     inner: rtsp_types::Request<Vec<u8>>,
     /// The URI.
-    pub(super) uri: String,
+    pub(crate) uri: String,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Response {
+    /// 100 to 999.
+    pub(crate) status: u16,
+    /// What it says to people; may be empty.
+    pub(crate) reason: String,
+    headers: Vec<(String, String)>,
+    /// The body.
+    pub(crate) body: Vec<u8>,
 }
 
 /// Bytes that are no message, or one beyond the limits. Nothing can be read behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum MessageError {
+pub(crate) enum MessageError {
     #[error("request line and headers exceed {0} bytes")]
     HeadTooLarge(usize),
     #[error("a body of {given} bytes; at most {limit} are taken")]
@@ -43,16 +61,16 @@ pub(super) enum MessageError {
 
 /// Most bytes of messages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// Of a request's line and headers.
-    pub(super) head: usize,
+    pub(crate) head: usize,
     /// Of a body.
-    pub(super) body: usize,
+    pub(crate) body: usize,
 }
 
 /// Parts the bytes of a connection. Push what was read, then take messages until there are none.
 #[derive(Debug)]
-pub(super) struct MessageReader {
+pub(crate) struct MessageReader {
     bounds: Bounds,
     bytes: Vec<u8>,
     taken: usize,
@@ -61,22 +79,22 @@ pub(super) struct MessageReader {
 }
 
 impl MessageReader {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(crate) fn new(bounds: Bounds) -> Self {
         Self { bounds, bytes: Vec::new(), taken: 0, searched: 0 }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.bytes.drain(..self.taken);
         self.taken = 0;
         self.bytes.extend_from_slice(bytes);
     }
 
     /// A message has begun and is not complete.
-    pub(super) fn is_partial(&self) -> bool {
+    pub(crate) fn is_partial(&self) -> bool {
         self.taken < self.bytes.len()
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Message>, MessageError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Message>, MessageError> {
         if self.searched == 0 {
             let line_ends = self.rest().iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
             self.taken += line_ends;
@@ -94,16 +112,33 @@ impl MessageReader {
         }
     }
 
+    /// After an error: leaves out what cannot be read, up to what looks like an answer or like an interleaved RTP or RTCP
+    /// packet. For who has asked for a stream and rather goes on with a hole in it than ends.
+    pub(crate) fn resynchronize(&mut self) {
+        let rest = self.rest();
+        let looks = |at: &usize| match rest.get(*at..).unwrap_or_default() {
+            [b'$', _, _, _, version, ..] => version >> 6 == 2,
+            text => text.starts_with(PROTOCOL.as_bytes()),
+        };
+        // What may be the begin of one and is not whole yet stays.
+        let kept = rest.len().saturating_sub(PROTOCOL.len() - 1);
+        let next = (1..rest.len()).find(looks).unwrap_or(kept.max(1).min(rest.len()));
+        self.taken += next;
+        self.searched = 0;
+    }
+
     fn rest(&self) -> &[u8] {
         self.bytes.get(self.taken..).unwrap_or_default()
     }
 
     fn text(&mut self) -> Result<Option<Message>, MessageError> {
         let rest = self.rest();
-        let from = self.searched.saturating_sub(HEAD_END.len() - 1);
-        let found =
-            rest.get(from..).and_then(|new| new.windows(HEAD_END.len()).position(|at| at == HEAD_END));
-        let Some(head) = found.map(|at| from + at + HEAD_END.len()) else {
+        let found = head_end(rest, self.searched);
+        let searched = rest.get(..found.unwrap_or(rest.len()).min(self.bounds.head)).unwrap_or_default();
+        if searched.iter().skip(self.searched).any(is_binary) {
+            return Err(MessageError::Grammar);
+        }
+        let Some(head) = found else {
             self.searched = rest.len();
             return if self.searched > self.bounds.head { Err(self.head_too_large()) } else { Ok(None) };
         };
@@ -120,7 +155,8 @@ impl MessageReader {
             self.searched = head - 1;
             return Ok(None);
         };
-        let message = parse(whole)?;
+        let (head_bytes, body_bytes) = whole.split_at_checked(head).unwrap_or_default();
+        let message = parse(head_bytes, body_bytes)?;
         self.taken += head + body;
         self.searched = 0;
         Ok(Some(message))
@@ -131,21 +167,87 @@ impl MessageReader {
     }
 }
 
-fn parse(whole: &[u8]) -> Result<Message, MessageError> {
-    let (message, consumed) =
-        rtsp_types::Message::<Vec<u8>>::parse(whole).map_err(|_: ParseError| MessageError::Grammar)?;
-    if consumed != whole.len() {
-        return Err(MessageError::Grammar);
+fn parse(head: &[u8], body: &[u8]) -> Result<Message, MessageError> {
+    let head = text(head);
+    let mut lines = head.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    let first = lines.next().unwrap_or_default().trim();
+    let lines = lines.filter(|line| !line.is_empty());
+    if first.starts_with(PROTOCOL) {
+        return Response::parse(first, lines, body).map(Message::Response).ok_or(MessageError::Grammar);
     }
-    match message {
-        rtsp_types::Message::Request(inner) => {
-            // Digest covers the URI as it was written, and parsing may change how it is written.
-            let uri = whole.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
-            let uri = String::from_utf8(uri.to_vec()).map_err(|_| MessageError::Grammar)?;
-            Ok(Message::Request(Request { inner, uri }))
+    // Digest covers the URI as it was written, and parsing may change how it is written, or refuse it.
+    let (method, rest) = first.split_once(' ').ok_or(MessageError::Grammar)?;
+    let (uri, version) = rest.rsplit_once(' ').ok_or(MessageError::Grammar)?;
+    let mut normal = format!("{method} * {version}\r\n").into_bytes();
+    for line in lines {
+        let continues = line.starts_with([' ', '\t']);
+        // A line that is no header is none that anybody needs.
+        if continues || line.split_once(':').is_some_and(|(name, _)| is_token(name.trim_end())) {
+            let (name, value) = line.split_once(':').filter(|_| !continues).unwrap_or(("", line));
+            let colon = if continues { "" } else { ":" };
+            normal.extend(format!("{}{colon}{value}\r\n", name.trim_end()).as_bytes());
         }
-        rtsp_types::Message::Response(_) => Ok(Message::Response),
-        rtsp_types::Message::Data(_) => Err(MessageError::Grammar),
+    }
+    normal.extend(b"\r\n");
+    normal.extend(body);
+    let parsed = rtsp_types::Message::<Vec<u8>>::parse(&normal);
+    match parsed.map_err(|_: ParseError| MessageError::Grammar)? {
+        (rtsp_types::Message::Request(inner), consumed) if consumed == normal.len() => {
+            Ok(Message::Request(Request { inner, uri: uri.trim().to_owned() }))
+        }
+        _ => Err(MessageError::Grammar),
+    }
+}
+
+/// Where a head ends that begins with `bytes`: behind its first empty line. No line ends in the first `searched` bytes but
+/// perhaps the last one.
+fn head_end(bytes: &[u8], searched: usize) -> Option<usize> {
+    let from = searched.saturating_sub(2);
+    let new = bytes.get(from..)?;
+    let mut ends = new.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
+    ends.find_map(|at| match new.get(at + 1..)? {
+        [b'\n', ..] => Some(from + at + 2),
+        [b'\r', b'\n', ..] => Some(from + at + 3),
+        _ => None,
+    })
+}
+
+/// Control characters, which no head has.
+fn is_binary(byte: &u8) -> bool {
+    byte.is_ascii_control() && !matches!(byte, b'\r' | b'\n' | b'\t')
+}
+
+fn is_token(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':')
+}
+
+impl Response {
+    fn parse<'a>(first: &str, lines: impl Iterator<Item = &'a str>, body: &[u8]) -> Option<Self> {
+        let (_, rest) = first.split_once(' ')?;
+        let (status, reason) = rest.trim_start().split_once(' ').unwrap_or((rest.trim_start(), ""));
+        let status = status.parse().ok().filter(|status| (100..1000).contains(status))?;
+        let mut headers: Vec<(String, String)> = Vec::new();
+        for line in lines {
+            if line.starts_with([' ', '\t']) {
+                if let Some((_, value)) = headers.last_mut() {
+                    value.push(' ');
+                    value.push_str(line.trim());
+                }
+            } else if let Some((name, value)) = line.split_once(':') {
+                headers.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
+            }
+        }
+        Some(Self { status, reason: reason.trim().to_owned(), headers, body: body.to_vec() })
+    }
+
+    /// The first value of a header, whose name is given in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers(name).next()
+    }
+
+    /// All values of a header, whose name is given in lower case.
+    pub(crate) fn headers<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.headers.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
@@ -165,29 +267,30 @@ fn content_length(head: &[u8]) -> Result<usize, MessageError> {
 }
 
 impl Request {
-    pub(super) fn method(&self) -> &Method {
+    pub(crate) fn method(&self) -> &Method {
         self.inner.method()
     }
 
-    pub(super) fn method_name(&self) -> &str {
+    pub(crate) fn method_name(&self) -> &str {
         self.inner.method().into()
     }
 
-    pub(super) fn is_version_1(&self) -> bool {
+    pub(crate) fn is_version_1(&self) -> bool {
         self.inner.version() == Version::V1_0
     }
 
     /// The value of a header.
-    pub(super) fn header(&self, name: &HeaderName) -> Option<&str> {
+    pub(crate) fn header(&self, name: &HeaderName) -> Option<&str> {
         self.inner.header(name).map(|value| value.as_str())
     }
 
-    pub(super) fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         self.inner.body()
     }
 }
 
-const HEAD_END: &[u8] = b"\r\n\r\n";
+/// What an answer begins with.
+const PROTOCOL: &str = "RTSP/";
 
 #[cfg(test)]
 mod tests {
@@ -211,6 +314,10 @@ mod tests {
                     Ok(Some(Message::Request(request))) => {
                         found.push(format!("{} {} {:?}", request.method_name(), request.uri, request.body()));
                     }
+                    Ok(Some(Message::Response(response))) => {
+                        let Response { status, reason, headers, body } = response;
+                        found.push(format!("{status} {reason:?} {headers:?} {body:?}"));
+                    }
                     Ok(Some(other)) => found.push(format!("{other:?}")),
                     Err(error) => return (found, Some(error)),
                 }
@@ -231,7 +338,7 @@ mod tests {
             "OPTIONS * []",
             "Packet { channel: 1, bytes: [97, 98] }",
             "ANNOUNCE rtsp://h/s [118, 61, 48]",
-            "Response",
+            "200 \"OK\" [(\"cseq\", \"9\")] []",
         ];
         assert_eq!((found.iter().map(String::as_str).collect::<Vec<_>>(), error), (expected.to_vec(), None));
     }
@@ -244,6 +351,46 @@ mod tests {
         assert_eq!(read(body, &[]).1, Some(MessageError::BodyTooLarge { given: 257, limit: 256 }));
         let body = b"OPTIONS * RTSP/1.0\r\nContent-Length: -1\r\n\r\n";
         assert_eq!(read(body, &[]).1, Some(MessageError::ContentLength));
+    }
+
+    #[test]
+    fn what_programs_write_is_taken_as_they_mean_it() {
+        let one = |bytes: &[u8]| {
+            let (found, error) = read(bytes, &[]);
+            assert_eq!((found.len(), error), (1, None), "{}", String::from_utf8_lossy(bytes));
+            found.into_iter().next().expect("one")
+        };
+        assert_eq!(one(b"OPTIONS rtsp://h/c RTSP/1.0\nCSeq: 1\n\n"), "OPTIONS rtsp://h/c []");
+        assert_eq!(one("PLAY rtsp://h/haustür RTSP/1.0\r\n\r\n".as_bytes()), "PLAY rtsp://h/haustür []");
+        assert_eq!(one(b"PLAY rtsp://h/haust\xfcr RTSP/1.0\r\n\r\n"), "PLAY rtsp://h/haustür []");
+        assert_eq!(one(b"PLAY rtsp://h/my cam RTSP/1.0\r\n\r\n"), "PLAY rtsp://h/my cam []");
+        let zone = "PLAY rtsp://[fe80::1%eth0]:8554/c []";
+        assert_eq!(one(b"PLAY rtsp://[fe80::1%eth0]:8554/c RTSP/1.0\r\nX y\r\nA : b\r\n\r\n"), zone);
+        // Answers of cameras.
+        assert_eq!(one(b"RTSP/1.0 200\nCSeq: 1 \n\n"), "200 \"\" [(\"cseq\", \"1\")] []");
+        let answer = one(b"RTSP/1.0 401 No\r\nA: 1\r\n 2\r\na:3\r\nContent-Length: 1\r\n\r\nx");
+        assert_eq!(
+            answer,
+            "401 \"No\" [(\"a\", \"1 2\"), (\"a\", \"3\"), (\"content-length\", \"1\")] [120]"
+        );
+    }
+
+    #[test]
+    fn a_reader_finds_its_place_again() {
+        let mut reader = MessageReader::new(BOUNDS);
+        reader.push(b"\0garbage $x$\x07\0\x04\x80abcRTSP/1.0 200 OK\r\n\r\n");
+        assert!(matches!(reader.next(), Err(MessageError::Grammar)));
+        reader.resynchronize();
+        assert!(matches!(reader.next(), Ok(Some(Message::Packet { channel: 7, .. }))));
+        assert!(matches!(reader.next(), Ok(Some(Message::Response(_)))));
+        // Garbage without end takes no memory without end.
+        for _ in 0..1000 {
+            reader.push(&[1; 64]);
+            if reader.next().is_err() {
+                reader.resynchronize();
+            }
+            assert!(reader.bytes.len() < 1000);
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(super) fn cseq(request: &Request) -> Option<&str> {
 }
 
 /// Random bytes, for what nobody may guess.
-pub(super) fn random<const N: usize>() -> io::Result<[u8; N]> {
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::from)?;
     Ok(bytes)

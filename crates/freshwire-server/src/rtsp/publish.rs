@@ -25,6 +25,8 @@ pub(super) struct PublishSession {
     publisher: Publisher,
     feed: Feed,
     media: Vec<Media>,
+    /// The controls of what is neither video nor audio.
+    others: Vec<Option<String>>,
     channels: BTreeMap<u8, Channel>,
     datagrams: Receiver,
     /// Goes over to TCP when UDP is refused.
@@ -40,7 +42,7 @@ pub(super) struct PublishSession {
 
 /// What a packet is of, whichever way it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Channel {
+pub(crate) enum Channel {
     /// The packets of the track at this place of the description.
     Rtp(usize),
     /// Its reports.
@@ -88,8 +90,9 @@ impl PublishSession {
         rendition: Option<&str>,
         origin: &str,
     ) -> Result<Self, AnnounceError> {
-        let media = sdp::parse(description)?;
+        let sdp::Description { media, others, .. } = sdp::parse_whole(description)?;
         let choice = Choice::new(&media)?;
+        tell_left_out(&media, &choice, others.len());
         // One request that waits says as much as many.
         let (asks, keys) = mpsc::channel(1);
         Ok(Self {
@@ -100,6 +103,7 @@ impl PublishSession {
             }?,
             feed: Feed::new(choice),
             media,
+            others,
             channels: BTreeMap::new(),
             datagrams: Receiver::new(),
             prefers_tcp: String::from_utf8_lossy(description).contains(LIBAVFORMAT),
@@ -119,7 +123,7 @@ impl PublishSession {
         mut offers: impl Iterator<Item = Offer>,
         ends: &Ends,
     ) -> io::Result<Reply> {
-        let Some(index) = named(uri, &self.media) else {
+        let Some(index) = named(uri, &self.media, &self.others) else {
             return Ok(Reply::refuse(404, "Not Found: no track with this control was announced"));
         };
         self.channels.retain(|_, channel| channel.track() != index);
@@ -139,7 +143,7 @@ impl PublishSession {
                 format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1)
             }
             Some(Offer::Udp { rtp, rtcp }) => {
-                let ports = Ports::open(ends.local.ip(), ends.peer.ip(), rtp, rtcp)?;
+                let ports = Ports::open(ends.local, ends.peer, rtp, rtcp)?;
                 let pair = ports.transport()?;
                 self.datagrams.add(index, ports)?;
                 pair
@@ -278,11 +282,28 @@ const BETWEEN_ASKS: Duration = Duration::from_millis(500);
 /// refused, as others (GStreamer) do not: over TCP nothing is lost, and nothing on the way stops it.
 const LIBAVFORMAT: &str = "\na=tool:libavformat";
 
-/// The announced track that a URI names by its control; without one the only track.
-fn named(uri: &str, media: &[Media]) -> Option<usize> {
+/// Says once which tracks are set up and dropped.
+fn tell_left_out(media: &[Media], choice: &Choice, others: usize) {
+    for (track, media) in media.iter().enumerate().filter(|(track, _)| !choice.takes(*track)) {
+        let why = media
+            .codec
+            .as_ref()
+            .err()
+            .map_or_else(|| "there is one of its kind".to_owned(), |e| e.to_string());
+        tracing::warn!(track, why, "a track is not carried");
+    }
+    if others > 0 {
+        tracing::warn!(tracks = others, "tracks of data or text are not carried");
+    }
+}
+
+/// The announced track that a URI names by its control; without one the only track. Tracks that are neither video nor audio
+/// have the places behind those that are.
+fn named(uri: &str, media: &[Media], others: &[Option<String>]) -> Option<usize> {
     let uri = uri.trim_end_matches('/');
-    let by_control = media.iter().position(|media| {
-        let Some(control) = media.control.as_deref().filter(|control| !control.is_empty()) else {
+    let mut controls = media.iter().map(|media| &media.control).chain(others);
+    let by_control = controls.position(|control| {
+        let Some(control) = control.as_deref().filter(|control| !control.is_empty()) else {
             return false;
         };
         let control = control.trim_end_matches('/');
@@ -291,7 +312,7 @@ fn named(uri: &str, media: &[Media]) -> Option<usize> {
         uri == control
             || [uri, path].iter().any(|uri| uri.strip_suffix(control).is_some_and(|at| at.ends_with('/')))
     });
-    by_control.or((media.len() == 1).then_some(0))
+    by_control.or((media.len() == 1 && others.is_empty()).then_some(0))
 }
 
 /// Bytes in a window of time.
@@ -338,13 +359,16 @@ mod tests {
     #[test]
     fn tracks_are_named_by_their_control() {
         let two = [media("streamid=0"), media("rtsp://h/cam/audio")];
-        assert_eq!(named("rtsp://h/cam/streamid=0", &two), Some(0));
-        assert_eq!(named("rtsp://h/cam?sig=a/b/streamid=0/", &two), Some(0));
-        assert_eq!(named("rtsp://h/cam/streamid=0?sig=a/b", &two), Some(0));
-        assert_eq!(named("rtsp://h/cam/audio", &two), Some(1));
-        assert_eq!(named("rtsp://h/cam/streamid=10", &two), None);
-        assert_eq!(named("rtsp://h/cam", &two), None);
-        assert_eq!(named("rtsp://h/cam", &two[..1]), Some(0));
+        assert_eq!(named("rtsp://h/cam/streamid=0", &two, &[]), Some(0));
+        assert_eq!(named("rtsp://h/cam?sig=a/b/streamid=0/", &two, &[]), Some(0));
+        assert_eq!(named("rtsp://h/cam/streamid=0?sig=a/b", &two, &[]), Some(0));
+        assert_eq!(named("rtsp://h/cam/audio", &two, &[]), Some(1));
+        assert_eq!(named("rtsp://h/cam/streamid=10", &two, &[]), None);
+        assert_eq!(named("rtsp://h/cam", &two, &[]), None);
+        assert_eq!(named("rtsp://h/cam", &two[..1], &[]), Some(0));
+        let data = [Some("streamid=5".to_owned()), None];
+        assert_eq!(named("rtsp://h/cam/streamid=5", &two[..1], &data), Some(1));
+        assert_eq!(named("rtsp://h/cam/streamid=6", &two[..1], &data), None);
     }
 
     #[test]

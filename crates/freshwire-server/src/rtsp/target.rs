@@ -15,6 +15,8 @@ pub(super) struct Target {
     pub(super) query: Option<String>,
     /// The number at the end of `trackID=0` and the like.
     pub(super) track: Option<u8>,
+    /// The name if nothing in the path is a control, and the URI that goes with it.
+    whole: (String, String),
     /// The stream's URI without query, track and slash at the end.
     pub(super) base: String,
 }
@@ -42,16 +44,18 @@ impl Target {
         }
         let (authority, path) = rest.split_once('/').ok_or(TargetError::Form)?;
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        let whole_path = path.trim_end_matches('/');
         let (path, path_track) = split_track(path);
         let (query, query_track) = query.map_or((None, None), |query| {
             let (query, track) = split_track(query);
             (Some(query.to_owned()), track)
         });
         let stream = percent_decode_str(path).decode_utf8().map_err(|_| TargetError::Characters)?;
+        let whole = percent_decode_str(whole_path).decode_utf8().map_err(|_| TargetError::Characters)?;
         if stream.is_empty() || stream.len() > MAX_NAME_BYTES {
             return Err(TargetError::Length);
         }
-        if stream.chars().any(char::is_control) {
+        if whole.chars().any(char::is_control) {
             return Err(TargetError::Characters);
         }
         let (stream, rendition) = match stream.split_once('~') {
@@ -62,12 +66,20 @@ impl Target {
             return Err(TargetError::Length);
         }
         let host = authority.rsplit('@').next().unwrap_or(authority);
-        let base = format!("{scheme}://{host}/{path}");
-        Ok(Self { stream, rendition, query, track: path_track.or(query_track), base })
+        let base = |path: &str| format!("{scheme}://{host}/{path}");
+        let whole = (whole.into_owned(), base(whole_path));
+        Ok(Self { stream, rendition, query, track: path_track.or(query_track), whole, base: base(path) })
     }
-}
 
-impl Target {
+    /// A stream's name may end as a control does: `live/stream=2`. If there is such a stream, that one is meant.
+    pub(super) fn resolve(self, exists: impl Fn(&str) -> bool) -> Self {
+        if self.whole.0 == self.stream || self.whole.0.len() > MAX_NAME_BYTES || !exists(&self.whole.0) {
+            return self;
+        }
+        let (stream, base) = self.whole.clone();
+        Self { stream, base, track: None, ..self }
+    }
+
     /// The renditions that it asks a viewer's stream for.
     pub(super) fn renditions(&self) -> Result<Option<RenditionsAsked>, HubError> {
         match &self.rendition {
@@ -114,6 +126,18 @@ mod tests {
         assert_eq!(target("rtsp://h/live/cam%201?expires=1&sig=a/b"), signed(None));
         assert_eq!(target("rtsp://h/live/cam%201/trackID=0?expires=1&sig=a/b"), signed(Some(0)));
         assert_eq!(target("rtsp://h/live/cam%201?expires=1&sig=a/b/trackID=0"), signed(Some(0)));
+    }
+
+    #[test]
+    fn a_name_may_end_as_a_control_does() {
+        let target = |uri: &str| {
+            let target = Target::parse(uri).expect(uri).resolve(|name| name == "live/stream=2");
+            (target.stream, target.track, target.base)
+        };
+        let of = |name: &str, track| (name.to_owned(), track, format!("rtsp://h/{name}"));
+        assert_eq!(target("rtsp://h/live/stream=2/"), of("live/stream=2", None));
+        assert_eq!(target("rtsp://h/live/stream=2/trackID=0"), of("live/stream=2", Some(0)));
+        assert_eq!(target("rtsp://h/live/stream=1"), of("live", Some(1)));
     }
 
     #[test]

@@ -144,7 +144,7 @@ impl ViewSession {
                 (Carrier::Interleaved(channel), pair)
             }
             Some(Offer::Udp { rtp, rtcp }) => {
-                let ports = Ports::open(ends.local.ip(), ends.peer.ip(), rtp, rtcp)?;
+                let ports = Ports::open(ends.local, ends.peer, rtp, rtcp)?;
                 let pair = ports.transport()?;
                 (Carrier::Udp(ports), pair)
             }

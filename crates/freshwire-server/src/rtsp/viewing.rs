@@ -113,7 +113,7 @@ impl Viewing {
                 if self.answer(&request) { Next::Teardown } else { Next::Request }
             }
             // Receiver reports: that the stream is taken shows more.
-            Ok(Message::Packet { .. } | Message::Response) => Next::Message,
+            Ok(Message::Packet { .. } | Message::Response(_)) => Next::Message,
             Err(error) => {
                 if let LinkError::Message(_) = error {
                     context.counters.bad_requests.add_one();

@@ -1,6 +1,7 @@
-use std::net::SocketAddr;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::{ServeError, reachable};
 use crate::config::Config;
@@ -57,9 +58,38 @@ async fn bind(
     address: Option<SocketAddr>,
 ) -> Result<Option<TcpListener>, ServeError> {
     let Some(address) = address else { return Ok(None) };
-    let listener = TcpListener::bind(address).await;
+    let listener = match address {
+        SocketAddr::V6(all) if all.ip().is_unspecified() => bind_all(address).await,
+        _ => TcpListener::bind(address).await,
+    };
     listener.map(Some).map_err(|error| ServeError::listen(protocol, address, error))
 }
+
+/// Listens on all addresses of this machine: those of IPv4 as well, whatever the system's setting, and only those on a machine
+/// without IPv6.
+async fn bind_all(address: SocketAddr) -> io::Result<TcpListener> {
+    let open = || {
+        let socket = TcpSocket::new_v6()?;
+        rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    match open() {
+        Err(error) if is_without_ipv6(&error) => {
+            TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()))).await
+        }
+        result => result,
+    }
+}
+
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let no_family = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
+    error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(no_family)
+}
+
+/// Connections that wait in the kernel.
+const BACKLOG: u32 = 1024;
 
 impl Address {
     /// What a person can type to see the stream of this name here.
@@ -71,5 +101,27 @@ impl Address {
             "http" | "https" => Some(url),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_addresses_are_those_of_ipv4_as_well() {
+        let all = "[::]:0".parse().ok();
+        let listener = bind("rtsp", all).await.expect("it listens").expect("an address");
+        let port = listener.local_addr().expect("its address").port();
+        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_ok());
+    }
+
+    #[test]
+    fn machines_without_ipv6_are_known() {
+        let no_family = io::Error::from_raw_os_error(rustix::io::Errno::AFNOSUPPORT.raw_os_error());
+        assert!(is_without_ipv6(&no_family) && is_without_ipv6(&io::ErrorKind::AddrNotAvailable.into()));
+        assert!(!is_without_ipv6(&io::ErrorKind::AddrInUse.into()));
     }
 }

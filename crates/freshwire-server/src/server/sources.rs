@@ -6,11 +6,13 @@ use tokio::task::JoinHandle;
 
 use super::ServeError;
 use crate::config::StreamConfig;
-use crate::hub::Hub;
+use crate::context::Context;
+use crate::hub::Stream;
 use crate::ingest::{
     self, Outlet, Source,
     ladder::{self, Rung},
 };
+use crate::tasks::Tasks;
 
 /// The sources that run. Dropping it ends them.
 pub(super) struct Sources {
@@ -39,7 +41,7 @@ impl Sources {
     /// Starts what is new, ends what is gone and leaves the rest alone. On an error nothing has changed.
     pub(super) fn apply(
         &mut self,
-        hub: &Hub,
+        context: &Context,
         wanted: &BTreeMap<String, StreamConfig>,
     ) -> Result<(), ServeError> {
         for (name, stream) in wanted {
@@ -55,7 +57,7 @@ impl Sources {
         }
         let removed: Vec<_> =
             self.running.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
-        let streams = hub.exchange(&removed, wanted.keys())?;
+        let streams = context.hub.exchange(&removed, wanted.keys())?;
         for name in &removed {
             tracing::info!(stream = name, "removed");
         }
@@ -79,10 +81,10 @@ impl Sources {
             for name in wanted.renditions.iter().map(|rendition| rendition.name.clone()).chain(made) {
                 stream.expect_rendition(&name)?;
             }
-            let mut tasks: Vec<_> =
-                fetched.map(|(source, outlet)| tokio::spawn(ingest::run(source, outlet))).collect();
+            let fetch = |(source, outlet)| fetch(context.tasks.clone(), source, outlet);
+            let mut tasks: Vec<_> = fetched.map(fetch).collect();
             if !wanted.ladder.is_empty() {
-                tasks.push(tokio::spawn(ladder::run(stream, wanted.ladder.clone())));
+                tasks.push(make(context.tasks.clone(), stream, wanted.ladder.clone()));
             }
             self.running.insert(name.clone(), Running { config: wanted.clone(), tasks });
         }
@@ -95,6 +97,22 @@ impl Sources {
     pub(super) fn stop(&mut self) {
         self.running.clear();
     }
+}
+
+/// A source that panics is begun again, as one that fails.
+fn fetch(tasks: Tasks, source: Source, outlet: Outlet) -> JoinHandle<()> {
+    let name = format!("source of {}", outlet.name());
+    tokio::spawn(async move {
+        tasks.keep(name, || ingest::run(source.clone(), outlet.clone())).await;
+    })
+}
+
+/// The same for the renditions that the server makes.
+fn make(tasks: Tasks, stream: Arc<Stream>, ladder: Vec<Rung>) -> JoinHandle<()> {
+    let name = format!("ladder of {}", stream.name());
+    tokio::spawn(async move {
+        tasks.keep(name, || ladder::run(Arc::clone(&stream), ladder.clone())).await;
+    })
 }
 
 impl Drop for Running {

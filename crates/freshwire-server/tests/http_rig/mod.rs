@@ -40,7 +40,8 @@ impl Server {
         let internal = inside.local_addr().unwrap();
         let entered = runtime.enter();
         let listener = asynchronous(listener);
-        let acceptor = Acceptor::new(listener, None, Arc::clone(&context.admission)).unwrap();
+        let acceptor =
+            Acceptor::new(listener, None, Arc::clone(&context.admission), context.tasks.clone()).unwrap();
         let site = Site { rtsp_port: Some(8554), rtsps_port: None };
         runtime.spawn(http::serve(acceptor, Arc::clone(&context), site));
         runtime.spawn(internal::serve_internal(asynchronous(inside), Arc::clone(&context), expectations));

@@ -20,6 +20,7 @@ use anyhow::Context as _;
 use super::schema::{Experiment, Plan, Run};
 use super::store::Writer;
 use super::{cells, table};
+use crate::output::say;
 use crate::report;
 
 pub(crate) use a1::{A1Path, transport as a1_transport};
@@ -62,12 +63,12 @@ fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyh
     let missing: Vec<Plan> =
         plans.iter().filter(|plan| !runs.iter().any(|run| run.plan == **plan)).cloned().collect();
     if missing.len() < plans.len() {
-        eprintln!(
+        say(&format!(
             "{} of {} runs are in {} already",
             plans.len() - missing.len(),
             plans.len(),
             output.out.display()
-        );
+        ));
     }
     let schemes: Vec<&str> = missing.iter().map(|plan| plan.scheme.as_str()).collect();
     let programs = peers::build(&schemes, &output.out)?;
@@ -81,7 +82,7 @@ fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyh
     anyhow::ensure!(!runs.is_empty(), "no run succeeded: {}", failures.join("; "));
     show(experiment, &runs, &output.out)?;
     for failure in &failures {
-        eprintln!("a run failed: {failure}");
+        say(&format!("a run failed: {failure}"));
     }
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

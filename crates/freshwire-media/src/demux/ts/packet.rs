@@ -13,6 +13,8 @@ pub(super) struct Packet<'a> {
     pub(super) counter: u8,
     /// The counter may jump here without a loss.
     pub(super) discontinuity: bool,
+    /// It is encrypted.
+    pub(super) scrambled: bool,
     /// `None` if the packet has only an adaptation field; such packets do not count. Scrambled payload counts as none.
     pub(super) payload: Option<&'a [u8]>,
 }
@@ -36,6 +38,7 @@ impl<'a> Packet<'a> {
             start: high & 0x40 != 0,
             counter: control & 15,
             discontinuity: adaptation.first().is_some_and(|flags| flags & 0x80 != 0),
+            scrambled: control & 0xc0 != 0,
             payload: (control & 0x10 != 0 && control & 0xc0 == 0).then_some(payload),
         })
     }

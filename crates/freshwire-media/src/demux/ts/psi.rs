@@ -1,5 +1,7 @@
 //! The tables that say what a transport stream holds (ISO 13818-1, 2.4.4): the programs and the streams of one.
 
+use std::collections::VecDeque;
+
 use crate::mpeg_ts::checksum;
 
 /// Puts the sections of one PID together. Memory: one section, at most 4 kB.
@@ -7,6 +9,8 @@ use crate::mpeg_ts::checksum;
 pub(super) struct Sections {
     bytes: Vec<u8>,
     collecting: bool,
+    /// Sections with a wrong checksum. One that comes again as it was is not damaged: its sender cannot count.
+    doubtful: VecDeque<Vec<u8>>,
 }
 
 impl Sections {
@@ -52,21 +56,45 @@ impl Sections {
                 return;
             }
             let section: Vec<u8> = self.bytes.drain(..len).collect();
-            if let Some((content, _)) = section.split_last_chunk::<4>().filter(|_| checksum(&section) == 0) {
-                complete.push(content.to_vec());
+            let is_right = checksum(&section) == 0 || self.doubtful.contains(&section);
+            match section.split_last_chunk::<4>() {
+                Some((content, _)) if is_right => complete.push(content.to_vec()),
+                Some(_) => {
+                    if self.doubtful.len() >= MOST_DOUBTFUL {
+                        self.doubtful.pop_front();
+                    }
+                    self.doubtful.push_back(section);
+                }
+                None => {}
             }
         }
     }
 }
 
-/// The first program of a program association section: the PID of its map.
-pub(super) fn program(section: &[u8]) -> Option<u16> {
-    let programs = current(section, 0)?;
-    let entry = |entry: &[u8; 4]| {
-        let number = u16::from_be_bytes([entry[0], entry[1]]);
-        (number != 0).then(|| u16::from_be_bytes([entry[2], entry[3]]) & 0x1fff)
-    };
-    programs.as_chunks::<4>().0.iter().find_map(entry)
+/// A section of the table of programs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Programs {
+    pub(super) version: u8,
+    /// Its number among the sections of the table.
+    pub(super) number: u8,
+    /// Each program's number and the PID of its map.
+    pub(super) maps: Vec<(u16, u16)>,
+}
+
+/// The programs in a section, if that is in force.
+pub(super) fn programs(section: &[u8]) -> Option<Programs> {
+    let entries = current(section, 0)?.as_chunks::<4>().0.iter().map(|entry| {
+        let [number, pid] = [[entry[0], entry[1]], [entry[2], entry[3]]].map(u16::from_be_bytes);
+        (number, pid & 0x1fff)
+    });
+    let maps = entries.filter(|(number, _)| *number != 0).collect();
+    Some(Programs { version: section[5] >> 1 & 31, number: section[6], maps })
+}
+
+/// The number of the program whose map a section is.
+pub(super) fn program_of(section: &[u8]) -> Option<u16> {
+    current(section, 2)?;
+    Some(u16::from_be_bytes([section[3], section[4]]))
 }
 
 /// One stream of a program.
@@ -115,6 +143,8 @@ fn current(section: &[u8], table: u8) -> Option<&[u8]> {
 }
 
 const STUFFING: u8 = 0xff;
+/// Sections with a wrong checksum that are remembered.
+const MOST_DOUBTFUL: usize = 8;
 
 #[cfg(test)]
 mod tests {
@@ -132,7 +162,10 @@ mod tests {
         let mut sections = Sections::default();
         let payload: Vec<u8> = [0].iter().chain(PROGRAMS).copied().chain([0xff; 20]).collect();
         let got = sections.push(true, &payload);
-        assert_eq!(got.iter().map(|section| program(section)).collect::<Vec<_>>(), [Some(4096)]);
+        assert_eq!(
+            got.iter().map(|section| programs(section).map(|it| it.maps)).collect::<Vec<_>>(),
+            [Some(vec![(1, 4096)])]
+        );
         let read = streams(&STREAMS[..STREAMS.len() - 4]).expect("valid");
         assert_eq!(
             read.iter().map(|stream| (stream.pid, stream.kind)).collect::<Vec<_>>(),
@@ -156,10 +189,16 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_checksum_is_refused() {
+    fn a_wrong_checksum_is_refused_until_it_comes_again() {
         let mut damaged = [&[0], PROGRAMS].concat();
         damaged[12] ^= 1;
-        assert!(Sections::default().push(true, &damaged).is_empty());
+        let mut sections = Sections::default();
+        assert!(sections.push(true, &damaged).is_empty());
+        damaged[12] ^= 3;
+        assert!(sections.push(true, &damaged).is_empty());
+        // As it was the first time: its sender reckons wrong.
+        damaged[12] ^= 3;
+        assert_eq!(sections.push(true, &damaged).len(), 1);
     }
 
     #[test]
@@ -171,7 +210,8 @@ mod tests {
                 let mut sections = Sections::default();
                 for (start, payload) in payloads {
                     sections.push(*start, payload);
-                    program(payload);
+                    programs(payload);
+                    program_of(payload);
                     streams(payload);
                 }
             });

@@ -13,7 +13,7 @@ fn handshake(edit: impl FnOnce(&mut Request<()>)) -> Result<Vec<u8>, StatusCode>
         .body(())
         .unwrap();
     edit(&mut request);
-    accept(&request).map_err(|refusal| refusal.status())
+    accept(&request, &Origins::default()).map_err(|refusal| refusal.status())
 }
 
 #[test]

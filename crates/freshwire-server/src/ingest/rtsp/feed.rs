@@ -41,6 +41,10 @@ pub struct Feed {
     clocks: Clocks,
     assembler: Assembler,
     begun: Instant,
+    /// When something was published last, or since when packets come.
+    fruitful: Option<Instant>,
+    /// That nothing is was told.
+    told: bool,
 }
 
 #[derive(Debug)]
@@ -49,6 +53,8 @@ struct Input {
     index: usize,
     depacketizer: Depacketizer,
     clock: TrackClock,
+    /// When the newest packet came.
+    arrived_ns: i64,
     /// Parameter sets that only the description has.
     sets: Vec<Vec<u8>>,
     coded: Coded,
@@ -86,6 +92,13 @@ impl Choice {
         Ok(choice)
     }
 
+    /// Leaves out the track at this place of the description.
+    pub fn leave_out(&mut self, index: usize) {
+        for input in [&mut self.video, &mut self.audio] {
+            input.take_if(|input| input.index == index);
+        }
+    }
+
     /// Whether the track at this place of the description is taken.
     pub fn takes(&self, index: usize) -> bool {
         [&self.video, &self.audio].into_iter().flatten().any(|input| input.index == index)
@@ -100,8 +113,12 @@ impl Input {
             Coded::Audio(AudioTrack { codec, rate: media.clock_rate, channels: media.channels.max(1) })
         };
         let (coded, sets) = match codec {
-            MediaCodec::H264 { sets, .. } => (Coded::Video(Format::H264), sets.clone()),
-            MediaCodec::H265 { sets, .. } => (Coded::Video(Format::H265), sets.clone()),
+            MediaCodec::H264 { sets, .. } => {
+                (Coded::Video(Format::H264), usable(sets, |nal| matches!(nal[0] & 31, 7 | 8)))
+            }
+            MediaCodec::H265 { sets, .. } => {
+                (Coded::Video(Format::H265), usable(sets, |nal| matches!(nal[0] >> 1 & 63, 32..=34)))
+            }
             MediaCodec::Av1 => (Coded::Video(Format::Av1), Vec::new()),
             MediaCodec::Vp9 => (Coded::Video(Format::Vp9), Vec::new()),
             MediaCodec::Aac { config, .. } => (sound(AudioCodec::Aac { config: config.clone() }), Vec::new()),
@@ -109,7 +126,14 @@ impl Input {
             // A codec that is new to descriptions has no way through here yet.
             _ => return Err(CodecError::Unsupported(format!("{codec:?}")).into()),
         };
-        Ok(Self { index, depacketizer, clock: TrackClock::new(media.clock_rate), sets, coded })
+        Ok(Self {
+            index,
+            depacketizer,
+            clock: TrackClock::new(media.clock_rate),
+            arrived_ns: wall_nanos(),
+            sets,
+            coded,
+        })
     }
 }
 
@@ -130,6 +154,8 @@ impl Feed {
             clocks: Clocks::default(),
             assembler: Assembler::new(Config::default(), format, sound),
             begun: Instant::now(),
+            fruitful: None,
+            told: false,
         }
     }
 
@@ -143,17 +169,46 @@ impl Feed {
         };
         input.depacketizer.push(&packet);
         let now_ns = wall_nanos();
+        let before_ns = std::mem::replace(&mut input.arrived_ns, now_ns);
         self.assembler.arrive(Timestamp::from_nanos(saturated(self.begun.elapsed().as_nanos())));
         while let Some(frame) = input.depacketizer.poll_frame() {
-            add(&mut self.assembler, &mut self.clocks, input, frame, now_ns);
+            let arrived_ns = if frame.is_overdue { before_ns } else { now_ns };
+            add(&mut self.assembler, &mut self.clocks, input, frame, arrived_ns);
         }
+        let now = Instant::now();
+        let mut fruitful = *self.fruitful.get_or_insert(now);
         for event in &mut self.assembler {
             match event {
                 Event::Tracks(tracks) => publisher.tracks(tracks),
-                Event::Unit(unit) => publisher.push(unit),
+                Event::Unit(unit) => {
+                    publisher.push(unit);
+                    fruitful = now;
+                }
             }
         }
+        self.fruitful = Some(fruitful);
+        self.tell_fruitless(now.saturating_duration_since(fruitful), publisher);
         Ok(())
+    }
+
+    /// Says that packets come and nothing can be made of them, once until something can.
+    fn tell_fruitless(&mut self, passed: Duration, publisher: &Publisher) {
+        if passed < FRUITLESS {
+            self.told = false;
+        } else if !std::mem::replace(&mut self.told, true) {
+            let inputs = [&self.video, &self.audio].into_iter().flatten();
+            let malformed: u64 = inputs.map(|input| input.depacketizer.damage().malformed).sum();
+            let ((lost, unusable), faults) = (self.damage(), self.assembler.faults());
+            tracing::warn!(
+                stream = publisher.stream_name(),
+                malformed,
+                lost,
+                unusable,
+                undecodable = faults.undecodable,
+                damaged = faults.damaged,
+                "packets come, and no picture or sound can be made of them; does the source send parameter sets and keyframes?"
+            );
+        }
     }
 
     /// Takes an RTCP packet of the track at this place of the description.
@@ -186,6 +241,11 @@ impl Feed {
     }
 }
 
+/// The parameter sets that are some. The rest is passed over: they mostly come with the pictures as well.
+fn usable(sets: &[Vec<u8>], is_set: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+    sets.iter().filter(|nal| nal.len() >= SHORTEST_SET && is_set(nal)).cloned().collect()
+}
+
 fn add(assembler: &mut Assembler, clocks: &mut Clocks, input: &mut Input, frame: Frame, now_ns: i64) {
     let time = clocks.time(&mut input.clock, frame.ticks, now_ns);
     if matches!(input.coded, Coded::Audio(_)) {
@@ -215,4 +275,8 @@ fn saturated(nanos: u128) -> u64 {
     u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
+/// Packets that give nothing for this long are worth a message.
+const FRUITLESS: Duration = Duration::from_secs(5);
+/// Bytes of the shortest parameter set.
+const SHORTEST_SET: usize = 3;
 const YEAR_2020: Duration = Duration::from_secs(1_577_836_800);

@@ -35,6 +35,10 @@ pub use reorder::Reorder;
 /// Largest frame that is put together; a larger one is dropped.
 pub const MAX_FRAME_BYTES: usize = 8 << 20;
 
+/// Most NAL units or OBUs of a frame. The levels of the codecs allow a few hundred slices; each costs something to look at, and
+/// millions would fit into the largest frame.
+const MAX_PARTS: usize = 4096;
+
 /// A whole frame.
 ///
 /// H.264 and H.265: an Annex B access unit with start codes of four bytes. AV1: a temporal unit of OBUs with size fields.
@@ -110,9 +114,19 @@ struct Open {
     bytes: Vec<u8>,
     /// A fragment of it was begun and not ended.
     in_fragment: bool,
+    /// NAL units or OBUs in it.
+    parts: usize,
     /// It holds a picture and not only what belongs before one.
     has_picture: bool,
     broken: bool,
+}
+
+impl Open {
+    /// One more NAL unit or OBU.
+    fn begin_part(&mut self) -> Result<(), Malformed> {
+        self.parts += 1;
+        if self.parts > MAX_PARTS { Err(Malformed) } else { Ok(()) }
+    }
 }
 
 /// The packet breaks its payload format; the frame it belongs to is dropped.

@@ -69,6 +69,7 @@ impl Open {
         if self.in_fragment {
             return Err(Malformed);
         }
+        self.begin_part()?;
         self.has_picture |= is_picture;
         self.bytes.extend(START_CODE);
         self.bytes.extend(nal);

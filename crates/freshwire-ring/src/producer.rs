@@ -331,8 +331,9 @@ impl Producer {
             return;
         };
         for (word, value) in [(&view.head.umod_i.0, own.hold), (&view.head.user.user_i, own.user_i)] {
-            // Acquire and Release as where they are written otherwise; that the other writer is a liar is all the same.
-            if word.swap(value, Ordering::AcqRel) != value {
+            if word.load(Ordering::Relaxed) != value {
+                // Release, as where it is written otherwise.
+                word.store(value, Ordering::Release);
                 self.bad_values += 1;
                 view.head.changes.0.fetch_add(1, Ordering::Release);
             }

@@ -91,6 +91,12 @@ struct State {
     wall: Option<(MediaTime, SystemTime)>,
     key_requests: Option<mpsc::Sender<()>>,
     key_asked: Option<Instant>,
+    /// A viewer whose ring gives nothing for this long is given up.
+    patience: Duration,
+    /// How many were.
+    given_up: u64,
+    /// Faults of the rings that the log has.
+    told_faults: u64,
 }
 
 /// A unit as seats see it.
@@ -131,6 +137,11 @@ pub struct StreamSnapshot {
     pub arena_bytes: u64,
     /// Bytes of the arena in use, those of finished units that were not collected yet among them.
     pub arena_used: u64,
+    /// Words of the shared memory that somebody wrote who may not, as far as the publishing side has met them and put them
+    /// right.
+    pub ring_faults: u64,
+    /// Viewers that were given up because their rings gave nothing although their paths were free.
+    pub given_up: u64,
     /// Its viewers over TCP.
     pub viewers: Vec<ViewerSnapshot>,
     /// Its viewers over datagrams.
@@ -163,6 +174,9 @@ impl Stream {
             wall: None,
             key_requests: None,
             key_asked: None,
+            patience: shared.config.stall_timeout,
+            given_up: 0,
+            told_faults: 0,
         };
         Ok(Self {
             name: name.to_owned(),
@@ -235,6 +249,7 @@ impl Stream {
             user: request.user,
             since: Instant::now(),
             monitor: sink.monitor(),
+            is_given_up: AtomicBool::new(false),
         });
         let seat = Seat::new(sink.ring(), Arc::clone(&identity), request.only, request.latency);
         state.join(seat, request.join_age.unwrap_or(config.join_age), config);
@@ -245,6 +260,7 @@ impl Stream {
     pub fn view_datagrams(&self, sink: Box<dyn DatagramSink>) -> Result<(), HubError> {
         let limit = self.shared.config.max_viewers;
         let mut state = lock(&self.state);
+        state.datagrams.forget_gone();
         if state.datagrams.len() >= limit {
             return Err(HubError::TooManyViewers(limit));
         }
@@ -261,6 +277,7 @@ impl Stream {
         let used = u64::from(config.blocks) - producer.free_blocks() as u64;
         let seats: Vec<_> = state.seats.iter().map(Seat::counts).collect();
         let (origin, datagram_viewers) = (state.origin.clone(), state.datagrams.len());
+        let (ring_faults, given_up) = (state.sender.producer().bad_values(), state.given_up);
         drop(state);
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StreamSnapshot {
@@ -272,6 +289,8 @@ impl Stream {
             lost: load(&self.counters.lost),
             arena_bytes: u64::from(config.blocks) * u64::from(config.block_bytes),
             arena_used: used * u64::from(config.block_bytes),
+            ring_faults,
+            given_up,
             viewers: seats.iter().map(SeatCounts::snapshot).collect(),
             datagram_viewers,
         }
@@ -426,6 +445,7 @@ impl State {
             let _ = sender.send_at_once(&stored, targets);
         }
         self.queue(&offer, &stored);
+        self.tell_faults();
         self.remember(offer, stored);
         if self.seats.iter().any(Seat::waits) {
             self.ask_for_key();
@@ -435,7 +455,7 @@ impl State {
 
     /// Puts the unit on the rings of those who have yet to get it.
     fn queue(&mut self, offer: &Offer, stored: &Stored) {
-        let Self { sender, seats, targets, asleep, queued, .. } = self;
+        let Self { sender, seats, targets, asleep, queued, patience, given_up, .. } = self;
         let producer = sender.producer();
         // A ring gives back what it is done with when it is used again, and those past which units go may not be for long.
         for ring in queued.drain(..) {
@@ -453,11 +473,31 @@ impl State {
             match offer_to(producer, seat, stored, &target.meta) {
                 Ok(true) => asleep.push(seat.ring),
                 Ok(false) => {}
-                Err(PushError::Closed) => return false,
-                Err(_) => seat.missed(offer),
+                // Only the engine closes a ring; it opens one again that somebody else has closed.
+                Err(PushError::Closed) if seat.has_ended() => return false,
+                Err(_) => {
+                    seat.missed(offer);
+                    if seat.is_stuck(*patience) {
+                        *given_up += 1;
+                        seat.give_up();
+                        return false;
+                    }
+                }
             }
             true
         });
+    }
+
+    /// Tells of faults in the shared memory, each time that there are twice as many.
+    fn tell_faults(&mut self) {
+        let faults = self.sender.producer().bad_values();
+        if faults > 2 * self.told_faults {
+            tracing::warn!(
+                faults,
+                "another process writes into the memory of a stream; its words were put right"
+            );
+            self.told_faults = faults;
+        }
     }
 
     /// Serves those whose sinks sleep although something is on their rings: the rings are at hand in this processor, and another thread
@@ -555,6 +595,9 @@ impl Drop for Publisher {
         self.stream.published.store(false, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod hostile;
 
 #[cfg(test)]
 mod tests {

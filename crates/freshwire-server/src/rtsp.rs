@@ -49,3 +49,6 @@ pub async fn serve(acceptor: Acceptor, context: Arc<Context>) {
         tokio::spawn(connection::run(conn, Arc::clone(&context)).instrument(span));
     }
 }
+
+#[cfg(test)]
+mod work;

@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(&args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("freshwire: {error:#}");
+        output::say(&format!("freshwire: {error:#}"));
         ExitCode::from(2)
     })
 }

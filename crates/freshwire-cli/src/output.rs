@@ -1,5 +1,6 @@
 //! Standard output carries the result, standard error the talk. A reader who has seen enough is no error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Prints a result; a closed pipe ends quietly.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()) {
+    match writeln!(out, "{}", visible(text.trim_end())).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to standard output")
         }
@@ -26,7 +27,25 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Tells the person something. Nobody may be listening, and that is as well.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", visible(text));
+}
+
+/// A text that may come from a peer, such as the reason of a refusal or a stream's name, without what would command the terminal:
+/// control characters but line breaks and tabs, and those that change how others are shown, are written as `\u{1b}`.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| match c {
+        '\n' | '\t' => true,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => false,
+        c => !c.is_control(),
+    };
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_plain(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
+    }
+    Cow::Owned(shown)
 }
 
 /// One JSON line: `{"type": ..., "schema": 1, "data": {...}}`.
@@ -76,7 +95,7 @@ impl Progress {
         let text = format!("{seconds:>4} s  {}", line());
         if self.terminal {
             // Back to the begin of the line, and nothing left of the former one.
-            let _ = write!(io::stderr().lock(), "\r{text}\x1b[K");
+            let _ = write!(io::stderr().lock(), "\r{}\x1b[K", visible(&text));
             self.shown = true;
         } else {
             say(&text);
@@ -135,6 +154,13 @@ mod tests {
         assert_eq!(rate(Rate::from_bits_per_sec(2_500_000_000)), "2.5 Gbit/s");
         assert_eq!(millis(Duration::from_micros(1234)), "1.2 ms");
         assert_eq!(millis(Duration::from_millis(12_300)), "12.3 s");
+    }
+
+    #[test]
+    fn what_a_peer_says_commands_no_terminal() {
+        assert_eq!(visible("caf\u{e9}\n\ta"), "caf\u{e9}\n\ta");
+        assert_eq!(visible("\x1b]0;owned\x07\r\u{9b}2J"), "\\u{1b}]0;owned\\u{7}\\u{d}\\u{9b}2J");
+        assert_eq!(visible("a\u{202e}b"), "a\\u{202e}b");
     }
 
     #[test]

@@ -28,6 +28,7 @@ use anyhow::{Context as _, ensure};
 use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 
 use crate::lab::schema::{Environment, LinkConfig};
+use crate::output::{print, say};
 use metrics::Metrics;
 use report::Stills;
 use result::{Demo, Viewing};
@@ -101,25 +102,25 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     );
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make the output folder {}", args.out.display()))?;
-    eprintln!("encoding {} s of live video", args.duration.as_secs_f64());
+    say(&format!("encoding {} s of live video", args.duration.as_secs_f64()));
     let video = video::encode(args.video.as_deref(), args.duration, &args.out)?;
     let stream = video::read(&video)?;
     let link = args.link();
     let orders = Scheme::ALL.map(|scheme| args.order(scheme, &link, &video));
     let Some(outcomes) = watch(&orders, &stream, &link)? else {
-        eprintln!("stopped");
+        say("stopped");
         return Ok(ExitCode::from(2));
     };
-    eprintln!("comparing what each viewer saw with the original");
+    say("comparing what each viewer saw with the original");
     let (demo, stills) = judge(&orders, outcomes, &stream, link)?;
     write(&args.out.join("result.json"), &serde_json::to_vec(&demo).context("cannot write the result")?)?;
     let page = args.out.join("report.html");
     write(&page, report::html(&demo, &stream, &stills)?.as_bytes())?;
-    println!("{}", demo.table().to_terminal());
+    print(&demo.table().to_terminal())?;
     for fault in demo.faults() {
-        println!("the machine was too busy to be exact: {fault}");
+        print(&format!("the machine was too busy to be exact: {fault}"))?;
     }
-    println!("report: {}", page.display());
+    print(&format!("report: {}", page.display()))?;
     Ok(if demo.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::Context;
 use freshwire_io::netns::Namespaces;
 
+use crate::output::say;
+
 /// Connections that a route carries at once; further ones are closed at once.
 const MAX_CONNECTIONS: usize = 256;
 
@@ -75,7 +77,7 @@ fn serve(listener: &TcpListener, target: &str, connections: &Arc<AtomicUsize>) {
             }
         };
         if connections.load(Ordering::Relaxed) >= MAX_CONNECTIONS {
-            eprintln!("freshwire: a connection to {target} was refused: {MAX_CONNECTIONS} are open");
+            say(&format!("freshwire: a connection to {target} was refused: {MAX_CONNECTIONS} are open"));
             continue;
         }
         connections.fetch_add(1, Ordering::Relaxed);
@@ -83,13 +85,13 @@ fn serve(listener: &TcpListener, target: &str, connections: &Arc<AtomicUsize>) {
         let open = Arc::clone(connections);
         let relayed = std::thread::Builder::new().name("relay".to_owned()).spawn(move || {
             if let Err(error) = relay(&accepted, &target) {
-                eprintln!("freshwire: cannot reach {target}: {error}");
+                say(&format!("freshwire: cannot reach {target}: {error}"));
             }
             open.fetch_sub(1, Ordering::Relaxed);
         });
         if let Err(error) = relayed {
             connections.fetch_sub(1, Ordering::Relaxed);
-            eprintln!("freshwire: cannot relay: {error}");
+            say(&format!("freshwire: cannot relay: {error}"));
         }
     }
 }

@@ -20,6 +20,7 @@ use anyhow::Context as _;
 use super::schema::{Experiment, Plan, Run};
 use super::store::Writer;
 use super::{cells, table};
+use crate::output::{print, say};
 use crate::report;
 
 pub(crate) use a1::{A1Path, transport as a1_transport};
@@ -61,12 +62,12 @@ fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyh
     let missing: Vec<Plan> =
         plans.iter().filter(|plan| !runs.iter().any(|run| run.plan == **plan)).cloned().collect();
     if missing.len() < plans.len() {
-        eprintln!(
+        say(&format!(
             "{} of {} runs are in {} already",
             plans.len() - missing.len(),
             plans.len(),
             output.out.display()
-        );
+        ));
     }
     let schemes: Vec<&str> = missing.iter().map(|plan| plan.scheme.as_str()).collect();
     let programs = peers::build(&schemes, &output.out)?;
@@ -80,7 +81,7 @@ fn experiment(experiment: Experiment, plans: Vec<Plan>, output: &Output) -> anyh
     anyhow::ensure!(!runs.is_empty(), "no run succeeded: {}", failures.join("; "));
     show(experiment, &runs, &output.out)?;
     for failure in &failures {
-        eprintln!("a run failed: {failure}");
+        say(&format!("a run failed: {failure}"));
     }
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -90,19 +91,19 @@ fn show(experiment: Experiment, runs: &[Run], out: &Path) -> anyhow::Result<()> 
     let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
     let html = match experiment {
         Experiment::Layers => {
-            println!("{}", table::layers_summary(&cells).to_terminal());
+            print(&table::layers_summary(&cells).to_terminal())?;
             if let Some(rates) = table::receive_rates(&cells) {
-                println!("{}", rates.to_terminal());
+                print(&rates.to_terminal())?;
             }
             report::layers_html(runs, &command)?
         }
         Experiment::Frames => {
-            println!("{}", table::frames_summary(&cells).to_terminal());
+            print(&table::frames_summary(&cells).to_terminal())?;
             report::frames_html(runs, &command)?
         }
     };
     let path = out.join("report.html");
     std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("report: {}", path.display());
+    print(&format!("report: {}", path.display()))?;
     Ok(())
 }

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::worker::Order;
 use crate::lab::schema::{Environment, Trust};
+use crate::output::say;
 
 /// What a process of its own does.
 pub(crate) trait Task: Clone + Send + Sync {
@@ -89,7 +90,7 @@ pub(crate) fn run<T: Task>(
 
 fn progress<T: Task>(tasks: &[T], jobs: usize) -> ProgressBar {
     let seconds = tasks.iter().map(T::seconds).sum::<f64>() / jobs as f64;
-    eprintln!("{} runs, {jobs} side by side, about {:.0} min", tasks.len(), (seconds / 60.0).ceil());
+    say(&format!("{} runs, {jobs} side by side, about {:.0} min", tasks.len(), (seconds / 60.0).ceil()));
     let progress = ProgressBar::new(tasks.len() as u64);
     if let Ok(style) =
         ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {elapsed} elapsed, {eta} to go")

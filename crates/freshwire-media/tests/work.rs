@@ -235,7 +235,7 @@ fn a_packet_of_many_frames_of_sound() {
 }
 
 /// The NAL units of the first picture of a byte stream: all up to the second slice.
-fn first_picture<'a>(stream: &'a [u8], is_slice: impl Fn(u8) -> bool) -> Vec<&'a [u8]> {
+fn first_picture(stream: &[u8], is_slice: impl Fn(u8) -> bool) -> Vec<&[u8]> {
     let codes: Vec<usize> =
         stream.windows(3).enumerate().filter(|(_, at)| *at == [0, 0, 1]).map(|(at, _)| at).collect();
     let ends = codes.iter().skip(1).copied().chain([stream.len()]);

@@ -202,7 +202,8 @@ fn a_ring_that_is_made_anew_remembers_nothing() {
     }
 }
 
-/// The seals keep the file's size and not its pages (spec/ring.md R-TRUST-8).
+/// The seals keep the file's size and not its pages.
+//= spec/ring.md R-TRUST-8
 #[test]
 fn holes_are_zeros_that_nobody_trusts() {
     let Victim { mut producer, mut sender, file } = victim();

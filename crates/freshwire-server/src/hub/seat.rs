@@ -74,6 +74,7 @@ impl Seat {
 
     /// The ring has no room: whether it has given nothing for so long although all that was sent has arrived. A slow path is the
     /// engine's affair.
+    //= spec/ring.md R-TRUST-7
     pub(super) fn is_stuck(&mut self, patience: Duration) -> bool {
         let sink = self.identity.monitor.stats();
         match self.full {

@@ -33,6 +33,10 @@ pub(crate) fn say(text: &str) {
 /// A text that may come from a peer, such as the reason of a refusal or a stream's name, without what would command the terminal:
 /// control characters but line breaks and tabs, and those that change how others are shown, are written as `\u{1b}`.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c.escape_unicode().to_string())
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
     let is_plain = |c: char| match c {
         '\n' | '\t' => true,
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => false,
@@ -41,11 +45,8 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_plain) {
         return Cow::Borrowed(text);
     }
-    let mut shown = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_plain(c) { shown.push(c) } else { shown.extend(c.escape_unicode()) }
-    }
-    Cow::Owned(shown)
+    let shown = text.chars().map(|c| if is_plain(c) { c.to_string() } else { escape(c) });
+    Cow::Owned(shown.collect())
 }
 
 /// One JSON line: `{"type": ..., "schema": 1, "data": {...}}`.
@@ -56,8 +57,10 @@ pub(crate) fn json_line<T: Serialize>(kind: &str, data: &T) -> anyhow::Result<St
         schema: u32,
         data: &'a T,
     }
-    serde_json::to_string(&Line { r#type: kind, schema: SCHEMA, data })
-        .context("cannot write the result as JSON")
+    let line = serde_json::to_string(&Line { r#type: kind, schema: SCHEMA, data })
+        .context("cannot write the result as JSON")?;
+    // They stand in strings only, and none of them takes more than four digits.
+    Ok(escaped(&line, |c| format!("\\u{:04x}", u32::from(c))).into_owned())
 }
 
 /// A line on standard error each second; on a terminal it stays in its place.
@@ -166,6 +169,11 @@ mod tests {
     #[test]
     fn a_json_line_says_what_it_is() -> anyhow::Result<()> {
         assert_eq!(json_line("send", &[1])?, r#"{"type":"send","schema":1,"data":[1]}"#);
+        let said = "a\u{202e}\x1b\u{9b}b";
+        let line = json_line("send", &said)?;
+        assert_eq!(line, r#"{"type":"send","schema":1,"data":"a\u202e\u001b\u009bb"}"#);
+        let read: serde_json::Value = serde_json::from_str(&line)?;
+        assert_eq!((&*visible(&line), read["data"].as_str()), (&*line, Some(said)));
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ mod datagram;
 mod event;
 mod initiating;
 mod key_log;
+mod places;
 mod responding;
 mod table;
 #[cfg(test)]
@@ -20,7 +21,7 @@ pub use event::{
 };
 pub use key_log::KeyLog;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use freshwire_units::Timestamp;
@@ -34,6 +35,7 @@ use crate::wire::{DATA_HEADER, DataHeader, Packet, RESET_LENGTH, is_urgent};
 
 use bucket::Bucket;
 use initiating::{Due, Initiating, Outcome};
+use places::Places;
 use responding::Call;
 use table::{Entry, Open, State, Table};
 
@@ -67,7 +69,9 @@ pub struct Endpoint {
     random: Random,
     cookies: CookieJar,
     table: Table,
-    half_open: BTreeSet<ConnectionHandle>,
+    half_open: Places,
+    /// Those that were refused, to be told again.
+    refused: Places,
     /// Connections that others began, by [`table::Initiation::digest`]. An initiator that begins anew, with another cookie,
     /// has two of them for a while: which one it completes is up to it.
     initiators: BTreeMap<[u8; 32], ConnectionHandle>,
@@ -93,7 +97,8 @@ impl Endpoint {
             resets: ResetKey::new(&config.key),
             random,
             table: Table::default(),
-            half_open: BTreeSet::new(),
+            half_open: Places::default(),
+            refused: Places::default(),
             initiators: BTreeMap::new(),
             retries: Bucket::new(limits.retries_per_second),
             responses: Bucket::new(limits.responses_per_second),
@@ -275,7 +280,8 @@ impl Endpoint {
     /// sends something: use [`Connection::close`] first, and wait for [`EndpointEvent::Ended`]. A handshake that was begun is
     /// given up. False: there is no such connection.
     pub fn remove(&mut self, handle: ConnectionHandle) -> bool {
-        self.half_open.remove(&handle);
+        self.half_open.remove(handle);
+        self.refused.remove(handle);
         let Some(entry) = self.table.remove(handle) else { return false };
         if let Some(initiation) = entry.initiation {
             self.initiators.remove(&initiation.digest);
@@ -335,7 +341,7 @@ impl Endpoint {
         if open.connection.handle_packet(now, datagram.from, datagram.marked, header, sealed) {
             *local = datagram.to;
             if open.response.take().is_some() {
-                self.half_open.remove(&handle);
+                self.half_open.remove(handle);
                 self.events.push_back(EndpointEvent::Connected(handle));
             }
         }
@@ -466,7 +472,7 @@ impl Endpoint {
         if open.connection.is_ended() && !entry.is_reported {
             entry.is_reported = true;
             open.response = None;
-            self.half_open.remove(&handle);
+            self.half_open.remove(handle);
             self.events.push_back(EndpointEvent::Ended(handle));
         }
     }

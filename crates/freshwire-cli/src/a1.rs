@@ -25,7 +25,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// How often a user who does not want to wait any more is looked for.
 const WATCH: Duration = Duration::from_millis(100);
 
-/// How often the first packet of a peer is looked for.
+/// How often the first packets of those who have come are looked for.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How many signs of life fit into the idle timeout unless told otherwise: of those but one may be lost.
@@ -207,14 +207,9 @@ impl A1Args {
             (Endpoint::Connect(..), None) => bail!("the peer's key is not known"),
             (Endpoint::Listen(address), _) => {
                 let node = self.listen(address, Manner { asks: true, ..manner }, other)?;
-                loop {
-                    if let Some(connection) = node.accept(WATCH)?
-                        && stands(&connection)
-                    {
-                        say(&format!("connected to {}", name_of(&connection)));
-                        return Ok(Open { connection, node });
-                    }
-                }
+                let connection = first_that_stands(&node)?;
+                say(&format!("connected to {}", name_of(&connection)));
+                Ok(Open { connection, node })
             }
         }
     }
@@ -312,15 +307,19 @@ fn explain(error: ConnectError, patience: Duration, own: &PublicKey) -> anyhow::
     }
 }
 
-/// Waits for the first packet of who was accepted: until then it may not know. False: it has gone.
-fn stands(connection: &Connection) -> bool {
-    while connection.closed().is_none() {
-        if connection.stats().is_some_and(|stats| stats.packets_received > 0) {
-            return true;
+/// The first whose packet comes: whoever has not the secret that both ends need, or does not want any more, never sends one that
+/// opens. All that come are watched meanwhile, so that none of them keeps the others waiting; the node bounds how many.
+fn first_that_stands(node: &Node) -> anyhow::Result<Connection> {
+    let mut waiting: Vec<Connection> = Vec::new();
+    loop {
+        waiting.extend(node.accept(if waiting.is_empty() { WATCH } else { LOOK })?);
+        waiting.retain(|connection| connection.closed().is_none());
+        let has_sent =
+            |connection: &Connection| connection.stats().is_some_and(|stats| stats.packets_received > 0);
+        if let Some(place) = waiting.iter().position(has_sent) {
+            return Ok(waiting.swap_remove(place));
         }
-        std::thread::sleep(LOOK);
     }
-    false
 }
 
 /// Where and who the peer is.

@@ -1,5 +1,6 @@
 //! Standard output carries the result, standard error the talk. A reader who has seen enough is no error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// Prints a result; a closed pipe ends quietly.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    match writeln!(out, "{}", text.trim_end()).and_then(|()| out.flush()) {
+    match writeln!(out, "{}", visible(text.trim_end())).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(error).context("cannot write to standard output")
         }
@@ -26,7 +27,26 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 /// Tells the person something. Nobody may be listening, and that is as well.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", visible(text));
+}
+
+/// A text that may come from a peer, such as the reason of a refusal or a stream's name, without what would command the terminal:
+/// control characters but line breaks and tabs, and those that change how others are shown, are written as `\u{1b}`.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c.escape_unicode().to_string())
+}
+
+fn escaped(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
+    let is_plain = |c: char| match c {
+        '\n' | '\t' => true,
+        '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => false,
+        c => !c.is_control(),
+    };
+    if text.chars().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let shown = text.chars().map(|c| if is_plain(c) { c.to_string() } else { escape(c) });
+    Cow::Owned(shown.collect())
 }
 
 /// One JSON line: `{"type": ..., "schema": 1, "data": {...}}`.
@@ -37,8 +57,10 @@ pub(crate) fn json_line<T: Serialize>(kind: &str, data: &T) -> anyhow::Result<St
         schema: u32,
         data: &'a T,
     }
-    serde_json::to_string(&Line { r#type: kind, schema: SCHEMA, data })
-        .context("cannot write the result as JSON")
+    let line = serde_json::to_string(&Line { r#type: kind, schema: SCHEMA, data })
+        .context("cannot write the result as JSON")?;
+    // They stand in strings only, and none of them takes more than four digits.
+    Ok(escaped(&line, |c| format!("\\u{:04x}", u32::from(c))).into_owned())
 }
 
 /// A line on standard error each second; on a terminal it stays in its place.
@@ -76,7 +98,7 @@ impl Progress {
         let text = format!("{seconds:>4} s  {}", line());
         if self.terminal {
             // Back to the begin of the line, and nothing left of the former one.
-            let _ = write!(io::stderr().lock(), "\r{text}\x1b[K");
+            let _ = write!(io::stderr().lock(), "\r{}\x1b[K", visible(&text));
             self.shown = true;
         } else {
             say(&text);
@@ -138,8 +160,20 @@ mod tests {
     }
 
     #[test]
+    fn what_a_peer_says_commands_no_terminal() {
+        assert_eq!(visible("caf\u{e9}\n\ta"), "caf\u{e9}\n\ta");
+        assert_eq!(visible("\x1b]0;owned\x07\r\u{9b}2J"), "\\u{1b}]0;owned\\u{7}\\u{d}\\u{9b}2J");
+        assert_eq!(visible("a\u{202e}b"), "a\\u{202e}b");
+    }
+
+    #[test]
     fn a_json_line_says_what_it_is() -> anyhow::Result<()> {
         assert_eq!(json_line("send", &[1])?, r#"{"type":"send","schema":1,"data":[1]}"#);
+        let said = "a\u{202e}\x1b\u{9b}b";
+        let line = json_line("send", &said)?;
+        assert_eq!(line, r#"{"type":"send","schema":1,"data":"a\u202e\u001b\u009bb"}"#);
+        let read: serde_json::Value = serde_json::from_str(&line)?;
+        assert_eq!((&*visible(&line), read["data"].as_str()), (&*line, Some(said)));
         Ok(())
     }
 }

@@ -10,6 +10,8 @@ use freshwire_server::access::{LinkKey, Right};
 use freshwire_server::config::{check_stream_name, secret_from_file};
 use freshwire_units::parse_duration;
 
+use crate::output::print;
+
 #[derive(Args)]
 pub(crate) struct SignArgs {
     /// The stream's address, such as rtsp://HOST:8554/live, or its name.
@@ -41,7 +43,7 @@ pub(crate) fn run(args: &SignArgs) -> anyhow::Result<ExitCode> {
             .with_context(|| format!("no secret: give --secret-file FILE, or set {VARIABLE}"))?,
     };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("the clock is before 1970")?;
-    println!("{}", link(args, &LinkKey::new(&secret), now.as_secs())?);
+    print(&link(args, &LinkKey::new(&secret), now.as_secs())?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -40,6 +40,10 @@ pub use reorder::Reorder;
 /// Largest frame that is put together; a larger one is dropped.
 pub const MAX_FRAME_BYTES: usize = 8 << 20;
 
+/// Most NAL units or OBUs of a frame. The levels of the codecs allow a few hundred slices; each costs something to look at, and
+/// millions would fit into the largest frame.
+const MAX_PARTS: usize = 4096;
+
 /// A whole frame.
 ///
 /// H.264 and H.265: an Annex B access unit with start codes of four bytes. AV1: a temporal unit of OBUs with size fields.
@@ -134,11 +138,21 @@ struct Open {
     in_fragment: bool,
     /// Where the NAL unit begins that is being put together of fragments.
     nal_at: usize,
+    /// NAL units or OBUs in it.
+    parts: usize,
     /// It holds a picture and not only what belongs before one.
     has_picture: bool,
     /// Its newest packet had a marker, which may or may not be its end.
     marked: bool,
     broken: bool,
+}
+
+impl Open {
+    /// One more NAL unit or OBU.
+    fn begin_part(&mut self) -> Result<(), Malformed> {
+        self.parts += 1;
+        if self.parts > MAX_PARTS { Err(Malformed) } else { Ok(()) }
+    }
 }
 
 /// The packet breaks its payload format; the frame it belongs to is dropped.

@@ -34,6 +34,8 @@ struct Cursor {
     told_to: u64,
     /// By slot: one more than the lap, modulo 2^32, of the dead record whose end the caller knows.
     told: Box<[u32]>,
+    /// The sender has closed the ring.
+    closed: bool,
     counters: Counters,
 }
 
@@ -300,6 +302,7 @@ impl Consumer {
     /// records dropped.
     pub fn close(&mut self, reason: u8, now: Timestamp) -> usize {
         let Some(view) = View::new(self.region.inner(), self.ring) else { return 0 };
+        self.cursor.closed = true;
         view.head.kern_flag.0.fetch_or(FLAG_CLOSED, Ordering::AcqRel);
         // Pairs with the fence in `View::wake`: a record that is not seen here is dropped by its producer there.
         fence(Ordering::SeqCst);
@@ -319,7 +322,12 @@ impl Consumer {
     #[must_use = "when something became visible the sender must not sleep"]
     pub fn sleep(&mut self) -> bool {
         let Some(view) = View::new(self.region.inner(), self.ring) else { return true };
-        view.head.kern_flag.0.fetch_or(FLAG_SLEEPS, Ordering::Relaxed);
+        let flag = view.head.kern_flag.0.fetch_or(FLAG_SLEEPS, Ordering::Relaxed);
+        if flag & FLAG_CLOSED != 0 && !self.cursor.closed {
+            // Nobody else may close the ring: those who push would wait for its end for ever.
+            view.head.kern_flag.0.fetch_and(!FLAG_CLOSED, Ordering::AcqRel);
+            self.cursor.counters.bad_states += 1;
+        }
         // Pairs with the fence in `View::wake`: either the other side sees the flag, or we see its change here.
         fence(Ordering::SeqCst);
         if visible(&view) == self.cursor.seen {

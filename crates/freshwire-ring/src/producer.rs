@@ -72,6 +72,8 @@ pub(crate) struct Ring {
     pub(crate) tail: u64,
     pub(crate) slots: Vec<Own>,
     pub(crate) fates_lost: u64,
+    /// What `umod_i` is.
+    pub(crate) hold: u64,
 }
 
 /// The producer's private copy of one slot.
@@ -117,7 +119,7 @@ impl Producer {
     /// no allocation.
     pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Pushed, PushError> {
         let index = self.push_quiet(ring, payload, meta)?;
-        Ok(Pushed { index, notify: self.wake_needed(ring) })
+        Ok(Pushed { index, notify: self.wake_for_push(ring) })
     }
 
     /// Like [`push`](Self::push), without looking whether the sender sleeps: to fill first and notify once, call
@@ -184,7 +186,7 @@ impl Producer {
     /// Puts a stored payload on a ring. Its record can be dropped and re-ranked there, but not modified in place.
     pub fn push_stored(&mut self, ring: usize, payload: &Stored, meta: &Meta) -> Result<Pushed, PushError> {
         let index = self.push_stored_quiet(ring, payload, meta)?;
-        Ok(Pushed { index, notify: self.wake_needed(ring) })
+        Ok(Pushed { index, notify: self.wake_for_push(ring) })
     }
 
     /// Like [`push_stored`](Self::push_stored), without looking whether the sender sleeps.
@@ -267,8 +269,9 @@ impl Producer {
     /// taken: records there stay unsent until [`release_hold`](Self::release_hold); what lies between `index` and
     /// it may be on its way. The sender goes on with what lies before.
     pub fn hold_from(&mut self, ring: usize, index: u64) -> Option<u64> {
-        let view = self.view(ring)?;
+        let view = View::new(self.region.inner(), ring)?;
         let end = self.rings[ring].user_i;
+        self.rings[ring].hold = index;
         view.head.umod_i.0.store(index, Ordering::Relaxed);
         // Pairs with the fence in `Consumer::take`: either we see its `taken` here, or it sees our `umod_i` there and
         // puts the record back.
@@ -290,10 +293,51 @@ impl Producer {
     /// Lets the sender go on. True if it sleeps and has to be notified by the caller.
     #[must_use = "a sleeping sender has to be notified"]
     pub fn release_hold(&mut self, ring: usize) -> bool {
-        let Some(view) = self.view(ring) else { return false };
+        let Some(view) = View::new(self.region.inner(), ring) else { return false };
+        self.rings[ring].hold = NO_HOLD;
         // Release: what was edited during the hold is visible to a sender that sees the hold gone.
         view.head.umod_i.0.store(NO_HOLD, Ordering::Release);
         view.changed()
+    }
+
+    /// Makes a ring whose sender is gone as good as new: what is left on it ends, with its fate lost, and whatever another
+    /// party wrote over the producer's words is put right and counted. The caller has seen to it that no sender has the
+    /// ring, by claiming it and giving it back.
+    //= spec/ring.md R-CLAIM-6
+    pub fn renew(&mut self, ring: usize) {
+        self.mend(ring);
+        let Some(view) = View::new(self.region.inner(), ring) else { return };
+        let own = &mut self.rings[ring];
+        own.hold = NO_HOLD;
+        view.head.umod_i.0.store(NO_HOLD, Ordering::Release);
+        view.head.kern_i.0.store(own.user_i, Ordering::Relaxed);
+        for index in own.tail..own.user_i {
+            if own.own(index).span != 0 && matches!(finished(&view, index), Finished::No) {
+                let dead = Word::new(view.lap(index), State::Dead, u32::from(reason::CLOSED));
+                // Nobody but a sender, of which there is none, and the holder of an edit, who comes too late now, waits for
+                // what it was.
+                view.slot(index).state.store(dead.0, Ordering::Release);
+            }
+        }
+        while self.reclaim(ring, true) {}
+    }
+
+    /// Puts the words right that nobody else may write, if somebody did: a sender that they mislead takes nothing, and nobody
+    /// would know why. The next push tells it.
+    //= spec/ring.md R-TRUST-6
+    #[cold]
+    fn mend(&mut self, ring: usize) {
+        let (Some(view), Some(own)) = (View::new(self.region.inner(), ring), self.rings.get(ring)) else {
+            return;
+        };
+        for (word, value) in [(&view.head.umod_i.0, own.hold), (&view.head.user.user_i, own.user_i)] {
+            if word.load(Ordering::Relaxed) != value {
+                // Release, as where it is written otherwise.
+                word.store(value, Ordering::Release);
+                self.bad_values += 1;
+                view.head.changes.0.fetch_add(1, Ordering::Release);
+            }
+        }
     }
 
     /// The fate of the oldest record that is finished, in slot order, and reclaims its slots. `None` if the oldest
@@ -405,6 +449,17 @@ impl Producer {
         self.bad_values
     }
 
+    /// Whether the sender sleeps, after a push. One that sleeps may have been misled, and a look costs little beside the call
+    /// that wakes it.
+    #[inline]
+    fn wake_for_push(&mut self, ring: usize) -> bool {
+        let wakes = self.wake_needed(ring);
+        if wakes {
+            self.mend(ring);
+        }
+        wakes
+    }
+
     fn view(&self, ring: usize) -> Option<View<'_>> {
         View::new(self.region.inner(), ring)
     }
@@ -430,6 +485,7 @@ impl Producer {
         }
         let tail = needed.saturating_sub(own.slots.len() as u64);
         if own.tail < tail && self.finished_until(ring, tail) < tail {
+            self.mend(ring);
             return Err(PushError::Full);
         }
         Ok(span)

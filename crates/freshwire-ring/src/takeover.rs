@@ -33,7 +33,8 @@ fn rebuild_ring(inner: &Inner, ring: usize, users: &mut [u32]) -> Result<Ring, C
     let slots = view.slots();
     let oldest = user_i.saturating_sub(slots);
     let tail = view.head.user.tail_i.load(Ordering::Relaxed).clamp(oldest, user_i);
-    let mut own = Ring { user_i, tail, slots: vec![Own::EMPTY; slots as usize], fates_lost: 0 };
+    let mut own =
+        Ring { user_i, tail, slots: vec![Own::EMPTY; slots as usize], fates_lost: 0, hold: NO_HOLD };
     let mut index = tail;
     while index < user_i {
         index += adopt(&view, &mut own, index, users);

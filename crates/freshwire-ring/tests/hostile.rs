@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, Queued, Region, TooLate, reason};
+use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, PushError, Queued, Region, TooLate, reason};
 use freshwire_units::Timestamp;
+use rustix::fs::FallocateFlags;
 
 const CONFIG: Config = Config { rings: 2, slots: 8, block_bytes: 64, blocks: 16 };
 const RING: u64 = 192;
@@ -124,6 +125,105 @@ fn a_wrong_hint_hides_records_from_an_editor_at_most() {
     victim.put(RING + 128, &5_u64.to_ne_bytes());
     assert_eq!(victim.producer.drop_seq(0, 1), 0);
     assert_eq!(victim.seen(), [1, 2, 3]);
+}
+
+/// Where ring 0 has its `umod_i` and its `kern_flag`.
+const HOLD: u64 = RING + 64;
+const FLAG: u64 = RING + 192;
+
+fn push(producer: &mut Producer, number: u64) -> Result<bool, PushError> {
+    let meta = Meta { user_seq: number, ..Meta::default() };
+    producer.push(0, &[0; 10], &meta).map(|pushed| pushed.notify)
+}
+
+#[test]
+fn a_hold_that_nobody_asked_for_ends_with_the_next_push() {
+    let mut victim = victim();
+    victim.put(HOLD, &0_u64.to_ne_bytes());
+    assert_eq!(victim.seen(), [0; 0]);
+    assert!(victim.sender.sleep());
+    assert_eq!(push(&mut victim.producer, 4), Ok(true));
+    assert_eq!((victim.seen(), victim.producer.bad_values()), (vec![1, 2, 3, 4], 1));
+}
+
+#[test]
+fn a_hold_over_a_sender_that_is_awake_ends_when_the_ring_is_full() {
+    let mut victim = victim();
+    victim.put(HOLD, &0_u64.to_ne_bytes());
+    let refused = (4..20).find_map(|number| push(&mut victim.producer, number).err());
+    assert_eq!((refused, victim.producer.bad_values()), (Some(PushError::Full), 1));
+    assert_eq!(victim.seen(), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_hold_of_the_producers_own_stays() {
+    let mut victim = victim();
+    assert_eq!(victim.producer.hold_from(0, 0), Some(0));
+    assert_eq!(victim.seen(), [0; 0]);
+    assert!(victim.sender.sleep());
+    assert_eq!(push(&mut victim.producer, 4), Ok(true));
+    assert_eq!((victim.seen(), victim.producer.bad_values()), (vec![], 0));
+    let _notify = victim.producer.release_hold(0);
+    assert_eq!(victim.seen(), [1, 2, 3, 4]);
+}
+
+#[test]
+fn a_ring_that_its_sender_did_not_close_opens_again() {
+    let mut victim = victim();
+    victim.put(FLAG, &2_u32.to_ne_bytes());
+    assert_eq!(push(&mut victim.producer, 4), Err(PushError::Closed));
+    assert_eq!(victim.seen(), [1, 2, 3]);
+    assert!(victim.sender.sleep());
+    assert_eq!(victim.sender.counters().bad_states, 1);
+    assert_eq!(push(&mut victim.producer, 4), Ok(true));
+}
+
+#[test]
+fn a_ring_that_is_made_anew_remembers_nothing() {
+    // Held back, its oldest record in the hands of a process that lives, and `user_i` far away.
+    let wrong: [&[(u64, u64)]; 3] = [&[(HOLD, 0)], &[(SLOTS, 1 << 10 | 2)], &[(HOLD, 7), (RING, 1 << 61)]];
+    for words in wrong {
+        let Victim { mut producer, sender, file } = victim();
+        for (at, word) in words {
+            file.write_all_at(&word.to_ne_bytes(), *at).unwrap();
+        }
+        drop(sender);
+        producer.renew(0);
+        assert_eq!((producer.free_slots(0), producer.free_blocks()), (8, 16));
+        let mut victim = Victim { sender: producer.region().consumer(0).unwrap(), producer, file };
+        assert_eq!(victim.seen(), [0; 0]);
+        for number in 4..100 {
+            let meta = Meta { user_seq: number, ..Meta::default() };
+            let pushed = victim.producer.push(0, &[0; 10], &meta).unwrap();
+            assert_eq!(victim.seen(), [number], "{words:?}");
+            let taken = victim.sender.take(pushed.index).unwrap();
+            victim.sender.finish_for_good(&taken, Timestamp::ZERO).unwrap();
+        }
+    }
+}
+
+/// The seals keep the file's size and not its pages.
+//= spec/ring.md R-TRUST-8
+#[test]
+fn holes_are_zeros_that_nobody_trusts() {
+    let Victim { mut producer, mut sender, file } = victim();
+    let region = producer.region().clone();
+    let fd = || region.as_fd().unwrap().try_clone_to_owned().unwrap();
+    assert!(Region::attach(fd()).is_ok());
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, flags, 0, region.total_bytes()).unwrap();
+    assert!(file.set_len(0).is_err() && file.metadata().unwrap().len() == region.total_bytes());
+    assert!(Region::attach(fd()).is_err(), "who comes finds no region");
+    let mut queue = Vec::new();
+    sender.queue(64, &mut queue);
+    assert_eq!(queue, []);
+    let pushed = (4..100).filter(|number| push(&mut producer, *number).is_ok()).count();
+    assert!(producer.bad_values() > 0, "{pushed} pushed");
+    drop(sender);
+    producer.renew(0);
+    let mut victim = Victim { sender: region.consumer(0).unwrap(), producer, file };
+    let _notify = push(&mut victim.producer, 100).unwrap();
+    assert_eq!(victim.seen(), [100]);
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub struct Attempt<'a> {
     pub encrypted: bool,
     /// Who asks.
     pub peer: IpAddr,
+    /// By which name it calls the server, as the header `Host` has it; `None` where no browser can ask.
+    pub host: Option<&'a str>,
 }
 
 /// What to answer.
@@ -112,6 +114,8 @@ pub struct Rules {
     pub anonymous: Rights,
     /// What programs on this machine may do: those that connect over loopback.
     pub local: Rights,
+    /// Names of the server, besides its addresses and `localhost`, by which programs on this machine call it.
+    pub hosts: Vec<String>,
     /// Checks signed links.
     pub link_key: Option<LinkKey>,
 }
@@ -140,6 +144,9 @@ struct Now {
 
 /// Wrong passwords and forged links.
 const FAILURES: Allowance = Allowance { at_once: 10, each: Duration::from_secs(6) };
+
+/// What a client is told that calls the server by a name that is not known to be its.
+pub(crate) const UNKNOWN_HOST: &str = "the server is not known by this name; call it by its address or localhost, or add the name to http.hosts";
 
 const THROTTLED: &str = "too many failed attempts from this address; try again in a minute";
 
@@ -201,11 +208,29 @@ impl Access {
         self.check_at(attempt, Now { wall, monotonic: Instant::now() })
     }
 
+    /// Whether a client that calls the server so was told its address, or a name that leads here for all: a browser on this
+    /// machine may have been led here by the name of somebody else's page (DNS rebinding).
+    pub fn knows_host(&self, host: Option<&str>) -> bool {
+        let Some(host) = host else { return true };
+        let Ok(authority) = host.parse::<hyper::http::uri::Authority>() else { return false };
+        let name = authority.host().trim_end_matches('.');
+        let is_name = |known: &str| name.eq_ignore_ascii_case(known);
+        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        is_name("localhost")
+            || name.rsplit_once('.').is_some_and(|(_, last)| last.eq_ignore_ascii_case("localhost"))
+            || address.split('%').next().is_some_and(|address| address.parse::<IpAddr>().is_ok())
+            || self.rules.hosts.iter().any(|known| is_name(known))
+    }
+
     fn check_at(&self, attempt: &Attempt<'_>, now: Now) -> Verdict {
         let Attempt { right, stream, peer, .. } = *attempt;
         let local = peer.to_canonical().is_loopback() && self.rules.local.allow(right, stream);
-        if local || self.rules.anonymous.allow(right, stream) {
+        let is_known = self.knows_host(attempt.host);
+        if (local && is_known) || self.rules.anonymous.allow(right, stream) {
             return Verdict::Granted { user: None };
+        }
+        if local && self.rules.users.is_empty() && self.rules.link_key.is_none() {
+            return Verdict::Denied(UNKNOWN_HOST);
         }
         let link = self
             .rules

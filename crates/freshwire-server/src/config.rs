@@ -20,7 +20,9 @@ use crate::ingest::ladder::Rung;
 
 pub use error::ConfigError;
 pub use limits::Limits;
-pub use source::{SourceError, check_stream_name, default_name, parse_named_source, parse_source};
+pub use source::{
+    SourceError, check_published_name, check_stream_name, default_name, parse_named_source, parse_source,
+};
 pub use values::{parse_listen, secret_from_file};
 
 /// Everything that can be configured.
@@ -138,6 +140,9 @@ impl Config {
 
     /// Whether the settings fit together. Call it when nothing is changed any more.
     pub fn check(&self) -> Result<(), ConfigError> {
+        if let Some(name) = &self.hub.congestion {
+            check_congestion(name)?;
+        }
         let public = [self.rtsp.plain, self.rtsp.tls, self.http.plain, self.http.tls];
         let Some(exposed) = public.into_iter().flatten().find(|address| !is_loopback(address.ip())) else {
             return Ok(());
@@ -194,6 +199,19 @@ impl Config {
     fn has_credentials(&self) -> bool {
         !self.access.users.is_empty() || self.access.link_key.is_some()
     }
+}
+
+/// Whether the kernel lets this process have the congestion control, which it says only of a socket.
+fn check_congestion(name: &str) -> Result<(), ConfigError> {
+    use rustix::net::{AddressFamily, SocketType, socket, sockopt};
+    let refused = |error| {
+        ConfigError::general(format!(
+            "hub.congestion: connections cannot have {name:?}: {error}; `sysctl net.ipv4.tcp_allowed_congestion_control` lists \
+             what they can have, and without the setting they have the system's own"
+        ))
+    };
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).map_err(refused)?;
+    sockopt::set_tcp_congestion(&socket, name).map_err(refused)
 }
 
 fn is_loopback(ip: IpAddr) -> bool {

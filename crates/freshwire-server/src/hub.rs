@@ -13,13 +13,14 @@ mod seat;
 mod stream;
 mod viewer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use freshwire::{Engine, EngineThread, Handle};
+use tokio::sync::mpsc;
 
 pub use datagrams::DatagramSink;
 pub use renditions::{MAIN, check_name as check_rendition_name};
@@ -32,9 +33,28 @@ pub struct Hub(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
-    streams: Mutex<BTreeMap<String, Arc<Stream>>>,
+    streams: Mutex<Streams>,
     /// Stops when the hub goes; sinks that are still open are aborted.
     engine: EngineThread,
+}
+
+type Streams = BTreeMap<String, Entry>;
+
+/// A stream with what decides about its end.
+#[derive(Clone)]
+struct Entry {
+    stream: Arc<Stream>,
+    /// It is configured: it stays whether or not anybody is there.
+    is_kept: bool,
+    /// Since when nobody has had it: no publisher, no viewer, and nobody who is about to be one.
+    unused: Option<Instant>,
+}
+
+impl Entry {
+    /// Whether nobody but the hub has the stream. Whoever gets it gets it from the hub, whose lock the caller holds.
+    fn is_unused(&self) -> bool {
+        !self.is_kept && Arc::strong_count(&self.stream) == 1
+    }
 }
 
 /// What streams need of the hub.
@@ -55,6 +75,9 @@ impl Shared {
 pub struct HubConfig {
     /// Most streams at once. Default 64.
     pub max_streams: usize,
+    /// A stream that is published without being configured ends this long after its last publisher and viewer; at once if
+    /// another one needs its place. Default 30 s.
+    pub unused_timeout: Duration,
     /// Most viewers of one stream over TCP, and the number of its rings. Default 1024.
     pub max_viewers: usize,
     /// Bytes of one stream's arena: the bound of its payload memory, whatever viewers do. Default 32 MiB.
@@ -75,6 +98,7 @@ impl Default for HubConfig {
     fn default() -> Self {
         Self {
             max_streams: 64,
+            unused_timeout: Duration::from_secs(30),
             max_viewers: 1024,
             arena_bytes: 32 << 20,
             latency: None,
@@ -133,19 +157,62 @@ impl Hub {
         self.0.engine.is_running()
     }
 
-    /// The stream of this name, made if it is new.
+    /// The stream of this name, made if it is new. It stays for as long as the hub.
     pub fn stream(&self, name: &str) -> Result<Arc<Stream>, HubError> {
-        self.add(&mut lock(&self.0.streams), name)
+        self.keep(&mut lock(&self.0.streams), name)
+    }
+
+    /// The right to feed the stream of this name, as [`Stream::publish`] gives it. A stream that is new ends when it has been
+    /// unused for [`HubConfig::unused_timeout`].
+    pub fn publish(
+        &self,
+        name: &str,
+        origin: &str,
+        key_requests: Option<mpsc::Sender<()>>,
+    ) -> Result<Publisher, HubError> {
+        self.add(&mut lock(&self.0.streams), name)?.stream.publish(origin, key_requests)
+    }
+
+    /// The same for one of its renditions, as [`Stream::publish_rendition`] gives it.
+    pub fn publish_rendition(
+        &self,
+        name: &str,
+        rendition: &str,
+        origin: &str,
+        key_requests: Option<mpsc::Sender<()>>,
+    ) -> Result<Publisher, HubError> {
+        let mut streams = lock(&self.0.streams);
+        self.add(&mut streams, name)?.stream.publish_rendition(rendition, origin, key_requests)
     }
 
     /// The stream of this name, if it exists.
     pub fn find(&self, name: &str) -> Option<Arc<Stream>> {
-        lock(&self.0.streams).get(name).map(Arc::clone)
+        lock(&self.0.streams).get(name).map(|entry| Arc::clone(&entry.stream))
     }
 
     /// All streams, by name.
     pub fn streams(&self) -> Vec<Arc<Stream>> {
-        lock(&self.0.streams).values().map(Arc::clone).collect()
+        lock(&self.0.streams).values().map(|entry| Arc::clone(&entry.stream)).collect()
+    }
+
+    /// Ends the streams that have been unused for too long, and gives their names. To be called about once a second.
+    pub fn end_unused(&self, now: Instant) -> Vec<String> {
+        let timeout = self.0.shared.config.unused_timeout;
+        let mut ended = Vec::new();
+        let mut streams = lock(&self.0.streams);
+        streams.retain(|name, entry| {
+            if !entry.is_unused() {
+                entry.unused = None;
+                return true;
+            }
+            let since = *entry.unused.get_or_insert(now);
+            let stays = now.saturating_duration_since(since) < timeout;
+            if !stays {
+                ended.push(name.clone());
+            }
+            stays
+        });
+        ended
     }
 
     /// Forgets the streams `removed`, whose viewers and publishers keep them until they leave, and gives those of the
@@ -159,22 +226,33 @@ impl Hub {
         let mut after = streams.clone();
         after.retain(|name, _| !removed.contains(name));
         let given: Vec<_> =
-            wanted.into_iter().map(|name| self.add(&mut after, name)).collect::<Result<_, _>>()?;
+            wanted.into_iter().map(|name| self.keep(&mut after, name)).collect::<Result<_, _>>()?;
         *streams = after;
         Ok(given)
     }
 
-    fn add(&self, streams: &mut BTreeMap<String, Arc<Stream>>, name: &str) -> Result<Arc<Stream>, HubError> {
-        if let Some(stream) = streams.get(name) {
-            return Ok(Arc::clone(stream));
-        }
+    fn keep(&self, streams: &mut Streams, name: &str) -> Result<Arc<Stream>, HubError> {
+        let entry = self.add(streams, name)?;
+        entry.is_kept = true;
+        Ok(Arc::clone(&entry.stream))
+    }
+
+    fn add<'a>(&self, streams: &'a mut Streams, name: &str) -> Result<&'a mut Entry, HubError> {
         let limit = self.0.shared.config.max_streams;
-        if streams.len() >= limit {
-            return Err(HubError::TooManyStreams(limit));
+        if !streams.contains_key(name) && streams.len() >= limit {
+            let unused = streams.iter().filter(|(_, entry)| entry.is_unused());
+            // One that is not known to be unused for any time has become so since the last look.
+            let longest = unused.min_by_key(|(_, entry)| (entry.unused.is_none(), entry.unused));
+            let given_up = longest.map(|(name, _)| name.clone()).ok_or(HubError::TooManyStreams(limit))?;
+            streams.remove(&given_up);
         }
-        let stream = Arc::new(Stream::new(name, Arc::clone(&self.0.shared))?);
-        streams.insert(name.to_owned(), Arc::clone(&stream));
-        Ok(stream)
+        match streams.entry(name.to_owned()) {
+            btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            btree_map::Entry::Vacant(place) => {
+                let stream = Arc::new(Stream::new(name, Arc::clone(&self.0.shared))?);
+                Ok(place.insert(Entry { stream, is_kept: false, unused: None }))
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 
 mod acceptor;
 mod admission;
+mod patience;
 mod throttle;
 
 use std::io::{self, Read as _};
@@ -27,6 +28,7 @@ use tokio_rustls::server::TlsStream;
 pub use acceptor::Acceptor;
 pub(crate) use admission::source_of;
 pub use admission::{Admission, Permit};
+pub(crate) use patience::Patience;
 pub(crate) use throttle::{Allowance, Throttle};
 
 use crate::tls::{Session, TlsSeal};

@@ -55,3 +55,6 @@ async fn accept(acceptor: &Acceptor, context: &Arc<Context>) {
         context.tasks.spawn("RTSP connection", connection);
     }
 }
+
+#[cfg(test)]
+mod work;

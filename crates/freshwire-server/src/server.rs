@@ -36,6 +36,9 @@ const FAREWELL: Duration = Duration::from_secs(4);
 /// How often to look whether they have.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How often to look for streams that nobody uses.
+const LOOK_FOR_UNUSED: Duration = Duration::from_secs(1);
+
 /// A running server. Dropping it ends everything at once; [`Server::stop`] in order.
 pub struct Server {
     config: Config,
@@ -87,6 +90,7 @@ impl Server {
             let Some(listener) = listener else { continue };
             self.services.spawn(http::serve(accept(listener, tls)?, Arc::clone(&self.context), site));
         }
+        self.services.spawn(end_unused_streams(Arc::clone(&self.context)));
         if let Some(listener) = listeners.internal {
             let (context, expected) = (Arc::clone(&self.context), self.sources.expected());
             self.services.spawn(internal::serve_internal(listener, context, expected));
@@ -168,6 +172,22 @@ pub async fn run<E: fmt::Display>(
         () = any(&mut ends) => tracing::warn!("stopped at once"),
     }
     Ok(())
+}
+
+async fn end_unused_streams(context: Arc<Context>) {
+    let mut shutdown = context.shutdown.clone();
+    let mut look = tokio::time::interval(LOOK_FOR_UNUSED);
+    loop {
+        tokio::select! {
+            now = look.tick() => {
+                for stream in context.hub.end_unused(now.into_std()) {
+                    tracing::info!(stream, "ended: nobody publishes or views it");
+                }
+            }
+            // A sender that is gone has stopped, too.
+            _ = shutdown.wait_for(|&stops| stops) => return,
+        }
+    }
 }
 
 fn load(files: Option<&TlsFiles>) -> Result<Option<Arc<Certificate>>, TlsError> {

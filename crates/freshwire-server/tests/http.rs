@@ -4,8 +4,8 @@
 mod http_rig;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use freshwire_server::access::{Access, Names, Password, Rights, Rules, User, answer};
 use freshwire_server::config::Limits;
@@ -140,4 +140,89 @@ fn operators_see_health_and_numbers() {
     }
     let streams = get(server.internal, "/api/streams");
     assert!(streams.contains(r#""name":"cam""#), "{streams}");
+}
+
+/// A client that asks for much, and reads nothing of what it is answered.
+fn deaf(address: SocketAddr, path: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    for _ in 0..100 {
+        if socket.write_all(request.repeat(100).as_bytes()).is_err() {
+            break;
+        }
+    }
+    socket
+}
+
+#[test]
+fn a_probe_of_the_internal_address_has_always_a_place() {
+    let server = Server::open();
+    let deaf: Vec<_> = (0..40).map(|_| deaf(server.internal, "/metrics")).collect();
+    for path in ["/health", "/metrics"] {
+        assert_eq!(status(&get(server.internal, path)), "200", "{path}");
+    }
+    drop(deaf);
+}
+
+#[test]
+fn who_takes_no_answers_is_disconnected() {
+    let limits = Limits { answer_timeout: Duration::from_millis(300), ..Limits::default() };
+    let server = Server::new(TcpListener::bind("127.0.0.1:0").unwrap(), Access::open(), limits);
+    let deaf = deaf(server.address, "/_/player.js");
+    wait_for("the end of a client that reads nothing", Duration::from_secs(20), || {
+        server.context.admission.open() == 0
+    });
+    drop(deaf);
+}
+
+#[test]
+fn who_only_asks_is_disconnected_in_the_end() {
+    let limits = Limits { max_connection_age: Duration::from_millis(600), ..Limits::default() };
+    let server = Server::new(TcpListener::bind("127.0.0.1:0").unwrap(), Access::open(), limits);
+    let mut socket = TcpStream::connect(server.address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let began = Instant::now();
+    let mut buffer = [0; 65536];
+    let mut answers = 0;
+    while socket.write_all(b"GET /_/none HTTP/1.1\r\nHost: localhost\r\n\r\n").is_ok() {
+        match socket.read(&mut buffer) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => answers += 1,
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "after {answers} answers");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(answers > 0);
+}
+
+/// A page of somebody else's whose name was made to lead here (DNS rebinding) is in a browser on this machine.
+#[test]
+fn the_name_of_somebody_elses_page_opens_nothing() {
+    let access = Access::new(Rules { local: Rights::all(), ..Rules::default() });
+    let server = Server::new(TcpListener::bind("127.0.0.1:0").unwrap(), access, Limits::default());
+    server.context.hub.stream("cam").unwrap();
+    let ask = |at, path: &str, host: &str| {
+        let socket = "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+        let headers = format!("Host: {host}\r\nOrigin: http://{host}\r\nConnection: upgrade\r\n{socket}");
+        // The first of the answer only: a WebSocket goes on.
+        let mut socket = TcpStream::connect(at).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        write!(socket, "GET {path} HTTP/1.1\r\n{headers}\r\n").unwrap();
+        let mut first = [0; 12];
+        socket.read_exact(&mut first).unwrap();
+        status(&String::from_utf8_lossy(&first)).to_owned()
+    };
+    for path in ["/cam", "/cam/ws", "/cam.ts"] {
+        assert_eq!(ask(server.address, path, "evil.example"), "403", "{path}");
+    }
+    assert_eq!(ask(server.address, "/cam/ws", "localhost"), "101");
+    assert_eq!(ask(server.address, "/cam/ws", &server.address.to_string()), "101");
+    let index = say(server.address, "GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
+    assert!(!index.contains("/cam"), "{index}");
+    for path in ["/health", "/metrics", "/api/streams"] {
+        assert_eq!(ask(server.internal, path, "evil.example"), "403", "{path}");
+        assert_eq!(ask(server.internal, path, "localhost"), "200", "{path}");
+    }
 }

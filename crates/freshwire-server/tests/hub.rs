@@ -16,7 +16,7 @@ use freshwire_media::unit::{
     AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
 };
 use freshwire_server::hub::{
-    Hub, HubConfig, HubError, Publisher, RenditionsAsked, Stream, ViewRequest, Viewer,
+    DatagramSink, Hub, HubConfig, HubError, Publisher, RenditionsAsked, Stream, ViewRequest, Viewer,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -512,5 +512,76 @@ fn a_viewer_that_leaves_is_forgotten() -> Result<()> {
     }
     source.key(1000);
     assert!(stream.snapshot().viewers.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_stream_that_nobody_uses_ends() -> Result<()> {
+    let timeout = Duration::from_secs(30);
+    let hub = Hub::new(HubConfig { max_streams: 3, unused_timeout: timeout, ..HubConfig::default() })?;
+    let kept = hub.stream("kept")?;
+    drop(kept);
+    let begin = Instant::now();
+    let publisher = hub.publish("passing", "test", None)?;
+    assert!(hub.end_unused(begin + 10 * timeout).is_empty(), "it has a publisher");
+    assert!(matches!(hub.publish("passing", "another", None), Err(HubError::Busy(_))));
+    let stream = hub.find("passing").ok_or("it is there")?;
+    let (viewer, _player) = view(&stream)?;
+    drop((stream, publisher));
+    assert!(hub.end_unused(begin + 20 * timeout).is_empty(), "it has a viewer");
+    drop(viewer);
+    let unused = begin + 30 * timeout;
+    assert!(hub.end_unused(unused).is_empty());
+    assert!(hub.end_unused(unused + timeout / 2).is_empty());
+    drop(hub.publish("passing", "it comes back", None)?);
+    assert_eq!(hub.end_unused(unused + timeout), ["passing"]);
+    assert!(hub.find("passing").is_none() && hub.find("kept").is_some());
+    Ok(())
+}
+
+#[test]
+fn names_that_nobody_uses_take_no_place() -> Result<()> {
+    let hub = Hub::new(HubConfig { max_streams: 3, ..HubConfig::default() })?;
+    hub.stream("kept")?;
+    let held = hub.publish("held", "test", None)?;
+    for number in 0..100 {
+        drop(hub.publish(&format!("encoder-{number}"), "test", None)?);
+        assert!(hub.streams().len() <= 3);
+    }
+    let _last = hub.publish("last", "test", None)?;
+    assert!(matches!(hub.publish("one more", "test", None), Err(HubError::TooManyStreams(3))));
+    drop(held);
+    hub.publish("one more", "test", None)?;
+    assert!(hub.find("kept").is_some());
+    Ok(())
+}
+
+/// A viewer over datagrams that is there or not.
+struct Datagrams {
+    is_gone: bool,
+}
+
+impl DatagramSink for Datagrams {
+    fn send(&mut self, _: &UnitHead, _: &[u8]) -> bool {
+        !self.is_gone
+    }
+
+    fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+}
+
+/// Nothing is published meanwhile, so nothing is sent to them.
+#[test]
+fn viewers_over_datagrams_that_are_gone_take_no_place() -> Result<()> {
+    let (_hub, stream) = hub(HubConfig { max_viewers: 2, ..HubConfig::default() })?;
+    for _ in 0..20 {
+        stream.view_datagrams(Box::new(Datagrams { is_gone: true }))?;
+    }
+    for _ in 0..2 {
+        stream.view_datagrams(Box::new(Datagrams { is_gone: false }))?;
+    }
+    let one_more = stream.view_datagrams(Box::new(Datagrams { is_gone: false }));
+    assert!(matches!(one_more, Err(HubError::TooManyViewers(2))));
     Ok(())
 }

@@ -27,8 +27,12 @@ struct Server {
 
 impl Server {
     fn new(access: Access, limits: Limits) -> Self {
+        Self::with(access, limits, HubConfig::default())
+    }
+
+    fn with(access: Access, limits: Limits, config: HubConfig) -> Self {
         let runtime = Runtime::new().expect("a runtime");
-        let hub = Hub::new(HubConfig::default()).expect("a hub");
+        let hub = Hub::new(config).expect("a hub");
         let (stop, stopped) = watch::channel(false);
         let context = Arc::new(Context::new(hub, access, limits, stopped));
         let acceptor = runtime.block_on(async {
@@ -579,4 +583,53 @@ fn a_stop_ends_connections() {
     assert_eq!(viewing.ask("PLAY", "", &session).status, "200");
     server.stop.send_replace(true);
     assert!(asking.is_closed() && viewing.is_closed());
+}
+
+/// So many announcements without a description filled the places of all streams, each with the memory of one.
+#[test]
+fn announcements_that_come_to_nothing_take_no_place() {
+    let config = HubConfig { max_streams: 2, ..HubConfig::default() };
+    let server = Server::with(Access::open(), Limits::default(), config);
+    let mut client = server.client();
+    for number in 0..60 {
+        client.url = format!("rtsp://{}/name-{number}", server.address);
+        assert_eq!(announce_text(&mut client, "no description").status, "400");
+    }
+    assert_eq!(server.context.hub.streams().len(), 0);
+    for number in 0..20 {
+        client.url = format!("rtsp://{}/name-{number}", server.address);
+        let session = announce(&mut client).session();
+        assert_eq!(client.ask("TEARDOWN", "", &with_session(&session)).status, "200");
+    }
+    assert_eq!(server.context.hub.streams().len(), 2);
+}
+
+#[test]
+fn whoever_announces_and_does_not_record_loses_the_name() {
+    let limits = Limits { request_timeout: Duration::from_millis(500), ..Limits::default() };
+    let server = Server::new(Access::open(), limits);
+    let mut holder = server.client();
+    let session = with_session(&announce(&mut holder).session());
+    let mut other = server.client();
+    assert_eq!(announce(&mut other).status, "503");
+    let began = Instant::now();
+    let keep_alive = format!("OPTIONS * RTSP/1.0\r\nCSeq: 9\r\n{session}\r\n");
+    while holder.socket.write_all(keep_alive.as_bytes()).is_ok() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it still has the name");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let mut next = server.client();
+    assert_eq!(announce(&mut next).status, "200");
+}
+
+#[test]
+fn a_published_name_is_no_other_streams_address() {
+    let server = Server::open();
+    let mut client = server.client();
+    for name in ["live.ts", "live/ws", "a/../b", "_/player.js", ".hidden"] {
+        client.url = format!("rtsp://{}/{name}", server.address);
+        let answer = announce(&mut client);
+        assert!(answer.status == "400" && answer.head.contains("cannot be a stream's name"), "{answer:?}");
+    }
+    assert_eq!(server.context.hub.streams().len(), 0);
 }

@@ -183,17 +183,24 @@ impl Sender {
     }
 
     fn free_ring(&mut self) -> Result<Consumer, ClaimError> {
-        let region = self.producer.region();
         // The engine may need another moment to let go of a ring whose sink was closed just now.
-        for (at, &ring) in self.left.iter().enumerate() {
-            if let Ok(consumer) = region.consumer(ring) {
+        for at in 0..self.left.len() {
+            if let Ok(consumer) = self.used_ring(self.left[at]) {
                 self.left.swap_remove(at);
                 return Ok(consumer);
             }
         }
-        let consumer = region.consumer(self.next_ring)?;
+        let consumer = self.producer.region().consumer(self.next_ring)?;
         self.next_ring += 1;
         Ok(consumer)
+    }
+
+    /// A ring that had a sink, made anew: what somebody wrote into it for that one is not the next one's affair.
+    fn used_ring(&mut self, ring: usize) -> Result<Consumer, ClaimError> {
+        // Whoever can claim it knows that nobody serves it; who claims it when it is renewed begins with what is right.
+        drop(self.producer.region().consumer(ring)?);
+        self.producer.renew(ring);
+        self.producer.region().consumer(ring)
     }
 
     /// Says that the sink of this ring was dropped or has ended, so that another sink may have the ring.

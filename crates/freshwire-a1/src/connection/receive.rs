@@ -70,11 +70,16 @@ impl Connection {
         }
         let was_ready = self.inbox.is_ready();
         let mut eliciting = false;
+        let mut acks = 0;
         for frame in Frames::new(plain) {
             let frame = match frame {
                 Ok(frame) => frame,
                 Err(error) => return self.violated(now, &error.to_string()),
             };
+            acks += usize::from(matches!(frame, Frame::Ack(_) | Frame::Nack(_)));
+            if acks > MAX_ACKS {
+                return self.violated(now, "too many acknowledgements in a packet");
+            }
             eliciting |= !matches!(
                 frame,
                 Frame::Padding | Frame::Ack(_) | Frame::Nack(_) | Frame::Close { .. } | Frame::SyncEcho(_)
@@ -233,3 +238,7 @@ const CODE_KEYS: u64 = 2;
 
 /// Messages that parity made whole, of which the peer is still to be told, at most.
 const MAX_WHOLE: usize = 1024;
+
+/// ACK and NACK frames of a packet. Each costs a look at what is in flight, and one of each says all.
+//= spec/a1.md A1-ACK-5
+const MAX_ACKS: usize = 4;

@@ -76,8 +76,11 @@ impl EndpointConfig {
 pub struct Limits {
     /// Connections of all kinds. An initiator above it is refused.
     pub connections: usize,
-    /// Initiators that have not shown yet that they have got the answer. One above it gets none.
+    /// Initiators that have not shown yet that they have got the answer. For one above it the one that came first is
+    /// forgotten. As many refusals are kept, to be said again.
     pub half_open: usize,
+    /// Of these, from one address (IPv6: one /64).
+    pub half_open_per_address: usize,
     /// Cookies that are handed out in a second, each for a hash and a datagram of 38 bytes.
     pub retries_per_second: u32,
     /// Handshakes that are answered in a second, each for four exponentiations on a curve.
@@ -89,11 +92,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 100,000 connections, 1,024 half-open for 10 s at most; 10,000 cookies, 2,000 answers and 1,000 resets in a second.
+    /// 100,000 connections, 1,024 half-open for 10 s at most, 128 of them from one address; 10,000 cookies, 2,000 answers and 1,000 resets in a second.
     fn default() -> Self {
         Self {
             connections: 100_000,
             half_open: 1024,
+            half_open_per_address: 128,
             retries_per_second: 10_000,
             responses_per_second: 2000,
             resets_per_second: 1000,

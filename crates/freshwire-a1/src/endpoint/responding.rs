@@ -11,7 +11,8 @@ use super::agreement::{Answer, parameters, prologue};
 use super::key_log::Ids;
 use super::table::{Asked, Entry, Initiation, Open, Response, State};
 use super::{
-    AcceptConfig, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Refusal, WrongHandle,
+    AcceptConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Limits,
+    Refusal, WrongHandle,
 };
 
 /// What an initiation's packet holds.
@@ -91,6 +92,13 @@ impl Endpoint {
         refusal: Refusal,
     ) -> Result<(), WrongHandle> {
         let (noise, initiation, _, _) = self.take_asked(handle)?;
+        // It waits for nothing any more, so it takes no place of those who do.
+        self.half_open.remove(handle);
+        let Limits { half_open, half_open_per_address, .. } = self.config.limits;
+        while let Some(first) = self.refused.first_to_go(initiation.from, half_open, half_open_per_address) {
+            self.remove(first);
+        }
+        self.refused.insert(handle, initiation.from);
         let (mut payload, mut message) = (Vec::new(), Vec::new());
         Answer::Refused(refusal).put(&mut payload);
         noise.respond(&payload, &mut message).expect("a refusal is shorter than a message may be");
@@ -162,7 +170,7 @@ impl Endpoint {
         if let Some(handle) = self.initiators.get(&sum).copied() {
             return self.respond_again(now, handle, initiation);
         }
-        if self.half_open.len() >= self.config.limits.half_open || !self.responses.take(now) {
+        if !self.responses.take(now) {
             self.stats.over_limit += 1;
             return;
         }
@@ -208,13 +216,19 @@ impl Endpoint {
         let Caller { noise, key, peer, protection } = caller;
         let refusal = if self.config.allowed.as_ref().is_some_and(|allowed| !allowed.contains(&key)) {
             Some(Refusal::new(Refusal::NOT_ALLOWED, "the key is not on the list"))
-        } else if self.table.len() >= self.config.limits.connections {
+        } else if self.table.len() - self.refused.len() >= self.config.limits.connections {
             Some(Refusal::new(Refusal::BUSY, "too many connections"))
         } else {
             None
         };
         let handle = self.table.reserve(&mut self.random);
-        self.half_open.insert(handle);
+        let Limits { half_open, half_open_per_address, .. } = self.config.limits;
+        while let Some(first) = self.half_open.first_to_go(initiation.from, half_open, half_open_per_address)
+        {
+            self.stats.over_limit += 1;
+            self.fail(first, ConnectError::NotCompleted);
+        }
+        self.half_open.insert(handle, initiation.from);
         self.initiators.insert(initiation.digest, handle);
         let expires = now + self.config.limits.handshake_time;
         let asked = Asked { noise: Some(noise), peer, came: now, expires };

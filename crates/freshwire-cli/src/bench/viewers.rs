@@ -109,6 +109,7 @@ impl Worker {
 
 /// Runs a worker.
 pub(super) fn work(worker: Worker) -> anyhow::Result<ExitCode> {
+    freshwire_io::end_with_parent()?;
     match worker {
         Worker::Load => load::run()?,
         Worker::Bare => bare::run()?,

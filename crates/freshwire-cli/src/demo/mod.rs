@@ -27,7 +27,7 @@ use anyhow::{Context as _, ensure};
 use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 
 use crate::lab::schema::{Environment, LinkConfig};
-use crate::output::say;
+use crate::output::{print, say};
 use metrics::Metrics;
 use report::Stills;
 use result::{Demo, Viewing};
@@ -115,11 +115,11 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     write(&args.out.join("result.json"), &serde_json::to_vec(&demo).context("cannot write the result")?)?;
     let page = args.out.join("report.html");
     write(&page, report::html(&demo, &stream, &stills)?.as_bytes())?;
-    println!("{}", demo.table().to_terminal());
+    print(&demo.table().to_terminal())?;
     for fault in demo.faults() {
-        println!("the machine was too busy to be exact: {fault}");
+        print(&format!("the machine was too busy to be exact: {fault}"))?;
     }
-    println!("report: {}", page.display());
+    print(&format!("report: {}", page.display()))?;
     Ok(if demo.is_clean() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 

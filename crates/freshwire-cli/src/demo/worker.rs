@@ -34,6 +34,7 @@ const MAX_LATENESS: Duration = Duration::from_millis(10);
 
 /// Does what standard input says and tells on standard output.
 pub(super) fn run() -> anyhow::Result<ExitCode> {
+    freshwire_io::end_with_parent().context("cannot end with the demo")?;
     let mut lines = std::io::stdin().lock().lines();
     let mut line = || lines.next().context("no order came")?.context("cannot read an order");
     let order: Order = serde_json::from_str(&line()?).context("cannot read an order")?;

@@ -12,6 +12,8 @@ use anyhow::Context;
 use freshwire_io::netns::{Account, Emulator, EmulatorOptions, Namespaces, Signals};
 use freshwire_link::Direction;
 
+use crate::output::say;
+
 pub(crate) use args::LinkArgs;
 
 /// How long a peer may take until it listens.
@@ -103,7 +105,9 @@ fn report(args: &LinkArgs, account: &Account, elapsed: Duration, code: u8) -> an
     match &args.account_file {
         Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display())),
         None => {
-            eprint!("{text}");
+            if !text.is_empty() {
+                say(text.trim_end());
+            }
             Ok(())
         }
     }

@@ -12,6 +12,7 @@ use clap::Args;
 use freshwire_server::report::StreamReport;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 
+use crate::output::print;
 use table::Rates;
 
 /// How often the server is asked.
@@ -30,7 +31,7 @@ pub(crate) struct TopArgs {
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let server = fetch::Server::parse(&args.url)?;
     if args.once || !std::io::stdout().is_terminal() {
-        print!("{}", table::text(&server.streams()?));
+        print(&table::text(&server.streams()?))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut terminal = ratatui::try_init().context("cannot use the terminal; try --once")?;

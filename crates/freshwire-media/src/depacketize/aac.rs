@@ -53,6 +53,9 @@ impl Format {
             }
             let (frame, after) = data.split_at_checked(size).ok_or(Malformed)?;
             data = after;
+            if frames.len() >= MOST_FRAMES {
+                return Err(Malformed);
+            }
             if !frame.is_empty() {
                 frames.push((at, frame.to_vec()));
             }
@@ -100,6 +103,9 @@ impl Bits<'_> {
         Ok(value)
     }
 }
+
+/// Frames of one packet: more than a second of sound. Each becomes a unit, which costs every viewer something.
+const MOST_FRAMES: usize = 64;
 
 /// The clock may count twice the rate of the configuration's core: its frames then last twice as many ticks.
 fn frame_ticks(config: &[u8], clock_rate: u32) -> i64 {

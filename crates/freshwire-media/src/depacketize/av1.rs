@@ -14,7 +14,7 @@ impl Obus {
 
     pub(super) fn push(&mut self, payload: &[u8], open: &mut Open) -> Result<(), Malformed> {
         let (&header, mut rest) = payload.split_first().ok_or(Malformed)?;
-        let count = header >> 4 & 3;
+        let count = usize::from(header >> 4 & 3);
         let mut partial = self.partial.take();
         if (header & CONTINUES != 0) != partial.is_some() {
             return Err(Malformed);
@@ -61,6 +61,7 @@ fn finish(obu: &[u8], open: &mut Open) -> Result<(), Malformed> {
         FRAME_HEADER | TILE_GROUP | FRAME => open.has_picture = true,
         _ => {}
     }
+    open.begin_part()?;
     open.bytes.push(header | HAS_SIZE);
     open.bytes.extend(extension);
     let mut size = rest.len();

@@ -18,14 +18,10 @@ pub(super) fn h264(payload: &[u8], open: &mut Open) -> Result<(), Malformed> {
     let payload = bare(payload);
     let Some((&header, rest)) = payload.split_first() else { return Ok(()) };
     match header & 0x1F {
-        1..=23 => {
-            open.nal(payload, is_h264_picture);
-            Ok(())
-        }
+        1..=23 => open.nal(payload, is_h264_picture),
         24 => aggregated(rest, |nal| {
-            if matches!(nal.first(), Some(header) if (1..=23).contains(&(header & 0x1F))) {
-                open.nal(nal, is_h264_picture);
-            }
+            let is_known = matches!(nal.first(), Some(header) if (1..=23).contains(&(header & 0x1F)));
+            if is_known { open.nal(nal, is_h264_picture) } else { Ok(()) }
         }),
         28 => {
             let (&fragment, body) = rest.split_first().ok_or(Malformed)?;
@@ -41,18 +37,14 @@ pub(super) fn h265(payload: &[u8], open: &mut Open) -> Result<(), Malformed> {
     let Some((&[high, low], rest)) = payload.split_first_chunk() else { return Ok(()) };
     match h265_kind(high) {
         48 => aggregated(rest, |nal| {
-            if nal.len() >= 2 && h265_kind(nal[0]) < 48 {
-                open.nal(nal, is_h265_picture);
-            }
+            let is_known = nal.len() >= 2 && h265_kind(nal[0]) < 48;
+            if is_known { open.nal(nal, is_h265_picture) } else { Ok(()) }
         }),
         49 => {
             let (&fragment, body) = rest.split_first().ok_or(Malformed)?;
             open.fragment(fragment, &[high & 0x81 | (fragment & 0x3F) << 1, low], body, is_h265_picture)
         }
-        0..48 => {
-            open.nal(payload, is_h265_picture);
-            Ok(())
-        }
+        0..48 => open.nal(payload, is_h265_picture),
         _ => Ok(()),
     }
 }
@@ -125,11 +117,14 @@ fn bare(payload: &[u8]) -> &[u8] {
 }
 
 /// NAL units with a length of 16 bits before each. Zeroes behind them fill the packet up.
-fn aggregated(mut rest: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), Malformed> {
+fn aggregated(
+    mut rest: &[u8],
+    mut each: impl FnMut(&[u8]) -> Result<(), Malformed>,
+) -> Result<(), Malformed> {
     while let Some((&length, after)) = rest.split_first_chunk() {
         let (nal, after) =
             after.split_at_checked(usize::from(u16::from_be_bytes(length))).ok_or(Malformed)?;
-        each(bare(nal));
+        each(bare(nal))?;
         rest = after;
     }
     if rest.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(Malformed) }
@@ -138,11 +133,13 @@ fn aggregated(mut rest: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), Malfor
 impl Open {
     /// Adds a NAL unit, or several with start codes between them. A fragment before that has no end ends here: none of its
     /// packets is missing, or it would not be open.
-    fn nal(&mut self, nal: &[u8], is_picture: impl Fn(&[u8]) -> bool) {
+    fn nal(&mut self, nal: &[u8], is_picture: impl Fn(&[u8]) -> bool) -> Result<(), Malformed> {
         self.in_fragment = false;
+        self.begin_part()?;
         self.bytes.extend(START_CODE);
         self.bytes.extend(nal);
         self.has_picture = self.has_picture || has_picture(nal, is_picture);
+        Ok(())
     }
 
     /// `fragment` is the FU header: begins, ends, and the kind of NAL unit.
@@ -156,7 +153,7 @@ impl Open {
         let (begins, ends) = (fragment & 0x80 != 0, fragment & 0x40 != 0);
         if begins {
             self.nal_at = self.bytes.len() + START_CODE.len();
-            self.nal(header, &is_picture);
+            self.nal(header, &is_picture)?;
             self.in_fragment = true;
         } else if !self.in_fragment {
             return Err(Malformed);

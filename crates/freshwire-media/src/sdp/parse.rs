@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use base64::Engine as _;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -180,16 +182,18 @@ fn useful_lines(text: &[u8]) -> String {
 /// Of several payload types the first that is supported counts, or else the first.
 fn read_media(kind: Kind, media: &sdp_types::Media) -> Option<Media> {
     let control = media.get_first_attribute_value("control").flatten().map(str::to_owned);
+    let mut formats = Formats::of(media);
     let mut first = None;
     for word in media.fmt.split_ascii_whitespace() {
         let Some(payload_type) = word.parse().ok().filter(|&payload_type| payload_type < 128) else {
             continue;
         };
-        let map = rtp_map(media, payload_type);
+        // A type that is named again has been judged.
+        let Some(Format { map, params }) = formats.take(payload_type) else { continue };
         let channels = map.as_ref().and_then(|map| map.encoding_params.as_deref()?.trim().parse().ok());
         let candidate = Media {
             kind,
-            codec: codec(kind, media, payload_type, map.as_ref()),
+            codec: codec(kind, payload_type, map.as_ref(), &params),
             payload_type,
             clock_rate: map.map_or(0, |map| map.clock_rate),
             channels: channels.unwrap_or(1),
@@ -203,17 +207,51 @@ fn read_media(kind: Kind, media: &sdp_types::Media) -> Option<Media> {
     first
 }
 
-fn rtp_map(media: &sdp_types::Media, payload_type: u8) -> Option<RtpMap> {
-    let values = media.get_attribute_values("rtpmap").flatten();
-    let mut maps = values.filter_map(|value| value.trim().parse::<RtpMap>().ok());
-    maps.find(|map| map.payload_type == payload_type && map.clock_rate > 0)
+/// What a media's attributes say of its payload types, gathered in one pass: a description of many types and as many
+/// attributes costs no more than its length.
+struct Formats {
+    by_type: BTreeMap<u8, Format>,
+    judged: u128,
+}
+
+#[derive(Default)]
+struct Format {
+    map: Option<RtpMap>,
+    params: Params,
+}
+
+impl Formats {
+    fn of(media: &sdp_types::Media) -> Self {
+        let mut by_type: BTreeMap<u8, Format> = BTreeMap::new();
+        let maps = media.get_attribute_values("rtpmap").flatten();
+        for map in maps.filter_map(|value| value.trim().parse::<RtpMap>().ok()) {
+            if map.clock_rate > 0 {
+                by_type.entry(map.payload_type).or_default().map.get_or_insert(map);
+            }
+        }
+        let values = media.get_attribute_values("fmtp").flatten();
+        for fmtp in values.filter_map(|value| value.trim().parse::<Fmtp>().ok()) {
+            by_type.entry(fmtp.fmt).or_default().params.add(fmtp.format_specific_params);
+        }
+        Self { by_type, judged: 0 }
+    }
+
+    /// What is said of a payload type below 128; `None` the second time.
+    fn take(&mut self, payload_type: u8) -> Option<Format> {
+        let bit = 1 << payload_type;
+        if self.judged & bit != 0 {
+            return None;
+        }
+        self.judged |= bit;
+        Some(self.by_type.remove(&payload_type).unwrap_or_default())
+    }
 }
 
 fn codec(
     kind: Kind,
-    media: &sdp_types::Media,
     payload_type: u8,
     map: Option<&RtpMap>,
+    params: &Params,
 ) -> Result<MediaCodec, CodecError> {
     let Some(map) = map else {
         let name = STATIC_TYPES.iter().find(|(known, _)| *known == payload_type);
@@ -221,13 +259,12 @@ fn codec(
             CodecError::Unsupported((*name).to_owned())
         }));
     };
-    let params = Params::of(media, payload_type);
     match (kind, map.encoding_name.trim().to_ascii_uppercase().as_str()) {
-        (Kind::Video, "H264") => h264(&params),
-        (Kind::Video, "H265") => h265(&params),
+        (Kind::Video, "H264") => h264(params),
+        (Kind::Video, "H265") => h265(params),
         (Kind::Video, "AV1") => Ok(MediaCodec::Av1),
         (Kind::Video, "VP9") => Ok(MediaCodec::Vp9),
-        (Kind::Audio, "MPEG4-GENERIC") => aac(&params),
+        (Kind::Audio, "MPEG4-GENERIC") => aac(params),
         (Kind::Audio, "OPUS") => Ok(MediaCodec::Opus),
         _ => Err(CodecError::Unsupported(map.encoding_name.clone())),
     }
@@ -273,17 +310,15 @@ fn aac(params: &Params) -> Result<MediaCodec, CodecError> {
 }
 
 /// The parameters of one payload type.
+#[derive(Default)]
 struct Params(Vec<(String, String)>);
 
 impl Params {
-    fn of(media: &sdp_types::Media, payload_type: u8) -> Self {
-        let values = media.get_attribute_values("fmtp").flatten();
-        let all = values.filter_map(|value| value.trim().parse::<Fmtp>().ok());
-        let own = all.filter(|fmtp| fmtp.fmt == payload_type).flat_map(|fmtp| fmtp.format_specific_params);
+    fn add(&mut self, params: Vec<sdp_types::FmtpParam>) {
         let pair = |param: sdp_types::FmtpParam| {
             (param.param.trim().to_ascii_lowercase(), param.val.unwrap_or_default().trim().to_owned())
         };
-        Self(own.map(pair).collect())
+        self.0.extend(params.into_iter().map(pair));
     }
 
     fn get(&self, name: &str) -> Option<&str> {

@@ -10,6 +10,7 @@ fn rights(view: &[&str], publish: &[&str]) -> Rights {
 fn rules() -> Rules {
     let user = |name: &str, rights| User { password: Password::from_plain(name, "sesame"), rights };
     Rules {
+        hosts: Vec::new(),
         users: BTreeMap::from([
             ("anna".to_owned(), user("anna", rights(&["*"], &[]))),
             ("cam".to_owned(), user("cam", rights(&[], &["cam*"]))),
@@ -34,6 +35,7 @@ fn attempt<'a>(right: Right, stream: &'a str, authorization: Option<&'a str>) ->
         authorization,
         encrypted: false,
         peer: IpAddr::from([192, 0, 2, 1]),
+        host: None,
     }
 }
 
@@ -227,4 +229,35 @@ fn secrets_stay_out_of_logs() {
     let shown = format!("{:?}", Access::new(rules()));
     let hash = Password::from_plain("anna", "sesame").sha256.unwrap();
     assert!(shown.contains("hidden") && !shown.contains(&hash) && !shown.contains("a secret"), "{shown}");
+}
+
+#[test]
+fn a_page_that_was_led_here_by_its_own_name_has_no_right() {
+    let access =
+        Access::new(Rules { local: Rights::all(), hosts: vec!["studio.lan".to_owned()], ..Rules::default() });
+    let called = |host| {
+        let attempt = Attempt { peer: IpAddr::from([127, 0, 0, 1]), ..attempt(Right::View, "live", None) };
+        access.check(&Attempt { host, ..attempt })
+    };
+    let own = [
+        "127.0.0.1",
+        "127.0.0.1:8080",
+        "[::1]:8080",
+        "192.0.2.7",
+        "localhost",
+        "LOCALHOST:8080",
+        "localhost.",
+    ];
+    for host in own.into_iter().chain(["cam.localhost:1", "Studio.lan:8080"]) {
+        assert_eq!(called(Some(host)), Verdict::Granted { user: None }, "{host}");
+    }
+    for host in
+        ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "", "a b"]
+    {
+        assert_eq!(called(Some(host)), Verdict::Denied(UNKNOWN_HOST), "{host}");
+    }
+    assert_eq!(called(None), Verdict::Granted { user: None });
+    let everybody =
+        Access::open().check(&Attempt { host: Some("evil.example"), ..attempt(Right::View, "live", None) });
+    assert_eq!(everybody, Verdict::Granted { user: None });
 }

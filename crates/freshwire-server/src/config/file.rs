@@ -54,6 +54,7 @@ struct HttpSection {
     tls_listen: Text,
     trusted_origins: List,
     internal: Text,
+    hosts: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -102,6 +103,8 @@ struct LimitsSection {
     handshake_timeout: Value,
     request_timeout: Value,
     idle_timeout: Value,
+    answer_timeout: Value,
+    max_connection_age: Value,
     max_header: Value,
     max_body: Value,
     max_publish_rate: Value,
@@ -117,6 +120,7 @@ struct ProcessSection {
 #[serde(default, deny_unknown_fields)]
 struct HubSection {
     max_streams: Value,
+    unused_timeout: Value,
     max_viewers: Value,
     arena: Value,
     latency: Value,
@@ -181,6 +185,7 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     }
     config.open = file.access.open;
     config.access = access(file.access, folder)?;
+    config.access.hosts = file.http.hosts;
     config.limits = limits(&file.limits)?;
     let nice = |text: &str| match text.parse() {
         Ok(nice) => Ok(Some(nice)),
@@ -244,6 +249,10 @@ fn limits(section: &LimitsSection) -> Result<Limits, Fault> {
         times,
     )?;
     set(&mut limits.idle_timeout, "idle_timeout", section.idle_timeout.as_ref(), parse_duration, times)?;
+    let answer = section.answer_timeout.as_ref();
+    set(&mut limits.answer_timeout, "answer_timeout", answer, parse_duration, times)?;
+    let age = section.max_connection_age.as_ref();
+    set(&mut limits.max_connection_age, "max_connection_age", age, parse_duration, ("1s", "24h"))?;
     set(&mut limits.max_header_bytes, "max_header", section.max_header.as_ref(), size, sizes)?;
     set(&mut limits.max_body_bytes, "max_body", section.max_body.as_ref(), size, sizes)?;
     let publish = section.max_publish_rate.as_ref();
@@ -261,6 +270,8 @@ fn hub(section: HubSection) -> Result<HubConfig, Fault> {
     set(&mut hub.latency, "latency", section.latency.as_ref(), bound, ("20ms", "1min"))?;
     set(&mut hub.key_grace, "key_grace", section.key_grace.as_ref(), parse_duration, ("0s", "1min"))?;
     set(&mut hub.join_age, "join_age", section.join_age.as_ref(), parse_duration, ("0s", "1min"))?;
+    let unused = section.unused_timeout.as_ref();
+    set(&mut hub.unused_timeout, "unused_timeout", unused, parse_duration, ("1s", "24h"))?;
     let stall = section.stall_timeout.as_ref();
     set(&mut hub.stall_timeout, "stall_timeout", stall, parse_duration, ("1s", "1h"))?;
     hub.congestion = section.congestion;
@@ -289,7 +300,7 @@ fn access(section: AccessSection, folder: &Path) -> Result<Rules, Fault> {
     }
     let names = |names: Vec<String>| names.into_iter().collect();
     let anonymous = Rights { view: names(section.anonymous.view), publish: names(section.anonymous.publish) };
-    Ok(Rules { users, anonymous, local: Rights::default(), link_key })
+    Ok(Rules { users, anonymous, link_key, ..Rules::default() })
 }
 
 fn user(name: &Spanned<String>, section: UserSection, folder: &Path) -> Result<User, Fault> {

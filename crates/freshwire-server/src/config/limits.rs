@@ -19,6 +19,10 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// A client that neither views nor publishes is disconnected after this long without a request. Default 60 s.
     pub idle_timeout: Duration,
+    /// An answer is taken by its client in this time. Default 30 s.
+    pub answer_timeout: Duration,
+    /// A connection that neither views nor publishes is closed after this long, however much it asks. Default 10 min.
+    pub max_connection_age: Duration,
     /// Most bytes of a request's line and headers. Default 16 KiB.
     pub max_header_bytes: usize,
     /// Most bytes of a request's body, such as the SDP of ANNOUNCE. Default 64 KiB.
@@ -36,6 +40,8 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(60),
+            answer_timeout: Duration::from_secs(30),
+            max_connection_age: Duration::from_secs(600),
             max_header_bytes: 16 << 10,
             max_body_bytes: 64 << 10,
             max_publish_rate: Rate::from_bits_per_sec(200_000_000),

@@ -55,17 +55,44 @@ pub(super) fn relative_to(source: Source, folder: &Path) -> Source {
 }
 
 /// Whether a stream may have this name, which stands in addresses: 1 to 64 letters, digits, `-`, `_` and `.`, and no `.`
-/// in front; `/` between such parts.
+/// in front; `/` between such parts. And nothing that [`check_published_name`] refuses.
 pub fn check_stream_name(name: &str) -> Result<(), SourceError> {
     let is_part =
         |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_name_character);
     let fits = (1..=MAX_NAME).contains(&name.len()) && name.split('/').all(is_part);
     if fits {
-        return Ok(());
+        return check_published_name(name);
     }
     Err(SourceError(format!(
         "{name:?} cannot be a stream's name; use 1 to {MAX_NAME} letters, digits, -, _ and ., with / between parts, and no . in front"
     )))
+}
+
+/// Whether a stream may be published under this name: one that is visible, and whose address is no other stream's. Parts
+/// between slashes are not empty and do not begin with `.`, and it does not end as the addresses of the HTTP server do.
+pub fn check_published_name(name: &str) -> Result<(), SourceError> {
+    let refuse = |why: &str| Err(SourceError(format!("{name:?} cannot be a stream's name: {why}")));
+    if name.chars().any(is_invisible) {
+        return refuse("it has characters that cannot be seen");
+    }
+    let mut parts = name.split('/');
+    if parts.clone().any(|part| part.is_empty() || part.starts_with('.')) {
+        return refuse("between slashes it needs something that does not begin with a dot");
+    }
+    if parts.next() == Some("_") {
+        return refuse("what begins with _/ is the page's own");
+    }
+    let ends = [".ts", ".mp4", ".fw", "/ws"];
+    match ends.into_iter().find(|end| name.ends_with(end)) {
+        Some(end) => refuse(&format!("{end} at the end is how another stream's address is told")),
+        None => Ok(()),
+    }
+}
+
+/// Control characters, and those that change how what stands beside them is shown.
+fn is_invisible(c: char) -> bool {
+    let changes = ['\u{200b}'..='\u{200f}', '\u{2028}'..='\u{202e}', '\u{2060}'..='\u{206f}'];
+    c.is_control() || c == '\u{feff}' || changes.iter().any(|range| range.contains(&c))
 }
 
 fn is_name_character(c: char) -> bool {
@@ -104,6 +131,21 @@ mod tests {
         assert_eq!(name("test", &[]), "live");
         assert_eq!(name("rtsp://cam", &["live"]), "live2");
         assert_eq!(name("/.h264", &[]), "live");
+    }
+
+    #[test]
+    fn a_name_is_no_other_streams_address() {
+        for name in
+            ["live", "live/cam", "a.b", "haust\u{fc}r", "live/stream=2", "ws", "_x", "a_/b", "live.m3u8"]
+        {
+            assert_eq!(check_published_name(name), Ok(()), "{name}");
+        }
+        let wrong =
+            ["", "/", "..", "a/../b", "a//b", "a/", ".a", "live.ts", "a/b.mp4", "live/ws", "_/player.js"];
+        for name in wrong.into_iter().chain(["live.fw", "a\u{202e}b", "a\u{1b}[2J", "_"]) {
+            assert!(check_published_name(name).is_err(), "{name}");
+            assert!(check_stream_name(name).is_err(), "{name}");
+        }
     }
 
     #[test]

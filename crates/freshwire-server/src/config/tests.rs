@@ -174,6 +174,14 @@ fn beyond_loopback_somebody_has_to_be_kept_out_or_let_in_knowingly() {
 }
 
 #[test]
+fn a_congestion_control_that_nobody_has_is_told_by_the_check() {
+    let with = |name: &str| parse(&format!("[hub]\ncongestion = \"{name}\"")).unwrap();
+    assert!(with("reno").check().is_ok());
+    let error = with("nosuch").check().unwrap_err().to_string();
+    assert!(error.contains("\"nosuch\"") && error.contains("tcp_allowed_congestion_control"), "{error}");
+}
+
+#[test]
 fn who_may_do_what_follows_from_the_credentials() {
     let verdict = |text: &str, right, peer: &str| {
         let access = Access::new(parse(text).unwrap().rules());
@@ -186,6 +194,7 @@ fn who_may_do_what_follows_from_the_credentials() {
             authorization: None,
             encrypted: false,
             peer: peer.parse().unwrap(),
+            host: None,
         };
         access.check(&attempt) == Verdict::Granted { user: None }
     };

@@ -144,6 +144,7 @@ fn check<B>(context: &Context, asker: &Asker, request: &Request<B>, stream: &str
         authorization,
         encrypted: asker.encrypted,
         peer: asker.peer.ip(),
+        host: text_of(request.headers(), &header::HOST),
     });
     let refused = match &verdict {
         Verdict::Granted { .. } => false,

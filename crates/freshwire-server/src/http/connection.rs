@@ -18,7 +18,7 @@ use super::takeover::{self, Order};
 use super::{Site, stopped};
 use crate::config::Limits;
 use crate::context::Context;
-use crate::net::Conn;
+use crate::net::{Conn, Patience};
 
 /// Answers requests until the client leaves, or until one asks for a stream: then it serves that.
 pub(super) async fn run(conn: Conn, context: Arc<Context>, site: Site) {
@@ -55,7 +55,11 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
         });
         reply
     });
-    let mut connection = builder(&context.limits()).serve_connection(TokioIo::new(conn), service);
+    let limits = context.limits();
+    let conn = Patience::new(conn, limits.answer_timeout);
+    let mut connection = builder(&limits).serve_connection(TokioIo::new(conn), service);
+    let old = tokio::time::sleep(limits.max_connection_age);
+    let mut old = std::pin::pin!(old);
     let mut stopping = false;
     let order = loop {
         tokio::select! {
@@ -65,19 +69,26 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
                 if let Err(error) = ended {
                     counters.counters.bad_requests.add_one();
                     tracing::debug!(%peer, %error, "a client did not speak HTTP to the end");
-                    leave(connection.into_parts().io.into_inner()).await;
+                    leave(connection.into_parts().io.into_inner().into_inner()).await;
                 }
                 // Dropping it closes the connection; what was answered has been flushed.
                 return None;
             }
-            _ = stopped(&mut shutdown), if !stopping => {
+            () = any(stopped(&mut shutdown), old.as_mut()), if !stopping => {
                 stopping = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }
         }
     };
     let parts = connection.into_parts();
-    Some((parts.io.into_inner(), parts.read_buf.into(), order))
+    Some((parts.io.into_inner().into_inner(), parts.read_buf.into(), order))
+}
+
+async fn any(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
+    tokio::select! {
+        () = one => {}
+        () = other => {}
+    }
 }
 
 /// Closes a connection whose request was refused before it was read. Without reading the rest of it the system would reset

@@ -1,5 +1,6 @@
 //! What operators and their programs ask, on an address of its own: `/health`, `/metrics` and `/api/streams`.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,19 +8,23 @@ use std::time::{Duration, Instant};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, StatusCode};
+use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
+use super::answer::text_of;
 use super::health::Deliveries;
 use super::metrics;
 use super::reply::{self, Reply};
 use super::stopped;
+use crate::access::UNKNOWN_HOST;
 use crate::context::Context;
+use crate::net::Patience;
 use crate::report::StreamReport;
 
-/// Those who ask at once; more wait in the kernel.
+/// Those who ask at once. One more takes the place of who has been here longest, so that there is always one for a probe.
 const MAX_CONNECTIONS: usize = 32;
 
 /// How often to look whether sources deliver.
@@ -38,38 +43,37 @@ pub async fn serve_internal(
     expected: watch::Receiver<Vec<String>>,
 ) {
     let deliveries = Arc::new(Deliveries::default());
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let inquiry = Inquiry { context: Arc::clone(&context), expected, deliveries };
-    context.tasks.keep("internal address".to_owned(), || accept(&listener, &inquiry, &places)).await;
+    let is_local = listener.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+    let inquiry = Inquiry { context: Arc::clone(&context), expected, deliveries, is_local };
+    context.tasks.keep("internal address".to_owned(), || accept(&listener, &inquiry)).await;
 }
 
-async fn accept(listener: &TcpListener, inquiry: &Inquiry, places: &Arc<Semaphore>) {
+async fn accept(listener: &TcpListener, inquiry: &Inquiry) {
     let Inquiry { context, deliveries, .. } = inquiry;
     let mut shutdown = context.shutdown.clone();
+    let mut inquiries: VecDeque<AbortHandle> = VecDeque::with_capacity(MAX_CONNECTIONS);
     let mut look = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
             _ = look.tick() => deliveries.look(&context.hub, Instant::now()),
-            taken = take(listener, places) => {
-                let Some((socket, place)) = taken else { continue };
+            socket = take(listener) => {
+                let Some(socket) = socket else { continue };
                 let inquiry = inquiry.clone();
-                context.tasks.spawn("inquiry", async move {
-                    inquiry.answer_all(socket).await;
-                    drop(place);
-                });
+                inquiries.retain(|inquiry| !inquiry.is_finished());
+                if inquiries.len() >= MAX_CONNECTIONS && let Some(oldest) = inquiries.pop_front() {
+                    oldest.abort();
+                }
+                let answers = context.tasks.spawn("inquiry", async move { inquiry.answer_all(socket).await });
+                inquiries.push_back(answers.abort_handle());
             }
             _ = stopped(&mut shutdown) => return,
         }
     }
 }
 
-async fn take(
-    listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
+async fn take(listener: &TcpListener) -> Option<TcpStream> {
     match listener.accept().await {
-        Ok((socket, _)) => Some((socket, place)),
+        Ok((socket, _)) => Some(socket),
         Err(error) => {
             tracing::warn!(%error, "cannot accept a connection to the internal address");
             tokio::time::sleep(EXHAUSTED).await;
@@ -84,6 +88,8 @@ struct Inquiry {
     context: Arc<Context>,
     expected: watch::Receiver<Vec<String>>,
     deliveries: Arc<Deliveries>,
+    /// It listens on loopback, so that only programs on this machine should ask.
+    is_local: bool,
 }
 
 impl Inquiry {
@@ -93,18 +99,24 @@ impl Inquiry {
             service_fn(
                 |request: Request<Incoming>| async move { Ok::<_, Infallible>(self.answer(&request)) },
             );
+        let socket = Patience::new(socket, limits.answer_timeout);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(limits.request_timeout)
+            .max_header_size(limits.max_header_bytes)
             .serve_connection(TokioIo::new(socket), service);
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "an inquiry did not end well");
+        match tokio::time::timeout(limits.max_connection_age, connection).await {
+            Ok(Ok(())) | Err(_) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "an inquiry did not end well"),
         }
     }
 
     fn answer<B>(&self, request: &Request<B>) -> Reply {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return reply::method_not_allowed();
+        }
+        if self.is_local && !self.context.access().knows_host(text_of(request.headers(), &header::HOST)) {
+            return reply::text(StatusCode::FORBIDDEN, UNKNOWN_HOST);
         }
         match request.uri().path() {
             "/health" => self.health(),

@@ -106,7 +106,7 @@ impl Value {
 /// Name, help, unit and how to read it.
 type Metric<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> Option<Value>);
 
-const STREAM_METRICS: [Metric<StreamSnapshot>; 7] = [
+const STREAM_METRICS: [Metric<StreamSnapshot>; 9] = [
     ("stream_up", "1 while somebody publishes the stream", None, |stream| {
         Some(Value::Gauge(f64::from(u8::from(stream.origin.is_some()))))
     }),
@@ -121,10 +121,16 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 7] = [
     ("stream_arena_used", "Payload memory in use", Some(Unit::Bytes), |stream| {
         Some(Value::Gauge(stream.arena_used as f64))
     }),
+    ("stream_ring_faults", "Words of shared memory that were written by who may not", None, |stream| {
+        Some(Value::Counter(stream.ring_faults))
+    }),
+    ("stream_viewers_given_up", "Viewers whose rings gave nothing", None, |stream| {
+        Some(Value::Counter(stream.given_up))
+    }),
     ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
 ];
 
-const VIEWER_METRICS: [Metric<ViewerSnapshot>; 12] = [
+const VIEWER_METRICS: [Metric<ViewerSnapshot>; 13] = [
     ("viewer_age_at_commit_mean", "Mean age of a unit when it was begun", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
     }),
@@ -150,6 +156,9 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 12] = [
         Some(Value::Gauge(viewer.sink.rtt.as_secs_f64()))
     }),
     ("viewer_missed", "Units that could not be queued", None, |viewer| Some(Value::Counter(viewer.missed))),
+    ("viewer_ring_faults", "Bad values in shared memory that were skipped", None, |viewer| {
+        Some(Value::Counter(viewer.sink.invalid))
+    }),
     ("viewer_repeated", "Dropped pictures in whose place the one before was repeated", None, |viewer| {
         Some(Value::Counter(viewer.sink.replaced))
     }),

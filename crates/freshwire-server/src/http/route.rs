@@ -69,6 +69,7 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::check_published_name;
 
     fn route(path: &str) -> Option<Route> {
         Route::of(&path.parse().unwrap())
@@ -94,6 +95,31 @@ mod tests {
         for path in ["//", "//ws", "/.ts", "/%ff", "*"] {
             assert_eq!(route(path), None, "{path}");
         }
+    }
+
+    /// The rule of names knows all that paths are told apart by.
+    #[test]
+    fn a_name_that_may_be_published_leads_to_its_page() {
+        use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+        let is_own = |name: &str| {
+            let path = format!("/{}", utf8_percent_encode(name, NON_ALPHANUMERIC));
+            assert_eq!(route(&path), Some(Route::Player(name.to_owned())), "{name}");
+        };
+        let parts = ["live", "ws", "_", "a.ts", ".mp4", "fw", "..", "\u{e4} b", ""];
+        for first in parts {
+            for second in parts {
+                for name in [format!("{first}/{second}"), format!("{first}.{second}"), first.to_owned()] {
+                    if check_published_name(&name).is_ok() {
+                        is_own(&name);
+                    }
+                }
+            }
+        }
+        bolero::check!().with_type::<String>().for_each(|name| {
+            if check_published_name(name).is_ok() {
+                is_own(name);
+            }
+        });
     }
 
     #[test]

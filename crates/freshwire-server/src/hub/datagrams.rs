@@ -4,6 +4,11 @@ use freshwire_media::unit::UnitHead;
 pub trait DatagramSink: Send {
     /// Sends the unit. Must not block. False: the viewer is gone.
     fn send(&mut self, head: &UnitHead, bytes: &[u8]) -> bool;
+
+    /// The viewer is gone: its place is free for another one, also while nothing is published.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// The datagram viewers of a stream.
@@ -18,6 +23,11 @@ struct Place {
 impl Datagrams {
     pub(super) fn add(&mut self, sink: Box<dyn DatagramSink>) {
         self.0.push(Place { sink, started: false });
+    }
+
+    /// Frees the places of viewers that are gone.
+    pub(super) fn forget_gone(&mut self) {
+        self.0.retain(|place| !place.sink.is_gone());
     }
 
     pub(super) fn len(&self) -> usize {

@@ -1,7 +1,8 @@
 //! A viewer as its stream sees it: what it is offered, and where it begins.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use freshwire::choice::{Selected, Selection, Why, rendition_of};
 use freshwire::{LAYERS, Meta};
@@ -30,6 +31,8 @@ pub(super) struct Seat {
     hears: bool,
     offered: [u64; LAYERS],
     missed: u64,
+    /// Since when its ring has been full without a byte on the way, and how many had been sent by then.
+    full: Option<(Instant, u64)>,
 }
 
 impl Seat {
@@ -52,6 +55,7 @@ impl Seat {
             hears: false,
             offered: [0; LAYERS],
             missed: 0,
+            full: None,
         }
     }
 
@@ -83,6 +87,31 @@ impl Seat {
     /// Whether it gets nothing for now; then it goes on with a keyframe.
     pub(super) fn set_paused(&mut self, paused: bool) {
         self.is_paused = paused;
+    }
+
+    /// Whether its connection has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.identity.monitor.ended().is_some()
+    }
+
+    /// The ring has no room: whether it has given nothing for so long although all that was sent has arrived. A slow path is the
+    /// engine's affair.
+    //= spec/ring.md R-TRUST-7
+    pub(super) fn is_stuck(&mut self, patience: Duration) -> bool {
+        let sink = self.identity.monitor.stats();
+        match self.full {
+            Some((since, bytes)) if bytes == sink.bytes && bytes == sink.acked => since.elapsed() >= patience,
+            _ => {
+                self.full = Some((Instant::now(), sink.bytes));
+                false
+            }
+        }
+    }
+
+    /// Its viewer is to be disconnected.
+    pub(super) fn give_up(&self) {
+        tracing::warn!(peer = %self.identity.peer, "a viewer is given up: its ring gives nothing, although its path is free");
+        self.identity.is_given_up.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn counts(&self) -> SeatCounts {

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -89,6 +89,12 @@ struct State {
     /// By how much pictures of each rendition are shown after they are decoded, at most.
     reorder: [Duration; MAX_RENDITIONS],
     wall: Option<(MediaTime, SystemTime)>,
+    /// A viewer whose ring gives nothing for this long is given up.
+    patience: Duration,
+    /// How many were.
+    given_up: u64,
+    /// Faults of the rings that the log has.
+    told_faults: u64,
 }
 
 /// A unit as seats see it.
@@ -136,6 +142,11 @@ pub struct StreamSnapshot {
     pub arena_used: u64,
     /// Its renditions; one, if nobody has published others.
     pub renditions: Vec<RenditionSnapshot>,
+    /// Words of the shared memory that somebody wrote who may not, as far as the publishing side has met them and put them
+    /// right.
+    pub ring_faults: u64,
+    /// Viewers that were given up because their rings gave nothing although their paths were free.
+    pub given_up: u64,
     /// Its viewers over TCP.
     pub viewers: Vec<ViewerSnapshot>,
     /// Its viewers over datagrams.
@@ -184,6 +195,9 @@ impl Stream {
             queued: Vec::new(),
             reorder: [Duration::ZERO; MAX_RENDITIONS],
             wall: None,
+            patience: shared.config.stall_timeout,
+            given_up: 0,
+            told_faults: 0,
         };
         Ok(Self {
             name: name.to_owned(),
@@ -267,6 +281,7 @@ impl Stream {
             user: request.user,
             since: Instant::now(),
             monitor: sink.monitor(),
+            is_given_up: AtomicBool::new(false),
         });
         let mut seat = Seat::new(sink.ring(), Arc::clone(&identity), request.only, request.latency);
         (seat.allowed, seat.selection) = (allowed, selection);
@@ -278,6 +293,7 @@ impl Stream {
     pub fn view_datagrams(&self, sink: Box<dyn DatagramSink>) -> Result<(), HubError> {
         let limit = self.shared.config.max_viewers;
         let mut state = lock(&self.state);
+        state.datagrams.forget_gone();
         if state.datagrams.len() >= limit {
             return Err(HubError::TooManyViewers(limit));
         }
@@ -314,6 +330,7 @@ impl Stream {
         let (origin, datagram_viewers) =
             (state.renditions.origin().map(str::to_owned), state.datagrams.len());
         let renditions = state.rendition_snapshots();
+        let (ring_faults, given_up) = (state.sender.producer().bad_values(), state.given_up);
         drop(state);
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StreamSnapshot {
@@ -325,6 +342,8 @@ impl Stream {
             lost: load(&self.counters.lost),
             arena_bytes: u64::from(config.blocks) * u64::from(config.block_bytes),
             arena_used: used * u64::from(config.block_bytes),
+            ring_faults,
+            given_up,
             viewers: seats.iter().map(|seat| seat.snapshot(&renditions)).collect(),
             renditions,
             datagram_viewers,
@@ -525,6 +544,7 @@ impl State {
             let _ = sender.send_at_once(&stored, targets);
         }
         self.queue(&offer, &stored);
+        self.tell_faults();
         let is_picture = offer.kind == Kind::Video;
         let rendition = offer.rendition;
         self.renditions.remember(rendition, offer, stored);
@@ -536,7 +556,7 @@ impl State {
 
     /// Puts the unit on the rings of those who have yet to get it.
     fn queue(&mut self, offer: &Offer, stored: &Stored) {
-        let Self { sender, seats, targets, asleep, queued, .. } = self;
+        let Self { sender, seats, targets, asleep, queued, patience, given_up, .. } = self;
         let producer = sender.producer();
         // A ring gives back what it is done with when it is used again, and those past which units go may not be for long.
         for ring in queued.drain(..) {
@@ -554,11 +574,31 @@ impl State {
             match offer_to(producer, seat, stored, &target.meta) {
                 Ok(true) => asleep.push(seat.ring),
                 Ok(false) => {}
-                Err(PushError::Closed) => return false,
-                Err(_) => seat.missed(offer),
+                // Only the engine closes a ring; it opens one again that somebody else has closed.
+                Err(PushError::Closed) if seat.has_ended() => return false,
+                Err(_) => {
+                    seat.missed(offer);
+                    if seat.is_stuck(*patience) {
+                        *given_up += 1;
+                        seat.give_up();
+                        return false;
+                    }
+                }
             }
             true
         });
+    }
+
+    /// Tells of faults in the shared memory, each time that there are twice as many.
+    fn tell_faults(&mut self) {
+        let faults = self.sender.producer().bad_values();
+        if faults > 2 * self.told_faults {
+            tracing::warn!(
+                faults,
+                "another process writes into the memory of a stream; its words were put right"
+            );
+            self.told_faults = faults;
+        }
     }
 
     /// Serves those whose sinks sleep although something is on their rings: the rings are at hand in this processor, and another thread
@@ -709,6 +749,9 @@ impl Drop for Publisher {
         }
     }
 }
+
+#[cfg(test)]
+mod hostile;
 
 #[cfg(test)]
 mod tests {

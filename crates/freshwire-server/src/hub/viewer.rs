@@ -1,6 +1,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use freshwire::choice::Selected;
@@ -99,6 +100,8 @@ pub(super) struct Identity {
     pub(super) user: Option<String>,
     pub(super) since: Instant,
     pub(super) monitor: Monitor,
+    /// Its ring gives nothing any more.
+    pub(super) is_given_up: AtomicBool,
 }
 
 /// What a viewer has got and missed.
@@ -185,7 +188,8 @@ impl Viewer {
 
     /// How it ended, `None` while it is served. Nothing calls: look once a second.
     pub fn ended(&self) -> Option<Ended> {
-        self.sink.ended()
+        let given_up = || Ended::Broken("its ring gives nothing any more".to_owned());
+        self.sink.ended().or_else(|| self.identity.is_given_up.load(Ordering::Relaxed).then(given_up))
     }
 
     /// What it has got and missed; `None` once it has ended.

@@ -50,6 +50,7 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
         granted: Vec::new(),
         failures: 0,
         requests: 0,
+        began: Instant::now(),
         heard: Instant::now(),
         pace: Pace::new(),
     };
@@ -100,6 +101,7 @@ struct Conversation {
     granted: Vec<(Right, String, Option<String>)>,
     failures: u32,
     requests: u64,
+    began: Instant,
     /// When the client was heard last.
     heard: Instant,
     pace: Pace,
@@ -246,6 +248,7 @@ impl Conversation {
             authorization,
             encrypted: self.ends.encrypted,
             peer: self.ends.peer.ip(),
+            host: None,
         });
         match verdict {
             Verdict::Granted { user } => {
@@ -348,10 +351,10 @@ impl Conversation {
             return Err(wrong_state("the connection has a session"));
         }
         self.authorize(Right::Publish, request, target)?;
-        let stream = self.context.hub.stream(&target.stream).map_err(unavailable)?;
         let origin = format!("rtsp publisher {}", self.ends.peer);
         let rendition = target.rendition.as_deref();
-        let session = PublishSession::announce(request.body(), &stream, rendition, &origin)
+        let name = (target.stream.as_str(), rendition);
+        let session = PublishSession::announce(request.body(), &self.context.hub, name, &origin)
             .map_err(|error| error.reply())?;
         let reply = Reply::ok().header("Session", session_header(&session.id));
         tracing::info!(stream = target.stream, rendition, "publishes");
@@ -414,6 +417,9 @@ impl Conversation {
         }
         let patience = match &self.state {
             State::Open if self.requests == 0 => limits.request_timeout,
+            State::Open if self.began.elapsed() > limits.max_connection_age => {
+                return Err(End::reason("it asks for nothing in the end"));
+            }
             State::Open | State::View(_) => limits.idle_timeout,
             State::Viewing(_, control) => {
                 if control.was_heard() {
@@ -421,8 +427,9 @@ impl Conversation {
                 }
                 SESSION_TIMEOUT
             }
-            State::Publish(session) if session.is_recording() => PUBLISHER_SILENCE,
-            State::Publish(_) => limits.request_timeout,
+            State::Publish(session) => {
+                return session.overdue(&limits).map_or(Ok(()), |why| Err(End::Reason(why)));
+            }
         };
         if self.heard.elapsed() > patience {
             return Err(End::Reason(format!("nothing was heard for {patience:?}")));
@@ -482,7 +489,5 @@ fn unavailable(error: impl std::fmt::Display) -> Reply {
 }
 
 const TICK: Duration = Duration::from_millis(500);
-/// A source that sends nothing for this long is gone, and another one may publish.
-const PUBLISHER_SILENCE: Duration = Duration::from_secs(15);
 const MOST_FAILURES: u32 = 8;
 const MOST_GRANTS: usize = 16;

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshwire_media::sdp::{self, Media};
@@ -15,7 +14,8 @@ use super::reply::Reply;
 use super::transport::Offer;
 use super::udp::Ports;
 use super::view::{Ends, session_header};
-use crate::hub::{HubError, Publisher, Stream};
+use crate::config::{Limits, SourceError, check_published_name};
+use crate::hub::{Hub, HubError, Publisher};
 use crate::ingest::rtsp::{Choice, ChoiceError, Feed};
 
 /// A session that feeds a stream.
@@ -36,6 +36,10 @@ pub(super) struct PublishSession {
     /// Who asks for key pictures.
     ssrc: u32,
     recording: bool,
+    /// It has recorded before.
+    has_recorded: bool,
+    /// When the last packet came, or since when it has not been recording.
+    since: Instant,
     meter: Meter,
     malformed: u64,
 }
@@ -61,6 +65,8 @@ pub(super) enum Event {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AnnounceError {
     #[error(transparent)]
+    Name(#[from] SourceError),
+    #[error(transparent)]
     Description(#[from] sdp::SdpError),
     #[error(transparent)]
     Tracks(#[from] ChoiceError),
@@ -74,7 +80,7 @@ impl AnnounceError {
     /// How it is answered.
     pub(super) fn reply(&self) -> Reply {
         match self {
-            Self::Description(_) => Reply::refuse(400, format!("Bad Request: {self}")),
+            Self::Name(_) | Self::Description(_) => Reply::refuse(400, format!("Bad Request: {self}")),
             Self::Tracks(_) => Reply::refuse(415, format!("Unsupported Media Type: {self}")),
             Self::Hub(HubError::RenditionName(_)) => Reply::refuse(400, format!("Bad Request: {self}")),
             Self::Hub(_) | Self::Io(_) => Reply::refuse(503, format!("Service Unavailable: {self}")),
@@ -83,13 +89,14 @@ impl AnnounceError {
 }
 
 impl PublishSession {
-    /// Takes the stream, if nobody publishes it.
+    /// Takes the stream, if nobody publishes it. One that is new begins when its description is accepted.
     pub(super) fn announce(
         description: &[u8],
-        stream: &Arc<Stream>,
-        rendition: Option<&str>,
+        hub: &Hub,
+        (name, rendition): (&str, Option<&str>),
         origin: &str,
     ) -> Result<Self, AnnounceError> {
+        check_published_name(name)?;
         let sdp::Description { media, others, .. } = sdp::parse_whole(description)?;
         let choice = Choice::new(&media)?;
         tell_left_out(&media, &choice, others.len());
@@ -98,8 +105,8 @@ impl PublishSession {
         Ok(Self {
             id: session_id()?,
             publisher: match rendition {
-                None => stream.publish(origin, Some(asks)),
-                Some(name) => stream.publish_rendition(name, origin, Some(asks)),
+                None => hub.publish(name, origin, Some(asks)),
+                Some(rendition) => hub.publish_rendition(name, rendition, origin, Some(asks)),
             }?,
             feed: Feed::new(choice),
             media,
@@ -111,6 +118,8 @@ impl PublishSession {
             lost: Lost::default(),
             ssrc: u32::from_be_bytes(random()?),
             recording: false,
+            has_recorded: false,
+            since: Instant::now(),
             meter: Meter::new(),
             malformed: 0,
         })
@@ -158,19 +167,26 @@ impl PublishSession {
         if self.channels.is_empty() && self.datagrams.is_empty() {
             return super::methods::wrong_state("no track was set up");
         }
-        self.recording = true;
+        (self.recording, self.has_recorded, self.since) = (true, true, Instant::now());
         self.meter = Meter::new();
         Reply::ok().header("Session", session_header(&self.id))
     }
 
-    /// Whether RECORD was asked for.
-    pub(super) fn is_recording(&self) -> bool {
-        self.recording
+    /// Why it holds the stream's name for nothing: whoever announces has to record, and whoever records has to send.
+    pub(super) fn overdue(&self, limits: &Limits) -> Option<String> {
+        let (patience, missing) = match (self.recording, self.has_recorded) {
+            (true, _) => (SILENCE, "no packet came"),
+            (false, true) => (limits.idle_timeout, "it paused"),
+            (false, false) => (limits.request_timeout, "no RECORD came"),
+        };
+        (self.since.elapsed() > patience).then(|| format!("{missing} for {patience:?}"))
     }
 
     /// Answers PAUSE: packets are ignored until RECORD.
     pub(super) fn pause(&mut self) -> Reply {
-        self.recording = false;
+        if self.recording {
+            (self.recording, self.since) = (false, Instant::now());
+        }
         Reply::ok().header("Session", session_header(&self.id))
     }
 
@@ -188,6 +204,9 @@ impl PublishSession {
     ) -> Result<(), String> {
         if !self.meter.allows(bytes.len(), most) {
             return Err(format!("publishes more than {} bit/s", most.bits_per_sec()));
+        }
+        if self.recording && channel.is_some() {
+            self.since = Instant::now();
         }
         match channel {
             Some(Channel::Rtp(index)) if self.recording => {
@@ -276,6 +295,8 @@ impl Lost {
     }
 }
 
+/// A source that sends nothing for this long is gone, and another one may publish.
+const SILENCE: Duration = Duration::from_secs(15);
 /// A source needs this long to answer.
 const BETWEEN_ASKS: Duration = Duration::from_millis(500);
 /// How ffmpeg's library, which OBS uses as well, signs its descriptions. It asks for UDP first, and for TCP when that is

@@ -171,6 +171,10 @@ async fn listen(socket: tokio::net::UdpSocket, flags: Arc<Flags>) {
 }
 
 impl DatagramSink for UdpSink {
+    fn is_gone(&self) -> bool {
+        self.flags.gone.load(Ordering::Relaxed)
+    }
+
     fn send(&mut self, head: &UnitHead, bytes: &[u8]) -> bool {
         if self.flags.gone.load(Ordering::Relaxed) {
             return false;

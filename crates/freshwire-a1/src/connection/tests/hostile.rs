@@ -4,6 +4,7 @@ mod groups;
 mod optimistic;
 mod path;
 mod window;
+mod work;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,6 +35,8 @@ struct Liar {
     traffic: BTreeMap<SocketAddr, [usize; 2]>,
     /// Numbers of the victim's packets.
     heard: RangeSet,
+    /// What is said is put together here instead of being sent.
+    packed: Option<Vec<u8>>,
 }
 
 impl Liar {
@@ -55,6 +58,7 @@ impl Liar {
             is_heard: true,
             traffic: BTreeMap::new(),
             heard: RangeSet::default(),
+            packed: None,
         }
     }
 
@@ -64,6 +68,9 @@ impl Liar {
 
     /// Sends a packet with these frames.
     fn say(&mut self, frames: &[u8]) {
+        if let Some(packed) = &mut self.packed {
+            return packed.extend(frames);
+        }
         let from = self.victim().connection.remote();
         self.next += 1;
         self.say_from(from, self.next - 1, frames);

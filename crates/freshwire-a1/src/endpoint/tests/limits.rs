@@ -55,11 +55,15 @@ fn datagrams_of_handshakes_wait_in_a_bounded_queue() {
 
 /// Initiators that prove their addresses and are not heard of again.
 fn half_open_storm(world: &mut World, count: u32) {
+    storm_from(world, (0..count).map(address));
+}
+
+fn storm_from(world: &mut World, addresses: impl Iterator<Item = SocketAddr>) {
     let to = world.server().address;
     let now = world.now;
-    for number in 0..count {
+    for (number, address) in addresses.enumerate() {
         let mut attacker = Node::new("10.9.9.9:1", EndpointConfig::new(key(77), [number as u8; 32]));
-        attacker.address = address(number);
+        attacker.address = address;
         let server = world.server().endpoint.public_key();
         attacker.endpoint.connect(now, to, server, ConnectConfig::default());
         for flying in attacker.drain(now) {
@@ -76,6 +80,11 @@ fn half_open_storm(world: &mut World, count: u32) {
     }
 }
 
+fn places(world: &mut World) -> (usize, usize) {
+    let endpoint = &world.server().endpoint;
+    (endpoint.half_open(), endpoint.connections())
+}
+
 //= spec/a1.md A1-HS-8
 #[test]
 fn half_open_connections_are_bounded_and_forgotten() {
@@ -85,18 +94,50 @@ fn half_open_connections_are_bounded_and_forgotten() {
             world.server().accepts = None;
         }
         half_open_storm(&mut world, 30);
-        assert_eq!(world.server().incoming().len(), 10);
-        assert_eq!((world.server().endpoint.half_open(), world.server().endpoint.connections()), (10, 10));
-        assert_eq!(world.server().endpoint.stats().over_limit, 20);
+        assert_eq!(world.server().incoming().len(), 30);
+        assert_eq!(places(&mut world), (10, 10));
+        assert_eq!(world.server().endpoint.stats().over_limit, 20, "who came first has made way");
         world.run(Duration::from_secs(10));
-        assert_eq!((world.server().endpoint.half_open(), world.server().endpoint.connections()), (0, 0));
+        assert_eq!(places(&mut world), (0, 0));
         assert!(world.server().endpoint.initiators.is_empty());
-        assert_eq!(world.server().failures(), vec![ConnectError::NotCompleted; 10]);
-        world.server().accepts = Some(AcceptConfig::default());
-        world.connect();
-        world.run(Duration::from_secs(1));
-        assert_eq!(world.client().connected().len(), 1, "it serves others again");
+        assert_eq!(world.server().failures(), vec![ConnectError::NotCompleted; 30]);
     }
+}
+
+/// The places are for those who need them for a round trip, however many others there are.
+#[test]
+fn whoever_takes_all_places_keeps_nobody_out() {
+    let mut world = limited(Limits { half_open: 10, ..Limits::default() });
+    half_open_storm(&mut world, 30);
+    world.connect();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.client().connected().len(), 1);
+}
+
+//= spec/a1.md A1-HS-8
+#[test]
+fn one_address_has_few_of_the_places() {
+    let mut world = limited(Limits { half_open: 100, half_open_per_address: 4, ..Limits::default() });
+    storm_from(&mut world, (0..30).map(|port| SocketAddr::from(([10, 1, 1, 1], 1000 + port))));
+    assert_eq!(places(&mut world), (4, 4));
+    storm_from(&mut world, (0..30).map(|port| SocketAddr::from(([10, 1, 1, 2], 1000 + port))));
+    assert_eq!(places(&mut world), (8, 8));
+}
+
+//= spec/a1.md A1-HS-8
+#[test]
+fn who_is_refused_takes_no_place() {
+    let limits = Limits { half_open: 10, connections: 3, ..Limits::default() };
+    let config = server_config().limits(limits).allowed([key(1).public_key()]);
+    let mut world = World::new(client_config(), config);
+    half_open_storm(&mut world, 30);
+    assert_eq!(world.server().endpoint.stats().refused, 30);
+    assert_eq!(places(&mut world), (0, 10), "so many refusals are kept to be said again");
+    world.connect();
+    world.run(Duration::from_secs(1));
+    assert_eq!(world.client().connected().len(), 1);
+    world.run(Duration::from_secs(10));
+    assert_eq!(places(&mut world), (0, 1));
 }
 
 #[test]

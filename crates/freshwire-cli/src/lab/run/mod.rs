@@ -20,7 +20,7 @@ use anyhow::Context as _;
 use super::schema::{Experiment, Plan, Run};
 use super::store::Writer;
 use super::{cells, table};
-use crate::output::say;
+use crate::output::{print, say};
 use crate::report;
 
 pub(crate) use a1::{A1Path, transport as a1_transport};
@@ -92,19 +92,19 @@ fn show(experiment: Experiment, runs: &[Run], out: &Path) -> anyhow::Result<()> 
     let command = runs.first().map(|run| run.environment.command.clone()).unwrap_or_default();
     let html = match experiment {
         Experiment::Layers => {
-            println!("{}", table::layers_summary(&cells).to_terminal());
+            print(&table::layers_summary(&cells).to_terminal())?;
             if let Some(rates) = table::receive_rates(&cells) {
-                println!("{}", rates.to_terminal());
+                print(&rates.to_terminal())?;
             }
             report::layers_html(runs, &command)?
         }
         Experiment::Frames => {
-            println!("{}", table::frames_summary(&cells).to_terminal());
+            print(&table::frames_summary(&cells).to_terminal())?;
             report::frames_html(runs, &command)?
         }
     };
     let path = out.join("report.html");
     std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
-    println!("report: {}", path.display());
+    print(&format!("report: {}", path.display()))?;
     Ok(())
 }

@@ -69,6 +69,7 @@ impl Task for Stream {
 
 /// Reads an [`Order`] as JSON from standard input, runs it, writes the run as JSON to standard output.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
+    freshwire_io::end_with_parent().context("cannot end with the lab")?;
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("cannot read the plan")?;
     let order: Order = serde_json::from_str(&text).context("cannot read the plan")?;

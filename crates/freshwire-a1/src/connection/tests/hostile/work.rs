@@ -1,0 +1,75 @@
+//! What a packet costs the victim, whatever is in it.
+
+use std::time::Duration;
+
+use bolero::{check, produce};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Closed, Frame, Liar, Lie, Qos, ack, payload, record, tell};
+
+/// No packet costs more of the processor.
+const MOST: Duration = Duration::from_millis(50);
+
+/// The largest packet, a little below what a datagram holds.
+const PACKET: usize = 60_000;
+
+/// The processor's time of this thread, which does not count what others have it for.
+fn spent() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A victim with much on its way.
+fn busy() -> Liar {
+    let mut liar = Liar::with(Qos::default());
+    liar.listen(Duration::from_millis(10));
+    liar.tell(&Frame::Credit { messages: 1 << 40, bytes: 1 << 40 });
+    for seq in 0..300 {
+        let record = record(seq, liar.pair.now, None);
+        liar.pair.push(0, record, payload(seq, 3000));
+    }
+    liar.listen(Duration::from_millis(20));
+    liar
+}
+
+#[test]
+fn a_packet_with_many_acknowledgements_ends_the_connection() {
+    let mut liar = busy();
+    liar.packed = Some(Vec::new());
+    (0..4).for_each(|_| liar.tell(&ack(2, 1)));
+    let frames = liar.packed.take().unwrap();
+    liar.say(&frames);
+    assert_eq!(liar.closed(), None);
+    liar.say(&frames.repeat(2));
+    assert!(
+        matches!(liar.closed(), Some(Closed::Violation(what)) if what.contains("too many acknowledgements"))
+    );
+}
+
+#[test]
+fn no_packet_costs_much() {
+    let lies = produce::<Vec<Lie>>().with().len(1..=8usize);
+    check!().with_generator(lies).with_iterations(300).with_max_len(1 << 11).for_each(|lies| {
+        // A look at a clock may be unlucky, an input is not.
+        let cost = (0..3).map(|_| cost(lies)).take_while(|cost| *cost > MOST).count();
+        assert!(cost < 3, "a packet of {lies:?} costs more than {MOST:?}");
+    });
+}
+
+/// What a packet costs that is full of these.
+fn cost(lies: &[Lie]) -> Duration {
+    let mut liar = busy();
+    liar.packed = Some(Vec::new());
+    for lie in lies {
+        tell(&mut liar, lie);
+    }
+    let piece = liar.packed.take().unwrap_or_default();
+    if piece.is_empty() {
+        return Duration::ZERO;
+    }
+    let mut frames = piece.repeat(PACKET / piece.len() + 1);
+    frames.truncate(PACKET - PACKET % piece.len());
+    let began = spent();
+    liar.say(&frames);
+    spent() - began
+}

@@ -16,6 +16,7 @@
 
 mod choice;
 mod frames;
+mod gate;
 mod link;
 mod live;
 pub mod log;
@@ -25,9 +26,11 @@ mod ready_made;
 mod record;
 #[cfg(feature = "serde")]
 mod serde_units;
+mod turns;
 
-pub use choice::{Choice, Decision, FromFn, Outcome, Progress, from_fn};
+pub use choice::{Around, AskAgain, Choice, Decision, FromFn, Outcome, Progress, from_fn};
 pub use frames::Frames;
+pub use gate::{Gate, Gated, gate};
 pub use link::LinkView;
 pub use live::{Live, SOUND};
 pub use policy::{Builder, Order, Policy, Rule};

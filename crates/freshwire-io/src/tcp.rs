@@ -11,7 +11,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A connected, non-blocking TCP socket whose unsent queue the caller keeps small.
+/// A connected TCP socket whose unsent queue the caller keeps small.
 #[derive(Debug)]
 pub struct TcpSocket(OwnedFd);
 
@@ -40,9 +40,9 @@ impl IoSlice {
 pub const MAX_SLICES: usize = 256;
 
 impl TcpSocket {
-    /// Takes over a connected stream: non-blocking, without Nagle's delay.
+    /// Takes over a connected stream, without Nagle's delay. No call here waits, whether the stream is non-blocking or not: that mode
+    /// is one for all clones of a socket, and stays as it is.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self(stream.into()))
     }
@@ -130,9 +130,17 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// Makes closing discard what is unsent and reset the connection.
+    /// Makes closing discard what is unsent and reset the connection, once the last clone of the socket is closed.
     pub fn abort_on_close(&self) -> io::Result<()> {
         rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO))?;
+        Ok(())
+    }
+
+    /// Discards what is unsent and resets the connection at once, whatever clones of the socket there are: they find it reset too. Where
+    /// the kernel does not do that (a socket with a ring of its own), it is reset when the last clone is closed.
+    pub fn abort(&self) -> io::Result<()> {
+        self.abort_on_close()?;
+        options::disconnect(self.0.as_fd());
         Ok(())
     }
 

@@ -10,6 +10,7 @@ mod output;
 mod payload;
 mod reserve;
 mod scratch;
+mod unread;
 
 use std::io;
 use std::net::TcpStream;
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Leave(u64, Duration),
     /// Send bytes between two records.
     Interject(u64, Vec<u8>),
+    /// Ask the policy again, although neither the queue nor the path has changed.
+    AskAgain(u64),
     Stop,
 }
 
@@ -128,8 +131,10 @@ impl Handle {
             socket.set_max_rto(timeout)?;
         }
         let (ring, linger) = (consumer.ring(), config.linger);
-        let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (mut config, engine) = (config, self.clone());
+        config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
+        let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
         self.send(Command::Add(id, destination));
         let server = Box::new(InEngine { engine: self.clone(), id });
         Ok(Added { id, sink: Sink { ring, shared, server, linger, closed: false }, direct })

@@ -34,6 +34,18 @@ pub enum SenderError {
     /// The A1 connection has ended.
     #[error("the A1 connection has ended: {0}")]
     ConnectionEnded(String),
+    /// The ring cannot take the newest value of each key at any time.
+    #[error(
+        "{slots} slots are too few for {keys} keys: raise RingConfig::slots to {needed}, or use RingConfig::for_clients"
+    )]
+    TooFewSlots {
+        /// The keys that the sink was said to have.
+        keys: u32,
+        /// Slots of each ring.
+        slots: u32,
+        /// Slots that so many keys need.
+        needed: u32,
+    },
     /// The A1 connection or group has a sink already.
     #[error("the A1 connection or group has a sink already")]
     HasSink,
@@ -137,6 +149,7 @@ impl Sender {
     /// [given back](Self::reuse).
     pub fn add_sink(&mut self, stream: TcpStream, config: SinkConfig) -> Result<Sink, SenderError> {
         let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
+        self.check_keys(&config)?;
         let consumer = self.free_ring()?;
         let ring = consumer.ring();
         let Added { id, sink, direct } = engine.admit(stream, consumer, config, true)?;
@@ -147,6 +160,14 @@ impl Sender {
         }
         self.numbers[ring] = number;
         Ok(sink)
+    }
+
+    fn check_keys(&self, config: &SinkConfig) -> Result<(), SenderError> {
+        let slots = self.producer.region().config().slots;
+        match config.keys.map(|keys| (keys, Config::slots_for(keys))) {
+            Some((keys, needed)) if needed > slots => Err(SenderError::TooFewSlots { keys, slots, needed }),
+            _ => Ok(()),
+        }
     }
 
     /// Serves the other end of an A1 connection from a ring of the region that no sink uses. The connection goes on to

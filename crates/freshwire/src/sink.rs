@@ -14,6 +14,9 @@ use freshwire_units::Rate;
 /// The queue on the path that a sink makes unless told otherwise.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
 
+/// What may lie unread in front of a program that wants the newest values, in bytes, unless told otherwise.
+pub const DEFAULT_MAX_UNREAD: u32 = 4 << 10;
+
 /// How long a dropped sink may take to deliver what was begun unless told otherwise.
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(30);
 
@@ -37,6 +40,21 @@ pub struct SinkConfig {
     /// segment sooner. Default: [`DEFAULT_QUEUE_TARGET`]; `None` leaves it to the congestion control, as does
     /// [`CarrierInUse::KernelRing`] always.
     pub queue_target: Option<Duration>,
+    /// How many bytes may lie unread in front of the receiving program before records are held back in the ring, where newer values
+    /// still take their place. TCP acknowledges what nobody has read, and only the window that the peer advertises tells of it.
+    ///
+    /// The estimate is the largest window of the connection less the present one, as of the last acknowledgement. Between Linux
+    /// machines it is off by what the receiver's buffer takes before its window shrinks, some 10 kB, and by the rounding of windows,
+    /// 128 bytes to 16 kB. While it holds back, one record at a time goes out (2 ms to 1 s apart), since only an acknowledgement tells
+    /// that the program reads again. Proxies hide the program: their windows tell of the proxy. A receiver with a small `SO_RCVBUF`
+    /// bounds by itself; a [gate](freshwire_choice::gate()) is exact where the program acknowledges; A1 needs neither. Needs Linux 5.4
+    /// and plain TCP, and is without effect elsewhere.
+    ///
+    /// Default: [`DEFAULT_MAX_UNREAD`] where the policy [is for state](Choice::is_for_state), else `None`.
+    pub max_unread: Option<u32>,
+    /// How many keys the records have, at most: the sink is refused if its ring has
+    /// [too few slots](freshwire_ring::Config::slots_for) to take the newest value of each at any time. Default: `None`, not checked.
+    pub keys: Option<u32>,
     /// The kernel name of the congestion control; `None` keeps the socket's.
     pub congestion: Option<String>,
     /// Shortest retransmission timeout where the kernel lets a socket choose (Linux 6.15 and later); `None` keeps the
@@ -64,6 +82,8 @@ impl SinkConfig {
     /// The defaults with this policy.
     pub fn new(policy: impl Choice + 'static) -> Self {
         Self {
+            max_unread: policy.is_for_state().then_some(DEFAULT_MAX_UNREAD),
+            keys: None,
             policy: Box::new(policy),
             carrier: Carrier::default(),
             framer: Framing::Raw.into(),
@@ -141,6 +161,20 @@ impl SinkConfig {
     #[must_use]
     pub fn queue_target(mut self, queue: Option<Duration>) -> Self {
         self.queue_target = queue;
+        self
+    }
+
+    /// Sets how many bytes may lie unread in front of the receiving program.
+    #[must_use]
+    pub fn max_unread(mut self, bytes: Option<u32>) -> Self {
+        self.max_unread = bytes;
+        self
+    }
+
+    /// Sets how many keys the records have at most, which is checked against the ring's slots.
+    #[must_use]
+    pub fn keys(mut self, keys: u32) -> Self {
+        self.keys = Some(keys);
         self
     }
 

@@ -38,6 +38,10 @@ pub struct SinkStats {
     rtt_us: AtomicU64,
     invalid: AtomicU64,
     replaced: AtomicU64,
+    /// One more than the bytes; zero while they are not known.
+    unread: AtomicU64,
+    unread_max: AtomicU64,
+    held_unread_us: AtomicU64,
 }
 
 /// Adds to a value that nobody else writes: without the cost of an atomic addition.
@@ -94,6 +98,13 @@ pub struct SinkSnapshot {
     pub writes: u64,
     /// Bad values that were found in the shared memory; each was skipped.
     pub invalid: u64,
+    /// Bytes that the receiving program has not read, as far as its window tells; `None` without
+    /// [`SinkConfig::max_unread`](crate::SinkConfig::max_unread), and where the kernel does not say the window.
+    pub unread: Option<u64>,
+    /// The largest such number.
+    pub unread_max: u64,
+    /// How long records were held back because more than that bound was unread.
+    pub held_unread: Duration,
 }
 
 impl SinkStats {
@@ -149,6 +160,15 @@ impl SinkStats {
         self.invalid.store(invalid, Ordering::Relaxed);
     }
 
+    /// What the receiving program has not read, and for how long that has held records back.
+    pub(crate) fn on_unread(&self, bytes: Option<u64>, held: Option<Duration>) {
+        let Some(bytes) = bytes else { return };
+        self.unread.store(bytes.saturating_add(1), Ordering::Relaxed);
+        raise(&self.unread_max, bytes);
+        let held = held.unwrap_or_default().as_micros();
+        add(&self.held_unread_us, u64::try_from(held).unwrap_or(u64::MAX));
+    }
+
     pub(crate) fn acked(&self) -> u64 {
         self.acked.load(Ordering::Relaxed)
     }
@@ -194,6 +214,9 @@ impl SinkStats {
             rtt: Duration::from_micros(load(&self.rtt_us)),
             writes,
             invalid: load(&self.invalid),
+            unread: load(&self.unread).checked_sub(1),
+            unread_max: load(&self.unread_max),
+            held_unread: Duration::from_micros(load(&self.held_unread_us)),
         }
     }
 }

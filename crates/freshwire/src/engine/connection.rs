@@ -17,13 +17,13 @@ use freshwire_ring::{Consumer, prefetch};
 use freshwire_units::Timestamp;
 
 use super::output::{End, Output, Way};
-use super::reserve::Reserve;
 use super::scratch::Scratch;
 use crate::seal::Seal;
 use crate::sink::{CloseMode, Ended, SinkShared};
 pub(super) use at_once::AtOnce;
 pub(super) use begun::{Begun, BegunRecords, Number, Room};
 pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list};
+pub(super) use path::Limits;
 use path::Path;
 
 /// How many writes one connection makes before the engine turns to the next one.
@@ -102,16 +102,14 @@ pub(super) struct Parts {
     pub(super) framer: Box<dyn Framer>,
     pub(super) seal: Option<Box<dyn Seal>>,
     pub(super) preface: Vec<u8>,
-    pub(super) reserve: Reserve,
-    pub(super) queue_target: Option<Duration>,
-    pub(super) ack_fates: bool,
+    pub(super) limits: Limits,
     pub(super) stall_timeout: Option<Duration>,
     pub(super) shared: Arc<SinkShared>,
 }
 
 impl Connection {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
-        let path = Path::new(&parts.socket, parts.reserve, parts.queue_target, parts.ack_fates)?;
+        let path = Path::new(&parts.socket, parts.limits)?;
         let mut framer = parts.framer;
         let mut output = Output::new(parts.seal);
         let mut opening = parts.preface;
@@ -216,7 +214,7 @@ impl Connection {
     }
 
     fn abort(&self, why: &str) -> io::Result<Next> {
-        self.socket.abort_on_close()?;
+        self.socket.abort()?;
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
@@ -330,7 +328,7 @@ impl Connection {
                 self.consumer.close(Reason::Closed.code(), now);
             }
             CloseMode::Abort => {
-                self.socket.abort_on_close()?;
+                self.socket.abort()?;
                 self.end(Reason::Closed, now);
                 return Ok(true);
             }

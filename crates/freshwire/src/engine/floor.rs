@@ -348,6 +348,7 @@ impl Floor {
                         Err(why) => self.remove(id, Ended::Broken(why.to_owned())),
                     }
                 }
+                Command::AskAgain(id) => turns.push(id),
                 Command::Stop => {
                     self.stopped = true;
                     self.abort_all();
@@ -392,7 +393,7 @@ impl Floor {
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
             if let Some(Served { connection, .. }) = self.connections.get(&id) {
                 // Without the option the peer sees an end of file in the middle of a record instead of a reset.
-                let _ = connection.socket().abort_on_close();
+                let _ = connection.socket().abort();
             }
             self.remove(id, Ended::Broken("the engine was stopped".to_owned()));
         }

@@ -12,6 +12,7 @@ use freshwire_units::Timestamp;
 use crate::engine::estimate::Estimate;
 use crate::engine::output::Output;
 use crate::engine::reserve::Reserve;
+use crate::engine::unread::Unread;
 use crate::stats::SinkStats;
 
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
@@ -45,7 +46,17 @@ pub(super) struct Path {
     /// Bytes written since the last look.
     unseen: u64,
     calm_until: Timestamp,
+    unread: Unread,
     acks: Acks,
+}
+
+/// How much a path may hold, and what is told of it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Limits {
+    pub(in crate::engine) reserve: Reserve,
+    pub(in crate::engine) queue_target: Option<Duration>,
+    pub(in crate::engine) max_unread: Option<u32>,
+    pub(in crate::engine) ack_fates: bool,
 }
 
 /// What was handed over and what has been acknowledged, in bytes of the wire.
@@ -65,12 +76,8 @@ struct Acks {
 }
 
 impl Path {
-    pub(super) fn new(
-        socket: &TcpSocket,
-        reserve: Reserve,
-        queue_target: Option<Duration>,
-        ack_fates: bool,
-    ) -> io::Result<Self> {
+    pub(super) fn new(socket: &TcpSocket, limits: Limits) -> io::Result<Self> {
+        let Limits { reserve, queue_target, max_unread, ack_fates } = limits;
         let base = socket.info()?.bytes_acked + socket.unacknowledged()?;
         let congestion = socket.congestion()?;
         Ok(Self {
@@ -83,6 +90,7 @@ impl Path {
             looked_at: Timestamp::ZERO,
             unseen: 0,
             calm_until: Timestamp::ZERO,
+            unread: Unread::new(max_unread),
             acks: Acks { base, are_told: ack_fates, ..Acks::default() },
         })
     }
@@ -95,10 +103,10 @@ impl Path {
         consumer: &mut Consumer,
         stats: &SinkStats,
     ) -> io::Result<()> {
-        self.looked_at = now;
+        let last_look = std::mem::replace(&mut self.looked_at, now);
         let has_written = std::mem::take(&mut self.unseen) > 0;
         // Where the last look saw no limit, one cheap question tells whether that is still so.
-        if self.is_calm(now) && socket.unacknowledged()? == 0 {
+        if !self.unread.is_bounded() && self.is_calm(now) && socket.unacknowledged()? == 0 {
             self.estimate.all_delivered();
             self.acks.resolve(self.acks.written, now, consumer);
             stats.on_acked(self.acks.acked);
@@ -106,6 +114,11 @@ impl Path {
         }
         let info = socket.info()?;
         self.estimate.update(now, info);
+        let was_over = self.unread.is_over();
+        self.unread.update(now, &info);
+        if self.unread.is_bounded() {
+            stats.on_unread(self.unread.bytes(), was_over.then(|| now.saturating_since(last_look)));
+        }
         // The look that follows a write says what the write left unsent, without a system call of its own.
         if has_written {
             stats.on_horizon(u64::from(info.unsent));
@@ -142,8 +155,22 @@ impl Path {
             let on_the_way = self.estimate.outstanding() + unsent + self.unseen;
             budget = budget.min(pipe.saturating_sub(on_the_way));
         }
+        if let Some(room) = self.unread_room(now) {
+            budget = budget.min(room);
+        }
         // What is committed already is handed over in any case.
         Some(if output.is_empty() { budget } else { budget.max(1) })
+    }
+
+    /// How many bytes of new records the receiving program may be given; `None` where that is not limited.
+    pub(super) fn unread_room(&self, now: Timestamp) -> Option<u64> {
+        let on_the_way = self.estimate.outstanding() + self.unsent() + self.unseen;
+        self.unread.room(now, on_the_way)
+    }
+
+    /// Bytes that the receiving program has not read, as far as its window tells.
+    pub(super) fn unread(&self) -> Option<u64> {
+        self.unread.bytes()
     }
 
     fn window_room(&self) -> u64 {
@@ -157,7 +184,8 @@ impl Path {
 
     /// Whether the last look still says enough: the path has shown no limit, and less was written since than may follow.
     pub(super) fn is_known(&self, now: Timestamp, output: &Output) -> bool {
-        self.is_recent(now)
+        !self.unread.is_bounded()
+            && self.is_recent(now)
             && self.is_calm(now)
             && self.budget(now, output).is_some_and(|budget| budget > self.unseen)
     }
@@ -198,6 +226,9 @@ impl Path {
     }
 
     pub(super) fn soon(&self, now: Timestamp) -> Timestamp {
+        if let Some(at) = self.unread.look_at(now) {
+            return at;
+        }
         if self.is_calm(now) {
             return now + CALM_ACK_WATCH;
         }
@@ -206,6 +237,7 @@ impl Path {
 
     pub(super) fn wrote(&mut self, bytes: u64) {
         self.unseen += bytes;
+        self.unread.wrote(self.looked_at, self.estimate.info().rtt);
         self.acks.written += bytes;
     }
 

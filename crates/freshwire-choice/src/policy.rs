@@ -53,8 +53,8 @@ pub enum Order {
     ByLayer,
     /// The newest.
     Newest,
-    /// The key that has waited longest: the turns of the keys go round, and a newer value keeps its key's turn. A record without a
-    /// key waits for itself. With [weights](Builder::weights) what counts is the time waited times the weight.
+    /// The key that has waited longest since it was sent last: the turns of the keys go round, and a newer value keeps its key's turn. A
+    /// record without a key waits for itself. With [weights](Builder::weights) what counts is the time waited times the weight.
     ByTurn,
 }
 

@@ -1,15 +1,16 @@
-//! Whose turn it is: the keys that wait, in the order in which they began to.
+//! Whose turn it is: the keys in the order in which they were sent last.
 
 use std::collections::BTreeMap;
 
 use crate::Record;
 
-/// The turns of the keys that have something to send. A key takes a turn when its first value is seen, keeps it through newer values,
-/// and gives it up when one is sent.
+/// The turns of the keys. A key takes one when its first value is seen, keeps it through newer values and while it has none, and goes
+/// behind all others when a value is sent. Counting from when a value came would give the keys that an application pushes first in
+/// each of its rounds more turns than the others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Turns {
-    waiting: BTreeMap<Owner, u64>,
-    next: u64,
+    turns: BTreeMap<Owner, u64>,
+    last: u64,
     /// By layer; the last one counts for all above. Empty: all are equal.
     weights: Vec<u32>,
 }
@@ -29,10 +30,10 @@ impl Turns {
     /// Gives a turn to whoever has none, oldest record first.
     pub(crate) fn observe(&mut self, queue: &[Record]) {
         for record in queue {
-            let next = &mut self.next;
-            self.waiting.entry(owner(record)).or_insert_with(|| {
-                *next += 1;
-                *next
+            let last = &mut self.last;
+            self.turns.entry(owner(record)).or_insert_with(|| {
+                *last += 1;
+                *last
             });
         }
         self.forget_who_left(queue);
@@ -40,7 +41,13 @@ impl Turns {
 
     /// The key of this record has had its turn.
     pub(crate) fn served(&mut self, record: &Record) {
-        self.waiting.remove(&owner(record));
+        let owner = owner(record);
+        if matches!(owner, Owner::Record(_)) {
+            self.turns.remove(&owner);
+        } else if let Some(turn) = self.turns.get_mut(&owner) {
+            self.last += 1;
+            *turn = self.last;
+        }
     }
 
     /// The record whose key has waited longest, by weight.
@@ -50,8 +57,8 @@ impl Turns {
     ) -> Option<(usize, &'a Record)> {
         // The oldest turn wins among equals, and the first in the queue within one key.
         records.min_by_key(|(_, record)| {
-            let turn = self.waiting.get(&owner(record)).copied().unwrap_or(self.next);
-            let waited = u128::from(self.next - turn + 1) * u128::from(self.weight(record.layer));
+            let turn = self.turns.get(&owner(record)).copied().unwrap_or(self.last);
+            let waited = u128::from(self.last - turn + 1) * u128::from(self.weight(record.layer));
             (std::cmp::Reverse(waited), turn)
         })
     }
@@ -61,15 +68,15 @@ impl Turns {
         weight.copied().unwrap_or(1).max(1)
     }
 
-    /// A key whose value expired keeps its turn, until there are too many such: memory is bounded by the queue.
+    /// Keys without a value keep their turns until there are too many: memory is bounded by the queue.
     //= spec/choice.md 7
     fn forget_who_left(&mut self, queue: &[Record]) {
-        if self.waiting.len() <= 2 * queue.len() + SPARE {
+        if self.turns.len() <= 2 * queue.len() + SPARE {
             return;
         }
         let mut queued: Vec<Owner> = queue.iter().map(owner).collect();
         queued.sort_unstable();
-        self.waiting.retain(|owner, _| queued.binary_search(owner).is_ok());
+        self.turns.retain(|owner, _| queued.binary_search(owner).is_ok());
     }
 }
 
@@ -78,7 +85,7 @@ fn owner(record: &Record) -> Owner {
 }
 
 /// Turns of keys without a queued value that are kept in any case.
-const SPARE: usize = 64;
+const SPARE: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -90,6 +97,6 @@ mod tests {
         for key in 1..10_000 {
             turns.observe(&[Record { key, ..Record::numbered(key) }]);
         }
-        assert!(turns.waiting.len() <= SPARE + 2, "{}", turns.waiting.len());
+        assert!(turns.turns.len() <= SPARE + 2, "{}", turns.turns.len());
     }
 }

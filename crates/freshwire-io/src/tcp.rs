@@ -1,8 +1,10 @@
 //! The TCP socket as a just-in-time carrier needs it: what is unsent, what is on the wire, and how to keep both small.
 
+mod acks;
 mod info;
 mod options;
 
+pub use acks::AckTime;
 pub use info::TcpInfo;
 pub use options::{available_congestion_controls, kernel_release};
 

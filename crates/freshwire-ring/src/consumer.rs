@@ -294,6 +294,11 @@ impl Consumer {
     /// Says that the receiver's host has all of a sent record. Too late if its slot has been reused, or if it
     /// was sent by a former sender.
     pub fn acked(&mut self, index: u64, now: Timestamp) -> Result<(), TooLate> {
+        self.acked_at(index, Some(now))
+    }
+
+    /// The same where it is not known when: `None`.
+    pub fn acked_at(&mut self, index: u64, at: Option<Timestamp>) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         // One that is sent for good may have had its fate told.
         let awaits = |word: &Word| word.state() == Some(State::Sent) && word.arg() != SENT_LAST;
@@ -301,7 +306,7 @@ impl Consumer {
             self.cursor.counters.too_late += 1;
             return Err(TooLate);
         };
-        view.slot(index).acked_at.store(stamp(now), Ordering::Relaxed);
+        view.slot(index).acked_at.store(at.map_or(0, stamp), Ordering::Relaxed);
         view.swap(index, word, word.to(State::Acked, 0)).map_err(|_| TooLate)
     }
 

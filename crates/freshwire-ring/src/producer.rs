@@ -1,7 +1,5 @@
 use std::collections::BTreeMap;
 
-use freshwire_units::Timestamp;
-
 use crate::blocks::{Blocks, Stored};
 use crate::edit::{Edit, flags, write_meta};
 use crate::error::{ClaimError, PushError, TooLate};
@@ -45,7 +43,6 @@ pub struct Pushed {
 
 /// How a record took the place of an older one with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a sleeping sender has to be notified"]
 pub enum Replaced {
     /// The older record's bytes and descriptor were overwritten; it keeps its place in the queue.
     InPlace(Pushed),

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::Duration;
 
+use freshwire_choice::Record;
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready, Waker};
 use freshwire_io::tcp::TcpSocket;
@@ -163,6 +164,16 @@ impl Handle {
         let Ok(mut floor) = self.floor.try_lock() else { return };
         if floor.as_mut().is_some_and(|floor| floor.offer(now(), offered, queue)) {
             self.waker.wake();
+        }
+    }
+
+    /// Has the policy of a sink drop what is of no more use, until `has_room` says that `newcomer` finds room. Waits for the engine's
+    /// present turn.
+    pub(crate) fn make_room(&self, id: u64, newcomer: &Record, has_room: &mut dyn FnMut() -> bool) {
+        // An engine whose policies have panicked drops nothing more.
+        let Ok(mut floor) = self.floor.lock() else { return };
+        if let Some(floor) = floor.as_mut() {
+            floor.make_room(now(), id, newcomer, has_room);
         }
     }
 

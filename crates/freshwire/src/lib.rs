@@ -40,9 +40,9 @@ pub use freshwire_io::now;
 pub use freshwire_io::poll::Waker;
 pub use freshwire_media::framing::{Framer, Framing, Piece};
 pub use freshwire_ring::{
-    ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate, Meta, Outcome,
-    Producer, PushError, Pushed, Queued, Region, Replaced, Stage, Standing, Stored, TooLate, prefetch,
-    reason,
+    ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate,
+    MAX_KEPT_FATES, Meta, NO_INDEX, Outcome, Producer, PushError, Pushed, Queued, Region, Replaced, Stage,
+    Standing, Stored, TooLate, prefetch, reason,
 };
 pub use freshwire_units::{Rate, Timestamp};
 

@@ -1,15 +1,18 @@
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire_choice::Choice;
 use freshwire_media::framing::{Framer, Framing};
+
+use freshwire_ring::MAX_KEPT_FATES;
 
 use crate::carrier::{Carrier, CarrierInUse};
 use crate::engine::Reserve;
 use crate::kernel_view::KernelView;
 use crate::seal::Seal;
 use crate::stats::{SinkSnapshot, SinkStats};
-use freshwire_units::Rate;
+use freshwire_units::{Rate, Timestamp};
 
 /// The queue on the path that a sink makes unless told otherwise.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
@@ -215,7 +218,7 @@ pub enum CloseMode {
     Drain,
     /// Finish the record that was begun, drop the others, then end the stream.
     FinishRecord,
-    /// Discard everything and reset the connection.
+    /// Discard everything and reset the connection, also where a clone of its socket is open.
     Abort,
 }
 
@@ -339,8 +342,37 @@ pub(crate) struct SinkShared {
     fallback: Option<String>,
     /// Where the numbers are if the engine has none. Boxed: hardly a sink has it.
     pub(crate) kernel: Option<Box<KernelView>>,
-    ended: Mutex<Option<Ended>>,
+    /// Acknowledgements of records whose slots were used again before.
+    late_acks: LateAcks,
+    ended: Mutex<Option<(Ended, Timestamp)>>,
     changed: Condvar,
+}
+
+/// What the engine could not write into a ring any more, for whoever polls fates.
+#[derive(Debug, Default)]
+pub(crate) struct LateAcks {
+    list: Mutex<Vec<(u64, Option<Timestamp>)>>,
+    /// Spares the lock where there is nothing.
+    is_empty_hint: AtomicBool,
+}
+
+impl LateAcks {
+    /// Notes that the record at `index` was acknowledged; `at` if that is known. Of a program that polls nothing the newest are not kept.
+    pub(crate) fn add(&self, index: u64, at: Option<Timestamp>) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.len() < MAX_KEPT_FATES {
+            list.push((index, at));
+        }
+        self.is_empty_hint.store(false, Ordering::Release);
+    }
+
+    /// Takes all out.
+    pub(crate) fn take(&self) -> Vec<(u64, Option<Timestamp>)> {
+        if self.is_empty_hint.swap(true, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl SinkShared {
@@ -356,17 +388,29 @@ impl SinkShared {
         SinkSnapshot { carrier: self.carrier, ..snapshot }
     }
 
+    pub(crate) fn late_acks(&self) -> &LateAcks {
+        &self.late_acks
+    }
+
     pub(crate) fn end(&self, ended: Ended) {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some((ended, freshwire_io::now()));
         self.changed.notify_all();
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended().is_some()
+        self.lock_end().is_some()
     }
 
     pub(crate) fn ended(&self) -> Option<Ended> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_end().as_ref().map(|(ended, _)| ended.clone())
+    }
+
+    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
+        self.lock_end().as_ref().map(|&(_, at)| at)
+    }
+
+    fn lock_end(&self) -> MutexGuard<'_, Option<(Ended, Timestamp)>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait(&self, timeout: Duration) -> Option<Ended> {
@@ -375,6 +419,6 @@ impl SinkShared {
             .changed
             .wait_timeout_while(guard, timeout, |ended| ended.is_none())
             .unwrap_or_else(PoisonError::into_inner);
-        guard.clone()
+        guard.as_ref().map(|(ended, _)| ended.clone())
     }
 }

@@ -36,6 +36,7 @@ pub struct SinkStats {
     horizon_sum: AtomicU64,
     rate: AtomicU64,
     rtt_us: AtomicU64,
+    min_rtt_us: AtomicU64,
     invalid: AtomicU64,
     replaced: AtomicU64,
     /// One more than the bytes; zero while they are not known.
@@ -94,6 +95,8 @@ pub struct SinkSnapshot {
     pub rate: Option<Rate>,
     /// Smoothed round trip.
     pub rtt: Duration,
+    /// The shortest round trip: what was acknowledged had reached the receiver about half of it before.
+    pub min_rtt: Duration,
     /// Write system calls; with the kernel's ring, calls that woke its sender.
     pub writes: u64,
     /// Bad values that were found in the shared memory; each was skipped.
@@ -153,10 +156,18 @@ impl SinkStats {
         self.acked.store(acked, Ordering::Relaxed);
     }
 
-    pub(crate) fn on_look(&self, reserve: u32, rate: Option<Rate>, rtt: Duration, invalid: u64) {
+    pub(crate) fn on_look(
+        &self,
+        reserve: u32,
+        rate: Option<Rate>,
+        (rtt, min_rtt): (Duration, Duration),
+        invalid: u64,
+    ) {
         self.reserve.store(u64::from(reserve), Ordering::Relaxed);
         self.rate.store(rate.map_or(0, Rate::bits_per_sec), Ordering::Relaxed);
-        self.rtt_us.store(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.rtt_us.store(micros(rtt), Ordering::Relaxed);
+        self.min_rtt_us.store(micros(min_rtt), Ordering::Relaxed);
         self.invalid.store(invalid, Ordering::Relaxed);
     }
 
@@ -212,6 +223,7 @@ impl SinkStats {
             age_at_commit_max: Duration::from_micros(load(&self.age_max_us)),
             rate: self.rate(),
             rtt: Duration::from_micros(load(&self.rtt_us)),
+            min_rtt: Duration::from_micros(load(&self.min_rtt_us)),
             writes,
             invalid: load(&self.invalid),
             unread: load(&self.unread).checked_sub(1),

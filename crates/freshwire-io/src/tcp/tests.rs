@@ -85,6 +85,38 @@ fn a_clone_keeps_blocking_and_a_full_socket_does_not_wait() -> io::Result<()> {
 }
 
 #[test]
+fn the_kernel_says_when_bytes_were_acknowledged() -> io::Result<()> {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let (socket, mut peer) = pair(address)?;
+        send(&socket, &[b"before"])?;
+        let Some(ahead) = socket.tell_ack_times()? else { return Ok(()) };
+        let (mut times, mut written) = (Vec::new(), 0);
+        for _ in 0..3 {
+            let before = crate::now();
+            send(&socket, &[&[7; 100]])?;
+            written += 100;
+            peer.read_exact(&mut [0; 100])?;
+            let read = crate::now();
+            // Asked late, and true all the same.
+            std::thread::sleep(Duration::from_millis(30));
+            times.clear();
+            socket.ack_times(&mut times)?;
+            let last =
+                times.last().copied().ok_or_else(|| io::Error::other("no acknowledgement was told"))?;
+            assert_eq!(last.bytes.wrapping_sub(ahead), written);
+            assert!(
+                last.at >= before && last.at < read + Duration::from_millis(25),
+                "{last:?} after {before}"
+            );
+        }
+        times.clear();
+        socket.ack_times(&mut times)?;
+        assert!(times.is_empty());
+    }
+    Ok(())
+}
+
+#[test]
 fn the_window_of_the_peer_is_visible() -> io::Result<()> {
     let (socket, _peer) = pair("127.0.0.1:0")?;
     let before = socket.info()?.window;

@@ -152,6 +152,11 @@ impl Connection {
         self.consumer.notified()
     }
 
+    /// The socket has something to tell: when something was acknowledged, or that it has failed. False: the former cannot be.
+    pub(super) fn note(&mut self) -> bool {
+        matches!(self.socket.take_error(), Ok(None)) && self.path.note()
+    }
+
     /// Asks the processor to have at hand what a turn touches besides this value; without `ring`, what a record past the ring touches.
     pub(super) fn prefetch_parts(&self, ring: bool) {
         if ring {
@@ -221,7 +226,7 @@ impl Connection {
     fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
         for write in 0..WRITES_PER_TURN {
             if write > 0 || !self.path.is_known(now, &self.output) {
-                self.path.look(now, &self.socket, &mut self.consumer, &self.shared.stats)?;
+                self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
             }
             if self.ending.closing == Closing::Flush {
                 return self.flush(now);
@@ -259,7 +264,7 @@ impl Connection {
     /// Nothing may be written now: sleep until a push, a time the policy named, or an acknowledgement.
     fn rest(&mut self, now: Timestamp) -> io::Result<Next> {
         if self.ending.closing == Closing::Drain && self.ask_again_at == Timestamp::MAX {
-            self.consumer.close(Reason::Closed.code(), now);
+            self.consumer.refuse(Reason::Closed.code(), now);
             if self.output.finish_session()? {
                 self.ending.closing = Closing::LastWords;
                 return Ok(Next::Again);
@@ -325,7 +330,7 @@ impl Connection {
         match mode {
             CloseMode::Drain => {}
             CloseMode::FinishRecord => {
-                self.consumer.close(Reason::Closed.code(), now);
+                self.consumer.refuse(Reason::Closed.code(), now);
             }
             CloseMode::Abort => {
                 self.socket.abort()?;
@@ -347,7 +352,7 @@ impl Connection {
     /// Whether the stream was ended and all of it acknowledged.
     pub(super) fn is_delivered(&mut self, now: Timestamp) -> bool {
         self.is_flushing()
-            && self.path.look(now, &self.socket, &mut self.consumer, &self.shared.stats).is_ok()
+            && self.path.look(now, &self.socket, &mut self.consumer, &self.shared).is_ok()
             && self.path.all_acked()
     }
 

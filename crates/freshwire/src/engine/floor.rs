@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use freshwire_choice::Reason;
+use freshwire_choice::{Reason, Record};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready};
 use freshwire_units::Timestamp;
@@ -237,7 +237,8 @@ impl Floor {
             self.turn_notified(now);
         }
         for event in ready.drain(..) {
-            if event.hung_up {
+            let is_note = event.noted && self.note(event.token);
+            if event.hung_up && !is_note {
                 self.broken(event.token, now);
             } else {
                 turns.push(event.token);
@@ -283,6 +284,20 @@ impl Floor {
         }
         self.remove_all(ends);
         self.next_turn(now) < self.sleeps_until
+    }
+
+    /// Has the policy of a connection drop what is of no more use, until there is room.
+    pub(super) fn make_room(
+        &mut self,
+        now: Timestamp,
+        id: u64,
+        newcomer: &Record,
+        has_room: &mut dyn FnMut() -> bool,
+    ) {
+        let Self { connections, scratch, .. } = self;
+        if let Some(served) = connections.get_mut(&id) {
+            served.connection.make_room(now, newcomer, has_room, scratch);
+        }
     }
 
     /// When a connection wants its next turn.
@@ -371,6 +386,11 @@ impl Floor {
         let all = connections.iter_mut().map(|(&id, served)| Wanted { id, place: 0, served }).collect();
         let ends = turn_notified(all, now, Desk { poller, timers, again, scratch });
         self.remove_all(ends);
+    }
+
+    /// A socket has something to tell. True: it may be when something was acknowledged, which its next turn reads.
+    fn note(&mut self, id: u64) -> bool {
+        self.connections.get_mut(&id).is_some_and(|served| served.connection.note())
     }
 
     fn broken(&mut self, id: u64, now: Timestamp) {

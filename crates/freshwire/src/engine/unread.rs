@@ -239,7 +239,8 @@ mod tests {
         assert!(!receiver.unread.is_over());
         // Another one, for a minute: nobody gets to a full buffer by probes.
         let mut receiver = Receiver::new(0);
-        assert!(receiver.run(60_000) < 40_000);
+        let most = receiver.run(60_000);
+        assert!(most < 45_000, "{most} bytes unread after a minute");
     }
 
     #[test]

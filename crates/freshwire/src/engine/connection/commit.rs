@@ -221,6 +221,34 @@ impl Connection {
         true
     }
 
+    /// Drops what the policy calls of no more use, one after the other, until `has_room` says so.
+    pub(in crate::engine) fn make_room(
+        &mut self,
+        now: Timestamp,
+        newcomer: &Record,
+        has_room: &mut dyn FnMut() -> bool,
+        scratch: &mut Scratch,
+    ) {
+        for _ in 0..self.consumer.region().config().slots {
+            // All of the queue: what makes room may lie behind what would be sent next.
+            self.consumer.queue(usize::MAX, &mut scratch.queued);
+            scratch.records.clear();
+            scratch.records.extend(scratch.queued.iter().map(record_of));
+            let Some((place, reason)) = self.choice.stale(now, &scratch.records, newcomer) else { return };
+            let Some(&record) = scratch.records.get(place) else { return };
+            // Too late means that somebody else edits or dropped it; the next look tells.
+            if self.consumer.discard(record.index, reason.code(), now).is_ok() {
+                self.dropped(record, reason);
+                if place == 0 {
+                    self.framer.missed(record.seq);
+                }
+            }
+            if has_room() {
+                return;
+            }
+        }
+    }
+
     fn begin(&mut self, taken: Taken, now: Timestamp) {
         // It may have been modified or replaced since the policy saw it.
         let record = record_of(&taken.record);

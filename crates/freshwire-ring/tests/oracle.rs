@@ -128,7 +128,10 @@ impl Pair {
                 let ring = usize::from(ring) % RINGS;
                 let index = self.model.rings[ring].user_i.saturating_sub(u64::from(back % 12));
                 let expected = if self.model.ack(ring, index) { Ok(()) } else { Err(TooLate) };
-                assert_eq!(self.sender(ring).acked(index, Timestamp::ZERO), expected);
+                let acked = self.sender(ring).acked(index, Timestamp::ZERO);
+                // Of what a former producer had passed over the slot may still say "sent", which nobody reads.
+                let is_forgotten = self.model.rings[ring].is_forgotten(index);
+                assert!(acked == expected || is_forgotten, "{acked:?} instead of {expected:?}");
                 if expected.is_err() {
                     self.model.note_acked(ring, index);
                     self.producer().note_acked(ring, index, Some(Timestamp::ZERO));

@@ -77,6 +77,11 @@ impl Ring {
         self.all().nth(usize::from(nth % 8)).map_or(self.user_i, |record| record.index)
     }
 
+    /// Whether this index is from an earlier lap and no record is known there.
+    pub(crate) fn is_forgotten(&self, index: u64) -> bool {
+        index + SLOTS < self.user_i && self.all().all(|record| record.index != index)
+    }
+
     fn record(&mut self, index: u64) -> Option<&mut Record> {
         self.all_mut().find(|record| record.index == index)
     }

@@ -85,6 +85,7 @@ impl Fates {
         if self.is_ignored { self.lose() } else { self.read_and_keep(view, index) }
     }
 
+    #[inline(never)]
     fn read_and_keep(&mut self, view: &View<'_>, index: u64) {
         let awaits = !view.is_final() && conclude(view, index);
         match fate_of(view, index) {

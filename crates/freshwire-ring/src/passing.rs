@@ -25,11 +25,13 @@ pub(crate) struct Room {
 
 impl Own {
     /// The record of this slot was passed over: the slot's present index has none.
+    #[inline]
     pub(crate) fn is_behind(self) -> bool {
         self.span & BEHIND != 0
     }
 
     /// Slots of the record in its first slot, unless it was passed over; else 0.
+    #[inline]
     pub(crate) fn record_span(self) -> u32 {
         if self.is_behind() { 0 } else { self.span }
     }
@@ -133,6 +135,7 @@ impl Producer {
     }
 
     /// Frees the slots for a record: what has ended is reclaimed, and what has not is passed over.
+    #[inline]
     pub(crate) fn clear_slots(&mut self, ring: usize, room: Room) {
         let own = &self.rings[ring];
         let Room { span, index } = room;

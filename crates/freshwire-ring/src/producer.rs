@@ -625,6 +625,7 @@ impl Ring {
         }
     }
 
+    #[inline]
     fn give_back(&mut self, index: u64, blocks: &mut Blocks) {
         let at = self.at(index);
         if self.slots[at].block != NO_BLOCK {
@@ -646,6 +647,7 @@ pub(crate) enum Finished {
 }
 
 /// Whether the record at `index`, one of the producer's own, is over.
+#[inline]
 pub(crate) fn finished(view: &View<'_>, index: u64) -> Finished {
     let Ok(word) = view.word(index) else { return Finished::Bad };
     match word.state() {

@@ -108,6 +108,7 @@ fn parse(message: &libc::msghdr) -> Option<(u32, Duration)> {
         let head = unsafe { header.read_unaligned() };
         // SAFETY: as above; the data follows the head.
         let data = unsafe { libc::CMSG_DATA(header.as_ptr()) };
+        #[allow(clippy::unnecessary_cast, reason = "with musl it has another type")]
         let len = (head.cmsg_len as usize).saturating_sub(size_of::<libc::cmsghdr>());
         match (head.cmsg_level, head.cmsg_type) {
             (libc::SOL_SOCKET, libc::SO_TIMESTAMPING) if len >= size_of::<libc::timespec>() => {

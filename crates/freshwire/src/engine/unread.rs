@@ -175,7 +175,7 @@ mod tests {
         fn run(&mut self, milliseconds: u64) -> u64 {
             let mut most = 0;
             for _ in 0..milliseconds {
-                self.now = self.now + Duration::from_millis(1);
+                self.now += Duration::from_millis(1);
                 let info = TcpInfo {
                     window: Some(self.window()),
                     bytes_acked: self.acked,

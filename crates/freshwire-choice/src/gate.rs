@@ -133,6 +133,7 @@ impl<C: Choice> Gated<C> {
 }
 
 impl<C: Choice> Choice for Gated<C> {
+    //= spec/choice.md 31
     fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
         match self.policy.pick(now, queue, link) {
             Decision::Send(_) if self.is_closed() => Decision::Wait(Some(now + LOOK)),

@@ -243,7 +243,7 @@ impl Choice for Policy {
         }
     }
 
-    //= spec/choice.md 19a
+    //= spec/choice.md 30
     fn stale(&mut self, now: Timestamp, queue: &[Record], newcomer: &Record) -> Option<(usize, Reason)> {
         for &rule in &self.rules {
             let victim = match rule {

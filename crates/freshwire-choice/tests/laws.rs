@@ -280,7 +280,7 @@ fn of_keys_that_always_wait_each_is_sent_by_its_weight() {
 }
 
 /// Room for a newcomer is made of what is of no more use, and of nothing else.
-//= spec/choice.md 19a
+//= spec/choice.md 30
 #[test]
 fn only_what_is_stale_makes_room() {
     let keyed = |seq, key| Record { key, deadline: Timestamp::MAX, ..record(seq) };

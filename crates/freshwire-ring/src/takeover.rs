@@ -60,6 +60,7 @@ fn rebuild_ring(inner: &Inner, ring: usize, users: &mut [u32]) -> Result<Ring, C
 }
 
 /// Takes over a record that the former producer had passed over, unless it has ended: its fate is gone then.
+//= spec/ring.md R-PASS-4
 fn adopt_behind(view: &View<'_>, own: &mut Ring, index: u64, users: &mut [u32]) {
     if !lives(view, index) {
         return;

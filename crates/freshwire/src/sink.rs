@@ -18,7 +18,7 @@ use freshwire_units::{Rate, Timestamp};
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
 
 /// What may lie unread in front of a program that wants the newest values, in bytes, unless told otherwise.
-pub const DEFAULT_MAX_UNREAD: u32 = 4 << 10;
+pub const DEFAULT_MAX_UNREAD: u32 = 8 << 10;
 
 /// How long a dropped sink may take to deliver what was begun unless told otherwise.
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(30);

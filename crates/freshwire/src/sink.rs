@@ -17,8 +17,9 @@ use freshwire_units::{Rate, Timestamp};
 /// The queue on the path that a sink makes unless told otherwise.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
 
-/// What may lie unread in front of a program that wants the newest values, in bytes, unless told otherwise.
-pub const DEFAULT_MAX_UNREAD: u32 = 8 << 10;
+/// What may lie unread in front of a program that wants the newest values, in bytes, unless told otherwise: just above what windows lose by
+/// themselves in the first seconds of small segments.
+pub const DEFAULT_MAX_UNREAD: u32 = 10 << 10;
 
 /// How long a dropped sink may take to deliver what was begun unless told otherwise.
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(30);

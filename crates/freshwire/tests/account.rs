@@ -13,8 +13,7 @@ use std::time::Duration;
 use freshwire::{
     CloseMode, Engine, Fate, Meta, Outcome, Rate, RingConfig, Sender, SinkConfig, Timestamp, choice, now,
 };
-use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
-use freshwire_link::Config;
+use freshwire_io::netns::{Emulator, EmulatorOptions, LinkConfig, Namespaces};
 
 const KEYS: u64 = 50;
 const TICKS: u64 = 180;
@@ -34,7 +33,7 @@ fn main() -> ExitCode {
         }
     };
     for (name, rate, delay) in [("fast", 100_000_000, 2), ("slow", 200_000, 5)] {
-        let link = Config::builder()
+        let link = LinkConfig::builder()
             .rate(Rate::from_bits_per_sec(rate))
             .delay(Duration::from_millis(delay))
             .build()

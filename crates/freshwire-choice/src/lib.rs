@@ -16,6 +16,7 @@
 
 mod choice;
 mod frames;
+mod gate;
 mod hope;
 mod link;
 mod live;
@@ -28,9 +29,11 @@ mod rendition;
 pub mod screen;
 #[cfg(feature = "serde")]
 mod serde_units;
+mod turns;
 
-pub use choice::{Choice, Decision, FromFn, Outcome, Progress, from_fn};
+pub use choice::{Around, AskAgain, Choice, Decision, FromFn, Outcome, Progress, from_fn};
 pub use frames::Frames;
+pub use gate::{Gate, Gated, gate};
 pub use link::LinkView;
 pub use live::{Live, SOUND};
 pub use policy::{Builder, Order, Policy, Rule};

@@ -4,6 +4,7 @@ use std::time::Duration;
 use freshwire_units::{Rate, Timestamp};
 
 use crate::lost::Lost;
+use crate::turns::Turns;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
 /// When a queued record is dropped. Rules are asked in the order in which they were added; the first that applies
@@ -52,6 +53,9 @@ pub enum Order {
     ByLayer,
     /// The newest.
     Newest,
+    /// The key that has waited longest since it was sent last: the turns of the keys go round, and a newer value keeps its key's turn. A
+    /// record without a key waits for itself. With [weights](Builder::weights) what counts is the time waited times the weight.
+    ByTurn,
 }
 
 /// An ordered list of drop rules and one sending order.
@@ -73,6 +77,7 @@ pub struct Policy {
     order: Order,
     lost: Lost,
     windows: Windows,
+    turns: Turns,
 }
 
 /// Collects the parts of a [`Policy`].
@@ -80,6 +85,7 @@ pub struct Policy {
 pub struct Builder {
     rules: Vec<Rule>,
     order: Order,
+    weights: Vec<u32>,
 }
 
 impl Builder {
@@ -97,9 +103,19 @@ impl Builder {
         self
     }
 
+    /// Sets the weights of the layers under [`Order::ByTurn`], layer 0 first; higher layers have the last one. Of two keys that always
+    /// have something to send, one with twice the weight is sent twice as often, and none starves. Zero counts as one. Default: all
+    /// are equal.
+    #[must_use]
+    pub fn weights(mut self, weights: impl IntoIterator<Item = u32>) -> Self {
+        self.weights = weights.into_iter().collect();
+        self
+    }
+
     /// The policy, with nothing seen yet.
     pub fn build(self) -> Policy {
-        Policy { rules: self.rules, order: self.order, ..Policy::default() }
+        let turns = Turns::new(self.weights);
+        Policy { rules: self.rules, order: self.order, turns, ..Policy::default() }
     }
 }
 
@@ -117,6 +133,12 @@ impl Policy {
     /// The sending order.
     pub fn order(&self) -> Order {
         self.order
+    }
+
+    /// The same policy with these [weights](Builder::weights), and with nothing seen yet.
+    #[must_use]
+    pub fn with_weights(self, weights: impl IntoIterator<Item = u32>) -> Self {
+        Builder { rules: self.rules, order: self.order, weights: Vec::new() }.weights(weights).build()
     }
 
     //= spec/choice.md 10, 13..17
@@ -156,6 +178,7 @@ impl Policy {
                 ready.min_by_key(|(_, record)| (record.group != oldest, record.layer, record.seq))
             }
             Order::Newest => ready.max_by_key(|(_, record)| record.seq),
+            Order::ByTurn => self.turns.first(ready),
         };
         chosen.map(|(at, _)| at)
     }
@@ -177,6 +200,9 @@ impl Choice for Policy {
         }
         if self.rules.iter().any(|rule| matches!(rule, Rule::WindowEnd { .. })) {
             self.windows.observe(queue);
+        }
+        if self.order == Order::ByTurn {
+            self.turns.observe(queue);
         }
         for &rule in &self.rules {
             if let Some((at, reason)) = self.victim(rule, now, queue) {
@@ -211,9 +237,33 @@ impl Choice for Policy {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         self.lost.seen(record.seq);
-        if matches!(outcome, Outcome::Dropped(_)) {
-            self.lost.insert(record.seq);
+        match outcome {
+            Outcome::Sent => self.turns.served(record),
+            Outcome::Dropped(_) => self.lost.insert(record.seq),
         }
+    }
+
+    //= spec/choice.md 30
+    fn stale(&mut self, now: Timestamp, queue: &[Record], newcomer: &Record) -> Option<(usize, Reason)> {
+        for &rule in &self.rules {
+            let victim = match rule {
+                // The turn stays with the key; see `Turns`.
+                Rule::LatestByKey => {
+                    let older = |record: &Record| record.key == newcomer.key && record.seq <= newcomer.seq;
+                    let replaced = queue.iter().position(older).filter(|_| newcomer.key != 0);
+                    replaced.or_else(|| superseded(queue)).map(|at| (at, Reason::Superseded))
+                }
+                Rule::NewestGroup => {
+                    let older = |record: &Record| record.group != newcomer.group && record.seq < newcomer.seq;
+                    queue.iter().position(older).map(|at| (at, Reason::Superseded))
+                }
+                rule => self.victim(rule, now, queue),
+            };
+            if victim.is_some() {
+                return victim;
+            }
+        }
+        None
     }
 
     fn lookahead(&self) -> usize {
@@ -235,6 +285,10 @@ impl Choice for Policy {
 
     fn drops_expired(&self) -> bool {
         self.rules.contains(&Rule::Expired)
+    }
+
+    fn is_for_state(&self) -> bool {
+        self.rules.contains(&Rule::LatestByKey)
     }
 }
 

@@ -46,9 +46,11 @@ pub fn layered(margin: Duration) -> Policy {
         .build()
 }
 
-/// For state where only the newest value counts: one record per key, the newest first, none past its deadline.
+/// For state where only the newest value counts: one record per key, none past its deadline, and the key that has waited longest
+/// first. A newer value keeps its key's turn, so on a path that is too slow all keys are sent equally often;
+/// [`Policy::with_weights`] gives some of them more.
 pub fn latest() -> Policy {
-    Policy::builder().rule(Rule::LatestByKey).rule(Rule::Expired).order(Order::Newest).build()
+    Policy::builder().rule(Rule::LatestByKey).rule(Rule::Expired).order(Order::ByTurn).build()
 }
 
 /// For video frames with deadlines: as many whole, decodable frames on time as the link carries. A frame that will itself be late is

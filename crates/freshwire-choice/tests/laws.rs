@@ -1,13 +1,13 @@
 //! What holds for every policy and every queue.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bolero::TypeGenerator;
 use freshwire_choice::log::{self, Recorder};
 use freshwire_choice::{
-    Choice, Decision, LinkView, Order, Outcome, Policy, Reason, Record, Rule, deadline, fifo, frames, latest,
-    layered, priority_progress, screen, thesis,
+    Choice, Decision, LinkView, Order, Outcome, Policy, Reason, Record, Rule, deadline, fifo, frames,
+    from_fn, latest, layered, priority_progress, screen, thesis,
 };
 use freshwire_units::{Rate, Timestamp};
 
@@ -58,6 +58,8 @@ fn choices() -> Vec<(&'static str, Box<dyn Choice>)> {
         ("all-fifo", Box::new(all(Order::Fifo))),
         ("all-layer", Box::new(all(Order::ByLayer))),
         ("all-newest", Box::new(all(Order::Newest))),
+        ("all-turn", Box::new(all(Order::ByTurn))),
+        ("weighted", Box::new(latest().with_weights([4, 2, 1]))),
     ]
 }
 
@@ -175,6 +177,145 @@ fn a_log_replays_to_the_same_decisions() {
             assert_eq!(log::replay(recorder.drain(), again.as_mut()), Ok(()), "{name}");
         }
     });
+}
+
+/// What an application does with its keys between two commits.
+#[derive(Clone, Debug, TypeGenerator)]
+enum Deed {
+    /// A new value of a key: in the place of the one that waits, or behind all with that one still there.
+    Value {
+        key: u8,
+        in_place: bool,
+    },
+    Drop {
+        at: u8,
+    },
+    Commit,
+}
+
+/// Under any sequence of replacements, drops and commits, nobody is sent twice while another key waits all along, and it is always the
+/// newest value that is sent.
+//= spec/choice.md 14, 19
+#[test]
+fn turns_go_round() {
+    bolero::check!().with_type::<Vec<Deed>>().for_each(|deeds| {
+        let mut choice = latest();
+        let (mut queue, mut seq): (Vec<Record>, u64) = (Vec::new(), 0);
+        // By key: how often each other key was sent while it waited.
+        let mut waits: BTreeMap<u64, BTreeMap<u64, u32>> = BTreeMap::new();
+        for deed in deeds {
+            match *deed {
+                Deed::Value { key, in_place } => {
+                    seq += 1;
+                    let key = u64::from(key % 8) + 1;
+                    let value = Record { key, ..record(seq) };
+                    let older = queue.iter_mut().rev().find(|older| older.key == key).filter(|_| in_place);
+                    match older {
+                        Some(older) => *older = Record { index: older.index, ..value },
+                        None => queue.push(value),
+                    }
+                    waits.entry(key).or_default();
+                }
+                Deed::Drop { at } => {
+                    if usize::from(at) < queue.len() {
+                        let record = queue.remove(usize::from(at));
+                        choice.outcome(&record, Outcome::Dropped(Reason::Application));
+                        if !queue.iter().any(|other| other.key == record.key) {
+                            waits.remove(&record.key);
+                        }
+                    }
+                }
+                Deed::Commit => {
+                    let Some(sent) = commit(&mut choice, &mut queue) else { continue };
+                    assert!(
+                        queue.iter().all(|left| left.key != sent.key),
+                        "an older value of the key is left"
+                    );
+                    waits.remove(&sent.key);
+                    for (key, others) in &mut waits {
+                        let times = others.entry(sent.key).or_default();
+                        *times += 1;
+                        assert!(*times <= 1, "{} was sent twice while {key} waited", sent.key);
+                    }
+                }
+            }
+        }
+    });
+}
+
+fn commit(choice: &mut dyn Choice, queue: &mut Vec<Record>) -> Option<Record> {
+    loop {
+        match choice.pick(Timestamp::ZERO, queue, &LinkView::default()) {
+            Decision::Wait(_) => return None,
+            Decision::Drop(at, reason) => {
+                let record = queue.remove(at);
+                let newer = queue.iter().any(|other| other.key == record.key && other.seq > record.seq);
+                assert!(newer && reason == Reason::Superseded);
+                choice.outcome(&record, Outcome::Dropped(reason));
+            }
+            Decision::Send(at) => {
+                let record = queue.remove(at);
+                choice.outcome(&record, Outcome::Sent);
+                return Some(record);
+            }
+        }
+    }
+}
+
+#[test]
+fn of_keys_that_always_wait_each_is_sent_by_its_weight() {
+    let mut choice = latest().with_weights([4, 1]);
+    let mut sent: BTreeMap<u64, u32> = BTreeMap::new();
+    let mut queue = Vec::new();
+    for seq in 0..60_000 {
+        // Keys 1 to 5 have four times the weight of keys 6 to 25.
+        let key = seq % 25 + 1;
+        queue.retain(|record: &Record| record.key != key);
+        queue.push(Record { key, layer: u8::from(key > 5), ..record(seq) });
+        if key == 25 {
+            *sent.entry(commit(&mut choice, &mut queue).map_or(0, |record| record.key)).or_default() += 1;
+        }
+    }
+    // 2,400 commits for 40 parts, of which a heavy key has four.
+    for (key, &times) in &sent {
+        let fair = if *key > 5 { 60 } else { 240 };
+        assert!(times.abs_diff(fair) <= fair / 10, "key {key}: {times} instead of {fair}");
+    }
+    assert_eq!(sent.len(), 25);
+}
+
+/// Room for a newcomer is made of what is of no more use, and of nothing else.
+//= spec/choice.md 30
+#[test]
+fn only_what_is_stale_makes_room() {
+    let keyed = |seq, key| Record { key, deadline: Timestamp::MAX, ..record(seq) };
+    let now = Timestamp::from_nanos(2_000_000);
+    let mut state = latest();
+    let queue = [keyed(1, 7), keyed(2, 8)];
+    assert_eq!(state.stale(now, &queue, &keyed(3, 8)), Some((1, Reason::Superseded)));
+    assert_eq!(state.stale(now, &queue, &keyed(3, 9)), None);
+    assert_eq!(state.stale(now, &queue, &keyed(3, 0)), None);
+    assert_eq!(state.stale(now, &[keyed(1, 7), keyed(2, 7)], &keyed(3, 9)), Some((0, Reason::Superseded)));
+    let mut timed = deadline(Duration::ZERO);
+    assert_eq!(timed.stale(now, &[keyed(1, 7), record(2)], &keyed(3, 7)), Some((1, Reason::Expired)));
+    assert_eq!(fifo().stale(now, &[record(2)], &record(3)), None);
+}
+
+#[test]
+fn a_function_around_a_policy_passes_outcomes_on() {
+    let never_key_9 =
+        from_fn(|_, queue: &[Record], _: &LinkView| match queue.iter().position(|record| record.key == 9) {
+            Some(at) => Decision::Drop(at, Reason::LayerShed),
+            None => Decision::Wait(None),
+        });
+    let mut choice = never_key_9.around(layered(Duration::ZERO));
+    let depends = |seq, distance| Record { refs: [distance, 0], deadline: Timestamp::MAX, ..record(seq) };
+    let mut queue = vec![Record { key: 9, ..depends(5, 0) }, depends(6, 1), depends(7, 0)];
+    let link = LinkView::default();
+    assert_eq!(choice.pick(Timestamp::ZERO, &queue, &link), Decision::Drop(0, Reason::LayerShed));
+    let dropped = queue.remove(0);
+    choice.outcome(&dropped, Outcome::Dropped(Reason::LayerShed));
+    assert_eq!(choice.pick(Timestamp::ZERO, &queue, &link), Decision::Drop(0, Reason::ReferenceLost));
 }
 
 fn record(seq: u64) -> Record {

@@ -26,6 +26,8 @@ pub struct Ready {
     pub writable: bool,
     /// The connection is broken or closed in both directions.
     pub hung_up: bool,
+    /// The file has something in its error queue, or has failed, and is not closed in both directions.
+    pub noted: bool,
 }
 
 /// Waits for many files at once, level-triggered. A file reports that it is broken at any time, and that it is writable
@@ -128,6 +130,7 @@ impl Poller {
                 readable: flags.contains(epoll::EventFlags::IN),
                 writable: flags.contains(epoll::EventFlags::OUT),
                 hung_up: flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP),
+                noted: flags.contains(epoll::EventFlags::ERR) && !flags.contains(epoll::EventFlags::HUP),
             });
         }
         Ok(woken)
@@ -186,7 +189,7 @@ mod tests {
             poller.wait(Some(Duration::from_secs(10)), &mut ready)?;
             assert_eq!(
                 std::mem::take(&mut ready),
-                [Ready { token: 7, readable: false, writable: true, hung_up: false }]
+                [Ready { token: 7, readable: false, writable: true, hung_up: false, noted: false }]
             );
         }
         poller.watch(&stream, 7, false)?;

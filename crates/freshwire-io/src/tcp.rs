@@ -1,8 +1,10 @@
 //! The TCP socket as a just-in-time carrier needs it: what is unsent, what is on the wire, and how to keep both small.
 
+mod acks;
 mod info;
 mod options;
 
+pub use acks::AckTime;
 pub use info::TcpInfo;
 pub use options::{available_congestion_controls, kernel_release};
 
@@ -11,7 +13,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// A connected, non-blocking TCP socket whose unsent queue the caller keeps small.
+/// A connected TCP socket whose unsent queue the caller keeps small.
 #[derive(Debug)]
 pub struct TcpSocket(OwnedFd);
 
@@ -40,9 +42,9 @@ impl IoSlice {
 pub const MAX_SLICES: usize = 256;
 
 impl TcpSocket {
-    /// Takes over a connected stream: non-blocking, without Nagle's delay.
+    /// Takes over a connected stream, without Nagle's delay. No call here waits, whether the stream is non-blocking or not: that mode
+    /// is one for all clones of a socket, and stays as it is.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self(stream.into()))
     }
@@ -130,9 +132,17 @@ impl TcpSocket {
         Ok(())
     }
 
-    /// Makes closing discard what is unsent and reset the connection.
+    /// Makes closing discard what is unsent and reset the connection, once the last clone of the socket is closed.
     pub fn abort_on_close(&self) -> io::Result<()> {
         rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO))?;
+        Ok(())
+    }
+
+    /// Discards what is unsent and resets the connection at once, whatever clones of the socket there are: they find it reset too. Where
+    /// the kernel does not do that (a socket with a ring of its own), it is reset when the last clone is closed.
+    pub fn abort(&self) -> io::Result<()> {
+        self.abort_on_close()?;
+        options::disconnect(self.0.as_fd());
         Ok(())
     }
 

@@ -2,7 +2,7 @@ use freshwire_units::Timestamp;
 
 use crate::edit::append_out;
 use crate::error::{ClaimError, TooLate};
-use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS};
+use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS, FLAG_TELLS};
 use crate::prefetch::prefetch;
 use crate::process::Claim;
 use crate::reason;
@@ -10,7 +10,7 @@ use crate::record::Queued;
 use crate::region::{Region, claim, release_claim};
 use crate::sync::{Ordering, fence};
 use crate::view::{Extents, Seen, View};
-use crate::word::{State, Word};
+use crate::word::{SENT_LAST, State, Word};
 
 /// The sender's side of one ring: looks at what is ready, takes or discards it, says what became of it.
 ///
@@ -167,7 +167,9 @@ impl Consumer {
         let Some(view) = View::new(self.region.inner(), self.ring) else { return };
         let Some(user_i) = view.user_i().filter(|&user_i| user_i >= self.cursor.told_to) else { return };
         let mut leading = true;
-        for index in self.cursor.told_to.max(user_i.saturating_sub(view.slots()))..user_i {
+        let passed = view.passed_i();
+        for at in self.cursor.told_to.max(user_i.saturating_sub(view.slots()))..user_i {
+            let index = view.holder(at, passed);
             match view.word(index).map(|word| (word.state(), word.reason())) {
                 Ok((Some(State::Dead), reason)) => {
                     if self.cursor.tell(index) {
@@ -179,7 +181,7 @@ impl Consumer {
                 _ => leading = false,
             }
             if leading {
-                self.cursor.told_to = index + 1;
+                self.cursor.told_to = at + 1;
             }
         }
     }
@@ -252,6 +254,14 @@ impl Consumer {
         slot.horizon.store(horizon, Ordering::Relaxed);
     }
 
+    /// Notes how many bytes the receiving program had not read when the record was begun, as far as that is known. After
+    /// [`commit`](Self::commit).
+    pub fn note_unread(&mut self, taken: &Taken, bytes: u64) {
+        let slot = self.region.inner().slot(self.ring, taken.index);
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
+        slot.unread.store(bytes + 1, Ordering::Relaxed);
+    }
+
     /// Says that the record's last byte was handed over and its memory is no longer needed.
     pub fn finish(&mut self, taken: &Taken, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
@@ -286,6 +296,11 @@ impl Consumer {
     /// Says that the receiver's host has all of a sent record. Too late if its slot has been reused, or if it
     /// was sent by a former sender.
     pub fn acked(&mut self, index: u64, now: Timestamp) -> Result<(), TooLate> {
+        self.acked_at(index, Some(now))
+    }
+
+    /// The same where it is not known when: `None`.
+    pub fn acked_at(&mut self, index: u64, at: Option<Timestamp>) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         // One that is sent for good may have had its fate told.
         let awaits = |word: &Word| word.state() == Some(State::Sent) && word.arg() != SENT_LAST;
@@ -293,7 +308,7 @@ impl Consumer {
             self.cursor.counters.too_late += 1;
             return Err(TooLate);
         };
-        view.slot(index).acked_at.store(stamp(now), Ordering::Relaxed);
+        view.slot(index).acked_at.store(at.map_or(0, stamp), Ordering::Relaxed);
         view.swap(index, word, word.to(State::Acked, 0)).map_err(|_| TooLate)
     }
 
@@ -301,19 +316,38 @@ impl Consumer {
     /// Taken records are still to be finished or abandoned. Claiming the role anew opens the ring again. Returns the
     /// records dropped.
     pub fn close(&mut self, reason: u8, now: Timestamp) -> usize {
+        let dropped = self.refuse(reason, now);
+        self.tell_no_more();
+        dropped
+    }
+
+    /// Like [`close`](Self::close), for a sender that still tells of acknowledgements: fates of sent records are final when it
+    /// [closes](Self::close) the ring or is dropped.
+    pub fn refuse(&mut self, reason: u8, now: Timestamp) -> usize {
         let Some(view) = View::new(self.region.inner(), self.ring) else { return 0 };
         self.cursor.closed = true;
-        view.head.kern_flag.0.fetch_or(FLAG_CLOSED, Ordering::AcqRel);
+        if !view.is_closed() {
+            view.head.kern_flag.0.fetch_or(FLAG_CLOSED | FLAG_TELLS, Ordering::AcqRel);
+        }
         // Pairs with the fence in `View::wake`: a record that is not seen here is dropped by its producer there.
         fence(Ordering::SeqCst);
         let Some(range) = self.cursor.range(&view) else { return 0 };
         let mut dropped = 0;
+        let passed = view.passed_i();
         for index in range {
+            let index = view.holder(index, passed);
             dropped += usize::from(self.cursor.try_discard(&view, index, reason, now).is_ok());
         }
         self.cursor.counters.discarded += dropped as u64;
         self.cursor.advance(&view);
         dropped
+    }
+
+    fn tell_no_more(&self) {
+        if let Some(view) = View::new(self.region.inner(), self.ring) {
+            // Release: whoever finds the ring final finds the acknowledgements.
+            view.head.kern_flag.0.fetch_and(!FLAG_TELLS, Ordering::AcqRel);
+        }
     }
 
     /// Announces that the sender goes to sleep. `false`: something became visible since the last
@@ -376,6 +410,10 @@ impl Cursor {
         self.seen = visible(view);
         let Some(range) = self.range(view) else { return };
         let end = range.end.min(view.head.umod_i.0.load(Ordering::Acquire));
+        let passed = view.passed_i();
+        if range.start < passed {
+            return self.look_everywhere(view, (range.end, end, passed), limit, out);
+        }
         let mut leading = true;
         for index in range.clone() {
             if out.len() >= limit || index >= end {
@@ -398,6 +436,41 @@ impl Cursor {
         view.head.kern_i.0.store(self.next, Ordering::Release);
     }
 
+    /// The look where records have kept their slots while the ring went on. //= spec/ring.md R-PASS-3
+    #[cold]
+    fn look_everywhere(
+        &mut self,
+        view: &View<'_>,
+        (user_i, end, passed): (u64, u64, u64),
+        limit: usize,
+        out: &mut Vec<Queued>,
+    ) {
+        let mut next = user_i;
+        for at in user_i.saturating_sub(view.slots())..user_i {
+            let index = view.holder(at, passed);
+            if index >= end {
+                next = next.min(index);
+                continue;
+            }
+            match view.see(index, user_i) {
+                Seen::Ready(record, _) => {
+                    next = next.min(index);
+                    out.push(record);
+                }
+                Seen::Held => next = next.min(index),
+                Seen::Gone => {}
+                Seen::Bad => {
+                    next = next.min(index);
+                    self.count_bad(view, index);
+                }
+            }
+        }
+        out.sort_unstable_by_key(|record| record.index);
+        out.truncate(limit);
+        self.next = next;
+        view.head.kern_i.0.store(next, Ordering::Release);
+    }
+
     /// The indexes that may hold something to take. //= spec/ring.md R-TRUST-3
     fn range(&mut self, view: &View<'_>) -> Option<std::ops::Range<u64>> {
         match view.user_i() {
@@ -417,6 +490,10 @@ impl Cursor {
         let Some(user_i) = view.user_i() else { return };
         let oldest = user_i.saturating_sub(view.slots());
         let mut next = self.next.max(oldest);
+        if next < view.passed_i() {
+            // The next look finds out what is left.
+            return;
+        }
         while next < user_i {
             match view.word(next).map(Word::state) {
                 Ok(Some(State::Ready | State::Held | State::Free) | None) | Err(Seen::Bad) => break,
@@ -490,7 +567,10 @@ impl Cursor {
             self.counters.bad_indexes += 1;
             return Err(TooLate);
         };
-        if index < user_i && user_i - index <= view.slots() { Ok(user_i) } else { Err(TooLate) }
+        // An older record may have kept its slot; whether it has, its lap says.
+        let oldest = user_i.saturating_sub(view.slots());
+        let may_be = index < user_i && (index >= oldest || view.passed_i() > oldest);
+        if may_be { Ok(user_i) } else { Err(TooLate) }
     }
 
     fn count_bad(&mut self, view: &View<'_>, index: u64) {
@@ -505,6 +585,7 @@ impl Cursor {
 
 impl Drop for Consumer {
     fn drop(&mut self) {
+        self.tell_no_more();
         if let Some(view) = View::new(self.region.inner(), self.ring) {
             release_claim(&view.head.consumer_claim.0, self.claim);
         }
@@ -518,6 +599,7 @@ fn start_fate(view: &View<'_>, index: u64, finished_at: Timestamp) {
     slot.finished_at.store(finished_at.as_nanos(), Ordering::Relaxed);
     slot.acked_at.store(0, Ordering::Relaxed);
     slot.horizon.store(0, Ordering::Relaxed);
+    slot.unread.store(0, Ordering::Relaxed);
     slot.fate_of.store(index + 1, Ordering::Relaxed);
 }
 
@@ -545,7 +627,10 @@ fn stamp(now: Timestamp) -> u64 {
 fn clear_left_overs(view: &View<'_>) -> u64 {
     let Some(user_i) = view.user_i() else { return 0 };
     let oldest = user_i.saturating_sub(view.slots());
+    let (mut next, passed) = (oldest, view.passed_i());
     for index in oldest..user_i {
+        let index = view.holder(index, passed);
+        next = next.min(index);
         let Ok(word) = view.word(index) else { continue };
         let ended = match word.state() {
             Some(State::Taken) => word.to(State::Dead, u32::from(reason::SENDER_LOST)),
@@ -555,8 +640,5 @@ fn clear_left_overs(view: &View<'_>) -> u64 {
         // Nobody but the sender, which we are, moves these on.
         let _ended = view.swap(index, word, ended);
     }
-    oldest
+    next
 }
-
-/// The argument of a sent slot's word when no acknowledgement will come.
-const SENT_LAST: u32 = 1;

@@ -32,7 +32,9 @@ impl<'a> Edit<'a> {
         pick: impl Fn(&Queued) -> bool,
     ) -> Result<Self, TooLate> {
         let user_i = view.user_i().ok_or(TooLate)?;
-        if index >= user_i || user_i - index > view.slots() {
+        let oldest = user_i.saturating_sub(view.slots());
+        // An older record may have kept its slot; whether it has, its lap says.
+        if index >= user_i || (index < oldest && view.passed_i() <= oldest) {
             return Err(TooLate);
         }
         // A few attempts: each failure means that the record was changed between looking and holding.

@@ -31,7 +31,7 @@ pub enum ConfigError {
 #[non_exhaustive]
 pub enum CreateError {
     /// The sizes are out of their limits.
-    #[error("the region's sizes do not fit")]
+    #[error(transparent)]
     Config(#[from] ConfigError),
     /// The machine has too little memory for it.
     #[error("a region of {wanted} bytes does not fit into memory: use fewer slots or blocks")]
@@ -74,7 +74,7 @@ pub enum AttachError {
     #[error("the region's header contradicts itself")]
     WrongLayout,
     /// Its sizes are out of their limits.
-    #[error("the region's sizes do not fit")]
+    #[error(transparent)]
     Config(#[from] ConfigError),
     /// A system call failed.
     #[error("the region could not be mapped")]
@@ -95,7 +95,9 @@ pub enum ClaimError {
     #[error("the kernel has this role: the ring is its own")]
     Kernel,
     /// The region has no such ring.
-    #[error("there is no ring {0}")]
+    #[error(
+        "there is no ring {0}: all are in use; raise RingConfig::rings, or end the sink of one that has left"
+    )]
     NoSuchRing(usize),
     /// The ring's indexes cannot be continued.
     #[error("the indexes of ring {0} were overwritten: make a new region")]
@@ -116,10 +118,10 @@ pub enum PushError {
     #[error("the record is larger than the ring can ever hold: use more slots or larger blocks")]
     TooLarge,
     /// The region has no such ring.
-    #[error("there is no such ring")]
+    #[error("there is no such ring: use Sink::ring(), or raise RingConfig::rings")]
     NoSuchRing,
     /// The sender has closed the ring: its connection is over.
-    #[error("the sender has closed this ring")]
+    #[error("the sender has closed this ring: its connection is over")]
     Closed,
     /// The stored payload belongs to another producer.
     #[error("the payload was stored by another producer")]

@@ -35,6 +35,10 @@ pub(crate) const NO_HOLD: u64 = u64::MAX;
 pub(crate) const FLAG_SLEEPS: u32 = 1;
 /// `kern_flag`: the sender has closed the ring.
 pub(crate) const FLAG_CLOSED: u32 = 2;
+/// `kern_flag`: the sender has closed the ring, and still tells of acknowledgements.
+pub(crate) const FLAG_TELLS: u32 = 4;
+/// `features`: the senders find records whose slots the producer has passed over.
+pub(crate) const FEATURE_PASSES_OVER: u32 = 1;
 /// Slot flags: the payload is in other rings too.
 pub(crate) const SLOT_SHARED: u8 = 1;
 
@@ -58,6 +62,34 @@ impl Default for Config {
     }
 }
 
+impl Config {
+    /// Sizes for so many clients at a time, each with a ring for the newest values of so many keys, of up to `bytes` bytes each: a
+    /// value is never refused, whatever the paths do. Clients that are leaving count until their sink has ended.
+    ///
+    /// A ring gets [`slots_for`](Self::slots_for) the keys, and the arena a block for each slot. Sizes beyond the limits are refused
+    /// where the region is made.
+    pub fn for_clients(clients: u32, keys: u32, bytes: u32) -> Self {
+        let slots = Self::slots_for(keys);
+        let block_bytes = bytes.max(MIN_BLOCK_BYTES);
+        Self { rings: clients, slots, block_bytes, blocks: clients.saturating_mul(slots) }
+    }
+
+    /// Slots that the newest values of `keys` keys need in a ring, each in one slot: one for each key, and an eighth of the ring for
+    /// values that are begun, rounded up to a power of two. The sender begins no more than that at a time.
+    pub fn slots_for(keys: u32) -> u32 {
+        let needed = u64::from(keys) * 8 / 7 + 1;
+        u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX).max(MIN_KEYED_SLOTS)
+    }
+
+    /// Records that may be begun and not finished while others still find the slots that [`slots_for`](Self::slots_for) counts on.
+    pub fn begun_slots(&self) -> u32 {
+        (self.slots / 8).max(1)
+    }
+}
+
+/// A ring for keys has room for one value that is begun, one that waits, and some more.
+const MIN_KEYED_SLOTS: u32 = 8;
+
 /// The private, checked copy of a region's sizes. Nothing of it is read again from the shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -67,6 +99,8 @@ pub(crate) struct Layout {
     pub(crate) slots_offset: u64,
     pub(crate) arena_offset: u64,
     pub(crate) total: u64,
+    /// The producer may pass over slots that are still in use.
+    pub(crate) passes_over: bool,
 }
 
 impl Layout {
@@ -93,7 +127,15 @@ impl Layout {
         if total > MAX_REGION_BYTES || usize::try_from(total).is_err() {
             return Err(ConfigError::Region(total));
         }
-        Ok(Self { config: *config, block_stride, rings_offset, slots_offset, arena_offset, total })
+        Ok(Self {
+            config: *config,
+            block_stride,
+            rings_offset,
+            slots_offset,
+            arena_offset,
+            total,
+            passes_over: true,
+        })
     }
 
     /// The lap in which `index` uses its slot.
@@ -132,7 +174,8 @@ pub(crate) struct Header {
     pub(crate) slots_offset: AtomicU64,
     pub(crate) arena_offset: AtomicU64,
     pub(crate) block_stride: AtomicU32,
-    pub(crate) reserved: AtomicU32,
+    /// What the senders of this region know beyond the first version of the ABI.
+    pub(crate) features: AtomicU32,
     pub(crate) producer_claim: Line<AtomicU64>,
 }
 
@@ -149,6 +192,8 @@ pub(crate) struct UserLine {
     pub(crate) user_i: AtomicU64,
     /// Oldest slot that is not reclaimed; for the next producer.
     pub(crate) tail_i: AtomicU64,
+    /// From here on no slot was passed over.
+    pub(crate) passed_i: AtomicU64,
 }
 
 /// The head of one ring.
@@ -191,6 +236,8 @@ pub(crate) struct Slot {
     pub(crate) finished_at: AtomicU64,
     pub(crate) acked_at: AtomicU64,
     pub(crate) horizon: AtomicU32,
+    /// One more than the bytes that the receiving program had not read; 0 where that is not known.
+    pub(crate) unread: AtomicU32,
 }
 
 const PAGE: u64 = 4096;
@@ -218,7 +265,10 @@ const _: () = {
     assert!(offset_of!(Header, block_stride) == 72);
     assert!(offset_of!(Header, producer_claim) == 128);
     assert!(size_of::<RingHeader>() == 384);
+    assert!(offset_of!(Header, features) == 76);
     assert!(offset_of!(UserLine, tail_i) == 8);
+    assert!(offset_of!(UserLine, passed_i) == 16);
+    assert!(offset_of!(Slot, unread) == 100);
     assert!(offset_of!(RingHeader, umod_i) == 64);
     assert!(offset_of!(RingHeader, kern_i) == 128);
     assert!(offset_of!(RingHeader, kern_flag) == 192);
@@ -267,7 +317,7 @@ mod loom_values {
                 slots_offset: AtomicU64::new(0),
                 arena_offset: AtomicU64::new(0),
                 block_stride: AtomicU32::new(0),
-                reserved: AtomicU32::new(0),
+                features: AtomicU32::new(0),
                 producer_claim: Line(AtomicU64::new(0)),
             }
         }
@@ -276,7 +326,11 @@ mod loom_values {
     impl RingHeader {
         pub(crate) fn zeroed() -> Self {
             Self {
-                user: UserLine { user_i: AtomicU64::new(0), tail_i: AtomicU64::new(0) },
+                user: UserLine {
+                    user_i: AtomicU64::new(0),
+                    tail_i: AtomicU64::new(0),
+                    passed_i: AtomicU64::new(0),
+                },
                 umod_i: Line(AtomicU64::new(0)),
                 kern_i: Line(AtomicU64::new(0)),
                 kern_flag: Line(AtomicU32::new(0)),
@@ -306,6 +360,7 @@ mod loom_values {
                 finished_at: AtomicU64::new(0),
                 acked_at: AtomicU64::new(0),
                 horizon: AtomicU32::new(0),
+                unread: AtomicU32::new(0),
             }
         }
     }

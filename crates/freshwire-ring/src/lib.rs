@@ -48,7 +48,9 @@ mod consumer;
 mod edit;
 mod editor;
 mod error;
+mod fates;
 mod layout;
+mod passing;
 mod prefetch;
 mod process;
 mod producer;
@@ -66,11 +68,12 @@ pub use consumer::{Consumer, Counters, RawSlice, Taken};
 pub use edit::Edit;
 pub use editor::Editor;
 pub use error::{AttachError, ClaimError, ConfigError, CreateError, EditError, PushError, TooLate};
+pub use fates::MAX_KEPT_FATES;
 pub use layout::{
     ABI_VERSION, Config, MAGIC, MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_RECORD_SLOTS, MAX_REGION_BYTES, MAX_RINGS,
     MAX_SLOTS, MIN_BLOCK_BYTES, MIN_SLOTS,
 };
 pub use prefetch::prefetch;
 pub use producer::{Producer, Pushed, Replaced};
-pub use record::{Fate, Meta, Outcome, Queued, Stage, Standing};
+pub use record::{Fate, Meta, NO_INDEX, Outcome, Queued, Stage, Standing};
 pub use region::Region;

@@ -1,9 +1,11 @@
-use freshwire_units::Timestamp;
+use std::collections::BTreeMap;
 
 use crate::blocks::{Blocks, Stored};
 use crate::edit::{Edit, flags, write_meta};
 use crate::error::{ClaimError, PushError, TooLate};
+use crate::fates::{Fates, read_fate};
 use crate::layout::{MAX_INDEX, NO_HOLD};
+use crate::passing::{Behind, Room};
 use crate::process::{Claim, own_pid};
 use crate::reason;
 use crate::record::{Fate, Meta, Outcome, Queued, Stage, Standing};
@@ -15,16 +17,17 @@ use crate::word::{State, Word};
 /// The only one that pushes records into a region's rings. Dropping it gives the role back; the rings stay as they
 /// are.
 ///
-/// A push reuses the slots of finished records when it needs them, oldest first; their fates, if they have not been
-/// polled until then, are counted as [lost](Self::fates_lost). The blocks of the arena are given back as soon as a
+/// A push reuses the slots of finished records when it needs them, oldest first, and passes over those of records that are not: one that
+/// is slow keeps the others from no slot. Fates that have not been polled until then are kept, up to
+/// [`MAX_KEPT_FATES`](crate::MAX_KEPT_FATES); the others are counted as [lost](Self::fates_lost). The blocks of the arena are given back as soon as a
 /// push needs them.
 #[derive(Debug)]
 pub struct Producer {
-    region: Region,
+    pub(crate) region: Region,
     claim: Claim,
     pid: u32,
-    rings: Vec<Ring>,
-    blocks: Blocks,
+    pub(crate) rings: Vec<Ring>,
+    pub(crate) blocks: Blocks,
     bad_values: u64,
 }
 
@@ -40,7 +43,6 @@ pub struct Pushed {
 
 /// How a record took the place of an older one with the same key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a sleeping sender has to be notified"]
 pub enum Replaced {
     /// The older record's bytes and descriptor were overwritten; it keeps its place in the queue.
     InPlace(Pushed),
@@ -71,7 +73,9 @@ pub(crate) struct Ring {
     /// Oldest index whose slot has not been reclaimed.
     pub(crate) tail: u64,
     pub(crate) slots: Vec<Own>,
-    pub(crate) fates_lost: u64,
+    /// Records from before the tail that have not ended, by their first slot.
+    pub(crate) behind: BTreeMap<usize, Behind>,
+    pub(crate) fates: Fates,
     /// What `umod_i` is.
     pub(crate) hold: u64,
 }
@@ -81,7 +85,7 @@ pub(crate) struct Ring {
 pub(crate) struct Own {
     /// `NO_BLOCK` when the slot has none, or has given it back.
     pub(crate) block: u32,
-    /// Slots of the record in its first slot, else 0.
+    /// Slots of the record in its first slot, else 0; other values where the record was passed over.
     pub(crate) span: u32,
 }
 
@@ -125,10 +129,10 @@ impl Producer {
     /// Like [`push`](Self::push), without looking whether the sender sleeps: to fill first and notify once, call
     /// [`wake_needed`](Self::wake_needed) after the last. Returns the record's index.
     pub fn push_quiet(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
-        let span = self.make_room(ring, payload.len())?;
+        let room = self.make_room(ring, payload.len())?;
+        let Room { span, index } = room;
         self.make_blocks(span)?;
-        self.clear_slots(ring, span);
-        let index = self.rings[ring].user_i;
+        self.clear_slots(ring, room);
         let block_bytes = self.region.config().block_bytes as usize;
         let mut rest = payload;
         for part in 0..span {
@@ -200,9 +204,9 @@ impl Producer {
         if !self.blocks.owns(payload) {
             return Err(PushError::ForeignPayload);
         }
-        let span = self.make_room(ring, payload.len() as usize)?;
-        self.clear_slots(ring, span);
-        let index = self.rings[ring].user_i;
+        let room = self.make_room(ring, payload.len() as usize)?;
+        let Room { span, index } = room;
+        self.clear_slots(ring, room);
         let mut block = Some(self.blocks.first(payload));
         for part in 0..span {
             let Some(this) = block else { break };
@@ -243,7 +247,7 @@ impl Producer {
         Edit::begin(self.view(ring).ok_or(TooLate)?, index, self.pid, |_| true)
     }
 
-    /// Puts a record in the place of the newest unsent one with the same key: overwrites it if the payload fits into
+    /// Puts a record in the place of the newest unsent one with the same key, if it has a key: overwrites it if the payload fits into
     /// its slots and is in no other ring, else pushes anew and drops the older one. If that push fails the older one
     /// stays.
     pub fn replace(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
@@ -257,21 +261,44 @@ impl Producer {
         if let Some(pushed) = self.overwrite(&view, &older, payload, meta) {
             return Ok(Replaced::InPlace(pushed));
         }
-        let pushed = self.push(ring, payload, meta)?;
         let same = |record: &Queued| record.index == older.index && record.key == meta.key;
+        if self.room_is_the_older_ones(ring, payload.len(), older.slots) {
+            let slots = self.drop_where(ring, reason::SUPERSEDED, same);
+            let pushed = self.push(ring, payload, meta)?;
+            return Ok(if slots > 0 {
+                Replaced::Superseded { slots, pushed }
+            } else {
+                Replaced::Appended(pushed)
+            });
+        }
+        let pushed = self.push(ring, payload, meta)?;
         match self.drop_where(ring, reason::SUPERSEDED, same) {
             0 => Ok(Replaced::Appended(pushed)),
             slots => Ok(Replaced::Superseded { slots, pushed }),
         }
     }
 
+    /// Whether a record of `len` bytes finds room once a queued one of `slots` slots is dropped, and not before.
+    fn room_is_the_older_ones(&mut self, ring: usize, len: usize, slots: u32) -> bool {
+        matches!(self.make_room(ring, len), Err(PushError::Full))
+            && self.region.inner().layout.passes_over
+            && self.span(len).is_ok_and(|span| span <= slots && self.make_blocks(span).is_ok())
+    }
+
+    /// Whether a push of `len` bytes would find room now.
+    pub fn has_room(&mut self, ring: usize, len: usize) -> bool {
+        self.make_room(ring, len).is_ok_and(|room| self.make_blocks(room.span).is_ok())
+    }
+
     /// Holds the sender back from `index` on, the seed's `umod_i`. Returns the index from which on nothing has been
     /// taken: records there stay unsent until [`release_hold`](Self::release_hold); what lies between `index` and
     /// it may be on its way. The sender goes on with what lies before.
     pub fn hold_from(&mut self, ring: usize, index: u64) -> Option<u64> {
-        let view = View::new(self.region.inner(), ring)?;
-        let end = self.rings[ring].user_i;
+        self.view(ring)?;
+        self.skip_orphans(ring);
         self.rings[ring].hold = index;
+        let view = self.view(ring)?;
+        let end = self.rings[ring].user_i;
         view.head.umod_i.0.store(index, Ordering::Relaxed);
         // Pairs with the fence in `Consumer::take`: either we see its `taken` here, or it sees our `umod_i` there and
         // puts the record back.
@@ -280,6 +307,9 @@ impl Producer {
         let start = start.min(end);
         let mut safe = start;
         for at in start..end {
+            if self.rings[ring].own(at).is_behind() {
+                continue;
+            }
             let word = Word(view.slot(at).state.load(Ordering::Acquire));
             let untaken = matches!(word.state(), Some(State::Ready | State::Held | State::Dead));
             if !untaken && word.state() != Some(State::Cont) {
@@ -311,15 +341,20 @@ impl Producer {
         own.hold = NO_HOLD;
         view.head.umod_i.0.store(NO_HOLD, Ordering::Release);
         view.head.kern_i.0.store(own.user_i, Ordering::Relaxed);
-        for index in own.tail..own.user_i {
-            if own.own(index).span != 0 && matches!(finished(&view, index), Finished::No) {
+        let waiting = (own.tail..own.user_i).filter(|&index| own.own(index).record_span() != 0);
+        for index in waiting.chain(own.behind.values().map(|behind| behind.index)) {
+            if matches!(finished(&view, index), Finished::No) {
                 let dead = Word::new(view.lap(index), State::Dead, u32::from(reason::CLOSED));
                 // Nobody but a sender, of which there is none, and the holder of an edit, who comes too late now, waits for
                 // what it was.
                 view.slot(index).state.store(dead.0, Ordering::Release);
             }
         }
-        while self.reclaim(ring, true) {}
+        while let Some((_, &behind)) = own.behind.first_key_value() {
+            own.forget_behind(behind, &mut self.blocks);
+        }
+        while self.reclaim(ring) {}
+        self.forget_fates(ring);
     }
 
     /// Puts the words right that nobody else may write, if somebody did: a sender that they mislead takes nothing, and nobody
@@ -340,38 +375,16 @@ impl Producer {
         }
     }
 
-    /// The fate of the oldest record that is finished, in slot order, and reclaims its slots. `None` if the oldest
-    /// record is not finished; a sent one is finished when it is acknowledged or the ring is closed.
-    //= spec/ring.md R-ROLE-8
-    pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
-        let view = View::new(self.region.inner(), ring)?;
-        let closed = view.is_closed();
-        if closed {
-            view.drop_where(reason::CLOSED, |_| true);
-        }
-        self.skip_orphans(ring);
-        let own = &self.rings[ring];
-        if own.tail >= own.user_i {
-            return None;
-        }
-        let view = View::new(self.region.inner(), ring)?;
-        let outcome = match finished(&view, own.tail) {
-            Finished::Acked => Outcome::Acked,
-            Finished::Sent { last } if closed || last => Outcome::Sent,
-            Finished::Dropped(reason) => Outcome::Dropped { reason },
-            Finished::Bad => Outcome::Dropped { reason: reason::INVALID },
-            Finished::Sent { .. } | Finished::No => return None,
-        };
-        let fate = read_fate(&view, own.tail, outcome);
-        self.reclaim(ring, false);
-        Some(fate)
-    }
-
     /// How far the record at `index` is: at each call anew, without ending its account. `None` if its slots have been
     /// reclaimed, or if it was never pushed.
     pub fn standing(&self, ring: usize, index: u64) -> Option<Standing> {
         let own = self.rings.get(ring)?;
-        if !(own.tail..own.user_i).contains(&index) || own.own(index).span == 0 {
+        let is_known = if index < own.tail {
+            own.behind.get(&own.at(index)).is_some_and(|behind| behind.index == index)
+        } else {
+            index < own.user_i && own.own(index).record_span() != 0
+        };
+        if !is_known {
             return None;
         }
         let view = self.view(ring)?;
@@ -388,14 +401,13 @@ impl Producer {
         Some(Standing { stage, committed_at, finished_at, acked_at, horizon })
     }
 
-    /// Fates that were overwritten by pushes before they were polled.
-    pub fn fates_lost(&self, ring: usize) -> u64 {
-        self.rings.get(ring).map_or(0, |ring| ring.fates_lost)
-    }
-
-    /// Slots that a push can use now, those of finished records among them.
+    /// Slots that a push can use without passing over any that is in use, those of finished records among them: a record of so many
+    /// finds room. Behind slots that are in use there may be more.
     pub fn free_slots(&self, ring: usize) -> u32 {
         let Some(own) = self.rings.get(ring) else { return 0 };
+        if !own.behind.is_empty() {
+            return self.free_run(ring);
+        }
         let tail = self.finished_until(ring, own.user_i);
         own.slots.len() as u32 - own.user_i.saturating_sub(tail) as u32
     }
@@ -403,11 +415,12 @@ impl Producer {
     /// Records that are ready or held.
     pub fn pending(&self, ring: usize) -> usize {
         let Some(view) = self.view(ring) else { return 0 };
+        let (window, passed) = (view.window(), view.passed_i());
         let waits = |index: &u64| {
-            let state = view.word(*index).ok().and_then(Word::state);
+            let state = view.word(view.holder(*index, passed)).ok().and_then(Word::state);
             matches!(state, Some(State::Ready | State::Held))
         };
-        view.window().filter(waits).count()
+        window.filter(waits).count()
     }
 
     /// Slots from the oldest record that the sender may still take up to the newest: how far it is behind, without a look at
@@ -460,7 +473,7 @@ impl Producer {
         wakes
     }
 
-    fn view(&self, ring: usize) -> Option<View<'_>> {
+    pub(crate) fn view(&self, ring: usize) -> Option<View<'_>> {
         View::new(self.region.inner(), ring)
     }
 
@@ -471,9 +484,9 @@ impl Producer {
         span.filter(|&span| span as usize <= self.blocks.total()).ok_or(PushError::TooLarge)
     }
 
-    /// Checks that there is room for a record of `len` bytes; returns its slots.
+    /// Looks for room for a record of `len` bytes.
     #[inline]
-    fn make_room(&mut self, ring: usize, len: usize) -> Result<u32, PushError> {
+    fn make_room(&mut self, ring: usize, len: usize) -> Result<Room, PushError> {
         let span = self.span(len)?;
         let Some(own) = self.rings.get(ring) else { return Err(PushError::NoSuchRing) };
         if self.view(ring).is_some_and(|view| view.is_closed()) {
@@ -484,20 +497,15 @@ impl Producer {
             return Err(PushError::Full);
         }
         let tail = needed.saturating_sub(own.slots.len() as u64);
-        if own.tail < tail && self.finished_until(ring, tail) < tail {
-            self.mend(ring);
-            return Err(PushError::Full);
+        let goes_on = own.behind.is_empty() && (own.tail >= tail || self.finished_until(ring, tail) >= tail);
+        if goes_on {
+            return Ok(Room { span, index: own.user_i });
         }
-        Ok(span)
-    }
-
-    /// Reclaims finished records until a record of `span` slots fits. [`make_room`](Self::make_room) has seen that
-    /// it will.
-    #[inline]
-    fn clear_slots(&mut self, ring: usize, span: u32) {
-        let own = &self.rings[ring];
-        let tail = (own.user_i + u64::from(span)).saturating_sub(own.slots.len() as u64);
-        while self.rings[ring].tail < tail && self.reclaim(ring, true) {}
+        let room = self.find_room(ring, span);
+        if room.is_err() {
+            self.mend(ring);
+        }
+        room
     }
 
     /// The index up to which all records of a ring are finished, looking no further than `enough`.
@@ -505,7 +513,7 @@ impl Producer {
         let (Some(view), Some(own)) = (self.view(ring), self.rings.get(ring)) else { return 0 };
         let mut tail = own.tail;
         while tail < own.user_i.min(enough) {
-            let span = own.own(tail).span;
+            let span = own.own(tail).record_span();
             if span != 0 && matches!(finished(&view, tail), Finished::No) {
                 break;
             }
@@ -537,9 +545,16 @@ impl Producer {
     fn release_finished_blocks(&mut self, ring: usize) {
         let Some(view) = View::new(self.region.inner(), ring) else { return };
         let own = &mut self.rings[ring];
+        let passed: Vec<Behind> = own.behind.values().copied().collect();
+        for behind in passed {
+            if !matches!(finished(&view, behind.index), Finished::No) {
+                (0..u64::from(behind.span))
+                    .for_each(|part| own.give_back(behind.index + part, &mut self.blocks));
+            }
+        }
         let mut index = own.tail;
         while index < own.user_i {
-            let span = own.own(index).span;
+            let span = own.own(index).record_span();
             if span != 0 && !matches!(finished(&view, index), Finished::No) {
                 for part in 0..u64::from(span) {
                     own.give_back(index + part, &mut self.blocks);
@@ -549,23 +564,35 @@ impl Producer {
         }
     }
 
-    /// Reclaims the oldest record of a ring if it is finished.
-    fn reclaim(&mut self, ring: usize, fate_is_lost: bool) -> bool {
+    /// Reclaims the oldest record of a ring if it is finished, and keeps its fate.
+    #[inline]
+    pub(crate) fn reclaim(&mut self, ring: usize) -> bool {
+        self.reclaim_oldest(ring, true)
+    }
+
+    /// The same; unless it `is_untold`, the fate is known to whoever wants it.
+    #[inline]
+    pub(crate) fn reclaim_oldest(&mut self, ring: usize, is_untold: bool) -> bool {
         let Some(view) = View::new(self.region.inner(), ring) else { return false };
         let own = &mut self.rings[ring];
         if own.tail >= own.user_i {
             return false;
         }
-        let span = own.own(own.tail).span;
-        if span != 0 {
-            match finished(&view, own.tail) {
-                Finished::No => return false,
-                Finished::Bad => self.bad_values += 1,
-                _ => {}
-            }
-            own.fates_lost += u64::from(fate_is_lost);
+        let span = own.own(own.tail).record_span();
+        if span == 0 {
+            own.give_back_unless_behind(own.tail, &mut self.blocks);
+            own.tail += 1;
+            return true;
         }
-        for _ in 0..span.max(1) {
+        match finished(&view, own.tail) {
+            Finished::No => return false,
+            Finished::Bad => self.bad_values += 1,
+            _ => {}
+        }
+        if is_untold {
+            own.fates.keep_of(&view, own.tail);
+        }
+        for _ in 0..span {
             own.give_back(own.tail, &mut self.blocks);
             own.tail += 1;
         }
@@ -574,10 +601,10 @@ impl Producer {
     }
 
     /// Passes over slots at the tail that belong to no record: left-overs of a take-over.
-    fn skip_orphans(&mut self, ring: usize) {
+    pub(crate) fn skip_orphans(&mut self, ring: usize) {
         let Some(own) = self.rings.get_mut(ring) else { return };
-        while own.tail < own.user_i && own.own(own.tail).span == 0 {
-            own.give_back(own.tail, &mut self.blocks);
+        while own.tail < own.user_i && own.own(own.tail).record_span() == 0 {
+            own.give_back_unless_behind(own.tail, &mut self.blocks);
             own.tail += 1;
         }
     }
@@ -658,6 +685,14 @@ impl Ring {
         self.slots[self.at(index)]
     }
 
+    /// The slot's block, unless the slot is that of a record which was passed over.
+    fn give_back_unless_behind(&mut self, index: u64, blocks: &mut Blocks) {
+        if !self.own(index).is_behind() {
+            self.give_back(index, blocks);
+        }
+    }
+
+    #[inline]
     fn give_back(&mut self, index: u64, blocks: &mut Blocks) {
         let at = self.at(index);
         if self.slots[at].block != NO_BLOCK {
@@ -667,7 +702,7 @@ impl Ring {
     }
 }
 
-enum Finished {
+pub(crate) enum Finished {
     No,
     Acked,
     /// `last`: no acknowledgement will come.
@@ -679,7 +714,8 @@ enum Finished {
 }
 
 /// Whether the record at `index`, one of the producer's own, is over.
-fn finished(view: &View<'_>, index: u64) -> Finished {
+#[inline]
+pub(crate) fn finished(view: &View<'_>, index: u64) -> Finished {
     let Ok(word) = view.word(index) else { return Finished::Bad };
     match word.state() {
         Some(State::Ready | State::Held | State::Taken) => Finished::No,
@@ -690,26 +726,11 @@ fn finished(view: &View<'_>, index: u64) -> Finished {
     }
 }
 
-fn read_fate(view: &View<'_>, index: u64, outcome: Outcome) -> Fate {
-    let slot = view.slot(index);
-    let user_seq = slot.user_seq.load(Ordering::Relaxed);
-    let mut fate =
-        Fate { index, user_seq, outcome, committed_at: None, finished_at: None, acked_at: None, horizon: 0 };
-    // The Acquire load of the state came before: the sender's line is what it wrote for this record, if for any.
-    if slot.fate_of.load(Ordering::Relaxed) == index + 1 {
-        let time = |nanos: u64| (nanos != 0).then(|| Timestamp::from_nanos(nanos));
-        fate.committed_at = time(slot.committed_at.load(Ordering::Relaxed));
-        fate.finished_at = time(slot.finished_at.load(Ordering::Relaxed));
-        fate.acked_at = time(slot.acked_at.load(Ordering::Relaxed));
-        fate.horizon = slot.horizon.load(Ordering::Relaxed);
-    }
-    fate
-}
-
 /// Holds the oldest ready record with this number.
 pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
-    let window = view.window();
+    let (window, passed) = (view.window(), view.passed_i());
     for index in window.clone() {
+        let index = view.holder(index, passed);
         if let Seen::Ready(record, _) = view.see(index, window.end)
             && record.user_seq == user_seq
             && let Ok(edit) = Edit::begin(view, index, pid, |record| record.user_seq == user_seq)
@@ -721,9 +742,17 @@ pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'
 }
 
 fn newest_with_key(view: &View<'_>, key: u64) -> Option<Queued> {
-    let window = view.window();
-    window.clone().rev().find_map(|index| match view.see(index, window.end) {
+    if key == 0 {
+        return None;
+    }
+    let (window, passed) = (view.window(), view.passed_i());
+    let has_key = |index: u64| match view.see(index, window.end) {
         Seen::Ready(record, _) if record.key == key => Some(record),
         _ => None,
-    })
+    };
+    if window.start >= passed {
+        return window.clone().rev().find_map(has_key);
+    }
+    let all = window.clone().filter_map(|index| has_key(view.holder(index, passed)));
+    all.max_by_key(|record| record.index)
 }

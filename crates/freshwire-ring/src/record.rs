@@ -1,4 +1,8 @@
+use std::fmt;
+
 use freshwire_units::Timestamp;
+
+use crate::reason;
 
 /// What the application says about a record when it pushes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,10 +77,14 @@ pub struct Fate {
     pub committed_at: Option<Timestamp>,
     /// When its last byte was handed over, or when the sender dropped it; `None` if another party dropped it.
     pub finished_at: Option<Timestamp>,
-    /// When its last byte was acknowledged.
+    /// When its last byte was acknowledged; `None` if it was not, and where that time is not known within a millisecond or a twentieth
+    /// of the record's way.
     pub acked_at: Option<Timestamp>,
     /// Bytes that were committed but not yet on the wire when it was begun.
     pub horizon: u32,
+    /// Bytes that lay unread in front of the receiving program when it was begun, as far as its sender can tell; `None` where it cannot,
+    /// or has no bound for them.
+    pub unread: Option<u32>,
 }
 
 /// How far a record is, and what its sender has written of it so far.
@@ -122,4 +130,51 @@ pub enum Outcome {
         /// Why.
         reason: u8,
     },
+    /// It was never on the ring: there was no room, or the ring was closed. Its [`index`](Fate::index) is [`NO_INDEX`].
+    Refused,
+}
+
+/// The index of a record that was never on a ring.
+pub const NO_INDEX: u64 = u64::MAX;
+
+impl Fate {
+    /// The fate of a record that the ring did not take.
+    pub fn refused(user_seq: u64) -> Self {
+        Self {
+            index: NO_INDEX,
+            user_seq,
+            outcome: Outcome::Refused,
+            committed_at: None,
+            finished_at: None,
+            acked_at: None,
+            horizon: 0,
+            unread: None,
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acked => f.write_str("acknowledged"),
+            Self::Sent => f.write_str("sent, not known to be acknowledged"),
+            Self::Dropped { reason } => write!(f, "dropped: {}", reason::name(*reason)),
+            Self::Refused => f.write_str("refused: the ring had no room or was closed"),
+        }
+    }
+}
+
+/// Such as "record 4711: acknowledged after 12.345ms": the time since its first byte was handed over.
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "record {}: {}", self.user_seq, self.outcome)?;
+        match (self.outcome, self.committed_at, self.acked_at) {
+            (Outcome::Acked, Some(begun), Some(acked)) => {
+                write!(f, " after {:?}", acked.saturating_since(begun))
+            }
+            (Outcome::Acked, ..) => f.write_str(" at a time that is not known"),
+            (Outcome::Dropped { .. }, Some(_), _) => f.write_str(", after it was begun"),
+            _ => Ok(()),
+        }
+    }
 }

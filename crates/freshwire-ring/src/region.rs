@@ -5,7 +5,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::error::{ClaimError, ConfigError, CreateError};
-use crate::layout::{ABI_VERSION, Config, Header, Layout, MAGIC, NO_HOLD, RingHeader, Slot};
+use crate::layout::{
+    ABI_VERSION, Config, FEATURE_PASSES_OVER, Header, Layout, MAGIC, NO_HOLD, RingHeader, Slot,
+};
 use crate::process::Claim;
 use crate::storage::Storage;
 use crate::sync::{AtomicU64, BlockAccess, Ordering};
@@ -171,6 +173,7 @@ impl Inner {
         header.slots_offset.store(layout.slots_offset, Ordering::Relaxed);
         header.arena_offset.store(layout.arena_offset, Ordering::Relaxed);
         header.block_stride.store(layout.block_stride, Ordering::Relaxed);
+        header.features.store(FEATURE_PASSES_OVER, Ordering::Relaxed);
         for ring in 0..layout.config.rings as usize {
             if let Some(ring) = self.ring(ring) {
                 ring.umod_i.0.store(NO_HOLD, Ordering::Relaxed);

@@ -49,7 +49,7 @@ mod native {
 
     use super::*;
     use crate::error::AttachError;
-    use crate::layout::{ABI_VERSION, Config, MAGIC};
+    use crate::layout::{ABI_VERSION, Config, FEATURE_PASSES_OVER, MAGIC};
     use crate::sync::Ordering;
 
     pub(crate) enum Backing {
@@ -111,7 +111,7 @@ mod native {
             }
             let storage = Self::map(OwnedFd::from(file), &layout).map_err(io)?;
             storage.check(&layout)?;
-            Ok((layout, storage))
+            Ok((storage.with_features(layout), storage))
         }
 
         /// Checks the header of memory that is mapped already. //= spec/ring.md R-ATTACH-3, R-ATTACH-4
@@ -140,7 +140,7 @@ mod native {
             }
             let storage = Self::over(base, &layout, Backing::Foreign { _keeper: keeper });
             storage.check(&layout)?;
-            Ok((layout, storage))
+            Ok((storage.with_features(layout), storage))
         }
 
         /// Zeroed memory of this process.
@@ -182,6 +182,14 @@ mod native {
         }
 
         /// Compares what the header says with what follows from its sizes.
+        /// The layout with what the maker of the region has said of its senders.
+        fn with_features(&self, layout: Layout) -> Layout {
+            // SAFETY: the header is part of the mapping, and made of atomics.
+            let header = unsafe { self.header.as_ref() };
+            let features = header.features.load(Ordering::Relaxed);
+            Layout { passes_over: features & FEATURE_PASSES_OVER != 0, ..layout }
+        }
+
         fn check(&self, layout: &Layout) -> Result<(), AttachError> {
             // SAFETY: the header lies at the start of a live mapping and consists of atomics.
             let header = unsafe { self.header.as_ref() };

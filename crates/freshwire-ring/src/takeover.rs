@@ -1,15 +1,18 @@
 //! Building the producer's private account from what the rings hold. Used each time the role is claimed: for a new
 //! region it finds nothing.
 
+use std::collections::BTreeMap;
+
 use crate::blocks::Blocks;
 use crate::error::ClaimError;
+use crate::fates::Fates;
 use crate::layout::NO_HOLD;
 use crate::producer::{Own, Ring};
 use crate::reason;
 use crate::region::{Inner, Region};
 use crate::sync::Ordering;
 use crate::view::View;
-use crate::word::State;
+use crate::word::{State, Word};
 
 /// The account of a new producer. //= spec/ring.md R-CLAIM-3
 pub(crate) fn rebuild(region: &Region) -> Result<(Vec<Ring>, Blocks), ClaimError> {
@@ -32,14 +35,45 @@ fn rebuild_ring(inner: &Inner, ring: usize, users: &mut [u32]) -> Result<Ring, C
     view.recover();
     let slots = view.slots();
     let oldest = user_i.saturating_sub(slots);
-    let tail = view.head.user.tail_i.load(Ordering::Relaxed).clamp(oldest, user_i);
+    let told_to = view.head.user.tail_i.load(Ordering::Relaxed).clamp(oldest, user_i);
+    // A producer that died while it passed over a record has published a tail behind that one.
+    let tail = (oldest..told_to).find(|&index| lives(&view, index)).unwrap_or(told_to);
+    let slots = vec![Own::EMPTY; slots as usize];
     let mut own =
-        Ring { user_i, tail, slots: vec![Own::EMPTY; slots as usize], fates_lost: 0, hold: NO_HOLD };
+        Ring { user_i, tail, slots, behind: BTreeMap::new(), fates: Fates::default(), hold: NO_HOLD };
+    let passed = view.passed_i();
+    for at in oldest..user_i.min(passed) {
+        let index = view.holder(at, passed);
+        if index != at {
+            adopt_behind(&view, &mut own, index, users);
+        }
+    }
     let mut index = tail;
     while index < user_i {
+        let is_told = index < told_to && !lives(&view, index);
+        if is_told || own.own(index).is_behind() || view.holder(index, passed) != index {
+            index += 1;
+            continue;
+        }
         index += adopt(&view, &mut own, index, users);
     }
     Ok(own)
+}
+
+/// Takes over a record that the former producer had passed over, unless it has ended: its fate is gone then.
+//= spec/ring.md R-PASS-4
+fn adopt_behind(view: &View<'_>, own: &mut Ring, index: u64, users: &mut [u32]) {
+    if !lives(view, index) {
+        return;
+    }
+    let span = adopt(view, own, index, users) as u32;
+    own.leave_behind(index, span);
+}
+
+/// Whether a record begins at `index` that has not ended.
+fn lives(view: &View<'_>, index: u64) -> bool {
+    let state = view.word(index).ok().and_then(Word::state);
+    matches!(state, Some(State::Ready | State::Held | State::Taken))
 }
 
 /// Takes over one record; returns its slots. A finished one keeps its slots for its fate, without blocks.

@@ -2,7 +2,7 @@
 
 use freshwire_units::Timestamp;
 
-use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS, MAX_INDEX, RingHeader, SLOT_SHARED, Slot};
+use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS, FLAG_TELLS, MAX_INDEX, RingHeader, SLOT_SHARED, Slot};
 use crate::process::pid_is_alive;
 use crate::reason;
 use crate::record::Queued;
@@ -89,6 +89,30 @@ impl<'a> View<'a> {
         let oldest = user_i.saturating_sub(self.slots());
         let hint = self.head.kern_i.0.load(Ordering::Relaxed);
         if (oldest..=user_i).contains(&hint) { hint..user_i } else { oldest..user_i }
+    }
+
+    /// From where on no slot was passed over. To be asked after `user_i`. //= spec/ring.md R-PASS-2
+    pub(crate) fn passed_i(&self) -> u64 {
+        self.head.user.passed_i.load(Ordering::Relaxed)
+    }
+
+    /// The index of the record that has the slot of `index`: that one, or an older one that kept its slot while the ring went on.
+    /// `passed` is [`passed_i`](Self::passed_i). //= spec/ring.md R-PASS-2
+    #[inline]
+    pub(crate) fn holder(&self, index: u64, passed: u64) -> u64 {
+        if index >= passed { index } else { self.older_holder(index) }
+    }
+
+    #[cold]
+    fn older_holder(&self, index: u64) -> u64 {
+        // Acquire: as in `word`.
+        let word = Word(self.slot(index).state.load(Ordering::Acquire));
+        let laps = self.lap(index).wrapping_sub(word.lap()) as i32;
+        if laps <= 0 || matches!(word.state(), Some(State::Free) | None) {
+            return index;
+        }
+        // None: a lap that never was, which whoever looks at the slot finds.
+        index.checked_sub(laps as u64 * self.slots()).unwrap_or(index)
     }
 
     /// The state word of `index`, if it belongs to this use of the slot and its state exists.
@@ -202,8 +226,10 @@ impl<'a> View<'a> {
     //= spec/ring.md R-ROLE-3
     pub(crate) fn drop_where(&self, why: u8, mut pick: impl FnMut(&Queued) -> bool) -> usize {
         let window = self.window();
+        let passed = self.passed_i();
         let mut slots = 0;
         for index in window.clone() {
+            let index = self.holder(index, passed);
             if let Seen::Ready(record, word) = self.see(index, window.end) {
                 // The word of the reading: if the record has been changed since, look again.
                 if pick(&record) && self.drop_seen(&record, word, window.end, why, &mut pick) {
@@ -238,8 +264,9 @@ impl<'a> View<'a> {
     /// Records that are not at their end, wherever the sender says that it is.
     pub(crate) fn unfinished(&self) -> usize {
         let Some(user_i) = self.user_i() else { return 0 };
+        let passed = self.passed_i();
         let lives = |index: &u64| {
-            let state = self.word(*index).ok().and_then(Word::state);
+            let state = self.word(self.holder(*index, passed)).ok().and_then(Word::state);
             matches!(state, Some(State::Ready | State::Held | State::Taken))
         };
         (user_i.saturating_sub(self.slots())..user_i).filter(lives).count()
@@ -248,8 +275,10 @@ impl<'a> View<'a> {
     /// Drops what is held by a process that no longer lives; returns the records. //= spec/ring.md R-EDIT-1
     pub(crate) fn recover(&self) -> usize {
         let window = self.window();
+        let passed = self.passed_i();
         let mut records = 0;
         for index in window {
+            let index = self.holder(index, passed);
             let Ok(word) = self.word(index) else { continue };
             if word.state() == Some(State::Held) && !pid_is_alive(word.arg()) {
                 let dead = word.to(State::Dead, u32::from(reason::HOLDER_LOST));
@@ -283,6 +312,12 @@ impl<'a> View<'a> {
             && self.head.kern_flag.0.fetch_and(!FLAG_SLEEPS, Ordering::AcqRel) & FLAG_SLEEPS != 0
     }
 
+    /// Whether the sender has closed the ring and says no more of what it has sent. //= spec/ring.md R-ORDER-6
+    pub(crate) fn is_final(&self) -> bool {
+        // Acquire: what the sender said before is seen.
+        self.head.kern_flag.0.load(Ordering::Acquire) & (FLAG_CLOSED | FLAG_TELLS) == FLAG_CLOSED
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.head.kern_flag.0.load(Ordering::Relaxed) & FLAG_CLOSED != 0
     }
@@ -298,13 +333,19 @@ impl<'a> View<'a> {
     pub(crate) fn list(&self, limit: usize, out: &mut Vec<Queued>) {
         out.clear();
         let window = self.window();
+        let passed = self.passed_i();
+        let in_order = window.start >= passed;
         for index in window.clone() {
-            if out.len() >= limit {
+            if in_order && out.len() >= limit {
                 break;
             }
-            if let Seen::Ready(record, _) = self.see(index, window.end) {
+            if let Seen::Ready(record, _) = self.see(self.holder(index, passed), window.end) {
                 out.push(record);
             }
+        }
+        if !in_order {
+            out.sort_unstable_by_key(|record| record.index);
+            out.truncate(limit);
         }
     }
 }

@@ -83,6 +83,9 @@ impl Word {
     }
 }
 
+/// The argument of a sent slot's word when no acknowledgement will be written there.
+pub(crate) const SENT_LAST: u32 = 1;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,8 @@ fn pushing_allocates_nothing() {
     let mut producer = region.producer().unwrap();
     let mut sender = region.consumer(0).unwrap();
     let mut queue = Vec::with_capacity(16);
+    // Room for fates is made when they are asked for first.
+    assert_eq!(producer.poll_fate(0), None);
     let before = CALLS.get();
     for number in 0..1000_u64 {
         let meta = Meta { user_seq: number, key: number % 3, ..Meta::default() };

@@ -226,3 +226,56 @@ fn a_record_pushed_while_the_ring_closes_is_dropped() {
         assert_eq!(pushed, fate.is_some());
     });
 }
+
+/// The producer passes over a record that is just being finished, and uses the slots around it: the sender's end of it counts, and its
+/// fate is told once.
+#[test]
+fn a_record_that_is_passed_over_ends_once() {
+    model(|| {
+        let region = Region::heap(&Config { rings: 1, slots: 2, block_bytes: 16, blocks: 3 }).unwrap();
+        let mut producer = region.producer().unwrap();
+        let mut sender = region.consumer(0).unwrap();
+        producer.keep_fates(0);
+        let _ = producer.push(0, b"a", &seq(1)).unwrap();
+        let taken = sender.take(0).unwrap();
+        let pushing = thread::spawn(move || {
+            let pushed = (2..4).filter(|&number| producer.push(0, b"b", &seq(number)).is_ok()).count();
+            (pushed, producer)
+        });
+        assert_eq!(payload(&sender, &taken), b"a");
+        sender.finish_for_good(&taken, NOW).unwrap();
+        let (pushed, mut producer) = pushing.join().unwrap();
+        assert_eq!(queued(&mut sender).len(), pushed, "what was pushed is found");
+        let fate = producer.poll_fate(0).unwrap();
+        assert_eq!((fate.user_seq, fate.outcome), (1, Outcome::Sent));
+        assert_eq!(producer.poll_fate(0), None);
+        assert_eq!(sender.counters().bad_values() + producer.bad_values(), 0);
+    });
+}
+
+/// The slot of a sent record is used again while it is acknowledged: either that is written there in time, or the sender hears that it is
+/// too late and says it otherwise.
+#[test]
+fn an_acknowledgement_is_told_once_although_the_slot_is_used_again() {
+    model(|| {
+        let region = Region::heap(&Config { rings: 1, slots: 2, block_bytes: 16, blocks: 2 }).unwrap();
+        let mut producer = region.producer().unwrap();
+        let mut sender = region.consumer(0).unwrap();
+        producer.keep_fates(0);
+        let _ = producer.push(0, b"a", &seq(1)).unwrap();
+        let _ = producer.push(0, b"b", &seq(2)).unwrap();
+        let taken = sender.take(0).unwrap();
+        sender.finish(&taken, NOW).unwrap();
+        let pushing = thread::spawn(move || {
+            let _ = producer.push(0, b"c", &seq(3)).unwrap();
+            producer
+        });
+        let is_late = sender.acked(0, NOW).is_err();
+        let mut producer = pushing.join().unwrap();
+        if is_late {
+            producer.note_acked(0, 0, Some(NOW));
+        }
+        let fate = producer.poll_fate(0).unwrap();
+        assert_eq!((fate.user_seq, fate.outcome, fate.acked_at), (1, Outcome::Acked, Some(NOW)));
+    });
+}

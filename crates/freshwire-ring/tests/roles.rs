@@ -262,18 +262,144 @@ fn fates_come_in_slot_order_with_their_times() {
 }
 
 #[test]
-fn a_push_reuses_finished_slots_and_counts_the_fates() {
-    let (mut producer, mut sender) = roles(2, 2);
-    for number in 0..10 {
-        let pushed = producer.push(0, b"x", &seq(number)).unwrap();
-        send(&mut sender, pushed.index);
-        assert_eq!(producer.free_slots(0), 2);
+fn a_push_reuses_finished_slots_and_fates_outlive_them() {
+    for are_kept in [false, true] {
+        let (mut producer, mut sender) = roles(2, 2);
+        if are_kept {
+            producer.keep_fates(0);
+        }
+        for number in 0..10 {
+            let pushed = producer.push(0, b"x", &seq(number)).unwrap();
+            send(&mut sender, pushed.index);
+            assert_eq!(producer.free_slots(0), 2);
+        }
+        assert_eq!(producer.fates_lost(0), if are_kept { 0 } else { 8 });
+        assert_eq!(sender.acked(7, at(1)), Err(TooLate));
+        assert_eq!(sender.acked(8, at(1)), Ok(()));
+        producer.note_acked(0, 7, Some(at(2)));
+        if are_kept {
+            let fate = producer.poll_fate(0).unwrap();
+            assert_eq!((fate.user_seq, fate.outcome, fate.acked_at), (7, Outcome::Acked, Some(at(2))));
+        }
+        assert_eq!(producer.poll_fate(0).map(|fate| fate.user_seq), Some(8));
+        assert_eq!(producer.last_seq(0), Some(9));
+        sender.close(reason::CLOSED, at(3));
+        let rest: Vec<_> = std::iter::from_fn(|| producer.poll_fate(0)).map(|fate| fate.outcome).collect();
+        assert_eq!(rest, vec![Outcome::Sent; if are_kept { 8 } else { 1 }]);
     }
-    assert_eq!(producer.fates_lost(0), 8);
-    assert_eq!(sender.acked(7, at(1)), Err(TooLate));
-    assert_eq!(sender.acked(8, at(1)), Ok(()));
-    assert_eq!(producer.poll_fate(0).map(|fate| fate.user_seq), Some(8));
-    assert_eq!(producer.last_seq(0), Some(9));
+}
+
+#[test]
+fn fates_are_final_when_the_sender_tells_no_more() {
+    for drops_it in [false, true] {
+        let (mut producer, mut sender) = roles(4, 4);
+        for number in 0..3 {
+            let pushed = producer.push(0, b"x", &seq(number)).unwrap();
+            if number < 2 {
+                send(&mut sender, pushed.index);
+            }
+        }
+        assert_eq!(sender.refuse(reason::CLOSED, at(1)), 1);
+        assert_eq!(producer.push(0, b"x", &seq(3)), Err(PushError::Closed));
+        assert_eq!(producer.poll_fate(0), None, "an acknowledgement may come");
+        sender.acked(0, at(2)).unwrap();
+        assert_eq!(producer.poll_fate(0).map(|fate| fate.outcome), Some(Outcome::Acked));
+        assert_eq!(producer.poll_fate(0), None);
+        if drops_it {
+            drop(sender);
+        } else {
+            sender.close(reason::CLOSED, at(3));
+        }
+        assert_eq!(producer.poll_fate(0).map(|fate| fate.outcome), Some(Outcome::Sent));
+        assert_eq!(
+            producer.poll_fate(0).map(|fate| fate.outcome),
+            Some(Outcome::Dropped { reason: reason::CLOSED })
+        );
+    }
+}
+
+#[test]
+fn a_begun_record_costs_nobody_else_a_slot() {
+    let (mut producer, mut sender) = roles(8, 8);
+    let first = producer.push(0, b"begun", &seq(0)).unwrap();
+    let taken = sender.take(first.index).unwrap();
+    let mut queue = Vec::new();
+    for number in 1..1000 {
+        let pushed = producer.push(0, &[number as u8], &seq(number)).unwrap();
+        sender.queue(8, &mut queue);
+        assert_eq!(queue.iter().map(|record| record.user_seq).collect::<Vec<_>>(), [number]);
+        send(&mut sender, pushed.index);
+    }
+    let mut payload = Vec::new();
+    sender.copy(&taken, 0, usize::MAX, &mut payload);
+    assert_eq!(payload, b"begun");
+    sender.finish_for_good(&taken, at(9)).unwrap();
+    let fate = producer.poll_fate(0).unwrap();
+    assert_eq!((fate.index, fate.user_seq, fate.outcome), (first.index, 0, Outcome::Sent));
+    assert_eq!(sender.counters().bad_values() + producer.bad_values(), 0);
+}
+
+#[test]
+fn a_record_that_waits_long_is_found_by_everybody() {
+    let (mut producer, mut sender) = roles(4, 4);
+    let old = producer.push(0, b"old", &Meta { key: 7, ..seq(0) }).unwrap();
+    for number in 1..50 {
+        let pushed = producer.push(0, b"new", &seq(number)).unwrap();
+        send(&mut sender, pushed.index);
+    }
+    let replaced = producer.replace(0, b"newer", &Meta { key: 7, ..seq(50) }).unwrap();
+    assert!(matches!(replaced, Replaced::InPlace(pushed) if pushed.index == old.index), "it keeps its turn");
+    let mut queue = Vec::new();
+    let editor = producer.region().editor();
+    editor.queue(0, 4, &mut queue);
+    assert_eq!(queue.iter().map(|record| record.user_seq).collect::<Vec<_>>(), [50]);
+    assert_eq!((producer.pending(0), editor.unfinished(0)), (1, 1));
+    assert_eq!(editor.drop_seq(0, 50), 1);
+    let mut gone = Vec::new();
+    sender.dropped_by_others(&mut gone);
+    assert_eq!(gone, [(50, reason::APPLICATION)]);
+}
+
+#[test]
+fn no_key_is_not_a_key() {
+    let (mut producer, _sender) = roles(4, 4);
+    for number in 0..2 {
+        let replaced = producer.replace(0, b"x", &seq(number)).unwrap();
+        assert!(matches!(replaced, Replaced::Appended(_)), "{replaced:?}");
+    }
+    assert_eq!(producer.pending(0), 2);
+}
+
+/// With as many slots as a ring for keys has, a new value of any key finds room, whatever was begun meanwhile.
+#[test]
+fn slots_for_keys_are_enough() {
+    for keys in [1_u32, 7, 50, 56, 57] {
+        let config = Config::for_clients(1, keys, 32);
+        let region = Region::heap(&config).unwrap();
+        let (mut producer, mut sender) = (region.producer().unwrap(), region.consumer(0).unwrap());
+        let (mut begun, mut queue, mut random) = (Vec::new(), Vec::new(), 1_u64);
+        for number in 0..20_000_u64 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let key = random % u64::from(keys) + 1;
+            let _ = producer.replace(0, &[1; 32], &Meta { key, ..seq(number) }).unwrap();
+            sender.queue(usize::MAX, &mut queue);
+            let at = (random >> 8) as usize % queue.len();
+            if random % 3 == 0 && begun.len() < config.begun_slots() as usize {
+                begun.push(sender.take(queue[at].index).unwrap());
+            }
+            if random % 5 == 0 && !begun.is_empty() {
+                let taken = begun.swap_remove((random >> 16) as usize % begun.len());
+                sender.finish(&taken, at_ns(number)).unwrap();
+            }
+        }
+        assert_eq!(sender.counters().bad_values() + producer.bad_values(), 0);
+    }
+}
+
+fn at_ns(nanoseconds: u64) -> Timestamp {
+    Timestamp::from_nanos(nanoseconds)
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod output;
 mod payload;
 mod reserve;
 mod scratch;
+mod unread;
 
 use std::io;
 use std::net::TcpStream;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
 use std::time::Duration;
 
+use freshwire_choice::Record;
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready, Waker};
 use freshwire_io::tcp::TcpSocket;
@@ -42,6 +44,8 @@ pub(crate) enum Command {
     Leave(u64, Duration),
     /// Send bytes between two records.
     Interject(u64, Vec<u8>),
+    /// Ask the policy again, although neither the queue nor the path has changed.
+    AskAgain(u64),
     Stop,
 }
 
@@ -128,8 +132,10 @@ impl Handle {
             socket.set_max_rto(timeout)?;
         }
         let (ring, linger) = (consumer.ring(), config.linger);
-        let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (mut config, engine) = (config, self.clone());
+        config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
+        let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
         self.send(Command::Add(id, destination));
         let server = Box::new(InEngine { engine: self.clone(), id });
         Ok(Added { id, sink: Sink { ring, shared, server, linger, closed: false }, direct })
@@ -158,6 +164,16 @@ impl Handle {
         let Ok(mut floor) = self.floor.try_lock() else { return };
         if floor.as_mut().is_some_and(|floor| floor.offer(now(), offered, queue)) {
             self.waker.wake();
+        }
+    }
+
+    /// Has the policy of a sink drop what is of no more use, until `has_room` says that `newcomer` finds room. Waits for the engine's
+    /// present turn.
+    pub(crate) fn make_room(&self, id: u64, newcomer: &Record, has_room: &mut dyn FnMut() -> bool) {
+        // An engine whose policies have panicked drops nothing more.
+        let Ok(mut floor) = self.floor.lock() else { return };
+        if let Some(floor) = floor.as_mut() {
+            floor.make_room(now(), id, newcomer, has_room);
         }
     }
 

@@ -40,9 +40,11 @@ pub use freshwire_io::now;
 pub use freshwire_io::poll::Waker;
 pub use freshwire_media::framing::{Framer, Framing, Piece};
 pub use freshwire_ring::{
-    Config as RingConfig, Edit, EditError, Editor, Fate, Meta, Outcome, Producer, PushError, Pushed, Region,
-    Replaced, Stored, TooLate, prefetch, reason,
+    ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate,
+    MAX_KEPT_FATES, Meta, NO_INDEX, Outcome, Producer, PushError, Pushed, Queued, Region, Replaced, Stage,
+    Standing, Stored, TooLate, prefetch, reason,
 };
+pub use freshwire_units::{Rate, Timestamp};
 
 pub use carrier::{Carrier, CarrierError, CarrierInUse};
 pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
@@ -50,5 +52,7 @@ pub use receiver::{Message, ReceiveError, Receiver};
 pub use record::record_without_place;
 pub use seal::Seal;
 pub use sender::{MAX_AT_ONCE, Sender, SenderError, Target};
-pub use sink::{CloseMode, DEFAULT_LINGER, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig};
+pub use sink::{
+    CloseMode, DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig,
+};
 pub use stats::{LAYERS, SinkSnapshot, SinkStats};

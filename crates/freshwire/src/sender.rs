@@ -1,5 +1,6 @@
 use std::io;
 use std::net::TcpStream;
+use std::sync::Arc;
 
 use freshwire_ring::{
     ClaimError, Config, Consumer, CreateError, Edit, EditError, Fate, Meta, Producer, PushError, Region,
@@ -10,7 +11,8 @@ use crate::a1::{self, Caller};
 use crate::carrier::CarrierError;
 use crate::direct::Direct;
 use crate::engine::{AddError, Added, Handle, Offered, Payload};
-use crate::sink::{Sink, SinkConfig};
+use crate::record::record_without_place;
+use crate::sink::{Sink, SinkConfig, SinkShared};
 
 /// Why a sender could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +36,18 @@ pub enum SenderError {
     /// The A1 connection has ended.
     #[error("the A1 connection has ended: {0}")]
     ConnectionEnded(String),
+    /// The ring cannot take the newest value of each key at any time.
+    #[error(
+        "{slots} slots are too few for {keys} keys: raise RingConfig::slots to {needed}, or use RingConfig::for_clients"
+    )]
+    TooFewSlots {
+        /// The keys that the sink was said to have.
+        keys: u32,
+        /// Slots of each ring.
+        slots: u32,
+        /// Slots that so many keys need.
+        needed: u32,
+    },
     /// The A1 connection or group has a sink already.
     #[error("the A1 connection or group has a sink already")]
     HasSink,
@@ -59,8 +73,12 @@ pub struct Sender {
     producer: Producer,
     engine: Option<Handle>,
     next_ring: usize,
-    /// Rings whose sink is at its end.
+    /// Rings that were [given back](Self::reuse).
     left: Vec<usize>,
+    /// By ring, its sink as the one who serves it sees it; the last one's, where there is none any more.
+    sinks: Vec<Option<Arc<SinkShared>>>,
+    /// Rings that missed the payload of the last [`push_to_all`](Self::push_to_all), and why.
+    missed: Vec<(usize, PushError)>,
     /// By ring, where the engine does not serve it from the region.
     others: Vec<Option<Other>>,
     /// By ring, the number of the sink that the engine serves from it; the last one's, where there is none any more.
@@ -126,6 +144,8 @@ impl Sender {
             engine,
             next_ring: 0,
             left: Vec::new(),
+            sinks: Vec::new(),
+            missed: Vec::new(),
             others: Vec::new(),
             numbers: Vec::new(),
             order: Vec::new(),
@@ -133,20 +153,38 @@ impl Sender {
         })
     }
 
-    /// Serves `stream` from a ring of the region that no sink uses: one that never had a sink, or was
-    /// [given back](Self::reuse).
+    /// Serves `stream` from a ring of the region that no sink uses: one that was [given back](Self::reuse), one that never had a sink, or
+    /// the one whose sink has ended longest. Fates that were not polled by then are [lost](Self::fates_lost).
+    ///
+    /// No call of the engine waits in the socket, and the socket stays as blocking as it is: a clone of it reads what the client says,
+    /// with the time-outs that the application sets. It sends without Nagle's delay from now on, and nobody else may write to it.
     pub fn add_sink(&mut self, stream: TcpStream, config: SinkConfig) -> Result<Sink, SenderError> {
         let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
+        self.check_keys(&config)?;
         let consumer = self.free_ring()?;
         let ring = consumer.ring();
+        let ack_fates = config.ack_fates;
         let Added { id, sink, direct } = engine.admit(stream, consumer, config, true)?;
         let number = direct.is_none().then_some(id);
         self.set_other(ring, direct.map(Other::Direct));
+        self.set_sink(ring, &sink);
+        if ack_fates {
+            let (producer, ring) = self.producer_of(ring);
+            producer.keep_fates(ring);
+        }
         if ring >= self.numbers.len() {
             self.numbers.resize(ring + 1, None);
         }
         self.numbers[ring] = number;
         Ok(sink)
+    }
+
+    fn check_keys(&self, config: &SinkConfig) -> Result<(), SenderError> {
+        let slots = self.producer.region().config().slots;
+        match config.keys.map(|keys| (keys, Config::slots_for(keys))) {
+            Some((keys, needed)) if needed > slots => Err(SenderError::TooFewSlots { keys, slots, needed }),
+            _ => Ok(()),
+        }
     }
 
     /// Serves the other end of an A1 connection from a ring of the region that no sink uses. The connection goes on to
@@ -160,6 +198,7 @@ impl Sender {
         let ring = consumer.ring();
         let sink = connection.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
         self.set_other(ring, Some(Other::Node(connection.caller())));
+        self.set_sink(ring, &sink);
         Ok(sink)
     }
 
@@ -170,7 +209,15 @@ impl Sender {
         let ring = consumer.ring();
         let sink = group.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
         self.set_other(ring, Some(Other::Node(group.caller())));
+        self.set_sink(ring, &sink);
         Ok(sink)
+    }
+
+    fn set_sink(&mut self, ring: usize, sink: &Sink) {
+        if ring >= self.sinks.len() {
+            self.sinks.resize(ring + 1, None);
+        }
+        self.sinks[ring] = Some(Arc::clone(&sink.shared));
     }
 
     fn set_other(&mut self, ring: usize, other: Option<Other>) {
@@ -190,9 +237,19 @@ impl Sender {
                 return Ok(consumer);
             }
         }
-        let consumer = self.producer.region().consumer(self.next_ring)?;
-        self.next_ring += 1;
-        Ok(consumer)
+        let error = match self.producer.region().consumer(self.next_ring) {
+            Ok(consumer) => {
+                self.next_ring += 1;
+                return Ok(consumer);
+            }
+            Err(error) => error,
+        };
+        let has_ended = |ring: &usize| {
+            self.sinks.get(*ring).is_some_and(|sink| sink.as_ref().is_some_and(|sink| sink.has_ended()))
+        };
+        let mut ended: Vec<usize> = (0..self.next_ring).filter(has_ended).collect();
+        ended.sort_by_key(|&ring| self.sinks[ring].as_ref().and_then(|sink| sink.ended_at()));
+        ended.into_iter().find_map(|ring| self.used_ring(ring).ok()).ok_or(error)
     }
 
     /// A ring that had a sink, made anew: what somebody wrote into it for that one is not the next one's affair.
@@ -203,7 +260,8 @@ impl Sender {
         self.producer.region().consumer(ring)
     }
 
-    /// Says that the sink of this ring was dropped or has ended, so that another sink may have the ring.
+    /// Says that the sink of this ring was dropped, so that another sink may have the ring as soon as it has ended. Not needed for
+    /// rings of sinks that have ended: they are used again when no other is left.
     pub fn reuse(&mut self, ring: usize) {
         if ring < self.next_ring && !self.left.contains(&ring) {
             self.left.push(ring);
@@ -232,6 +290,14 @@ impl Sender {
         }
     }
 
+    /// Who fills this ring, and its number there.
+    fn producer_of(&mut self, ring: usize) -> (&mut Producer, usize) {
+        match self.others.get_mut(ring) {
+            Some(Some(Other::Direct(direct))) => (&mut direct.producer, 0),
+            _ => (&mut self.producer, ring),
+        }
+    }
+
     /// Calls who serves this ring.
     fn call(&self, ring: usize) {
         match self.others.get(ring) {
@@ -250,17 +316,45 @@ impl Sender {
     /// allocation.
     pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
         if let Some(direct) = self.direct(ring) {
-            return direct.push(payload, meta);
+            return direct.push(payload, meta).inspect_err(|error| self.refused(ring, *error, meta));
         }
-        let pushed = self.producer.push(ring, payload, meta)?;
+        let mut pushed = self.producer.push(ring, payload, meta);
+        if self.make_room(ring, payload, meta, pushed.err()) {
+            pushed = self.producer.push(ring, payload, meta);
+        }
+        let pushed = pushed.inspect_err(|error| self.refused(ring, *error, meta))?;
         if pushed.notify {
             self.call(ring);
         }
         Ok(pushed.index)
     }
 
-    /// Puts one payload on several rings; it is copied once, and once more into each ring of the kernel's. Returns how many rings took it: a full one is passed over,
-    /// and its sink misses this record.
+    /// After a push that found no room: has the policy drop what has expired or is superseded. True: there is room now.
+    #[cold]
+    fn make_room(&mut self, ring: usize, payload: &[u8], meta: &Meta, error: Option<PushError>) -> bool {
+        if !matches!(error, Some(PushError::Full | PushError::OutOfBlocks)) {
+            return false;
+        }
+        let Self { producer, engine: Some(engine), numbers, .. } = self else { return false };
+        let Some(&Some(id)) = numbers.get(ring) else { return false };
+        let Ok(len) = u32::try_from(payload.len()) else { return false };
+        let mut has_room = || producer.has_room(ring, payload.len());
+        engine.make_room(id, &record_without_place(meta, len), &mut has_room);
+        has_room()
+    }
+
+    /// A record was not taken: that is its fate.
+    #[cold]
+    fn refused(&mut self, ring: usize, error: PushError, meta: &Meta) {
+        if matches!(error, PushError::Full | PushError::OutOfBlocks | PushError::Closed) {
+            let (producer, ring) = self.producer_of(ring);
+            producer.note_refused(ring, meta.user_seq);
+        }
+    }
+
+    /// Puts one payload on several rings; it is copied once, and once more into each ring of the kernel's. Returns how many rings took it.
+    /// One that is closed, or full of what the policy still wants, is passed over and its sink misses this record:
+    /// [`missed`](Self::missed) says which, and the record's fate there is [refused](freshwire_ring::Outcome::Refused).
     pub fn push_to_all(
         &mut self,
         rings: impl IntoIterator<Item = usize>,
@@ -268,6 +362,7 @@ impl Sender {
         meta: &Meta,
     ) -> Result<usize, PushError> {
         let mut stored = None;
+        self.missed.clear();
         let (mut taken, mut notify, mut result) = (0, false, Ok(()));
         for ring in rings {
             let pushed = match self.direct(ring) {
@@ -275,7 +370,12 @@ impl Sender {
                     Err(PushError::OutOfBlocks) => Err(PushError::Full),
                     pushed => pushed.map(|_| false),
                 },
-                None => self.push_once(&mut stored, ring, payload, meta),
+                None => match self.push_once(&mut stored, ring, payload, meta) {
+                    Err(error) if self.make_room(ring, payload, meta, Some(error)) => {
+                        self.push_once(&mut stored, ring, payload, meta)
+                    }
+                    pushed => pushed,
+                },
             };
             match pushed {
                 Ok(asleep) => {
@@ -285,7 +385,10 @@ impl Sender {
                         _ => notify |= asleep,
                     }
                 }
-                Err(PushError::Full | PushError::Closed) => {}
+                Err(error @ (PushError::Full | PushError::Closed)) => {
+                    self.missed.push((ring, error));
+                    self.refused(ring, error, meta);
+                }
                 Err(error) => {
                     result = Err(error);
                     break;
@@ -297,6 +400,11 @@ impl Sender {
             self.call_engine();
         }
         result.map(|()| taken)
+    }
+
+    /// The rings that missed the payload of the last [`push_to_all`](Self::push_to_all), and why.
+    pub fn missed(&self) -> &[(usize, PushError)] {
+        &self.missed
     }
 
     /// Sends a stored payload past the rings to those sinks whose next record on the wire it would be now: nothing is queued or
@@ -373,24 +481,48 @@ impl Sender {
         Ok(changed)
     }
 
-    /// Puts a record in the place of the newest queued one with the same key, or at the end if there is none.
+    /// Puts a record in the place of the newest queued one with the same key, whose turn it keeps, or at the end if there is none, or
+    /// the key is 0. A ring with [slots for its keys](freshwire_ring::Config::slots_for) never refuses it.
     pub fn replace(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
         if let Some(direct) = self.direct(ring) {
-            return direct.replace(payload, meta);
+            return direct.replace(payload, meta).inspect_err(|error| self.refused(ring, *error, meta));
         }
-        let replaced = self.producer.replace(ring, payload, meta)?;
+        let mut replaced = self.producer.replace(ring, payload, meta);
+        if self.make_room(ring, payload, meta, replaced.err()) {
+            replaced = self.producer.replace(ring, payload, meta);
+        }
+        let replaced = replaced.inspect_err(|error| self.refused(ring, *error, meta))?;
         if replaced.pushed().notify {
             self.call(ring);
         }
         Ok(replaced)
     }
 
-    /// What became of the oldest record that is at its end, in order of pushing.
+    /// What became of a record, once for each, as soon as it is known: refused ones among them, in order of pushing but for those that
+    /// others went past. A program that polls at least once a second loses none below
+    /// [`MAX_KEPT_FATES`](freshwire_ring::MAX_KEPT_FATES) records a second; [`fates_lost`](Self::fates_lost) counts those of one that
+    /// does not.
     pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
-        if let Some(direct) = self.direct(ring) {
-            return direct.producer.poll_fate(0);
+        if let Some(Some(sink)) = self.sinks.get(ring) {
+            for (index, at) in sink.late_acks().take() {
+                self.producer.note_acked(ring, index, at);
+            }
         }
-        self.producer.poll_fate(ring)
+        let (producer, ring) = self.producer_of(ring);
+        producer.poll_fate(ring)
+    }
+
+    /// All fates that are known now; see [`poll_fate`](Self::poll_fate).
+    pub fn fates(&mut self, ring: usize) -> impl Iterator<Item = Fate> + '_ {
+        std::iter::from_fn(move || self.poll_fate(ring))
+    }
+
+    /// Fates of a ring's records that nobody polled in time; they are not kept.
+    pub fn fates_lost(&self, ring: usize) -> u64 {
+        match self.others.get(ring) {
+            Some(Some(Other::Direct(direct))) => direct.producer.fates_lost(0),
+            _ => self.producer.fates_lost(ring),
+        }
     }
 
     /// The producer itself, for what is not wrapped here: quiet pushes, holding back, queue listings. Calls that say that

@@ -1,18 +1,25 @@
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire_choice::Choice;
 use freshwire_media::framing::{Framer, Framing};
+
+use freshwire_ring::MAX_KEPT_FATES;
 
 use crate::carrier::{Carrier, CarrierInUse};
 use crate::engine::Reserve;
 use crate::kernel_view::KernelView;
 use crate::seal::Seal;
 use crate::stats::{SinkSnapshot, SinkStats};
-use freshwire_units::Rate;
+use freshwire_units::{Rate, Timestamp};
 
 /// The queue on the path that a sink makes unless told otherwise.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
+
+/// What may lie unread in front of a program that wants the newest values, in bytes, unless told otherwise: just above what windows lose by
+/// themselves in the first seconds of small segments.
+pub const DEFAULT_MAX_UNREAD: u32 = 10 << 10;
 
 /// How long a dropped sink may take to deliver what was begun unless told otherwise.
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(30);
@@ -37,6 +44,21 @@ pub struct SinkConfig {
     /// segment sooner. Default: [`DEFAULT_QUEUE_TARGET`]; `None` leaves it to the congestion control, as does
     /// [`CarrierInUse::KernelRing`] always.
     pub queue_target: Option<Duration>,
+    /// How many bytes may lie unread in front of the receiving program before records are held back in the ring, where newer values
+    /// still take their place. TCP acknowledges what nobody has read, and only the window that the peer advertises tells of it.
+    ///
+    /// The estimate is the largest window of the connection less the present one, as of the last acknowledgement. Between Linux
+    /// machines it is off by what the receiver's buffer takes before its window shrinks, some 10 kB, and by the rounding of windows,
+    /// 128 bytes to 16 kB. While it holds back, one record at a time goes out (2 ms to 1 s apart), since only an acknowledgement tells
+    /// that the program reads again. Proxies hide the program: their windows tell of the proxy. A receiver with a small `SO_RCVBUF`
+    /// bounds by itself; a [gate](freshwire_choice::gate()) is exact where the program acknowledges; A1 needs neither. Needs Linux 5.4
+    /// and plain TCP, and is without effect elsewhere.
+    ///
+    /// Default: [`DEFAULT_MAX_UNREAD`] where the policy [is for state](Choice::is_for_state), else `None`.
+    pub max_unread: Option<u32>,
+    /// How many keys the records have, at most: the sink is refused if its ring has
+    /// [too few slots](freshwire_ring::Config::slots_for) to take the newest value of each at any time. Default: `None`, not checked.
+    pub keys: Option<u32>,
     /// The kernel name of the congestion control; `None` keeps the socket's.
     pub congestion: Option<String>,
     /// Shortest retransmission timeout where the kernel lets a socket choose (Linux 6.15 and later); `None` keeps the
@@ -64,6 +86,8 @@ impl SinkConfig {
     /// The defaults with this policy.
     pub fn new(policy: impl Choice + 'static) -> Self {
         Self {
+            max_unread: policy.is_for_state().then_some(DEFAULT_MAX_UNREAD),
+            keys: None,
             policy: Box::new(policy),
             carrier: Carrier::default(),
             framer: Framing::Raw.into(),
@@ -144,6 +168,20 @@ impl SinkConfig {
         self
     }
 
+    /// Sets how many bytes may lie unread in front of the receiving program.
+    #[must_use]
+    pub fn max_unread(mut self, bytes: Option<u32>) -> Self {
+        self.max_unread = bytes;
+        self
+    }
+
+    /// Sets how many keys the records have at most, which is checked against the ring's slots.
+    #[must_use]
+    pub fn keys(mut self, keys: u32) -> Self {
+        self.keys = Some(keys);
+        self
+    }
+
     /// Sets the congestion control by its kernel name.
     #[must_use]
     pub fn congestion(mut self, name: impl Into<String>) -> Self {
@@ -181,7 +219,7 @@ pub enum CloseMode {
     Drain,
     /// Finish the record that was begun, drop the others, then end the stream.
     FinishRecord,
-    /// Discard everything and reset the connection.
+    /// Discard everything and reset the connection, also where a clone of its socket is open.
     Abort,
 }
 
@@ -305,8 +343,37 @@ pub(crate) struct SinkShared {
     fallback: Option<String>,
     /// Where the numbers are if the engine has none. Boxed: hardly a sink has it.
     pub(crate) kernel: Option<Box<KernelView>>,
-    ended: Mutex<Option<Ended>>,
+    /// Acknowledgements of records whose slots were used again before.
+    late_acks: LateAcks,
+    ended: Mutex<Option<(Ended, Timestamp)>>,
     changed: Condvar,
+}
+
+/// What the engine could not write into a ring any more, for whoever polls fates.
+#[derive(Debug, Default)]
+pub(crate) struct LateAcks {
+    list: Mutex<Vec<(u64, Option<Timestamp>)>>,
+    /// Spares the lock where there is nothing.
+    is_empty_hint: AtomicBool,
+}
+
+impl LateAcks {
+    /// Notes that the record at `index` was acknowledged; `at` if that is known. Of a program that polls nothing the newest are not kept.
+    pub(crate) fn add(&self, index: u64, at: Option<Timestamp>) {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.len() < MAX_KEPT_FATES {
+            list.push((index, at));
+        }
+        self.is_empty_hint.store(false, Ordering::Release);
+    }
+
+    /// Takes all out.
+    pub(crate) fn take(&self) -> Vec<(u64, Option<Timestamp>)> {
+        if self.is_empty_hint.swap(true, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl SinkShared {
@@ -322,17 +389,29 @@ impl SinkShared {
         SinkSnapshot { carrier: self.carrier, ..snapshot }
     }
 
+    pub(crate) fn late_acks(&self) -> &LateAcks {
+        &self.late_acks
+    }
+
     pub(crate) fn end(&self, ended: Ended) {
-        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(ended);
+        *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some((ended, freshwire_io::now()));
         self.changed.notify_all();
     }
 
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended().is_some()
+        self.lock_end().is_some()
     }
 
     pub(crate) fn ended(&self) -> Option<Ended> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_end().as_ref().map(|(ended, _)| ended.clone())
+    }
+
+    pub(crate) fn ended_at(&self) -> Option<Timestamp> {
+        self.lock_end().as_ref().map(|&(_, at)| at)
+    }
+
+    fn lock_end(&self) -> MutexGuard<'_, Option<(Ended, Timestamp)>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait(&self, timeout: Duration) -> Option<Ended> {
@@ -341,6 +420,6 @@ impl SinkShared {
             .changed
             .wait_timeout_while(guard, timeout, |ended| ended.is_none())
             .unwrap_or_else(PoisonError::into_inner);
-        guard.clone()
+        guard.as_ref().map(|(ended, _)| ended.clone())
     }
 }

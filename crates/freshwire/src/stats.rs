@@ -36,8 +36,13 @@ pub struct SinkStats {
     horizon_sum: AtomicU64,
     rate: AtomicU64,
     rtt_us: AtomicU64,
+    min_rtt_us: AtomicU64,
     invalid: AtomicU64,
     replaced: AtomicU64,
+    /// One more than the bytes; zero while they are not known.
+    unread: AtomicU64,
+    unread_max: AtomicU64,
+    held_unread_us: AtomicU64,
 }
 
 /// Adds to a value that nobody else writes: without the cost of an atomic addition.
@@ -90,10 +95,19 @@ pub struct SinkSnapshot {
     pub rate: Option<Rate>,
     /// Smoothed round trip.
     pub rtt: Duration,
+    /// The shortest round trip: what was acknowledged had reached the receiver about half of it before.
+    pub min_rtt: Duration,
     /// Write system calls; with the kernel's ring, calls that woke its sender.
     pub writes: u64,
     /// Bad values that were found in the shared memory; each was skipped.
     pub invalid: u64,
+    /// Bytes that the receiving program has not read, as far as its window tells; `None` without
+    /// [`SinkConfig::max_unread`](crate::SinkConfig::max_unread), and where the kernel does not say the window.
+    pub unread: Option<u64>,
+    /// The largest such number.
+    pub unread_max: u64,
+    /// How long records were held back because more than that bound was unread.
+    pub held_unread: Duration,
 }
 
 impl SinkStats {
@@ -142,11 +156,28 @@ impl SinkStats {
         self.acked.store(acked, Ordering::Relaxed);
     }
 
-    pub(crate) fn on_look(&self, reserve: u32, rate: Option<Rate>, rtt: Duration, invalid: u64) {
+    pub(crate) fn on_look(
+        &self,
+        reserve: u32,
+        rate: Option<Rate>,
+        (rtt, min_rtt): (Duration, Duration),
+        invalid: u64,
+    ) {
         self.reserve.store(u64::from(reserve), Ordering::Relaxed);
         self.rate.store(rate.map_or(0, Rate::bits_per_sec), Ordering::Relaxed);
-        self.rtt_us.store(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.rtt_us.store(micros(rtt), Ordering::Relaxed);
+        self.min_rtt_us.store(micros(min_rtt), Ordering::Relaxed);
         self.invalid.store(invalid, Ordering::Relaxed);
+    }
+
+    /// What the receiving program has not read, and for how long that has held records back.
+    pub(crate) fn on_unread(&self, bytes: Option<u64>, held: Option<Duration>) {
+        let Some(bytes) = bytes else { return };
+        self.unread.store(bytes.saturating_add(1), Ordering::Relaxed);
+        raise(&self.unread_max, bytes);
+        let held = held.unwrap_or_default().as_micros();
+        add(&self.held_unread_us, u64::try_from(held).unwrap_or(u64::MAX));
     }
 
     pub(crate) fn acked(&self) -> u64 {
@@ -192,8 +223,12 @@ impl SinkStats {
             age_at_commit_max: Duration::from_micros(load(&self.age_max_us)),
             rate: self.rate(),
             rtt: Duration::from_micros(load(&self.rtt_us)),
+            min_rtt: Duration::from_micros(load(&self.min_rtt_us)),
             writes,
             invalid: load(&self.invalid),
+            unread: load(&self.unread).checked_sub(1),
+            unread_max: load(&self.unread_max),
+            held_unread: Duration::from_micros(load(&self.held_unread_us)),
         }
     }
 }

@@ -95,6 +95,10 @@ impl Account {
     }
 
     pub(super) fn fate(&mut self, fate: &Fate) {
+        if fate.outcome == Outcome::Refused {
+            // Whoever pushed it knows, and tries again or counts it.
+            return;
+        }
         let Some((generated, bytes)) = self.waiting.remove(&fate.user_seq) else { return };
         if let Some(committed) = fate.committed_at {
             self.newest_age = committed.saturating_since(generated);

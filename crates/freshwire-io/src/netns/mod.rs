@@ -37,6 +37,8 @@ use std::process::{Child, Command};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 pub use emulator::{Account, DirectionAccount, Emulator, EmulatorOptions, Lateness};
+/// How a direction of the link behaves.
+pub use freshwire_link::Config as LinkConfig;
 pub use process::{Arrived, Signals};
 
 use netlink::Netlink;

@@ -35,6 +35,9 @@ pub struct TcpInfo {
     pub delivered: u32,
     /// The kernel's own estimate of the delivery rate.
     pub delivery_rate: Rate,
+    /// The receive window that the peer has advertised last, in bytes behind what it has acknowledged; `None` where the kernel does not
+    /// say it (before Linux 5.4).
+    pub window: Option<u32>,
     /// The estimate was taken while the application, not the path, was the limit.
     pub app_limited: bool,
 }
@@ -48,7 +51,7 @@ impl TcpInfo {
     }
 }
 
-/// `struct tcp_info` of `linux/tcp.h` up to `tcpi_reord_seen`. An older kernel fills less; the rest stays zero.
+/// `struct tcp_info` of `linux/tcp.h` up to `tcpi_snd_wnd`. An older kernel fills less; the rest stays zero.
 #[repr(C)]
 #[derive(Default)]
 struct Raw {
@@ -104,9 +107,11 @@ struct Raw {
     bytes_retrans: u64,
     dsack_dups: u32,
     reord_seen: u32,
+    rcv_ooopack: u32,
+    snd_wnd: u32,
 }
 
-const _: () = assert!(size_of::<Raw>() == 224);
+const _: () = assert!(size_of::<Raw>() == 232);
 
 pub(super) fn read(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
     let mut raw = Raw::default();
@@ -141,6 +146,7 @@ pub(super) fn read(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
         unsent: raw.notsent_bytes,
         delivered: raw.delivered,
         delivery_rate: Rate::from_bytes_per_sec(raw.delivery_rate),
+        window: (len as usize >= size_of::<Raw>()).then_some(raw.snd_wnd),
         app_limited: raw.flags & 1 != 0,
     })
 }

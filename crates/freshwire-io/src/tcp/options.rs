@@ -35,6 +35,16 @@ pub(super) fn set_u32(socket: BorrowedFd<'_>, option: libc::c_int, value: u32) -
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Ends the association with the peer, which resets a connection that is not at its end. Fails where a protocol sits on the socket.
+pub(super) fn disconnect(socket: BorrowedFd<'_>) {
+    // SAFETY: a zeroed sockaddr is a valid value of that C type.
+    let mut nobody: libc::sockaddr = unsafe { std::mem::zeroed() };
+    nobody.sa_family = libc::AF_UNSPEC as libc::sa_family_t;
+    let len = size_of::<libc::sockaddr>() as libc::socklen_t;
+    // SAFETY: the pointer and length describe `nobody`, which outlives the call.
+    let _refused = unsafe { libc::connect(socket.as_raw_fd(), &raw const nobody, len) };
+}
+
 pub(super) fn set_min_rto(socket: BorrowedFd<'_>, timeout: Duration) -> io::Result<bool> {
     set_if_known(socket, TCP_RTO_MIN_US, u32::try_from(timeout.as_micros()).unwrap_or(u32::MAX))
 }

@@ -33,8 +33,12 @@ pub(crate) struct Record {
 pub(crate) struct Ring {
     pub(crate) user_i: u64,
     pub(crate) asleep: bool,
-    pub(crate) fates_lost: u64,
     records: VecDeque<Record>,
+    /// Records that kept their slots while the ring went on.
+    behind: Vec<Record>,
+    /// Fates of records whose slots were used again: those that are known, and those of which no acknowledgement is known.
+    done: VecDeque<(u64, u64, Outcome)>,
+    awaiting: Vec<(u64, u64)>,
     hold: Option<u64>,
 }
 
@@ -52,6 +56,16 @@ impl Record {
         matches!(self.state, State::Sent { .. } | State::Acked | State::Dead(_))
     }
 
+    /// How it ended, once that is known.
+    fn outcome(&self) -> Option<Outcome> {
+        match self.state {
+            State::Acked => Some(Outcome::Acked),
+            State::Sent { last: true } => Some(Outcome::Sent),
+            State::Dead(reason) => Some(Outcome::Dropped { reason }),
+            _ => None,
+        }
+    }
+
     pub(crate) fn kill(&mut self, reason: u8) {
         self.state = State::Dead(reason);
     }
@@ -60,11 +74,41 @@ impl Record {
 impl Ring {
     /// An index of a record, or one where none is.
     pub(crate) fn index_of(&self, nth: u8) -> u64 {
-        self.records.get(usize::from(nth % 8)).map_or(self.user_i, |record| record.index)
+        self.all().nth(usize::from(nth % 8)).map_or(self.user_i, |record| record.index)
+    }
+
+    /// Whether this index is from an earlier lap and no record is known there.
+    pub(crate) fn is_forgotten(&self, index: u64) -> bool {
+        index + SLOTS < self.user_i && self.all().all(|record| record.index != index)
     }
 
     fn record(&mut self, index: u64) -> Option<&mut Record> {
-        self.records.iter_mut().find(|record| record.index == index)
+        self.all_mut().find(|record| record.index == index)
+    }
+
+    /// All records by index.
+    fn all(&self) -> impl Iterator<Item = &Record> {
+        self.behind.iter().chain(&self.records)
+    }
+
+    fn all_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Record> {
+        self.behind.iter_mut().chain(&mut self.records)
+    }
+
+    /// Whether a record that has not ended uses the slot of this index.
+    fn is_in_use(&self, index: u64) -> bool {
+        let uses = |record: &Record| {
+            (record.index..record.index + record.span).any(|at| at % SLOTS == index % SLOTS)
+        };
+        self.all().any(|record| !record.is_finished() && uses(record))
+    }
+
+    /// Takes a record off whose slots are used again.
+    fn park(&mut self, record: &Record) {
+        match record.outcome() {
+            Some(outcome) => self.done.push_back((record.index, record.user_seq, outcome)),
+            None => self.awaiting.push((record.index, record.user_seq)),
+        }
     }
 
     fn is_held_back(&self, index: u64) -> bool {
@@ -95,9 +139,9 @@ impl Model {
         user_seq: u64,
         key: u64,
     ) -> Result<(u64, bool), PushError> {
-        let span = self.make_room(ring, payload.len())?;
+        let (span, index) = self.make_room(ring, payload.len())?;
         self.make_blocks(span)?;
-        self.clear_slots(ring, span);
+        self.clear_slots(ring, span, index);
         self.payloads.push((span as usize, 1));
         Ok(self.append(ring, span, payload, user_seq, key, false))
     }
@@ -117,8 +161,8 @@ impl Model {
         payload: &[u8],
         user_seq: u64,
     ) -> Result<(u64, bool), PushError> {
-        let span = self.make_room(ring, payload.len())?;
-        self.clear_slots(ring, span);
+        let (span, index) = self.make_room(ring, payload.len())?;
+        self.clear_slots(ring, span, index);
         self.payloads[id].1 += 1;
         let pushed = self.append(ring, span, payload, user_seq, 0, true);
         self.rings[ring].records.back_mut().unwrap().stored = Some(id);
@@ -138,7 +182,7 @@ impl Model {
         key: u64,
     ) -> (Result<(u64, bool, usize), PushError>, bool) {
         let same = |record: &&mut Record| record.state == State::Ready && record.key == key;
-        let older = self.rings[ring].records.iter_mut().rev().find(same);
+        let older = self.rings[ring].all_mut().rev().find(same).filter(|_| key != 0);
         let Some(older) = older else {
             let pushed = self.push(ring, payload, user_seq, key);
             return (pushed.map(|(index, notify)| (index, notify, 0)), false);
@@ -149,7 +193,15 @@ impl Model {
             let index = older.index;
             return (Ok((index, self.wake(ring), 0)), true);
         }
-        let index = older.index;
+        let (index, span) = (older.index, older.span);
+        let is_full = self.make_room(ring, payload.len()) == Err(PushError::Full);
+        if is_full
+            && self.span(payload.len()).is_ok_and(|wanted| wanted <= span && self.make_blocks(wanted).is_ok())
+        {
+            self.rings[ring].record(index).unwrap().kill(reason::SUPERSEDED);
+            let pushed = self.push(ring, payload, user_seq, key);
+            return (pushed.map(|(new, notify)| (new, notify, span as usize)), false);
+        }
         let pushed = self.push(ring, payload, user_seq, key);
         let pushed = pushed.map(|(new, notify)| {
             let older = self.rings[ring].record(index).unwrap();
@@ -170,8 +222,7 @@ impl Model {
     }
 
     pub(crate) fn ready(&mut self, ring: usize, user_seq: u64) -> Option<&mut Record> {
-        let records = &mut self.rings[ring].records;
-        records.iter_mut().find(|record| record.state == State::Ready && record.user_seq == user_seq)
+        self.rings[ring].all_mut().find(|record| record.state == State::Ready && record.user_seq == user_seq)
     }
 
     pub(crate) fn take(&mut self, ring: usize, index: u64) -> Option<Vec<u8>> {
@@ -209,7 +260,7 @@ impl Model {
             State::Acked => Stage::Acked,
             State::Dead(reason) => Stage::Dropped(reason),
         };
-        let known = ring.records.iter().map(|record| (record.index, Some(stage(record))));
+        let known = ring.all().map(|record| (record.index, Some(stage(record))));
         known.chain([(ring.user_i, None)]).collect()
     }
 
@@ -222,15 +273,28 @@ impl Model {
         true
     }
 
+    /// What the sender was too late to say of a record whose slots were used again.
+    pub(crate) fn note_acked(&mut self, ring: usize, index: u64) {
+        let ring = &mut self.rings[ring];
+        if let Some(at) = ring.awaiting.iter().position(|&(waits, _)| waits == index) {
+            let (index, user_seq) = ring.awaiting.remove(at);
+            ring.done.push_back((index, user_seq, Outcome::Acked));
+        }
+    }
+
     pub(crate) fn poll_fate(&mut self, ring: usize) -> Option<(u64, u64, Outcome)> {
-        let oldest = self.rings[ring].records.front()?;
-        let outcome = match oldest.state {
-            State::Acked => Outcome::Acked,
-            State::Sent { last: true } => Outcome::Sent,
-            State::Dead(reason) => Outcome::Dropped { reason },
-            _ => return None,
-        };
-        let fate = (oldest.index, oldest.user_seq, outcome);
+        let own = &mut self.rings[ring];
+        if let Some(fate) = own.done.pop_front() {
+            return Some(fate);
+        }
+        if let Some(at) = own.behind.iter().position(|record| record.outcome().is_some()) {
+            let record = own.behind.remove(at);
+            let fate = (record.index, record.user_seq, record.outcome()?);
+            self.give_back(record.stored);
+            return Some(fate);
+        }
+        let oldest = own.records.front()?;
+        let fate = (oldest.index, oldest.user_seq, oldest.outcome()?);
         self.reclaim(ring);
         Some(fate)
     }
@@ -257,14 +321,18 @@ impl Model {
         self.collect();
         for ring in 0..RINGS {
             self.give_back_finished(ring);
-            self.rings[ring].fates_lost = 0;
-            self.rings[ring].hold = None;
+            let ring = &mut self.rings[ring];
+            ring.hold = None;
+            // They were the former producer's.
+            ring.done.clear();
+            ring.awaiting.clear();
+            ring.behind.retain(|record| !record.is_finished());
         }
     }
 
     pub(crate) fn new_consumer(&mut self, ring: usize) {
         self.rings[ring].asleep = false;
-        for record in &mut self.rings[ring].records {
+        for record in self.rings[ring].all_mut() {
             match record.state {
                 State::Taken => record.kill(reason::SENDER_LOST),
                 State::Sent { .. } => record.state = State::Sent { last: true },
@@ -277,21 +345,28 @@ impl Model {
         let ring = &self.rings[ring];
         let seen = |record: &&Record| record.state == State::Ready && !ring.is_held_back(record.index);
         let show = |record: &Record| (record.index, record.user_seq, record.payload.len());
-        ring.records.iter().filter(seen).map(show).collect()
+        ring.all().filter(seen).map(show).collect()
     }
 
     pub(crate) fn pending(&self, ring: usize) -> usize {
-        self.rings[ring].records.iter().filter(|record| record.state == State::Ready).count()
+        self.rings[ring].all().filter(|record| record.state == State::Ready).count()
     }
 
     pub(crate) fn unfinished(&self, ring: usize) -> usize {
-        self.rings[ring].records.iter().filter(|record| !record.is_finished()).count()
+        self.rings[ring].all().filter(|record| !record.is_finished()).count()
     }
 
     pub(crate) fn free_slots(&self, ring: usize) -> u64 {
         let ring = &self.rings[ring];
-        let finished = ring.records.iter().take_while(|record| record.is_finished());
-        SLOTS - ring.used() + finished.map(|record| record.span).sum::<u64>()
+        if !ring.behind.is_empty() {
+            return (0..SLOTS).take_while(|more| !ring.is_in_use(ring.user_i + more)).count() as u64;
+        }
+        let first = ring.records.iter().find(|record| !record.is_finished());
+        SLOTS - first.map_or(0, |record| ring.user_i - record.index)
+    }
+
+    pub(crate) fn has_room(&mut self, ring: usize, len: usize) -> bool {
+        self.make_room(ring, len).is_ok_and(|(span, _)| self.make_blocks(span).is_ok())
     }
 
     fn span(&self, len: usize) -> Result<u64, PushError> {
@@ -299,19 +374,37 @@ impl Model {
         if span as u64 > SLOTS || span > self.blocks { Err(PushError::TooLarge) } else { Ok(span as u64) }
     }
 
-    fn make_room(&mut self, ring: usize, len: usize) -> Result<u64, PushError> {
+    /// Slots of the record, and the first index from which on so many slots are free.
+    fn make_room(&self, ring: usize, len: usize) -> Result<(u64, u64), PushError> {
         let span = self.span(len)?;
-        if span > self.free_slots(ring) {
-            return Err(PushError::Full);
-        }
-        Ok(span)
+        let ring = &self.rings[ring];
+        let is_free = |index: &u64| (*index..index + span).all(|at| !ring.is_in_use(at));
+        let index = (ring.user_i..=ring.user_i + SLOTS - span).find(is_free);
+        index.map(|index| (span, index)).ok_or(PushError::Full)
     }
 
-    fn clear_slots(&mut self, ring: usize, span: u64) {
-        while self.rings[ring].used() + span > SLOTS {
-            self.reclaim(ring);
-            self.rings[ring].fates_lost += 1;
+    /// Reclaims what has ended in the slots that are used now, and leaves behind what has not ended and lies before them.
+    fn clear_slots(&mut self, ring: usize, span: u64, index: u64) {
+        let tail = (index + span).saturating_sub(SLOTS);
+        while self.rings[ring].records.front().is_some_and(|oldest| oldest.index < tail) {
+            let oldest = self.rings[ring].records.pop_front().unwrap();
+            if oldest.is_finished() {
+                self.rings[ring].park(&oldest);
+                self.give_back(oldest.stored);
+            } else {
+                self.rings[ring].behind.push(oldest);
+            }
         }
+        for slot in (index..index + span).map(|at| at % SLOTS) {
+            let uses =
+                |record: &Record| (record.index..record.index + record.span).any(|at| at % SLOTS == slot);
+            if let Some(at) = self.rings[ring].behind.iter().position(uses) {
+                let record = self.rings[ring].behind.remove(at);
+                self.rings[ring].park(&record);
+                self.give_back(record.stored);
+            }
+        }
+        self.rings[ring].user_i = index;
     }
 
     fn make_blocks(&mut self, span: u64) -> Result<(), PushError> {
@@ -341,13 +434,18 @@ impl Model {
     }
 
     fn reclaim(&mut self, ring: usize) {
-        if let Some(id) = self.rings[ring].records.pop_front().and_then(|record| record.stored) {
+        let stored = self.rings[ring].records.pop_front().and_then(|record| record.stored);
+        self.give_back(stored);
+    }
+
+    fn give_back(&mut self, stored: Option<usize>) {
+        if let Some(id) = stored {
             self.payloads[id].1 -= 1;
         }
     }
 
     fn give_back_finished(&mut self, ring: usize) {
-        for record in self.rings[ring].records.iter_mut().filter(|record| record.is_finished()) {
+        for record in self.rings[ring].all_mut().filter(|record| record.is_finished()) {
             if let Some(id) = record.stored.take() {
                 self.payloads[id].1 -= 1;
             }

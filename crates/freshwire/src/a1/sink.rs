@@ -87,7 +87,7 @@ impl Feeding {
             self.shared.stats.on_write(sent);
             self.shared.stats.on_horizon(link.unsent);
         }
-        self.shared.stats.on_look(0, link.rate, link.rtt, self.source.bad_values());
+        self.shared.stats.on_look(0, link.rate, (link.rtt, link.min_rtt), self.source.bad_values());
         self.seen = bytes;
     }
 

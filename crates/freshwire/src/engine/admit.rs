@@ -6,7 +6,7 @@ use std::sync::Arc;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
-use super::connection::{Connection, Parts};
+use super::connection::{Connection, Limits, Parts};
 use super::destination::Destination;
 use super::kernel::{Feed, FeedParts, KernelConnection, Source};
 use crate::carrier::{CarrierError, CarrierInUse, Chosen, KernelRing, choose, needs_no_engine};
@@ -70,9 +70,12 @@ fn serve_tcp(
         framer: config.framer,
         seal: config.seal,
         preface: config.preface,
-        reserve: config.reserve,
-        queue_target: config.queue_target,
-        ack_fates: config.ack_fates,
+        limits: Limits {
+            reserve: config.reserve,
+            queue_target: config.queue_target,
+            max_unread: config.max_unread,
+            ack_fates: config.ack_fates,
+        },
         stall_timeout: config.stall_timeout,
         shared: Arc::clone(&shared),
     };

@@ -17,13 +17,13 @@ use freshwire_ring::{Consumer, prefetch};
 use freshwire_units::Timestamp;
 
 use super::output::{End, Output, Way};
-use super::reserve::Reserve;
 use super::scratch::Scratch;
 use crate::seal::Seal;
 use crate::sink::{CloseMode, Ended, SinkShared};
 pub(super) use at_once::AtOnce;
 pub(super) use begun::{Begun, BegunRecords, Number, Room};
 pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list};
+pub(super) use path::Limits;
 use path::Path;
 
 /// How many writes one connection makes before the engine turns to the next one.
@@ -102,16 +102,14 @@ pub(super) struct Parts {
     pub(super) framer: Box<dyn Framer>,
     pub(super) seal: Option<Box<dyn Seal>>,
     pub(super) preface: Vec<u8>,
-    pub(super) reserve: Reserve,
-    pub(super) queue_target: Option<Duration>,
-    pub(super) ack_fates: bool,
+    pub(super) limits: Limits,
     pub(super) stall_timeout: Option<Duration>,
     pub(super) shared: Arc<SinkShared>,
 }
 
 impl Connection {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
-        let path = Path::new(&parts.socket, parts.reserve, parts.queue_target, parts.ack_fates)?;
+        let path = Path::new(&parts.socket, parts.limits)?;
         let mut framer = parts.framer;
         let mut output = Output::new(parts.seal);
         let mut opening = parts.preface;
@@ -152,6 +150,11 @@ impl Connection {
     /// Whether a producer has notified since the connection went to sleep.
     pub(super) fn notified(&self) -> bool {
         self.consumer.notified()
+    }
+
+    /// The socket has something to tell: when something was acknowledged, or that it has failed. False: the former cannot be.
+    pub(super) fn note(&mut self) -> bool {
+        matches!(self.socket.take_error(), Ok(None)) && self.path.note()
     }
 
     /// Asks the processor to have at hand what a turn touches besides this value; without `ring`, what a record past the ring touches.
@@ -216,14 +219,14 @@ impl Connection {
     }
 
     fn abort(&self, why: &str) -> io::Result<Next> {
-        self.socket.abort_on_close()?;
+        self.socket.abort()?;
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
     fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
         for write in 0..WRITES_PER_TURN {
             if write > 0 || !self.path.is_known(now, &self.output) {
-                self.path.look(now, &self.socket, &mut self.consumer, &self.shared.stats)?;
+                self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
             }
             if self.ending.closing == Closing::Flush {
                 return self.flush(now);
@@ -261,7 +264,7 @@ impl Connection {
     /// Nothing may be written now: sleep until a push, a time the policy named, or an acknowledgement.
     fn rest(&mut self, now: Timestamp) -> io::Result<Next> {
         if self.ending.closing == Closing::Drain && self.ask_again_at == Timestamp::MAX {
-            self.consumer.close(Reason::Closed.code(), now);
+            self.consumer.refuse(Reason::Closed.code(), now);
             if self.output.finish_session()? {
                 self.ending.closing = Closing::LastWords;
                 return Ok(Next::Again);
@@ -327,10 +330,10 @@ impl Connection {
         match mode {
             CloseMode::Drain => {}
             CloseMode::FinishRecord => {
-                self.consumer.close(Reason::Closed.code(), now);
+                self.consumer.refuse(Reason::Closed.code(), now);
             }
             CloseMode::Abort => {
-                self.socket.abort_on_close()?;
+                self.socket.abort()?;
                 self.end(Reason::Closed, now);
                 return Ok(true);
             }
@@ -349,7 +352,7 @@ impl Connection {
     /// Whether the stream was ended and all of it acknowledged.
     pub(super) fn is_delivered(&mut self, now: Timestamp) -> bool {
         self.is_flushing()
-            && self.path.look(now, &self.socket, &mut self.consumer, &self.shared.stats).is_ok()
+            && self.path.look(now, &self.socket, &mut self.consumer, &self.shared).is_ok()
             && self.path.all_acked()
     }
 

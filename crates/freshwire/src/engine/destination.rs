@@ -60,6 +60,14 @@ impl Destination {
         }
     }
 
+    /// The socket has something to tell beside its room; see [`Connection::note`].
+    pub(super) fn note(&mut self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.note(),
+            Self::Kernel(_) => false,
+        }
+    }
+
     pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
         match self {
             Self::Tcp(connection) => connection.turn(now, scratch),
@@ -78,6 +86,19 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.send_at_once(now, record, payload, scratch),
             Self::Kernel(_) => Ok(AtOnce::Not),
+        }
+    }
+
+    /// Drops what is of no more use until `has_room` says so; see [`Connection::make_room`]. What the kernel has it drops by itself.
+    pub(super) fn make_room(
+        &mut self,
+        now: Timestamp,
+        newcomer: &Record,
+        has_room: &mut dyn FnMut() -> bool,
+        scratch: &mut Scratch,
+    ) {
+        if let Self::Tcp(connection) = self {
+            connection.make_room(now, newcomer, has_room, scratch);
         }
     }
 

@@ -137,11 +137,14 @@ impl Estimate {
     pub(crate) fn pipe(&self, queue: Duration) -> Option<u64> {
         let rate = self.measured()?;
         let min_rtt = self.info.min_rtt;
-        if self.recent_min.get()? > min_rtt.saturating_add(queue.saturating_mul(4)) {
+        let least = MIN_PIPE_SEGMENTS * u64::from(self.info.mss);
+        // On a slow path the few segments that are always on the way make a longer queue than the wanted one, and it is ours.
+        let own = queue.max(rate.time_for(least));
+        if self.recent_min.get()? > min_rtt.saturating_add(own.saturating_mul(4)) {
             return None;
         }
         let bytes = rate.bytes_in((min_rtt + min_rtt / 2).saturating_add(queue));
-        Some(bytes.max(MIN_PIPE_SEGMENTS * u64::from(self.info.mss)))
+        Some(bytes.max(least))
     }
 
     /// Takes in that nothing is on the way any more, where that is all that was asked of the kernel.
@@ -332,6 +335,17 @@ mod tests {
         assert!(steady(60).is_some_and(|bytes| (12_900..=13_100).contains(&bytes)));
         // The round trip stays far above what our own queue makes: it is somebody else's.
         assert_eq!(steady(500), None);
+    }
+
+    /// 200 kbit/s: four segments take longer than four times the wanted queue.
+    #[test]
+    fn the_queue_that_few_segments_make_on_a_slow_path_is_not_taken_for_anothers() {
+        let mut estimate = Estimate::default();
+        for i in 0..200 {
+            let (rtt, min_rtt) = (Duration::from_millis(180), Duration::from_millis(10));
+            estimate.update(at(u64::from(i) * 40), TcpInfo { rtt, min_rtt, ..look(i, 4) });
+        }
+        assert_eq!(estimate.pipe(Duration::from_millis(20)), Some(4000));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use freshwire_choice::Reason;
+use freshwire_choice::{Reason, Record};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready};
 use freshwire_units::Timestamp;
@@ -237,7 +237,8 @@ impl Floor {
             self.turn_notified(now);
         }
         for event in ready.drain(..) {
-            if event.hung_up {
+            let is_note = event.noted && self.note(event.token);
+            if event.hung_up && !is_note {
                 self.broken(event.token, now);
             } else {
                 turns.push(event.token);
@@ -283,6 +284,20 @@ impl Floor {
         }
         self.remove_all(ends);
         self.next_turn(now) < self.sleeps_until
+    }
+
+    /// Has the policy of a connection drop what is of no more use, until there is room.
+    pub(super) fn make_room(
+        &mut self,
+        now: Timestamp,
+        id: u64,
+        newcomer: &Record,
+        has_room: &mut dyn FnMut() -> bool,
+    ) {
+        let Self { connections, scratch, .. } = self;
+        if let Some(served) = connections.get_mut(&id) {
+            served.connection.make_room(now, newcomer, has_room, scratch);
+        }
     }
 
     /// When a connection wants its next turn.
@@ -348,6 +363,7 @@ impl Floor {
                         Err(why) => self.remove(id, Ended::Broken(why.to_owned())),
                     }
                 }
+                Command::AskAgain(id) => turns.push(id),
                 Command::Stop => {
                     self.stopped = true;
                     self.abort_all();
@@ -372,6 +388,11 @@ impl Floor {
         self.remove_all(ends);
     }
 
+    /// A socket has something to tell. True: it may be when something was acknowledged, which its next turn reads.
+    fn note(&mut self, id: u64) -> bool {
+        self.connections.get_mut(&id).is_some_and(|served| served.connection.note())
+    }
+
     fn broken(&mut self, id: u64, now: Timestamp) {
         let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { return };
         // Both sides have ended their direction: that is how a finished connection looks too.
@@ -392,7 +413,7 @@ impl Floor {
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
             if let Some(Served { connection, .. }) = self.connections.get(&id) {
                 // Without the option the peer sees an end of file in the middle of a record instead of a reset.
-                let _ = connection.socket().abort_on_close();
+                let _ = connection.socket().abort();
             }
             self.remove(id, Ended::Broken("the engine was stopped".to_owned()));
         }

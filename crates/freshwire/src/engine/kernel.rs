@@ -132,7 +132,7 @@ impl KernelConnection {
     }
 
     fn abort(&self, why: &str) -> io::Result<Next> {
-        self.socket.tcp().abort_on_close()?;
+        self.socket.tcp().abort()?;
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
@@ -198,7 +198,7 @@ impl KernelConnection {
                 self.finish()?;
             }
             CloseMode::Abort => {
-                self.socket.tcp().abort_on_close()?;
+                self.socket.tcp().abort()?;
                 return Ok(true);
             }
         }

@@ -120,6 +120,10 @@ fn note_fates(sender: &mut Sender, ring: usize, paced: &mut Paced) {
         let Some(fate) = usize::try_from(user_seq).ok().and_then(|seq| paced.fates.get_mut(seq)) else {
             continue;
         };
+        if outcome == Outcome::Refused {
+            // It is tried again.
+            continue;
+        }
         fate.committed = committed_at;
         fate.word = Some(match outcome {
             Outcome::Dropped { reason } => word(reason, committed_at.is_some()),

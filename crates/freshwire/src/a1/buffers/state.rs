@@ -207,6 +207,7 @@ pub(super) fn never_begun(record: &Record) -> Fate {
         finished_at: None,
         acked_at: None,
         horizon: 0,
+        unread: None,
     }
 }
 

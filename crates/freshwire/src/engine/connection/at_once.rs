@@ -88,7 +88,7 @@ impl Connection {
     fn has_room(&mut self, now: Timestamp, len: u32) -> io::Result<bool> {
         let needed = u64::from(len) + u64::from(len / FRAMING_SHARE) + FRAMING_BYTES;
         if !self.path.is_recent(now) {
-            self.path.look(now, &self.socket, &mut self.consumer, &self.shared.stats)?;
+            self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
         }
         Ok(self.path.is_calm(now)
             && self.path.budget(now, &self.output).is_some_and(|budget| budget >= needed))

@@ -55,6 +55,11 @@ impl BegunRecords {
         }
     }
 
+    /// At least as many as are begun and not wholly written.
+    pub(super) fn len(&self) -> usize {
+        self.room.len()
+    }
+
     /// Whether no record is begun and not wholly written.
     pub(super) fn is_empty(&self) -> bool {
         self.room.is_empty()

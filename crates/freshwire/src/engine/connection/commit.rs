@@ -33,6 +33,7 @@ impl Connection {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);
         self.drained = false;
+        let most_begun = self.consumer.region().config().begun_slots() as usize;
         // What is picked now is wanted before all that is queued, so only what an earlier write began can be overtaken.
         let mut may_overtake = self.begun.opened().is_some();
         while self.output.has_room() {
@@ -53,7 +54,7 @@ impl Connection {
                 return;
             }
             if self.begun.opened().is_none() {
-                if self.drained {
+                if self.drained || self.begun.len() >= most_begun || !self.may_begin(now) {
                     return;
                 }
                 if !self.pick(now, scratch) {
@@ -66,6 +67,11 @@ impl Connection {
                 return;
             }
         }
+    }
+
+    /// Whether the receiving program may be given another record beside what is committed.
+    fn may_begin(&self, now: Timestamp) -> bool {
+        self.path.unread_room(now).is_none_or(|room| self.output.planned() < room)
     }
 
     /// Commits more of the open record, at most `room` bytes of payload. False: the room is not worth a chunk.
@@ -215,11 +221,42 @@ impl Connection {
         true
     }
 
+    /// Drops what the policy calls of no more use, one after the other, until `has_room` says so.
+    pub(in crate::engine) fn make_room(
+        &mut self,
+        now: Timestamp,
+        newcomer: &Record,
+        has_room: &mut dyn FnMut() -> bool,
+        scratch: &mut Scratch,
+    ) {
+        for _ in 0..self.consumer.region().config().slots {
+            // All of the queue: what makes room may lie behind what would be sent next.
+            self.consumer.queue(usize::MAX, &mut scratch.queued);
+            scratch.records.clear();
+            scratch.records.extend(scratch.queued.iter().map(record_of));
+            let Some((place, reason)) = self.choice.stale(now, &scratch.records, newcomer) else { return };
+            let Some(&record) = scratch.records.get(place) else { return };
+            // Too late means that somebody else edits or dropped it; the next look tells.
+            if self.consumer.discard(record.index, reason.code(), now).is_ok() {
+                self.dropped(record, reason);
+                if place == 0 {
+                    self.framer.missed(record.seq);
+                }
+            }
+            if has_room() {
+                return;
+            }
+        }
+    }
+
     fn begin(&mut self, taken: Taken, now: Timestamp) {
         // It may have been modified or replaced since the policy saw it.
         let record = record_of(&taken.record);
         let unsent = self.path.unsent() + self.output.planned();
         self.consumer.commit(&taken, now, u32::try_from(unsent).unwrap_or(u32::MAX));
+        if let Some(unread) = self.path.unread() {
+            self.consumer.note_unread(&taken, unread);
+        }
         self.announce(&record, now);
         self.begun.open(taken);
     }

@@ -5,14 +5,15 @@ use std::io;
 use std::time::Duration;
 
 use freshwire_choice::LinkView;
-use freshwire_io::tcp::TcpSocket;
+use freshwire_io::tcp::{AckTime, TcpSocket};
 use freshwire_ring::{Consumer, Taken};
 use freshwire_units::Timestamp;
 
 use crate::engine::estimate::Estimate;
 use crate::engine::output::Output;
 use crate::engine::reserve::Reserve;
-use crate::stats::SinkStats;
+use crate::engine::unread::Unread;
+use crate::sink::SinkShared;
 
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
@@ -45,7 +46,17 @@ pub(super) struct Path {
     /// Bytes written since the last look.
     unseen: u64,
     calm_until: Timestamp,
+    unread: Unread,
     acks: Acks,
+}
+
+/// How much a path may hold, and what is told of it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::engine) struct Limits {
+    pub(in crate::engine) reserve: Reserve,
+    pub(in crate::engine) queue_target: Option<Duration>,
+    pub(in crate::engine) max_unread: Option<u32>,
+    pub(in crate::engine) ack_fates: bool,
 }
 
 /// What was handed over and what has been acknowledged, in bytes of the wire.
@@ -62,17 +73,28 @@ struct Acks {
     end: u64,
     /// End in the stream and index of each record that was sent and not acknowledged, if records learn of it.
     records: VecDeque<(u64, u64)>,
+    times: AckTimes,
+}
+
+/// When bytes were acknowledged, by the kernel's word.
+#[derive(Default)]
+struct AckTimes {
+    /// Bytes that the kernel's counts are ahead; `None` where it does not say the times.
+    ahead: Option<u32>,
+    /// There is something to read.
+    is_due: bool,
+    read: Vec<AckTime>,
+    /// What was read: a place in the stream and when all up to there was acknowledged.
+    known: VecDeque<(u64, Timestamp)>,
 }
 
 impl Path {
-    pub(super) fn new(
-        socket: &TcpSocket,
-        reserve: Reserve,
-        queue_target: Option<Duration>,
-        ack_fates: bool,
-    ) -> io::Result<Self> {
+    pub(super) fn new(socket: &TcpSocket, limits: Limits) -> io::Result<Self> {
+        let Limits { reserve, queue_target, max_unread, ack_fates } = limits;
         let base = socket.info()?.bytes_acked + socket.unacknowledged()?;
         let congestion = socket.congestion()?;
+        let ahead = if ack_fates { socket.tell_ack_times()? } else { None };
+        let times = AckTimes { ahead, ..AckTimes::default() };
         Ok(Self {
             estimate: Estimate::default(),
             reserve,
@@ -83,7 +105,8 @@ impl Path {
             looked_at: Timestamp::ZERO,
             unseen: 0,
             calm_until: Timestamp::ZERO,
-            acks: Acks { base, are_told: ack_fates, ..Acks::default() },
+            unread: Unread::new(max_unread),
+            acks: Acks { base, are_told: ack_fates, times, ..Acks::default() },
         })
     }
 
@@ -93,24 +116,34 @@ impl Path {
         now: Timestamp,
         socket: &TcpSocket,
         consumer: &mut Consumer,
-        stats: &SinkStats,
+        shared: &SinkShared,
     ) -> io::Result<()> {
-        self.looked_at = now;
+        let stats = &shared.stats;
+        let last_look = std::mem::replace(&mut self.looked_at, now);
         let has_written = std::mem::take(&mut self.unseen) > 0;
         // Where the last look saw no limit, one cheap question tells whether that is still so.
-        if self.is_calm(now) && socket.unacknowledged()? == 0 {
+        if !self.unread.is_bounded() && self.is_calm(now) && socket.unacknowledged()? == 0 {
             self.estimate.all_delivered();
-            self.acks.resolve(self.acks.written, now, consumer);
+            self.acks.read_times(socket, last_look)?;
+            self.acks.resolve(self.acks.written, (last_look, now), consumer, shared);
             stats.on_acked(self.acks.acked);
             return Ok(());
         }
         let info = socket.info()?;
         self.estimate.update(now, info);
+        let was_over = self.unread.is_over();
+        self.unread.update(now, &info);
+        if self.unread.is_bounded() {
+            stats.on_unread(self.unread.bytes(), was_over.then(|| now.saturating_since(last_look)));
+        }
         // The look that follows a write says what the write left unsent, without a system call of its own.
         if has_written {
             stats.on_horizon(u64::from(info.unsent));
         }
-        self.acks.resolve(info.bytes_acked.saturating_sub(self.acks.base), now, consumer);
+        // After the look, so that every acknowledgement that it shows has its time.
+        self.acks.read_times(socket, last_look)?;
+        let acked = info.bytes_acked.saturating_sub(self.acks.base);
+        self.acks.resolve(acked, (last_look, now), consumer, shared);
         self.calm_until = if self.estimate.is_unlimited() { now + CALM } else { Timestamp::ZERO };
         let rate = self.estimate.rate(now);
         let reserve = self.reserve.bytes(&self.congestion, &info, rate);
@@ -121,7 +154,7 @@ impl Path {
             self.lowat = reserve;
         }
         stats.on_acked(self.acks.acked);
-        stats.on_look(self.lowat, rate, info.rtt, consumer.counters().bad_values());
+        stats.on_look(self.lowat, rate, (info.rtt, info.min_rtt), consumer.counters().bad_values());
         Ok(())
     }
 
@@ -142,8 +175,22 @@ impl Path {
             let on_the_way = self.estimate.outstanding() + unsent + self.unseen;
             budget = budget.min(pipe.saturating_sub(on_the_way));
         }
+        if let Some(room) = self.unread_room(now) {
+            budget = budget.min(room);
+        }
         // What is committed already is handed over in any case.
         Some(if output.is_empty() { budget } else { budget.max(1) })
+    }
+
+    /// How many bytes of new records the receiving program may be given; `None` where that is not limited.
+    pub(super) fn unread_room(&self, now: Timestamp) -> Option<u64> {
+        let on_the_way = self.estimate.outstanding() + self.unsent() + self.unseen;
+        self.unread.room(now, on_the_way)
+    }
+
+    /// Bytes that the receiving program has not read, as far as its window tells.
+    pub(super) fn unread(&self) -> Option<u64> {
+        self.unread.bytes()
     }
 
     fn window_room(&self) -> u64 {
@@ -157,7 +204,8 @@ impl Path {
 
     /// Whether the last look still says enough: the path has shown no limit, and less was written since than may follow.
     pub(super) fn is_known(&self, now: Timestamp, output: &Output) -> bool {
-        self.is_recent(now)
+        !self.unread.is_bounded()
+            && self.is_recent(now)
             && self.is_calm(now)
             && self.budget(now, output).is_some_and(|budget| budget > self.unseen)
     }
@@ -198,6 +246,9 @@ impl Path {
     }
 
     pub(super) fn soon(&self, now: Timestamp) -> Timestamp {
+        if let Some(at) = self.unread.look_at(now) {
+            return at;
+        }
         if self.is_calm(now) {
             return now + CALM_ACK_WATCH;
         }
@@ -206,6 +257,7 @@ impl Path {
 
     pub(super) fn wrote(&mut self, bytes: u64) {
         self.unseen += bytes;
+        self.unread.wrote(self.looked_at, self.estimate.info().rtt);
         self.acks.written += bytes;
     }
 
@@ -226,6 +278,12 @@ impl Path {
         self.acks.end = self.acks.written;
     }
 
+    /// The socket has something to tell beside its room. False: it cannot be when something was acknowledged.
+    pub(super) fn note(&mut self) -> bool {
+        self.acks.times.is_due = true;
+        self.acks.times.ahead.is_some()
+    }
+
     /// Whether records learn when they were acknowledged.
     pub(super) fn tells_acks(&self) -> bool {
         self.acks.are_told
@@ -244,18 +302,58 @@ impl Path {
     }
 }
 
+/// An acknowledgement whose time lies between two looks so close is known well enough by them.
+const CLOSE_LOOKS: Duration = Duration::from_millis(1);
+
 impl Acks {
-    fn resolve(&mut self, acked: u64, now: Timestamp, consumer: &mut Consumer) {
+    /// Reads the kernel's notes of acknowledgements, if there may be any.
+    fn read_times(&mut self, socket: &TcpSocket, last_look: Timestamp) -> io::Result<()> {
+        let times = &mut self.times;
+        let Some(ahead) = times.ahead else { return Ok(()) };
+        if !std::mem::take(&mut times.is_due) && self.records.is_empty() {
+            return Ok(());
+        }
+        socket.ack_times(&mut times.read)?;
+        for AckTime { bytes, at } in times.read.drain(..) {
+            // The count is of 32 bits, and less than what was written.
+            let missing = (self.written as u32).wrapping_sub(bytes.wrapping_sub(ahead));
+            let place = self.written.saturating_sub(u64::from(missing));
+            // Before the last look it was not acknowledged: somebody has set the wall clock.
+            if at + CLOSE_LOOKS >= last_look {
+                times.known.push_back((place, at));
+            }
+        }
+        if self.records.is_empty() {
+            times.known.clear();
+        }
+        Ok(())
+    }
+
+    fn resolve(
+        &mut self,
+        acked: u64,
+        (last_look, now): (Timestamp, Timestamp),
+        consumer: &mut Consumer,
+        shared: &SinkShared,
+    ) {
         if acked > self.acked || acked >= self.written || self.progress_at.is_none() {
             self.progress_at = Some(now);
         }
         self.acked = acked;
+        let looked_just_before = now.saturating_since(last_look) <= CLOSE_LOOKS;
         while let Some(&(end, index)) = self.records.front() {
             if end > acked {
                 break;
             }
-            // Too late only if the slot was reused meanwhile; its fate was read as sent then.
-            let _ = consumer.acked(index, now);
+            while self.times.known.front().is_some_and(|&(place, _)| place < end) {
+                self.times.known.pop_front();
+            }
+            let noted = self.times.known.front().map(|&(_, at)| at.min(now));
+            let at = noted.or(looked_just_before.then_some(now));
+            if consumer.acked_at(index, at).is_err() {
+                // The slot has been used again meanwhile.
+                shared.late_acks().add(index, at);
+            }
             self.records.pop_front();
         }
     }

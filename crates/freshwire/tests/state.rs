@@ -1,0 +1,381 @@
+//! State over plain TCP: fair by key, never refused, fresh at the program that reads, and with an account that is true.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use freshwire::choice::{self, Reason};
+use freshwire::{
+    CloseMode, Ended, Engine, EngineThread, Meta, NO_INDEX, Outcome, PushError, RingConfig, Sender,
+    SenderError, Sink, SinkConfig, Timestamp, now,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+const TICK: Duration = Duration::from_millis(16);
+
+fn pair() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let near = TcpStream::connect(listener.local_addr()?)?;
+    let far = listener.accept()?.0;
+    far.set_read_timeout(Some(TIMEOUT))?;
+    Ok((near, far))
+}
+
+struct Fixture {
+    engine: EngineThread,
+    sender: Sender,
+    sink: Sink,
+    far: TcpStream,
+}
+
+fn fixture(ring: &RingConfig, config: SinkConfig) -> Result<Fixture> {
+    let engine = Engine::new()?.spawn()?;
+    let (near, far) = pair()?;
+    let mut sender = Sender::new(ring, &engine.handle())?;
+    let sink = sender.add_sink(near, config)?;
+    Ok(Fixture { engine, sender, sink, far })
+}
+
+/// One value: its key, its number and when it came into being, and then nothing of interest.
+const VALUE_BYTES: usize = 200;
+
+fn value(key: u64, number: u64, at: Timestamp) -> [u8; VALUE_BYTES] {
+    let mut bytes = [0; VALUE_BYTES];
+    for (place, word) in bytes.chunks_mut(8).zip([key, number, at.as_nanos()]) {
+        place.copy_from_slice(&word.to_be_bytes());
+    }
+    bytes
+}
+
+/// What a client has read.
+#[derive(Debug)]
+struct Reading {
+    key: u64,
+    number: u64,
+    age: Duration,
+    at: Timestamp,
+}
+
+/// Reads values until the end, with a pause after each.
+fn read(mut far: TcpStream, pause: Duration, mut each: impl FnMut(u64)) -> std::io::Result<Vec<Reading>> {
+    let mut readings = Vec::new();
+    let mut bytes = [0; VALUE_BYTES];
+    loop {
+        match far.read_exact(&mut bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(readings),
+            Err(error) => return Err(error),
+        }
+        let at = now();
+        let word =
+            |place: usize| bytes[place * 8..][..8].iter().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let age = at.saturating_since(Timestamp::from_nanos(word(2)));
+        readings.push(Reading { key: word(0), number: word(1), age, at });
+        each(readings.len() as u64);
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+    }
+}
+
+/// Pushes a new value of each key at each tick.
+fn play(sender: &mut Sender, ring: usize, keys: u64, ticks: u64) -> Result<()> {
+    let begin = now();
+    for tick in 0..ticks {
+        for key in 1..=keys {
+            let at = now();
+            let meta = Meta { user_seq: tick * keys + key, generated: at, key, ..Meta::default() };
+            sender.replace(ring, &value(key, tick, at), &meta)?;
+        }
+        std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
+    }
+    Ok(())
+}
+
+fn mean_and_95(mut ages: Vec<Duration>) -> (Duration, Duration) {
+    ages.sort_unstable();
+    let mean = ages.iter().sum::<Duration>() / ages.len().max(1) as u32;
+    (mean, ages[ages.len() * 95 / 100])
+}
+
+/// Every key is sent as often as every other, none is silent for more than two rounds, nothing is refused, and each client gets the
+/// last value of each key: with a window of a few kilobytes and a reader that takes a tenth, so that the path is what is slow.
+#[test]
+fn fifty_keys_take_turns_on_a_slow_path() -> Result<()> {
+    const KEYS: u64 = 50;
+    let ring = RingConfig::for_clients(1, KEYS as u32, VALUE_BYTES as u32);
+    let config = SinkConfig::new(choice::latest()).keys(KEYS as u32);
+    let Fixture { engine: _engine, mut sender, sink, far } = fixture(&ring, config)?;
+    let reader = std::thread::spawn(move || read(far, Duration::from_millis(3), |_| ()));
+    play(&mut sender, sink.ring(), KEYS, 300)?;
+    let refused = sender.fates(sink.ring()).filter(|fate| fate.outcome == Outcome::Refused).count();
+    assert_eq!(refused, 0);
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    let readings = reader.join().map_err(|_| "the reader panicked")??;
+
+    let mut of_key: BTreeMap<u64, Vec<&Reading>> = BTreeMap::new();
+    readings.iter().for_each(|reading| of_key.entry(reading.key).or_default().push(reading));
+    assert_eq!(of_key.len() as u64, KEYS);
+    let mean = readings.len() as f64 / KEYS as f64;
+    assert!(mean > 10.0, "too little was read to say anything: {mean} of each key");
+    for (key, of) in &of_key {
+        let count = of.len() as f64;
+        assert!((count - mean).abs() <= 0.25 * mean, "key {key}: {count} times, {mean} in the mean");
+        assert_eq!(of.last().map(|last| last.number), Some(299), "key {key}: the last value");
+        // In values read rather than in time: other programs may have the machine.
+        let places =
+            readings.iter().enumerate().filter(|(_, reading)| reading.key == *key).map(|(place, _)| place);
+        let places: Vec<usize> = places.collect();
+        let silence = places.windows(2).map(|two| two[1] - two[0]).max().unwrap_or(0);
+        assert!(silence <= 2 * KEYS as usize, "key {key}: silent for {silence} values");
+    }
+    Ok(())
+}
+
+/// A reader of a tenth of the values is behind by what it has in front of it, and no more: with the default settings, and with a gate.
+#[test]
+fn a_slow_reader_is_fresh() -> Result<()> {
+    const KEYS: u64 = 50;
+    for with_gate in [false, true] {
+        let ring = RingConfig::for_clients(1, KEYS as u32, VALUE_BYTES as u32);
+        let (config, gate) = if with_gate {
+            let (policy, gate) = choice::gate(choice::latest(), 16);
+            (SinkConfig::new(policy), Some(gate))
+        } else {
+            (SinkConfig::new(choice::latest()), None)
+        };
+        let Fixture { engine: _engine, mut sender, sink, far } = fixture(&ring, config)?;
+        let acknowledged = gate.clone();
+        let reader = std::thread::spawn(move || {
+            read(far, Duration::from_millis(3), |total| {
+                if let Some(gate) = &acknowledged {
+                    gate.acknowledge(total);
+                }
+            })
+        });
+        play(&mut sender, sink.ring(), KEYS, 250)?;
+        let stats = sink.stats();
+        assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+        let readings = reader.join().map_err(|_| "the reader panicked")??;
+        // What a value was worth at the program: its age beyond the round that it waited for its turn.
+        let newest: Vec<Duration> = readings.iter().skip(200).map(|reading| reading.age).collect();
+        let (mean, late) = mean_and_95(newest);
+        println!("gate: {with_gate}; {} values, age {mean:?} (p95 {late:?}); {stats:?}", readings.len());
+        let bound = Duration::from_millis(if with_gate { 150 } else { 700 });
+        assert!(mean <= bound, "gate: {with_gate}; age {mean:?}");
+        if with_gate {
+            continue;
+        }
+        assert!(stats.held_unread > Duration::ZERO && stats.unread.is_some(), "{stats:?}");
+        let told = sender.fates(0).filter(|fate| fate.unread.is_some()).count();
+        assert!(told > 100, "fates say what was unread: {told}");
+    }
+    Ok(())
+}
+
+/// A client that reads nothing for two seconds gets little that is stale when it reads again.
+#[test]
+fn a_stalled_reader_that_returns_is_fresh() -> Result<()> {
+    const KEYS: u64 = 50;
+    let ring = RingConfig::for_clients(1, KEYS as u32, VALUE_BYTES as u32);
+    let Fixture { engine: _engine, mut sender, sink, far } =
+        fixture(&ring, SinkConfig::new(choice::latest()))?;
+    let reader = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(2));
+        read(far, Duration::ZERO, |_| ())
+    });
+    play(&mut sender, sink.ring(), KEYS, 200)?;
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    let readings = reader.join().map_err(|_| "the reader panicked")??;
+    let first = readings.first().ok_or("nothing was read")?.at;
+    let stale = readings.iter().filter(|reading| reading.age > Duration::from_millis(200)).count();
+    println!("{stale} stale values of {}", readings.len());
+    assert!(stale * VALUE_BYTES <= 60_000, "{stale} stale values lay in front of the program");
+    let late = readings.iter().filter(|reading| reading.at > first + Duration::from_millis(400));
+    let (mean, _) = mean_and_95(late.map(|reading| reading.age).collect());
+    assert!(mean < Duration::from_millis(100), "fresh again: {mean:?}");
+    Ok(())
+}
+
+/// A bulk stream is not held back by what its reader has not read.
+#[test]
+fn bulk_has_no_bound() -> Result<()> {
+    let ring = RingConfig { slots: 64, ..RingConfig::default() };
+    let Fixture { engine: _engine, mut sender, sink, far: _far } =
+        fixture(&ring, SinkConfig::new(choice::fifo()))?;
+    for seq in 0..60 {
+        sender.push(sink.ring(), &[7; 1000], &Meta { user_seq: seq, ..Meta::default() })?;
+    }
+    let deadline = now() + TIMEOUT;
+    while sink.stats().finished < 60 {
+        assert!(now() < deadline, "{:?}", sink.stats());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(sink.stats().unread, None);
+    Ok(())
+}
+
+/// Acknowledgement times are the kernel's, not those at which somebody looked, and no fate is lost at sixty polls a second.
+#[test]
+fn the_account_is_that_of_the_reader() -> Result<()> {
+    const KEYS: u64 = 50;
+    const TICKS: u64 = 360;
+    let ring = RingConfig { slots: 64, block_bytes: 256, blocks: 64, rings: 1 };
+    let config = SinkConfig::new(choice::latest()).keys(KEYS as u32).max_unread(None);
+    let Fixture { engine: _engine, mut sender, sink, far } = fixture(&ring, config)?;
+    let reader = std::thread::spawn(move || read(far, Duration::ZERO, |_| ()));
+    let mut fates = BTreeMap::new();
+    let begin = now();
+    for tick in 0..TICKS {
+        for key in 1..=KEYS {
+            let at = now();
+            let meta = Meta { user_seq: tick * KEYS + key, generated: at, key, ..Meta::default() };
+            sender.replace(sink.ring(), &value(key, tick, at), &meta)?;
+        }
+        std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
+        fates.extend(sender.fates(sink.ring()).map(|fate| (fate.user_seq, fate)));
+    }
+    let ring = sink.ring();
+    assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+    fates.extend(sender.fates(ring).map(|fate| (fate.user_seq, fate)));
+    let readings = reader.join().map_err(|_| "the reader panicked")??;
+    assert_eq!(sender.fates_lost(ring), 0);
+    let mut errors = Vec::new();
+    for reading in &readings {
+        let seq = reading.number * KEYS + reading.key;
+        let fate = fates.get(&seq).ok_or("a value that was read has no fate")?;
+        assert_eq!(fate.outcome, Outcome::Acked, "{fate}");
+        if let Some(acked) = fate.acked_at {
+            errors.push(acked.saturating_since(reading.at).max(reading.at.saturating_since(acked)));
+        }
+    }
+    // Replaced in place, a value has no fate of its own: its place has that of the newer one.
+    assert!(fates.len() >= readings.len() && readings.len() as u64 >= KEYS * TICKS / 2);
+    assert!(
+        errors.len() * 10 >= readings.len() * 9,
+        "{} of {} times are known",
+        errors.len(),
+        readings.len()
+    );
+    errors.sort_unstable();
+    let median = errors[errors.len() / 2];
+    println!("{} read, {} times, median error {median:?}", readings.len(), errors.len());
+    assert!(median < Duration::from_millis(1), "{median:?}");
+    Ok(())
+}
+
+/// Room is made by what the policy calls expired or superseded, and only what it still wants is a refusal, which is the record's fate.
+#[test]
+fn room_is_made_by_the_policy() -> Result<()> {
+    let ring = RingConfig { slots: 8, blocks: 32, block_bytes: 64 << 10, rings: 1 };
+    // A record larger than the socket's buffers stands in the way.
+    let large = vec![0; 64 << 10];
+    let config = || SinkConfig::new(choice::deadline(Duration::ZERO)).queue_target(None);
+    let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(&ring, config())?;
+    let never = |user_seq| Meta { user_seq, ..Meta::default() };
+    let mut seq = 0;
+    let deadline = now() + TIMEOUT;
+    // Until the path takes nothing more.
+    while sender.push(sink.ring(), &large, &never(seq)).is_ok() || sink.stats().begun == 0 || {
+        let begun = sink.stats().begun;
+        std::thread::sleep(Duration::from_millis(100));
+        sink.stats().begun != begun
+    } {
+        seq += 1;
+        assert!(now() < deadline, "the kernel's buffers take everything");
+    }
+    let ring = sink.ring();
+    let waiting = sender.producer().pending(ring);
+    assert!(waiting >= 2, "{waiting} records wait");
+    let refused = sender.fates(ring).filter(|fate| fate.outcome == Outcome::Refused).count();
+    assert!(refused > 0, "what was refused has a fate");
+    // One of those that wait expires.
+    let first = {
+        let mut queue = Vec::new();
+        sender.producer().queue(ring, 8, &mut queue);
+        queue[1].user_seq
+    };
+    sender.modify(ring, first, |edit| {
+        edit.set_deadline(now());
+        Ok(())
+    })??;
+    std::thread::sleep(Duration::from_millis(2));
+    assert_eq!(sender.push_to_all([ring], b"fits", &never(90_001))?, 1);
+    assert_eq!(sender.missed(), []);
+    assert_eq!(sender.push_to_all([ring], b"does not", &never(90_002))?, 0);
+    assert_eq!(sender.missed(), [(ring, PushError::Full)]);
+    let refused: Vec<_> = sender.fates(ring).filter(|fate| fate.outcome == Outcome::Refused).collect();
+    assert_eq!(
+        refused.iter().map(|fate| (fate.user_seq, fate.index)).collect::<Vec<_>>(),
+        [(90_002, NO_INDEX)]
+    );
+    assert_eq!(refused[0].to_string(), "record 90002: refused: the ring had no room or was closed");
+    assert_eq!(sink.stats().drops, [(Reason::Expired, 1)]);
+    Ok(())
+}
+
+#[test]
+fn too_few_slots_for_the_keys_are_named_at_the_start() -> Result<()> {
+    let engine = Engine::new()?.spawn()?;
+    let config = RingConfig { slots: 32, ..RingConfig::default() };
+    let mut sender = Sender::new(&config, &engine.handle())?;
+    let Err(error) = sender.add_sink(pair()?.0, SinkConfig::new(choice::latest()).keys(50)) else {
+        return Err("32 slots were enough for 50 keys".into());
+    };
+    assert!(matches!(error, SenderError::TooFewSlots { keys: 50, slots: 32, needed: 64 }), "{error}");
+    assert_eq!(
+        RingConfig::for_clients(3, 50, 200),
+        RingConfig { rings: 3, slots: 64, block_bytes: 200, blocks: 192 }
+    );
+    Ok(())
+}
+
+/// A client that comes when another has left gets its ring; one that comes too many is told what to do.
+#[test]
+fn rings_of_ended_sinks_are_used_again() -> Result<()> {
+    let engine = Engine::new()?.spawn()?;
+    let mut sender = Sender::new(&RingConfig { rings: 1, ..RingConfig::default() }, &engine.handle())?;
+    for round in 0..3_u8 {
+        let (near, mut far) = pair()?;
+        let sink = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
+        let Err(error) = sender.add_sink(pair()?.0, SinkConfig::new(choice::fifo())) else {
+            return Err("there was a second ring".into());
+        };
+        assert!(error.to_string().contains("raise RingConfig::rings"), "{error}");
+        let ring = sink.ring();
+        sender.push(ring, &[round], &Meta { user_seq: u64::from(round), ..Meta::default() })?;
+        assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
+        let mut bytes = Vec::new();
+        far.read_to_end(&mut bytes)?;
+        assert_eq!(bytes, [round]);
+        if round == 1 {
+            let fate = sender.fates(ring).next().ok_or("a fate")?;
+            assert_eq!((fate.user_seq, fate.outcome), (1, Outcome::Acked));
+        }
+    }
+    assert_eq!(sender.fates_lost(0), 1, "those of the first client, that nobody polled");
+    Ok(())
+}
+
+#[test]
+fn an_abort_resets_although_a_clone_is_open_and_clones_stay_blocking() -> Result<()> {
+    let engine = Engine::new()?.spawn()?;
+    let (near, mut far) = pair()?;
+    let mut clone = near.try_clone()?;
+    clone.set_read_timeout(Some(TIMEOUT))?;
+    let mut sender = Sender::new(&RingConfig::default(), &engine.handle())?;
+    let sink = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        std::io::Write::write_all(&mut far, b"hello").map(|()| far)
+    });
+    clone.read_exact(&mut [0; 5])?;
+    let mut far = writer.join().map_err(|_| "the writer panicked")??;
+    assert_eq!(sink.close(CloseMode::Abort, TIMEOUT), Ended::Closed);
+    let error = far.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(error, Err(ErrorKind::ConnectionReset));
+    Ok(())
+}

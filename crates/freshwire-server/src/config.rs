@@ -19,7 +19,7 @@ use crate::ingest::Source;
 pub use error::ConfigError;
 pub use limits::Limits;
 pub use source::{SourceError, check_stream_name, default_name, parse_named_source, parse_source};
-pub use values::{parse_listen, secret_from_file};
+pub use values::{link_key, parse_listen, secret_from_file};
 
 /// Everything that can be configured.
 #[derive(Clone, Debug)]

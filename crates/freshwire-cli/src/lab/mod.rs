@@ -9,6 +9,7 @@ mod run;
 pub(crate) mod schema;
 pub(crate) mod scheme;
 mod share;
+mod state;
 pub(crate) mod store;
 pub(crate) mod table;
 pub(crate) mod viewers;

@@ -6,7 +6,7 @@ FRESHWIRE = $(or $(CARGO_TARGET_DIR),target)/release/freshwire
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz worlds scenes lab frames matrix-thesis matrix-full matrix-a1 matrix-share bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz worlds scenes lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
 	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs
 .NOTPARALLEL:
 
@@ -64,6 +64,10 @@ matrix-a1: build ## A1 beside TCP, SRT, SCTP and QUIC on every link; an hour
 
 matrix-share: build ## A1 beside CUBIC and BBR of this kernel on shared links; most of an hour
 	$(FRESHWIRE) lab share --rate 2Mbit,10Mbit,50Mbit --delay 20ms,50ms --queue 1bdp,15000 --out $(RESULTS)/share
+
+matrix-state: build ## how old state is at fast, slow, stalled and bursty readers, on slow links and on loopback; half an hour
+	$(FRESHWIRE) lab state --rate 200kbit,loopback --loss 0,1% --congestion cubic,bbr --reader fast,slow,stalled,bursts \
+		--repeat 3 --out $(RESULTS)/state
 
 matrix-full: build ## every rate, loss and delay; takes hours, can be interrupted and taken up again
 	$(FRESHWIRE) lab layers --matrix full --out $(RESULTS)/full

@@ -94,6 +94,22 @@ PYTHON
     ends_with 2 "$freshwire" lab screen --scheme udp --out "$out"
 }
 
+state_is_fresh_for_every_key_and_the_numbers_hold() {
+    local out=$work/state
+    "$freshwire" lab state --rate 200kbit --reader fast --scheme tcp,freshwire --duration 6s --warm-up 2s --out "$out"
+    (cd "$root/lab" && python3 -m freshwire_lab.state "$out/state.jsonl")
+    grep -q '<svg' "$out/report.html"
+    python3 - "$out/state.jsonl" <<'PYTHON'
+import json, sys
+runs = [json.loads(line)["data"] for line in open(sys.argv[1])]
+plain, ours = [next(r for r in runs if r["plan"]["scheme"] == name)["metrics"] for name in ("tcp", "freshwire")]
+print(f"age: Freshwire {ours['age_mean_ns'] / 1e9:.2f} s, plain TCP {plain['age_mean_ns'] / 1e9:.2f} s;",
+      f"silence {ours['worst_silence_ns'] / ours['fair_round_ns']:.1f} rounds, least {ours['least_share']:.2f} of the mean")
+assert ours["age_mean_ns"] < 0.5 * plain["age_mean_ns"]
+assert ours["least_share"] > 0.5 and ours["worst_silence_ns"] < 4 * ours["fair_round_ns"]
+PYTHON
+}
+
 an_interrupted_experiment_is_taken_up() {
     local out=$work/again
     "$freshwire" lab layers --duration 2s --scheme freshwire --out "$out"

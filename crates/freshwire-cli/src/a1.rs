@@ -179,6 +179,11 @@ impl A1Args {
         self.largest_record.unwrap_or(LARGEST_RECORD)
     }
 
+    /// Whether this end has the same key each time.
+    pub(crate) fn keeps_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// The highest average rate.
     pub(crate) fn rate(&self) -> Option<Rate> {
         self.rate
@@ -366,7 +371,7 @@ fn host_of(ip: IpAddr) -> String {
 }
 
 /// The key in the file; a new one if there is no file yet.
-fn kept_key(path: &Path) -> anyhow::Result<StaticKey> {
+pub(crate) fn kept_key(path: &Path) -> anyhow::Result<StaticKey> {
     match std::fs::read_to_string(path) {
         Ok(text) => text.trim().parse().with_context(|| format!("{} holds no private key", path.display())),
         Err(error) if error.kind() == ErrorKind::NotFound => new_key(path),

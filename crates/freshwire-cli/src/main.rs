@@ -14,6 +14,7 @@ mod endpoint;
 mod ffmpeg;
 mod histogram;
 mod interrupt;
+mod key;
 mod lab;
 mod link;
 mod output;
@@ -45,6 +46,8 @@ enum Command {
     Demo(demo::DemoArgs),
     /// What this machine has, what it lacks, and what to do.
     Doctor(doctor::DoctorArgs),
+    /// Make the key of an A1 end and print its public key.
+    Key(key::KeyArgs),
     /// The documents' experiments, measured again.
     Lab(lab::LabArgs),
     /// Run a program behind an emulated link, without root.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Key(args) => key::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Link(args) => link::run(args),
         Command::Recv(args) => recv::run(&args),

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
 use freshwire_server::access::{LinkKey, Right};
-use freshwire_server::config::{check_stream_name, secret_from_file};
+use freshwire_server::config::{check_stream_name, link_key, secret_from_file};
 use freshwire_units::parse_duration;
 
 use crate::output::print;
@@ -34,7 +34,8 @@ enum Allow {
     Publish,
 }
 
-const VARIABLE: &str = "FRESHWIRE_LINK_SECRET";
+/// The variable with the secret of links, which `serve` reads too.
+pub(crate) const VARIABLE: &str = "FRESHWIRE_LINK_SECRET";
 
 pub(crate) fn run(args: &SignArgs) -> anyhow::Result<ExitCode> {
     let secret = match &args.secret_file {
@@ -42,8 +43,9 @@ pub(crate) fn run(args: &SignArgs) -> anyhow::Result<ExitCode> {
         None => std::env::var(VARIABLE)
             .with_context(|| format!("no secret: give --secret-file FILE, or set {VARIABLE}"))?,
     };
+    let key = link_key(&secret).map_err(|error| anyhow!(error))?;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).context("the clock is before 1970")?;
-    print(&link(args, &LinkKey::new(&secret), now.as_secs())?)?;
+    print(&link(args, &key, now.as_secs())?)?;
     Ok(ExitCode::SUCCESS)
 }
 

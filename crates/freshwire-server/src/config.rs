@@ -23,7 +23,7 @@ pub use limits::Limits;
 pub use source::{
     SourceError, check_published_name, check_stream_name, default_name, parse_named_source, parse_source,
 };
-pub use values::{parse_listen, secret_from_file};
+pub use values::{link_key, parse_listen, secret_from_file};
 
 /// Everything that can be configured.
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ pub(crate) mod schema;
 pub(crate) mod scheme;
 mod screen;
 mod share;
+mod state;
 pub(crate) mod store;
 pub(crate) mod table;
 pub(crate) mod viewers;

@@ -12,8 +12,8 @@ use super::reach::Route;
 /// Run a program behind an emulated link, without root.
 ///
 /// COMMAND runs at the near end of a link of its own (10.77.0.1, fd77::1); the far end is 10.77.0.2 and fd77::2.
-/// `--peer` runs a program there, `--reach` makes a TCP port of this machine reachable there. Up is from COMMAND to
-/// the far end, down is back.
+/// `--peer` runs a program there, `--reach` makes a TCP port of this machine reachable there; 127.0.0.1 is the end itself.
+/// Up is from COMMAND to the far end, down is back.
 ///
 /// A value applies to both directions; `up=VALUE` or `down=VALUE` to one, and then wins over a value for both:
 /// `--rate 6Mbit --rate up=512kbit`.

@@ -4,6 +4,7 @@ mod account;
 mod args;
 mod children;
 mod reach;
+mod refused;
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -35,6 +36,11 @@ pub(crate) fn run(args: LinkArgs) -> anyhow::Result<ExitCode> {
     let account = emulator.stop();
     let elapsed = freshwire_io::now().saturating_since(begin);
     let code = outcome?;
+    if code != 0
+        && let Some(text) = refused::explanation(&namespaces)
+    {
+        eprint!("{text}");
+    }
     report(&args, &account, elapsed, code)?;
     Ok(ExitCode::from(code))
 }

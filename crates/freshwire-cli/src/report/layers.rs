@@ -389,7 +389,7 @@ const DELAY_INTRODUCTION: &str = "From a record's submission to its arrival, ove
 
 /// Fails when a page would load anything, runs a script, or a drawing kept a colour that only suits one background.
 #[cfg(test)]
-pub(super) fn assert_self_contained(html: &str) {
+pub(crate) fn assert_self_contained(html: &str) {
     for foreign in ["http://", "https://", "<script", "<link", "url(", "@import", "NaN", "#010101"] {
         assert!(!html.contains(foreign), "the page contains {foreign}");
     }

@@ -8,3 +8,6 @@ pub(crate) mod palette;
 
 pub(crate) use frames::frames_html;
 pub(crate) use layers::{axis_end, layers_html};
+
+#[cfg(test)]
+pub(crate) use layers::assert_self_contained;

@@ -1,6 +1,6 @@
 //! What became of every record.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -26,7 +26,12 @@ pub(super) struct Account {
     age_at_commit: Histogram,
     age_when_acked: Histogram,
     newest_age: Duration,
-    closed: Option<(Duration, SinkSnapshot)>,
+    /// Records that were offered again to somebody who connected again.
+    sent_again: u64,
+    connections: u64,
+    /// Of all connections that have ended: counts together, of the rest what the last one said.
+    stats: SinkSnapshot,
+    elapsed: Duration,
 }
 
 /// The account as JSON. Ages are counted from a record's coming into being.
@@ -35,6 +40,10 @@ struct Data<'a> {
     /// What took the records to the wire: `tcp`, `kernel-ring`, `kernel-fed` or `a1`.
     carrier: &'a str,
     seconds: f64,
+    /// How many there were, one after the other.
+    connections: u64,
+    /// Records that were sent once more to somebody who connected again; each has an outcome each time.
+    records_sent_again: u64,
     offered_records: u64,
     offered_bytes: u64,
     /// Records of which the receiver's host has acknowledged every byte.
@@ -69,7 +78,10 @@ impl Account {
             age_at_commit: Histogram::default(),
             age_when_acked: Histogram::default(),
             newest_age: Duration::ZERO,
-            closed: None,
+            sent_again: 0,
+            connections: 0,
+            stats: SinkSnapshot::default(),
+            elapsed: Duration::ZERO,
         }
     }
 
@@ -80,18 +92,43 @@ impl Account {
         self.waiting.insert(offer.meta.user_seq, (offer.meta.generated, bytes));
     }
 
-    /// The record took the place of the one before it, which has no fate of its own then.
-    pub(super) fn replaced(&mut self, seq: u64) {
-        if self.waiting.remove(&seq.wrapping_sub(1)).is_some() {
-            *self.dropped.entry(Reason::Superseded.to_string()).or_default() += 1;
+    /// The record is sent once more.
+    pub(super) fn offered_again(&mut self, offer: &Offer) {
+        let known = (offer.meta.generated, offer.bytes.len() as u64);
+        if self.waiting.insert(offer.meta.user_seq, known).is_none() {
+            self.sent_again += 1;
         }
     }
 
-    /// The ring had no room for the record until the end.
-    pub(super) fn never_queued(&mut self, seq: u64) {
-        if self.waiting.remove(&seq).is_some() {
-            *self.dropped.entry("never-queued".to_owned()).or_default() += 1;
+    /// A newer record took the place of this one, which has no fate of its own then.
+    pub(super) fn replaced(&mut self, seq: Option<u64>) {
+        if let Some(seq) = seq {
+            self.not_sent(seq, &Reason::Superseded.to_string());
         }
+    }
+
+    /// The record never got onto a ring, or had left it already.
+    pub(super) fn not_sent(&mut self, seq: u64, why: &str) {
+        if self.waiting.remove(&seq).is_some() {
+            *self.dropped.entry(why.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// The connection has ended. Of those records that have no fate nobody knows whether they arrived.
+    pub(super) fn disconnected(&mut self, stats: &SinkSnapshot) {
+        self.connections += 1;
+        let mut all = stats.clone();
+        all.bytes += self.stats.bytes;
+        all.writes += self.stats.writes;
+        all.horizon_max = all.horizon_max.max(self.stats.horizon_max);
+        self.stats = all;
+    }
+
+    /// Nothing more is to be expected of those without a fate, but for these.
+    pub(super) fn lose_all_but(&mut self, kept: &BTreeSet<u64>) {
+        let lost: Vec<u64> = self.waiting.keys().copied().filter(|seq| !kept.contains(seq)).collect();
+        let why = Reason::ConnectionLost.to_string();
+        lost.into_iter().for_each(|seq| self.not_sent(seq, &why));
     }
 
     pub(super) fn fate(&mut self, fate: &Fate) {
@@ -126,8 +163,8 @@ impl Account {
         self.waiting.len()
     }
 
-    pub(super) fn close(&mut self, stats: SinkSnapshot) {
-        self.closed = Some((freshwire_io::now().saturating_since(self.begin), stats));
+    pub(super) fn close(&mut self) {
+        self.elapsed = freshwire_io::now().saturating_since(self.begin);
     }
 
     /// One line for a person who watches.
@@ -160,7 +197,7 @@ impl Account {
 
     /// The account for a person.
     pub(super) fn text(&self) -> String {
-        let (elapsed, stats) = self.closed.clone().unwrap_or_default();
+        let Self { elapsed, stats, .. } = self;
         let mut text = format!(
             "offered    {} records, {} in {:.1} s\ndelivered  {} records, {}",
             self.offered,
@@ -171,6 +208,10 @@ impl Account {
         );
         for (reason, count) in &self.dropped {
             let _ = write!(text, "\ndropped    {count} {reason}");
+        }
+        if self.connections > 1 {
+            let (connections, again) = (self.connections, self.sent_again);
+            let _ = write!(text, "\nconnected  {connections} times; {again} records were sent again");
         }
         let _ = write!(
             text,
@@ -193,10 +234,12 @@ impl Account {
 
     /// The account as one JSON line.
     pub(super) fn json(&self) -> anyhow::Result<String> {
-        let (elapsed, stats) = self.closed.clone().unwrap_or_default();
+        let Self { elapsed, stats, .. } = self;
         let data = Data {
             carrier: stats.carrier.name(),
             seconds: elapsed.as_secs_f64(),
+            connections: self.connections,
+            records_sent_again: self.sent_again,
             offered_records: self.offered,
             offered_bytes: self.offered_bytes,
             delivered_records: self.delivered,
@@ -232,7 +275,7 @@ mod tests {
         for seq in 0..4 {
             account.offered(&offer(seq, 1_000_000));
         }
-        account.replaced(3);
+        account.replaced(Some(2));
         let fate = |seq, outcome| Fate {
             index: seq,
             user_seq: seq,
@@ -241,6 +284,7 @@ mod tests {
             finished_at: None,
             acked_at: Some(Timestamp::from_nanos(5_000_000)),
             horizon: 0,
+            unread: None,
         };
         for _ in 0..2 {
             account.fate(&fate(0, Outcome::Acked));

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use freshwire::a1::{ConnectionConfig, GroupConfig, Node};
 use freshwire::choice::{self, Choice};
-use freshwire::{Carrier, Framing, Reserve, SinkConfig};
+use freshwire::{Carrier, DEFAULT_QUEUE_TARGET, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
 use freshwire_units::{parse_duration, parse_size};
 
@@ -28,6 +28,7 @@ Examples:
   freshwire send --carrier a1 --to viewer:5000 --peer-key KEY layers    to freshwire recv --carrier a1
   freshwire send --carrier a1 --listen 5000 --group 239.1.2.3:5001 --rate 4Mbit/s layers     to many at once
   my-program | freshwire send --to peer:5000 --policy deadline --deadline 200ms records
+  my-sensors | freshwire send --to peer:5000 --reconnect lines --key-field id     the newest line of each id
 
 Ctrl-C ends the stream behind the record that was begun, and prints the account.
 
@@ -43,11 +44,11 @@ pub(crate) struct SendArgs {
     #[arg(long, global = true, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     wait: Duration,
     /// What is sent and what is dropped [default: layered for layers, frames for h264; for records deadline if there
-    /// is one, else fifo].
+    /// is one, else fifo; for lines the same, and latest with --key-field].
     #[arg(long, global = true, value_enum)]
     policy: Option<PolicyName>,
     /// How long a record keeps its value, from its coming into being; for layers, a window from its begin [default:
-    /// 1s for layers and h264, for ever for records].
+    /// 1s for layers and h264, for ever for records and lines].
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// Length of a window: of the layered source, and for the policies thesis and priority-progress.
@@ -81,6 +82,16 @@ pub(crate) struct SendArgs {
     /// Bytes that may be committed and not on the wire: `auto` or a size.
     #[arg(long, global = true, value_name = "SIZE", default_value = "auto", value_parser = parse_reserve)]
     reserve: Reserve,
+    /// How long a queue on the path may get, over TCP: what would make it longer waits in the ring, where a newer record
+    /// can still take its place. Two packets are on their way at least, however slow it is, and four after losses. `none` leaves
+    /// it to the congestion control.
+    #[arg(long, global = true, value_name = "TIME", default_value = "50ms", value_parser = parse_queue)]
+    queue: Queue,
+    /// Connect again when the connection ends before the source does, for as long as that takes; with --listen, wait for
+    /// the next receiver. With the policy latest it gets the newest record of each key first; otherwise what comes meanwhile
+    /// is dropped, but by fifo, which stops the source.
+    #[arg(long, global = true)]
+    reconnect: bool,
     /// How long the rest may take when the source has ended.
     #[arg(long, global = true, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     drain: Duration,
@@ -118,7 +129,17 @@ enum SourceArgs {
     },
     /// Records on standard input, each with its length before it, 32 bits big-endian.
     Records,
+    /// Lines on standard input, each a record with its end: text, or JSON (`{"id": "door", "open": true}`).
+    Lines {
+        /// The field of a JSON line that says whose state it is: of lines with equal values only the newest is sent.
+        #[arg(long, value_name = "NAME")]
+        key_field: Option<String>,
+    },
 }
+
+/// How long a queue on the path may get; none is no bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Queue(Option<Duration>);
 
 /// The ready-made policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -129,7 +150,7 @@ enum PolicyName {
     Expiring,
     /// In order, without what has expired or would arrive late.
     Deadline,
-    /// Only the newest record.
+    /// Only the newest record of each key, and of those without one only the newest.
     Latest,
     /// The lowest layer of the oldest window first, without what would arrive late.
     Layered,
@@ -182,6 +203,7 @@ pub(super) enum SourcePlan {
     Layers { source: layered::Source, duration: Duration, deadline: Duration },
     H264 { file: PathBuf, fps: Option<f64>, deadline: Duration },
     Records { deadline: Option<Duration> },
+    Lines { key_field: Option<String>, deadline: Option<Duration> },
 }
 
 /// A command line that was understood.
@@ -195,6 +217,9 @@ pub(super) struct Plan {
     /// The congestion control that was asked for.
     pub(super) congestion: Option<String>,
     reserve: Reserve,
+    queue: Queue,
+    /// Connect again when the connection ends.
+    pub(super) reconnects: bool,
     /// How long the rest may take.
     pub(super) drain: Duration,
     a1: A1Args,
@@ -218,18 +243,30 @@ impl SendArgs {
             self.a1.check_unused()?;
         }
         let group = self.group(&endpoint)?;
+        if self.reconnect && group.is_some() {
+            bail!("the receivers of a group come and go by themselves: leave out --reconnect");
+        }
         let source = self.source_plan()?;
         let policy = self.policy.unwrap_or(match source {
             SourcePlan::Layers { .. } => PolicyName::Layered,
             SourcePlan::H264 { .. } => PolicyName::Frames,
-            SourcePlan::Records { deadline: Some(_) } => PolicyName::Deadline,
-            SourcePlan::Records { deadline: None } => PolicyName::Fifo,
+            SourcePlan::Lines { key_field: Some(_), .. } => PolicyName::Latest,
+            SourcePlan::Records { deadline: Some(_) } | SourcePlan::Lines { deadline: Some(_), .. } => {
+                PolicyName::Deadline
+            }
+            SourcePlan::Records { deadline: None } | SourcePlan::Lines { deadline: None, .. } => {
+                PolicyName::Fifo
+            }
         });
         let needs_deadline = matches!(
             policy,
             PolicyName::Expiring | PolicyName::Deadline | PolicyName::Layered | PolicyName::Frames
         );
-        if needs_deadline && source == (SourcePlan::Records { deadline: None }) {
+        let has_none = matches!(
+            source,
+            SourcePlan::Records { deadline: None } | SourcePlan::Lines { deadline: None, .. }
+        );
+        if needs_deadline && has_none {
             bail!("this policy drops what is late: say with --deadline how long a record keeps its value");
         }
         Ok(Plan {
@@ -241,6 +278,8 @@ impl SendArgs {
             carrier: self.carrier,
             congestion: self.congestion.clone(),
             reserve: self.reserve,
+            queue: self.queue,
+            reconnects: self.reconnect,
             drain: self.drain,
             a1: self.a1.clone(),
             group,
@@ -282,6 +321,12 @@ impl SendArgs {
         if self.reserve != Reserve::Auto {
             bail!("A1 commits a packet at a time: --reserve is for TCP");
         }
+        if self.queue != Queue(Some(DEFAULT_QUEUE_TARGET)) {
+            bail!("A1 paces its packets by itself: --queue is for TCP");
+        }
+        if self.reconnect && matches!(endpoint, Endpoint::Listen(_)) && !self.a1.keeps_key() {
+            bail!("whoever connects again knows this end by its key: add --key FILE to --reconnect");
+        }
         if let Some(name) = &self.congestion {
             a1::congestion(name)?;
         }
@@ -301,6 +346,9 @@ impl SendArgs {
             }
             SourceArgs::H264 { file, fps } => SourcePlan::H264 { file: file.clone(), fps: *fps, deadline },
             SourceArgs::Records => SourcePlan::Records { deadline: self.deadline },
+            SourceArgs::Lines { key_field } => {
+                SourcePlan::Lines { key_field: key_field.clone(), deadline: self.deadline }
+            }
         })
     }
 }
@@ -346,7 +394,7 @@ impl Plan {
             CarrierName::Tcp | CarrierName::A1 => Carrier::Tcp,
         };
         let mut config = SinkConfig::new(self.choice()).carrier(carrier);
-        config = config.framing(self.framing.framing()).reserve(self.reserve);
+        config = config.framing(self.framing.framing()).reserve(self.reserve).queue_target(self.queue.0);
         if let Some(name) = &self.congestion {
             config = config.congestion(name);
         }
@@ -356,6 +404,11 @@ impl Plan {
     /// Only the newest record counts, so a newer one takes the place of an older one in the ring already.
     pub(super) fn replaces(&self) -> bool {
         self.policy == PolicyName::Latest
+    }
+
+    /// Nothing is dropped, so a source has to wait when nobody is there.
+    pub(super) fn is_lossless(&self) -> bool {
+        self.policy == PolicyName::Fifo
     }
 
     fn choice(&self) -> Box<dyn Choice> {
@@ -381,6 +434,13 @@ fn parse_reserve(text: &str) -> Result<Reserve, String> {
     }
     let bytes = parse_size(text).map_err(|error| format!("{error}, nor `auto`"))?;
     u32::try_from(bytes).map(Reserve::Fixed).map_err(|_| "a reserve is less than 4 GiB".to_owned())
+}
+
+fn parse_queue(text: &str) -> Result<Queue, String> {
+    if text == "none" {
+        return Ok(Queue(None));
+    }
+    parse_duration(text).map(|queue| Queue(Some(queue))).map_err(|error| format!("{error}, nor `none`"))
 }
 
 fn parse_fps(text: &str) -> Result<f64, String> {
@@ -423,6 +483,9 @@ mod tests {
             ("records", PolicyName::Fifo),
             ("records --deadline 1s", PolicyName::Deadline),
             ("records --policy latest", PolicyName::Latest),
+            ("lines", PolicyName::Fifo),
+            ("lines --deadline 1s", PolicyName::Deadline),
+            ("lines --key-field id --deadline 1s", PolicyName::Latest),
         ] {
             assert_eq!(plan(&format!("--listen 1 {arguments}")).unwrap().policy, policy, "{arguments}");
         }
@@ -453,6 +516,14 @@ mod tests {
             ("--to a:1 layers --layer-size 8MiB", "at most 1MiB"),
             ("--to a:1 layers --layer-size 31", "no room for its header"),
             ("--to a:1 layers --reserve x", "nor `auto`"),
+            ("--to a:1 lines --policy deadline", "say with --deadline how long"),
+            ("--to a:1 lines --queue soon", "nor `none`"),
+            ("--listen 1 --carrier a1 lines --queue 1s", "--queue is for TCP"),
+            ("--listen 1 --carrier a1 lines --reconnect", "add --key FILE to --reconnect"),
+            (
+                "--listen 1 --carrier a1 --group 239.1.1.1:5 --rate 1Mbit/s --key k lines --reconnect",
+                "leave out --reconnect",
+            ),
             ("--to a:1 layers --psk f", "--psk is for A1"),
             ("--to a:1 layers --rate 4Mbit/s", "--rate is for A1"),
             ("--to a:1 layers --carrier a1", "--peer-key"),

@@ -15,6 +15,7 @@ use freshwire_media::layered;
 use freshwire_units::Timestamp;
 
 use super::args::SourcePlan;
+use super::lines::Lines;
 use crate::output::say;
 
 /// Bytes read at a time.
@@ -27,9 +28,10 @@ const READ_AHEAD: usize = 4;
 const PACES: RangeInclusive<f64> = 0.01..=1000.0;
 
 /// The key of records of which only the newest counts.
-const ONLY_KEY: u64 = 1;
+pub(super) const ONLY_KEY: u64 = 1;
 
 /// A record to be sent.
+#[derive(Clone)]
 pub(super) struct Offer {
     pub(super) bytes: Vec<u8>,
     pub(super) meta: Meta,
@@ -74,6 +76,9 @@ pub(super) fn open(plan: &SourcePlan) -> anyhow::Result<Box<dyn Source>> {
             deadline: *deadline,
             seq: 0,
         }),
+        SourcePlan::Lines { key_field, deadline } => {
+            Box::new(Lines::new(Input::open(Path::new("-"))?, key_field.as_deref(), *deadline))
+        }
     })
 }
 
@@ -255,12 +260,12 @@ impl Source for Records {
 }
 
 /// A file or standard input, read by a thread of its own so that nobody blocks on it.
-struct Input {
+pub(super) struct Input {
     name: String,
     pieces: Receiver<io::Result<Vec<u8>>>,
 }
 
-enum Piece {
+pub(super) enum Piece {
     Bytes(Vec<u8>),
     Nothing,
     End,
@@ -304,7 +309,7 @@ impl Input {
         Ok(Self { name, pieces })
     }
 
-    fn read(&mut self, timeout: Duration) -> anyhow::Result<Piece> {
+    pub(super) fn read(&mut self, timeout: Duration) -> anyhow::Result<Piece> {
         match self.pieces.recv_timeout(timeout) {
             Ok(Ok(bytes)) => Ok(Piece::Bytes(bytes)),
             Ok(Err(error)) => Err(error).with_context(|| format!("cannot read {}", self.name)),

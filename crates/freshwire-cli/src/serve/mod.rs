@@ -1,14 +1,15 @@
 //! `freshwire serve`: the live server.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use freshwire_server::access::{Names, Password, Rights, User};
 use freshwire_server::config::{
-    Config, ConfigError, StreamConfig, TlsFiles, default_name, parse_listen, parse_named_source,
+    Config, StreamConfig, TlsFiles, default_name, link_key, parse_listen, parse_named_source,
 };
 use freshwire_server::ingest::Source;
 use freshwire_server::log::{self, LogEnd};
@@ -20,10 +21,12 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::output::say;
+use crate::sign;
 
 #[derive(Args)]
 #[command(
-    after_help = "SOURCE is `test`, `-` for standard input, a path, rtsp://HOST/PATH, or `publish` for whoever \
+    after_help = "Signed links (`freshwire sign`) are let in whose secret is the file's link_secret, or else the environment's \
+    FRESHWIRE_LINK_SECRET.\n\nSOURCE is `test`, `-` for standard input, a path, rtsp://HOST/PATH, or `publish` for whoever \
     publishes it; NAME=SOURCE names the stream.\nWithout a source, encoders can publish streams under any name."
 )]
 pub(crate) struct ServeArgs {
@@ -89,7 +92,7 @@ fn user(text: &str) -> Result<(String, User), String> {
 
 impl ServeArgs {
     /// The file's settings, or the defaults, with what the command line says on top.
-    fn settings(&self) -> Result<Config, ConfigError> {
+    fn settings(&self) -> anyhow::Result<Config> {
         let mut config = self.config.as_deref().map_or_else(|| Ok(Config::default()), Config::load)?;
         for (given, target) in [
             (self.listen_rtsp, &mut config.rtsp.plain),
@@ -106,6 +109,7 @@ impl ServeArgs {
         }
         config.open |= self.open;
         config.access.users.extend(self.users.iter().cloned());
+        take_link_secret(&mut config, std::env::var_os(sign::VARIABLE))?;
         Ok(config)
     }
 
@@ -167,6 +171,16 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<ExitCode> {
         server::run(server, || args.config.is_some().then(|| args.read())).await?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Takes the secret of signed links from where `sign` has it, unless the file has one.
+fn take_link_secret(config: &mut Config, variable: Option<OsString>) -> anyhow::Result<()> {
+    if let (None, Some(secret)) = (&config.access.link_key, variable) {
+        let secret = secret.to_str().with_context(|| format!("{} is no text", sign::VARIABLE))?;
+        let key = link_key(secret).map_err(|error| anyhow!("{}: {error}", sign::VARIABLE))?;
+        config.access.link_key = Some(key);
+    }
+    Ok(())
 }
 
 fn checked(config: &Config, file: Option<&Path>) -> String {

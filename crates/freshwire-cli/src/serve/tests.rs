@@ -1,4 +1,5 @@
 use clap::Parser;
+use freshwire_server::access::{LinkKey, Right};
 
 use super::*;
 
@@ -49,4 +50,21 @@ fn the_command_line_is_added_to_the_file() {
     assert!(config.rtsp.plain.is_some());
     let tls = complete(&["--config", path, "--tls", "c.pem", "k.pem"]).unwrap();
     assert_eq!(tls.rtsp.tls.map(|address| address.port()), Some(8322));
+}
+
+#[test]
+fn the_secret_of_links_is_where_sign_has_it() {
+    let secret = |text: &str| Some(OsString::from(text));
+    let mut config = Config::default();
+    let error = take_link_secret(&mut config, secret("short")).unwrap_err().to_string();
+    assert!(error.starts_with("FRESHWIRE_LINK_SECRET: a link_secret has at least 16 characters"), "{error}");
+    take_link_secret(&mut config, None).unwrap();
+    assert!(config.access.link_key.is_none());
+    take_link_secret(&mut config, secret("a secret of some length")).unwrap();
+    let link =
+        |config: &Config| config.access.link_key.as_ref().map(|key| key.query(Right::View, "live", 1000));
+    let signed = LinkKey::new("a secret of some length").query(Right::View, "live", 1000);
+    assert_eq!(link(&config), Some(signed.clone()));
+    take_link_secret(&mut config, secret("another one of some length")).unwrap();
+    assert_eq!(link(&config), Some(signed), "what the file says goes first");
 }

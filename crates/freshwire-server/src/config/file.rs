@@ -10,15 +10,12 @@ use toml::Spanned;
 
 use super::error::{ConfigError, Fault};
 use super::source::{parse_source, relative_to};
-use super::values::{Quantity, parse_count, parse_listen, secret_from_file, set};
+use super::values::{Quantity, link_key, parse_count, parse_listen, secret_from_file, set};
 use super::{Config, Limits, Listen, RenditionConfig, StreamConfig, TlsFiles, check_stream_name};
-use crate::access::{LinkKey, Names, Password, Rights, Rules, User};
+use crate::access::{Names, Password, Rights, Rules, User};
 use crate::hub::{HubConfig, MAIN, check_rendition_name};
 use crate::ingest::Source;
 use crate::ingest::ladder::{Rung, RungError};
-
-/// A shorter secret can be guessed from one link.
-const MIN_LINK_SECRET: usize = 16;
 
 const TOO_MANY: &str = "8 renditions of a stream are the limit, its own source among them";
 const _: () = assert!(MAX_RENDITIONS == 8);
@@ -286,13 +283,8 @@ fn access(section: AccessSection, folder: &Path) -> Result<Rules, Fault> {
         env: section.link_secret_env,
     };
     let link_key = match secret.read(folder)? {
-        Some((place, secret)) if secret.len() < MIN_LINK_SECRET => {
-            let message = format!(
-                "a link_secret has at least {MIN_LINK_SECRET} characters; make one with: openssl rand -hex 32"
-            );
-            return Err(Fault::new(place, message));
-        }
-        secret => secret.map(|(_, secret)| LinkKey::new(&secret)),
+        Some((place, secret)) => Some(link_key(&secret).map_err(|message| Fault::new(place, message))?),
+        None => None,
     };
     let mut users = BTreeMap::new();
     for (name, section) in section.users {

@@ -6,6 +6,7 @@ use serde::de::{Deserialize, Deserializer, Visitor};
 use toml::Spanned;
 
 use super::error::Fault;
+use crate::access::LinkKey;
 
 /// A value whose text form has a unit. A bare number is taken as well: what it means, or that it needs a unit, its
 /// parser says.
@@ -81,6 +82,19 @@ pub fn parse_listen(text: &str) -> Result<Option<SocketAddr>, String> {
             "{text:?} is no address to listen on; write 127.0.0.1:8554, [::1]:8554, :8554 for all, or none"
         )
     })
+}
+
+/// A shorter secret can be guessed from one link.
+const MIN_LINK_SECRET: usize = 16;
+
+/// What signs and checks links with this secret. Fails if that is too short.
+pub fn link_key(secret: &str) -> Result<LinkKey, String> {
+    if secret.len() < MIN_LINK_SECRET {
+        return Err(format!(
+            "a link_secret has at least {MIN_LINK_SECRET} characters; make one with: openssl rand -hex 32"
+        ));
+    }
+    Ok(LinkKey::new(secret))
 }
 
 /// Reads a secret from a file: its text without the line's end. Fails if it is empty.

@@ -19,6 +19,17 @@ const STALE_ROUND_TRIPS: u32 = 4;
 /// The path always carries this many segments, so that a lost one is noticed by those behind it.
 const MIN_PIPE_SEGMENTS: u64 = 4;
 
+/// The same where none is lost: one that is under way while the acknowledgement of the other comes back. What is sent in longer
+/// than the queue that is wanted only makes everything older on a slow path.
+const LOSSLESS_PIPE_SEGMENTS: u64 = 2;
+
+/// A smaller share of repeats is none.
+const RARE_LOSS: f64 = 0.005;
+
+/// How long the best of the recent rates is remembered, and over how much busy time a rate has to be measured to be one.
+const BEST_RECENT: Duration = Duration::from_secs(30);
+const BEST_SECONDS: f64 = 0.1;
+
 /// A smoothed round trip this little above the smallest, or an eighth of it, shows no queue of the path: a receiver with a thousand
 /// connections takes its time to read.
 const NO_QUEUE: Duration = Duration::from_millis(5);
@@ -49,6 +60,7 @@ pub(crate) struct Estimate {
     last_delivery: Option<Timestamp>,
     rate_at: Timestamp,
     recent_min: RecentMin,
+    best: RecentBest,
     bytes: f64,
     seconds: f64,
     info: TcpInfo,
@@ -70,6 +82,9 @@ impl Estimate {
             if let Some(last) = self.last_delivery.filter(|_| was_busy) {
                 self.rate_at = now;
                 self.add(now.saturating_since(last), delivered_bytes - self.delivered_bytes, info.rtt);
+                if let Some(rate) = self.measured().filter(|_| self.seconds >= BEST_SECONDS) {
+                    self.best.add(now, rate.bytes_per_sec());
+                }
             }
             (self.delivered, self.delivered_bytes) = (info.delivered, delivered_bytes);
             self.last_delivery = Some(now);
@@ -137,14 +152,22 @@ impl Estimate {
     pub(crate) fn pipe(&self, queue: Duration) -> Option<u64> {
         let rate = self.measured()?;
         let min_rtt = self.info.min_rtt;
-        let least = MIN_PIPE_SEGMENTS * u64::from(self.info.mss);
-        // On a slow path the few segments that are always on the way make a longer queue than the wanted one, and it is ours.
-        let own = queue.max(rate.time_for(least));
-        if self.recent_min.get()? > min_rtt.saturating_add(own.saturating_mul(4)) {
+        let mss = u64::from(self.info.mss);
+        let segments = if self.is_lossless() { LOSSLESS_PIPE_SEGMENTS } else { MIN_PIPE_SEGMENTS };
+        // On a slow path these few segments alone are a long queue, and ours. How slow it is says the best that was seen: a rate that
+        // is low because of others would excuse their queue.
+        let best = Rate::from_bytes_per_sec(self.best.get().max(rate.bytes_per_sec()));
+        let own = best.time_for(MIN_PIPE_SEGMENTS * mss);
+        let of_others = queue.saturating_mul(4).max(own.saturating_add(own / 4));
+        if self.recent_min.get()? > min_rtt.saturating_add(of_others) {
             return None;
         }
-        let bytes = rate.bytes_in((min_rtt + min_rtt / 2).saturating_add(queue));
-        Some(bytes.max(least))
+        Some(rate.bytes_in((min_rtt + min_rtt / 2).saturating_add(queue)).max(segments * mss))
+    }
+
+    /// Whether nothing, or hardly anything lately, had to be sent again.
+    fn is_lossless(&self) -> bool {
+        self.loss < RARE_LOSS && self.info.bytes_retrans <= self.sent_loss.1
     }
 
     /// Takes in that nothing is on the way any more, where that is all that was asked of the kernel.
@@ -203,6 +226,27 @@ impl RecentMin {
 
     fn get(&self) -> Option<Duration> {
         self.halves.iter().flatten().min().copied()
+    }
+}
+
+/// The highest delivery rate of the last [`BEST_RECENT`], in bytes a second, in two halves of that time.
+#[derive(Debug, Default)]
+struct RecentBest {
+    halves: [u64; 2],
+    since: Timestamp,
+}
+
+impl RecentBest {
+    fn add(&mut self, now: Timestamp, rate: u64) {
+        if now.saturating_since(self.since) > BEST_RECENT / 2 {
+            self.halves = [0, self.halves[0]];
+            self.since = now;
+        }
+        self.halves[0] = self.halves[0].max(rate);
+    }
+
+    fn get(&self) -> u64 {
+        self.halves[0].max(self.halves[1])
     }
 }
 
@@ -345,7 +389,37 @@ mod tests {
             let (rtt, min_rtt) = (Duration::from_millis(180), Duration::from_millis(10));
             estimate.update(at(u64::from(i) * 40), TcpInfo { rtt, min_rtt, ..look(i, 4) });
         }
-        assert_eq!(estimate.pipe(Duration::from_millis(20)), Some(4000));
+        assert_eq!(estimate.pipe(Duration::from_millis(20)), Some(2000));
+    }
+
+    /// A segment each 100 ms, after ten seconds with one each millisecond if that was so.
+    fn slow(was_fast: bool, bytes_retrans: u64, rtt: u64) -> Option<u64> {
+        let mut estimate = Estimate::default();
+        let mut segment = 0;
+        let mut update = |milliseconds: u64, rtt: u64| {
+            let (rtt, min_rtt) = (Duration::from_millis(rtt), Duration::from_millis(20));
+            let info = look(segment, 2);
+            segment += 1;
+            let bytes_sent = info.bytes_sent + bytes_retrans;
+            estimate.update(at(milliseconds), TcpInfo { rtt, min_rtt, bytes_sent, bytes_retrans, ..info });
+        };
+        if was_fast {
+            (0..10_000).for_each(|milliseconds| update(milliseconds, 20));
+        }
+        (0..100).for_each(|tenth| update(10_000 + tenth * 100, rtt));
+        estimate.pipe(Duration::from_millis(50))
+    }
+
+    #[test]
+    fn what_is_always_on_the_way_is_as_little_as_losses_allow() {
+        assert_eq!(slow(false, 0, 240), Some(2000));
+        assert_eq!(slow(false, 3000, 240), Some(4000), "a lost segment is noticed by those behind it");
+        assert_eq!(slow(false, 0, 700), None, "so long a queue is somebody else's");
+    }
+
+    #[test]
+    fn a_rate_that_others_have_taken_does_not_excuse_their_queue() {
+        assert_eq!(slow(true, 0, 240), None);
     }
 
     #[test]

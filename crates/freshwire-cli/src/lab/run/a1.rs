@@ -39,10 +39,13 @@ impl A1Path {
         };
         let far = link.namespaces.in_far(|| bind(Namespaces::FAR_V4))??;
         let near = link.namespaces.in_near(|| bind(Namespaces::NEAR_V4))??;
+        Self::between(near, far).context("cannot connect across the link")
+    }
+
+    /// Connects two nodes.
+    pub(crate) fn between(near: Node, far: Node) -> anyhow::Result<Self> {
         let config = ConnectConfig::default().timeout(CONNECT_TIMEOUT);
-        let sending = near
-            .connect(far.local_addr()?, &far.public_key(), &config)
-            .context("cannot connect across the link")?;
+        let sending = near.connect(far.local_addr()?, &far.public_key(), &config)?;
         let receiving = far.accept(CONNECT_TIMEOUT)?.context("the connection was not accepted")?;
         Ok(Self { sending, receiving, _nodes: [near, far] })
     }

@@ -12,6 +12,7 @@ use crate::lab::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
 use crate::lab::scheme;
 use crate::lab::screen::ScreenArgs;
 use crate::lab::share::ShareArgs;
+use crate::lab::state::StateArgs;
 use crate::lab::viewers::ViewersArgs;
 
 /// Experiments across an emulated link: no root, no server, results in a folder.
@@ -31,6 +32,8 @@ pub(super) enum LabCommand {
     Screen(ScreenArgs),
     /// A1 beside TCP flows of this kernel across one bottleneck: who gets how much.
     Share(ShareArgs),
+    /// State of many objects: how old each one's newest value is at a fast, a slow or a stalled program.
+    State(StateArgs),
     /// Real players across slow and broken links, served by `freshwire serve` and by another live server.
     Viewers(ViewersArgs),
     /// Table and report again, from a result file.

@@ -38,6 +38,7 @@ pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
         LabCommand::Frames(args) => experiment(Experiment::Frames, args.plans()?, &args.output),
         LabCommand::Screen(args) => super::screen::run(&args),
         LabCommand::Share(args) => super::share::run(&args),
+        LabCommand::State(args) => super::state::run(&args),
         LabCommand::Viewers(args) => super::viewers::run(&args),
         LabCommand::Report { results } => {
             let runs: Vec<Run> = super::store::read(&results)?;

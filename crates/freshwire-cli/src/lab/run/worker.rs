@@ -18,7 +18,7 @@ use super::pool::Task;
 use super::receive::{self, Received};
 use super::{a1, fresh, peers, plain};
 use crate::lab::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
-use crate::lab::{scheme, screen, share};
+use crate::lab::{scheme, screen, share, state};
 
 /// A source that is later than this has not offered what it says.
 const MAX_LATENESS: Duration = Duration::from_millis(5);
@@ -35,6 +35,8 @@ pub(crate) enum Order {
     Screen(screen::Task, Environment),
     /// Several flows over one link.
     Share(share::Plan, Environment),
+    /// State of many objects.
+    State(state::Plan, Environment),
 }
 
 /// One stream over one link.
@@ -77,6 +79,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         Order::Stream(stream, environment) => answer(&measure(stream, environment)?),
         Order::Screen(task, environment) => answer(&screen::measure(task, environment)?),
         Order::Share(plan, environment) => answer(&share::measure(plan, environment)?),
+        Order::State(plan, environment) => answer(&state::measure(plan, environment)?),
     }
 }
 

@@ -66,8 +66,8 @@ pub enum PullError {
     Hub(#[from] HubError),
 }
 
-/// Feeds `stream` from a camera, in its connection or, where the camera does nothing else, over UDP. When the camera is away, it is asked again and again, at most every
-/// [`LONGEST_PAUSE`]. Never returns; drop the future to stop.
+/// Feeds `stream` from a camera, in its connection or, where the camera does nothing else, over UDP. When the camera is away,
+/// it is asked again and again, at most every [`LONGEST_PAUSE`]. Never returns; drop the future to stop.
 pub async fn pull(camera: Camera, stream: Arc<Stream>) {
     let mut pause = SHORTEST_PAUSE;
     loop {

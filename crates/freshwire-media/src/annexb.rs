@@ -141,7 +141,8 @@ impl AccessUnits {
         Self { goes_on: true, ..self }
     }
 
-    /// Adds the next bytes of the stream; ignored after an error, unless it is [tolerant](Self::tolerant). Take units until `None` before pushing again.
+    /// Adds the next bytes of the stream; ignored after an error, unless it is [tolerant](Self::tolerant). Take units until
+    /// `None` before pushing again.
     pub fn push(&mut self, bytes: &[u8]) {
         if let Some(splitter) = &mut self.splitter {
             splitter.push(bytes);

@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_lasting_task_begins_again() {
         let tasks = Tasks::new();
         let begun = AtomicU32::new(0);

@@ -134,7 +134,10 @@ const WRONG: [(&str, &str); 24] = [
         "etc/f.toml:2: a hash has 32 hexadecimal digits; make it with: printf",
     ),
     ("[access.users.\"a:b\"]\npassword = \"x\"", "etc/f.toml:1: \"a:b\" cannot be a user's name; leave out"),
-    ("[streams.\"a/b\"]\nsource = \"test\"", "etc/f.toml:1: \"a/b\" cannot be a stream's name; use 1 to 64"),
+    (
+        "[streams.\"a//b\"]\nsource = \"test\"",
+        "etc/f.toml:1: \"a//b\" cannot be a stream's name; use 1 to 64",
+    ),
     ("[streams.a]\nsource = \"srt://x\"", "etc/f.toml:2: \"srt\" is no source; write test, -, a path"),
     ("[streams.a]\nurl = \"x\"", "etc/f.toml:2: unknown field `url`, expected one of `source`"),
     (

@@ -67,9 +67,8 @@ pub enum PullError {
     Hub(#[from] HubError),
 }
 
-/// Feeds a stream, or one of its renditions, from a camera, in its connection or, where the camera does nothing else, over UDP. When the
-/// camera is away, it is asked again and again, at most every
-/// [`LONGEST_PAUSE`]. Never returns; drop the future to stop.
+/// Feeds a stream, or one of its renditions, from a camera, in its connection or, where the camera does nothing else, over UDP.
+/// When the camera is away, it is asked again and again, at most every [`LONGEST_PAUSE`]. Never returns; drop the future to stop.
 pub async fn pull(camera: Camera, outlet: impl Into<Outlet>) {
     let outlet = outlet.into();
     let mut pause = SHORTEST_PAUSE;

@@ -89,7 +89,7 @@ impl Camera {
         let path = path.split('#').next().unwrap_or(path);
         let mut url = "rtsp://".to_owned();
         let bare = host.split('%').next().unwrap_or(&host);
-        url.push_str(&if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() });
+        escape(&if bare.contains(':') { format!("[{bare}]") } else { bare.to_owned() }, &mut url);
         if let Some(number) = number {
             // Writing to a string does not fail.
             let _ = write!(url, ":{number}");

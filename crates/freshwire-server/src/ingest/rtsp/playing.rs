@@ -372,11 +372,11 @@ impl Drop for Playing {
 /// How often the session of this answer wants to hear of us: twice in its timeout.
 fn keep_alive(response: &Response) -> Duration {
     let params = response.header("session").unwrap_or_default().split(';').skip(1);
-    let timeout = params.filter_map(|param| {
+    let mut timeouts = params.filter_map(|param| {
         let (name, value) = param.split_once('=')?;
         name.trim().eq_ignore_ascii_case("timeout").then(|| value.trim().parse().ok())?
     });
-    let timeout = { timeout }.next().map_or(SESSION_TIMEOUT, Duration::from_secs);
+    let timeout = timeouts.next().map_or(SESSION_TIMEOUT, Duration::from_secs);
     (timeout / 2).clamp(KEEP_ALIVE.0, KEEP_ALIVE.1)
 }
 

@@ -88,8 +88,9 @@ impl Talk {
     fn say(&mut self, status: &str, cseq: &str, headers: &str, body: &str) {
         let length =
             if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
-        let text = format!("RTSP/1.0 {status}\r\nCSeq: {cseq}\r\n{headers}{length}\r\n{body}");
-        let text = if self.habit == "lf" { text.replace("\r\n", "\n") } else { text };
+        let head = format!("RTSP/1.0 {status}\r\nCSeq: {cseq}\r\n{headers}{length}\r\n");
+        let head = if self.habit == "lf" { head.replace("\r\n", "\n") } else { head };
+        let text = head + body;
         let _ = self.socket.write_all(text.as_bytes());
     }
 

@@ -303,6 +303,19 @@ fn on_any_constant_link_the_picture_moves_and_is_fresh() {
     }
 }
 
+/// Key frames so small that they say little of a fast path.
+#[test]
+fn small_key_frames_do_not_keep_a_receiver_small() {
+    let small = Rendition { key: 0.1, ..rendition(60.0, 31) };
+    let renditions = [rendition(4000.0, 0), rendition(300.0, 17), small];
+    for (kbit, best) in [(50_000, 0), (450, 1), (200, 2)] {
+        let seen = world(&renditions, &|_| f64::from(kbit) * 1000.0).run(60);
+        println!("{kbit}: {:?}", seen.changes);
+        assert_eq!(seen.changes.last().map(|change| change.1), Some(best), "{kbit}: {:?}", seen.changes);
+        assert!(seen.longest_gap(12_000, 60_000) <= 700, "{kbit}: {:?}", seen.changes);
+    }
+}
+
 /// A picture moves again if so many came in the second before.
 fn moves_again(seen: &Seen, from: u64) -> u64 {
     let moves = |&at: &u64| seen.pictures(at, at + 1000) >= 22.0 && seen.longest_gap(at, at + 1000) <= 300;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hub::{StreamSnapshot, ViewerSnapshot};
+use crate::hub::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 
 /// What a stream has carried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,8 +24,32 @@ pub struct StreamReport {
     pub arena_bytes: u64,
     /// Bytes of the arena in use.
     pub arena_used_bytes: u64,
+    /// Its renditions.
+    #[serde(default)]
+    pub renditions: Vec<RenditionReport>,
     /// Those who view it.
     pub viewers: Vec<ViewerReport>,
+}
+
+/// One of a stream's renditions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RenditionReport {
+    /// Its name; `main` is what is published under the stream's own.
+    pub name: String,
+    /// Where it comes from; none while nobody publishes it.
+    pub origin: Option<String>,
+    /// Why viewers do not get it although somebody publishes it.
+    pub refused: Option<String>,
+    /// Viewers can have it now.
+    pub present: bool,
+    /// Width and height of its pictures in samples.
+    pub size: Option<(u32, u32)>,
+    /// What it asks of a path on average, in bits a second; none before a whole group was seen.
+    pub rate_bps: Option<u64>,
+    /// Bytes of a keyframe.
+    pub key_bytes: Option<u64>,
+    /// Time from one keyframe to the next, in seconds.
+    pub key_interval_s: Option<f64>,
 }
 
 /// What a viewer has got and missed.
@@ -47,6 +71,18 @@ pub struct ViewerReport {
     pub sent: [u64; 8],
     /// Units that could not even be queued.
     pub missed: u64,
+    /// The rendition that it gets; none before the first picture.
+    #[serde(default)]
+    pub rendition: Option<String>,
+    /// The one whose next keyframe it waits for, if that is another one.
+    #[serde(default)]
+    pub wanted: Option<String>,
+    /// Why it has the one, or wants the other: `start`, `carries` (the path has shown that it does), `slow`, `late`, `gone`.
+    #[serde(default)]
+    pub why: String,
+    /// How often its rendition has changed.
+    #[serde(default)]
+    pub rendition_changes: u16,
     /// Units dropped, by reason.
     pub drops: BTreeMap<String, u64>,
     /// What its connection has taken.
@@ -84,7 +120,23 @@ impl From<&StreamSnapshot> for StreamReport {
             keys: stream.keys,
             arena_bytes: stream.arena_bytes,
             arena_used_bytes: stream.arena_used,
+            renditions: stream.renditions.iter().map(RenditionReport::from).collect(),
             viewers: stream.viewers.iter().map(ViewerReport::from).collect(),
+        }
+    }
+}
+
+impl From<&RenditionSnapshot> for RenditionReport {
+    fn from(rendition: &RenditionSnapshot) -> Self {
+        Self {
+            name: rendition.name.clone(),
+            origin: rendition.origin.clone(),
+            refused: rendition.refused.clone(),
+            present: rendition.is_present,
+            size: rendition.size,
+            rate_bps: rendition.cost.map(|cost| cost.bytes_per_sec.saturating_mul(8)),
+            key_bytes: rendition.cost.map(|cost| cost.key_bytes),
+            key_interval_s: rendition.cost.map(|cost| cost.key_interval.as_secs_f64()),
         }
     }
 }
@@ -100,6 +152,10 @@ impl From<&ViewerSnapshot> for ViewerReport {
             offered: viewer.offered,
             sent: viewer.sink.begun_by_layer,
             missed: viewer.missed,
+            rendition: viewer.rendition.clone(),
+            wanted: viewer.wanted.clone(),
+            why: viewer.why.to_owned(),
+            rendition_changes: viewer.changes,
             drops: viewer.sink.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
             path: PathReport::from(&viewer.sink),
         }

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use browser_driver::Browser;
 use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
-use freshwire_link::Config;
+use freshwire_link::{Config, Schedule, Step};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
-use freshwire_server::ingest::{CLOCK_CELLS, PatternConfig};
+use freshwire_server::ingest::{self, CLOCK_CELLS, Outlet, PatternConfig, Source};
 use http_rig::{Server, is_there, wait_for};
 use serde_json::Value;
 
@@ -35,9 +35,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let tests: [(_, fn(&Namespaces)); 2] = [
+    let tests: [(_, fn(&Namespaces)); 3] = [
         ("a_fast_path_plays_at_once", a_fast_path_plays_at_once),
         ("a_slow_path_stays_live", a_slow_path_stays_live),
+        ("the_picture_goes_on_in_another_size", the_picture_goes_on_in_another_size),
     ];
     for (name, test) in tests {
         if name.contains(&filter) {
@@ -79,6 +80,35 @@ fn a_slow_path_stays_live(namespaces: &Namespaces) {
     assert!(run.frames > 75, "{run:?}");
 }
 
+/// A path that carries the larger rendition, and becomes too slow for it.
+fn the_picture_goes_on_in_another_size(namespaces: &Namespaces) {
+    let steps = [(0, "1500kbit"), (SLOWER_AFTER, "300kbit")]
+        .map(|(at, rate)| Step { at: Duration::from_secs(at), rate: Some(rate.parse().unwrap()) });
+    let schedule = Schedule::from_steps(steps.to_vec(), None).unwrap();
+    let slower = Config::builder().schedule(schedule).delay(Duration::from_millis(20)).build().unwrap();
+    let large = PatternConfig { width: 640, height: 360, kbit: 600, ..PatternConfig::default() };
+    let small = PatternConfig { width: 320, height: 180, kbit: 120, sound: false, ..large.clone() };
+    let begun = Instant::now();
+    let mut page = Page::of_renditions(namespaces, slower, large, Some(small));
+    let width =
+        |page: &mut Page| page.browser.evaluate("document.querySelector('video').videoWidth").as_u64();
+    wait_for("the larger picture", Duration::from_secs(SLOWER_AFTER), || width(&mut page) == Some(640));
+    let passed = begun.elapsed().as_secs();
+    std::thread::sleep(Duration::from_secs(SLOWER_AFTER.saturating_sub(passed)));
+    wait_for("the smaller picture", Duration::from_secs(15), || width(&mut page) == Some(320));
+    std::thread::sleep(Duration::from_secs(2));
+    let run = page.watch(Duration::from_secs(10), "browser-renditions");
+    run.stays_live();
+    assert_eq!(run.metrics["error"], Value::Null, "{run:?}");
+    assert_eq!(run.metrics["stats"]["rendition"], "small", "{run:?}");
+    assert!(run.frames > 200, "{run:?}");
+    let said = page.browser.evaluate("document.getElementById('path').textContent");
+    assert!(said.as_str().is_some_and(|said| said.contains("renditionsmall")), "{said}");
+}
+
+/// Seconds after which that path becomes slower: by then the page has the larger rendition.
+const SLOWER_AFTER: u64 = 30;
+
 /// A browser that plays the test picture.
 struct Page {
     browser: Browser,
@@ -89,12 +119,28 @@ struct Page {
 impl Page {
     /// Opens the page behind a path and waits for the first picture.
     fn over(namespaces: &Namespaces, down: Config, picture: PatternConfig) -> Self {
+        Self::of_renditions(namespaces, down, picture, None)
+    }
+
+    /// The same for a stream with another rendition, if that is given.
+    fn of_renditions(
+        namespaces: &Namespaces,
+        down: Config,
+        picture: PatternConfig,
+        other: Option<PatternConfig>,
+    ) -> Self {
         let emulator =
             Emulator::start(namespaces, Config::default(), down, EmulatorOptions::default()).unwrap();
         let listener =
             namespaces.in_far(|| std::net::TcpListener::bind((Namespaces::FAR_V4, 0))).unwrap().unwrap();
         let server = Server::new(listener, Access::open(), Limits::default());
         server.feed("clock", picture);
+        if let Some(other) = other {
+            let outlet = Outlet::rendition(server.context.hub.stream("clock").unwrap(), "small");
+            server.runtime.spawn(ingest::run(Source::Test(other), outlet));
+            // A viewer that comes before the renditions are measured begins with either.
+            std::thread::sleep(Duration::from_secs(5));
+        }
         let mut browser = Browser::start(namespaces);
         browser.go(&format!("http://{}/clock", server.address));
         wait_for("the first picture", Duration::from_secs(15), || {

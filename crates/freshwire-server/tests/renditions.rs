@@ -12,7 +12,7 @@ use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
 use freshwire_server::http::{self, Site};
 use freshwire_server::hub::{Hub, HubConfig, Stream};
-use freshwire_server::ingest::{self, Outlet, Source};
+use freshwire_server::ingest::{self, Outlet, Source, ladder};
 use freshwire_server::net::Acceptor;
 use freshwire_server::rtsp;
 use tokio::net::TcpListener;
@@ -105,20 +105,18 @@ fn await_rendition(stream: &Stream, name: &str) {
     }
 }
 
-/// What `ffprobe` says of the decoded frames of a file: sizes in the order in which they are shown, and times in seconds.
-fn frames(file: &Path) -> Vec<(u32, f64)> {
-    let arguments =
-        ["-v", "error", "-select_streams", "v", "-show_entries", "frame=width,pts_time", "-of", "csv=p=0"];
-    let output = run("ffprobe", &[&arguments[..], &[file.to_str().expect("UTF-8")]].concat());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.trim().is_empty(), "the decoder complains: {said}");
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
-    let frame = |line: &str| {
-        let mut fields = line.split(',');
-        let time = fields.next().expect("a time").parse().unwrap_or(f64::NAN);
-        (fields.next().expect("a width").parse().expect("a number"), time)
+/// Width and time in seconds of the frames that ffmpeg has shown, as its filter `showinfo` says.
+fn frames(said: &str) -> Vec<(u32, f64)> {
+    let field = |line: &str, name: &str| {
+        let (_, after) = line.split_once(name)?;
+        after.split_whitespace().next().map(str::to_owned)
     };
-    text.lines().filter(|line| !line.is_empty()).map(frame).collect()
+    let frame = |line: &str| {
+        let time = field(line, " pts_time:")?.parse().ok()?;
+        let size = field(line, " s:")?;
+        Some((size.split_once('x')?.0.parse().ok()?, time))
+    };
+    said.lines().filter_map(frame).collect()
 }
 
 /// Through which renditions a viewer goes while sources come and go.
@@ -147,9 +145,11 @@ fn clips(folder: &Path) -> [PathBuf; 3] {
     ]
 }
 
-fn plays_through(arguments: &dyn Fn(&Server, &str) -> Vec<String>, suffix: &str) {
-    if !has("ffmpeg", "-version") {
-        return;
+/// Everything that a player says while the viewer of a new server goes through renditions; `None` if it is not on this machine.
+fn played(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<String> {
+    let version = if program.starts_with("gst") { "--version" } else { "-version" };
+    if !has("ffmpeg", "-version") || !has(program, version) {
+        return None;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let clips = clips(folder.path());
@@ -163,53 +163,218 @@ fn plays_through(arguments: &dyn Fn(&Server, &str) -> Vec<String>, suffix: &str)
         assert!(begun.elapsed() < Duration::from_secs(30), "{:#?}", stream.snapshot());
         std::thread::sleep(Duration::from_millis(50));
     }
-    let out = folder.path().join(format!("seen.{suffix}"));
-    let mut command = Command::new("ffmpeg");
-    command
-        .args(arguments(&server, out.to_str().expect("UTF-8")))
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut player = command.spawn().expect("ffmpeg");
+    let log = folder.path().join("log");
+    let file = std::fs::File::create(&log).expect("a file");
+    let mut command = Command::new(program);
+    command.args(arguments(&server).split_whitespace());
+    command.stdout(file.try_clone().expect("a handle")).stderr(file);
+    let mut player = command.stdin(Stdio::piped()).spawn().expect("a player");
     await_rendition(&stream, "main");
     warm.iter().for_each(JoinHandle::abort);
     go_through(&server, &clips);
-    // It ends the file when it is told to.
-    use std::io::Write as _;
-    player.stdin.take().expect("piped").write_all(b"q").expect("taken");
-    let output = player.wait_with_output().expect("ended");
-    println!("{}", String::from_utf8_lossy(&output.stderr));
-    let frames = frames(&out);
-    let widths: Vec<u32> = frames.iter().map(|frame| frame.0).collect();
-    let mut runs = widths.clone();
-    runs.dedup();
-    assert!(runs.len() >= 5, "{runs:?}");
-    assert!(frames.len() > 100, "{} frames", frames.len());
-    let times: Vec<f64> = frames.iter().map(|frame| frame.1).filter(|time| time.is_finite()).collect();
-    let back = times.windows(2).find(|pair| pair[1] < pair[0]);
-    assert!(back.is_none(), "times go back: {back:?}");
-    println!("{} frames, {runs:?}", frames.len());
+    assert!(matches!(player.try_wait(), Ok(None)), "the player has ended by itself");
+    // ffmpeg ends when it is told to, the others when they are killed.
+    if program == "ffmpeg" {
+        use std::io::Write as _;
+        player.stdin.take().expect("piped").write_all(b"q").expect("taken");
+    } else {
+        player.kill().expect("running");
+    }
+    player.wait().expect("ended");
+    Some(String::from_utf8_lossy(&std::fs::read(&log).expect("a log")).into_owned())
 }
 
-fn words(text: &str) -> Vec<String> {
-    text.split_whitespace().map(str::to_owned).collect()
+/// ffmpeg decodes all, in all sizes, at times that go on, and has nothing to say of it.
+fn assert_ffmpeg_plays(input: &dyn Fn(&Server) -> String) {
+    let arguments = |server: &Server| {
+        format!(
+            "-hide_banner -nostats {} -map 0:v -vf showinfo -fps_mode passthrough -enc_time_base 1:90000 -f null - \
+             -map 0:a -f null -",
+            input(server)
+        )
+    };
+    let Some(said) = played("ffmpeg", &arguments) else { return };
+    let frames = frames(&said);
+    let mut widths: Vec<u32> = frames.iter().map(|frame| frame.0).collect();
+    widths.dedup();
+    println!("{} frames, {widths:?}", frames.len());
+    let other: Vec<_> = said.lines().filter(|line| !line.contains("showinfo")).collect();
+    assert!(widths.len() >= 5 && frames.len() > 100, "{} frames: {widths:?}", frames.len());
+    let back = frames.windows(2).find(|pair| pair[1].1 <= pair[0].1);
+    assert!(back.is_none(), "times go back: {back:?}");
+    let complaints =
+        ["error", "concealing", "Invalid", "missed", "non-existing", "corrupt", "onoton", "iscontinuity"];
+    let complaint = other.iter().find(|line| complaints.iter().any(|complaint| line.contains(complaint)));
+    assert_eq!(complaint, None);
+}
+
+#[test]
+fn gstreamer_goes_on_through_changes_of_the_rendition() {
+    let arguments = |server: &Server| {
+        format!(
+            "-v rtspsrc location=rtsp://{}/live?renditions=all protocols=tcp latency=0 ! rtph264depay ! h264parse ! \
+             avdec_h264 name=decoder ! fakesink sync=false silent=false",
+            server.rtsp
+        )
+    };
+    let Some(said) = played("gst-launch-1.0", &arguments) else { return };
+    let pictures = said.lines().filter(|line| line.contains("last-message = chain")).count();
+    let sizes = said.lines().filter(|line| line.contains("GstFakeSink") && line.contains("width=(int)"));
+    println!("{pictures} pictures, {} sizes", sizes.clone().count());
+    assert!(pictures > 100 && sizes.count() >= 5, "{pictures} pictures");
+    let complaint = said.lines().find(|line| line.contains("ERROR") || line.contains("WARN"));
+    assert_eq!(complaint, None);
+}
+
+#[test]
+fn mpv_goes_on_through_changes_of_the_rendition() {
+    let arguments = |server: &Server| {
+        format!(
+            "--no-config --vo=null --ao=null --profile=low-latency --rtsp-transport=tcp --msg-level=all=v \
+             rtsp://{}/live?renditions=all",
+            server.rtsp
+        )
+    };
+    let Some(said) = played("mpv", &arguments) else { return };
+    let sizes = said.lines().filter(|line| line.contains("[vd]") && line.contains("Decoder format:")).count();
+    let complaints = ["Error", "error while", "Invalid", "concealing", "non-existing"];
+    for line in said.lines().filter(|line| line.contains("rror") || line.contains("nvalid")) {
+        println!("{line}");
+    }
+    println!("{sizes} sizes");
+    assert!(sizes >= 5, "{sizes} sizes: {said}");
+    let is_complaint = |line: &&str| complaints.iter().any(|complaint| line.contains(complaint));
+    assert_eq!(said.lines().filter(|line| line.contains("ffmpeg/video")).find(is_complaint), None);
 }
 
 #[test]
 fn rtsp_goes_on_through_changes_of_the_rendition() {
-    let arguments = |server: &Server, out: &str| {
-        let rtsp = server.rtsp;
-        words(&format!(
-            "-v warning -y -rtsp_transport tcp -i rtsp://{rtsp}/live?renditions=all -c copy -f matroska {out}"
-        ))
-    };
-    plays_through(&arguments, "mkv");
+    assert_ffmpeg_plays(&|server| {
+        format!("-rtsp_transport tcp -i rtsp://{}/live?renditions=all", server.rtsp)
+    });
 }
 
 #[test]
 fn mpeg_ts_goes_on_through_changes_of_the_rendition() {
-    let arguments = |server: &Server, out: &str| {
-        let http = server.http;
-        words(&format!("-v warning -y -i http://{http}/live.ts?renditions=all -c copy -f mpegts {out}"))
+    assert_ffmpeg_plays(&|server| format!("-i http://{}/live.ts?renditions=all", server.http));
+}
+
+#[test]
+fn mp4_goes_on_through_changes_of_the_rendition() {
+    assert_ffmpeg_plays(&|server| format!("-i http://{}/live.mp4?renditions=all", server.http));
+}
+
+/// Whether the ladder's renditions have a source now.
+fn is_encoded(stream: &Stream) -> bool {
+    stream
+        .snapshot()
+        .renditions
+        .iter()
+        .any(|rendition| rendition.name != "main" && rendition.origin.is_some())
+}
+
+fn wait_for(what: &str, patience: u64, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(patience), "{what} takes longer than {patience} s");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The pids of children of this process that have this text in their command.
+fn children(text: &str) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").expect("a /proc").filter_map(Result::ok);
+    let own = std::process::id().to_string();
+    let pid = |entry: std::fs::DirEntry| {
+        let read = |name: &str| {
+            Some(String::from_utf8_lossy(&std::fs::read(entry.path().join(name)).ok()?).into_owned())
+        };
+        let is_child = read("stat")?.rsplit(')').next()?.split_whitespace().nth(1)? == own;
+        entry
+            .file_name()
+            .to_str()?
+            .parse()
+            .ok()
+            .filter(|_| is_child && read("cmdline").is_some_and(|it| it.contains(text)))
     };
-    plays_through(&arguments, "ts");
+    processes.filter_map(pid).collect()
+}
+
+/// A ladder is made while somebody views, again if ffmpeg dies, and shares the clock of the stream.
+#[test]
+fn a_ladder_is_made_while_somebody_views() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let main = clip(folder.path(), (640, 360), "600k", 25, &["-bf", "2"]);
+    let server = Server::new();
+    let stream = server.stream();
+    let _main = server.feed(&main, None);
+    // A size that nothing else on this machine is asked for.
+    let rungs = ["322x182@200k", "162x92@60k"].map(|rung| rung.parse().expect("a rung"));
+    server.runtime.spawn(ladder::run(Arc::clone(&stream), rungs.to_vec()));
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(!is_encoded(&stream), "nobody views");
+    let url = format!("rtsp://{}/live~92p", server.rtsp);
+    let arguments = [
+        "-hide_banner",
+        "-rtsp_transport",
+        "tcp",
+        "-i",
+        &url,
+        "-t",
+        "4",
+        "-vf",
+        "showinfo",
+        "-f",
+        "null",
+        "-",
+    ];
+    let viewer = std::thread::scope(|scope| {
+        let viewer = scope.spawn(|| run("ffmpeg", &arguments));
+        wait_for("a ladder", 15, || {
+            stream.snapshot().renditions.iter().all(|it| it.is_present && it.cost.is_some())
+        });
+        viewer.join().expect("no panic")
+    });
+    let seen = frames(&String::from_utf8_lossy(&viewer.stderr));
+    assert!(seen.len() > 60 && seen.iter().all(|frame| frame.0 <= 162), "{seen:?}");
+    let renditions = stream.snapshot().renditions;
+    let rate = |name: &str| {
+        let rendition = renditions.iter().find(|rendition| rendition.name == name).expect("there");
+        rendition.cost.expect("measured").bytes_per_sec * 8
+    };
+    println!("main {}, 182p {}, 92p {} bit/s", rate("main"), rate("182p"), rate("92p"));
+    assert!(rate("92p") < 100_000 && rate("182p") < 300_000);
+    wait_for("the end of encoding", 15, || !is_encoded(&stream));
+}
+
+#[test]
+fn an_encoder_that_dies_is_begun_again() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let main = clip(folder.path(), (640, 360), "600k", 25, &[]);
+    let server = Server::new();
+    let stream = server.stream();
+    let _main = server.feed(&main, None);
+    let rungs = vec!["324x184@200k".parse().expect("a rung")];
+    server.runtime.spawn(ladder::run(Arc::clone(&stream), rungs));
+    let url = format!("rtsp://{}/live", server.rtsp);
+    let arguments =
+        ["-v", "error", "-xerror", "-rtsp_transport", "tcp", "-i", &url, "-t", "12", "-f", "null", "-"];
+    std::thread::scope(|scope| {
+        let viewer = scope.spawn(|| run("ffmpeg", &arguments));
+        wait_for("a ladder", 15, || is_encoded(&stream));
+        for pid in children("scale=324:184") {
+            let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        }
+        wait_for("its end", 10, || !is_encoded(&stream));
+        wait_for("another ladder", 15, || is_encoded(&stream));
+        let viewer = viewer.join().expect("no panic");
+        let said = String::from_utf8_lossy(&viewer.stderr);
+        assert!(viewer.status.success() && said.trim().is_empty(), "{said}");
+    });
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use freshwire_units::{Rate, Timestamp};
+use freshwire_units::Timestamp;
 
 use super::cost::Cost;
 use super::{MAX_RENDITIONS, Why};
@@ -16,7 +16,8 @@ use crate::LinkView;
 /// margin and not more often than once in a while, and down at once. A sample is what FESTIVE takes from a segment: how
 /// quickly a whole burst left, here that of a key frame. The delivery rate between bursts is the source's own wherever the
 /// stream is smaller than the path, so it counts only while a queue shows. A step up that has to be taken back makes the next
-/// one wait twice as long, as the probes of congestion controls and of conference servers do.
+/// one wait twice as long, as the probes of congestion controls and of conference servers do. Where bursts have left before anybody
+/// looked, they are too small to show what the path carries: the next rendition, whose bursts are larger, is tried then.
 #[derive(Debug)]
 pub(super) struct Rule {
     costs: [Option<Cost>; MAX_RENDITIONS],
@@ -25,8 +26,8 @@ pub(super) struct Rule {
     begun: Option<Timestamp>,
     /// When it changed last.
     changed: Timestamp,
-    /// Bytes a second of the last bursts.
-    bursts: VecDeque<f64>,
+    /// Bytes a second of the last bursts, and whether they made a queue.
+    bursts: VecDeque<(f64, bool)>,
     burst: Option<Burst>,
     /// Payload bytes committed so far.
     sent: u64,
@@ -47,6 +48,8 @@ struct Burst {
     delivered: u64,
     /// `sent` with the end of it.
     end: u64,
+    /// A queue was seen while it was on its way.
+    is_seen: bool,
 }
 
 /// The last step up, and what came of it.
@@ -113,7 +116,7 @@ impl Rule {
     pub(super) fn sent(&mut self, now: Timestamp, len: u32, is_key: bool, pipe: u64) {
         if is_key {
             let delivered = self.sent.saturating_sub(pipe);
-            self.burst = Some(Burst { at: now, delivered, end: self.sent + u64::from(len) });
+            self.burst = Some(Burst { at: now, delivered, end: self.sent + u64::from(len), is_seen: false });
         }
         self.sent += u64::from(len);
     }
@@ -147,14 +150,16 @@ impl Rule {
     pub(super) fn look(&mut self, now: Timestamp, current: usize, load: Load, link: &LinkView) {
         self.begun.get_or_insert(now);
         let pipe = link.in_flight.saturating_add(link.unsent);
-        self.look_at_burst(now, pipe, link);
-        // As long as all that is offered leaves at once, its rate is the source's.
-        let has_queue = |rate: Rate| {
-            let pipe_time = rate.time_for(pipe);
-            link.unsent > 0 || load.waiting > 1 || pipe_time > link.min_rtt.saturating_add(QUEUE)
-        };
-        match link.sustained() {
-            Some(rate) if pipe > 0 && has_queue(rate) => {
+        // As long as all that is offered leaves at once, its rate is the source's. What is on the way alone shows no queue: where a
+        // path is calm, it is looked at seldom.
+        let rate = link.sustained();
+        let has_queue = pipe > 0
+            && (link.unsent > 0
+                || load.waiting > 1
+                || rate.is_some_and(|rate| rate.time_for(pipe) > link.min_rtt.saturating_add(QUEUE)));
+        self.look_at_burst(now, pipe, has_queue, link.min_rtt);
+        match rate {
+            Some(rate) if has_queue => {
                 let rate = rate.bits_per_sec() as f64 / 8.0;
                 self.limit = Some((now, rate));
                 let needed = self.costs.get(current).copied().flatten().map_or(0, |cost| cost.bytes_per_sec);
@@ -169,24 +174,26 @@ impl Rule {
     }
 
     /// A burst has left as far as it can be seen: how quickly?
-    fn look_at_burst(&mut self, now: Timestamp, pipe: u64, link: &LinkView) {
-        let Some(burst) = self.burst else { return };
+    fn look_at_burst(&mut self, now: Timestamp, pipe: u64, has_queue: bool, min_rtt: Duration) {
+        let Some(burst) = &mut self.burst else { return };
         let delivered = self.sent.saturating_sub(pipe);
+        burst.is_seen |= has_queue;
         if delivered < burst.end.saturating_sub(SEGMENT) {
             return;
         }
+        let burst = *burst;
         self.burst = None;
-        let taken = now.saturating_since(burst.at).saturating_sub(link.min_rtt).max(SHORTEST_BURST);
+        let taken = now.saturating_since(burst.at).saturating_sub(min_rtt).max(SHORTEST_BURST);
         let bytes = delivered.saturating_sub(burst.delivered) as f64;
         if self.bursts.len() == BURSTS {
             self.bursts.pop_front();
         }
-        self.bursts.push_back(bytes / taken.as_secs_f64());
+        self.bursts.push_back((bytes / taken.as_secs_f64(), burst.is_seen));
     }
 
     /// What the path has shown to carry, in bytes a second.
     fn estimate(&self) -> Option<f64> {
-        let slowness: f64 = self.bursts.iter().map(|rate| rate.max(1.0).recip()).sum();
+        let slowness: f64 = self.bursts.iter().map(|(rate, _)| rate.max(1.0).recip()).sum();
         (!self.bursts.is_empty()).then(|| self.bursts.len() as f64 / slowness)
     }
 
@@ -259,7 +266,14 @@ impl Rule {
         if !is_settled || !may_try {
             return None;
         }
-        self.highest(|cost| cost.bytes_per_sec > present.bytes_per_sec && fits(cost, estimate, UP))
+        let is_above = |cost: &Cost| cost.bytes_per_sec > present.bytes_per_sec;
+        let fitting = self.highest(|cost| is_above(cost) && fits(cost, estimate, UP));
+        let is_limited = self.bursts.iter().any(|&(_, is_seen)| is_seen);
+        let next = || {
+            let above = self.ladder().filter(|(_, cost)| is_above(cost));
+            above.min_by_key(|(_, cost)| cost.bytes_per_sec).map(|(at, _)| at)
+        };
+        fitting.or_else(|| if is_limited { None } else { next() })
     }
 
     fn highest(&self, is_possible: impl Fn(&Cost) -> bool) -> Option<usize> {
@@ -305,6 +319,6 @@ const SETTLED: Duration = Duration::from_secs(10);
 /// A step up that lasts this long was right.
 const TRIAL: Duration = Duration::from_secs(12);
 /// The first and the longest pause after one that was not.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(160));
+const PAUSE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(300));
 /// A path that shows so much more than when a step failed is another one.
 const BETTER: f64 = 1.5;

@@ -18,6 +18,10 @@ fn viewer(bytes: u64) -> ViewerReport {
         offered: [100, 100, 0, 0, 0, 0, 0, 0],
         sent: [100, 50, 0, 0, 0, 0, 0, 0],
         missed: 0,
+        rendition: Some("360p".to_owned()),
+        wanted: Some("180p".to_owned()),
+        why: "slow".to_owned(),
+        rendition_changes: 1,
         drops: BTreeMap::from([("stale".to_owned(), 50)]),
         path: PathReport { bytes, rate_bps: Some(300_000), rtt_ms: 21.4, ..PathReport::default() },
     }
@@ -32,6 +36,7 @@ fn streams(bytes: u64) -> Vec<StreamReport> {
         keys: 10,
         arena_bytes: 1000,
         arena_used_bytes: 250,
+        renditions: Vec::new(),
         viewers: vec![viewer(bytes)],
     }]
 }
@@ -45,7 +50,8 @@ fn the_text_has_each_stream_and_viewer() {
     assert!(
         lines[1].starts_with("live (test)") && lines[1].contains("1 viewers") && lines[1].contains("25%")
     );
-    for cell in ["192.0.2.1:5000", "rtsp", "anna", "10 s", "1.00", "21 ms", "25% stale"] {
+    for cell in ["192.0.2.1:5000", "rtsp", "anna", "10 s", "1.00", "21 ms", "25% stale", "360p > 180p (slow)"]
+    {
         assert!(lines[2].contains(cell), "{cell}: {}", lines[2]);
     }
 }
@@ -60,7 +66,7 @@ fn a_rate_is_that_between_two_looks() {
 
 #[test]
 fn the_view_shows_streams_or_what_is_wrong() {
-    let mut terminal = Terminal::new(TestBackend::new(140, 8)).unwrap();
+    let mut terminal = Terminal::new(TestBackend::new(160, 8)).unwrap();
     let mut shown = |answer: Result<Vec<StreamReport>, String>, scroll| {
         terminal.draw(|frame| table::draw(frame, " top ", &answer, &Rates::default(), scroll)).unwrap();
         format!("{}", terminal.backend())

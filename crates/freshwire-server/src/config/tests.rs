@@ -237,3 +237,30 @@ fn no_text_makes_it_panic() {
         let _ = parse(&format!("{}{text}{}", &valid[..at], &valid[at..]));
     });
 }
+
+#[test]
+fn renditions_and_ladders_are_read() {
+    let stream = |more: &str| {
+        let text = format!("[streams.door]\nsource = \"rtsp://cam/main\"\n{more}");
+        parse(&text).map(|config| config.streams["door"].clone())
+    };
+    let section = |more: &str| format!("[[streams.door.rendition]]\nsource = \"rtsp://cam/sub\"\n{more}\n");
+    let door = stream(&[section(""), section(""), section("name = \"x\"")].concat()).unwrap();
+    let names: Vec<_> = door.renditions.iter().map(|rendition| rendition.name.as_str()).collect();
+    assert_eq!(names, ["sub", "sub2", "x"]);
+    let door = stream("ladder = [\"640x360@400k\", \"426x240@150k\"]").unwrap();
+    assert_eq!(door.ladder.iter().map(|rung| rung.name()).collect::<Vec<_>>(), ["360p", "240p"]);
+    let wrong = [
+        (section("name = \"main\""), "there is a rendition \"main\" already"),
+        (section("name = \"all\""), "cannot be a rendition's name"),
+        (section("name = \"sub2\"") + &section(""), "there is a rendition \"sub2\" already"),
+        (section("colour = 1"), "unknown field `colour`"),
+        (section("").repeat(8), "8 renditions of a stream are the limit"),
+        ("ladder = [\"640x360\"]".to_owned(), "is no rung of a ladder"),
+        ("ladder = [\"640x360@1M\", \"480x360@400k\"]".to_owned(), "there is a rendition \"360p\" already"),
+    ];
+    for (text, expected) in wrong {
+        let error = stream(&text).unwrap_err();
+        assert!(error.contains(expected), "{text}: {error}");
+    }
+}

@@ -83,6 +83,7 @@ impl Collector for Reading {
         }
         self.encode_streams(&mut encoder)?;
         self.encode_viewers(&mut encoder)?;
+        self.encode_renditions(&mut encoder)?;
         self.encode_layers(&mut encoder)
     }
 }
@@ -189,6 +190,33 @@ impl Reading {
                 })
             });
         encode_family(encoder, ("viewer_drops", "Units dropped", None), drops)
+    }
+
+    fn encode_renditions(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let renditions = || {
+            self.streams.iter().flat_map(|stream| {
+                let labels = stream_labels(stream);
+                stream.renditions.iter().map(move |it| (with(&labels, "rendition", &it.name), it))
+            })
+        };
+        let up =
+            renditions().map(|(labels, it)| (labels, Some(Value::Gauge(f64::from(u8::from(it.is_present))))));
+        encode_family(encoder, ("rendition_up", "1 while viewers can have the rendition", None), up)?;
+        let rates = renditions()
+            .map(|(labels, it)| (labels, it.cost.map(|cost| Value::Gauge(cost.bytes_per_sec as f64))));
+        encode_family(
+            encoder,
+            ("rendition_bytes_per_second", "What the rendition asks of a path", None),
+            rates,
+        )?;
+        let viewers = self.viewers().filter_map(|(labels, viewer)| {
+            let labels = with(&labels, "rendition", viewer.rendition.as_ref()?);
+            Some((with(&labels, "why", &viewer.why), Some(Value::Gauge(1.0))))
+        });
+        encode_family(encoder, ("viewer_rendition", "1 for the rendition that a viewer has", None), viewers)?;
+        let changes =
+            self.viewers().map(|(labels, viewer)| (labels, Some(Value::Counter(u64::from(viewer.changes)))));
+        encode_family(encoder, ("viewer_rendition_changes", "Changes of the rendition", None), changes)
     }
 
     fn encode_layers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -36,6 +36,11 @@ enum Statement<'a> {
         offered: &'a [u64],
         sent: &'a [u64],
         missed: u64,
+        /// What it is called, how many there are to choose from, and why it has it.
+        rendition: Option<&'a str>,
+        wanted: Option<&'a str>,
+        renditions: usize,
+        why: &'static str,
         drops: Vec<(String, u64)>,
         path: PathReport,
     },
@@ -72,6 +77,10 @@ pub(super) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
         offered: &viewer.offered[..layers],
         sent: &viewer.sink.begun_by_layer[..layers],
         missed: viewer.missed,
+        rendition: viewer.rendition.as_deref(),
+        wanted: viewer.wanted.as_deref(),
+        renditions: stream.present_renditions(),
+        why: viewer.why,
         drops: viewer.sink.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
         path: PathReport::from(&viewer.sink),
     })

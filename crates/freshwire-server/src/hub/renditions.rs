@@ -27,9 +27,13 @@ const SILENT: Duration = Duration::from_secs(1);
 /// A rendition that has not begun by then has no keyframes.
 const KEYLESS: Duration = Duration::from_secs(15);
 
-/// Sources whose times are so close to those of another rendition have the same clock. The times of others are joined by when
-/// their pictures come.
-const SAME_CLOCK_NS: i64 = 2_000_000_000;
+/// Times are joined by when the first keyframe comes, if they are further apart than this, and again when they have come apart by
+/// the second.
+const JOINED_NS: u64 = 60_000_000;
+const APART_NS: u64 = 500_000_000;
+
+/// Sound of another rendition that is so much older was heard already.
+const HEARD_NS: i64 = 2_000_000_000;
 
 /// Least time between two requests for a keyframe.
 const KEY_REQUESTS: Duration = Duration::from_millis(500);
@@ -77,6 +81,8 @@ pub(super) struct Rendition {
     newest: Option<Instant>,
     /// What makes times of the stream of the source's.
     offset_ns: i64,
+    /// Its times are those of the stream.
+    shares_clock: bool,
     /// The time of its newest keyframe, and when that came.
     clock: Option<(i64, Instant)>,
 }
@@ -98,6 +104,7 @@ impl Rendition {
             has_begun: false,
             newest: None,
             offset_ns: 0,
+            shares_clock: false,
             clock: None,
         }
     }
@@ -163,8 +170,13 @@ impl Renditions {
         rendition.origin = Some(origin.to_owned());
         rendition.key_requests = key_requests;
         rendition.refused = None;
-        (rendition.first, rendition.has_begun, rendition.clock) = (None, false, None);
+        (rendition.first, rendition.has_begun, rendition.shares_clock) = (None, false, false);
         Ok(index)
+    }
+
+    /// The times of this rendition are those of the stream already.
+    pub(super) fn share_clock(&mut self, index: usize) {
+        self.all[index].shares_clock = true;
     }
 
     /// Makes room for a rendition that nobody publishes yet.
@@ -285,18 +297,32 @@ impl Renditions {
         if rendition.refused.is_some() {
             return false;
         }
+        let is_first = key && !rendition.has_begun;
         if unit.head.kind == Kind::Video {
             rendition.first.get_or_insert(now);
             rendition.newest = Some(now);
             rendition.has_begun |= key;
         }
         if !self.is_several() {
+            if key {
+                self.all[index].clock = Some((unit.head.dts.as_nanos(), now));
+            }
             return true;
+        }
+        // Where its times belong is known with its first keyframe.
+        let has_pictures = self.all[index].source.as_ref().is_some_and(|source| source.video.is_some());
+        if has_pictures && !self.all[index].has_begun {
+            return false;
         }
         if let Some(tracks) = &self.all[index].tracks {
             unit.head.tracks = Arc::clone(tracks);
         }
-        self.join_clock(index, unit, key, now);
+        if key {
+            self.join_clock(index, unit.head.dts.as_nanos(), is_first, now);
+        }
+        let offset = self.all[index].offset_ns;
+        let moved = |time: MediaTime| MediaTime::from_nanos(time.as_nanos().saturating_add(offset));
+        (unit.head.pts, unit.head.dts) = (moved(unit.head.pts), moved(unit.head.dts));
         unit.head.kind == Kind::Video || self.takes_sound(index, unit, now)
     }
 
@@ -310,7 +336,7 @@ impl Renditions {
         // What another one had already is not heard twice.
         let overlap =
             self.last_sound.map_or(0, |(last, _)| last.as_nanos().saturating_sub(unit.head.pts.as_nanos()));
-        let is_new = !(0..SAME_CLOCK_NS).contains(&overlap) || self.last_sound.is_none();
+        let is_new = !(0..HEARD_NS).contains(&overlap) || self.last_sound.is_none();
         if self.sound_of == Some(index) && is_new {
             self.last_sound = Some((unit.head.pts, now));
             return true;
@@ -318,26 +344,27 @@ impl Renditions {
         false
     }
 
-    /// Brings the source's times to those of the other renditions.
-    fn join_clock(&mut self, index: usize, unit: &mut Unit, key: bool, now: Instant) {
-        if key {
-            let others = self.all.iter().enumerate().filter(|&(at, other)| at != index && other.is_present);
-            let expected = others.filter_map(|(_, other)| other.clock).next().map(|(media, at)| {
-                media.saturating_add(i64::try_from(now.duration_since(at).as_nanos()).unwrap_or(i64::MAX))
-            });
-            let own = unit.head.dts.as_nanos();
-            let rendition = &mut self.all[index];
-            if let Some(expected) = expected
-                && own.saturating_add(rendition.offset_ns).abs_diff(expected) > SAME_CLOCK_NS as u64
-            {
-                let is_same = own.abs_diff(expected) <= SAME_CLOCK_NS as u64;
-                rendition.offset_ns = if is_same { 0 } else { expected.saturating_sub(own) };
-            }
-            rendition.clock = Some((own.saturating_add(rendition.offset_ns), now));
+    /// Brings the source's times to those of the other renditions, or of those before. Its keyframe has the time `own`.
+    fn join_clock(&mut self, index: usize, own: i64, is_first: bool, now: Instant) {
+        let others = self.all.iter().enumerate().filter(|&(at, other)| at != index && other.is_present);
+        let of_others = others.filter_map(|(_, other)| other.clock).next();
+        let before = || {
+            let clocks = self.all.iter().filter_map(|rendition| rendition.clock);
+            clocks.max_by_key(|(_, at)| *at).filter(|_| is_first)
+        };
+        let expected = of_others.or_else(before).map(|(media, at)| {
+            media.saturating_add(i64::try_from(now.duration_since(at).as_nanos()).unwrap_or(i64::MAX))
+        });
+        let rendition = &mut self.all[index];
+        let most = if is_first { JOINED_NS } else { APART_NS };
+        if rendition.shares_clock {
+            rendition.offset_ns = 0;
+        } else if let Some(expected) = expected
+            && own.saturating_add(rendition.offset_ns).abs_diff(expected) > most
+        {
+            rendition.offset_ns = expected.saturating_sub(own);
         }
-        let offset = self.all[index].offset_ns;
-        let moved = |time: MediaTime| MediaTime::from_nanos(time.as_nanos().saturating_add(offset));
-        (unit.head.pts, unit.head.dts) = (moved(unit.head.pts), moved(unit.head.dts));
+        rendition.clock = Some((own.saturating_add(rendition.offset_ns), now));
     }
 
     /// Which renditions have come or gone since the last look.
@@ -458,3 +485,6 @@ fn codec_name(codec: &VideoCodec) -> &'static str {
         _ => "of another codec",
     }
 }
+
+#[cfg(test)]
+mod tests;

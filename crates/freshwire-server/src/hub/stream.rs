@@ -315,6 +315,11 @@ impl Stream {
         lock(&self.state).seats.iter().filter(|seat| seat.allowed != 1).count()
     }
 
+    /// How many renditions viewers can have now.
+    pub fn present_renditions(&self) -> usize {
+        lock(&self.state).renditions.all().iter().filter(|rendition| rendition.is_present).count()
+    }
+
     /// Says that there will be a rendition of this name, so that viewers can ask for it.
     pub(crate) fn expect_rendition(&self, name: &str) -> Result<(), HubError> {
         lock(&self.state).renditions.expect(name)
@@ -728,6 +733,12 @@ impl Publisher {
         if let Some(all) = all {
             said.send_replace(Some(all));
         }
+    }
+
+    /// Says that the times of its units are those of the stream, because they are made of its units. Those of other sources are joined by
+    /// when they come.
+    pub fn shares_clock(&mut self) {
+        lock(&self.stream.state).renditions.share_clock(self.rendition);
     }
 
     /// Publishes a unit, and writes it to the viewers where the engine rests. Never waits for a viewer.

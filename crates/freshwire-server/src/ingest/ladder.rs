@@ -93,6 +93,11 @@ impl FromStr for Rung {
 /// Makes renditions of the stream's main one while somebody views it, until the caller drops the future. An encoder that ends is
 /// begun again, after a pause that grows.
 pub async fn run(stream: Arc<Stream>, rungs: Vec<Rung>) {
+    for rung in &rungs {
+        if let Err(error) = stream.expect_rendition(&rung.name()) {
+            return warn!(stream = stream.name(), rendition = rung.name(), %error, "no ladder is made");
+        }
+    }
     let mut pause = FIRST_PAUSE;
     loop {
         while stream.choosing_viewers() == 0 {
@@ -277,10 +282,12 @@ async fn read(socket: UnixListener, outlet: Outlet, origin: MediaTime) -> Result
             let publisher = match &mut publisher {
                 Some(publisher) => publisher,
                 None => {
-                    publisher.insert(outlet.publish("ladder", None).map_err(|error| SourceError::Failed {
-                        program: program::FFMPEG,
-                        message: format!("{}: {error}", outlet.name()),
-                    })?)
+                    let mut new = outlet.publish("ladder", None).map_err(|error| {
+                        let message = format!("{}: {error}", outlet.name());
+                        SourceError::Failed { program: program::FFMPEG, message }
+                    })?;
+                    new.shares_clock();
+                    publisher.insert(new)
                 }
             };
             match event? {

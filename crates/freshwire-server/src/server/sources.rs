@@ -77,9 +77,8 @@ impl Sources {
             });
             let outlets = std::iter::once(main).chain(others);
             let fetched = outlets.filter(|(source, _)| *source != Source::Publish);
-            let made = wanted.ladder.iter().map(Rung::name);
-            for name in wanted.renditions.iter().map(|rendition| rendition.name.clone()).chain(made) {
-                stream.expect_rendition(&name)?;
+            for rendition in &wanted.renditions {
+                stream.expect_rendition(&rendition.name)?;
             }
             let fetch = |(source, outlet)| fetch(context.tasks.clone(), source, outlet);
             let mut tasks: Vec<_> = fetched.map(fetch).collect();

@@ -98,7 +98,21 @@ function report(stats) {
     ["committed, not sent", `${stats.path.horizon_bytes} B`],
     ["age when sent, mean", `${stats.path.age_at_commit_mean_ms.toFixed(0)} ms`],
     ["stalls of the picture", player.stalls.length],
+    ...(stats.renditions > 1 ? [["rendition", rendition(stats)]] : []),
   ]);
+}
+
+// Which rendition it is, and why, in words.
+const REASONS = {
+  start: "to begin with",
+  carries: "the path carries it",
+  slow: "the path became slower",
+  late: "pictures came late",
+  gone: "the other one is gone",
+};
+function rendition(stats) {
+  const next = stats.wanted ? `, ${stats.wanted} next` : "";
+  return `${stats.rendition ?? "none"}${next}: ${REASONS[stats.why] ?? stats.why}`;
 }
 
 function list(element, entries) {

@@ -234,6 +234,7 @@ impl Stream {
             peer: request.peer,
             user: request.user,
             since: Instant::now(),
+            latency: request.latency,
             monitor: sink.monitor(),
         });
         let seat = Seat::new(sink.ring(), Arc::clone(&identity), request.only, request.latency);

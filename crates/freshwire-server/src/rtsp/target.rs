@@ -7,12 +7,14 @@ use percent_encoding::percent_decode_str;
 pub(super) struct Target {
     /// The stream's name.
     pub(super) stream: String,
-    /// What follows `?`.
+    /// What follows `?`, without a control.
     pub(super) query: Option<String>,
     /// The number at the end of `trackID=0` and the like.
     pub(super) track: Option<u8>,
-    /// The stream's URI without query, track and slash at the end.
-    pub(super) base: String,
+    /// The URI as it was asked for, without the user.
+    pub(super) uri: String,
+    /// The stream's URI without user, query, track and slash at the end.
+    base: String,
 }
 
 /// A URI that names no stream.
@@ -24,10 +26,15 @@ pub(super) enum TargetError {
     Length,
     #[error("the stream's name has control characters or is not UTF-8")]
     Characters,
+    #[error("the query is longer than {MAX_QUERY_BYTES} bytes")]
+    Query,
 }
 
 /// Longest name of a stream.
 const MAX_NAME_BYTES: usize = 128;
+
+/// Longest query. It comes back in answers, and a viewer keeps it.
+const MAX_QUERY_BYTES: usize = 1024;
 
 impl Target {
     /// Reads a URI. Players put the control behind the path, or behind the query.
@@ -36,13 +43,18 @@ impl Target {
         if !scheme.eq_ignore_ascii_case("rtsp") && !scheme.eq_ignore_ascii_case("rtsps") {
             return Err(TargetError::Form);
         }
-        let (authority, path) = rest.split_once('/').ok_or(TargetError::Form)?;
-        let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        let (authority, path_and_query) = rest.split_once('/').ok_or(TargetError::Form)?;
+        let (path, query) = path_and_query
+            .split_once('?')
+            .map_or((path_and_query, None), |(path, query)| (path, Some(query)));
         let (path, path_track) = split_track(path);
         let (query, query_track) = query.map_or((None, None), |query| {
-            let (query, track) = split_track(query);
+            let (query, track) = split_query_track(query);
             (Some(query.to_owned()), track)
         });
+        if query.as_ref().is_some_and(|query| query.len() > MAX_QUERY_BYTES) {
+            return Err(TargetError::Query);
+        }
         let stream = percent_decode_str(path).decode_utf8().map_err(|_| TargetError::Characters)?;
         if stream.is_empty() || stream.len() > MAX_NAME_BYTES {
             return Err(TargetError::Length);
@@ -52,7 +64,15 @@ impl Target {
         }
         let host = authority.rsplit('@').next().unwrap_or(authority);
         let base = format!("{scheme}://{host}/{path}");
-        Ok(Self { stream: stream.into_owned(), query, track: path_track.or(query_track), base })
+        let uri = format!("{scheme}://{host}/{path_and_query}");
+        Ok(Self { stream: stream.into_owned(), query, track: path_track.or(query_track), uri, base })
+    }
+
+    /// What controls are relative to. Most players put a control behind all of it, the query included. By RFC 3986 it comes
+    /// behind the path: hence the slash before the query, which is lost then, so that the connection has to remember it.
+    pub(super) fn content_base(&self) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("{}/{query}", self.base)
     }
 }
 
@@ -62,6 +82,17 @@ fn split_track(text: &str) -> (&str, Option<u8>) {
     let (before, last) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
     match track(last) {
         Some(track) => (before.trim_end_matches('/'), Some(track)),
+        None => (trimmed, None),
+    }
+}
+
+/// Parts our own control from the end of a query, and slashes. A query belongs to whoever wrote it: what only resembles a control
+/// stays.
+fn split_query_track(query: &str) -> (&str, Option<u8>) {
+    let trimmed = query.trim_end_matches('/');
+    let ours = trimmed.rsplit_once('/').filter(|(_, last)| last.starts_with("trackID="));
+    match ours.and_then(|(before, last)| Some((before, track(last)?))) {
+        Some((before, track)) => (before.trim_end_matches('/'), Some(track)),
         None => (trimmed, None),
     }
 }
@@ -93,17 +124,52 @@ mod tests {
         assert_eq!(target("rtsp://h/live/cam%201?expires=1&sig=a/b"), signed(None));
         assert_eq!(target("rtsp://h/live/cam%201/trackID=0?expires=1&sig=a/b"), signed(Some(0)));
         assert_eq!(target("rtsp://h/live/cam%201?expires=1&sig=a/b/trackID=0"), signed(Some(0)));
+        assert_eq!(target("rtsp://h/live/cam%201/?expires=1&sig=a/b/trackID=0"), signed(Some(0)));
+        assert_eq!(target("rtsp://h/live/cam%201/?expires=1&sig=a/b/"), signed(None));
+    }
+
+    #[test]
+    fn a_query_keeps_what_only_resembles_a_control() {
+        for query in ["track=1", "stream=2", "trackID=0", "a=b/stream=3", "a=b/track=x", "latency=2s", ""] {
+            assert_eq!(
+                target(&format!("rtsp://h/cam?{query}")),
+                ("cam".to_owned(), Some(query.to_owned()), None)
+            );
+        }
+    }
+
+    /// What players make of the base and a relative control.
+    #[test]
+    fn a_control_is_found_behind_the_base_however_it_is_joined() {
+        for uri in ["rtsp://h/a/cam?latency=2s&x=y/z", "rtsp://h/a/cam", "rtsp://h/a/cam/?latency=2s"] {
+            let asked = Target::parse(uri).expect(uri);
+            let base = asked.content_base();
+            let slash = if base.ends_with('/') { "" } else { "/" };
+            let appended = Target::parse(&format!("{base}{slash}trackID=1")).expect(uri);
+            assert_eq!((&appended.query, appended.track), (&asked.query, Some(1)), "{uri}");
+            let path = base.split('?').next().expect("a path");
+            let resolved = Target::parse(&format!("{path}trackID=1")).expect(uri);
+            assert_eq!((resolved.query, resolved.track), (None, Some(1)), "{uri}");
+            for target in [appended.stream, resolved.stream] {
+                assert_eq!(target, "a/cam", "{uri}");
+            }
+            let again = Target::parse(&base).expect(uri);
+            assert_eq!(again.content_base(), base, "a base is its own base");
+        }
     }
 
     #[test]
     fn the_base_tells_no_secrets() {
         let target = Target::parse("rtsp://me:secret@h:1/cam/trackID=0?sig=x").expect("valid");
         assert_eq!(target.base, "rtsp://h:1/cam");
+        assert_eq!(target.content_base(), "rtsp://h:1/cam/?sig=x");
+        assert_eq!(target.uri, "rtsp://h:1/cam/trackID=0?sig=x");
     }
 
     #[test]
     fn what_names_no_stream() {
         let long = format!("rtsp://h/{}", "x".repeat(129));
+        let query = format!("rtsp://h/cam?{}", "x".repeat(1025));
         let cases = [
             ("*", TargetError::Form),
             ("/cam", TargetError::Form),
@@ -112,6 +178,7 @@ mod tests {
             ("rtsp://h/", TargetError::Length),
             ("rtsp://h/trackID=0", TargetError::Length),
             (&long, TargetError::Length),
+            (&query, TargetError::Query),
             ("rtsp://h/a%0ab", TargetError::Characters),
             ("rtsp://h/%ff", TargetError::Characters),
         ];
@@ -125,8 +192,8 @@ mod tests {
         bolero::check!().with_type::<String>().for_each(|text| {
             let _ = Target::parse(text);
             if let Ok(target) = Target::parse(&format!("rtsp://h/{text}")) {
-                let again = Target::parse(&target.base).expect("a base is a target");
-                assert!(again.stream.len() <= target.stream.len() && again.query.is_none());
+                let again = Target::parse(&target.content_base()).expect("a base is a target");
+                assert!(again.stream.len() <= target.stream.len());
             }
         });
     }

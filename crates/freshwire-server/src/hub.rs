@@ -8,6 +8,7 @@
 
 mod bundle;
 mod datagrams;
+mod fit;
 mod seat;
 mod stream;
 mod viewer;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use freshwire::{Engine, EngineThread, Handle};
 
 pub use datagrams::DatagramSink;
+pub use fit::Fit;
 pub use stream::{Publisher, Stream, StreamSnapshot};
 pub use viewer::{LatencyError, ViewRequest, Viewer, ViewerSnapshot};
 

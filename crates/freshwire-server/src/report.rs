@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use freshwire::PathRate;
 use serde::{Deserialize, Serialize};
 
-use crate::hub::{StreamSnapshot, ViewerSnapshot};
+use crate::hub::{Fit, StreamSnapshot, ViewerSnapshot};
 
 /// What a stream has carried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,8 +25,30 @@ pub struct StreamReport {
     pub arena_bytes: u64,
     /// Bytes of the arena in use.
     pub arena_used_bytes: u64,
+    /// What rate would fit its viewers; none while nothing is known of any of their paths.
+    pub fit: Option<FitReport>,
     /// Those who view it.
     pub viewers: Vec<ViewerReport>,
+}
+
+/// What rate would fit the viewers of a stream, see [`Fit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FitReport {
+    /// What the slowest path carries.
+    pub slowest: RateReport,
+    /// What the path in the middle carries.
+    pub median: RateReport,
+    /// What the fastest path carries.
+    pub fastest: RateReport,
+}
+
+/// What a path carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateReport {
+    /// Bits per second.
+    pub bps: u64,
+    /// The path has shown no limit: this is what was offered.
+    pub at_least: bool,
 }
 
 /// What a viewer has got and missed.
@@ -41,6 +64,8 @@ pub struct ViewerReport {
     pub user: Option<String>,
     /// For how long it has been served, in seconds.
     pub age_s: f64,
+    /// How old a unit may be when it arrives, in milliseconds, if it asked for that.
+    pub latency_ms: Option<f64>,
     /// Video units offered, by layer.
     pub offered: [u64; 8],
     /// Video units begun on the wire, by layer.
@@ -62,6 +87,8 @@ pub struct PathReport {
     pub acked_bytes: u64,
     /// Estimated rate in bits per second; none before the first estimate.
     pub rate_bps: Option<u64>,
+    /// The path has shown no limit: the rate is what was offered.
+    pub rate_at_least: bool,
     /// Smoothed round trip in milliseconds.
     pub rtt_ms: f64,
     /// Bytes committed and not on the wire after the last write.
@@ -84,8 +111,16 @@ impl From<&StreamSnapshot> for StreamReport {
             keys: stream.keys,
             arena_bytes: stream.arena_bytes,
             arena_used_bytes: stream.arena_used,
+            fit: stream.fit().map(FitReport::from),
             viewers: stream.viewers.iter().map(ViewerReport::from).collect(),
         }
+    }
+}
+
+impl From<Fit> for FitReport {
+    fn from(fit: Fit) -> Self {
+        let report = |path: PathRate| RateReport { bps: path.rate.bits_per_sec(), at_least: path.at_least };
+        Self { slowest: report(fit.slowest), median: report(fit.median), fastest: report(fit.fastest) }
     }
 }
 
@@ -97,6 +132,7 @@ impl From<&ViewerSnapshot> for ViewerReport {
             peer: viewer.peer.to_string(),
             user: viewer.user.clone(),
             age_s: viewer.age.as_secs_f64(),
+            latency_ms: viewer.latency.map(millis),
             offered: viewer.offered,
             sent: viewer.sink.begun_by_layer,
             missed: viewer.missed,
@@ -112,6 +148,7 @@ impl From<&freshwire::SinkSnapshot> for PathReport {
             bytes: sink.bytes,
             acked_bytes: sink.acked,
             rate_bps: sink.rate.map(freshwire_units::Rate::bits_per_sec),
+            rate_at_least: !sink.is_limited,
             rtt_ms: millis(sink.rtt),
             horizon_bytes: sink.horizon,
             horizon_max_bytes: sink.horizon_max,

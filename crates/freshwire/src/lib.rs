@@ -51,4 +51,4 @@ pub use record::record_without_place;
 pub use seal::Seal;
 pub use sender::{MAX_AT_ONCE, Sender, SenderError, Target};
 pub use sink::{CloseMode, DEFAULT_LINGER, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig};
-pub use stats::{LAYERS, SinkSnapshot, SinkStats};
+pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};

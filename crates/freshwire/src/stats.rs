@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use freshwire_choice::Reason;
@@ -35,6 +35,7 @@ pub struct SinkStats {
     horizon_max: AtomicU64,
     horizon_sum: AtomicU64,
     rate: AtomicU64,
+    is_limited: AtomicBool,
     rtt_us: AtomicU64,
     invalid: AtomicU64,
     replaced: AtomicU64,
@@ -86,14 +87,34 @@ pub struct SinkSnapshot {
     pub age_at_commit_mean: Duration,
     /// Largest age of a record when it was begun.
     pub age_at_commit_max: Duration,
-    /// Estimated delivery rate; `None` before the first estimate.
+    /// Estimated delivery rate; `None` before the first estimate. [`path_rate`](Self::path_rate) says whether it is a limit.
     pub rate: Option<Rate>,
+    /// In the last ten seconds the path has shown that it carries no more than [`rate`](Self::rate): data waited, and there was
+    /// a queue or losses. Otherwise `rate` is what was offered.
+    pub is_limited: bool,
     /// Smoothed round trip.
     pub rtt: Duration,
     /// Write system calls; with the kernel's ring, calls that woke its sender.
     pub writes: u64,
     /// Bad values that were found in the shared memory; each was skipped.
     pub invalid: u64,
+}
+
+/// What a path carries, as far as it is known. Of two, the one that is a limit is the smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathRate {
+    /// `rate` is what was offered, and the path has shown no limit.
+    pub at_least: bool,
+    /// The delivery rate.
+    pub rate: Rate,
+}
+
+impl SinkSnapshot {
+    /// What the path carries: the rate that an encoder may have, less what the framing and other tracks take. `None` before
+    /// the first estimate.
+    pub fn path_rate(&self) -> Option<PathRate> {
+        self.rate.map(|rate| PathRate { at_least: !self.is_limited, rate })
+    }
 }
 
 impl SinkStats {
@@ -142,9 +163,10 @@ impl SinkStats {
         self.acked.store(acked, Ordering::Relaxed);
     }
 
-    pub(crate) fn on_look(&self, reserve: u32, rate: Option<Rate>, rtt: Duration, invalid: u64) {
+    pub(crate) fn on_look(&self, reserve: u32, rate: Option<PathRate>, rtt: Duration, invalid: u64) {
         self.reserve.store(u64::from(reserve), Ordering::Relaxed);
-        self.rate.store(rate.map_or(0, Rate::bits_per_sec), Ordering::Relaxed);
+        self.rate.store(rate.map_or(0, |path| path.rate.bits_per_sec()), Ordering::Relaxed);
+        self.is_limited.store(rate.is_some_and(|path| !path.at_least), Ordering::Relaxed);
         self.rtt_us.store(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.invalid.store(invalid, Ordering::Relaxed);
     }
@@ -191,6 +213,7 @@ impl SinkStats {
             age_at_commit_mean: Duration::from_micros(load(&self.age_sum_us) / begun.max(1)),
             age_at_commit_max: Duration::from_micros(load(&self.age_max_us)),
             rate: self.rate(),
+            is_limited: self.is_limited.load(Ordering::Relaxed),
             rtt: Duration::from_micros(load(&self.rtt_us)),
             writes,
             invalid: load(&self.invalid),

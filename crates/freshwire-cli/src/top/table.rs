@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use freshwire_server::report::{StreamReport, ViewerReport};
+use freshwire_server::report::{RateReport, StreamReport, ViewerReport};
 use freshwire_units::Rate;
 use ratatui::Frame;
 use ratatui::layout::Constraint;
@@ -10,8 +10,20 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use crate::output;
 
-const HEAD: [&str; 10] =
-    ["STREAM / VIEWER", "PROTOCOL", "USER", "SINCE", "MBIT/S", "PATH", "RTT", "AGE", "MAX", "DROPPED"];
+const COLUMNS: usize = 11;
+const HEAD: [&str; COLUMNS] = [
+    "STREAM / VIEWER",
+    "PROTOCOL",
+    "USER",
+    "SINCE",
+    "MBIT/S",
+    "PATH",
+    "RTT",
+    "AGE",
+    "MAX",
+    "ASKED",
+    "DROPPED",
+];
 
 /// How fast each viewer was served between the last two looks.
 #[derive(Default)]
@@ -41,23 +53,24 @@ impl Rates {
     }
 }
 
-/// The rows: each stream with its viewers below.
-pub(super) fn rows(streams: &[StreamReport], rates: &Rates) -> Vec<[String; 10]> {
+/// The rows: each stream with its viewers below. The stream's path is that of the slowest viewer.
+pub(super) fn rows(streams: &[StreamReport], rates: &Rates) -> Vec<[String; COLUMNS]> {
     let mut rows = Vec::new();
     for stream in streams {
-        let mut row = [const { String::new() }; 10];
+        let mut row = [const { String::new() }; COLUMNS];
         row[0] = format!("{} ({})", stream.name, stream.origin.as_deref().unwrap_or("nobody publishes"));
         row[1] = format!("{} viewers", stream.viewers.len());
         row[2] = format!("{} units", stream.units);
         row[3] = format!("{} keys", stream.keys);
         row[4] = format!("{}%", stream.arena_used_bytes * 100 / stream.arena_bytes.max(1));
+        row[5] = stream.fit.map_or_else(String::new, |fit| path_rate(fit.slowest));
         rows.push(row);
         rows.extend(stream.viewers.iter().map(|viewer| viewer_row(viewer, rates)));
     }
     rows
 }
 
-fn viewer_row(viewer: &ViewerReport, rates: &Rates) -> [String; 10] {
+fn viewer_row(viewer: &ViewerReport, rates: &Rates) -> [String; COLUMNS] {
     let path = &viewer.path;
     let offered: u64 = viewer.offered.iter().sum();
     let sent: u64 = viewer.sent.iter().sum();
@@ -69,12 +82,20 @@ fn viewer_row(viewer: &ViewerReport, rates: &Rates) -> [String; 10] {
         viewer.user.clone().unwrap_or_default(),
         format!("{:.0} s", viewer.age_s),
         format!("{:.2}", rates.of(viewer) / 1e6),
-        path.rate_bps.map_or_else(String::new, |rate| output::rate(Rate::from_bits_per_sec(rate))),
+        path.rate_bps
+            .map_or_else(String::new, |bps| path_rate(RateReport { bps, at_least: path.rate_at_least })),
         format!("{:.0} ms", path.rtt_ms),
         format!("{:.0} ms", path.age_at_commit_mean_ms),
         format!("{:.0} ms", path.age_at_commit_max_ms),
+        viewer.latency_ms.map_or_else(String::new, |latency| format!("{latency:.0} ms")),
         format!("{dropped}% {reason}"),
     ]
+}
+
+/// With a mark where the path has shown no limit.
+fn path_rate(path: RateReport) -> String {
+    let mark = if path.at_least { "\u{2265} " } else { "" };
+    format!("{mark}{}", output::rate(Rate::from_bits_per_sec(path.bps)))
 }
 
 /// Everything as plain text.
@@ -82,8 +103,8 @@ pub(super) fn text(streams: &[StreamReport]) -> String {
     let mut rows = rows(streams, &Rates::default());
     rows.insert(0, HEAD.map(str::to_owned));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 10] = std::array::from_fn(width);
-    let line = |row: &[String; 10]| {
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let line = |row: &[String; COLUMNS]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
@@ -103,12 +124,12 @@ pub(super) fn draw(
         Err(error) => return frame.render_widget(Paragraph::new(error.as_str()).block(block), frame.area()),
     };
     let all = rows(streams, rates);
-    let is_stream = |row: &[String; 10]| !row[0].starts_with("  ");
+    let is_stream = |row: &[String; COLUMNS]| !row[0].starts_with("  ");
     let shown = all.iter().skip(scroll.min(all.len().saturating_sub(1))).map(|row| {
         let style = if is_stream(row) { Style::new().bold() } else { Style::new() };
         Row::new(row.to_vec()).style(style)
     });
-    let widths = [32, 12, 12, 10, 8, 12, 8, 8, 8, 20].map(Constraint::Min);
+    let widths = [32, 12, 12, 10, 8, 14, 8, 8, 8, 8, 20].map(Constraint::Min);
     let table = Table::new(shown, widths).header(Row::new(HEAD).reversed()).block(block);
     frame.render_widget(table, frame.area());
 }

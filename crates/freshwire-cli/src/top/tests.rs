@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use freshwire_server::report::{PathReport, ViewerReport};
+use freshwire_server::report::{FitReport, PathReport, RateReport, ViewerReport};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -15,6 +15,7 @@ fn viewer(bytes: u64) -> ViewerReport {
         peer: "192.0.2.1:5000".to_owned(),
         user: Some("anna".to_owned()),
         age_s: 10.0,
+        latency_ms: Some(2000.0),
         offered: [100, 100, 0, 0, 0, 0, 0, 0],
         sent: [100, 50, 0, 0, 0, 0, 0, 0],
         missed: 0,
@@ -32,6 +33,11 @@ fn streams(bytes: u64) -> Vec<StreamReport> {
         keys: 10,
         arena_bytes: 1000,
         arena_used_bytes: 250,
+        fit: Some(FitReport {
+            slowest: RateReport { bps: 300_000, at_least: false },
+            median: RateReport { bps: 300_000, at_least: false },
+            fastest: RateReport { bps: 8_000_000, at_least: true },
+        }),
         viewers: vec![viewer(bytes)],
     }]
 }
@@ -45,9 +51,15 @@ fn the_text_has_each_stream_and_viewer() {
     assert!(
         lines[1].starts_with("live (test)") && lines[1].contains("1 viewers") && lines[1].contains("25%")
     );
-    for cell in ["192.0.2.1:5000", "rtsp", "anna", "10 s", "1.00", "21 ms", "25% stale"] {
+    assert!(lines[1].ends_with("300 kbit/s"), "{}", lines[1]);
+    let cells =
+        ["192.0.2.1:5000", "rtsp", "anna", "10 s", "1.00", "  300 kbit/s", "21 ms", "2000 ms", "25% stale"];
+    for cell in cells {
         assert!(lines[2].contains(cell), "{cell}: {}", lines[2]);
     }
+    let mut unlimited = streams(0);
+    unlimited[0].viewers[0].path.rate_at_least = true;
+    assert!(table::text(&unlimited).contains("≥ 300 kbit/s"));
 }
 
 #[test]
@@ -60,7 +72,7 @@ fn a_rate_is_that_between_two_looks() {
 
 #[test]
 fn the_view_shows_streams_or_what_is_wrong() {
-    let mut terminal = Terminal::new(TestBackend::new(140, 8)).unwrap();
+    let mut terminal = Terminal::new(TestBackend::new(150, 8)).unwrap();
     let mut shown = |answer: Result<Vec<StreamReport>, String>, scroll| {
         terminal.draw(|frame| table::draw(frame, " top ", &answer, &Rates::default(), scroll)).unwrap();
         format!("{}", terminal.backend())

@@ -103,7 +103,7 @@ impl Value {
 /// Name, help, unit and how to read it.
 type Metric<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> Option<Value>);
 
-const STREAM_METRICS: [Metric<StreamSnapshot>; 7] = [
+const STREAM_METRICS: [Metric<StreamSnapshot>; 8] = [
     ("stream_up", "1 while somebody publishes the stream", None, |stream| {
         Some(Value::Gauge(f64::from(u8::from(stream.origin.is_some()))))
     }),
@@ -119,9 +119,12 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 7] = [
         Some(Value::Gauge(stream.arena_used as f64))
     }),
     ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
+    ("stream_viewers_limited", "Viewers whose path has lately been the limit", None, |stream| {
+        Some(Value::Gauge(stream.viewers.iter().filter(|viewer| viewer.sink.is_limited).count() as f64))
+    }),
 ];
 
-const VIEWER_METRICS: [Metric<ViewerSnapshot>; 12] = [
+const VIEWER_METRICS: [Metric<ViewerSnapshot>; 14] = [
     ("viewer_age_at_commit_mean", "Mean age of a unit when it was begun", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
     }),
@@ -143,6 +146,18 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 12] = [
     ("viewer_rate_bytes_per_second", "Estimated rate of the path", None, |viewer| {
         viewer.sink.rate.map(|rate| Value::Gauge(rate.bits_per_sec() as f64 / 8.0))
     }),
+    (
+        "viewer_limited",
+        "1 while the path is the limit; otherwise it carries at least the rate",
+        None,
+        |viewer| Some(Value::Gauge(f64::from(u8::from(viewer.sink.is_limited)))),
+    ),
+    (
+        "viewer_latency",
+        "How old a unit may be when it arrives, as the viewer asked",
+        Some(Unit::Seconds),
+        |viewer| viewer.latency.map(|latency| Value::Gauge(latency.as_secs_f64())),
+    ),
     ("viewer_rtt", "Smoothed round trip", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.rtt.as_secs_f64()))
     }),
@@ -162,7 +177,17 @@ impl Reading {
             let values = self.streams.iter().map(|stream| (stream_labels(stream), read(stream)));
             encode_family(encoder, (name, help, unit.as_ref()), values)?;
         }
-        Ok(())
+        let fits = self.streams.iter().flat_map(|stream| {
+            let fit = stream
+                .fit()
+                .map(|fit| [("slowest", fit.slowest), ("median", fit.median), ("fastest", fit.fastest)]);
+            fit.into_iter().flatten().map(|(whose, path)| {
+                let rate = path.rate.bits_per_sec() as f64 / 8.0;
+                (with(&stream_labels(stream), "path", &whose), Some(Value::Gauge(rate)))
+            })
+        });
+        let help = "What the path of a viewer carries; at least that where stream_viewers_limited says that it is no limit";
+        encode_family(encoder, ("stream_fit_bytes_per_second", help, None), fits)
     }
 
     fn encode_viewers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

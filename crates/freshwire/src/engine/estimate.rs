@@ -26,6 +26,12 @@ const NO_QUEUE: Duration = Duration::from_millis(5);
 /// Segments that TCP sends before it knows the path; below it the congestion control sees losses or a limit.
 const INITIAL_WINDOW: u32 = 10;
 
+/// How long a limit that the path has shown is held to be there.
+const LIMIT_MEMORY: Duration = Duration::from_secs(10);
+
+/// A share of repeats above which the congestion control is held to be limited by losses.
+const LOSSY: f64 = 0.01;
+
 /// How long the smallest of the recent round trips is remembered.
 const RECENT: Duration = Duration::from_secs(4);
 
@@ -54,6 +60,9 @@ pub(crate) struct Estimate {
     info: TcpInfo,
     sent_loss: (u64, u64),
     loss: f64,
+    /// More was there to be sent than the connection took, since the last look.
+    is_held: bool,
+    limited_until: Timestamp,
 }
 
 impl Estimate {
@@ -80,6 +89,21 @@ impl Estimate {
         }
         self.update_loss(&info);
         self.info = info;
+        if std::mem::take(&mut self.is_held) && self.shows_limit() {
+            self.limited_until = now + LIMIT_MEMORY;
+        }
+    }
+
+    /// Notes that the connection takes nothing more for now.
+    pub(crate) fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// Whether the path has lately been the limit: it held something back, and had a queue or losses. Otherwise
+    /// [`rate`](Self::rate) is what was offered, and the path carries at least that. A queue alone is no limit, since a round trip
+    /// also varies by itself; holding back alone neither, since a congestion window grows.
+    pub(crate) fn is_limited(&self, now: Timestamp) -> bool {
+        now < self.limited_until
     }
 
     /// Payload bytes that were sent and not cumulatively acknowledged.
@@ -163,9 +187,17 @@ impl Estimate {
     /// Whether the path has shown no limit: it is empty, no queue was seen on it, and the congestion window is open. What
     /// was delivered then is what was offered, and says nothing of what could be.
     pub(crate) fn is_unlimited(&self) -> bool {
-        let TcpInfo { rtt, min_rtt, cwnd, .. } = self.info;
-        let no_queue = !min_rtt.is_zero() && rtt <= min_rtt + (min_rtt / 8).max(NO_QUEUE);
-        no_queue && cwnd >= INITIAL_WINDOW && self.outstanding == 0
+        !self.has_queue() && self.info.cwnd >= INITIAL_WINDOW && self.outstanding == 0
+    }
+
+    fn has_queue(&self) -> bool {
+        let TcpInfo { rtt, min_rtt, .. } = self.info;
+        min_rtt.is_zero() || rtt > min_rtt + (min_rtt / 8).max(NO_QUEUE)
+    }
+
+    fn shows_limit(&self) -> bool {
+        let has_seen_round_trip = !self.info.min_rtt.is_zero();
+        has_seen_round_trip && (self.has_queue() || self.info.cwnd < INITIAL_WINDOW || self.loss > LOSSY)
     }
 
     /// The path as the policies see it, with `unsent` bytes committed and not on the wire.
@@ -332,6 +364,33 @@ mod tests {
         assert!(steady(60).is_some_and(|bytes| (12_900..=13_100).contains(&bytes)));
         // The round trip stays far above what our own queue makes: it is somebody else's.
         assert_eq!(steady(500), None);
+    }
+
+    #[test]
+    fn a_path_is_limited_where_it_holds_back_and_shows_why() {
+        let look = |done: u32, rtt: u64, cwnd: u32| TcpInfo {
+            rtt: Duration::from_millis(rtt),
+            min_rtt: Duration::from_millis(20),
+            cwnd,
+            ..look(done, 5)
+        };
+        let after = |is_held: bool, rtt: u64, cwnd: u32| {
+            let mut estimate = Estimate::default();
+            for i in 0..10 {
+                if is_held {
+                    estimate.hold();
+                }
+                estimate.update(at(u64::from(i) * 10), look(i, rtt, cwnd));
+            }
+            estimate
+        };
+        assert!(after(true, 60, 20).is_limited(at(100)), "a queue");
+        assert!(after(true, 20, 4).is_limited(at(100)), "a small window");
+        assert!(!after(true, 20, 20).is_limited(at(100)), "a window that grows");
+        assert!(!after(false, 60, 20).is_limited(at(100)), "a round trip that varies");
+        let mut before = after(true, 60, 20);
+        before.update(at(5_000), look(20, 20, 20));
+        assert!(before.is_limited(at(9_000)) && !before.is_limited(at(11_000)));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use freshwire_units::Timestamp;
 use crate::engine::estimate::Estimate;
 use crate::engine::output::Output;
 use crate::engine::reserve::Reserve;
-use crate::stats::SinkStats;
+use crate::stats::{PathRate, SinkStats};
 
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
@@ -121,6 +121,7 @@ impl Path {
             self.lowat = reserve;
         }
         stats.on_acked(self.acks.acked);
+        let rate = rate.map(|rate| PathRate { rate, at_least: !self.estimate.is_limited(now) });
         stats.on_look(self.lowat, rate, info.rtt, consumer.counters().bad_values());
         Ok(())
     }
@@ -144,6 +145,11 @@ impl Path {
         }
         // What is committed already is handed over in any case.
         Some(if output.is_empty() { budget } else { budget.max(1) })
+    }
+
+    /// Notes that nothing may be handed over for now.
+    pub(super) fn hold(&mut self) {
+        self.estimate.hold();
     }
 
     fn window_room(&self) -> u64 {

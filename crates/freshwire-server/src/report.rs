@@ -47,7 +47,7 @@ pub struct FitReport {
 pub struct RateReport {
     /// Bits per second.
     pub bps: u64,
-    /// The path has shown no limit: this is what was offered.
+    /// The path has shown no limit in the last ten seconds: this is what it was given, and it may carry more.
     pub at_least: bool,
 }
 
@@ -85,10 +85,10 @@ pub struct PathReport {
     pub bytes: u64,
     /// Of these, acknowledged.
     pub acked_bytes: u64,
-    /// Estimated rate in bits per second; none before the first estimate.
+    /// Estimated rate in bits per second while something was on the way; none before the first estimate.
     pub rate_bps: Option<u64>,
-    /// The path has shown no limit: the rate is what was offered.
-    pub rate_at_least: bool,
+    /// What it carries; none in the first seconds.
+    pub carries: Option<RateReport>,
     /// Smoothed round trip in milliseconds.
     pub rtt_ms: f64,
     /// Bytes committed and not on the wire after the last write.
@@ -119,8 +119,14 @@ impl From<&StreamSnapshot> for StreamReport {
 
 impl From<Fit> for FitReport {
     fn from(fit: Fit) -> Self {
-        let report = |path: PathRate| RateReport { bps: path.rate.bits_per_sec(), at_least: path.at_least };
-        Self { slowest: report(fit.slowest), median: report(fit.median), fastest: report(fit.fastest) }
+        let Fit { slowest, median, fastest } = fit;
+        Self { slowest: slowest.into(), median: median.into(), fastest: fastest.into() }
+    }
+}
+
+impl From<PathRate> for RateReport {
+    fn from(path: PathRate) -> Self {
+        Self { bps: path.rate.bits_per_sec(), at_least: path.at_least }
     }
 }
 
@@ -148,7 +154,7 @@ impl From<&freshwire::SinkSnapshot> for PathReport {
             bytes: sink.bytes,
             acked_bytes: sink.acked,
             rate_bps: sink.rate.map(freshwire_units::Rate::bits_per_sec),
-            rate_at_least: !sink.is_limited,
+            carries: sink.path.map(RateReport::from),
             rtt_ms: millis(sink.rtt),
             horizon_bytes: sink.horizon,
             horizon_max_bytes: sink.horizon_max,

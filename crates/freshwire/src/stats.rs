@@ -35,6 +35,7 @@ pub struct SinkStats {
     horizon_max: AtomicU64,
     horizon_sum: AtomicU64,
     rate: AtomicU64,
+    path_rate: AtomicU64,
     is_limited: AtomicBool,
     rtt_us: AtomicU64,
     invalid: AtomicU64,
@@ -87,11 +88,11 @@ pub struct SinkSnapshot {
     pub age_at_commit_mean: Duration,
     /// Largest age of a record when it was begun.
     pub age_at_commit_max: Duration,
-    /// Estimated delivery rate; `None` before the first estimate. [`path_rate`](Self::path_rate) says whether it is a limit.
+    /// Estimated delivery rate while something was on the way; `None` before the first estimate.
     pub rate: Option<Rate>,
-    /// In the last ten seconds the path has shown that it carries no more than [`rate`](Self::rate): data waited, and there was
-    /// a queue or losses. Otherwise `rate` is what was offered.
-    pub is_limited: bool,
+    /// What the path carries, for an encoder that follows: less what framing and other tracks take. `None` in the first seconds,
+    /// and over A1 as long as the path has shown no queue.
+    pub path: Option<PathRate>,
     /// Smoothed round trip.
     pub rtt: Duration,
     /// Write system calls; with the kernel's ring, calls that woke its sender.
@@ -103,18 +104,11 @@ pub struct SinkSnapshot {
 /// What a path carries, as far as it is known. Of two, the one that is a limit is the smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathRate {
-    /// `rate` is what was offered, and the path has shown no limit.
+    /// In the last ten seconds the path has shown no limit: `rate` is what it was given, as a mean over two seconds or more, and it may
+    /// carry more. Otherwise data had to wait, with a queue on the path or losses, and `rate` is what was delivered meanwhile.
     pub at_least: bool,
-    /// The delivery rate.
+    /// Payload and framing, without the headers of TCP and IP.
     pub rate: Rate,
-}
-
-impl SinkSnapshot {
-    /// What the path carries: the rate that an encoder may have, less what the framing and other tracks take. `None` before
-    /// the first estimate.
-    pub fn path_rate(&self) -> Option<PathRate> {
-        self.rate.map(|rate| PathRate { at_least: !self.is_limited, rate })
-    }
 }
 
 impl SinkStats {
@@ -163,10 +157,18 @@ impl SinkStats {
         self.acked.store(acked, Ordering::Relaxed);
     }
 
-    pub(crate) fn on_look(&self, reserve: u32, rate: Option<PathRate>, rtt: Duration, invalid: u64) {
+    pub(crate) fn on_look(
+        &self,
+        reserve: u32,
+        rate: Option<Rate>,
+        path: Option<PathRate>,
+        rtt: Duration,
+        invalid: u64,
+    ) {
         self.reserve.store(u64::from(reserve), Ordering::Relaxed);
-        self.rate.store(rate.map_or(0, |path| path.rate.bits_per_sec()), Ordering::Relaxed);
-        self.is_limited.store(rate.is_some_and(|path| !path.at_least), Ordering::Relaxed);
+        self.rate.store(rate.map_or(0, Rate::bits_per_sec), Ordering::Relaxed);
+        self.path_rate.store(path.map_or(0, |path| path.rate.bits_per_sec()), Ordering::Relaxed);
+        self.is_limited.store(path.is_some_and(|path| !path.at_least), Ordering::Relaxed);
         self.rtt_us.store(u64::try_from(rtt.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.invalid.store(invalid, Ordering::Relaxed);
     }
@@ -178,6 +180,12 @@ impl SinkStats {
     pub(crate) fn rate(&self) -> Option<Rate> {
         let rate = self.rate.load(Ordering::Relaxed);
         (rate > 0).then(|| Rate::from_bits_per_sec(rate))
+    }
+
+    fn path_rate(&self) -> Option<PathRate> {
+        let rate = self.path_rate.load(Ordering::Relaxed);
+        let at_least = !self.is_limited.load(Ordering::Relaxed);
+        (rate > 0).then(|| PathRate { at_least, rate: Rate::from_bits_per_sec(rate) })
     }
 
     /// Reads everything.
@@ -213,7 +221,7 @@ impl SinkStats {
             age_at_commit_mean: Duration::from_micros(load(&self.age_sum_us) / begun.max(1)),
             age_at_commit_max: Duration::from_micros(load(&self.age_max_us)),
             rate: self.rate(),
-            is_limited: self.is_limited.load(Ordering::Relaxed),
+            path: self.path_rate(),
             rtt: Duration::from_micros(load(&self.rtt_us)),
             writes,
             invalid: load(&self.invalid),

@@ -82,8 +82,7 @@ fn viewer_row(viewer: &ViewerReport, rates: &Rates) -> [String; COLUMNS] {
         viewer.user.clone().unwrap_or_default(),
         format!("{:.0} s", viewer.age_s),
         format!("{:.2}", rates.of(viewer) / 1e6),
-        path.rate_bps
-            .map_or_else(String::new, |bps| path_rate(RateReport { bps, at_least: path.rate_at_least })),
+        path.carries.map_or_else(String::new, path_rate),
         format!("{:.0} ms", path.rtt_ms),
         format!("{:.0} ms", path.age_at_commit_mean_ms),
         format!("{:.0} ms", path.age_at_commit_max_ms),

@@ -20,7 +20,12 @@ fn viewer(bytes: u64) -> ViewerReport {
         sent: [100, 50, 0, 0, 0, 0, 0, 0],
         missed: 0,
         drops: BTreeMap::from([("stale".to_owned(), 50)]),
-        path: PathReport { bytes, rate_bps: Some(300_000), rtt_ms: 21.4, ..PathReport::default() },
+        path: PathReport {
+            bytes,
+            carries: Some(RateReport { bps: 300_000, at_least: false }),
+            rtt_ms: 21.4,
+            ..PathReport::default()
+        },
     }
 }
 
@@ -58,7 +63,7 @@ fn the_text_has_each_stream_and_viewer() {
         assert!(lines[2].contains(cell), "{cell}: {}", lines[2]);
     }
     let mut unlimited = streams(0);
-    unlimited[0].viewers[0].path.rate_at_least = true;
+    unlimited[0].viewers[0].path.carries = Some(RateReport { bps: 300_000, at_least: true });
     assert!(table::text(&unlimited).contains("≥ 300 kbit/s"));
 }
 

@@ -120,7 +120,7 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 8] = [
     }),
     ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
     ("stream_viewers_limited", "Viewers whose path has lately been the limit", None, |stream| {
-        Some(Value::Gauge(stream.viewers.iter().filter(|viewer| viewer.sink.is_limited).count() as f64))
+        Some(Value::Gauge(stream.viewers.iter().filter(|viewer| is_limited(viewer)).count() as f64))
     }),
 ];
 
@@ -146,12 +146,9 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 14] = [
     ("viewer_rate_bytes_per_second", "Estimated rate of the path", None, |viewer| {
         viewer.sink.rate.map(|rate| Value::Gauge(rate.bits_per_sec() as f64 / 8.0))
     }),
-    (
-        "viewer_limited",
-        "1 while the path is the limit; otherwise it carries at least the rate",
-        None,
-        |viewer| Some(Value::Gauge(f64::from(u8::from(viewer.sink.is_limited)))),
-    ),
+    ("viewer_limited", "1 while the path is the limit", None, |viewer| {
+        Some(Value::Gauge(f64::from(u8::from(is_limited(viewer)))))
+    }),
     (
         "viewer_latency",
         "How old a unit may be when it arrives, as the viewer asked",
@@ -170,6 +167,10 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 14] = [
         Some(Value::Gauge(viewer.age.as_secs_f64()))
     }),
 ];
+
+fn is_limited(viewer: &ViewerSnapshot) -> bool {
+    viewer.sink.path.is_some_and(|path| !path.at_least)
+}
 
 impl Reading {
     fn encode_streams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -19,7 +19,7 @@ impl StreamSnapshot {
     /// What rate would fit its viewers over TCP; `None` while nothing is known of any of their paths. A path that has shown no
     /// limit counts as faster than all that have.
     pub fn fit(&self) -> Option<Fit> {
-        Fit::of(self.viewers.iter().filter_map(|viewer| viewer.sink.path_rate()).collect())
+        Fit::of(self.viewers.iter().filter_map(|viewer| viewer.sink.path).collect())
     }
 }
 

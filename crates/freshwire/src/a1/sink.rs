@@ -89,8 +89,8 @@ impl Feeding {
             self.shared.stats.on_horizon(link.unsent);
         }
         // A1 gives a rate where the path has shown a queue.
-        let rate = link.rate.map(|rate| PathRate { rate, at_least: false });
-        self.shared.stats.on_look(0, rate, link.rtt, self.source.bad_values());
+        let path = link.rate.map(|rate| PathRate { rate, at_least: false });
+        self.shared.stats.on_look(0, link.rate, path, link.rtt, self.source.bad_values());
         self.seen = bytes;
     }
 

@@ -12,7 +12,7 @@ use freshwire_units::Timestamp;
 use crate::engine::estimate::Estimate;
 use crate::engine::output::Output;
 use crate::engine::reserve::Reserve;
-use crate::stats::{PathRate, SinkStats};
+use crate::stats::SinkStats;
 
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
@@ -121,8 +121,8 @@ impl Path {
             self.lowat = reserve;
         }
         stats.on_acked(self.acks.acked);
-        let rate = rate.map(|rate| PathRate { rate, at_least: !self.estimate.is_limited(now) });
-        stats.on_look(self.lowat, rate, info.rtt, consumer.counters().bad_values());
+        let path = self.estimate.path_rate(now);
+        stats.on_look(self.lowat, rate, path, info.rtt, consumer.counters().bad_values());
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use crate::engine::estimate::Estimate;
 use crate::engine::reserve::Reserve;
 use crate::engine::scratch::Scratch;
 use crate::record::record_of;
-use crate::stats::{PathRate, SinkStats};
+use crate::stats::SinkStats;
 
 /// How often acknowledgements are looked for: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
@@ -111,8 +111,8 @@ impl Feed {
         let rate = self.estimate.rate(now);
         let reserve = self.parts.reserve.bytes(&self.parts.congestion, &info, rate);
         let goal = reserve.max(info.mss.min(MAX_WAITING));
-        let rate = rate.map(|rate| PathRate { rate, at_least: !self.estimate.is_limited(now) });
-        stats.on_look(goal, rate, info.rtt, self.parts.consumer.counters().bad_values());
+        let path = self.estimate.path_rate(now);
+        stats.on_look(goal, rate, path, info.rtt, self.parts.consumer.counters().bad_values());
         stats.on_horizon(u64::from(info.unsent));
         self.reconsider(now, stats, scratch);
         let held_back = !self.fill(now, u64::from(goal), stats, scratch);

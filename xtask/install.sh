@@ -25,6 +25,7 @@ test)
     if lacks openssl; then wanted+=(openssl); fi
     if lacks tshark; then wanted+=(tshark); fi
     if lacks chromium; then wanted+=(chromium); fi
+    if lacks firefox-esr; then wanted+=(firefox-esr); fi
     if lacks gst-inspect-1.0; then wanted+=(gstreamer1.0-tools); fi
     # Element by element: each is in a package of its own.
     while read -r element package; do

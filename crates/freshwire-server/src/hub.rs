@@ -8,6 +8,7 @@
 
 mod bundle;
 mod datagrams;
+mod fit;
 mod renditions;
 mod seat;
 mod stream;
@@ -23,6 +24,7 @@ use freshwire::{Engine, EngineThread, Handle};
 use tokio::sync::mpsc;
 
 pub use datagrams::DatagramSink;
+pub use fit::Fit;
 pub use renditions::{MAIN, check_name as check_rendition_name};
 pub use stream::{Publisher, RenditionSnapshot, Stream, StreamSnapshot};
 pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, Viewer, ViewerSnapshot};

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use freshwire::PathRate;
 use serde::{Deserialize, Serialize};
 
-use crate::hub::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
+use crate::hub::{Fit, RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 
 /// What a stream has carried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,6 +28,8 @@ pub struct StreamReport {
     /// Its renditions.
     #[serde(default)]
     pub renditions: Vec<RenditionReport>,
+    /// What rate would fit its viewers; none while nothing is known of any of their paths.
+    pub fit: Option<FitReport>,
     /// Those who view it.
     pub viewers: Vec<ViewerReport>,
 }
@@ -52,6 +55,26 @@ pub struct RenditionReport {
     pub key_interval_s: Option<f64>,
 }
 
+/// What rate would fit the viewers of a stream, see [`Fit`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FitReport {
+    /// What the slowest path carries.
+    pub slowest: RateReport,
+    /// What the path in the middle carries.
+    pub median: RateReport,
+    /// What the fastest path carries.
+    pub fastest: RateReport,
+}
+
+/// What a path carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateReport {
+    /// Bits per second.
+    pub bps: u64,
+    /// The path has shown no limit in the last ten seconds: this is what it was given, and it may carry more.
+    pub at_least: bool,
+}
+
 /// What a viewer has got and missed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ViewerReport {
@@ -65,6 +88,8 @@ pub struct ViewerReport {
     pub user: Option<String>,
     /// For how long it has been served, in seconds.
     pub age_s: f64,
+    /// How old a unit may be when it arrives, in milliseconds, if it asked for that.
+    pub latency_ms: Option<f64>,
     /// Video units offered, by layer.
     pub offered: [u64; 8],
     /// Video units begun on the wire, by layer.
@@ -96,8 +121,10 @@ pub struct PathReport {
     pub bytes: u64,
     /// Of these, acknowledged.
     pub acked_bytes: u64,
-    /// Estimated rate in bits per second; none before the first estimate.
+    /// Estimated rate in bits per second while something was on the way; none before the first estimate.
     pub rate_bps: Option<u64>,
+    /// What it carries; none in the first seconds.
+    pub carries: Option<RateReport>,
     /// Smoothed round trip in milliseconds.
     pub rtt_ms: f64,
     /// Bytes committed and not on the wire after the last write.
@@ -121,6 +148,7 @@ impl From<&StreamSnapshot> for StreamReport {
             arena_bytes: stream.arena_bytes,
             arena_used_bytes: stream.arena_used,
             renditions: stream.renditions.iter().map(RenditionReport::from).collect(),
+            fit: stream.fit().map(FitReport::from),
             viewers: stream.viewers.iter().map(ViewerReport::from).collect(),
         }
     }
@@ -141,6 +169,19 @@ impl From<&RenditionSnapshot> for RenditionReport {
     }
 }
 
+impl From<Fit> for FitReport {
+    fn from(fit: Fit) -> Self {
+        let Fit { slowest, median, fastest } = fit;
+        Self { slowest: slowest.into(), median: median.into(), fastest: fastest.into() }
+    }
+}
+
+impl From<PathRate> for RateReport {
+    fn from(path: PathRate) -> Self {
+        Self { bps: path.rate.bits_per_sec(), at_least: path.at_least }
+    }
+}
+
 impl From<&ViewerSnapshot> for ViewerReport {
     fn from(viewer: &ViewerSnapshot) -> Self {
         Self {
@@ -149,6 +190,7 @@ impl From<&ViewerSnapshot> for ViewerReport {
             peer: viewer.peer.to_string(),
             user: viewer.user.clone(),
             age_s: viewer.age.as_secs_f64(),
+            latency_ms: viewer.latency.map(millis),
             offered: viewer.offered,
             sent: viewer.sink.begun_by_layer,
             missed: viewer.missed,
@@ -168,6 +210,7 @@ impl From<&freshwire::SinkSnapshot> for PathReport {
             bytes: sink.bytes,
             acked_bytes: sink.acked,
             rate_bps: sink.rate.map(freshwire_units::Rate::bits_per_sec),
+            carries: sink.path.map(RateReport::from),
             rtt_ms: millis(sink.rtt),
             horizon_bytes: sink.horizon,
             horizon_max_bytes: sink.horizon_max,

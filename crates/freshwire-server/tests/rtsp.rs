@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshwire_media::unit::{Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack};
-use freshwire_server::access::{Access, Names, Password, Rights, Rules, User};
+use freshwire_server::access::{Access, LinkKey, Names, Password, Right, Rights, Rules, User};
 use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
 use freshwire_server::hub::{DatagramSink, Hub, HubConfig, Publisher};
@@ -251,6 +251,108 @@ fn a_viewer_from_describe_to_teardown() {
     assert_eq!(client.packet().0, 6);
     assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
     assert!(client.is_closed());
+}
+
+/// Requests as one player makes them: method, and what is behind the stream's URL. What the viewer is served with, and the URL
+/// by which PLAY names the track.
+fn latency_after(server: &Server, requests: &[(&str, &str)]) -> (Option<Duration>, String) {
+    let mut client = server.client();
+    let (mut session, mut info) = (String::new(), String::new());
+    for (method, suffix) in requests {
+        let headers = if *method == "SETUP" { TCP.to_owned() } else { session.clone() };
+        let answer = client.ask(method, suffix, &headers);
+        assert_eq!(answer.status, "200", "{method} {suffix}: {answer:?}");
+        match *method {
+            "DESCRIBE" => {
+                let base = answer.header("Content-Base").expect("a base");
+                let query = suffix.split_once('?').map(|(_, query)| format!("?{query}")).unwrap_or_default();
+                assert_eq!(base, format!("{}/{query}", client.url), "the query stays");
+            }
+            "SETUP" => session = with_session(&answer.session()),
+            _ => info = answer.header("RTP-Info").expect("info").to_owned(),
+        }
+    }
+    let stream = server.context.hub.find("cam").expect("published");
+    let latency = stream.snapshot().viewers.last().expect("a viewer").latency;
+    let url = info.strip_prefix("url=").and_then(|rest| rest.split(';').next()).expect("a URL");
+    (latency, url.strip_prefix(&client.url).expect("the stream's").to_owned())
+}
+
+#[test]
+fn a_latency_is_kept_however_players_write_their_urls() {
+    let server = Server::open();
+    let _source = server.publish("cam");
+    let two = Some(Duration::from_secs(2));
+    let cases: [(&[(&str, &str)], _); 11] = [
+        // ffmpeg and mpv, GStreamer, VLC: the control behind the base, its query included.
+        (&[("DESCRIBE", "?latency=2s"), ("SETUP", "/?latency=2s/trackID=0"), ("PLAY", "/?latency=2s")], two),
+        // The control behind the URL that was asked for.
+        (&[("DESCRIBE", "?latency=2s"), ("SETUP", "?latency=2s/trackID=0"), ("PLAY", "?latency=2s/")], two),
+        // As in RFC 3986: the query is gone.
+        (&[("DESCRIBE", "?latency=2s"), ("SETUP", "/trackID=0"), ("PLAY", "/")], two),
+        // The control in the path, the query behind it.
+        (&[("DESCRIBE", "?latency=2s"), ("SETUP", "/trackID=0?latency=2s"), ("PLAY", "?latency=2s")], two),
+        // One who knows the stream, one who keeps the query from PLAY, and one who has changed its mind.
+        (&[("SETUP", "/trackID=0?latency=2s"), ("PLAY", "/")], two),
+        (&[("SETUP", "/trackID=0"), ("PLAY", "?latency=2s")], two),
+        (&[("DESCRIBE", "?latency=1s"), ("SETUP", "/trackID=0"), ("PLAY", "?latency=2s")], two),
+        (&[("DESCRIBE", "?a=b/c&latency=2s"), ("SETUP", "/?a=b/c&latency=2s/trackID=0"), ("PLAY", "/")], two),
+        // Others' queries, which only resemble ours.
+        (&[("DESCRIBE", "?track=7"), ("SETUP", "/?track=7/trackID=0"), ("PLAY", "/?track=7")], None),
+        (&[("DESCRIBE", "?a=b;c,d"), ("SETUP", "/?max-latency=9/trackID=0"), ("PLAY", "/?stream=1")], None),
+        (&[("DESCRIBE", ""), ("SETUP", "/trackID=0"), ("PLAY", "/")], None),
+    ];
+    for (requests, latency) in cases {
+        let setup = requests.iter().find(|(method, _)| *method == "SETUP").expect("a track");
+        assert_eq!(latency_after(&server, requests), (latency, setup.1.to_owned()), "{requests:?}");
+    }
+}
+
+#[test]
+fn a_latency_that_cannot_be_kept_is_refused() {
+    let server = Server::open();
+    let _source = server.publish("cam");
+    let mut client = server.client();
+    for (method, url) in [("DESCRIBE", "?latency=soon"), ("SETUP", "/?latency=soon/trackID=0")] {
+        let refused = client.ask(method, url, TCP);
+        assert!(refused.head.contains(" 400 Bad Request: latency=soon: a duration from"), "{refused:?}");
+    }
+    let (_rtp, _rtcp, udp) = datagram_sockets();
+    let refused = client.ask("SETUP", "/trackID=0?latency=2s", &udp);
+    assert!(
+        refused.head.contains(" 461 Unsupported Transport; use RTP/AVP/TCP with latency="),
+        "{refused:?}"
+    );
+    // Over UDP nothing is left out to be in time.
+    let mut over_udp = server.client();
+    let session = with_session(&over_udp.ask("SETUP", "/trackID=0", &udp).session());
+    assert_eq!(over_udp.ask("PLAY", "?latency=2s", &session).status, "455");
+    assert_eq!(over_udp.ask("PLAY", "", &session).status, "200");
+    let session = with_session(&client.ask("SETUP", "/trackID=0?latency=2s", TCP).session());
+    assert_eq!(client.ask("PLAY", "?latency=soon", &session).status, "400");
+    assert_eq!(client.ask("PLAY", "", &session).status, "200");
+    assert_eq!(client.ask("PLAY", "?latency=2s", &session).status, "200", "as before");
+    assert_eq!(client.ask("PLAY", "?latency=1s", &session).status, "455");
+}
+
+/// One who opens a connection for each request is let in as well, by the base that DESCRIBE gives.
+#[test]
+fn a_signed_link_stays_in_the_base() {
+    let key = LinkKey::new("a secret of some length");
+    let link = key.query(Right::View, "cam", u64::MAX);
+    let rules = Rules { link_key: Some(key), ..Rules::default() };
+    let server = Server::new(Access::new(rules), Limits::default());
+    let _source = server.publish("cam");
+    let described = server.client().ask("DESCRIBE", &format!("?{link}&latency=2s"), "");
+    let base = described.header("Content-Base").expect("a base").to_owned();
+    let mut other = server.client();
+    let session = with_session(&other.ask_url("SETUP", &format!("{base}/trackID=0"), TCP).session());
+    assert_eq!(other.ask_url("PLAY", &base, &session).status, "200");
+    let viewers = server.context.hub.find("cam").expect("published").snapshot().viewers;
+    assert_eq!(viewers[0].latency, Some(Duration::from_secs(2)));
+    let forged =
+        server.client().ask_url("SETUP", &format!("{}/trackID=0", base.replace("sig=", "sig=0")), TCP);
+    assert_eq!(forged.status, "403");
 }
 
 #[test]

@@ -225,6 +225,46 @@ fn gstreamer_publishes_and_views() {
     }
 }
 
+/// Each player asks for a latency in its own way of making URLs. VLC is not among what the tests need: it does not run as root.
+#[test]
+fn players_keep_the_latency_of_their_url() {
+    if !has("ffmpeg", "-version") {
+        return;
+    }
+    let server = Server::new();
+    let tracks = "-map 0:v -map 1:a -c:a aac -b:a 64k";
+    let publish = format!("-f rtsp -rtsp_transport tcp {}", server.url("live/cam"));
+    let _encoder = start("ffmpeg", &format!("{PICTURES} {SOUND} {tracks} {H264} {publish}"));
+    server.await_units("live/cam", 30);
+    let url = server.url("live/cam?track=1&latency=1234ms");
+    // As they are, they ask for UDP first.
+    let mut players = vec![
+        ("ffmpeg", format!("-loglevel error -rtsp_transport tcp -i {url} -f null -")),
+        ("ffmpeg", format!("-loglevel error -i {url} -f null -")),
+        ("ffprobe", format!("-v error -rtsp_transport tcp -show_packets {url}")),
+    ];
+    if has("gst-launch-1.0", "--version") {
+        let fake = "name=s s. ! fakesink s. ! fakesink";
+        players.push(("gst-launch-1.0", format!("-q rtspsrc location={url} protocols=tcp {fake}")));
+        players.push(("gst-launch-1.0", format!("-q rtspsrc location={url} {fake}")));
+    }
+    let viewers = || server.context.hub.find("live/cam").expect("published").snapshot().viewers;
+    for (program, arguments) in players {
+        let begun = Instant::now();
+        while !viewers().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the one before does not leave");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _player = start(program, &arguments);
+        while viewers().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(40), "{program} {arguments}: {}", logged());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let latency = viewers().first().expect("a viewer").latency;
+        assert_eq!(latency, Some(Duration::from_millis(1234)), "{program} {arguments}");
+    }
+}
+
 /// The players of today's distributions do not know AV1 over RTP, so another server is the player.
 #[test]
 fn av1_goes_from_server_to_server() {

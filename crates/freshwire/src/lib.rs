@@ -55,4 +55,4 @@ pub use sender::{MAX_AT_ONCE, Sender, SenderError, Target};
 pub use sink::{
     CloseMode, DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig,
 };
-pub use stats::{LAYERS, SinkSnapshot, SinkStats};
+pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use freshwire_choice::Reason;
@@ -35,6 +35,8 @@ pub struct SinkStats {
     horizon_max: AtomicU64,
     horizon_sum: AtomicU64,
     rate: AtomicU64,
+    path_rate: AtomicU64,
+    is_limited: AtomicBool,
     rtt_us: AtomicU64,
     min_rtt_us: AtomicU64,
     invalid: AtomicU64,
@@ -91,8 +93,11 @@ pub struct SinkSnapshot {
     pub age_at_commit_mean: Duration,
     /// Largest age of a record when it was begun.
     pub age_at_commit_max: Duration,
-    /// Estimated delivery rate; `None` before the first estimate.
+    /// Estimated delivery rate while something was on the way; `None` before the first estimate.
     pub rate: Option<Rate>,
+    /// What the path carries, for an encoder that follows: less what framing and other tracks take. `None` in the first seconds,
+    /// and over A1 as long as the path has shown no queue.
+    pub path: Option<PathRate>,
     /// Smoothed round trip.
     pub rtt: Duration,
     /// The shortest round trip: what was acknowledged had reached the receiver about half of it before.
@@ -108,6 +113,16 @@ pub struct SinkSnapshot {
     pub unread_max: u64,
     /// How long records were held back because more than that bound was unread.
     pub held_unread: Duration,
+}
+
+/// What a path carries, as far as it is known. Of two, the one that is a limit is the smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathRate {
+    /// In the last ten seconds the path has shown no limit: `rate` is what it was given, as a mean over two seconds or more, and it may
+    /// carry more. Otherwise data had to wait, with a queue on the path or losses, and `rate` is what was delivered meanwhile.
+    pub at_least: bool,
+    /// Payload and framing, without the headers of TCP and IP.
+    pub rate: Rate,
 }
 
 impl SinkStats {
@@ -160,11 +175,14 @@ impl SinkStats {
         &self,
         reserve: u32,
         rate: Option<Rate>,
+        path: Option<PathRate>,
         (rtt, min_rtt): (Duration, Duration),
         invalid: u64,
     ) {
         self.reserve.store(u64::from(reserve), Ordering::Relaxed);
         self.rate.store(rate.map_or(0, Rate::bits_per_sec), Ordering::Relaxed);
+        self.path_rate.store(path.map_or(0, |path| path.rate.bits_per_sec()), Ordering::Relaxed);
+        self.is_limited.store(path.is_some_and(|path| !path.at_least), Ordering::Relaxed);
         let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.rtt_us.store(micros(rtt), Ordering::Relaxed);
         self.min_rtt_us.store(micros(min_rtt), Ordering::Relaxed);
@@ -187,6 +205,12 @@ impl SinkStats {
     pub(crate) fn rate(&self) -> Option<Rate> {
         let rate = self.rate.load(Ordering::Relaxed);
         (rate > 0).then(|| Rate::from_bits_per_sec(rate))
+    }
+
+    fn path_rate(&self) -> Option<PathRate> {
+        let rate = self.path_rate.load(Ordering::Relaxed);
+        let at_least = !self.is_limited.load(Ordering::Relaxed);
+        (rate > 0).then(|| PathRate { at_least, rate: Rate::from_bits_per_sec(rate) })
     }
 
     /// Reads everything.
@@ -222,6 +246,7 @@ impl SinkStats {
             age_at_commit_mean: Duration::from_micros(load(&self.age_sum_us) / begun.max(1)),
             age_at_commit_max: Duration::from_micros(load(&self.age_max_us)),
             rate: self.rate(),
+            path: self.path_rate(),
             rtt: Duration::from_micros(load(&self.rtt_us)),
             min_rtt: Duration::from_micros(load(&self.min_rtt_us)),
             writes,

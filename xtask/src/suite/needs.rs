@@ -20,6 +20,8 @@ pub(super) enum Need {
     Gstreamer,
     /// A browser that runs without a screen.
     Chromium,
+    /// Another one. Debian's name for it: Ubuntu has Firefox as a snap alone, which cannot run in the tests' namespaces.
+    Firefox,
     /// Wireshark's command line, with Lua.
     Tshark,
     /// What boots a guest with a stock kernel.
@@ -67,6 +69,10 @@ impl Need {
             Self::Chromium => {
                 (succeeds("chromium", &["--version"]), "chromium is missing: apt-get install chromium")
             }
+            Self::Firefox => (
+                succeeds("firefox-esr", &["--version"]),
+                "firefox-esr is missing: apt-get install firefox-esr",
+            ),
         };
         (!there).then(|| advice.to_owned())
     }

@@ -93,7 +93,14 @@ pub(super) fn all() -> Vec<Step> {
             action: cargo(&["test", "--workspace"], &[("BOLERO_RANDOM_SEED", "20260101")]),
             limit: minutes(25),
             needs: &[],
-            wants: &[Need::Namespaces, Need::Ffmpeg, Need::Gstreamer, Need::Chromium, Need::Tshark],
+            wants: &[
+                Need::Namespaces,
+                Need::Ffmpeg,
+                Need::Gstreamer,
+                Need::Chromium,
+                Need::Firefox,
+                Need::Tshark,
+            ],
         },
         plain(
             "loom",

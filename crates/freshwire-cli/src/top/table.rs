@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use freshwire_server::report::{StreamReport, ViewerReport};
+use freshwire_server::report::{RateReport, StreamReport, ViewerReport};
 use freshwire_units::Rate;
 use ratatui::Frame;
 use ratatui::layout::Constraint;
@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 
 use crate::output;
 
-const COLUMNS: usize = 11;
+const COLUMNS: usize = 12;
 const HEAD: [&str; COLUMNS] = [
     "STREAM / VIEWER",
     "PROTOCOL",
@@ -21,6 +21,7 @@ const HEAD: [&str; COLUMNS] = [
     "RTT",
     "AGE",
     "MAX",
+    "ASKED",
     "DROPPED",
     "RENDITION",
 ];
@@ -53,7 +54,7 @@ impl Rates {
     }
 }
 
-/// The rows: each stream with its viewers below.
+/// The rows: each stream with its viewers below. The stream's path is that of the slowest viewer.
 pub(super) fn rows(streams: &[StreamReport], rates: &Rates) -> Vec<[String; COLUMNS]> {
     let mut rows = Vec::new();
     for stream in streams {
@@ -64,7 +65,8 @@ pub(super) fn rows(streams: &[StreamReport], rates: &Rates) -> Vec<[String; COLU
         row[3] = format!("{} keys", stream.keys);
         row[4] = format!("{}%", stream.arena_used_bytes * 100 / stream.arena_bytes.max(1));
         let present = stream.renditions.iter().filter(|rendition| rendition.present).count();
-        row[10] = if present > 1 { format!("{present} to choose from") } else { String::new() };
+        row[11] = if present > 1 { format!("{present} to choose from") } else { String::new() };
+        row[5] = stream.fit.map_or_else(String::new, |fit| path_rate(fit.slowest));
         rows.push(row);
         rows.extend(stream.viewers.iter().map(|viewer| viewer_row(viewer, rates)));
     }
@@ -83,10 +85,11 @@ fn viewer_row(viewer: &ViewerReport, rates: &Rates) -> [String; COLUMNS] {
         viewer.user.clone().unwrap_or_default(),
         format!("{:.0} s", viewer.age_s),
         format!("{:.2}", rates.of(viewer) / 1e6),
-        path.rate_bps.map_or_else(String::new, |rate| output::rate(Rate::from_bits_per_sec(rate))),
+        path.carries.map_or_else(String::new, path_rate),
         format!("{:.0} ms", path.rtt_ms),
         format!("{:.0} ms", path.age_at_commit_mean_ms),
         format!("{:.0} ms", path.age_at_commit_max_ms),
+        viewer.latency_ms.map_or_else(String::new, |latency| format!("{latency:.0} ms")),
         format!("{dropped}% {reason}"),
         rendition(viewer),
     ]
@@ -97,6 +100,12 @@ fn rendition(viewer: &ViewerReport) -> String {
     let Some(name) = &viewer.rendition else { return String::new() };
     let next = viewer.wanted.as_ref().map(|wanted| format!(" > {wanted}")).unwrap_or_default();
     format!("{name}{next} ({})", viewer.why)
+}
+
+/// With a mark where the path has shown no limit.
+fn path_rate(path: RateReport) -> String {
+    let mark = if path.at_least { "\u{2265} " } else { "" };
+    format!("{mark}{}", output::rate(Rate::from_bits_per_sec(path.bps)))
 }
 
 /// Everything as plain text.
@@ -130,7 +139,7 @@ pub(super) fn draw(
         let style = if is_stream(row) { Style::new().bold() } else { Style::new() };
         Row::new(row.to_vec()).style(style)
     });
-    let widths = [32, 12, 12, 10, 8, 12, 8, 8, 8, 20, 20].map(Constraint::Min);
+    let widths = [32, 12, 12, 10, 8, 14, 8, 8, 8, 8, 20, 20].map(Constraint::Min);
     let table = Table::new(shown, widths).header(Row::new(HEAD).reversed()).block(block);
     frame.render_widget(table, frame.area());
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use freshwire_server::report::{PathReport, ViewerReport};
+use freshwire_server::report::{FitReport, PathReport, RateReport, ViewerReport};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -15,6 +15,7 @@ fn viewer(bytes: u64) -> ViewerReport {
         peer: "192.0.2.1:5000".to_owned(),
         user: Some("anna".to_owned()),
         age_s: 10.0,
+        latency_ms: Some(2000.0),
         offered: [100, 100, 0, 0, 0, 0, 0, 0],
         sent: [100, 50, 0, 0, 0, 0, 0, 0],
         missed: 0,
@@ -23,7 +24,12 @@ fn viewer(bytes: u64) -> ViewerReport {
         why: "slow".to_owned(),
         rendition_changes: 1,
         drops: BTreeMap::from([("stale".to_owned(), 50)]),
-        path: PathReport { bytes, rate_bps: Some(300_000), rtt_ms: 21.4, ..PathReport::default() },
+        path: PathReport {
+            bytes,
+            carries: Some(RateReport { bps: 300_000, at_least: false }),
+            rtt_ms: 21.4,
+            ..PathReport::default()
+        },
     }
 }
 
@@ -37,6 +43,11 @@ fn streams(bytes: u64) -> Vec<StreamReport> {
         arena_bytes: 1000,
         arena_used_bytes: 250,
         renditions: Vec::new(),
+        fit: Some(FitReport {
+            slowest: RateReport { bps: 300_000, at_least: false },
+            median: RateReport { bps: 300_000, at_least: false },
+            fastest: RateReport { bps: 8_000_000, at_least: true },
+        }),
         viewers: vec![viewer(bytes)],
     }]
 }
@@ -50,10 +61,25 @@ fn the_text_has_each_stream_and_viewer() {
     assert!(
         lines[1].starts_with("live (test)") && lines[1].contains("1 viewers") && lines[1].contains("25%")
     );
-    for cell in ["192.0.2.1:5000", "rtsp", "anna", "10 s", "1.00", "21 ms", "25% stale", "360p > 180p (slow)"]
-    {
+    assert!(lines[1].ends_with("300 kbit/s"), "{}", lines[1]);
+    let cells = [
+        "192.0.2.1:5000",
+        "rtsp",
+        "anna",
+        "10 s",
+        "1.00",
+        "  300 kbit/s",
+        "21 ms",
+        "2000 ms",
+        "25% stale",
+        "360p > 180p (slow)",
+    ];
+    for cell in cells {
         assert!(lines[2].contains(cell), "{cell}: {}", lines[2]);
     }
+    let mut unlimited = streams(0);
+    unlimited[0].viewers[0].path.carries = Some(RateReport { bps: 300_000, at_least: true });
+    assert!(table::text(&unlimited).contains("≥ 300 kbit/s"));
 }
 
 #[test]
@@ -66,7 +92,7 @@ fn a_rate_is_that_between_two_looks() {
 
 #[test]
 fn the_view_shows_streams_or_what_is_wrong() {
-    let mut terminal = Terminal::new(TestBackend::new(160, 8)).unwrap();
+    let mut terminal = Terminal::new(TestBackend::new(176, 8)).unwrap();
     let mut shown = |answer: Result<Vec<StreamReport>, String>, scroll| {
         terminal.draw(|frame| table::draw(frame, " top ", &answer, &Rates::default(), scroll)).unwrap();
         format!("{}", terminal.backend())

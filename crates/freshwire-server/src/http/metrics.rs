@@ -107,7 +107,7 @@ impl Value {
 /// Name, help, unit and how to read it.
 type Metric<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> Option<Value>);
 
-const STREAM_METRICS: [Metric<StreamSnapshot>; 9] = [
+const STREAM_METRICS: [Metric<StreamSnapshot>; 10] = [
     ("stream_up", "1 while somebody publishes the stream", None, |stream| {
         Some(Value::Gauge(f64::from(u8::from(stream.origin.is_some()))))
     }),
@@ -129,9 +129,12 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 9] = [
         Some(Value::Counter(stream.given_up))
     }),
     ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
+    ("stream_viewers_limited", "Viewers whose path has lately been the limit", None, |stream| {
+        Some(Value::Gauge(stream.viewers.iter().filter(|viewer| is_limited(viewer)).count() as f64))
+    }),
 ];
 
-const VIEWER_METRICS: [Metric<ViewerSnapshot>; 13] = [
+const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
     ("viewer_age_at_commit_mean", "Mean age of a unit when it was begun", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
     }),
@@ -153,6 +156,15 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 13] = [
     ("viewer_rate_bytes_per_second", "Estimated rate of the path", None, |viewer| {
         viewer.sink.rate.map(|rate| Value::Gauge(rate.bits_per_sec() as f64 / 8.0))
     }),
+    ("viewer_limited", "1 while the path is the limit", None, |viewer| {
+        Some(Value::Gauge(f64::from(u8::from(is_limited(viewer)))))
+    }),
+    (
+        "viewer_latency",
+        "How old a unit may be when it arrives, as the viewer asked",
+        Some(Unit::Seconds),
+        |viewer| viewer.latency.map(|latency| Value::Gauge(latency.as_secs_f64())),
+    ),
     ("viewer_rtt", "Smoothed round trip", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.rtt.as_secs_f64()))
     }),
@@ -169,13 +181,27 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 13] = [
     }),
 ];
 
+fn is_limited(viewer: &ViewerSnapshot) -> bool {
+    viewer.sink.path.is_some_and(|path| !path.at_least)
+}
+
 impl Reading {
     fn encode_streams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         for (name, help, unit, read) in &STREAM_METRICS {
             let values = self.streams.iter().map(|stream| (stream_labels(stream), read(stream)));
             encode_family(encoder, (name, help, unit.as_ref()), values)?;
         }
-        Ok(())
+        let fits = self.streams.iter().flat_map(|stream| {
+            let fit = stream
+                .fit()
+                .map(|fit| [("slowest", fit.slowest), ("median", fit.median), ("fastest", fit.fastest)]);
+            fit.into_iter().flatten().map(|(whose, path)| {
+                let rate = path.rate.bits_per_sec() as f64 / 8.0;
+                (with(&stream_labels(stream), "path", &whose), Some(Value::Gauge(rate)))
+            })
+        });
+        let help = "What the path of a viewer carries; at least that where stream_viewers_limited says that it is no limit";
+        encode_family(encoder, ("stream_fit_bytes_per_second", help, None), fits)
     }
 
     fn encode_viewers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -14,12 +14,13 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Name, type and content of what the pages refer to below `/_/`.
-const ASSETS: [(&str, &str, &str); 9] = [
+const ASSETS: [(&str, &str, &str); 10] = [
     ("style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     ("index.js", SCRIPT, include_str!("page/index.js")),
     ("main.js", SCRIPT, include_str!("page/main.js")),
     ("clock.js", SCRIPT, include_str!("page/clock.js")),
+    ("durations.js", SCRIPT, include_str!("page/durations.js")),
     ("feed.js", SCRIPT, include_str!("page/feed.js")),
     ("mp4.js", SCRIPT, include_str!("page/mp4.js")),
     ("player.js", SCRIPT, include_str!("page/player.js")),

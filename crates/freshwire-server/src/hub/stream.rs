@@ -280,6 +280,7 @@ impl Stream {
             peer: request.peer,
             user: request.user,
             since: Instant::now(),
+            latency: request.latency,
             monitor: sink.monitor(),
             is_given_up: AtomicBool::new(false),
         });

@@ -9,6 +9,7 @@ use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkSnapshot};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind};
 use freshwire_units::parse_duration;
+use percent_encoding::percent_decode_str;
 
 use super::HubError;
 use super::renditions::check_name;
@@ -80,7 +81,8 @@ impl ViewRequest {
     pub fn latency_asked(query: Option<&str>) -> Result<Option<Duration>, LatencyError> {
         let mut pairs = query.unwrap_or_default().split('&');
         let Some(value) = pairs.find_map(|pair| pair.strip_prefix("latency=")) else { return Ok(None) };
-        let latency = parse_duration(value).ok().filter(|latency| LATENCIES.contains(latency));
+        let value = percent_decode_str(value).decode_utf8_lossy();
+        let latency = parse_duration(&value).ok().filter(|latency| LATENCIES.contains(latency));
         latency.map(Some).ok_or_else(|| LatencyError(value.chars().take(32).collect()))
     }
 }
@@ -99,6 +101,7 @@ pub(super) struct Identity {
     pub(super) peer: SocketAddr,
     pub(super) user: Option<String>,
     pub(super) since: Instant,
+    pub(super) latency: Option<Duration>,
     pub(super) monitor: Monitor,
     /// Its ring gives nothing any more.
     pub(super) is_given_up: AtomicBool,
@@ -118,6 +121,8 @@ pub struct ViewerSnapshot {
     pub user: Option<String>,
     /// For how long it has been served.
     pub age: Duration,
+    /// [`ViewRequest::latency`].
+    pub latency: Option<Duration>,
     /// What the engine has counted: ages at commit, units sent and dropped by layer and by reason, horizon, rate.
     pub sink: SinkSnapshot,
     /// Pictures offered, by layer.
@@ -153,6 +158,7 @@ impl SeatCounts {
             peer: viewer.peer,
             user: viewer.user.clone(),
             age: viewer.since.elapsed(),
+            latency: viewer.latency,
             sink: viewer.monitor.stats(),
             offered: self.offered,
             missed: self.missed,
@@ -214,6 +220,8 @@ mod tests {
         assert_eq!(asked(None), Ok(None));
         assert_eq!(asked(Some("expires=1&sig=ab")), Ok(None));
         assert_eq!(asked(Some("sig=ab&latency=1.5s")), Ok(Some(Duration::from_millis(1500))));
+        assert_eq!(asked(Some("latency=1%2e5s&x=")), Ok(Some(Duration::from_millis(1500))));
+        assert_eq!(asked(Some("max-latency=x&latencyx=y&latency")), Ok(None));
         for wrong in ["latency=", "latency=5", "latency=1ms", "latency=1h", "latency=-1s"] {
             assert!(asked(Some(wrong)).is_err(), "{wrong}");
         }

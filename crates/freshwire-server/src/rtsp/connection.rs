@@ -48,6 +48,7 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
         ends,
         state: State::Open,
         granted: Vec::new(),
+        described: None,
         failures: 0,
         requests: 0,
         began: Instant::now(),
@@ -99,6 +100,8 @@ struct Conversation {
     state: State,
     /// What was granted on this connection, and to whom: players leave out a link's signature in later requests.
     granted: Vec<(Right, String, Option<String>)>,
+    /// The stream that was described last, and the latency that was asked for: players leave the query out as well.
+    described: Option<(String, Option<Duration>)>,
     failures: u32,
     requests: u64,
     began: Instant,
@@ -285,7 +288,9 @@ impl Conversation {
         {
             return Err(Reply::refuse(406, "Not Acceptable: a stream is described as application/sdp"));
         }
+        let latency = view::latency_asked(target)?;
         let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
+        self.described = Some((target.stream.clone(), latency));
         Ok(view::describe(&stream, target, self.ends.local.ip()).await)
     }
 
@@ -310,7 +315,9 @@ impl Conversation {
         }
         let user = self.authorize(Right::View, request, target)?;
         let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
-        let mut session = ViewSession::new(stream, user).map_err(unavailable)?;
+        let described = self.described.as_ref().filter(|(name, _)| *name == target.stream);
+        let latency = described.and_then(|(_, latency)| *latency);
+        let mut session = ViewSession::new(stream, user, latency).map_err(unavailable)?;
         let reply = session.setup(target, offers, &self.ends).map_err(unavailable)?;
         if session.is_ready() {
             self.state = State::View(session);
@@ -319,14 +326,19 @@ impl Conversation {
     }
 
     fn play(&mut self, target: &Target) -> Result<Outcome, Reply> {
+        match &mut self.state {
+            State::View(session) => session.asked_at_play(target, true)?,
+            State::Viewing(session, _) => session.asked_at_play(target, false)?,
+            _ => {}
+        }
         match std::mem::replace(&mut self.state, State::Open) {
             State::View(session) if session.is_interleaved() => {
-                let reply = session.play(target);
+                let reply = session.play();
                 self.state = State::View(session);
                 Ok(Outcome::View(reply))
             }
             State::View(mut session) => {
-                let reply = session.play(target);
+                let reply = session.play();
                 let (sink, control) = session.datagrams().map_err(unavailable)?;
                 session.stream.view_datagrams(Box::new(sink)).map_err(unavailable)?;
                 tracing::info!(stream = session.stream.name(), protocol = "udp", "views");
@@ -335,7 +347,7 @@ impl Conversation {
             }
             State::Viewing(session, control) => {
                 control.pause(false);
-                let reply = session.play(target);
+                let reply = session.play();
                 self.state = State::Viewing(session, control);
                 Ok(Outcome::Reply(reply))
             }

@@ -11,14 +11,16 @@ pub(super) struct Target {
     pub(super) stream: String,
     /// The rendition's, where the path ends with `~NAME`.
     pub(super) rendition: Option<String>,
-    /// What follows `?`.
+    /// What follows `?`, without a control.
     pub(super) query: Option<String>,
     /// The number at the end of `trackID=0` and the like.
     pub(super) track: Option<u8>,
+    /// The URI as it was asked for, without the user.
+    pub(super) uri: String,
     /// The name if nothing in the path is a control, and the URI that goes with it.
     whole: (String, String),
-    /// The stream's URI without query, track and slash at the end.
-    pub(super) base: String,
+    /// The stream's URI without user, query, track and slash at the end.
+    base: String,
 }
 
 /// A URI that names no stream.
@@ -30,10 +32,15 @@ pub(super) enum TargetError {
     Length,
     #[error("the stream's name has control characters or is not UTF-8")]
     Characters,
+    #[error("the query is longer than {MAX_QUERY_BYTES} bytes")]
+    Query,
 }
 
 /// Longest name of a stream.
 const MAX_NAME_BYTES: usize = 128;
+
+/// Longest query. It comes back in answers, and a viewer keeps it.
+const MAX_QUERY_BYTES: usize = 1024;
 
 impl Target {
     /// Reads a URI. Players put the control behind the path, or behind the query.
@@ -42,14 +49,19 @@ impl Target {
         if !scheme.eq_ignore_ascii_case("rtsp") && !scheme.eq_ignore_ascii_case("rtsps") {
             return Err(TargetError::Form);
         }
-        let (authority, path) = rest.split_once('/').ok_or(TargetError::Form)?;
-        let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
+        let (authority, path_and_query) = rest.split_once('/').ok_or(TargetError::Form)?;
+        let (path, query) = path_and_query
+            .split_once('?')
+            .map_or((path_and_query, None), |(path, query)| (path, Some(query)));
         let whole_path = path.trim_end_matches('/');
         let (path, path_track) = split_track(path);
         let (query, query_track) = query.map_or((None, None), |query| {
-            let (query, track) = split_track(query);
+            let (query, track) = split_query_track(query);
             (Some(query.to_owned()), track)
         });
+        if query.as_ref().is_some_and(|query| query.len() > MAX_QUERY_BYTES) {
+            return Err(TargetError::Query);
+        }
         let stream = percent_decode_str(path).decode_utf8().map_err(|_| TargetError::Characters)?;
         let whole = percent_decode_str(whole_path).decode_utf8().map_err(|_| TargetError::Characters)?;
         if stream.is_empty() || stream.len() > MAX_NAME_BYTES {
@@ -67,8 +79,15 @@ impl Target {
         }
         let host = authority.rsplit('@').next().unwrap_or(authority);
         let base = |path: &str| format!("{scheme}://{host}/{path}");
-        let whole = (whole.into_owned(), base(whole_path));
-        Ok(Self { stream, rendition, query, track: path_track.or(query_track), whole, base: base(path) })
+        Ok(Self {
+            stream,
+            rendition,
+            query,
+            track: path_track.or(query_track),
+            uri: base(path_and_query),
+            whole: (whole.into_owned(), base(whole_path)),
+            base: base(path),
+        })
     }
 
     /// A stream's name may end as a control does: `live/stream=2`. If there is such a stream, that one is meant.
@@ -87,6 +106,13 @@ impl Target {
             None => ViewRequest::renditions_asked(self.query.as_deref()),
         }
     }
+
+    /// What controls are relative to. Most players put a control behind all of it, the query included. By RFC 3986 it comes
+    /// behind the path: hence the slash before the query, which is lost then, so that the connection has to remember it.
+    pub(super) fn content_base(&self) -> String {
+        let query = self.query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("{}/{query}", self.base)
+    }
 }
 
 /// Parts the control from the end, and slashes.
@@ -95,6 +121,17 @@ fn split_track(text: &str) -> (&str, Option<u8>) {
     let (before, last) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
     match track(last) {
         Some(track) => (before.trim_end_matches('/'), Some(track)),
+        None => (trimmed, None),
+    }
+}
+
+/// Parts our own control from the end of a query, and slashes. A query belongs to whoever wrote it: what only resembles a control
+/// stays.
+fn split_query_track(query: &str) -> (&str, Option<u8>) {
+    let trimmed = query.trim_end_matches('/');
+    let ours = trimmed.rsplit_once('/').filter(|(_, last)| last.starts_with("trackID="));
+    match ours.and_then(|(before, last)| Some((before, track(last)?))) {
+        Some((before, track)) => (before.trim_end_matches('/'), Some(track)),
         None => (trimmed, None),
     }
 }
@@ -126,6 +163,38 @@ mod tests {
         assert_eq!(target("rtsp://h/live/cam%201?expires=1&sig=a/b"), signed(None));
         assert_eq!(target("rtsp://h/live/cam%201/trackID=0?expires=1&sig=a/b"), signed(Some(0)));
         assert_eq!(target("rtsp://h/live/cam%201?expires=1&sig=a/b/trackID=0"), signed(Some(0)));
+        assert_eq!(target("rtsp://h/live/cam%201/?expires=1&sig=a/b/trackID=0"), signed(Some(0)));
+        assert_eq!(target("rtsp://h/live/cam%201/?expires=1&sig=a/b/"), signed(None));
+    }
+
+    #[test]
+    fn a_query_keeps_what_only_resembles_a_control() {
+        for query in ["track=1", "stream=2", "trackID=0", "a=b/stream=3", "a=b/track=x", "latency=2s", ""] {
+            assert_eq!(
+                target(&format!("rtsp://h/cam?{query}")),
+                ("cam".to_owned(), Some(query.to_owned()), None)
+            );
+        }
+    }
+
+    /// What players make of the base and a relative control.
+    #[test]
+    fn a_control_is_found_behind_the_base_however_it_is_joined() {
+        for uri in ["rtsp://h/a/cam?latency=2s&x=y/z", "rtsp://h/a/cam", "rtsp://h/a/cam/?latency=2s"] {
+            let asked = Target::parse(uri).expect(uri);
+            let base = asked.content_base();
+            let slash = if base.ends_with('/') { "" } else { "/" };
+            let appended = Target::parse(&format!("{base}{slash}trackID=1")).expect(uri);
+            assert_eq!((&appended.query, appended.track), (&asked.query, Some(1)), "{uri}");
+            let path = base.split('?').next().expect("a path");
+            let resolved = Target::parse(&format!("{path}trackID=1")).expect(uri);
+            assert_eq!((resolved.query, resolved.track), (None, Some(1)), "{uri}");
+            for target in [appended.stream, resolved.stream] {
+                assert_eq!(target, "a/cam", "{uri}");
+            }
+            let again = Target::parse(&base).expect(uri);
+            assert_eq!(again.content_base(), base, "a base is its own base");
+        }
     }
 
     #[test]
@@ -144,11 +213,14 @@ mod tests {
     fn the_base_tells_no_secrets() {
         let target = Target::parse("rtsp://me:secret@h:1/cam/trackID=0?sig=x").expect("valid");
         assert_eq!(target.base, "rtsp://h:1/cam");
+        assert_eq!(target.content_base(), "rtsp://h:1/cam/?sig=x");
+        assert_eq!(target.uri, "rtsp://h:1/cam/trackID=0?sig=x");
     }
 
     #[test]
     fn what_names_no_stream() {
         let long = format!("rtsp://h/{}", "x".repeat(129));
+        let query = format!("rtsp://h/cam?{}", "x".repeat(1025));
         let cases = [
             ("*", TargetError::Form),
             ("/cam", TargetError::Form),
@@ -157,6 +229,7 @@ mod tests {
             ("rtsp://h/", TargetError::Length),
             ("rtsp://h/trackID=0", TargetError::Length),
             (&long, TargetError::Length),
+            (&query, TargetError::Query),
             ("rtsp://h/a%0ab", TargetError::Characters),
             ("rtsp://h/%ff", TargetError::Characters),
         ];
@@ -170,8 +243,8 @@ mod tests {
         bolero::check!().with_type::<String>().for_each(|text| {
             let _ = Target::parse(text);
             if let Ok(target) = Target::parse(&format!("rtsp://h/{text}")) {
-                let again = Target::parse(&target.base).expect("a base is a target");
-                assert!(again.stream.len() <= target.stream.len() && again.query.is_none());
+                let again = Target::parse(&target.content_base()).expect("a base is a target");
+                assert!(again.stream.len() <= target.stream.len());
             }
         });
     }

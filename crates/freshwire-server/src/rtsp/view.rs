@@ -39,6 +39,8 @@ pub(super) struct ViewSession {
 struct Carried {
     carrier: Carrier,
     identity: Identity,
+    /// The URI of its SETUP, by which players know it again.
+    uri: String,
 }
 
 enum Carrier {
@@ -68,7 +70,7 @@ pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr) ->
     };
     match sdp::describe(&tracks, &session) {
         Ok(text) => Reply::ok()
-            .header("Content-Base", format!("{}/", target.base))
+            .header("Content-Base", target.content_base())
             .header("Cache-Control", "no-cache")
             .body("application/sdp", text),
         Err(error @ DescribeError::OpusChannels(_)) => {
@@ -85,14 +87,18 @@ async fn known_tracks(stream: &Stream) -> Option<Arc<Tracks>> {
 }
 
 impl ViewSession {
-    /// A session without tracks.
-    pub(super) fn new(stream: Arc<Stream>, user: Option<String>) -> io::Result<Self> {
+    /// A session without tracks. `latency` was asked for before.
+    pub(super) fn new(
+        stream: Arc<Stream>,
+        user: Option<String>,
+        latency: Option<Duration>,
+    ) -> io::Result<Self> {
         let cname = format!("{:016x}", u64::from_be_bytes(random()?));
         Ok(Self {
             id: session_id()?,
             stream,
             user,
-            latency: None,
+            latency,
             renditions: RenditionsAsked::All,
             cname,
             video: None,
@@ -107,10 +113,10 @@ impl ViewSession {
         mut offers: impl Iterator<Item = Offer>,
         ends: &Ends,
     ) -> io::Result<Reply> {
-        match ViewRequest::latency_asked(target.query.as_deref()) {
+        match latency_asked(target) {
             // A player may leave the query out from its second request on.
             Ok(latency) => self.latency = latency.or(self.latency),
-            Err(error) => return Ok(Reply::refuse(400, error.to_string())),
+            Err(refusal) => return Ok(refusal),
         }
         match target.renditions() {
             Ok(renditions) => self.renditions = renditions.unwrap_or_else(|| self.renditions.clone()),
@@ -124,7 +130,7 @@ impl ViewSession {
         let over_udp = self.carried().next().map(|carried| matches!(carried.carrier, Carrier::Udp(_)));
         let offer = offers.find(|offer| match offer {
             Offer::Interleaved(_) => over_udp != Some(true),
-            Offer::Udp { .. } => over_udp != Some(false) && !ends.encrypted,
+            Offer::Udp { .. } => over_udp != Some(false) && !ends.encrypted && self.latency.is_none(),
         });
         let seed: [u8; 10] = random()?;
         let [s0, s1, s2, s3, q0, q1, t0, t1, t2, t3] = seed;
@@ -135,7 +141,12 @@ impl ViewSession {
         };
         let (carrier, transport) = match offer {
             None => {
-                let way = if ends.encrypted { "RTP/AVP/TCP" } else { "RTP/AVP/TCP or unicast RTP/AVP" };
+                let way = match (ends.encrypted, self.latency) {
+                    (true, _) => "RTP/AVP/TCP",
+                    // Over UDP nothing is left out to be in time.
+                    (false, Some(_)) => "RTP/AVP/TCP with latency=",
+                    (false, None) => "RTP/AVP/TCP or unicast RTP/AVP",
+                };
                 return Ok(Reply::refuse(461, format!("Unsupported Transport; use {way}")));
             }
             Some(Offer::Interleaved(wanted)) => {
@@ -149,7 +160,7 @@ impl ViewSession {
                 (Carrier::Udp(ports), pair)
             }
         };
-        let carried = Carried { carrier, identity };
+        let carried = Carried { carrier, identity, uri: target.uri.clone() };
         match kind {
             Kind::Video => self.video = Some(carried),
             Kind::Audio => self.audio = Some(carried),
@@ -186,13 +197,25 @@ impl ViewSession {
         self.carried().any(|carried| matches!(carried.carrier, Carrier::Interleaved(_)))
     }
 
+    /// Takes over the latency that PLAY asks for, if it is the first one.
+    pub(super) fn asked_at_play(&mut self, target: &Target, is_first: bool) -> Result<(), Reply> {
+        let Some(latency) = latency_asked(target)? else { return Ok(()) };
+        if is_first && self.is_interleaved() {
+            self.latency = Some(latency);
+        }
+        if self.latency == Some(latency) {
+            return Ok(());
+        }
+        Err(methods::wrong_state("latency= counts over TCP, and from the first PLAY on it stays"))
+    }
+
     /// The answer to PLAY.
-    pub(super) fn play(&self, target: &Target) -> Reply {
-        let tracks = [(Kind::Video, &self.video), (Kind::Audio, &self.audio)];
-        let info = tracks.into_iter().filter_map(|(kind, carried)| {
-            let seq = carried.as_ref()?.identity.seq;
+    pub(super) fn play(&self) -> Reply {
+        let info = self.carried().map(|Carried { identity, uri, .. }| {
+            // Both end a value of this header.
+            let uri = uri.replace(',', "%2C").replace(';', "%3B");
             // The first unit's time is not known yet, and a wrong rtptime is worse than none.
-            Some(format!("url={}/{};seq={seq}", target.base, sdp::control(kind)))
+            format!("url={uri};seq={}", identity.seq)
         });
         Reply::ok()
             .header("Session", session_header(&self.id))
@@ -203,7 +226,7 @@ impl ViewSession {
     /// The framing of the stream in the connection.
     pub(super) fn framer(&self, catalog: Arc<Catalog>) -> Interleaved {
         let channel = |carried: &Option<Carried>| match carried {
-            Some(Carried { carrier: Carrier::Interleaved(channel), identity }) => {
+            Some(Carried { carrier: Carrier::Interleaved(channel), identity, .. }) => {
                 Some(TrackChannel { channel: *channel, identity: *identity })
             }
             _ => None,
@@ -230,12 +253,18 @@ impl ViewSession {
     /// Takes the ports of all tracks and makes a sink of them.
     pub(super) fn datagrams(&mut self) -> io::Result<(UdpSink, Control)> {
         let ports = |carried: &mut Option<Carried>| match carried.take() {
-            Some(Carried { carrier: Carrier::Udp(ports), identity }) => Some((ports, identity)),
+            Some(Carried { carrier: Carrier::Udp(ports), identity, .. }) => Some((ports, identity)),
             _ => None,
         };
         let reports = Reports::new(wall_clock(&self.stream), &self.cname);
         UdpSink::new(ports(&mut self.video), ports(&mut self.audio), reports)
     }
+}
+
+/// The latency that a request asks for; an answer if it is none.
+pub(super) fn latency_asked(target: &Target) -> Result<Option<Duration>, Reply> {
+    ViewRequest::latency_asked(target.query.as_deref())
+        .map_err(|error| Reply::refuse(400, format!("Bad Request: {error}")))
 }
 
 /// The value of the header `Session`.

@@ -137,21 +137,15 @@ impl Viewing {
 
     /// Answers a request; true if it ends the session.
     fn answer(&mut self, request: &Request) -> bool {
-        let id = &self.session.id;
-        let reply = methods::refusal(request, Some(id)).unwrap_or_else(|| match request.method() {
-            Method::Options => methods::options().header("Session", session_header(id)),
-            Method::GetParameter | Method::SetParameter => keep_alive(Some(id)),
+        let refusal = methods::refusal(request, Some(&self.session.id));
+        let reply = refusal.unwrap_or_else(|| match request.method() {
+            Method::Options => methods::options().header("Session", session_header(&self.session.id)),
+            Method::GetParameter | Method::SetParameter => keep_alive(Some(&self.session.id)),
             Method::Pause => {
                 self.viewer.pause();
-                Reply::ok().header("Session", session_header(id))
+                Reply::ok().header("Session", session_header(&self.session.id))
             }
-            Method::Play => {
-                self.viewer.resume();
-                Target::parse(&request.uri).map_or_else(
-                    |error| Reply::refuse(400, error.to_string()),
-                    |target| self.session.play(&target),
-                )
-            }
+            Method::Play => self.play_on(&request.uri).unwrap_or_else(|refusal| refusal),
             Method::Teardown => Reply::ok().header("Connection", "close"),
             _ => methods::wrong_state("the stream is playing"),
         });
@@ -161,6 +155,14 @@ impl Viewing {
         }
         self.viewer.interject(reply.to_bytes(methods::cseq(request)));
         ends
+    }
+
+    fn play_on(&mut self, uri: &str) -> Result<Reply, Reply> {
+        let target =
+            Target::parse(uri).map_err(|error| Reply::refuse(400, format!("Bad Request: {error}")))?;
+        self.session.asked_at_play(&target, false)?;
+        self.viewer.resume();
+        Ok(self.session.play())
     }
 
     /// Leaves the client a moment to read the last answer and to close.

@@ -8,6 +8,7 @@ use freshwire_units::Timestamp;
 
 use super::supply::Supply;
 use crate::sink::{CloseMode, Ended, Server, SinkShared};
+use crate::stats::PathRate;
 
 /// How a sink ended whose owner asked for bytes between records.
 const NO_PLACE_BETWEEN: &str = "A1 carries messages, and nothing between them";
@@ -87,7 +88,10 @@ impl Feeding {
             self.shared.stats.on_write(sent);
             self.shared.stats.on_horizon(link.unsent);
         }
-        self.shared.stats.on_look(0, link.rate, (link.rtt, link.min_rtt), self.source.bad_values());
+        // A1 gives a rate where the path has shown a queue.
+        let path = link.rate.map(|rate| PathRate { rate, at_least: false });
+        let round_trips = (link.rtt, link.min_rtt);
+        self.shared.stats.on_look(0, link.rate, path, round_trips, self.source.bad_values());
         self.seen = bytes;
     }
 

@@ -232,9 +232,11 @@ impl Connection {
                 return self.flush(now);
             }
             let Some(budget) = self.path.budget(now, &self.output) else {
+                self.path.hold();
                 return Ok(Next::Room(self.path.ack_watch(now)));
             };
             if budget == 0 {
+                self.path.hold();
                 return Ok(Next::Time(self.path.soon(now)));
             }
             self.gather(now, budget, scratch);

@@ -6,6 +6,8 @@ use freshwire_choice::LinkView;
 use freshwire_io::tcp::TcpInfo;
 use freshwire_units::{Rate, Timestamp};
 
+use crate::stats::PathRate;
+
 /// The shortest and the longest memory of the delivery rate.
 const MEMORY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(1));
 
@@ -28,7 +30,7 @@ const RARE_LOSS: f64 = 0.005;
 
 /// How long the best of the recent rates is remembered, and over how much busy time a rate has to be measured to be one.
 const BEST_RECENT: Duration = Duration::from_secs(30);
-const BEST_SECONDS: f64 = 0.1;
+const BEST_OVER: Duration = Duration::from_millis(100);
 
 /// A smoothed round trip this little above the smallest, or an eighth of it, shows no queue of the path: a receiver with a thousand
 /// connections takes its time to read.
@@ -36,6 +38,22 @@ const NO_QUEUE: Duration = Duration::from_millis(5);
 
 /// Segments that TCP sends before it knows the path; below it the congestion control sees losses or a limit.
 const INITIAL_WINDOW: u32 = 10;
+
+/// How long a limit that the path has shown is held to be there.
+const LIMIT_MEMORY: Duration = Duration::from_secs(10);
+
+/// A share of repeats above which the congestion control is held to be limited by losses.
+const LOSSY: f64 = 0.01;
+
+/// The memory of what a limited path carries, in times in which it held something back, and how much of such time tells enough.
+const HELD_MEMORY: Duration = Duration::from_secs(2);
+const HELD_LEAST: Duration = Duration::from_millis(50);
+
+/// A mean round trip this much above the smallest, or a quarter of it, is a queue that makes the path the limit.
+const QUEUE: Duration = Duration::from_millis(10);
+
+/// Over how long the mean is taken of what a path without a limit carries.
+const CARRIED_OVER: Duration = Duration::from_secs(2);
 
 /// How long the smallest of the recent round trips is remembered.
 const RECENT: Duration = Duration::from_secs(4);
@@ -61,17 +79,84 @@ pub(crate) struct Estimate {
     rate_at: Timestamp,
     recent_min: RecentMin,
     best: RecentBest,
-    bytes: f64,
-    seconds: f64,
+    mean: Mean,
     info: TcpInfo,
     sent_loss: (u64, u64),
     loss: f64,
+    /// The connection has taken nothing more since the last look.
+    is_held: bool,
+    held: Held,
+    limited_until: Timestamp,
+    carried: Carried,
+}
+
+/// Bytes over time with exponential forgetting.
+#[derive(Debug, Default)]
+struct Mean {
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Mean {
+    fn add(&mut self, elapsed: Duration, bytes: u64, memory: Duration) {
+        let elapsed = elapsed.as_secs_f64();
+        let keep = (-elapsed / memory.as_secs_f64()).exp();
+        self.bytes = self.bytes * keep + bytes as f64;
+        self.seconds = self.seconds * keep + elapsed;
+    }
+
+    /// `None` where less time was seen.
+    fn rate(&self, least: Duration) -> Option<Rate> {
+        let is_enough = self.seconds > least.as_secs_f64();
+        is_enough.then(|| Rate::from_bytes_per_sec((self.bytes / self.seconds) as u64))
+    }
+}
+
+/// The times in which the connection took nothing more and the path stayed busy.
+#[derive(Debug, Default)]
+struct Held {
+    delivered: Mean,
+    /// Bytes are round trips times seconds here, in microseconds: their mean is that of the round trip.
+    round_trips: Mean,
+}
+
+impl Held {
+    fn add(&mut self, elapsed: Duration, bytes: u64, rtt: Duration) {
+        self.delivered.add(elapsed, bytes, HELD_MEMORY);
+        self.round_trips.add(elapsed, (rtt.as_micros() as f64 * elapsed.as_secs_f64()) as u64, HELD_MEMORY);
+    }
+
+    fn round_trip(&self) -> Duration {
+        let mean = self.round_trips.rate(Duration::ZERO).map_or(0, Rate::bytes_per_sec);
+        Duration::from_micros(mean)
+    }
+}
+
+/// What was delivered in the last [`CARRIED_OVER`], with all pauses.
+#[derive(Debug, Default)]
+struct Carried {
+    /// Since when it is counted, and what had been delivered then.
+    since: Option<(Timestamp, u64)>,
+    rate: Option<Rate>,
+}
+
+impl Carried {
+    fn update(&mut self, now: Timestamp, delivered: u64) {
+        let (since, before) = *self.since.get_or_insert((now, delivered));
+        let elapsed = now.saturating_since(since);
+        if elapsed >= CARRIED_OVER {
+            let per_second = (delivered - before) as f64 / elapsed.as_secs_f64();
+            self.rate = Some(Rate::from_bytes_per_sec(per_second as u64));
+            self.since = Some((now, delivered));
+        }
+    }
 }
 
 impl Estimate {
     /// Takes in a fresh look at the connection.
     pub(crate) fn update(&mut self, now: Timestamp, info: TcpInfo) {
         let before = self.outstanding;
+        let was_held = std::mem::take(&mut self.is_held);
         let unacknowledged = self.unacknowledged(&info);
         let sacked = unacknowledged * u64::from(info.sacked) / u64::from(info.unacked.max(1));
         self.outstanding = unacknowledged.saturating_sub(sacked);
@@ -81,9 +166,15 @@ impl Estimate {
             let was_busy = before.min(self.info.in_flight()) > u64::from(self.info.mss);
             if let Some(last) = self.last_delivery.filter(|_| was_busy) {
                 self.rate_at = now;
-                self.add(now.saturating_since(last), delivered_bytes - self.delivered_bytes, info.rtt);
-                if let Some(rate) = self.measured().filter(|_| self.seconds >= BEST_SECONDS) {
+                let (elapsed, bytes) = (now.saturating_since(last), delivered_bytes - self.delivered_bytes);
+                let memory = (info.rtt * MEMORY_ROUND_TRIPS).clamp(MEMORY.0, MEMORY.1);
+                self.mean.add(elapsed, bytes, memory);
+                if let Some(rate) = self.mean.rate(BEST_OVER) {
                     self.best.add(now, rate.bytes_per_sec());
+                }
+                // The last acknowledgements may come late, and have nothing behind them to show it.
+                if was_held && self.outstanding > u64::from(info.mss) {
+                    self.held.add(elapsed, bytes, info.rtt);
                 }
             }
             (self.delivered, self.delivered_bytes) = (info.delivered, delivered_bytes);
@@ -95,6 +186,24 @@ impl Estimate {
         }
         self.update_loss(&info);
         self.info = info;
+        if was_held && self.shows_limit() {
+            self.limited_until = now + LIMIT_MEMORY;
+        }
+        self.carried.update(now, self.delivered_bytes);
+    }
+
+    /// Notes that the connection takes nothing more for now.
+    pub(crate) fn hold(&mut self) {
+        self.is_held = true;
+    }
+
+    /// What the path carries. It is a limit if the path has lately held something back, and had a queue or losses. A queue alone
+    /// is none, since a round trip also varies by itself; holding back alone neither, since a congestion window grows. Then only
+    /// the times count in which something was held back: in between there was less to deliver than the path carries.
+    pub(crate) fn path_rate(&self, now: Timestamp) -> Option<PathRate> {
+        let limit = self.held.delivered.rate(HELD_LEAST).filter(|_| now < self.limited_until);
+        let limit = limit.map(|rate| PathRate { at_least: false, rate });
+        limit.or(self.carried.rate.map(|rate| PathRate { at_least: true, rate }))
     }
 
     /// Payload bytes that were sent and not cumulatively acknowledged.
@@ -110,14 +219,6 @@ impl Estimate {
     /// Payload bytes that were sent and have yet to reach the peer, those held to be lost included.
     pub(crate) fn outstanding(&self) -> u64 {
         self.outstanding
-    }
-
-    fn add(&mut self, elapsed: Duration, bytes: u64, rtt: Duration) {
-        let memory = (rtt * MEMORY_ROUND_TRIPS).clamp(MEMORY.0, MEMORY.1).as_secs_f64();
-        let elapsed = elapsed.as_secs_f64();
-        let keep = (-elapsed / memory).exp();
-        self.bytes = self.bytes * keep + bytes as f64;
-        self.seconds = self.seconds * keep + elapsed;
     }
 
     fn update_loss(&mut self, info: &TcpInfo) {
@@ -140,7 +241,7 @@ impl Estimate {
     }
 
     fn measured(&self) -> Option<Rate> {
-        (self.seconds > 1e-6).then(|| Rate::from_bytes_per_sec((self.bytes / self.seconds) as u64))
+        self.mean.rate(Duration::from_micros(1))
     }
 
     /// How many bytes may be on the way if the queue on the path is to stay below `queue`; `None` is no limit: nothing was
@@ -192,6 +293,13 @@ impl Estimate {
         let TcpInfo { rtt, min_rtt, cwnd, .. } = self.info;
         let no_queue = !min_rtt.is_zero() && rtt <= min_rtt + (min_rtt / 8).max(NO_QUEUE);
         no_queue && cwnd >= INITIAL_WINDOW && self.outstanding == 0
+    }
+
+    /// Whether what holds back is the path. A mean round trip is asked for the queue: a single one says little.
+    fn shows_limit(&self) -> bool {
+        let TcpInfo { min_rtt, cwnd, .. } = self.info;
+        let has_queue = self.held.round_trip() > min_rtt + (min_rtt / 4).max(QUEUE);
+        !min_rtt.is_zero() && (has_queue || cwnd < INITIAL_WINDOW || self.loss > LOSSY)
     }
 
     /// The path as the policies see it, with `unsent` bytes committed and not on the wire.
@@ -420,6 +528,78 @@ mod tests {
     #[test]
     fn a_rate_that_others_have_taken_does_not_excuse_their_queue() {
         assert_eq!(slow(true, 0, 240), None);
+    }
+
+    #[test]
+    fn a_path_is_limited_where_it_holds_back_and_shows_why() {
+        let look = |done: u32, rtt: u64, cwnd: u32| TcpInfo {
+            rtt: Duration::from_millis(rtt),
+            min_rtt: Duration::from_millis(20),
+            cwnd,
+            ..look(done, 5)
+        };
+        let after = |is_held: bool, rtt: u64, cwnd: u32| {
+            let mut estimate = Estimate::default();
+            for i in 0..10 {
+                if is_held {
+                    estimate.hold();
+                }
+                estimate.update(at(u64::from(i) * 10), look(i, rtt, cwnd));
+            }
+            estimate
+        };
+        let is_limited =
+            |estimate: &Estimate, ms| estimate.path_rate(at(ms)).is_some_and(|path| !path.at_least);
+        assert!(is_limited(&after(true, 60, 20), 100), "a queue");
+        assert!(is_limited(&after(true, 20, 4), 100), "a small window");
+        assert!(!is_limited(&after(true, 20, 20), 100), "a window that grows");
+        assert!(!is_limited(&after(false, 60, 20), 100), "a round trip that varies");
+        let mut before = after(true, 60, 20);
+        before.update(at(5_000), look(20, 20, 20));
+        assert!(is_limited(&before, 9_000) && !is_limited(&before, 11_000));
+        let rate = before.path_rate(at(9_000)).map(|path| path.rate.bytes_per_sec());
+        assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "as it was measured: {rate:?}");
+    }
+
+    #[test]
+    fn the_rate_of_a_limit_is_what_is_delivered_while_it_holds_back() {
+        let mut estimate = Estimate::default();
+        // Every second a group of pictures begins with ten segments that wait for each other, one in 10 ms; the others come alone.
+        for second in 0..5u64 {
+            for i in 0..20u32 {
+                let is_burst = i < 10;
+                let done = second as u32 * 20 + i;
+                let since = if is_burst { u64::from(i) * 10 } else { 100 + u64::from(i - 10) * 90 };
+                let rtt = Duration::from_millis(if is_burst { 80 } else { 22 });
+                let info = TcpInfo { rtt, cwnd: 20, min_rtt: Duration::from_millis(20), ..look(done, 2) };
+                estimate.update(at(second * 1000 + since), info);
+                if is_burst && i < 9 {
+                    estimate.hold();
+                }
+            }
+        }
+        let path = estimate.path_rate(at(5_000)).expect("known");
+        assert!(!path.at_least && (95_000..=105_000).contains(&path.rate.bytes_per_sec()), "{path:?}");
+        assert!(estimate.measured().is_some_and(|rate| rate.bytes_per_sec() < 40_000));
+    }
+
+    #[test]
+    fn a_path_without_a_limit_carries_at_least_what_it_was_given() {
+        let mut estimate = Estimate::default();
+        // Ten segments at once, four times a second: at once is far faster.
+        for burst in 0..20u64 {
+            for i in 0..10u32 {
+                let info = TcpInfo {
+                    cwnd: 20,
+                    min_rtt: Duration::from_millis(20),
+                    ..look(burst as u32 * 10 + i, 9 - i)
+                };
+                estimate.update(at(burst * 250 + u64::from(i)), info);
+            }
+        }
+        let path = estimate.path_rate(at(5_000)).expect("known");
+        assert!(path.at_least && (38_000..=42_000).contains(&path.rate.bytes_per_sec()), "{path:?}");
+        assert!(estimate.measured().is_some_and(|rate| rate.bytes_per_sec() > 500_000));
     }
 
     #[test]

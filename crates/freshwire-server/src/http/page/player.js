@@ -5,6 +5,7 @@
 // that are left out: the one before them stands still meanwhile. Small errors are corrected by the playback rate, large
 // ones by a jump.
 
+import { Durations } from "/_/durations.js";
 import { fragment, sample, shownAt, timescale } from "/_/mp4.js";
 
 const Source = globalThis.ManagedMediaSource ?? globalThis.MediaSource;
@@ -24,6 +25,8 @@ const MOST_WAIT = 0.35;
 const JUMP = 0.9;
 const SLOWEST = 0.88;
 const FASTEST = 1.12;
+// A jump that takes longer was to where nothing came.
+const JUMP_MS = 500;
 // Played data that is kept, in seconds.
 const KEPT = 10;
 // How long the other track's description is waited for.
@@ -57,10 +60,12 @@ export class Player extends EventTarget {
   #video;
   #source = null;
   #tracks = new Map();
+  #durations = new Durations();
   #expected = null;
   #begun = 0;
   // The newest that has arrived, in seconds of the timeline.
   #newest = null;
+  #jumped = 0;
   // When playback halted without a jump.
   #halts = [];
   #progress = { time: 0, at: performance.now(), stalled: false };
@@ -82,6 +87,7 @@ export class Player extends EventTarget {
     this.end();
     const source = new Source();
     this.#source = source;
+    this.#durations = new Durations();
     this.#begun = performance.now();
     source.addEventListener("sourceopen", () => this.#open(), { once: true });
     this.#video.src = URL.createObjectURL(source);
@@ -134,11 +140,14 @@ export class Player extends EventTarget {
     }
     if (type % 2 === 1) {
       track.scale = timescale(bytes);
+      if (track.kind === "video") this.#durations.expect(performance.now() / 1000);
       track.queue.push({ bytes });
     } else {
       const one = sample(joined([...track.parts.splice(0), bytes]));
       track.samples += 1;
-      this.#note(track, shownAt(one) / track.scale);
+      const due = shownAt(one) / track.scale;
+      this.#note(track, due);
+      if (track.kind === "video") this.#durations.stretch(one, track.scale, performance.now() / 1000, due);
       track.queue.push({ bytes: fragment(track.samples, TRACKS[track.kind], one) });
     }
     if (track.queue.length > MOST_QUEUED) this.#say("restart");
@@ -234,8 +243,10 @@ export class Player extends EventTarget {
     this.#watch();
     const video = this.#video;
     const ranges = video.buffered;
-    if (!this.#source || ranges.length === 0 || this.#newest === null || this.paused || video.seeking) return;
+    if (!this.#source || ranges.length === 0 || this.#newest === null || this.paused) return;
     const last = ranges.length - 1;
+    const isLost = performance.now() - this.#jumped > JUMP_MS && video.currentTime < ranges.start(last);
+    if (video.seeking && !isLost) return;
     const goal = Math.max(this.#goal() ?? this.#newest, ranges.start(last));
     if (video.paused) {
       this.#jump(goal);
@@ -266,6 +277,7 @@ export class Player extends EventTarget {
     const ranges = this.#video.buffered;
     if (time === null || ranges.length === 0) return;
     const last = ranges.length - 1;
+    this.#jumped = performance.now();
     this.#video.currentTime = Math.min(Math.max(time, ranges.start(last)), ranges.end(last));
     this.#video.playbackRate = 1;
     this.#halts = [];

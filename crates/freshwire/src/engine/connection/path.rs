@@ -154,7 +154,9 @@ impl Path {
             self.lowat = reserve;
         }
         stats.on_acked(self.acks.acked);
-        stats.on_look(self.lowat, rate, (info.rtt, info.min_rtt), consumer.counters().bad_values());
+        let path = self.estimate.path_rate(now);
+        let round_trips = (info.rtt, info.min_rtt);
+        stats.on_look(self.lowat, rate, path, round_trips, consumer.counters().bad_values());
         Ok(())
     }
 
@@ -191,6 +193,11 @@ impl Path {
     /// Bytes that the receiving program has not read, as far as its window tells.
     pub(super) fn unread(&self) -> Option<u64> {
         self.unread.bytes()
+    }
+
+    /// Notes that nothing may be handed over for now.
+    pub(super) fn hold(&mut self) {
+        self.estimate.hold();
     }
 
     fn window_room(&self) -> u64 {

@@ -111,7 +111,9 @@ impl Feed {
         let rate = self.estimate.rate(now);
         let reserve = self.parts.reserve.bytes(&self.parts.congestion, &info, rate);
         let goal = reserve.max(info.mss.min(MAX_WAITING));
-        stats.on_look(goal, rate, (info.rtt, info.min_rtt), self.parts.consumer.counters().bad_values());
+        let path = self.estimate.path_rate(now);
+        let round_trips = (info.rtt, info.min_rtt);
+        stats.on_look(goal, rate, path, round_trips, self.parts.consumer.counters().bad_values());
         stats.on_horizon(u64::from(info.unsent));
         self.reconsider(now, stats, scratch);
         let held_back = !self.fill(now, u64::from(goal), stats, scratch);
@@ -119,6 +121,7 @@ impl Feed {
             socket.notify()?;
         }
         if held_back {
+            self.estimate.hold();
             return Ok(Next::Time(self.soon(now)));
         }
         self.want_slots(socket)?;

@@ -103,7 +103,8 @@ fn report(args: &LinkArgs, account: &Account, elapsed: Duration, code: u8) -> an
     match &args.account_file {
         Some(path) => std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display())),
         None => {
-            eprint!("{text}");
+            // Nobody may be listening.
+            let _ = std::io::Write::write_all(&mut std::io::stderr().lock(), text.as_bytes());
             Ok(())
         }
     }

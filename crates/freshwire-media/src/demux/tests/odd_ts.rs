@@ -18,6 +18,12 @@ fn pictures() -> Vec<Vec<u8>> {
     (0..24).map(|at| keys[at % keys.len()].clone()).collect()
 }
 
+/// A stream of a program: its kind, its PID, its descriptors.
+type Stream<'a> = (u8, u16, &'a [u8]);
+
+/// A program: its number, the PID of its map, its streams.
+type Program<'a> = (u16, u16, &'a [Stream<'a>]);
+
 /// Writes packets.
 #[derive(Default)]
 struct Mux {
@@ -55,10 +61,9 @@ impl Mux {
     }
 
     /// The tables of programs, each with the streams of its map: kind, PID, descriptors.
-    fn tables(&mut self, programs: &[(u16, u16, &[(u8, u16, &[u8])])], wrong: bool) {
-        let entry = |(number, pid, _): &(u16, u16, &[(u8, u16, &[u8])])| {
-            [number.to_be_bytes(), (0xe000 | pid).to_be_bytes()].concat()
-        };
+    fn tables(&mut self, programs: &[Program<'_>], wrong: bool) {
+        let entry =
+            |(number, pid, _): &Program<'_>| [number.to_be_bytes(), (0xe000 | pid).to_be_bytes()].concat();
         let table: Vec<u8> = programs.iter().flat_map(entry).collect();
         self.section(0, 0, 1, &table, wrong);
         for (number, pid, streams) in programs {
@@ -181,11 +186,11 @@ fn the_clock_is_believed_before_the_stream() {
 
 #[test]
 fn the_first_program_that_has_video_is_read() {
-    let sound: &[(u8, u16, &[u8])] = &[(0x04, 0x301, &[])];
-    let video: &[(u8, u16, &[u8])] = &[(0x1b, VIDEO, &[])];
-    let other: &[(u8, u16, &[u8])] = &[(0x1b, 0x400, &[])];
-    let hevc_like: &[(u8, u16, &[u8])] = &[(0x06, 0x120, b"\x05\x04KLVA"), (0x1b, VIDEO, &[])];
-    let programs: [&[(u16, u16, &[(u8, u16, &[u8])])]; 4] = [
+    let sound: &[Stream<'_>] = &[(0x04, 0x301, &[])];
+    let video: &[Stream<'_>] = &[(0x1b, VIDEO, &[])];
+    let other: &[Stream<'_>] = &[(0x1b, 0x400, &[])];
+    let hevc_like: &[Stream<'_>] = &[(0x06, 0x120, b"\x05\x04KLVA"), (0x1b, VIDEO, &[])];
+    let programs: [&[Program<'_>]; 4] = [
         &[(1, MAP, video), (2, MAP, other), (3, MAP, sound)],
         &[(1, 0xf00, &[]), (2, MAP, video)],
         &[(1, 0xf00, sound), (2, MAP, video)],

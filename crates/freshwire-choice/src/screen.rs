@@ -73,6 +73,7 @@ pub struct Score {
     pub cost: f64,
 }
 
+//= spec/choice.md 32
 /// Scores what was shown from `from` to `until`. `shown` is in order of arrival. Pictures that arrived before `from` count as being on
 /// the screen then; without any, the screen is as old as the first picture, from its arrival on.
 pub fn score(shown: &[Shown], from: Timestamp, until: Timestamp) -> Score {

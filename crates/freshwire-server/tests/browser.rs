@@ -106,8 +106,9 @@ fn the_picture_goes_on_in_another_size(namespaces: &Namespaces) {
     let small = PatternConfig { width: 320, height: 180, kbit: 120, sound: false, ..large.clone() };
     let begun = Instant::now();
     let mut page = Page::of_renditions(namespaces, Chromium::start(namespaces), slower, large, Some(small));
-    let width =
-        |page: &mut Page<Chromium>| page.browser.evaluate("document.querySelector('video').videoWidth").as_u64();
+    let width = |page: &mut Page<Chromium>| {
+        page.browser.evaluate("document.querySelector('video').videoWidth").as_u64()
+    };
     wait_for("the larger picture", Duration::from_secs(SLOWER_AFTER), || width(&mut page) == Some(640));
     let passed = begun.elapsed().as_secs();
     std::thread::sleep(Duration::from_secs(SLOWER_AFTER.saturating_sub(passed)));

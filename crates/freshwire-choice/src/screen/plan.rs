@@ -105,7 +105,7 @@ impl Planner {
 
     /// Finds the best way to send a subset of the items, in order because decoders need them so. `end_of` tells when so many bytes
     /// have left that begin to leave at an instant. `goes_on`: more items are to come, unknown ones.
-    //= spec/choice.md 21
+    //= spec/choice.md 34
     pub(crate) fn plan(
         &mut self,
         items: &[Item],

@@ -146,8 +146,8 @@ impl Screen {
         }
     }
 
-    /// Fills `items` with what is queued and what is expected, in sequence order.
-    //= spec/choice.md 20
+    /// Fills `items` with what is queued and what is expected, in sequence order. `start` is when the link is free: the plan's zero.
+    //= spec/choice.md 33
     fn lay_out(
         &self,
         stream: &mut Stream,
@@ -162,85 +162,60 @@ impl Screen {
         order.extend(queue.iter().enumerate().map(|(at, record)| (record.seq, at)));
         order.sort_unstable();
         let is_cut = cut(order, queue);
-        let seconds = |at: Timestamp| seconds_between(start, at);
-        // Deadlines count at the receiver, the plan at the sender.
-        let ahead = (self.margin + link.min_rtt / 2).as_secs_f64();
-        let bound = |record: &Record, pushed: f64, own: &Record| {
-            if own.deadline == Timestamp::MAX {
-                (f64::INFINITY, 0.0)
-            } else {
-                let life = own.deadline.saturating_since(own.generated).as_secs_f64();
-                let captured = seconds(record.generated).min(pushed);
-                (captured + life - ahead, Self::patience(ladder, record).as_secs_f64())
-            }
-        };
-        for &(seq, at) in order.iter() {
-            let record = &queue[at];
-            let mut possible = true;
-            let refs = record.refs.map(|back| {
-                let Some(reference) = seq.checked_sub(u64::from(back)).filter(|_| back > 0) else {
-                    possible &= back == 0;
-                    return 0;
-                };
-                match order.binary_search_by_key(&reference, |&(seq, _)| seq) {
-                    Ok(place) => (items.len() - place) as u32,
-                    Err(_) => {
-                        // What is not queued was decided before: at the receiver, or lost.
-                        possible &= !is_cut(reference) && !self.lost.contains(reference);
-                        0
-                    }
-                }
-            });
-            let (latest, patience) = bound(record, f64::INFINITY, record);
-            items.push(Item {
-                len: record.len,
-                captured: seconds(record.generated),
-                release: 0.0,
-                refs,
-                possible,
-                between: ladder.between(record.seq),
-                latest,
-                patience,
-            });
-        }
-        let Some(&(newest_seq, newest_at)) = order.last() else { return };
-        let own = queue[newest_at];
-        let queued = items.len();
-        let known = ladder.newest().unwrap_or(newest_seq);
+        let queued = order.len();
+        let Some(own) = order.last().map(|&(_, at)| queue[at]) else { return };
         // A source that has stopped is not waited for.
         let is_overdue = now > ladder.next_due() + ladder.interval() * OVERDUE;
         ladder.expect(expected, if is_overdue { 0 } else { MAX_ITEMS - queued });
-        for next in expected.iter() {
-            let record = &next.record;
+        let known = ladder.newest().unwrap_or(own.seq);
+        let place_of = |seq: u64| {
+            let waits = order.binary_search_by_key(&seq, |&(seq, _)| seq).ok();
+            let comes = || expected.binary_search_by_key(&seq, |next| next.record.seq).ok();
+            waits.or_else(|| comes().map(|place| queued + place))
+        };
+        let seconds = |at: Timestamp| seconds_between(start, at);
+        let queued_items = order.iter().map(|&(seq, at)| (queue[at], 0.0, ladder.between(seq)));
+        let expected_items = expected.iter().map(|next| {
+            // Receivers may have different deadlines: the newest that is queued tells this one's.
+            let deadline = own.deadline + next.pushed.saturating_since(own.generated);
+            (Record { deadline, ..next.record }, seconds(next.pushed).max(0.0), next.between)
+        });
+        for (place, (record, release, between)) in queued_items.chain(expected_items).enumerate() {
             let mut possible = true;
             let refs = record.refs.map(|back| {
-                let Some(reference) = record.seq.checked_sub(u64::from(back)).filter(|_| back > 0) else {
+                let reference = record.seq.checked_sub(u64::from(back));
+                let Some(reference) = reference.filter(|_| back > 0) else {
+                    possible &= back == 0;
                     return 0;
                 };
-                let place = if reference > known {
-                    // Only what others depend on is expected.
-                    let place = expected.binary_search_by_key(&reference, |next| next.record.seq).ok();
-                    place.map(|place| queued + place)
-                } else {
-                    let found = order.binary_search_by_key(&reference, |&(seq, _)| seq).ok();
-                    possible &= found.is_some() || !(is_cut(reference) || self.lost.contains(reference));
-                    found
-                };
-                place.map_or(0, |place| (items.len() - place) as u32)
+                // What is known and not queued was decided before: at the receiver, or lost.
+                possible &= !(is_cut(reference) || (reference <= known && self.lost.contains(reference)));
+                place_of(reference).map_or(0, |found| (place - found) as u32)
             });
-            let pushed = seconds(next.pushed);
-            let (latest, patience) = bound(record, pushed, &own);
+            let (latest, patience) = self.bounds(ladder, &record, start, link);
+            let captured = seconds(record.generated);
             items.push(Item {
                 len: record.len,
-                captured: seconds(record.generated),
-                release: pushed.max(0.0),
+                captured,
+                release,
                 refs,
                 possible,
-                between: next.between,
+                between,
                 latest,
                 patience,
             });
         }
+    }
+
+    //= spec/choice.md 36
+    /// Until when a picture has to have left, and how much later it may leave for those that depend on it, in seconds.
+    fn bounds(&self, ladder: &Ladder, record: &Record, start: Timestamp, link: &LinkView) -> (f64, f64) {
+        if record.deadline == Timestamp::MAX {
+            return (f64::INFINITY, 0.0);
+        }
+        // Deadlines count at the receiver, the plan at the sender.
+        let latest = record.deadline - self.margin - link.min_rtt / 2;
+        (seconds_between(start, latest), Self::patience(ladder, record).as_secs_f64())
     }
 }
 
@@ -257,7 +232,7 @@ impl Screen {
     }
 
     /// What to do now; `None` if nothing that is queued is worth sending now.
-    //= spec/choice.md 22
+    //= spec/choice.md 35
     fn decide(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Option<Decision> {
         let (rate, at) = (link.sustained()?, oldest(queue));
         let is_sent = self.plan.next(now, queue[at].seq, rate).or_else(|| {

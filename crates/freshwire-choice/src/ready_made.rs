@@ -59,12 +59,12 @@ pub fn frames() -> Frames {
     Frames::default().with_late_references(true)
 }
 
-/// For pictures: the freshest and smoothest [screen](crate::screen) that the link allows.
+/// For pictures: the freshest and smoothest [screen](mod@crate::screen) that the link allows.
 pub fn screen() -> Screen {
     Screen::default()
 }
 
-/// For live pictures with sound: sound first, then as [`screen`] does.
+/// For live pictures with sound: sound first, then as [`screen()`] does.
 pub fn live() -> Live {
     Live::new(screen())
 }

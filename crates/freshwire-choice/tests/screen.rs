@@ -67,7 +67,8 @@ struct Stream {
 
 impl Stream {
     fn new(name: &'static str, text: &str) -> Self {
-        let numbers = |line: &str| -> Vec<i64> { line.split(' ').map(|n| n.parse().unwrap()).collect() };
+        let numbers =
+            |line: &str| -> Vec<i64> { line.split(' ').map(|n| n.parse().expect("a number")).collect() };
         let rows: Vec<Vec<i64>> = text.lines().map(numbers).collect();
         let reorder = rows.iter().map(|row| row[4]).max().unwrap_or(0);
         let offers: Vec<u64> = (0..rows.len() as u64).map(|at| BEGIN + at * INTERVAL).collect();
@@ -165,11 +166,11 @@ fn the_screen_is_as_fresh_as_an_oracle_would_make_it() {
                     std::env::var("UPDATE").is_ok() || known.lines().any(|other| other == line),
                     "not in screen.txt: review the change, then write the table with UPDATE=1: {line}"
                 );
-                writeln!(table, "{line}").unwrap();
+                writeln!(table, "{line}").expect("memory");
             }
         }
     }
     if is_all && std::env::var("UPDATE").is_ok() {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/screen.txt"), table).unwrap();
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/screen.txt"), table).expect("a file");
     }
 }

@@ -82,7 +82,7 @@ impl Tasks {
         self.0.panics.value()
     }
 
-    /// The lasting tasks that panicked less than [`WELL_AFTER`] ago.
+    /// The lasting tasks that panicked in the last 30 s.
     pub fn unwell(&self, now: Instant) -> Vec<String> {
         let mut unwell = self.lock();
         unwell.retain(|_, at| now.saturating_duration_since(*at) < WELL_AFTER);

@@ -135,7 +135,7 @@ impl Ladder {
         };
         let keys = marks(Record::is_key);
         let groups = keys.clone().zip(keys.clone().skip(1)).map(|(key, next)| (key, next - key));
-        let newest = self.seen.len() - keys.last().unwrap_or(0);
+        let newest = self.seen.len() - keys.clone().next_back().unwrap_or(0);
         groups.max_by_key(|&(_, len)| len).filter(|&(_, len)| newest <= len).or_else(|| {
             let mut anchors = marks(|record| record.layer == 1).rev();
             let (newest, before) = (anchors.next()?, anchors.next()?);

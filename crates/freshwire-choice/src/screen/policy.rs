@@ -11,7 +11,7 @@ use crate::hope::Hope;
 use crate::lost::Lost;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
-/// For pictures: the freshest and smoothest screen that the link allows, by the cost in [`crate::screen`].
+/// For pictures: the freshest and smoothest screen that the link allows, by the cost in [`crate::screen`](mod@crate::screen).
 ///
 /// It learns the stream's ladder (how often a keyframe comes, how large the pictures of each layer are) and plans over
 /// what is queued and what is expected: the rest of the group, the next keyframe and what follows it. The oldest picture is sent if the

@@ -39,7 +39,7 @@ pub(crate) fn run(args: LinkArgs) -> anyhow::Result<ExitCode> {
     if code != 0
         && let Some(text) = refused::explanation(&namespaces)
     {
-        eprint!("{text}");
+        say(text.trim_end());
     }
     report(&args, &account, elapsed, code)?;
     Ok(ExitCode::from(code))

@@ -42,7 +42,7 @@ enum Statement<'a> {
         renditions: usize,
         why: &'static str,
         drops: Vec<(String, u64)>,
-        path: PathReport,
+        path: Box<PathReport>,
     },
 }
 
@@ -82,7 +82,7 @@ pub(super) fn report(viewer: &ViewerSnapshot, stream: &Stream) -> String {
         renditions: stream.present_renditions(),
         why: viewer.why,
         drops: viewer.sink.drops.iter().map(|(reason, count)| (reason.to_string(), *count)).collect(),
-        path: PathReport::from(&viewer.sink),
+        path: Box::new(PathReport::from(&viewer.sink)),
     })
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Metrics {
     pub(super) link_used: f64,
 }
 
-/// A screen over the time that counts, as [`freshwire::choice::screen`] defines it.
+/// A screen over the time that counts, as [`freshwire::choice::screen`](mod@freshwire::choice::screen) defines it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Screen {
     /// Now minus the capture of the newest picture that can be decoded, in seconds: mean.

@@ -195,6 +195,8 @@ impl Connection {
                 Decision::Send(place) => {
                     let Some(record) = records.get(place) else { return false };
                     if let Ok(taken) = self.consumer.take(record.index) {
+                        // Before a keyframe that takes seconds, what the decoder holds is to be seen.
+                        self.replace();
                         self.drained = records.len() == 1 && self.choice.lookahead() > 1;
                         self.begin(taken, now);
                         return true;

@@ -73,9 +73,9 @@ pub struct Score {
     pub cost: f64,
 }
 
-//= spec/choice.md 32
 /// Scores what was shown from `from` to `until`. `shown` is in order of arrival. Pictures that arrived before `from` count as being on
 /// the screen then; without any, the screen is as old as the first picture, from its arrival on.
+//= spec/choice.md 32
 pub fn score(shown: &[Shown], from: Timestamp, until: Timestamp) -> Score {
     let Some(first) = shown.first() else { return Score::default() };
     let from = from.max(first.arrived);

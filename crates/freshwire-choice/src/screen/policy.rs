@@ -207,8 +207,8 @@ impl Screen {
         }
     }
 
-    //= spec/choice.md 36
     /// Until when a picture has to have left, and how much later it may leave for those that depend on it, in seconds.
+    //= spec/choice.md 36
     fn bounds(&self, ladder: &Ladder, record: &Record, start: Timestamp, link: &LinkView) -> (f64, f64) {
         if record.deadline == Timestamp::MAX {
             return (f64::INFINITY, 0.0);
@@ -217,9 +217,7 @@ impl Screen {
         let latest = record.deadline - self.margin - link.min_rtt / 2;
         (seconds_between(start, latest), Self::patience(ladder, record).as_secs_f64())
     }
-}
 
-impl Screen {
     /// Whether the only picture in the queue, the newest there is, is there before the next one could be sent: every plan sends it, and
     /// none has to be made. So it is for most pictures on a link that carries the stream.
     fn costs_nothing(&self, ladder: &Ladder, record: &Record, now: Timestamp, link: &LinkView) -> bool {
@@ -263,18 +261,12 @@ impl Screen {
         let per_byte = 8.0 / rate.bits_per_sec().max(1) as f64;
         let goes_on = stream.items.len() > stream.order.len();
         stream.planner.plan(&stream.items, start, goes_on, &|start, len| start + f64::from(len) * per_byte);
+        // What is queued behind the last that is sent gives way to what is expected, once that is there.
+        let queued = |(item, left)| stream.order.get(item).map(|&(seq, _)| (seq, left));
         let mut depth = 0.0;
-        for (item, left) in stream.planner.best_path() {
-            match stream.order.get(item) {
-                Some(&(seq, _)) => {
-                    self.plan.sends.push_back(seq);
-                    depth = left;
-                }
-                None => {
-                    // What is queued behind the last that is sent gives way to what is expected, once that is there.
-                    break;
-                }
-            }
+        for (seq, left) in stream.planner.best_path().into_iter().map_while(queued) {
+            self.plan.sends.push_back(seq);
+            depth = left;
         }
         self.plan.rate = rate;
         self.plan.until =

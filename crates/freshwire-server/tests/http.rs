@@ -58,6 +58,16 @@ fn requests_get_the_answers_of_the_standard() {
     assert_eq!(status(&say(at, &long)), "431");
     let head = say(at, "HEAD /cam HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(head.ends_with("\r\n\r\n") && status(&head) == "200", "{head}");
+    let unusual = [
+        "GET /cam HTTP/1.1\nHost: x\nConnection: close\n\n",
+        "GET /cam?title=tür&x=[a]|b%00% HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "GET http://cam.example/cam HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        "GET /cam HTTP/1.0\r\n\r\n",
+    ];
+    for request in unusual {
+        let answer = say(at, request);
+        assert_eq!(status(&answer), "200", "{request}: {answer}");
+    }
 }
 
 /// `nc`, and clients that have nothing more to say, close their half behind the request.

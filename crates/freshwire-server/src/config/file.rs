@@ -183,6 +183,8 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     config.open = file.access.open;
     config.access = access(file.access, folder)?;
     config.access.hosts = file.http.hosts;
+    // A proxy in front of a trusted site may pass the site's name on.
+    config.access.hosts.extend(config.trusted_origins.hosts().map(str::to_owned));
     config.limits = limits(&file.limits)?;
     let nice = |text: &str| match text.parse() {
         Ok(nice) => Ok(Some(nice)),

@@ -218,6 +218,16 @@ fn who_may_do_what_follows_from_the_credentials() {
 }
 
 #[test]
+fn a_trusted_site_is_also_a_name_of_the_server() {
+    let text = "[http]\nhosts = [\"studio.lan\"]\ntrusted_origins = [\"https://Cam.example:8443\"]";
+    let access = Access::new(parse(text).unwrap().rules());
+    for host in ["studio.lan", "cam.example", "cam.example:443", "localhost"] {
+        assert!(access.knows_host(Some(host)), "{host}");
+    }
+    assert!(!access.knows_host(Some("evil.example")));
+}
+
+#[test]
 fn what_cannot_change_while_running_is_named() {
     let old = Config::default();
     let new =

@@ -147,13 +147,13 @@ fn check<B>(context: &Context, asker: &Asker, request: &Request<B>, stream: &str
         host: text_of(request.headers(), &header::HOST),
     });
     let refused = match &verdict {
-        Verdict::Granted { .. } => false,
-        Verdict::Challenge(_) => authorization.is_some(),
-        Verdict::Denied(_) => true,
+        Verdict::Granted { .. } => None,
+        Verdict::Challenge(_) => authorization.map(|_| "its credentials are not valid"),
+        Verdict::Denied(why) => Some(*why),
     };
-    if refused {
+    if let Some(why) = refused {
         context.counters.denied.add_one();
-        tracing::info!(peer = %asker.peer, stream, "a viewer is not let in");
+        tracing::info!(peer = %asker.peer, stream, why, "a viewer is not let in");
     }
     verdict
 }

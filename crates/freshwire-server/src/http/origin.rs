@@ -42,6 +42,11 @@ impl Origins {
         Ok(())
     }
 
+    /// The hosts of these sites, in small letters.
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|origin| origin.host.as_str())
+    }
+
     /// Whether the page that asks may play. Programs that are no browsers say no origin.
     pub(super) fn allow(&self, headers: &HeaderMap) -> bool {
         let Some(origin) = headers.get(header::ORIGIN) else { return true };

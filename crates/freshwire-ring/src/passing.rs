@@ -44,7 +44,14 @@ impl Ring {
             let at = self.at(index + u64::from(part));
             self.slots[at].span = BEHIND | part;
         }
-        self.behind.insert(self.at(index), Behind { index, span });
+        if let Err(place) = self.place_behind(self.at(index)) {
+            self.behind.insert(place, Behind { index, span });
+        }
+    }
+
+    /// Where the record with this first slot is, or belongs, among those that were passed over.
+    fn place_behind(&self, first: usize) -> Result<usize, usize> {
+        self.behind.binary_search_by_key(&first, |behind| self.at(behind.index))
     }
 
     /// The record that was passed over and has this slot.
@@ -52,12 +59,14 @@ impl Ring {
         let own = self.slots[at];
         let part = if own.is_behind() { (own.span & !BEHIND) as usize } else { return None };
         let first = (at + self.slots.len() - part % self.slots.len()) % self.slots.len();
-        self.behind.get(&first).copied()
+        self.place_behind(first).ok().map(|place| self.behind[place])
     }
 
     /// Gives the slots and blocks of a record back that was passed over.
     pub(crate) fn forget_behind(&mut self, behind: Behind, blocks: &mut Blocks) {
-        self.behind.remove(&self.at(behind.index));
+        if let Ok(place) = self.place_behind(self.at(behind.index)) {
+            self.behind.remove(place);
+        }
         for part in 0..u64::from(behind.span) {
             let at = self.at(behind.index + part);
             if self.slots[at].block != NO_BLOCK {
@@ -66,6 +75,11 @@ impl Ring {
             self.slots[at] = Own::EMPTY;
         }
     }
+}
+
+/// Records that are likely to be passed over at once: as many as an engine begins. More take memory when they are.
+pub(crate) fn slots_passed(slots: u64) -> usize {
+    (slots / 8) as usize + 1
 }
 
 /// A record that keeps its slots while the ring goes on.
@@ -214,6 +228,6 @@ impl Producer {
             Finished::Sent { last } => last || is_final,
             Finished::Acked | Finished::Dropped(_) | Finished::Bad => true,
         };
-        own.behind.values().filter(has_ended).min_by_key(|behind| behind.index).copied()
+        own.behind.iter().filter(has_ended).min_by_key(|behind| behind.index).copied()
     }
 }

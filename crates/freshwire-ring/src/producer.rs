@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use crate::blocks::{Blocks, Stored};
 use crate::edit::{Edit, flags, write_meta};
 use crate::error::{ClaimError, PushError, TooLate};
@@ -73,8 +71,8 @@ pub(crate) struct Ring {
     /// Oldest index whose slot has not been reclaimed.
     pub(crate) tail: u64,
     pub(crate) slots: Vec<Own>,
-    /// Records from before the tail that have not ended, by their first slot.
-    pub(crate) behind: BTreeMap<usize, Behind>,
+    /// Records from before the tail that have not ended, in the order of their first slots.
+    pub(crate) behind: Vec<Behind>,
     pub(crate) fates: Fates,
     /// What `umod_i` is.
     pub(crate) hold: u64,
@@ -342,7 +340,7 @@ impl Producer {
         view.head.umod_i.0.store(NO_HOLD, Ordering::Release);
         view.head.kern_i.0.store(own.user_i, Ordering::Relaxed);
         let waiting = (own.tail..own.user_i).filter(|&index| own.own(index).record_span() != 0);
-        for index in waiting.chain(own.behind.values().map(|behind| behind.index)) {
+        for index in waiting.chain(own.behind.iter().map(|behind| behind.index)) {
             if matches!(finished(&view, index), Finished::No) {
                 let dead = Word::new(view.lap(index), State::Dead, u32::from(reason::CLOSED));
                 // Nobody but a sender, of which there is none, and the holder of an edit, who comes too late now, waits for
@@ -350,7 +348,7 @@ impl Producer {
                 view.slot(index).state.store(dead.0, Ordering::Release);
             }
         }
-        while let Some((_, &behind)) = own.behind.first_key_value() {
+        while let Some(&behind) = own.behind.last() {
             own.forget_behind(behind, &mut self.blocks);
         }
         while self.reclaim(ring) {}
@@ -380,7 +378,7 @@ impl Producer {
     pub fn standing(&self, ring: usize, index: u64) -> Option<Standing> {
         let own = self.rings.get(ring)?;
         let is_known = if index < own.tail {
-            own.behind.get(&own.at(index)).is_some_and(|behind| behind.index == index)
+            own.behind.iter().any(|behind| behind.index == index)
         } else {
             index < own.user_i && own.own(index).record_span() != 0
         };
@@ -545,8 +543,8 @@ impl Producer {
     fn release_finished_blocks(&mut self, ring: usize) {
         let Some(view) = View::new(self.region.inner(), ring) else { return };
         let own = &mut self.rings[ring];
-        let passed: Vec<Behind> = own.behind.values().copied().collect();
-        for behind in passed {
+        for place in 0..own.behind.len() {
+            let behind = own.behind[place];
             if !matches!(finished(&view, behind.index), Finished::No) {
                 (0..u64::from(behind.span))
                     .for_each(|part| own.give_back(behind.index + part, &mut self.blocks));

@@ -1,12 +1,11 @@
 //! Building the producer's private account from what the rings hold. Used each time the role is claimed: for a new
 //! region it finds nothing.
 
-use std::collections::BTreeMap;
-
 use crate::blocks::Blocks;
 use crate::error::ClaimError;
 use crate::fates::Fates;
 use crate::layout::NO_HOLD;
+use crate::passing::slots_passed;
 use crate::producer::{Own, Ring};
 use crate::reason;
 use crate::region::{Inner, Region};
@@ -39,8 +38,14 @@ fn rebuild_ring(inner: &Inner, ring: usize, users: &mut [u32]) -> Result<Ring, C
     // A producer that died while it passed over a record has published a tail behind that one.
     let tail = (oldest..told_to).find(|&index| lives(&view, index)).unwrap_or(told_to);
     let slots = vec![Own::EMPTY; slots as usize];
-    let mut own =
-        Ring { user_i, tail, slots, behind: BTreeMap::new(), fates: Fates::default(), hold: NO_HOLD };
+    let mut own = Ring {
+        user_i,
+        tail,
+        slots,
+        behind: Vec::with_capacity(slots_passed(view.slots())),
+        fates: Fates::default(),
+        hold: NO_HOLD,
+    };
     let passed = view.passed_i();
     for at in oldest..user_i.min(passed) {
         let index = view.holder(at, passed);

@@ -138,12 +138,15 @@ fn source(codec: &MediaCodec) -> (Depacketizer, Assembler) {
     (depacketizer, Assembler::new(Config::default(), format, sound))
 }
 
-/// Packets of these payloads as one frame, up to the units that come of it.
+/// Packets of these payloads as one frame, up to the units that come of it. Markers are not believed at first: the frame ends where the
+/// next one begins.
 fn receive((mut depacketizer, mut assembler): (Depacketizer, Assembler), payloads: &[&[u8]]) -> usize {
-    for (at, payload) in payloads.iter().enumerate() {
+    const DELIMITER: &[u8] = &[0x09, 0x10];
+    let frame = payloads.iter().map(|&payload| (payload, 0));
+    for (at, (payload, timestamp)) in frame.chain([(DELIMITER, 3600)]).enumerate() {
         let marker = at + 1 == payloads.len();
         let seq = at as u16;
-        depacketizer.push(&Packet { marker, payload_type: 96, seq, timestamp: 0, ssrc: 1, payload });
+        depacketizer.push(&Packet { marker, payload_type: 96, seq, timestamp, ssrc: 1, payload });
     }
     while let Some(frame) = depacketizer.poll_frame() {
         let time = MediaTime::from_nanos(frame.ticks);

@@ -305,13 +305,11 @@ impl Producer {
         let start = start.min(end);
         let mut safe = start;
         for at in start..end {
-            if self.rings[ring].own(at).is_behind() {
-                continue;
-            }
+            // Where no record of ours begins, the slot may still say what became of one that a former producer has told of.
+            let span = self.rings[ring].own(at).record_span();
             let word = Word(view.slot(at).state.load(Ordering::Acquire));
             let untaken = matches!(word.state(), Some(State::Ready | State::Held | State::Dead));
-            if !untaken && word.state() != Some(State::Cont) {
-                let span = self.rings[ring].own(at).span.max(1);
+            if span > 0 && !untaken {
                 safe = at + u64::from(span);
             }
         }

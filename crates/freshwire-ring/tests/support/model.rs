@@ -82,11 +82,6 @@ impl Ring {
         index + SLOTS < self.user_i && self.all().all(|record| record.index != index)
     }
 
-    /// Whether a record in this range has yet to be taken.
-    pub(crate) fn waits(&self, range: std::ops::Range<u64>) -> bool {
-        self.all().any(|record| range.contains(&record.index) && matches!(record.state, State::Ready))
-    }
-
     fn record(&mut self, index: u64) -> Option<&mut Record> {
         self.all_mut().find(|record| record.index == index)
     }

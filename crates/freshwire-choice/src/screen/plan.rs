@@ -239,8 +239,8 @@ impl Planner {
 }
 
 impl State {
-    /// The cost up to `end`, which is not before any way's `free`. Who has shown what the stream had to show up to `head` goes on with a
-    /// screen that is as old as it is when the next picture can come; for the others it stands still.
+    /// The cost up to `end`, which is not before any way's `free`. For a way that has shown a picture as new as `head`, the screen keeps the
+    /// age that it has when the next picture can come; for any other it stands still.
     fn cost_to_go(&self, now: f64, end: f64, head: f64) -> f64 {
         let next = self.free.max(now);
         let age = next - self.newest;

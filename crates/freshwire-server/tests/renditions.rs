@@ -200,7 +200,9 @@ fn assert_ffmpeg_plays(input: &dyn Fn(&Server) -> String) {
     println!("{} frames, {widths:?}", frames.len());
     let other: Vec<_> = said.lines().filter(|line| !line.contains("showinfo")).collect();
     assert!(widths.len() >= 5 && frames.len() > 100, "{} frames: {widths:?}", frames.len());
-    let back = frames.windows(2).find(|pair| pair[1].1 <= pair[0].1);
+    // The first packet over RTP has no time in ffmpeg (its parser loses it, as packets have no position in a file), and
+    // ffmpeg puts 0 in its place, which the next packet may have by right.
+    let back = frames[1..].windows(2).find(|pair| pair[1].1 <= pair[0].1);
     assert!(back.is_none(), "times go back: {back:?}");
     let complaints =
         ["error", "concealing", "Invalid", "missed", "non-existing", "corrupt", "onoton", "iscontinuity"];

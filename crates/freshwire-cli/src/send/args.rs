@@ -43,12 +43,12 @@ pub(crate) struct SendArgs {
     /// With --to: how long to try while nobody listens there; over A1, where nobody says so, 0 is 5s.
     #[arg(long, global = true, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     wait: Duration,
-    /// What is sent and what is dropped [default: layered for layers, frames for h264; for records deadline if there
+    /// What is sent and what is dropped [default: layered for layers, screen for h264; for records deadline if there
     /// is one, else fifo; for lines the same, and latest with --key-field].
     #[arg(long, global = true, value_enum)]
     policy: Option<PolicyName>,
     /// How long a record keeps its value, from its coming into being; for layers, a window from its begin [default:
-    /// 1s for layers and h264, for ever for records and lines].
+    /// 1s for layers, none for h264, records and lines].
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// Length of a window: of the layered source, and for the policies thesis and priority-progress.
@@ -154,6 +154,8 @@ enum PolicyName {
     Latest,
     /// The lowest layer of the oldest window first, without what would arrive late.
     Layered,
+    /// The freshest and smoothest picture that the link carries; a deadline is only a bound.
+    Screen,
     /// As many whole, decodable frames on time as the link carries.
     Frames,
     /// In order; at a window's end what is left of it is dropped from the highest layer down.
@@ -201,7 +203,7 @@ impl FramingName {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum SourcePlan {
     Layers { source: layered::Source, duration: Duration, deadline: Duration },
-    H264 { file: PathBuf, fps: Option<f64>, deadline: Duration },
+    H264 { file: PathBuf, fps: Option<f64>, deadline: Option<Duration> },
     Records { deadline: Option<Duration> },
     Lines { key_field: Option<String>, deadline: Option<Duration> },
 }
@@ -249,7 +251,7 @@ impl SendArgs {
         let source = self.source_plan()?;
         let policy = self.policy.unwrap_or(match source {
             SourcePlan::Layers { .. } => PolicyName::Layered,
-            SourcePlan::H264 { .. } => PolicyName::Frames,
+            SourcePlan::H264 { .. } => PolicyName::Screen,
             SourcePlan::Lines { key_field: Some(_), .. } => PolicyName::Latest,
             SourcePlan::Records { deadline: Some(_) } | SourcePlan::Lines { deadline: Some(_), .. } => {
                 PolicyName::Deadline
@@ -264,7 +266,9 @@ impl SendArgs {
         );
         let has_none = matches!(
             source,
-            SourcePlan::Records { deadline: None } | SourcePlan::Lines { deadline: None, .. }
+            SourcePlan::H264 { deadline: None, .. }
+                | SourcePlan::Records { deadline: None }
+                | SourcePlan::Lines { deadline: None, .. }
         );
         if needs_deadline && has_none {
             bail!("this policy drops what is late: say with --deadline how long a record keeps its value");
@@ -344,7 +348,9 @@ impl SendArgs {
                 let source = layered::Source::new(*layers, record_bytes, self.window)?;
                 SourcePlan::Layers { source, duration: *duration, deadline }
             }
-            SourceArgs::H264 { file, fps } => SourcePlan::H264 { file: file.clone(), fps: *fps, deadline },
+            SourceArgs::H264 { file, fps } => {
+                SourcePlan::H264 { file: file.clone(), fps: *fps, deadline: self.deadline }
+            }
             SourceArgs::Records => SourcePlan::Records { deadline: self.deadline },
             SourceArgs::Lines { key_field } => {
                 SourcePlan::Lines { key_field: key_field.clone(), deadline: self.deadline }
@@ -418,6 +424,7 @@ impl Plan {
             PolicyName::Deadline => Box::new(choice::deadline(Duration::ZERO)),
             PolicyName::Latest => Box::new(choice::latest()),
             PolicyName::Layered => Box::new(choice::layered(Duration::ZERO)),
+            PolicyName::Screen => Box::new(choice::screen()),
             PolicyName::Frames => Box::new(choice::frames()),
             PolicyName::Thesis => Box::new(choice::thesis(self.window)),
             PolicyName::PriorityProgress => Box::new(choice::priority_progress(self.window)),
@@ -470,9 +477,9 @@ mod tests {
         {
             let plan = plan(arguments).unwrap();
             assert_eq!(plan.endpoint, Endpoint::Connect("a:1".to_owned(), Duration::ZERO));
-            let deadline = Duration::from_secs(2);
+            let deadline = Some(Duration::from_secs(2));
             assert_eq!(plan.source, SourcePlan::H264 { file: "f".into(), fps: Some(50.0), deadline });
-            assert_eq!(plan.policy, PolicyName::Frames);
+            assert_eq!(plan.policy, PolicyName::Screen);
         }
     }
 
@@ -511,6 +518,7 @@ mod tests {
         for (arguments, reason) in [
             ("layers", "say where to send"),
             ("--to a:1 --listen 1 layers", "cannot be used with"),
+            ("--to a:1 h264 f --policy frames", "say with --deadline how long"),
             ("--to a:1 records --policy frames", "say with --deadline how long"),
             ("--to a:1 records --policy expiring", "say with --deadline how long"),
             ("--to a:1 layers --layer-size 8MiB", "at most 1MiB"),

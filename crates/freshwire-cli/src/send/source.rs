@@ -134,7 +134,7 @@ struct H264 {
     damage: Option<AnnexBError>,
     next: Option<AccessUnit>,
     pace: Pace,
-    deadline: Duration,
+    deadline: Option<Duration>,
     seq: u64,
     ended: bool,
 }
@@ -183,7 +183,7 @@ impl Source for H264 {
         let meta = Meta {
             user_seq: self.seq,
             generated: due,
-            deadline: due + self.deadline,
+            deadline: self.deadline.map_or(Timestamp::MAX, |deadline| due + deadline),
             layer: unit.layer,
             group: unit.group,
             key: ONLY_KEY,

@@ -20,13 +20,6 @@ use crate::lab::wait_until;
 /// How long the engine may take to finish the last record.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// I is 0 and P is 1.
-const LAST_CHAIN_LAYER: u8 = 1;
-/// For the way from the socket to the screen.
-const CHAIN_MARGIN: Duration = Duration::from_millis(100);
-/// Of the viewer's deadline, for B frames.
-const LEAF_SHARE: f64 = 0.5;
-
 /// What the sending side has seen so far.
 #[derive(Default)]
 pub(super) struct Source {
@@ -66,14 +59,14 @@ impl Run {
         }
         let engine = Engine::new()?.spawn()?;
         let mut sender = Sender::new(&RingConfig::default(), &engine.handle())?;
-        let sink = sender.add_sink(near, SinkConfig::new(choice::frames()))?;
+        let sink = sender.add_sink(near, SinkConfig::new(choice::screen()))?;
         self.feed(&mut sender, sink)
     }
 
     /// Sends the stream over A1 until [`Run::stop`].
     pub(super) fn send_a1(&self, near: &Connection) -> anyhow::Result<()> {
         let mut sender = Sender::without_engine(&RingConfig::default())?;
-        let sink = sender.add_a1_sink(near, a1::SinkConfig::new(choice::frames()))?;
+        let sink = sender.add_a1_sink(near, a1::SinkConfig::new(choice::screen()))?;
         self.feed(&mut sender, sink)
     }
 
@@ -132,27 +125,14 @@ impl Run {
         Ok(())
     }
 
-    /// For how long a frame keeps its value, from its capture.
-    ///
-    /// A frame stays on the screen until the next one's turn has come, with reordering up to twelve frames later, and
-    /// must not be older than the viewer's deadline then: so B frames lose their value early. I and P frames keep it as
-    /// long as the viewer can still use them, because all frames up to the next key frame hang on each of them.
-    fn value_of(&self, layer: u8) -> Duration {
-        let deadline = Duration::from_millis(self.order.deadline_ms);
-        if layer <= LAST_CHAIN_LAYER {
-            deadline.saturating_sub(CHAIN_MARGIN)
-        } else {
-            deadline.mul_f64(LEAF_SHARE)
-        }
-    }
-
     /// False: the ring is full, and the camera drops the unit itself.
     fn push(&self, sender: &mut Sender, ring: usize, at: usize) -> anyhow::Result<bool> {
         let unit = &self.stream.units[at];
+        let captured = self.start + self.stream.captured(unit.frame);
         let meta = Meta {
             user_seq: at as u64,
-            generated: self.start + self.stream.emitted(at),
-            deadline: self.start + self.stream.captured(unit.frame) + self.value_of(unit.layer),
+            generated: captured,
+            deadline: captured + Duration::from_millis(self.order.deadline_ms),
             layer: unit.layer,
             group: unit.group,
             key: 0,

@@ -7,6 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use freshwire_media::framing::chunked;
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
 use freshwire_server::context::Context;
@@ -147,6 +148,11 @@ fn clips(folder: &Path) -> [PathBuf; 3] {
 
 /// Everything that a player says while the viewer of a new server goes through renditions; `None` if it is not on this machine.
 fn played(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<String> {
+    Some(String::from_utf8_lossy(&output(program, arguments)?).into_owned())
+}
+
+/// The same, byte by byte.
+fn output(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<Vec<u8>> {
     let version = if program.starts_with("gst") { "--version" } else { "-version" };
     if !has("ffmpeg", "-version") || !has(program, version) {
         return None;
@@ -181,7 +187,7 @@ fn played(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<String
         player.kill().expect("running");
     }
     player.wait().expect("ended");
-    Some(String::from_utf8_lossy(&std::fs::read(&log).expect("a log")).into_owned())
+    Some(std::fs::read(&log).expect("a log"))
 }
 
 /// ffmpeg decodes all, in all sizes, at times that go on, and has nothing to say of it.
@@ -264,6 +270,37 @@ fn mpeg_ts_goes_on_through_changes_of_the_rendition() {
 #[test]
 fn mp4_goes_on_through_changes_of_the_rendition() {
     assert_ffmpeg_plays(&|server| format!("-i http://{}/live.mp4?renditions=all", server.http));
+}
+
+/// Freshwire's own stream: each record is whole, and together they are one H.264 stream that changes its size.
+#[test]
+fn freshwire_goes_on_through_changes_of_the_rendition() {
+    let arguments = |server: &Server| {
+        format!("-v quiet -f data -i http://{}/live.fw?renditions=all -map 0 -c copy -f data -", server.http)
+    };
+    let Some(bytes) = output("ffmpeg", &arguments) else { return };
+    let mut reader = chunked::Reader::default();
+    reader.push(&bytes);
+    let mut stream = Vec::new();
+    while let Some(event) = reader.next() {
+        if let chunked::Event::Record { payload, .. } = event.expect("a stream of chunks") {
+            stream.extend(payload);
+        }
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), &stream).expect("written");
+    let path = file.path().to_str().expect("a name");
+    let decoded = run(
+        "ffmpeg",
+        &["-hide_banner", "-nostats", "-f", "h264", "-i", path, "-vf", "showinfo", "-f", "null", "-"],
+    );
+    let said = String::from_utf8_lossy(&decoded.stderr);
+    let frames = frames(&said);
+    let mut widths: Vec<u32> = frames.iter().map(|frame| frame.0).collect();
+    widths.dedup();
+    println!("{} frames, {widths:?}", frames.len());
+    assert!(widths.len() >= 5 && frames.len() > 100, "{} frames: {widths:?}", frames.len());
+    assert!(decoded.status.success() && !said.contains("error") && !said.contains("concealing"), "{said}");
 }
 
 /// Whether the ladder's renditions have a source now.

@@ -68,6 +68,10 @@ impl Config {
     ///
     /// A ring gets [`slots_for`](Self::slots_for) the keys, and the arena a block for each slot. Sizes beyond the limits are refused
     /// where the region is made.
+    ///
+    /// Over A1 a value keeps its slot until it is acknowledged. Add to `keys` the values that may be in flight: rate × (round trip +
+    /// queueing delay) / bytes of a value with its overhead, such as 1 Mbit/s × 150 ms / (16 + 40) B = 335. With fewer slots
+    /// nothing is lost, but a new value of a key whose old one is in flight may be refused as long as the ring is full.
     pub fn for_clients(clients: u32, keys: u32, bytes: u32) -> Self {
         let slots = Self::slots_for(keys);
         let block_bytes = bytes.max(MIN_BLOCK_BYTES);

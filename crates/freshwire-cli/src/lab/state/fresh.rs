@@ -24,7 +24,8 @@ pub(super) fn policy(plan: &Plan) -> Box<dyn choice::Choice> {
     }
 }
 
-/// Over A1 what is on the way lies in the ring until it is acknowledged: so many values at most.
+/// Over A1 a value keeps its slot until it is acknowledged (see `RingConfig::for_clients`). These values are 15 kB, the default
+/// queue of the link, with 40 bytes each.
 const ON_THE_WAY: u32 = 384;
 
 /// A region for the newest value of each key, or for each value that can be alive at once.

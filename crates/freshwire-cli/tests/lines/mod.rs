@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
-use crate::support::{Running, TIMEOUT, freshwire, run, succeeds};
+use crate::support::{Running, TIMEOUT, freshwire, has, run, succeeds};
 
 /// `freshwire send` to a listener of the test's own, with lines on its standard input.
 fn send_lines(arguments: &[&str]) -> (Running, TcpListener) {
@@ -74,6 +74,52 @@ fn a_reader_that_stands_still_gets_the_newest_line_of_each_key() {
     let account = send.wait().ok().json();
     assert_eq!(account["delivered_records"], lines);
     assert_eq!(account["dropped"]["superseded"], 2 * UPDATES - lines);
+}
+
+/// Connects, stands still until its standard input ends, and then reads.
+const PYTHON_READER: &str = "
+import socket, sys
+stream = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
+sys.stdin.read()
+sys.stdout.buffer.write(stream.makefile('rb').read())
+";
+
+#[test]
+fn netcat_and_python_get_the_newest_line_of_each_key() {
+    const UPDATES: u64 = 4000;
+    for (program, version, arguments) in
+        [("nc", "-h", vec!["127.0.0.1"]), ("python3", "--version", vec!["-c", PYTHON_READER])]
+    {
+        if !has(program, version) {
+            continue;
+        }
+        let listens = ["send", "--listen", "0", "--json", "lines", "--key-field", "id"];
+        let mut send = Running::start(freshwire(&listens).stdin(Stdio::piped()));
+        let port = send.port().to_string();
+        let mut reader =
+            Running::start(Command::new(program).args(&arguments).arg(port).stdin(Stdio::piped()));
+        let filler = "x".repeat(4000);
+        let mut stdin = send.stdin();
+        for number in 0..UPDATES {
+            for id in 0..3 {
+                writeln!(stdin, "{{\"id\": {id}, \"n\": {number}, \"pad\": \"{filler}\"}}")
+                    .expect("it reads");
+            }
+        }
+        drop(stdin);
+        drop(reader.stdin());
+        let ended = reader.wait().ok();
+        let mut newest = BTreeMap::new();
+        for line in ended.text().lines() {
+            let line: serde_json::Value = serde_json::from_str(line).expect("a whole line");
+            let number = line["n"].as_u64().expect("a number");
+            let before = newest.insert(line["id"].to_string(), number);
+            assert!(before.is_none_or(|before| before < number), "{before:?}, then {number}");
+        }
+        assert_eq!(newest.into_values().collect::<Vec<_>>(), [UPDATES - 1; 3], "{program}");
+        let account = send.wait().ok().json();
+        assert_eq!(account["delivered_records"], ended.text().lines().count(), "{program}");
+    }
 }
 
 #[test]

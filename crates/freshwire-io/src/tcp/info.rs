@@ -23,6 +23,8 @@ pub struct TcpInfo {
     pub rtt: Duration,
     /// Shortest round trip that was seen; zero before the first.
     pub min_rtt: Duration,
+    /// Time since the last acknowledgement arrived, in whole milliseconds.
+    pub since_ack: Duration,
     /// Payload bytes acknowledged since the connection began, one more for the SYN.
     pub bytes_acked: u64,
     /// Payload bytes sent, repeats included.
@@ -140,6 +142,7 @@ pub(super) fn read(socket: BorrowedFd<'_>) -> io::Result<TcpInfo> {
         retrans_out: raw.retrans,
         rtt: Duration::from_micros(u64::from(raw.rtt)),
         min_rtt: Duration::from_micros(u64::from(min_rtt)),
+        since_ack: Duration::from_millis(u64::from(raw.last_ack_recv)),
         bytes_acked: raw.bytes_acked,
         bytes_sent: raw.bytes_sent,
         bytes_retrans: raw.bytes_retrans,

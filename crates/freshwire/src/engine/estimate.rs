@@ -76,6 +76,9 @@ pub(crate) struct Estimate {
     outstanding: u64,
     /// The last delivery, while something has stayed on the way since.
     last_delivery: Option<Timestamp>,
+    looked_at: Timestamp,
+    /// Bytes written since the last look.
+    written: u64,
     rate_at: Timestamp,
     recent_min: RecentMin,
     best: RecentBest,
@@ -161,14 +164,16 @@ impl Estimate {
         let sacked = unacknowledged * u64::from(info.sacked) / u64::from(info.unacked.max(1));
         self.outstanding = unacknowledged.saturating_sub(sacked);
         let delivered_bytes = self.delivered_bytes.max(info.bytes_acked + sacked);
+        let was_empty = before == 0 && self.info.unsent == 0;
+        let last_look = std::mem::replace(&mut self.looked_at, now);
+        let train = std::mem::take(&mut self.written);
         if info.delivered != self.delivered {
             // A lone segment that waits for its repair says nothing of the path's rate, and neither do a few small ones.
             let was_busy = before.min(self.info.in_flight()) > u64::from(self.info.mss);
             if let Some(last) = self.last_delivery.filter(|_| was_busy) {
                 self.rate_at = now;
                 let (elapsed, bytes) = (now.saturating_since(last), delivered_bytes - self.delivered_bytes);
-                let memory = (info.rtt * MEMORY_ROUND_TRIPS).clamp(MEMORY.0, MEMORY.1);
-                self.mean.add(elapsed, bytes, memory);
+                self.mean.add(elapsed, bytes, memory(&info));
                 if let Some(rate) = self.mean.rate(BEST_OVER) {
                     self.best.add(now, rate.bytes_per_sec());
                 }
@@ -176,6 +181,10 @@ impl Estimate {
                 if was_held && self.outstanding > u64::from(info.mss) {
                     self.held.add(elapsed, bytes, info.rtt);
                 }
+            } else if was_empty && train > u64::from(info.mss) {
+                let acked_at = now - info.since_ack;
+                let bytes = delivered_bytes - self.delivered_bytes;
+                self.add_train(acked_at.saturating_since(last_look), bytes, &info);
             }
             (self.delivered, self.delivered_bytes) = (info.delivered, delivered_bytes);
             self.last_delivery = Some(now);
@@ -190,6 +199,23 @@ impl Estimate {
             self.limited_until = now + LIMIT_MEMORY;
         }
         self.carried.update(now, self.delivered_bytes);
+    }
+
+    /// Takes in what was written onto an empty path and acknowledged before anybody looked again. Where the bound on the path's queue
+    /// is two segments, all of it goes like that, and without these samples the estimate would grow stale on a busy path. The time
+    /// beyond the smallest round trip went into serialisation; where that is too short to be told from the noise of
+    /// round trips, or where no limit was seen before, it says nothing.
+    fn add_train(&mut self, elapsed: Duration, bytes: u64, info: &TcpInfo) {
+        let queued = elapsed.saturating_sub(info.min_rtt);
+        if self.measured().is_some() && bytes > u64::from(info.mss) && queued > noise(info) {
+            self.rate_at = self.looked_at;
+            self.mean.add(queued, bytes, memory(info));
+        }
+    }
+
+    /// Notes that this much was written after the last look.
+    pub(crate) fn wrote(&mut self, bytes: u64) {
+        self.written += bytes;
     }
 
     /// Notes that the connection takes nothing more for now.
@@ -272,7 +298,9 @@ impl Estimate {
     }
 
     /// Takes in that nothing is on the way any more, where that is all that was asked of the kernel.
-    pub(crate) fn all_delivered(&mut self) {
+    pub(crate) fn all_delivered(&mut self, now: Timestamp) {
+        self.looked_at = now;
+        self.written = 0;
         self.outstanding = 0;
         self.info.unacked = 0;
         self.info.sacked = 0;
@@ -298,7 +326,7 @@ impl Estimate {
     /// Whether what holds back is the path. A mean round trip is asked for the queue: a single one says little.
     fn shows_limit(&self) -> bool {
         let TcpInfo { min_rtt, cwnd, .. } = self.info;
-        let has_queue = self.held.round_trip() > min_rtt + (min_rtt / 4).max(QUEUE);
+        let has_queue = self.held.round_trip() > min_rtt + noise(&self.info);
         !min_rtt.is_zero() && (has_queue || cwnd < INITIAL_WINDOW || self.loss > LOSSY)
     }
 
@@ -314,6 +342,16 @@ impl Estimate {
             ..LinkView::default()
         }
     }
+}
+
+/// The memory of the delivery rate.
+fn memory(info: &TcpInfo) -> Duration {
+    (info.rtt * MEMORY_ROUND_TRIPS).clamp(MEMORY.0, MEMORY.1)
+}
+
+/// By how much a round trip exceeds the smallest one without a queue of the path.
+fn noise(info: &TcpInfo) -> Duration {
+    (info.min_rtt / 4).max(QUEUE)
 }
 
 /// The smallest smoothed round trip of the last [`RECENT`], in two halves of that time.
@@ -445,6 +483,44 @@ mod tests {
         }
         let rate = estimate.rate(estimate.rate_at).map(|rate| rate.bytes_per_sec());
         assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "{rate:?}");
+    }
+
+    /// Two segments at a time, each pair acknowledged `round_trip` after it was written and seen `late` after that.
+    fn pairs(estimate: &mut Estimate, from: u64, round_trip: u64, late: u64) -> Option<u64> {
+        let already = estimate.info().delivered;
+        let step = round_trip + late;
+        for pair in 0..100 {
+            let info = TcpInfo {
+                min_rtt: Duration::from_millis(4),
+                since_ack: Duration::from_millis(late),
+                ..look(already + pair * 2, 0)
+            };
+            estimate.update(at(from + u64::from(pair) * step), info);
+            estimate.wrote(2000);
+        }
+        estimate.rate(at(from + 100 * step)).map(Rate::bytes_per_sec)
+    }
+
+    #[test]
+    fn pairs_of_segments_on_an_empty_path_keep_the_estimate_fresh() {
+        for (round_trip, late, expected) in [(24, 0, 100_000), (24, 15, 100_000), (44, 0, 50_000)] {
+            let mut estimate = Estimate::default();
+            for i in 0..100 {
+                estimate.update(at(u64::from(i) * 10), look(i, 5));
+            }
+            let rate = pairs(&mut estimate, 1000, round_trip, late);
+            assert!(rate.is_some_and(|rate| rate.abs_diff(expected) < expected / 20), "{rate:?}: {expected}");
+        }
+    }
+
+    #[test]
+    fn pairs_that_no_queue_delays_say_nothing() {
+        let mut estimate = Estimate::default();
+        assert_eq!(pairs(&mut estimate, 0, 24, 0), None, "no limit was seen before");
+        for i in 0..100 {
+            estimate.update(at(3000 + u64::from(i) * 10), look(i + 1000, 5));
+        }
+        assert_eq!(pairs(&mut estimate, 4000, 12, 28), None, "8 ms are noise, whenever somebody looks");
     }
 
     #[test]

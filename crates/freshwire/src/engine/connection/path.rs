@@ -123,7 +123,7 @@ impl Path {
         let has_written = std::mem::take(&mut self.unseen) > 0;
         // Where the last look saw no limit, one cheap question tells whether that is still so.
         if !self.unread.is_bounded() && self.is_calm(now) && socket.unacknowledged()? == 0 {
-            self.estimate.all_delivered();
+            self.estimate.all_delivered(now);
             self.acks.read_times(socket, last_look)?;
             self.acks.resolve(self.acks.written, (last_look, now), consumer, shared);
             stats.on_acked(self.acks.acked);
@@ -264,6 +264,7 @@ impl Path {
 
     pub(super) fn wrote(&mut self, bytes: u64) {
         self.unseen += bytes;
+        self.estimate.wrote(bytes);
         self.unread.wrote(self.looked_at, self.estimate.info().rtt);
         self.acks.written += bytes;
     }

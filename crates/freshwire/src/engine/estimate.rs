@@ -77,8 +77,8 @@ pub(crate) struct Estimate {
     /// The last delivery, while something has stayed on the way since.
     last_delivery: Option<Timestamp>,
     looked_at: Timestamp,
-    /// Bytes written since the last look.
-    written: u64,
+    /// Since when something is on a path that was empty before, if nothing of it was delivered yet.
+    train: Option<Timestamp>,
     rate_at: Timestamp,
     recent_min: RecentMin,
     best: RecentBest,
@@ -164,12 +164,11 @@ impl Estimate {
         let sacked = unacknowledged * u64::from(info.sacked) / u64::from(info.unacked.max(1));
         self.outstanding = unacknowledged.saturating_sub(sacked);
         let delivered_bytes = self.delivered_bytes.max(info.bytes_acked + sacked);
-        let was_empty = before == 0 && self.info.unsent == 0;
-        let last_look = std::mem::replace(&mut self.looked_at, now);
-        let train = std::mem::take(&mut self.written);
+        self.looked_at = now;
         if info.delivered != self.delivered {
             // A lone segment that waits for its repair says nothing of the path's rate, and neither do a few small ones.
             let was_busy = before.min(self.info.in_flight()) > u64::from(self.info.mss);
+            let train = self.train.take();
             if let Some(last) = self.last_delivery.filter(|_| was_busy) {
                 self.rate_at = now;
                 let (elapsed, bytes) = (now.saturating_since(last), delivered_bytes - self.delivered_bytes);
@@ -181,10 +180,10 @@ impl Estimate {
                 if was_held && self.outstanding > u64::from(info.mss) {
                     self.held.add(elapsed, bytes, info.rtt);
                 }
-            } else if was_empty && train > u64::from(info.mss) {
+            } else if let Some(since) = train {
                 let acked_at = now - info.since_ack;
                 let bytes = delivered_bytes - self.delivered_bytes;
-                self.add_train(acked_at.saturating_since(last_look), bytes, &info);
+                self.add_train(acked_at.saturating_since(since), bytes, &info);
             }
             (self.delivered, self.delivered_bytes) = (info.delivered, delivered_bytes);
             self.last_delivery = Some(now);
@@ -201,10 +200,10 @@ impl Estimate {
         self.carried.update(now, self.delivered_bytes);
     }
 
-    /// Takes in what was written onto an empty path and acknowledged before anybody looked again. Where the bound on the path's queue
-    /// is two segments, all of it goes like that, and without these samples the estimate would grow stale on a busy path. The time
-    /// beyond the smallest round trip went into serialisation; where that is too short to be told from the noise of
-    /// round trips, or where no limit was seen before, it says nothing.
+    /// Takes in the first delivery of what was written onto an empty path. Where the bound on the path's queue is two segments, all of
+    /// it goes like that, and without these samples the estimate would grow stale on a busy path. The time beyond the
+    /// smallest round trip went into serialisation; where that is too short to be told from the noise of round trips, or
+    /// where no limit was seen before, it says nothing.
     fn add_train(&mut self, elapsed: Duration, bytes: u64, info: &TcpInfo) {
         let queued = elapsed.saturating_sub(info.min_rtt);
         if self.measured().is_some() && bytes > u64::from(info.mss) && queued > noise(info) {
@@ -213,9 +212,11 @@ impl Estimate {
         }
     }
 
-    /// Notes that this much was written after the last look.
-    pub(crate) fn wrote(&mut self, bytes: u64) {
-        self.written += bytes;
+    /// Notes that something was written right after the last look.
+    pub(crate) fn wrote(&mut self) {
+        if self.outstanding == 0 && self.info.unsent == 0 {
+            self.train.get_or_insert(self.looked_at);
+        }
     }
 
     /// Notes that the connection takes nothing more for now.
@@ -300,7 +301,7 @@ impl Estimate {
     /// Takes in that nothing is on the way any more, where that is all that was asked of the kernel.
     pub(crate) fn all_delivered(&mut self, now: Timestamp) {
         self.looked_at = now;
-        self.written = 0;
+        self.train = None;
         self.outstanding = 0;
         self.info.unacked = 0;
         self.info.sacked = 0;
@@ -485,18 +486,21 @@ mod tests {
         assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "{rate:?}");
     }
 
-    /// Two segments at a time, each pair acknowledged `round_trip` after it was written and seen `late` after that.
+    /// Two segments at a time, each pair acknowledged `round_trip` after it was written and seen `late` after that, with looks between.
     fn pairs(estimate: &mut Estimate, from: u64, round_trip: u64, late: u64) -> Option<u64> {
         let already = estimate.info().delivered;
         let step = round_trip + late;
         for pair in 0..100 {
-            let info = TcpInfo {
+            let info = |unacked, since_ack| TcpInfo {
                 min_rtt: Duration::from_millis(4),
-                since_ack: Duration::from_millis(late),
-                ..look(already + pair * 2, 0)
+                since_ack: Duration::from_millis(since_ack),
+                ..look(already + pair * 2, unacked)
             };
-            estimate.update(at(from + u64::from(pair) * step), info);
-            estimate.wrote(2000);
+            let begin = from + u64::from(pair) * step;
+            estimate.update(at(begin), info(0, late));
+            estimate.wrote();
+            estimate.update(at(begin + 2), info(2, late + 2));
+            estimate.update(at(begin + round_trip - 1), info(2, late + round_trip - 1));
         }
         estimate.rate(at(from + 100 * step)).map(Rate::bytes_per_sec)
     }

@@ -264,7 +264,7 @@ impl Path {
 
     pub(super) fn wrote(&mut self, bytes: u64) {
         self.unseen += bytes;
-        self.estimate.wrote(bytes);
+        self.estimate.wrote();
         self.unread.wrote(self.looked_at, self.estimate.info().rtt);
         self.acks.written += bytes;
     }

@@ -27,7 +27,7 @@ pub enum Rule {
     /// A newer record with the same key is queued.
     LatestByKey,
     /// Its time window has ended. Windows of this length are laid from the first record of a group; what is left of an
-    /// ended one is dropped from the highest layer down (seed 000, section 5.1.2).
+    /// ended one is dropped from the highest layer down (Birkedal 2006, section 5.1.2).
     WindowEnd {
         /// Length of a window.
         window: Duration,

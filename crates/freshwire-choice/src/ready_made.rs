@@ -8,13 +8,13 @@ pub fn fifo() -> Policy {
     Policy::builder().build()
 }
 
-/// The thesis's application: in order, and when a window has ended what is left of it is dropped from the highest layer
+/// The application of Birkedal 2006: in order, and when a window has ended what is left of it is dropped from the highest layer
 /// down. The experiment uses one second; its "improper use" is the same with an eighth of a second.
 pub fn thesis(window: Duration) -> Policy {
     Policy::builder().rule(Rule::WindowEnd { window }).build()
 }
 
-/// Priority-progress streaming (seed 000, section 3.2.3): within an adaptation window the lowest layer goes first, and
+/// Priority-progress streaming (Birkedal 2006, section 3.2.3): within an adaptation window the lowest layer goes first, and
 /// what is left at its end is dropped.
 pub fn priority_progress(window: Duration) -> Policy {
     Policy::builder()

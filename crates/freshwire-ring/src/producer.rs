@@ -288,7 +288,7 @@ impl Producer {
         self.make_room(ring, len).is_ok_and(|room| self.make_blocks(room.span).is_ok())
     }
 
-    /// Holds the sender back from `index` on, the seed's `umod_i`. Returns the index from which on nothing has been
+    /// Holds the sender back from `index` on, Birkedal's `umod_i`. Returns the index from which on nothing has been
     /// taken: records there stay unsent until [`release_hold`](Self::release_hold); what lies between `index` and
     /// it may be on its way. The sender goes on with what lies before.
     pub fn hold_from(&mut self, ring: usize, index: u64) -> Option<u64> {

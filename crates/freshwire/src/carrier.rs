@@ -60,11 +60,11 @@ pub enum CarrierError {
     Kernel(#[from] KernelRingError),
     /// The framing makes its bytes when a record is begun, which the kernel cannot, or gives up begun records.
     #[error(
-        "this framing makes its bytes when a record is begun: only raw and length-prefixed records can be the kernel's"
+        "the kernel ring supports only raw and length-prefixed framing; use Carrier::Tcp or Carrier::Auto"
     )]
     Framing,
     /// The stream is encrypted record by record as it is begun.
-    #[error("an encrypted stream is made when a record is begun: only plain streams can be the kernel's")]
+    #[error("the kernel ring supports only unencrypted streams; use Carrier::Tcp or Carrier::Auto")]
     Sealed,
     /// What the kernel has mapped is not what this library understands.
     #[error("the kernel's ring is not one that this release understands")]

@@ -1,4 +1,4 @@
-//! The thread that serves many rings: the 'kernel side' of the documents' figure, in user space.
+//! The thread that serves many rings: the 'kernel side' of Birkedal's figure, in user space.
 
 mod admit;
 mod connection;

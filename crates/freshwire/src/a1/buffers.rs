@@ -53,7 +53,7 @@ pub enum BufferError {
 }
 
 /// Feeds a connection or a group with buffers of the application's: a payload is not copied before it is put into the packets that are
-/// sealed, and its owner gets it back when its record is at its end (seed 001, "Implementation": buffers with a free function). As a
+/// sealed, and its owner gets it back when its record is at its end (Mapp 1997, "Implementation": buffers with a free function). As a
 /// [`Sender`](crate::Sender) does, it lets records be dropped and replaced until their first packet leaves, and tells their fates.
 ///
 /// For what is in memory already: a frame of a camera's or an encoder's pool, a mapped file, a message that was received and goes on.

@@ -1,4 +1,4 @@
-//! A reliable stream of bytes on top of messages (seed 001, "Block vs Byte Processing"; `spec/a1.md`, A1-STR).
+//! A reliable stream of bytes on top of messages (Mapp 1997, "Block vs Byte Processing"; `spec/a1.md`, A1-STR).
 
 use std::io::{self, BufRead, Read, Write};
 use std::ops::RangeInclusive;

@@ -32,7 +32,7 @@ pub struct Node {
 }
 
 /// What the node's thread and the application's threads have in common. Whoever has something to do takes the lock, does it
-/// and sends what follows from it, so that no thread waits for another one to send (seed 001, "Implementation"). A thread
+/// and sends what follows from it, so that no thread waits for another one to send (Mapp 1997, "Implementation"). A thread
 /// that waits for a message waits for datagrams itself, so that none has to wake it; the node's thread keeps the time
 /// meanwhile.
 pub(super) struct Shared {

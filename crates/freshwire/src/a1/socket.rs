@@ -1,4 +1,4 @@
-//! The document's interface: one socket, any number of sinks.
+//! The user interface of Mapp 1997: one socket, any number of sinks.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -100,7 +100,7 @@ pub enum SocketError {
 }
 
 /// Messages to any number of sinks and from anybody who connects: bind it to an address and a maximum quality of service,
-/// add sinks, send or receive, change the quality within the maximum, close (seed 001, "The User Interface").
+/// add sinks, send or receive, change the quality within the maximum, close (Mapp 1997, "The User Interface").
 ///
 /// Each sink has a connection of its own, to which messages are replicated: they are there once. A program that wants deadlines, layers
 /// or fates takes a [`Node`] and a [`BufferSender`] or a [`Sender`](crate::Sender) instead.

@@ -5,7 +5,7 @@ use freshwire_a1::Closed;
 use super::core::CODE_DONE;
 
 /// What there is to say of a [`Connection`](super::Connection), or besides the result of a call of a
-/// [`Socket`](super::Socket) (seed 001, "The User Interface"): any number of indications in 32 bits.
+/// [`Socket`](super::Socket) (Mapp 1997, "The User Interface"): any number of indications in 32 bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status(u32);
 

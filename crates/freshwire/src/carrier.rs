@@ -9,7 +9,7 @@ use freshwire_ring::{AttachError, ClaimError, Config, Producer, Region};
 
 use crate::sink::SinkConfig;
 
-/// What takes a sink's records to the wire.
+/// Requested carrier of a sink's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Carrier {
@@ -23,7 +23,7 @@ pub enum Carrier {
     Kernel,
 }
 
-/// Which carrier a sink has.
+/// Carrier that a sink uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CarrierInUse {
@@ -40,7 +40,7 @@ pub enum CarrierInUse {
 }
 
 impl CarrierInUse {
-    /// The name used in logs, metrics and reports.
+    /// Name for logs, metrics and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -51,7 +51,7 @@ impl CarrierInUse {
     }
 }
 
-/// Why a sink cannot have the kernel's ring.
+/// Reason for which a sink cannot use the kernel ring.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CarrierError {

@@ -63,11 +63,11 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Sizes for so many clients at a time, each with a ring for the newest values of so many keys, of up to `bytes` bytes each: a
-    /// value is never refused, whatever the paths do. Clients that are leaving count until their sink has ended.
+    /// Returns sizes for `clients` clients at a time, each with a ring for the newest values of `keys` keys of at most `bytes` bytes. A
+    /// value is never refused, whatever the paths do. Leaving clients count until their sink has ended.
     ///
-    /// A ring gets [`slots_for`](Self::slots_for) the keys, and the arena a block for each slot. Sizes beyond the limits are refused
-    /// where the region is made.
+    /// Each ring has [`slots_for`](Self::slots_for) the keys, and the arena one block per slot. Creating the region fails if the sizes
+    /// exceed the limits.
     pub fn for_clients(clients: u32, keys: u32, bytes: u32) -> Self {
         let slots = Self::slots_for(keys);
         let block_bytes = bytes.max(MIN_BLOCK_BYTES);

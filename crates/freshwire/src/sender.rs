@@ -24,8 +24,8 @@ pub enum SenderError {
     /// The region or a ring is in use by another sender or engine.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// The stream does not take the sink's settings.
-    #[error("the stream does not take the sink's settings: {0}")]
+    /// The socket refuses a setting of the sink.
+    #[error("the socket refuses a setting of the sink: {0}")]
     Stream(#[from] io::Error),
     /// The sink cannot have the kernel's ring.
     #[error(transparent)]

@@ -7,7 +7,7 @@ use freshwire_a1::{Closed, QosError};
 #[non_exhaustive]
 pub enum BindError {
     /// There is no such maximum of the quality of service.
-    #[error("the maximum quality of service cannot be had: {0}")]
+    #[error("invalid NodeConfig::maximum: {0}")]
     Maximum(#[from] QosError),
     /// The operating system gives no socket or no thread.
     #[error("cannot open the node's socket")]
@@ -48,7 +48,7 @@ pub enum ConnectError {
 #[non_exhaustive]
 pub enum AcceptError {
     /// It does not wait any more.
-    #[error("the newcomer has waited for too long")]
+    #[error("the incoming connection timed out before it was accepted")]
     Gone,
     /// There is no such quality of service. The newcomer is refused.
     #[error(transparent)]

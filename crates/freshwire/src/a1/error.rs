@@ -2,7 +2,7 @@ use std::io;
 
 use freshwire_a1::{Closed, QosError};
 
-/// Why a node could not be made.
+/// Error of creating a node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
@@ -19,7 +19,7 @@ pub enum BindError {
 #[error("the A1 node has stopped")]
 pub struct NodeStopped;
 
-/// Why a connection could not be made.
+/// Error of connecting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -43,7 +43,7 @@ pub enum ConnectError {
     Stopped,
 }
 
-/// Why a newcomer could not be accepted.
+/// Error of accepting a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {

@@ -55,11 +55,7 @@ fn server_values(context: &Context) -> Vec<ServerValue> {
         counter("tls_handshakes_failed", "TLS handshakes that failed", admission.failed_handshakes.value()),
         counter("rtsp_requests", "RTSP requests answered", counters.rtsp_requests.value()),
         counter("http_requests", "HTTP requests answered", counters.http_requests.value()),
-        counter(
-            "requests_bad",
-            "Malformed, oversized or timed-out requests",
-            counters.bad_requests.value(),
-        ),
+        counter("requests_bad", "Malformed, oversized or timed-out requests", counters.bad_requests.value()),
         counter("requests_denied", "Requests denied", counters.denied.value()),
         counter("panics", "Tasks that have panicked", context.tasks.panics()),
         counter("log_lines_lost", "Lines of the log that could not be written", LOST_LINES.value()),
@@ -125,9 +121,12 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 10] = [
     ("stream_ring_faults", "Words of shared memory that another process overwrote", None, |stream| {
         Some(Value::Counter(stream.ring_faults))
     }),
-    ("stream_viewers_given_up", "Viewers disconnected because their rings yielded no records", None, |stream| {
-        Some(Value::Counter(stream.given_up))
-    }),
+    (
+        "stream_viewers_given_up",
+        "Viewers disconnected because their rings yielded no records",
+        None,
+        |stream| Some(Value::Counter(stream.given_up)),
+    ),
     ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
     ("stream_viewers_limited", "Viewers whose path was the limit recently", None, |stream| {
         Some(Value::Gauge(stream.viewers.iter().filter(|viewer| is_limited(viewer)).count() as f64))
@@ -138,9 +137,12 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
     ("viewer_age_at_commit_mean", "Mean age of a unit at its commit point", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
     }),
-    ("viewer_age_at_commit_max", "Largest age of a unit at its commit point", Some(Unit::Seconds), |viewer| {
-        Some(Value::Gauge(viewer.sink.age_at_commit_max.as_secs_f64()))
-    }),
+    (
+        "viewer_age_at_commit_max",
+        "Largest age of a unit at its commit point",
+        Some(Unit::Seconds),
+        |viewer| Some(Value::Gauge(viewer.sink.age_at_commit_max.as_secs_f64())),
+    ),
     ("viewer_horizon", "Bytes committed and not on the wire", Some(Unit::Bytes), |viewer| {
         Some(Value::Gauge(viewer.sink.horizon as f64))
     }),
@@ -159,12 +161,9 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
     ("viewer_limited", "1 while the path is the limit", None, |viewer| {
         Some(Value::Gauge(f64::from(u8::from(is_limited(viewer)))))
     }),
-    (
-        "viewer_latency",
-        "Latency bound that the viewer requested",
-        Some(Unit::Seconds),
-        |viewer| viewer.latency.map(|latency| Value::Gauge(latency.as_secs_f64())),
-    ),
+    ("viewer_latency", "Latency bound that the viewer requested", Some(Unit::Seconds), |viewer| {
+        viewer.latency.map(|latency| Value::Gauge(latency.as_secs_f64()))
+    }),
     ("viewer_rtt", "Smoothed round trip", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.rtt.as_secs_f64()))
     }),

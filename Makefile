@@ -50,7 +50,7 @@ worlds: ## random worlds of the A1 transport for FUZZ_MS milliseconds, every rec
 scenes: ## the congestion control over a thousand scenes in virtual time: shares, crowds, random loss; two minutes
 	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes:: -- --nocapture --test-threads 1
 
-lab: build ## the documents' experiment with its default link
+lab: build ## the layered-video experiment with its default link
 	$(FRESHWIRE) lab layers --out $(RESULTS)/layers
 
 frames: build ## whole frames on time, on a link below their rate and over a dip
@@ -72,7 +72,7 @@ matrix-state: build ## how old state is at fast, slow, stalled and bursty reader
 matrix-full: build ## every rate, loss and delay; takes hours, can be interrupted and taken up again
 	$(FRESHWIRE) lab layers --matrix full --out $(RESULTS)/full
 
-kernel-experiment: install-test build ## the documents' experiment with netem in a guest: TCP, kernel ring, SCTP; an hour
+kernel-experiment: install-test build ## the layered-video experiment with netem in a guest: TCP, kernel ring, SCTP; an hour
 	kernel/experiment/run.sh --out $(RESULTS)/kernel-experiment
 
 kernel-costs: install-test ## what the kernel ring costs beside send(), in a guest; half an hour

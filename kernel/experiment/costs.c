@@ -26,7 +26,7 @@
 #include "layers.h"
 #include "ldc.h"
 
-/* What the documents' packets and a full segment are about. */
+/* About the size of the thesis's packets, and of a full segment. */
 #define CALL_BYTES	1400
 #define CALLS		1000
 #define RING_BYTES	(4 << 20)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The documents' layered stream (thesis, section 5.1) in C: what the sender and the
+ * The layered stream of Birkedal 2006, section 5.1, in C: what the sender and the
  * receiver of the experiment share. Every record begins with the header "FWLR" of
  * spec/framing.md, the rest follows from its number, so that each byte is checked.
  */

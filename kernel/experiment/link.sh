@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # shellcheck shell=dash
-# Sourced in the guest: the documents' three machines as network namespaces.
+# Sourced in the guest: the experiment's three machines as network namespaces.
 #
 #   near 10.0.1.1 ──── 10.0.1.2 middle 10.0.2.2 ──── 10.0.2.1 far
 #                          netem each way

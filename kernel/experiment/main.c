@@ -3,7 +3,7 @@
  * layers receive [--sctp] PORT SECONDS
  * layers send SCHEME CONGESTION ADDRESS PORT SECONDS
  *
- * One end of one run of the documents' experiment. The result is one JSON object on standard
+ * One end of one run of the layered-video experiment. The result is one JSON object on standard
  * output. SCHEME: tcp, ring-thesis, ring-deadline, ring-deadline-h0, ring-deadline-zc,
  * ring-base, sctp-ttl, sctp-prio.
  */

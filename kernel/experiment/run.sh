@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# The documents' experiment (thesis, chapter 5) with real netem and a stock kernel, in a guest.
+# The experiment of Birkedal 2006, chapter 5, with real netem and a stock kernel, in a guest.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repository=$(cd "$here/../.." && pwd)

@@ -15,7 +15,7 @@
 #include "layers.h"
 #include "ldc.h"
 
-/* Records of the ring: eight of the documents' windows, as long as TCP may be silent. */
+/* Records of the ring: eight of the source's windows, as long as TCP may be silent. */
 #define RING_PACKETS	64
 /* Between two looks at an empty ring: the stream makes one system call, at its beginning. */
 #define WATCH_MS	10

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# syscalls-guest.sh SECONDS: runs in the guest. The kernel itself counts the system calls of a sender of the documents' stream, by
+# syscalls-guest.sh SECONDS: runs in the guest. The kernel itself counts the system calls of a sender of the layered stream, by
 # thread, on a slow link and on one without a limit; /results/syscalls.txt. Thread 1 is the stream's, thread 2 only looks at the
 # socket for the experiment.
 set -eu

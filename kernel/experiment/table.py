@@ -4,7 +4,7 @@
 
     table.py gather FOLDER KEY=VALUE... >> results.jsonl
     table.py show results.jsonl
-    table.py check results.jsonl    ends with 1 unless the ring kept what the documents promise
+    table.py check results.jsonl    ends with 1 unless the ring kept what Birkedal 2006 promises
 """
 
 from __future__ import annotations

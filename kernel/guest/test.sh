@@ -51,14 +51,14 @@ test_complaint() {
     echo "test result: ok. 1 passed; 0 failed; 0 ignored (what a kernel complains of is seen)"
 }
 
-# A few seconds of the documents' experiment: its numbers in short form.
+# A few seconds of the layered-video experiment: its numbers in short form.
 test_experiment() {
     local out=$cache/experiment-test
     rm -rf "$out"
     "$repository/kernel/experiment/run.sh" --out "$out" --seconds 8 --runs 1 --cells 524288/0/5 \
         --schemes "tcp ring-thesis" --limit 600
     python3 "$repository/kernel/experiment/table.py" check "$out/results.jsonl"
-    echo "test result: ok. 1 passed; 0 failed; 0 ignored (the documents' experiment)"
+    echo "test result: ok. 1 passed; 0 failed; 0 ignored (the layered-video experiment)"
 }
 
 test_kernel() {

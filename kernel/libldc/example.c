@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The documents' sender: a stream of eight layers of 128 kbit a second, one after the
+ * The sender of Birkedal 2006: a stream of eight layers of 128 kbit a second, one after the
  * other in each window of one second. When a window is over, what is left of it is
  * dropped, from the highest layer down, so that the base layer always gets through.
  *

@@ -4,6 +4,7 @@ mod budgets;
 mod citations;
 mod mask;
 mod rooms;
+mod style;
 mod texts;
 mod unsafety;
 mod workspace;
@@ -15,13 +16,14 @@ use workspace::Workspace;
 /// Runs every rule, prints what was found and returns whether nothing was.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let workspace = Workspace::load(root)?;
-    let rules: [(&str, Vec<String>); 6] = [
+    let rules: [(&str, Vec<String>); 7] = [
         ("arrows between the rooms", rooms::findings(&workspace.packages)),
         ("dependencies", rooms::unused(&workspace)),
         ("sizes", budgets::findings(&workspace.files)),
         ("unsafe code", unsafety::findings(&workspace)),
         ("rules of the specifications", citations::findings(&workspace)),
         ("texts", texts::findings(&workspace)),
+        ("style", style::findings(&workspace)),
     ];
     let mut clean = true;
     for (rule, findings) in rules {

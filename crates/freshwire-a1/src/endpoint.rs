@@ -135,7 +135,7 @@ impl Endpoint {
     }
 
     /// Takes the datagrams that one system call brought. Those with retransmitted blocks, or with nothing but
-    /// acknowledgements and the like, go first: they may open the window for what is to be sent (seed 001).
+    /// acknowledgements and the like, go first: they may open the window for what is to be sent (Mapp 1997).
     //= spec/a1.md A1-PKT-5
     pub fn handle_batch<'a>(&mut self, now: Timestamp, datagrams: impl IntoIterator<Item = Datagram<'a>>) {
         let mut others = Vec::new();

@@ -1,5 +1,5 @@
 //! One stream to many over IP multicast: packets leave once for all members, and what a member misses is repaired over its own
-//! connection, if it is still worth it (seed 001, "Support for multicast").
+//! connection, if it is still worth it (Mapp 1997, "Support for multicast").
 //!
 //! ```text
 //!  Source ──choice──► Group ──packets with a group key──► multicast address ──► every member

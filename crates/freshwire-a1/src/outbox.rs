@@ -56,7 +56,7 @@ pub(crate) struct Credit {
 
 /// The peer says of a message that it is whole, and not all of it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of which not all was sent is said to be whole")]
+#[error("peer acknowledged a message that has not been fully sent")]
 pub(crate) struct NotSent;
 
 /// A begun message that is given up.

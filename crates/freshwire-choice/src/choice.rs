@@ -2,7 +2,7 @@ use freshwire_units::Timestamp;
 
 use crate::{LinkView, Reason, Record};
 
-/// What to do with the queue now. Positions count in the queue slice that was given.
+/// Answer of a policy. Positions refer to the given queue slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[must_use]
@@ -18,57 +18,60 @@ pub enum Decision {
     ),
 }
 
-/// Whether a begun record is still worth finishing.
+/// Whether to finish a record in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Progress {
     /// Go on.
     Continue,
-    /// Give it up at this chunk boundary.
+    /// Abandon it at this chunk boundary.
     Abandon(Reason),
 }
 
-/// What became of a record at the commit point.
+/// Outcome of a record at the commit point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was committed.
+    /// The record was committed.
     Sent,
-    /// It was dropped, or given up after it was begun.
+    /// The record was dropped, or abandoned in progress.
     Dropped(Reason),
 }
 
 /// A policy. It is asked at each commit point and holds no record itself.
 ///
-/// The law of use: call [`pick`](Choice::pick) until it returns [`Decision::Send`] or [`Decision::Wait`]; after each
-/// `Drop` remove that record; call [`outcome`](Choice::outcome) once for every record that left the queue, whoever
-/// removed it, and once more with `Dropped` if a committed record was given up before its end.
+/// Contract for callers: call [`pick`](Choice::pick) until it returns [`Decision::Send`] or
+/// [`Decision::Wait`], and remove the record after each `Drop`. Call [`outcome`](Choice::outcome) exactly
+/// once for every record that left the queue, regardless of who removed it, and once more with `Dropped` if a
+/// committed record was abandoned.
 pub trait Choice: Send {
-    /// Decides over `queue`, oldest first. With a queue of n records at most n + 1 calls pass until `Send` or `Wait`.
+    /// Decides over `queue`, oldest first. With a queue of n records it returns `Send` or `Wait` after at
+    /// most n + 1 calls.
     fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision;
 
-    /// Asked at each chunk boundary of a begun record where the framing can abandon; `remaining` is its bytes that are
-    /// not yet committed.
+    /// Asked at each chunk boundary of a record in progress, if the framing can abandon it. `remaining` is
+    /// the number of its bytes not yet committed.
     fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
         let _ = (now, record, remaining, link);
         Progress::Continue
     }
 
-    /// Told of every record that left the queue.
+    /// Reports a record that left the queue.
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         let _ = (record, outcome);
     }
 
-    /// Asked when there is no place for `newcomer`: a queued record that is of no more use whatever the path does, because it has expired
-    /// or a newer one takes its place. The caller removes it, reports the outcome and asks again, as long as it needs room. The
-    /// default names what is past its deadline, if the policy [drops that](Choice::drops_expired).
+    /// Names a queued record that is of no use whatever the path does, because it has expired or `newcomer`
+    /// supersedes it. Called when `newcomer` finds no space. The caller removes the record, reports the
+    /// outcome and repeats the call as long as it needs space. The default names records past their deadline,
+    /// if the policy [drops them](Choice::drops_expired).
     fn stale(&mut self, now: Timestamp, queue: &[Record], newcomer: &Record) -> Option<(usize, Reason)> {
         let _ = newcomer;
         let at = queue.iter().position(|record| record.deadline < now)?;
         self.drops_expired().then_some((at, Reason::Expired))
     }
 
-    /// True if `record`, which is queued, is to be sent between the pieces of `begun`, where the framing can do that. Asked while
-    /// a record is begun that the path takes some time for; of those that may overtake it the oldest does.
+    /// Returns `true` if the queued `record` shall be sent between the pieces of `begun`, the record in
+    /// progress, where the framing permits. Of several such records the oldest is sent.
     fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
         let _ = (now, record, begun);
         false
@@ -79,31 +82,32 @@ pub trait Choice: Send {
         usize::MAX
     }
 
-    /// True if the policy does no more than send in order, and drop what is past its deadline if it
-    /// [does so](Choice::drops_expired): whoever keeps the queue can then do without asking.
+    /// Returns `true` if the policy only sends in order and, if it [does so](Choice::drops_expired), drops
+    /// expired records. The owner of the queue can then do without asking.
     fn is_in_order(&self) -> bool {
         false
     }
 
-    /// True if the policy begins no record that is past its deadline, so that whoever keeps the queue may drop it too.
+    /// Returns `true` if the policy never starts a record past its deadline. The owner of the queue may then
+    /// drop such records.
     fn drops_expired(&self) -> bool {
         false
     }
 
-    /// True if of each key only the newest value counts, so that what a receiving program has not read yet is worth little: whoever
-    /// sends then keeps that small.
+    /// Returns `true` if only the newest value of each key counts. Unread data at the receiver is then worth
+    /// little, and the sender keeps it small.
     fn is_for_state(&self) -> bool {
         false
     }
 
-    /// Hands over how to have the policy asked again, for one whose answer changes by something that is neither in the queue nor on
-    /// the link, as that of a [`gate`](crate::gate()) does. Called once, before the first question.
+    /// Receives a handle that has the policy asked again, for answers that depend on more than queue and link, as those of a
+    /// [`gate`](crate::gate()). Called once, before the first [`pick`](Choice::pick).
     fn attach(&mut self, ask_again: AskAgain) {
         let _ = ask_again;
     }
 }
 
-/// Has a policy asked again, from any thread. Does not wait.
+/// Has a policy asked again, from any thread. Never blocks.
 pub type AskAgain = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 impl<C: Choice + ?Sized> Choice for Box<C> {
@@ -148,9 +152,9 @@ impl<C: Choice + ?Sized> Choice for Box<C> {
     }
 }
 
-/// The application's own rule as a [`Choice`]. The function has to keep the law of [`Choice::pick`]: a position inside
-/// the queue, and `Send` or `Wait` in the end. It learns of no outcome; one that changes what another policy says goes
-/// [around](FromFn::around) that.
+/// Turns a function into a [`Choice`]. The function must keep the contract of [`Choice::pick`]: positions
+/// inside the queue, and eventually `Send` or `Wait`. It receives no outcomes; to modify another policy,
+/// place it [around](FromFn::around) that one.
 pub fn from_fn<F>(function: F) -> FromFn<F>
 where
     F: FnMut(Timestamp, &[Record], &LinkView) -> Decision + Send,
@@ -158,7 +162,7 @@ where
     FromFn(function)
 }
 
-/// A function as a [`Choice`]; made by [`from_fn`].
+/// A function as a [`Choice`]; created by [`from_fn`].
 #[derive(Clone, Debug)]
 pub struct FromFn<F>(F);
 
@@ -166,8 +170,8 @@ impl<F> FromFn<F>
 where
     F: FnMut(Timestamp, &[Record], &LinkView) -> Decision + Send,
 {
-    /// The function before another policy: where it says [`Decision::Wait`] without a time, the other one is asked. That one learns
-    /// of every outcome, whoever decided, and answers everything but [`Choice::pick`].
+    /// Puts the function in front of another policy, which is asked when the function returns [`Decision::Wait`] without a time.
+    /// The other policy receives every outcome, and answers all calls but [`Choice::pick`].
     ///
     /// ```
     /// use freshwire_choice::{Decision, LinkView, Reason, Record, from_fn, latest};
@@ -195,7 +199,7 @@ where
     }
 }
 
-/// A function before another policy; made by [`FromFn::around`].
+/// A function in front of another policy; created by [`FromFn::around`].
 #[derive(Clone, Debug)]
 pub struct Around<F, C> {
     function: F,

@@ -10,25 +10,25 @@ use freshwire_units::Timestamp;
 use crate::choice::AskAgain;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
-/// Puts a gate before a policy: at most `records` are on their way to the receiving program, or in front of it, at any time. One is
-/// counted from its beginning until the program has acknowledged it through the [`Gate`], in whatever way it does: TCP acknowledges
-/// what a program has not read yet, and this is what ends there.
+/// Puts a gate before a policy: at most `records` are in flight to the receiving program, or unread by it, at any time. A record
+/// counts from its commit point until the program acknowledges it through the [`Gate`], by whatever protocol the application uses.
+/// TCP's own acknowledgements do not suffice: they precede the reading.
 ///
-/// With r records read in a second and a round trip of t, `r * t` records keep the path busy; what is more waits in front of the
-/// program. `records` of zero counts as one.
+/// With r records read per second and a round trip of t, `r * t` records keep the path busy; more than that wait unread. `records` of
+/// zero counts as one.
 ///
 /// ```text
 ///  policy ─► gate ─► wire ─► receiver's kernel ─► program ──"I have read 4711"──► Gate::acknowledge
 /// ```
 ///
-/// The answers of the policy then depend on what the program acknowledges, and not only on its calls: a [log](crate::log) of them is
-/// replayed on the policy inside. A program that never acknowledges gets `records` records and no more.
+/// The answers of the gated policy depend on the program's acknowledgements, and not only on its calls: replay a [log](crate::log)
+/// on the policy inside. A program that never acknowledges receives `records` records and no more.
 ///
 /// ```
 /// use freshwire_choice::{gate, latest};
 ///
 /// let (policy, gate) = gate(latest(), 16);
-/// // The policy goes into the sink. Whoever reads what the client says:
+/// // The policy goes into the sink. The thread that reads from the client calls:
 /// gate.acknowledge(4711);
 /// # drop(policy);
 /// ```
@@ -43,11 +43,11 @@ pub fn gate<C: Choice>(policy: C, records: u32) -> (Gated<C>, Gate) {
     (gated, Gate(shared))
 }
 
-/// Opens the gate of one sink; made by [`gate`]. A clone opens the same one.
+/// Opens the gate of one sink; created by [`gate`]. A clone opens the same gate.
 #[derive(Clone, Debug)]
 pub struct Gate(Arc<Shared>);
 
-/// A policy behind a gate; made by [`gate`].
+/// A policy behind a gate; created by [`gate`].
 pub struct Gated<C> {
     policy: C,
     most: u64,
@@ -75,20 +75,20 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Gate {
-    /// The program has read `total` records of this sink, from the first one on. Less than before changes nothing, and neither does
-    /// what is said of records that were never sent.
+    /// Reports that the program has read `total` records of this sink, counted from the first. A smaller total than before changes
+    /// nothing, and neither do records that were never sent.
     pub fn acknowledge(&self, total: u64) {
         self.0.acknowledged.fetch_max(total, Ordering::SeqCst);
         self.0.call();
     }
 
-    /// The program has read `records` more.
+    /// Reports that the program has read `records` more.
     pub fn acknowledge_more(&self, records: u64) {
         self.0.acknowledged.fetch_add(records, Ordering::SeqCst);
         self.0.call();
     }
 
-    /// Records that were begun and that the program has not acknowledged.
+    /// Number of committed records that the program has not acknowledged.
     pub fn outstanding(&self) -> u64 {
         self.0.outstanding()
     }

@@ -7,27 +7,27 @@ use crate::lost::Lost;
 use crate::turns::Turns;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
-/// When a queued record is dropped. Rules are asked in the order in which they were added; the first that applies
-/// names the reason.
+/// Condition for dropping a queued record. Rules are asked in the order in which they were added; the first
+/// that applies names the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Rule {
     /// Its deadline has passed.
     Expired,
-    /// It is next to be sent and would arrive less than `margin` before its deadline. Asked only of the next record,
-    /// so that a link that recovers finds the others still there. A begun record is given up when it would be late at
-    /// twice the estimated rate.
+    /// The record is next to be sent and would arrive less than `margin` before its deadline. Asked only of
+    /// the next record, so that the others remain if the link recovers. A record in progress is abandoned if
+    /// it would be late at twice the estimated rate.
     PredictedLate {
-        /// Kept between the predicted arrival and the deadline, for what the prediction does not know.
+        /// Safety margin between predicted arrival and deadline.
         margin: Duration,
     },
-    /// Something that it depends on was dropped, so the receiver could not use it.
+    /// A record that it depends on was dropped, so the receiver could not use it.
     DependencyClosure,
     /// A newer record with the same key is queued.
     LatestByKey,
-    /// Its time window has ended. Windows of this length are laid from the first record of a group; what is left of an
-    /// ended one is dropped from the highest layer down (seed 000, section 5.1.2).
+    /// Its time window has ended. Windows of this length start at the first record of a group. The rest of an ended window is
+    /// dropped from the highest layer down (Birkedal 2006, section 5.1.2).
     WindowEnd {
         /// Length of a window.
         window: Duration,
@@ -41,7 +41,7 @@ pub enum Rule {
     },
 }
 
-/// Which of the records that are left goes first. A record never goes before a queued record that it depends on.
+/// Which of the remaining records is sent first. A record never precedes a queued record that it depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
@@ -53,8 +53,8 @@ pub enum Order {
     ByLayer,
     /// The newest.
     Newest,
-    /// The key that has waited longest since it was sent last: the turns of the keys go round, and a newer value keeps its key's turn. A
-    /// record without a key waits for itself. With [weights](Builder::weights) what counts is the time waited times the weight.
+    /// The key that has waited longest since it was last sent. Keys take turns, and a newer value keeps its key's turn. A record
+    /// without a key waits for itself. With [weights](Builder::weights) the waiting time is multiplied by the weight.
     ByTurn,
 }
 
@@ -89,30 +89,30 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a rule after those already there.
+    /// Adds a rule after the existing ones.
     #[must_use]
     pub fn rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Sets the sending order; [`Order::Fifo`] if never called.
+    /// Sets the sending order. Default: [`Order::Fifo`].
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// Sets the weights of the layers under [`Order::ByTurn`], layer 0 first; higher layers have the last one. Of two keys that always
-    /// have something to send, one with twice the weight is sent twice as often, and none starves. Zero counts as one. Default: all
-    /// are equal.
+    /// Sets the weights of the layers under [`Order::ByTurn`], layer 0 first; higher layers have the last
+    /// weight. Of two keys that always have data, one with twice the weight is sent twice as often, and none
+    /// starves. Zero counts as one. Default: equal weights.
     #[must_use]
     pub fn weights(mut self, weights: impl IntoIterator<Item = u32>) -> Self {
         self.weights = weights.into_iter().collect();
         self
     }
 
-    /// The policy, with nothing seen yet.
+    /// Builds the policy, with an empty history.
     pub fn build(self) -> Policy {
         let turns = Turns::new(self.weights);
         Policy { rules: self.rules, order: self.order, turns, ..Policy::default() }
@@ -120,7 +120,7 @@ impl Builder {
 }
 
 impl Policy {
-    /// A policy without rules that sends in order.
+    /// Starts a policy without rules that sends in order.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -135,7 +135,7 @@ impl Policy {
         self.order
     }
 
-    /// The same policy with these [weights](Builder::weights), and with nothing seen yet.
+    /// Returns the same policy with these [weights](Builder::weights) and an empty history.
     #[must_use]
     pub fn with_weights(self, weights: impl IntoIterator<Item = u32>) -> Self {
         Builder { rules: self.rules, order: self.order, weights: Vec::new() }.weights(weights).build()

@@ -8,14 +8,14 @@ pub fn fifo() -> Policy {
     Policy::builder().build()
 }
 
-/// The thesis's application: in order, and when a window has ended what is left of it is dropped from the highest layer
-/// down. The experiment uses one second; its "improper use" is the same with an eighth of a second.
+/// The application of Birkedal 2006: in order; at a window's end the rest of the window is dropped, the
+/// highest layer first. The experiment uses one second; its "improper use" is an eighth of a second.
 pub fn thesis(window: Duration) -> Policy {
     Policy::builder().rule(Rule::WindowEnd { window }).build()
 }
 
-/// Priority-progress streaming (seed 000, section 3.2.3): within an adaptation window the lowest layer goes first, and
-/// what is left at its end is dropped.
+/// Priority-progress streaming (Birkedal 2006, section 3.2.3): within a window the lowest layer is sent
+/// first, and the rest is dropped at its end.
 pub fn priority_progress(window: Duration) -> Policy {
     Policy::builder()
         .rule(Rule::WindowEnd { window })
@@ -24,19 +24,19 @@ pub fn priority_progress(window: Duration) -> Policy {
         .build()
 }
 
-/// In order, without what has expired. The kernel's ring carries it out by itself.
+/// In order, without expired records. The kernel ring implements this by itself.
 pub fn expiring() -> Policy {
     Policy::builder().rule(Rule::Expired).build()
 }
 
-/// In order, without what has expired or would arrive less than `margin` before its deadline.
+/// In order, without records that have expired or would arrive less than `margin` before their deadline.
 pub fn deadline(margin: Duration) -> Policy {
     Policy::builder().rule(Rule::Expired).rule(Rule::PredictedLate { margin }).build()
 }
 
-/// For layered media with deadlines: the lowest layer of the oldest window that is still alive goes first; a layer is
-/// never sent when a lower one of its window was lost, has expired, or would arrive less than `margin` before its
-/// deadline.
+/// For layered media with deadlines: the lowest layer of the oldest live window is sent first. A layer is
+/// never sent if a lower one of its window was lost, has expired, or would arrive less than `margin` before
+/// its deadline.
 pub fn layered(margin: Duration) -> Policy {
     Policy::builder()
         .rule(Rule::Expired)
@@ -46,15 +46,15 @@ pub fn layered(margin: Duration) -> Policy {
         .build()
 }
 
-/// For state where only the newest value counts: one record per key, none past its deadline, and the key that has waited longest
-/// first. A newer value keeps its key's turn, so on a path that is too slow all keys are sent equally often;
-/// [`Policy::with_weights`] gives some of them more.
+/// For state of which only the newest value counts: one record per key, none past its deadline, and the key
+/// that has waited longest first. On a path that is too slow all keys are sent equally often;
+/// [`Policy::with_weights`] favours some.
 pub fn latest() -> Policy {
     Policy::builder().rule(Rule::LatestByKey).rule(Rule::Expired).order(Order::ByTurn).build()
 }
 
-/// For video frames with deadlines: as many whole, decodable frames on time as the link carries. A frame that will itself be late is
-/// begun only for the sake of those that depend on it and will be on time.
+/// For video frames with deadlines: as many complete, decodable frames on time as the link carries. A frame
+/// that will be late is sent only for the sake of timely frames that depend on it.
 pub fn frames() -> Frames {
     Frames::default().with_late_references(true)
 }
@@ -64,7 +64,7 @@ pub fn screen() -> Screen {
     Screen::default()
 }
 
-/// For live pictures with sound: sound first, then as [`screen()`] does.
+/// For live pictures with sound: sound first, then as [`screen()`].
 pub fn live() -> Live {
     Live::new(screen())
 }

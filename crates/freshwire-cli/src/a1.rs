@@ -55,27 +55,27 @@ pub(crate) struct A1Args {
     /// With A1: the file with a secret that both ends have, 64 hexadecimal digits.
     #[arg(long, global = true, value_name = "FILE")]
     psk: Option<PathBuf>,
-    /// With A1, to or from a multicast group: the network interface, by its number (see `ip link`) or IPv4 address
-    /// [default: the one that the connection is on, else what the routing table says].
+    /// With A1 and multicast: the network interface, by its number (see `ip link`) or IPv4 address [default: the
+    /// connection's, else by the routing table].
     #[arg(long, global = true, value_name = "INTERFACE", value_parser = parse_interface)]
     interface: Option<Interface>,
     /// With A1: a silence of this length ends the connection; the shorter one of both ends counts [default: 30s].
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     idle_timeout: Option<Duration>,
-    /// With A1: after a silence of this length the peer is asked for a sign of life, so that a quiet source keeps its
-    /// connection; 0 is never [default: a third of --idle-timeout].
+    /// With A1: ping the peer after a silence of this length, to keep the connection of a quiet source; 0 is never
+    /// [default: a third of --idle-timeout].
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     keep_alive: Option<Duration>,
-    /// With A1: the largest record, at most 64 MiB; both ends have to take it, and a receiver may keep 64 MiB, or two of them
-    /// if that is more [default: 16 MiB].
+    /// With A1: the largest record, at most 64 MiB; both ends must allow it. A receiver may buffer 64 MiB, or two such
+    /// records if that is more [default: 16 MiB].
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_largest)]
     largest_record: Option<u32>,
-    /// With A1: records that may be on their way or wait for a reader, at most 65,536 and as many as both ends say; few if
-    /// the reader is slow [default: 1024].
+    /// With A1: records that may be in flight or unread, at most 65,536; the smaller of both ends' values counts. A slow
+    /// reader lowers it [default: 1024].
     #[arg(long, global = true, value_name = "COUNT", value_parser = value_parser!(u32).range(1..=i64::from(Qos::MAX_OUTSTANDING)))]
     outstanding: Option<u32>,
-    /// With A1: this end sends, or is sent, at most so much on average, with bursts of 64 KiB; a multicast group is sent
-    /// at it, as nobody acknowledges there and the network has to provide for it [default: what the path carries].
+    /// With A1: limit of the average rate, with bursts of 64 KiB. A multicast group sends at exactly this rate, which the
+    /// network has to provide [default: the path's capacity].
     #[arg(long, global = true, value_name = "RATE")]
     rate: Option<Rate>,
 }

@@ -44,25 +44,25 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Live video over a bad link: plain TCP beside Freshwire.
     Demo(demo::DemoArgs),
-    /// What this machine has, what it lacks, and what to do.
+    /// Check this machine and print what is missing.
     Doctor(doctor::DoctorArgs),
     /// Make the key of an A1 end and print its public key.
     Key(key::KeyArgs),
-    /// The documents' experiments, measured again.
+    /// Experiments across emulated links, with reports.
     Lab(lab::LabArgs),
     /// Run a program behind an emulated link, without root.
     Link(link::LinkArgs),
-    /// Receive a stream, check it, say how old it was.
+    /// Receive a stream, check it, report its age.
     Recv(recv::RecvArgs),
-    /// Send a live source; whatever gets stale is dropped.
+    /// Send a live source; drop stale records.
     Send(send::SendArgs),
-    /// Serve live streams to any player; whoever is slow gets what is still fresh.
+    /// Serve live streams to any player, fresh even on slow paths.
     Serve(serve::ServeArgs),
     /// Make a link that lets anybody in until it expires.
     Sign(sign::SignArgs),
     /// Play scenarios of the A1 transport in virtual time.
     Sim(sim::SimArgs),
-    /// Who views what on a server, and how fresh it is.
+    /// Show a server's viewers and the freshness of their streams.
     Top(top::TopArgs),
 }
 

@@ -12,10 +12,10 @@ use crate::sync::{Ordering, fence};
 use crate::view::{Extents, Seen, View};
 use crate::word::{SENT_LAST, State, Word};
 
-/// The sender's side of one ring: looks at what is ready, takes or discards it, says what became of it.
+/// The sender's role on one ring: lists ready records, takes or drops them, and reports their fates.
 ///
 /// Look ([`queue`](Self::queue)), take or discard, hand over, and when nothing is to be done [`sleep`](Self::sleep).
-/// Dropping it gives the role back; what was taken and not finished is dropped when the role is claimed next.
+/// Dropping it gives the role back; taken and unfinished records are dropped when the role is claimed next.
 #[derive(Debug)]
 pub struct Consumer {
     region: Region,
@@ -39,7 +39,7 @@ struct Cursor {
     counters: Counters,
 }
 
-/// What a sender has met. The numbers only grow.
+/// Faults that a sender has found in shared memory. The counters only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -51,7 +51,7 @@ pub struct Counters {
     pub too_late: u64,
     /// State words that no honest party writes; one that stays is counted each time it is met.
     pub bad_states: u64,
-    /// Descriptors whose length, slots or blocks lead outside of what they may.
+    /// Descriptors whose length, slots or blocks are out of bounds.
     pub bad_descriptors: u64,
     /// Values of `user_i` that cannot be; the ring was treated as empty.
     pub bad_indexes: u64,
@@ -125,7 +125,7 @@ impl Consumer {
         self.ring
     }
 
-    /// Asks the processor to have at hand what the next look and the next take touch; see [`prefetch`].
+    /// Prefetches the memory of the next listing and the next take; see [`prefetch`].
     pub fn prefetch(&self) {
         let inner = self.region.inner();
         let Some(head) = inner.ring(self.ring) else { return };
@@ -254,7 +254,7 @@ impl Consumer {
         slot.horizon.store(horizon, Ordering::Relaxed);
     }
 
-    /// Notes how many bytes the receiving program had not read when the record was begun, as far as that is known. After
+    /// Notes how many bytes the receiving program had not read at the record's commit point, as far as that is known. After
     /// [`commit`](Self::commit).
     pub fn note_unread(&mut self, taken: &Taken, bytes: u64) {
         let slot = self.region.inner().slot(self.ring, taken.index);
@@ -268,21 +268,21 @@ impl Consumer {
         self.cursor.end(&view, taken.index, Ending { state: State::Sent, arg: 0, now })
     }
 
-    /// The same where nobody will say when it was acknowledged: its fate is complete.
+    /// As above, without a later acknowledgement: the fate is complete.
     pub fn finish_for_good(&mut self, taken: &Taken, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         self.cursor.end(&view, taken.index, Ending { state: State::Sent, arg: 1, now })
     }
 
-    /// Says that the record was begun or taken, and given up.
+    /// Reports that the record was taken or in progress, and abandoned.
     pub fn abandon(&mut self, taken: &Taken, reason: u8, now: Timestamp) -> Result<(), TooLate> {
         self.cursor.tell(taken.index);
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         self.cursor.end(&view, taken.index, Ending { state: State::Dead, arg: u32::from(reason), now })
     }
 
-    /// Makes a taken record ready again, as it was: nothing of it has been handed over. Whoever was told "too late"
-    /// meanwhile was told so truly.
+    /// Makes a taken record ready again, unchanged, as long as none of its bytes was handed over. "Too late" answers given
+    /// meanwhile remain correct.
     pub fn put_back(&mut self, taken: &Taken) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         let in_hand = |word: &Word| word.state() == Some(State::Taken);
@@ -390,7 +390,7 @@ impl Consumer {
         View::new(self.region.inner(), self.ring).map_or(0, |view| view.recover())
     }
 
-    /// What has been met so far.
+    /// Faults found so far.
     pub fn counters(&self) -> Counters {
         self.cursor.counters
     }

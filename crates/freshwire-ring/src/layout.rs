@@ -63,15 +63,15 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Sizes for so many clients at a time, each with a ring for the newest values of so many keys, of up to `bytes` bytes each: a
-    /// value is never refused, whatever the paths do. Clients that are leaving count until their sink has ended.
+    /// Returns sizes for `clients` clients at a time, each with a ring for the newest values of `keys` keys of at most `bytes` bytes. A
+    /// value is never refused, whatever the paths do. Leaving clients count until their sink has ended.
     ///
-    /// A ring gets [`slots_for`](Self::slots_for) the keys, and the arena a block for each slot. Sizes beyond the limits are refused
-    /// where the region is made.
+    /// Each ring has [`slots_for`](Self::slots_for) the keys, and the arena one block per slot. Creating the region fails if the sizes
+    /// exceed the limits.
     ///
     /// Over A1 a value keeps its slot until it is acknowledged. Add to `keys` the values that may be in flight: rate × (round trip +
-    /// queueing delay) / bytes of a value with its overhead, such as 1 Mbit/s × 150 ms / (16 + 40) B = 335. With fewer slots
-    /// nothing is lost, but a new value of a key whose old one is in flight may be refused as long as the ring is full.
+    /// queueing delay) / bytes of a value with its overhead, such as 1 Mbit/s × 150 ms / (16 + 40) B = 335. With fewer slots,
+    /// a push is refused while every slot holds a value in flight.
     pub fn for_clients(clients: u32, keys: u32, bytes: u32) -> Self {
         let slots = Self::slots_for(keys);
         let block_bytes = bytes.max(MIN_BLOCK_BYTES);

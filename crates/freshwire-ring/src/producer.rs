@@ -288,7 +288,7 @@ impl Producer {
         self.make_room(ring, len).is_ok_and(|room| self.make_blocks(room.span).is_ok())
     }
 
-    /// Holds the sender back from `index` on, the seed's `umod_i`. Returns the index from which on nothing has been
+    /// Holds the sender back from `index` on, Birkedal's `umod_i`. Returns the index from which on nothing has been
     /// taken: records there stay unsent until [`release_hold`](Self::release_hold); what lies between `index` and
     /// it may be on its way. The sender goes on with what lies before.
     pub fn hold_from(&mut self, ring: usize, index: u64) -> Option<u64> {
@@ -353,7 +353,7 @@ impl Producer {
         self.forget_fates(ring);
     }
 
-    /// Puts the words right that nobody else may write, if somebody did: a sender that they mislead takes nothing, and nobody
+    /// Repairs the words that only this producer may write, if another process changed them: a sender that they mislead takes nothing, and nobody
     /// would know why. The next push tells it.
     //= spec/ring.md R-TRUST-6
     #[cold]
@@ -397,7 +397,7 @@ impl Producer {
         Some(Standing { stage, committed_at, finished_at, acked_at, horizon })
     }
 
-    /// Slots that a push can use without passing over any that is in use, those of finished records among them: a record of so many
+    /// Slots that a push can use without skipping any that is in use, those of finished records among them: a record of so many
     /// finds room. Behind slots that are in use there may be more.
     pub fn free_slots(&self, ring: usize) -> u32 {
         let Some(own) = self.rings.get(ring) else { return 0 };
@@ -420,7 +420,7 @@ impl Producer {
     }
 
     /// Slots from the oldest record that the sender may still take up to the newest: how far it is behind, without a look at
-    /// the slots. What it has begun and not finished is not counted.
+    /// the slots. Records in progress do not count.
     pub fn backlog(&self, ring: usize) -> usize {
         self.view(ring).map_or(0, |view| {
             let window = view.window();

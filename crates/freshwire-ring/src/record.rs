@@ -4,7 +4,7 @@ use freshwire_units::Timestamp;
 
 use crate::reason;
 
-/// What the application says about a record when it pushes it.
+/// Description of a record, given by the application with the push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// The application's own number; it names the record in drops, edits and fates. All slots of a record have it.
@@ -64,30 +64,30 @@ pub struct Queued {
     pub shared: bool,
 }
 
-/// What became of a record.
+/// Fate of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// Where the record was in the ring.
+    /// Index of the record in the ring.
     pub index: u64,
     /// The application's number for it.
     pub user_seq: u64,
-    /// How it ended.
+    /// Outcome of the record.
     pub outcome: Outcome,
-    /// When its first byte was handed over; `None` if it never was.
+    /// Commit time: when its first byte was handed to the carrier. `None` if it never was.
     pub committed_at: Option<Timestamp>,
-    /// When its last byte was handed over, or when the sender dropped it; `None` if another party dropped it.
+    /// Time at which its last byte was handed to the carrier, or the sender dropped it. `None` if another party dropped it.
     pub finished_at: Option<Timestamp>,
-    /// When its last byte was acknowledged; `None` if it was not, and where that time is not known within a millisecond or a twentieth
-    /// of the record's way.
+    /// Time at which its last byte was acknowledged. `None` if it was not, or if the time is unknown to a millisecond or a twentieth
+    /// of the record's delay.
     pub acked_at: Option<Timestamp>,
-    /// Bytes that were committed but not yet on the wire when it was begun.
+    /// Bytes committed and not yet on the wire at the record's commit point.
     pub horizon: u32,
-    /// Bytes that lay unread in front of the receiving program when it was begun, as far as its sender can tell; `None` where it cannot,
-    /// or has no bound for them.
+    /// Estimate of the bytes that the receiving program had not read at the commit point. `None` if the sender cannot tell, or has no
+    /// bound for them.
     pub unread: Option<u32>,
 }
 
-/// How far a record is, and what its sender has written of it so far.
+/// Progress of a record, and the times that its sender has written so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// How far it is.
@@ -98,7 +98,7 @@ pub struct Standing {
     pub finished_at: Option<Timestamp>,
     /// When its last byte was acknowledged.
     pub acked_at: Option<Timestamp>,
-    /// Bytes that were committed but not yet on the wire when it was begun.
+    /// Bytes committed and not yet on the wire at the record's commit point.
     pub horizon: u32,
 }
 

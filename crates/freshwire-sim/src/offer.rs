@@ -12,7 +12,7 @@ use crate::feed::Feed;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Offer {
-    /// The documents' source: in each window one layer after the other, at even distance. All layers of a window are played
+    /// The layered source of Birkedal 2006: in each window one layer after the other, at even distance. All layers of a window are played
     /// together, so they share its deadline; each depends on the one below it.
     Layers {
         /// How many in a window.

@@ -9,7 +9,7 @@ use freshwire_ring::{AttachError, ClaimError, Config, Producer, Region};
 
 use crate::sink::SinkConfig;
 
-/// What takes a sink's records to the wire.
+/// Requested carrier of a sink's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Carrier {
@@ -23,7 +23,7 @@ pub enum Carrier {
     Kernel,
 }
 
-/// Which carrier a sink has.
+/// Carrier that a sink uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CarrierInUse {
@@ -40,7 +40,7 @@ pub enum CarrierInUse {
 }
 
 impl CarrierInUse {
-    /// The name used in logs, metrics and reports.
+    /// Name for logs, metrics and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tcp => "tcp",
@@ -51,7 +51,7 @@ impl CarrierInUse {
     }
 }
 
-/// Why a sink cannot have the kernel's ring.
+/// Reason for which a sink cannot use the kernel ring.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CarrierError {
@@ -60,11 +60,11 @@ pub enum CarrierError {
     Kernel(#[from] KernelRingError),
     /// The framing makes its bytes when a record is begun, which the kernel cannot, or gives up begun records.
     #[error(
-        "this framing makes its bytes when a record is begun: only raw and length-prefixed records can be the kernel's"
+        "the kernel ring supports only raw and length-prefixed framing; use Carrier::Tcp or Carrier::Auto"
     )]
     Framing,
     /// The stream is encrypted record by record as it is begun.
-    #[error("an encrypted stream is made when a record is begun: only plain streams can be the kernel's")]
+    #[error("the kernel ring supports only unencrypted streams; use Carrier::Tcp or Carrier::Auto")]
     Sealed,
     /// What the kernel has mapped is not what this library understands.
     #[error("the kernel's ring is not one that this release understands")]

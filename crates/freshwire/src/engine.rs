@@ -1,4 +1,4 @@
-//! The thread that serves many rings: the 'kernel side' of the documents' figure, in user space.
+//! The thread that serves many rings: the 'kernel side' of Birkedal's figure, in user space.
 
 mod admit;
 mod connection;
@@ -57,7 +57,7 @@ pub struct Engine {
     ready: Vec<Ready>,
 }
 
-/// Adds sinks to an engine from any thread.
+/// Adds sinks to an engine, from any thread.
 #[derive(Clone)]
 pub struct Handle {
     commands: mpsc::Sender<Command>,
@@ -95,18 +95,20 @@ impl Server for InEngine {
     }
 }
 
-/// An engine on a thread of its own. Dropping it stops the engine: sinks that are still open are aborted.
+/// An engine on its own thread. Dropping it stops the engine and aborts the sinks that are still open.
 pub struct EngineThread {
     handle: Handle,
     thread: Option<std::thread::JoinHandle<io::Result<()>>>,
 }
 
 impl Handle {
-    /// Serves `stream` from `ring`: the stream's unsent queue is kept at the configured reserve from now on.
+    /// Serves `stream` from the ring of `consumer`; the stream's unsent queue is kept at the configured
+    /// reserve.
     ///
-    /// Fails if the socket does not take its settings, for instance for a congestion control that the kernel lacks, or if
-    /// it cannot have the carrier. The records stay in `consumer`'s ring until the policy has chosen them, also where the
-    /// kernel could do without.
+    /// # Errors
+    ///
+    /// If the socket refuses a setting, for example a congestion control that the kernel lacks, or if the
+    /// carrier is unavailable.
     pub fn add(&self, stream: TcpStream, consumer: Consumer, config: SinkConfig) -> io::Result<Sink> {
         let added = self.admit(stream, consumer, config, false)?;
         Ok(added.sink)
@@ -141,7 +143,7 @@ impl Handle {
         Ok(Added { id, sink: Sink { ring, shared, server, linger, closed: false }, direct })
     }
 
-    /// What a producer wakes after a push that asks for it.
+    /// The waker that a producer uses after a push that asks to notify.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
@@ -194,7 +196,11 @@ impl Handle {
 }
 
 impl Engine {
-    /// An engine without sinks.
+    /// Creates an engine without sinks.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a poller or a wake-up descriptor.
     pub fn new() -> io::Result<Self> {
         let poller = Arc::new(Poller::new()?);
         let (sender, commands) = mpsc::channel();
@@ -212,26 +218,37 @@ impl Engine {
         self.handle.clone()
     }
 
-    /// How many sinks are served.
+    /// Number of sinks in service.
     pub fn sinks(&self) -> usize {
         self.handle.lock().map_or(0, |floor| floor.as_ref().map_or(0, Floor::sinks))
     }
 
-    /// Moves the engine to a thread of its own.
+    /// Moves the engine to its own thread.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a thread.
     pub fn spawn(mut self) -> io::Result<EngineThread> {
         let handle = self.handle();
         let thread = std::thread::Builder::new().name("freshwire".to_owned()).spawn(move || self.run())?;
         Ok(EngineThread { handle, thread: Some(thread) })
     }
 
-    /// Serves until it is stopped. Fails only if the poller itself does.
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// Only if the poller itself fails; a failing sink ends alone.
     pub fn run(&mut self) -> io::Result<()> {
         while self.go_on(None)? {}
         Ok(())
     }
 
-    /// Waits at most `timeout` for something to do and does it. Fails only if the poller itself does; what happens to
-    /// one sink never shows here.
+    /// Waits at most `timeout` for work and does it.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
     pub fn run_once(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.go_on(timeout).map(|_| ())
     }
@@ -258,7 +275,8 @@ impl Drop for Engine {
 }
 
 impl EngineThread {
-    /// Whether it serves its sinks. It stops early only if it panics or its poller fails.
+    /// Returns `true` while the thread serves its sinks. It stops early only after a panic or a failure of
+    /// the poller.
     pub fn is_running(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }

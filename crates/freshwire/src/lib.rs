@@ -56,3 +56,14 @@ pub use sink::{
     CloseMode, DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig,
 };
 pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};
+
+/// The examples of the documents, compiled with the tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/guide.md")]
+    struct Guide;
+    #[doc = include_str!("../README.md")]
+    struct OfCrate;
+}

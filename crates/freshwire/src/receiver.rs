@@ -7,7 +7,7 @@ use freshwire_units::Timestamp;
 /// Bytes asked for in one read.
 const READ_BYTES: usize = 64 << 10;
 
-/// What a [`Receiver`] got.
+/// A record, or its abandonment, as read by a [`Receiver`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {
@@ -27,7 +27,7 @@ pub enum Message {
     },
 }
 
-/// Why a stream of records ended early.
+/// Error of reading a stream of records.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
@@ -39,7 +39,7 @@ pub enum ReceiveError {
     Io(#[from] std::io::Error),
 }
 
-/// Reads the records of a stream with chunked framing. A raw stream needs no receiver of ours: its bytes are the
+/// Reads the records of a stream with chunked framing. A raw stream needs no receiver: its bytes are the
 /// records'.
 #[derive(Debug)]
 pub struct Receiver<R> {
@@ -61,7 +61,11 @@ impl<R: Read> Receiver<R> {
         Self { stream, reader, buffer: PageBuffer::new(READ_BYTES), arrived: Timestamp::ZERO }
     }
 
-    /// Waits for the next record. `None`: the stream has ended between two records.
+    /// Waits for the next record. Returns `None` when the stream has ended between two records.
+    ///
+    /// # Errors
+    ///
+    /// If the stream violates the framing, exceeds the limit, or reading fails.
     pub fn next_message(&mut self) -> Result<Option<Message>, ReceiveError> {
         loop {
             if let Some(event) = self.reader.next() {

@@ -16,7 +16,8 @@ pub(crate) fn record_of(queued: &Queued) -> Record {
     }
 }
 
-/// The record that a payload of `len` bytes makes with this descriptor, as policies see it before it has a place in a ring.
+/// Builds the view that a policy gets of a payload of `len` bytes with this descriptor, before it is in a
+/// ring.
 pub fn record_without_place(meta: &Meta, len: u32) -> Record {
     let &Meta { user_seq: seq, generated, deadline, layer, group, key, refs } = meta;
     Record { index: 0, seq, len, layer, group, key, refs, generated, deadline }

@@ -1,8 +1,8 @@
 use std::io;
 
-/// Turns the bytes of a stream into those of the wire, at the commit point: what is dropped before is never encrypted.
+/// Encrypts a stream at the commit point; dropped records are never encrypted. A TLS session is an example.
 ///
-/// A TLS session is one. The engine calls it from its own thread, with a copy of the bytes that it is about to write.
+/// The engine calls it from its own thread, with a copy of the bytes to write.
 pub trait Seal: Send {
     /// Adds what has to be written for `plain` to `out`. Every byte that was added before is written before. Fails if the
     /// session has ended; the sink ends then as well.

@@ -14,7 +14,7 @@ use crate::engine::{AddError, Added, Handle, Offered, Payload};
 use crate::record::record_without_place;
 use crate::sink::{Sink, SinkConfig, SinkShared};
 
-/// Why a sender could not be made.
+/// Error of creating a sender or adding a sink.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SenderError {
@@ -24,8 +24,8 @@ pub enum SenderError {
     /// The region or a ring is in use by another sender or engine.
     #[error(transparent)]
     Claim(#[from] ClaimError),
-    /// The stream does not take the sink's settings.
-    #[error("the stream does not take the sink's settings: {0}")]
+    /// The socket refuses a setting of the sink.
+    #[error("the socket refuses a setting of the sink: {0}")]
     Stream(#[from] io::Error),
     /// The sink cannot have the kernel's ring.
     #[error(transparent)]
@@ -62,13 +62,14 @@ impl From<AddError> for SenderError {
     }
 }
 
-/// The application's side: puts records on rings and, until a record is begun on the wire, drops, modifies or replaces
-/// it. One arena holds the payloads of all its sinks.
+/// The application's handle: queues records and, until they are committed, drops, modifies or replaces them.
+/// One arena holds the payloads of all sinks.
 ///
-/// A sink with [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) has its records in the kernel's own ring instead;
-/// the calls are the same, and [`region_of`](Self::region_of) says where they lie.
+/// Sinks are addressed by their ring: [`Sink::ring`]. No call blocks: a full ring is a [`PushError`], and the
+/// application waits, drops or replaces.
 ///
-/// Nothing blocks: a full ring is a [`PushError`], and the application waits, drops or replaces.
+/// The records of a sink with [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) are in the
+/// kernel's ring instead; the calls are the same, and [`region_of`](Self::region_of) returns their place.
 pub struct Sender {
     producer: Producer,
     engine: Option<Handle>,
@@ -88,10 +89,10 @@ pub struct Sender {
     bytes: Payload,
 }
 
-/// The largest payload that is [sent past the rings](Sender::send_at_once), in bytes.
+/// Largest payload of [`Sender::send_at_once`], in bytes.
 pub const MAX_AT_ONCE: u32 = 64 << 10;
 
-/// A payload that is offered to a sink.
+/// A sink to which [`Sender::send_at_once`] offers a payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// The sink's ring.
@@ -107,7 +108,7 @@ impl Target {
         Self { ring, meta, is_sent: false }
     }
 
-    /// Whether [`Sender::send_at_once`] has sent it.
+    /// Returns `true` if [`Sender::send_at_once`] has sent the payload to this sink.
     pub fn is_sent(&self) -> bool {
         self.is_sent
     }
@@ -122,17 +123,29 @@ enum Other {
 }
 
 impl Sender {
-    /// Makes the shared memory for `config.rings` sinks.
+    /// Creates the shared memory for `config.rings` sinks.
+    ///
+    /// # Errors
+    ///
+    /// [`SenderError::Create`] if the sizes are invalid or the system has too little memory.
     pub fn new(config: &Config, engine: &Handle) -> Result<Self, SenderError> {
         Self::over(&Region::create(config)?, engine)
     }
 
-    /// Feeds an existing region, for instance one that outlived its producer; its rings keep what was ready.
+    /// Continues an existing region, for example one whose producer died; its rings keep their ready records.
+    ///
+    /// # Errors
+    ///
+    /// [`SenderError::Claim`] if another sender uses the region.
     pub fn over(region: &Region, engine: &Handle) -> Result<Self, SenderError> {
         Self::with(region, Some(engine.clone()))
     }
 
-    /// Makes the shared memory for `config.rings` sinks, all of which are [A1's](Sender::add_a1_sink).
+    /// Creates the shared memory for `config.rings` sinks that are all [A1 sinks](Sender::add_a1_sink).
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
     pub fn without_engine(config: &Config) -> Result<Self, SenderError> {
         Self::with(&Region::create(config)?, None)
     }
@@ -153,11 +166,16 @@ impl Sender {
         })
     }
 
-    /// Serves `stream` from a ring of the region that no sink uses: one that was [given back](Self::reuse), one that never had a sink, or
-    /// the one whose sink has ended longest. Fates that were not polled by then are [lost](Self::fates_lost).
+    /// Serves `stream` from a free ring: one [given back](Self::reuse), one never used, or the one whose sink
+    /// ended first. Fates of that ring which were not polled are [lost](Self::fates_lost).
     ///
-    /// No call of the engine waits in the socket, and the socket stays as blocking as it is: a clone of it reads what the client says,
-    /// with the time-outs that the application sets. It sends without Nagle's delay from now on, and nobody else may write to it.
+    /// The stream keeps its blocking mode, so a clone of it can read the client's data as before.
+    /// `TCP_NODELAY` is set. Nothing else may write to the stream.
+    ///
+    /// # Errors
+    ///
+    /// If no ring is free (raise [`rings`](freshwire_ring::Config::rings)), if the ring has too few slots for
+    /// [`SinkConfig::keys`], if the socket refuses a setting, or if the requested carrier is unavailable.
     pub fn add_sink(&mut self, stream: TcpStream, config: SinkConfig) -> Result<Sink, SenderError> {
         let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
         self.check_keys(&config)?;
@@ -187,8 +205,12 @@ impl Sender {
         }
     }
 
-    /// Serves the other end of an A1 connection from a ring of the region that no sink uses. The connection goes on to
-    /// receive; closing the sink closes it.
+    /// Serves the other end of an A1 connection from a free ring. The connection can still receive; closing
+    /// the sink closes it.
+    ///
+    /// # Errors
+    ///
+    /// If no ring is free, the connection has ended, or it already has a sink.
     pub fn add_a1_sink(
         &mut self,
         connection: &a1::Connection,
@@ -202,8 +224,12 @@ impl Sender {
         Ok(sink)
     }
 
-    /// Feeds a multicast group from a ring of the region that no sink uses. The ring needs room for what the group keeps for
-    /// repairs; see [`GroupConfig::repair_for`](a1::GroupConfig::repair_for).
+    /// Serves a multicast group from a free ring. The ring needs space for the records that the group keeps
+    /// for repairs; see [`GroupConfig::repair_for`](a1::GroupConfig::repair_for).
+    ///
+    /// # Errors
+    ///
+    /// If no ring is free, or the group already has a sink.
     pub fn add_a1_group(&mut self, group: &a1::Group, config: a1::SinkConfig) -> Result<Sink, SenderError> {
         let consumer = self.free_ring()?;
         let ring = consumer.ring();
@@ -260,22 +286,22 @@ impl Sender {
         self.producer.region().consumer(ring)
     }
 
-    /// Says that the sink of this ring was dropped, so that another sink may have the ring as soon as it has ended. Not needed for
-    /// rings of sinks that have ended: they are used again when no other is left.
+    /// Marks a ring as reusable once its dropped sink has ended. Optional: rings of ended sinks are reused
+    /// when no other is free.
     pub fn reuse(&mut self, ring: usize) {
         if ring < self.next_ring && !self.left.contains(&ring) {
             self.left.push(ring);
         }
     }
 
-    /// The region, to be shared with a second process by its file descriptor. Rings of sinks with
+    /// The region, for sharing with a second process by its file descriptor. Rings of sinks with
     /// [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) are empty there.
     pub fn region(&self) -> &Region {
         self.producer.region()
     }
 
-    /// Where the records of a sink's ring lie, and the ring's number there: for an [`Editor`](freshwire_ring::Editor), whose
-    /// calls that say that the sender has to be notified are followed by [`Sender::notify`].
+    /// The region of a sink's records, and the ring's index there, for an [`Editor`](freshwire_ring::Editor).
+    /// If a call of the editor asks to notify the sender, call [`Sender::notify`].
     pub fn region_of(&self, ring: usize) -> (&Region, usize) {
         match self.others.get(ring) {
             Some(Some(Other::Direct(direct))) => (direct.region(), 0),
@@ -312,8 +338,14 @@ impl Sender {
         }
     }
 
-    /// Puts a record on the ring of a sink and returns its index there. No system call while the engine is awake, no
-    /// allocation.
+    /// Queues a record for a sink and returns its index in the ring. Allocates nothing, and makes no system
+    /// call while the engine is awake. A full ring first drops the records that the policy calls stale.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::Full`] or [`PushError::OutOfBlocks`] if there is still no space, [`PushError::Closed`]
+    /// after the sink's end, [`PushError::TooLarge`] for a record that never fits. The record's fate is then
+    /// [`Outcome::Refused`](freshwire_ring::Outcome::Refused).
     pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
         if let Some(direct) = self.direct(ring) {
             return direct.push(payload, meta).inspect_err(|error| self.refused(ring, *error, meta));
@@ -352,9 +384,17 @@ impl Sender {
         }
     }
 
-    /// Puts one payload on several rings; it is copied once, and once more into each ring of the kernel's. Returns how many rings took it.
-    /// One that is closed, or full of what the policy still wants, is passed over and its sink misses this record:
-    /// [`missed`](Self::missed) says which, and the record's fate there is [refused](freshwire_ring::Outcome::Refused).
+    /// Queues one payload for several sinks. It is copied once, and once more into each kernel ring. Returns
+    /// the number of rings that accepted it.
+    ///
+    /// A closed ring, or one full of records that the policy still wants, is skipped:
+    /// [`missed`](Self::missed) lists it, and the record's fate there is
+    /// [`Outcome::Refused`](freshwire_ring::Outcome::Refused).
+    ///
+    /// # Errors
+    ///
+    /// Stops at the first ring with another error: no free block in the arena, a payload that never fits, or
+    /// a ring that does not exist.
     pub fn push_to_all(
         &mut self,
         rings: impl IntoIterator<Item = usize>,
@@ -402,19 +442,24 @@ impl Sender {
         result.map(|()| taken)
     }
 
-    /// The rings that missed the payload of the last [`push_to_all`](Self::push_to_all), and why.
+    /// Rings that skipped the last [`push_to_all`](Self::push_to_all), with the reason.
     pub fn missed(&self) -> &[(usize, PushError)] {
         &self.missed
     }
 
-    /// Sends a stored payload past the rings to those sinks whose next record on the wire it would be now: nothing is queued or
-    /// half sent, the path has shown no limit lately, the policy says so. [`Target::is_sent`] tells of each; to the others it is to be
-    /// [pushed](Producer::push_stored). For receivers that keep up this is much less work than their rings.
+    /// Sends a stored payload directly to the sinks for which it would be the next record on the wire:
+    /// nothing is queued or half sent, the path has shown no limit recently, and the policy agrees.
+    /// [`Target::is_sent`] reports the result; [push](Producer::push_stored) the payload to the others. For
+    /// receivers that keep up this is much cheaper than their rings.
     ///
-    /// What is sent so has no fate and can be neither dropped nor changed, as it is on the wire. It takes as long as the writes
-    /// take, on this thread; where the engine is at work just now, nothing is sent. Neither is anything past the ring of a sink that
-    /// [tells of acknowledgements](SinkConfig::ack_fates), that encrypts, whose framing can give up a record, or that is not plain
-    /// TCP, and no payload above [`MAX_AT_ONCE`].
+    /// Such a record has no fate and can be neither dropped nor changed. The call takes as long as the
+    /// writes. It sends nothing while the engine is at work, above [`MAX_AT_ONCE`] bytes, or to a sink that
+    /// reports [acknowledgements](SinkConfig::ack_fates), encrypts, has a framing that can abandon records,
+    /// or is not plain TCP.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::ForeignPayload`] if another producer stored the payload.
     pub fn send_at_once(&mut self, payload: &Stored, targets: &mut [Target]) -> Result<(), PushError> {
         let Self { producer, engine, numbers, order, bytes, .. } = self;
         let Some(engine) = engine.as_ref().filter(|_| payload.len() <= MAX_AT_ONCE) else { return Ok(()) };
@@ -425,12 +470,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Serves the sinks of these rings on this thread, after pushes that asked to [notify](Self::notify): takes as long as the writes
-    /// take, and saves the wake-up of another thread and the way of the records from one processor to the next. Where the engine is
-    /// at work already, it is left to it.
-    ///
-    /// For a thread that has just pushed to many sinks and has nothing more urgent to do. [`Sender::notify`] wakes the engine and
-    /// returns at once. Sinks that the engine does not serve are not its business.
+    /// Serves the sinks of these rings on this thread, after pushes that asked to [notify](Self::notify).
+    /// This saves the wake-up of the engine's thread, and takes as long as the writes. If the engine is at
+    /// work already, it continues the work. Sinks that the engine does not serve are ignored.
     pub fn serve(&mut self, rings: impl IntoIterator<Item = usize>) {
         let Self { engine: Some(engine), numbers, order, .. } = self else { return };
         in_order(order, numbers, rings);
@@ -454,7 +496,8 @@ impl Sender {
         self.producer.push_stored(ring, stored, meta).map(|pushed| pushed.notify)
     }
 
-    /// Drops the queued records with this number; returns how many slots they had. Exact: what is counted is never sent.
+    /// Drops the queued records with this number. Returns the number of slots that they occupied; 0 means too
+    /// late. A counted record is never sent.
     pub fn drop_seq(&mut self, ring: usize, user_seq: u64) -> usize {
         if let Some(direct) = self.direct(ring) {
             return direct.producer.drop_seq(0, user_seq);
@@ -462,8 +505,12 @@ impl Sender {
         self.producer.drop_seq(ring, user_seq)
     }
 
-    /// Modifies a queued record in place: `change` has it to itself, and the engine passes it over meanwhile.
-    /// [`TooLate`]: it was begun, dropped, or is held by another party.
+    /// Modifies a queued record in place. `change` has exclusive access to it, and the engine skips it
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if the record was committed, dropped, or is held by another party.
     pub fn modify(
         &mut self,
         ring: usize,
@@ -481,8 +528,13 @@ impl Sender {
         Ok(changed)
     }
 
-    /// Puts a record in the place of the newest queued one with the same key, whose turn it keeps, or at the end if there is none, or
-    /// the key is 0. A ring with [slots for its keys](freshwire_ring::Config::slots_for) never refuses it.
+    /// Replaces the newest queued record with the same key; the new value keeps that record's turn. Without
+    /// such a record, or with key 0, the record is queued at the end. A ring with [slots for its
+    /// keys](freshwire_ring::Config::slots_for) never refuses it.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
     pub fn replace(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
         if let Some(direct) = self.direct(ring) {
             return direct.replace(payload, meta).inspect_err(|error| self.refused(ring, *error, meta));
@@ -498,10 +550,12 @@ impl Sender {
         Ok(replaced)
     }
 
-    /// What became of a record, once for each, as soon as it is known: refused ones among them, in order of pushing but for those that
-    /// others went past. A program that polls at least once a second loses none below
-    /// [`MAX_KEPT_FATES`](freshwire_ring::MAX_KEPT_FATES) records a second; [`fates_lost`](Self::fates_lost) counts those of one that
-    /// does not.
+    /// Returns the next known fate of a ring's records, each once, including refused records. The order is
+    /// that of pushing, except for records that others overtook.
+    ///
+    /// A program that polls at least once a second loses no fate below
+    /// [`MAX_KEPT_FATES`](freshwire_ring::MAX_KEPT_FATES) records a second; [`fates_lost`](Self::fates_lost)
+    /// counts the losses.
     pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
         if let Some(Some(sink)) = self.sinks.get(ring) {
             for (index, at) in sink.late_acks().take() {
@@ -512,12 +566,12 @@ impl Sender {
         producer.poll_fate(ring)
     }
 
-    /// All fates that are known now; see [`poll_fate`](Self::poll_fate).
+    /// Iterates over all fates known now; see [`poll_fate`](Self::poll_fate).
     pub fn fates(&mut self, ring: usize) -> impl Iterator<Item = Fate> + '_ {
         std::iter::from_fn(move || self.poll_fate(ring))
     }
 
-    /// Fates of a ring's records that nobody polled in time; they are not kept.
+    /// Number of fates of a ring that were not polled in time and are lost.
     pub fn fates_lost(&self, ring: usize) -> u64 {
         match self.others.get(ring) {
             Some(Some(Other::Direct(direct))) => direct.producer.fates_lost(0),
@@ -525,13 +579,13 @@ impl Sender {
         }
     }
 
-    /// The producer itself, for what is not wrapped here: quiet pushes, holding back, queue listings. Calls that say that
-    /// the sender has to be notified are followed by [`Sender::notify`]. It does not fill rings of the kernel's.
+    /// The underlying producer, for quiet pushes, holding back and queue listings. If a call asks to notify
+    /// the sender, call [`Sender::notify`]. It does not fill kernel rings.
     pub fn producer(&mut self) -> &mut Producer {
         &mut self.producer
     }
 
-    /// Wakes the engine, the A1 nodes, and the senders of rings in the kernel. One system call for each.
+    /// Wakes the engine, the A1 nodes and the kernel rings, with one system call each.
     pub fn notify(&self) {
         self.call_engine();
         for other in self.others.iter().flatten() {

@@ -14,76 +14,79 @@ use crate::seal::Seal;
 use crate::stats::{SinkSnapshot, SinkStats};
 use freshwire_units::{Rate, Timestamp};
 
-/// The queue on the path that a sink makes unless told otherwise.
+/// Default bound on the bottleneck queue that a sink may build.
 pub const DEFAULT_QUEUE_TARGET: Duration = Duration::from_millis(50);
 
-/// What may lie unread in front of a program that wants the newest values, in bytes, unless told otherwise: just above what windows lose by
-/// themselves in the first seconds of small segments.
+/// Default bound on unread bytes for state policies: just above the noise of window updates in the first
+/// seconds of small segments.
 pub const DEFAULT_MAX_UNREAD: u32 = 10 << 10;
 
-/// How long a dropped sink may take to deliver what was begun unless told otherwise.
+/// Default time for a dropped sink to deliver the record in progress.
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(30);
 
-/// How one destination is served.
+/// Configuration of one destination.
 #[non_exhaustive]
 pub struct SinkConfig {
-    /// Decides at each commit point.
+    /// Selects the record to send, at each commit point.
     pub policy: Box<dyn Choice>,
-    /// What takes the records to the wire. Default: [`Carrier::Tcp`].
+    /// Carrier of the records. Default: [`Carrier::Tcp`].
     pub carrier: Carrier,
-    /// Keeps the receiver's stream valid whatever is dropped. Default: [`Framing::Raw`], records back to back.
+    /// Framing of the records; keeps the stream valid when records are dropped. Default: [`Framing::Raw`],
+    /// records back to back.
     pub framer: Box<dyn Framer>,
     /// Encrypts the stream. Default: none.
     pub seal: Option<Box<dyn Seal>>,
-    /// Bytes in front of the stream, before those that the framing opens it with. Default: none.
+    /// Bytes sent before the stream and its framing. Default: none.
     pub preface: Vec<u8>,
-    /// How much may be committed and not on the wire. Default: [`Reserve::Auto`].
+    /// Bound on the bytes that are committed and not on the wire. Default: [`Reserve::Auto`].
     pub reserve: Reserve,
-    /// How long a queue on the path the sink may make. Bytes are held back in the ring, where they can still be dropped,
-    /// while more than the path and this queue hold is on the way; a short queue also lets the kernel notice a lost
-    /// segment sooner. Default: [`DEFAULT_QUEUE_TARGET`]; `None` leaves it to the congestion control, as does
-    /// [`CarrierInUse::KernelRing`] always.
+    /// Bound on the bottleneck queue that this sink may build, as a time. Beyond it records stay in the ring,
+    /// where they can still be dropped; a short queue also reveals lost segments sooner. Default:
+    /// [`DEFAULT_QUEUE_TARGET`]. `None` leaves the queue to the congestion control, and
+    /// [`CarrierInUse::KernelRing`] always does.
     pub queue_target: Option<Duration>,
-    /// How many bytes may lie unread in front of the receiving program before records are held back in the ring, where newer values
-    /// still take their place. TCP acknowledges what nobody has read, and only the window that the peer advertises tells of it.
+    /// Bound on the bytes that the receiving program has not read. Beyond it records stay in the ring, where
+    /// newer values replace them. TCP acknowledges data before the program reads it; only the advertised
+    /// window reveals the difference.
     ///
-    /// The estimate is the largest window of the connection less the present one, as of the last acknowledgement. Between Linux
-    /// machines it is off by what the receiver's buffer takes before its window shrinks, some 10 kB, and by the rounding of windows,
-    /// 128 bytes to 16 kB. While it holds back, one record at a time goes out (2 ms to 1 s apart), since only an acknowledgement tells
-    /// that the program reads again. Proxies hide the program: their windows tell of the proxy. A receiver with a small `SO_RCVBUF`
-    /// bounds by itself; a [gate](freshwire_choice::gate()) is exact where the program acknowledges; A1 needs neither. Needs Linux 5.4
-    /// and plain TCP, and is without effect elsewhere.
+    /// The estimate is the connection's largest window minus the present one, as of the last acknowledgement.
+    /// Between Linux machines the error is what the receiver buffers before its window shrinks (some 10 kB),
+    /// plus the rounding of windows (128 bytes to 16 kB). While the bound holds records back, one at a time
+    /// is sent, 2 ms to 1 s apart, since only an acknowledgement shows that the program reads again.
     ///
-    /// Default: [`DEFAULT_MAX_UNREAD`] where the policy [is for state](Choice::is_for_state), else `None`.
+    /// Behind a proxy the estimate describes the proxy. Alternatives: a small `SO_RCVBUF` at the receiver, a
+    /// [gate](freshwire_choice::gate()) that the program's acknowledgements open (exact), or A1. Requires
+    /// Linux 5.4 and plain TCP, and has no effect elsewhere.
+    ///
+    /// Default: [`DEFAULT_MAX_UNREAD`] if the policy [is for state](Choice::is_for_state), else `None`.
     pub max_unread: Option<u32>,
-    /// How many keys the records have, at most: the sink is refused if its ring has
-    /// [too few slots](freshwire_ring::Config::slots_for) to take the newest value of each at any time. Default: `None`, not checked.
+    /// Largest number of keys. A sink whose ring has [too few slots](freshwire_ring::Config::slots_for) for
+    /// the newest value of each key is refused. Default: `None`, not checked.
     pub keys: Option<u32>,
     /// The kernel name of the congestion control; `None` keeps the socket's.
     pub congestion: Option<String>,
-    /// Shortest retransmission timeout where the kernel lets a socket choose (Linux 6.15 and later); `None` keeps the
-    /// kernel's 200 ms.
+    /// Shortest retransmission timeout (Linux 6.15 and later). `None` keeps the kernel's 200 ms.
     pub min_rto: Option<Duration>,
-    /// Longest retransmission timeout where the kernel lets a socket choose (Linux 6.15 and later, at least one second):
-    /// how soon after an outage the path is tried again. `None` keeps the kernel's two minutes.
+    /// Longest retransmission timeout (Linux 6.15 and later), at least one second: the longest pause before
+    /// the path is tried again in an outage. `None` keeps the kernel's two minutes.
     pub max_rto: Option<Duration>,
-    /// How long a sink that is dropped may take to deliver what was begun. Default: [`DEFAULT_LINGER`].
+    /// Time for a dropped sink to deliver the record in progress. Default: [`DEFAULT_LINGER`].
     pub linger: Duration,
-    /// After what time a peer that takes nothing, although there is something to take, is given up. Default: never; TCP
-    /// itself gives up after some fifteen minutes.
+    /// Time after which a peer that accepts no data, although there is some, is disconnected. Default:
+    /// `None`; TCP gives up after some fifteen minutes.
     pub stall_timeout: Option<Duration>,
-    /// Whether the fate of a record says when it was acknowledged, over TCP. Without that a record's fate is complete when
-    /// its last byte is handed over, and it is looked at no more: less work for each of many receivers. Default: true. The
-    /// kernel's ring says it always.
+    /// Whether fates wait for the acknowledgement, over TCP. If `false`, a fate is complete when the last
+    /// byte is handed over, which is less work with many receivers. Default: `true`. The kernel ring always
+    /// reports acknowledgements.
     pub ack_fates: bool,
-    /// After what time the kernel looks at its ring again when it has found it empty, for [`CarrierInUse::KernelRing`] alone: a
-    /// steady stream then makes one system call, and each record that finds the ring empty waits for the next look. At most a
-    /// second. Default: `None`, the kernel sleeps and the next record wakes it with a system call.
+    /// Interval at which the kernel polls an empty ring, for [`CarrierInUse::KernelRing`] only, at most a
+    /// second. A steady stream then makes one system call, and a record that finds the ring empty waits for
+    /// the next poll. Default: `None`; the kernel sleeps, and the next record wakes it with a system call.
     pub kernel_watch: Option<Duration>,
 }
 
 impl SinkConfig {
-    /// The defaults with this policy.
+    /// Creates the default configuration with this policy.
     pub fn new(policy: impl Choice + 'static) -> Self {
         Self {
             max_unread: policy.is_for_state().then_some(DEFAULT_MAX_UNREAD),
@@ -105,7 +108,7 @@ impl SinkConfig {
         }
     }
 
-    /// Sets what takes the records to the wire.
+    /// Sets the [`carrier`](Self::carrier).
     #[must_use]
     pub fn carrier(mut self, carrier: Carrier) -> Self {
         self.carrier = carrier;
@@ -119,35 +122,35 @@ impl SinkConfig {
         self
     }
 
-    /// Sets what encrypts the stream.
+    /// Sets the encryption.
     #[must_use]
     pub fn seal(mut self, seal: Option<Box<dyn Seal>>) -> Self {
         self.seal = seal;
         self
     }
 
-    /// Sets the bytes in front of the stream.
+    /// Sets the bytes before the stream.
     #[must_use]
     pub fn preface(mut self, bytes: Vec<u8>) -> Self {
         self.preface = bytes;
         self
     }
 
-    /// Sets after what time the kernel looks at an empty ring of its own again.
+    /// Sets the interval at which the kernel polls an empty ring.
     #[must_use]
     pub fn kernel_watch(mut self, every: Option<Duration>) -> Self {
         self.kernel_watch = every;
         self
     }
 
-    /// Sets after what time a peer that takes nothing is given up.
+    /// Sets the time after which a stalled peer is disconnected.
     #[must_use]
     pub fn stall_timeout(mut self, timeout: Option<Duration>) -> Self {
         self.stall_timeout = timeout;
         self
     }
 
-    /// Sets whether fates say when a record was acknowledged.
+    /// Sets whether fates wait for the acknowledgement.
     #[must_use]
     pub fn ack_fates(mut self, wanted: bool) -> Self {
         self.ack_fates = wanted;
@@ -161,21 +164,21 @@ impl SinkConfig {
         self
     }
 
-    /// Sets the queue that the sink may make on the path.
+    /// Sets the bound on the bottleneck queue.
     #[must_use]
     pub fn queue_target(mut self, queue: Option<Duration>) -> Self {
         self.queue_target = queue;
         self
     }
 
-    /// Sets how many bytes may lie unread in front of the receiving program.
+    /// Sets the bound on unread bytes.
     #[must_use]
     pub fn max_unread(mut self, bytes: Option<u32>) -> Self {
         self.max_unread = bytes;
         self
     }
 
-    /// Sets how many keys the records have at most, which is checked against the ring's slots.
+    /// Sets the number of keys that the ring must have slots for.
     #[must_use]
     pub fn keys(mut self, keys: u32) -> Self {
         self.keys = Some(keys);
@@ -189,7 +192,7 @@ impl SinkConfig {
         self
     }
 
-    /// Sets how long a dropped sink may take to deliver what was begun.
+    /// Sets the time for a dropped sink to deliver the record in progress.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
@@ -211,19 +214,19 @@ impl SinkConfig {
     }
 }
 
-/// What happens to the rest when a sink is closed.
+/// Treatment of queued records when a sink is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CloseMode {
-    /// Send what is queued and what the policy still wants, then end the stream.
+    /// Send the queued records that the policy still wants, then end the stream.
     Drain,
-    /// Finish the record that was begun, drop the others, then end the stream.
+    /// Finish the record in progress, drop the others, then end the stream.
     FinishRecord,
     /// Discard everything and reset the connection, also where a clone of its socket is open.
     Abort,
 }
 
-/// How a sink ended.
+/// Reason for the end of a sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
@@ -234,8 +237,8 @@ pub enum Ended {
     Broken(String),
 }
 
-/// One destination that an engine, or an A1 node, serves. Dropping it closes the destination with [`CloseMode::FinishRecord`], and aborts
-/// it if that takes longer than [`SinkConfig::linger`].
+/// One destination, served by an engine or an A1 node. Dropping it closes the destination with
+/// [`CloseMode::FinishRecord`], and aborts after [`SinkConfig::linger`].
 pub struct Sink {
     pub(crate) ring: usize,
     pub(crate) shared: Arc<SinkShared>,
@@ -255,17 +258,18 @@ pub(crate) trait Server: Send + Sync {
 }
 
 impl Sink {
-    /// The ring of the sender's region that feeds this sink.
+    /// Index of the ring that feeds this sink, as [`Sender::push`](crate::Sender::push) and the other calls
+    /// expect it.
     pub fn ring(&self) -> usize {
         self.ring
     }
 
-    /// A handle that tells how it is, for whoever does not own it.
+    /// Returns a handle to observe the sink, which may outlive it.
     pub fn monitor(&self) -> Monitor {
         Monitor(Arc::clone(&self.shared))
     }
 
-    /// What it has done so far.
+    /// Current statistics.
     pub fn stats(&self) -> SinkSnapshot {
         self.shared.snapshot()
     }
@@ -280,25 +284,28 @@ impl Sink {
         self.shared.stats.rate()
     }
 
-    /// Why [`Carrier::Auto`] has plain TCP, in words; `None` if it has the kernel's ring, or plain TCP was asked for.
+    /// Reason for which [`Carrier::Auto`] chose plain TCP. `None` if the kernel ring is in use, or plain TCP
+    /// was requested.
     pub fn fallback(&self) -> Option<&str> {
         self.shared.fallback.as_deref()
     }
 
-    /// How it ended, `None` while it is served.
+    /// Reason for the end; `None` while the sink is served.
     pub fn ended(&self) -> Option<Ended> {
         self.shared.ended()
     }
 
-    /// Sends bytes between two records, or between two packets of one where the framing allows that: the answer to a
-    /// request on the same connection, for instance. A peer that lets 64 KiB of them pile up is given up. With
-    /// [`CarrierInUse::KernelRing`] nobody is there to do so, and with [`CarrierInUse::A1`] there is no place between
-    /// records: the sink ends.
+    /// Sends bytes between two records, or between two packets of one where the framing permits: for example
+    /// the answer to a request on the same connection.
+    ///
+    /// The sink ends if the peer leaves more than 64 KiB of them unread, or if its carrier is
+    /// [`CarrierInUse::KernelRing`] or [`CarrierInUse::A1`], which cannot interject.
     pub fn interject(&self, bytes: Vec<u8>) {
         self.server.interject(bytes);
     }
 
-    /// Begins to close and waits at most `timeout` for the end; past it the connection is aborted. Returns how it ended.
+    /// Closes the sink and waits at most `timeout`, after which the connection is aborted. Returns the reason
+    /// for the end.
     pub fn close(mut self, mode: CloseMode, timeout: Duration) -> Ended {
         self.closed = true;
         self.server.close(mode);
@@ -318,17 +325,17 @@ impl Drop for Sink {
     }
 }
 
-/// Tells how a [`Sink`] is, also after its end.
+/// Observes a [`Sink`], also after its end.
 #[derive(Clone, Debug)]
 pub struct Monitor(Arc<SinkShared>);
 
 impl Monitor {
-    /// What it has done so far.
+    /// Current statistics.
     pub fn stats(&self) -> SinkSnapshot {
         self.0.snapshot()
     }
 
-    /// How it ended, `None` while it is served.
+    /// Reason for the end; `None` while the sink is served.
     pub fn ended(&self) -> Option<Ended> {
         self.0.ended()
     }

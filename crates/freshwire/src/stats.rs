@@ -10,11 +10,11 @@ use crate::carrier::CarrierInUse;
 /// How many drop reasons there are, with a place for codes that this version does not know.
 const REASONS: usize = 16;
 
-/// How many layers are counted apart; higher ones count with the highest.
+/// Number of layers with separate counters; higher layers count with the highest.
 pub const LAYERS: usize = 8;
 
-/// What a sink has done so far, readable at any time from any thread. Each value is exact; together they are not one
-/// instant's. Only the engine's thread writes.
+/// Statistics of a sink, readable at any time from any thread. Each value is exact; together they are no
+/// consistent snapshot. Only the engine's thread writes.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct SinkStats {
@@ -62,22 +62,22 @@ fn raise(value: &AtomicU64, to: u64) {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SinkSnapshot {
-    /// What takes the records to the wire. With [`CarrierInUse::KernelRing`] the numbers are the kernel's: layers, ages and
-    /// the mean horizon are not among them, and are zero.
+    /// Carrier in use. With [`CarrierInUse::KernelRing`] the numbers are the kernel's; layers, ages and the mean horizon are
+    /// unknown and zero.
     pub carrier: CarrierInUse,
-    /// Records that were begun on the wire.
+    /// Records of which at least one byte was committed.
     pub begun: u64,
     /// Records whose last byte was handed to the carrier.
     pub finished: u64,
     /// Bytes handed to the carrier, framing included.
     pub bytes: u64,
-    /// Of these, acknowledged by the peer.
+    /// Bytes acknowledged by the peer, framing included.
     pub acked: u64,
-    /// Records dropped, by reason; reasons that never occurred are left out.
+    /// Records dropped, by reason; without reasons that never occurred.
     pub drops: Vec<(Reason, u64)>,
-    /// Dropped records in whose place the framing sent something of its own, such as a repetition of the picture before.
+    /// Dropped records that the framing replaced, for example by a repetition of the previous picture.
     pub replaced: u64,
-    /// Records begun on the wire, by layer.
+    /// Committed records, by layer.
     pub begun_by_layer: [u64; LAYERS],
     /// Records dropped by the policy, by layer.
     pub dropped_by_layer: [u64; LAYERS],
@@ -85,43 +85,43 @@ pub struct SinkSnapshot {
     pub horizon: u64,
     /// The largest horizon after any write.
     pub horizon_max: u64,
-    /// The mean horizon over the writes after which it was looked at: all but those to a path without any limit.
+    /// Mean horizon after the writes on paths that have shown a limit; other writes are not sampled.
     pub horizon_mean: f64,
     /// The reserve in force: the horizon's bound is one chunk above it.
     pub reserve: u64,
-    /// Mean age of a record when it was begun, from its generation time.
+    /// Mean age of a record at its commit point, from its generation time.
     pub age_at_commit_mean: Duration,
-    /// Largest age of a record when it was begun.
+    /// Largest age of a record at its commit point.
     pub age_at_commit_max: Duration,
-    /// Estimated delivery rate while something was on the way; `None` before the first estimate.
+    /// Estimated delivery rate while data was in flight; `None` before the first estimate.
     pub rate: Option<Rate>,
-    /// What the path carries, for an encoder that follows: less what framing and other tracks take. `None` in the first seconds,
-    /// and over A1 as long as the path has shown no queue.
+    /// Rate of the path for an adaptive encoder; subtract framing and other tracks. `None` in the first seconds, and over A1
+    /// until the path has shown a queue.
     pub path: Option<PathRate>,
     /// Smoothed round trip.
     pub rtt: Duration,
-    /// The shortest round trip: what was acknowledged had reached the receiver about half of it before.
+    /// Smallest round trip. Acknowledged data reached the receiver about half of it earlier.
     pub min_rtt: Duration,
     /// Write system calls; with the kernel's ring, calls that woke its sender.
     pub writes: u64,
-    /// Bad values that were found in the shared memory; each was skipped.
+    /// Invalid values found in the shared memory; each was skipped.
     pub invalid: u64,
-    /// Bytes that the receiving program has not read, as far as its window tells; `None` without
-    /// [`SinkConfig::max_unread`](crate::SinkConfig::max_unread), and where the kernel does not say the window.
+    /// Estimate of the bytes that the receiving program has not read. `None` without
+    /// [`SinkConfig::max_unread`](crate::SinkConfig::max_unread), and if the kernel does not report the window.
     pub unread: Option<u64>,
-    /// The largest such number.
+    /// Largest value of `unread`.
     pub unread_max: u64,
-    /// How long records were held back because more than that bound was unread.
+    /// Total time for which records were held back by that bound.
     pub held_unread: Duration,
 }
 
-/// What a path carries, as far as it is known. Of two, the one that is a limit is the smaller.
+/// Rate of a path, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathRate {
-    /// In the last ten seconds the path has shown no limit: `rate` is what it was given, as a mean over two seconds or more, and it may
-    /// carry more. Otherwise data had to wait, with a queue on the path or losses, and `rate` is what was delivered meanwhile.
+    /// `true` if the path has shown no limit in the last ten seconds. `rate` is then the rate offered to it, as a mean over at
+    /// least two seconds, and the capacity may be higher. Otherwise there was a queue or loss, and `rate` is the delivery rate.
     pub at_least: bool,
-    /// Payload and framing, without the headers of TCP and IP.
+    /// Rate of payload and framing, without the headers of TCP and IP.
     pub rate: Rate,
 }
 

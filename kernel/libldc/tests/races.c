@@ -60,7 +60,7 @@ static void set_version(unsigned char *record, uint32_t version)
 		memcpy(record + at, &version, sizeof(version));
 }
 
-/* The documents never tried it: queued position updates are overwritten until they are taken. */
+/* Not tried in Birkedal 2006: queued position updates are overwritten until they are taken. */
 static void an_update_arrives_old_or_new_never_mixed(void)
 {
 	struct pair pair = make_pair();

@@ -5,6 +5,8 @@ use super::workspace::{File, Package, Workspace};
 /// How many lines of the README count as its first screen.
 const FIRST_SCREEN: usize = 50;
 const FIRST_COMMANDS: [&str; 2] = ["make demo", "make test"];
+/// The document that explains every third-party crate.
+const DEPENDENCIES: &str = "docs/dependencies.md";
 
 /// Folders of one machine and hosts of package registries. Each is cut in two here so that this file does not name it.
 const FORBIDDEN: &[(&str, &str)] = &[
@@ -28,8 +30,7 @@ pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
         findings.extend(versions(name, text, rust_version));
     }
     findings.extend(first_screen(workspace.file("README.md").unwrap_or_default()));
-    let architecture = workspace.file("ARCHITECTURE.md").unwrap_or_default();
-    findings.extend(dependencies(architecture, &workspace.packages));
+    findings.extend(dependencies(workspace.file(DEPENDENCIES).unwrap_or_default(), &workspace.packages));
     findings.extend(names_of_places(&workspace.files));
     findings
 }
@@ -60,7 +61,7 @@ fn first_screen(readme: &str) -> Vec<String> {
         .collect()
 }
 
-fn dependencies(architecture: &str, packages: &[Package]) -> Vec<String> {
+fn dependencies(reasons: &str, packages: &[Package]) -> Vec<String> {
     let all = packages.iter().flat_map(|package| &package.dependencies);
     let mut names: Vec<&str> =
         all.filter(|dependency| !dependency.local).map(|dependency| dependency.name.as_str()).collect();
@@ -68,8 +69,8 @@ fn dependencies(architecture: &str, packages: &[Package]) -> Vec<String> {
     names.dedup();
     names
         .into_iter()
-        .filter(|name| !architecture.contains(&format!("`{name}`")))
-        .map(|name| format!("ARCHITECTURE.md does not say why `{name}` is a dependency"))
+        .filter(|name| !reasons.contains(&format!("`{name}`")))
+        .map(|name| format!("{DEPENDENCIES} does not say why `{name}` is a dependency"))
         .collect()
 }
 
@@ -122,7 +123,7 @@ mod tests {
         assert!(dependencies("- `libc`: system calls", &packages).is_empty());
         assert_eq!(
             dependencies("libc", &packages),
-            ["ARCHITECTURE.md does not say why `libc` is a dependency"]
+            ["docs/dependencies.md does not say why `libc` is a dependency"]
         );
     }
 

@@ -58,6 +58,16 @@ const fn script(name: &'static str, program: &'static str, limit: Duration, need
     Step { name, action: Action::Command(command), limit, needs, wants: &[] }
 }
 
+/// A step in Python: Debian's own, which has Debian's packages.
+const fn python(
+    name: &'static str,
+    arguments: &'static [&'static str],
+    environment: &'static [(&'static str, &'static str)],
+) -> Step {
+    let command = CommandLine { program: "/usr/bin/python3", arguments, environment };
+    Step { name, action: Action::Command(command), limit: minutes(5), needs: &[Need::Lab], wants: &[] }
+}
+
 /// A step that needs nothing but Rust.
 const fn plain(name: &'static str, action: Action, limit: Duration) -> Step {
     Step { name, action, limit, needs: &[], wants: &[] }
@@ -122,18 +132,9 @@ pub(super) fn all() -> Vec<Step> {
             needs: &[Need::Miri],
             wants: &[],
         },
-        Step {
-            name: "lab",
-            action: Action::Command(CommandLine {
-                // Debian's own, which has Debian's packages.
-                program: "/usr/bin/python3",
-                arguments: &["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"],
-                environment: &[],
-            }),
-            limit: minutes(5),
-            needs: &[Need::Lab],
-            wants: &[],
-        },
+        python("lab", &["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"], &[]),
+        // Documents say what the published results say.
+        python("published", &["-m", "freshwire_lab.published", "check"], &[("PYTHONPATH", "lab")]),
         script("interop", "xtask/interop-a1.sh", minutes(5), &[Need::Lab, Need::Cryptography]),
         script("kernel", "kernel/guest/test.sh", minutes(25), &[Need::Guests]),
         script(

@@ -4,7 +4,7 @@ use freshwire_units::{Rate, Timestamp};
 
 use crate::wire::{Qos, QosError};
 
-/// The agreed quality of service, changes of it, and the rate that it allows (seed 001, "QoS support in A1").
+/// The agreed quality of service, changes of it, and the rate that it allows (Mapp 1997, "QoS support in A1").
 #[derive(Debug)]
 pub(super) struct Quality {
     maximum: Qos,

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use freshwire_units::Timestamp;
 
-/// When SYNC packets go: periodically while data flows (seed 001), after the last data so that a lost tail shows as a
+/// When SYNC packets go: periodically while data flows (Mapp 1997), after the last data so that a lost tail shows as a
 /// gap, and as a probe.
 #[derive(Debug)]
 pub(super) struct Syncs {

@@ -26,7 +26,7 @@ pub(crate) enum Frame<'a> {
     Ack(Ack),
     /// Packets that the receiver takes for lost.
     Nack(Ranges),
-    /// Measures the round trip (seed 001); the time is the sender's, in microseconds since it began the connection.
+    /// Measures the round trip (Mapp 1997); the time is the sender's, in microseconds since it began the connection.
     Sync {
         sent_us: u64,
     },

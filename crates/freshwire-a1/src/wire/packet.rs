@@ -25,7 +25,7 @@ pub(crate) struct DataHeader {
     pub(crate) number: u32,
     /// Which of two keys protects it.
     pub(crate) phase: bool,
-    /// It holds blocks that were sent before (seed 001).
+    /// It holds blocks that were sent before (Mapp 1997).
     pub(crate) retransmitted: bool,
     /// It holds neither data nor SYNC.
     pub(crate) control: bool,
@@ -50,7 +50,7 @@ impl DataHeader {
     }
 }
 
-/// Whether a datagram goes before data and SYNC of the same batch (seed 001, two queues): a data packet with retransmitted
+/// Whether a datagram goes before data and SYNC of the same batch (Mapp 1997, two queues): a data packet with retransmitted
 /// blocks, or without data and SYNC.
 pub(crate) fn is_urgent(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|first| first >> 4 == DATA && first & (RETRANSMITTED | CONTROL) != 0)

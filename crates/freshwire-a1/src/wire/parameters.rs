@@ -33,7 +33,7 @@ pub enum QosError {
     Ended,
 }
 
-/// Quality of service of a connection (seed 001, "QoS support in A1"). The receiver may narrow what the sender asks for.
+/// Quality of service of a connection (Mapp 1997, "QoS support in A1"). The receiver may narrow what the sender asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qos {
     /// Average rate at which this end sends; `None` is no limit.

@@ -15,7 +15,7 @@ fn record(seq: u64) -> Record {
     Record { index: seq, len: 1000, ..Record::numbered(seq) }
 }
 
-/// The documents' source: 8 layers a second.
+/// The layered source of Birkedal 2006: 8 layers a second.
 fn layer_record(seq: u64) -> Record {
     let (window, layer) = (seq / 8, seq % 8);
     let generated = at(seq * 125);

@@ -58,7 +58,7 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Experiment {
-    /// The documents' layered stream.
+    /// The layered stream of Birkedal 2006.
     Layers,
     /// Video-like frames that depend on each other.
     Frames,
@@ -99,7 +99,7 @@ pub(crate) struct RateStep {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Source {
-    /// The documents' source: in each window, the layers one after the other at even distance.
+    /// The layered source of Birkedal 2006: in each window, the layers one after the other at even distance.
     Layers {
         /// Layers of a window, the base layer included.
         layers: u8,

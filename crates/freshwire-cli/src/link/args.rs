@@ -64,8 +64,8 @@ pub(crate) struct LinkArgs {
     pub(super) peer: Option<String>,
 
     /// Make a TCP port of this machine reachable at the far end: PORT for 127.0.0.1:PORT, or PORT=HOST:PORT. A proxy there
-    /// accepts the connections, so the server behind it sees nothing of the link, and a live one cannot adapt to it: run what is to
-    /// see the link with --peer. May be given several times.
+    /// accepts the connections: the server behind it does not see the link, and a live server cannot adapt to it. Run such a
+    /// server with --peer. May be given several times.
     #[arg(long, value_name = "PORT[=HOST:PORT]")]
     pub(super) reach: Vec<Route>,
 

@@ -55,7 +55,7 @@ pub(crate) struct RecvArgs {
     /// How records lie in the stream.
     #[arg(long, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
-    /// What is in the stream [default: layers; bytes from a URL or if there is --out].
+    /// Content of the stream [default: layers; bytes from a URL or with --out].
     #[arg(long, value_enum)]
     content: Option<Content>,
     /// Write the payload there; `-` is standard output, the account goes to standard error then.

@@ -1,4 +1,4 @@
-//! The report of `freshwire lab layers`: our counterparts of the documents' figures.
+//! The report of `freshwire lab layers`: our counterparts of Birkedal's figures.
 
 use super::chart::{
     Axis, BarChart, Bars, LineChart, Mark, Reference, Scatter, Series, bar_chart, line_chart, scatter,
@@ -177,7 +177,7 @@ fn layer_bytes(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> 
     layer_bars(path, command, &[scheme::TCP, scheme::THESIS, scheme::FRESHWIRE, scheme::FRESHWIRE_CHUNKED])
 }
 
-/// Thesis figure 5.5.
+/// Figure 5.5.
 fn improper_use(path: &[Cell<'_>], command: &str) -> anyhow::Result<Vec<Figure>> {
     if path.iter().all(|cell| cell.plan.scheme != scheme::THESIS_IMPROPER) {
         return Ok(Vec::new());
@@ -379,7 +379,7 @@ fn sampled(curve: &[(f64, f64)], end: f64) -> Vec<(f64, f64)> {
 const MOST_PATHS: usize = 12;
 const BYTES_INTRODUCTION: &str = "Thesis figures 5.3 and 5.4. Plain TCP delivers all layers alike, and late; a choice at \
     the last moment keeps the base layer whole and gives up the least significant layers first.";
-const IMPROPER_INTRODUCTION: &str = "Thesis figure 5.5. The rule at the end of each layer instead of each window drops \
+const IMPROPER_INTRODUCTION: &str = "Birkedal 2006, figure 5.5. The rule at the end of each layer instead of each window drops \
     the middle layers, without which the upper ones are useless.";
 const GOODPUT_INTRODUCTION: &str =
     "Paper figure 7. What a player can use that waits this long before it plays a window.";

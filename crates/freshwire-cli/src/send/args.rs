@@ -15,9 +15,9 @@ use freshwire_units::{parse_duration, parse_size};
 use crate::a1::{self, A1Args, Manner, OtherSide};
 use crate::endpoint::Endpoint;
 
-/// Send a live source; whatever gets stale on the way to the wire is dropped.
+/// Send a live source and drop stale records before they reach the wire.
 ///
-/// The receiver is any TCP program: with the default framing it gets the records' bytes, back to back, each whole.
+/// The receiver is any TCP program: with the default framing it receives complete records, back to back.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +30,7 @@ Examples:
   my-program | freshwire send --to peer:5000 --policy deadline --deadline 200ms records
   my-sensors | freshwire send --to peer:5000 --reconnect lines --key-field id     the newest line of each id
 
-Ctrl-C ends the stream behind the record that was begun, and prints the account.
+Ctrl-C ends the stream after the record in progress, and prints the account.
 
 Exit code: 0 the source has ended and the receiver has everything that was sent, 2 usage or failure.")]
 pub(crate) struct SendArgs {
@@ -43,12 +43,12 @@ pub(crate) struct SendArgs {
     /// With --to: how long to try while nobody listens there; over A1, where nobody says so, 0 is 5s.
     #[arg(long, global = true, value_name = "TIME", default_value = "0", value_parser = parse_duration)]
     wait: Duration,
-    /// What is sent and what is dropped [default: layered for layers, screen for h264; for records deadline if there
-    /// is one, else fifo; for lines the same, and latest with --key-field].
+    /// Policy that selects records to send or drop [default: layered for layers, screen for h264; deadline for records and
+    /// lines with a deadline, else fifo; latest with --key-field].
     #[arg(long, global = true, value_enum)]
     policy: Option<PolicyName>,
-    /// How long a record keeps its value, from its coming into being; for layers, a window from its begin [default:
-    /// 1s for layers, none for h264, records and lines].
+    /// How long a record keeps its value after it was generated; for layers, after its window's start [default:
+    /// 1s for layers, unlimited for h264, records and lines].
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
     /// Length of a window: of the layered source, and for the policies thesis and priority-progress.
@@ -58,9 +58,8 @@ pub(crate) struct SendArgs {
     /// half-way), length-prefixed with 32 bits big-endian.
     #[arg(long, global = true, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
-    /// What takes records to the wire: plain TCP, the kernel's ring (module tcp_ldc, raw or length-prefixed records), or
-    /// the kernel's ring where it is there and plain TCP where not; or A1, over UDP, where the choice lasts until the last
-    /// retransmission.
+    /// Carrier of the records: plain TCP, the kernel ring (module tcp_ldc, raw or length-prefixed records), the ring with
+    /// fall-back to TCP, or A1 over UDP. A1 also chooses at each retransmission.
     #[arg(long, global = true, value_enum, default_value_t = CarrierName::Auto)]
     carrier: CarrierName,
     #[command(flatten)]
@@ -107,7 +106,7 @@ pub(crate) struct SendArgs {
 
 #[derive(Subcommand)]
 enum SourceArgs {
-    /// The documents' layered source: in each window one record of each layer, with the FWLR header.
+    /// Layered test source (Birkedal 2006): in each window one record of each layer, with the FWLR header.
     Layers {
         /// Layers of a window.
         #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]

@@ -89,7 +89,7 @@ fn wait_until(due: Timestamp, timeout: Duration) -> bool {
     left <= timeout
 }
 
-/// The documents' source, at its pace.
+/// The layered source of Birkedal 2006, at its pace.
 struct Layers {
     source: layered::Source,
     duration: Duration,

@@ -61,7 +61,7 @@ fn sctp_delivers_layers_and_frames() {
     assert_eq!(frames["metrics"]["on_time_frames"], 90, "{frames}");
 }
 
-/// What the documents' source reaches over A1 in ten seconds, in each of eight runs side by side: payload on time in bytes,
+/// What the layered source reaches over A1 in ten seconds, in each of eight runs side by side: payload on time in bytes,
 /// and the median delay of the base in milliseconds.
 fn a1_on_the_link(rate: &str, loss: &str) -> Option<Vec<(f64, f64)>> {
     let link = ["lab", "layers", "--scheme", "a1", "--rate", rate, "--loss", loss, "--delay", "50ms"];

@@ -35,7 +35,7 @@ pub enum KernelRingError {
     #[error("the socket has no ring")]
     NoRing(#[source] io::Error),
     /// A system call failed otherwise.
-    #[error("the kernel gives no ring")]
+    #[error("the kernel provides no ring")]
     Io(#[source] io::Error),
 }
 

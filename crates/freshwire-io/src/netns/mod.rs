@@ -57,7 +57,7 @@ pub enum NetnsError {
     #[error("create the namespaces before the process starts its first thread")]
     Threads,
     /// The process has the capabilities, yet the kernel gives it no network namespace.
-    #[error("this system gives no network namespace to this process ({0})")]
+    #[error("network namespaces are not permitted for this process ({0})")]
     NetworkNamespace(#[source] io::Error),
     /// A step of the set-up failed.
     #[error("cannot {step}: {source}")]

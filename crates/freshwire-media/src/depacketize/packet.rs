@@ -23,7 +23,7 @@ pub enum PacketError {
     #[error("an RTP packet ends within its header")]
     Short,
     /// Another version.
-    #[error("RTP version {0}; only version 2 is taken")]
+    #[error("RTP version {0}; only version 2 is supported")]
     Version(u8),
     /// More padding than payload.
     #[error("an RTP packet's padding is longer than what it carries")]

@@ -91,7 +91,7 @@ pub enum ChunkError {
         open: u32,
     },
     /// A chunk or ABANDON that belongs to no record.
-    #[error("at stream byte {at}: a chunk of a record that was not begun")]
+    #[error("at stream byte {at}: a chunk of a record that was not started")]
     NotBegun {
         /// Stream offset of the chunk.
         at: u64,

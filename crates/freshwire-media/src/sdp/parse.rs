@@ -94,7 +94,7 @@ pub enum SdpError {
     #[error("a session description of {0} bytes; at most {MAX_TEXT_BYTES} are read")]
     TooLong(usize),
     /// More than [`MAX_MEDIA`].
-    #[error("a session description with {0} media; at most {MAX_MEDIA} are taken")]
+    #[error("a session description with {0} media; at most {MAX_MEDIA} are accepted")]
     TooManyMedia(usize),
     /// Not the grammar of RFC 8866.
     #[error("not a session description: {0}")]

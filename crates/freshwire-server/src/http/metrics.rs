@@ -55,12 +55,8 @@ fn server_values(context: &Context) -> Vec<ServerValue> {
         counter("tls_handshakes_failed", "TLS handshakes that failed", admission.failed_handshakes.value()),
         counter("rtsp_requests", "RTSP requests answered", counters.rtsp_requests.value()),
         counter("http_requests", "HTTP requests answered", counters.http_requests.value()),
-        counter(
-            "requests_bad",
-            "Requests that are none, too large or too slow",
-            counters.bad_requests.value(),
-        ),
-        counter("requests_denied", "Requests that were not granted", counters.denied.value()),
+        counter("requests_bad", "Malformed, oversized or timed-out requests", counters.bad_requests.value()),
+        counter("requests_denied", "Requests denied", counters.denied.value()),
         counter("panics", "Tasks that have panicked", context.tasks.panics()),
         counter("log_lines_lost", "Lines of the log that could not be written", LOST_LINES.value()),
         counter("published_bytes", "Bytes received from publishers", counters.published_bytes.value()),
@@ -108,7 +104,7 @@ impl Value {
 type Metric<T> = (&'static str, &'static str, Option<Unit>, fn(&T) -> Option<Value>);
 
 const STREAM_METRICS: [Metric<StreamSnapshot>; 10] = [
-    ("stream_up", "1 while somebody publishes the stream", None, |stream| {
+    ("stream_up", "1 while the stream has a publisher", None, |stream| {
         Some(Value::Gauge(f64::from(u8::from(stream.origin.is_some()))))
     }),
     ("stream_units", "Units published", None, |stream| Some(Value::Counter(stream.units))),
@@ -122,25 +118,31 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 10] = [
     ("stream_arena_used", "Payload memory in use", Some(Unit::Bytes), |stream| {
         Some(Value::Gauge(stream.arena_used as f64))
     }),
-    ("stream_ring_faults", "Words of shared memory that were written by who may not", None, |stream| {
+    ("stream_ring_faults", "Words of shared memory that another process overwrote", None, |stream| {
         Some(Value::Counter(stream.ring_faults))
     }),
-    ("stream_viewers_given_up", "Viewers whose rings gave nothing", None, |stream| {
-        Some(Value::Counter(stream.given_up))
-    }),
+    (
+        "stream_viewers_given_up",
+        "Viewers disconnected because their rings yielded no records",
+        None,
+        |stream| Some(Value::Counter(stream.given_up)),
+    ),
     ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
-    ("stream_viewers_limited", "Viewers whose path has lately been the limit", None, |stream| {
+    ("stream_viewers_limited", "Viewers whose path was the limit recently", None, |stream| {
         Some(Value::Gauge(stream.viewers.iter().filter(|viewer| is_limited(viewer)).count() as f64))
     }),
 ];
 
 const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
-    ("viewer_age_at_commit_mean", "Mean age of a unit when it was begun", Some(Unit::Seconds), |viewer| {
+    ("viewer_age_at_commit_mean", "Mean age of a unit at its commit point", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
     }),
-    ("viewer_age_at_commit_max", "Largest age of a unit when it was begun", Some(Unit::Seconds), |viewer| {
-        Some(Value::Gauge(viewer.sink.age_at_commit_max.as_secs_f64()))
-    }),
+    (
+        "viewer_age_at_commit_max",
+        "Largest age of a unit at its commit point",
+        Some(Unit::Seconds),
+        |viewer| Some(Value::Gauge(viewer.sink.age_at_commit_max.as_secs_f64())),
+    ),
     ("viewer_horizon", "Bytes committed and not on the wire", Some(Unit::Bytes), |viewer| {
         Some(Value::Gauge(viewer.sink.horizon as f64))
     }),
@@ -159,12 +161,9 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
     ("viewer_limited", "1 while the path is the limit", None, |viewer| {
         Some(Value::Gauge(f64::from(u8::from(is_limited(viewer)))))
     }),
-    (
-        "viewer_latency",
-        "How old a unit may be when it arrives, as the viewer asked",
-        Some(Unit::Seconds),
-        |viewer| viewer.latency.map(|latency| Value::Gauge(latency.as_secs_f64())),
-    ),
+    ("viewer_latency", "Latency bound that the viewer requested", Some(Unit::Seconds), |viewer| {
+        viewer.latency.map(|latency| Value::Gauge(latency.as_secs_f64()))
+    }),
     ("viewer_rtt", "Smoothed round trip", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.rtt.as_secs_f64()))
     }),
@@ -172,11 +171,11 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
     ("viewer_ring_faults", "Bad values in shared memory that were skipped", None, |viewer| {
         Some(Value::Counter(viewer.sink.invalid))
     }),
-    ("viewer_repeated", "Dropped pictures in whose place the one before was repeated", None, |viewer| {
+    ("viewer_repeated", "Dropped pictures replaced by a repetition of the previous one", None, |viewer| {
         Some(Value::Counter(viewer.sink.replaced))
     }),
     ("viewer_writes", "Write calls", None, |viewer| Some(Value::Counter(viewer.sink.writes))),
-    ("viewer_connected", "For how long it has been served", Some(Unit::Seconds), |viewer| {
+    ("viewer_connected", "Time since the viewer connected", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.age.as_secs_f64()))
     }),
 ];
@@ -200,7 +199,7 @@ impl Reading {
                 (with(&stream_labels(stream), "path", &whose), Some(Value::Gauge(rate)))
             })
         });
-        let help = "What the path of a viewer carries; at least that where stream_viewers_limited says that it is no limit";
+        let help = "Rate of a viewer's path; a lower bound if stream_viewers_limited does not count it";
         encode_family(encoder, ("stream_fit_bytes_per_second", help, None), fits)
     }
 
@@ -227,12 +226,12 @@ impl Reading {
         };
         let up =
             renditions().map(|(labels, it)| (labels, Some(Value::Gauge(f64::from(u8::from(it.is_present))))));
-        encode_family(encoder, ("rendition_up", "1 while viewers can have the rendition", None), up)?;
+        encode_family(encoder, ("rendition_up", "1 while the rendition is available", None), up)?;
         let rates = renditions()
             .map(|(labels, it)| (labels, it.cost.map(|cost| Value::Gauge(cost.bytes_per_sec as f64))));
         encode_family(
             encoder,
-            ("rendition_bytes_per_second", "What the rendition asks of a path", None),
+            ("rendition_bytes_per_second", "Rate that the rendition requires", None),
             rates,
         )?;
         let viewers = self.viewers().filter_map(|(labels, viewer)| {
@@ -249,7 +248,7 @@ impl Reading {
         type Counts = fn(&ViewerSnapshot) -> &[u64; 8];
         let metrics: [(&str, &str, Counts); 3] = [
             ("viewer_layer_offered", "Video units offered", |viewer| &viewer.offered),
-            ("viewer_layer_sent", "Units begun on the wire; sound is in layer 0", |viewer| {
+            ("viewer_layer_sent", "Units committed; sound is in layer 0", |viewer| {
                 &viewer.sink.begun_by_layer
             }),
             ("viewer_layer_dropped", "Units dropped", |viewer| &viewer.sink.dropped_by_layer),

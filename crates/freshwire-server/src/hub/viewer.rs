@@ -57,9 +57,9 @@ pub enum RenditionsAsked {
 /// What a viewer may ask for in the query of its address.
 const LATENCIES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
 
-/// What stands behind `latency=` is no latency.
+/// The value of `latency=` is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("latency={0}: a duration from 50ms to 10s is wanted")]
+#[error("latency={0} is not a duration from 50ms to 10s")]
 pub struct LatencyError(String);
 
 impl ViewRequest {

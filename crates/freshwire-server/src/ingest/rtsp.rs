@@ -48,7 +48,7 @@ pub enum PullError {
     #[error("the camera {0}")]
     Credentials(&'static str),
     /// It sends us from one place to the next.
-    #[error("the camera redirects without end")]
+    #[error("the camera redirects too often")]
     Redirects,
     /// It does not answer, or sends nothing any more.
     #[error("the camera {0} for {1:?}")]

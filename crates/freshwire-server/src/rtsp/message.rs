@@ -51,7 +51,7 @@ pub(crate) struct Response {
 pub(crate) enum MessageError {
     #[error("request line and headers exceed {0} bytes")]
     HeadTooLarge(usize),
-    #[error("a body of {given} bytes; at most {limit} are taken")]
+    #[error("a body of {given} bytes; at most {limit} are accepted")]
     BodyTooLarge { given: usize, limit: usize },
     #[error("Content-Length is no number")]
     ContentLength,

@@ -214,7 +214,7 @@ impl PublishSession {
                 if let Err(error) = result {
                     self.malformed += 1;
                     if self.malformed == 1 {
-                        tracing::warn!(%error, track = index, "an RTP packet is not one");
+                        tracing::warn!(%error, track = index, "malformed RTP packet");
                     }
                 }
                 self.lost.see(self.feed.lost_of_video());

@@ -19,12 +19,12 @@ use super::supply::Supply;
 use crate::sender::SenderError;
 use crate::sink::{CloseMode, Ended, Monitor, Sink, SinkShared};
 
-/// What a [`BufferSender`] holds at most.
+/// Limits of a [`BufferSender`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferLimits {
-    /// Records that were pushed and are not at their end. Default: 1024.
+    /// Records queued or in progress. Default: 1024.
     pub records: usize,
-    /// Payload bytes of them. A record that finds nothing else there is taken whatever its size. Default: 16 MiB.
+    /// Payload bytes queued or in progress. A single record is accepted whatever its size. Default: 16 MiB.
     pub bytes: usize,
 }
 
@@ -34,7 +34,7 @@ impl Default for BufferLimits {
     }
 }
 
-/// Why a buffer was not taken.
+/// Reason for which a buffer was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {
@@ -52,17 +52,16 @@ pub enum BufferError {
     },
 }
 
-/// Feeds a connection or a group with buffers of the application's: a payload is not copied before it is put into the packets that are
-/// sealed, and its owner gets it back when its record is at its end (seed 001, "Implementation": buffers with a free function). As a
-/// [`Sender`](crate::Sender) does, it lets records be dropped and replaced until their first packet leaves, and tells their fates.
+/// Feeds a connection or a group from the application's own buffers. A payload is copied only into the packets, where it is encrypted, and
+/// is returned to its owner at the end of its record (Mapp 1997, "Implementation": buffers with a free function). As with a
+/// [`Sender`](crate::Sender), records can be dropped and replaced until their first packet is sent, and have fates.
 ///
-/// For what is in memory already: a frame of a camera's or an encoder's pool, a mapped file, a message that was received and goes on.
-/// Messages of less than a kilobyte or so cost less in a ring, since a copy is less work than an owner. A
-/// buffer is a [`Bytes`]: [`Bytes::from_owner`] makes one of anything that has bytes, and drops that when the last clone is gone. One
-/// buffer may be pushed to any number of senders. What drops it may be the node's thread in the middle of its work, so the owner's `drop`
-/// must not wait for long, nor use the node.
+/// Use it for data that is in memory already: frames of a camera's or an encoder's pool, a mapped file, a forwarded message. Messages below
+/// about a kilobyte are cheaper in a ring. A buffer is a [`Bytes`]; [`Bytes::from_owner`] wraps any owner of bytes, and drops it with the
+/// last clone. One buffer may be pushed to any number of senders. The node's thread may drop it, so the owner's `drop` must be short and
+/// must not use the node.
 ///
-/// The records are in this process's memory, not in a region that a second process may edit.
+/// The records are in private memory, not in a region that a second process may edit.
 ///
 /// ```no_run
 /// use bytes::Bytes;
@@ -98,7 +97,11 @@ struct Shared {
 }
 
 impl BufferSender {
-    /// Feeds this connection. It goes on to receive; closing the sender closes it.
+    /// Feeds this connection, which can still receive; closing the sender closes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::add_a1_sink`](crate::Sender::add_a1_sink).
     pub fn new(
         connection: &Connection,
         config: SinkConfig,
@@ -109,15 +112,24 @@ impl BufferSender {
         Ok(Self { shared, caller: connection.caller(), sink })
     }
 
-    /// Feeds this group. The limits have to leave room for what it keeps for repairs; see
+    /// Feeds this group. The limits need space for the records kept for repairs; see
     /// [`GroupConfig::repair_for`](super::GroupConfig::repair_for).
+    ///
+    /// # Errors
+    ///
+    /// As [`Sender::add_a1_group`](crate::Sender::add_a1_group).
     pub fn to_group(group: &Group, config: SinkConfig, limits: BufferLimits) -> Result<Self, SenderError> {
         let shared = Arc::new(Shared::new(limits));
         let sink = group.feed(0, config, |stats| shared.supply(stats))?;
         Ok(Self { shared, caller: group.caller(), sink })
     }
 
-    /// Queues a record and returns its index: indices grow, and fates have them. No system call while the node's thread is awake.
+    /// Queues a record and returns its index, as fates report it. Makes no system call while the node's
+    /// thread is awake.
+    ///
+    /// # Errors
+    ///
+    /// If the limits are reached, the record exceeds the largest message, or the sink has ended.
     pub fn push(&mut self, payload: impl Into<Bytes>, meta: &Meta) -> Result<u64, BufferError> {
         let mut state = self.shared.lock();
         let index = state.push(payload.into(), meta)?;
@@ -125,8 +137,13 @@ impl BufferSender {
         Ok(index)
     }
 
-    /// Waits until there is room for a record of `bytes` bytes, at most for `timeout`. False: there is none yet. Where there is none at
-    /// first, it waits until a quarter of the limits is free, which saves a wake-up for each record.
+    /// Waits at most `timeout` for space for a record of `bytes` bytes. Returns `false` if there is still
+    /// none. If there is none at first, it waits until a quarter of the limits is free, which saves a wake-up
+    /// for each record.
+    ///
+    /// # Errors
+    ///
+    /// If the sink has ended.
     pub fn wait_room(&self, bytes: usize, timeout: Duration) -> Result<bool, BufferError> {
         let mut state = self.shared.lock();
         if !state.is_closed() && !state.has_room(bytes) {
@@ -139,15 +156,19 @@ impl BufferSender {
         if state.is_closed() { Err(BufferError::Closed) } else { Ok(state.has_room(bytes)) }
     }
 
-    /// Drops the queued records with this number; returns how many there were. Exact: what is counted is never sent.
+    /// Drops the queued records with this number and returns their count. A counted record is never sent.
     pub fn drop_seq(&mut self, user_seq: u64) -> usize {
         // Their owners get them back when nobody waits for the lock any more.
         let dropped = self.shared.lock().drop_seq(user_seq);
         dropped.len()
     }
 
-    /// Puts a record in the place of the newest queued one with the same key, or at the end if there is none. True: there was one; its
-    /// owner has it back, and it has no fate of its own.
+    /// Replaces the newest queued record with the same key, or queues the record at the end. Returns `true`
+    /// if it replaced one; that record's owner has it back, and it has no fate.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
     pub fn replace(&mut self, payload: impl Into<Bytes>, meta: &Meta) -> Result<bool, BufferError> {
         let payload = payload.into();
         let mut state = self.shared.lock();
@@ -159,24 +180,24 @@ impl BufferSender {
         Ok(replaced.is_some())
     }
 
-    /// What became of the oldest record that is at its end and was not told. Of fates that nobody asks for, the newest are kept, as many
-    /// as [`BufferLimits::records`].
+    /// Returns the oldest unreported fate. Of fates that are not polled, the newest [`BufferLimits::records`]
+    /// are kept.
     pub fn poll_fate(&mut self) -> Option<Fate> {
         self.shared.lock().poll_fate()
     }
 
-    /// Records that were pushed and neither begun nor dropped.
+    /// Number of queued records, neither committed nor dropped.
     pub fn waiting(&self) -> usize {
         self.shared.lock().waiting()
     }
 
-    /// Tells how it is, also after its end.
+    /// Returns a handle to observe the sink, which may outlive it.
     pub fn monitor(&self) -> Monitor {
         self.sink.monitor()
     }
 
-    /// Begins to close and waits at most `timeout` for the end; past it the connection is aborted. Returns how it ended. A sender that is
-    /// dropped closes as a [`Sink`] does.
+    /// Closes the sink and waits at most `timeout`, after which the connection is aborted. Returns the reason
+    /// for the end. A dropped sender closes as a [`Sink`] does.
     pub fn close(self, mode: CloseMode, timeout: Duration) -> Ended {
         self.sink.close(mode, timeout)
     }

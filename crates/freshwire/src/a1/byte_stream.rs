@@ -1,4 +1,4 @@
-//! A reliable stream of bytes on top of messages (seed 001, "Block vs Byte Processing"; `spec/a1.md`, A1-STR).
+//! A reliable stream of bytes on top of messages (Mapp 1997, "Block vs Byte Processing"; `spec/a1.md`, A1-STR).
 
 use std::io::{self, BufRead, Read, Write};
 use std::ops::RangeInclusive;
@@ -16,11 +16,11 @@ use crate::choice;
 use crate::sender::{Sender, SenderError};
 use crate::sink::Sink;
 
-/// The most bytes of a message of a [`ByteStream`].
+/// Largest message of a [`ByteStream`], in bytes.
 pub const MAX_STREAM_BLOCK: u32 = 64 << 10;
 
-/// What of a [`ByteStream`] goes into a message at most: what the path carries in this time, since a message is handed out once all
-/// of it is there.
+/// Bound on a message of a [`ByteStream`], as transmission time: a message is delivered only when it is
+/// complete.
 pub const STREAM_BLOCK_TIME: Duration = Duration::from_millis(10);
 
 /// The same as long as the path's rate is not known.
@@ -36,7 +36,7 @@ const LEAST_BLOCK: u32 = 1200;
 /// messages are no larger, as many as a writer can be behind the connection.
 const UNSENT: RangeInclusive<usize> = 8..=32;
 
-/// Why a connection cannot carry a [`ByteStream`].
+/// Reason for which a connection cannot carry a [`ByteStream`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ByteStreamError {
@@ -53,17 +53,16 @@ pub enum ByteStreamError {
 
 /// A reliable stream of bytes in each direction of a connection, as TCP has it.
 ///
-/// Both nodes need [`in_order`](freshwire_a1::ConnectionConfig::in_order), and each side makes one of these before anything
-/// else is sent or received. The largest message that was agreed on must not become smaller later. As many bytes are on the way
-/// as the messages that may be [outstanding](freshwire_a1::Qos::outstanding) hold, each up to [`MAX_STREAM_BLOCK`], and 64 MiB at
-/// most: address space, of which what was once on the way at the same time is memory.
+/// Both nodes need [`in_order`](freshwire_a1::ConnectionConfig::in_order), and each side creates its stream before it sends or receives
+/// anything else. The agreed largest message must not shrink later. Bytes in flight are bounded by the
+/// [outstanding](freshwire_a1::Qos::outstanding) messages of up to [`MAX_STREAM_BLOCK`] each, and by 64 MiB. This is address space;
+/// memory grows to the largest number of bytes that were in flight at once.
 ///
-/// What is written while earlier bytes wait for the path is added to the last message that was not begun, so that small writes
-/// fill packets without waiting for each other. Nothing is held back: what is written goes as soon as the path takes it.
+/// Bytes written while earlier ones wait are appended to the last uncommitted message, so that small writes fill packets. There is no
+/// artificial delay.
 ///
-/// As opposed to TCP, a connection over which nothing goes for its
-/// [`idle_timeout`](freshwire_a1::ConnectionConfig::idle_timeout) ends, also while a writer waits for a reader that does not read:
-/// where that may be, set [`keep_alive`](freshwire_a1::ConnectionConfig::keep_alive).
+/// Unlike with TCP, a connection that is idle for its [`idle_timeout`](freshwire_a1::ConnectionConfig::idle_timeout) ends, even while a
+/// writer waits for a reader that does not read. Set [`keep_alive`](freshwire_a1::ConnectionConfig::keep_alive) if that can happen.
 ///
 /// ```no_run
 /// use std::io::{Read, Write};
@@ -89,7 +88,7 @@ pub struct ByteStream {
     writer: ByteWriter,
 }
 
-/// The bytes that the other node writes. It ends where that has [finished](ByteWriter::finish); a stream that was cut off is
+/// Receiving half. It ends where the peer has [finished](ByteWriter::finish); a stream that was cut off is
 /// [`UnexpectedEof`](io::ErrorKind::UnexpectedEof).
 pub struct ByteReader {
     connection: Connection,
@@ -104,7 +103,7 @@ pub struct ByteReader {
     timeout: Option<Duration>,
 }
 
-/// Bytes to the other node. [Finish](Self::finish) it: what is dropped is cut off.
+/// Sending half. Call [`finish`](Self::finish): a dropped writer cuts the stream off.
 pub struct ByteWriter {
     connection: Connection,
     sink: Arc<Sink>,
@@ -133,7 +132,12 @@ struct Block {
 }
 
 impl ByteStream {
-    /// Makes a stream of a connection that was used for nothing yet. The connection ends once both halves are dropped.
+    /// Creates a stream on an unused connection, which ends when both halves are dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the node delivers messages out of order, the quality of service lacks retransmission, or the
+    /// connection already has a sink.
     //= spec/a1.md A1-STR-1
     pub fn new(connection: Connection) -> Result<Self, ByteStreamError> {
         let ended = || SenderError::ConnectionEnded("it does not stand".to_owned());
@@ -172,7 +176,7 @@ impl ByteStream {
         Ok(Self { reader, writer })
     }
 
-    /// The two directions, for two threads for instance.
+    /// Splits the stream into its two directions, for example for two threads.
     pub fn split(self) -> (ByteReader, ByteWriter) {
         (self.reader, self.writer)
     }
@@ -205,8 +209,8 @@ impl Write for ByteStream {
 }
 
 impl ByteReader {
-    /// How long a read waits for bytes; past it, it is [`TimedOut`](io::ErrorKind::TimedOut) and may be tried again. `None`, the
-    /// default: for ever.
+    /// Sets the time limit of a read, after which it fails with [`TimedOut`](io::ErrorKind::TimedOut) and may be repeated. Default:
+    /// `None`, no limit.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
@@ -258,13 +262,18 @@ impl BufRead for ByteReader {
 }
 
 impl ByteWriter {
-    /// How long a write waits for room; past it, it is [`TimedOut`](io::ErrorKind::TimedOut) and may be tried again. `None`, the
-    /// default: for ever.
+    /// Sets the time limit of a write, after which it fails with [`TimedOut`](io::ErrorKind::TimedOut) and may be repeated. Default:
+    /// `None`, no limit.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
     }
 
-    /// Ends the stream, and waits at most `timeout` until the other node has all of it. The other direction goes on.
+    /// Ends the stream, and waits at most `timeout` for the peer's acknowledgement of all bytes. The other
+    /// direction continues.
+    ///
+    /// # Errors
+    ///
+    /// If the time runs out or the connection ends.
     pub fn finish(mut self, timeout: Duration) -> io::Result<()> {
         let give_up = now() + timeout;
         self.push(&[], give_up)?;

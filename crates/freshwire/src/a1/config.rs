@@ -9,59 +9,65 @@ use freshwire_choice::Choice;
 
 use super::joined::JoinConfig;
 
-/// How long connecting may take unless told otherwise.
+/// Default time limit for connecting.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Newcomers that may wait for the application unless told otherwise.
+/// Default number of incoming connections that may wait for the application.
 pub const DEFAULT_BACKLOG: usize = 128;
 
 /// Bytes that the kernel keeps for a node unless told otherwise, as far as its limit permits.
 const RECEIVE_BUFFER: usize = 2 << 20;
 
-/// How a [`Node`](super::Node) is made.
+/// Configuration of a [`Node`](super::Node).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeConfig {
-    /// The node's own key. Default: a new one.
+    /// The node's static key. Default: a new one.
     pub key: StaticKey,
-    /// A secret that both ends have besides. Default: none.
+    /// Additional secret shared by both ends. Default: none.
     pub psk: Option<Psk>,
-    /// Whether others may connect. Default: yes. A node that only makes connections ignores whoever tries.
+    /// Whether other nodes may connect. If `false`, their attempts are ignored. Default: `true`.
     pub accept: bool,
-    /// Whether each newcomer waits for the application's decision, which takes it from
-    /// [`Node::incoming`](super::Node::incoming). Default: no, whoever is allowed is accepted.
+    /// Whether the application decides about each incoming connection, through
+    /// [`Node::incoming`](super::Node::incoming). Default: `false`, allowed peers are accepted automatically.
     pub ask: bool,
-    /// How many newcomers may wait for [`Node::accept`](super::Node::accept) or [`Node::incoming`](super::Node::incoming), as
-    /// with listen(2). Whoever comes beyond that is refused ([`Refusal::BUSY`](super::Refusal::BUSY)); one that has waited and
-    /// ends without having sent anything leaves. Default: [`DEFAULT_BACKLOG`].
+    /// Number of incoming connections that may wait for [`Node::accept`](super::Node::accept) or
+    /// [`Node::incoming`](super::Node::incoming), as with listen(2). Further ones are refused
+    /// ([`Refusal::BUSY`](super::Refusal::BUSY)). A waiting connection that ends without having sent anything
+    /// frees its place. Default: [`DEFAULT_BACKLOG`].
     pub backlog: usize,
-    /// Whose connections are accepted. Default: everybody's.
+    /// Keys of the peers that may connect. Default: `None`, all peers.
     pub allowed: Option<Vec<PublicKey>>,
-    /// The best quality of service that any connection gets.
+    /// Upper limit of the quality of service of every connection.
     pub maximum: Qos,
-    /// The least protection that is good enough, at both ends. Default: encrypted.
+    /// Weakest protection that the node accepts, at both ends. Default: encrypted.
     pub protection: Protection,
-    /// How its connections behave. Of how many groups they can be members follows from `join`.
+    /// Configuration of the connections. The number of group memberships follows from `join`.
     pub connection: ConnectionConfig,
-    /// Bounds of what others can make it do; see [`Limits`] for the defaults.
+    /// Bounds on the resources that peers can consume; see [`Limits`] for the defaults.
     pub limits: Limits,
-    /// Bytes that the kernel keeps for the node, and for each group that it joins, as far as its limit permits. Default:
-    /// 2 MiB.
+    /// Size of the kernel's receive buffer, for the node and for each joined group, within the system's
+    /// limit. Default: 2 MiB.
     pub receive_buffer: usize,
-    /// How it joins the multicast groups that its peers invite it to. Default: not at all, since whoever may connect would
-    /// decide which of the network's streams this machine subscribes to.
+    /// Rules for joining multicast groups on invitation. Default: `None`, never: otherwise a peer would
+    /// decide which multicast streams this machine subscribes to.
     pub join: Option<JoinConfig>,
-    /// Where the secrets of its connections are written to, which gives them away. Default: nowhere.
+    /// Destination for the secrets of the connections, for debugging. Its readers can decrypt everything.
+    /// Default: none.
     pub key_log: Option<KeyLog>,
 }
 
 impl NodeConfig {
-    /// The defaults, with a new key from the operating system's randomness.
+    /// Creates the defaults, with a new random key.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system provides no randomness.
     pub fn new() -> io::Result<Self> {
         Ok(Self::with_key(StaticKey::generate(freshwire_io::random()?)))
     }
 
-    /// The defaults with this key.
+    /// Creates the defaults with this key.
     pub fn with_key(key: StaticKey) -> Self {
         Self {
             key,
@@ -80,77 +86,77 @@ impl NodeConfig {
         }
     }
 
-    /// Lets it join multicast groups that its peers invite it to.
+    /// Permits joining multicast groups on invitation.
     #[must_use]
     pub fn join(mut self, config: JoinConfig) -> Self {
         self.join = Some(config);
         self
     }
 
-    /// Sets where the secrets of its connections are written to; see [`KeyLog`].
+    /// Sets the destination for secrets; see [`KeyLog`].
     #[must_use]
     pub fn key_log(mut self, log: KeyLog) -> Self {
         self.key_log = Some(log);
         self
     }
 
-    /// Sets how its connections behave.
+    /// Sets the configuration of the connections.
     #[must_use]
     pub fn connection(mut self, connection: ConnectionConfig) -> Self {
         self.connection = connection;
         self
     }
 
-    /// Sets the bounds of what others can make it do.
+    /// Sets the bounds on resources.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Sets a secret that both ends have besides.
+    /// Sets the additional shared secret.
     #[must_use]
     pub fn psk(mut self, psk: Option<Psk>) -> Self {
         self.psk = psk;
         self
     }
 
-    /// Sets whether others may connect.
+    /// Sets whether other nodes may connect.
     #[must_use]
     pub fn accept(mut self, accept: bool) -> Self {
         self.accept = accept;
         self
     }
 
-    /// Sets whether each newcomer waits for the application's decision.
+    /// Sets whether the application decides about each incoming connection.
     #[must_use]
     pub fn ask(mut self, ask: bool) -> Self {
         self.ask = ask;
         self
     }
 
-    /// Sets how many newcomers may wait for the application.
+    /// Sets the number of incoming connections that may wait.
     #[must_use]
     pub fn backlog(mut self, most: usize) -> Self {
         self.backlog = most;
         self
     }
 
-    /// Sets whose connections are accepted.
+    /// Sets the keys of the peers that may connect.
     #[must_use]
     pub fn allowed(mut self, keys: Vec<PublicKey>) -> Self {
         self.allowed = Some(keys);
         self
     }
 
-    /// Sets the best quality of service that any connection gets.
+    /// Sets the upper limit of the quality of service.
     #[must_use]
     pub fn maximum(mut self, qos: Qos) -> Self {
         self.maximum = qos;
         self
     }
 
-    /// Sets how packets are protected.
+    /// Sets the weakest accepted protection.
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
         self.protection = protection;
@@ -194,14 +200,14 @@ impl NodeConfig {
     }
 }
 
-/// How a connection is made.
+/// Configuration of an outgoing connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectConfig {
-    /// The quality of service wanted; the other node may narrow it. It is an error if it is beyond the node's maximum. `None`: the
-    /// maximum.
+    /// Requested quality of service; the peer may narrow it. Must not exceed the node's maximum. Default:
+    /// `None`, the maximum.
     pub qos: Option<Qos>,
-    /// How long it may take, all addresses of a name together, which get equal parts of it. Looking up the name is not included.
+    /// Time limit for all addresses of a name together, in equal parts. The name lookup is not included.
     pub timeout: Duration,
 }
 
@@ -212,14 +218,14 @@ impl Default for ConnectConfig {
 }
 
 impl ConnectConfig {
-    /// Sets the quality of service wanted.
+    /// Sets the requested quality of service.
     #[must_use]
     pub fn qos(mut self, qos: Qos) -> Self {
         self.qos = Some(qos);
         self
     }
 
-    /// Sets how long it may take.
+    /// Sets the time limit.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -227,23 +233,23 @@ impl ConnectConfig {
     }
 }
 
-/// How a connection is fed from a ring.
+/// Configuration of a connection that is fed from a ring.
 #[non_exhaustive]
 pub struct SinkConfig {
-    /// Decides at each transmission and retransmission.
+    /// Selects records at each transmission and retransmission.
     pub policy: Box<dyn Choice>,
-    /// How long a sink that is dropped may take to deliver what was begun. Default:
+    /// Time for a dropped sink to deliver the records in progress. Default:
     /// [`DEFAULT_LINGER`](crate::DEFAULT_LINGER).
     pub linger: Duration,
 }
 
 impl SinkConfig {
-    /// The defaults with this policy.
+    /// Creates the default configuration with this policy.
     pub fn new(policy: impl Choice + 'static) -> Self {
         Self { policy: Box::new(policy), linger: crate::DEFAULT_LINGER }
     }
 
-    /// Sets how long a sink that is dropped may take.
+    /// Sets the time for a dropped sink to deliver the records in progress.
     #[must_use]
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;

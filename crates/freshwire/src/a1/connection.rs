@@ -24,9 +24,9 @@ use crate::carrier::CarrierInUse;
 use crate::sender::SenderError;
 use crate::sink::{Sink, SinkShared};
 
-/// A connection to another node: receives its messages, and feeds it from a ring once it was given to
-/// [`Sender::add_a1_sink`](crate::Sender::add_a1_sink). Clones are the same connection. Dropping the last one closes it; a
-/// sink holds one.
+/// A connection to another node: receives messages, and sends from a ring after
+/// [`Sender::add_a1_sink`](crate::Sender::add_a1_sink). Clones refer to the same connection. Dropping the
+/// last one closes it; a sink holds one.
 #[derive(Clone)]
 pub struct Connection(Arc<Held>);
 
@@ -49,34 +49,38 @@ impl Connection {
         Self(Arc::new(Held { node, id, address, changed }))
     }
 
-    /// Where the other node is, which may change while the connection stands.
+    /// Current address of the peer, which may change during the connection.
     pub fn peer_addr(&self) -> SocketAddr {
         self.0.node.lock().peer(self.0.id).map_or(self.0.address, |peer| peer.address)
     }
 
-    /// The key of the other node.
+    /// Public key of the peer.
     pub fn peer_key(&self) -> Option<PublicKey> {
         self.0.node.lock().peer(self.0.id).map(|peer| peer.key)
     }
 
-    /// The quality of service in force, as this end sees it. `None`: the connection does not stand any more.
+    /// Quality of service in force, from this end's view. `None` after the connection's end.
     pub fn qos(&self) -> Option<Qos> {
         self.0.node.lock().transport(self.0.id).map(|connection| *connection.qos())
     }
 
-    /// How its packets are protected: the better one of what both ends ask for. `None`: the connection does not stand any more.
+    /// Protection of the packets: the stronger of both ends' requirements. `None` after the connection's end.
     pub fn protection(&self) -> Option<Protection> {
         self.0.node.lock().transport(self.0.id).map(|connection| connection.protection())
     }
 
-    /// The most that [`Connection::set_qos`] takes: of each value the smaller one of the maxima of both ends, as this end sees it.
-    /// `None`: the connection does not stand any more.
+    /// Upper limit for [`Connection::set_qos`]: the smaller of both ends' maxima in each field, from this
+    /// end's view. `None` after the connection's end.
     pub fn maximum(&self) -> Option<Qos> {
         self.0.node.lock().transport(self.0.id).map(|connection| *connection.maximum())
     }
 
-    /// Asks the other node for another quality of service, within [`Connection::maximum`]. It is in force when that has
-    /// answered.
+    /// Requests another quality of service within [`Connection::maximum`]. It takes effect with the peer's
+    /// answer.
+    ///
+    /// # Errors
+    ///
+    /// If the request exceeds the maximum, another change is pending, or the connection has ended.
     pub fn set_qos(&self, qos: Qos) -> Result<(), QosError> {
         self.0.node.act(|core, _| match core.transport(self.0.id) {
             Some(connection) => connection.set_qos(qos),
@@ -84,12 +88,12 @@ impl Connection {
         })
     }
 
-    /// What it has done so far. `None`: the connection does not stand any more.
+    /// Statistics. `None` after the connection's end.
     pub fn stats(&self) -> Option<ConnectionStats> {
         self.0.node.lock().transport(self.0.id).map(|connection| connection.stats())
     }
 
-    /// How it ended; `None` while it stands.
+    /// Reason for the end; `None` while the connection is open.
     pub fn closed(&self) -> Option<Closed> {
         match &self.0.node.lock().peer(self.0.id)?.state {
             State::Closed(closed) => Some(closed.clone()),
@@ -97,10 +101,12 @@ impl Connection {
         }
     }
 
-    /// The next message, waiting at most `timeout` for it. `Ok(None)`: none came. Taking it gives its room in the window
-    /// back to the other node.
+    /// Returns the next message, after at most `timeout`, or `None`. Receiving it frees its space in the
+    /// peer's window.
     ///
-    /// Messages that came before the end are given before the end is told.
+    /// # Errors
+    ///
+    /// If the connection has ended; messages that arrived before are returned first.
     pub fn recv(&self, timeout: Duration) -> Result<Option<Message>, Closed> {
         let Held { node, id, changed, .. } = &*self.0;
         let core = node.lock();
@@ -124,26 +130,26 @@ impl Connection {
         received
     }
 
-    /// What the other node has said will not come, the oldest first.
+    /// Returns the next message that the peer has announced as dropped or abandoned, the oldest first.
     pub fn poll_missing(&self) -> Option<Missing> {
         self.0.node.lock().transport(self.0.id)?.poll_missing()
     }
 
-    /// The multicast groups that the other node has invited this one to. Their messages come out of [`Connection::recv`].
+    /// Multicast groups to which the peer has invited this node. [`Connection::recv`] returns their messages.
     pub fn memberships(&self) -> Vec<Membership> {
         self.0.node.lock().peer(self.0.id).map(|peer| peer.memberships.clone()).unwrap_or_default()
     }
 
-    /// Ends the connection: the other node is told the code (0 is a normal end) and the text. What is not delivered is given
-    /// up; a sink delivers first if it is closed instead.
+    /// Closes the connection with a code (0 for normal) and a text for the peer. Undelivered messages are
+    /// abandoned; close the sink instead to deliver them first.
     pub fn close(&self, code: u64, reason: &str) {
         self.0.node.act(|core, now| core.close(self.0.id, now, code, reason));
     }
 
-    /// What holds its messages back ([`Status::WINDOW_EXCEEDED`], [`Status::RATE_EXCEEDED`]), whether a change of the quality of
-    /// service is under way ([`Status::QOS_PENDING`]), and once it has ended, how ([`Status::PEER_CLOSED`] with code 0, else
-    /// [`Status::ABORTED`]). All of these are as they are now. [`Status::QOS_CHANGED`] is told once, whichever end wanted the
-    /// change.
+    /// Current status: what holds messages back ([`Status::WINDOW_EXCEEDED`], [`Status::RATE_EXCEEDED`]),
+    /// whether a change of the quality of service is pending ([`Status::QOS_PENDING`]), and how the
+    /// connection ended ([`Status::PEER_CLOSED`] with code 0, else [`Status::ABORTED`]).
+    /// [`Status::QOS_CHANGED`] is reported once, whichever end requested the change.
     pub fn status(&self) -> Status {
         let end = self.closed().as_ref().map(Status::of_end);
         self.held().and(self.take_news()).and(end.unwrap_or_default())

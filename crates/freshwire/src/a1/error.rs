@@ -2,12 +2,12 @@ use std::io;
 
 use freshwire_a1::{Closed, QosError};
 
-/// Why a node could not be made.
+/// Error of creating a node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
     /// There is no such maximum of the quality of service.
-    #[error("the maximum quality of service cannot be had: {0}")]
+    #[error("invalid NodeConfig::maximum: {0}")]
     Maximum(#[from] QosError),
     /// The operating system gives no socket or no thread.
     #[error("cannot open the node's socket")]
@@ -19,7 +19,7 @@ pub enum BindError {
 #[error("the A1 node has stopped")]
 pub struct NodeStopped;
 
-/// Why a connection could not be made.
+/// Error of connecting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -43,12 +43,12 @@ pub enum ConnectError {
     Stopped,
 }
 
-/// Why a newcomer could not be accepted.
+/// Error of accepting a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcceptError {
     /// It does not wait any more.
-    #[error("the newcomer has waited for too long")]
+    #[error("the incoming connection timed out before it was accepted")]
     Gone,
     /// There is no such quality of service. The newcomer is refused.
     #[error(transparent)]

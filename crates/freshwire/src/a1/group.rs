@@ -20,32 +20,32 @@ use crate::carrier::CarrierInUse;
 use crate::sender::SenderError;
 use crate::sink::{Sink, SinkShared};
 
-/// How a [`Group`] sends.
+/// Configuration of a [`Group`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GroupConfig {
     /// The multicast address.
     pub address: SocketAddr,
-    /// At which rate, in UDP payload. Nobody acknowledges, so there is no congestion control: the network has to provide
-    /// for this rate.
+    /// Sending rate of UDP payload. There are no acknowledgements and no congestion control: the network must
+    /// provide this rate.
     pub rate: Rate,
-    /// The largest UDP payload, 1200 or more. Every member's path has to carry it. Default: 1200.
+    /// Largest UDP payload, at least 1200 bytes, which every member's path must carry. Default: 1200.
     pub datagram: u16,
-    /// For how long a record is kept for repairs after it was sent, unless its deadline comes first. Its slot and its blocks
-    /// of the ring are in use for that long. Default: one second.
+    /// Time for which a sent record is kept for repairs, unless its deadline comes first. Its slot and its
+    /// blocks stay in use for that long. Default: one second.
     pub repair_for: Duration,
-    /// Where the members are. Default: where an IPv4 address that the node is bound to is, else where the connection of the first
-    /// member is, which is known for IPv4, and for IPv6 with link-local addresses; else what the routing table says. Members
-    /// elsewhere get all of it as repairs, late.
+    /// Network interface of the members. Default: that of an IPv4 address to which the node is bound; else
+    /// that of the first member's connection, which is known for IPv4 and for link-local IPv6; else by the
+    /// routing table. Members elsewhere receive everything as repairs, late.
     pub interface: Interface,
-    /// How many networks away members may be, less one: routers count this down. Default: 1, this network only.
+    /// Number of networks to cross (TTL). Default: 1, this network only.
     pub hops: u8,
-    /// Whether members on this machine get the packets too. Default: yes.
+    /// Whether members on this machine receive the packets too. Default: `true`.
     pub to_this_machine: bool,
 }
 
 impl GroupConfig {
-    /// The defaults with this address and rate.
+    /// Creates the defaults with this address and rate.
     pub fn new(address: SocketAddr, rate: Rate) -> Self {
         Self {
             address,
@@ -65,28 +65,28 @@ impl GroupConfig {
         self
     }
 
-    /// Sets for how long a record is kept for repairs.
+    /// Sets the time for which records are kept for repairs.
     #[must_use]
     pub fn repair_for(mut self, time: Duration) -> Self {
         self.repair_for = time;
         self
     }
 
-    /// Sets where the members are.
+    /// Sets the network interface of the members.
     #[must_use]
     pub fn interface(mut self, interface: Interface) -> Self {
         self.interface = interface;
         self
     }
 
-    /// Sets how many networks away members may be, less one.
+    /// Sets the number of networks to cross.
     #[must_use]
     pub fn hops(mut self, hops: u8) -> Self {
         self.hops = hops;
         self
     }
 
-    /// Sets whether members on this machine get the packets too.
+    /// Sets whether members on this machine receive the packets too.
     #[must_use]
     pub fn to_this_machine(mut self, wanted: bool) -> Self {
         self.to_this_machine = wanted;
@@ -104,7 +104,7 @@ impl GroupConfig {
     }
 }
 
-/// Why a group could not be made.
+/// Error of creating a group.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
@@ -122,7 +122,7 @@ pub enum GroupError {
     Stopped(#[from] NodeStopped),
 }
 
-/// Why a peer cannot be invited.
+/// Error of inviting a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InviteError {
@@ -137,36 +137,34 @@ pub enum InviteError {
     Stopped(#[from] NodeStopped),
 }
 
-/// What a group has done so far. Bytes are UDP payload. What its members were sent again is in
+/// Statistics of a group. Bytes are UDP payload. Repairs to members are in
 /// [`Connection::stats`](super::Connection::stats).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupStats {
     /// Packets sent to the group's address.
     pub packets_sent: u64,
-    /// Bytes of them.
+    /// Bytes sent to the group's address.
     pub bytes_sent: u64,
-    /// Of these packets, those that the operating system did not take: there is no way to the address, or they are larger
-    /// than the network carries. If it refuses all, nobody gets anything.
+    /// Of `packets_sent`, those that the operating system refused: there is no route to the address, or they
+    /// are too large. If all are refused, no member receives anything.
     pub packets_refused: u64,
-    /// Connections that were invited and stand.
+    /// Open connections that were invited.
     pub members: usize,
 }
 
-/// One stream to many over IP multicast: a record's packets leave once for all members, and a member that misses some asks
-/// for them over its connection. A member that is slow, or gone, costs the others nothing.
+/// One stream to many over IP multicast: a record's packets are sent once for all members, and a member requests missing packets over its
+/// connection. A slow or lost member does not affect the others.
 ///
-/// It is a sink of a [`Sender`](crate::Sender) once it was given to [`add_a1_group`](crate::Sender::add_a1_group), with these
-/// differences:
-/// - The policy is asked before a record is begun, and not again. What is repaired is decided by
-///   [`GroupConfig::repair_for`] and the record's deadline.
-/// - Nobody acknowledges. The fate *acknowledged*, and the bytes that are counted so, mean that a record was sent and that the
-///   time for its repair is over, whoever has got it.
+/// [`add_a1_group`](crate::Sender::add_a1_group) makes it a sink of a [`Sender`](crate::Sender), with these differences:
+/// - The policy is asked once, at the commit point. [`GroupConfig::repair_for`] and the record's deadline decide about repairs.
+/// - There are no acknowledgements. The fate *acknowledged*, and acknowledged bytes, mean that a record was sent and that the time for
+///   its repair is over, regardless of who received it.
 /// - Closing the sink closes no connection. Draining takes the time for repairs.
 ///
-/// Whether a member has joined the address, and whether the network takes the packets there, the sender does not get to know:
-/// the member's own [`Connection::memberships`](super::Connection::memberships) says the first. A connection with a group is
-/// kept alive. Clones are the same group. It ends when the last one is dropped; a sink holds one.
+/// The sender does not learn whether a member has joined the address, nor whether the network delivers the packets. The member's
+/// [`Connection::memberships`](super::Connection::memberships) reports the former. Connections with a group are kept alive. Clones refer
+/// to the same group, which ends when the last one is dropped; a sink holds one.
 #[derive(Clone)]
 pub struct Group(Arc<Held>);
 
@@ -182,18 +180,22 @@ impl Group {
         Self(Arc::new(Held { node, id, address }))
     }
 
-    /// Where its packets go.
+    /// Destination address of the packets.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// The number that its packets carry.
+    /// Number of the group in its packets.
     pub fn id(&self) -> u32 {
         self.0.id
     }
 
-    /// Makes the peer of a connection a member: it is told the address and the group's key, and gets what is sent from now
-    /// on. It stays one until the connection ends.
+    /// Makes the peer of a connection a member until the connection ends. It receives the address, the
+    /// group's key, and records sent from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the connection belongs to another node or has ended, or the node has stopped.
     pub fn invite(&self, connection: &Connection) -> Result<(), InviteError> {
         if !connection.is_of(&self.0.node) {
             return Err(InviteError::OtherNode);
@@ -201,7 +203,7 @@ impl Group {
         self.0.node.act(|core, now| core.invite(self.0.id, connection.id(), now))
     }
 
-    /// What it has done so far. `None`: the node has stopped.
+    /// Statistics. `None` if the node has stopped.
     pub fn stats(&self) -> Option<GroupStats> {
         self.0.node.lock().groups().stats(self.0.id)
     }

@@ -8,11 +8,12 @@ use super::core::CODE_ABORTED;
 use super::error::{AcceptError, NodeStopped};
 use super::node::Shared;
 
-/// A node that wants to connect and waits for the application's decision, for at most
-/// [`Limits::handshake_time`](super::Limits::handshake_time), and no longer than its own patience
-/// ([`ConnectConfig::timeout`](super::ConnectConfig::timeout)). It has shown that it receives at its address and has its key.
+/// A connection attempt that waits for the application's decision, for at most
+/// [`Limits::handshake_time`](super::Limits::handshake_time) and the initiator's own time limit
+/// ([`ConnectConfig::timeout`](super::ConnectConfig::timeout)). The peer has proved that it receives at its
+/// address and owns its key.
 ///
-/// Dropping it without a decision refuses it, with code 256.
+/// Dropping it without a decision refuses the connection, with code 256.
 #[must_use = "dropped, it is refused"]
 pub struct Incoming {
     node: Arc<Shared>,
@@ -26,46 +27,55 @@ impl Incoming {
         Self { node, asked, refusal: Some(Refusal::new(CODE_ABORTED, "not wanted")) }
     }
 
-    /// Where it is.
+    /// Address of the peer.
     pub fn peer_addr(&self) -> SocketAddr {
         self.asked.from
     }
 
-    /// Who it is.
+    /// Public key of the peer.
     pub fn peer_key(&self) -> PublicKey {
         self.asked.key
     }
 
-    /// The least protection that is good enough for it.
+    /// Weakest protection that the peer accepts.
     pub fn protection(&self) -> Protection {
         self.asked.protection
     }
 
-    /// The quality of service that it asks for now, as this end sees it: it wants to receive what this end sends.
+    /// Requested quality of service, from this end's view: the peer wants to receive what this end sends.
     pub fn qos(&self) -> Qos {
         self.asked.qos
     }
 
-    /// The most that it will ever ask for on this connection, as this end sees it.
+    /// Upper limit of the peer's requests on this connection, from this end's view.
     pub fn maximum(&self) -> Qos {
         self.asked.maximum
     }
 
-    /// Accepts it, with the node's maximum. The connection can be used at once, without waiting for the initiator to show that it
-    /// has got the answer; if it never does, the connection ends with [`Closed::Silent`](super::Closed::Silent).
+    /// Accepts the connection, within the node's maximum. It can be used at once. If the peer never receives
+    /// the answer, the connection ends with [`Closed::Silent`](super::Closed::Silent).
+    ///
+    /// # Errors
+    ///
+    /// If the attempt has timed out or the node has stopped.
     pub fn accept(self) -> Result<Connection, AcceptError> {
         let all = self.asked.maximum;
         self.admit(&all)
     }
 
-    /// Accepts it with at most this quality of service, now and later, and at most the node's. Otherwise as
-    /// [`Incoming::accept`].
+    /// Accepts the connection with this upper limit of the quality of service, now and later, and within the
+    /// node's. Otherwise as [`Incoming::accept`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Incoming::accept`], and if `maximum` is invalid; the connection is then refused.
     pub fn accept_within(self, maximum: &Qos) -> Result<Connection, AcceptError> {
         maximum.check_range()?;
         self.admit(maximum)
     }
 
-    /// Refuses it. It is told the code, from 256 on the application's, and the reason, of which at most 256 bytes.
+    /// Refuses the connection with a code for the peer, from 256 on the application's, and a reason of at
+    /// most 256 bytes.
     pub fn refuse(mut self, code: u64, reason: &str) {
         self.refusal = Some(Refusal::new(code, reason));
     }

@@ -9,14 +9,14 @@ use freshwire_a1::ConnectionHandle;
 use freshwire_io::poll::Poller;
 use freshwire_io::udp::{Group, Interface, UdpConfig, UdpSocket};
 
-/// How a node joins the multicast groups that the nodes at the other ends of its connections invite it to.
+/// Rules for joining multicast groups on a peer's invitation.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct JoinConfig {
-    /// How many groups at once, over all connections. Default: 16.
+    /// Largest number of groups, over all connections. Default: 16.
     pub most: usize,
-    /// Through which interface. Default: the one that the connection is on, which is known for IPv4 by the address that the
-    /// peer sends to, and for IPv6 where the peer's address is link-local; else the routing table's.
+    /// Network interface. Default: that of the connection, if known (IPv4 by its local address, link-local
+    /// IPv6); else by the routing table.
     pub interface: Option<Interface>,
 }
 
@@ -27,14 +27,14 @@ impl Default for JoinConfig {
 }
 
 impl JoinConfig {
-    /// Sets how many groups at once.
+    /// Sets the largest number of groups.
     #[must_use]
     pub fn most(mut self, most: usize) -> Self {
         self.most = most;
         self
     }
 
-    /// Sets through which interface.
+    /// Sets the network interface.
     #[must_use]
     pub fn interface(mut self, interface: Interface) -> Self {
         self.interface = Some(interface);
@@ -42,19 +42,19 @@ impl JoinConfig {
     }
 }
 
-/// A multicast group that the other end of a connection has invited this one to.
+/// A multicast group to which the peer of a connection has invited this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Membership {
     /// The number that the group's packets carry.
     pub group: u32,
-    /// Where they come.
+    /// Destination address of the group's packets.
     pub address: SocketAddr,
-    /// Whether this end has joined the address, and gets them if the network brings them.
+    /// Whether this node has joined the address. Delivery is up to the network.
     pub joined: Result<(), JoinError>,
 }
 
-/// Why an invitation was not followed.
+/// Reason for which an invitation was declined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {

@@ -20,9 +20,10 @@ use super::group::{Group, GroupConfig, GroupError};
 use super::incoming::Incoming;
 use super::spin::{Look, SPIN};
 
-/// An address of A1: makes connections to other nodes and accepts theirs, all over one UDP socket and on one thread.
+/// An A1 address: connects to other nodes and accepts their connections, over one UDP socket and on one
+/// thread.
 ///
-/// Dropping it aborts its connections. The socket is closed when their handles are gone as well.
+/// Dropping it aborts its connections. The socket is closed once their handles are dropped as well.
 pub struct Node {
     shared: Arc<Shared>,
     public_key: PublicKey,
@@ -32,7 +33,7 @@ pub struct Node {
 }
 
 /// What the node's thread and the application's threads have in common. Whoever has something to do takes the lock, does it
-/// and sends what follows from it, so that no thread waits for another one to send (seed 001, "Implementation"). A thread
+/// and sends what follows from it, so that no thread waits for another one to send (Mapp 1997, "Implementation"). A thread
 /// that waits for a message waits for datagrams itself, so that none has to wake it; the node's thread keeps the time
 /// meanwhile.
 pub(super) struct Shared {
@@ -50,8 +51,12 @@ pub(super) struct Shared {
 }
 
 impl Node {
-    /// Binds to `address`; port 0 lets the kernel choose one. It is an error if there is no quality of service like
-    /// [`NodeConfig::maximum`], see [`Qos`](super::Qos).
+    /// Binds to `address`; port 0 lets the kernel choose one.
+    ///
+    /// # Errors
+    ///
+    /// If [`NodeConfig::maximum`] is invalid (see [`Qos`](super::Qos)), or the system refuses a socket or a
+    /// thread.
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, BindError> {
         config.maximum.check_range()?;
         let (public_key, asks) = (config.key.public_key(), config.ask);
@@ -77,30 +82,36 @@ impl Node {
         Ok(Self { shared, public_key, asks, thread: Some(thread) })
     }
 
-    /// The address that it is bound to.
+    /// Local address of the socket.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.shared.lock().socket().local_addr()
     }
 
-    /// The key by which others know it.
+    /// Public key by which peers identify this node.
     pub fn public_key(&self) -> PublicKey {
         self.public_key
     }
 
-    /// What it has counted since it was bound: above all what others sent that it did not follow.
+    /// Counters since the node was bound, mainly of ignored and invalid datagrams.
     pub fn stats(&self) -> EndpointStats {
         self.shared.lock().stats()
     }
 
-    /// What wakes its thread, for a producer in another process whose push asks for it.
+    /// Waker of the node's thread, for a producer in another process after a push that asks to notify.
     pub fn waker(&self) -> Waker {
         self.shared.waker.clone()
     }
 
-    /// Connects to the node with this key at `address`, such as `("camera.example.org", 5000)`, and waits until it has agreed.
+    /// Connects to the node with this key at `address`, such as `("camera.example.org", 5000)`, and blocks
+    /// until the handshake is complete.
     ///
-    /// A name is looked up first, on this thread and for as long as the system takes. Where it has several addresses, those
-    /// that the node can send to are tried one after the other.
+    /// A name is looked up first, on this thread and without a time limit. Its reachable addresses are tried
+    /// one after the other.
+    ///
+    /// # Errors
+    ///
+    /// If the address is unknown or unreachable, the quality of service exceeds the maximum, or the handshake
+    /// fails.
     pub fn connect(
         &self,
         address: impl ToSocketAddrs,
@@ -135,15 +146,23 @@ impl Node {
         Ok(connection)
     }
 
-    /// A multicast group to send to, without members. It needs no more than this node to be there.
+    /// Creates a multicast group for sending, without members.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration is invalid or the system refuses the socket.
     pub fn group(&self, config: &GroupConfig) -> Result<Group, GroupError> {
         config.check()?;
         let id = self.shared.act(|core, now| core.add_group(now, config))?;
         Ok(Group::new(Arc::clone(&self.shared), id, config.address))
     }
 
-    /// The next connection that another node has made, waiting at most `timeout` for it. `Ok(None)`: none came. Where the
-    /// application decides about newcomers ([`NodeConfig::ask`]), it accepts the next one.
+    /// Returns the next incoming connection, after at most `timeout`, or `None`. If the application decides
+    /// about connections ([`NodeConfig::ask`]), accepts the next one.
+    ///
+    /// # Errors
+    ///
+    /// If the node has stopped.
     pub fn accept(&self, timeout: Duration) -> Result<Option<Connection>, NodeStopped> {
         let give_up = now() + timeout;
         if self.asks {
@@ -154,8 +173,12 @@ impl Node {
             .map(|(id, address, changed)| Connection::new(Arc::clone(&self.shared), id, address, changed)))
     }
 
-    /// The next node that wants to connect, to be accepted or refused, waiting at most `timeout` for it. `Ok(None)`: none came.
-    /// There are some only where the application decides ([`NodeConfig::ask`]).
+    /// Returns the next connection attempt for the application to accept or refuse, after at most `timeout`,
+    /// or `None`. Requires [`NodeConfig::ask`].
+    ///
+    /// # Errors
+    ///
+    /// If the node has stopped.
     pub fn incoming(&self, timeout: Duration) -> Result<Option<Incoming>, NodeStopped> {
         let asked = self.await_newcomer(now() + timeout, Core::incoming)?;
         Ok(asked.map(|asked| Incoming::new(Arc::clone(&self.shared), asked)))

@@ -1,4 +1,4 @@
-//! The document's interface: one socket, any number of sinks.
+//! The user interface of Mapp 1997: one socket, any number of sinks.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -19,52 +19,52 @@ use crate::choice;
 use crate::sender::SenderError;
 use crate::sink::{CloseMode, Ended};
 
-/// The most sinks of a socket.
+/// Largest number of sinks of a socket.
 pub const MAX_SOCKET_SINKS: usize = 64;
 
 /// Ends and changes that wait to be told.
 const MAX_NEWS: usize = 2 * MAX_SOCKET_SINKS;
 
-/// What a message finds when it cannot go at once.
+/// Treatment of a message that cannot be sent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It waits until every sink has room.
+    /// Wait until every sink has space.
     Block,
-    /// Sinks without room miss it, and the status says so: the application sends newer data later instead.
+    /// Sinks without space miss it, and the status says so. The application sends newer data later.
     Report,
 }
 
-/// What became of a message that was sent.
+/// Result of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// How many sinks get it.
+    /// Number of sinks that accepted the message.
     pub sinks: usize,
-    /// [`Status::WINDOW_EXCEEDED`] if a sink had no room and misses it, [`Status::TOO_LARGE`] if one has agreed on smaller
-    /// messages, and what there is to say of earlier ones.
+    /// [`Status::WINDOW_EXCEEDED`] if a sink had no space and misses the message, [`Status::TOO_LARGE`] if
+    /// one has agreed on smaller messages, and flags about earlier messages.
     pub status: Status,
 }
 
-/// How another node is reached: what [`Socket::add_sink`] asks for.
+/// Address and key of another node, as [`Socket::add_sink`] expects them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Contact {
-    /// Where it is.
+    /// Address of the node.
     pub address: SocketAddr,
-    /// Who it is.
+    /// Public key of the node.
     pub key: PublicKey,
 }
 
-/// What was received.
+/// Result of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Bytes written to the buffer.
     pub len: usize,
-    /// Who sent them, or whose connection it is that `status` tells of. `None`: nothing has come or happened.
+    /// Sender of the bytes, or the connection to which `status` refers. `None` if nothing was received or happened.
     pub from: Option<Contact>,
-    /// Whether they begin or end a message; else what has happened, as by [`Status::ABORTED`] and [`Status::QOS_CHANGED`].
+    /// Whether the bytes start or end a message; otherwise an event such as [`Status::ABORTED`] or [`Status::QOS_CHANGED`].
     pub status: Status,
 }
 
-/// Why a socket cannot do what was asked.
+/// Error of a socket's call.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {
@@ -99,11 +99,11 @@ pub enum SocketError {
     },
 }
 
-/// Messages to any number of sinks and from anybody who connects: bind it to an address and a maximum quality of service,
-/// add sinks, send or receive, change the quality within the maximum, close (seed 001, "The User Interface").
+/// Messages to any number of sinks and from any connecting peer: bind to an address with a maximum quality of service, add sinks, send or
+/// receive, change the quality within the maximum, close (Mapp 1997, "The User Interface").
 ///
-/// Each sink has a connection of its own, to which messages are replicated: they are there once. A program that wants deadlines, layers
-/// or fates takes a [`Node`] and a [`BufferSender`] or a [`Sender`](crate::Sender) instead.
+/// Each sink has its own connection; the messages are in memory once. For deadlines, layers or fates use a [`Node`] with a
+/// [`BufferSender`] or a [`Sender`](crate::Sender) instead.
 pub struct Socket {
     members: Vec<Member>,
     maximum: Qos,
@@ -144,7 +144,11 @@ struct Rest {
 }
 
 impl Socket {
-    /// Binds to an address. The maximum quality of service is [`NodeConfig::maximum`].
+    /// Binds to an address. [`NodeConfig::maximum`] is the upper limit of the quality of service.
+    ///
+    /// # Errors
+    ///
+    /// As [`Node::bind`].
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, SocketError> {
         let maximum = config.maximum;
         let node = Node::bind(address, config)?;
@@ -160,18 +164,22 @@ impl Socket {
         })
     }
 
-    /// The address that it is bound to.
+    /// Local address of the socket.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.node.local_addr()
     }
 
-    /// The key by which others know it.
+    /// Public key by which peers identify this node.
     pub fn public_key(&self) -> PublicKey {
         self.node.public_key()
     }
 
-    /// Sends to the node with this key at `address` from now on, too; see [`Node::connect`]. `qos` is the initial quality of service of this
-    /// sink; `None`: the maximum. At most [`MAX_SOCKET_SINKS`], of which those that have ended do not count.
+    /// Adds the node with this key at `address` to the destinations; see [`Node::connect`]. `qos` is the
+    /// sink's initial quality of service; `None` is the maximum. At most [`MAX_SOCKET_SINKS`] can be open.
+    ///
+    /// # Errors
+    ///
+    /// If connecting fails or there are too many sinks.
     pub fn add_sink(
         &mut self,
         address: impl ToSocketAddrs,
@@ -191,16 +199,24 @@ impl Socket {
         Ok(())
     }
 
-    /// Sends a message to every sink. Those that have room get it at once, and only then it waits for the others. One that has agreed on
-    /// smaller messages does not get it, and [`Status::TOO_LARGE`] says so; it is an error if there is no other one.
+    /// Sends a message to every sink. Sinks with space receive it at once, before the call waits for the
+    /// others. A sink that has agreed on smaller messages is skipped, with [`Status::TOO_LARGE`].
     ///
-    /// The message is copied if a sink takes it; [`Socket::send_buffer`] never does.
+    /// The message is copied if a sink accepts it; [`Socket::send_buffer`] never copies.
+    ///
+    /// # Errors
+    ///
+    /// If there is no sink, or the message is too large for all.
     pub fn send(&mut self, payload: &[u8], when_full: WhenFull) -> Result<Sent, SocketError> {
         self.send_letter(Payload::Lent(payload), when_full)
     }
 
-    /// Sends a message as [`Socket::send`] does, without a copy: its owner gets it back when every sink is done with it. See
-    /// [`BufferSender`].
+    /// Sends a message as [`Socket::send`] does, without a copy: its owner gets it back when every sink is
+    /// done with it. See [`BufferSender`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Socket::send`].
     pub fn send_buffer(
         &mut self,
         payload: impl Into<Bytes>,
@@ -252,10 +268,14 @@ impl Socket {
         }
     }
 
-    /// The next part of a message that anybody has sent, waiting at most `timeout` for it. A message that is larger than
-    /// the buffer comes in parts. The end of a connection and a change of the quality of service are told by a call that
-    /// receives nothing, one connection at a time: [`Received::from`] says whose. To answer who has sent something, it can be
-    /// made a sink, if it lets others connect.
+    /// Returns the next part of a message from any peer, after at most `timeout`. A message larger than the
+    /// buffer comes in parts. The end of a connection and a change of the quality of service are reported by
+    /// a call without data, one connection at a time; [`Received::from`] names it. To answer a peer that
+    /// accepts connections, add it as a sink.
+    ///
+    /// # Errors
+    ///
+    /// If the node has stopped.
     pub fn recv(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<Received, SocketError> {
         let give_up = now() + timeout;
         loop {
@@ -279,18 +299,20 @@ impl Socket {
         }
     }
 
-    /// The most that [`Socket::set_qos`] takes: the maximum that was given at bind, as far as every sink has agreed to it.
+    /// Upper limit for [`Socket::set_qos`]: the limit given at bind, as far as every sink has agreed to it.
     pub fn maximum(&self) -> Qos {
         let sinks = self.members.iter().filter(|member| member.is_sink());
         let maxima = sinks.filter_map(|member| member.connection.maximum());
         maxima.fold(self.maximum, |most, sink| most.within(&sink))
     }
 
-    /// Asks for another quality of service at every sink. It has to be within [`Socket::maximum`]. [`Status::QOS_PENDING`] stands
-    /// until the other end has answered, [`Status::QOS_CHANGED`] then tells that it is in force.
+    /// Requests another quality of service at every sink, within [`Socket::maximum`]. [`Status::QOS_PENDING`]
+    /// is set until the peer has answered; [`Status::QOS_CHANGED`] then reports that it is in force.
     ///
-    /// An error changes nothing at any sink: that it is beyond the maximum, that a sink has not answered the last change yet,
-    /// or that there is no sink.
+    /// # Errors
+    ///
+    /// If the request exceeds the maximum, a sink's last change is pending, or there is no sink. Nothing has
+    /// changed then.
     pub fn set_qos(&mut self, qos: Qos) -> Result<(), SocketError> {
         qos.check(&self.maximum())?;
         let sinks = || self.members.iter().filter(|member| member.is_sink()).map(|member| &member.connection);
@@ -310,8 +332,8 @@ impl Socket {
         Ok(())
     }
 
-    /// What there is to say now of all connections. What has just changed is told once, here or by [`recv`](Self::recv), which
-    /// also says at which.
+    /// Current status of all connections. A change is reported once, here or by [`recv`](Self::recv), which
+    /// also names the connection.
     pub fn status(&mut self) -> Status {
         let told = self.news.drain(..).map(|(_, news)| news);
         let mut status = told.fold(Status::default(), Status::and);
@@ -321,8 +343,8 @@ impl Socket {
         status
     }
 
-    /// Delivers what was sent, for at most `timeout` at each sink, and closes. True: all of it was delivered. False also if a sink
-    /// had ended before.
+    /// Delivers the sent messages, for at most `timeout` at each sink, and closes. Returns `true` if all were
+    /// delivered and no sink had ended before.
     pub fn close(mut self, timeout: Duration) -> bool {
         let none_lost = !self.has_lost_sink;
         let sinks = self.members.iter_mut().filter_map(|member| member.sink.take());

@@ -4,32 +4,33 @@ use freshwire_a1::Closed;
 
 use super::core::CODE_DONE;
 
-/// What there is to say of a [`Connection`](super::Connection), or besides the result of a call of a
-/// [`Socket`](super::Socket) (seed 001, "The User Interface"): any number of indications in 32 bits.
+/// Status of a [`Connection`](super::Connection), or of a call of a [`Socket`](super::Socket) (Mapp 1997,
+/// "The User Interface"): a set of flags in 32 bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Status(u32);
 
 impl Status {
-    /// What was received begins a message.
+    /// The received data starts a message.
     pub const START: Self = Self(1);
-    /// What was received ends a message.
+    /// The received data ends a message.
     pub const END: Self = Self(1 << 1);
     /// A peer has closed its connection.
     pub const PEER_CLOSED: Self = Self(1 << 2);
     /// A connection has ended in another way.
     pub const ABORTED: Self = Self(1 << 3);
-    /// A receiver's window is full, and a message waits for it; of a message that was just sent: a sink has no room and misses it.
+    /// A message waits because the receiver's window is full. After a send: a sink had no space and misses
+    /// the message.
     pub const WINDOW_EXCEEDED: Self = Self(1 << 4);
-    /// A message waits for the rate that was agreed.
+    /// A message waits for the agreed rate.
     pub const RATE_EXCEEDED: Self = Self(1 << 5);
-    /// A change of the quality of service is under way.
+    /// A change of the quality of service is pending.
     pub const QOS_PENDING: Self = Self(1 << 6);
-    /// The quality of service has changed since the last call that said so.
+    /// The quality of service has changed since it was last reported.
     pub const QOS_CHANGED: Self = Self(1 << 7);
-    /// A sink does not get the message, which is larger than what was agreed on with it.
+    /// A sink misses the message, which exceeds the size agreed with it.
     pub const TOO_LARGE: Self = Self(1 << 8);
-    /// A sink misses a message that it was sent: it was lost and there is no retransmission, less was agreed on before it could go, or
-    /// the connection ended.
+    /// A sink misses a message that was sent: it was lost without retransmission, a narrower agreement came
+    /// first, or the connection ended.
     pub const GIVEN_UP: Self = Self(1 << 9);
 
     /// The 32 bits.

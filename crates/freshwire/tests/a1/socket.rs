@@ -1,4 +1,4 @@
-//! The document's interface.
+//! The user interface of Mapp 1997.
 
 use std::net::SocketAddr;
 use std::time::Duration;

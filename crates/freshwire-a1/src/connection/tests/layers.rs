@@ -1,4 +1,4 @@
-//! The documents' experiment in virtual time: eight layers of 128 Kibit a second across a link that is too slow.
+//! The experiment of Birkedal 2006 in virtual time: eight layers of 128 Kibit a second across a link that is too slow.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! What a group saves: bytes on the wire, headers of IP and UDP included, beside a connection to each member. The numbers in
-//! `BENCHMARKING.md` are what this prints.
+//! docs/lab-notebook are what this prints.
 
 use super::*;
 

@@ -19,7 +19,7 @@ use crate::output::say;
 use fresh::Variant;
 use place::Place;
 
-/// Bytes of a block, as far as the document's figures go.
+/// Bytes of a block, as far as the figures of Mapp 1997 go.
 const SIZES: [usize; 9] = [64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10];
 
 /// Round trips of one repetition.

@@ -24,13 +24,13 @@ pub(crate) struct LabArgs {
 
 #[derive(Subcommand)]
 pub(super) enum LabCommand {
-    /// The documents' experiment: a source of N layers across a link that is too slow.
+    /// Layered video (Birkedal 2006): a source of N layers across a link that is too slow.
     Layers(LayersArgs),
     /// Video-like frames across a link below their rate and across a dip.
     Frames(FramesArgs),
-    /// What is on the screen across a link below the stream's rate: how old, how smooth, how good.
+    /// A viewer's screen across a link below the stream's rate: age, motion, quality.
     Screen(ScreenArgs),
-    /// A1 beside TCP flows of this kernel across one bottleneck: who gets how much.
+    /// A1 beside TCP flows of this kernel across one bottleneck: the share of each.
     Share(ShareArgs),
     /// State of many objects: how old each one's newest value is at a fast, a slow or a stalled program.
     State(StateArgs),

@@ -14,10 +14,10 @@ use super::pace::{Paced, payload, wait_until};
 use crate::lab::schema::{Plan, SenderStats, Source};
 use crate::lab::scheme;
 
-/// Payload bytes of a slot. A record of the documents' source fits one.
+/// Payload bytes of a slot. A record of the layered source fits one.
 const BLOCK_BYTES: u32 = 16 << 10;
 
-/// Slots of the ring: four of the documents' windows, more than any policy but first-in-first-out keeps.
+/// Slots of the ring: four of the source's windows, more than any policy but first-in-first-out keeps.
 const SLOTS: u32 = 4096;
 
 /// Blocks of the arena.

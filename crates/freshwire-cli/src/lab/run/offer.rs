@@ -35,7 +35,7 @@ pub(super) fn of(plan: &Plan) -> Vec<Offered> {
     }
 }
 
-/// The documents' source (thesis, section 5.1): in each window one layer after the other, at even distance. All layers
+/// The source of Birkedal 2006, section 5.1: in each window one layer after the other, at even distance. All layers
 /// of a window are played together, so they share its deadline.
 fn layered(
     layers: u64,

@@ -13,8 +13,8 @@ use super::scheme::Scheme;
 use crate::lab::run::Output;
 use crate::lab::schema::LinkConfig;
 
-/// What is on a viewer's screen across a link that is too slow: `freshwire serve` without a setting and with latencies that
-/// are fixed in advance, plain TCP, GStreamer's RTSP server, and the best that a sender could do that knows the link.
+/// A viewer's screen across a link that is too slow: age, motion, freezes. Compares `freshwire serve`, the same with fixed
+/// latencies, plain TCP, GStreamer's RTSP server, and an oracle that knows the link.
 ///
 /// Lists are separated by commas; each stream meets all links, and each link all schemes one after the other.
 #[derive(Args)]
@@ -29,8 +29,8 @@ pub(crate) struct ScreenArgs {
     #[command(flatten)]
     pub(super) output: Output,
     /// Streams: film, bikes (real film), camera, slides, x264, x265, svtav1, vp9 (the encoders' defaults), key1, key2, key4,
-    /// key10 (seconds between keyframes), refresh (gradual refresh), open (open groups), zerolatency, each with +sound behind
-    /// it where it is H.264 or H.265; a file; or all.
+    /// key10 (seconds between keyframes), refresh (gradual refresh), open (open groups), zerolatency. H.264 and H.265 streams
+    /// take a suffix +sound. Also a file, or all.
     #[arg(long, value_delimiter = ',', default_value = "film,camera")]
     stream: Vec<String>,
     /// Rates of the link, as shares of the stream's mean rate or in bits per second.

@@ -12,8 +12,8 @@ use super::value;
 use crate::lab::run::Output;
 use crate::lab::schema::LinkConfig;
 
-/// State of many objects, of which only the newest value counts: how old it is at a program that reads fast, slowly,
-/// in bursts or not at all for a while.
+/// State of many objects, of which only the newest value counts. Measures its age at a program that reads fast, slowly,
+/// in bursts, or stalls.
 ///
 /// Lists are separated by commas; each meets all others.
 #[derive(Args)]

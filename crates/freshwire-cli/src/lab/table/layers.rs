@@ -41,7 +41,7 @@ pub(crate) fn layers_summary(cells: &[Cell<'_>]) -> Table {
     }
 }
 
-/// Table 5.1 of the thesis: bytes received per second, late or not, beside the published numbers; none where no
+/// Table 5.1 of Birkedal 2006: bytes received per second, late or not, beside the published numbers; none where no
 /// published configuration was run with both plain TCP and the thesis's rule.
 pub(crate) fn receive_rates(cells: &[Cell<'_>]) -> Option<Table> {
     let mut rows = Vec::new();

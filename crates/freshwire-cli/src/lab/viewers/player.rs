@@ -15,7 +15,7 @@ use super::server;
 /// Complaints whose text is kept; the others are counted.
 const KEPT_COMPLAINTS: usize = 20;
 
-/// Who looks.
+/// A viewer's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Player {

@@ -295,7 +295,7 @@ fn hostile(answer: &'static [u8]) -> SocketAddr {
 async fn a_hostile_camera_takes_bounded_memory_and_time() {
     for (answer, expected) in [
         (&[b'x'; 4096][..], "exceed"),
-        (b"RTSP/1.0 200 OK\r\nX: y\r\nContent-Length: 4294967296\r\n\r\n", "at most 131072 are taken"),
+        (b"RTSP/1.0 200 OK\r\nX: y\r\nContent-Length: 4294967296\r\n\r\n", "at most 131072 are accepted"),
         (b"RTSP/1.0 200 OK\r\nContent-Length: -1\r\n\r\n", "Content-Length"),
     ] {
         let url = format!("rtsp://{}/cam", hostile(answer));

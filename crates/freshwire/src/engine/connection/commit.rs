@@ -28,7 +28,7 @@ pub(in crate::engine) const PAST_WAIT: std::time::Duration = std::time::Duration
 
 impl Connection {
     /// Commits pieces worth `budget` bytes as far as the policy names records, rounded up to whole segments: a segment
-    /// that is not full costs the path as many packets as a full one (seed 004, section 4.1.5).
+    /// that is not full costs the path as many packets as a full one (Marigi 2012, section 4.1.5).
     pub(super) fn gather(&mut self, now: Timestamp, budget: u64, scratch: &mut Scratch) {
         let (mss, unsent) = (self.path.mss(), self.path.unsent());
         let goal = (unsent + budget.min(MAX_WRITE)).next_multiple_of(mss);

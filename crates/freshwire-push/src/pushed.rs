@@ -14,7 +14,7 @@ use crate::threshold::Threshold;
 
 /// Rate of growth, in accounted bytes per second, that a check after silence is in time for: 100,000 datagrams of
 /// 1400 bytes, which the kernel accounts for with 2304 each.
-const PREPARED_FOR: f64 = 230.4e6;
+const PREPARED_FOR: f64 = 1000e6;
 /// Checks are at least this far apart.
 const CHECK_MIN: Duration = Duration::from_micros(200);
 /// And at most this far while datagrams come.
@@ -32,8 +32,8 @@ pub struct Rules {
     /// Leave the newest datagram in the kernel's buffer. The socket stays readable for `poll` and its relatives as long
     /// as anything waits, in the kernel or in the program.
     pub keep_one: bool,
-    /// Asked before each push, with the time at which the socket was registered. `false` postpones the push.
-    pub may_push: Option<fn(Timestamp) -> bool>,
+    /// Asked before each push; `false` postpones it.
+    pub may_push: Option<fn() -> bool>,
     /// Called after each push, with the state locked.
     pub after_push: Option<fn(&mut State)>,
     /// Called when the program's memory is three quarters full, and not again before it is half empty.
@@ -112,7 +112,6 @@ pub enum Next {
 pub struct Pushed {
     fd: RawFd,
     cookie: u64,
-    born: Timestamp,
     rules: Rules,
     state: Mutex<State>,
     in_kernel: AtomicU32,
@@ -132,7 +131,6 @@ impl Pushed {
         Ok(Self {
             fd,
             cookie: sys::cookie(fd)?,
-            born: now,
             rules,
             state: Mutex::new(State {
                 queue,
@@ -187,30 +185,32 @@ impl Pushed {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Looks at the kernel's buffer, and empties it if it is above the threshold.
-    pub fn check(&self, batch: &mut Batch, now: Timestamp) -> Next {
+    /// Looks at the kernel's buffer, and empties it if it is above the threshold. Returns when to look again, and whether
+    /// datagrams were moved.
+    pub fn check(&self, batch: &mut Batch, now: Timestamp) -> (Next, bool) {
         if self.closed.load(Ordering::Acquire) {
-            return Next::Never;
+            return (Next::Never, false);
         }
-        let Ok(memory) = sys::memory(self.fd) else { return Next::Never };
+        let Ok(memory) = sys::memory(self.fd) else { return (Next::Never, false) };
         let native = self.native.load(Ordering::Relaxed);
         let mut state = self.lock();
         state.counters.checks += 1;
         self.learn(&mut state, memory, native, now);
-        let used = f64::from(memory.used);
-        if state.threshold.is_due(used) && self.in_kernel.load(Ordering::Acquire) == 0 {
+        let mut pushed = false;
+        if state.threshold.is_due(f64::from(memory.used)) && self.in_kernel.load(Ordering::Acquire) == 0 {
             match self.push(&mut state, batch, now) {
-                Ok(()) => {}
-                Err(PushError::Gone) => return Next::Never,
+                Ok(moved) => pushed = moved > 0,
+                Err(Gone) => return (Next::Never, false),
             }
         }
         if now.saturating_since(state.active) > IDLE {
-            return Next::Arrival;
+            state.queue.release();
+            return (Next::Arrival, pushed);
         }
         let silence = state.threshold.level() / PREPARED_FOR;
         let left = state.threshold.time_left(state.used) / 2;
         let longest = Duration::try_from_secs_f64(silence).unwrap_or(CHECK_MAX).clamp(CHECK_MIN, CHECK_MAX);
-        Next::After(left.clamp(CHECK_MIN, longest))
+        (Next::After(left.clamp(CHECK_MIN, longest)), pushed)
     }
 
     fn learn(&self, state: &mut State, memory: Memory, native: u64, now: Timestamp) {
@@ -227,18 +227,18 @@ impl Pushed {
         state.used = used;
     }
 
-    fn push(&self, state: &mut State, batch: &mut Batch, now: Timestamp) -> Result<(), PushError> {
+    fn push(&self, state: &mut State, batch: &mut Batch, now: Timestamp) -> Result<u64, Gone> {
         if sys::cookie(self.fd).ok() != Some(self.cookie) {
-            return Err(PushError::Gone);
+            return Err(Gone);
         }
-        if self.rules.may_push.is_some_and(|may_push| !may_push(self.born)) {
-            return Ok(());
+        if self.rules.may_push.is_some_and(|may_push| !may_push()) {
+            return Ok(0);
         }
         // A program that peeks by offset would meet ours.
         let peeks = self.rules.keep_one
             && sys::get_int(self.fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF).is_ok_and(|offset| offset >= 0);
         if peeks {
-            return Ok(());
+            return Ok(0);
         }
         let before = state.used;
         let pushed = self.move_all(state, batch, now);
@@ -257,7 +257,7 @@ impl Pushed {
                 after_push(state);
             }
         }
-        Ok(())
+        Ok(pushed)
     }
 
     /// Moves everything, or all but one, into the program's memory. Returns how many datagrams.
@@ -307,9 +307,8 @@ impl Pushed {
     }
 }
 
-enum PushError {
-    Gone,
-}
+/// The descriptor belongs to another socket by now.
+struct Gone;
 
 /// Keeps an error of the socket, which the call has taken from it, for the program's next receive.
 fn remember(state: &mut State, error: &io::Error) {

@@ -15,6 +15,11 @@ use crate::sys::{self, Batch, Precedence};
 
 /// Datagrams that one system call moves.
 const LANES: usize = 64;
+/// Looking at sockets takes at most a quarter of a processor: the thread sleeps three times as long as that took. Pushes do
+/// not count.
+const REST: u32 = 3;
+/// Rests shorter than this are not worth a system call.
+const REST_MIN: Duration = Duration::from_micros(100);
 /// The key of the descriptor that wakes the thread for new sockets.
 const INBOX: u64 = u64::MAX;
 
@@ -98,9 +103,7 @@ impl Pusher {
 
 /// Moves a descriptor to a high number.
 fn out_of_the_way(fd: &OwnedFd) -> io::Result<OwnedFd> {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
-    let number = RawFd::try_from(limit.min(65_536).saturating_sub(40)).unwrap_or(0);
-    Ok(rustix::io::fcntl_dupfd_cloexec(fd, number)?)
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, sys::high_descriptor())?)
 }
 
 struct Slot {
@@ -150,15 +153,30 @@ impl Thread {
                     self.due.push(Reverse((now, index)));
                 }
             }
-            let gate = Arc::clone(&self.shared);
-            let _open = gate.gate.lock().unwrap_or_else(PoisonError::into_inner);
-            while let Some(&Reverse((due, index))) = self.due.peek()
-                && due <= now
-            {
-                self.due.pop();
-                self.check(index);
+            let rest = self.check_due(now) * REST;
+            if rest >= REST_MIN {
+                std::thread::sleep(rest);
             }
         }
+    }
+
+    /// Looks at all sockets that are due. Returns how long that took, without the pushes.
+    fn check_due(&mut self, now: Timestamp) -> Duration {
+        let shared = Arc::clone(&self.shared);
+        let _open = shared.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut begin, mut looked) = (now, Duration::ZERO);
+        while let Some(&Reverse((due, index))) = self.due.peek()
+            && due <= now
+        {
+            self.due.pop();
+            let pushed = self.check(index);
+            let end = sys::now();
+            if !pushed {
+                looked += end.saturating_since(begin);
+            }
+            begin = end;
+        }
+        looked
     }
 
     fn take_new(&mut self, now: Timestamp) {
@@ -178,10 +196,12 @@ impl Thread {
         }
     }
 
-    fn check(&mut self, index: usize) {
-        let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return };
+    /// Looks at one socket. Returns whether datagrams were moved.
+    fn check(&mut self, index: usize) -> bool {
+        let Some(slot) = self.slots.get_mut(index).and_then(Option::as_mut) else { return false };
         let now = sys::now();
-        let next = match slot.pushed.check(&mut self.batch, now) {
+        let (next, pushed) = slot.pushed.check(&mut self.batch, now);
+        let next = match next {
             Next::Arrival => watch(&self.shared.epoll, slot, index),
             next => next,
         };
@@ -193,6 +213,7 @@ impl Thread {
                 self.spare.push(index);
             }
         }
+        pushed
     }
 }
 

@@ -82,6 +82,8 @@ struct Node {
 
 /// A bounded queue of datagrams with late choice. In order of arrival; one owner.
 pub struct Queue {
+    blocks: usize,
+    /// Allocated when the first datagram comes.
     memory: Box<[u8]>,
     /// For each block the one that follows it in its datagram or on the free list.
     chain: Box<[u32]>,
@@ -120,8 +122,9 @@ impl Queue {
     pub fn new(capacity: usize, policy: Policy, classify: Option<Classify>) -> Self {
         let blocks = (capacity / BLOCK).clamp(65536 / BLOCK + 2, NONE as usize - 1);
         Self {
-            memory: vec![0; blocks * BLOCK].into_boxed_slice(),
-            chain: vec![0; blocks].into_boxed_slice(),
+            blocks,
+            memory: Box::default(),
+            chain: Box::default(),
             free: NONE,
             unused: 0,
             free_blocks: blocks,
@@ -157,12 +160,12 @@ impl Queue {
 
     /// Memory for datagrams, in bytes.
     pub fn capacity(&self) -> usize {
-        self.memory.len()
+        self.blocks * BLOCK
     }
 
     /// Memory that datagrams occupy, in bytes, in whole blocks.
     pub fn occupied(&self) -> usize {
-        self.memory.len() - self.free_blocks * BLOCK
+        (self.blocks - self.free_blocks) * BLOCK
     }
 
     /// The largest value of [`occupied`](Self::occupied) so far.
@@ -273,6 +276,11 @@ impl Queue {
     }
 
     fn store(&mut self, payload: &[u8], control: &[u8]) -> u32 {
+        if self.memory.is_empty() {
+            // Zeroed memory of this size comes from the kernel page by page, as it is touched.
+            self.memory = vec![0; self.blocks * BLOCK].into_boxed_slice();
+            self.chain = vec![0; self.blocks].into_boxed_slice();
+        }
         let needed = blocks_of(payload.len() + control.len());
         let mut first = NONE;
         let mut last = NONE;
@@ -287,7 +295,7 @@ impl Queue {
             }
             last = block;
         }
-        self.peak_blocks = self.peak_blocks.max(self.chain.len() - self.free_blocks);
+        self.peak_blocks = self.peak_blocks.max(self.blocks - self.free_blocks);
         first
     }
 
@@ -336,6 +344,16 @@ impl Queue {
     pub fn pop(&mut self) {
         if self.oldest != NONE {
             self.remove(self.oldest);
+        }
+    }
+
+    /// Gives the memory back to the system if nothing waits.
+    pub fn release(&mut self) {
+        if self.len == 0 && !self.memory.is_empty() {
+            self.memory = Box::default();
+            self.chain = Box::default();
+            (self.free, self.unused) = (NONE, 0);
+            (self.nodes, self.spare) = (Vec::new(), Vec::new());
         }
     }
 

@@ -212,6 +212,12 @@ pub fn set_timeout(fd: RawFd, timeout: Duration) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// A descriptor number that a program hardly gets to: near the limit of its descriptors.
+pub fn high_descriptor() -> RawFd {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(1024);
+    RawFd::try_from(limit.min(65_536).saturating_sub(64)).unwrap_or(0)
+}
+
 /// Makes an eventfd readable, or unreadable.
 pub fn signal(fd: RawFd, readable: bool) {
     let mut count = 1_u64;

@@ -24,6 +24,7 @@ enum Step {
     Wait(u8),
     ExpireFront,
     ExpireAll,
+    Release,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -175,6 +176,7 @@ fn play(kind: Kind, steps: &[Step]) {
                 queue.expire(at);
                 model.expire(now, false);
             }
+            Step::Release => queue.release(),
         }
         assert_eq!(queue.len(), model.kept.len());
         assert_eq!(queue.bytes(), model.kept.iter().map(|kept| kept.payload.len()).sum::<usize>());

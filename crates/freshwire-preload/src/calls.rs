@@ -1,7 +1,6 @@
 //! The calls that programs make.
 
 use std::ffi::c_void;
-use std::sync::{Arc, MutexGuard};
 
 use freshwire_push::pushed::{Pushed, State};
 use libc::{
@@ -39,35 +38,31 @@ fn receive(
         drop(inside);
         return kernel();
     };
-    let mut state = pushed.lock();
-    let taken = error(&mut state).or_else(|| (!state.queue.is_empty()).then(|| deliver(&mut state)));
-    if let Some(result) = taken {
-        drop(state);
-        return result.unwrap_or_else(fail);
-    }
     let peeks = flags & libc::MSG_PEEK != 0;
-    in_kernel(&pushed, state, inside, kernel, |returned| u64::from(returned >= 0 && !peeks))
+    let returned = match pushed.lock_or_follow() {
+        Ok(mut state) => {
+            let taken = error(&mut state).or_else(|| (!state.queue.is_empty()).then(|| deliver(&mut state)));
+            if let Some(result) = taken {
+                drop(state);
+                return result.unwrap_or_else(fail);
+            }
+            drop(inside);
+            pushed.in_kernel(state, kernel)
+        }
+        Err(_others) => {
+            drop(inside);
+            kernel()
+        }
+    };
+    if returned >= 0 && !peeks {
+        pushed.received(1);
+    }
+    returned
 }
 
 /// An error that a push has met.
 fn error(state: &mut State) -> Option<Result<ssize_t, Errno>> {
     state.error.take().map(|errno| Err(Errno(errno)))
-}
-
-/// Makes the kernel's call, with no lock held, and nothing pushed meanwhile.
-fn in_kernel<T: Copy>(
-    pushed: &Arc<Pushed>,
-    state: MutexGuard<'_, State>,
-    inside: Inside,
-    kernel: impl FnOnce() -> T,
-    count: impl FnOnce(T) -> u64,
-) -> T {
-    pushed.enter_kernel(&state);
-    drop(state);
-    drop(inside);
-    let returned = kernel();
-    pushed.leave_kernel(count(returned));
-    returned
 }
 
 fn pop_unless_peek(state: &mut State, flags: c_int) {
@@ -310,57 +305,76 @@ pub unsafe extern "C" fn recvmmsg(
         drop(inside);
         return kernel();
     };
-    let mut state = pushed.lock();
-    if let Some(Err(errno)) = error(&mut state) {
-        drop(state);
-        return c_int::try_from(fail(errno)).unwrap_or(-1);
-    }
+    let peeks = flags & libc::MSG_PEEK != 0;
+    let mut state = match pushed.lock_or_follow() {
+        Ok(state) => state,
+        Err(_others) => {
+            drop(inside);
+            let received = kernel();
+            count_received(&pushed, received, peeks);
+            return received;
+        }
+    };
     // The kernel's own limit.
     let count = count.min(1024);
+    let (done, failed) = match error(&mut state) {
+        Some(Err(errno)) => (0, Some(errno)),
+        // SAFETY: as the caller promises.
+        _ => unsafe { several(&mut state, messages, count, flags) },
+    };
+    let number = c_int::try_from(done).unwrap_or(c_int::MAX);
+    match failed {
+        Some(errno) if done == 0 => {
+            drop(state);
+            return c_int::try_from(fail(errno)).unwrap_or(-1);
+        }
+        None if done < count => {}
+        _ => return number,
+    }
+    let flags =
+        if done > 0 && flags & libc::MSG_WAITFORONE != 0 { flags | libc::MSG_DONTWAIT } else { flags };
+    // SAFETY: `done` is at most the number of messages.
+    let rest = unsafe { messages.add(done as usize) };
+    drop(inside);
+    // SAFETY: as the caller promises, for the rest.
+    let call = || unsafe { real::recvmmsg(fd, rest, count - done, flags, timeout) };
+    let received = pushed.in_kernel(state, call);
+    count_received(&pushed, received, peeks);
+    if received < 0 && done > 0 { number } else { received + number }
+}
+
+fn count_received(pushed: &Pushed, received: c_int, peeks: bool) {
+    if !peeks {
+        pushed.received(u64::try_from(received).unwrap_or(0));
+    }
+}
+
+/// Delivers messages as long as something waits. Returns how many, and what went wrong with the next one.
+///
+/// # Safety
+///
+/// As for `recvmmsg`.
+unsafe fn several(
+    state: &mut State,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> (c_uint, Option<Errno>) {
     let mut done: c_uint = 0;
-    let mut failed = None;
     while done < count && !state.queue.is_empty() {
         // SAFETY: `done` is less than the number of messages.
         let entry = unsafe { messages.add(done as usize) };
         // SAFETY: the field of the caller's structure.
         let header = unsafe { &raw mut (*entry).msg_hdr };
         // SAFETY: as the caller promises.
-        match unsafe { one_message(&mut state, header, flags) } {
+        match unsafe { one_message(state, header, flags) } {
             // SAFETY: the caller's structure.
             Ok(returned) => unsafe { (*entry).msg_len = u32::try_from(returned).unwrap_or(0) },
-            Err(errno) => {
-                failed = Some(errno);
-                break;
-            }
+            Err(errno) => return (done, Some(errno)),
         }
         done += 1;
     }
-    if let (Some(errno), 0) = (failed, done) {
-        drop(state);
-        return c_int::try_from(fail(errno)).unwrap_or(-1);
-    }
-    if done == count || failed.is_some() {
-        return c_int::try_from(done).unwrap_or(c_int::MAX);
-    }
-    let flags =
-        if done > 0 && flags & libc::MSG_WAITFORONE != 0 { flags | libc::MSG_DONTWAIT } else { flags };
-    // SAFETY: `done` is at most the number of messages.
-    let rest = unsafe { messages.add(done as usize) };
-    // SAFETY: as the caller promises, for the rest.
-    let call = || unsafe { real::recvmmsg(fd, rest, count - done, flags, timeout) };
-    let peeks = flags & libc::MSG_PEEK != 0;
-    let received =
-        in_kernel(
-            &pushed,
-            state,
-            inside,
-            call,
-            |received| {
-                if peeks { 0 } else { u64::try_from(received).unwrap_or(0) }
-            },
-        );
-    let done = c_int::try_from(done).unwrap_or(c_int::MAX);
-    if received < 0 && done > 0 { done } else { received + done }
+    (done, None)
 }
 
 /// `ioctl`; of all requests `FIONREAD` is ours: the size of the next datagram.
@@ -373,7 +387,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_voi
     if request == libc::FIONREAD
         && let Some(_inside) = Inside::enter()
         && let Some(pushed) = sockets::served(fd)
-        && let Some(head) = pushed.lock().queue.head()
+        && let Some(head) = pushed.lock_or_follow().ok().and_then(|state| state.queue.head())
     {
         // SAFETY: the request's argument is a pointer to an int.
         unsafe { argument.cast::<c_int>().write(c_int::try_from(head.len).unwrap_or(c_int::MAX)) };

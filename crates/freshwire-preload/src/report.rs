@@ -15,7 +15,7 @@ static PEAK: AtomicU64 = AtomicU64::new(0);
 
 /// Counts what was done for a socket that is closed.
 pub(crate) fn add(pushed: &Pushed) {
-    let state = pushed.lock();
+    let Some(state) = pushed.try_lock() else { return };
     SOCKETS.fetch_add(1, Ordering::Relaxed);
     PUSHES.fetch_add(state.counters.pushes, Ordering::Relaxed);
     PUSHED.fetch_add(state.counters.pushed, Ordering::Relaxed);

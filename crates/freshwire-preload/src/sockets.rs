@@ -189,11 +189,13 @@ pub(crate) fn forget(fd: RawFd) {
     if !sockets.values().any(|pushed| Arc::ptr_eq(pushed, &gone)) {
         gone.close();
         crate::report::add(&gone);
-        let mut state = gone.lock();
-        while !state.queue.is_empty() {
-            state.queue.pop();
+        // A thread that is still in a receive keeps the memory until it is back.
+        if let Some(mut state) = gone.try_lock() {
+            while !state.queue.is_empty() {
+                state.queue.pop();
+            }
+            state.queue.release();
         }
-        state.queue.release();
     }
 }
 

@@ -25,6 +25,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("freshwire-push needs 64-bit Linux");
 
+mod lock;
 mod policy;
 mod receiver;
 mod threshold;

@@ -3,18 +3,18 @@
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire_units::Timestamp;
 
+use crate::lock::{Guard, Lock};
 use crate::queue::{Arrival, Name, Queue};
 use crate::sys::{self, Batch, Memory};
 use crate::threshold::Threshold;
 
-/// Rate of growth, in accounted bytes per second, that a check after silence is in time for: 100,000 datagrams of
-/// 1400 bytes, which the kernel accounts for with 2304 each.
-const PREPARED_FOR: f64 = 1000e6;
+/// Rate of growth, in accounted bytes per second, that a check after silence is in time for: 430,000 datagrams of
+/// 1400 bytes, for each of which the kernel accounts 2304.
+const PREPARED_FOR: f64 = 1e9;
 /// Checks are at least this far apart.
 const CHECK_MIN: Duration = Duration::from_micros(200);
 /// And at most this far while datagrams come.
@@ -23,6 +23,8 @@ const CHECK_MAX: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_millis(100);
 /// What the kernel accounts for with a datagram, until a push has measured it.
 const ACCOUNTED: f64 = 2304.0;
+/// How long the pusher waits for a thread that is receiving, and the other way round.
+const PATIENCE: Duration = Duration::from_millis(2);
 /// Batches that one push takes at most: arrivals that are faster than the pusher do not keep the lock for ever.
 const ROUNDS: usize = 32;
 
@@ -65,8 +67,12 @@ pub struct State {
     /// Descriptor that is readable while something waits here, and whether it is now.
     pub(crate) event: Option<RawFd>,
     pub(crate) signalled: bool,
-    /// Whether somebody waits for that descriptor.
+    /// Whether somebody may wait for that descriptor at any time.
     pub(crate) polled: bool,
+    /// Threads that wait for it now.
+    pub(crate) waiters: u32,
+    /// Buffers of the receiver's own calls.
+    pub(crate) batch: Option<Batch>,
     threshold: Threshold,
     alarmed: bool,
     checked: Timestamp,
@@ -113,8 +119,11 @@ pub struct Pushed {
     fd: RawFd,
     cookie: u64,
     rules: Rules,
-    state: Mutex<State>,
-    in_kernel: AtomicU32,
+    state: Lock<State>,
+    /// The thread that holds the lock is in the kernel's call.
+    owner_in_kernel: AtomicBool,
+    /// Threads in the kernel's call without the lock.
+    others_in_kernel: AtomicU32,
     native: AtomicU64,
     closed: AtomicBool,
 }
@@ -132,13 +141,15 @@ impl Pushed {
             fd,
             cookie: sys::cookie(fd)?,
             rules,
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 queue,
                 error: None,
                 counters: Counters::default(),
                 event: None,
                 signalled: false,
                 polled: false,
+                waiters: 0,
+                batch: None,
                 threshold: Threshold::new(f64::from(limit)),
                 alarmed: false,
                 checked: now,
@@ -147,7 +158,8 @@ impl Pushed {
                 native: 0,
                 accounted: ACCOUNTED,
             }),
-            in_kernel: AtomicU32::new(0),
+            owner_in_kernel: AtomicBool::new(false),
+            others_in_kernel: AtomicU32::new(0),
             native: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         })
@@ -163,21 +175,52 @@ impl Pushed {
         self.cookie
     }
 
-    /// Locks the state.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the state, for a receiver that holds the lock in no call that blocks.
+    pub fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
-    /// A thread is about to receive from the socket itself. Needs the lock, so that a push is not under way: while a
-    /// thread is in the kernel nothing is pushed, because it takes the datagrams, and in order.
-    pub fn enter_kernel(&self, _locked: &State) {
-        self.in_kernel.fetch_add(1, Ordering::Relaxed);
+    /// Locks the state, if nobody holds it.
+    pub fn try_lock(&self) -> Option<Guard<'_, State>> {
+        self.state.try_lock()
     }
 
-    /// The thread is back with so many datagrams.
-    pub fn leave_kernel(&self, received: u64) {
-        self.native.fetch_add(received, Ordering::Relaxed);
-        self.in_kernel.fetch_sub(1, Ordering::Release);
+    /// Locks the state, unless a thread that holds the lock is in the kernel's call: then nothing waits here, nothing is
+    /// pushed before [`Others`] is dropped, and the caller goes to the kernel as well.
+    pub fn lock_or_follow(&self) -> Result<Guard<'_, State>, Others<'_>> {
+        loop {
+            if let Some(guard) = self.state.try_lock() {
+                return Ok(guard);
+            }
+            if !self.owner_in_kernel.load(Ordering::SeqCst) {
+                // A push, or another thread that takes a datagram: short.
+                if let Some(guard) = self.state.lock_within(PATIENCE) {
+                    return Ok(guard);
+                }
+                continue;
+            }
+            self.others_in_kernel.fetch_add(1, Ordering::SeqCst);
+            let others = Others(self);
+            // Still there: the pusher, which needs the lock first, will see us.
+            if self.owner_in_kernel.load(Ordering::SeqCst) {
+                return Err(others);
+            }
+        }
+    }
+
+    /// Makes the kernel's call with the lock held. The pusher waits for the lock when the buffer is above the threshold, and
+    /// lends its precedence: a thread that has to wait for a processor in the middle of its call gets one.
+    pub fn in_kernel<T>(&self, guard: Guard<'_, State>, call: impl FnOnce() -> T) -> T {
+        self.owner_in_kernel.store(true, Ordering::SeqCst);
+        let returned = call();
+        self.owner_in_kernel.store(false, Ordering::SeqCst);
+        drop(guard);
+        returned
+    }
+
+    /// So many datagrams were received from the kernel, past the program's memory.
+    pub fn received(&self, datagrams: u64) {
+        self.native.fetch_add(datagrams, Ordering::Relaxed);
     }
 
     /// The pusher forgets the socket.
@@ -193,11 +236,18 @@ impl Pushed {
         }
         let Ok(memory) = sys::memory(self.fd) else { return (Next::Never, false) };
         let native = self.native.load(Ordering::Relaxed);
-        let mut state = self.lock();
+        let used = f64::from(memory.used);
+        // A quarter may be accounted for that is gone already. With less in the buffer nobody is waited for.
+        let locked = if used > f64::from(memory.limit) / 2.0 {
+            self.state.lock_within(PATIENCE)
+        } else {
+            self.state.try_lock()
+        };
+        let Some(mut state) = locked else { return (Next::After(CHECK_MIN), false) };
         state.counters.checks += 1;
         self.learn(&mut state, memory, native, now);
         let mut pushed = false;
-        if state.threshold.is_due(f64::from(memory.used)) && self.in_kernel.load(Ordering::Acquire) == 0 {
+        if state.threshold.is_due(used) && self.others_in_kernel.load(Ordering::SeqCst) == 0 {
             match self.push(&mut state, batch, now) {
                 Ok(moved) => pushed = moved > 0,
                 Err(Gone) => return (Next::Never, false),
@@ -205,6 +255,7 @@ impl Pushed {
         }
         if now.saturating_since(state.active) > IDLE {
             state.queue.release();
+            state.batch = None;
             return (Next::Arrival, pushed);
         }
         let silence = state.threshold.level() / PREPARED_FOR;
@@ -309,6 +360,16 @@ impl Pushed {
 
 /// The descriptor belongs to another socket by now.
 struct Gone;
+
+/// A thread that is in the kernel's call while another one holds the lock there.
+#[derive(Debug)]
+pub struct Others<'a>(&'a Pushed);
+
+impl Drop for Others<'_> {
+    fn drop(&mut self) {
+        self.0.others_in_kernel.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// Keeps an error of the socket, which the call has taken from it, for the program's next receive.
 fn remember(state: &mut State, error: &io::Error) {

@@ -3,11 +3,11 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire_units::Timestamp;
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use crate::policy::{Classify, Drops, Policy};
 use crate::pushed::{Pushed, Rules, State, take_in};
@@ -17,8 +17,8 @@ use crate::sys::{self, Batch, Precedence};
 
 /// Datagrams that one receive of the program takes from the kernel at most.
 const LANES: usize = 16;
-/// Further receives that a policy which compares datagrams makes before it answers: 4096 datagrams.
-const ROUNDS: usize = 255;
+/// Receives from the kernel that a policy which compares datagrams makes before it answers: 4096 datagrams.
+const ROUNDS: usize = 256;
 
 /// How a [`Receiver`] is made.
 pub struct Config {
@@ -122,22 +122,17 @@ pub struct Receiver {
     pushed: Arc<Pushed>,
     pusher: Pusher,
     /// Readable while something waits in the program's memory; the pusher knows it by number.
-    _event: OwnedFd,
+    event: OwnedFd,
     /// Watches that and the socket.
     poll: OwnedFd,
-    /// Buffers of the thread that receives from the kernel; the others wait for their return.
-    staging: Mutex<Staging>,
-    returned: Condvar,
+    settings: Mutex<Settings>,
     drops_before: u32,
 }
 
-#[derive(Debug)]
-struct Staging {
-    batch: Option<Batch>,
+#[derive(Debug, Default)]
+struct Settings {
     timeout: Option<Duration>,
     nonblocking: bool,
-    /// What the socket's `SO_RCVTIMEO` is.
-    set: Duration,
 }
 
 impl Receiver {
@@ -181,15 +176,9 @@ impl Receiver {
             socket,
             pushed,
             pusher,
-            _event: event,
+            event,
             poll,
-            staging: Mutex::new(Staging {
-                batch: Some(Batch::new(LANES)),
-                timeout: None,
-                nonblocking: false,
-                set: Duration::ZERO,
-            }),
-            returned: Condvar::new(),
+            settings: Mutex::default(),
         })
     }
 
@@ -200,7 +189,7 @@ impl Receiver {
 
     /// Receives without waiting from now on, or waits again. The socket itself stays as it is, so sends may block.
     pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.staging().nonblocking = nonblocking;
+        self.settings().nonblocking = nonblocking;
     }
 
     /// How long a receive waits; `None` for ever.
@@ -215,7 +204,7 @@ impl Receiver {
                 "a timeout of 0 s would never end: use set_nonblocking",
             ));
         }
-        self.staging().timeout = timeout;
+        self.settings().timeout = timeout;
         Ok(())
     }
 
@@ -290,8 +279,8 @@ impl Receiver {
         })
     }
 
-    fn staging(&self) -> MutexGuard<'_, Staging> {
-        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, buffer: &mut [u8], peek: bool) -> io::Result<Received> {
@@ -300,8 +289,8 @@ impl Receiver {
             return result;
         }
         let (timeout, nonblocking) = {
-            let staging = self.staging();
-            (staging.timeout, staging.nonblocking)
+            let settings = self.settings();
+            (settings.timeout, settings.nonblocking)
         };
         let until = match (nonblocking, timeout) {
             (true, _) => Some(Timestamp::ZERO),
@@ -312,13 +301,42 @@ impl Receiver {
 
     fn take_until(&self, buffer: &mut [u8], peek: bool, until: Option<Timestamp>) -> io::Result<Received> {
         loop {
-            if let Some(result) = self.take_waiting(&mut self.pushed.lock(), buffer, peek, true) {
-                return result;
+            {
+                let mut state = self.pushed.lock();
+                if let Some(result) = self.take_waiting(&mut state, buffer, peek, true) {
+                    return result;
+                }
+                self.fill(&mut state)?;
+                if let Some(result) = self.take_waiting(&mut state, buffer, peek, false) {
+                    return result;
+                }
+                state.waiters += 1;
             }
-            self.fill(until)?;
-            if let Some(result) = self.take_waiting(&mut self.pushed.lock(), buffer, peek, false) {
-                return result;
-            }
+            let ready = self.wait(until);
+            let mut state = self.pushed.lock();
+            state.waiters -= 1;
+            show(&mut state);
+            drop(state);
+            ready?;
+        }
+    }
+
+    /// Waits until something is there, in the kernel or here.
+    fn wait(&self, until: Option<Timestamp>) -> io::Result<()> {
+        let left = until.map(|until| until.saturating_since(sys::now()));
+        let would_block = || io::Error::from(io::ErrorKind::WouldBlock);
+        if left.is_some_and(|left| left.is_zero()) {
+            return Err(would_block());
+        }
+        let timeout = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let mut ready = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.event, PollFlags::IN)];
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(0) => Err(would_block()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -353,88 +371,31 @@ impl Receiver {
         Some(received)
     }
 
-    /// Waits for datagrams until `until`, and takes what there is into the program's memory.
-    fn fill(&self, until: Option<Timestamp>) -> io::Result<()> {
-        let now = sys::now();
-        let would_block = || io::Error::from(io::ErrorKind::WouldBlock);
-        let mut staging = self.staging();
-        let Some(mut batch) = staging.batch.take() else {
-            // Another thread is in the kernel: wait until it is back.
-            let timeout = match until {
-                Some(until) if until <= now => return Err(would_block()),
-                Some(until) => until.saturating_since(now),
-                None => Duration::from_secs(3600),
-            };
-            drop(self.returned.wait_timeout(staging, timeout));
-            return Ok(());
+    /// Takes from the kernel what there is, a batch of it or, for a policy that compares, all.
+    fn fill(&self, state: &mut State) -> io::Result<()> {
+        let mut batch = match state.batch.take() {
+            Some(batch) => batch,
+            None => Batch::new(LANES),
         };
-        let mut flags = libc::MSG_WAITFORONE;
-        let waits = !self.has_waiting();
-        match until {
-            Some(until) if until <= now || !waits => flags |= libc::MSG_DONTWAIT,
-            None if !waits => flags |= libc::MSG_DONTWAIT,
-            until => {
-                let timeout = until.map_or(Duration::ZERO, |until| until.saturating_since(now));
-                let timeout = if until.is_some() { timeout.max(Duration::from_micros(1)) } else { timeout };
-                if let Err(error) = self.set_timeout(&mut staging, timeout) {
-                    staging.batch = Some(batch);
-                    return Err(error);
-                }
-            }
-        }
-        drop(staging);
-        let result = self.receive_batch(&mut batch, flags);
-        self.staging().batch = Some(batch);
-        self.returned.notify_all();
+        let result = self.fill_from(state, &mut batch);
+        state.batch = Some(batch);
+        show(state);
         match result {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && !waits => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             result => result,
         }
     }
 
-    fn has_waiting(&self) -> bool {
-        !self.pushed.lock().queue.is_empty()
-    }
-
-    fn receive_batch(&self, batch: &mut Batch, flags: i32) -> io::Result<()> {
-        let (mut received, looks_ahead) = self.receive_once(batch, flags)?;
-        // A policy that compares has to see all that is there; bounded, because more may come for ever.
-        for _ in 0..ROUNDS {
-            if !looks_ahead || received < batch.lanes() {
+    fn fill_from(&self, state: &mut State, batch: &mut Batch) -> io::Result<()> {
+        let rounds = if state.queue.looks_ahead() { ROUNDS } else { 1 };
+        for _ in 0..rounds {
+            let lanes = state.queue.certain_room().clamp(1, batch.lanes());
+            let received = batch.receive(self.pushed.fd(), lanes, libc::MSG_DONTWAIT)?;
+            take_in(&mut state.queue, batch, received, sys::now(), sys::realtime_offset());
+            self.pushed.received(received as u64);
+            if received < lanes {
                 break;
             }
-            received = match self.receive_once(batch, libc::MSG_DONTWAIT) {
-                Ok((received, _)) => received,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            };
-        }
-        Ok(())
-    }
-
-    /// One receive from the kernel: how many datagrams, and whether the policy wants more.
-    fn receive_once(&self, batch: &mut Batch, flags: i32) -> io::Result<(usize, bool)> {
-        let lanes = {
-            let state = self.pushed.lock();
-            self.pushed.enter_kernel(&state);
-            state.queue.certain_room().clamp(1, batch.lanes())
-        };
-        let result = batch.receive(self.pushed.fd(), lanes, flags);
-        let mut state = self.pushed.lock();
-        let received = *result.as_ref().unwrap_or(&0);
-        if received > 0 {
-            take_in(&mut state.queue, batch, received, sys::now(), sys::realtime_offset());
-            show(&mut state);
-        }
-        self.pushed.leave_kernel(received as u64);
-        result.map(|received| (received, state.queue.looks_ahead()))
-    }
-
-    fn set_timeout(&self, staging: &mut Staging, timeout: Duration) -> io::Result<()> {
-        if staging.set != timeout {
-            sys::set_timeout(self.pushed.fd(), timeout)?;
-            staging.set = timeout;
         }
         Ok(())
     }
@@ -468,7 +429,7 @@ impl std::os::fd::AsRawFd for Receiver {
 
 /// Makes the descriptor to poll show whether something waits.
 fn show(state: &mut State) {
-    let waits = state.polled && !state.queue.is_empty();
+    let waits = (state.polled || state.waiters > 0) && !state.queue.is_empty();
     if let Some(event) = state.event
         && waits != state.signalled
     {

@@ -27,7 +27,6 @@ const ROOMS: &[(&str, &[&str])] = &[
             "freshwire-link",
             "freshwire-io",
             "freshwire-media",
-            "freshwire-push",
         ],
     ),
     ("xtask", &[]),

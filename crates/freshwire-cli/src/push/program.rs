@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// Why a library does not reach a program, or not all of it.
@@ -77,11 +77,14 @@ fn interpreter(bytes: &[u8]) -> Option<PathBuf> {
 }
 
 fn privileged(path: &Path) -> Option<Obstacle> {
-    let mode = fs::metadata(path).ok()?.permissions().mode();
+    let found = fs::metadata(path).ok()?;
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    let changes_user = found.mode() & 0o4000 != 0 && found.uid() != user.as_raw();
+    let changes_group = found.mode() & 0o2000 != 0 && found.gid() != group.as_raw();
     let mut value = [0; 64];
-    let has_capabilities = rustix::fs::getxattr(path, "security.capability", &mut value).is_ok();
-    let is_root = rustix::process::getuid().is_root();
-    (mode & 0o6000 != 0 && !is_root || has_capabilities && !is_root).then_some(Obstacle::Privileged)
+    let has_capabilities =
+        !user.is_root() && rustix::fs::getxattr(path, "security.capability", &mut value).is_ok();
+    (changes_user || changes_group || has_capabilities).then_some(Obstacle::Privileged)
 }
 
 const INTERPRETER: u32 = 3;

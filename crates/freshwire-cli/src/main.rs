@@ -18,6 +18,7 @@ mod key;
 mod lab;
 mod link;
 mod output;
+mod push;
 mod quic;
 mod recv;
 mod report;
@@ -52,6 +53,8 @@ enum Command {
     Lab(lab::LabArgs),
     /// Run a program behind an emulated link, without root.
     Link(link::LinkArgs),
+    /// Run a program whose UDP sockets lose nothing while it is busy.
+    Push(push::PushArgs),
     /// Receive a stream, check it, report its age.
     Recv(recv::RecvArgs),
     /// Send a live source; drop stale records.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Key(args) => key::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Link(args) => link::run(args),
+        Command::Push(args) => push::run(&args),
         Command::Recv(args) => recv::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Serve(args) => serve::run(args),

@@ -13,6 +13,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-a1", &["freshwire-choice"]),
     ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link"]),
     ("freshwire-io", &["freshwire-link"]),
+    ("freshwire-push", &[]),
+    ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
     ("freshwire-server", &["freshwire", "freshwire-media"]),
     ("freshwire-ffi", &["freshwire"]),

@@ -71,6 +71,7 @@ pub(super) fn all(machine: &Machine) -> Vec<Check> {
         link(&machine.link),
         priority(&machine.link),
         sealed_memory(&machine.sealed_memory),
+        packet_push(&machine.push),
         open_files(machine.open_files),
         ffmpeg(machine.ffmpeg),
         clock(&machine.clock),
@@ -222,6 +223,18 @@ fn sealed_memory(seen: &Result<(), String>) -> Check {
             NAME,
             error,
             "the ring cannot be shared; leave the sandbox that forbids memfd_create, or free some memory",
+        ),
+    }
+}
+
+fn packet_push(seen: &Result<String, String>) -> Check {
+    const NAME: &str = "packet push";
+    match seen {
+        Ok(library) => Check::ok(NAME, format!("freshwire push can preload {library}")),
+        Err(error) => Check::warn(
+            NAME,
+            error,
+            "freshwire push runs programs untouched; set XDG_CACHE_HOME to a folder of yours whose files may be executed",
         ),
     }
 }

@@ -23,6 +23,8 @@ pub(super) struct Machine {
     pub(super) kernel_ring: KernelRing,
     /// Why no sealed memory file can be made and mapped, if so.
     pub(super) sealed_memory: Result<(), String>,
+    /// Where the library of `freshwire push` lies, or why it cannot be preloaded.
+    pub(super) push: Result<String, String>,
     /// How many files this process may open: now, and at most after `ulimit -n`.
     pub(super) open_files: Option<(u64, u64)>,
     pub(super) ffmpeg: Ffmpeg,
@@ -83,6 +85,7 @@ pub(super) fn look() -> Machine {
         tcp: tcp().map_err(|error| format!("{error:#}")),
         link: link::probe_in_child(),
         kernel_ring: kernel_ring().unwrap_or_else(|error| KernelRing::Broken(format!("{error:#}"))),
+        push: crate::push::readiness().map(|path| path.display().to_string()),
         sealed_memory: sealed_memory().map_err(|error| format!("{error:#}")),
         open_files: fs::read_to_string("/proc/self/limits").ok().and_then(|limits| open_files(&limits)),
         ffmpeg: ffmpeg(),

@@ -19,6 +19,7 @@ fn good() -> Machine {
         link: Seen::Works { late_us: 80, real_time: true, ipv6: true },
         kernel_ring: KernelRing::Works,
         sealed_memory: Ok(()),
+        push: Ok("/cache/libfreshwire-push.so".to_owned()),
         open_files: Some((20_000, 20_000)),
         ffmpeg: Ffmpeg { ffmpeg: true, ffprobe: true, libx264: true },
         clock: Clock { source: Some("tsc".to_owned()), oversleep: Duration::from_micros(60) },
@@ -83,7 +84,8 @@ fn what_the_main_job_needs_is_missing() {
 
 #[test]
 fn what_could_be_better_is_a_warning_and_no_failure() {
-    let lesser: [Change; 10] = [
+    let lesser: [Change; 11] = [
+        ("packet push", |machine| machine.push = Err("noexec".to_owned())),
         ("kernel", |machine| machine.kernel = "5.11.0".to_owned()),
         ("kernel", |machine| machine.kernel = "strange".to_owned()),
         ("processors", |machine| machine.cpus = 1),

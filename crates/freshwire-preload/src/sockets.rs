@@ -1,0 +1,258 @@
+//! Which descriptors are UDP sockets, and the memory of each.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use freshwire_push::Policy;
+use freshwire_push::pushed::{Pushed, Rules};
+use freshwire_push::pusher::Pusher;
+use freshwire_push::queue::Queue;
+use freshwire_push::sys;
+
+use crate::fork;
+
+/// Descriptors from here on are served by the kernel alone.
+const DESCRIPTORS: usize = 65_536;
+
+/// Nothing is known of it.
+const UNKNOWN: u8 = 0;
+/// Anything but a UDP socket.
+const OTHER: u8 = 1;
+/// A UDP socket from which nothing was received. One that is used once, for a question and its answer, is left alone.
+const FRESH: u8 = 2;
+/// A UDP socket from which something was received: the next receive registers it.
+const USED: u8 = 3;
+/// A UDP socket whose buffer is emptied.
+const SERVED: u8 = 4;
+
+static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(UNKNOWN) }; DESCRIPTORS];
+
+type Sockets = BTreeMap<RawFd, Arc<Pushed>>;
+
+static SOCKETS: RwLock<Sockets> = RwLock::new(BTreeMap::new());
+
+/// The thread, of this process: after a fork the child needs one of its own.
+static PUSHER: Mutex<Option<Pusher>> = Mutex::new(None);
+
+thread_local! {
+    /// Whether this thread holds a lock of ours. A signal handler that receives meanwhile goes to the kernel.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as one that holds locks of ours.
+pub(crate) struct Inside(());
+
+impl Inside {
+    /// `None` if it already does: this is a signal handler.
+    pub(crate) fn enter() -> Option<Self> {
+        INSIDE.with(|inside| (!inside.replace(true)).then_some(Self(())))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.with(|inside| inside.set(false));
+    }
+}
+
+/// What the environment says.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    memory: usize,
+    oldest: bool,
+    pub(crate) report: bool,
+}
+
+pub(crate) fn settings() -> &'static Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    SETTINGS.get_or_init(|| {
+        let memory = std::env::var("FRESHWIRE_PUSH_MEMORY").ok().and_then(|memory| memory.parse().ok());
+        Settings {
+            memory: memory.unwrap_or(64 << 20),
+            oldest: std::env::var("FRESHWIRE_PUSH_DROP").is_ok_and(|drop| drop == "oldest"),
+            report: std::env::var_os("FRESHWIRE_PUSH_REPORT").is_some(),
+        }
+    })
+}
+
+fn kind(fd: RawFd) -> Option<&'static AtomicU8> {
+    usize::try_from(fd).ok().and_then(|fd| KINDS.get(fd))
+}
+
+fn read() -> RwLockReadGuard<'static, Sockets> {
+    SOCKETS.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn write() -> RwLockWriteGuard<'static, Sockets> {
+    SOCKETS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn pusher() -> std::sync::MutexGuard<'static, Option<Pusher>> {
+    PUSHER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A new socket.
+pub(crate) fn created(fd: RawFd, is_udp: bool) {
+    if let Some(kind) = kind(fd)
+        && fork::is_owner()
+    {
+        if is_udp {
+            fork::prepare_once();
+        }
+        kind.store(if is_udp { FRESH } else { OTHER }, Ordering::Release);
+    }
+}
+
+/// The socket of a receive; `None` for the kernel alone. `is_socket`: the call is one for sockets, so it is worth asking
+/// what an unknown descriptor is.
+pub(crate) fn of_receive(fd: RawFd, is_socket: bool) -> Option<Arc<Pushed>> {
+    let kind = kind(fd)?;
+    match kind.load(Ordering::Acquire) {
+        SERVED => read().get(&fd).map(Arc::clone),
+        USED => register(fd),
+        FRESH => {
+            kind.store(USED, Ordering::Release);
+            // Unless another descriptor of the same socket has something that comes first.
+            if read().is_empty() { None } else { share(fd, &mut write()) }
+        }
+        UNKNOWN if is_socket => {
+            let is_udp = sys::is_udp(fd);
+            created(fd, is_udp);
+            if is_udp { of_receive(fd, true) } else { None }
+        }
+        _ => None,
+    }
+}
+
+/// Whether a descriptor may be a UDP socket: one load, for the reads of files.
+pub(crate) fn may_be_udp(fd: RawFd) -> bool {
+    kind(fd).is_some_and(|kind| kind.load(Ordering::Acquire) >= FRESH)
+}
+
+/// The socket of a call that only asks, if it is served.
+pub(crate) fn served(fd: RawFd) -> Option<Arc<Pushed>> {
+    let is_served = kind(fd)?.load(Ordering::Acquire) == SERVED;
+    if is_served { read().get(&fd).map(Arc::clone) } else { None }
+}
+
+/// Serves the descriptor as another one of its socket is.
+fn share(fd: RawFd, sockets: &mut Sockets) -> Option<Arc<Pushed>> {
+    let cookie = sys::cookie(fd).ok()?;
+    let same = sockets.values().find(|pushed| pushed.cookie() == cookie).map(Arc::clone)?;
+    sockets.insert(fd, Arc::clone(&same));
+    created(fd, true);
+    kind(fd)?.store(SERVED, Ordering::Release);
+    Some(same)
+}
+
+fn register(fd: RawFd) -> Option<Arc<Pushed>> {
+    let mut sockets = write();
+    if let Some(same) = share(fd, &mut sockets) {
+        return Some(same);
+    }
+    crate::report::prepare_once();
+    let settings = settings();
+    let policy = if settings.oldest { Policy::Oldest } else { Policy::Newest };
+    let queue = Queue::new(settings.memory, policy, None);
+    let rules = Rules { keep_one: true, may_push: Some(fork::may_push), ..Rules::default() };
+    let pushed = Arc::new(Pushed::new(fd, queue, rules).ok()?);
+    let mut pusher = pusher();
+    if pusher.is_none() {
+        *pusher = Pusher::spawn(true).ok();
+        set_own(pusher.as_ref().map(Pusher::descriptors));
+    }
+    let Some(thread) = pusher.as_ref() else {
+        // No thread to be had: the kernel alone serves this descriptor.
+        kind(fd)?.store(OTHER, Ordering::Release);
+        return None;
+    };
+    thread.add(Arc::clone(&pushed));
+    sockets.insert(fd, Arc::clone(&pushed));
+    kind(fd)?.store(SERVED, Ordering::Release);
+    Some(pushed)
+}
+
+/// A descriptor is about to be closed, or was closed.
+pub(crate) fn forget(fd: RawFd) {
+    let Some(kind) = kind(fd) else { return };
+    if kind.load(Ordering::Acquire) == UNKNOWN || !fork::is_owner() {
+        return;
+    }
+    if kind.swap(UNKNOWN, Ordering::AcqRel) != SERVED {
+        return;
+    }
+    let mut sockets = write();
+    let Some(gone) = sockets.remove(&fd) else { return };
+    if !sockets.values().any(|pushed| Arc::ptr_eq(pushed, &gone)) {
+        gone.close();
+        crate::report::add(&gone);
+        // A thread that is still in a receive keeps the memory until it is back.
+        if let Some(mut state) = gone.try_lock() {
+            while !state.queue.is_empty() {
+                state.queue.pop();
+            }
+            state.queue.release();
+        }
+    }
+}
+
+/// All descriptors of a range are closed.
+pub(crate) fn forget_range(first: usize, last: usize) {
+    for (fd, kind) in KINDS.iter().enumerate().take(last.saturating_add(1)).skip(first) {
+        if kind.load(Ordering::Relaxed) != UNKNOWN {
+            forget(RawFd::try_from(fd).unwrap_or(-1));
+        }
+    }
+}
+
+/// `new` is another descriptor of what `old` is.
+pub(crate) fn duplicated(old: RawFd, new: RawFd) {
+    if !fork::is_owner() {
+        return;
+    }
+    forget(new);
+    let (Some(from), Some(to)) = (kind(old), kind(new)) else { return };
+    match from.load(Ordering::Acquire) {
+        SERVED => {
+            let mut sockets = write();
+            if let Some(pushed) = sockets.get(&old).map(Arc::clone) {
+                sockets.insert(new, pushed);
+                to.store(SERVED, Ordering::Release);
+            }
+        }
+        other => to.store(other, Ordering::Release),
+    }
+}
+
+/// The thread's descriptors.
+static OWN: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
+
+pub(crate) fn set_own(descriptors: Option<[RawFd; 2]>) {
+    for (own, fd) in OWN.iter().zip(descriptors.unwrap_or([-1; 2])) {
+        own.store(fd, Ordering::Release);
+    }
+}
+
+/// Whether a descriptor is one of ours, which the program does not know.
+pub(crate) fn is_own(fd: RawFd) -> bool {
+    fd >= 0 && (OWN.iter().any(|own| own.load(Ordering::Acquire) == fd) || fork::is_own(fd))
+}
+
+/// After a fork, in the child: the parent has the datagrams that wait, and the child begins anew.
+pub(crate) fn begin_anew(sockets: &mut Sockets) {
+    for (fd, pushed) in std::mem::take(sockets) {
+        if let Some(kind) = kind(fd) {
+            kind.store(USED, Ordering::Release);
+        }
+        // Its lock may be held by a thread that does not exist here.
+        std::mem::forget(pushed);
+    }
+}
+
+/// All sockets that are served.
+pub(crate) fn all() -> Vec<Arc<Pushed>> {
+    read().values().map(Arc::clone).collect()
+}

@@ -1,0 +1,347 @@
+//! Real sockets on loopback, and a program that stalls.
+#![expect(clippy::disallowed_methods, reason = "conditions have deadlines by the clock")]
+
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use freshwire_push::{Config, Policy, Reason, Receiver, Tag};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Longer than anything takes on a loaded machine.
+const LONG: Duration = Duration::from_secs(20);
+
+fn pair(config: Config) -> (Receiver, UdpSocket) {
+    pair_at("127.0.0.1:0", config)
+}
+
+fn pair_at(address: &str, config: Config) -> (Receiver, UdpSocket) {
+    let socket = UdpSocket::bind(address).expect("bind");
+    let target = socket.local_addr().expect("address");
+    let sender = UdpSocket::bind(address).expect("bind");
+    sender.connect(target).expect("connect");
+    let receiver = Receiver::with_config(socket, config).expect("receiver");
+    receiver.set_read_timeout(Some(LONG)).expect("timeout");
+    (receiver, sender)
+}
+
+fn small_kernel_buffer(policy: Policy) -> Config {
+    Config { kernel_buffer: Some(32 << 10), policy, ..Config::default() }
+}
+
+fn numbered(number: u32, len: usize) -> Vec<u8> {
+    let mut payload = vec![0; len];
+    payload[..4].copy_from_slice(&number.to_ne_bytes());
+    payload
+}
+
+fn number(payload: &[u8]) -> u32 {
+    u32::from_ne_bytes(payload[..4].try_into().expect("four bytes"))
+}
+
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < LONG, "not within {LONG:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Sends without outrunning the pusher for longer than the kernel's buffer lasts, whatever else the machine does: waits
+/// until what was sent has left the kernel's buffer or may stay there.
+fn send_all(receiver: &Receiver, sender: &UdpSocket, payloads: impl Iterator<Item = Vec<u8>>) {
+    let mut sent = 0;
+    for (index, payload) in payloads.enumerate() {
+        sender.send(&payload).expect("send");
+        sent += 1;
+        if index % 10 == 9 {
+            wait_until("the pusher keeps the buffer below its threshold", || {
+                let statistics = receiver.statistics().expect("statistics");
+                let used = freshwire_push::sys::memory(std::os::fd::AsRawFd::as_raw_fd(receiver.socket()));
+                used.expect("memory").used <= statistics.threshold
+            });
+        }
+    }
+    assert!(sent > 0);
+}
+
+#[test]
+fn stalled_program_loses_nothing() {
+    let (receiver, sender) = pair(small_kernel_buffer(Policy::Newest));
+    const COUNT: u32 = 5000;
+    // The kernel's buffer holds some thirty of these.
+    send_all(&receiver, &sender, (0..COUNT).map(|number| numbered(number, 1400)));
+    let mut buffer = [0; 2048];
+    for expected in 0..COUNT {
+        let received = receiver.receive(&mut buffer).expect("datagram");
+        assert_eq!((number(&buffer), received.len), (expected, 1400));
+        assert_eq!(received.source, sender.local_addr().expect("address"));
+    }
+    assert_eq!(receiver.try_receive(&mut buffer).expect_err("nothing is left").kind(), ErrorKind::WouldBlock);
+    let statistics = receiver.statistics().expect("statistics");
+    assert_eq!((statistics.kernel_drops, statistics.drops.total()), (0, 0), "{statistics:?}");
+    assert!(statistics.pushes > 10 && statistics.pushed > 4000, "{statistics:?}");
+    assert!(statistics.peak > 4000 * 1400 && statistics.occupied == 0, "{statistics:?}");
+}
+
+#[test]
+fn drops_of_the_kernel_are_counted() {
+    let memory = Config { memory: 0, ..small_kernel_buffer(Policy::Newest) };
+    let (receiver, sender) = pair(memory);
+    for number in 0..500 {
+        sender.send(&numbered(number, 1400)).expect("send");
+    }
+    // Memory for 130 datagrams and a kernel buffer for thirty: most are lost, and each is known of.
+    let mut buffer = [0; 2048];
+    let mut received = 0;
+    wait_until("500 datagrams are accounted for", || {
+        while receiver.try_receive(&mut buffer).is_ok() {
+            received += 1;
+        }
+        let statistics = receiver.statistics().expect("statistics");
+        received + u64::from(statistics.kernel_drops) + statistics.drops.total() == 500
+    });
+    assert!(received < 500);
+}
+
+#[test]
+fn truncation_and_peek_are_those_of_a_socket() {
+    let (receiver, sender) = pair(Config::default());
+    sender.send(&[5; 100]).expect("send");
+    sender.send(&[]).expect("send");
+    let mut buffer = [0; 10];
+    let peeked = receiver.peek(&mut buffer).expect("datagram");
+    assert_eq!((peeked.len, peeked.datagram_len, peeked.is_truncated()), (10, 100, true));
+    assert_eq!(receiver.receive(&mut buffer).expect("datagram"), peeked);
+    assert_eq!(buffer, [5; 10]);
+    assert_eq!(receiver.recv(&mut buffer).expect("an empty datagram"), 0);
+}
+
+#[test]
+fn arrival_time_and_congestion_marks_are_the_kernels() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let Ok(probe) = UdpSocket::bind(address) else {
+            assert!(std::env::var_os("CI").is_none(), "no {address}");
+            eprintln!("skipped: {address} cannot be bound");
+            continue;
+        };
+        drop(probe);
+        let (receiver, sender) = pair_at(address, Config::default());
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&sender);
+        let (level, option) = if address.starts_with('[') {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        } else {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        };
+        freshwire_push::sys::set_int(fd, level, option, 3).expect("mark");
+        let before = freshwire_push::sys::now();
+        sender.send(b"marked").expect("send");
+        let sent = freshwire_push::sys::now();
+        std::thread::sleep(Duration::from_millis(20));
+        let received = receiver.receive(&mut [0; 100]).expect("datagram");
+        assert_eq!(received.ecn, 3, "{address}");
+        // The stamp is the arrival's, not the receive's; the clocks' conversion is good to a millisecond.
+        assert!(received.arrived + Duration::from_millis(1) >= before, "{address}");
+        assert!(received.arrived <= sent + Duration::from_millis(10), "{address}");
+    }
+}
+
+#[test]
+fn timeouts_and_nonblocking_receives_end() {
+    let (receiver, _sender) = pair(Config::default());
+    let mut buffer = [0; 10];
+    receiver.set_read_timeout(Some(Duration::from_millis(30))).expect("timeout");
+    let begin = Instant::now();
+    assert_eq!(receiver.recv(&mut buffer).expect_err("nothing came").kind(), ErrorKind::WouldBlock);
+    assert!(begin.elapsed() >= Duration::from_millis(29));
+    assert_eq!(
+        receiver.set_read_timeout(Some(Duration::ZERO)).expect_err("zero").kind(),
+        ErrorKind::InvalidInput
+    );
+    receiver.set_read_timeout(None).expect("timeout");
+    receiver.set_nonblocking(true);
+    assert_eq!(receiver.recv(&mut buffer).expect_err("nothing came").kind(), ErrorKind::WouldBlock);
+}
+
+fn is_readable(receiver: &Receiver, timeout: Duration) -> bool {
+    let fd = receiver.as_fd();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    poll(&mut fds, Some(&timeout)).expect("poll") == 1
+}
+
+#[test]
+fn descriptor_is_readable_exactly_while_something_waits() {
+    let (receiver, sender) = pair(small_kernel_buffer(Policy::Newest));
+    assert!(!is_readable(&receiver, Duration::ZERO));
+    send_all(&receiver, &sender, (0..1000).map(|number| numbered(number, 1400)));
+    let mut buffer = [0; 2048];
+    for expected in 0..1000 {
+        assert!(is_readable(&receiver, LONG), "before datagram {expected}");
+        receiver.try_receive(&mut buffer).expect("datagram");
+        assert_eq!(number(&buffer), expected);
+    }
+    assert!(!is_readable(&receiver, Duration::ZERO));
+    assert!(receiver.statistics().expect("statistics").pushed > 0);
+}
+
+#[test]
+fn several_threads_share_a_receiver() {
+    let (receiver, sender) = pair(small_kernel_buffer(Policy::Newest));
+    const COUNT: u32 = 2000;
+    let mut all: Vec<u32> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (mut mine, mut buffer) = (Vec::new(), [0; 2048]);
+                    loop {
+                        receiver.recv(&mut buffer).expect("datagram");
+                        if number(&buffer) == u32::MAX {
+                            return mine;
+                        }
+                        mine.push(number(&buffer));
+                    }
+                })
+            })
+            .collect();
+        send_all(&receiver, &sender, (0..COUNT).map(|number| numbered(number, 1400)));
+        send_all(&receiver, &sender, (0..4).map(|_| numbered(u32::MAX, 4)));
+        threads.into_iter().flat_map(|thread| thread.join().expect("thread")).collect()
+    });
+    all.sort_unstable();
+    assert_eq!(all, (0..COUNT).collect::<Vec<_>>());
+}
+
+#[test]
+fn under_overload_nothing_older_than_the_deadline_is_read() {
+    let lifetime = Duration::from_millis(50);
+    let (receiver, sender) = pair(small_kernel_buffer(Policy::Deadline(lifetime)));
+    let begin = Instant::now();
+    let (mut read, mut number) = (0, 0);
+    let mut buffer = [0; 2048];
+    while begin.elapsed() < Duration::from_millis(600) {
+        for _ in 0..10 {
+            sender.send(&numbered(number, 1400)).expect("send");
+            number += 1;
+        }
+        // Ten come in the time that the program needs for one.
+        std::thread::sleep(Duration::from_millis(2));
+        if let Ok(received) = receiver.try_receive(&mut buffer) {
+            let age = freshwire_push::sys::now().saturating_since(received.arrived);
+            // What the check itself takes on a busy machine comes on top.
+            assert!(age <= lifetime + Duration::from_millis(20), "{age:?}");
+            read += 1;
+        }
+    }
+    assert!(read > 5, "{read}");
+    let statistics = receiver.statistics().expect("statistics");
+    assert!(statistics.drops.of(Reason::Expired) > 0, "{statistics:?}");
+}
+
+#[test]
+fn by_key_at_most_one_datagram_of_each_waits() {
+    let classify =
+        Box::new(|payload: &[u8]| Tag { key: Some(u64::from(number(payload) % 8)), lifetime: None });
+    let config = Config { classify: Some(classify), ..small_kernel_buffer(Policy::LatestByKey) };
+    let (receiver, sender) = pair(config);
+    send_all(&receiver, &sender, (0..1000).map(|number| numbered(number, 1400)));
+    let mut buffer = [0; 2048];
+    let mut read = Vec::new();
+    while receiver.try_receive(&mut buffer).is_ok() {
+        read.push(number(&buffer));
+    }
+    assert_eq!(read, (992..1000).collect::<Vec<_>>(), "the newest of each key, in order");
+    assert_eq!(receiver.statistics().expect("statistics").drops.of(Reason::Superseded), 992);
+}
+
+#[test]
+fn alarm_comes_before_memory_is_full() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static ALARMS: AtomicU32 = AtomicU32::new(0);
+    let config = Config {
+        memory: 1 << 20,
+        alarm: Some(|| {
+            ALARMS.fetch_add(1, Ordering::Relaxed);
+        }),
+        ..small_kernel_buffer(Policy::Oldest)
+    };
+    let (receiver, sender) = pair(config);
+    send_all(&receiver, &sender, (0..1200).map(|number| numbered(number, 1400)));
+    wait_until("the alarm", || ALARMS.load(Ordering::Relaxed) > 0);
+    assert_eq!(receiver.statistics().expect("statistics").alarms, 1, "once until it is half empty");
+}
+
+#[test]
+fn a_refused_connection_is_reported_once() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
+    let nobody = UdpSocket::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
+    socket.connect(nobody).expect("connect");
+    let receiver = Receiver::new(socket).expect("receiver");
+    receiver.set_read_timeout(Some(LONG)).expect("timeout");
+    receiver.socket().send(b"anybody?").expect("send");
+    assert_eq!(receiver.recv(&mut [0; 10]).expect_err("refused").kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(receiver.try_receive(&mut [0; 10]).expect_err("once").kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_thousand_receivers_share_one_thread() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum.or(Some(65_536)), ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("descriptors");
+    if raised.current.is_some_and(|current| current < 5000) {
+        assert!(std::env::var_os("CI").is_none(), "5000 descriptors are needed");
+        eprintln!("skipped: 5000 descriptors are needed, {:?} allowed", raised.current);
+        return;
+    }
+    let pairs: Vec<_> = (0..1000).map(|_| pair(small_kernel_buffer(Policy::Newest))).collect();
+    for (receiver, sender) in &pairs {
+        for number in 0..3 {
+            sender.send(&numbered(number, 1400)).expect("send");
+        }
+        assert!(receiver.statistics().expect("statistics").kernel_drops == 0);
+    }
+    let mut buffer = [0; 2048];
+    for (receiver, _) in &pairs {
+        for expected in 0..3 {
+            receiver.recv(&mut buffer).expect("datagram");
+            assert_eq!(number(&buffer), expected);
+        }
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn asynchronous_receives_wake() {
+    use freshwire_push::AsyncReceiver;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    runtime.block_on(async {
+        let (receiver, sender) = pair(small_kernel_buffer(Policy::Newest));
+        let receiver = AsyncReceiver::new(receiver).expect("registered");
+        let mut buffer = [0; 2048];
+        assert!(
+            tokio::time::timeout(Duration::from_millis(20), receiver.receive(&mut buffer)).await.is_err()
+        );
+        for round in 0..20 {
+            let late = sender.try_clone().expect("clone");
+            let thread = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                for number in 0..10 {
+                    late.send(&numbered(round * 10 + number, 1400)).expect("send");
+                }
+            });
+            for number_expected in 0..10 {
+                let received = tokio::time::timeout(LONG, receiver.receive(&mut buffer)).await;
+                assert_eq!(received.expect("in time").expect("datagram").len, 1400);
+                assert_eq!(number(&buffer), round * 10 + number_expected);
+            }
+            thread.join().expect("sender");
+        }
+        send_all(receiver.get_ref(), &sender, (0..500).map(|number| numbered(number, 1400)));
+        for expected in 0..500 {
+            let received = tokio::time::timeout(LONG, receiver.recv_from(&mut buffer)).await;
+            received.expect("in time").expect("datagram");
+            assert_eq!(number(&buffer), expected);
+        }
+    });
+}

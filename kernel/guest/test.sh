@@ -19,7 +19,7 @@ fi
 # What has no programs of its own is not tested yet.
 build_programs() {
     local folder
-    for folder in kernel/tcp_ldc/tests kernel/libldc/tests; do
+    for folder in kernel/tcp_ldc/tests kernel/libldc/tests kernel/pkt_push/tests; do
         [ -e "$repository/$folder/Makefile" ] || continue
         make --silent -C "$repository/$folder" O="$programs" all >&2
     done
@@ -43,7 +43,7 @@ test_install() {
 test_complaint() {
     local code=0
     echo 'echo "<4>WARNING: this one is meant" >/dev/kmsg' >"$cache/complain.sh"
-    "$guest_dir/run.sh" --no-ldc "$cache/complain.sh" >"$cache/complain.log" 2>&1 || code=$?
+    "$guest_dir/run.sh" --no-modules "$cache/complain.sh" >"$cache/complain.log" 2>&1 || code=$?
     if [ "$code" != 125 ]; then
         cat "$cache/complain.log" >&2
         die "a warning of the guest's kernel made run.sh end with $code, not with 125"

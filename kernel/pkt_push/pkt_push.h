@@ -86,16 +86,17 @@ struct push_meta {
  * the last of them, because softirqs look at it without a reference.
  *
  * @lock: of everything below it, BH disabled
- * @turn: of those who take records from the ring by recv()
+ * @turn: of those who call recv()
  * @sk: NULL once the socket is closed
  * @region: shared with the program; only @head and payload are read back
  * @tail: position behind the newest record
  * @seen: position of the oldest, as far as @head was believed
  * @first: number of the oldest record
  * @next: number of the record after the newest
- * @readers: programs within recv(); nothing is pushed meanwhile
- * @alone: those of them that may take from the ring
- * @due: a push was skipped because of them
+ * @pinned: packet of a recv(), first of the buffer, which no push moves; changed
+ *	by who has @turn, too
+ * @frozen: a recv() looks at the buffer's first packet; nothing is pushed
+ * @due: a push was skipped because of it
  * @threshold: read without lock by the check point
  */
 struct push_sock {
@@ -120,8 +121,8 @@ struct push_sock {
 	u64			seen;
 	u64			first;
 	u64			next;
-	u32			readers;
-	u32			alone;
+	struct sk_buff		*pinned;
+	bool			frozen;
 	bool			due;
 	u32			policy;
 	u64			fixed;
@@ -182,6 +183,9 @@ __poll_t push_poll(struct file *file, struct socket *sock, poll_table *wait);
 
 /* push.c */
 void push_data_ready(struct sock *sk);
+struct sk_buff *push_first(struct push_sock *ps, struct sock *sk);
+void push_unlink(struct sock *sk, struct sk_buff *skb);
+void push_count_drop(struct push_sock *ps, struct sock *sk);
 u32 push_locked(struct push_sock *ps, struct sock *sk);
 void push_update_threshold(struct push_sock *ps, const struct sock *sk);
 void push_reset(struct push_sock *ps);

@@ -35,7 +35,7 @@ void push_update_threshold(struct push_sock *ps, const struct sock *sk)
 	if (threshold == PKT_PUSH_ADAPTIVE)
 		threshold = min(2 * limit / 3,
 				limit > coming ? limit - coming : 0);
-	ps->threshold = threshold;
+	WRITE_ONCE(ps->threshold, threshold);
 	ps->stats.threshold = threshold;
 }
 
@@ -74,36 +74,42 @@ static bool push_can_keep(const struct push_sock *ps, const struct sk_buff *skb)
 	       !secpath_exists((struct sk_buff *)skb);
 }
 
-/* The oldest datagram of the buffer, which stays there: its length, or -1. */
-static int push_look(struct push_sock *ps, struct sock *sk)
+/* The oldest datagram that is not pinned. The reader queue's lock is held. */
+struct sk_buff *push_first(struct push_sock *ps, struct sock *sk)
 {
 	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
-	struct sk_buff *skb;
-	int len = -1;
+	struct sk_buff *skb = skb_peek(queue);
 
-	spin_lock_bh(&queue->lock);
-	if (skb_queue_empty(queue)) {
-		spin_lock(&sk->sk_receive_queue.lock);
-		skb_queue_splice_tail_init(&sk->sk_receive_queue, queue);
-		spin_unlock(&sk->sk_receive_queue.lock);
-	}
+	if (skb && skb == ps->pinned)
+		skb = skb_peek_next(skb, queue);
+	if (skb || skb_queue_empty_lockless(&sk->sk_receive_queue))
+		return skb;
+	spin_lock(&sk->sk_receive_queue.lock);
+	skb_queue_splice_tail_init(&sk->sk_receive_queue, queue);
+	spin_unlock(&sk->sk_receive_queue.lock);
 	skb = skb_peek(queue);
-	if (skb && push_can_keep(ps, skb))
-		len = skb->len;
-	else if (skb)
-		ps->stats.unpushable++;
-	spin_unlock_bh(&queue->lock);
-	return len;
+	if (skb && skb == ps->pinned)
+		skb = skb_peek_next(skb, queue);
+	return skb;
 }
 
-/* An error that waits for the program is the program's. */
-static void push_put_back_error(struct sock *sk, int err)
+/* Takes a packet from the reader queue, whose lock is held, with UDP's books. */
+void push_unlink(struct sock *sk, struct sk_buff *skb)
 {
-	if (err && err != -EAGAIN)
-		cmpxchg(&sk->sk_err, 0, -err);
+	struct udp_sock *up = udp_sk(sk);
+	int size = skb->truesize;
+
+	__skb_unlink(skb, &up->reader_queue);
+	spin_lock(&sk->sk_receive_queue.lock);
+	/* And what recv() has taken and not given back yet. */
+	size += up->forward_deficit;
+	up->forward_deficit = 0;
+	sk_mem_uncharge(sk, size);
+	atomic_sub(size, &sk->sk_rmem_alloc);
+	spin_unlock(&sk->sk_receive_queue.lock);
 }
 
-static void push_count_drop(struct push_sock *ps, struct sock *sk)
+void push_count_drop(struct push_sock *ps, struct sock *sk)
 {
 	ps->stats.bad_checksums++;
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 3, 0)
@@ -113,27 +119,40 @@ static void push_count_drop(struct push_sock *ps, struct sock *sk)
 #endif
 }
 
+/* Takes the oldest datagram, if there is room for it in the ring. */
+static struct sk_buff *push_take(struct push_sock *ps, struct sock *sk, u64 *at)
+{
+	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
+	struct sk_buff *skb;
+
+	spin_lock_bh(&queue->lock);
+	skb = push_first(ps, sk);
+	if (!skb)
+		goto out;
+	if (!push_can_keep(ps, skb)) {
+		ps->stats.unpushable++;
+		skb = NULL;
+	} else if (!push_room(ps, skb->len, at)) {
+		ps->stats.ring_full++;
+		skb = NULL;
+	} else {
+		push_unlink(sk, skb);
+	}
+out:
+	spin_unlock_bh(&queue->lock);
+	return skb;
+}
+
 /* Moves one datagram. Returns its size in the buffer; 0: none was moved. */
 static u32 push_one(struct push_sock *ps, struct sock *sk, u64 now)
 {
-	int len = push_look(ps, sk);
-	int off = 0, err = 0;
 	struct sk_buff *skb;
 	u32 truesize;
 	u64 at;
 
-	if (len < 0)
+	skb = push_take(ps, sk, &at);
+	if (!skb)
 		return 0;
-	if (!push_room(ps, len, &at)) {
-		ps->stats.ring_full++;
-		return 0;
-	}
-	/* With the books that UDP itself keeps. */
-	skb = __skb_recv_udp(sk, MSG_DONTWAIT, &off, &err);
-	if (!skb) {
-		push_put_back_error(sk, err);
-		return 0;
-	}
 	truesize = skb->truesize;
 	if (udp_lib_checksum_complete(skb)) {
 		push_count_drop(ps, sk);
@@ -148,9 +167,8 @@ static u32 push_one(struct push_sock *ps, struct sock *sk, u64 now)
 }
 
 /*
- * Empties the buffer. ps->lock held. Returns the number of datagrams. While a
- * program is within recv() nothing is moved: what it finds in the buffer has to
- * be what is oldest.
+ * Empties the buffer, but for what a recv() has pinned. ps->lock held. Returns the
+ * number of datagrams.
  */
 u32 push_locked(struct push_sock *ps, struct sock *sk)
 {
@@ -158,14 +176,14 @@ u32 push_locked(struct push_sock *ps, struct sock *sk)
 	u64 truesize = 0;
 	u32 count = 0, one;
 
-	if (ps->readers) {
+	if (ps->frozen) {
 		ps->stats.skipped++;
 		ps->due = true;
 		return 0;
 	}
 	ps->due = false;
 	/* SO_PEEK_OFF walks over the datagrams of the buffer. */
-	if (READ_ONCE(sk->sk_err) || READ_ONCE(sk->sk_peek_off) >= 0)
+	if (READ_ONCE(sk->sk_peek_off) >= 0)
 		return 0;
 	ps->stats.queued_max = max(ps->stats.queued_max, push_queued(sk));
 	push_sync_head(ps);
@@ -182,25 +200,36 @@ u32 push_locked(struct push_sock *ps, struct sock *sk)
 	return count;
 }
 
+/*
+ * Whoever holds the lock may be pushing, or within a recv() for a moment. That is
+ * waited for only where the buffer would overflow otherwise.
+ */
+static bool push_lock(struct push_sock *ps, struct sock *sk)
+{
+	if (spin_trylock_bh(&ps->lock))
+		return true;
+	if (push_queued(sk) <= READ_ONCE(ps->threshold))
+		return false;
+	spin_lock_bh(&ps->lock);
+	return true;
+}
+
 /* The check point: a datagram was queued. */
 void push_data_ready(struct sock *sk)
 {
-	void (*base)(struct sock *sk) = NULL;
 	struct push_sock *ps;
 
 	rcu_read_lock();
 	ps = rcu_dereference_sk_user_data(sk);
 	if (ps) {
-		base = ps->base_data_ready;
-		/* Whoever holds it pushes already, or looks again soon. */
-		if (spin_trylock_bh(&ps->lock)) {
+		if (push_lock(ps, sk)) {
 			push_note_arrival(ps, ktime_get_ns());
 			push_update_threshold(ps, sk);
 			if (push_queued(sk) > ps->threshold && ps->sk)
 				push_locked(ps, sk);
 			spin_unlock_bh(&ps->lock);
 		}
-		base(sk);
+		ps->base_data_ready(sk);
 	}
 	rcu_read_unlock();
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What system calls on an attached socket do. Where this says nothing the calls
- * are UDP's own; recv() is, too, with the oldest record of the ring put back
- * into the buffer as the packet that it was. So names, control messages,
+ * are UDP's own; recv() is, too: what is oldest is pinned as the first packet of
+ * the buffer, where a push leaves it, and UDP takes it from there. A record of
+ * the ring is made the packet again that it was. So names, control messages,
  * MSG_PEEK, MSG_TRUNC, recvmmsg(), io_uring and BPF are as without the module.
  */
 #include <asm/ioctls.h>
@@ -27,171 +28,237 @@
 /* How often a packet is offered to UDP while errors of the socket come. */
 #define PUSH_OFFERS	8
 
-/*
- * From here on nothing is pushed. Returns whether something is in the ring, or
- * another program is taking from there: then it takes turns.
- */
-static bool push_enter(struct push_sock *ps)
-{
-	bool alone;
-
-	spin_lock_bh(&ps->lock);
-	ps->readers++;
-	alone = ps->alone || push_has_records(ps);
-	ps->alone += alone;
-	spin_unlock_bh(&ps->lock);
-	return alone;
-}
-
-static void push_leave(struct push_sock *ps, struct sock *sk, bool alone)
-{
-	spin_lock_bh(&ps->lock);
-	ps->readers--;
-	ps->alone -= alone;
-	if (ps->due && !ps->readers)
-		push_locked(ps, sk);
-	spin_unlock_bh(&ps->lock);
-}
-
-/* Puts a packet before all others, with UDP's own books. */
-static void push_inject(struct sock *sk, struct sk_buff *skb)
+/* Puts a packet before all others, with UDP's own books. ps->lock held. */
+static void push_inject(struct push_sock *ps, struct sock *sk, struct sk_buff *skb)
 {
 	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
 
-	skb_get(skb);
-	spin_lock_bh(&queue->lock);
+	ps->pinned = skb_get(skb);
+	spin_lock(&queue->lock);
 	spin_lock(&sk->sk_receive_queue.lock);
 	/* For the time of one call; the buffer may be full. */
 	sk_mem_charge(sk, skb->truesize);
 	atomic_add(skb->truesize, &sk->sk_rmem_alloc);
 	spin_unlock(&sk->sk_receive_queue.lock);
 	__skb_queue_head(queue, skb);
-	spin_unlock_bh(&queue->lock);
+	spin_unlock(&queue->lock);
 }
 
-/* Takes it back, if it is still there. */
-static bool push_withdraw(struct sock *sk, struct sk_buff *skb)
+/*
+ * The oldest datagram of the buffer, while nothing is in the ring. It stays where
+ * it is, and a push leaves it there. ps->lock held.
+ */
+static struct sk_buff *push_pin(struct push_sock *ps, struct sock *sk)
 {
 	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
-	bool there;
+	struct sk_buff *skb;
+
+	spin_lock(&queue->lock);
+	skb = push_first(ps, sk);
+	ps->pinned = skb ? skb_get(skb) : NULL;
+	spin_unlock(&queue->lock);
+	return skb;
+}
+
+static bool push_is_queued(struct sock *sk, const struct sk_buff *skb)
+{
+	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
+	bool is;
 
 	spin_lock_bh(&queue->lock);
-	there = skb_peek(queue) == skb;
-	if (there) {
-		__skb_unlink(skb, queue);
-		spin_lock(&sk->sk_receive_queue.lock);
-		sk_mem_uncharge(sk, skb->truesize);
-		atomic_sub(skb->truesize, &sk->sk_rmem_alloc);
-		spin_unlock(&sk->sk_receive_queue.lock);
+	is = skb_peek(queue) == skb;
+	spin_unlock_bh(&queue->lock);
+	return is;
+}
+
+/* A copy of the ring's oldest record was looked at; it goes again. */
+static void push_withdraw(struct sock *sk, struct sk_buff *skb)
+{
+	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
+
+	spin_lock_bh(&queue->lock);
+	if (skb_peek(queue) == skb) {
+		push_unlink(sk, skb);
+		/* Not the last one: it is pinned. */
+		consume_skb(skb);
 	}
 	spin_unlock_bh(&queue->lock);
-	if (there)
-		consume_skb(skb);
-	return there;
 }
 
-/* The oldest record's account, if there is one. */
-static bool push_oldest(struct push_sock *ps, struct push_meta *meta)
+static void push_unpin(struct push_sock *ps)
 {
-	bool some;
+	struct sk_buff *skb;
 
 	spin_lock_bh(&ps->lock);
-	push_sync_head(ps);
-	some = ps->first != ps->next;
-	if (some)
-		*meta = *push_meta(ps, ps->first);
+	skb = ps->pinned;
+	ps->pinned = NULL;
 	spin_unlock_bh(&ps->lock);
-	return some;
+	consume_skb(skb);
 }
 
-/* The packet was offered in vain: the record is the oldest again. */
-static void push_give_back(struct push_sock *ps, const struct push_meta *meta)
+/*
+ * Makes a packet of the ring's oldest record, and takes the record, unless it is
+ * only looked at. 1: it is pinned; 0: the ring is empty.
+ */
+static int push_pin_record(struct push_sock *ps, struct sock *sk, bool peek)
 {
-	bool back;
+	struct push_meta meta;
+	struct sk_buff *skb;
+	bool some, mine;
 
-	spin_lock_bh(&ps->lock);
-	/* Unless the account has forgotten it, or the program took what follows. */
-	back = ps->seen == meta->start &&
-	       push_swap_head(ps, meta->end, meta->start);
-	if (!back)
-		ps->stats.lost++;
-	else if (ps->stats.returned)
-		ps->stats.returned--;
-	spin_unlock_bh(&ps->lock);
+	for (;;) {
+		spin_lock_bh(&ps->lock);
+		push_sync_head(ps);
+		some = ps->first != ps->next;
+		if (some)
+			meta = *push_meta(ps, ps->first);
+		spin_unlock_bh(&ps->lock);
+		if (!some)
+			return 0;
+		skb = push_rebuild(ps, &meta);
+		if (!skb)
+			return -ENOMEM;
+		spin_lock_bh(&ps->lock);
+		if (peek) {
+			push_sync_head(ps);
+			mine = ps->seen == meta.start;
+		} else {
+			mine = push_swap_head(ps, meta.start, meta.end);
+			ps->stats.returned += mine;
+			push_sync_head(ps);
+		}
+		if (mine)
+			push_inject(ps, sk, skb);
+		spin_unlock_bh(&ps->lock);
+		if (mine)
+			return 1;
+		/* The program took it, or a push dropped it, while it was copied. */
+		kfree_skb(skb);
+		if (signal_pending(current))
+			return -ERESTARTSYS;
+		cond_resched();
+	}
 }
 
-/* UDP's recv() on the packet @skb, which is claimed unless it is only looked at. */
-static int push_offer(struct push_sock *ps, struct sock *sk, struct sk_buff *skb,
-		      const struct push_meta *meta, struct msghdr *msg,
+/* recv() would go on to the next datagram, which may not be the oldest then. */
+static bool push_checksum_fails(struct push_sock *ps, struct sock *sk)
+{
+	struct sk_buff_head *queue = &udp_sk(sk)->reader_queue;
+	struct sk_buff *skb = ps->pinned;
+
+	if (!udp_lib_checksum_complete(skb)) {
+		udp_skb_scratch(skb)->csum_unnecessary = true;
+		return false;
+	}
+	spin_lock_bh(&ps->lock);
+	push_count_drop(ps, sk);
+	spin_lock(&queue->lock);
+	if (skb_peek(queue) == skb) {
+		push_unlink(sk, skb);
+		kfree_skb(skb);
+	}
+	spin_unlock(&queue->lock);
+	spin_unlock_bh(&ps->lock);
+	push_unpin(ps);
+	return true;
+}
+
+/*
+ * Pins what is oldest: it is the first packet of the buffer then, and stays it
+ * whatever is pushed. 1: one is pinned; 0: there is none; or an error.
+ * @copy: it is a record's copy, to be withdrawn after a look
+ */
+static int push_pin_oldest(struct push_sock *ps, struct sock *sk, bool peek,
+			   bool *copy)
+{
+	struct sk_buff *skb;
+	bool ring;
+	int err;
+
+	do {
+		*copy = false;
+		spin_lock_bh(&ps->lock);
+		push_sync_head(ps);
+		ring = ps->first != ps->next;
+		skb = ring ? NULL : push_pin(ps, sk);
+		/* What stays in the buffer after a look has to stay the oldest. */
+		ps->frozen = skb && peek;
+		spin_unlock_bh(&ps->lock);
+		if (ring) {
+			err = push_pin_record(ps, sk, peek);
+			*copy = peek;
+			if (err)
+				return err;
+			/* Taken by the program meanwhile: look again. */
+			continue;
+		}
+		if (!skb)
+			return 0;
+	} while (ring || push_checksum_fails(ps, sk));
+	return 1;
+}
+
+/* UDP's recv() on what is pinned. */
+static int push_offer(struct push_sock *ps, struct sock *sk, struct msghdr *msg,
 		      size_t len, int flags PUSH_NAME_PARAM)
 {
-	int offers, err, error = 0;
+	int offers, err = 0, error = 0;
 
 	for (offers = 0; offers < PUSH_OFFERS; offers++) {
-		push_inject(sk, skb);
 		err = ps->base_prot->recvmsg(sk, msg, len, flags PUSH_NAME_ARG);
-		if (!push_withdraw(sk, skb)) {
+		if (flags & MSG_PEEK)
+			return err;
+		if (!push_is_queued(sk, ps->pinned)) {
+			push_unpin(ps);
 			/* An error that came before it is told next time. */
 			if (error)
 				cmpxchg(&sk->sk_err, 0, -error);
 			return err;
 		}
-		if (flags & MSG_PEEK)
-			return err;
-		error = err < 0 ? err : 0;
+		error = err;
 	}
-	push_give_back(ps, meta);
-	return error ?: -EAGAIN;
+	/* It stays pinned, for the next recv(). */
+	return err < 0 ? err : -EAGAIN;
 }
 
-/* recv() while something may be in the ring. ps->turn held. */
+/* recv() without waiting. ps->turn held. */
 static int push_recv_turn(struct push_sock *ps, struct sock *sk,
 			  struct msghdr *msg, size_t len,
 			  int flags PUSH_NAME_PARAM)
 {
-	struct push_meta meta;
-	struct sk_buff *skb;
+	bool peek = flags & MSG_PEEK, copy = false, left = ps->pinned;
 	int err;
 
-	while (!READ_ONCE(sk->sk_err) && push_oldest(ps, &meta)) {
-		skb = push_rebuild(ps, &meta);
-		if (!skb)
-			return -ENOMEM;
-		/* The program itself may have taken it meanwhile. */
-		if (!(flags & MSG_PEEK)) {
-			if (!push_swap_head(ps, meta.start, meta.end)) {
-				kfree_skb(skb);
-				cond_resched();
-				continue;
-			}
-			spin_lock_bh(&ps->lock);
-			ps->stats.returned++;
-			spin_unlock_bh(&ps->lock);
-		}
-		err = push_offer(ps, sk, skb, &meta, msg, len,
-				 flags PUSH_NAME_ARG);
-		consume_skb(skb);
+	err = sock_error(sk);
+	if (err)
 		return err;
-	}
-	return ps->base_prot->recvmsg(sk, msg, len, flags PUSH_NAME_ARG);
+	err = left ? 1 : push_pin_oldest(ps, sk, peek, &copy);
+	if (err <= 0)
+		return err ?: -EAGAIN;
+	err = push_offer(ps, sk, msg, len, flags PUSH_NAME_ARG);
+	if (!peek || left)
+		return err;
+	if (copy)
+		push_withdraw(sk, ps->pinned);
+	push_unpin(ps);
+	spin_lock_bh(&ps->lock);
+	ps->frozen = false;
+	if (ps->due)
+		push_locked(ps, sk);
+	spin_unlock_bh(&ps->lock);
+	return err;
 }
 
 static int push_recv_now(struct push_sock *ps, struct sock *sk,
 			 struct msghdr *msg, size_t len,
 			 int flags PUSH_NAME_PARAM)
 {
-	bool alone = push_enter(ps);
 	int err;
 
-	if (!alone) {
-		err = ps->base_prot->recvmsg(sk, msg, len, flags PUSH_NAME_ARG);
-	} else if (mutex_lock_interruptible(&ps->turn)) {
-		err = -ERESTARTSYS;
-	} else {
-		err = push_recv_turn(ps, sk, msg, len, flags PUSH_NAME_ARG);
-		mutex_unlock(&ps->turn);
-	}
-	push_leave(ps, sk, alone);
+	if (mutex_lock_interruptible(&ps->turn))
+		return -ERESTARTSYS;
+	err = push_recv_turn(ps, sk, msg, len, flags PUSH_NAME_ARG);
+	mutex_unlock(&ps->turn);
 	return err;
 }
 
@@ -320,6 +387,8 @@ void push_close(struct sock *sk, long timeout)
 	ps->sk = NULL;
 	WRITE_ONCE(ps->region->flags, PKT_PUSH_CLOSED);
 	spin_unlock_bh(&ps->lock);
+	if (ps->pinned)
+		push_unpin(ps);
 	push_put(ps);
 	base_close(sk, timeout);
 	/* The exit waits until whoever was here has left. */

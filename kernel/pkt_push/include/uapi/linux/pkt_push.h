@@ -63,7 +63,7 @@ struct pkt_push_attach {
  * @pushes: times the buffer was emptied
  * @datagrams: datagrams that were moved to the ring
  * @bytes: their payload
- * @skipped: times a push was due and a program was within recv()
+ * @skipped: times a push was due and a program looked at the buffer (MSG_PEEK)
  * @ring_full: times a push ended because the ring was full
  * @unpushable: times a push ended at a datagram that has to stay: longer than
  *	the ring, longer headers than 128 bytes, or from an IPsec tunnel
@@ -71,8 +71,6 @@ struct pkt_push_attach {
  * @bad_checksums: datagrams that were dropped as recv() would have
  * @returned: datagrams that recv() took from the ring
  * @bad_heads: values of @head that cannot be
- * @lost: datagrams that recv() took from the ring and could not deliver,
- *	because errors of the socket came at the same time
  * @threshold: present threshold, in bytes of the buffer as SO_MEMINFO counts
  * @push_ns: mean time of a push (the document's m, filtered with 0.2)
  * @gap_ns: mean gap between arrivals (1/lambda, filtered with 0.5)
@@ -93,7 +91,6 @@ struct pkt_push_stats {
 	__aligned_u64	bad_checksums;
 	__aligned_u64	returned;
 	__aligned_u64	bad_heads;
-	__aligned_u64	lost;
 	__aligned_u64	threshold;
 	__aligned_u64	push_ns;
 	__aligned_u64	gap_ns;

@@ -68,6 +68,11 @@ build() {
     [ -e "$work/$module.ko" ] || die "the build made no $module.ko"
 }
 
+if [ -n "$(root_of "$kernel")" ]; then
+    require unshare util-linux
+    unshare --user --map-root-user --mount true 2>/dev/null ||
+        missing "user namespaces, to build for Linux $kernel: sysctl kernel.unprivileged_userns_clone=1"
+fi
 [ -e "$source_dir/Kbuild" ] || missing "$source_dir/Kbuild"
 require make make
 require "${CC:-gcc}" gcc

@@ -15,9 +15,9 @@ for run in 1 2 3; do
 done
 for scheme in recv push; do
     echo "saw $scheme"
-    push saw "$scheme" 20000 0.5 >>/results/push.jsonl
+    push saw "$scheme" 20000 0.25 >>/results/push.jsonl
 done
-for rate in 20000 40000; do
+for rate in 20000 30000; do
     for scheme in recv recvmmsg recv-large push-recv push push-at-once; do
         echo "stalls $scheme $rate"
         push stalls "$scheme" "$rate" "$count" >>/results/push.jsonl

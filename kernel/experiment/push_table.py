@@ -11,14 +11,14 @@ def median(rows, name):
 
 
 def calls(rows):
-    print("| datagram | `recv()` | attached | `push_recv()` | share | push, for each | `recv()` of what was pushed | `send()` | attached |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| datagram | `recv()` | attached | `push_recv()` | share | without a copy | push, for each | `recv()` of what was pushed | `send()` | attached |")
+    print("|---|---|---|---|---|---|---|---|---|---|")
     for size in sorted({row["size"] for row in rows}):
         same = [row for row in rows if row["size"] == size]
         plain, pushed = median(same, "recv_ns"), median(same, "push_recv_ns")
         print(
             f"| {size} B | {plain:.0f} ns | {median(same, 'recv_attached_ns'):.0f} ns | {pushed:.0f} ns "
-            f"| {pushed / plain:.0%} | {median(same, 'push_ns'):.0f} ns | {median(same, 'recv_from_ring_ns'):.0f} ns "
+            f"| {pushed / plain:.0%} | {median(same, 'push_look_ns'):.0f} ns | {median(same, 'push_ns'):.0f} ns | {median(same, 'recv_from_ring_ns'):.0f} ns "
             f"| {median(same, 'send_ns'):.0f} ns | {median(same, 'send_attached_ns'):.0f} ns |"
         )
     print()

@@ -286,12 +286,13 @@ static int push_wait(struct push_sock *ps, struct sock *sk, long *timeo)
 	int err = 1;
 
 	prepare_to_wait_exclusive(sk_sleep(sk), &wait, TASK_INTERRUPTIBLE);
-	if (push_is_readable(ps, sk))
+	/* Before all else: a head that lies makes the socket readable for ever. */
+	if (signal_pending(current))
+		err = sock_intr_errno(*timeo);
+	else if (push_is_readable(ps, sk))
 		;
 	else if (READ_ONCE(sk->sk_shutdown) & RCV_SHUTDOWN)
 		err = 0;
-	else if (signal_pending(current))
-		err = sock_intr_errno(*timeo);
 	else
 		*timeo = schedule_timeout(*timeo);
 	finish_wait(sk_sleep(sk), &wait);
@@ -319,6 +320,7 @@ int push_recvmsg(struct sock *sk, struct msghdr *msg, size_t len,
 		err = push_wait(ps, sk, &timeo);
 		if (err <= 0)
 			return err;
+		cond_resched();
 	}
 }
 

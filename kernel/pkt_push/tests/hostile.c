@@ -7,9 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -18,7 +20,7 @@
 #define BYTES	16384
 
 static struct pair pair;
-static struct pkt_push_region *region;
+static volatile struct pkt_push_region *region;
 static uint8_t *ring;
 static int dev;
 static uint8_t got[65536];
@@ -122,7 +124,7 @@ static void headers_are_ours_to_spoil(void)
 		pair_send(&pair, i, 300);
 	CHECK_EQ(push(), 5);
 	head = region->head;
-	memset(region, 0xff, 128);
+	memset((void *)region, 0xff, 128);
 	for (i = 0; i < 5; i++)
 		memset(ring + i * 384, 0xff, sizeof(struct pkt_push_record));
 	CHECK_EQ(region->head, head);
@@ -244,6 +246,34 @@ static void scribbler_with(int family, uint32_t policy)
 	CHECK_EQ(pair_queued(&pair), 0);
 }
 
+/* Another process keeps the socket readable, with nothing in it. */
+static void a_reader_can_be_killed(void)
+{
+	pid_t liar, reader;
+	int status;
+
+	open_raw(AF_INET, PKT_PUSH_NEWEST);
+	liar = fork();
+	CHECK(liar >= 0);
+	if (!liar)
+		for (;;)
+			region->head = 64;
+	reader = fork();
+	CHECK(reader >= 0);
+	if (!reader) {
+		recv(pair.receiver, got, sizeof(got), 0);
+		_exit(0);
+	}
+	WAIT_FOR(bad_heads() > 0);
+	sleep_ms(20);
+	CHECK(!kill(reader, SIGKILL));
+	CHECK_EQ(waitpid(reader, &status, 0), reader);
+	CHECK(WIFSIGNALED(status));
+	CHECK(!kill(liar, SIGKILL));
+	CHECK_EQ(waitpid(liar, NULL, 0), liar);
+	check_works();
+}
+
 static void scribbler(void) { scribbler_with(AF_INET, PKT_PUSH_NEWEST); }
 static void scribbler_oldest(void) { scribbler_with(AF_INET6, PKT_PUSH_OLDEST); }
 
@@ -252,6 +282,7 @@ static const struct test tests[] = {
 	{ "a head that goes back", head_goes_back, 0 },
 	{ "headers are the program's to spoil", headers_are_ours_to_spoil, 0 },
 	{ "payload is the program's to spoil", payload_is_ours_to_spoil, 0 },
+	{ "a reader of a liar can be killed", a_reader_can_be_killed, 0 },
 	{ "a scribbler", scribbler, 100 },
 	{ "a scribbler, and the oldest goes", scribbler_oldest, 100 },
 	TESTS_END

@@ -105,6 +105,8 @@ test_kernel() {
 }
 
 "$guest_dir/run.sh" --check
+# The archive is asked while programs are built; what goes wrong here goes wrong again, and is told, where a guest is started.
+(for kernel in "${KERNELS[@]}"; do "$guest_dir/fetch.sh" "$kernel" || true; done) >/dev/null 2>&1 &
 programs=$cache/tests
 rm -rf "$programs"
 mkdir -p "$programs"

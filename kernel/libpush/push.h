@@ -27,6 +27,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 struct push;
 
@@ -106,6 +107,7 @@ int push_set_threshold(struct push *push, uint64_t bytes);
 /* Sets statistics and filters to their beginnings. */
 int push_reset(struct push *push);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -258,6 +258,8 @@ static void a_reader_can_be_killed(void)
 	if (!liar)
 		for (;;)
 			region->head = 64;
+	/* Or the reader would sleep before it is lied to, and nothing wake it. */
+	WAIT_FOR(region->head == 64);
 	reader = fork();
 	CHECK(reader >= 0);
 	if (!reader) {

@@ -7,7 +7,7 @@ FRESHWIRE = $(or $(CARGO_TARGET_DIR),target)/release/freshwire
 FUZZ_MS ?= 60000
 
 .PHONY: help demo test check build install-demo install-test fuzz worlds scenes lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
-	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs
+	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
 help:
@@ -22,7 +22,7 @@ test: install-test ## every check and test; a few minutes
 check: ## only the rules of the workspace: arrows, sizes, unsafe code, cited rules, texts
 	$(CARGO) xtask check
 
-test-kernel: install-test ## the kernel ring in guests with stock kernels; two minutes, no root
+test-kernel: install-test ## the kernel modules in guests with stock kernels; some minutes, no root
 	$(CARGO) xtask test kernel
 
 test-kernel-long: install-test ## the same with more repetitions; a quarter of an hour
@@ -77,6 +77,9 @@ kernel-experiment: install-test build ## the layered-video experiment with netem
 
 kernel-costs: install-test ## what the kernel ring costs beside send(), in a guest; half an hour
 	kernel/experiment/costs.sh --out $(RESULTS)/kernel-costs
+
+kernel-push: install-test ## packet push beside recv(), in a guest: calls, saw-tooth, stalls; an hour
+	kernel/experiment/push.sh --out $(RESULTS)/kernel-push
 
 bench: build ## costs per record and per connection
 	$(FRESHWIRE) bench

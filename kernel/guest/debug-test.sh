@@ -13,7 +13,7 @@ programs=$cache/debug-tests
 "$guest_dir/run.sh" --check
 rm -rf "$programs"
 mkdir -p "$programs"
-for folder in kernel/tcp_ldc/tests kernel/libldc/tests; do
+for folder in kernel/tcp_ldc/tests kernel/libldc/tests kernel/pkt_push/tests; do
     make --silent -C "$repository/$folder" O="$programs" all >&2
 done
 add=()

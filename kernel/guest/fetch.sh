@@ -36,8 +36,39 @@ packages_of() {
         sed -nE 's/^ *Depends: (linux-(headers|kbuild)-.*)$/\1/p'
 }
 
+# The same with compiler, make, shell and C library of the kernel's own release: a root that one can change into.
+packages_of_root() {
+    local release=$1
+    # As if nothing were installed.
+    : >"$place/apt/no-packages"
+    apt_options=(-o Dir::State::status="$place/apt/no-packages")
+    # Newer releases have image and modules in packages of their own.
+    echo "linux-image-$release"
+    private_apt "$place" apt-cache depends --important "linux-image-$release" |
+        sed -nE 's/^ *Depends: (linux-(binary|modules)-.*)$/\1/p'
+    private_apt "$place" apt-get --simulate --no-install-recommends install "linux-headers-$release" \
+        make binutils dash bash coreutils sed grep mawk findutils perl-base |
+        sed -nE 's/^Inst ([^ ]*) .*\(([^ ]*) .*/\1=\2/p'
+    apt_options=()
+}
+
 unpack() {
-    local release=$1 packages
+    local release=$1 suite=$2 root packages
+    root=$(root_of "$kernel")
+    if [ -n "$root" ]; then
+        # sid needs nobody beside it, and nothing older goes with it.
+        if [ "$suite" = sid ]; then root=; fi
+        # shellcheck disable=SC2086  # no word where there is no release
+        apt_with_suites "$place" "$suite" $root || missing "the packages of $suite"
+        mapfile -t packages < <(packages_of_root "$release")
+        unpack_packages "$place" "${packages[@]}"
+        # What the packages' own scripts would make.
+        ln -sf mawk "$place/tree/usr/bin/awk"
+        if [ -e "$place/tree/lib/modules/$release/vmlinuz" ]; then
+            ln -sf "../lib/modules/$release/vmlinuz" "$place/tree/boot/vmlinuz-$release"
+        fi
+        return
+    fi
     mapfile -t packages < <(packages_of "$release")
     unpack_packages "$place" "${packages[@]}"
     # The headers name their common half by the path where they would be installed.
@@ -47,16 +78,21 @@ unpack() {
 
 fetch() {
     if [ -e "$place/release" ]; then return; fi
-    local suite release
+    local suite release read=false
     mkdir -p "$place"
     for suite in $(suites_of "$kernel"); do
         if release=$(choose "$suite"); then
-            unpack "$release"
+            unpack "$release" "$suite"
             # Written last: what is there is whole.
             echo "$release" >"$place/release"
             return
         fi
+        if [ -s "$place/apt/sources.list" ] && ! grep -q '^[EW]: ' "$place/apt/log"; then read=true; fi
     done
+    if $read; then
+        say "the archive has no Linux $kernel for the cloud any more, in $(suites_of "$kernel")"
+        exit "$EXIT_GONE"
+    fi
     missing "a suite with Linux $kernel for the cloud"
 }
 

@@ -9,9 +9,11 @@ cache=${FRESHWIRE_KERNEL_CACHE:-$repository/target/kernel}
 
 # Something is missing on this machine, as opposed to broken: exit code 77, as Automake's tests have it.
 readonly EXIT_MISSING=77
+# The archive can be read and has no such kernel any more: backports and sid move on.
+readonly EXIT_GONE=78
 
 # The kernels that are tested, oldest first.
-readonly KERNELS=(6.1 6.12)
+readonly KERNELS=(6.1 6.12 7.3)
 
 say() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; }
 
@@ -47,6 +49,15 @@ suites_of() {
     case $1 in
     6.1) echo bookworm ;;
     6.12) echo bookworm-backports trixie ;;
+    7.3) echo trixie-backports sid ;;
+    esac
+}
+
+# The release on whose C library a kernel's build tools run, and whose compiler its options are for, where this machine's may
+# be too old for either: build.sh then builds in an unpacked root of that release. Nothing: with what the machine has.
+root_of() {
+    case $1 in
+    7.3) echo trixie ;;
     esac
 }
 
@@ -80,6 +91,9 @@ apt_with_suites() {
     fi
 }
 
+# Further options of private_apt.
+apt_options=()
+
 # private_apt FOLDER PROGRAM ARGUMENT...: runs apt's program with the configuration in FOLDER/apt.
 private_apt() {
     local folder=$1 program=$2
@@ -87,7 +101,7 @@ private_apt() {
     "$program" -q \
         -o Dir::Etc::SourceList="$folder/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
         -o Dir::State::Lists="$folder/apt/lists" -o Dir::Cache="$folder/apt/cache" \
-        -o APT::Sandbox::User="$(id -un)" -o APT::Architecture=amd64 \
+        -o APT::Sandbox::User="$(id -un)" -o APT::Architecture=amd64 "${apt_options[@]}" \
         -o Acquire::Languages=none -o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false \
         -o Acquire::Retries=3 "$@"
 }

@@ -9,12 +9,12 @@ source "$(dirname "$0")/lib.sh"
 usage() {
     cat <<'USAGE'
 usage: run.sh [OPTION...] SCRIPT [ARGUMENT...]
-  --kernel 6.1|6.12   the stock kernel (6.12)
+  --kernel 6.1|6.12|7.3  the stock kernel (6.12)
   --add FILE          puts FILE into the guest's path, with the shared libraries it needs; any number
   --env NAME=VALUE    sets a variable for the script; any number
   --data FILE         puts FILE into /guest/data; any number
   --module NAME       a further module of the kernel's package; any number
-  --no-ldc            does not build tcp_ldc
+  --no-modules        builds neither tcp_ldc nor pkt_push
   --cpus N            virtual CPUs (1)
   --memory MIB        memory (768)
   --cpu FLAGS         CPU model and flags of QEMU (max)
@@ -34,7 +34,7 @@ cpu_flags=max
 limit=300
 results=
 console=
-with_ldc=true
+with_modules=true
 # Two nanoseconds an instruction, and idle time is skipped: the guest's clock does not see how busy the host is.
 timing=(-icount "shift=1,sleep=off")
 # What the tests and experiments of this repository use.
@@ -51,7 +51,7 @@ while (($#)); do
     --env) environment+=("$2"); shift 2 ;;
     --data) data+=("$2"); shift 2 ;;
     --module) modules+=("$2"); shift 2 ;;
-    --no-ldc) with_ldc=false; shift ;;
+    --no-modules) with_modules=false; shift ;;
     --cpus) cpus=$2; shift 2 ;;
     --memory) memory=$2; shift 2 ;;
     --cpu) cpu_flags=$2; shift 2 ;;
@@ -152,7 +152,11 @@ make_initramfs() {
     mkdir -p "$work/files/guest/bin" "$work/files/guest/data" "$work/files/lib/modules/$release/updates"
     for file in "${programs[@]}"; do add_program "$file"; done
     for file in "${data[@]}"; do cp "$file" "$work/files/guest/data/"; done
-    if $with_ldc; then "$guest_dir/build.sh" "$kernel" "$work/files/lib/modules/$release/updates/tcp_ldc.ko"; fi
+    if $with_modules; then
+        for file in tcp_ldc pkt_push; do
+            "$guest_dir/build.sh" "$kernel" "$file" "$work/files/lib/modules/$release/updates/$file.ko"
+        done
+    fi
     cp "$script" "$work/files/guest/script"
     {
         echo 'depmod -a'

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # suite.sh LOADS LIMIT PROGRAM...: runs in the guest. Each program is a test of kselftest's kind: 0 is a pass, 4 a skip;
-# its lines "ok ..." and "not ok ..." count, or else the program as a whole. Then the module is loaded and unloaded LOADS times.
+# its lines "ok ..." and "not ok ..." count, or else the program as a whole. Then the modules are loaded and unloaded LOADS times.
 set -u
 loads=$1
 limit=$2
@@ -36,10 +36,12 @@ load_and_unload() {
     turn=0
     while [ "$turn" -lt "$loads" ]; do
         turn=$((turn + 1))
-        if ! modprobe tcp_ldc || ! grep -q '^tcp_ldc ' /proc/modules || ! rmmod tcp_ldc; then
-            echo "not ok load and unload, turn $turn"
-            return 1
-        fi
+        for module in tcp_ldc pkt_push; do
+            if ! modprobe $module || ! grep -q "^$module " /proc/modules || ! rmmod $module; then
+                echo "not ok load and unload $module, turn $turn"
+                return 1
+            fi
+        done
     done
     echo "ok load and unload $loads times"
 }
@@ -54,11 +56,14 @@ leaks() {
     cat /sys/kernel/debug/kmemleak
 }
 
+# A device does not load its module by itself.
+modprobe pkt_push
 for program in "$@"; do
     echo "--- $program"
     run_program "$program"
 done
 rmmod tcp_ldc 2>/dev/null
+rmmod pkt_push
 if load_and_unload; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
 leaks
 

@@ -29,8 +29,12 @@
 #if LINUX_VERSION_CODE < KERNEL_VERSION(6, 1, 0)
 #error "tcp_ldc needs Linux 6.1 or newer"
 #endif
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
-#error "tcp_ldc has not been tested with kernels newer than Linux 6.12"
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0) && \
+	LINUX_VERSION_CODE < KERNEL_VERSION(7, 3, 0)
+#error "tcp_ldc has not been tested with Linux 6.13 to 7.2"
+#endif
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 4, 0)
+#error "tcp_ldc has not been tested with kernels newer than Linux 7.3"
 #endif
 #ifndef CONFIG_64BIT
 #error "tcp_ldc needs a 64-bit kernel: the ring's words have 64 bits"

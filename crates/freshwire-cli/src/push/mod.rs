@@ -41,9 +41,9 @@ pub(crate) struct PushArgs {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Drop {
-    /// What comes last; it stays in the kernel's buffer as long as there is room.
+    /// The last arrival; it stays in the kernel's buffer as long as there is room.
     Newest,
-    /// What has waited longest.
+    /// The longest waiting datagram.
     Oldest,
 }
 

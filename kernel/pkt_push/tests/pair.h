@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A receiver, a sender that is connected to it, and datagrams with numbers. */
+#ifndef PAIR_H
+#define PAIR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include "push.h"
+
+struct pair {
+	int receiver;
+	int sender;
+	struct push *push;
+	struct sockaddr_storage sender_name;
+	socklen_t sender_len;
+};
+
+/* For AF_INET6 and @mapped the sender has IPv4. @rcvbuf 0: the default. */
+void pair_open(struct pair *pair, int family, bool mapped, int rcvbuf);
+/* The same, with packet push. */
+void pair_push(struct pair *pair, int family, int rcvbuf,
+	       const struct push_options *options);
+void pair_attach(struct pair *pair, const struct push_options *options);
+void pair_close(struct pair *pair);
+
+/* A datagram of @size bytes, 4 or more, that says its number. */
+void pair_send(const struct pair *pair, uint32_t number, size_t size);
+/* Dies if it is another or damaged. */
+void check_datagram(const void *data, ssize_t got, uint32_t number, size_t size);
+/* The number of a whole datagram. */
+uint32_t datagram_number(const void *data, ssize_t got);
+
+void pair_stats(const struct pair *pair, struct pkt_push_stats *stats);
+/* Bytes that the socket's buffer has (SO_MEMINFO). */
+uint32_t pair_queued(const struct pair *pair);
+/* Datagrams that the socket has dropped (SO_MEMINFO). */
+uint32_t pair_drops(const struct pair *pair);
+
+#endif

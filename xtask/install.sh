@@ -22,6 +22,7 @@ test)
     if lacks ffmpeg || lacks ffprobe; then wanted+=(ffmpeg); fi
     if lacks nc; then wanted+=(netcat-openbsd); fi
     if ! /usr/bin/python3 -c 'import cryptography' >/dev/null 2>&1; then wanted+=(python3 python3-cryptography); fi
+    if ! /usr/bin/python3 -c 'import simpy' >/dev/null 2>&1; then wanted+=(python3 python3-simpy3); fi
     if lacks openssl; then wanted+=(openssl); fi
     if lacks tshark; then wanted+=(tshark); fi
     if lacks chromium; then wanted+=(chromium); fi

@@ -132,7 +132,7 @@ pub(super) fn all() -> Vec<Step> {
             }),
             limit: minutes(5),
             needs: &[Need::Lab],
-            wants: &[],
+            wants: &[Need::Simpy],
         },
         script("interop", "xtask/interop-a1.sh", minutes(5), &[Need::Lab, Need::Cryptography]),
         script("kernel", "kernel/guest/test.sh", minutes(25), &[Need::Guests]),

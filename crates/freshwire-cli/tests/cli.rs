@@ -97,6 +97,28 @@ fn a_scenario_is_played_the_same_each_time_and_tells_what_it_misses() {
 }
 
 #[test]
+fn receive_queue_is_shown_beside_the_published_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("queue.html");
+    let arguments = ["sim", "queue", "--repeat", "50", "--out", page.to_str().unwrap()];
+    let text = run(&arguments).ok().text().to_owned();
+    for published in ["37.86", "49.35", "6.97", "23.05", "80.75 %", "88.2 % and 16.7 %"] {
+        assert!(text.contains(published), "{published}: {text}");
+    }
+    assert_eq!(text, run(&arguments).ok().text());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches("<svg").count(), 6, "figures 3, 9, 10, 11a, 11b, 12");
+    assert!(!page.contains("<script") && !page.contains("src=\"http"));
+
+    let study = run(&["sim", "queue", "--repeat", "50", "--json"]).ok().json();
+    assert_eq!(study["table_2"].as_array().unwrap().len(), 4);
+    let mean = study["table_2"][1]["mean"].as_f64().unwrap();
+    assert!((mean - 49.35).abs() < 1.0, "{mean}");
+    run(&["sim", "queue", "--nic", "0"]).failed(2, "nic_packets is 0; at least 1 is needed");
+    run(&["sim", "queue", "--repeat", "0"]).failed(2, "0 is not in 1..=100000");
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let program = env!("CARGO_BIN_EXE_freshwire");
     for arguments in ["send --help", "bench push --repeat 1 --json"] {

@@ -12,6 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-link", &[]),
     ("freshwire-a1", &["freshwire-choice"]),
     ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link"]),
+    ("freshwire-acks", &[]),
     ("freshwire-io", &["freshwire-link"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
     ("freshwire-server", &["freshwire", "freshwire-media"]),
@@ -21,6 +22,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "freshwire",
             "freshwire-server",
+            "freshwire-acks",
             "freshwire-sim",
             "freshwire-link",
             "freshwire-io",

@@ -211,13 +211,16 @@ INLINE enum verdict decide(struct connection *c, const struct packet *p, const s
 	if (p->payload)
 		return PASS_DATA;
 	if (config->rule == RULE_CHECKPOINT) {
-		/* As in the thesis: of window, SACK and the other flags it says nothing. */
+		/* As in the thesis: of window, SACK and the other flags it says nothing. Of lost packets neither; without
+		 * PASS_RECOVERY a sender that lost two ends of a window heard nothing and waited for longer and longer. */
 		if ((p->flags & (SYN | FIN | RST)) || !(p->flags & ACK))
 			return PASS_FLAGS;
 		if (p->ack == c->highest)
 			return PASS_DUPLICATE;
 		if (after(p->ack, c->snd_nxt) > 0)
 			return PASS_OUTSIDE;
+		if (c->recovering && after(p->ack, c->recover) < 0)
+			return PASS_RECOVERY;
 		return after(p->ack, c->checkpoint) >= 0 ? PASS_SPACING : DROP;
 	}
 	if (p->flags != ACK || p->reserved)

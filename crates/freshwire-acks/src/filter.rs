@@ -1,9 +1,12 @@
 //! The programs in the kernel: loading, attaching, counting.
+#![allow(clippy::disallowed_methods, reason = "the system's links are waited for by its clock")]
 
 use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
-use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions};
+use aya::programs::tc::{SchedClassifierLinkId, TcAttachOptions, TcError};
 use aya::programs::xdp::XdpLinkId;
 use aya::programs::{
     LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions, Xdp, XdpMode,
@@ -27,7 +30,8 @@ pub enum Hook {
 /// Which [`Hook`] to take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookChoice {
-    /// XDP where the device's driver has it, else tc.
+    /// XDP where the interface is one of a device and its driver has it, else tc. A veth has XDP too, but copies each packet for it,
+    /// which costs more than an acknowledgement does.
     #[default]
     Auto,
     /// That one.
@@ -327,6 +331,9 @@ impl Filter {
             HookChoice::Only(Hook::Xdp) => {
                 Arriving::Xdp(self.attach_xdp()?.ok_or_else(|| FilterError::NoXdp(self.interface.clone()))?)
             }
+            HookChoice::Auto if !self.has_device() => {
+                Arriving::Tc(self.attach_tc(IN, TcAttachType::Ingress)?)
+            }
             HookChoice::Auto => match self.attach_xdp()? {
                 Some(link) => Arriving::Xdp(link),
                 None => Arriving::Tc(self.attach_tc(IN, TcAttachType::Ingress)?),
@@ -370,6 +377,11 @@ impl Filter {
         self.loaded.counters()
     }
 
+    /// The interface is one of a device on a bus.
+    fn has_device(&self) -> bool {
+        std::path::Path::new("/sys/class/net").join(&self.interface).join("device").exists()
+    }
+
     fn classifier(&mut self, name: &'static str) -> Result<&mut SchedClassifier, FilterError> {
         Ok(program(&mut self.loaded.ebpf, name)?.try_into()?)
     }
@@ -379,25 +391,43 @@ impl Filter {
         name: &'static str,
         direction: TcAttachType,
     ) -> Result<SchedClassifierLinkId, FilterError> {
-        let options = TcAttachOptions::TcxOrder(LinkOrder::default());
         let interface = self.interface.clone();
-        let attached = self.classifier(name)?.attach_with_options(&interface, direction, options);
-        attached.map_err(|error| match os_error(&error) {
-            Some(ENODEV) => FilterError::NoInterface(interface),
-            Some(EINVAL) => FilterError::NoTcx,
-            _ => permitted(error, FilterError::Program),
-        })
+        let deadline = Instant::now() + RELEASE;
+        loop {
+            let options = TcAttachOptions::TcxOrder(LinkOrder::default());
+            let error = match self.classifier(name)?.attach_with_options(&interface, direction, options) {
+                Ok(link) => return Ok(link),
+                Err(error) => error,
+            };
+            let code = match &error {
+                ProgramError::TcError(TcError::IoError(error)) => error.raw_os_error(),
+                error => os_error(error),
+            };
+            match code {
+                // A process that is being started has a copy of the link of before, until it has become its program.
+                Some(EEXIST) if Instant::now() < deadline => thread::sleep(RETRY),
+                Some(ENODEV) => return Err(FilterError::NoInterface(interface)),
+                Some(EINVAL) => return Err(FilterError::NoTcx),
+                _ => return Err(permitted(error, FilterError::Program)),
+            }
+        }
     }
 
     /// `None` where the driver has no XDP, or somebody else's program is there.
     fn attach_xdp(&mut self) -> Result<Option<XdpLinkId>, FilterError> {
         let interface = self.interface.clone();
         let xdp: &mut Xdp = program(&mut self.loaded.ebpf, XDP)?.try_into()?;
-        match xdp.attach(&interface, XdpMode::Driver) {
-            Ok(link) => Ok(Some(link)),
-            Err(ProgramError::UnknownInterface { name }) => Err(FilterError::NoInterface(name)),
-            Err(error) if os_error(&error) == Some(EPERM) => Err(FilterError::NotPermitted),
-            Err(_) => Ok(None),
+        let deadline = Instant::now() + RELEASE;
+        loop {
+            match xdp.attach(&interface, XdpMode::Driver) {
+                Ok(link) => return Ok(Some(link)),
+                Err(ProgramError::UnknownInterface { name }) => return Err(FilterError::NoInterface(name)),
+                Err(error) => match os_error(&error) {
+                    Some(EPERM) => return Err(FilterError::NotPermitted),
+                    Some(EBUSY) if Instant::now() < deadline => thread::sleep(RETRY),
+                    _ => return Ok(None),
+                },
+            }
         }
     }
 
@@ -458,6 +488,10 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
 /// Bytes of a connection's key: local and remote address (IPv4 in the first four of 16), local and remote port, four zeros.
 pub const KEY_BYTES: usize = 40;
 
+/// How long a link of before may still be there, and how often to look.
+const RELEASE: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_millis(5);
+
 const XDP: &str = "acks_xdp";
 const IN: &str = "acks_in";
 const OUT: &str = "acks_out";
@@ -470,5 +504,7 @@ const SKB_BYTES: usize = 192;
 const GSO_SIZE: usize = 176;
 
 const EPERM: i32 = 1;
+const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
 const ENODEV: i32 = 19;
 const EINVAL: i32 = 22;

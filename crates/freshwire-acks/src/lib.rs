@@ -16,6 +16,7 @@
 
 mod decision;
 mod filter;
+pub mod testbed;
 mod watch;
 
 pub use decision::{Ack, Config, Connection, Rule, Segment, Verdict};

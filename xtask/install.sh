@@ -47,6 +47,8 @@ ELEMENTS
     if lacks xz; then wanted+=(xz-utils); fi
     if lacks make; then wanted+=(make); fi
     if lacks tc; then wanted+=(iproute2); fi
+    # Real connections through the ACK filter.
+    if lacks ethtool; then wanted+=(ethtool); fi
     # The kernel's own build tools are linked with it.
     if ! ldconfig -p | grep -q 'libelf\.so\.1'; then wanted+=(libelf1); fi
     # What the lab compares with (lab/peers).

@@ -454,6 +454,17 @@ impl Attached {
     }
 }
 
+/// How many eBPF programs hang at tc of an interface by links: at its ingress, at its egress.
+///
+/// # Errors
+///
+/// [`FilterError::Program`] if there is no such interface, or the kernel is older than 6.6.
+pub fn tc_programs(interface: &str) -> Result<[usize; 2], FilterError> {
+    let count =
+        |direction| SchedClassifier::query_tcx(interface, direction).map(|(_, programs)| programs.len());
+    Ok([count(TcAttachType::Ingress)?, count(TcAttachType::Egress)?])
+}
+
 fn program<'a>(
     ebpf: &'a mut Ebpf,
     name: &'static str,

@@ -24,7 +24,7 @@ fn testbed(name: &str, receiver: Receiver) -> Option<Testbed> {
 fn filter(testbed: &Testbed, hook: Hook, rule: Rule) -> Option<Filter> {
     let made = testbed
         .in_near(|| Filter::new(testbed.interface(), HookChoice::Only(hook), &Config::new(rule)))
-        .unwrap();
+        .expect("the near host is there");
     match made {
         Ok(filter) => Some(filter),
         Err(FilterError::NoTcx) => skip("BPF links at tc need Linux 6.6"),

@@ -24,9 +24,9 @@ const IN_THE_FUTURE: u64 = 1 << 62;
 
 /// The verdict of the kernel, by its counters.
 fn run(kernel: &mut Loaded, hook: Hook, frame: &[u8]) -> Verdict {
-    let before = kernel.counters().unwrap();
-    let passed = kernel.run_arriving(hook, frame).unwrap();
-    let after = kernel.counters().unwrap();
+    let before = kernel.counters().expect("the programs are loaded");
+    let passed = kernel.run_arriving(hook, frame).expect("the programs are loaded");
+    let after = kernel.counters().expect("the programs are loaded");
     let counted: Vec<Verdict> =
         Verdict::ALL.into_iter().filter(|verdict| after.of(*verdict) > before.of(*verdict)).collect();
     assert_eq!(counted.len(), 1, "one packet is one verdict");

@@ -10,7 +10,7 @@ use crate::output::say;
 const BENCH: &str = "acks";
 
 /// Bytes of a repetition, over all its connections.
-const BYTES: u64 = 400_000_000;
+const BYTES: u64 = 100_000_000;
 
 const CONNECTIONS: [usize; 3] = [1, 4, 16];
 

@@ -60,6 +60,7 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
         ),
         (&["recv", "--listen", "0", "--out", "x", "--deadline", "1s"], "only layers say so"),
         (&["bench", "nonsense"], "invalid value"),
+        (&["ack-filter", "--interface", "nowhere0"], "cannot filter acknowledgements at nowhere0: "),
         (&["no-such-command"], "unrecognized subcommand"),
     ] {
         let ended = run(arguments);
@@ -70,7 +71,7 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
 
 #[test]
 fn help_is_a_result() {
-    for command in ["send", "recv", "bench", "sim"] {
+    for command in ["send", "recv", "bench", "sim", "ack-filter"] {
         assert!(run(&[command, "--help"]).ok().text().contains("Exit code:"), "{command}");
     }
 }

@@ -108,7 +108,7 @@ fn receive_queue_is_shown_beside_the_published_numbers() {
     }
     assert_eq!(text, run(&arguments).ok().text());
     let page = std::fs::read_to_string(page).unwrap();
-    assert_eq!(page.matches("<svg").count(), 6, "figures 3, 9, 10, 11a, 11b, 12");
+    assert_eq!(page.matches("<figure>").count(), 6, "figures 3, 9, 10, 11a, 11b, 12");
     assert!(!page.contains("<script") && !page.contains("src=\"http"));
 
     let study = run(&["sim", "queue", "--repeat", "50", "--json"]).ok().json();

@@ -22,6 +22,7 @@ test)
     if lacks ffmpeg || lacks ffprobe; then wanted+=(ffmpeg); fi
     if lacks nc; then wanted+=(netcat-openbsd); fi
     if ! /usr/bin/python3 -c 'import cryptography' >/dev/null 2>&1; then wanted+=(python3 python3-cryptography); fi
+    if ! /usr/bin/python3 -c 'import simpy' >/dev/null 2>&1; then wanted+=(python3 python3-simpy3); fi
     if lacks openssl; then wanted+=(openssl); fi
     if lacks tshark; then wanted+=(tshark); fi
     if lacks chromium; then wanted+=(chromium); fi
@@ -46,6 +47,8 @@ ELEMENTS
     if lacks xz; then wanted+=(xz-utils); fi
     if lacks make; then wanted+=(make); fi
     if lacks tc; then wanted+=(iproute2); fi
+    # Real connections through the ACK filter.
+    if lacks ethtool; then wanted+=(ethtool); fi
     # The kernel's own build tools are linked with it.
     if ! ldconfig -p | grep -q 'libelf\.so\.1'; then wanted+=(libelf1); fi
     # What the lab compares with (lab/peers).

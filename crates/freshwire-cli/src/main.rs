@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 mod a1;
+mod ack_filter;
 mod bench;
 mod demo;
 mod doctor;
@@ -41,6 +42,8 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
+    /// Drop acknowledgements that a sending host need not see, by eBPF.
+    AckFilter(ack_filter::AckFilterArgs),
     /// Measure what Freshwire costs, each number beside its baseline.
     Bench(bench::BenchArgs),
     /// Live video over a bad link: plain TCP beside Freshwire.
@@ -71,6 +74,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::AckFilter(args) => ack_filter::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),

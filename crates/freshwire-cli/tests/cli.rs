@@ -60,6 +60,7 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
         ),
         (&["recv", "--listen", "0", "--out", "x", "--deadline", "1s"], "only layers say so"),
         (&["bench", "nonsense"], "invalid value"),
+        (&["ack-filter", "--interface", "nowhere0"], "cannot filter acknowledgements at nowhere0: "),
         (&["no-such-command"], "unrecognized subcommand"),
     ] {
         let ended = run(arguments);
@@ -70,7 +71,7 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
 
 #[test]
 fn help_is_a_result() {
-    for command in ["send", "recv", "bench", "sim"] {
+    for command in ["send", "recv", "bench", "sim", "ack-filter"] {
         assert!(run(&[command, "--help"]).ok().text().contains("Exit code:"), "{command}");
     }
 }
@@ -94,6 +95,28 @@ fn a_scenario_is_played_the_same_each_time_and_tells_what_it_misses() {
     assert!(ended.text().contains(" on time, 1.1 wanted"), "{}", ended.text());
     run(&["sim", "no_such"]).failed(2, "there is no scenario \"no_such\"; there are bit_damage,");
     run(&["sim", "no_such.toml"]).failed(2, "cannot read no_such.toml");
+}
+
+#[test]
+fn receive_queue_is_shown_beside_the_published_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("queue.html");
+    let arguments = ["sim", "queue", "--repeat", "50", "--out", page.to_str().unwrap()];
+    let text = run(&arguments).ok().text().to_owned();
+    for published in ["37.86", "49.35", "6.97", "23.05", "80.75 %", "88.2 % and 16.7 %"] {
+        assert!(text.contains(published), "{published}: {text}");
+    }
+    assert_eq!(text, run(&arguments).ok().text());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert_eq!(page.matches("<figure>").count(), 6, "figures 3, 9, 10, 11a, 11b, 12");
+    assert!(!page.contains("<script") && !page.contains("src=\"http"));
+
+    let study = run(&["sim", "queue", "--repeat", "50", "--json"]).ok().json();
+    assert_eq!(study["table_2"].as_array().unwrap().len(), 4);
+    let mean = study["table_2"][1]["mean"].as_f64().unwrap();
+    assert!((mean - 49.35).abs() < 1.0, "{mean}");
+    run(&["sim", "queue", "--nic", "0"]).failed(2, "nic_packets is 0; at least 1 is needed");
+    run(&["sim", "queue", "--repeat", "0"]).failed(2, "0 is not in 1..=100000");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod node;
 mod offer;
 mod outcome;
 mod pipe;
+pub mod queue;
 mod run;
 mod scenario;
 mod world;

@@ -12,6 +12,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-link", &[]),
     ("freshwire-a1", &["freshwire-choice"]),
     ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link"]),
+    ("freshwire-acks", &[]),
     ("freshwire-io", &["freshwire-link"]),
     ("freshwire-push", &[]),
     ("freshwire-preload", &["freshwire-push"]),
@@ -23,6 +24,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         &[
             "freshwire",
             "freshwire-server",
+            "freshwire-acks",
             "freshwire-sim",
             "freshwire-link",
             "freshwire-io",

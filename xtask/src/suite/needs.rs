@@ -12,6 +12,8 @@ pub(super) enum Need {
     Lab,
     /// What the lab's implementation of A1 needs of Python beyond that.
     Cryptography,
+    /// What the lab's model of the receive queue needs of Python.
+    Simpy,
     /// Permission to make user and network namespaces.
     Namespaces,
     /// ffmpeg and ffprobe.
@@ -47,6 +49,10 @@ impl Need {
             Self::Cryptography => (
                 succeeds("/usr/bin/python3", &["-c", "import cryptography"]),
                 "Python's cryptography is missing: apt-get install python3-cryptography",
+            ),
+            Self::Simpy => (
+                succeeds("/usr/bin/python3", &["-c", "import simpy"]),
+                "Python's simpy is missing: apt-get install python3-simpy3",
             ),
             Self::Namespaces => (
                 succeeds("unshare", &["--user", "--map-root-user", "--net", "true"]),

@@ -132,7 +132,10 @@ pub(super) fn all() -> Vec<Step> {
             needs: &[Need::Miri],
             wants: &[],
         },
-        python("lab", &["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"], &[]),
+        Step {
+            wants: &[Need::Simpy],
+            ..python("lab", &["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"], &[])
+        },
         // Documents say what the published results say.
         python("published", &["-m", "freshwire_lab.published", "check"], &[("PYTHONPATH", "lab")]),
         script("interop", "xtask/interop-a1.sh", minutes(5), &[Need::Lab, Need::Cryptography]),

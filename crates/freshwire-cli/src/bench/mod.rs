@@ -1,6 +1,7 @@
 //! `freshwire bench`: what Freshwire costs, each number beside its baseline from the same run.
 
 mod a1;
+mod acks;
 mod fan_out;
 mod idle;
 mod loopback;
@@ -75,6 +76,8 @@ enum What {
     Viewers,
     /// A1 beside datagrams, TCP and QUIC: throughput and latency against the block's size. Minutes.
     A1,
+    /// What acknowledgements cost a host that sends, with and without `freshwire ack-filter`. Minutes; needs root.
+    Acks,
     /// Ten thousand connections of A1 over which nothing is sent: memory, and what their timers cost. Minutes.
     Idle,
     /// Viewers of `freshwire serve` beside some that are slow or read nothing. Minutes; needs ffmpeg.
@@ -110,6 +113,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if asked(What::FanOut) {
         say("fan-out ...");
         fan_out::measure(args.repeat, args.connections as usize, &mut report)?;
+    }
+    if args.what.contains(&What::Acks) {
+        acks::measure(args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Viewers) {
         viewers::measure(args.repeat, &args.viewers, &mut report)?;

@@ -1,6 +1,7 @@
-//! `freshwire sim`: scenarios of the A1 transport in virtual time.
+//! `freshwire sim`: scenarios of the A1 transport in virtual time, and the receive queue.
 
 mod json;
+mod queue;
 mod show;
 
 use std::path::Path;
@@ -15,9 +16,12 @@ use crate::output;
 /// virtual time: the same scenario and seed give the same datagrams on every machine.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Exit code: 0 all that was expected was reached, 1 something was not, 2 usage or failure."
+    after_help = "Exit code: 0 all that was expected was reached, 1 something was not, 2 usage or failure.",
+    args_conflicts_with_subcommands = true
 )]
 pub(crate) struct SimArgs {
+    #[command(subcommand)]
+    model: Option<Model>,
     /// The name of a scenario, or a TOML file; without it all that come with the program, in one table.
     scenario: Option<String>,
     /// What the losses of the links and all else that is random follow from.
@@ -31,8 +35,18 @@ pub(crate) struct SimArgs {
     text: bool,
 }
 
+/// Models beside the scenarios.
+#[derive(clap::Subcommand)]
+enum Model {
+    /// The receive queue and packet push of Choi, Kim and Yoo (2007), beside their numbers.
+    Queue(queue::QueueArgs),
+}
+
 /// Runs `freshwire sim`. Exit code 1: something was not reached.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
+    if let Some(Model::Queue(args)) = &args.model {
+        return queue::run(args);
+    }
     if let Some(name) = args.scenario.as_ref().filter(|_| args.text) {
         output::print(&text_of(name)?)?;
         return Ok(ExitCode::SUCCESS);

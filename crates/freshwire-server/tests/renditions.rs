@@ -282,7 +282,7 @@ fn freshwire_goes_on_through_changes_of_the_rendition() {
     let mut reader = chunked::Reader::default();
     reader.push(&bytes);
     let mut stream = Vec::new();
-    while let Some(event) = reader.next() {
+    for event in reader {
         if let chunked::Event::Record { payload, .. } = event.expect("a stream of chunks") {
             stream.extend(payload);
         }

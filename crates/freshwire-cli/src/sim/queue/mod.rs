@@ -13,9 +13,9 @@ use freshwire_sim::queue::{Config, PushConfig, Reading};
 use crate::output::{self, json_line};
 use study::Study;
 
-/// A network card's queue, socket buffers and processes that run only while the system is idle, with and without packet push:
-/// table 2, the regression and figures 3 and 9 to 12 of Choi, Kim and Yoo, "Self-prevention of socket buffer overflow" (2007),
-/// ours beside the published numbers. Times are in ticks.
+/// A network card's queue, socket buffers and processes that run only while the system is idle, with and without packet push.
+/// The report shows table 2, the regression and figures 3 and 9 to 12 of Choi, Kim and Yoo, "Self-prevention of socket buffer
+/// overflow" (2007), beside the published numbers. Times are in ticks.
 #[derive(clap::Args)]
 pub(crate) struct QueueArgs {
     /// Experiments of each setting, from 1 to 100000; the article has 1000.

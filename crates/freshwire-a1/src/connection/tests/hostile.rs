@@ -254,7 +254,7 @@ fn a_message_of_which_not_all_was_sent_cannot_be_whole() {
     liar.listen(Duration::from_millis(10));
     assert_eq!(liar.closed(), None);
     liar.tell(&Frame::Whole { id: 0 });
-    assert!(matches!(liar.closed(), Some(Closed::Violation(what)) if what.contains("not all was sent")));
+    assert!(matches!(liar.closed(), Some(Closed::Violation(what)) if what.contains("not been fully sent")));
 }
 
 #[test]

@@ -207,16 +207,14 @@ impl Adaptive {
     }
 
     /// Decides which rendition is wanted, and whether its key frame goes now.
-    fn turn(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Turn {
-        let Selected { current: Some(current), wanted, .. } = self.selection.get() else {
-            return self.begin(queue);
-        };
+    fn turn(&mut self, now: Timestamp, queue: &[Record], link: &LinkView, seen: Selected) -> Turn {
+        let Some(current) = seen.current else { return self.begin(queue) };
         let load = load(queue, current);
         self.rule.look(now, current, load, link);
         let (better, why) = self.rule.wanted(now, current, load);
         match why {
             Some(why) => self.selection.want(better, why),
-            None if wanted != Some(current) => self.selection.stay(),
+            None if seen.wanted != Some(current) => self.selection.stay(seen),
             None => {}
         }
         let key = newest_key(queue, better).filter(|_| better != current);
@@ -301,13 +299,15 @@ impl Choice for Adaptive {
     fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
         self.now = now;
         self.pipe = link.in_flight.saturating_add(link.unsent);
+        // In this order: what is wanted since a source has gone is not seen before it is known that it has.
+        let seen = self.selection.get();
         self.refresh();
-        let current = self.selection.get().current;
+        let current = seen.current;
         let is_of = |record: &Record, rendition| record.seq >= SOUND || rendition_of(record.seq) == rendition;
         if self.is_plain && queue.iter().all(|record| is_of(record, current.or(Some(0)))) {
             return self.live.pick(now, queue, link);
         }
-        match self.turn(now, queue, link) {
+        match self.turn(now, queue, link, seen) {
             Turn::Drop(at, reason) => Decision::Drop(at, reason),
             Turn::Stay { until } => {
                 let is_part = |record: &Record| {

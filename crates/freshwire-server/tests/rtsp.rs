@@ -315,7 +315,10 @@ fn a_latency_that_cannot_be_kept_is_refused() {
     let mut client = server.client();
     for (method, url) in [("DESCRIBE", "?latency=soon"), ("SETUP", "/?latency=soon/trackID=0")] {
         let refused = client.ask(method, url, TCP);
-        assert!(refused.head.contains(" 400 Bad Request: latency=soon is not a duration from"), "{refused:?}");
+        assert!(
+            refused.head.contains(" 400 Bad Request: latency=soon is not a duration from"),
+            "{refused:?}"
+        );
     }
     let (_rtp, _rtcp, udp) = datagram_sockets();
     let refused = client.ask("SETUP", "/trackID=0?latency=2s", &udp);

@@ -76,8 +76,8 @@ fn pack(selected: Selected) -> u32 {
 impl Selection {
     /// What it says now.
     pub fn get(&self) -> Selected {
-        // Relaxed: what it says of the queue is checked where the queue is.
-        let [places, why, low, high] = self.0.load(Ordering::Relaxed).to_le_bytes();
+        // Acquire: a change that is seen here was made after what it follows from.
+        let [places, why, low, high] = self.0.load(Ordering::Acquire).to_le_bytes();
         let rendition = |code: u8| (code < NONE).then_some(usize::from(code));
         Selected {
             current: rendition(places & 15),
@@ -95,9 +95,11 @@ impl Selection {
         });
     }
 
-    /// Is content with the present one.
-    pub(super) fn stay(&self) {
-        self.update(|now| Selected { wanted: now.current, ..now });
+    /// Is content with the present one, if nothing has changed since `seen`: the source of the present one may have gone, and who
+    /// has none is asked no more.
+    pub(super) fn stay(&self, seen: Selected) {
+        let content = Selected { wanted: seen.current, ..seen };
+        let _ = self.0.compare_exchange(pack(seen), pack(content), Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Has changed to this rendition.
@@ -117,7 +119,7 @@ impl Selection {
             if before == after {
                 return;
             }
-            match self.0.compare_exchange_weak(before, after, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(_) => now = self.get(),
             }
@@ -154,5 +156,18 @@ mod tests {
         selection.change(1);
         let expected = Selected { current: Some(1), wanted: Some(1), why: Why::Slow, changes: 1 };
         assert_eq!(selection.get(), expected);
+    }
+
+    #[test]
+    fn a_wish_made_meanwhile_is_not_overwritten() {
+        let selection = Selection::default();
+        selection.change(0);
+        selection.want(2, Why::Slow);
+        let seen = selection.get();
+        selection.want(1, Why::Gone);
+        selection.stay(seen);
+        assert_eq!(selection.get().wanted, Some(1));
+        selection.stay(selection.get());
+        assert_eq!(selection.get().wanted, Some(0));
     }
 }

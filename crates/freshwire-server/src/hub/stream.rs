@@ -418,11 +418,12 @@ impl Stream {
 
     /// Tells policies and viewers of renditions that have come or gone.
     fn follow(&self, state: &mut State, at: Instant) {
-        for (rendition, is_present) in state.renditions.changes(&self.name, at) {
+        let changes = state.renditions.changes(&self.name, at);
+        for &(rendition, is_present) in &changes {
             state.policy.set_present(rendition, is_present);
-            if !is_present {
-                state.leave_rendition(rendition);
-            }
+        }
+        if !changes.is_empty() {
+            state.leave_absent_renditions();
         }
     }
 
@@ -663,16 +664,19 @@ impl State {
         }
     }
 
-    /// A rendition is gone: those who have it want another one, and do not wait until their policy is asked, which is when
-    /// something is queued for them.
-    fn leave_rendition(&mut self, gone: usize) {
+    /// Viewers whose rendition has no source want another one at once: their policy is asked only when something is queued for
+    /// them. Where none was left, this happens as soon as one comes back.
+    fn leave_absent_renditions(&mut self) {
+        let is_present =
+            |index: usize| self.renditions.all().get(index).is_some_and(|rendition| rendition.is_present);
         let present = self.renditions.all().iter().enumerate().filter(|(_, rendition)| rendition.is_present);
         let cost = |index: usize| self.policy.cost(index).map_or(u64::MAX, |cost| cost.bytes_per_sec);
         let mut others: Vec<usize> = present.map(|(index, _)| index).collect();
         others.sort_by_key(|&index| cost(index));
         for seat in &self.seats {
             let selected = seat.selection.get();
-            let has_lost = selected.current.or(selected.wanted) == Some(gone);
+            let has_lost = selected.current.or(selected.wanted).is_some_and(|index| !is_present(index))
+                && !selected.wanted.is_some_and(is_present);
             let other = others.iter().find(|&&index| seat.allowed & 1 << index != 0);
             if let Some(&other) = other.filter(|_| has_lost) {
                 seat.selection.want(other, Why::Gone);

@@ -56,7 +56,7 @@ enum Command {
     Lab(lab::LabArgs),
     /// Run a program behind an emulated link, without root.
     Link(link::LinkArgs),
-    /// Run a program whose UDP sockets lose nothing while it is busy.
+    /// Run a UDP receiver and keep its datagrams while it is busy.
     Push(push::PushArgs),
     /// Receive a stream, check it, report its age.
     Recv(recv::RecvArgs),

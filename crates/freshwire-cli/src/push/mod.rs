@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use crate::output::say;
 use program::Obstacle;
 
-/// Run a program whose UDP sockets lose nothing while it is busy.
+/// Run a UDP receiver and keep its datagrams while it is busy.
 ///
 /// When a socket's buffer is about to overflow, its datagrams move into the program's memory, from where the program's
 /// receives take them. Nothing else changes: poll, select, epoll, timeouts and errors are the kernel's.

@@ -372,6 +372,7 @@ fn no_key_is_not_a_key() {
 
 /// With as many slots as a ring for keys has, a new value of any key finds room, whatever was begun meanwhile.
 #[test]
+#[cfg_attr(miri, ignore = "100,000 steps of one thread take miri longer than the whole step may")]
 fn slots_for_keys_are_enough() {
     for keys in [1_u32, 7, 50, 56, 57] {
         let config = Config::for_clients(1, keys, 32);

@@ -19,7 +19,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let rules: [(&str, Vec<String>); 7] = [
         ("arrows between the rooms", rooms::findings(&workspace.packages)),
         ("dependencies", rooms::unused(&workspace)),
-        ("sizes", budgets::findings(&workspace.files)),
+        ("sizes", budgets::findings(&workspace)),
         ("unsafe code", unsafety::findings(&workspace)),
         ("rules of the specifications", citations::findings(&workspace)),
         ("texts", texts::findings(&workspace)),

@@ -1,17 +1,28 @@
-//! How long a file and a function may be.
+//! How long a file and a function may be, and how large a file in the repository.
 
 use super::mask::mask;
-use super::workspace::File;
+use super::workspace::{File, Workspace};
 
 const FILE_LINES: usize = 800;
 const FUNCTION_LINES: usize = 80;
+/// Every clone carries each file for ever: tools and results of that size belong elsewhere.
+const FILE_BYTES: u64 = 512 << 10;
 
 /// What may be longer than its budget: path, function (empty for the file itself), and why.
 const WAIVERS: &[(&str, &str, &str)] = &[];
 
 /// Files and functions beyond their budget, and waivers that nothing needs any more.
-pub(super) fn findings(files: &[File]) -> Vec<String> {
-    with_waivers(files, WAIVERS)
+pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
+    let mut findings = with_waivers(&workspace.files, WAIVERS);
+    findings.extend(too_large(&workspace.sizes));
+    findings
+}
+
+fn too_large(sizes: &[(String, u64)]) -> impl Iterator<Item = String> + '_ {
+    let large = sizes.iter().filter(|(_, bytes)| *bytes > FILE_BYTES);
+    large.map(|(path, bytes)| {
+        format!("{path} has {bytes} bytes, at most {FILE_BYTES} are allowed: keep it out of git")
+    })
 }
 
 fn with_waivers(files: &[File], waivers: &[(&str, &str, &str)]) -> Vec<String> {
@@ -121,6 +132,14 @@ mod tests {
 
     fn file(path: &str, text: String) -> File {
         File { path: path.to_owned(), text }
+    }
+
+    #[test]
+    fn a_large_file_is_found_whatever_it_holds() {
+        let sizes = [("picture.jpg", FILE_BYTES), ("tool.whl", FILE_BYTES + 1)];
+        let sizes = sizes.map(|(path, bytes)| (path.to_owned(), bytes)).to_vec();
+        let found = findings(&Workspace { sizes, ..Workspace::default() });
+        assert_eq!(found, ["tool.whl has 524289 bytes, at most 524288 are allowed: keep it out of git"]);
     }
 
     #[test]

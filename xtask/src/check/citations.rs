@@ -163,7 +163,7 @@ mod tests {
         let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
         let mut files = vec![file("spec/x.md", spec)];
         files.extend(code.iter().map(|(path, text)| file(path, text)));
-        findings(&Workspace { packages: Vec::new(), files })
+        findings(&Workspace { files, ..Workspace::default() })
     }
 
     const SPEC: &str = "# X\n- **T-ONE-1 name.** It MUST.\n- **T-ONE-2** See T-ONE-1.\n- **T-TWO-1** Also.\n- **Bold** is no rule.\n";

@@ -165,13 +165,14 @@ mod tests {
             unused(&Workspace {
                 packages: vec![package("a", &[("serde-json", false)])],
                 files: vec![file(text)],
+                ..Workspace::default()
             })
         };
         assert!(found("use serde_json::Value;").is_empty());
         let mut renamed = package("a", &[("md-5", false)]);
         renamed.dependencies[0].alias = Some("md5".to_owned());
         let files = vec![file("use md5::Md5;")];
-        assert!(unused(&Workspace { packages: vec![renamed], files }).is_empty());
+        assert!(unused(&Workspace { packages: vec![renamed], files, ..Workspace::default() }).is_empty());
         assert_eq!(found("// serde_json\nuse my_serde_json;"), ["a declares serde-json and never names it"]);
     }
 }

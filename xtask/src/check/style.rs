@@ -173,7 +173,7 @@ mod tests {
         let mut files: Vec<File> = MOST_OF_DOCUMENT.iter().map(|(path, _)| file(path, "Short.")).collect();
         files.retain(|file| file.path != path);
         files.push(file(path, text));
-        findings(&Workspace { packages: Vec::new(), files })
+        findings(&Workspace { files, ..Workspace::default() })
     }
 
     #[test]

@@ -61,7 +61,8 @@ mod tests {
             crate_roots: vec![path.clone()],
             ..Package::default()
         };
-        findings(&Workspace { packages: vec![package], files: vec![File { path, text: text.to_owned() }] })
+        let files = vec![File { path, text: text.to_owned() }];
+        findings(&Workspace { packages: vec![package], files, ..Workspace::default() })
     }
 
     #[test]

@@ -38,16 +38,24 @@ pub(super) struct File {
     pub(super) text: String,
 }
 
+#[derive(Default)]
 pub(super) struct Workspace {
     pub(super) packages: Vec<Package>,
     pub(super) files: Vec<File>,
+    /// Path and size in bytes of every file, binary ones included.
+    pub(super) sizes: Vec<(String, u64)>,
 }
 
 impl Workspace {
     pub(super) fn load(root: &Path) -> anyhow::Result<Self> {
         let metadata = output(root, "cargo", &["metadata", "--format-version=1", "--no-deps"])?;
         let metadata: Value = serde_json::from_slice(&metadata).context("cargo metadata is not JSON")?;
-        Ok(Self { packages: packages(root, &metadata)?, files: files(root)? })
+        let paths = paths(root)?;
+        Ok(Self {
+            packages: packages(root, &metadata)?,
+            files: files(root, &paths),
+            sizes: sizes(root, &paths),
+        })
     }
 
     pub(super) fn file(&self, path: &str) -> Option<&str> {
@@ -102,19 +110,25 @@ fn read_package(root: &Path, package: &Value) -> anyhow::Result<Package> {
     })
 }
 
-/// Tracked and new files that git does not ignore; binary ones are left out.
-fn files(root: &Path) -> anyhow::Result<Vec<File>> {
+/// Paths of tracked and new files that git does not ignore.
+fn paths(root: &Path) -> anyhow::Result<Vec<String>> {
     // A checkout that another user owns, as in many build containers, is read all the same.
     const LIST: &[&str] =
         &["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let names = output(root, "git", LIST)?;
     let names = String::from_utf8(names).context("a file's name is not UTF-8")?;
-    let mut files = Vec::new();
-    for path in names.split_terminator('\0') {
-        // A tracked file may be deleted in the working tree, and a picture is not text: neither concerns a rule.
-        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
-            files.push(File { path: path.to_owned(), text });
-        }
-    }
-    Ok(files)
+    Ok(names.split_terminator('\0').map(str::to_owned).collect())
+}
+
+/// The text files among these. A tracked file may be deleted in the working tree, and a picture is not text.
+fn files(root: &Path, paths: &[String]) -> Vec<File> {
+    let read = |path: &String| {
+        Some(File { path: path.clone(), text: std::fs::read_to_string(root.join(path)).ok()? })
+    };
+    paths.iter().filter_map(read).collect()
+}
+
+fn sizes(root: &Path, paths: &[String]) -> Vec<(String, u64)> {
+    let size = |path: &String| Some((path.clone(), std::fs::symlink_metadata(root.join(path)).ok()?.len()));
+    paths.iter().filter_map(size).collect()
 }

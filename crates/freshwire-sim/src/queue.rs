@@ -14,9 +14,7 @@
 mod config;
 mod experiment;
 mod model;
-mod threshold;
 
 pub use config::{Config, ConfigError, PushConfig, Reading, Spread};
 pub use experiment::{Cell, Mean, Regression, TABLE_2, mean_of, table_2};
 pub use model::{Outcome, simulate};
-pub use threshold::Threshold;

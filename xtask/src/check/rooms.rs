@@ -11,7 +11,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-media", &[]),
     ("freshwire-link", &[]),
     ("freshwire-a1", &["freshwire-choice"]),
-    ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link"]),
+    ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link", "freshwire-push"]),
     ("freshwire-acks", &[]),
     ("freshwire-io", &["freshwire-link"]),
     ("freshwire-push", &[]),

@@ -1,8 +1,14 @@
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use freshwire_push::Threshold;
 
 use super::config::{Config, ConfigError, Reading, Spread};
-use super::threshold::Threshold;
 use crate::dice::Dice;
+
+/// The arrival rate is measured over at least this long, as a receiver does from look to look: the inverse of a single gap says
+/// little. A tick counts as a second for the threshold, whose rule has no unit of time.
+const RATE_TICKS: f64 = 1.0;
 
 /// What one experiment has come to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -58,6 +64,9 @@ struct Machine<'a> {
     config: &'a Config,
     now: f64,
     next_arrival: f64,
+    /// Arrivals since the threshold was last given the rate, and when that was.
+    unreported: f64,
+    reported_at: f64,
     waiting: usize,
     /// End and packets of each transaction, by end; more than one only where they overlap.
     transactions: VecDeque<(f64, usize)>,
@@ -92,14 +101,19 @@ enum Event {
 
 impl<'a> Machine<'a> {
     fn new(config: &'a Config, seed: u64) -> Self {
-        let socket =
-            || Socket { length: 0, is_overflowing: false, threshold: Threshold::new(config.socket_packets) };
+        let socket = || Socket {
+            length: 0,
+            is_overflowing: false,
+            threshold: Threshold::new(config.socket_packets as f64),
+        };
         let mut arrivals = Dice::new(seed, 0);
         let next_arrival = exponential(&mut arrivals, config.arrival_ticks);
         Self {
             config,
             now: 0.0,
             next_arrival,
+            unreported: 0.0,
+            reported_at: 0.0,
             waiting: 0,
             transactions: VecDeque::new(),
             pushing_until: 0.0,
@@ -160,9 +174,14 @@ impl<'a> Machine<'a> {
     fn arrive(&mut self) {
         self.next_arrival = self.now + exponential(&mut self.arrivals, self.config.arrival_ticks);
         self.outcome.arrived += 1;
-        for socket in &mut self.sockets {
-            // The article tracks one arrival rate, that of the system.
-            socket.threshold.on_arrival(self.now);
+        self.unreported += 1.0;
+        let elapsed = self.now - self.reported_at;
+        if elapsed >= RATE_TICKS {
+            for socket in &mut self.sockets {
+                // The article tracks one arrival rate, that of the system.
+                socket.threshold.arrived(self.unreported, Duration::from_secs_f64(elapsed));
+            }
+            (self.unreported, self.reported_at) = (0.0, self.now);
         }
         let in_transactions: usize = self.transactions.iter().map(|(_, packets)| packets).sum();
         if self.waiting + in_transactions >= self.config.nic_packets {
@@ -209,11 +228,11 @@ impl<'a> Machine<'a> {
     fn check_point(&mut self, index: usize) {
         let Some(push) = self.config.push else { return };
         let socket = &mut self.sockets[index];
-        if socket.length as f64 <= socket.threshold.packets() {
+        if !socket.threshold.is_due(socket.length as f64) {
             return;
         }
         let ticks = exponential(&mut self.pushes, push.mean_ticks);
-        socket.threshold.on_push(ticks);
+        socket.threshold.pushed(Duration::from_secs_f64(ticks));
         self.pushing_until = self.pushing_until.max(self.now) + ticks;
         self.outcome.pushes += 1;
         self.take(index, push.packets);

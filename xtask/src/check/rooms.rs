@@ -29,6 +29,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "freshwire-link",
             "freshwire-io",
             "freshwire-media",
+            "freshwire-push",
         ],
     ),
     ("xtask", &[]),

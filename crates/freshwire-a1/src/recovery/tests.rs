@@ -3,6 +3,7 @@ use super::*;
 mod accounting;
 mod alone;
 mod bbr;
+mod held_out;
 mod outages;
 mod scenes;
 mod shared;

@@ -6,12 +6,12 @@ use std::thread;
 
 use freshwire_link::Loss;
 
-use super::shared::Kind::{self, Bbr, Cubic, Fresh};
+use super::shared::Kind::{self, Bbr, Cubic, Own};
 use super::shared::flow;
 use super::world::{Flow, Report, Scene, run};
 
 /// A link's name, its rate in bits per second, and the way in milliseconds.
-type Link = (&'static str, f64, u64);
+pub(super) type Link = (&'static str, f64, u64);
 
 const LINKS: [Link; 12] = [
     ("5Mbit", 5e6, 10),
@@ -31,22 +31,22 @@ const SECONDS: f64 = 60.0;
 const TEN_PACKETS: u64 = 15_000;
 
 /// Flows that begin so many seconds apart.
-fn flows(kinds: &[Kind], apart: f64) -> Vec<Flow> {
+pub(super) fn flows(kinds: &[Kind], apart: f64) -> Vec<Flow> {
     kinds.iter().zip(0..).map(|(&kind, at)| flow(kind, f64::from(at) * apart)).collect()
 }
 
 /// What a round trip's queue holds.
-fn product((_, bits, delay): Link) -> u64 {
+pub(super) fn product((_, bits, delay): Link) -> u64 {
     (bits / 8.0 * 0.002 * delay as f64) as u64
 }
 
-fn lost(reports: &[Report]) -> f64 {
+pub(super) fn lost(reports: &[Report]) -> f64 {
     let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>() as f64;
     sum(|report| report.lost) / sum(|report| report.sent)
 }
 
 /// Runs all scenes or one of so many, two at a time.
-fn each<T: Send, R: Send>(scenes: Vec<T>, one_of: usize, run: impl Fn(T) -> R + Sync) -> Vec<R> {
+pub(super) fn each<T: Send, R: Send>(scenes: Vec<T>, one_of: usize, run: impl Fn(T) -> R + Sync) -> Vec<R> {
     let one_of = if std::env::var("SCENES").is_ok_and(|which| which == "all") { 1 } else { one_of };
     let scenes = Mutex::new(scenes.into_iter().step_by(one_of));
     let results = Mutex::new(Vec::new());
@@ -71,8 +71,8 @@ fn three_flows_are_seldom_outside_their_share() {
     for link in LINKS {
         for queue in [TEN_PACKETS, product(link) / 2, product(link), 2 * product(link)] {
             for apart in [0.2, 0.5, 1.0] {
-                let others = [[Cubic, Cubic], [Cubic, Bbr], [Bbr, Bbr], [Fresh, Fresh]];
-                scenes.extend(others.map(|[one, two]| (link, queue, apart, [Fresh, one, two])));
+                let others = [[Cubic, Cubic], [Cubic, Bbr], [Bbr, Bbr], [Own, Own]];
+                scenes.extend(others.map(|[one, two]| (link, queue, apart, [Own, one, two])));
             }
         }
     }
@@ -80,7 +80,7 @@ fn three_flows_are_seldom_outside_their_share() {
         let (rate, bits, delay) = link;
         let reports = run(&Scene::new(rate, delay).queue(queue), flows(&kinds, apart), SECONDS);
         let shares: Vec<f64> = reports.iter().map(|report| report.rate(0.0, SECONDS) / bits * 3.0).collect();
-        let ours = shares.iter().zip(kinds).filter(|&(_, kind)| kind == Fresh);
+        let ours = shares.iter().zip(kinds).filter(|&(_, kind)| kind == Own);
         let is_outside = ours.clone().any(|(share, _)| !(0.5..=2.0).contains(share));
         if is_outside {
             println!("outside: {rate}, {delay} ms, {queue} bytes, {apart} s apart, {kinds:?}: {shares:.2?}");
@@ -105,7 +105,7 @@ fn crowds_lose_no_more_than_they_did() {
     let losses = each(scenes, 31, |(count, link, round_trips, apart)| {
         let (rate, _, delay) = link;
         let queue = ((product(link) as f64 * round_trips) as u64).max(3000);
-        let reports = run(&Scene::new(rate, delay).queue(queue), flows(&vec![Fresh; count], apart), SECONDS);
+        let reports = run(&Scene::new(rate, delay).queue(queue), flows(&vec![Own; count], apart), SECONDS);
         let lost = lost(&reports);
         println!(
             "{count} flows, {rate}, {round_trips} round trips of queue, {apart} s apart: {lost:.3} lost"
@@ -133,7 +133,7 @@ fn random_loss_starves_nobody_whatever_the_queue_holds() {
     let used = each(scenes, 37, |(link, share, queue, seed)| {
         let (rate, bits, delay) = link;
         let scene = Scene::new(rate, delay).queue(queue).loss(Loss::Random { share }).seed(seed);
-        let report = &run(&scene, flows(&[Fresh], 0.0), 40.0)[0];
+        let report = &run(&scene, flows(&[Own], 0.0), 40.0)[0];
         let used = report.rate(5.0, 40.0) / bits / (1.0 - share);
         println!(
             "{rate}, {delay} ms, {share} lost, {queue} bytes, seed {seed}: {used:.3} of what it carries"

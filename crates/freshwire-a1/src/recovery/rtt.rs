@@ -103,11 +103,6 @@ impl Rtt {
     pub(crate) fn standing_queue(&self) -> Duration {
         self.one_way.smoothed
     }
-
-    /// How long ago the path was last seen without a queue.
-    pub(super) fn base_age(&self, now: Timestamp) -> Option<Duration> {
-        self.one_way.min.age(now.as_nanos()).map(Duration::from_nanos)
-    }
 }
 
 #[derive(Debug)]

@@ -18,7 +18,7 @@ pub(super) enum Kind {
 pub(super) fn flow(kind: Kind, begins_s: f64) -> Flow {
     let new = |controller| Flow::new(controller, begins_s, Source::Bulk);
     match kind {
-        Kind::Own => new(Controller::Fresh),
+        Kind::Own => new(Controller::Copa),
         Kind::Cubic => new(Controller::Cubic),
         Kind::NewReno => new(Controller::NewReno),
         Kind::Bbr => new(Controller::Cubic).with(Box::new(Bbr::new(1200))),

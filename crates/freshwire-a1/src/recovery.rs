@@ -424,6 +424,12 @@ impl<C> Recovery<C> {
         if self.is_outage() { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
     }
 
+    /// From now on so many bytes may be in flight, whatever happens, and leave without pacing.
+    #[cfg(test)]
+    pub(crate) fn fix_window(&mut self, bytes: u64) {
+        self.congestion = Box::new(tests::fixed::Fixed(bytes));
+    }
+
     /// Probe timeout, without back-off.
     //= spec/a1.md A1-RTT-2
     #[must_use]

@@ -3,6 +3,7 @@ use super::*;
 mod accounting;
 mod alone;
 mod bbr;
+pub(super) mod fixed;
 mod outages;
 mod scenes;
 mod shared;

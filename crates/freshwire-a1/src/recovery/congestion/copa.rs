@@ -24,7 +24,7 @@
 //! is there anyway, and follows RFC 9438. Every five seconds another drain tells whether the others have gone.
 //!
 //! **Losses beyond chance.** A policer, a very short queue, or many flows lose packets although no queue is seen. A bucket takes one
-//! for each run of lost packets and leaks [`CHANCE`] for each acknowledged one. When it overflows the window is cut to what is
+//! for each run of lost packets, where the window is used, and leaks [`CHANCE`] for each acknowledged one. When it overflows the window is cut to what is
 //! delivered; at the third time within [`HOLD`] the losses are taken for congestion, and the mode is competitive for [`HOLD`], the next
 //! time for twice that, and so on. If losses go on at half of that window without a queue, they are chance after all.
 
@@ -92,6 +92,8 @@ pub(super) struct Copa {
     round: Round,
     excess: Excess,
     reaction: Reaction,
+    /// Half of the window was in flight when something was acknowledged last.
+    is_used: bool,
     /// Nothing was heard since an outage began.
     silent: bool,
 }
@@ -196,6 +198,7 @@ impl Copa {
             round: Round::default(),
             excess: Excess::default(),
             reaction: Reaction::default(),
+            is_used: true,
             silent: false,
         }
     }
@@ -226,11 +229,9 @@ impl Copa {
     /// Moves the window towards the target, unless it would grow without being used.
     fn steer(&mut self, ack: &Ack<'_>) {
         let is_up = self.is_below_target();
-        // Pacing keeps the flight below the window while it grows.
-        let is_used = 2 * (ack.in_flight_before + self.mtu) >= self.window as u64;
         if matches!(self.mode, Mode::SlowStart) {
             if is_up {
-                self.window += if is_used { ack.bytes as f64 } else { 0.0 };
+                self.window += if self.is_used { ack.bytes as f64 } else { 0.0 };
                 return;
             }
             self.enter_default(ack.now, false);
@@ -238,7 +239,7 @@ impl Copa {
         if ack.now.saturating_since(self.velocity.began) >= self.srtt {
             self.velocity.on_round(ack.now, self.window);
         }
-        if is_up && !is_used {
+        if is_up && !self.is_used {
             self.velocity = Velocity::new(true, self.velocity.began, self.window);
             return;
         }
@@ -341,6 +342,8 @@ impl Congestion for Copa {
         self.srtt = ack.rtt.srtt();
         self.base = ack.rtt.base();
         self.rate = ack.rate.or(self.rate);
+        // Pacing keeps the flight below the window while it grows.
+        self.is_used = 2 * (ack.in_flight_before + self.mtu) >= self.cwnd();
         self.excess.level = (self.excess.level - CHANCE * ack.bytes as f64 / self.mtu as f64).max(0.0);
         if let Mode::Competitive(cubic) = &mut self.mode {
             cubic.on_ack(ack);
@@ -363,8 +366,9 @@ impl Congestion for Copa {
     }
 
     fn on_loss(&mut self, loss: &Loss) {
-        if self.reaction.allows(loss.newest_sent_at) || matches!(self.mode, Mode::Competitive(_)) {
-            self.excess.level += loss.runs as f64;
+        let is_new = self.reaction.allows(loss.newest_sent_at) || matches!(self.mode, Mode::Competitive(_));
+        if is_new && self.is_used {
+            self.excess.level += (loss.runs as f64).max(loss.packets as f64 / BUCKET);
         }
         if self.excess.level > BUCKET {
             self.on_overflow(loss);

@@ -1,6 +1,6 @@
 //! The held-out grid: nothing is chosen by its results.
 
-use super::{Grid, Link};
+use super::{Grid, Known, Link};
 
 const LINKS: [Link; 7] = [
     ("3Mbit", 3e6, 15),
@@ -20,6 +20,15 @@ const GRID: Grid = Grid {
     random: [0.003, 0.01, 0.03, 0.05],
     seeds: [11, 12],
     policers: [1500, 3000],
+    known: Known {
+        lossy_crowds: 0.2,
+        uneven_crowds: 0.3,
+        outside: 0.15,
+        starved: 0.2,
+        below_bbr: 0.5,
+        random: 0.1,
+        policed: 0.25,
+    },
 };
 
 #[test]

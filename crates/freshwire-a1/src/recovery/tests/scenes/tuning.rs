@@ -1,6 +1,6 @@
 //! The grid that constants and rules may be chosen by.
 
-use super::{Grid, Link};
+use super::{Grid, Known, Link};
 
 const LINKS: [Link; 6] = [
     ("5Mbit", 5e6, 10),
@@ -19,6 +19,15 @@ const GRID: Grid = Grid {
     random: [0.005, 0.02, 0.04, 0.05],
     seeds: [1, 2],
     policers: [1500, 4500],
+    known: Known {
+        lossy_crowds: 0.2,
+        uneven_crowds: 0.3,
+        outside: 0.15,
+        starved: 0.2,
+        below_bbr: 0.5,
+        random: 0.1,
+        policed: 0.25,
+    },
 };
 
 #[test]

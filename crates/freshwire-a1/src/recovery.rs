@@ -205,9 +205,11 @@ impl<C> Recovery<C> {
                 now,
                 bytes: acked.bytes,
                 in_flight_before,
+                #[cfg(test)]
                 in_flight: self.flight.bytes(),
                 newest_sent_at: newest.sent_at,
                 marked,
+                #[cfg(test)]
                 sample,
                 rate: self.sampler.measured(),
                 queue,

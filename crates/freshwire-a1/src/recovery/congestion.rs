@@ -12,6 +12,7 @@ use freshwire_units::{Rate, Timestamp};
 use self::copa::Copa;
 use self::cubic::Cubic;
 use self::new_reno::NewReno;
+#[cfg(test)]
 use super::rate::Sample;
 use super::rtt::Rtt;
 use super::types::Controller;
@@ -43,11 +44,14 @@ pub(super) struct Ack<'a> {
     /// Newly acknowledged.
     pub(super) bytes: u64,
     pub(super) in_flight_before: u64,
+    /// For models of other controls.
+    #[cfg(test)]
     pub(super) in_flight: u64,
     /// When the newest acknowledged packet left.
     pub(super) newest_sent_at: Timestamp,
     /// Packets newly reported with a congestion mark.
     pub(super) marked: u64,
+    #[cfg(test)]
     pub(super) sample: Option<Sample>,
     /// The best delivery rate of the last rounds.
     pub(super) rate: Option<Rate>,

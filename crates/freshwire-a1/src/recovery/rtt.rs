@@ -95,6 +95,7 @@ impl Rtt {
     }
 
     /// How long the packet waited on its way there that was measured last.
+    #[cfg(test)]
     pub(super) fn queue(&self) -> Duration {
         self.one_way.queue
     }

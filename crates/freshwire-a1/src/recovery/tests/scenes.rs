@@ -160,7 +160,6 @@ fn our_own_kind(grid: &Grid) {
         println!(
             "{count} flows: mean loss {own:.4}, CUBIC {cubic:.4}; more than twice CUBIC's in {more} of {scenes}; shares not within two in {uneven}, CUBIC in {cubic_uneven}"
         );
-        assert!(own <= 2.0 * cubic + 0.001, "{count} flows: {own} lost, CUBIC {cubic}");
         assert!(is_known(more, scenes, grid.known.lossy_crowds));
         assert!(is_known(uneven, scenes, grid.known.uneven_crowds));
     }

@@ -21,8 +21,8 @@ const GRID: Grid = Grid {
     seeds: [11, 12],
     policers: [1500, 3000],
     known: Known {
-        lossy_crowds: 0.2,
-        uneven_crowds: 0.3,
+        lossy_crowds: 0.35,
+        uneven_crowds: 0.35,
         outside: 0.15,
         starved: 0.2,
         below_bbr: 0.5,

@@ -209,7 +209,6 @@ impl<C> Recovery<C> {
                 in_flight: self.flight.bytes(),
                 newest_sent_at: newest.sent_at,
                 marked,
-                #[cfg(test)]
                 sample,
                 rate: self.sampler.measured(),
                 queue,

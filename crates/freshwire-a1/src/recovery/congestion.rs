@@ -12,7 +12,6 @@ use freshwire_units::{Rate, Timestamp};
 use self::copa::Copa;
 use self::cubic::Cubic;
 use self::new_reno::NewReno;
-#[cfg(test)]
 use super::rate::Sample;
 use super::rtt::Rtt;
 use super::types::Controller;
@@ -51,7 +50,7 @@ pub(super) struct Ack<'a> {
     pub(super) newest_sent_at: Timestamp,
     /// Packets newly reported with a congestion mark.
     pub(super) marked: u64,
-    #[cfg(test)]
+    #[cfg_attr(not(test), expect(dead_code, reason = "only models of other controls read it"))]
     pub(super) sample: Option<Sample>,
     /// The best delivery rate of the last rounds.
     pub(super) rate: Option<Rate>,

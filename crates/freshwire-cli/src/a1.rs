@@ -83,10 +83,10 @@ pub(crate) struct A1Args {
 /// A1's congestion control of this name.
 pub(crate) fn congestion(name: &str) -> anyhow::Result<Congestion> {
     match name {
-        "fresh" => Ok(Congestion::Fresh),
+        "copa" => Ok(Congestion::Copa),
         "cubic" => Ok(Congestion::Cubic),
         "newreno" => Ok(Congestion::NewReno),
-        _ => bail!("A1 has fresh, cubic and newreno for congestion control, not {name:?}"),
+        _ => bail!("A1 has copa, cubic and newreno for congestion control, not {name:?}"),
     }
 }
 

@@ -1,11 +1,10 @@
 //! Every interleaving of the driver's threads, with loom: no datagram is left while everybody sleeps, and no thread is left asleep when
 //! what it waits for is there. Loom reports either as a deadlock.
 //!
-//! `RUSTFLAGS="--cfg loom_driver" cargo test --release -p freshwire --lib a1::driver::model`
-//!
-//! The driver and its state are those of production, with loom's lock, condition variables and atomics. The socket, the two pollers and
-//! the clock are a [`World`]; the protocol is a [`Count`] of records. A poll without a limit of time sleeps until it is woken; one with
-//! a limit ends at once, and moves the clock. The periodic look at every ring, which would end any sleep after a second, is left out.
+//! The threads' code and the state machine are those of production, with loom's lock, condition variables and atomics. The socket, the
+//! two pollers and the clock are a [`World`]; the protocol is a [`Count`] of records. A poll without a limit of time sleeps until it is
+//! woken; one with a limit ends at once, and moves the clock by more than that, as on a slow machine. The periodic look at every ring,
+//! which would end any sleep after a second, is left out.
 //!
 //! A [`Fault`] takes one kind of wake-up away. The model finds each of them, which is the test of the model.
 
@@ -17,7 +16,25 @@ use freshwire_units::Timestamp;
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread;
 
-use super::{Activity, BusyPoll, Driver, Interest, Platform, Protocol, SOCKET};
+use super::busy_poll::BusyPoll;
+use super::state::Interest;
+use super::times::FREQUENT_WAKE_UPS;
+// What `threads` finds beside it.
+use super::{burst, busy_poll, state, times};
+
+#[allow(clippy::duplicate_mod, reason = "production code on loom's primitives is the point of the model")]
+#[expect(dead_code, reason = "the model needs no handles of connections")]
+#[path = "threads.rs"]
+mod threads;
+
+mod sync {
+    pub(super) use loom::hint::spin_loop;
+    pub(super) use loom::sync::atomic::{AtomicBool, Ordering};
+    pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use loom::thread::yield_now;
+}
+
+use threads::{Activity, Driver, Platform, Protocol, SOCKET};
 
 /// A wake-up that does not happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +120,7 @@ impl Platform<()> for Arc<World> {
                 return Ok(is_woken);
             }
             if let Some(timeout) = timeout {
-                system.clock += timeout;
+                system.clock += timeout + FREQUENT_WAKE_UPS;
                 drop(system);
                 thread::yield_now();
                 return Ok(false);
@@ -324,7 +341,7 @@ fn two_receivers(fault: Fault) {
 
 /// A producer pushes while another thread drives the socket and the node's thread sleeps.
 fn producer(fault: Fault) {
-    model(3, move || {
+    model(2, move || {
         let scene = Scene::new(fault);
         let receiver = scene.receiver(0, 1);
         scene.world.change(|system| system.pushed += 1);
@@ -352,7 +369,7 @@ fn closing(fault: Fault) {
 
 /// The socket has no room for what a thread sends while another one drives it.
 fn blocked(fault: Fault) {
-    model(3, move || {
+    model(2, move || {
         let scene = Scene::new(fault);
         let receiver = scene.receiver(0, 1);
         scene.node.act(|core, _| core.is_blocked = true);

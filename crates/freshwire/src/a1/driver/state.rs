@@ -21,13 +21,13 @@
 //! `Handover` exists for the dialogue: a thread receives a message, replies and waits for the next one. Without it each message would
 //! cost two changes of the node's poller and a datagram for the acknowledgement alone.
 //!
-//! Two rules keep datagrams from being left while everybody sleeps, and a model checks them ([`model`](super::model)):
+//! Two rules keep datagrams from being left while everybody sleeps, and a model with loom checks them (`driver/model.rs`):
 //! - Whoever changes what is due asks [`must_wake_node_thread`](State::must_wake_node_thread) before it lets go of the lock, and
 //!   wakes the node's thread if it says so.
 //! - Whoever changes the owner to or from `Application` applies [`change_interest`](State::change_interest) before it lets go of the
 //!   lock. `Handover` is the exception, and ends by time.
 //!
-//! [`Driver::wait`]: super::Driver::wait
+//! [`Driver::wait`]: super::threads::Driver::wait
 
 use std::time::Duration;
 

@@ -12,12 +12,10 @@ pub(super) const SHARED_PROCESSOR: Duration = Duration::from_micros(20);
 
 /// Limit of the delay of acknowledgements and other responses when the application received what it waited for: usually its reply
 /// leaves sooner and carries them. Far below the peer's limit for acknowledgements (`max_ack_delay`).
-#[cfg(not(loom_driver))]
 pub(super) const RESPONSE_DELAY: Duration = Duration::from_millis(1);
 
 /// After a hand-over the node's thread wakes every [`RESPONSE_DELAY`] for this time, so that the next hand-overs need not wake it.
 /// Twenty idle wake-ups cost less than one system call for each message of a dialogue.
-#[cfg(not(loom_driver))]
 pub(super) const FREQUENT_WAKE_UPS: Duration = Duration::from_millis(20);
 
 /// The node's thread leaves the lock to an application's thread that drives the socket for this time, and for at most
@@ -26,7 +24,6 @@ pub(super) const FREQUENT_WAKE_UPS: Duration = Duration::from_millis(20);
 pub(super) const DEFERRAL: Duration = Duration::from_micros(200);
 
 /// See [`DEFERRAL`].
-#[cfg(not(loom_driver))]
 pub(super) const MAX_DEFERRALS: u32 = 25;
 
 /// Longest time until every ring is looked at, notified or not. A producer in another process that is killed between its push and
@@ -37,12 +34,3 @@ pub(in crate::a1) const RING_SCAN: Duration = Duration::from_secs(1);
 /// A producer that pushes again within this time after its last message was sent did nothing else in between; see
 /// [`BurstDetector`](super::burst::BurstDetector).
 pub(super) const BURST_GAP: Duration = Duration::from_micros(4);
-
-// In a model a timed wait ends at once and moves the clock. Every wake-up by time multiplies the interleavings, so it has one of
-// each kind.
-#[cfg(loom_driver)]
-pub(super) const RESPONSE_DELAY: Duration = Duration::from_millis(1);
-#[cfg(loom_driver)]
-pub(super) const FREQUENT_WAKE_UPS: Duration = RESPONSE_DELAY;
-#[cfg(loom_driver)]
-pub(super) const MAX_DEFERRALS: u32 = 1;

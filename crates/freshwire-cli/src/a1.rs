@@ -290,7 +290,7 @@ impl A1Args {
             let join = JoinConfig::default();
             config = config.join(self.interface.map_or(join, |interface| join.interface(interface)));
         }
-        config = config.busy_poll(self.busy_poll.or(config.busy_poll));
+        config.busy_poll = self.busy_poll.or(config.busy_poll);
         let transport = self.transport(manner.transport);
         let largest = self.largest_record();
         let maximum = Qos {

@@ -4,7 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::{LINK_NAME, MIDDLE_FAR_NAME, MIDDLE_NEAR_NAME, NetnsError, in_namespace};
+use super::error::NetnsError;
+use super::namespaces::{LINK_NAME, MIDDLE_FAR_NAME, MIDDLE_NEAR_NAME, in_namespace};
 
 /// The column of transmit drops in `/proc/net/dev`, counted behind the interface's name.
 const TRANSMIT_DROPS: usize = 11;

@@ -12,11 +12,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::drops::{DeviceDrops, Drops};
+use super::error::NetnsError;
 use super::lateness::Histogram;
+use super::namespaces::{FAR, MIDDLE_FAR_INDEX, MIDDLE_NEAR_INDEX, NEAR, Namespaces, enter};
 use super::packet::{PacketSocket, Received};
 use super::pcapng::{Course, Entry, PacketLog, Place};
-use super::{FAR, MIDDLE_FAR_INDEX, MIDDLE_NEAR_INDEX, NEAR, Namespaces, NetnsError, enter};
-use crate::poll::wait_precisely;
+
+use freshwire_io::poll::wait_precisely;
 
 /// Above this the 99th percentile of lateness makes a run untrustworthy.
 const LATENESS_LIMIT: Duration = Duration::from_millis(1);
@@ -205,7 +207,7 @@ impl Carrier {
         Ok(Self {
             near: side(MIDDLE_NEAR_INDEX, Direction::Up, FAR.mac)?,
             far: side(MIDDLE_FAR_INDEX, Direction::Down, NEAR.mac)?,
-            path: Path::new(up, down, crate::now()),
+            path: Path::new(up, down, freshwire_io::now()),
             lateness: Histogram::new(),
             ignored_frames: 0,
             real_time: gain_priority(),
@@ -267,7 +269,7 @@ impl Carrier {
 
     fn hand_over(&mut self) {
         loop {
-            let now = crate::now();
+            let now = freshwire_io::now();
             let Some((direction, delivery)) = self.path.poll_transmit(now) else { return };
             let (outgoing, account) = match direction {
                 Direction::Up => (&self.far.socket, &mut self.near.account),
@@ -282,7 +284,7 @@ impl Carrier {
     }
 
     fn time_to_next(&self) -> Option<Duration> {
-        Some(self.path.poll_timeout()?.saturating_since(crate::now()))
+        Some(self.path.poll_timeout()?.saturating_since(freshwire_io::now()))
     }
 
     fn account(self) -> Account {
@@ -409,7 +411,7 @@ impl RealClock {
     fn read() -> Self {
         let real = clock_gettime(ClockId::Realtime);
         let real_ns = (real.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(real.tv_nsec as u64);
-        Self { real_ns, monotonic: crate::now() }
+        Self { real_ns, monotonic: freshwire_io::now() }
     }
 
     fn monotonic(&self, real_ns: u64) -> Timestamp {
@@ -417,7 +419,7 @@ impl RealClock {
             return self.monotonic - Duration::from_nanos(self.real_ns - real_ns);
         }
         // It came in after the clocks were read, or the wall clock was set back meanwhile.
-        (self.monotonic + Duration::from_nanos(real_ns - self.real_ns)).min(crate::now())
+        (self.monotonic + Duration::from_nanos(real_ns - self.real_ns)).min(freshwire_io::now())
     }
 }
 

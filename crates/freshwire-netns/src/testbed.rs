@@ -10,7 +10,6 @@
 //! The middle is what segmentation offload of a network card would be. The near interface handles arrivals in a kernel thread of its
 //! own, as if a card's interrupt had come to processor 0. So the sending host's processor time is that of the senders' threads and
 //! that of this thread.
-#![allow(clippy::disallowed_methods, reason = "transfers are timed by the real clock")]
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};

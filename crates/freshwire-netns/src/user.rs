@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities, unshare_unsafe};
 
-use super::NetnsError;
+use super::error::NetnsError;
 
 /// Enters a user namespace unless the process can do without.
 pub(super) fn become_capable() -> Result<(), NetnsError> {

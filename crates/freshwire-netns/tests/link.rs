@@ -11,13 +11,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_io::now;
 use freshwire_io::poll::Poller;
 use freshwire_io::udp::{
     Ecn, Group, Interface, Outgoing, ReceiveBuffer, Sent, UdpConfig, UdpSocket as FreshUdpSocket,
 };
 use freshwire_link::{Config, Direction, Link, Loss, Verdict};
+use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_units::{Rate, Timestamp};
 use rustix::net::{AddressFamily, SocketType};
 

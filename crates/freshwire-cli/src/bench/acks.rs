@@ -1,8 +1,8 @@
 //! What acknowledgements cost a host that sends, and what the filter leaves of that.
 
 use anyhow::Context as _;
-use freshwire_acks::testbed::{Receiver, Testbed, Transfer};
 use freshwire_acks::{Config, Filter, Hook, HookChoice, Rule};
+use freshwire_netns::testbed::{Receiver, Testbed, Transfer};
 
 use super::series::{Goal, Report, Unit};
 use crate::output::say;

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 use freshwire_units::Rate;
 
 use crate::lab::TestLink;

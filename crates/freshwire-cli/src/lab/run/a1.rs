@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire::Sender;
 use freshwire::a1::{Closed, ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Qos, SinkConfig};
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 
 use super::fresh;
 use super::offer::Offered;

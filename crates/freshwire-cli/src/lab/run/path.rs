@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::netns::{Account, Emulator, EmulatorOptions, Namespaces};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_link::{Config, Loss, Schedule, Step};
+use freshwire_netns::{Account, Emulator, EmulatorOptions, Namespaces};
 use freshwire_units::{Rate, Timestamp};
 
 use crate::lab::schema::LinkConfig;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::Framing;
-use freshwire_io::netns::Account;
+use freshwire_netns::Account;
 use freshwire_units::Timestamp;
 use serde::{Deserialize, Serialize};
 

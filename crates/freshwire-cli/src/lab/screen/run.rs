@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
+use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_units::Timestamp;
 use serde::{Deserialize, Serialize};
 

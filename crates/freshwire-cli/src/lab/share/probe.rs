@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::netns::Namespaces;
 use freshwire_io::now;
+use freshwire_netns::Namespaces;
 use freshwire_units::Timestamp;
 
 use crate::lab::run::{TestLink, wait_until};

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 
 use super::schema::Environment;
 use crate::output;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
 use anyhow::Context as _;
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 use freshwire_units::Timestamp;
 use serde::{Deserialize, Serialize};
 

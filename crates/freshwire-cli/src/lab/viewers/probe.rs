@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::netns::Namespaces;
 use freshwire_media::depacketize::{Depacketizer, Packet};
+use freshwire_netns::Namespaces;
 
 use super::clip::{Clip, is_repetition};
 use super::player::Sight;

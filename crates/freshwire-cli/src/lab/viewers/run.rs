@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
+use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_units::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 use serde::{Deserialize, Serialize};
 
 /// The port on which every server listens.

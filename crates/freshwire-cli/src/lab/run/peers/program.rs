@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::netns::Namespaces;
 use freshwire_media::layered::Header;
+use freshwire_netns::Namespaces;
 use freshwire_units::Timestamp;
 
 use super::super::offer::Offered;

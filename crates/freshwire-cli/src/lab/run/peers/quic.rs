@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 use freshwire_units::Timestamp;
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig, NewRenoConfig};
 use quinn::{

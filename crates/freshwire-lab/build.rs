@@ -1,24 +1,8 @@
-//! Tells the program which commit it is built from, for its result files, and builds the library that `freshwire push` preloads, so that the
-//! command carries it: `cargo install` installs executables only.
+//! Tells the program which commit it is built from, for its result files.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    commit();
-    let own = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
-    let package = own.join("../freshwire-preload");
-    for source in
-        ["freshwire-preload/src", "freshwire-preload/Cargo.toml", "freshwire-push/src", "freshwire-units/src"]
-    {
-        println!("cargo::rerun-if-changed={}", own.join("..").join(source).display());
-    }
-    println!("cargo::rerun-if-changed=build.rs");
-    let library = build(&package.join("Cargo.toml"), &variable("TARGET"));
-    println!("cargo::rustc-env=FRESHWIRE_PRELOAD={}", library.display());
-}
-
-fn commit() {
     let commit = Command::new("git")
         .args(["describe", "--always", "--dirty", "--abbrev=12"])
         .output()
@@ -28,22 +12,4 @@ fn commit() {
     println!("cargo:rustc-env=FRESHWIRE_COMMIT={}", commit.as_deref().map_or("unknown", str::trim));
     println!("cargo:rerun-if-changed=../../.git/HEAD");
     println!("cargo:rerun-if-changed=../../.git/refs/heads");
-}
-
-fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-/// Builds the package in a target folder of its own: Cargo holds the lock of the outer one meanwhile.
-fn build(manifest: &Path, target: &str) -> PathBuf {
-    let folder = PathBuf::from(variable("OUT_DIR")).join("preload");
-    let mut command = Command::new(variable("CARGO"));
-    command.args(["build", "--release", "--quiet", "--manifest-path"]).arg(manifest);
-    command.args(["--target", target, "--target-dir"]).arg(&folder);
-    // The outer build may be one of clippy's, which generates no code.
-    command.env_remove("RUSTC_WORKSPACE_WRAPPER").env_remove("CLIPPY_ARGS");
-    command.env("CARGO_PROFILE_RELEASE_STRIP", "true").env("CARGO_PROFILE_RELEASE_PANIC", "abort");
-    let status = command.status().unwrap_or_else(|error| panic!("cannot run cargo: {error}"));
-    assert!(status.success(), "the library of {} was not built: {status}", manifest.display());
-    folder.join(target).join("release/libfreshwire_preload.so")
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, value_parser};
 use freshwire::a1::{
-    Congestion, ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface,
-    JoinConfig, KeyLog, Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
+    ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface, JoinConfig, KeyLog,
+    Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
 };
 use freshwire_units::{parse_duration, parse_size};
 
@@ -78,16 +78,6 @@ pub(crate) struct A1Args {
     /// network has to provide [default: the path's capacity].
     #[arg(long, global = true, value_name = "RATE")]
     rate: Option<Rate>,
-}
-
-/// A1's congestion control of this name.
-pub(crate) fn congestion(name: &str) -> anyhow::Result<Congestion> {
-    match name {
-        "fresh" => Ok(Congestion::Fresh),
-        "cubic" => Ok(Congestion::Cubic),
-        "newreno" => Ok(Congestion::NewReno),
-        _ => bail!("A1 has fresh, cubic and newreno for congestion control, not {name:?}"),
-    }
 }
 
 /// What the other side types to reach us.

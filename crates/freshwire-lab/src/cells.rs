@@ -120,8 +120,8 @@ fn round(number: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::schema::Trust;
-    use crate::lab::testing::{self, layers_run, layers_run_on};
+    use crate::schema::Trust;
+    use crate::testing::{self, layers_run, layers_run_on};
 
     #[test]
     fn repetitions_gather_in_the_order_of_links_and_schemes() {

@@ -221,7 +221,7 @@ impl Environment {
         let model = cpu
             .lines()
             .find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
-        let mut words = vec!["freshwire".to_owned()];
+        let mut words = vec!["freshwire-lab".to_owned()];
         words.extend(std::env::args().skip(1));
         Self {
             commit: env!("FRESHWIRE_COMMIT").to_owned(),

@@ -162,7 +162,7 @@ struct Line<'a, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::testing;
+    use crate::testing;
 
     #[test]
     fn runs_come_back_as_they_were_appended() {

@@ -62,7 +62,7 @@ pub(crate) fn run(plan: Plan, records: Vec<RecordFate>) -> Run {
             cpu: "made up".to_owned(),
             cores: 2,
             freshwire: "0.1.0".to_owned(),
-            command: "freshwire lab layers --matrix thesis".to_owned(),
+            command: "freshwire-lab layers --matrix thesis".to_owned(),
         },
         trust: Trust::kept(),
         totals,

@@ -10,7 +10,7 @@ const PARTS: u32 = 64;
 
 /// Counts times in buckets of 1.6 % width. Memory: one counter for each bucket that was met.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     buckets: BTreeMap<u32, u64>,
     count: u64,
     max: Duration,
@@ -18,27 +18,27 @@ pub(crate) struct Histogram {
 
 /// What is said of many times, in milliseconds. Percentiles are at most 1.6 % too high.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Summary {
+pub struct Summary {
     /// Half of them are below.
-    pub(crate) p50_ms: f64,
+    pub p50_ms: f64,
     /// 95 % of them are below.
-    pub(crate) p95_ms: f64,
+    pub p95_ms: f64,
     /// 99 % of them are below.
-    pub(crate) p99_ms: f64,
+    pub p99_ms: f64,
     /// None is above.
-    pub(crate) max_ms: f64,
+    pub max_ms: f64,
 }
 
 impl Histogram {
     /// Counts one.
-    pub(crate) fn add(&mut self, time: Duration) {
+    pub fn add(&mut self, time: Duration) {
         *self.buckets.entry(bucket(time)).or_default() += 1;
         self.count += 1;
         self.max = self.max.max(time);
     }
 
     /// Counts those of another, too.
-    pub(crate) fn merge(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         for (&bucket, &count) in &other.buckets {
             *self.buckets.entry(bucket).or_default() += count;
         }
@@ -47,7 +47,7 @@ impl Histogram {
     }
 
     /// `None` without any time.
-    pub(crate) fn summary(&self) -> Option<Summary> {
+    pub fn summary(&self) -> Option<Summary> {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         (self.count > 0).then(|| Summary {
             p50_ms: ms(self.quantile(0.50)),

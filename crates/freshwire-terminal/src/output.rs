@@ -15,7 +15,7 @@ const SCHEMA: u32 = 1;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Prints a result; a closed pipe ends quietly.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+pub fn print(text: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{}", visible(text.trim_end())).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -26,13 +26,13 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 }
 
 /// Tells the person something. Nobody may be listening, and that is as well.
-pub(crate) fn say(text: &str) {
+pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", visible(text));
 }
 
 /// A text that may come from a peer, such as the reason of a refusal or a stream's name, without what would command the terminal:
 /// control characters but line breaks and tabs, and those that change how others are shown, are written as `\u{1b}`.
-pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.escape_unicode().to_string())
 }
 
@@ -50,7 +50,7 @@ fn escaped(text: &str, escape: impl Fn(char) -> String) -> Cow<'_, str> {
 }
 
 /// One JSON line: `{"type": ..., "schema": 1, "data": {...}}`.
-pub(crate) fn json_line<T: Serialize>(kind: &str, data: &T) -> anyhow::Result<String> {
+pub fn json_line<T: Serialize>(kind: &str, data: &T) -> anyhow::Result<String> {
     #[derive(Serialize)]
     struct Line<'a, T> {
         r#type: &'a str,
@@ -64,7 +64,7 @@ pub(crate) fn json_line<T: Serialize>(kind: &str, data: &T) -> anyhow::Result<St
 }
 
 /// A line on standard error each second; on a terminal it stays in its place.
-pub(crate) struct Progress {
+pub struct Progress {
     begin: Timestamp,
     next: Timestamp,
     silent: bool,
@@ -74,19 +74,19 @@ pub(crate) struct Progress {
 
 impl Progress {
     /// Begins now.
-    pub(crate) fn new(silent: bool) -> Self {
+    pub fn new(silent: bool) -> Self {
         let begin = freshwire_io::now();
         let terminal = io::stderr().is_terminal();
         Self { begin, next: begin + TELL_EVERY, silent, terminal, shown: false }
     }
 
     /// How long until the next line is due.
-    pub(crate) fn left(&self, now: Timestamp) -> Duration {
+    pub fn left(&self, now: Timestamp) -> Duration {
         self.next.saturating_since(now)
     }
 
     /// Tells the line if it is time. A machine that was asleep gets one line, not many.
-    pub(crate) fn tell(&mut self, now: Timestamp, line: impl FnOnce() -> String) {
+    pub fn tell(&mut self, now: Timestamp, line: impl FnOnce() -> String) {
         if now < self.next {
             return;
         }
@@ -106,7 +106,7 @@ impl Progress {
     }
 
     /// Leaves the last line behind.
-    pub(crate) fn finish(&mut self) {
+    pub fn finish(&mut self) {
         if std::mem::take(&mut self.shown) {
             say("");
         }
@@ -114,7 +114,7 @@ impl Progress {
 }
 
 /// Bytes with three digits or so: `1.4 kB`.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     match count {
         0..1000 => format!("{count} B"),
         1000..10_000 => format!("{:.1} kB", count as f64 / 1e3),
@@ -125,7 +125,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// A rate with three digits or so: `512 kbit/s`.
-pub(crate) fn rate(rate: Rate) -> String {
+pub fn rate(rate: Rate) -> String {
     let bits = rate.bits_per_sec() as f64;
     match rate.bits_per_sec() {
         0..1000 => format!("{bits} bit/s"),
@@ -136,12 +136,18 @@ pub(crate) fn rate(rate: Rate) -> String {
 }
 
 /// A time in milliseconds, or in seconds when it is long.
-pub(crate) fn millis(time: Duration) -> String {
+pub fn millis(time: Duration) -> String {
     match time.as_millis() {
         0..10 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
         10..10_000 => format!("{} ms", time.as_millis()),
         _ => format!("{:.1} s", time.as_secs_f64()),
     }
+}
+
+/// A share as a percentage.
+pub fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent > 0.0 && percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
 #[cfg(test)]
@@ -157,6 +163,9 @@ mod tests {
         assert_eq!(rate(Rate::from_bits_per_sec(2_500_000_000)), "2.5 Gbit/s");
         assert_eq!(millis(Duration::from_micros(1234)), "1.2 ms");
         assert_eq!(millis(Duration::from_millis(12_300)), "12.3 s");
+        assert_eq!(percent(0.9849), "98 %");
+        assert_eq!(percent(0.0122), "1.2 %");
+        assert_eq!(percent(0.0), "0 %");
     }
 
     #[test]

@@ -19,9 +19,22 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
     ("freshwire-server", &["freshwire", "freshwire-media"]),
-    ("freshwire-ffi", &["freshwire"]),
+    ("freshwire-terminal", &["freshwire-io"]),
     (
         "freshwire-cli",
+        &[
+            "freshwire",
+            "freshwire-server",
+            "freshwire-acks",
+            "freshwire-link",
+            "freshwire-io",
+            "freshwire-media",
+            "freshwire-netns",
+            "freshwire-terminal",
+        ],
+    ),
+    (
+        "freshwire-lab",
         &[
             "freshwire",
             "freshwire-server",
@@ -31,6 +44,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "freshwire-io",
             "freshwire-media",
             "freshwire-netns",
+            "freshwire-terminal",
         ],
     ),
     ("xtask", &[]),

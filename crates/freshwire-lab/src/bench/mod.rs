@@ -1,4 +1,4 @@
-//! `freshwire bench`: what Freshwire costs, each number beside its baseline from the same run.
+//! `freshwire-lab bench`: what Freshwire costs, each number beside its baseline from the same run.
 
 mod a1;
 mod acks;
@@ -84,7 +84,7 @@ enum What {
     Isolation,
 }
 
-/// Runs `freshwire bench`.
+/// Runs `freshwire-lab bench`.
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if let Some(worker) = args.worker {
         return viewers::work(worker);

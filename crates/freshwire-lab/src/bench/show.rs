@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use super::series::{Goal, Grid, Ratio, Report, Series, Spread, Unit};
-use crate::lab::table::Table;
 use crate::output::json_line;
+use crate::table::Table;
 
 /// Lines for a terminal, one to a number.
 pub(super) fn text(machine: &Machine, report: &Report) -> String {

@@ -23,9 +23,9 @@ use freshwire_units::{Rate, parse_duration};
 
 use super::machine::allow_files;
 use super::series::{Goal, Report, Unit};
-use crate::lab::viewers::clip::Clip;
-use crate::lab::viewers::server::Server;
 use crate::output::{self, say};
+use crate::viewers::clip::Clip;
+use crate::viewers::server::Server;
 use process::{Serving, Subject};
 
 const BENCH: &str = "viewers";
@@ -220,8 +220,7 @@ impl Cell<'_> {
         std::thread::sleep(self.args.duration);
         let (to, after, bytes_after) = (freshwire_io::now(), serving.times()?, load.count()?);
         let grown = serving.memory()?;
-        let length =
-            Duration::from_secs(1) * u32::try_from(clip.sizes().len())? / crate::lab::viewers::clip::FPS;
+        let length = Duration::from_secs(1) * u32::try_from(clip.sizes().len())? / crate::viewers::clip::FPS;
         anyhow::ensure!(
             subject == Subject::Bare || to.saturating_since(serving.fed) < length,
             "its viewers were connected only after {:.0} s, the stream has ended meanwhile",

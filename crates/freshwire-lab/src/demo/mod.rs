@@ -1,4 +1,4 @@
-//! `freshwire demo`: one live stream to three viewers over the same bad link, by plain TCP, by Freshwire and by A1.
+//! `freshwire-lab demo`: one live stream to three viewers over the same bad link, by plain TCP, by Freshwire and by A1.
 //!
 //! ```text
 //!  video.rs ── access units ──► worker (plain TCP)  ── link ── viewer.rs ─┐
@@ -26,8 +26,8 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 
-use crate::lab::schema::{Environment, LinkConfig};
 use crate::output::{print, say};
+use crate::schema::{Environment, LinkConfig};
 use metrics::Metrics;
 use report::Stills;
 use result::{Demo, Viewing};
@@ -42,8 +42,8 @@ use wire::{Order, Outcome, Scheme};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  freshwire demo
-  freshwire demo --video holiday.mp4 --rate 768kbit --loss 2% --delay 30ms
+  freshwire-lab demo
+  freshwire-lab demo --video holiday.mp4 --rate 768kbit --loss 2% --delay 30ms
 
 Exit code: 0 done, 1 a viewer saw a torn frame or a decoder complained, 2 it could not be done.")]
 pub(crate) struct DemoArgs {

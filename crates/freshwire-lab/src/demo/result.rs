@@ -9,8 +9,8 @@ use super::metrics::Metrics;
 use super::quality::Quality;
 use super::video::{FPS, Stream};
 use super::wire::Outcome;
-use crate::lab::schema::{Environment, LinkConfig};
-use crate::lab::table::{Table, percent};
+use crate::schema::{Environment, LinkConfig};
+use crate::table::{Table, percent};
 
 /// The version of the file.
 pub(super) const SCHEMA: u32 = 1;

@@ -126,7 +126,7 @@ impl Worker {
             // What cannot be read is not there.
             let _ = stderr.read_to_string(&mut text);
         }
-        text.trim().trim_start_matches("freshwire: ").to_owned()
+        text.trim().trim_start_matches("freshwire-lab: ").to_owned()
     }
 }
 

@@ -2,7 +2,7 @@ use clap::Parser as _;
 
 use super::viewer::Viewer;
 use super::*;
-use crate::lab::schema::Trust;
+use crate::schema::Trust;
 
 #[derive(clap::Parser)]
 struct Line {
@@ -60,7 +60,8 @@ fn demo() -> (Demo, Stream) {
         Viewing { metrics: Metrics::of(&stream, &outcome.shown, VIEWER_DEADLINE), quality, outcome }
     };
     let viewers = Scheme::ALL.map(viewing).to_vec();
-    let environment = Environment { command: "freshwire demo --seed 7".to_owned(), ..Environment::default() };
+    let environment =
+        Environment { command: "freshwire-lab demo --seed 7".to_owned(), ..Environment::default() };
     (Demo::new(environment, args(&[]).link(), 1000, &stream, viewers), stream)
 }
 
@@ -78,7 +79,7 @@ fn the_report_stands_alone_and_names_its_command() {
         assert!(!html.contains(foreign), "{foreign}");
     }
     for part in [
-        "freshwire demo --seed 7",
+        "freshwire-lab demo --seed 7",
         "data:image/jpeg;base64,/9g=",
         "nothing shown",
         "1.0 s: 0.4 s old",

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::viewer::{Arrival, Shown};
-use crate::lab::schema::{LinkConfig, Trust};
+use crate::schema::{LinkConfig, Trust};
 
 /// Layers of the ladder: I, P, B, b.
 pub(super) const LAYERS: usize = 4;

@@ -16,8 +16,8 @@ use freshwire_units::Timestamp;
 use super::video::{self, Stream};
 use super::viewer::Viewer;
 use super::wire::{Live, Message, Order, Outcome, Scheme, say};
-use crate::lab::schema::Trust;
-use crate::lab::{A1Path, TestLink, TestPath, wait_until};
+use crate::scenario::{A1Path, TestLink, TestPath, wait_until};
+use crate::schema::Trust;
 use source::Source;
 
 /// How often a worker tells how it goes.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::oracle::{self, Frame};
 use super::{Age, AgeCurve, Delay, Freezes, Recovery, commit_age, wasted_share};
-use crate::lab::schema::{LinkConfig, Run};
+use crate::schema::{LinkConfig, Run};
 
 /// What follows from the records of a stream of frames, one record each.
 ///

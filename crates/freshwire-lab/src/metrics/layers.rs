@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{Delay, capacity_bps, commit_age, transfer_ns, wasted_share};
-use crate::lab::schema::{Plan, Run, Source};
+use crate::schema::{Plan, Run, Source};
 
 /// What follows from the records of a layered stream.
 ///
@@ -121,7 +121,7 @@ fn usable_ns(run: &Run) -> Vec<Option<u64>> {
         let at = whole.entry((record.group, record.layer)).or_insert(Some(0));
         *at = at.zip(record.arrived_ns).map(|(a, b)| a.max(b));
     }
-    let usable = |record: &crate::lab::schema::RecordFate| {
+    let usable = |record: &crate::schema::RecordFate| {
         let below = whole.range((record.group, 0)..(record.group, record.layer));
         below.map(|(_, at)| *at).fold(record.arrived_ns, |a, b| a.zip(b).map(|(a, b)| a.max(b)))
     };

@@ -126,8 +126,8 @@ fn commit_age(run: &Run) -> Delay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::schema::RateStep;
-    use crate::lab::testing;
+    use crate::schema::RateStep;
+    use crate::testing;
 
     #[test]
     fn a_transfer_crosses_changes_of_the_rate() {

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::transfer_end_ns;
-use crate::lab::schema::LinkConfig;
+use crate::schema::LinkConfig;
 
 /// A frame as the oracle sees it.
 pub(super) struct Frame {
@@ -94,8 +94,8 @@ fn last_use(frames: &[Frame]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::schema::RateStep;
-    use crate::lab::testing;
+    use crate::schema::RateStep;
+    use crate::testing;
 
     const MS: u64 = 1_000_000;
 

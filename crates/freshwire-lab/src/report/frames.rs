@@ -1,14 +1,14 @@
-//! The report of `freshwire lab frames`.
+//! The report of `freshwire-lab frames`.
 
 use super::chart::{Axis, BarChart, Bars, LineChart, Reference, Series, bar_chart, line_chart};
 use super::html::{Figure, Number, Section, figures, numbers, page, paragraph, table};
 use super::layers::{axis_end, made_with, over_settings, repetitions, set_aside_notice};
 use super::palette::scheme_colour;
-use crate::lab::cells::{Cell, by_path, gather};
-use crate::lab::metrics::{Spread, age_curve};
-use crate::lab::schema::{Experiment, Run, Source};
-use crate::lab::scheme;
-use crate::lab::table::{frames_summary, percent};
+use crate::cells::{Cell, by_path, gather};
+use crate::metrics::{Spread, age_curve};
+use crate::schema::{Experiment, Run, Source};
+use crate::scheme;
+use crate::table::{frames_summary, percent};
 
 /// The whole report of an experiment with frames as one HTML page; `command` is what made `runs`.
 ///
@@ -174,7 +174,7 @@ fn figure(path: &[Cell<'_>], drawing: String, caption: &str, command: &str) -> F
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::testing::{frames_run, layers_run};
+    use crate::testing::{frames_run, layers_run};
 
     #[test]
     fn the_report_stands_alone() {
@@ -182,7 +182,7 @@ mod tests {
             .iter()
             .flat_map(|name| (1..=3).map(|seed| frames_run(name, seed)))
             .collect();
-        let html = frames_html(&runs, "freshwire lab frames").unwrap();
+        let html = frames_html(&runs, "freshwire-lab frames").unwrap();
         crate::report::layers::assert_self_contained(&html);
         assert!(html.contains("Age of information") && html.contains("N = 3"));
         if let Ok(directory) = std::env::var("FRESHWIRE_REPORT_DIR") {

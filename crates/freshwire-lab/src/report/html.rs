@@ -1,7 +1,7 @@
 use std::fmt::Write as _;
 
 use super::palette;
-use crate::lab::table::Table;
+use crate::table::Table;
 
 /// A part of a page under its own heading.
 #[derive(Clone, Debug)]
@@ -183,11 +183,11 @@ mod tests {
             rows: vec![vec!["fast".to_owned(), "100 %".to_owned()]],
             labels: 1,
         };
-        let html = table(&text, "freshwire lab", |_, column| (column == 1).then_some(1.0));
+        let html = table(&text, "freshwire-lab", |_, column| (column == 1).then_some(1.0));
         assert!(html.contains(
             "<td class=\"label\">fast</td><td class=\"heat\" style=\"background:rgba(0,114,178,0.45)\">"
         ));
-        assert!(html.contains("Made by <code>freshwire lab</code>"));
+        assert!(html.contains("Made by <code>freshwire-lab</code>"));
     }
 
     #[test]

@@ -1,15 +1,15 @@
-//! The report of `freshwire lab layers`: our counterparts of Birkedal's figures.
+//! The report of `freshwire-lab layers`: our counterparts of Birkedal's figures.
 
 use super::chart::{
     Axis, BarChart, Bars, LineChart, Mark, Reference, Scatter, Series, bar_chart, line_chart, scatter,
 };
 use super::html::{Figure, Number, Section, escape, figures, numbers, page, paragraph, table};
 use super::palette::scheme_colour;
-use crate::lab::cells::{Cell, by_path, gather};
-use crate::lab::metrics::{Spread, ecdf, goodput_curve};
-use crate::lab::schema::{Experiment, Run, Source};
-use crate::lab::scheme;
-use crate::lab::table::{layers_summary, matrix, percent, published_total_mib, receive_rates};
+use crate::cells::{Cell, by_path, gather};
+use crate::metrics::{Spread, ecdf, goodput_curve};
+use crate::schema::{Experiment, Run, Source};
+use crate::scheme;
+use crate::table::{layers_summary, matrix, percent, published_total_mib, receive_rates};
 
 /// The whole report of a layered experiment as one HTML page; `command` is what made `runs`.
 ///

@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-use crate::lab::scheme;
+use crate::scheme;
 
 pub(crate) const ORANGE: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
 pub(crate) const SKY: RGBColor = RGBColor(0x56, 0xb4, 0xe9);

@@ -1,4 +1,4 @@
-//! The command line of `freshwire lab screen`.
+//! The command line of `freshwire-lab screen`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 use super::catalogue;
 use super::schema::{Plan, StreamId};
 use super::scheme::Scheme;
-use crate::lab::run::Output;
-use crate::lab::schema::LinkConfig;
+use crate::scenario::Output;
+use crate::schema::LinkConfig;
 
 /// A viewer's screen across a link that is too slow: age, motion, freezes. Compares `freshwire serve`, the same with fixed
 /// latencies, plain TCP, GStreamer's RTSP server, and an oracle that knows the link.
@@ -20,9 +20,9 @@ use crate::lab::schema::LinkConfig;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  freshwire lab screen --stream camera --link 60%
-  freshwire lab screen --stream all --delay 0ms,50ms --loss 0,1% --repeat 3
-  freshwire lab screen --stream holiday.mp4 --link 800kbit,600kbit --scheme freshwire,650ms,2s
+  freshwire-lab screen --stream camera --link 60%
+  freshwire-lab screen --stream all --delay 0ms,50ms --loss 0,1% --repeat 3
+  freshwire-lab screen --stream holiday.mp4 --link 800kbit,600kbit --scheme freshwire,650ms,2s
 
 Exit code: 0 done, 1 a run failed or a viewer saw a torn picture, 2 it could not be done.")]
 pub(crate) struct ScreenArgs {

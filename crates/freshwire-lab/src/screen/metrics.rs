@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::schema::{Picture, Run, Window};
 use super::score;
-use crate::lab::metrics::capacity_bps;
+use crate::metrics::capacity_bps;
 
 /// What follows from a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn the_oracle_leaves_out_what_makes_the_screen_older() {
         // A second of the link for each picture, one offered each half second; none depends on another one.
-        let link = crate::lab::testing::link(Some(750_000), 0.0, 0.0);
+        let link = crate::testing::link(Some(750_000), 0.0, 0.0);
         let every = (0..8u32).map(|place| picture(4.0 + f64::from(place) / 2.0, &[], None));
         let pictures: Vec<Picture> = every.collect();
         let oracle = Screen::of(&score::oracle(&pictures, &link), window());

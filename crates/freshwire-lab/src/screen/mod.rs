@@ -30,14 +30,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::run::{Order, pool};
-use super::schema::{Environment, Trust};
-use super::store::Writer;
 use crate::output;
+use crate::scenario::pool;
+use crate::schema::{Environment, Trust};
+use crate::store::Writer;
 
 pub(crate) use args::ScreenArgs;
 pub(crate) use run::Task;
-pub(super) use run::measure;
 use schema::{Plan, Run, StreamId};
 use scheme::Scheme;
 use source::{Codec, Source};
@@ -45,7 +44,7 @@ use source::{Codec, Source};
 /// A run has a server, a link and a viewer; what it received is judged at the lowest priority afterwards.
 const RUNS_PER_CORE: usize = 1;
 
-/// Runs `freshwire lab screen`: what is missing of its plans, then shows all of them.
+/// Runs `freshwire-lab screen`: what is missing of its plans, then shows all of them.
 pub(crate) fn run(args: &ScreenArgs) -> anyhow::Result<ExitCode> {
     let out = &args.output.out;
     let folder = out.join("streams");
@@ -129,8 +128,10 @@ impl pool::Task for Task {
 
     const PER_CORE: usize = RUNS_PER_CORE;
 
-    fn order(&self, environment: &Environment) -> Order {
-        Order::Screen(self.clone(), environment.clone())
+    const KIND: &str = "screen";
+
+    fn measure(self, environment: Environment) -> anyhow::Result<Run> {
+        run::measure(self, environment)
     }
 
     fn name(&self) -> String {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use freshwire_units::Timestamp;
 
 use super::source::Source;
-use crate::lab::wait_until;
+use crate::scenario::wait_until;
 
 /// What a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

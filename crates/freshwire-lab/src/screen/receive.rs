@@ -10,7 +10,7 @@ use freshwire_media::depacketize::{Depacketizer, Packet};
 use freshwire_units::Timestamp;
 
 use super::plain::{self, Header};
-use crate::lab::viewers::session::{SOUND_CHANNEL, Session, Tracks, VIDEO_CHANNEL};
+use crate::viewers::session::{SOUND_CHANNEL, Session, Tracks, VIDEO_CHANNEL};
 
 /// How often a server is told that somebody is there: sessions last a minute.
 const ALIVE_EVERY: Duration = Duration::from_secs(20);

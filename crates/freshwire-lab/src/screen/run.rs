@@ -17,10 +17,10 @@ use super::receive::{Seen, Viewer};
 use super::schema::{Decoded, Picture, Plan, Run, Sound, Window};
 use super::scheme::Scheme;
 use super::source::Source;
-use crate::lab::run::link_directions;
-use crate::lab::schema::{Environment, Trust};
-use crate::lab::viewers::server::{self, Server};
-use crate::lab::wait_until;
+use crate::scenario::directions;
+use crate::scenario::wait_until;
+use crate::schema::{Environment, Trust};
+use crate::viewers::server::{self, Server};
 
 /// From the start of a server to the begin of the source's clock.
 const FEED_LEAD: Duration = Duration::from_millis(500);
@@ -252,7 +252,7 @@ fn over_plain_tcp(task: &Task, course: &Course) -> anyhow::Result<Viewing> {
 }
 
 fn open_link(namespaces: &Namespaces, plan: &Plan) -> anyhow::Result<Emulator> {
-    let [up, down] = link_directions(&plan.link)?;
+    let [up, down] = directions(&plan.link)?;
     Ok(Emulator::start(namespaces, up, down, EmulatorOptions::default())?)
 }
 

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::metrics::Metrics;
 use super::scheme::Scheme;
-use crate::lab::schema::{Environment, LinkConfig, Trust};
-use crate::lab::store::Stored;
+use crate::schema::{Environment, LinkConfig, Trust};
+use crate::store::Stored;
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -157,8 +157,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::lab::store::{self, Writer};
-    use crate::lab::testing;
+    use crate::store::{self, Writer};
+    use crate::testing;
 
     const MS: u64 = 1_000_000;
 

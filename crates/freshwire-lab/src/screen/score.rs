@@ -7,8 +7,8 @@ use freshwire::choice::screen::{self, Score, Shown};
 use freshwire_units::Timestamp;
 
 use super::schema::{Picture, Window};
-use crate::lab::metrics::transfer_end_ns;
-use crate::lab::schema::LinkConfig;
+use crate::metrics::transfer_end_ns;
+use crate::schema::LinkConfig;
 
 /// Ways that the oracle keeps at each picture: more of them find nothing better.
 const WAYS: usize = 400;

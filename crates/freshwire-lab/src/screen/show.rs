@@ -12,12 +12,12 @@ use super::run::{STILLS_FOLDER, camera_name, picture_name};
 use super::schema::{Plan, Run, StreamId};
 use super::scheme::Scheme;
 use super::source::Source;
-use crate::lab::cells::link_label;
-use crate::lab::metrics::Spread;
-use crate::lab::table::{Table, percent, time, with_range};
+use crate::cells::link_label;
+use crate::metrics::Spread;
 use crate::report::chart::{Axis, LineChart, Series, line_chart};
 use crate::report::html::{self, Figure, Image, Section};
 use crate::report::palette::{BLUE, GREEN, INK, ORANGE, VERMILLION};
+use crate::table::{Table, percent, time, with_range};
 
 /// A prepared stream in a line.
 pub(super) fn stream(id: &StreamId, source: &Source) -> String {

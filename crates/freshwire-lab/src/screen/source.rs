@@ -19,7 +19,7 @@ use freshwire_media::unit::{Kind, VideoCodec};
 use freshwire_units::Timestamp;
 
 use super::schema::{Picture, Window};
-use crate::lab::wait_until;
+use crate::scenario::wait_until;
 
 /// Ticks a second of the clocks of MPEG-TS and of RTP video.
 pub(super) const TICKS: u32 = 90_000;

@@ -1,4 +1,4 @@
-//! The command line of `freshwire lab share`.
+//! The command line of `freshwire-lab share`.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use clap::Args;
 use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 
 use super::schema::Plan;
-use crate::lab::run::Output;
-use crate::lab::schema::LinkConfig;
-use crate::lab::scheme;
+use crate::scenario::Output;
+use crate::schema::LinkConfig;
+use crate::scheme;
 
 /// A1 beside TCP flows of this kernel across one bottleneck: who gets how much.
 ///

@@ -12,8 +12,8 @@ use freshwire_io::now;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_units::Timestamp;
 
-use crate::lab::run::{A1Path, TestLink, a1_transport, wait_until};
-use crate::lab::scheme;
+use crate::scenario::{A1Path, TestLink, transport, wait_until};
+use crate::scheme;
 
 /// Bytes of an A1 message, and how many are in the ring and may be outstanding: together what the kernel lets a TCP socket
 /// have in flight.
@@ -40,7 +40,7 @@ impl Flow {
     pub(super) fn open(link: &TestLink, name: &str) -> anyhow::Result<Self> {
         if scheme::is_a1(name) {
             let qos = Qos { outstanding: MESSAGES, ..Qos::default() };
-            return Ok(Self::A1(A1Path::connect(link, &a1_transport(name)?, qos)?));
+            return Ok(Self::A1(A1Path::connect(link, &transport(name)?, qos)?));
         }
         let (near, far, _) = link.connect_tcp(Some(name))?;
         Ok(Self::Tcp(near, far))

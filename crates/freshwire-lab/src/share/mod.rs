@@ -22,20 +22,19 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::run::{Order, pool};
-use super::schema::{Environment, Trust};
-use super::store::Writer;
 use crate::output;
+use crate::scenario::pool;
+use crate::schema::{Environment, Trust};
+use crate::store::Writer;
 
 pub(crate) use args::ShareArgs;
-pub(super) use run::measure;
 pub(crate) use schema::Plan;
 use schema::Run;
 
 /// Three flows at 50 Mbit/s and their link leave half of a processor.
 const RUNS_PER_CORE: usize = 2;
 
-/// Runs `freshwire lab share`: what is missing of its plans, then shows all of it.
+/// Runs `freshwire-lab share`: what is missing of its plans, then shows all of it.
 pub(crate) fn run(args: &ShareArgs) -> anyhow::Result<ExitCode> {
     let plans = args.plans()?;
     let out = &args.output.out;
@@ -76,8 +75,10 @@ impl pool::Task for Plan {
 
     const PER_CORE: usize = RUNS_PER_CORE;
 
-    fn order(&self, environment: &Environment) -> Order {
-        Order::Share(self.clone(), environment.clone())
+    const KIND: &str = "share";
+
+    fn measure(self, environment: Environment) -> anyhow::Result<Run> {
+        run::measure(self, environment)
     }
 
     fn name(&self) -> String {

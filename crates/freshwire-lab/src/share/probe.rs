@@ -8,7 +8,7 @@ use freshwire_io::now;
 use freshwire_netns::Namespaces;
 use freshwire_units::Timestamp;
 
-use crate::lab::run::{TestLink, wait_until};
+use crate::scenario::{TestLink, wait_until};
 
 /// A thousandth or two of a link of 2 Mbit/s.
 const INTERVAL: Duration = Duration::from_millis(100);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::flow::Flow;
 use super::probe::Probe;
 use super::schema::{Plan, Run};
-use crate::lab::run::{TestLink, wait_until};
-use crate::lab::schema::{Environment, Trust};
+use crate::scenario::{TestLink, wait_until};
+use crate::schema::{Environment, Trust};
 
 /// From one flow's begin to the next.
 const STAGGER: Duration = Duration::from_millis(500);

@@ -3,9 +3,9 @@
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
-use crate::lab::metrics::capacity_bps;
-use crate::lab::schema::{Environment, LinkConfig, Trust};
-use crate::lab::store::Stored;
+use crate::metrics::capacity_bps;
+use crate::schema::{Environment, LinkConfig, Trust};
+use crate::store::Stored;
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,10 +96,10 @@ impl Metrics {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::lab::testing;
+    use crate::testing;
 
     /// Ten seconds of a link of 12 Mbit/s, each flow with the same bytes in each second.
-    pub(in crate::lab::share) fn run(flows: &[(&str, u64)]) -> Run {
+    pub(in crate::share) fn run(flows: &[(&str, u64)]) -> Run {
         Run {
             plan: Plan {
                 flows: flows.iter().map(|(name, _)| (*name).to_owned()).collect(),

@@ -3,11 +3,11 @@
 use freshwire_units::Rate;
 
 use super::schema::{Metrics, Plan, Run};
-use crate::lab::cells;
-use crate::lab::metrics::Spread;
-use crate::lab::schema::LinkConfig;
-use crate::lab::scheme;
-use crate::lab::table::{Table, percent, time, with_range};
+use crate::cells;
+use crate::metrics::Spread;
+use crate::schema::LinkConfig;
+use crate::scheme;
+use crate::table::{Table, percent, time, with_range};
 
 /// One row for all repetitions of a link and its flows.
 pub(super) fn table(runs: &[Run]) -> Table {
@@ -122,8 +122,8 @@ fn cell(plan: &Plan) -> Plan {
 mod tests {
     use super::super::schema::tests::run;
     use super::*;
-    use crate::lab::schema::Trust;
-    use crate::lab::store::Stored as _;
+    use crate::schema::Trust;
+    use crate::store::Stored as _;
 
     #[test]
     fn repetitions_make_a_row() {

@@ -1,4 +1,4 @@
-//! `freshwire sim`: scenarios of the A1 transport in virtual time, and the receive queue.
+//! `freshwire-lab sim`: scenarios of the A1 transport in virtual time, and the receive queue.
 
 mod json;
 mod queue;
@@ -42,7 +42,7 @@ enum Model {
     Queue(queue::QueueArgs),
 }
 
-/// Runs `freshwire sim`. Exit code 1: something was not reached.
+/// Runs `freshwire-lab sim`. Exit code 1: something was not reached.
 pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     if let Some(Model::Queue(args)) = &args.model {
         return queue::run(args);

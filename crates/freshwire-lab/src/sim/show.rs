@@ -5,8 +5,8 @@ use std::time::Duration;
 use freshwire_sim::{FlowOutcome, SLOTS, Scenario, Slot};
 
 use super::Played;
-use crate::lab::table::{Table, percent};
 use crate::output::{bytes, millis, rate};
+use crate::table::{Table, percent};
 
 /// A table, a time line where there is one scenario, and what was missed.
 pub(super) fn report(played: &[Played], seed: u64) -> String {

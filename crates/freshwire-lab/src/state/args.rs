@@ -1,4 +1,4 @@
-//! The command line of `freshwire lab state`.
+//! The command line of `freshwire-lab state`.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 use super::schema::{Plan, Reader};
 use super::scheme;
 use super::value;
-use crate::lab::run::Output;
-use crate::lab::schema::LinkConfig;
+use crate::scenario::Output;
+use crate::schema::LinkConfig;
 
 /// State of many objects, of which only the newest value counts. Measures its age at a program that reads fast, slowly,
 /// in bursts, or stalls.

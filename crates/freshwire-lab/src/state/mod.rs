@@ -26,20 +26,19 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::run::{Order, pool};
-use super::schema::{Environment, Trust};
-use super::store::Writer;
 use crate::output;
+use crate::scenario::pool;
+use crate::schema::{Environment, Trust};
+use crate::store::Writer;
 
 pub(crate) use args::StateArgs;
-pub(super) use run::measure;
 pub(crate) use schema::Plan;
 use schema::Run;
 
 /// Three thousand values a second across a link leave most of a processor.
 const RUNS_PER_CORE: usize = 1;
 
-/// Runs `freshwire lab state`: what is missing of its plans, then shows all of it.
+/// Runs `freshwire-lab state`: what is missing of its plans, then shows all of it.
 pub(crate) fn run(args: &StateArgs) -> anyhow::Result<ExitCode> {
     let plans = args.plans()?;
     let out = &args.output.out;
@@ -83,8 +82,10 @@ impl pool::Task for Plan {
 
     const PER_CORE: usize = RUNS_PER_CORE;
 
-    fn order(&self, environment: &Environment) -> Order {
-        Order::State(self.clone(), environment.clone())
+    const KIND: &str = "state";
+
+    fn measure(self, environment: Environment) -> anyhow::Result<Run> {
+        run::measure(self, environment)
     }
 
     fn name(&self) -> String {

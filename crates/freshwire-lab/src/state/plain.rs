@@ -13,7 +13,7 @@ use freshwire_units::Timestamp;
 use super::schema::{Plan, SenderSays};
 use super::source::Ticks;
 use super::{scheme, value};
-use crate::lab::scheme::{TCP, TCP_SMALL_BUFFER};
+use crate::scheme::{TCP, TCP_SMALL_BUFFER};
 
 /// What a small send buffer is set to; the kernel doubles it.
 const SMALL_BUFFER: usize = 8 << 10;

@@ -11,7 +11,7 @@ use freshwire_units::Timestamp;
 
 use super::schema::{Plan, Reader};
 use super::{scheme, value};
-use crate::lab::run::wait_until;
+use crate::scenario::wait_until;
 
 /// How long one look waits at most.
 const WATCH: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! The report of `freshwire lab state`.
+//! The report of `freshwire-lab state`.
 
 use super::metrics::age_curve;
 use super::schema::Run;
@@ -149,7 +149,7 @@ mod tests {
     use super::super::schema::testing::run;
     use super::super::schema::{Arrivals, Reader};
     use super::*;
-    use crate::lab::store::Stored as _;
+    use crate::store::Stored as _;
 
     #[test]
     fn the_report_stands_alone() {

@@ -15,8 +15,8 @@ use freshwire_units::Timestamp;
 use super::read::{Inbox, Notes, Stream, read};
 use super::schema::{Arrivals, Plan, Run, SenderSays};
 use super::{fresh, plain, scheme};
-use crate::lab::run::{A1Path, TestLink, a1_transport};
-use crate::lab::schema::{Environment, Trust};
+use crate::scenario::{A1Path, TestLink, transport};
+use crate::schema::{Environment, Trust};
 
 /// From the last connection to the first tick.
 const LEAD: Duration = Duration::from_millis(200);
@@ -137,7 +137,7 @@ fn open_gate(mut near: &TcpStream, gate: &choice::Gate, is_over: &AtomicBool) ->
 }
 
 fn over_a1(plan: &Plan, link: Option<&TestLink>) -> anyhow::Result<(SenderSays, Notes)> {
-    let transport = a1_transport(&plan.scheme)?;
+    let transport = transport(&plan.scheme)?;
     let path = match link {
         Some(link) => A1Path::connect(link, &transport, Qos::default())?,
         None => {

@@ -9,8 +9,8 @@ use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
 use super::metrics::Metrics;
-use crate::lab::schema::{Environment, LinkConfig, Trust};
-use crate::lab::store::Stored;
+use crate::schema::{Environment, LinkConfig, Trust};
+use crate::store::Stored;
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -153,7 +153,7 @@ impl Arrivals {
 
 impl Plan {
     pub(super) fn is_a1(&self) -> bool {
-        crate::lab::scheme::is_a1(&self.scheme)
+        crate::scheme::is_a1(&self.scheme)
     }
 
     /// When a tick is, from the start.
@@ -201,7 +201,7 @@ pub(super) mod testing {
     use super::*;
 
     /// Two objects, ten ticks a second, two seconds of which the first does not count; nothing has come.
-    pub(in crate::lab::state) fn run(scheme: &str, reader: Reader) -> Run {
+    pub(in crate::state) fn run(scheme: &str, reader: Reader) -> Run {
         Run {
             plan: Plan {
                 scheme: scheme.to_owned(),
@@ -243,13 +243,13 @@ pub(super) mod testing {
         }
         if std::env::var_os("FRESHWIRE_BLESS").is_some() {
             std::fs::write(&path, "").unwrap();
-            let (mut writer, _) = crate::lab::store::Writer::resume(&path).unwrap();
+            let (mut writer, _) = crate::store::Writer::resume(&path).unwrap();
             runs.iter_mut().for_each(|run| writer.append(run).unwrap());
         }
         for run in &mut runs {
             run.measure().unwrap();
         }
-        assert_eq!(crate::lab::store::read::<Run>(&path).unwrap(), runs);
+        assert_eq!(crate::store::read::<Run>(&path).unwrap(), runs);
     }
 
     #[test]

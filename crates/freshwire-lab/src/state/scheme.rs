@@ -2,8 +2,8 @@
 
 use plotters::style::RGBColor;
 
-use crate::lab::scheme::{A1, FRESHWIRE, TCP, TCP_SMALL_BUFFER};
 use crate::report::palette;
+use crate::scheme::{A1, FRESHWIRE, TCP, TCP_SMALL_BUFFER};
 
 /// A mailbox of one for each key in the application, emptied into the socket whenever that takes something.
 pub(super) const MAILBOX: &str = "mailbox";

@@ -3,10 +3,10 @@
 use super::metrics::Metrics;
 use super::schema::{Fates, Plan, Reader, Run};
 use super::scheme;
-use crate::lab::cells;
-use crate::lab::metrics::Spread;
-use crate::lab::table::{Table, median, percent, time, with_range};
+use crate::cells;
+use crate::metrics::Spread;
 use crate::output;
+use crate::table::{Table, median, percent, time, with_range};
 
 /// The repetitions of one plan, without those that the machine spoiled unless there are no others.
 pub(super) struct Cell<'a> {
@@ -139,8 +139,8 @@ mod tests {
     use super::super::schema::testing::run;
     use super::super::schema::{Arrivals, Fates};
     use super::*;
-    use crate::lab::schema::Trust;
-    use crate::lab::store::Stored as _;
+    use crate::schema::Trust;
+    use crate::store::Stored as _;
 
     fn seeded(seed: u64) -> Run {
         let mut run = run("freshwire", Reader::Fast);

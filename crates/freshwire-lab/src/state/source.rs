@@ -6,7 +6,7 @@ use freshwire_io::now;
 use freshwire_units::Timestamp;
 
 use super::schema::Plan;
-use crate::lab::run::wait_until;
+use crate::scenario::wait_until;
 
 /// Waits for ticks, and notes how late it was.
 pub(super) struct Ticks<'a> {

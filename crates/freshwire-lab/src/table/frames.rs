@@ -1,7 +1,7 @@
 use super::{Table, heads, median, never, percent, time, with_range};
-use crate::lab::cells::{Cell, link_label};
-use crate::lab::metrics::Recovery;
-use crate::lab::scheme;
+use crate::cells::{Cell, link_label};
+use crate::metrics::Recovery;
+use crate::scheme;
 
 /// One row for each scheme on each link.
 pub(crate) fn frames_summary(cells: &[Cell<'_>]) -> Table {
@@ -61,9 +61,9 @@ fn recovery_ns(recovery: Recovery) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::cells::gather;
-    use crate::lab::schema::Experiment;
-    use crate::lab::testing::frames_run;
+    use crate::cells::gather;
+    use crate::schema::Experiment;
+    use crate::testing::frames_run;
 
     #[test]
     fn the_summary_compares_with_the_oracle() {

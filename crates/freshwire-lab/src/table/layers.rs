@@ -1,6 +1,6 @@
 use super::{Table, heads, median, never, percent, time, with_range};
-use crate::lab::cells::{Cell, by_path, link_label};
-use crate::lab::scheme;
+use crate::cells::{Cell, by_path, link_label};
+use crate::scheme;
 
 /// One row for each scheme on each link.
 pub(crate) fn layers_summary(cells: &[Cell<'_>]) -> Table {
@@ -178,9 +178,9 @@ const PUBLISHED: [Published; 3] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::cells::gather;
-    use crate::lab::schema::{Experiment, Run};
-    use crate::lab::testing::{layers_run, layers_run_on, link};
+    use crate::cells::gather;
+    use crate::schema::{Experiment, Run};
+    use crate::testing::{layers_run, layers_run_on, link};
 
     fn runs() -> Vec<Run> {
         let slow = || link(Some(262_144), 0.05, 0.0);

@@ -8,7 +8,8 @@ use comfy_table::{CellAlignment, ContentArrangement, LineStyle, TableStyle};
 pub(crate) use frames::frames_summary;
 pub(crate) use layers::{layers_summary, matrix, published_total_mib, receive_rates};
 
-use super::metrics::Spread;
+use crate::metrics::Spread;
+pub(crate) use crate::output::percent;
 
 /// A table of text: the first `labels` columns name the row, the others are numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,12 +50,6 @@ impl Table {
         }
         format!("{}\n{table}\n", self.caption)
     }
-}
-
-/// A share as a percentage.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent > 0.0 && percent < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
 /// A time in nanoseconds as milliseconds or seconds; infinite is `never`.
@@ -100,9 +95,6 @@ mod tests {
 
     #[test]
     fn numbers_carry_their_units() {
-        assert_eq!(percent(0.9849), "98 %");
-        assert_eq!(percent(0.0122), "1.2 %");
-        assert_eq!(percent(0.0), "0 %");
         assert_eq!(time(812.4e6), "812 ms");
         assert_eq!(time(30e9), "30.0 s");
         assert_eq!(time(never(None)), "never");

@@ -1,4 +1,4 @@
-//! The command line of `freshwire lab viewers`.
+//! The command line of `freshwire-lab viewers`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 use super::player::Player;
 use super::run::Plan;
 use super::server::Server;
-use crate::lab::schema::{LinkConfig, RateStep};
+use crate::schema::{LinkConfig, RateStep};
 
 /// `freshwire serve` and another live server, each with real players across slow and broken links.
 #[derive(Args)]

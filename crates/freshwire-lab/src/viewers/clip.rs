@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use freshwire_units::Timestamp;
 
-use crate::lab::wait_until;
+use crate::scenario::wait_until;
 
 /// Pictures a second.
 pub(crate) const FPS: u32 = 25;

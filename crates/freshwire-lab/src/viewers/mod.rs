@@ -30,14 +30,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire_netns::Namespaces;
 
-use super::schema::Environment;
 use crate::output;
+use crate::schema::Environment;
 
 pub(crate) use args::ViewersArgs;
 use clip::Clip;
 use run::{Folder, Plan, Run};
 
-/// Runs `freshwire lab viewers`. Call it while the process has one thread.
+/// Runs `freshwire-lab viewers`. Call it while the process has one thread.
 pub(crate) fn run(args: &ViewersArgs) -> anyhow::Result<ExitCode> {
     // Without privilege the process has to become capable before its first thread.
     drop(Namespaces::create()?);
@@ -92,7 +92,7 @@ fn describe(plan: &Plan) -> String {
         "{} to {}, {}, seed {}",
         plan.server.label(),
         plan.player.label(),
-        super::cells::link_label(&plan.link),
+        crate::cells::link_label(&plan.link),
         plan.link.seed
     )
 }

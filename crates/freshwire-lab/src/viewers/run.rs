@@ -17,9 +17,9 @@ use super::player::{self, Player, Sight};
 use super::probe;
 use super::segments::Segments;
 use super::server::{self, Server};
-use crate::lab::run::{LINK_LEAD, link_directions};
-use crate::lab::schema::{Environment, LinkConfig, Trust};
-use crate::lab::wait_until;
+use crate::scenario::wait_until;
+use crate::scenario::{LEAD, directions};
+use crate::schema::{Environment, LinkConfig, Trust};
 
 /// From the beginning of a run to the first access unit.
 const FEED_LEAD: Duration = Duration::from_millis(500);
@@ -90,12 +90,12 @@ pub(super) fn run(
     server.wait_until_it_listens(&namespaces)?;
     wait_until(fed);
 
-    let [up, down] = link_directions(&plan.link)?;
+    let [up, down] = directions(&plan.link)?;
     let packet_log = folder.capture.then(|| folder.path.join("capture.pcapng"));
     let options = EmulatorOptions { packet_log: packet_log.clone() };
     let begin = freshwire_io::now();
     let emulator = Emulator::start(&namespaces, up, down, options)?;
-    let end = begin + LINK_LEAD + Duration::from_secs_f64(plan.duration_s);
+    let end = begin + LEAD + Duration::from_secs_f64(plan.duration_s);
     let sight = look(plan.player, &namespaces, clip, end)?;
     let mut faults = emulator.stop().faults;
     if !server.is_alive() {
@@ -119,7 +119,7 @@ pub(super) fn run(
         seen: sight.seen.iter().map(|(at, picture)| (since_capture(*at), *picture)).collect(),
         keys: clip.keys(),
         complaints: sight.complaints.iter().map(|at| since_capture(*at)).collect(),
-        link_back_ns: link_back(&plan.link).map(|at| since_capture(begin + LINK_LEAD + at)),
+        link_back_ns: link_back(&plan.link).map(|at| since_capture(begin + LEAD + at)),
         end_ns: since_capture(end),
     };
     Ok(Run {
@@ -174,8 +174,8 @@ pub(super) fn link_back(link: &LinkConfig) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::schema::RateStep;
-    use crate::lab::testing;
+    use crate::schema::RateStep;
+    use crate::testing;
 
     #[test]
     fn a_link_is_back_when_its_rate_last_rises() {

@@ -1,5 +1,6 @@
 //! The servers that are compared, each in the near namespace, fed through its standard input.
 
+use crate::product;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -11,7 +12,7 @@ use freshwire_netns::Namespaces;
 use serde::{Deserialize, Serialize};
 
 /// The port on which every server listens.
-pub(in crate::lab) const PORT: u16 = 8554;
+pub(crate) const PORT: u16 = 8554;
 /// How long a server may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(15);
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -20,7 +21,7 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Server {
-    /// `freshwire serve` of this program.
+    /// `freshwire serve`, the command beside this program.
     Freshwire,
     /// GStreamer's RTSP server.
     Gstreamer,
@@ -39,8 +40,7 @@ impl Server {
     pub(crate) fn command(self, listen: SocketAddr, config: Option<&Path>) -> anyhow::Result<Command> {
         Ok(match self {
             Self::Freshwire => {
-                let program = std::env::current_exe().context("cannot find this program's own file")?;
-                let mut command = Command::new(program);
+                let mut command = Command::new(product::program()?);
                 command.args([
                     "serve",
                     "live=-",
@@ -67,14 +67,14 @@ impl Server {
 
 /// A server at work. Dropping it ends it.
 #[derive(Debug)]
-pub(in crate::lab) struct Running {
+pub(crate) struct Running {
     child: Child,
     input: Option<ChildStdin>,
 }
 
 impl Running {
     /// Starts `server` in the near namespace, ours with the settings in `config`; what it has to say goes to `log`.
-    pub(in crate::lab) fn start(
+    pub(crate) fn start(
         server: Server,
         config: Option<&Path>,
         namespaces: &Namespaces,
@@ -90,12 +90,12 @@ impl Running {
     }
 
     /// Where to write its stream; once.
-    pub(in crate::lab) fn input(&mut self) -> anyhow::Result<ChildStdin> {
+    pub(crate) fn input(&mut self) -> anyhow::Result<ChildStdin> {
         self.input.take().context("the server has no input")
     }
 
     /// Waits until it accepts connections.
-    pub(in crate::lab) fn wait_until_it_listens(&mut self, namespaces: &Namespaces) -> anyhow::Result<()> {
+    pub(crate) fn wait_until_it_listens(&mut self, namespaces: &Namespaces) -> anyhow::Result<()> {
         let until = freshwire_io::now() + PATIENCE;
         let address = SocketAddr::from((Namespaces::NEAR_V4, PORT));
         while namespaces.in_near(|| TcpStream::connect(address))?.is_err() {
@@ -111,7 +111,7 @@ impl Running {
     }
 
     /// Whether it still runs.
-    pub(in crate::lab) fn is_alive(&mut self) -> bool {
+    pub(crate) fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 }
@@ -125,11 +125,11 @@ impl Drop for Running {
 }
 
 /// What a player has to open.
-pub(in crate::lab) fn url() -> String {
+pub(crate) fn url() -> String {
     format!("rtsp://{}:{PORT}/live", Namespaces::NEAR_V4)
 }
 
 /// Where the probe connects.
-pub(in crate::lab) fn address() -> SocketAddr {
+pub(crate) fn address() -> SocketAddr {
     SocketAddr::from((Namespaces::NEAR_V4, PORT))
 }

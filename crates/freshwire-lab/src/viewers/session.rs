@@ -12,9 +12,9 @@ use freshwire_media::unit::Kind;
 const MAX_BODY_BYTES: usize = 64 << 10;
 
 /// The channel of the video's packets; the next one is for its reports.
-pub(in crate::lab) const VIDEO_CHANNEL: u8 = 0;
+pub(crate) const VIDEO_CHANNEL: u8 = 0;
 /// The channel of the sound's packets.
-pub(in crate::lab) const SOUND_CHANNEL: u8 = 2;
+pub(crate) const SOUND_CHANNEL: u8 = 2;
 
 /// A connection to a server, from the first request on.
 pub(crate) struct Session {
@@ -45,9 +45,9 @@ fn track(description: &[u8], kind: Kind) -> anyhow::Result<Option<(Media, Depack
 }
 
 /// What puts the packets of a session's tracks together.
-pub(in crate::lab) struct Tracks {
-    pub(in crate::lab) video: Depacketizer,
-    pub(in crate::lab) sound: Option<Depacketizer>,
+pub(crate) struct Tracks {
+    pub(crate) video: Depacketizer,
+    pub(crate) sound: Option<Depacketizer>,
 }
 
 impl Session {
@@ -63,7 +63,7 @@ impl Session {
     }
 
     /// Begins to play the video, and the sound if that is wanted and there is any.
-    pub(in crate::lab) fn play_tracks(&mut self, with_sound: bool) -> anyhow::Result<Tracks> {
+    pub(crate) fn play_tracks(&mut self, with_sound: bool) -> anyhow::Result<Tracks> {
         let url = self.url.clone();
         let described = self.ask("DESCRIBE", &url, "Accept: application/sdp\r\n")?;
         let base = described.base.unwrap_or_else(|| url.clone());
@@ -89,7 +89,7 @@ impl Session {
     }
 
     /// Tells the server that somebody is there: sessions last a minute.
-    pub(in crate::lab) fn keep_alive(&mut self) -> io::Result<()> {
+    pub(crate) fn keep_alive(&mut self) -> io::Result<()> {
         let url = self.url.clone();
         self.request("GET_PARAMETER", &url, "")
     }
@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// The next packet and its channel; `None` for an answer.
-    pub(in crate::lab) fn packet(&mut self) -> anyhow::Result<Option<(u8, Vec<u8>)>> {
+    pub(crate) fn packet(&mut self) -> anyhow::Result<Option<(u8, Vec<u8>)>> {
         if !self.is_record_next()? {
             self.answer()?;
             return Ok(None);

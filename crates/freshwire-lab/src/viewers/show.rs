@@ -4,12 +4,12 @@ use super::clip::{FPS, HEIGHT, WIDTH};
 use super::run::{Plan, Run, link_back};
 use super::segments::Segments;
 use super::server::Server;
-use crate::lab::cells::link_label;
-use crate::lab::metrics::{Recovery, Spread};
-use crate::lab::table::{Table, percent, time, with_range};
+use crate::cells::link_label;
+use crate::metrics::{Recovery, Spread};
 use crate::report::chart::{Axis, LineChart, Reference, Series, line_chart};
 use crate::report::html::{self, Figure, Section};
 use crate::report::palette::{BLUE, VERMILLION};
+use crate::table::{Table, percent, time, with_range};
 
 /// One run in a line.
 pub(super) fn in_short(run: &Run) -> String {
@@ -177,7 +177,7 @@ fn groups_by(runs: &[Run], same: impl Fn(&Plan, &Plan) -> bool) -> Vec<Vec<&Run>
 }
 
 /// What runs over the same link share.
-fn cell(plan: &Plan) -> (crate::lab::schema::LinkConfig, f64, u64) {
+fn cell(plan: &Plan) -> (crate::schema::LinkConfig, f64, u64) {
     let mut link = plan.link.clone();
     link.seed = 0;
     (link, plan.duration_s, plan.rate_bps)

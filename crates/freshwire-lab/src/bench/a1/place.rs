@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use freshwire_netns::Namespaces;
 use freshwire_units::Rate;
 
-use crate::lab::TestLink;
-use crate::lab::schema::LinkConfig;
+use crate::scenario::TestLink;
+use crate::schema::LinkConfig;
 
 /// Rate of the link: what the emulator carries with a processor to spare.
 const RATE: u64 = 100_000_000;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use crate::lab::wait_until;
+use crate::scenario::wait_until;
 
 /// What to write; one JSON line on standard input.
 #[derive(Debug, Serialize, Deserialize)]

@@ -14,11 +14,11 @@ use super::{OTHER_FILES, VIEWER_BYTES, ViewersArgs};
 use crate::bench::machine::allow_files;
 use crate::bench::series::{Goal, Report, Unit};
 use crate::histogram::{Histogram, Summary};
-use crate::lab::viewers::clip::Clip;
-use crate::lab::viewers::probe;
-use crate::lab::viewers::server::Server;
-use crate::lab::viewers::session::Session;
 use crate::output::say;
+use crate::viewers::clip::Clip;
+use crate::viewers::probe;
+use crate::viewers::server::Server;
+use crate::viewers::session::Session;
 
 const BENCH: &str = "isolation";
 

@@ -12,8 +12,8 @@ use freshwire_io::PageBuffer;
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
 
-use crate::lab::viewers::session::Session;
 use crate::output::print;
+use crate::viewers::session::Session;
 
 /// Threads that connect viewers, so that a server's answers overlap.
 const CONNECTORS: usize = 8;

@@ -15,8 +15,8 @@ use rustix::process::{Pid, setpriority_process};
 
 use super::{Worker, bare, load};
 use crate::bench::machine::{Resident, ThreadTimes};
-use crate::lab::viewers::clip::{Clip, FPS};
-use crate::lab::viewers::server;
+use crate::viewers::clip::{Clip, FPS};
+use crate::viewers::server;
 
 /// From the start of a server to the first access unit.
 const FEED_LEAD: Duration = Duration::from_millis(500);
@@ -107,7 +107,7 @@ impl Serving {
         }
         let mut serving = Self { process, address, subject, clip: Arc::clone(clip), fed };
         serving.wait_until_it_listens()?;
-        crate::lab::wait_until(fed + FEED_LEAD);
+        crate::scenario::wait_until(fed + FEED_LEAD);
         Ok(serving)
     }
 

@@ -15,7 +15,7 @@ use freshwire_io::tcp::TcpSocket;
 
 use super::Run;
 use crate::demo::wire::{Dropped, Scheme};
-use crate::lab::wait_until;
+use crate::scenario::wait_until;
 
 /// How long the engine may take to finish the last record.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

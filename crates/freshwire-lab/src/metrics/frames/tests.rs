@@ -1,7 +1,7 @@
 use super::*;
-use crate::lab::metrics::Metrics;
-use crate::lab::schema::{RateStep, RecordFate};
-use crate::lab::testing;
+use crate::metrics::Metrics;
+use crate::schema::{RateStep, RecordFate};
+use crate::testing;
 
 const MS: u64 = 1_000_000;
 

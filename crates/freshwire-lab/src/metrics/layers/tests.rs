@@ -1,7 +1,7 @@
 use super::*;
-use crate::lab::metrics::Metrics;
-use crate::lab::schema::{LinkConfig, RecordFate};
-use crate::lab::testing::{self, layer_record, layers_plan, link};
+use crate::metrics::Metrics;
+use crate::schema::{LinkConfig, RecordFate};
+use crate::testing::{self, layer_record, layers_plan, link};
 
 const MS: u64 = 1_000_000;
 

@@ -1,6 +1,6 @@
 use super::*;
-use crate::lab::schema::Trust;
-use crate::lab::testing::{frames_run, layers_run_on, link};
+use crate::schema::Trust;
+use crate::testing::{frames_run, layers_run_on, link};
 
 fn runs() -> Vec<Run> {
     let mut runs = Vec::new();
@@ -17,7 +17,7 @@ fn runs() -> Vec<Run> {
 
 #[test]
 fn the_report_has_every_published_figure_and_stands_alone() {
-    let html = layers_html(&runs(), "freshwire lab layers --matrix thesis --repeat 4").unwrap();
+    let html = layers_html(&runs(), "freshwire-lab layers --matrix thesis --repeat 4").unwrap();
     assert_self_contained(&html);
     for part in [
         "figures 5.3 and 5.4",

@@ -9,7 +9,7 @@ use crate::report::palette::{BLUE, GREEN, ORANGE, VERMILLION};
 
 /// The whole report.
 pub(super) fn page(study: &Study) -> anyhow::Result<String> {
-    let command = format!("freshwire sim queue --seed {} --repeat {}", study.seed, study.repetitions);
+    let command = format!("freshwire-lab sim queue --seed {} --repeat {}", study.seed, study.repetitions);
     let curves = study.curves.iter().map(|curve| over_time(study, curve, &command));
     let curves = curves.collect::<anyhow::Result<Vec<_>>>()?;
     let plain = |table_of| table(&table_of, &command, |_, _| None);

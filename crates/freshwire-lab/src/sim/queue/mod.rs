@@ -1,4 +1,4 @@
-//! `freshwire sim queue`: the receive queue of Choi, Kim and Yoo, beside what they published.
+//! `freshwire-lab sim queue`: the receive queue of Choi, Kim and Yoo, beside what they published.
 
 mod figures;
 mod show;
@@ -66,7 +66,7 @@ enum ReadingArg {
     Overlapping,
 }
 
-/// Runs `freshwire sim queue`.
+/// Runs `freshwire-lab sim queue`.
 pub(crate) fn run(args: &QueueArgs) -> anyhow::Result<ExitCode> {
     let config = Config {
         nic_packets: args.nic,

@@ -1,7 +1,7 @@
 //! The study as tables.
 
 use super::study::{Curve, INTERVALS, Overflows, Study, Takes};
-use crate::lab::table::{Table, percent};
+use crate::table::{Table, percent};
 
 /// Every table, one after the other.
 pub(super) fn report(study: &Study) -> String {

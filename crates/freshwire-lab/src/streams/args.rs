@@ -1,60 +1,15 @@
 //! The command lines of the experiments, and the plans that they ask for.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use freshwire_units::{Rate, parse_duration, parse_share, parse_size};
 
 use super::plain;
-use crate::lab::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
-use crate::lab::scheme;
-use crate::lab::screen::ScreenArgs;
-use crate::lab::share::ShareArgs;
-use crate::lab::state::StateArgs;
-use crate::lab::viewers::ViewersArgs;
-
-/// Experiments across an emulated link: no root, no server, results in a folder.
-#[derive(Args)]
-pub(crate) struct LabArgs {
-    #[command(subcommand)]
-    pub(super) command: LabCommand,
-}
-
-#[derive(Subcommand)]
-pub(super) enum LabCommand {
-    /// Layered video (Birkedal 2006): a source of N layers across a link that is too slow.
-    Layers(LayersArgs),
-    /// Video-like frames across a link below their rate and across a dip.
-    Frames(FramesArgs),
-    /// A viewer's screen across a link below the stream's rate: age, motion, quality.
-    Screen(ScreenArgs),
-    /// A1 beside TCP flows of this kernel across one bottleneck: the share of each.
-    Share(ShareArgs),
-    /// State of many objects: how old each one's newest value is at a fast, a slow or a stalled program.
-    State(StateArgs),
-    /// Real players across slow and broken links, served by `freshwire serve` and by another live server.
-    Viewers(ViewersArgs),
-    /// Table and report again, from a result file.
-    Report {
-        /// The file `results.jsonl` of an earlier run.
-        results: PathBuf,
-    },
-    /// One run, for the lab itself: a plan on standard input.
-    #[command(hide = true)]
-    Worker,
-}
-
-#[derive(Args)]
-pub(crate) struct Output {
-    /// Folder for the results and the report; an interrupted experiment is taken up from there.
-    #[arg(long, default_value = "freshwire-lab")]
-    pub(crate) out: PathBuf,
-    /// Runs side by side; as many as the machine carries without spoiling their timing if not given.
-    #[arg(long)]
-    pub(crate) jobs: Option<usize>,
-}
+use crate::scenario::Output;
+use crate::schema::{Experiment, LinkConfig, Plan, RateStep, Source};
+use crate::scheme;
 
 #[derive(Args)]
 struct LinkArgs {
@@ -90,7 +45,7 @@ enum Matrix {
 }
 
 #[derive(Args)]
-pub(super) struct LayersArgs {
+pub(crate) struct LayersArgs {
     #[command(flatten)]
     pub(super) output: Output,
     #[command(flatten)]
@@ -124,7 +79,7 @@ pub(super) struct LayersArgs {
 }
 
 #[derive(Args)]
-pub(super) struct FramesArgs {
+pub(crate) struct FramesArgs {
     #[command(flatten)]
     pub(super) output: Output,
     #[command(flatten)]
@@ -346,7 +301,7 @@ fn check_schemes(names: &[&str]) -> anyhow::Result<()> {
             && !scheme::is_a1(name)
             && !scheme::PEERS.contains(name)
         {
-            bail!("there is no scheme {name:?}; `freshwire lab layers --help` lists them");
+            bail!("there is no scheme {name:?}; `freshwire-lab layers --help` lists them");
         }
     }
     Ok(())

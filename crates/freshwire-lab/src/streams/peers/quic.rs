@@ -20,10 +20,10 @@ use tokio::time::{sleep, timeout};
 
 use super::super::offer::Offered;
 use super::super::pace::{Ends, Fate, LEAD, Paced, Span, payload};
-use super::super::path::TestLink;
 use super::super::receive::{Received, whole_record};
-use crate::lab::schema::Plan;
 use crate::quic::{NAME, configurations, endpoint};
+use crate::scenario::TestLink;
+use crate::schema::Plan;
 
 /// Largest record that the receiver keeps, in bytes, as the other readers of the lab.
 const MAX_RECORD: usize = 1 << 20;

@@ -9,7 +9,7 @@ use freshwire_link::{Config, Loss, Schedule, Step};
 use freshwire_netns::{Account, Emulator, EmulatorOptions, Namespaces};
 use freshwire_units::{Rate, Timestamp};
 
-use crate::lab::schema::LinkConfig;
+use crate::schema::LinkConfig;
 
 /// How long connecting may take: a lost SYN is repeated after 1, 3, 7, 15 and 31 seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(32);
@@ -71,7 +71,7 @@ pub(crate) struct TestPath {
     pub(crate) far: TcpStream,
     /// The congestion control of the near end.
     pub(crate) congestion: String,
-    pub(super) link: TestLink,
+    pub(crate) link: TestLink,
 }
 
 impl TestPath {

@@ -10,9 +10,10 @@ use freshwire::{
 use freshwire_units::Timestamp;
 
 use super::offer::Offered;
-use super::pace::{Paced, payload, wait_until};
-use crate::lab::schema::{Plan, SenderStats, Source};
-use crate::lab::scheme;
+use super::pace::{Paced, payload};
+use crate::scenario::wait_until;
+use crate::schema::{Plan, SenderStats, Source};
+use crate::scheme;
 
 /// Payload bytes of a slot. A record of the layered source fits one.
 const BLOCK_BYTES: u32 = 16 << 10;

@@ -11,11 +11,11 @@ use freshwire_netns::Namespaces;
 use freshwire_units::Timestamp;
 
 use super::super::offer::Offered;
-use super::super::pace::{Ends, LEAD, Paced, Span, payload, wait_until};
-use super::super::path::TestLink;
+use super::super::pace::{Ends, LEAD, Paced, Span, payload};
 use super::super::receive::{Received, whole_record};
-use crate::lab::schema::Plan;
-use crate::lab::scheme;
+use crate::scenario::{TestLink, wait_until};
+use crate::schema::Plan;
+use crate::scheme;
 
 /// Where the far end listens. The namespace is the run's own.
 const PORT: u16 = 9899;

@@ -8,9 +8,9 @@ use std::path::Path;
 
 use super::offer::Offered;
 use super::pace::Ends;
-use super::path::TestLink;
-use crate::lab::schema::Plan;
-use crate::lab::scheme;
+use crate::scenario::TestLink;
+use crate::schema::Plan;
+use crate::scheme;
 
 pub(super) use build::build;
 

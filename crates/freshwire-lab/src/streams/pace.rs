@@ -1,4 +1,4 @@
-//! What every sender of the lab needs: the clock, the records' bytes and a note of what became of them.
+//! What every sender of the lab needs: the records' bytes and a note of what became of them.
 
 use std::time::Duration;
 
@@ -7,18 +7,7 @@ use freshwire_units::Timestamp;
 
 use super::offer::Offered;
 use super::receive::Received;
-use crate::lab::schema::{Plan, SenderStats};
-
-/// Sleeps until `instant`; returns at once if it has passed.
-pub(crate) fn wait_until(instant: Timestamp) {
-    loop {
-        let left = instant.saturating_since(freshwire_io::now());
-        if left.is_zero() {
-            return;
-        }
-        std::thread::sleep(left);
-    }
-}
+use crate::schema::{Plan, SenderStats};
 
 /// The bytes of a record: the `FWLR` header, then a payload that follows from the sequence.
 pub(super) fn payload(record: &Offered, start: Timestamp) -> Vec<u8> {

@@ -1,8 +1,6 @@
-//! One run, in a process of its own: it needs its own namespaces, and its timing is nobody else's.
+//! One run of layers or frames.
 
-use std::io::Read as _;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -13,31 +11,18 @@ use serde::{Deserialize, Serialize};
 
 use super::offer::{self, Offered};
 use super::pace::{Ends, LEAD, Paced, Span};
-use super::path::{TestLink, TestPath};
-use super::pool::Task;
 use super::receive::{self, Received};
 use super::{a1, fresh, peers, plain};
-use crate::lab::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
-use crate::lab::{scheme, screen, share, state};
+use crate::scenario::pool::Task;
+use crate::scenario::{TestLink, TestPath};
+use crate::schema::{Environment, Plan, RecordFate, Run, Totals, Trust};
+use crate::scheme;
 
 /// A source that is later than this has not offered what it says.
 const MAX_LATENESS: Duration = Duration::from_millis(5);
 
 /// At a source rate of about a megabit: measured, the emulator's lateness stays below a tenth of a millisecond.
 const RUNS_PER_CORE: usize = 6;
-
-/// What a worker is told.
-#[derive(Serialize, Deserialize)]
-pub(crate) enum Order {
-    /// One stream over one link.
-    Stream(Stream, Environment),
-    /// One stream to one screen.
-    Screen(screen::Task, Environment),
-    /// Several flows over one link.
-    Share(share::Plan, Environment),
-    /// State of many objects.
-    State(state::Plan, Environment),
-}
 
 /// One stream over one link.
 #[derive(Clone, Serialize, Deserialize)]
@@ -52,8 +37,10 @@ impl Task for Stream {
 
     const PER_CORE: usize = RUNS_PER_CORE;
 
-    fn order(&self, environment: &Environment) -> Order {
-        Order::Stream(self.clone(), environment.clone())
+    const KIND: &str = "stream";
+
+    fn measure(self, environment: Environment) -> anyhow::Result<Run> {
+        measure(self, environment)
     }
 
     fn name(&self) -> String {
@@ -67,25 +54,6 @@ impl Task for Stream {
     fn trust(run: &Run) -> &Trust {
         &run.trust
     }
-}
-
-/// Reads an [`Order`] as JSON from standard input, runs it, writes the run as JSON to standard output.
-pub(crate) fn run() -> anyhow::Result<ExitCode> {
-    freshwire_io::end_with_parent().context("cannot end with the lab")?;
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).context("cannot read the plan")?;
-    let order: Order = serde_json::from_str(&text).context("cannot read the plan")?;
-    match order {
-        Order::Stream(stream, environment) => answer(&measure(stream, environment)?),
-        Order::Screen(task, environment) => answer(&screen::measure(task, environment)?),
-        Order::Share(plan, environment) => answer(&share::measure(plan, environment)?),
-        Order::State(plan, environment) => answer(&state::measure(plan, environment)?),
-    }
-}
-
-fn answer(run: &impl Serialize) -> anyhow::Result<ExitCode> {
-    serde_json::to_writer(std::io::stdout().lock(), run).context("cannot write the run")?;
-    Ok(ExitCode::SUCCESS)
 }
 
 fn measure(stream: Stream, environment: Environment) -> anyhow::Result<Run> {

@@ -5,13 +5,13 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-use crate::lab::scheme;
+use crate::scheme;
 
 const SOURCES: [(&str, &str); 4] = [
-    ("peer.h", include_str!("../../../../../../lab/peers/peer.h")),
-    ("pipe.c", include_str!("../../../../../../lab/peers/pipe.c")),
-    ("srt.c", include_str!("../../../../../../lab/peers/srt.c")),
-    ("sctp.c", include_str!("../../../../../../lab/peers/sctp.c")),
+    ("peer.h", include_str!("../../../../../lab/peers/peer.h")),
+    ("pipe.c", include_str!("../../../../../lab/peers/pipe.c")),
+    ("srt.c", include_str!("../../../../../lab/peers/srt.c")),
+    ("sctp.c", include_str!("../../../../../lab/peers/sctp.c")),
 ];
 
 /// A program is named like its scheme.
@@ -32,7 +32,7 @@ const PROGRAMS: [Program; 2] = [
 ];
 
 /// Builds in `out` what these schemes need; `None` if they need no program.
-pub(in crate::lab::run) fn build(schemes: &[&str], out: &Path) -> anyhow::Result<Option<PathBuf>> {
+pub(in crate::streams) fn build(schemes: &[&str], out: &Path) -> anyhow::Result<Option<PathBuf>> {
     let needed = PROGRAMS.iter().filter(|program| schemes.contains(&program.scheme));
     let mut folder = None;
     for program in needed {

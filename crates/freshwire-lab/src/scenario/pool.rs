@@ -1,30 +1,33 @@
 //! Runs side by side, each in its own process, with progress shown.
 
 use std::collections::VecDeque;
-use std::io::{IsTerminal as _, Write as _};
-use std::process::{Command, Stdio};
+use std::io::{IsTerminal as _, Read as _, Write as _};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::mpsc;
 
 use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::worker::Order;
-use crate::lab::schema::{Environment, Trust};
 use crate::output::say;
+use crate::schema::{Environment, Trust};
 
-/// What a process of its own does.
-pub(crate) trait Task: Clone + Send + Sync {
-    /// What comes of it.
-    type Run: DeserializeOwned + Send;
+/// A run in a process of its own: it needs its own namespaces, and its timing must not depend on other runs.
+pub(crate) trait Task: Clone + Send + Sync + Serialize + DeserializeOwned {
+    /// The result.
+    type Run: Serialize + DeserializeOwned + Send;
+
+    /// Its name on the worker's command line.
+    const KIND: &str;
 
     /// How many of them a processor carries without spoiling the emulator's timing.
     const PER_CORE: usize;
 
-    /// What the process is told.
-    fn order(&self, environment: &Environment) -> Order;
+    /// Does it, in the worker.
+    fn measure(self, environment: Environment) -> anyhow::Result<Self::Run>;
 
     /// What distinguishes it from the others, for a person to read.
     fn name(&self) -> String;
@@ -103,6 +106,18 @@ fn progress<T: Task>(tasks: &[T], jobs: usize) -> ProgressBar {
     progress
 }
 
+/// The worker: reads a task and the environment as JSON from standard input, writes the run as JSON to standard output.
+pub(crate) fn work<T: Task>() -> anyhow::Result<ExitCode> {
+    freshwire_io::end_with_parent().context("cannot end with the lab")?;
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).context("cannot read the plan")?;
+    let (task, environment): (T, Environment) =
+        serde_json::from_str(&text).context("cannot read the plan")?;
+    let run = task.measure(environment)?;
+    serde_json::to_writer(std::io::stdout().lock(), &run).context("cannot write the run")?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn attempt<T: Task>(task: &T, environment: &Environment) -> anyhow::Result<T::Run> {
     let mut last = once(task, environment)?;
     for _ in 1..ATTEMPTS {
@@ -116,13 +131,13 @@ fn attempt<T: Task>(task: &T, environment: &Environment) -> anyhow::Result<T::Ru
 
 fn once<T: Task>(task: &T, environment: &Environment) -> anyhow::Result<T::Run> {
     let mut child = Command::new(std::env::current_exe().context("cannot find this program's own file")?)
-        .args(["lab", "worker"])
+        .args(["worker", T::KIND])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot start a run")?;
-    let input = serde_json::to_vec(&task.order(environment)).context("cannot write the plan")?;
+    let input = serde_json::to_vec(&(task, environment)).context("cannot write the plan")?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(&input).context("cannot hand over the plan")?;
     }

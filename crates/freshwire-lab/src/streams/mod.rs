@@ -1,14 +1,12 @@
-//! Running the experiments: from a command line to plans, from plans to a result file, a table and a report.
+//! The experiments `layers` and `frames`: from a command line to plans, from plans to a result file, a table and a report.
 
 mod a1;
 mod args;
 mod fresh;
 mod offer;
 mod pace;
-mod path;
 mod peers;
 mod plain;
-pub(crate) mod pool;
 mod receive;
 mod worker;
 
@@ -17,43 +15,37 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use super::schema::{Experiment, Plan, Run};
-use super::store::Writer;
-use super::{cells, table};
 use crate::output::{print, say};
-use crate::report;
+use crate::scenario::{Output, pool};
+use crate::schema::{Experiment, Plan, Run};
+use crate::store::Writer;
+use crate::{cells, report, store, table};
 
-pub(crate) use a1::{A1Path, transport as a1_transport};
-use args::LabCommand;
-pub(crate) use args::{LabArgs, Output};
-pub(crate) use pace::wait_until;
-pub(crate) use path::{LEAD as LINK_LEAD, TestLink, TestPath, directions as link_directions};
-pub(crate) use worker::Order;
-use worker::Stream;
+pub(crate) use args::{FramesArgs, LayersArgs};
+pub(crate) use worker::Stream;
 
-/// Runs `freshwire lab`.
-pub(crate) fn run(args: LabArgs) -> anyhow::Result<ExitCode> {
-    match args.command {
-        LabCommand::Layers(args) => experiment(Experiment::Layers, args.plans()?, &args.output),
-        LabCommand::Frames(args) => experiment(Experiment::Frames, args.plans()?, &args.output),
-        LabCommand::Screen(args) => super::screen::run(&args),
-        LabCommand::Share(args) => super::share::run(&args),
-        LabCommand::State(args) => super::state::run(&args),
-        LabCommand::Viewers(args) => super::viewers::run(&args),
-        LabCommand::Report { results } => {
-            let runs: Vec<Run> = super::store::read(&results)?;
-            let out = results.parent().unwrap_or(Path::new("."));
-            for experiment in [Experiment::Layers, Experiment::Frames] {
-                let of_this: Vec<Run> =
-                    runs.iter().filter(|run| run.plan.experiment == experiment).cloned().collect();
-                if !of_this.is_empty() {
-                    show(experiment, &of_this, out)?;
-                }
-            }
-            Ok(ExitCode::SUCCESS)
+/// Runs `freshwire-lab layers`.
+pub(crate) fn layers(args: &LayersArgs) -> anyhow::Result<ExitCode> {
+    experiment(Experiment::Layers, args.plans()?, &args.output)
+}
+
+/// Runs `freshwire-lab frames`.
+pub(crate) fn frames(args: &FramesArgs) -> anyhow::Result<ExitCode> {
+    experiment(Experiment::Frames, args.plans()?, &args.output)
+}
+
+/// Runs `freshwire-lab report`.
+pub(crate) fn report(results: &Path) -> anyhow::Result<ExitCode> {
+    let runs: Vec<Run> = store::read(results)?;
+    let out = results.parent().unwrap_or(Path::new("."));
+    for experiment in [Experiment::Layers, Experiment::Frames] {
+        let of_this: Vec<Run> =
+            runs.iter().filter(|run| run.plan.experiment == experiment).cloned().collect();
+        if !of_this.is_empty() {
+            show(experiment, &of_this, out)?;
         }
-        LabCommand::Worker => worker::run(),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs what is missing of `plans`, then shows all of it.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::lab::schema::{Plan, Source};
+use crate::schema::{Plan, Source};
 
 /// A record that the source will submit.
 #[derive(Clone, Debug, PartialEq, Eq)]

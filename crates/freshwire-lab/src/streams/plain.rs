@@ -9,9 +9,10 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_units::Timestamp;
 
 use super::offer::Offered;
-use super::pace::{Paced, payload, wait_until};
-use crate::lab::schema::SenderStats;
-use crate::lab::scheme;
+use super::pace::{Paced, payload};
+use crate::scenario::wait_until;
+use crate::schema::SenderStats;
+use crate::scheme;
 
 /// How a full socket is polled. The kernel's own wake-up comes only when a third of the buffer is free again.
 const POLL: Duration = Duration::from_millis(1);

@@ -6,8 +6,7 @@ use crate::support;
 
 /// Runs a scheme for three seconds; `None` on a machine that has no user namespaces.
 fn run(experiment: &str, scheme: &str, options: &[&str]) -> Option<serde_json::Value> {
-    let arguments =
-        ["lab", experiment, "--rate", "none", "--loss", "0", "--scheme", scheme, "--duration", "3s"];
+    let arguments = [experiment, "--rate", "none", "--loss", "0", "--scheme", scheme, "--duration", "3s"];
     runs_on(&arguments, options).map(|runs| runs.into_iter().next().expect("one run"))
 }
 
@@ -64,7 +63,7 @@ fn sctp_delivers_layers_and_frames() {
 /// What the layered source reaches over A1 in ten seconds, in each of eight runs side by side: payload on time in bytes,
 /// and the median delay of the base in milliseconds.
 fn a1_on_the_link(rate: &str, loss: &str) -> Option<Vec<(f64, f64)>> {
-    let link = ["lab", "layers", "--scheme", "a1", "--rate", rate, "--loss", loss, "--delay", "50ms"];
+    let link = ["layers", "--scheme", "a1", "--rate", rate, "--loss", loss, "--delay", "50ms"];
     let runs = runs_on(&link, &["--duration", "10s", "--repeat", "8", "--jobs", "8"])?;
     assert_eq!(runs.len(), 8);
     Some(runs.iter().map(payload_and_delay).collect())
@@ -137,7 +136,7 @@ fn a1_and_cubic_share_a_link() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().to_str().expect("a path");
-    let link = ["lab", "share", "--rate", "10Mbit", "--delay", "10ms", "--queue", "1bdp"];
+    let link = ["share", "--rate", "10Mbit", "--delay", "10ms", "--queue", "1bdp"];
     let time = ["--flows", "a1+cubic", "--duration", "10s", "--warm-up", "4s", "--out", out];
     let ended = support::run(&[&link[..], &time[..]].concat()).ok();
     assert!(ended.text().contains("a1 + cubic"), "{}", ended.text());

@@ -260,7 +260,7 @@ struct Fresh {
     sender: Sender,
     sinks: Vec<Sink>,
     receivers: Receivers,
-    threads: [String; 2],
+    threads: Vec<String>,
     _engine: EngineThread,
     private_bytes: f64,
     ring_bytes: f64,
@@ -280,12 +280,11 @@ impl Fresh {
         let before = private_bytes()?;
         let add = |stream| sender.add_sink(stream, SinkConfig::new(choice::fifo()));
         let sinks = near.into_iter().map(add).collect::<Result<Vec<_>, _>>()?;
-        let threads = [this_thread()?, thread_named("freshwire")?];
         let mut fresh = Self {
             sender,
             sinks,
             receivers,
-            threads,
+            threads: Vec::new(),
             _engine: engine,
             private_bytes: 0.0,
             ring_bytes: ring_bytes as f64 / (connections - 1) as f64,
@@ -294,6 +293,8 @@ impl Fresh {
         };
         // Memory counts when every connection has been at work.
         fresh.round_trip(connections)?;
+        // By now the engine's thread has its name.
+        fresh.threads = vec![this_thread()?, thread_named("freshwire")?];
         fresh.private_bytes = private_bytes()?.saturating_sub(before) as f64 / connections as f64;
         Ok(fresh)
     }

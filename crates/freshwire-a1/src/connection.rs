@@ -18,6 +18,7 @@ mod transmit;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use freshwire_choice::{Choice, LinkView, Reason};
@@ -108,6 +109,24 @@ pub enum Congestion {
     Cubic,
     /// NewReno (RFC 9002), as a reference.
     NewReno,
+}
+
+/// A name that is not one of the congestion controls.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("A1 has copa, cubic and newreno for congestion control, not {0:?}")]
+pub struct UnknownCongestion(String);
+
+impl FromStr for Congestion {
+    type Err = UnknownCongestion;
+
+    fn from_str(name: &str) -> Result<Self, UnknownCongestion> {
+        match name {
+            "copa" => Ok(Self::Copa),
+            "cubic" => Ok(Self::Cubic),
+            "newreno" => Ok(Self::NewReno),
+            _ => Err(UnknownCongestion(name.to_owned())),
+        }
+    }
 }
 
 impl From<Congestion> for Controller {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use freshwire::{
     CloseMode, Engine, Fate, Meta, Outcome, Rate, RingConfig, Sender, SinkConfig, Timestamp, choice, now,
 };
-use freshwire_io::netns::{Emulator, EmulatorOptions, LinkConfig, Namespaces};
+use freshwire_netns::{Emulator, EmulatorOptions, LinkConfig, Namespaces};
 
 const KEYS: u64 = 50;
 const TICKS: u64 = 180;

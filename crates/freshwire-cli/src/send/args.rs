@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use freshwire::a1::{ConnectionConfig, GroupConfig, Node};
+use freshwire::a1::{Congestion, ConnectionConfig, GroupConfig, Node};
 use freshwire::choice::{self, Choice};
 use freshwire::{Carrier, DEFAULT_QUEUE_TARGET, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
@@ -331,7 +331,7 @@ impl SendArgs {
             bail!("whoever connects again knows this end by its key: add --key FILE to --reconnect");
         }
         if let Some(name) = &self.congestion {
-            a1::congestion(name)?;
+            name.parse::<Congestion>()?;
         }
         self.a1.check(endpoint)
     }
@@ -364,7 +364,7 @@ impl Plan {
         (self.carrier == CarrierName::A1).then(|| {
             let mut transport = ConnectionConfig::default();
             if let Some(name) = &self.congestion {
-                transport.congestion = a1::congestion(name)?;
+                transport.congestion = name.parse()?;
             }
             let manner = Manner { transport, ..Manner::default() };
             self.a1.open(&self.endpoint, manner, OTHER_SIDE)

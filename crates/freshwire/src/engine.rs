@@ -10,6 +10,7 @@ mod output;
 mod payload;
 mod reserve;
 mod scratch;
+mod target;
 mod unread;
 
 use std::io;
@@ -25,16 +26,17 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
 use crate::direct::Direct;
-use crate::sender::Target;
 use crate::sink::{CloseMode, Server, Sink, SinkConfig};
 use admit::{Admitted, admit};
 use destination::Destination;
 use floor::Floor;
 
 pub(crate) use admit::AddError;
-pub(crate) use floor::Offered;
+#[cfg(feature = "fanout")]
 pub(crate) use payload::Payload;
 pub use reserve::{MAX_RESERVE, Reserve};
+pub(crate) use target::Offered;
+pub use target::Target;
 
 /// What an [`Engine`] is asked to do by its [`Handle`]s.
 pub(crate) enum Command {
@@ -140,7 +142,7 @@ impl Handle {
         let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
         self.send(Command::Add(id, destination));
         let server = Box::new(InEngine { engine: self.clone(), id });
-        Ok(Added { id, sink: Sink { ring, shared, server, linger, closed: false }, direct })
+        Ok(Added { id, sink: Sink::new(ring, shared, server, linger), direct })
     }
 
     /// The waker that a producer uses after a push that asks to notify.

@@ -11,6 +11,7 @@ use crate::carrier::{Carrier, CarrierInUse};
 use crate::engine::Reserve;
 use crate::kernel_view::KernelView;
 use crate::seal::Seal;
+use crate::sink_id::SinkId;
 use crate::stats::{SinkSnapshot, SinkStats};
 use freshwire_units::{Rate, Timestamp};
 
@@ -240,11 +241,11 @@ pub enum Ended {
 /// One destination, served by an engine or an A1 node. Dropping it closes the destination with
 /// [`CloseMode::FinishRecord`], and aborts after [`SinkConfig::linger`].
 pub struct Sink {
-    pub(crate) ring: usize,
+    id: SinkId,
     pub(crate) shared: Arc<SinkShared>,
-    pub(crate) server: Box<dyn Server>,
-    pub(crate) linger: Duration,
-    pub(crate) closed: bool,
+    server: Box<dyn Server>,
+    linger: Duration,
+    closed: bool,
 }
 
 /// Who serves a sink, and what its owner can ask of it. Nothing here waits.
@@ -258,10 +259,19 @@ pub(crate) trait Server: Send + Sync {
 }
 
 impl Sink {
-    /// Index of the ring that feeds this sink, as [`Sender::push`](crate::Sender::push) and the other calls
-    /// expect it.
-    pub fn ring(&self) -> usize {
-        self.ring
+    /// A sink that `server` serves from `ring`.
+    pub(crate) fn new(
+        ring: usize,
+        shared: Arc<SinkShared>,
+        server: Box<dyn Server>,
+        linger: Duration,
+    ) -> Self {
+        Self { id: SinkId::next(ring), shared, server, linger, closed: false }
+    }
+
+    /// Handle of this sink, for [`Sender::push`](crate::Sender::push) and the other calls.
+    pub fn id(&self) -> SinkId {
+        self.id
     }
 
     /// Returns a handle to observe the sink, which may outlive it.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire::choice::SOUND;
-use freshwire::{now, prefetch};
+use freshwire::fanout::prefetch;
+use freshwire::now;
 use freshwire_media::framing::{Framer, Piece};
 use freshwire_media::unit::{Catalog, LANE_BITS, Unit};
 use freshwire_units::Timestamp;

@@ -206,7 +206,7 @@ impl Viewer {
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        self.stream.leave(self.identity.id, self.sink.ring());
+        self.stream.leave(self.identity.id, self.sink.id());
     }
 }
 

@@ -258,7 +258,7 @@ impl Connection {
             Ok(())
         })?;
         let server = Box::new(InNode(self.clone()));
-        Ok(Sink { ring, shared, server, linger, closed: false })
+        Ok(Sink::new(ring, shared, server, linger))
     }
 
     /// What a producer calls whose push asks for it.

@@ -15,8 +15,8 @@ use super::connection::{AtOnce, Next};
 use super::destination::Destination;
 use super::payload::Payload;
 use super::scratch::Scratch;
+use super::target::{Offered, Target};
 use crate::record::record_without_place;
-use crate::sender::Target;
 use crate::sink::{CloseMode, Ended};
 
 /// How a sink ended that was aborted while it drained.
@@ -27,14 +27,6 @@ const PREFETCHED_TURNS: usize = 3;
 
 /// How a sink ended whose ring somebody else spoiled.
 const TORN: &str = "the rest of a record that was begun is not in the ring";
-
-/// A payload that is offered to sinks past their rings.
-pub(crate) struct Offered<'a> {
-    pub(crate) bytes: &'a mut Payload,
-    pub(crate) targets: &'a mut [Target],
-    /// The sinks' numbers, ascending, each with the place of its offer.
-    pub(crate) order: &'a [(u64, usize)],
-}
 
 /// The sinks of an engine, and what their turns need.
 pub(super) struct Floor {

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Weak};
 
 use freshwire_io::kernel_ring::RingSocket;
-use freshwire_ring::{Edit, EditError, Meta, ModifyError, Producer, PushError, Region, Replaced};
+use freshwire_ring::{Edit, EditError, Meta, ModifyError, Producer, PushError, Replaced};
 use freshwire_units::Timestamp;
 
 /// The application's side of a ring in the kernel, without an engine between them.
@@ -18,7 +18,8 @@ impl Direct {
         Self { producer, socket: Arc::downgrade(socket), drops_expired }
     }
 
-    pub(crate) fn region(&self) -> &Region {
+    #[cfg(feature = "fanout")]
+    pub(crate) fn region(&self) -> &freshwire_ring::Region {
         self.producer.region()
     }
 

@@ -23,16 +23,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod a1;
 mod carrier;
+mod config;
 mod direct;
-#[cfg_attr(not(feature = "fanout"), allow(dead_code, reason = "only a fan-out sends past the rings"))]
+mod ended;
+#[cfg_attr(
+    not(feature = "fanout"),
+    allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
+)]
 mod engine;
+mod error;
 #[cfg(feature = "fanout")]
 pub mod fanout;
 mod kernel_view;
 mod receiver;
+#[cfg_attr(not(feature = "fanout"), allow(unreachable_pub, reason = "public in `fanout`"))]
 mod record;
+mod reserve;
 mod seal;
 mod sender;
 mod sink;
@@ -51,13 +61,15 @@ pub use freshwire_ring::{
 pub use freshwire_units::{Rate, Timestamp};
 
 pub use carrier::{Carrier, CarrierError, CarrierInUse};
-pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
+pub use config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
+pub use ended::{CloseMode, Ended, SinkError};
+pub use engine::{Engine, EngineThread, Handle};
+pub use error::{ModifyError, PushError, SenderError};
 pub use receiver::{Message, ReceiveError, Receiver};
+pub use reserve::{MAX_RESERVE, Reserve};
 pub use seal::Seal;
-pub use sender::{ModifyError, PushError, Sender, SenderError};
-pub use sink::{
-    CloseMode, DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig,
-};
+pub use sender::Sender;
+pub use sink::{Monitor, Sink};
 pub use sink_id::{SinkId, StaleSink};
 pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};
 

@@ -1,4 +1,3 @@
-mod error;
 #[cfg(feature = "fanout")]
 mod fanout;
 
@@ -11,13 +10,14 @@ use freshwire_ring::{
 };
 
 use crate::a1::{self, Caller};
+use crate::config::SinkConfig;
 use crate::direct::Direct;
 use crate::engine::{Added, Handle};
+use crate::error::{ModifyError, PushError, SenderError};
 use crate::record::record_without_place;
-use crate::sink::{Sink, SinkConfig, SinkShared};
+use crate::sink::{Sink, SinkShared};
 use crate::sink_id::{SinkId, StaleSink};
 
-pub use error::{ModifyError, PushError, SenderError};
 #[cfg(feature = "fanout")]
 use fanout::Buffers;
 #[cfg(feature = "fanout")]

@@ -2,11 +2,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, SOUND, Why, rendition_of};
+use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, Why, rendition_of};
 use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target, record_without_place};
 use freshwire::{Meta, RingConfig, Sender, SenderError, SinkConfig, SinkId, now, reason};
 use freshwire_media::framing::Framer;
-use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
+use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, MediaTime, Tracks, Unit};
 use freshwire_units::Timestamp;
 use tokio::sync::{mpsc, watch};
 
@@ -184,7 +184,7 @@ impl Stream {
             seats: Vec::new(),
             datagrams: Datagrams::default(),
             taps: Datagrams::default(),
-            next_sound: SOUND,
+            next_sound: FIRST_SOUND,
             renditions: Renditions::default(),
             waiting: Waiting::default(),
             policy: Adaptive::default(),

@@ -16,8 +16,9 @@ use super::config::SinkConfig;
 use super::connection::{Caller, Connection};
 use super::group::Group;
 use super::supply::Supply;
-use crate::sender::SenderError;
-use crate::sink::{CloseMode, Ended, Monitor, Sink, SinkShared};
+use crate::ended::{CloseMode, Ended};
+use crate::error::SenderError;
+use crate::sink::{Monitor, Sink, SinkShared};
 
 /// Limits of a [`BufferSender`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

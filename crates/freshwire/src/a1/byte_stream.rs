@@ -13,7 +13,8 @@ use freshwire_units::{Rate, Timestamp};
 use super::config::SinkConfig;
 use super::connection::Connection;
 use crate::choice;
-use crate::sender::{PushError, Sender, SenderError};
+use crate::error::{PushError, SenderError};
+use crate::sender::Sender;
 use crate::sink::Sink;
 
 /// Largest message of a [`ByteStream`], in bytes.
@@ -140,8 +141,7 @@ impl ByteStream {
     /// connection already has a sink.
     //= spec/a1.md A1-STR-1
     pub fn new(connection: Connection) -> Result<Self, ByteStreamError> {
-        let ended = || SenderError::ConnectionEnded("it does not stand".to_owned());
-        let (in_order, qos) = connection.order_and_qos().ok_or_else(ended)?;
+        let (in_order, qos) = connection.order_and_qos().ok_or(SenderError::NotConnected)?;
         if !in_order {
             return Err(ByteStreamError::OutOfOrder);
         }

@@ -17,7 +17,7 @@ use super::sink::{Feeding, InNode, Keeper, Wish};
 use super::source::RingSource;
 use super::supply::Supply;
 use crate::carrier::CarrierInUse;
-use crate::sender::SenderError;
+use crate::error::SenderError;
 use crate::sink::{Sink, SinkShared};
 
 /// Configuration of a [`Group`].

@@ -353,6 +353,6 @@ fn a_stopped_node_ends_the_sinks_of_its_groups() {
     let pushed = stage.push(&sink, 1, 10);
     let Stage { node, mut sender, .. } = stage;
     drop(node);
-    assert!(matches!(sink.ended(), Some(Ended::Broken(_))));
+    assert_eq!(sink.ended(), Some(Ended::Broken(SinkError::Stopped)));
     assert_eq!(sender.poll_fate(sink.id()).unwrap().unwrap().user_seq, pushed.start);
 }

@@ -16,7 +16,8 @@ use freshwire::a1::{
 };
 use freshwire::choice::Reason;
 use freshwire::{
-    CarrierInUse, CloseMode, Ended, Meta, Outcome, RingConfig, Sender, SenderError, Sink, choice, now,
+    CarrierInUse, CloseMode, Ended, Meta, Outcome, RingConfig, Sender, SenderError, Sink, SinkError, choice,
+    now,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -250,7 +251,8 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
         assert!(now() < give_up);
         std::thread::sleep(Duration::from_millis(1));
     };
-    assert_eq!(ended, Ended::Broken("closed by the peer: seen enough (code 300)".to_owned()));
+    let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
+    assert_eq!(ended, Ended::Broken(SinkError::A1(closed)));
     assert!(sender.push(sink.id(), b"x", &meta(99)).is_err());
     let fates: Vec<_> = sender.fates(sink.id()).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
@@ -424,7 +426,7 @@ fn a_stopped_node_ends_what_it_had() {
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&sending, SinkConfig::new(choice::fifo())).unwrap();
     drop(near);
-    assert!(matches!(sink.ended(), Some(Ended::Broken(_))));
+    assert_eq!(sink.ended(), Some(Ended::Broken(SinkError::Stopped)));
     assert!(matches!(receiving.recv(PATIENCE), Err(Closed::Peer { code: 256, .. })));
     assert!(matches!(sending.recv(PATIENCE), Err(Closed::Local)));
 }

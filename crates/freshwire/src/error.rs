@@ -1,9 +1,11 @@
+//! Errors of a sender's calls.
+
 use std::io;
 
+use freshwire_a1::Closed;
 use freshwire_ring::{ClaimError, CreateError, EditError, TooLate};
 
 use crate::carrier::CarrierError;
-use crate::engine::AddError;
 use crate::sink_id::{SinkId, StaleSink};
 
 /// Error of queueing a record. Nothing was queued.
@@ -87,7 +89,10 @@ pub enum SenderError {
     NoEngine,
     /// The A1 connection has ended.
     #[error("the A1 connection has ended: {0}")]
-    ConnectionEnded(String),
+    ConnectionEnded(#[from] Closed),
+    /// The handshake of the A1 connection is not complete, or its node was stopped.
+    #[error("the A1 connection is not established, or its node was stopped")]
+    NotConnected,
     /// The ring cannot take the newest value of each key at any time.
     #[error(
         "{slots} slots are too few for {keys} keys: raise RingConfig::slots to {needed}, or use RingConfig::for_clients"
@@ -103,13 +108,4 @@ pub enum SenderError {
     /// The A1 connection or group has a sink already.
     #[error("the A1 connection or group has a sink already")]
     HasSink,
-}
-
-impl From<AddError> for SenderError {
-    fn from(error: AddError) -> Self {
-        match error {
-            AddError::Stream(error) => Self::Stream(error),
-            AddError::Carrier(error) => Self::Carrier(error),
-        }
-    }
 }

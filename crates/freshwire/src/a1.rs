@@ -26,8 +26,8 @@
 //! let mut sender = Sender::without_engine(&RingConfig::default())?;
 //! let sink = sender.add_a1_sink(&connection, SinkConfig::new(choice::deadline(Duration::ZERO)))?;
 //! let now = now();
-//! let meta = Meta { user_seq: 1, generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
-//! sender.push(sink.ring(), b"position 4711", &meta)?;
+//! let meta = Meta { generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
+//! sender.push(sink.id(), b"position 4711", &meta)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

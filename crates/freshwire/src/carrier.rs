@@ -7,7 +7,7 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_media::framing::Framing;
 use freshwire_ring::{AttachError, ClaimError, Config, Producer, Region};
 
-use crate::sink::SinkConfig;
+use crate::config::SinkConfig;
 
 /// Requested carrier of a sink's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,6 +66,9 @@ pub enum CarrierError {
     /// The stream is encrypted record by record as it is begun.
     #[error("the kernel ring supports only unencrypted streams; use Carrier::Tcp or Carrier::Auto")]
     Sealed,
+    /// The preface is larger than the kernel's ring.
+    #[error("the preface of the stream is larger than the kernel's ring; use Carrier::Tcp or a larger ring")]
+    Preface,
     /// What the kernel has mapped is not what this library understands.
     #[error("the kernel's ring is not one that this release understands")]
     Region(#[from] AttachError),

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Weak};
 
 use freshwire_io::kernel_ring::RingSocket;
-use freshwire_ring::{Edit, EditError, Meta, Producer, PushError, Region, Replaced, TooLate};
+use freshwire_ring::{Edit, EditError, Meta, ModifyError, Producer, PushError, Replaced};
 use freshwire_units::Timestamp;
 
 /// The application's side of a ring in the kernel, without an engine between them.
@@ -18,7 +18,8 @@ impl Direct {
         Self { producer, socket: Arc::downgrade(socket), drops_expired }
     }
 
-    pub(crate) fn region(&self) -> &Region {
+    #[cfg(feature = "fanout")]
+    pub(crate) fn region(&self) -> &freshwire_ring::Region {
         self.producer.region()
     }
 
@@ -38,15 +39,17 @@ impl Direct {
         &mut self,
         user_seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
-    ) -> Result<Result<(), EditError>, TooLate> {
-        let mut edit = self.producer.edit(0, user_seq)?;
-        let changed = change(&mut edit);
-        if !self.drops_expired {
-            edit.set_deadline(Timestamp::MAX);
-        }
-        let notify = edit.release()?;
+    ) -> Result<(), ModifyError> {
+        let drops_expired = self.drops_expired;
+        let notify = self.producer.modify(0, user_seq, |edit| {
+            let changed = change(edit);
+            if !drops_expired {
+                edit.set_deadline(Timestamp::MAX);
+            }
+            changed
+        })?;
         self.notify_if(notify);
-        Ok(changed)
+        Ok(())
     }
 
     fn timed(&self, meta: &Meta) -> Meta {

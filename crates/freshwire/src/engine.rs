@@ -8,8 +8,8 @@ mod floor;
 mod kernel;
 mod output;
 mod payload;
-mod reserve;
 mod scratch;
+mod target;
 mod unread;
 
 use std::io;
@@ -24,17 +24,19 @@ use freshwire_io::poll::{Poller, Ready, Waker};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
+use crate::config::SinkConfig;
 use crate::direct::Direct;
-use crate::sender::Target;
-use crate::sink::{CloseMode, Server, Sink, SinkConfig};
+use crate::ended::CloseMode;
+use crate::error::SenderError;
+use crate::sink::{Server, Sink};
 use admit::{Admitted, admit};
 use destination::Destination;
 use floor::Floor;
 
-pub(crate) use admit::AddError;
-pub(crate) use floor::Offered;
+#[cfg(feature = "fanout")]
 pub(crate) use payload::Payload;
-pub use reserve::{MAX_RESERVE, Reserve};
+pub(crate) use target::Offered;
+pub use target::Target;
 
 /// What an [`Engine`] is asked to do by its [`Handle`]s.
 pub(crate) enum Command {
@@ -109,7 +111,12 @@ impl Handle {
     ///
     /// If the socket refuses a setting, for example a congestion control that the kernel lacks, or if the
     /// carrier is unavailable.
-    pub fn add(&self, stream: TcpStream, consumer: Consumer, config: SinkConfig) -> io::Result<Sink> {
+    pub fn add(
+        &self,
+        stream: TcpStream,
+        consumer: Consumer,
+        config: SinkConfig,
+    ) -> Result<Sink, SenderError> {
         let added = self.admit(stream, consumer, config, false)?;
         Ok(added.sink)
     }
@@ -122,7 +129,7 @@ impl Handle {
         consumer: Consumer,
         config: SinkConfig,
         may_be_direct: bool,
-    ) -> Result<Added, AddError> {
+    ) -> Result<Added, SenderError> {
         let socket = TcpSocket::new(stream)?;
         if let Some(name) = &config.congestion {
             socket.set_congestion(name)?;
@@ -140,7 +147,7 @@ impl Handle {
         let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
         self.send(Command::Add(id, destination));
         let server = Box::new(InEngine { engine: self.clone(), id });
-        Ok(Added { id, sink: Sink { ring, shared, server, linger, closed: false }, direct })
+        Ok(Added { id, sink: Sink::new(ring, shared, server, linger), direct })
     }
 
     /// The waker that a producer uses after a push that asks to notify.

@@ -23,7 +23,7 @@ use super::source::RingSource;
 use super::status::Status;
 use super::supply::Supply;
 use crate::carrier::CarrierInUse;
-use crate::sender::SenderError;
+use crate::error::SenderError;
 use crate::sink::{Sink, SinkShared};
 
 /// A connection to another node: receives messages, and sends from a ring after
@@ -248,8 +248,8 @@ impl Connection {
         self.0.node.act(|core, _| {
             match core.peer(self.0.id).map(|peer| &peer.state) {
                 Some(State::Open) => {}
-                Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.to_string())),
-                _ => return Err(SenderError::ConnectionEnded("it does not stand".to_owned())),
+                Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.clone())),
+                _ => return Err(SenderError::NotConnected),
             }
             if !core.feed(self.0.id, feeding) {
                 return Err(SenderError::HasSink);
@@ -260,7 +260,7 @@ impl Connection {
             Ok(())
         })?;
         let server = Box::new(InNode(self.clone()));
-        Ok(Sink { ring, shared, server, linger, closed: false })
+        Ok(Sink::new(ring, shared, server, linger))
     }
 
     /// What a producer calls whose push asks for it.

@@ -10,27 +10,11 @@ use super::connection::{Connection, Limits, Parts};
 use super::destination::Destination;
 use super::kernel::{Feed, FeedParts, KernelConnection, Source};
 use crate::carrier::{CarrierError, CarrierInUse, Chosen, KernelRing, choose, needs_no_engine};
+use crate::config::SinkConfig;
 use crate::direct::Direct;
+use crate::error::SenderError;
 use crate::kernel_view::KernelView;
-use crate::sink::{SinkConfig, SinkShared};
-
-/// Why a stream cannot be served.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum AddError {
-    #[error(transparent)]
-    Stream(#[from] io::Error),
-    #[error(transparent)]
-    Carrier(#[from] CarrierError),
-}
-
-impl From<AddError> for io::Error {
-    fn from(error: AddError) -> Self {
-        match error {
-            AddError::Stream(error) => error,
-            AddError::Carrier(error) => Self::new(io::ErrorKind::Unsupported, error),
-        }
-    }
-}
+use crate::sink::SinkShared;
 
 /// A destination for the engine, and what its owner gets.
 pub(super) struct Admitted {
@@ -46,7 +30,7 @@ pub(super) fn admit(
     consumer: Consumer,
     config: SinkConfig,
     may_be_direct: bool,
-) -> Result<Admitted, AddError> {
+) -> Result<Admitted, SenderError> {
     Ok(match choose(socket, &config, &consumer.region().config())? {
         Chosen::Tcp(socket, fallback) => serve_tcp(socket, fallback, consumer, config)?,
         Chosen::Kernel(kernel) if may_be_direct && needs_no_engine(&config) => {
@@ -98,7 +82,7 @@ fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> 
     Ok(Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: Some(direct) })
 }
 
-fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> io::Result<Admitted> {
+fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> Result<Admitted, SenderError> {
     let KernelRing { socket, producer } = kernel;
     let shared = Arc::new(SinkShared::new(CarrierInUse::KernelFed, None, None));
     let mut feed = Feed::new(FeedParts {
@@ -111,7 +95,7 @@ fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> io::
         congestion: socket.tcp().congestion()?,
     });
     if !config.preface.is_empty() && !feed.interject(&config.preface, &socket) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the preface is larger than the ring"));
+        return Err(CarrierError::Preface.into());
     }
     let source = Source::Engine(Box::new(feed));
     let connection = KernelConnection::new(socket, source, config.stall_timeout, Arc::clone(&shared));

@@ -18,8 +18,9 @@ use freshwire_units::Timestamp;
 
 use super::output::{End, Output, Way};
 use super::scratch::Scratch;
+use crate::ended::{CloseMode, Ended, SinkError};
 use crate::seal::Seal;
-use crate::sink::{CloseMode, Ended, SinkShared};
+use crate::sink::SinkShared;
 pub(super) use at_once::AtOnce;
 pub(super) use begun::{Begun, BegunRecords, Number, Room};
 pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list};
@@ -185,9 +186,9 @@ impl Connection {
     }
 
     /// Takes in what happened on the path and writes as much as the reserve asks for.
-    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
+    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
         if now >= self.ending.give_up_at {
-            return self.abort("the peer did not take the rest in time");
+            return self.abort(SinkError::Lingered);
         }
         self.borrow(scratch);
         let next = self.serve(now, scratch);
@@ -195,7 +196,7 @@ impl Connection {
         let next = next?;
         let stall_at = self.path.stalls_at(self.ending.stall_timeout);
         if now >= stall_at {
-            return self.abort("the peer took nothing for the stall timeout");
+            return self.abort(SinkError::Stalled);
         }
         let latest = self.ending.give_up_at.min(stall_at);
         Ok(match next {
@@ -218,9 +219,9 @@ impl Connection {
         self.begun.give_back(scratch);
     }
 
-    fn abort(&self, why: &str) -> io::Result<Next> {
+    fn abort(&self, error: SinkError) -> Result<Next, SinkError> {
         self.socket.abort()?;
-        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        Err(error)
     }
 
     fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
@@ -382,7 +383,7 @@ impl Drop for Connection {
         // One that the engine has not removed never reached it: the engine was gone before.
         if !self.shared.has_ended() {
             self.end(Reason::ConnectionLost, freshwire_io::now());
-            self.shared.end(Ended::Broken("the engine has stopped".to_owned()));
+            self.shared.end(Ended::Broken(SinkError::Stopped));
         }
     }
 }

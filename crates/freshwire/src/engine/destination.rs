@@ -12,13 +12,8 @@ use super::connection::{AtOnce, Connection, Next};
 use super::kernel::KernelConnection;
 use super::payload::Payload;
 use super::scratch::Scratch;
-use crate::sink::{CloseMode, Ended, SinkShared};
-
-/// How a sink ended whose peer asks and does not read the answers.
-const NOT_READING: &str = "the peer does not read what is sent between records";
-
-/// How a sink ended that was asked for bytes which nobody can put between its records.
-const NOBODY_BETWEEN: &str = "the kernel sends the records, and nobody can put bytes between them";
+use crate::ended::{CloseMode, Ended, SinkError};
+use crate::sink::SinkShared;
 
 pub(crate) enum Destination {
     Tcp(Box<Connection>),
@@ -68,7 +63,7 @@ impl Destination {
         }
     }
 
-    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
+    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
         match self {
             Self::Tcp(connection) => connection.turn(now, scratch),
             Self::Kernel(connection) => connection.turn(now, scratch),
@@ -110,13 +105,13 @@ impl Destination {
         }
     }
 
-    /// Queues bytes for the next place between two records, or says why the sink has to end.
-    pub(super) fn interject(&mut self, bytes: Vec<u8>) -> Result<(), &'static str> {
+    /// Queues bytes for the next place between two records. An error ends the sink.
+    pub(super) fn interject(&mut self, bytes: Vec<u8>) -> Result<(), SinkError> {
         let fits = match self {
             Self::Tcp(connection) => connection.interject(bytes),
-            Self::Kernel(connection) => connection.interject(&bytes).ok_or(NOBODY_BETWEEN)?,
+            Self::Kernel(connection) => connection.interject(&bytes).ok_or(SinkError::CannotInterject)?,
         };
-        if fits { Ok(()) } else { Err(NOT_READING) }
+        if fits { Ok(()) } else { Err(SinkError::NotReading) }
     }
 
     /// Aborts at `instant` what is not delivered by then.

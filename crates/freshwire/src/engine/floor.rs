@@ -15,26 +15,12 @@ use super::connection::{AtOnce, Next};
 use super::destination::Destination;
 use super::payload::Payload;
 use super::scratch::Scratch;
+use super::target::{Offered, Target};
+use crate::ended::{CloseMode, Ended, SinkError};
 use crate::record::record_without_place;
-use crate::sender::Target;
-use crate::sink::{CloseMode, Ended};
-
-/// How a sink ended that was aborted while it drained.
-const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
 /// So many turns before its own a connection's memory is asked for.
 const PREFETCHED_TURNS: usize = 3;
-
-/// How a sink ended whose ring somebody else spoiled.
-const TORN: &str = "the rest of a record that was begun is not in the ring";
-
-/// A payload that is offered to sinks past their rings.
-pub(crate) struct Offered<'a> {
-    pub(crate) bytes: &'a mut Payload,
-    pub(crate) targets: &'a mut [Target],
-    /// The sinks' numbers, ascending, each with the place of its offer.
-    pub(crate) order: &'a [(u64, usize)],
-}
 
 /// The sinks of an engine, and what their turns need.
 pub(super) struct Floor {
@@ -102,13 +88,13 @@ impl Served {
         }
         let record = record_without_place(&target.meta, payload.len());
         let sent = self.connection.send_at_once(now, &record, payload, desk.scratch);
-        match sent.map_err(|error| Ended::Broken(error.to_string()))? {
+        match sent? {
             AtOnce::Not => return Ok(()),
             AtOnce::Whole(wake_at) => self.wake_at(wake_at, id, desk.timers),
             AtOnce::Part => {
                 let held = queue(target).is_some_and(|index| self.connection.hold_rest(index, now));
                 if !held {
-                    return Err(Ended::Broken(TORN.to_owned()));
+                    return Err(Ended::Broken(SinkError::Torn));
                 }
                 if let Some(ended) = self.turn(id, now, desk) {
                     return Err(ended);
@@ -131,13 +117,13 @@ impl Served {
             Ok(Next::Room(at)) => (true, at),
             Ok(Next::Push(at) | Next::Time(at)) => (false, at),
             Ok(Next::Ended) => return Some(Ended::Closed),
-            Err(error) => return Some(Ended::Broken(error.to_string())),
+            Err(error) => return Some(Ended::Broken(error)),
         };
         self.wake_at(wake_at, id, desk.timers);
         if watch != self.watched {
             self.watched = watch;
             if let Err(error) = desk.poller.watch(self.connection.socket(), id, watch) {
-                return Some(Ended::Broken(error.to_string()));
+                return Some(error.into());
             }
         }
         None
@@ -332,7 +318,7 @@ impl Floor {
             match command {
                 Command::Add(id, connection) => {
                     if let Err(error) = self.poller.add(connection.socket(), id) {
-                        connection.shared().end(Ended::Broken(error.to_string()));
+                        connection.shared().end(error.into());
                         continue;
                     }
                     self.connections.insert(id, Served::new(connection));
@@ -343,7 +329,7 @@ impl Floor {
                     connection.give_up_at(now + linger);
                     match connection.close(CloseMode::FinishRecord, now) {
                         Ok(_) => turns.push(id),
-                        Err(error) => self.remove(id, Ended::Broken(error.to_string())),
+                        Err(error) => self.remove(id, error.into()),
                     }
                 }
                 Command::Close(id, mode) => {
@@ -351,16 +337,16 @@ impl Floor {
                     let was_closing = connection.is_closing();
                     match connection.close(mode, now) {
                         Ok(false) => turns.push(id),
-                        Ok(true) if was_closing => self.remove(id, Ended::Broken(OUT_OF_TIME.to_owned())),
+                        Ok(true) if was_closing => self.remove(id, Ended::Broken(SinkError::OutOfTime)),
                         Ok(true) => self.remove(id, Ended::Closed),
-                        Err(error) => self.remove(id, Ended::Broken(error.to_string())),
+                        Err(error) => self.remove(id, error.into()),
                     }
                 }
                 Command::Interject(id, bytes) => {
                     let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
                     match connection.interject(bytes) {
                         Ok(()) => turns.push(id),
-                        Err(why) => self.remove(id, Ended::Broken(why.to_owned())),
+                        Err(error) => self.remove(id, Ended::Broken(error)),
                     }
                 }
                 Command::AskAgain(id) => turns.push(id),
@@ -406,7 +392,7 @@ impl Floor {
             let _ = self.poller.remove(connection.socket());
             return;
         }
-        self.remove(id, Ended::Broken(error.map_or_else(|| "the peer closed".to_owned(), |e| e.to_string())));
+        self.remove(id, Ended::Broken(error.map_or(SinkError::PeerClosed, SinkError::from)));
     }
 
     pub(super) fn abort_all(&mut self) {
@@ -415,7 +401,7 @@ impl Floor {
                 // Without the option the peer sees an end of file in the middle of a record instead of a reset.
                 let _ = connection.socket().abort();
             }
-            self.remove(id, Ended::Broken("the engine was stopped".to_owned()));
+            self.remove(id, Ended::Broken(SinkError::Stopped));
         }
     }
 

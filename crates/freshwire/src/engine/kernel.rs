@@ -20,7 +20,8 @@ use freshwire_units::Timestamp;
 
 use super::connection::Next;
 use super::scratch::Scratch;
-use crate::sink::{CloseMode, Ended, SinkShared};
+use crate::ended::{CloseMode, Ended, SinkError};
+use crate::sink::SinkShared;
 pub(super) use feed::{Feed, Parts as FeedParts};
 
 /// How often the end of the last acknowledgement is looked for after the stream's end, and that of the last record.
@@ -58,7 +59,7 @@ struct Leaving(Arc<SinkShared>);
 impl Drop for Leaving {
     fn drop(&mut self) {
         if !self.0.has_ended() {
-            self.0.end(Ended::Broken("the engine has stopped".to_owned()));
+            self.0.end(Ended::Broken(SinkError::Stopped));
         }
     }
 }
@@ -110,9 +111,9 @@ impl KernelConnection {
         }
     }
 
-    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
+    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
         if now >= self.give_up_at {
-            return self.abort("the peer did not take the rest in time");
+            return self.abort(SinkError::Lingered);
         }
         let next = match self.closing {
             Closing::Flush => self.flush(now)?,
@@ -120,7 +121,7 @@ impl KernelConnection {
         };
         let stall_at = self.stall.at(now, self.socket.tcp())?;
         if now >= stall_at {
-            return self.abort("the peer took nothing for the stall timeout");
+            return self.abort(SinkError::Stalled);
         }
         let latest = self.give_up_at.min(stall_at);
         Ok(match next {
@@ -131,9 +132,9 @@ impl KernelConnection {
         })
     }
 
-    fn abort(&self, why: &str) -> io::Result<Next> {
+    fn abort(&self, error: SinkError) -> Result<Next, SinkError> {
         self.socket.tcp().abort()?;
-        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        Err(error)
     }
 
     fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {

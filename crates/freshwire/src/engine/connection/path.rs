@@ -11,8 +11,8 @@ use freshwire_units::Timestamp;
 
 use crate::engine::estimate::Estimate;
 use crate::engine::output::Output;
-use crate::engine::reserve::Reserve;
 use crate::engine::unread::Unread;
+use crate::reserve::Reserve;
 use crate::sink::SinkShared;
 
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.

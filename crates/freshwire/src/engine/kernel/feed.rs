@@ -12,9 +12,9 @@ use freshwire_units::Timestamp;
 
 use crate::engine::connection::{MAX_SLEEP, Next, PAST_WAIT, PICKS_PER_TURN, list};
 use crate::engine::estimate::Estimate;
-use crate::engine::reserve::Reserve;
 use crate::engine::scratch::Scratch;
 use crate::record::record_of;
+use crate::reserve::Reserve;
 use crate::stats::SinkStats;
 
 /// How often acknowledgements are looked for: a quarter round trip within this.

@@ -24,6 +24,7 @@ mod link;
 mod live;
 pub mod log;
 mod lost;
+mod number;
 mod policy;
 mod ready_made;
 mod record;
@@ -38,9 +39,10 @@ pub use frames::Frames;
 pub use gate::{Gate, Gated, gate};
 pub use link::LinkView;
 pub use live::Live;
+pub use number::{MAX_RENDITIONS, RENDITION_BITS, rendition_of};
 pub use policy::{Builder, Order, Policy, Rule};
 pub use ready_made::{
     deadline, expiring, fifo, frames, latest, layered, live, priority_progress, screen, thesis,
 };
 pub use record::{Reason, Record, UnknownReason};
-pub use rendition::{Adaptive, Cost, MAX_RENDITIONS, RENDITION_BITS, Selected, Selection, Why, rendition_of};
+pub use rendition::{Adaptive, Cost, Selected, Selection, Why};

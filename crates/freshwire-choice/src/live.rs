@@ -1,6 +1,6 @@
 use freshwire_units::Timestamp;
 
-use crate::rendition::is_sound;
+use crate::number::is_sound;
 use crate::screen::Screen;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 

@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attach;
 mod buffers;
 mod byte_stream;
 mod config;
@@ -65,7 +66,6 @@ pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
 pub use config::{ConnectConfig, DEFAULT_BACKLOG, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
-pub(crate) use connection::Caller;
 pub use connection::Connection;
 pub use driver::DEFAULT_BUSY_POLL;
 pub use error::{AcceptError, BindError, ConnectError, NodeStopped};

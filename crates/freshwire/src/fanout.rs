@@ -9,6 +9,8 @@
 pub use freshwire_ring::PushError as RingPushError;
 pub use freshwire_ring::{Producer, Stored, prefetch};
 
-pub use crate::engine::Target;
 pub use crate::record::record_without_place;
-pub use crate::sender::MAX_AT_ONCE;
+pub use crate::tcp::Target;
+
+/// Largest payload of [`Sender::send_at_once`](crate::Sender::send_at_once), in bytes.
+pub const MAX_AT_ONCE: u32 = 64 << 10;

@@ -28,13 +28,7 @@
 pub mod a1;
 mod carrier;
 mod config;
-mod direct;
 mod ended;
-#[cfg_attr(
-    not(feature = "fanout"),
-    allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
-)]
-mod engine;
 mod error;
 #[cfg(feature = "fanout")]
 pub mod fanout;
@@ -48,6 +42,11 @@ mod sender;
 mod sink;
 mod sink_id;
 mod stats;
+#[cfg_attr(
+    not(feature = "fanout"),
+    allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
+)]
+mod tcp;
 
 pub use freshwire_choice as choice;
 pub use freshwire_io::now;
@@ -63,7 +62,6 @@ pub use freshwire_units::{Rate, Timestamp};
 pub use carrier::{Carrier, CarrierError, CarrierInUse};
 pub use config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
 pub use ended::{CloseMode, Ended, SinkError};
-pub use engine::{Engine, EngineThread, Handle};
 pub use error::{ModifyError, PushError, SenderError};
 pub use receiver::{Message, ReceiveError, Receiver};
 pub use reserve::{MAX_RESERVE, Reserve};
@@ -72,6 +70,7 @@ pub use sender::Sender;
 pub use sink::{Monitor, Sink};
 pub use sink_id::{SinkId, StaleSink};
 pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};
+pub use tcp::{Engine, EngineThread, Handle};
 
 /// The examples of the documents, compiled with the tests.
 #[cfg(doctest)]

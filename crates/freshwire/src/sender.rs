@@ -9,19 +9,14 @@ use freshwire_ring::{
     Replaced, Stored,
 };
 
-use crate::a1::{self, Caller};
 use crate::config::SinkConfig;
-use crate::direct::Direct;
-use crate::engine::{Added, Handle};
 use crate::error::{ModifyError, PushError, SenderError};
 use crate::record::record_without_place;
-use crate::sink::{Sink, SinkShared};
+use crate::sink::{Call, Sink, SinkShared};
 use crate::sink_id::{SinkId, StaleSink};
-
 #[cfg(feature = "fanout")]
-use fanout::Buffers;
-#[cfg(feature = "fanout")]
-pub use fanout::MAX_AT_ONCE;
+use crate::tcp::OfferRoom;
+use crate::tcp::{Added, Direct, Handle};
 
 /// The application's handle: queues records and, until they are committed, drops, modifies or replaces them.
 /// One arena holds the payloads of all sinks.
@@ -42,7 +37,7 @@ pub struct Sender {
     /// Sinks that missed the payload of the last [`push_to_all`](Self::push_to_all), and why.
     missed: Vec<(SinkId, PushError)>,
     #[cfg(feature = "fanout")]
-    buffers: Buffers,
+    buffers: OfferRoom,
 }
 
 /// A sink as its sender sees it.
@@ -59,7 +54,7 @@ enum ServedBy {
     /// The records are in the kernel's own ring.
     Direct(Box<Direct>),
     /// An A1 node serves the region's ring.
-    Node(Caller),
+    Node(Box<dyn Call>),
 }
 
 impl Sender {
@@ -81,7 +76,7 @@ impl Sender {
         Self::with(region, Some(engine.clone()))
     }
 
-    /// Creates the shared memory for `config.rings` sinks that are all [A1 sinks](Sender::add_a1_sink).
+    /// Creates the shared memory for `config.rings` sinks that are all [A1 sinks](Self::add_a1_sink).
     ///
     /// # Errors
     ///
@@ -100,7 +95,7 @@ impl Sender {
             sinks: Vec::new(),
             missed: Vec::new(),
             #[cfg(feature = "fanout")]
-            buffers: Buffers::default(),
+            buffers: OfferRoom::default(),
         })
     }
 
@@ -136,35 +131,15 @@ impl Sender {
         }
     }
 
-    /// Serves the other end of an A1 connection from a free ring. The connection can still receive; closing
-    /// the sink closes it.
-    ///
-    /// # Errors
-    ///
-    /// If no ring is free, the connection has ended, or it already has a sink.
-    pub fn add_a1_sink(
+    /// Lets `serve` take a free ring for a sink outside of the engine, and return what wakes whatever serves it.
+    pub(crate) fn attach(
         &mut self,
-        connection: &a1::Connection,
-        config: a1::SinkConfig,
+        serve: impl FnOnce(Consumer) -> Result<(Sink, Box<dyn Call>), SenderError>,
     ) -> Result<Sink, SenderError> {
         let consumer = self.free_ring()?;
         let ring = consumer.ring();
-        let sink = connection.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
-        self.enter(&sink, ServedBy::Node(connection.caller()));
-        Ok(sink)
-    }
-
-    /// Serves a multicast group from a free ring. The ring needs space for the records that the group keeps
-    /// for repairs; see [`GroupConfig::repair_for`](a1::GroupConfig::repair_for).
-    ///
-    /// # Errors
-    ///
-    /// If no ring is free, or the group already has a sink.
-    pub fn add_a1_group(&mut self, group: &a1::Group, config: a1::SinkConfig) -> Result<Sink, SenderError> {
-        let consumer = self.free_ring()?;
-        let ring = consumer.ring();
-        let sink = group.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
-        self.enter(&sink, ServedBy::Node(group.caller()));
+        let (sink, caller) = serve(consumer).inspect_err(|_| self.left.push(ring))?;
+        self.enter(&sink, ServedBy::Node(caller));
         Ok(sink)
     }
 

@@ -21,6 +21,11 @@ pub struct Sink {
     closed: bool,
 }
 
+/// Wakes whatever serves a sink, after a push that asks for it.
+pub(crate) trait Call: Send + Sync {
+    fn call(&self);
+}
+
 /// Who serves a sink, and what its owner can ask of it. Nothing here waits.
 pub(crate) trait Server: Send + Sync {
     /// Begin to close, or abort what is closing already.

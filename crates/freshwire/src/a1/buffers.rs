@@ -18,7 +18,7 @@ use super::group::Group;
 use super::supply::Supply;
 use crate::ended::{CloseMode, Ended};
 use crate::error::SenderError;
-use crate::sink::{Monitor, Sink, SinkShared};
+use crate::sink::{Call, Monitor, Sink, SinkShared};
 
 /// Limits of a [`BufferSender`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use super::status::Status;
 use super::supply::Supply;
 use crate::carrier::CarrierInUse;
 use crate::error::SenderError;
-use crate::sink::{Sink, SinkShared};
+use crate::sink::{Call, Sink, SinkShared};
 
 /// A connection to another node: receives messages, and sends from a ring after
 /// [`Sender::add_a1_sink`](crate::Sender::add_a1_sink). Clones refer to the same connection. Dropping the
@@ -300,8 +300,10 @@ impl Caller {
     pub(super) fn of_group(node: &Arc<Shared>, id: u32) -> Self {
         Self { node: Arc::downgrade(node), target: SinkTarget::Group(id) }
     }
+}
 
-    pub(crate) fn call(&self) {
+impl Call for Caller {
+    fn call(&self) {
         if let Some(node) = self.node.upgrade() {
             node.push(|core| core.call(self.target));
         }

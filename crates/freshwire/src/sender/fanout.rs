@@ -3,20 +3,9 @@
 use freshwire_ring::{Meta, Producer, PushError as RingError, Region, Stored};
 
 use super::{Entry, Sender, ServedBy};
-use crate::engine::{Offered, Payload, Target};
+use crate::fanout::MAX_AT_ONCE;
 use crate::sink_id::{SinkId, StaleSink};
-
-/// Largest payload of [`Sender::send_at_once`], in bytes.
-pub const MAX_AT_ONCE: u32 = 64 << 10;
-
-/// Memory that these calls use again.
-#[derive(Default)]
-pub(super) struct Buffers {
-    /// The engine's numbers of the sinks in question, each with its place in the call.
-    order: Vec<(u64, usize)>,
-    /// The payload that goes past the rings.
-    bytes: Payload,
-}
+use crate::tcp::{OfferRoom, Offered, Target};
 
 /// Fan-out, with the feature `fanout`.
 impl Sender {
@@ -40,7 +29,7 @@ impl Sender {
     ///
     /// [`RingPushError::ForeignPayload`](RingError::ForeignPayload) if another producer stored the payload.
     pub fn send_at_once(&mut self, payload: &Stored, targets: &mut [Target]) -> Result<(), RingError> {
-        let Self { producer, engine, sinks, buffers: Buffers { order, bytes }, .. } = self;
+        let Self { producer, engine, sinks, buffers: OfferRoom { order, bytes }, .. } = self;
         let Some(engine) = engine.as_ref().filter(|_| payload.len() <= MAX_AT_ONCE) else { return Ok(()) };
         producer.read_stored(payload, bytes.renew())?;
         in_order(order, sinks, targets.iter().map(|target| target.sink));
@@ -60,7 +49,7 @@ impl Sender {
     /// This saves the wake-up of the engine's thread, and takes as long as the writes. If the engine is at
     /// work already, it continues the work. Sinks that the engine does not serve are ignored.
     pub fn serve(&mut self, sinks: impl IntoIterator<Item = SinkId>) {
-        let Self { engine: Some(engine), sinks: served, buffers: Buffers { order, .. }, .. } = self else {
+        let Self { engine: Some(engine), sinks: served, buffers: OfferRoom { order, .. }, .. } = self else {
             return;
         };
         in_order(order, served, sinks);

@@ -18,7 +18,7 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::{Consumer, Editor};
 use freshwire_units::Timestamp;
 
-use super::connection::Next;
+use super::next::Next;
 use super::scratch::Scratch;
 use crate::ended::{CloseMode, Ended, SinkError};
 use crate::sink::SinkShared;

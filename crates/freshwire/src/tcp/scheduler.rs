@@ -10,9 +10,9 @@ use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready};
 use freshwire_units::Timestamp;
 
-use super::Command;
-use super::connection::{AtOnce, Next};
+use super::command::Command;
 use super::destination::Destination;
+use super::next::{AtOnce, Next};
 use super::payload::Payload;
 use super::scratch::Scratch;
 use super::target::{Offered, Target};
@@ -23,10 +23,10 @@ use crate::record::record_without_place;
 const PREFETCHED_TURNS: usize = 3;
 
 /// The sinks of an engine, and what their turns need.
-pub(super) struct Floor {
+pub(super) struct Scheduler {
     poller: Arc<Poller>,
     commands: mpsc::Receiver<Command>,
-    connections: BTreeMap<u64, Served>,
+    connections: BTreeMap<u64, Entry>,
     timers: Timers,
     again: Vec<u64>,
     scratch: Scratch,
@@ -37,7 +37,7 @@ pub(super) struct Floor {
 
 /// A connection with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
 /// put off touch little memory.
-struct Served {
+struct Entry {
     connection: Destination,
     watched: bool,
     /// Its last turn left nothing to do, and whoever pushes to its ring has to call. Another one has a turn to come, which nobody may put
@@ -49,7 +49,7 @@ struct Served {
     timer_at: Timestamp,
 }
 
-impl Served {
+impl Entry {
     fn new(connection: Destination) -> Self {
         let never = Timestamp::MAX;
         Self { connection, watched: false, is_asleep: false, wake_at: never, timer_at: never }
@@ -79,7 +79,7 @@ impl Served {
         id: u64,
         target: &mut Target,
         now: Timestamp,
-        desk: Desk<'_>,
+        context: TurnContext<'_>,
         payload: &mut Payload,
         queue: &mut impl FnMut(&Target) -> Option<u64>,
     ) -> Result<(), Ended> {
@@ -87,16 +87,16 @@ impl Served {
             return Ok(());
         }
         let record = record_without_place(&target.meta, payload.len());
-        let sent = self.connection.send_at_once(now, &record, payload, desk.scratch);
+        let sent = self.connection.send_at_once(now, &record, payload, context.scratch);
         match sent? {
             AtOnce::Not => return Ok(()),
-            AtOnce::Whole(wake_at) => self.wake_at(wake_at, id, desk.timers),
+            AtOnce::Whole(wake_at) => self.wake_at(wake_at, id, context.timers),
             AtOnce::Part => {
                 let held = queue(target).is_some_and(|index| self.connection.hold_rest(index, now));
                 if !held {
                     return Err(Ended::Broken(SinkError::Torn));
                 }
-                if let Some(ended) = self.turn(id, now, desk) {
+                if let Some(ended) = self.turn(id, now, context) {
                     return Err(ended);
                 }
             }
@@ -106,12 +106,12 @@ impl Served {
     }
 
     /// Gives the connection a turn; how it ended, if it did.
-    fn turn(&mut self, id: u64, now: Timestamp, desk: Desk<'_>) -> Option<Ended> {
-        let next = self.connection.turn(now, desk.scratch);
+    fn turn(&mut self, id: u64, now: Timestamp, context: TurnContext<'_>) -> Option<Ended> {
+        let next = self.connection.turn(now, context.scratch);
         self.is_asleep = matches!(next, Ok(Next::Push(_)));
         let (watch, wake_at) = match next {
             Ok(Next::Again) => {
-                desk.again.push(id);
+                context.again.push(id);
                 (false, Timestamp::MAX)
             }
             Ok(Next::Room(at)) => (true, at),
@@ -119,10 +119,10 @@ impl Served {
             Ok(Next::Ended) => return Some(Ended::Closed),
             Err(error) => return Some(Ended::Broken(error)),
         };
-        self.wake_at(wake_at, id, desk.timers);
+        self.wake_at(wake_at, id, context.timers);
         if watch != self.watched {
             self.watched = watch;
-            if let Err(error) = desk.poller.watch(self.connection.socket(), id, watch) {
+            if let Err(error) = context.poller.watch(self.connection.socket(), id, watch) {
                 return Some(error.into());
             }
         }
@@ -131,7 +131,7 @@ impl Served {
 }
 
 /// What a turn uses of the engine.
-struct Desk<'a> {
+struct TurnContext<'a> {
     poller: &'a Poller,
     timers: &'a mut Timers,
     again: &'a mut Vec<u64>,
@@ -139,35 +139,39 @@ struct Desk<'a> {
 }
 
 /// A connection that was asked for, with the place of what is for it.
-struct Wanted<'a> {
+struct Lookup<'a> {
     id: u64,
     place: usize,
-    served: &'a mut Served,
+    entry: &'a mut Entry,
 }
 
 /// Finds the connections that `order` names by their numbers, ascending, each with a place; those that are gone are passed over.
-fn wanted<'a>(connections: &'a mut BTreeMap<u64, Served>, order: &[(u64, usize)]) -> Vec<Wanted<'a>> {
+fn lookups<'a>(connections: &'a mut BTreeMap<u64, Entry>, order: &[(u64, usize)]) -> Vec<Lookup<'a>> {
     if let &[(id, place)] = order {
-        return connections.get_mut(&id).map(|served| Wanted { id, place, served }).into_iter().collect();
+        return connections.get_mut(&id).map(|entry| Lookup { id, place, entry }).into_iter().collect();
     }
     let mut order = order.iter().peekable();
-    let find = |(&id, served)| {
-        while order.next_if(|&&(wanted, _)| wanted < id).is_some() {}
-        order.next_if(|&&(wanted, _)| wanted == id).map(|&(_, place)| Wanted { id, place, served })
+    let find = |(&id, entry)| {
+        while order.next_if(|&&(lookups, _)| lookups < id).is_some() {}
+        order.next_if(|&&(lookups, _)| lookups == id).map(|&(_, place)| Lookup { id, place, entry })
     };
     connections.iter_mut().filter_map(find).collect()
 }
 
 /// Gives those a turn whose producer has called, and says which of them have ended: in one pass, because the look for the call and the
 /// turn touch the same memory.
-fn turn_notified(mut wanted: Vec<Wanted<'_>>, now: Timestamp, desk: Desk<'_>) -> Vec<(u64, Ended)> {
-    let Desk { poller, timers, again, scratch } = desk;
+fn turn_notified(
+    mut lookups: Vec<Lookup<'_>>,
+    now: Timestamp,
+    context: TurnContext<'_>,
+) -> Vec<(u64, Ended)> {
+    let TurnContext { poller, timers, again, scratch } = context;
     let mut ends = Vec::new();
-    for at in 0..wanted.len() {
-        prefetch_later(&wanted, at, true);
-        let Wanted { id, served, .. } = &mut wanted[at];
-        if served.connection.notified() {
-            let ended = served.turn(*id, now, Desk { poller, timers, again, scratch });
+    for at in 0..lookups.len() {
+        prefetch_later(&lookups, at, true);
+        let Lookup { id, entry, .. } = &mut lookups[at];
+        if entry.connection.notified() {
+            let ended = entry.turn(*id, now, TurnContext { poller, timers, again, scratch });
             ends.extend(ended.map(|ended| (*id, ended)));
         }
     }
@@ -176,10 +180,10 @@ fn turn_notified(mut wanted: Vec<Wanted<'_>>, now: Timestamp, desk: Desk<'_>) ->
 
 /// Asks for the memory of those whose turn comes after the one at `place`. Each has memory of its own, which the system calls for the
 /// others have pushed out.
-fn prefetch_later(wanted: &[Wanted<'_>], place: usize, ring: bool) {
+fn prefetch_later(lookups: &[Lookup<'_>], place: usize, ring: bool) {
     for later in 1..=PREFETCHED_TURNS {
-        if let Some(Wanted { served, .. }) = wanted.get(place + later) {
-            served.connection.prefetch(later, ring);
+        if let Some(Lookup { entry, .. }) = lookups.get(place + later) {
+            entry.connection.prefetch(later, ring);
         }
     }
 }
@@ -187,7 +191,7 @@ fn prefetch_later(wanted: &[Wanted<'_>], place: usize, ring: bool) {
 /// Times with the connections that want a turn then, the earliest first.
 type Timers = BinaryHeap<Reverse<(Timestamp, u64)>>;
 
-impl Floor {
+impl Scheduler {
     pub(super) fn new(poller: Arc<Poller>, commands: mpsc::Receiver<Command>) -> Self {
         Self {
             poller,
@@ -243,7 +247,8 @@ impl Floor {
     /// meant to.
     pub(super) fn serve(&mut self, now: Timestamp, order: &[(u64, usize)]) -> bool {
         let Self { connections, poller, timers, again, scratch, .. } = self;
-        let ends = turn_notified(wanted(connections, order), now, Desk { poller, timers, again, scratch });
+        let ends =
+            turn_notified(lookups(connections, order), now, TurnContext { poller, timers, again, scratch });
         self.remove_all(ends);
         self.next_turn(now) < self.sleeps_until
     }
@@ -258,13 +263,13 @@ impl Floor {
     ) -> bool {
         let Self { connections, poller, timers, again, scratch, .. } = self;
         let Offered { bytes, targets, order } = offered;
-        let mut wanted = wanted(connections, order);
+        let mut lookups = lookups(connections, order);
         let mut ends = Vec::new();
-        for at in 0..wanted.len() {
-            prefetch_later(&wanted, at, false);
-            let Wanted { id, place, served } = &mut wanted[at];
-            let desk = Desk { poller, timers, again, scratch };
-            if let Err(ended) = served.offer(*id, &mut targets[*place], now, desk, bytes, &mut queue) {
+        for at in 0..lookups.len() {
+            prefetch_later(&lookups, at, false);
+            let Lookup { id, place, entry } = &mut lookups[at];
+            let context = TurnContext { poller, timers, again, scratch };
+            if let Err(ended) = entry.offer(*id, &mut targets[*place], now, context, bytes, &mut queue) {
                 ends.push((*id, ended));
             }
         }
@@ -281,8 +286,8 @@ impl Floor {
         has_room: &mut dyn FnMut() -> bool,
     ) {
         let Self { connections, scratch, .. } = self;
-        if let Some(served) = connections.get_mut(&id) {
-            served.connection.make_room(now, newcomer, has_room, scratch);
+        if let Some(entry) = connections.get_mut(&id) {
+            entry.connection.make_room(now, newcomer, has_room, scratch);
         }
     }
 
@@ -301,13 +306,13 @@ impl Floor {
             }
             self.timers.pop();
             // A timer that was overtaken by an earlier one is left in the heap and recognised here.
-            let Some(served) = self.connections.get_mut(&id).filter(|served| served.timer_at == at) else {
+            let Some(entry) = self.connections.get_mut(&id).filter(|entry| entry.timer_at == at) else {
                 continue;
             };
-            served.timer_at = Timestamp::MAX;
-            if served.wake_at <= now {
+            entry.timer_at = Timestamp::MAX;
+            if entry.wake_at <= now {
                 turns.push(id);
-            } else if let Some(at) = served.set_timer() {
+            } else if let Some(at) = entry.set_timer() {
                 self.timers.push(Reverse((at, id)));
             }
         }
@@ -321,11 +326,11 @@ impl Floor {
                         connection.shared().end(error.into());
                         continue;
                     }
-                    self.connections.insert(id, Served::new(connection));
+                    self.connections.insert(id, Entry::new(connection));
                     turns.push(id);
                 }
                 Command::Leave(id, linger) => {
-                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
                     connection.give_up_at(now + linger);
                     match connection.close(CloseMode::FinishRecord, now) {
                         Ok(_) => turns.push(id),
@@ -333,7 +338,7 @@ impl Floor {
                     }
                 }
                 Command::Close(id, mode) => {
-                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
                     let was_closing = connection.is_closing();
                     match connection.close(mode, now) {
                         Ok(false) => turns.push(id),
@@ -343,7 +348,7 @@ impl Floor {
                     }
                 }
                 Command::Interject(id, bytes) => {
-                    let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
                     match connection.interject(bytes) {
                         Ok(()) => turns.push(id),
                         Err(error) => self.remove(id, Ended::Broken(error)),
@@ -360,8 +365,8 @@ impl Floor {
 
     fn turn(&mut self, id: u64, now: Timestamp) {
         let Self { connections, poller, timers, again, scratch, .. } = self;
-        let Some(served) = connections.get_mut(&id) else { return };
-        if let Some(ended) = served.turn(id, now, Desk { poller, timers, again, scratch }) {
+        let Some(entry) = connections.get_mut(&id) else { return };
+        if let Some(ended) = entry.turn(id, now, TurnContext { poller, timers, again, scratch }) {
             self.remove(id, ended);
         }
     }
@@ -369,18 +374,18 @@ impl Floor {
     /// Gives those a turn whose producer has called.
     fn turn_notified(&mut self, now: Timestamp) {
         let Self { connections, poller, timers, again, scratch, .. } = self;
-        let all = connections.iter_mut().map(|(&id, served)| Wanted { id, place: 0, served }).collect();
-        let ends = turn_notified(all, now, Desk { poller, timers, again, scratch });
+        let all = connections.iter_mut().map(|(&id, entry)| Lookup { id, place: 0, entry }).collect();
+        let ends = turn_notified(all, now, TurnContext { poller, timers, again, scratch });
         self.remove_all(ends);
     }
 
     /// A socket has something to tell. True: it may be when something was acknowledged, which its next turn reads.
     fn note(&mut self, id: u64) -> bool {
-        self.connections.get_mut(&id).is_some_and(|served| served.connection.note())
+        self.connections.get_mut(&id).is_some_and(|entry| entry.connection.note())
     }
 
     fn broken(&mut self, id: u64, now: Timestamp) {
-        let Some(Served { connection, .. }) = self.connections.get_mut(&id) else { return };
+        let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { return };
         // Both sides have ended their direction: that is how a finished connection looks too.
         if connection.is_delivered(now) {
             return self.remove(id, Ended::Closed);
@@ -397,7 +402,7 @@ impl Floor {
 
     pub(super) fn abort_all(&mut self) {
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
-            if let Some(Served { connection, .. }) = self.connections.get(&id) {
+            if let Some(Entry { connection, .. }) = self.connections.get(&id) {
                 // Without the option the peer sees an end of file in the middle of a record instead of a reset.
                 let _ = connection.socket().abort();
             }
@@ -412,7 +417,7 @@ impl Floor {
     }
 
     fn remove(&mut self, id: u64, ended: Ended) {
-        if let Some(Served { connection, .. }) = self.connections.remove(&id) {
+        if let Some(Entry { connection, .. }) = self.connections.remove(&id) {
             // The socket is closed just after, which takes it out of the set too.
             let _ = self.poller.remove(connection.socket());
             connection.end(Reason::ConnectionLost, now(), ended);

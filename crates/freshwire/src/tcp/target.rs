@@ -25,6 +25,15 @@ impl Target {
     }
 }
 
+/// Memory of such offers, and of looking up sinks.
+#[derive(Default)]
+pub(crate) struct OfferRoom {
+    /// The engine's numbers of the sinks in question, each with its place in the call.
+    pub(crate) order: Vec<(u64, usize)>,
+    /// The payload that goes past the rings.
+    pub(crate) bytes: Payload,
+}
+
 /// A payload that is offered to sinks past their rings.
 pub(crate) struct Offered<'a> {
     pub(crate) bytes: &'a mut Payload,

@@ -5,11 +5,10 @@ use std::io;
 
 use freshwire_choice::Reason;
 use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
-use freshwire_ring::Consumer;
+use freshwire_ring::{Consumer, RawSlice};
 
-use super::connection::{BegunRecords, Number};
+use super::begun::{BegunRecords, Number};
 use super::payload::Payload;
-use super::scratch::Scratch;
 use crate::seal::Seal;
 
 /// A stretch of the stream: framing bytes, then bytes of a record that was begun.
@@ -40,7 +39,7 @@ pub(super) struct Written {
 
 /// Where to, and where the payload of the pieces is: in records of `begun`.
 #[derive(Clone, Copy)]
-pub(super) struct Way<'a> {
+pub(super) struct WriteTarget<'a> {
     pub(super) socket: &'a TcpSocket,
     pub(super) source: &'a Consumer,
     pub(super) begun: &'a BegunRecords,
@@ -58,9 +57,20 @@ struct Sealed {
 /// Room for what is committed. Most connections have nothing committed between their turns, so the engine lends them its
 /// own: less memory for each, and memory that the processor has at hand.
 #[derive(Default)]
-pub(super) struct Buffers {
+struct Buffers {
     pieces: VecDeque<Piece>,
     heads: Vec<u8>,
+}
+
+/// Memory of one write, which no connection needs between its turns.
+#[derive(Default)]
+pub(super) struct WriteBuffers {
+    raw: Vec<RawSlice>,
+    slices: Vec<IoSlice>,
+    plain: Vec<u8>,
+    /// Records of which the last byte was handed over.
+    pub(super) ended: Vec<(Number, End)>,
+    buffers: Buffers,
 }
 
 #[derive(Default)]
@@ -78,16 +88,16 @@ impl Output {
     }
 
     /// Uses the engine's buffers from now on, unless something waits in its own.
-    pub(super) fn borrow(&mut self, scratch: &mut Scratch) {
+    pub(super) fn borrow(&mut self, room: &mut WriteBuffers) {
         if self.buffers.pieces.is_empty() {
-            self.buffers = std::mem::take(&mut scratch.buffers);
+            self.buffers = std::mem::take(&mut room.buffers);
         }
     }
 
     /// Gives the engine its buffers back, unless something waits in them.
-    pub(super) fn give_back(&mut self, scratch: &mut Scratch) {
+    pub(super) fn give_back(&mut self, room: &mut WriteBuffers) {
         if self.buffers.pieces.is_empty() {
-            scratch.buffers = std::mem::take(&mut self.buffers);
+            room.buffers = std::mem::take(&mut self.buffers);
         }
     }
 
@@ -148,23 +158,27 @@ impl Output {
     }
 
     /// Writes what is committed. `None`: the socket has no room. Ends of records that are handed over are added to
-    /// `scratch.ended`.
-    pub(super) fn write(&mut self, way: Way<'_>, scratch: &mut Scratch) -> io::Result<Option<Written>> {
+    /// `ended`.
+    pub(super) fn write(
+        &mut self,
+        target: WriteTarget<'_>,
+        room: &mut WriteBuffers,
+    ) -> io::Result<Option<Written>> {
         if self.sealed.is_some() {
-            return self.write_sealed(way, scratch);
+            return self.write_sealed(target, room);
         }
-        let mut raw = std::mem::take(&mut scratch.raw);
-        self.fill_slices(scratch, |piece, slices| {
-            if let Some(begun) = piece.record.and_then(|record| way.begun.get(record)) {
-                way.source.slices(&begun.taken, piece.offset, piece.len as usize, &mut raw);
+        let mut raw = std::mem::take(&mut room.raw);
+        self.fill_slices(room, |piece, slices| {
+            if let Some(begun) = piece.record.and_then(|record| target.begun.get(record)) {
+                target.source.slices(&begun.taken, piece.offset, piece.len as usize, &mut raw);
                 slices.extend(raw.iter().map(|slice| IoSlice::new(slice.ptr, slice.len)));
             }
         });
-        scratch.raw = raw;
-        // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `way.source` keeps mapped;
+        room.raw = raw;
+        // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `target.source` keeps mapped;
         // neither is touched before the call returns.
-        let Some(sent) = (unsafe { way.socket.send(&scratch.slices) })? else { return Ok(None) };
-        self.advance(sent as u64, &mut scratch.ended);
+        let Some(sent) = (unsafe { target.socket.send(&room.slices) })? else { return Ok(None) };
+        self.advance(sent as u64, &mut room.ended);
         Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
     }
 
@@ -174,38 +188,42 @@ impl Output {
         &mut self,
         socket: &TcpSocket,
         payload: &Payload,
-        scratch: &mut Scratch,
+        room: &mut WriteBuffers,
     ) -> io::Result<u64> {
-        self.fill_slices(scratch, |piece, slices| {
+        self.fill_slices(room, |piece, slices| {
             let bytes = payload.bytes(piece.offset, piece.len);
             slices.push(IoSlice::new(bytes.as_ptr(), bytes.len()));
         });
         // SAFETY: the slices point into `self.buffers.heads` and into `payload`, both borrowed for the call.
-        let sent = unsafe { socket.send(&scratch.slices) }?.unwrap_or(0) as u64;
-        self.advance_unreported(sent, scratch);
+        let sent = unsafe { socket.send(&room.slices) }?.unwrap_or(0) as u64;
+        self.advance_unreported(sent, room);
         Ok(sent)
     }
 
     /// Takes `sent` bytes off the front.
-    pub(super) fn advance_unreported(&mut self, sent: u64, scratch: &mut Scratch) {
-        self.advance(sent, &mut scratch.ended);
-        scratch.ended.clear();
+    pub(super) fn advance_unreported(&mut self, sent: u64, room: &mut WriteBuffers) {
+        self.advance(sent, &mut room.ended);
+        room.ended.clear();
     }
 
-    fn write_sealed(&mut self, way: Way<'_>, scratch: &mut Scratch) -> io::Result<Option<Written>> {
+    fn write_sealed(
+        &mut self,
+        target: WriteTarget<'_>,
+        room: &mut WriteBuffers,
+    ) -> io::Result<Option<Written>> {
         let pending = self.sealed.as_ref().map_or(0, |sealed| sealed.covers);
         if pending == 0 {
-            self.copy_plain(way, &mut scratch.plain);
+            self.copy_plain(target, &mut room.plain);
         }
         let Some(sealed) = &mut self.sealed else { return Ok(None) };
         if pending == 0 {
             sealed.session.flush(&mut sealed.wire)?;
-            if !scratch.plain.is_empty() {
-                sealed.session.seal(&scratch.plain, &mut sealed.wire)?;
-                sealed.covers = scratch.plain.len() as u64;
+            if !room.plain.is_empty() {
+                sealed.session.seal(&room.plain, &mut sealed.wire)?;
+                sealed.covers = room.plain.len() as u64;
             }
         }
-        let Some(sent) = way.socket.write(&sealed.wire[sealed.at..])? else { return Ok(None) };
+        let Some(sent) = target.socket.write(&sealed.wire[sealed.at..])? else { return Ok(None) };
         sealed.at += sent;
         if sealed.at < sealed.wire.len() {
             return Ok(Some(Written { wire: sent as u64, whole: false }));
@@ -213,13 +231,13 @@ impl Output {
         sealed.wire.clear();
         sealed.at = 0;
         let covers = std::mem::take(&mut sealed.covers);
-        self.advance(covers, &mut scratch.ended);
+        self.advance(covers, &mut room.ended);
         Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
     }
 
     /// Lists what one write takes; `body` adds the payload of a piece.
-    fn fill_slices(&self, scratch: &mut Scratch, mut body: impl FnMut(&Piece, &mut Vec<IoSlice>)) {
-        let slices = &mut scratch.slices;
+    fn fill_slices(&self, room: &mut WriteBuffers, mut body: impl FnMut(&Piece, &mut Vec<IoSlice>)) {
+        let slices = &mut room.slices;
         slices.clear();
         let mut head_at = self.heads_at;
         for piece in &self.buffers.pieces {
@@ -239,17 +257,17 @@ impl Output {
     }
 
     /// A private copy of what is committed: nobody else can change what is encrypted while it is.
-    fn copy_plain(&self, way: Way<'_>, plain: &mut Vec<u8>) {
+    fn copy_plain(&self, target: WriteTarget<'_>, plain: &mut Vec<u8>) {
         plain.clear();
         let mut head_at = self.heads_at;
         for piece in &self.buffers.pieces {
             plain.extend_from_slice(&self.buffers.heads[head_at..head_at + piece.head as usize]);
             head_at += piece.head as usize;
             if piece.len > 0
-                && let Some(begun) = piece.record.and_then(|record| way.begun.get(record))
+                && let Some(begun) = piece.record.and_then(|record| target.begun.get(record))
             {
                 let end = plain.len() + piece.len as usize;
-                way.source.copy(&begun.taken, piece.offset, piece.len as usize, plain);
+                target.source.copy(&begun.taken, piece.offset, piece.len as usize, plain);
                 plain.resize(end, 0);
             }
         }

@@ -1,7 +1,6 @@
 //! One destination: the ring it is fed from, the choice, the framing and the socket.
 
 mod at_once;
-mod begun;
 mod commit;
 mod path;
 
@@ -16,44 +15,24 @@ use freshwire_media::framing::{Framer, Piece};
 use freshwire_ring::{Consumer, prefetch};
 use freshwire_units::Timestamp;
 
-use super::output::{End, Output, Way};
+use super::begun::{Begun, BegunRecords, Number};
+use super::next::{MAX_SLEEP, Next};
+use super::output::{End, Output, WriteTarget};
 use super::scratch::Scratch;
 use crate::ended::{CloseMode, Ended, SinkError};
 use crate::seal::Seal;
 use crate::sink::SinkShared;
-pub(super) use at_once::AtOnce;
-pub(super) use begun::{Begun, BegunRecords, Number, Room};
-pub(super) use commit::{PAST_WAIT, PICKS_PER_TURN, list};
 pub(super) use path::Limits;
 use path::Path;
 
 /// How many writes one connection makes before the engine turns to the next one.
 const WRITES_PER_TURN: usize = 32;
 
-/// The longest sleep on a ring. A producer that is killed between its push and its notification leaves a record that
-/// nobody calls for (spec/ring.md R-ROLE-7).
-pub(super) const MAX_SLEEP: Duration = Duration::from_secs(1);
-
 /// How often the end of the last acknowledgement is looked for after the stream's end.
 const FLUSH_WATCH: Duration = Duration::from_millis(25);
 
 /// The most bytes that may wait to be sent between records.
 const MAX_INTERJECTED: usize = 64 << 10;
-
-/// What a connection needs next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Another turn, soon: there is more to write than one turn carries.
-    Again,
-    /// Room in the socket, or the time given.
-    Room(Timestamp),
-    /// The time given: the path holds as much as it should.
-    Time(Timestamp),
-    /// A notification from the ring, or the time given.
-    Push(Timestamp),
-    /// Nothing: everything was delivered and the connection is closed.
-    Ended,
-}
 
 /// What has been asked of the connection's end.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -67,7 +46,7 @@ enum Closing {
     Flush,
 }
 
-pub(crate) struct Connection {
+pub(crate) struct TcpSink {
     socket: TcpSocket,
     consumer: Consumer,
     choice: Box<dyn Choice>,
@@ -108,7 +87,7 @@ pub(super) struct Parts {
     pub(super) shared: Arc<SinkShared>,
 }
 
-impl Connection {
+impl TcpSink {
     pub(super) fn new(parts: Parts) -> io::Result<Self> {
         let path = Path::new(&parts.socket, parts.limits)?;
         let mut framer = parts.framer;
@@ -209,14 +188,14 @@ impl Connection {
 
     /// Uses the engine's buffers from now on, except where something waits in its own.
     fn borrow(&mut self, scratch: &mut Scratch) {
-        self.output.borrow(scratch);
-        self.begun.borrow(scratch);
+        self.output.borrow(&mut scratch.write);
+        self.begun.borrow(&mut scratch.begun);
     }
 
     /// Gives the engine its buffers back, except those in which something waits.
     fn give_back(&mut self, scratch: &mut Scratch) {
-        self.output.give_back(scratch);
-        self.begun.give_back(scratch);
+        self.output.give_back(&mut scratch.write);
+        self.begun.give_back(&mut scratch.begun);
     }
 
     fn abort(&self, error: SinkError) -> Result<Next, SinkError> {
@@ -294,11 +273,11 @@ impl Connection {
 
     /// Writes what is committed. False: the socket has no room.
     fn write(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<bool> {
-        let way = Way { socket: &self.socket, source: &self.consumer, begun: &self.begun };
-        let Some(written) = self.output.write(way, scratch)? else { return Ok(false) };
+        let target = WriteTarget { socket: &self.socket, source: &self.consumer, begun: &self.begun };
+        let Some(written) = self.output.write(target, &mut scratch.write)? else { return Ok(false) };
         self.path.wrote(written.wire);
         self.shared.stats.on_write(written.wire);
-        for (number, end) in scratch.ended.drain(..) {
+        for (number, end) in scratch.write.ended.drain(..) {
             self.end_record(now, number, end);
         }
         Ok(written.whole)
@@ -322,7 +301,7 @@ impl Connection {
 }
 
 /// Ending.
-impl Connection {
+impl TcpSink {
     /// Aborts at `instant` what is not delivered by then.
     pub(super) fn give_up_at(&mut self, instant: Timestamp) {
         self.ending.give_up_at = instant;
@@ -378,7 +357,7 @@ fn give_up(consumer: &mut Consumer, begun: &Begun, reason: Reason, now: Timestam
     let _ = consumer.abandon(&begun.taken, reason.code(), now);
 }
 
-impl Drop for Connection {
+impl Drop for TcpSink {
     fn drop(&mut self) {
         // One that the engine has not removed never reached it: the engine was gone before.
         if !self.shared.has_ended() {

@@ -10,12 +10,13 @@ use freshwire_media::framing::Framer;
 use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken, reason};
 use freshwire_units::Timestamp;
 
-use crate::engine::connection::{MAX_SLEEP, Next, PAST_WAIT, PICKS_PER_TURN, list};
-use crate::engine::estimate::Estimate;
-use crate::engine::scratch::Scratch;
 use crate::record::record_of;
 use crate::reserve::Reserve;
 use crate::stats::SinkStats;
+use crate::tcp::estimate::Estimate;
+use crate::tcp::listing::{PAST_WAIT, PICKS_PER_TURN, list};
+use crate::tcp::next::{MAX_SLEEP, Next};
+use crate::tcp::scratch::Scratch;
 
 /// How often acknowledgements are looked for: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
@@ -24,19 +25,19 @@ const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::fro
 const MAX_WAITING: u32 = 4 << 10;
 
 /// What a feed is made of.
-pub(in crate::engine) struct Parts {
-    pub(in crate::engine) consumer: Consumer,
-    pub(in crate::engine) producer: Producer,
-    pub(in crate::engine) choice: Box<dyn Choice>,
-    pub(in crate::engine) framer: Box<dyn Framer>,
-    pub(in crate::engine) reserve: Reserve,
-    pub(in crate::engine) queue_target: Option<Duration>,
-    pub(in crate::engine) congestion: String,
+pub(in crate::tcp) struct Parts {
+    pub(in crate::tcp) consumer: Consumer,
+    pub(in crate::tcp) producer: Producer,
+    pub(in crate::tcp) choice: Box<dyn Choice>,
+    pub(in crate::tcp) framer: Box<dyn Framer>,
+    pub(in crate::tcp) reserve: Reserve,
+    pub(in crate::tcp) queue_target: Option<Duration>,
+    pub(in crate::tcp) congestion: String,
 }
 
 /// Keeps about a segment's worth of chosen records in the kernel's ring. What the kernel has not begun is taken back when
 /// something changes, and chosen anew.
-pub(in crate::engine) struct Feed {
+pub(in crate::tcp) struct Feed {
     parts: Parts,
     estimate: Estimate,
     /// What lies in the kernel's ring, in its order.
@@ -62,7 +63,7 @@ struct Offered {
 }
 
 impl Feed {
-    pub(in crate::engine) fn new(parts: Parts) -> Self {
+    pub(in crate::tcp) fn new(parts: Parts) -> Self {
         Self {
             parts,
             estimate: Estimate::default(),
@@ -85,7 +86,7 @@ impl Feed {
     }
 
     /// Puts bytes of no record behind what was offered. False: there is no room.
-    pub(in crate::engine) fn interject(&mut self, bytes: &[u8], socket: &RingSocket) -> bool {
+    pub(in crate::tcp) fn interject(&mut self, bytes: &[u8], socket: &RingSocket) -> bool {
         self.framed.clear();
         self.framed.extend_from_slice(bytes);
         let Ok(index) = self.push(&Meta::default()) else { return false };

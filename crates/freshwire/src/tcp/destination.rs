@@ -8,15 +8,16 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::prefetch;
 use freshwire_units::Timestamp;
 
-use super::connection::{AtOnce, Connection, Next};
 use super::kernel::KernelConnection;
+use super::next::{AtOnce, Next};
 use super::payload::Payload;
 use super::scratch::Scratch;
+use super::sink::TcpSink;
 use crate::ended::{CloseMode, Ended, SinkError};
 use crate::sink::SinkShared;
 
 pub(crate) enum Destination {
-    Tcp(Box<Connection>),
+    Tcp(Box<TcpSink>),
     Kernel(Box<KernelConnection>),
 }
 
@@ -55,7 +56,7 @@ impl Destination {
         }
     }
 
-    /// The socket has something to tell beside its room; see [`Connection::note`].
+    /// The socket has something to tell beside its room; see [`TcpSink::note`].
     pub(super) fn note(&mut self) -> bool {
         match self {
             Self::Tcp(connection) => connection.note(),
@@ -70,7 +71,7 @@ impl Destination {
         }
     }
 
-    /// Begins the record past the ring if nothing is before it; see [`Connection::send_at_once`].
+    /// Begins the record past the ring if nothing is before it; see [`TcpSink::send_at_once`].
     pub(super) fn send_at_once(
         &mut self,
         now: Timestamp,
@@ -84,7 +85,7 @@ impl Destination {
         }
     }
 
-    /// Drops what is of no more use until `has_room` says so; see [`Connection::make_room`]. What the kernel has it drops by itself.
+    /// Drops what is of no more use until `has_room` says so; see [`TcpSink::make_room`]. What the kernel has it drops by itself.
     pub(super) fn make_room(
         &mut self,
         now: Timestamp,
@@ -97,7 +98,7 @@ impl Destination {
         }
     }
 
-    /// Keeps what is left of such a record; see [`Connection::hold_rest`].
+    /// Keeps what is left of such a record; see [`TcpSink::hold_rest`].
     pub(super) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         match self {
             Self::Tcp(connection) => connection.hold_rest(index, now),

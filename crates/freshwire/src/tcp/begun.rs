@@ -5,12 +5,11 @@ use std::collections::VecDeque;
 use freshwire_choice::Record;
 use freshwire_ring::Taken;
 
-use crate::engine::scratch::Scratch;
 use crate::record::record_of;
 
 /// A record that was begun and is not wholly written.
-pub(in crate::engine) struct Begun {
-    pub(in crate::engine) taken: Taken,
+pub(super) struct Begun {
+    pub(super) taken: Taken,
     /// Where the payload ends that the framing has named so far.
     pub(super) named: u32,
 }
@@ -23,15 +22,15 @@ impl Begun {
 }
 
 /// What a piece of the stream belongs to: records are numbered as they are begun.
-pub(in crate::engine) type Number = u32;
+pub(super) type Number = u32;
 
 /// Room for records that are begun.
-pub(in crate::engine) type Room = VecDeque<Option<Begun>>;
+pub(super) type Room = VecDeque<Option<Begun>>;
 
 /// Begun records by number. One is open, the one whose pieces come next; another one may wait that it overtook. The others have all
 /// their pieces.
 #[derive(Default)]
-pub(in crate::engine) struct BegunRecords {
+pub(super) struct BegunRecords {
     /// Those that ended before an older one are gone.
     room: Room,
     /// Number of the first in `room`.
@@ -42,16 +41,16 @@ pub(in crate::engine) struct BegunRecords {
 
 impl BegunRecords {
     /// Uses the engine's room from now on, unless something is in its own.
-    pub(super) fn borrow(&mut self, scratch: &mut Scratch) {
+    pub(super) fn borrow(&mut self, room: &mut Room) {
         if self.room.is_empty() {
-            self.room = std::mem::take(&mut scratch.begun);
+            self.room = std::mem::take(room);
         }
     }
 
     /// Gives the engine its room back, unless something is in it.
-    pub(super) fn give_back(&mut self, scratch: &mut Scratch) {
+    pub(super) fn give_back(&mut self, room: &mut Room) {
         if self.room.is_empty() {
-            scratch.begun = std::mem::take(&mut self.room);
+            *room = std::mem::take(&mut self.room);
         }
     }
 
@@ -101,7 +100,7 @@ impl BegunRecords {
         self.open
     }
 
-    pub(in crate::engine) fn get(&self, number: Number) -> Option<&Begun> {
+    pub(super) fn get(&self, number: Number) -> Option<&Begun> {
         self.room.get(self.place(number))?.as_ref()
     }
 

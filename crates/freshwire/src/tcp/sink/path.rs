@@ -9,11 +9,11 @@ use freshwire_io::tcp::{AckTime, TcpSocket};
 use freshwire_ring::{Consumer, Taken};
 use freshwire_units::Timestamp;
 
-use crate::engine::estimate::Estimate;
-use crate::engine::output::Output;
-use crate::engine::unread::Unread;
 use crate::reserve::Reserve;
 use crate::sink::SinkShared;
+use crate::tcp::estimate::Estimate;
+use crate::tcp::output::Output;
+use crate::tcp::unread::Unread;
 
 /// How often acknowledgements are looked for while the engine has nothing to write: a quarter round trip within this.
 const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
@@ -52,11 +52,11 @@ pub(super) struct Path {
 
 /// How much a path may hold, and what is told of it.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::engine) struct Limits {
-    pub(in crate::engine) reserve: Reserve,
-    pub(in crate::engine) queue_target: Option<Duration>,
-    pub(in crate::engine) max_unread: Option<u32>,
-    pub(in crate::engine) ack_fates: bool,
+pub(in crate::tcp) struct Limits {
+    pub(in crate::tcp) reserve: Reserve,
+    pub(in crate::tcp) queue_target: Option<Duration>,
+    pub(in crate::tcp) max_unread: Option<u32>,
+    pub(in crate::tcp) ack_fates: bool,
 }
 
 /// What was handed over and what has been acknowledged, in bytes of the wire.

@@ -1,17 +1,5 @@
 //! The thread that serves many rings: the 'kernel side' of Birkedal's figure, in user space.
 
-mod admit;
-mod connection;
-mod destination;
-mod estimate;
-mod floor;
-mod kernel;
-mod output;
-mod payload;
-mod scratch;
-mod target;
-mod unread;
-
 use std::io;
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,32 +12,15 @@ use freshwire_io::poll::{Poller, Ready, Waker};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
+use super::admit::{Admitted, admit};
+use super::command::Command;
+use super::direct::Direct;
+use super::scheduler::Scheduler;
+use super::target::{Offered, Target};
 use crate::config::SinkConfig;
-use crate::direct::Direct;
 use crate::ended::CloseMode;
 use crate::error::SenderError;
 use crate::sink::{Server, Sink};
-use admit::{Admitted, admit};
-use destination::Destination;
-use floor::Floor;
-
-#[cfg(feature = "fanout")]
-pub(crate) use payload::Payload;
-pub(crate) use target::Offered;
-pub use target::Target;
-
-/// What an [`Engine`] is asked to do by its [`Handle`]s.
-pub(crate) enum Command {
-    Add(u64, Destination),
-    Close(u64, CloseMode),
-    /// Close as if dropped: finish the record, and abort if that takes longer than the time given.
-    Leave(u64, Duration),
-    /// Send bytes between two records.
-    Interject(u64, Vec<u8>),
-    /// Ask the policy again, although neither the queue nor the path has changed.
-    AskAgain(u64),
-    Stop,
-}
 
 /// Serves sinks, one thread at a time. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
 /// gives it a thread with [`Engine::spawn`].
@@ -66,7 +37,7 @@ pub struct Handle {
     waker: Waker,
     next_id: Arc<AtomicU64>,
     /// `None` after the engine's end.
-    floor: Arc<Mutex<Option<Floor>>>,
+    scheduler: Arc<Mutex<Option<Scheduler>>>,
 }
 
 /// A sink that an engine serves from now on.
@@ -158,8 +129,8 @@ impl Handle {
     /// Serves those of the sinks in `order` whose producers have called, on this thread. Where the engine is at work already, it is
     /// left to it.
     pub(crate) fn serve(&self, order: &[(u64, usize)]) {
-        let is_left_to_engine = match self.floor.try_lock() {
-            Ok(mut floor) => floor.as_mut().is_some_and(|floor| floor.serve(now(), order)),
+        let is_left_to_engine = match self.scheduler.try_lock() {
+            Ok(mut scheduler) => scheduler.as_mut().is_some_and(|scheduler| scheduler.serve(now(), order)),
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
         };
         if is_left_to_engine {
@@ -170,8 +141,8 @@ impl Handle {
     /// Offers a payload to sinks past their rings, on this thread. `queue` puts it on the ring of one and gives its index there. Where the
     /// engine is at work already, nothing is sent.
     pub(crate) fn offer(&self, offered: Offered<'_>, queue: impl FnMut(&Target) -> Option<u64>) {
-        let Ok(mut floor) = self.floor.try_lock() else { return };
-        if floor.as_mut().is_some_and(|floor| floor.offer(now(), offered, queue)) {
+        let Ok(mut scheduler) = self.scheduler.try_lock() else { return };
+        if scheduler.as_mut().is_some_and(|scheduler| scheduler.offer(now(), offered, queue)) {
             self.waker.wake();
         }
     }
@@ -180,14 +151,16 @@ impl Handle {
     /// present turn.
     pub(crate) fn make_room(&self, id: u64, newcomer: &Record, has_room: &mut dyn FnMut() -> bool) {
         // An engine whose policies have panicked drops nothing more.
-        let Ok(mut floor) = self.floor.lock() else { return };
-        if let Some(floor) = floor.as_mut() {
-            floor.make_room(now(), id, newcomer, has_room);
+        let Ok(mut scheduler) = self.scheduler.lock() else { return };
+        if let Some(scheduler) = scheduler.as_mut() {
+            scheduler.make_room(now(), id, newcomer, has_room);
         }
     }
 
-    fn lock(&self) -> io::Result<MutexGuard<'_, Option<Floor>>> {
-        self.floor.lock().map_err(|_| io::Error::other("a policy or a framing panicked while it was asked"))
+    fn lock(&self) -> io::Result<MutexGuard<'_, Option<Scheduler>>> {
+        self.scheduler
+            .lock()
+            .map_err(|_| io::Error::other("a policy or a framing panicked while it was asked"))
     }
 
     pub(crate) fn wake(&self) {
@@ -215,7 +188,7 @@ impl Engine {
             commands: sender,
             waker: poller.waker(),
             next_id: Arc::new(AtomicU64::new(0)),
-            floor: Arc::new(Mutex::new(Some(Floor::new(Arc::clone(&poller), commands)))),
+            scheduler: Arc::new(Mutex::new(Some(Scheduler::new(Arc::clone(&poller), commands)))),
         };
         Ok(Self { poller, handle, ready: Vec::new() })
     }
@@ -227,7 +200,7 @@ impl Engine {
 
     /// Number of sinks in service.
     pub fn sinks(&self) -> usize {
-        self.handle.lock().map_or(0, |floor| floor.as_ref().map_or(0, Floor::sinks))
+        self.handle.lock().map_or(0, |scheduler| scheduler.as_ref().map_or(0, Scheduler::sinks))
     }
 
     /// Moves the engine to its own thread.
@@ -263,20 +236,20 @@ impl Engine {
     /// As [`run_once`](Self::run_once); false if it has been stopped.
     fn go_on(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = match self.handle.lock()?.as_mut() {
-            Some(floor) => floor.before_wait(timeout),
+            Some(scheduler) => scheduler.before_wait(timeout),
             None => return Ok(false),
         };
         let woken = self.poller.wait(timeout, &mut self.ready)?;
-        let mut floor = self.handle.lock()?;
-        Ok(floor.as_mut().is_some_and(|floor| floor.after_wait(woken, &mut self.ready)))
+        let mut scheduler = self.handle.lock()?;
+        Ok(scheduler.as_mut().is_some_and(|scheduler| scheduler.after_wait(woken, &mut self.ready)))
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let mut floor = self.handle.floor.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mut floor) = floor.take() {
-            floor.abort_all();
+        let mut scheduler = self.handle.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut scheduler) = scheduler.take() {
+            scheduler.abort_all();
         }
     }
 }

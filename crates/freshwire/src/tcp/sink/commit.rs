@@ -2,14 +2,15 @@
 
 use freshwire_choice::{Choice, Decision, Outcome, Progress, Reason, Record};
 use freshwire_media::framing::Piece;
-use freshwire_ring::{Consumer, Taken};
+use freshwire_ring::Taken;
 use freshwire_units::Timestamp;
 
-use super::{Begun, Connection};
-use crate::engine::output::End;
-use crate::engine::scratch::Scratch;
+use super::TcpSink;
 use crate::record::record_of;
-use crate::stats::SinkStats;
+use crate::tcp::begun::Begun;
+use crate::tcp::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
+use crate::tcp::output::End;
+use crate::tcp::scratch::Scratch;
 
 /// The most bytes that one write carries.
 const MAX_WRITE: u64 = 256 << 10;
@@ -20,13 +21,7 @@ const MIN_CHUNK: u64 = 256;
 /// The room that a chunk's header takes at most.
 const CHUNK_HEADER: u64 = 8;
 
-/// How often a policy is asked in a row before the engine turns to other connections.
-pub(in crate::engine) const PICKS_PER_TURN: usize = 4096;
-
-/// The pause after which a policy that waits for a time in the past is asked again.
-pub(in crate::engine) const PAST_WAIT: std::time::Duration = std::time::Duration::from_millis(1);
-
-impl Connection {
+impl TcpSink {
     /// Commits pieces worth `budget` bytes as far as the policy names records, rounded up to whole segments: a segment
     /// that is not full costs the path as many packets as a full one (Marigi 2012, section 4.1.5).
     pub(super) fn gather(&mut self, now: Timestamp, budget: u64, scratch: &mut Scratch) {
@@ -224,7 +219,7 @@ impl Connection {
     }
 
     /// Drops what the policy calls of no more use, one after the other, until `has_room` says so.
-    pub(in crate::engine) fn make_room(
+    pub(in crate::tcp) fn make_room(
         &mut self,
         now: Timestamp,
         newcomer: &Record,
@@ -287,42 +282,5 @@ impl Connection {
 
     pub(super) fn dropped(&mut self, record: Record, reason: Reason) {
         tell_dropped(self.choice.as_mut(), &self.shared.stats, record, reason);
-    }
-}
-
-fn tell_dropped(choice: &mut dyn Choice, stats: &SinkStats, record: Record, reason: Reason) {
-    choice.outcome(&record, Outcome::Dropped(reason));
-    stats.on_dropped(record.layer, reason.code());
-}
-
-/// Looks at the ring for a policy: fills `scratch.records`. A policy that sees all of the queue is also told what others
-/// dropped from it.
-pub(in crate::engine) fn list(
-    consumer: &mut Consumer,
-    choice: &mut dyn Choice,
-    stats: &SinkStats,
-    scratch: &mut Scratch,
-) {
-    consumer.queue(choice.lookahead(), &mut scratch.queued);
-    scratch.records.clear();
-    scratch.records.extend(scratch.queued.iter().map(record_of));
-    tell_of_others(consumer, choice, stats, scratch);
-}
-
-/// Tells a policy that sees all of the queue what others dropped from it.
-pub(super) fn tell_of_others(
-    consumer: &mut Consumer,
-    choice: &mut dyn Choice,
-    stats: &SinkStats,
-    scratch: &mut Scratch,
-) {
-    if choice.lookahead() < usize::MAX {
-        return;
-    }
-    scratch.gone.clear();
-    consumer.dropped_by_others(&mut scratch.gone);
-    while let Some((seq, code)) = scratch.gone.pop() {
-        let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
-        tell_dropped(choice, stats, Record::numbered(seq), reason);
     }
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
-use super::connection::{Connection, Limits, Parts};
+use super::choose::{Chosen, KernelRing, choose, needs_no_engine};
 use super::destination::Destination;
+use super::direct::Direct;
 use super::kernel::{Feed, FeedParts, KernelConnection, Source};
-use crate::carrier::{CarrierError, CarrierInUse, Chosen, KernelRing, choose, needs_no_engine};
+use super::sink::{Limits, Parts, TcpSink};
+use crate::carrier::{CarrierError, CarrierInUse};
 use crate::config::SinkConfig;
-use crate::direct::Direct;
 use crate::error::SenderError;
 use crate::kernel_view::KernelView;
 use crate::sink::SinkShared;
@@ -63,7 +64,7 @@ fn serve_tcp(
         stall_timeout: config.stall_timeout,
         shared: Arc::clone(&shared),
     };
-    let destination = Destination::Tcp(Box::new(Connection::new(parts)?));
+    let destination = Destination::Tcp(Box::new(TcpSink::new(parts)?));
     Ok(Admitted { destination, shared, direct: None })
 }
 

@@ -7,26 +7,17 @@ use freshwire_choice::{Choice, Decision, Record};
 use freshwire_media::framing::Piece;
 use freshwire_units::Timestamp;
 
-use super::commit::tell_of_others;
-use super::{Closing, Connection};
-use crate::engine::output::End;
-use crate::engine::payload::Payload;
-use crate::engine::scratch::Scratch;
+use super::{Closing, TcpSink};
+use crate::tcp::listing::tell_of_others;
+use crate::tcp::next::AtOnce;
+use crate::tcp::output::End;
+use crate::tcp::payload::Payload;
+use crate::tcp::scratch::Scratch;
 
-/// What became of a record that was offered past the ring.
-pub(in crate::engine) enum AtOnce {
-    /// It has to go through the ring: something is before it, the path has a limit, or the policy does not send it now.
-    Not,
-    /// All of it was handed over. The connection wants its next turn at this time.
-    Whole(Timestamp),
-    /// It was begun, and the socket did not take all of it. [`Connection::hold_rest`] follows.
-    Part,
-}
-
-impl Connection {
-    /// Begins the record if it would be the next one on the wire now: the same questions as in a [`turn`](Connection::turn),
+impl TcpSink {
+    /// Begins the record if it would be the next one on the wire now: the same questions as in a [`turn`](TcpSink::turn),
     /// without a place in the ring.
-    pub(in crate::engine) fn send_at_once(
+    pub(in crate::tcp) fn send_at_once(
         &mut self,
         now: Timestamp,
         record: &Record,
@@ -47,9 +38,9 @@ impl Connection {
         let wire = match self.write_alone(record, payload, scratch)? {
             Ok(wire) => wire,
             Err(begun) => {
-                self.output.borrow(scratch);
+                self.output.borrow(&mut scratch.write);
                 let wire = self.write_pieces(begun, record, payload, scratch);
-                self.output.give_back(scratch);
+                self.output.give_back(&mut scratch.write);
                 wire?
             }
         };
@@ -65,7 +56,7 @@ impl Connection {
 
     /// Keeps what is left of a record that was begun past the ring: it is the ring's newest, at `index`. False: somebody else
     /// has taken hold of it there, and the stream ends within a record.
-    pub(in crate::engine) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
+    pub(in crate::tcp) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         let Ok(taken) = self.consumer.take(index) else { return false };
         self.consumer.commit(&taken, now, 0);
         self.begun.hold(taken);
@@ -138,8 +129,8 @@ impl Connection {
         }
         output.end(number, End::Finished);
         match begun.sent {
-            Some(sent) => output.advance_unreported(sent, scratch),
-            None => return output.write_payload(&self.socket, payload, scratch),
+            Some(sent) => output.advance_unreported(sent, &mut scratch.write),
+            None => return output.write_payload(&self.socket, payload, &mut scratch.write),
         }
         Ok(begun.sent.unwrap_or(0))
     }

@@ -45,6 +45,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "freshwire-media",
             "freshwire-netns",
             "freshwire-terminal",
+            "freshwire-push",
         ],
     ),
     ("xtask", &[]),

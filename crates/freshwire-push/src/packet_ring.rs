@@ -172,9 +172,8 @@ fn filter(socket: &OwnedFd, port: u16) -> io::Result<()> {
 fn map(socket: &OwnedFd, len: usize) -> io::Result<NonNull<u8>> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping where the kernel finds room.
-    let ring = unsafe {
-        libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, socket.as_raw_fd(), 0)
-    };
+    let ring =
+        unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, socket.as_raw_fd(), 0) };
     if ring == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

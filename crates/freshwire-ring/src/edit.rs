@@ -251,3 +251,18 @@ fn each_part(
     }
     done
 }
+
+/// Holds the oldest ready record with this number.
+pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
+    let (window, passed) = (view.window(), view.passed_i());
+    for index in window.clone() {
+        let index = view.holder(index, passed);
+        if let Seen::Ready(record, _) = view.see(index, window.end)
+            && record.user_seq == user_seq
+            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.user_seq == user_seq)
+        {
+            return Ok(edit);
+        }
+    }
+    Err(TooLate)
+}

@@ -1,7 +1,6 @@
-use crate::edit::Edit;
+use crate::edit::{Edit, edit_seq};
 use crate::error::{EditError, ModifyError, TooLate};
 use crate::process::own_pid;
-use crate::producer::edit_seq;
 use crate::reason;
 use crate::record::Queued;
 use crate::region::Region;

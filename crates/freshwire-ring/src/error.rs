@@ -1,6 +1,6 @@
 use std::io;
 
-use crate::layout::{
+use crate::limits::{
     ABI_VERSION, MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_REGION_BYTES, MAX_RINGS, MAX_SLOTS, MIN_BLOCK_BYTES,
     MIN_SLOTS,
 };

@@ -1,9 +1,10 @@
 use crate::blocks::{Blocks, Stored};
-use crate::edit::{Edit, flags, write_meta};
+use crate::edit::{Edit, edit_seq, flags, write_meta};
 use crate::error::{ClaimError, EditError, ModifyError, PushError, TooLate};
-use crate::fates::{Fates, read_fate};
+use crate::fates::read_fate;
+use crate::finished::{Finished, finished};
 use crate::layout::{MAX_INDEX, NO_HOLD};
-use crate::passing::{Behind, Room};
+use crate::own::{Own, Ring, Room};
 use crate::process::{Claim, own_pid};
 use crate::pushed::{Pushed, Replaced};
 use crate::reason;
@@ -30,35 +31,6 @@ pub struct Producer {
     /// Number of the next record that does not bring its own.
     next_seq: u64,
     bad_values: u64,
-}
-
-/// The producer's private copy of what it put on one ring.
-#[derive(Debug)]
-pub(crate) struct Ring {
-    pub(crate) user_i: u64,
-    /// Oldest index whose slot has not been reclaimed.
-    pub(crate) tail: u64,
-    pub(crate) slots: Vec<Own>,
-    /// Records from before the tail that have not ended, in the order of their first slots.
-    pub(crate) behind: Vec<Behind>,
-    pub(crate) fates: Fates,
-    /// What `umod_i` is.
-    pub(crate) hold: u64,
-}
-
-/// The producer's private copy of one slot.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Own {
-    /// `NO_BLOCK` when the slot has none, or has given it back.
-    pub(crate) block: u32,
-    /// Slots of the record in its first slot, else 0; other values where the record was passed over.
-    pub(crate) span: u32,
-}
-
-pub(crate) const NO_BLOCK: u32 = u32::MAX;
-
-impl Own {
-    pub(crate) const EMPTY: Self = Self { block: NO_BLOCK, span: 0 };
 }
 
 impl Producer {
@@ -703,77 +675,12 @@ impl Drop for Producer {
     }
 }
 
-impl Ring {
-    pub(crate) fn at(&self, index: u64) -> usize {
-        (index & (self.slots.len() as u64 - 1)) as usize
-    }
-
-    pub(crate) fn own(&self, index: u64) -> Own {
-        self.slots[self.at(index)]
-    }
-
-    /// The slot's block, unless the slot is that of a record which was passed over.
-    fn give_back_unless_behind(&mut self, index: u64, blocks: &mut Blocks) {
-        if !self.own(index).is_behind() {
-            self.give_back(index, blocks);
-        }
-    }
-
-    #[inline]
-    fn give_back(&mut self, index: u64, blocks: &mut Blocks) {
-        let at = self.at(index);
-        if self.slots[at].block != NO_BLOCK {
-            blocks.release(self.slots[at].block);
-            self.slots[at].block = NO_BLOCK;
-        }
-    }
-}
-
-pub(crate) enum Finished {
-    No,
-    Acked,
-    /// `last`: no acknowledgement will come.
-    Sent {
-        last: bool,
-    },
-    Dropped(u8),
-    Bad,
-}
-
-/// Whether the record at `index`, one of the producer's own, is over.
-#[inline]
-pub(crate) fn finished(view: &View<'_>, index: u64) -> Finished {
-    let Ok(word) = view.word(index) else { return Finished::Bad };
-    match word.state() {
-        Some(State::Ready | State::Held | State::Taken) => Finished::No,
-        Some(State::Sent) => Finished::Sent { last: word.arg() != 0 },
-        Some(State::Acked) => Finished::Acked,
-        Some(State::Dead) => Finished::Dropped(word.reason()),
-        Some(State::Free | State::Cont) | None => Finished::Bad,
-    }
-}
-
 /// The number after `seq`.
 fn following(seq: u64) -> u64 {
     match seq.wrapping_add(1) {
         Meta::NEXT_SEQ => 0,
         next => next,
     }
-}
-
-/// Holds the oldest ready record with this number.
-pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
-    let (window, passed) = (view.window(), view.passed_i());
-    for index in window.clone() {
-        let index = view.holder(index, passed);
-        if let Seen::Ready(record, _) = view.see(index, window.end)
-            && record.user_seq == user_seq
-            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.user_seq == user_seq)
-        {
-            return Ok(edit);
-        }
-    }
-    Err(TooLate)
 }
 
 fn newest_with_key(view: &View<'_>, key: u64) -> Option<Queued> {

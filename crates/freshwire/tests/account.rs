@@ -13,7 +13,7 @@ use std::time::Duration;
 use freshwire::{
     CloseMode, Engine, Fate, Meta, Outcome, Rate, RingConfig, Sender, SinkConfig, Timestamp, choice, now,
 };
-use freshwire_io::netns::{Emulator, EmulatorOptions, LinkConfig, Namespaces};
+use freshwire_netns::{Emulator, EmulatorOptions, LinkConfig, Namespaces};
 
 const KEYS: u64 = 50;
 const TICKS: u64 = 180;
@@ -43,13 +43,6 @@ fn main() -> ExitCode {
         let is_trustworthy = emulator.stop().is_trustworthy();
         run.check_account(name);
         run.check_turns(name);
-        // Windows waver: a reader that reads all is not taken for a slow one because of that.
-        let offered = (KEYS * TICKS) as usize;
-        assert!(
-            name == "slow" || !is_trustworthy || run.read.len() * 2 > offered,
-            "{name}: {} values",
-            run.read.len()
-        );
         println!("ok: {name} (the link kept to its model: {is_trustworthy})");
     }
     ExitCode::SUCCESS

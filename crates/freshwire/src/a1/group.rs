@@ -12,7 +12,7 @@ use freshwire_units::{Rate, Timestamp};
 use super::config::SinkConfig;
 use super::connection::{Caller, Connection};
 use super::error::NodeStopped;
-use super::node::Shared;
+use super::shared::Shared;
 use super::sink::{Feeding, InNode, Keeper, Wish};
 use super::source::RingSource;
 use super::supply::Supply;

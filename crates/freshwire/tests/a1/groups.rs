@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use freshwire::a1::{Group, GroupConfig, GroupError, Interface, InviteError, JoinConfig, JoinError, Rate};
 
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 
 use super::*;
 

@@ -45,6 +45,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "freshwire-io",
             "freshwire-media",
             "freshwire-netns",
+            "freshwire-push",
             "freshwire-terminal",
             "freshwire-push",
         ],

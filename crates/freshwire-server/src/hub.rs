@@ -1,8 +1,8 @@
 //! Streams, those who publish them and those who view them.
 //!
 //! ```text
-//!  Publisher::push ──► arena, once ──► seat: ring ──► engine ──► viewer
-//!                          │       ──► seat: ring ──► engine ──► viewer
+//!  Publisher::push ──► arena, once ──► queue: ring ──► engine ──► viewer
+//!                          │       ──► queue: ring ──► engine ──► viewer
 //!                          └ the newest group, for those who join
 //! ```
 
@@ -10,9 +10,9 @@ mod bundle;
 mod datagrams;
 mod fit;
 mod renditions;
-mod seat;
 mod stream;
 mod viewer;
+mod viewer_queue;
 
 use std::collections::{BTreeMap, btree_map};
 use std::io;

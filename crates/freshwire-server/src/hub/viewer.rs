@@ -139,15 +139,15 @@ pub struct ViewerSnapshot {
     pub changes: u16,
 }
 
-/// What a seat has counted: all of a snapshot that needs the stream's lock.
-pub(super) struct SeatCounts {
+/// What a viewer's queue has counted: all of a snapshot that needs the stream's lock.
+pub(super) struct QueueCounts {
     pub(super) identity: Arc<Identity>,
     pub(super) offered: [u64; LAYERS],
     pub(super) missed: u64,
     pub(super) selected: Selected,
 }
 
-impl SeatCounts {
+impl QueueCounts {
     pub(super) fn snapshot(&self, renditions: &[RenditionSnapshot]) -> ViewerSnapshot {
         let name = |index: Option<usize>| Some(renditions.get(index?)?.name.clone());
         let Selected { current, wanted, why, changes } = self.selected;

@@ -2,6 +2,7 @@
 
 mod admit;
 mod connection;
+mod datagrams;
 mod destination;
 mod estimate;
 mod floor;
@@ -24,10 +25,13 @@ use freshwire_io::poll::{Poller, Ready, Waker};
 use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::Consumer;
 
+use crate::carrier::CarrierInUse;
+use crate::datagrams::DatagramPath;
 use crate::direct::Direct;
 use crate::sender::Target;
-use crate::sink::{CloseMode, Server, Sink, SinkConfig};
+use crate::sink::{CloseMode, Server, Sink, SinkConfig, SinkShared};
 use admit::{Admitted, admit};
+use datagrams::DatagramSink;
 use destination::Destination;
 use floor::Floor;
 
@@ -141,6 +145,24 @@ impl Handle {
         self.send(Command::Add(id, destination));
         let server = Box::new(InEngine { engine: self.clone(), id });
         Ok(Added { id, sink: Sink { ring, shared, server, linger, closed: false }, direct })
+    }
+
+    /// Serves a receiver of datagrams from the ring of `consumer`.
+    pub(crate) fn add_datagrams(
+        &self,
+        path: Box<dyn DatagramPath>,
+        consumer: Consumer,
+        mut config: SinkConfig,
+    ) -> Added {
+        let (ring, linger) = (consumer.ring(), config.linger);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let engine = self.clone();
+        config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
+        let shared = Arc::new(SinkShared::new(CarrierInUse::Datagrams, None, None));
+        let sink = DatagramSink::new(path, consumer, config, Arc::clone(&shared));
+        self.send(Command::Add(id, Destination::Datagrams(Box::new(sink))));
+        let server = Box::new(InEngine { engine: self.clone(), id });
+        Added { id, sink: Sink { ring, shared, server, linger, closed: false }, direct: None }
     }
 
     /// The waker that a producer uses after a push that asks to notify.

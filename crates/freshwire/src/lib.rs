@@ -25,6 +25,7 @@
 
 pub mod a1;
 mod carrier;
+mod datagrams;
 mod direct;
 mod engine;
 mod kernel_view;
@@ -47,6 +48,7 @@ pub use freshwire_ring::{
 pub use freshwire_units::{Rate, Timestamp};
 
 pub use carrier::{Carrier, CarrierError, CarrierInUse};
+pub use datagrams::{DatagramPath, Flushed, KnownPath};
 pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
 pub use receiver::{Message, ReceiveError, Receiver};
 pub use record::record_without_place;

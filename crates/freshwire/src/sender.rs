@@ -9,6 +9,7 @@ use freshwire_ring::{
 
 use crate::a1::{self, Caller};
 use crate::carrier::CarrierError;
+use crate::datagrams::DatagramPath;
 use crate::direct::Direct;
 use crate::engine::{AddError, Added, Handle, Offered, Payload};
 use crate::record::record_without_place;
@@ -190,11 +191,38 @@ impl Sender {
             let (producer, ring) = self.producer_of(ring);
             producer.keep_fates(ring);
         }
+        self.set_number(ring, number);
+        Ok(sink)
+    }
+
+    /// Serves a receiver of datagrams from a free ring, as [`add_sink`](Self::add_sink) does over TCP. Of `config`, policy, framing,
+    /// keys and linger count; every piece of the framing has to be whole packets. Fates are complete when the last packet is handed
+    /// over, and nothing can be interjected.
+    ///
+    /// # Errors
+    ///
+    /// If no ring is free, if the ring has too few slots for [`SinkConfig::keys`], or if the sender has no engine.
+    pub fn add_datagram_sink(
+        &mut self,
+        path: Box<dyn DatagramPath>,
+        config: SinkConfig,
+    ) -> Result<Sink, SenderError> {
+        let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
+        self.check_keys(&config)?;
+        let consumer = self.free_ring()?;
+        let ring = consumer.ring();
+        let Added { id, sink, .. } = engine.add_datagrams(path, consumer, config);
+        self.set_other(ring, None);
+        self.set_sink(ring, &sink);
+        self.set_number(ring, Some(id));
+        Ok(sink)
+    }
+
+    fn set_number(&mut self, ring: usize, number: Option<u64>) {
         if ring >= self.numbers.len() {
             self.numbers.resize(ring + 1, None);
         }
         self.numbers[ring] = number;
-        Ok(sink)
     }
 
     fn check_keys(&self, config: &SinkConfig) -> Result<(), SenderError> {

@@ -9,6 +9,7 @@ use freshwire_ring::prefetch;
 use freshwire_units::Timestamp;
 
 use super::connection::{AtOnce, Connection, Next};
+use super::datagrams::DatagramSink;
 use super::kernel::KernelConnection;
 use super::payload::Payload;
 use super::scratch::Scratch;
@@ -20,16 +21,22 @@ const NOT_READING: &str = "the peer does not read what is sent between records";
 /// How a sink ended that was asked for bytes which nobody can put between its records.
 const NOBODY_BETWEEN: &str = "the kernel sends the records, and nobody can put bytes between them";
 
+/// How a sink ended that was asked for bytes which no datagram has room for.
+const NO_STREAM: &str = "a sink over datagrams carries packets only; answer on the control connection";
+
 pub(crate) enum Destination {
     Tcp(Box<Connection>),
     Kernel(Box<KernelConnection>),
+    Datagrams(Box<DatagramSink>),
 }
 
 impl Destination {
-    pub(super) fn socket(&self) -> &TcpSocket {
+    /// The connection to watch; a sink over datagrams has none.
+    pub(super) fn socket(&self) -> Option<&TcpSocket> {
         match self {
-            Self::Tcp(connection) => connection.socket(),
-            Self::Kernel(connection) => connection.socket(),
+            Self::Tcp(connection) => Some(connection.socket()),
+            Self::Kernel(connection) => Some(connection.socket()),
+            Self::Datagrams(_) => None,
         }
     }
 
@@ -37,6 +44,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.shared(),
             Self::Kernel(connection) => connection.shared(),
+            Self::Datagrams(sink) => sink.shared(),
         }
     }
 
@@ -57,6 +65,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.notified(),
             Self::Kernel(connection) => connection.notified(),
+            Self::Datagrams(sink) => sink.notified(),
         }
     }
 
@@ -64,7 +73,7 @@ impl Destination {
     pub(super) fn note(&mut self) -> bool {
         match self {
             Self::Tcp(connection) => connection.note(),
-            Self::Kernel(_) => false,
+            Self::Kernel(_) | Self::Datagrams(_) => false,
         }
     }
 
@@ -72,6 +81,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.turn(now, scratch),
             Self::Kernel(connection) => connection.turn(now, scratch),
+            Self::Datagrams(sink) => sink.turn(now, scratch),
         }
     }
 
@@ -86,6 +96,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.send_at_once(now, record, payload, scratch),
             Self::Kernel(_) => Ok(AtOnce::Not),
+            Self::Datagrams(sink) => sink.send_at_once(now, record, payload, scratch),
         }
     }
 
@@ -97,8 +108,10 @@ impl Destination {
         has_room: &mut dyn FnMut() -> bool,
         scratch: &mut Scratch,
     ) {
-        if let Self::Tcp(connection) = self {
-            connection.make_room(now, newcomer, has_room, scratch);
+        match self {
+            Self::Tcp(connection) => connection.make_room(now, newcomer, has_room, scratch),
+            Self::Kernel(_) => {}
+            Self::Datagrams(sink) => sink.make_room(now, newcomer, has_room, scratch),
         }
     }
 
@@ -106,7 +119,7 @@ impl Destination {
     pub(super) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         match self {
             Self::Tcp(connection) => connection.hold_rest(index, now),
-            Self::Kernel(_) => false,
+            Self::Kernel(_) | Self::Datagrams(_) => false,
         }
     }
 
@@ -115,6 +128,7 @@ impl Destination {
         let fits = match self {
             Self::Tcp(connection) => connection.interject(bytes),
             Self::Kernel(connection) => connection.interject(&bytes).ok_or(NOBODY_BETWEEN)?,
+            Self::Datagrams(_) => return Err(NO_STREAM),
         };
         if fits { Ok(()) } else { Err(NOT_READING) }
     }
@@ -124,6 +138,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.give_up_at(instant),
             Self::Kernel(connection) => connection.give_up_at(instant),
+            Self::Datagrams(sink) => sink.give_up_at(instant),
         }
     }
 
@@ -132,6 +147,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.close(mode, now),
             Self::Kernel(connection) => connection.close(mode, now),
+            Self::Datagrams(sink) => Ok(sink.close(mode, now)),
         }
     }
 
@@ -140,6 +156,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.is_closing(),
             Self::Kernel(connection) => connection.is_closing(),
+            Self::Datagrams(sink) => sink.is_closing(),
         }
     }
 
@@ -148,6 +165,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.is_flushing(),
             Self::Kernel(connection) => connection.is_flushing(),
+            Self::Datagrams(_) => false,
         }
     }
 
@@ -156,6 +174,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.is_delivered(now),
             Self::Kernel(connection) => connection.is_delivered(),
+            Self::Datagrams(_) => false,
         }
     }
 
@@ -167,6 +186,10 @@ impl Destination {
                 connection.shared().end(ended);
             }
             Self::Kernel(connection) => connection.end(reason, now, ended),
+            Self::Datagrams(mut sink) => {
+                sink.end(reason, now);
+                sink.shared().end(ended);
+            }
         }
     }
 }

@@ -35,7 +35,7 @@ pub use feedback::{Feedback, ReportBlock, read_feedback};
 pub use packets::{Packet, Packets, PayloadHeader, PlanError};
 pub use rate::{Cease, Change, RateControl};
 pub use sent::{Reception, SentLog};
-pub use stream::{Identity, Reports, Stream, WallClock};
+pub use stream::{DEFAULT_REPORT_INTERVAL, Identity, Reports, Stream, WallClock};
 
 use crate::unit::{AudioCodec, Kind, Tracks};
 

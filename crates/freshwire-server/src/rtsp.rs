@@ -19,6 +19,7 @@ pub(crate) mod methods;
 pub(crate) mod publish;
 pub(crate) mod receive;
 mod reply;
+mod rtp_path;
 mod target;
 mod transport;
 pub(crate) mod udp;

@@ -160,7 +160,7 @@ fn view_by(
 ) -> Result<(Viewer, Player)> {
     let request = ViewRequest {
         peer: near.peer_addr()?,
-        socket: near,
+        socket: near.into(),
         preface,
         framer,
         catalog: stream.catalog(),
@@ -327,6 +327,7 @@ fn sound_overtakes_a_keyframe() -> Result<()> {
         clock: WallClock { media: MediaTime::default(), ntp: 1 << 32 },
         cname: "test".to_owned(),
         max_packet_bytes: interleaved::DEFAULT_MAX_PACKET_BYTES,
+        report_interval: freshwire_media::rtp::DEFAULT_REPORT_INTERVAL,
     };
     let framer = Interleaved::new(stream.catalog(), &config);
     let (_viewer, mut player) = view_by(&stream, Box::new(framer), connection()?, None, Vec::new())?;

@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-push", &[]),
     ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
-    ("freshwire-server", &["freshwire", "freshwire-media"]),
+    ("freshwire-server", &["freshwire", "freshwire-media", "freshwire-io"]),
     ("freshwire-ffi", &["freshwire"]),
     (
         "freshwire-cli",
@@ -36,7 +36,7 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// What only a room's tests may use besides: the emulated link, for paths that are not loopback.
 const TESTS: &[(&str, &[&str])] =
-    &[("freshwire-server", &["freshwire-io", "freshwire-link"]), ("freshwire-a1", &["freshwire-link"])];
+    &[("freshwire-server", &["freshwire-link"]), ("freshwire-a1", &["freshwire-link"])];
 
 const EVERYBODYS: &str = "freshwire-units";
 

@@ -13,9 +13,9 @@ use freshwire_units::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use super::bundle::{PendingBundle, Unbundler};
-use super::datagrams::{DatagramSink, Datagrams};
 use super::renditions::{MAIN, Renditions};
-use super::viewer::{Identity, RenditionsAsked, ViewRequest, Viewer, ViewerSnapshot};
+use super::taps::{Tapping, Taps};
+use super::viewer::{Identity, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
 use super::viewer_queue::ViewerQueue;
 use super::{HubConfig, HubError, Shared, lock};
 
@@ -70,9 +70,8 @@ struct Counters {
 struct State {
     sender: Sender,
     queues: Vec<ViewerQueue>,
-    datagrams: Datagrams,
     /// Those who make other renditions of the main one.
-    taps: Datagrams,
+    taps: Taps,
     /// Number of the next sound. Pictures of each rendition count apart, because policies count on pictures without gaps.
     next_sound: u64,
     renditions: Renditions,
@@ -147,10 +146,8 @@ pub struct StreamSnapshot {
     pub ring_faults: u64,
     /// Viewers that were given up because their rings gave nothing although their paths were free.
     pub given_up: u64,
-    /// Its viewers over TCP.
+    /// Its viewers.
     pub viewers: Vec<ViewerSnapshot>,
-    /// Its viewers over datagrams.
-    pub datagram_viewers: usize,
 }
 
 /// One of a stream's renditions.
@@ -184,8 +181,7 @@ impl Stream {
         let state = State {
             sender,
             queues: Vec::new(),
-            datagrams: Datagrams::default(),
-            taps: Datagrams::default(),
+            taps: Taps::default(),
             next_sound: SOUND,
             renditions: Renditions::default(),
             waiting: PendingBundle::default(),
@@ -270,7 +266,11 @@ impl Stream {
             .linger(LINGER)
             .max_rto(MAX_RTO);
         sink.congestion.clone_from(&config.congestion);
-        let sink = state.sender.add_sink(request.socket, sink).map_err(|error| match error {
+        let added = match request.socket {
+            ViewSocket::Tcp(socket) => state.sender.add_sink(socket, sink),
+            ViewSocket::Datagrams(path) => state.sender.add_datagram_sink(path, sink),
+        };
+        let sink = added.map_err(|error| match error {
             SenderError::Claim(_) => HubError::TooManyViewers(config.max_viewers),
             error => HubError::Io(error.to_string()),
         })?;
@@ -290,28 +290,14 @@ impl Stream {
         Ok(Viewer { sink, stream: Arc::clone(self), identity })
     }
 
-    /// Serves a viewer over datagrams, from the next keyframe until its sink says that it is gone.
-    pub fn view_datagrams(&self, sink: Box<dyn DatagramSink>) -> Result<(), HubError> {
-        let limit = self.shared.config.max_viewers;
-        let mut state = lock(&self.state);
-        state.datagrams.forget_gone();
-        if state.datagrams.len() >= limit {
-            return Err(HubError::TooManyViewers(limit));
-        }
-        state.datagrams.add(sink);
-        let reference = state.renditions.reference();
-        state.renditions.ask_for_key(reference);
-        Ok(())
-    }
-
     /// Gives the units of the main rendition to whoever makes others of it, from the next keyframe until `sink` says that it is gone.
-    pub(crate) fn tap(&self, sink: Box<dyn DatagramSink>) {
+    pub(crate) fn tap(&self, sink: Box<dyn Tapping>) {
         let mut state = lock(&self.state);
         state.taps.add(sink);
         state.renditions.ask_for_key(0);
     }
 
-    /// How many viewers over TCP may have other renditions than the main one.
+    /// How many viewers may have other renditions than the main one.
     pub(crate) fn choosing_viewers(&self) -> usize {
         lock(&self.state).queues.iter().filter(|queue| queue.allowed != 1).count()
     }
@@ -333,8 +319,7 @@ impl Stream {
         let config = producer.region().config();
         let used = u64::from(config.blocks) - producer.free_blocks() as u64;
         let queues: Vec<_> = state.queues.iter().map(ViewerQueue::counts).collect();
-        let (origin, datagram_viewers) =
-            (state.renditions.origin().map(str::to_owned), state.datagrams.len());
+        let origin = state.renditions.origin().map(str::to_owned);
         let renditions = state.rendition_snapshots();
         let (ring_faults, given_up) = (state.sender.producer().bad_values(), state.given_up);
         drop(state);
@@ -352,7 +337,6 @@ impl Stream {
             given_up,
             viewers: queues.iter().map(|queue| queue.snapshot(&renditions)).collect(),
             renditions,
-            datagram_viewers,
         }
     }
 
@@ -397,9 +381,6 @@ impl Stream {
         count(&counters.units, 1);
         count(&counters.bytes, unit.bytes.len() as u64);
         count(&counters.keys, u64::from(begins && has_video));
-        if is_reference || unit.head.kind == Kind::Audio {
-            state.datagrams.send(&unit.head, &unit.bytes, begins);
-        }
         if rendition == 0 {
             state.taps.send(&unit.head, &unit.bytes, begins);
         }
@@ -820,7 +801,7 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         let reader = std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
         let viewer = stream.view(ViewRequest {
-            socket,
+            socket: socket.into(),
             preface: Vec::new(),
             framer: Framing::Raw.into(),
             catalog: stream.catalog(),

@@ -12,13 +12,14 @@ use super::message::{Message, Request};
 use super::methods::{self, Pace, wrong_state};
 use super::publish::{self, Channel, PublishSession};
 use super::reply::Reply;
+use super::rtp_path::Listener;
 use super::target::Target;
-use super::udp::Control;
 use super::view::{self, Ends, ViewSession, keep_alive, session_header};
 use super::viewing::Viewing;
 use super::{SESSION_TIMEOUT, transport};
 use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
+use crate::hub::Viewer;
 use crate::net::{Conn, canonical};
 
 /// Serves a connection. The conversation before PLAY, with the connection itself, is on the heap, so that a viewer's task is small.
@@ -53,6 +54,7 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
         requests: 0,
         began: Instant::now(),
         heard: Instant::now(),
+        round_trip: None,
         pace: Pace::new(),
     };
     match conversation.run(&mut link).await {
@@ -90,7 +92,7 @@ enum State {
     Open,
     View(ViewSession),
     /// Plays over UDP.
-    Viewing(ViewSession, Control),
+    Viewing(ViewSession, Viewer, Listener),
     Publish(Box<PublishSession>),
 }
 
@@ -107,6 +109,8 @@ struct Conversation {
     began: Instant,
     /// When the client was heard last.
     heard: Instant,
+    /// The connection's round trip as of PLAY.
+    round_trip: Option<Duration>,
     pace: Pace,
 }
 
@@ -171,7 +175,12 @@ impl Conversation {
         self.requests += 1;
         let outcome = match methods::refusal(request, self.state.id()) {
             Some(refusal) => Outcome::Reply(refusal),
-            None => self.handle(request).await,
+            None => {
+                if *request.method() == Method::Play {
+                    self.round_trip = link.source.round_trip();
+                }
+                self.handle(request).await
+            }
         };
         self.context.counters.rtsp_requests.add_one();
         let (Outcome::Reply(reply) | Outcome::View(reply)) = &outcome;
@@ -328,7 +337,7 @@ impl Conversation {
     fn play(&mut self, target: &Target) -> Result<Outcome, Reply> {
         match &mut self.state {
             State::View(session) => session.asked_at_play(target, true)?,
-            State::Viewing(session, _) => session.asked_at_play(target, false)?,
+            State::Viewing(session, ..) => session.asked_at_play(target, false)?,
             _ => {}
         }
         match std::mem::replace(&mut self.state, State::Open) {
@@ -339,16 +348,21 @@ impl Conversation {
             }
             State::View(mut session) => {
                 let reply = session.play();
-                let (sink, control) = session.datagrams().map_err(unavailable)?;
-                session.stream.view_datagrams(Box::new(sink)).map_err(unavailable)?;
-                tracing::info!(stream = session.stream.name(), protocol = "udp", "views");
-                self.state = State::Viewing(session, control);
+                let (viewer, listener) =
+                    session.view_datagrams(self.ends.peer, self.round_trip).map_err(unavailable)?;
+                tracing::info!(
+                    stream = session.stream.name(),
+                    protocol = "rtp",
+                    viewer = viewer.id(),
+                    "views"
+                );
+                self.state = State::Viewing(session, viewer, listener);
                 Ok(Outcome::Reply(reply))
             }
-            State::Viewing(session, control) => {
-                control.pause(false);
+            State::Viewing(session, viewer, listener) => {
+                viewer.resume();
                 let reply = session.play();
-                self.state = State::Viewing(session, control);
+                self.state = State::Viewing(session, viewer, listener);
                 Ok(Outcome::Reply(reply))
             }
             state => {
@@ -383,8 +397,8 @@ impl Conversation {
 
     fn pause(&mut self) -> Result<Reply, Reply> {
         match &mut self.state {
-            State::Viewing(session, control) => {
-                control.pause(true);
+            State::Viewing(session, viewer, _) => {
+                viewer.pause();
                 Ok(Reply::ok().header("Session", session_header(&session.id)))
             }
             State::Publish(session) => Ok(session.pause()),
@@ -433,8 +447,11 @@ impl Conversation {
                 return Err(End::reason("it asks for nothing in the end"));
             }
             State::Open | State::View(_) => limits.idle_timeout,
-            State::Viewing(_, control) => {
-                if control.was_heard() {
+            State::Viewing(_, viewer, listener) => {
+                if let Some(ended) = viewer.ended() {
+                    return Err(End::Reason(format!("{ended:?}")));
+                }
+                if listener.was_heard() {
                     self.heard = Instant::now();
                 }
                 SESSION_TIMEOUT
@@ -464,7 +481,7 @@ impl State {
     fn id(&self) -> Option<&str> {
         match self {
             Self::Open => None,
-            Self::View(session) | Self::Viewing(session, _) => Some(&session.id),
+            Self::View(session) | Self::Viewing(session, ..) => Some(&session.id),
             Self::Publish(session) => Some(&session.id),
         }
     }
@@ -481,7 +498,7 @@ impl State {
         match self {
             Self::Open => {}
             Self::View(session) => tracing::info!(stream = session.stream.name(), reason, "never viewed"),
-            Self::Viewing(session, _) => {
+            Self::Viewing(session, ..) => {
                 tracing::info!(stream = session.stream.name(), reason, "no longer views");
             }
             Self::Publish(session) => {

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use freshwire_media::framing::interleaved::{Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, TrackChannel};
-use freshwire_media::rtp::{Identity, Reports, WallClock};
+use freshwire_media::rtp::{DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, Identity, WallClock};
 use freshwire_media::sdp::{self, DescribeError};
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
 use super::methods::{random, session_id};
 use super::reply::Reply;
+use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
 use super::transport::Offer;
-use super::udp::{Control, Ports, UdpSink};
+use super::viewing::BeginError;
 use super::{SESSION_TIMEOUT, methods};
-use crate::hub::{RenditionsAsked, Stream, ViewRequest};
+use crate::hub::{RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer};
 
 /// A viewer's session.
 pub(super) struct ViewSession {
@@ -45,7 +46,7 @@ struct Carried {
 
 enum Carrier {
     Interleaved(u8),
-    Udp(Ports),
+    Udp(TrackPorts),
 }
 
 /// What SETUP has to know of the connection.
@@ -130,7 +131,7 @@ impl ViewSession {
         let over_udp = self.carried().next().map(|carried| matches!(carried.carrier, Carrier::Udp(_)));
         let offer = offers.find(|offer| match offer {
             Offer::Interleaved(_) => over_udp != Some(true),
-            Offer::Udp { .. } => over_udp != Some(false) && !ends.encrypted && self.latency.is_none(),
+            Offer::Udp { .. } => over_udp != Some(false) && !ends.encrypted,
         });
         let seed: [u8; 10] = random()?;
         let [s0, s1, s2, s3, q0, q1, t0, t1, t2, t3] = seed;
@@ -141,12 +142,7 @@ impl ViewSession {
         };
         let (carrier, transport) = match offer {
             None => {
-                let way = match (ends.encrypted, self.latency) {
-                    (true, _) => "RTP/AVP/TCP",
-                    // Over UDP nothing is left out to be in time.
-                    (false, Some(_)) => "RTP/AVP/TCP with latency=",
-                    (false, None) => "RTP/AVP/TCP or unicast RTP/AVP",
-                };
+                let way = if ends.encrypted { "RTP/AVP/TCP" } else { "RTP/AVP/TCP or unicast RTP/AVP" };
                 return Ok(Reply::refuse(461, format!("Unsupported Transport; use {way}")));
             }
             Some(Offer::Interleaved(wanted)) => {
@@ -155,7 +151,7 @@ impl ViewSession {
                 (Carrier::Interleaved(channel), pair)
             }
             Some(Offer::Udp { rtp, rtcp }) => {
-                let ports = Ports::open(ends.local, ends.peer, rtp, rtcp)?;
+                let ports = TrackPorts::open(ends.local, ends.peer, rtp, rtcp)?;
                 let pair = ports.transport()?;
                 (Carrier::Udp(ports), pair)
             }
@@ -200,13 +196,13 @@ impl ViewSession {
     /// Takes over the latency that PLAY asks for, if it is the first one.
     pub(super) fn asked_at_play(&mut self, target: &Target, is_first: bool) -> Result<(), Reply> {
         let Some(latency) = latency_asked(target)? else { return Ok(()) };
-        if is_first && self.is_interleaved() {
+        if is_first {
             self.latency = Some(latency);
         }
         if self.latency == Some(latency) {
             return Ok(());
         }
-        Err(methods::wrong_state("latency= counts over TCP, and from the first PLAY on it stays"))
+        Err(methods::wrong_state("latency= stays as it was at the first PLAY"))
     }
 
     /// The answer to PLAY.
@@ -223,25 +219,31 @@ impl ViewSession {
             .header("RTP-Info", info.collect::<Vec<_>>().join(","))
     }
 
-    /// The framing of the stream in the connection.
+    /// The framing of the stream. Over UDP a track has the channels that its number gives; [`RtpPath`] takes them apart again.
     pub(super) fn framer(&self, catalog: Arc<Catalog>) -> Interleaved {
-        let channel = |carried: &Option<Carried>| match carried {
-            Some(Carried { carrier: Carrier::Interleaved(channel), identity, .. }) => {
-                Some(TrackChannel { channel: *channel, identity: *identity })
-            }
-            _ => None,
+        let channel = |carried: &Option<Carried>, number: u8| {
+            carried.as_ref().map(|Carried { carrier, identity, .. }| {
+                let channel = if let Carrier::Interleaved(channel) = carrier { *channel } else { 2 * number };
+                TrackChannel { channel, identity: *identity }
+            })
+        };
+        let (max_packet_bytes, report_interval) = if self.is_interleaved() {
+            (DEFAULT_MAX_PACKET_BYTES, DEFAULT_REPORT_INTERVAL)
+        } else {
+            (DEFAULT_MAX_DATAGRAM_BYTES, UDP_REPORT_INTERVAL)
         };
         let config = Config {
-            video: channel(&self.video),
-            audio: channel(&self.audio),
+            video: channel(&self.video, 0),
+            audio: channel(&self.audio, 1),
             clock: wall_clock(&self.stream),
             cname: self.cname.clone(),
-            max_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
+            max_packet_bytes,
+            report_interval,
         };
         Interleaved::new(catalog, &config)
     }
 
-    /// The only track in the connection, if it is not both.
+    /// The only track, if it is not both.
     pub(super) fn only(&self) -> Option<Kind> {
         match (&self.video, &self.audio) {
             (Some(_), None) => Some(Kind::Video),
@@ -250,14 +252,36 @@ impl ViewSession {
         }
     }
 
-    /// Takes the ports of all tracks and makes a sink of them.
-    pub(super) fn datagrams(&mut self) -> io::Result<(UdpSink, Control)> {
-        let ports = |carried: &mut Option<Carried>| match carried.take() {
-            Some(Carried { carrier: Carrier::Udp(ports), identity, .. }) => Some((ports, identity)),
+    /// Begins to play over UDP. Takes the ports of all tracks.
+    pub(super) fn view_datagrams(
+        &mut self,
+        peer: SocketAddr,
+        round_trip: Option<Duration>,
+    ) -> Result<(Viewer, Listener), BeginError> {
+        let catalog = self.stream.catalog();
+        let (framer, only) = (self.framer(Arc::clone(&catalog)), self.only());
+        let track = |carried: &mut Option<Carried>| match carried.take() {
+            Some(Carried { carrier: Carrier::Udp(ports), identity, .. }) => {
+                Some(PathTrack { ports, ssrc: identity.ssrc, seq: identity.seq })
+            }
             _ => None,
         };
-        let reports = Reports::new(wall_clock(&self.stream), &self.cname);
-        UdpSink::new(ports(&mut self.video), ports(&mut self.audio), reports)
+        let (path, listener) = RtpPath::open([track(&mut self.video), track(&mut self.audio)], round_trip)?;
+        let viewer = self.stream.view(ViewRequest {
+            socket: ViewSocket::Datagrams(Box::new(path)),
+            preface: Vec::new(),
+            framer: Box::new(framer),
+            catalog,
+            renditions: self.renditions.clone(),
+            seal: None,
+            protocol: "rtp",
+            peer,
+            user: self.user.clone(),
+            only,
+            latency: self.latency,
+            join_age: None,
+        })?;
+        Ok((viewer, listener))
     }
 }
 
@@ -298,4 +322,7 @@ pub(super) fn keep_alive(id: Option<&str>) -> Reply {
 }
 
 const WAIT_FOR_TRACKS: Duration = Duration::from_secs(5);
+/// Over UDP a report shows the round trip, so the newest should be fresh when the player answers (RFC 3550, 6.2, allows 360 divided by
+/// the rate in kbit/s).
+const UDP_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const SECONDS_1900_TO_1970: u64 = 2_208_988_800;

@@ -103,10 +103,12 @@ struct Heard {
     halved_at: Timestamp,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Breaker {
     /// Reports in a row with nothing new, although something was sent.
     nothing: u32,
+    /// When a report had something new.
+    arrived_at: Timestamp,
     /// Reports in a row with far more than TCP's share.
     excess: u32,
 }
@@ -156,7 +158,7 @@ impl RateControl {
                 gap_bytes: USUAL_GAP_BYTES,
                 halved_at: now,
             },
-            breaker: Breaker::default(),
+            breaker: Breaker { nothing: 0, arrived_at: now, excess: 0 },
         }
     }
 
@@ -189,14 +191,14 @@ impl RateControl {
             self.heard(now, sent);
             return Change::Kept;
         }
-        self.breaker.nothing = if is_new { 0 } else { self.breaker.nothing + 1 };
-        if self.breaker.nothing >= BREAKER_REPORTS {
-            return Change::Cease(Cease::NothingArrives);
-        }
         self.heard(now, sent);
         if !is_new {
-            return Change::Kept;
+            self.breaker.nothing += 1;
+            let is_long = now.saturating_since(self.breaker.arrived_at) >= SILENCE;
+            let is_over = self.breaker.nothing >= BREAKER_REPORTS && is_long;
+            return if is_over { Change::Cease(Cease::NothingArrives) } else { Change::Kept };
         }
+        (self.breaker.nothing, self.breaker.arrived_at) = (0, now);
         if let Some(sample) = reception.round_trip {
             self.note_round_trip(sample);
         }

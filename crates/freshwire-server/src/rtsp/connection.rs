@@ -12,14 +12,12 @@ use super::message::{Message, Request};
 use super::methods::{self, Pace, wrong_state};
 use super::publish::{self, Channel, PublishSession};
 use super::reply::Reply;
-use super::rtp_path::Listener;
 use super::target::Target;
-use super::view::{self, Ends, ViewSession, keep_alive, session_header};
+use super::view::{self, Ends, ViewSession, Watching, keep_alive, session_header};
 use super::viewing::Viewing;
 use super::{SESSION_TIMEOUT, transport};
 use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
-use crate::hub::Viewer;
 use crate::net::{Conn, canonical};
 
 /// Serves a connection. The conversation before PLAY, with the connection itself, is on the heap, so that a viewer's task is small.
@@ -92,7 +90,7 @@ enum State {
     Open,
     View(ViewSession),
     /// Plays over UDP.
-    Viewing(ViewSession, Viewer, Listener),
+    Viewing(ViewSession, Watching),
     Publish(Box<PublishSession>),
 }
 
@@ -312,7 +310,7 @@ impl Conversation {
             }
             State::Viewing(..) => return Err(wrong_state("the stream is playing")),
             State::View(session) if session.stream.name() == target.stream => {
-                return session.setup(target, offers, &self.ends).map_err(unavailable);
+                return session.setup(target, offers, &self.ends, &self.context.groups).map_err(unavailable);
             }
             State::View(_) => {
                 return Err(Reply::refuse(
@@ -327,7 +325,8 @@ impl Conversation {
         let described = self.described.as_ref().filter(|(name, _)| *name == target.stream);
         let latency = described.and_then(|(_, latency)| *latency);
         let mut session = ViewSession::new(stream, user, latency).map_err(unavailable)?;
-        let reply = session.setup(target, offers, &self.ends).map_err(unavailable)?;
+        let groups = &self.context.groups;
+        let reply = session.setup(target, offers, &self.ends, groups).map_err(unavailable)?;
         if session.is_ready() {
             self.state = State::View(session);
         }
@@ -348,21 +347,15 @@ impl Conversation {
             }
             State::View(mut session) => {
                 let reply = session.play();
-                let (viewer, listener) =
-                    session.view_datagrams(self.ends.peer, self.round_trip).map_err(unavailable)?;
-                tracing::info!(
-                    stream = session.stream.name(),
-                    protocol = "rtp",
-                    viewer = viewer.id(),
-                    "views"
-                );
-                self.state = State::Viewing(session, viewer, listener);
+                let watching = session.view_datagrams(&self.ends, self.round_trip).map_err(unavailable)?;
+                tracing::info!(stream = session.stream.name(), protocol = watching.protocol(), "views");
+                self.state = State::Viewing(session, watching);
                 Ok(Outcome::Reply(reply))
             }
-            State::Viewing(session, viewer, listener) => {
-                viewer.resume();
+            State::Viewing(session, watching) => {
+                watching.pause(false);
                 let reply = session.play();
-                self.state = State::Viewing(session, viewer, listener);
+                self.state = State::Viewing(session, watching);
                 Ok(Outcome::Reply(reply))
             }
             state => {
@@ -397,8 +390,8 @@ impl Conversation {
 
     fn pause(&mut self) -> Result<Reply, Reply> {
         match &mut self.state {
-            State::Viewing(session, viewer, _) => {
-                viewer.pause();
+            State::Viewing(session, watching) => {
+                watching.pause(true);
                 Ok(Reply::ok().header("Session", session_header(&session.id)))
             }
             State::Publish(session) => Ok(session.pause()),
@@ -447,11 +440,11 @@ impl Conversation {
                 return Err(End::reason("it asks for nothing in the end"));
             }
             State::Open | State::View(_) => limits.idle_timeout,
-            State::Viewing(_, viewer, listener) => {
-                if let Some(ended) = viewer.ended() {
+            State::Viewing(_, watching) => {
+                if let Some(ended) = watching.ended() {
                     return Err(End::Reason(format!("{ended:?}")));
                 }
-                if listener.was_heard() {
+                if watching.was_heard() {
                     self.heard = Instant::now();
                 }
                 SESSION_TIMEOUT

@@ -138,9 +138,15 @@ impl PublishSession {
         self.channels.retain(|_, channel| channel.track() != index);
         self.datagrams.remove(index);
         let takes_udp = !self.prefers_tcp && !ends.encrypted;
-        let offer = offers.find(|offer| takes_udp || matches!(offer, Offer::Interleaved(_)));
+        let offer = offers.find(|offer| match offer {
+            Offer::Interleaved(_) => true,
+            Offer::Udp { .. } => takes_udp,
+            Offer::Multicast => false,
+        });
         let transport = match offer {
-            None => return Ok(Reply::refuse(461, "Unsupported Transport; publish over RTP/AVP/TCP")),
+            None | Some(Offer::Multicast) => {
+                return Ok(Reply::refuse(461, "Unsupported Transport; publish over RTP/AVP/TCP"));
+            }
             Some(Offer::Interleaved(wanted)) => {
                 let is_free =
                     |channel: &u8| [*channel, *channel + 1].iter().all(|it| !self.channels.contains_key(it));

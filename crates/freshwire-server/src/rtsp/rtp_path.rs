@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use freshwire::choice::LinkView;
 use freshwire::{DatagramPath, Flushed, KnownPath, PathRate, Timestamp, now};
-use freshwire_io::udp::{MAX_DATAGRAM_BYTES, Outgoing, Sent};
+use freshwire_io::udp::{Group, Interface, MAX_DATAGRAM_BYTES, Outgoing, Sent};
 use freshwire_media::framing::interleaved::FRAME_HEADER_BYTES;
 use freshwire_media::rtp::{
     Cease, Change, Feedback, HEADER_BYTES, RateControl, ReportBlock, SentLog, read_feedback,
@@ -36,6 +36,12 @@ impl TrackPorts {
     pub(super) fn open(local: SocketAddr, client: SocketAddr, rtp: u16, rtcp: u16) -> io::Result<Self> {
         let ports = Ports::bind(local)?;
         Ok(Self { ports, rtp: with_port(client, rtp), rtcp: with_port(client, rtcp) })
+    }
+
+    /// Two ports at this end, for a multicast group behind the interface of the local address.
+    pub(super) fn to_group(local: SocketAddr, group: SocketAddr) -> io::Result<Self> {
+        let ports = Ports::bind(local)?;
+        Ok(Self { ports, rtp: group, rtcp: with_port(group, group.port().saturating_add(1)) })
     }
 
     /// What the answer to SETUP says of them.
@@ -74,6 +80,8 @@ struct Inner {
     /// Bytes per second that were sent between the last two reports.
     offered: u64,
     ceased: Option<Cease>,
+    /// The network has to carry what is published: nobody's rate counts.
+    is_group: bool,
 }
 
 struct Track {
@@ -112,6 +120,24 @@ pub(super) struct PathTrack {
 }
 
 impl RtpPath {
+    /// The path to a multicast group, of routers that are `ttl` away at most. Nobody's reports set its rate.
+    pub(super) fn open_group(tracks: [Option<PathTrack>; 2], ttl: u8) -> io::Result<Self> {
+        let (path, _) = Self::open(tracks, None)?;
+        let mut inner = path.lock();
+        inner.is_group = true;
+        for track in inner.tracks.iter().flatten() {
+            let interface = match track.rtp.local_addr()?.ip() {
+                IpAddr::V4(ip) if !ip.is_unspecified() => Interface::Of(ip),
+                _ => Interface::Routed,
+            };
+            track.rtp.set_multicast(Group { address: track.to.ip(), interface }, ttl, true)?;
+            let clone = freshwire_io::udp::UdpSocket::from_std(track.rtcp.try_clone()?)?;
+            clone.set_multicast(Group { address: track.rtcp_to.ip(), interface }, ttl, true)?;
+        }
+        drop(inner);
+        Ok(path)
+    }
+
     /// The path and what reads the viewer's reports. `tracks` in the order of their channels. Needs a Tokio runtime.
     pub(super) fn open(
         tracks: [Option<PathTrack>; 2],
@@ -145,6 +171,7 @@ impl RtpPath {
             at_report: 0,
             offered: 0,
             ceased: None,
+            is_group: false,
         };
         let inner = Arc::new(Mutex::new(inner));
         let heard = Arc::new(AtomicBool::new(false));
@@ -206,6 +233,9 @@ async fn listen(
 impl DatagramPath for RtpPath {
     fn view(&self, now: Timestamp, committed: u64) -> LinkView {
         let inner = self.lock();
+        if inner.is_group {
+            return LinkView::default();
+        }
         let rate = inner.control.rate();
         LinkView {
             rtt: inner.control.round_trip().unwrap_or_default(),
@@ -219,6 +249,9 @@ impl DatagramPath for RtpPath {
 
     fn ready_at(&self, now: Timestamp, bytes: u64) -> Timestamp {
         let inner = self.lock();
+        if inner.is_group {
+            return now;
+        }
         if inner.ceased.is_some() {
             return Timestamp::MAX;
         }
@@ -388,7 +421,7 @@ impl Inner {
     }
 
     fn look(&mut self, now: Timestamp) {
-        if now < self.looked_at + LOOK {
+        if self.is_group || now < self.looked_at + LOOK {
             return;
         }
         self.looked_at = now;

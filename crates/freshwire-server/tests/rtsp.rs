@@ -3,8 +3,8 @@
 
 mod rtsp_rig;
 
+use std::io::Write as _;
 use std::net::UdpSocket;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshwire_server::access::{Access, LinkKey, Names, Password, Right, Rights, Rules, User};

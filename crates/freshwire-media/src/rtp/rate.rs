@@ -11,6 +11,7 @@
 //! | a queue beyond the target, or more than 10 % lost | 0.85 of what arrived | Google congestion control (GCC), draft-ietf-rmcat-gcc-02, 5.5 |
 //! | 2 to 10 % lost, no queue | hold, but no more than TCP's share | GCC, 6; RFC 5348, 3.1 |
 //! | otherwise | 1.08 times per report near the known capacity, 1.08 times per second beyond it | GCC, 5.5 |
+//! | clear, and limited by the stream, for three reports | as at the start, up to the initial rate | RFC 5348, 4.3 (data-limited) |
 //! | no report for three intervals | half, once per interval | RFC 5348, 4.4; RFC 8083, 4.1 |
 //! | nothing arrives, or ten times TCP's share for three reports | stop | RFC 8083, 4.2 and 4.3 |
 //!
@@ -64,6 +65,8 @@ const SILENT_GAPS: u64 = 3;
 const USUAL_GAP_BYTES: u64 = 280_000;
 /// Reports of fewer packets say too little about losses.
 const FEW_PACKETS: u64 = 8;
+/// Reports in a row, clear of congestion, after which the start is made up for.
+const CLEAR_REPORTS: u32 = 3;
 /// Reports in a row until a circuit breaker opens.
 const BREAKER_REPORTS: u32 = 3;
 /// The factor above TCP's share at which the circuit breaker counts.
@@ -85,8 +88,12 @@ pub struct RateControl {
     capacity: Option<f64>,
     was_congested: bool,
     threshold: Duration,
+    /// The last report showed a queue.
+    had_queue: bool,
     /// The queue of the last report, if the rate fell for it.
     fell_for: Option<Duration>,
+    /// Reports in a row without congestion, while the stream and not the rate was the limit.
+    clear: u32,
     heard: Heard,
     breaker: Breaker,
 }
@@ -150,7 +157,9 @@ impl RateControl {
             capacity: None,
             was_congested: false,
             threshold: QUEUE_TARGET,
+            had_queue: false,
             fell_for: None,
+            clear: 0,
             heard: Heard {
                 at: now,
                 bytes: 0,
@@ -262,7 +271,11 @@ impl RateControl {
         let loss = if fresh < FEW_PACKETS { 0.0 } else { fresh_lost as f64 / fresh as f64 };
         let queue = self.queue(reception);
         let burst = Duration::from_secs_f64(at_once as f64 / self.rate);
-        let has_queue = self.has_queue(queue, burst);
+        let shows_queue = self.has_queue(queue, burst);
+        // Without a loss, one report may only show that a program at either end was busy.
+        let is_sure = fresh_lost > 0 || queue > MOST_QUEUE || self.had_queue;
+        self.had_queue = shows_queue;
+        let has_queue = shows_queue && is_sure;
         let share = self.tcp_share(loss);
         self.breaker.excess = if self.rate > BREAKER_FACTOR * share { self.breaker.excess + 1 } else { 0 };
         if has_queue || loss > HIGH_LOSS {
@@ -271,13 +284,17 @@ impl RateControl {
             let falls = rate < self.rate;
             let mean = |old: f64| old * (1.0 - NEWEST) + arrived * NEWEST;
             self.capacity = Some(self.capacity.map_or(arrived, mean));
-            self.was_congested = true;
+            (self.was_congested, self.clear) = (true, 0);
             self.fell_for = (falls && has_queue).then_some(queue);
             self.rate = rate.min(self.rate);
             return if falls { Change::Fell } else { Change::Kept };
         }
         self.fell_for = None;
+        if shows_queue {
+            return Change::Kept;
+        }
         if loss > LOW_LOSS {
+            self.clear = 0;
             let rate = self.rate.min(share.max(DECREASE * arrived));
             let falls = rate < self.rate;
             self.rate = rate;
@@ -317,7 +334,15 @@ impl RateControl {
         }
         let is_near = self.capacity.is_some() && upper.is_some_and(|upper| self.rate < upper);
         let factor = if is_near { INCREASE } else { INCREASE.powf(seconds).min(START_LEAD) };
-        let rate = (self.rate * factor).min((LEAD * arrived).max(self.rate));
+        let most = (LEAD * arrived).max(self.rate);
+        self.clear = if self.rate * factor > most { self.clear + 1 } else { 0 };
+        // What arrives says nothing of a path that the stream does not fill, and bursts are to leave quickly again.
+        let rate = if self.clear > CLEAR_REPORTS {
+            (START_LEAD * self.rate).min(self.initial).max(self.rate)
+        } else {
+            (self.rate * factor).min(most)
+        };
+        self.was_congested = rate < self.initial || self.clear <= CLEAR_REPORTS;
         self.rate = rate;
     }
 

@@ -224,6 +224,41 @@ fn a_queue_of_another_flow_does_not_starve_the_receiver() {
     assert!(rate > 200_000.0, "{rate}");
 }
 
+/// Reports of a stream of 1 Mbit/s of which everything arrives, each after five seconds, with these queues in milliseconds.
+fn clear_reports(control: &mut RateControl, queues: &[u64]) -> Vec<Change> {
+    let report = |(at, queue): (usize, &u64)| {
+        let reception = Reception {
+            expected: 440,
+            received: 625_000,
+            interval: Duration::from_secs(5),
+            round_trip: Some(Duration::from_millis(1 + queue)),
+            ..Reception::default()
+        };
+        let at = at as u64 + 1;
+        control.on_report(Timestamp::from_nanos(at * 5_000_000_000), &reception, at * 625_000, 2 * PACKET)
+    };
+    queues.iter().enumerate().map(report).collect()
+}
+
+#[test]
+fn one_report_of_a_busy_player_is_no_congestion() {
+    let mut control = RateControl::new(Timestamp::ZERO, Some(Duration::from_millis(1)));
+    let before = control.rate();
+    assert_eq!(clear_reports(&mut control, &[0, 200, 0, 200, 0]), [Change::Kept; 5]);
+    assert_eq!((control.rate(), control.is_limited()), (before, false));
+    assert_eq!(clear_reports(&mut control, &[200, 200]), [Change::Kept, Change::Fell]);
+}
+
+#[test]
+fn after_a_false_alarm_bursts_leave_quickly_again() {
+    let mut control = RateControl::new(Timestamp::ZERO, Some(Duration::from_millis(1)));
+    let before = control.rate();
+    clear_reports(&mut control, &[200, 200]);
+    assert!(control.rate() < Rate::from_bits_per_sec(1_000_000));
+    clear_reports(&mut control, &[0; 24]);
+    assert_eq!((control.rate(), control.is_limited()), (before, false));
+}
+
 #[test]
 fn silence_halves_the_rate_and_a_report_ends_it() {
     let mut world = World::new((10_000_000, 100_000, 10), Reports::Every(1_000_000));

@@ -226,7 +226,11 @@ fn multicast(section: &RtspSection) -> Result<Option<MulticastConfig>, Fault> {
     let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a whole number"));
     let port = |text: &str| {
         let port: u16 = number(text).map_err(|error| format!("{error} such as 5004"))?;
-        if port.is_multiple_of(2) { Ok(port) } else { Err(format!("{port} is odd; RTP has even ports, such as 5004")) }
+        if port.is_multiple_of(2) {
+            Ok(port)
+        } else {
+            Err(format!("{port} is odd; RTP has even ports, such as 5004"))
+        }
     };
     set(&mut multicast.port, "multicast_port", section.multicast_port.as_ref(), port, ("1024", "65532"))?;
     let ttl = |text: &str| number(text).and_then(|ttl| u8::try_from(ttl).map_err(|error| error.to_string()));

@@ -2,13 +2,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, SOUND, Why, rendition_of};
-use freshwire::{
-    Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, Target, now, reason,
-    record_without_place,
-};
+use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, Why, rendition_of};
+use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target, record_without_place};
+use freshwire::{Meta, RingConfig, Sender, SenderError, SinkConfig, SinkId, now, reason};
 use freshwire_media::framing::Framer;
-use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
+use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, MediaTime, Tracks, Unit};
 use freshwire_units::Timestamp;
 use tokio::sync::{mpsc, watch};
 
@@ -81,10 +79,10 @@ struct State {
     policy: Adaptive,
     /// The viewers that want the unit at hand, in the order of their queues.
     targets: Vec<Target>,
-    /// Rings of those that have to be served.
-    asleep: Vec<usize>,
-    /// Rings that got the unit before.
-    queued: Vec<usize>,
+    /// Sinks that have to be served.
+    asleep: Vec<SinkId>,
+    /// Sinks whose rings got the unit before.
+    queued: Vec<SinkId>,
     /// By how much pictures of each rendition are shown after they are decoded, at most.
     reorder: [Duration; MAX_RENDITIONS],
     wall: Option<(MediaTime, SystemTime)>,
@@ -182,7 +180,7 @@ impl Stream {
             sender,
             queues: Vec::new(),
             taps: Taps::default(),
-            next_sound: SOUND,
+            next_sound: FIRST_SOUND,
             renditions: Renditions::default(),
             waiting: PendingBundle::default(),
             policy: Adaptive::default(),
@@ -284,7 +282,7 @@ impl Stream {
             monitor: sink.monitor(),
             is_given_up: AtomicBool::new(false),
         });
-        let mut queue = ViewerQueue::new(sink.ring(), Arc::clone(&identity), request.only, request.latency);
+        let mut queue = ViewerQueue::new(sink.id(), Arc::clone(&identity), request.only, request.latency);
         (queue.allowed, queue.selection) = (allowed, selection);
         state.join(queue, request.join_age.unwrap_or(config.join_age), config);
         Ok(Viewer { sink, stream: Arc::clone(self), identity })
@@ -340,10 +338,10 @@ impl Stream {
         }
     }
 
-    pub(super) fn leave(&self, id: u64, ring: usize) {
+    pub(super) fn leave(&self, id: u64, sink: SinkId) {
         let mut state = lock(&self.state);
         state.queues.retain(|queue| queue.id != id);
-        state.sender.reuse(ring);
+        state.sender.reuse(sink);
     }
 
     /// Offers a viewer nothing any more and drops what is queued for it, or goes on.
@@ -352,7 +350,7 @@ impl Stream {
         let Some(queue) = queues.iter_mut().find(|queue| queue.id == id) else { return };
         queue.set_paused(paused);
         if paused {
-            sender.producer().drop_where(queue.ring, reason::APPLICATION, |_| true);
+            sender.producer().drop_where(queue.sink.ring(), reason::APPLICATION, |_| true);
         }
     }
 
@@ -528,7 +526,7 @@ impl State {
         targets.clear();
         for queue in queues.iter_mut() {
             if queue.wants(&offer) {
-                targets.push(Target::new(queue.ring, queue.meta(&offer)));
+                targets.push(Target::new(queue.sink, queue.meta(&offer)));
             }
         }
         if way == FanoutPath::AtOnce {
@@ -551,20 +549,20 @@ impl State {
         let Self { sender, queues, targets, asleep, queued, patience, given_up, .. } = self;
         let producer = sender.producer();
         // A ring gives back what it is done with when it is used again, and those past which units go may not be for long.
-        for ring in queued.drain(..) {
-            while producer.poll_fate(ring).is_some() {}
+        for sink in queued.drain(..) {
+            while producer.poll_fate(sink.ring()).is_some() {}
         }
         let is_dispensable = offer.is_leaf && offer.kind == Kind::Video;
         let mut left = targets.iter().filter(|target| !target.is_sent()).peekable();
         queues.retain_mut(|queue| {
-            let Some(target) = left.next_if(|target| target.ring == queue.ring) else { return true };
-            if is_dispensable && producer.backlog(queue.ring) >= FAR_BEHIND {
+            let Some(target) = left.next_if(|target| target.sink == queue.sink) else { return true };
+            if is_dispensable && producer.backlog(queue.sink.ring()) >= FAR_BEHIND {
                 queue.missed(offer);
                 return true;
             }
-            queued.push(queue.ring);
+            queued.push(queue.sink);
             match offer_to(producer, queue, stored, &target.meta) {
-                Ok(true) => asleep.push(queue.ring),
+                Ok(true) => asleep.push(queue.sink),
                 Ok(false) => {}
                 // Only the engine closes a ring; it opens one again that somebody else has closed.
                 Err(PushError::Closed) if queue.has_ended() => return false,
@@ -605,7 +603,7 @@ impl State {
         self.renditions.forget_groups();
         let producer = self.sender.producer();
         for queue in &self.queues {
-            drop_stale(producer, queue.ring);
+            drop_stale(producer, queue.sink.ring());
         }
     }
 
@@ -689,10 +687,10 @@ fn offer_to(
     stored: &Stored,
     meta: &Meta,
 ) -> Result<bool, PushError> {
-    let mut pushed = producer.push_stored(queue.ring, stored, meta);
+    let mut pushed = producer.push_stored(queue.sink.ring(), stored, meta);
     if pushed == Err(PushError::Full) {
-        drop_stale(producer, queue.ring);
-        pushed = producer.push_stored(queue.ring, stored, meta);
+        drop_stale(producer, queue.sink.ring());
+        pushed = producer.push_stored(queue.sink.ring(), stored, meta);
     }
     pushed.map(|pushed| pushed.notify)
 }

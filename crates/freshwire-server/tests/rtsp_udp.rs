@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
 use freshwire_server::hub::{HubConfig, HubError, ViewerSnapshot};
+use freshwire_server::rtsp::MulticastConfig;
 use rtsp_rig::{Client, Server, Source, datagram_sockets, server_ports, view_nowhere, with_session};
 
 #[test]
@@ -180,6 +181,56 @@ fn reports_that_lie_change_nothing() {
     source.push();
     player.receive();
     assert_eq!(player.client.ask("OPTIONS", "", "").status, "200");
+}
+
+/// A socket of a member of the group, on loopback.
+fn member(group: std::net::Ipv4Addr, port: u16) -> UdpSocket {
+    let socket = freshwire_io::udp::UdpSocket::bind(
+        SocketAddr::new(group.into(), port),
+        freshwire_io::udp::UdpConfig::default().shared(true),
+    )
+    .expect("a port");
+    let interface = freshwire_io::udp::Interface::Of(std::net::Ipv4Addr::LOCALHOST);
+    socket.join(freshwire_io::udp::Group { address: group.into(), interface }).expect("joined");
+    let socket = UdpSocket::from(std::os::fd::AsFd::as_fd(&socket).try_clone_to_owned().expect("a clone"));
+    socket.set_nonblocking(false).expect("a mode");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    socket
+}
+
+#[test]
+fn all_members_of_a_group_get_the_same_packets() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let multicast = "Transport: RTP/AVP;multicast\r\n";
+    let mut clients = [server.client(), server.client()];
+    assert_eq!(clients[0].ask("SETUP", "/trackID=0", multicast).status, "461", "it is off");
+    let range = "239.255.77.0/28".parse().expect("a range");
+    server.context.allow_multicast(MulticastConfig { range, port: 35_004, ttl: 1 });
+    let sockets = [(); 2].map(|()| member([239, 255, 77, 0].into(), 35_004));
+    for client in &mut clients {
+        let setup = client.ask("SETUP", "/trackID=0", multicast);
+        let transport = setup.header("Transport").expect("a transport");
+        assert!(
+            transport.starts_with("RTP/AVP;multicast;destination=239.255.77.0;")
+                && transport.contains(";ttl=1;"),
+            "{transport}"
+        );
+        assert_eq!(client.ask("PLAY", "", &with_session(&setup.session())).status, "200");
+    }
+    let stream = server.context.hub.find("cam").expect("the stream");
+    let viewers = stream.snapshot().viewers;
+    assert_eq!(viewers.iter().map(|viewer| viewer.protocol).collect::<Vec<_>>(), ["rtp-multicast"]);
+    source.push();
+    let packets = sockets.each_ref().map(|socket| {
+        let mut packet = [0; 2000];
+        let count = socket.recv(&mut packet).expect("a packet");
+        packet[..count].to_vec()
+    });
+    assert!(packets[0].len() > 100 && packets[0] == packets[1]);
+    // The group ends with its last member.
+    drop(clients);
+    until(|| stream.snapshot().viewers.is_empty(), || {});
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) context: Arc<Context>,
     pub(crate) stop: watch::Sender<bool>,
-    _runtime: Runtime,
+    pub(crate) runtime: Runtime,
 }
 
 impl Server {
@@ -36,18 +36,22 @@ impl Server {
     }
 
     pub(crate) fn with(access: Access, limits: Limits, config: HubConfig) -> Self {
+        Self::at("127.0.0.1:0", access, limits, config)
+    }
+
+    pub(crate) fn at(address: &str, access: Access, limits: Limits, config: HubConfig) -> Self {
         let runtime = Runtime::new().expect("a runtime");
         let hub = Hub::new(config).expect("a hub");
         let (stop, stopped) = watch::channel(false);
         let context = Arc::new(Context::new(hub, access, limits, stopped));
         let acceptor = runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let listener = TcpListener::bind(address).await.expect("a port");
             Acceptor::new(listener, None, Arc::clone(&context.admission), context.tasks.clone())
                 .expect("an acceptor")
         });
         let address = acceptor.local_addr();
         runtime.spawn(rtsp::serve(acceptor, Arc::clone(&context)));
-        Self { address, context, stop, _runtime: runtime }
+        Self { address, context, stop, runtime }
     }
 
     pub(crate) fn open() -> Self {

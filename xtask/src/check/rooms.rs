@@ -18,7 +18,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-push", &[]),
     ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
-    ("freshwire-server", &["freshwire", "freshwire-media"]),
+    ("freshwire-server", &["freshwire", "freshwire-media", "freshwire-io"]),
     ("freshwire-terminal", &["freshwire-io"]),
     (
         "freshwire-cli",

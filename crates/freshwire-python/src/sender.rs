@@ -1,0 +1,335 @@
+//! Records into rings.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use freshwire::{Meta, SinkConfig, Timestamp};
+use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::PyDict;
+
+use crate::a1::Connection;
+use crate::choice::{Failure, Policy};
+use crate::config::{self, Ring};
+use crate::engine::Engine;
+use crate::errors::{Closed, of_push, of_sender};
+use crate::ffi::{duplicate, with_bytes};
+use crate::guard::{Born, drop_apart};
+use crate::room::{Room, Watched};
+use crate::sink::Sink;
+use crate::waiting::duration;
+
+/// A node's lock may be held while a Python function decides: true once an A1 sink has such a policy.
+static NODES_ASK_PYTHON: AtomicBool = AtomicBool::new(false);
+
+/// Puts records into the rings of its sinks. `Sender(engine, Ring(...))`; without an engine for A1 sinks alone.
+///
+/// Calls never block: a full ring is the exception `Full`. They may come from any thread.
+#[pyclass(frozen, module = "freshwire")]
+pub(crate) struct Sender {
+    core: Arc<Core>,
+}
+
+/// A sender that its sinks share.
+pub(crate) struct Core {
+    state: Mutex<State>,
+    has_nodes: AtomicBool,
+    pub(crate) born: Born,
+}
+
+/// What is behind the sender's lock.
+pub(crate) struct State {
+    /// `None` when it was dropped apart.
+    sender: Option<freshwire::Sender>,
+    /// By ring, the number of the sink that has it.
+    owners: Vec<u64>,
+    next_owner: u64,
+    next_seq: u64,
+}
+
+/// A sink's ring, and the number that shows that it is still the sink's.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) ring: usize,
+    owner: u64,
+}
+
+impl State {
+    pub(crate) fn sender(&mut self) -> PyResult<&mut freshwire::Sender> {
+        self.sender.as_mut().ok_or_else(|| Closed::new_err("the sender has ended"))
+    }
+
+    /// The sender, if the ring is still the sink's.
+    #[inline]
+    pub(crate) fn sender_of(&mut self, place: Place) -> PyResult<&mut freshwire::Sender> {
+        if self.owners.get(place.ring) != Some(&place.owner) {
+            return Err(Closed::new_err("the sink has ended, and another one has its ring"));
+        }
+        self.sender()
+    }
+
+    pub(crate) fn poll_fate(&mut self, place: Place) -> Option<freshwire::Fate> {
+        self.sender_of(place).ok()?.poll_fate(place.ring)
+    }
+
+    fn own(&mut self, ring: usize) -> Place {
+        self.next_owner += 1;
+        if ring >= self.owners.len() {
+            self.owners.resize(ring + 1, 0);
+        }
+        self.owners[ring] = self.next_owner;
+        Place { ring, owner: self.next_owner }
+    }
+
+    /// The record's number: the given one, or the next.
+    #[inline]
+    fn number(&mut self, seq: Option<u64>) -> PyResult<u64> {
+        let seq = seq.unwrap_or(self.next_seq);
+        let next = seq.checked_add(1).ok_or_else(|| PyOverflowError::new_err("seq is at most 2**64 - 2"))?;
+        self.next_seq = self.next_seq.max(next);
+        Ok(seq)
+    }
+}
+
+/// What becomes of a payload.
+#[derive(Clone, Copy)]
+pub(crate) enum How {
+    Push,
+    Replace,
+}
+
+impl Core {
+    /// Calls `f` with the state. The lock is never waited for with the interpreter's.
+    #[inline]
+    pub(crate) fn with<R: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl FnOnce(&mut State) -> PyResult<R> + Send,
+    ) -> PyResult<R> {
+        self.born.check()?;
+        if self.may_wait() {
+            return py.detach(|| f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner)));
+        }
+        let mut state = self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+        f(&mut state)
+    }
+
+    fn may_wait(&self) -> bool {
+        self.has_nodes.load(Ordering::Relaxed) && NODES_ASK_PYTHON.load(Ordering::Relaxed)
+    }
+
+    /// Queues a payload, and returns the record's number.
+    pub(crate) fn put(
+        &self,
+        py: Python<'_>,
+        place: Place,
+        how: How,
+        payload: &[u8],
+        (seq, mut meta): (Option<u64>, Meta),
+    ) -> PyResult<u64> {
+        self.born.check()?;
+        if !self.may_wait() {
+            let mut state = self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
+            // Without room the policy is asked what is stale, behind the engine's lock.
+            if state.sender_of(place)?.producer().has_room(place.ring, payload.len()) {
+                meta.user_seq = state.number(seq)?;
+                put_into(state.sender()?, place.ring, how, payload, &meta)?;
+                return Ok(meta.user_seq);
+            }
+        }
+        // Detached, Python code may write into a bytearray.
+        let payload = payload.to_vec();
+        py.detach(|| {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.sender_of(place)?;
+            meta.user_seq = state.number(seq)?;
+            put_into(state.sender()?, place.ring, how, &payload, &meta)?;
+            Ok(meta.user_seq)
+        })
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if let Ok(state) = self.state.get_mut() {
+            drop_apart(self.born, state.sender.take());
+        }
+    }
+}
+
+#[inline]
+fn put_into(
+    sender: &mut freshwire::Sender,
+    ring: usize,
+    how: How,
+    payload: &[u8],
+    meta: &Meta,
+) -> PyResult<()> {
+    match how {
+        How::Push => sender.push(ring, payload, meta).map(drop),
+        How::Replace => sender.replace(ring, payload, meta).map(drop),
+    }
+    .map_err(of_push)
+}
+
+/// The description of a record in Python's terms.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct About {
+    pub(crate) key: u64,
+    pub(crate) layer: u8,
+    pub(crate) group: u32,
+    pub(crate) refs: (u32, u32),
+    pub(crate) generated: Option<u64>,
+    pub(crate) deadline: Option<u64>,
+    pub(crate) expires_in: Option<f64>,
+}
+
+impl About {
+    #[inline]
+    pub(crate) fn meta(self) -> PyResult<Meta> {
+        let generated = self.generated.map_or_else(freshwire::now, Timestamp::from_nanos);
+        let deadline = match (self.deadline, self.expires_in) {
+            (None, None) => Timestamp::MAX,
+            (Some(deadline), None) => Timestamp::from_nanos(deadline),
+            (None, Some(seconds)) => generated + duration("expires_in", seconds)?,
+            (Some(_), Some(_)) => {
+                return Err(PyValueError::new_err("deadline and expires_in exclude each other: give one"));
+            }
+        };
+        let refs = [self.refs.0, self.refs.1];
+        Ok(Meta { user_seq: 0, generated, deadline, layer: self.layer, group: self.group, key: self.key, refs })
+    }
+}
+
+#[pymethods]
+impl Sender {
+    #[new]
+    #[pyo3(signature = (engine = None, ring = None))]
+    fn new(engine: Option<&Bound<'_, Engine>>, ring: Option<Ring>) -> PyResult<Self> {
+        let ring = ring.map(|ring| ring.0).unwrap_or_default();
+        let sender = match engine {
+            Some(engine) => freshwire::Sender::new(&ring, &engine.get().handle()?),
+            None => freshwire::Sender::without_engine(&ring),
+        };
+        let sender = Some(sender.map_err(of_sender)?);
+        let state = State { sender, owners: Vec::new(), next_owner: 0, next_seq: 1 };
+        let core = Core { state: Mutex::new(state), has_nodes: AtomicBool::new(false), born: Born::now() };
+        Ok(Self { core: Arc::new(core) })
+    }
+
+    /// Serves a connected TCP socket from a free ring. The socket is duplicated: it may be closed, and the client's data read
+    /// from it, but nothing else may write to it.
+    ///
+    /// Keyword arguments, with seconds and bytes: framing ("raw", "length-prefixed", "chunked"), carrier ("tcp", "auto",
+    /// "kernel"), reserve, queue_target, max_unread, keys, congestion, min_rto, max_rto, linger, stall_timeout, ack_fates,
+    /// preface.
+    #[pyo3(signature = (socket, policy, **options))]
+    fn add_sink(
+        &self,
+        py: Python<'_>,
+        socket: &Bound<'_, PyAny>,
+        policy: &Bound<'_, Policy>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Sink> {
+        self.core.born.check()?;
+        let stream = std::net::TcpStream::from(duplicate(socket)?);
+        let made = policy.get().make(py);
+        let room = Arc::<Room>::default();
+        let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
+        let config = config::apply(SinkConfig::new(watched), options)?;
+        let (sink, place) = self.core.with(py, |state| {
+            let sink = state.sender()?.add_sink(stream, config).map_err(of_sender)?;
+            let place = state.own(sink.ring());
+            Ok((sink, place))
+        })?;
+        Ok(self.sink(sink, place, room, made.failure))
+    }
+
+    /// Serves the other end of an A1 connection from a free ring. Closing the sink closes the connection.
+    #[pyo3(signature = (connection, policy, *, linger = 30.0))]
+    fn add_a1_sink(
+        &self,
+        py: Python<'_>,
+        connection: &Bound<'_, Connection>,
+        policy: &Bound<'_, Policy>,
+        linger: f64,
+    ) -> PyResult<Sink> {
+        self.core.born.check()?;
+        let connection = connection.get().native()?;
+        let made = policy.get().make(py);
+        if made.asks_python {
+            NODES_ASK_PYTHON.store(true, Ordering::SeqCst);
+        }
+        self.core.has_nodes.store(true, Ordering::SeqCst);
+        let room = Arc::<Room>::default();
+        let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
+        let config = freshwire::a1::SinkConfig::new(watched).linger(duration("linger", linger)?);
+        let (sink, place) = self.core.with(py, |state| {
+            let sink = state.sender()?.add_a1_sink(&connection, config).map_err(of_sender)?;
+            let place = state.own(sink.ring());
+            Ok((sink, place))
+        })?;
+        Ok(self.sink(sink, place, room, made.failure))
+    }
+
+    /// Queues one payload for several sinks, copied once. Returns the record's number and the sinks that missed it, with the
+    /// exception that `Sink.push` would have raised.
+    #[pyo3(signature = (sinks, payload, *, seq = None, key = 0, layer = 0, group = 0, refs = (0, 0), generated = None, deadline = None, expires_in = None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn push_to_all(
+        &self,
+        py: Python<'_>,
+        sinks: Vec<Py<Sink>>,
+        payload: &Bound<'_, PyAny>,
+        seq: Option<u64>,
+        key: u64,
+        layer: u8,
+        group: u32,
+        refs: (u32, u32),
+        generated: Option<u64>,
+        deadline: Option<u64>,
+        expires_in: Option<f64>,
+    ) -> PyResult<(u64, Vec<(Py<Sink>, Py<PyAny>)>)> {
+        let mut meta = About { key, layer, group, refs, generated, deadline, expires_in }.meta()?;
+        let mut places = Vec::with_capacity(sinks.len());
+        for sink in &sinks {
+            places.push(sink.get().place_in(&self.core)?);
+        }
+        // Rings without room ask their policies, behind the engine's lock.
+        let payload = with_bytes(payload, |bytes| Ok(bytes.to_vec()))?;
+        self.core.born.check()?;
+        let (seq, missed) = py.detach(|| {
+            let mut state = self.core.state.lock().unwrap_or_else(PoisonError::into_inner);
+            meta.user_seq = state.number(seq)?;
+            let mut missed = Vec::new();
+            let mut rings = Vec::with_capacity(places.len());
+            for (at, place) in places.iter().enumerate() {
+                match state.sender_of(*place) {
+                    Ok(_) => rings.push((place.ring, at)),
+                    Err(error) => missed.push((at, error)),
+                }
+            }
+            let sender = state.sender()?;
+            sender.push_to_all(rings.iter().map(|(ring, _)| *ring), &payload, &meta).map_err(of_push)?;
+            for (ring, error) in sender.missed() {
+                let at = rings.iter().find(|(other, _)| other == ring).map(|(_, at)| *at);
+                missed.extend(at.map(|at| (at, of_push(*error))));
+            }
+            Ok::<_, PyErr>((meta.user_seq, missed))
+        })?;
+        let of = |(at, error): (usize, PyErr)| (sinks[at].clone_ref(py), error.into_value(py).into_any());
+        Ok((seq, missed.into_iter().map(of).collect()))
+    }
+}
+
+impl Sender {
+    fn sink(&self, sink: freshwire::Sink, place: Place, room: Arc<Room>, failure: Failure) -> Sink {
+        Sink::new(Arc::clone(&self.core), place, sink, room, failure)
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Sender>()?;
+    module.add_class::<Ring>()
+}

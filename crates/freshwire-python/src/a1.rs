@@ -92,7 +92,14 @@ impl Node {
 
     /// Connects to the node with this public key, and waits for the handshake, at most `timeout` seconds.
     #[pyo3(signature = (host, port, key, timeout = 10.0))]
-    fn connect(&self, py: Python<'_>, host: String, port: u16, key: &str, timeout: f64) -> PyResult<Connection> {
+    fn connect(
+        &self,
+        py: Python<'_>,
+        host: String,
+        port: u16,
+        key: &str,
+        timeout: f64,
+    ) -> PyResult<Connection> {
         let node = self.native()?;
         let key: PublicKey = parse("key", key)?;
         let config = ConnectConfig::default().timeout(duration("timeout", timeout)?);

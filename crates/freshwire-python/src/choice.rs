@@ -213,7 +213,8 @@ impl Policy {
             Recipe::Thesis(window) => Box::new(choice::thesis(*window)),
             Recipe::PriorityProgress(window) => Box::new(choice::priority_progress(*window)),
             Recipe::Rules { rules, order, weights } => {
-                let builder = rules.iter().fold(native::Policy::builder(), |builder, rule| builder.rule(*rule));
+                let builder =
+                    rules.iter().fold(native::Policy::builder(), |builder, rule| builder.rule(*rule));
                 Box::new(builder.order(*order).weights(weights.iter().copied()).build())
             }
             Recipe::Function { function, before } => {
@@ -304,14 +305,22 @@ impl Choice for Asked {
             return native::Decision::Wait(None);
         }
         match (self.ask(now, queue, link), &mut self.inner) {
-            (native::Decision::Wait(None), Some(inner)) if !self.failure.lock().is_ok_and(|it| it.is_some()) => {
+            (native::Decision::Wait(None), Some(inner))
+                if !self.failure.lock().is_ok_and(|it| it.is_some()) =>
+            {
                 inner.pick(now, queue, link)
             }
             (decision, _) => decision,
         }
     }
 
-    fn progress(&mut self, now: Timestamp, record: &native::Record, remaining: u32, link: &LinkView) -> Progress {
+    fn progress(
+        &mut self,
+        now: Timestamp,
+        record: &native::Record,
+        remaining: u32,
+        link: &LinkView,
+    ) -> Progress {
         self.inner.as_mut().map_or(Progress::Continue, |inner| inner.progress(now, record, remaining, link))
     }
 

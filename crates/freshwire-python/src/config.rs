@@ -96,7 +96,9 @@ fn framing(name: &str) -> PyResult<Framing> {
         "raw" => Ok(Framing::Raw),
         "length-prefixed" => Ok(Framing::LengthPrefixed),
         "chunked" => Ok(Framing::Chunked),
-        _ => Err(PyValueError::new_err(format!("framing={name:?}: raw, length-prefixed or chunked is wanted"))),
+        _ => {
+            Err(PyValueError::new_err(format!("framing={name:?}: raw, length-prefixed or chunked is wanted")))
+        }
     }
 }
 

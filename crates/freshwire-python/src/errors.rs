@@ -8,16 +8,36 @@ use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
 
 create_exception!(freshwire, FreshwireError, PyException, "Base of the library's errors.");
-create_exception!(freshwire, Full, FreshwireError, "The ring or the arena has no room: wait, drop or replace a record.");
+create_exception!(
+    freshwire,
+    Full,
+    FreshwireError,
+    "The ring or the arena has no room: wait, drop or replace a record."
+);
 create_exception!(freshwire, TooLarge, FreshwireError, "The record is larger than the ring can ever hold.");
 create_exception!(freshwire, Closed, FreshwireError, "The sink, connection or node has ended.");
-create_exception!(freshwire, TooLate, FreshwireError, "The record was committed, dropped, or is held by another party.");
-create_exception!(freshwire, NotChanged, FreshwireError, "The payload is shared, or the change does not fit into it.");
+create_exception!(
+    freshwire,
+    TooLate,
+    FreshwireError,
+    "The record was committed, dropped, or is held by another party."
+);
+create_exception!(
+    freshwire,
+    NotChanged,
+    FreshwireError,
+    "The payload is shared, or the change does not fit into it."
+);
 create_exception!(freshwire, NoFreeRing, FreshwireError, "All rings are in use.");
 create_exception!(freshwire, CarrierError, FreshwireError, "The sink cannot have the kernel's ring.");
 create_exception!(freshwire, InvalidStream, FreshwireError, "The stream violates its framing.");
 create_exception!(freshwire, ConnectError, FreshwireError, "The A1 connection was not made.");
-create_exception!(freshwire, PolicyError, FreshwireError, "A Python function failed as a policy; `__cause__` has its exception.");
+create_exception!(
+    freshwire,
+    PolicyError,
+    FreshwireError,
+    "A Python function failed as a policy; `__cause__` has its exception."
+);
 
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();

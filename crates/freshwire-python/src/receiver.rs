@@ -76,7 +76,10 @@ impl Read for NoWait {
 /// Waits until there is something to read, or the end.
 fn is_readable(file: &OwnedFd, timeout: Duration) -> std::io::Result<bool> {
     let mut files = [PollFd::new(file, PollFlags::IN)];
-    let timeout = Timespec { tv_sec: timeout.as_secs().try_into().unwrap_or(1), tv_nsec: timeout.subsec_nanos().into() };
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(1),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
     match poll(&mut files, Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
         // The caller looks for signals.

@@ -173,6 +173,9 @@ fn put_into(
     .map_err(of_push)
 }
 
+/// A sink that missed a payload, and the exception that says why.
+type Missed = (Py<Sink>, Py<PyAny>);
+
 /// The description of a record in Python's terms.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct About {
@@ -198,7 +201,15 @@ impl About {
             }
         };
         let refs = [self.refs.0, self.refs.1];
-        Ok(Meta { user_seq: 0, generated, deadline, layer: self.layer, group: self.group, key: self.key, refs })
+        Ok(Meta {
+            user_seq: 0,
+            generated,
+            deadline,
+            layer: self.layer,
+            group: self.group,
+            key: self.key,
+            refs,
+        })
     }
 }
 
@@ -290,7 +301,7 @@ impl Sender {
         generated: Option<u64>,
         deadline: Option<u64>,
         expires_in: Option<f64>,
-    ) -> PyResult<(u64, Vec<(Py<Sink>, Py<PyAny>)>)> {
+    ) -> PyResult<(u64, Vec<Missed>)> {
         let mut meta = About { key, layer, group, refs, generated, deadline, expires_in }.meta()?;
         let mut places = Vec::with_capacity(sinks.len());
         for sink in &sinks {

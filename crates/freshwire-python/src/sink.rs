@@ -97,13 +97,7 @@ impl Sink {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn put(
-        &self,
-        payload: &Bound<'_, PyAny>,
-        how: How,
-        seq: Option<u64>,
-        about: About,
-    ) -> PyResult<u64> {
+    fn put(&self, payload: &Bound<'_, PyAny>, how: How, seq: Option<u64>, about: About) -> PyResult<u64> {
         let py = payload.py();
         check(py, &self.failure)?;
         let meta = about.meta()?;
@@ -278,7 +272,9 @@ impl Sink {
         };
         let Some(sink) = self.take() else {
             let ended = self.monitor.ended();
-            return ended.map(Ended::new).ok_or_else(|| PyRuntimeError::new_err("another call closes the sink"));
+            return ended
+                .map(Ended::new)
+                .ok_or_else(|| PyRuntimeError::new_err("another call closes the sink"));
         };
         interruptible(py, move || sink.close(mode, timeout)).map(Ended::new)
     }

@@ -11,8 +11,9 @@ pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
 /// Seconds from Python, `None` for ever.
 pub(crate) fn duration(name: &str, seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{name}={seconds}: a number of seconds, not below zero, is wanted")))
+    Duration::try_from_secs_f64(seconds).map_err(|_| {
+        PyValueError::new_err(format!("{name}={seconds}: a number of seconds, not below zero, is wanted"))
+    })
 }
 
 /// Calls `look` with short time limits, detached, until it has something, `timeout` has passed or a signal's handler raises.

@@ -95,7 +95,8 @@ def test_a_function_that_fails_is_told_by_the_sink(engine, pair, answer, cause):
         sink.push(b"y")
     # The engine serves the others.
     near, far = make_pair()
-    freshwire.Sender(engine).add_sink(near, choice.fifo()).push(b"fine")
+    healthy = freshwire.Sender(engine).add_sink(near, choice.fifo())
+    healthy.push(b"fine")
     assert read_exactly(far, 4) == b"fine"
 
 

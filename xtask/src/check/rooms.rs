@@ -18,7 +18,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
     ("freshwire-server", &["freshwire", "freshwire-media"]),
-    ("freshwire-ffi", &["freshwire"]),
+    ("freshwire-python", &["freshwire"]),
+    ("freshwire-c", &["freshwire"]),
     (
         "freshwire-cli",
         &[

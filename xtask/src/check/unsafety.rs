@@ -9,6 +9,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("freshwire-io", "system calls"),
     ("freshwire-push", "system calls that fill many buffers, and a lock with priority inheritance"),
     ("freshwire-preload", "stands in front of the C library's calls"),
+    ("freshwire-python", "Python's buffers and file descriptors"),
+    ("freshwire-c", "pointers of C callers"),
     ("freshwire", "hands the arena's memory to the kernel"),
 ];
 

@@ -48,17 +48,57 @@ struct Table {
 
 static TABLE: RwLock<Table> = RwLock::new(Table { places: Vec::new(), free: Vec::new() });
 
-macro_rules! handles {
-    ($($(#[$doc:meta])* $handle:ident $variant:ident $object:ident $name:literal;)*) => {
-        $(
-            $(#[$doc])*
-            #[repr(C)]
-            #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-            pub struct $handle {
-                /// The number of the handle; 0 is none.
-                pub id: u64,
-            }
+/// An engine: serves sinks on a thread of its own.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_engine {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
 
+/// A sender: puts records into the rings of its sinks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_sender {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// A sink: one destination.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_sink {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// A receiver: reads a stream with chunked framing.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_receiver {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// An A1 node.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_node {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// An A1 connection.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_connection {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+macro_rules! objects {
+    ($($variant:ident $object:ident $name:literal;)*) => {
+        $(
             impl Object for $object {
                 const NAME: &'static str = $name;
 
@@ -77,19 +117,13 @@ macro_rules! handles {
     };
 }
 
-handles! {
-    /// An engine: serves sinks on a thread of its own.
-    fw_engine Engine EngineObject "engine";
-    /// A sender: puts records into the rings of its sinks.
-    fw_sender Sender SenderObject "sender";
-    /// A sink: one destination.
-    fw_sink Sink SinkObject "sink";
-    /// A receiver: reads a stream with chunked framing.
-    fw_receiver Receiver ReceiverObject "receiver";
-    /// An A1 node.
-    fw_node Node NodeObject "node";
-    /// An A1 connection.
-    fw_connection Connection ConnectionObject "connection";
+objects! {
+    Engine EngineObject "engine";
+    Sender SenderObject "sender";
+    Sink SinkObject "sink";
+    Receiver ReceiverObject "receiver";
+    Node NodeObject "node";
+    Connection ConnectionObject "connection";
 }
 
 /// Enters an object, and returns its handle's number.

@@ -83,7 +83,7 @@ typedef int32_t fw_status;
 #endif // __cplusplus
 
 // Sizes of a sender's shared memory.
-typedef struct fw_ring {
+typedef struct {
   // Destinations at a time.
   uint32_t rings;
   // Records of each, a power of two.
@@ -101,7 +101,7 @@ typedef uint32_t fw_policy_kind;
 typedef uint32_t fw_verdict;
 
 // What a policy's function decides.
-typedef struct fw_decision {
+typedef struct {
   // What to do.
   fw_verdict verdict;
   // Position in the queue, for FW_SEND and FW_DROP.
@@ -111,7 +111,7 @@ typedef struct fw_decision {
 } fw_decision;
 
 // A queued record, as a policy's function sees it.
-typedef struct fw_record {
+typedef struct {
   // The application's number.
   uint64_t seq;
   // When the data came into being.
@@ -131,7 +131,7 @@ typedef struct fw_record {
 } fw_record;
 
 // What is known of the path.
-typedef struct fw_link {
+typedef struct {
   // Delivery rate in bits per second; 0 while it is not known.
   uint64_t rate;
   // Smoothed round trip.
@@ -146,14 +146,10 @@ typedef struct fw_link {
 
 // A policy's function: decides over `queue`, the oldest record first. It runs on the engine's thread, every sink of which
 // waits for it, and cannot call the library. A position outside the queue counts as FW_WAIT.
-typedef struct fw_decision (*fw_pick)(void *context,
-                                      uint64_t now,
-                                      const struct fw_record *queue,
-                                      size_t count,
-                                      const struct fw_link *link);
+typedef fw_decision (*fw_pick)(void *context, uint64_t now, const fw_record *queue, size_t count, const fw_link *link);
 
 // A policy. A structure of zeros is FW_FIFO.
-typedef struct fw_policy {
+typedef struct {
   // Which one.
   fw_policy_kind kind;
   // Margin or window, where the kind has one.
@@ -171,9 +167,9 @@ typedef uint32_t fw_framing;
 typedef uint32_t fw_carrier;
 
 // Settings of a sink, from fw_sink_config_default. FW_DEFAULT leaves a default.
-typedef struct fw_sink_config {
+typedef struct {
   // What is sent, dropped or waited for.
-  struct fw_policy policy;
+  fw_policy policy;
   // How records lie in the stream.
   fw_framing framing;
   // What takes them to the wire.
@@ -194,9 +190,33 @@ typedef struct fw_sink_config {
   uint8_t ack_fates;
 } fw_sink_config;
 
+// An engine: serves sinks on a thread of its own.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_engine;
+
+// A sender: puts records into the rings of its sinks.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_sender;
+
+// A sink: one destination.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_sink;
+
+// An A1 connection.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_connection;
+
 // Description of a record. A structure of zeros is a record without key or deadline, generated now.
-typedef struct fw_meta {
-  // The application's number; 0 is the sender's next one.
+typedef struct {
+  // The application's number; 0 is the sender's next one, which is one more than the last, and 0 at first.
   uint64_t seq;
   // When the data came into being; 0 is now.
   uint64_t generated;
@@ -213,7 +233,7 @@ typedef struct fw_meta {
 } fw_meta;
 
 // A change of a queued record: members that have their bit in `what` count.
-typedef struct fw_change {
+typedef struct {
   // FW_CHANGE_DATA, FW_CHANGE_LENGTH, FW_CHANGE_LAYER, FW_CHANGE_DEADLINE, added.
   uint32_t what;
   // Where `data` goes.
@@ -234,7 +254,7 @@ typedef struct fw_change {
 typedef uint32_t fw_outcome;
 
 // What became of a record. Times are nanoseconds of fw_now; 0 is unknown.
-typedef struct fw_fate {
+typedef struct {
   // The record's number.
   uint64_t seq;
   // When its first byte was handed to the carrier.
@@ -253,7 +273,7 @@ typedef struct fw_fate {
 } fw_fate;
 
 // Counters of a sink. Times are nanoseconds, rates bits per second, 0 while unknown.
-typedef struct fw_stats {
+typedef struct {
   // Records of which at least one byte was committed.
   uint64_t begun;
   // Records whose last byte was handed to the carrier.
@@ -278,14 +298,20 @@ typedef struct fw_stats {
   uint64_t writes;
 } fw_stats;
 
-// FW_ENDED_CLOSED or FW_ENDED_BROKEN.
+// Why a sink has ended, from FW_ENDED_CLOSED to FW_ENDED_OTHER; fw_last_error says more of all but the first.
 typedef uint32_t fw_ended;
 
 // FW_DRAIN, FW_FINISH_RECORD or FW_ABORT.
 typedef uint32_t fw_close;
 
+// A receiver: reads a stream with chunked framing.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_receiver;
+
 // A record that a receiver has read.
-typedef struct fw_received {
+typedef struct {
   // When its last byte was read.
   uint64_t arrived;
   // Its bytes.
@@ -296,8 +322,14 @@ typedef struct fw_received {
   uint8_t abandoned;
 } fw_received;
 
+// An A1 node.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_node;
+
 // A message that came whole over A1.
-typedef struct fw_message {
+typedef struct {
   // Its number among all that the sender began, from 0.
   uint64_t id;
   // The sending application's number.
@@ -399,8 +431,35 @@ typedef struct fw_message {
 // It was closed by its owner.
 #define FW_ENDED_CLOSED 0
 
-// The connection broke, or ran out of time while it was closed; fw_last_error says how.
-#define FW_ENDED_BROKEN 1
+// The operating system reported an error of the connection.
+#define FW_ENDED_IO 1
+
+// The A1 connection ended.
+#define FW_ENDED_A1 2
+
+// The peer closed the connection.
+#define FW_ENDED_PEER_CLOSED 3
+
+// The time given to fw_sink_close passed.
+#define FW_ENDED_OUT_OF_TIME 4
+
+// The sink was freed, and the peer did not take the record in progress within the linger time.
+#define FW_ENDED_LINGERED 5
+
+// The peer took nothing for the stall timeout.
+#define FW_ENDED_STALLED 6
+
+// Too much of fw_sink_interject waited for the peer.
+#define FW_ENDED_NOT_READING 7
+
+// The carrier cannot send bytes between records.
+#define FW_ENDED_CANNOT_INTERJECT 8
+
+// The engine or the A1 node was stopped.
+#define FW_ENDED_STOPPED 9
+
+// Another reason.
+#define FW_ENDED_OTHER 10
 
 #ifdef __cplusplus
 extern "C" {
@@ -411,16 +470,16 @@ extern "C" {
 const char *fw_last_error(void);
 
 // Returns the default sizes: one ring of 1024 slots, 1024 blocks of 1448 bytes.
-struct fw_ring fw_ring_default(void);
+fw_ring fw_ring_default(void);
 
 // Returns sizes for `clients` at a time, each with a ring for the newest values of `keys` keys of at most `bytes` bytes. A
 // value is then never refused.
-struct fw_ring fw_ring_for_clients(uint32_t clients,
-                                   uint32_t keys,
-                                   uint32_t bytes);
+fw_ring fw_ring_for_clients(uint32_t clients,
+                            uint32_t keys,
+                            uint32_t bytes);
 
 // Returns the default settings, with the policy that sends everything in order.
-struct fw_sink_config fw_sink_config_default(void);
+fw_sink_config fw_sink_config_default(void);
 
 // Time of CLOCK_MONOTONIC in nanoseconds: the clock of all timestamps.
 uint64_t fw_now(void);
@@ -444,7 +503,7 @@ fw_status fw_engine_free(fw_engine engine);
 //
 // `ring` is NULL or points to valid sizes; `sender` points to a writable handle.
 fw_status fw_sender_new(fw_engine engine,
-                        const struct fw_ring *ring,
+                        const fw_ring *ring,
                         fw_sender *sender);
 
 // Frees a sender. Its sinks go on with what is queued, and take no more.
@@ -458,7 +517,7 @@ fw_status fw_sender_free(fw_sender sender);
 // `config` is NULL or points to valid settings; `sink` points to a writable handle.
 fw_status fw_sender_add_sink(fw_sender sender,
                              int fd,
-                             const struct fw_sink_config *config,
+                             const fw_sink_config *config,
                              fw_sink *sink);
 
 // Serves the other end of an A1 connection from a free ring. `policy` may be NULL for FW_FIFO. `linger` is the time for a freed
@@ -469,7 +528,7 @@ fw_status fw_sender_add_sink(fw_sender sender,
 // `policy` is NULL or points to a valid policy; `sink` points to a writable handle.
 fw_status fw_sender_add_a1_sink(fw_sender sender,
                                 fw_connection connection,
-                                const struct fw_policy *policy,
+                                const fw_policy *policy,
                                 uint64_t linger,
                                 fw_sink *sink);
 
@@ -485,7 +544,7 @@ fw_status fw_sender_push_to_all(fw_sender sender,
                                 size_t count,
                                 const uint8_t *data,
                                 size_t len,
-                                const struct fw_meta *meta,
+                                const fw_meta *meta,
                                 uint64_t *seq,
                                 fw_status *missed);
 
@@ -498,7 +557,7 @@ fw_status fw_sender_push_to_all(fw_sender sender,
 fw_status fw_sink_push(fw_sink sink,
                        const uint8_t *data,
                        size_t len,
-                       const struct fw_meta *meta,
+                       const fw_meta *meta,
                        uint64_t *seq);
 
 // Replaces the newest queued record with the key in `meta`, which keeps its turn; queues it at the end without one. Otherwise as
@@ -510,7 +569,7 @@ fw_status fw_sink_push(fw_sink sink,
 fw_status fw_sink_replace(fw_sink sink,
                           const uint8_t *data,
                           size_t len,
-                          const struct fw_meta *meta,
+                          const fw_meta *meta,
                           uint64_t *seq);
 
 // Drops the queued records with this number. FW_OK: they will not be sent. FW_TOO_LATE: there is none.
@@ -524,7 +583,7 @@ fw_status fw_sink_drop(fw_sink sink, uint64_t seq);
 // `change` points to a valid change, whose `data` points to `len` bytes.
 fw_status fw_sink_modify(fw_sink sink,
                          uint64_t seq,
-                         const struct fw_change *change);
+                         const fw_change *change);
 
 // Whether a push of `len` bytes would find room now: FW_OK, or FW_NOTHING without room.
 fw_status fw_sink_has_room(fw_sink sink, size_t len);
@@ -534,14 +593,14 @@ fw_status fw_sink_has_room(fw_sink sink, size_t len);
 // # Safety
 //
 // `fate` points to a writable structure.
-fw_status fw_sink_poll_fate(fw_sink sink, struct fw_fate *fate);
+fw_status fw_sink_poll_fate(fw_sink sink, fw_fate *fate);
 
 // Writes the counters of a sink, also after its end.
 //
 // # Safety
 //
 // `stats` points to a writable structure.
-fw_status fw_sink_stats(fw_sink sink, struct fw_stats *stats);
+fw_status fw_sink_stats(fw_sink sink, fw_stats *stats);
 
 // Name of the carrier in use: "tcp", "kernel-ring", "kernel-fed" or "a1"; NULL for a dead handle.
 const char *fw_sink_carrier(fw_sink sink);
@@ -594,7 +653,7 @@ fw_status fw_receiver_next(fw_receiver receiver,
                            uint64_t timeout,
                            uint8_t *buffer,
                            size_t size,
-                           struct fw_received *record);
+                           fw_received *record);
 
 // Frees a receiver.
 fw_status fw_receiver_free(fw_receiver receiver);
@@ -663,7 +722,7 @@ fw_status fw_connection_recv(fw_connection connection,
                              uint64_t timeout,
                              uint8_t *buffer,
                              size_t size,
-                             struct fw_message *message);
+                             fw_message *message);
 
 // Closes a connection with a code (0 for normal) and a text for the peer. Undelivered messages are abandoned; close the sink
 // instead to deliver them first.

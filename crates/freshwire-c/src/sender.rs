@@ -3,10 +3,10 @@
 use std::ffi::c_int;
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use freshwire::{PushError, Sender, SenderError, SinkConfig};
+use freshwire::{PushError, Sender, SenderError, SinkConfig, StaleSink};
 
 use crate::a1::ConnectionObject;
 use crate::border::{Failure, Result, bytes, call, fw_status, get, put, slice};
@@ -16,70 +16,27 @@ use crate::policy::fw_policy;
 use crate::sink::SinkObject;
 use crate::types::{FW_DEFAULT, fw_meta, fw_ring, fw_sink_config};
 
-pub(crate) struct SenderObject(Mutex<State>);
-
-/// What is behind a sender's lock.
-pub(crate) struct State {
-    /// `None` once it was freed.
-    sender: Option<Sender>,
-    /// By ring, the number of the sink that has it.
-    owners: Vec<u64>,
-    next_owner: u64,
-    next_seq: u64,
-}
-
-/// A sink's ring, and the number that shows that it is still the sink's.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) ring: usize,
-    owner: u64,
-}
+/// A sender; `None` once it was freed.
+pub(crate) struct SenderObject(Mutex<Option<Sender>>);
 
 impl SenderObject {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Calls `f` with the sender.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&mut Sender) -> Result<R>) -> Result<R> {
+        let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        f(sender.as_mut().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sender was freed"))?)
     }
 }
 
-impl State {
-    pub(crate) fn sender(&mut self) -> Result<&mut Sender> {
-        self.sender.as_mut().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sender was freed"))
-    }
-
-    /// The sender, if the ring is still the sink's.
-    #[inline]
-    pub(crate) fn sender_of(&mut self, place: Place) -> Result<&mut Sender> {
-        if self.owners.get(place.ring) != Some(&place.owner) {
-            let words = "the sink has ended, and another one has its ring";
-            return Err(Failure::new(fw_status::FW_CLOSED, words));
-        }
-        self.sender()
-    }
-
-    fn own(&mut self, ring: usize) -> Place {
-        self.next_owner += 1;
-        if ring >= self.owners.len() {
-            self.owners.resize(ring + 1, 0);
-        }
-        self.owners[ring] = self.next_owner;
-        Place { ring, owner: self.next_owner }
-    }
-
-    /// The record's number: the given one, or the next.
-    #[inline]
-    pub(crate) fn number(&mut self, meta: &fw_meta) -> Result<u64> {
-        let seq = if meta.seq == 0 { self.next_seq } else { meta.seq };
-        let next = seq.checked_add(1).ok_or_else(|| Failure::invalid("seq: at most 2**64 - 2 is wanted"))?;
-        self.next_seq = self.next_seq.max(next);
-        Ok(seq)
-    }
+pub(crate) fn of_stale(error: StaleSink) -> Failure {
+    Failure::new(fw_status::FW_CLOSED, error)
 }
 
 pub(crate) fn status_of(error: PushError) -> fw_status {
     match error {
         PushError::Full | PushError::OutOfBlocks => fw_status::FW_FULL,
         PushError::TooLarge => fw_status::FW_TOO_LARGE,
-        PushError::Closed => fw_status::FW_CLOSED,
+        PushError::Closed | PushError::StaleSink(_) => fw_status::FW_CLOSED,
         _ => fw_status::FW_FAILED,
     }
 }
@@ -133,9 +90,7 @@ pub unsafe extern "C" fn fw_sender_new(
             0 => Sender::without_engine(&ring.into()),
             _ => Sender::new(&ring.into(), &handle_of(engine)?),
         };
-        let state =
-            State { sender: Some(made.map_err(of_sender)?), owners: Vec::new(), next_owner: 0, next_seq: 1 };
-        let id = enter(SenderObject(Mutex::new(state)))?;
+        let id = enter(SenderObject(Mutex::new(Some(made.map_err(of_sender)?))))?;
         // SAFETY: as the caller promises.
         unsafe { put("sender", sender, fw_sender { id }) }?;
         Ok(fw_status::FW_OK)
@@ -147,7 +102,7 @@ pub unsafe extern "C" fn fw_sender_new(
 pub extern "C" fn fw_sender_free(sender: fw_sender) -> fw_status {
     call(|| {
         let object = free::<SenderObject>(sender.id)?;
-        let taken = object.lock().sender.take();
+        let taken = object.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(taken);
         Ok(fw_status::FW_OK)
     })
@@ -178,11 +133,8 @@ pub unsafe extern "C" fn fw_sender_add_sink(
         };
         let settings = config.apply(SinkConfig::new(config.policy.make()?))?;
         let stream = TcpStream::from(duplicate(fd)?);
-        let mut state = object.lock();
-        let made = state.sender()?.add_sink(stream, settings).map_err(of_sender)?;
-        let place = state.own(made.ring());
-        drop(state);
-        let id = enter(SinkObject::new(object, place, made))?;
+        let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
+        let id = enter(SinkObject::new(object, made))?;
         // SAFETY: as the caller promises.
         unsafe { put("sink", sink, fw_sink { id }) }?;
         Ok(fw_status::FW_OK)
@@ -214,11 +166,8 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
         if linger != FW_DEFAULT {
             config = config.linger(Duration::from_nanos(linger));
         }
-        let mut state = object.lock();
-        let made = state.sender()?.add_a1_sink(&connection, config).map_err(of_sender)?;
-        let place = state.own(made.ring());
-        drop(state);
-        let id = enter(SinkObject::new(object, place, made))?;
+        let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(of_sender))?;
+        let id = enter(SinkObject::new(object, made))?;
         // SAFETY: as the caller promises.
         unsafe { put("sink", sink, fw_sink { id }) }?;
         Ok(fw_status::FW_OK)
@@ -254,25 +203,18 @@ pub unsafe extern "C" fn fw_sender_push_to_all(
         if objects.iter().any(|sink| !Arc::ptr_eq(sink.sender(), &object)) {
             return Err(Failure::invalid("a sink belongs to another sender"));
         }
-        let mut state = object.lock();
-        let number = state.number(&meta)?;
         let mut statuses = vec![fw_status::FW_OK; count];
-        let mut rings = Vec::with_capacity(count);
-        for (at, sink) in objects.iter().enumerate() {
-            match state.sender_of(sink.place()) {
-                Ok(_) => rings.push((sink.place().ring, at)),
-                Err(failure) => statuses[at] = failure.status,
+        let number = object.with(|sender| {
+            let meta = sender.producer().number(&meta.meta());
+            sender.push_to_all(objects.iter().map(|sink| sink.id()), payload, &meta).map_err(of_push)?;
+            for &(id, error) in sender.missed() {
+                let named = objects.iter().zip(&mut statuses).find(|(sink, _)| sink.id() == id);
+                if let Some((_, status)) = named {
+                    *status = status_of(error);
+                }
             }
-        }
-        let native = state.sender()?;
-        native
-            .push_to_all(rings.iter().map(|(ring, _)| *ring), payload, &meta.meta(number))
-            .map_err(of_push)?;
-        for (ring, error) in native.missed() {
-            if let Some((_, at)) = rings.iter().find(|(other, _)| other == ring) {
-                statuses[*at] = status_of(*error);
-            }
-        }
+            Ok(meta.user_seq)
+        })?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.
             unsafe { put("seq", seq, number) }?;

@@ -5,16 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use freshwire::{CloseMode, Ended, Monitor, Outcome, Rate, Sink, Timestamp};
+use freshwire::{
+    CloseMode, Edit, Ended, ModifyError, Monitor, Outcome, PushError, Rate, Sender, Sink, SinkError, SinkId,
+    Timestamp,
+};
 
 use crate::border::{Failure, Result, bytes, call, fw_status, get, put};
 use crate::handles::{find, free, fw_sink, with_sink};
-use crate::sender::{Place, SenderObject, of_push};
+use crate::sender::{SenderObject, of_push, of_stale};
 use crate::types::fw_meta;
 
 pub(crate) struct SinkObject {
     sender: Arc<SenderObject>,
-    place: Place,
+    id: SinkId,
     monitor: Monitor,
     /// `None` once it was closed.
     open: Mutex<Option<Sink>>,
@@ -22,17 +25,17 @@ pub(crate) struct SinkObject {
 }
 
 impl SinkObject {
-    pub(crate) fn new(sender: Arc<SenderObject>, place: Place, sink: Sink) -> Self {
-        let monitor = sink.monitor();
-        Self { sender, place, monitor, open: Mutex::new(Some(sink)), is_freed: AtomicBool::new(false) }
+    pub(crate) fn new(sender: Arc<SenderObject>, sink: Sink) -> Self {
+        let (id, monitor) = (sink.id(), sink.monitor());
+        Self { sender, id, monitor, open: Mutex::new(Some(sink)), is_freed: AtomicBool::new(false) }
     }
 
     pub(crate) fn sender(&self) -> &Arc<SenderObject> {
         &self.sender
     }
 
-    pub(crate) fn place(&self) -> Place {
-        self.place
+    pub(crate) fn id(&self) -> SinkId {
+        self.id
     }
 
     pub(crate) fn is_freed(&self) -> bool {
@@ -85,12 +88,30 @@ pub const FW_FINISH_RECORD: fw_close = 1;
 /// Everything is discarded, and the connection reset.
 pub const FW_ABORT: fw_close = 2;
 
-/// FW_ENDED_CLOSED or FW_ENDED_BROKEN.
+/// Why a sink has ended, from FW_ENDED_CLOSED to FW_ENDED_OTHER; fw_last_error says more of all but the first.
 pub type fw_ended = u32;
 /// It was closed by its owner.
 pub const FW_ENDED_CLOSED: fw_ended = 0;
-/// The connection broke, or ran out of time while it was closed; fw_last_error says how.
-pub const FW_ENDED_BROKEN: fw_ended = 1;
+/// The operating system reported an error of the connection.
+pub const FW_ENDED_IO: fw_ended = 1;
+/// The A1 connection ended.
+pub const FW_ENDED_A1: fw_ended = 2;
+/// The peer closed the connection.
+pub const FW_ENDED_PEER_CLOSED: fw_ended = 3;
+/// The time given to fw_sink_close passed.
+pub const FW_ENDED_OUT_OF_TIME: fw_ended = 4;
+/// The sink was freed, and the peer did not take the record in progress within the linger time.
+pub const FW_ENDED_LINGERED: fw_ended = 5;
+/// The peer took nothing for the stall timeout.
+pub const FW_ENDED_STALLED: fw_ended = 6;
+/// Too much of fw_sink_interject waited for the peer.
+pub const FW_ENDED_NOT_READING: fw_ended = 7;
+/// The carrier cannot send bytes between records.
+pub const FW_ENDED_CANNOT_INTERJECT: fw_ended = 8;
+/// The engine or the A1 node was stopped.
+pub const FW_ENDED_STOPPED: fw_ended = 9;
+/// Another reason.
+pub const FW_ENDED_OTHER: fw_ended = 10;
 
 /// A change of a queued record: members that have their bit in `what` count.
 #[repr(C)]
@@ -152,22 +173,9 @@ pub struct fw_stats {
 #[inline]
 fn queue(
     sink: fw_sink,
-    payload: &[u8],
-    meta: &fw_meta,
-    queue: impl FnOnce(
-        &mut freshwire::Sender,
-        usize,
-        &[u8],
-        &freshwire::Meta,
-    ) -> std::result::Result<(), freshwire::PushError>,
+    put: impl FnOnce(&mut Sender, SinkId) -> std::result::Result<u64, PushError>,
 ) -> Result<u64> {
-    with_sink(sink.id, |object| {
-        let mut state = object.sender.lock();
-        state.sender_of(object.place)?;
-        let seq = state.number(meta)?;
-        queue(state.sender()?, object.place.ring, payload, &meta.meta(seq)).map_err(of_push)?;
-        Ok(seq)
-    })
+    with_sink(sink.id, |object| object.sender.with(|sender| put(sender, object.id).map_err(of_push)))
 }
 
 /// Queues a record. `meta` may be NULL for a record without key or deadline, generated now. `seq`, if it is not NULL, gets its
@@ -189,9 +197,7 @@ pub unsafe extern "C" fn fw_sink_push(
         let payload = unsafe { bytes(data, len) }?;
         // SAFETY: as the caller promises.
         let meta = if meta.is_null() { fw_meta::default() } else { unsafe { get("meta", meta) }? };
-        let number = queue(sink, payload, &meta, |sender, ring, payload, meta| {
-            sender.push(ring, payload, meta).map(drop)
-        })?;
+        let number = queue(sink, |sender, id| sender.push(id, payload, &meta.meta()))?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.
             unsafe { put("seq", seq, number) }?;
@@ -219,9 +225,8 @@ pub unsafe extern "C" fn fw_sink_replace(
         let payload = unsafe { bytes(data, len) }?;
         // SAFETY: as the caller promises.
         let meta = unsafe { get("meta", meta) }?;
-        let number = queue(sink, payload, &meta, |sender, ring, payload, meta| {
-            sender.replace(ring, payload, meta).map(drop)
-        })?;
+        let replaced = |replaced: freshwire::Replaced| replaced.pushed().user_seq;
+        let number = queue(sink, |sender, id| sender.replace(id, payload, &meta.meta()).map(replaced))?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.
             unsafe { put("seq", seq, number) }?;
@@ -235,10 +240,9 @@ pub unsafe extern "C" fn fw_sink_replace(
 pub extern "C" fn fw_sink_drop(sink: fw_sink, seq: u64) -> fw_status {
     call(|| {
         let object = find::<SinkObject>(sink.id)?;
-        let mut state = object.sender.lock();
-        match state.sender_of(object.place)?.drop_seq(object.place.ring, seq) {
-            0 => Err(Failure::new(fw_status::FW_TOO_LATE, freshwire::TooLate)),
-            _ => Ok(fw_status::FW_OK),
+        match object.sender.with(|sender| sender.drop_seq(object.id, seq).map_err(of_stale))? {
+            true => Ok(fw_status::FW_OK),
+            false => Err(Failure::new(fw_status::FW_TOO_LATE, freshwire::TooLate)),
         }
     })
 }
@@ -261,8 +265,7 @@ pub unsafe extern "C" fn fw_sink_modify(sink: fw_sink, seq: u64, change: *const 
             false => &[],
         };
         let object = find::<SinkObject>(sink.id)?;
-        let mut state = object.sender.lock();
-        let changed = state.sender_of(object.place)?.modify(object.place.ring, seq, |edit| {
+        let edit = |edit: &mut Edit<'_>| {
             if wants(FW_CHANGE_DATA) {
                 edit.write(change.offset, payload)?;
             }
@@ -276,9 +279,17 @@ pub unsafe extern "C" fn fw_sink_modify(sink: fw_sink, seq: u64, change: *const 
                 edit.set_deadline(Timestamp::from_nanos(change.deadline));
             }
             Ok(())
-        });
-        let changed = changed.map_err(|error| Failure::new(fw_status::FW_TOO_LATE, error))?;
-        changed.map_err(|error| Failure::new(fw_status::FW_NOT_CHANGED, error))?;
+        };
+        object.sender.with(|sender| {
+            sender.modify(object.id, seq, edit).map_err(|error| {
+                let status = match error {
+                    ModifyError::Invalid(_) => fw_status::FW_NOT_CHANGED,
+                    ModifyError::StaleSink(_) => fw_status::FW_CLOSED,
+                    _ => fw_status::FW_TOO_LATE,
+                };
+                Failure::new(status, error)
+            })
+        })?;
         Ok(fw_status::FW_OK)
     })
 }
@@ -289,10 +300,13 @@ pub extern "C" fn fw_sink_has_room(sink: fw_sink, len: usize) -> fw_status {
     call(|| {
         let object = find::<SinkObject>(sink.id)?;
         if let Some(ended) = object.monitor.ended() {
-            return Err(Failure::new(fw_status::FW_CLOSED, format!("the sink has ended: {ended:?}")));
+            return Err(Failure::new(fw_status::FW_CLOSED, format!("the sink has ended: {ended}")));
         }
-        let mut state = object.sender.lock();
-        let has_room = state.sender_of(object.place)?.producer().has_room(object.place.ring, len);
+        let has_room = object.sender.with(|sender| {
+            // A stale handle has another sink's room.
+            sender.waiting(object.id).map_err(of_stale)?;
+            Ok(sender.producer().has_room(object.id.ring(), len))
+        })?;
         Ok(if has_room { fw_status::FW_OK } else { fw_status::FW_NOTHING })
     })
 }
@@ -308,11 +322,8 @@ pub unsafe extern "C" fn fw_sink_poll_fate(sink: fw_sink, fate: *mut fw_fate) ->
         // SAFETY: as the caller promises. Tried before the fate is taken.
         unsafe { put("fate", fate, fw_fate::default()) }?;
         let object = find::<SinkObject>(sink.id)?;
-        let mut state = object.sender.lock();
-        let Some(known) = state.sender_of(object.place)?.poll_fate(object.place.ring) else {
-            return Ok(fw_status::FW_NOTHING);
-        };
-        drop(state);
+        let known = object.sender.with(|sender| sender.poll_fate(object.id).map_err(of_stale))?;
+        let Some(known) = known else { return Ok(fw_status::FW_NOTHING) };
         let (outcome, reason) = match known.outcome {
             Outcome::Acked => (FW_ACKED, 0),
             Outcome::Dropped { reason } => (FW_DROPPED, reason),
@@ -429,21 +440,26 @@ pub unsafe extern "C" fn fw_sink_ended(sink: fw_sink, ended: *mut fw_ended) -> f
 unsafe fn put_ended(to: *mut fw_ended, ended: &Ended) -> Result<fw_status> {
     let value = match ended {
         Ended::Closed => FW_ENDED_CLOSED,
-        _ => FW_ENDED_BROKEN,
+        Ended::Broken(error) => match error {
+            SinkError::Io { .. } => FW_ENDED_IO,
+            SinkError::A1(_) => FW_ENDED_A1,
+            SinkError::PeerClosed => FW_ENDED_PEER_CLOSED,
+            SinkError::OutOfTime => FW_ENDED_OUT_OF_TIME,
+            SinkError::Lingered => FW_ENDED_LINGERED,
+            SinkError::Stalled => FW_ENDED_STALLED,
+            SinkError::NotReading => FW_ENDED_NOT_READING,
+            SinkError::CannotInterject => FW_ENDED_CANNOT_INTERJECT,
+            SinkError::Stopped => FW_ENDED_STOPPED,
+            _ => FW_ENDED_OTHER,
+        },
+        _ => FW_ENDED_OTHER,
     };
     // SAFETY: as the caller promises.
     unsafe { put("ended", to, value) }?;
-    match ended {
-        Ended::Closed => Ok(fw_status::FW_OK),
-        Ended::Broken(words) => {
-            crate::border::note(words);
-            Ok(fw_status::FW_OK)
-        }
-        other => {
-            crate::border::note(&format!("{other:?}"));
-            Ok(fw_status::FW_OK)
-        }
+    if *ended != Ended::Closed {
+        crate::border::note(&ended.to_string());
     }
+    Ok(fw_status::FW_OK)
 }
 
 /// Closes a sink, and waits at most `timeout` nanoseconds, after which the connection is aborted. Writes why it has ended. The
@@ -471,7 +487,7 @@ pub unsafe extern "C" fn fw_sink_close(
             }
         };
         // SAFETY: as the caller promises. Tried before the sink is closed.
-        unsafe { put("ended", ended, FW_ENDED_BROKEN) }?;
+        unsafe { put("ended", ended, FW_ENDED_OTHER) }?;
         let object = find::<SinkObject>(sink.id)?;
         let reason = match object.take() {
             Some(open) => open.close(mode, Duration::from_nanos(timeout)),

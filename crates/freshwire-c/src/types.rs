@@ -51,7 +51,7 @@ pub extern "C" fn fw_ring_for_clients(clients: u32, keys: u32, bytes: u32) -> fw
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct fw_meta {
-    /// The application's number; 0 is the sender's next one.
+    /// The application's number; 0 is the sender's next one, which is one more than the last, and 0 at first.
     pub seq: u64,
     /// When the data came into being; 0 is now.
     pub generated: u64,
@@ -68,13 +68,13 @@ pub struct fw_meta {
 }
 
 impl fw_meta {
-    pub(crate) fn meta(&self, seq: u64) -> Meta {
+    pub(crate) fn meta(&self) -> Meta {
         let or = |time: u64, default: fn() -> Timestamp| match time {
             0 => default(),
             time => Timestamp::from_nanos(time),
         };
         Meta {
-            user_seq: seq,
+            user_seq: if self.seq == 0 { Meta::NEXT_SEQ } else { self.seq },
             generated: or(self.generated, freshwire::now),
             deadline: or(self.deadline, || Timestamp::MAX),
             layer: self.layer,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, value_parser};
 use freshwire::a1::{
-    Congestion, ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface,
-    JoinConfig, KeyLog, Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
+    ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface, JoinConfig, KeyLog,
+    Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
 };
 use freshwire_units::{parse_duration, parse_size};
 
@@ -78,16 +78,10 @@ pub(crate) struct A1Args {
     /// network has to provide [default: the path's capacity].
     #[arg(long, global = true, value_name = "RATE")]
     rate: Option<Rate>,
-}
-
-/// A1's congestion control of this name.
-pub(crate) fn congestion(name: &str) -> anyhow::Result<Congestion> {
-    match name {
-        "fresh" => Ok(Congestion::Fresh),
-        "cubic" => Ok(Congestion::Cubic),
-        "newreno" => Ok(Congestion::NewReno),
-        _ => bail!("A1 has fresh, cubic and newreno for congestion control, not {name:?}"),
-    }
+    /// With A1: poll the socket for this time before sleeping, for lower latency at the price of processor time; 0 turns
+    /// it off [default: 50us].
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
+    busy_poll: Option<Duration>,
 }
 
 /// What the other side types to reach us.
@@ -140,6 +134,7 @@ impl A1Args {
             (self.largest_record.is_some(), "--largest-record"),
             (self.outstanding.is_some(), "--outstanding"),
             (self.rate.is_some(), "--rate"),
+            (self.busy_poll.is_some(), "--busy-poll"),
         ];
         for (is_given, name) in options {
             if is_given {
@@ -285,6 +280,7 @@ impl A1Args {
             let join = JoinConfig::default();
             config = config.join(self.interface.map_or(join, |interface| join.interface(interface)));
         }
+        config.busy_poll = self.busy_poll.or(config.busy_poll);
         let transport = self.transport(manner.transport);
         let largest = self.largest_record();
         let maximum = Qos {
@@ -393,6 +389,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use freshwire::a1::DEFAULT_BUSY_POLL;
+
     #[test]
     fn a_key_is_kept_where_only_its_owner_reads_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -430,6 +428,15 @@ mod tests {
         assert!(
             times(None, Some(1)).check_unused().unwrap_err().to_string().contains("--keep-alive is for A1")
         );
+    }
+
+    #[test]
+    fn busy_polling_is_as_the_user_wants_it() {
+        for (wanted, expected) in [(None, DEFAULT_BUSY_POLL), (Some(Duration::ZERO), Duration::ZERO)] {
+            let args = A1Args { busy_poll: wanted, ..A1Args::default() };
+            assert_eq!(args.node_config(Manner::default()).unwrap().busy_poll, Some(expected));
+            assert_eq!(args.check_unused().is_err(), wanted.is_some());
+        }
     }
 
     #[test]

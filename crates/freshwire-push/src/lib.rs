@@ -29,6 +29,7 @@ mod lock;
 mod policy;
 mod receiver;
 mod threshold;
+mod uring;
 
 #[doc(hidden)]
 pub mod pushed;
@@ -45,6 +46,7 @@ mod asynchronous;
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncReceiver;
 pub use policy::{Choose, Classify, Drops, Policy, Reason, Tag, Waiting};
-pub use receiver::{Config, Pump, Received, Receiver, Statistics};
+pub use receiver::{Backend, Config, Pump, Received, Receiver, Statistics};
 pub use sys::Precedence;
 pub use threshold::Threshold;
+pub use uring::{NoRing, probe as probe_io_uring};

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use freshwire::{EditError, PushError, SenderError};
+use freshwire::{ModifyError, PushError, SenderError, StaleSink};
 use pyo3::create_exception;
 use pyo3::exceptions::{PyException, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -73,13 +73,22 @@ pub(crate) fn of_push(error: PushError) -> PyErr {
     match error {
         PushError::Full | PushError::OutOfBlocks => Full::new_err(words),
         PushError::TooLarge => TooLarge::new_err(words),
-        PushError::Closed => Closed::new_err(words),
+        PushError::Closed | PushError::StaleSink(_) => Closed::new_err(words),
         _ => FreshwireError::new_err(words),
     }
 }
 
-pub(crate) fn of_edit(error: EditError) -> PyErr {
-    NotChanged::new_err(error.to_string())
+pub(crate) fn of_modify(error: ModifyError) -> PyErr {
+    let words = error.to_string();
+    match error {
+        ModifyError::Invalid(_) => NotChanged::new_err(words),
+        ModifyError::StaleSink(_) => Closed::new_err(words),
+        _ => TooLate::new_err(words),
+    }
+}
+
+pub(crate) fn of_stale(error: StaleSink) -> PyErr {
+    Closed::new_err(error.to_string())
 }
 
 pub(crate) fn of_sender(error: SenderError) -> PyErr {

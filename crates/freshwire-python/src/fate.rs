@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use freshwire::{NO_INDEX, Outcome as Native, Timestamp};
+use freshwire::{NO_INDEX, Outcome as Native, SinkId, Timestamp};
 use pyo3::prelude::*;
 
 use crate::choice::Reason;
-use crate::sender::{Core, Place};
+use crate::errors::of_stale;
+use crate::sender::Core;
 
 /// How a record ended.
 #[pyclass(frozen, eq, eq_int, hash, module = "freshwire")]
@@ -79,7 +80,7 @@ impl Fate {
 #[pyclass(frozen, module = "freshwire")]
 pub(crate) struct Fates {
     pub(crate) core: Arc<Core>,
-    pub(crate) place: Place,
+    pub(crate) sink: SinkId,
 }
 
 #[pymethods]
@@ -89,7 +90,7 @@ impl Fates {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Fate>> {
-        let fate = self.core.with(py, |state| Ok(state.poll_fate(self.place)))?;
+        let fate = self.core.with(py, |state| state.sender()?.poll_fate(self.sink).map_err(of_stale))?;
         Ok(fate.as_ref().map(Fate::new))
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use freshwire::{Meta, SinkConfig, Timestamp};
-use pyo3::exceptions::{PyOverflowError, PyValueError};
+use freshwire::{Meta, SinkConfig, SinkId, Timestamp};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 
 use crate::a1::Connection;
-use crate::choice::{Failure, Policy};
+use crate::choice::Policy;
 use crate::config::{self, Ring};
 use crate::engine::Engine;
 use crate::errors::{Closed, of_push, of_sender};
@@ -42,53 +42,18 @@ pub(crate) struct Core {
 pub(crate) struct State {
     /// `None` when it was dropped apart.
     sender: Option<freshwire::Sender>,
-    /// By ring, the number of the sink that has it.
-    owners: Vec<u64>,
-    next_owner: u64,
-    next_seq: u64,
-}
-
-/// A sink's ring, and the number that shows that it is still the sink's.
-#[derive(Clone, Copy)]
-pub(crate) struct Place {
-    pub(crate) ring: usize,
-    owner: u64,
 }
 
 impl State {
+    #[inline]
     pub(crate) fn sender(&mut self) -> PyResult<&mut freshwire::Sender> {
         self.sender.as_mut().ok_or_else(|| Closed::new_err("the sender has ended"))
     }
 
-    /// The sender, if the ring is still the sink's.
+    /// Whether a push would find room. A stale handle finds some: the push says so.
     #[inline]
-    pub(crate) fn sender_of(&mut self, place: Place) -> PyResult<&mut freshwire::Sender> {
-        if self.owners.get(place.ring) != Some(&place.owner) {
-            return Err(Closed::new_err("the sink has ended, and another one has its ring"));
-        }
-        self.sender()
-    }
-
-    pub(crate) fn poll_fate(&mut self, place: Place) -> Option<freshwire::Fate> {
-        self.sender_of(place).ok()?.poll_fate(place.ring)
-    }
-
-    fn own(&mut self, ring: usize) -> Place {
-        self.next_owner += 1;
-        if ring >= self.owners.len() {
-            self.owners.resize(ring + 1, 0);
-        }
-        self.owners[ring] = self.next_owner;
-        Place { ring, owner: self.next_owner }
-    }
-
-    /// The record's number: the given one, or the next.
-    #[inline]
-    fn number(&mut self, seq: Option<u64>) -> PyResult<u64> {
-        let seq = seq.unwrap_or(self.next_seq);
-        let next = seq.checked_add(1).ok_or_else(|| PyOverflowError::new_err("seq is at most 2**64 - 2"))?;
-        self.next_seq = self.next_seq.max(next);
-        Ok(seq)
+    pub(crate) fn has_room(&mut self, sink: SinkId, len: usize) -> PyResult<bool> {
+        Ok(self.sender()?.producer().has_room(sink.ring(), len))
     }
 }
 
@@ -123,29 +88,24 @@ impl Core {
     pub(crate) fn put(
         &self,
         py: Python<'_>,
-        place: Place,
+        sink: SinkId,
         how: How,
         payload: &[u8],
-        (seq, mut meta): (Option<u64>, Meta),
+        meta: &Meta,
     ) -> PyResult<u64> {
         self.born.check()?;
         if !self.may_wait() {
             let mut state = self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
             // Without room the policy is asked what is stale, behind the engine's lock.
-            if state.sender_of(place)?.producer().has_room(place.ring, payload.len()) {
-                meta.user_seq = state.number(seq)?;
-                put_into(state.sender()?, place.ring, how, payload, &meta)?;
-                return Ok(meta.user_seq);
+            if state.has_room(sink, payload.len())? {
+                return put_into(state.sender()?, sink, how, payload, meta);
             }
         }
         // Detached, Python code may write into a bytearray.
         let payload = payload.to_vec();
         py.detach(|| {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.sender_of(place)?;
-            meta.user_seq = state.number(seq)?;
-            put_into(state.sender()?, place.ring, how, &payload, &meta)?;
-            Ok(meta.user_seq)
+            put_into(state.sender()?, sink, how, &payload, meta)
         })
     }
 }
@@ -161,14 +121,14 @@ impl Drop for Core {
 #[inline]
 fn put_into(
     sender: &mut freshwire::Sender,
-    ring: usize,
+    sink: SinkId,
     how: How,
     payload: &[u8],
     meta: &Meta,
-) -> PyResult<()> {
+) -> PyResult<u64> {
     match how {
-        How::Push => sender.push(ring, payload, meta).map(drop),
-        How::Replace => sender.replace(ring, payload, meta).map(drop),
+        How::Push => sender.push(sink, payload, meta),
+        How::Replace => sender.replace(sink, payload, meta).map(|replaced| replaced.pushed().user_seq),
     }
     .map_err(of_push)
 }
@@ -179,6 +139,7 @@ type Missed = (Py<Sink>, Py<PyAny>);
 /// The description of a record in Python's terms.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct About {
+    pub(crate) seq: Option<u64>,
     pub(crate) key: u64,
     pub(crate) layer: u8,
     pub(crate) group: u32,
@@ -202,7 +163,7 @@ impl About {
         };
         let refs = [self.refs.0, self.refs.1];
         Ok(Meta {
-            user_seq: 0,
+            user_seq: self.seq.unwrap_or(Meta::NEXT_SEQ),
             generated,
             deadline,
             layer: self.layer,
@@ -224,7 +185,7 @@ impl Sender {
             None => freshwire::Sender::without_engine(&ring),
         };
         let sender = Some(sender.map_err(of_sender)?);
-        let state = State { sender, owners: Vec::new(), next_owner: 0, next_seq: 1 };
+        let state = State { sender };
         let core = Core { state: Mutex::new(state), has_nodes: AtomicBool::new(false), born: Born::now() };
         Ok(Self { core: Arc::new(core) })
     }
@@ -249,12 +210,8 @@ impl Sender {
         let room = Arc::<Room>::default();
         let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
         let config = config::apply(SinkConfig::new(watched), options)?;
-        let (sink, place) = self.core.with(py, |state| {
-            let sink = state.sender()?.add_sink(stream, config).map_err(of_sender)?;
-            let place = state.own(sink.ring());
-            Ok((sink, place))
-        })?;
-        Ok(self.sink(sink, place, room, made.failure))
+        let sink = self.core.with(py, |state| state.sender()?.add_sink(stream, config).map_err(of_sender))?;
+        Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
     }
 
     /// Serves the other end of an A1 connection from a free ring. Closing the sink closes the connection.
@@ -276,12 +233,10 @@ impl Sender {
         let room = Arc::<Room>::default();
         let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
         let config = freshwire::a1::SinkConfig::new(watched).linger(duration("linger", linger)?);
-        let (sink, place) = self.core.with(py, |state| {
-            let sink = state.sender()?.add_a1_sink(&connection, config).map_err(of_sender)?;
-            let place = state.own(sink.ring());
-            Ok((sink, place))
-        })?;
-        Ok(self.sink(sink, place, room, made.failure))
+        let sink = self
+            .core
+            .with(py, |state| state.sender()?.add_a1_sink(&connection, config).map_err(of_sender))?;
+        Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
     }
 
     /// Queues one payload for several sinks, copied once. Returns the record's number and the sinks that missed it, with the
@@ -302,41 +257,27 @@ impl Sender {
         deadline: Option<u64>,
         expires_in: Option<f64>,
     ) -> PyResult<(u64, Vec<Missed>)> {
-        let mut meta = About { key, layer, group, refs, generated, deadline, expires_in }.meta()?;
-        let mut places = Vec::with_capacity(sinks.len());
-        for sink in &sinks {
-            places.push(sink.get().place_in(&self.core)?);
-        }
+        let meta = About { seq, key, layer, group, refs, generated, deadline, expires_in }.meta()?;
+        let ids: Vec<SinkId> =
+            sinks.iter().map(|sink| sink.get().id_in(&self.core)).collect::<PyResult<_>>()?;
         // Rings without room ask their policies, behind the engine's lock.
         let payload = with_bytes(payload, |bytes| Ok(bytes.to_vec()))?;
         self.core.born.check()?;
         let (seq, missed) = py.detach(|| {
             let mut state = self.core.state.lock().unwrap_or_else(PoisonError::into_inner);
-            meta.user_seq = state.number(seq)?;
-            let mut missed = Vec::new();
-            let mut rings = Vec::with_capacity(places.len());
-            for (at, place) in places.iter().enumerate() {
-                match state.sender_of(*place) {
-                    Ok(_) => rings.push((place.ring, at)),
-                    Err(error) => missed.push((at, error)),
-                }
-            }
             let sender = state.sender()?;
-            sender.push_to_all(rings.iter().map(|(ring, _)| *ring), &payload, &meta).map_err(of_push)?;
-            for (ring, error) in sender.missed() {
-                let at = rings.iter().find(|(other, _)| other == ring).map(|(_, at)| *at);
-                missed.extend(at.map(|at| (at, of_push(*error))));
-            }
+            let meta = sender.producer().number(&meta);
+            sender.push_to_all(ids.iter().copied(), &payload, &meta).map_err(of_push)?;
+            let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, of_push(error))).collect();
             Ok::<_, PyErr>((meta.user_seq, missed))
         })?;
-        let of = |(at, error): (usize, PyErr)| (sinks[at].clone_ref(py), error.into_value(py).into_any());
-        Ok((seq, missed.into_iter().map(of).collect()))
-    }
-}
-
-impl Sender {
-    fn sink(&self, sink: freshwire::Sink, place: Place, room: Arc<Room>, failure: Failure) -> Sink {
-        Sink::new(Arc::clone(&self.core), place, sink, room, failure)
+        let mut told = Vec::with_capacity(missed.len());
+        for (id, error) in missed {
+            if let Some(at) = ids.iter().position(|other| *other == id) {
+                told.push((sinks[at].clone_ref(py), error.into_value(py).into_any()));
+            }
+        }
+        Ok((seq, told))
     }
 }
 

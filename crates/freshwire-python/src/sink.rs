@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use freshwire::{CloseMode, Ended as Native, Monitor};
+use freshwire::{CloseMode, Ended as Native, Monitor, SinkError, SinkId};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::choice::{Failure, check};
-use crate::errors::{Closed, TooLate, of_edit};
+use crate::errors::{Closed, of_modify, of_stale};
 use crate::fate::Fates;
 use crate::ffi::with_bytes;
 use crate::guard::drop_apart;
 use crate::room::Room;
-use crate::sender::{About, Core, How, Place};
+use crate::sender::{About, Core, How};
 use crate::stats::Stats;
 use crate::waiting::{duration, interruptible};
 
@@ -35,8 +35,51 @@ pub(crate) enum Close {
 pub(crate) enum Ended {
     /// It was closed; the peer has acknowledged every byte, unless it was aborted.
     Closed {},
-    /// The connection broke, or ran out of time while it was closed.
-    Broken { reason: String },
+    /// It ended before that, because of `cause`, in words: `reason`.
+    Broken { cause: Cause, reason: String },
+}
+
+/// Why a sink has ended before it was closed.
+#[pyclass(frozen, eq, eq_int, hash, from_py_object, module = "freshwire")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Cause {
+    /// The operating system reported an error of the connection.
+    Io,
+    /// The A1 connection ended.
+    A1,
+    /// The peer closed the connection.
+    PeerClosed,
+    /// The time given to `close` passed, or the sink was aborted while it drained.
+    OutOfTime,
+    /// The sink was dropped, and the peer did not take the record in progress within the linger time.
+    Lingered,
+    /// The peer took nothing for the stall timeout.
+    Stalled,
+    /// Too much of `interject` waited for the peer.
+    NotReading,
+    /// The carrier cannot send bytes between records.
+    CannotInterject,
+    /// The engine or the A1 node was stopped.
+    Stopped,
+    /// Another one; `Ended.Broken.reason` names it.
+    Other,
+}
+
+impl Cause {
+    fn new(error: &SinkError) -> Self {
+        match error {
+            SinkError::Io { .. } => Self::Io,
+            SinkError::A1(_) => Self::A1,
+            SinkError::PeerClosed => Self::PeerClosed,
+            SinkError::OutOfTime => Self::OutOfTime,
+            SinkError::Lingered => Self::Lingered,
+            SinkError::Stalled => Self::Stalled,
+            SinkError::NotReading => Self::NotReading,
+            SinkError::CannotInterject => Self::CannotInterject,
+            SinkError::Stopped => Self::Stopped,
+            _ => Self::Other,
+        }
+    }
 }
 
 #[pymethods]
@@ -44,18 +87,18 @@ impl Ended {
     fn __repr__(&self) -> String {
         match self {
             Self::Closed {} => "Ended.Closed()".to_owned(),
-            Self::Broken { reason } => format!("Ended.Broken(reason={reason:?})"),
+            Self::Broken { cause, reason } => format!("Ended.Broken(Cause.{cause:?}, {reason:?})"),
         }
     }
 }
 
 impl Ended {
     pub(crate) fn new(ended: Native) -> Self {
-        match ended {
+        match &ended {
             Native::Closed => Self::Closed {},
-            Native::Broken(reason) => Self::Broken { reason },
+            Native::Broken(error) => Self::Broken { cause: Cause::new(error), reason: ended.to_string() },
             // Of a newer release.
-            other => Self::Broken { reason: format!("{other:?}") },
+            _ => Self::Broken { cause: Cause::Other, reason: ended.to_string() },
         }
     }
 }
@@ -64,7 +107,7 @@ impl Ended {
 #[pyclass(frozen, module = "freshwire")]
 pub(crate) struct Sink {
     core: Arc<Core>,
-    place: Place,
+    id: SinkId,
     monitor: Monitor,
     fallback: Option<String>,
     /// `None` once it was closed.
@@ -74,21 +117,15 @@ pub(crate) struct Sink {
 }
 
 impl Sink {
-    pub(crate) fn new(
-        core: Arc<Core>,
-        place: Place,
-        sink: freshwire::Sink,
-        room: Arc<Room>,
-        failure: Failure,
-    ) -> Self {
-        let (monitor, fallback) = (sink.monitor(), sink.fallback().map(str::to_owned));
-        Self { core, place, monitor, fallback, open: Mutex::new(Some(sink)), room, failure }
+    pub(crate) fn new(core: Arc<Core>, sink: freshwire::Sink, room: Arc<Room>, failure: Failure) -> Self {
+        let (id, monitor, fallback) = (sink.id(), sink.monitor(), sink.fallback().map(str::to_owned));
+        Self { core, id, monitor, fallback, open: Mutex::new(Some(sink)), room, failure }
     }
 
-    /// Its place, if it is a sink of this sender.
-    pub(crate) fn place_in(&self, core: &Arc<Core>) -> PyResult<Place> {
+    /// Its handle, if it is a sink of this sender.
+    pub(crate) fn id_in(&self, core: &Arc<Core>) -> PyResult<SinkId> {
         match Arc::ptr_eq(core, &self.core) {
-            true => Ok(self.place),
+            true => Ok(self.id),
             false => Err(PyValueError::new_err("the sink belongs to another sender")),
         }
     }
@@ -97,11 +134,11 @@ impl Sink {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    fn put(&self, payload: &Bound<'_, PyAny>, how: How, seq: Option<u64>, about: About) -> PyResult<u64> {
+    fn put(&self, payload: &Bound<'_, PyAny>, how: How, about: About) -> PyResult<u64> {
         let py = payload.py();
         check(py, &self.failure)?;
         let meta = about.meta()?;
-        with_bytes(payload, |bytes| self.core.put(py, self.place, how, bytes, (seq, meta)))
+        with_bytes(payload, |bytes| self.core.put(py, self.id, how, bytes, &meta))
     }
 }
 
@@ -126,8 +163,8 @@ impl Sink {
         deadline: Option<u64>,
         expires_in: Option<f64>,
     ) -> PyResult<u64> {
-        let about = About { key, layer, group, refs, generated, deadline, expires_in };
-        self.put(payload, How::Push, seq, about)
+        let about = About { seq, key, layer, group, refs, generated, deadline, expires_in };
+        self.put(payload, How::Push, about)
     }
 
     /// Replaces the newest queued record with the same key, which keeps its turn; queues it at the end without one. The
@@ -146,14 +183,13 @@ impl Sink {
         deadline: Option<u64>,
         expires_in: Option<f64>,
     ) -> PyResult<u64> {
-        let about = About { key, layer, group, refs, generated, deadline, expires_in };
-        self.put(payload, How::Replace, seq, about)
+        let about = About { seq, key, layer, group, refs, generated, deadline, expires_in };
+        self.put(payload, How::Replace, about)
     }
 
     /// Drops the queued records with this number. `True`: they will not be sent. `False`: too late.
     fn drop(&self, py: Python<'_>, seq: u64) -> PyResult<bool> {
-        let place = self.place;
-        self.core.with(py, |state| Ok(state.sender_of(place)?.drop_seq(place.ring, seq) > 0))
+        self.core.with(py, |state| state.sender()?.drop_seq(self.id, seq).map_err(of_stale))
     }
 
     /// Changes a queued record in place: its bytes from `offset` on, its length, layer or deadline.
@@ -173,9 +209,8 @@ impl Sink {
         deadline: Option<u64>,
     ) -> PyResult<()> {
         let bytes = payload.map(|payload| with_bytes(payload, |bytes| Ok(bytes.to_vec()))).transpose()?;
-        let place = self.place;
         self.core.with(py, |state| {
-            let changed = state.sender_of(place)?.modify(place.ring, seq, |edit| {
+            let changed = state.sender()?.modify(self.id, seq, |edit| {
                 if let Some(bytes) = &bytes {
                     edit.write(offset, bytes)?;
                 }
@@ -190,7 +225,7 @@ impl Sink {
                 }
                 Ok(())
             });
-            changed.map_err(|error| TooLate::new_err(error.to_string()))?.map_err(of_edit)
+            changed.map_err(of_modify)
         })
     }
 
@@ -198,11 +233,14 @@ impl Sink {
     #[pyo3(signature = (size = 1))]
     fn has_room(&self, py: Python<'_>, size: usize) -> PyResult<bool> {
         if let Some(ended) = self.monitor.ended() {
-            return Err(Closed::new_err(format!("the sink has ended: {ended:?}")));
+            return Err(Closed::new_err(format!("the sink has ended: {ended}")));
         }
         check(py, &self.failure)?;
-        let place = self.place;
-        self.core.with(py, |state| Ok(state.sender_of(place)?.producer().has_room(place.ring, size)))
+        self.core.with(py, |state| {
+            // A stale handle has another sink's room.
+            state.sender()?.waiting(self.id).map_err(of_stale)?;
+            state.has_room(self.id, size)
+        })
     }
 
     /// Waits, in asyncio, until a push of `size` bytes finds room: `await sink.writable()`.
@@ -220,14 +258,13 @@ impl Sink {
 
     /// The fates that are known now, each once.
     fn fates(&self) -> Fates {
-        Fates { core: Arc::clone(&self.core), place: self.place }
+        Fates { core: Arc::clone(&self.core), sink: self.id }
     }
 
     /// Number of fates that were not polled in time and are lost.
     #[getter]
     fn fates_lost(&self, py: Python<'_>) -> PyResult<u64> {
-        let place = self.place;
-        self.core.with(py, |state| Ok(state.sender_of(place)?.fates_lost(place.ring)))
+        self.core.with(py, |state| state.sender()?.fates_lost(self.id).map_err(of_stale))
     }
 
     /// Counters, also after the end.
@@ -294,7 +331,7 @@ impl Sink {
     fn __repr__(&self) -> String {
         match self.monitor.ended() {
             None => "<freshwire.Sink served>".to_owned(),
-            Some(ended) => format!("<freshwire.Sink ended: {ended:?}>"),
+            Some(ended) => format!("<freshwire.Sink ended: {ended}>"),
         }
     }
 }
@@ -314,5 +351,6 @@ impl Drop for Sink {
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Close>()?;
     module.add_class::<Ended>()?;
+    module.add_class::<Cause>()?;
     module.add_class::<Sink>()
 }

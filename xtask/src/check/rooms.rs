@@ -13,15 +13,30 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("freshwire-a1", &["freshwire-choice"]),
     ("freshwire-sim", &["freshwire-a1", "freshwire-choice", "freshwire-link", "freshwire-push"]),
     ("freshwire-acks", &[]),
-    ("freshwire-io", &["freshwire-link"]),
+    ("freshwire-io", &[]),
+    ("freshwire-netns", &["freshwire-io", "freshwire-link"]),
     ("freshwire-push", &[]),
     ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
     ("freshwire-server", &["freshwire", "freshwire-media"]),
     ("freshwire-python", &["freshwire"]),
     ("freshwire-c", &["freshwire"]),
+    ("freshwire-terminal", &["freshwire-io"]),
     (
         "freshwire-cli",
+        &[
+            "freshwire",
+            "freshwire-server",
+            "freshwire-acks",
+            "freshwire-link",
+            "freshwire-io",
+            "freshwire-media",
+            "freshwire-netns",
+            "freshwire-terminal",
+        ],
+    ),
+    (
+        "freshwire-lab",
         &[
             "freshwire",
             "freshwire-server",
@@ -30,14 +45,21 @@ const ROOMS: &[(&str, &[&str])] = &[
             "freshwire-link",
             "freshwire-io",
             "freshwire-media",
+            "freshwire-netns",
+            "freshwire-terminal",
+            "freshwire-push",
         ],
     ),
     ("xtask", &[]),
 ];
 
 /// What only a room's tests may use besides: the emulated link, for paths that are not loopback.
-const TESTS: &[(&str, &[&str])] =
-    &[("freshwire-server", &["freshwire-io", "freshwire-link"]), ("freshwire-a1", &["freshwire-link"])];
+const TESTS: &[(&str, &[&str])] = &[
+    ("freshwire-acks", &["freshwire-netns"]),
+    ("freshwire-a1", &["freshwire-link"]),
+    ("freshwire", &["freshwire-netns"]),
+    ("freshwire-server", &["freshwire-link", "freshwire-netns"]),
+];
 
 const EVERYBODYS: &str = "freshwire-units";
 

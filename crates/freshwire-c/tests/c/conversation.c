@@ -150,12 +150,12 @@ static void records_arrive(void)
 
 		memset(buffer, (int)number, sizeof buffer);
 		OK(fw_sink_push(sink, buffer, sizeof buffer - number, number % 2 ? &meta : NULL, &seq));
-		CHECK(seq == number);
+		CHECK(seq == number - 1);
 		memset(buffer, 0, sizeof buffer);
 		IS(FW_SMALL_BUFFER, fw_receiver_next(receiver, LIMIT, buffer, 1, &record));
 		CHECK(record.len == sizeof buffer - number);
 		OK(fw_receiver_next(receiver, 0, buffer, sizeof buffer, &record));
-		CHECK(record.id == number && !record.abandoned && record.len == sizeof buffer - number);
+		CHECK(record.id == seq && !record.abandoned && record.len == sizeof buffer - number);
 		CHECK(buffer[0] == number && buffer[record.len - 1] == number && record.arrived <= fw_now());
 	}
 	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
@@ -163,7 +163,7 @@ static void records_arrive(void)
 	IS(FW_END, fw_receiver_next(receiver, LIMIT, buffer, sizeof buffer, &record));
 	for (uint64_t number = 1; number <= 100; number++) {
 		fate = next_fate(sink);
-		CHECK(fate.seq == number && fate.outcome == FW_ACKED && fate.committed_at <= fate.finished_at);
+		CHECK(fate.seq == number - 1 && fate.outcome == FW_ACKED && fate.committed_at <= fate.finished_at);
 	}
 	IS(FW_NOTHING, fw_sink_poll_fate(sink, &fate));
 	OK(fw_sink_stats(sink, &stats));
@@ -183,7 +183,7 @@ static void records_are_changed(void)
 	struct side side_ = side(ring);
 	struct pair pair_ = pair(4096);
 	fw_sink_config config = fw_sink_config_default();
-	static unsigned char filler[1 << 18];
+	static unsigned char filler[1 << 18], huge[(8 << 16) + 1];
 	fw_change change = { .what = FW_CHANGE_DATA | FW_CHANGE_LAYER, .data = (const uint8_t *)"after!", .len = 6 };
 	fw_meta keyed = { .key = 7 };
 	uint64_t first, dropped, changed, newest;
@@ -207,9 +207,7 @@ static void records_are_changed(void)
 	IS(FW_TOO_LATE, fw_sink_modify(sink, first, &change));
 	change.offset = 1 << 20;
 	IS(FW_NOT_CHANGED, fw_sink_modify(sink, changed, &change));
-	IS(FW_TOO_LARGE, fw_sink_push(sink, filler, sizeof filler * 3, NULL, NULL) == FW_TOO_LARGE
-				? FW_TOO_LARGE
-				: FW_FULL);
+	IS(FW_TOO_LARGE, fw_sink_push(sink, huge, sizeof huge, NULL, NULL));
 	OK(fw_receiver_new(pair_.far, 0, &receiver));
 	OK(fw_receiver_next(receiver, LIMIT, filler, sizeof filler, &record));
 	CHECK(record.len == sizeof filler);
@@ -245,7 +243,7 @@ static void a_full_ring_and_a_reset(void)
 	close(pair_.far);
 	close(pair_.near);
 	UNTIL(fw_sink_ended(sink, &ended) == FW_OK);
-	CHECK(ended == FW_ENDED_BROKEN && *fw_last_error());
+	CHECK((ended == FW_ENDED_IO || ended == FW_ENDED_PEER_CLOSED) && *fw_last_error());
 	IS(FW_CLOSED, fw_sink_push(sink, filler, 1, NULL, NULL));
 	OK(fw_sink_free(sink));
 	side_free(side_);
@@ -297,7 +295,7 @@ static fw_decision odd(void *context, uint64_t now, const fw_record *queue, size
 	if (fw_sink_push(seen->sink, (const uint8_t *)"x", 1, NULL, NULL) == FW_IN_POLICY)
 		atomic_fetch_add(&seen->refused, 1);
 	for (size_t at = 0; at < count; at++)
-		if (queue[at].seq % 2 == 0 && now && link)
+		if (queue[at].seq % 2 && now && link)
 			return (fw_decision){ .verdict = FW_DROP, .at = at };
 	return (fw_decision){ .verdict = FW_WAIT };
 }
@@ -415,7 +413,7 @@ static void messages_over_a1(void)
 	IS(FW_SMALL_BUFFER, fw_connection_recv(accepted, LIMIT, bytes, 7, &message));
 	OK(fw_connection_recv(accepted, LIMIT, bytes, sizeof bytes, &message));
 	CHECK(message.len == 8 && !memcmp(bytes, "position", 8));
-	CHECK(message.key == 7 && message.layer == 2 && message.group == 3 && message.seq == 1);
+	CHECK(message.key == 7 && message.layer == 2 && message.group == 3 && message.seq == 0);
 	CHECK(!strcmp(fw_sink_carrier(sink), "a1"));
 	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
 	IS(FW_END, fw_connection_recv(accepted, LIMIT, bytes, sizeof bytes, &message));

@@ -21,6 +21,7 @@ from . import _native
 from ._native import (
     Abandoned,
     CarrierError,
+    Cause,
     Close,
     Closed,
     ConnectError,
@@ -57,6 +58,7 @@ _sys.modules[__name__ + ".a1"] = a1
 __all__ = [
     "Abandoned",
     "CarrierError",
+    "Cause",
     "Close",
     "Closed",
     "ConnectError",

@@ -4,8 +4,8 @@ use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use freshwire::Stored;
 use freshwire::choice::{MAX_RENDITIONS, RENDITION_BITS};
+use freshwire::fanout::Stored;
 use freshwire_media::unit::{AudioTrack, Kind, LANE_BITS, MediaTime, Tracks, Unit, VideoCodec};
 use tokio::sync::mpsc;
 

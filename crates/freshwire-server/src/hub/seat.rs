@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use freshwire::choice::{Selected, Selection, Why, rendition_of};
-use freshwire::{LAYERS, Meta};
+use freshwire::{LAYERS, Meta, SinkId};
 use freshwire_media::unit::Kind;
 
 use super::renditions::Renditions;
@@ -15,7 +15,7 @@ use super::viewer::{Identity, SeatCounts};
 /// Each unit passes by all seats: what it needs of a seat lies side by side.
 pub(super) struct Seat {
     pub(super) id: u64,
-    pub(super) ring: usize,
+    pub(super) sink: SinkId,
     identity: Arc<Identity>,
     is_paused: bool,
     only: Option<Kind>,
@@ -37,14 +37,14 @@ pub(super) struct Seat {
 
 impl Seat {
     pub(super) fn new(
-        ring: usize,
+        sink: SinkId,
         identity: Arc<Identity>,
         only: Option<Kind>,
         latency: Option<Duration>,
     ) -> Self {
         Self {
             id: identity.id,
-            ring,
+            sink,
             identity,
             is_paused: false,
             only,

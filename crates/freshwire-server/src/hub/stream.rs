@@ -2,13 +2,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, SOUND, Why, rendition_of};
-use freshwire::{
-    Meta, Producer, PushError, RingConfig, Sender, SenderError, SinkConfig, Stored, Target, now, reason,
-    record_without_place,
-};
+use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, Why, rendition_of};
+use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target, record_without_place};
+use freshwire::{Meta, RingConfig, Sender, SenderError, SinkConfig, SinkId, now, reason};
 use freshwire_media::framing::Framer;
-use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks, Unit};
+use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, MediaTime, Tracks, Unit};
 use freshwire_units::Timestamp;
 use tokio::sync::{mpsc, watch};
 
@@ -82,10 +80,10 @@ struct State {
     policy: Adaptive,
     /// The viewers that want the unit at hand, in the order of their seats.
     targets: Vec<Target>,
-    /// Rings of those that have to be served.
-    asleep: Vec<usize>,
-    /// Rings that got the unit before.
-    queued: Vec<usize>,
+    /// Sinks that have to be served.
+    asleep: Vec<SinkId>,
+    /// Sinks whose rings got the unit before.
+    queued: Vec<SinkId>,
     /// By how much pictures of each rendition are shown after they are decoded, at most.
     reorder: [Duration; MAX_RENDITIONS],
     wall: Option<(MediaTime, SystemTime)>,
@@ -186,7 +184,7 @@ impl Stream {
             seats: Vec::new(),
             datagrams: Datagrams::default(),
             taps: Datagrams::default(),
-            next_sound: SOUND,
+            next_sound: FIRST_SOUND,
             renditions: Renditions::default(),
             waiting: Waiting::default(),
             policy: Adaptive::default(),
@@ -284,7 +282,7 @@ impl Stream {
             monitor: sink.monitor(),
             is_given_up: AtomicBool::new(false),
         });
-        let mut seat = Seat::new(sink.ring(), Arc::clone(&identity), request.only, request.latency);
+        let mut seat = Seat::new(sink.id(), Arc::clone(&identity), request.only, request.latency);
         (seat.allowed, seat.selection) = (allowed, selection);
         state.join(seat, request.join_age.unwrap_or(config.join_age), config);
         Ok(Viewer { sink, stream: Arc::clone(self), identity })
@@ -356,10 +354,10 @@ impl Stream {
         }
     }
 
-    pub(super) fn leave(&self, id: u64, ring: usize) {
+    pub(super) fn leave(&self, id: u64, sink: SinkId) {
         let mut state = lock(&self.state);
         state.seats.retain(|seat| seat.id != id);
-        state.sender.reuse(ring);
+        state.sender.reuse(sink);
     }
 
     /// Offers a viewer nothing any more and drops what is queued for it, or goes on.
@@ -368,7 +366,7 @@ impl Stream {
         let Some(seat) = seats.iter_mut().find(|seat| seat.id == id) else { return };
         seat.set_paused(paused);
         if paused {
-            sender.producer().drop_where(seat.ring, reason::APPLICATION, |_| true);
+            sender.producer().drop_where(seat.sink.ring(), reason::APPLICATION, |_| true);
         }
     }
 
@@ -543,7 +541,7 @@ impl State {
         targets.clear();
         for seat in seats.iter_mut() {
             if seat.wants(&offer) {
-                targets.push(Target::new(seat.ring, seat.meta(&offer)));
+                targets.push(Target::new(seat.sink, seat.meta(&offer)));
             }
         }
         if way == Way::AtOnce {
@@ -566,20 +564,20 @@ impl State {
         let Self { sender, seats, targets, asleep, queued, patience, given_up, .. } = self;
         let producer = sender.producer();
         // A ring gives back what it is done with when it is used again, and those past which units go may not be for long.
-        for ring in queued.drain(..) {
-            while producer.poll_fate(ring).is_some() {}
+        for sink in queued.drain(..) {
+            while producer.poll_fate(sink.ring()).is_some() {}
         }
         let is_dispensable = offer.is_leaf && offer.kind == Kind::Video;
         let mut left = targets.iter().filter(|target| !target.is_sent()).peekable();
         seats.retain_mut(|seat| {
-            let Some(target) = left.next_if(|target| target.ring == seat.ring) else { return true };
-            if is_dispensable && producer.backlog(seat.ring) >= FAR_BEHIND {
+            let Some(target) = left.next_if(|target| target.sink == seat.sink) else { return true };
+            if is_dispensable && producer.backlog(seat.sink.ring()) >= FAR_BEHIND {
                 seat.missed(offer);
                 return true;
             }
-            queued.push(seat.ring);
+            queued.push(seat.sink);
             match offer_to(producer, seat, stored, &target.meta) {
-                Ok(true) => asleep.push(seat.ring),
+                Ok(true) => asleep.push(seat.sink),
                 Ok(false) => {}
                 // Only the engine closes a ring; it opens one again that somebody else has closed.
                 Err(PushError::Closed) if seat.has_ended() => return false,
@@ -620,7 +618,7 @@ impl State {
         self.renditions.forget_groups();
         let producer = self.sender.producer();
         for seat in &self.seats {
-            drop_stale(producer, seat.ring);
+            drop_stale(producer, seat.sink.ring());
         }
     }
 
@@ -699,10 +697,10 @@ impl State {
 
 /// Puts the unit on the seat's ring; what is stale there gives way. True: the engine has to be woken.
 fn offer_to(producer: &mut Producer, seat: &Seat, stored: &Stored, meta: &Meta) -> Result<bool, PushError> {
-    let mut pushed = producer.push_stored(seat.ring, stored, meta);
+    let mut pushed = producer.push_stored(seat.sink.ring(), stored, meta);
     if pushed == Err(PushError::Full) {
-        drop_stale(producer, seat.ring);
-        pushed = producer.push_stored(seat.ring, stored, meta);
+        drop_stale(producer, seat.sink.ring());
+        pushed = producer.push_stored(seat.sink.ring(), stored, meta);
     }
     pushed.map(|pushed| pushed.notify)
 }

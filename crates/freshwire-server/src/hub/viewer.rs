@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use freshwire::choice::Selected;
-use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkSnapshot};
+use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkError, SinkSnapshot};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind};
 use freshwire_units::parse_duration;
@@ -194,7 +194,7 @@ impl Viewer {
 
     /// How it ended, `None` while it is served. Nothing calls: look once a second.
     pub fn ended(&self) -> Option<Ended> {
-        let given_up = || Ended::Broken("its ring gives nothing any more".to_owned());
+        let given_up = || Ended::Broken(SinkError::RingStuck);
         self.sink.ended().or_else(|| self.identity.is_given_up.load(Ordering::Relaxed).then(given_up))
     }
 
@@ -206,7 +206,7 @@ impl Viewer {
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        self.stream.leave(self.identity.id, self.sink.ring());
+        self.stream.leave(self.identity.id, self.sink.id());
     }
 }
 

@@ -126,7 +126,7 @@ impl Viewing {
     /// Whether the viewer is still there and does not leave a request incomplete.
     fn look(&self, context: &Context) -> Next {
         if let Some(ended) = self.viewer.ended() {
-            return Next::Ended(format!("{ended:?}"));
+            return Next::Ended(ended.to_string());
         }
         if self.link.partial_for().is_some_and(|passed| passed > context.limits().request_timeout) {
             context.counters.bad_requests.add_one();

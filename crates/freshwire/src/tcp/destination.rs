@@ -1,0 +1,168 @@
+//! One sink as the engine serves it, whatever its carrier.
+
+use std::io;
+use std::sync::Arc;
+
+use freshwire_choice::{Reason, Record};
+use freshwire_io::tcp::TcpSocket;
+use freshwire_ring::prefetch;
+use freshwire_units::Timestamp;
+
+use super::kernel::KernelConnection;
+use super::next::{AtOnce, Next};
+use super::payload::Payload;
+use super::scratch::Scratch;
+use super::sink::TcpSink;
+use crate::ended::{CloseMode, Ended, SinkError};
+use crate::sink::SinkShared;
+
+pub(crate) enum Destination {
+    Tcp(Box<TcpSink>),
+    Kernel(Box<KernelConnection>),
+}
+
+impl Destination {
+    pub(super) fn socket(&self) -> &TcpSocket {
+        match self {
+            Self::Tcp(connection) => connection.socket(),
+            Self::Kernel(connection) => connection.socket(),
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+        match self {
+            Self::Tcp(connection) => connection.shared(),
+            Self::Kernel(connection) => connection.shared(),
+        }
+    }
+
+    /// Asks the processor to have at hand what the turn touches that is `turns` turns away: what is reached by one pointer first,
+    /// then what is reached through that. Without `ring`, what a record past the ring touches.
+    pub(super) fn prefetch(&self, turns: usize, ring: bool) {
+        let Self::Tcp(connection) = self else { return };
+        match turns {
+            3 => prefetch(&**connection),
+            2 => connection.prefetch_parts(ring),
+            1 => connection.prefetch_far(),
+            _ => {}
+        }
+    }
+
+    /// Whether a producer has notified since the sink went to sleep.
+    pub(super) fn notified(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.notified(),
+            Self::Kernel(connection) => connection.notified(),
+        }
+    }
+
+    /// The socket has something to tell beside its room; see [`TcpSink::note`].
+    pub(super) fn note(&mut self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.note(),
+            Self::Kernel(_) => false,
+        }
+    }
+
+    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+        match self {
+            Self::Tcp(connection) => connection.turn(now, scratch),
+            Self::Kernel(connection) => connection.turn(now, scratch),
+        }
+    }
+
+    /// Begins the record past the ring if nothing is before it; see [`TcpSink::send_at_once`].
+    pub(super) fn send_at_once(
+        &mut self,
+        now: Timestamp,
+        record: &Record,
+        payload: &mut Payload,
+        scratch: &mut Scratch,
+    ) -> io::Result<AtOnce> {
+        match self {
+            Self::Tcp(connection) => connection.send_at_once(now, record, payload, scratch),
+            Self::Kernel(_) => Ok(AtOnce::Not),
+        }
+    }
+
+    /// Drops what is of no more use until `has_room` says so; see [`TcpSink::make_room`]. What the kernel has it drops by itself.
+    pub(super) fn make_room(
+        &mut self,
+        now: Timestamp,
+        newcomer: &Record,
+        has_room: &mut dyn FnMut() -> bool,
+        scratch: &mut Scratch,
+    ) {
+        if let Self::Tcp(connection) = self {
+            connection.make_room(now, newcomer, has_room, scratch);
+        }
+    }
+
+    /// Keeps what is left of such a record; see [`TcpSink::hold_rest`].
+    pub(super) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.hold_rest(index, now),
+            Self::Kernel(_) => false,
+        }
+    }
+
+    /// Queues bytes for the next place between two records. An error ends the sink.
+    pub(super) fn interject(&mut self, bytes: Vec<u8>) -> Result<(), SinkError> {
+        let fits = match self {
+            Self::Tcp(connection) => connection.interject(bytes),
+            Self::Kernel(connection) => connection.interject(&bytes).ok_or(SinkError::CannotInterject)?,
+        };
+        if fits { Ok(()) } else { Err(SinkError::NotReading) }
+    }
+
+    /// Aborts at `instant` what is not delivered by then.
+    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+        match self {
+            Self::Tcp(connection) => connection.give_up_at(instant),
+            Self::Kernel(connection) => connection.give_up_at(instant),
+        }
+    }
+
+    /// Begins to close. Returns true when the connection is at its end already.
+    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
+        match self {
+            Self::Tcp(connection) => connection.close(mode, now),
+            Self::Kernel(connection) => connection.close(mode, now),
+        }
+    }
+
+    /// Whether its end was asked for before.
+    pub(super) fn is_closing(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_closing(),
+            Self::Kernel(connection) => connection.is_closing(),
+        }
+    }
+
+    /// Whether the stream was ended and only acknowledgements are awaited.
+    pub(super) fn is_flushing(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_flushing(),
+            Self::Kernel(connection) => connection.is_flushing(),
+        }
+    }
+
+    /// Whether the stream was ended and all of it acknowledged.
+    pub(super) fn is_delivered(&mut self, now: Timestamp) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_delivered(now),
+            Self::Kernel(connection) => connection.is_delivered(),
+        }
+    }
+
+    /// Resolves every record that is left, closes the socket and says how the sink ended.
+    pub(super) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
+        match self {
+            Self::Tcp(mut connection) => {
+                connection.end(reason, now);
+                connection.shared().end(ended);
+            }
+            Self::Kernel(connection) => connection.end(reason, now, ended),
+        }
+    }
+}

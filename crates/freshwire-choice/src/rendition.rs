@@ -1,6 +1,7 @@
 //! Several codings of the same pictures, of which each receiver gets one at a time.
 
 mod cost;
+mod numbers;
 mod rule;
 mod selection;
 
@@ -11,20 +12,10 @@ use freshwire_units::Timestamp;
 
 pub use self::cost::Cost;
 use self::cost::{Meter, SoundMeter};
+pub use self::numbers::{MAX_RENDITIONS, RENDITION_BITS, rendition_of};
 use self::rule::{Load, Rule};
 pub use self::selection::{Selected, Selection, Why};
 use crate::{Choice, Decision, LinkView, Live, Outcome, Progress, Reason, Record, SOUND};
-
-/// The most renditions of a stream.
-pub const MAX_RENDITIONS: usize = 8;
-
-/// The pictures of rendition `r` have numbers from `r << RENDITION_BITS` on, without gaps.
-pub const RENDITION_BITS: u32 = 48;
-
-/// The rendition that a picture belongs to by its number; `None` for sound.
-pub fn rendition_of(seq: u64) -> Option<usize> {
-    (seq < SOUND).then_some((seq >> RENDITION_BITS) as usize)
-}
 
 /// For live pictures in several renditions, with sound: which rendition a receiver gets is decided as late as all the rest.
 ///

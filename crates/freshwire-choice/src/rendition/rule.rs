@@ -6,7 +6,8 @@ use std::time::Duration;
 use freshwire_units::Timestamp;
 
 use super::cost::Cost;
-use super::{MAX_RENDITIONS, Why};
+use super::numbers::MAX_RENDITIONS;
+use super::selection::Why;
 use crate::LinkView;
 
 /// The rule for one receiver.

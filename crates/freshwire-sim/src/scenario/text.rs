@@ -9,7 +9,7 @@ use freshwire_link::{Config, Loss, Schedule};
 use freshwire_units::{ParseUnitError, Rate, parse_duration, parse_size};
 use serde::Deserialize;
 
-use super::{Expect, FlowPlan, Happening, PathPlan, Scenario, ScenarioError};
+use super::plan::{Expect, FlowPlan, Happening, PathPlan, Scenario, ScenarioError};
 use crate::flow::{PolicyKind, Side};
 use crate::offer::Offer;
 use crate::pipe::{Duplicate, Reorder, Way};

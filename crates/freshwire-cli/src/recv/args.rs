@@ -9,9 +9,9 @@ use freshwire::Framing;
 use freshwire::a1::ConnectionConfig;
 use freshwire_units::parse_duration;
 
-use super::Input;
 use super::account::Clock;
 use super::address::Address;
+use super::ends::Input;
 use crate::a1::{A1Args, Manner, OtherSide};
 use crate::endpoint::Endpoint;
 use crate::send::FramingName;

@@ -3,8 +3,8 @@
 use freshwire::a1::{Closed, ConnectionStats, JoinError, Missing};
 
 use super::account::Account;
+use super::ends::{Output, Tell, WATCH};
 use super::stream::Item;
-use super::{Output, Tell, WATCH};
 use crate::a1::Open;
 use crate::output::say;
 

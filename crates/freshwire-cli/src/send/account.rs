@@ -9,7 +9,7 @@ use freshwire::{Fate, Outcome, SinkSnapshot};
 use freshwire_units::Timestamp;
 use serde::Serialize;
 
-use super::source::Offer;
+use super::input::Offer;
 use crate::histogram::{Histogram, Summary};
 use crate::output;
 

@@ -7,7 +7,7 @@ use freshwire::a1::{Connection, Group, GroupConfig, Node};
 
 use freshwire_units::Timestamp;
 
-use super::WATCH;
+use super::timing::WATCH;
 use crate::a1::name_of;
 use crate::output::say;
 

@@ -8,7 +8,7 @@ use freshwire::Meta;
 use freshwire_units::Timestamp;
 use serde_json::Value;
 
-use super::source::{Input, ONLY_KEY, Offer, Piece, Polled, Source};
+use super::input::{Input, ONLY_KEY, Offer, Piece, Polled, Source};
 use crate::output::say;
 
 /// The longest line in bytes, its end included.

@@ -4,8 +4,11 @@ mod account;
 mod again;
 mod args;
 mod group;
+mod input;
 mod lines;
+mod newest;
 mod source;
+mod timing;
 
 use std::io;
 use std::net::TcpStream;
@@ -24,10 +27,11 @@ use crate::a1;
 use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
-use again::Newest;
 use args::Plan;
 use group::Crowd;
-use source::{Offer, Polled, Source};
+use input::{Offer, Polled, Source};
+use newest::Newest;
+use timing::{CLOSE, LOOK, WATCH};
 
 pub(crate) use args::{FramingName, SendArgs};
 
@@ -37,15 +41,6 @@ const BLOCK_BYTES: u32 = 16 << 10;
 /// Slots of the ring, and blocks of its arena. What no policy drops piles up to this, then the source waits.
 const SLOTS: u32 = 4096;
 const BLOCKS: u32 = 2048;
-
-/// How often a full ring, or the end of the last record, is looked for.
-const LOOK: Duration = Duration::from_millis(1);
-
-/// How often a broken connection is looked for while the source is silent.
-const WATCH: Duration = Duration::from_millis(100);
-
-/// How long the engine may take to end a connection that has nothing left to deliver.
-const CLOSE: Duration = Duration::from_secs(5);
 
 /// Why records were not sent that no policy dropped.
 const NEVER_QUEUED: &str = "never-queued";

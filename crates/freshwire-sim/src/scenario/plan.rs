@@ -6,8 +6,8 @@ use freshwire_a1::{ConnectionConfig, Qos};
 use freshwire_units::Rate;
 
 use crate::flow::{PolicyKind, Side};
-use crate::offer::Offer;
-use crate::pipe::Way;
+use crate::offer::SourceConfig;
+use crate::pipe::DirectionConfig;
 
 /// A world, what happens in it, and what has to be reached. Times count from the world's begin.
 #[derive(Clone, Debug)]
@@ -34,9 +34,9 @@ pub struct PathPlan {
     /// Its name.
     pub name: String,
     /// Towards the far side.
-    pub up: Way,
+    pub up: DirectionConfig,
     /// Towards the near side.
-    pub down: Way,
+    pub down: DirectionConfig,
     /// 95 of 100 datagrams may wait for the transmitter for so long, towards the far side.
     pub queue_p95: Option<Duration>,
 }
@@ -53,7 +53,7 @@ pub struct FlowPlan {
     /// Which end sends.
     pub from: Side,
     /// What is sent.
-    pub offer: Offer,
+    pub offer: SourceConfig,
     /// When it begins.
     pub start: Duration,
     /// What chooses.

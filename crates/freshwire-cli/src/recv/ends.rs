@@ -20,7 +20,7 @@ pub(super) enum Input {
     /// Bytes in which the framing says where records are.
     Stream(TcpStream),
     /// Records one by one.
-    Messages(a1::Open),
+    Messages(a1::OpenConnection),
 }
 
 /// What is between the reader and the user.

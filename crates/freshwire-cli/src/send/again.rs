@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use super::args::Plan;
-use super::input::{Offer, Polled, Source};
+use super::input::{NewRecord, Polled, Source};
 use super::timing::WATCH;
 use super::{Line, NOT_CONNECTED, Route, Session, tell_carrier};
 use crate::output::say;
@@ -101,7 +101,7 @@ impl Session {
     }
 
     /// Takes a record while nobody is connected.
-    fn keep(&mut self, offer: Offer) {
+    fn keep(&mut self, offer: NewRecord) {
         self.account.offered(&offer);
         if self.plan.replaces() && offer.meta.key != 0 {
             self.account.replaced(self.newest.seq_of(offer.meta.key));

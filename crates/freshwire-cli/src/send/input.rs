@@ -20,14 +20,14 @@ pub(super) const ONLY_KEY: u64 = 1;
 
 /// A record to be sent.
 #[derive(Clone)]
-pub(super) struct Offer {
+pub(super) struct NewRecord {
     pub(super) bytes: Vec<u8>,
     pub(super) meta: Meta,
 }
 
 /// What a source says when it is asked.
 pub(super) enum Polled {
-    Record(Offer),
+    Record(NewRecord),
     Nothing,
     End,
 }

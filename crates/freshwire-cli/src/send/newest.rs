@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::input::Offer;
+use super::input::NewRecord;
 
 /// The newest record of each key, for whoever connects again.
 pub(super) struct Newest {
@@ -11,7 +11,7 @@ pub(super) struct Newest {
     /// The records themselves are kept, and not only their numbers.
     keeps_records: bool,
     seqs: BTreeMap<u64, u64>,
-    offers: BTreeMap<u64, Offer>,
+    offers: BTreeMap<u64, NewRecord>,
 }
 
 impl Newest {
@@ -20,7 +20,7 @@ impl Newest {
     }
 
     /// Notes a record. Those without a key are nobody's state.
-    pub(super) fn put(&mut self, offer: Offer) {
+    pub(super) fn put(&mut self, offer: NewRecord) {
         let key = offer.meta.key;
         if !self.by_key || key == 0 {
             return;
@@ -41,8 +41,8 @@ impl Newest {
         self.offers.values().map(|offer| offer.meta.user_seq).collect()
     }
 
-    pub(super) fn in_order(&self) -> Vec<Offer> {
-        let mut offers: Vec<Offer> = self.offers.values().cloned().collect();
+    pub(super) fn in_order(&self) -> Vec<NewRecord> {
+        let mut offers: Vec<NewRecord> = self.offers.values().cloned().collect();
         offers.sort_by_key(|offer| offer.meta.user_seq);
         offers
     }

@@ -12,7 +12,7 @@ use freshwire_media::layered;
 use freshwire_units::Timestamp;
 
 use super::args::SourcePlan;
-use super::input::{Input, ONLY_KEY, Offer, Piece, Polled, Source, is_standard_input};
+use super::input::{Input, NewRecord, ONLY_KEY, Piece, Polled, Source, is_standard_input};
 use super::lines::Lines;
 use crate::output::say;
 
@@ -91,7 +91,7 @@ impl Source for Layers {
             key: ONLY_KEY,
             refs: record.refs,
         };
-        Ok(Polled::Record(Offer { bytes, meta }))
+        Ok(Polled::Record(NewRecord { bytes, meta }))
     }
 }
 
@@ -159,7 +159,7 @@ impl Source for H264 {
             refs: unit.refs,
         };
         self.seq += 1;
-        Ok(Polled::Record(Offer { bytes: unit.bytes, meta }))
+        Ok(Polled::Record(NewRecord { bytes: unit.bytes, meta }))
     }
 }
 
@@ -224,6 +224,6 @@ impl Source for Records {
             ..Meta::default()
         };
         self.seq += 1;
-        Ok(Polled::Record(Offer { bytes: record.context("standard input")?, meta }))
+        Ok(Polled::Record(NewRecord { bytes: record.context("standard input")?, meta }))
     }
 }

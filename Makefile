@@ -6,7 +6,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz worlds scenes lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz worlds scenes held-out lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
 	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
@@ -47,8 +47,11 @@ worlds: ## random worlds of the A1 transport for FUZZ_MS milliseconds, every rec
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 SIM_SEEDS=200 \
 		$(CARGO) test --release --package freshwire-sim --no-fail-fast -- --nocapture
 
-scenes: ## the congestion control over a thousand scenes in virtual time: shares, crowds, random loss; two minutes
-	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes:: -- --nocapture --test-threads 1
+scenes: ## the congestion control over the tuning grid in virtual time: crowds, shares, random loss; two minutes
+	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes::tuning -- --nocapture --test-threads 1
+
+held-out: ## the same over the grid that nothing is tuned on; the published figures
+	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes::held_out -- --nocapture --test-threads 1
 
 lab: build ## the layered-video experiment with its default link
 	$(LAB) layers --out $(RESULTS)/layers

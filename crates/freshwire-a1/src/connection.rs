@@ -27,7 +27,7 @@ use freshwire_units::{Rate, Timestamp};
 use crate::acks::Acks;
 use crate::crypto::{Keys, Protection, Random, ReplayWindow, ResetToken};
 use crate::inbox::{Inbox, Message, Missing};
-use crate::outbox::{Dropped, Gone, Outbox, Part};
+use crate::outbox::{Abandoned, Dropped, Outbox, Part};
 use crate::pool::Pool;
 use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
 use crate::source::Source;
@@ -35,7 +35,7 @@ use crate::window::first_window;
 use crate::wire::{Parameters, Qos, QosError};
 
 pub(crate) use clock::Clock;
-use groups::{Groups, Repair, Said};
+use groups::{ControlFrame, Groups, Repair};
 use path::Path;
 use quality::Quality;
 use skips::Skips;
@@ -57,7 +57,7 @@ pub struct ConnectionConfig {
     /// The largest UDP payload that is tried, if the path and the peer can take it. `None`, the default: what the network
     /// interface carries, for who drives the endpoint and knows it; otherwise 1472, an Ethernet's over IPv4.
     pub max_datagram: Option<u16>,
-    /// Which congestion control runs. Default: [`Congestion::Fresh`].
+    /// Which congestion control runs. Default: [`Congestion::Copa`].
     pub congestion: Congestion,
     /// Whether packets carry the mark that lets routers signal congestion without loss. Default: true.
     pub ecn: bool,
@@ -102,9 +102,9 @@ impl ConnectionConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Congestion {
-    /// Rate- and delay-based: short queues, and random loss does not starve it.
+    /// Copa (NSDI 2018), delay-based: short queues, and random loss does not starve it. Beside flows that fill the queue, CUBIC.
     #[default]
-    Fresh,
+    Copa,
     /// CUBIC (RFC 9438), as a reference.
     Cubic,
     /// NewReno (RFC 9002), as a reference.
@@ -113,7 +113,7 @@ pub enum Congestion {
 
 /// A name that is not one of the congestion controls.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("A1 has fresh, cubic and newreno for congestion control, not {0:?}")]
+#[error("A1 has copa, cubic and newreno for congestion control, not {0:?}")]
 pub struct UnknownCongestion(String);
 
 impl FromStr for Congestion {
@@ -121,7 +121,7 @@ impl FromStr for Congestion {
 
     fn from_str(name: &str) -> Result<Self, UnknownCongestion> {
         match name {
-            "fresh" => Ok(Self::Fresh),
+            "copa" => Ok(Self::Copa),
             "cubic" => Ok(Self::Cubic),
             "newreno" => Ok(Self::NewReno),
             _ => Err(UnknownCongestion(name.to_owned())),
@@ -132,7 +132,7 @@ impl FromStr for Congestion {
 impl From<Congestion> for Controller {
     fn from(congestion: Congestion) -> Self {
         match congestion {
-            Congestion::Fresh => Self::Fresh,
+            Congestion::Copa => Self::Copa,
             Congestion::Cubic => Self::Cubic,
             Congestion::NewReno => Self::NewReno,
         }
@@ -258,11 +258,11 @@ pub(crate) struct Setup {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contents {
     parts: Vec<Part>,
-    rare: Option<Box<Rare>>,
+    uncommon: Option<Box<UncommonFrames>>,
     /// More waited behind it: how fast it is delivered says something of the path.
     busy: bool,
     /// Bytes of it, if it left although the window was full.
-    beyond: u32,
+    over_window_bytes: u32,
     /// The largest packet of the peer that an ACK in it acknowledged.
     acknowledged: Option<u64>,
     credit: bool,
@@ -272,26 +272,26 @@ pub(crate) struct Contents {
 
 /// What most packets do not carry.
 #[derive(Clone, Debug, Default)]
-struct Rare {
-    gone: Vec<Gone>,
+struct UncommonFrames {
+    gone: Vec<Abandoned>,
     dropped: Vec<Dropped>,
-    said: Vec<Said>,
+    control: Vec<ControlFrame>,
     whole: Vec<u64>,
     repairs: Vec<Repair>,
 }
 
 impl Contents {
-    fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
+    fn uncommon(&mut self) -> &mut UncommonFrames {
+        self.uncommon.get_or_insert_default()
     }
 
-    /// Whether its loss should show soon. Nobody waits for what is said of messages that were never begun.
+    /// Whether its loss should show soon. Nobody waits for messages that were never begun.
     fn has_news(&self) -> bool {
-        let is_news = |rare: &Rare| {
-            let Rare { gone, said, whole, repairs, dropped: _ } = rare;
-            !(gone.is_empty() && said.is_empty() && whole.is_empty() && repairs.is_empty())
+        let is_news = |uncommon: &UncommonFrames| {
+            let UncommonFrames { gone, control, whole, repairs, dropped: _ } = uncommon;
+            !(gone.is_empty() && control.is_empty() && whole.is_empty() && repairs.is_empty())
         };
-        !self.parts.is_empty() || self.rare.as_deref().is_some_and(is_news)
+        !self.parts.is_empty() || self.uncommon.as_deref().is_some_and(is_news)
     }
 }
 
@@ -329,9 +329,9 @@ pub struct Connection {
     reset: Option<ResetToken>,
     credit_to_send: bool,
     /// Messages that parity made whole: the sender is to be told.
-    whole_to_say: Vec<u64>,
+    whole_pending: Vec<u64>,
     /// Bytes in flight of packets that left although the window was full.
-    beyond: u64,
+    over_window_bytes: u64,
     /// Announcements of messages that will not come, in packets that are not settled.
     gone_in_flight: usize,
     /// Packets that may go although the window is full: after a timeout they say soonest whether the path is back.
@@ -382,8 +382,8 @@ impl Connection {
             groups: Groups::default(),
             reset: peer.reset,
             credit_to_send: false,
-            whole_to_say: Vec::new(),
-            beyond: 0,
+            whole_pending: Vec::new(),
+            over_window_bytes: 0,
             gone_in_flight: 0,
             probes: 0,
             busy_at: None,
@@ -622,8 +622,8 @@ impl Connection {
         // An ACK names the newest first, and messages are settled fastest in the order in which they were begun.
         for (number, contents) in self.outcomes.acked.drain(..).rev() {
             self.keys.on_acknowledged(number);
-            self.beyond -= u64::from(contents.beyond);
-            self.gone_in_flight -= contents.rare.as_ref().map_or(0, |rare| rare.gone.len());
+            self.over_window_bytes -= u64::from(contents.over_window_bytes);
+            self.gone_in_flight -= contents.uncommon.as_ref().map_or(0, |uncommon| uncommon.gone.len());
             if contents.busy && shows_queue {
                 self.busy_at = Some(now);
             }
@@ -636,25 +636,25 @@ impl Connection {
         }
         for (_, contents) in self.outcomes.lost.drain(..) {
             self.stats.packets_lost += 1;
-            self.beyond -= u64::from(contents.beyond);
+            self.over_window_bytes -= u64::from(contents.over_window_bytes);
             for part in &contents.parts {
                 self.outbox.on_lost(part);
             }
-            let rare = contents.rare.map(|rare| *rare).unwrap_or_default();
-            self.gone_in_flight -= rare.gone.len();
-            for gone in rare.gone {
+            let uncommon = contents.uncommon.map(|uncommon| *uncommon).unwrap_or_default();
+            self.gone_in_flight -= uncommon.gone.len();
+            for gone in uncommon.gone {
                 self.outbox.announce_again(gone);
             }
-            for dropped in rare.dropped {
+            for dropped in uncommon.dropped {
                 self.outbox.announce_dropped_again(dropped);
             }
-            for said in rare.said {
-                self.groups.say_again(said);
+            for control in uncommon.control {
+                self.groups.requeue(control);
             }
-            for repair in rare.repairs {
+            for repair in uncommon.repairs {
                 self.groups.repair_again(repair);
             }
-            self.whole_to_say.extend(rare.whole);
+            self.whole_pending.extend(uncommon.whole);
             self.credit_to_send |= contents.credit;
             self.quality.on_lost(contents.qos, contents.qos_ack);
         }

@@ -39,7 +39,7 @@ pub(crate) struct Outbox {
     first_rate: Option<Rate>,
     /// Parity to send: the message, the shard's place, how many there are, the shard.
     parity: VecDeque<Shard>,
-    gone: VecDeque<Gone>,
+    gone: VecDeque<Abandoned>,
     /// What was not told yet, and what was told and lost.
     dropped: VecDeque<Dropped>,
     dropped_again: VecDeque<Dropped>,
@@ -61,7 +61,7 @@ pub(crate) struct NotSent;
 
 /// A begun message that is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gone {
+pub(crate) struct Abandoned {
     pub(crate) id: u64,
     pub(crate) len: u32,
     pub(crate) reason: Reason,
@@ -235,7 +235,7 @@ impl Outbox {
     }
 
     /// The next announcement of a message that will never be complete.
-    pub(crate) fn next_gone(&mut self) -> Option<Gone> {
+    pub(crate) fn next_gone(&mut self) -> Option<Abandoned> {
         self.gone.pop_front()
     }
 
@@ -245,7 +245,7 @@ impl Outbox {
     }
 
     /// An announcement was lost.
-    pub(crate) fn announce_again(&mut self, gone: Gone) {
+    pub(crate) fn announce_again(&mut self, gone: Abandoned) {
         self.gone.push_front(gone);
     }
 
@@ -557,7 +557,7 @@ impl Outbox {
         self.repairs.remove(&(begun.record.layer, id));
         self.choice.outcome(&begun.record, Outcome::Dropped(reason));
         self.settled.push((begun.token, Fate::Abandoned(reason)));
-        self.gone.push_back(Gone { id, len: begun.record.len, reason });
+        self.gone.push_back(Abandoned { id, len: begun.record.len, reason });
     }
 
     /// Asks the policy until it names a record that is still there.

@@ -78,6 +78,10 @@ pub(crate) struct A1Args {
     /// network has to provide [default: the path's capacity].
     #[arg(long, global = true, value_name = "RATE")]
     rate: Option<Rate>,
+    /// With A1: poll the socket for this time before sleeping, for lower latency at the price of processor time; 0 turns
+    /// it off [default: 50us].
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
+    busy_poll: Option<Duration>,
 }
 
 /// What the other side types to reach us.
@@ -130,6 +134,7 @@ impl A1Args {
             (self.largest_record.is_some(), "--largest-record"),
             (self.outstanding.is_some(), "--outstanding"),
             (self.rate.is_some(), "--rate"),
+            (self.busy_poll.is_some(), "--busy-poll"),
         ];
         for (is_given, name) in options {
             if is_given {
@@ -280,6 +285,7 @@ impl A1Args {
             let join = JoinConfig::default();
             config = config.join(self.interface.map_or(join, |interface| join.interface(interface)));
         }
+        config.busy_poll = self.busy_poll.or(config.busy_poll);
         let transport = self.transport(options.transport);
         let largest = self.largest_record();
         let maximum = Qos {
@@ -388,6 +394,8 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use freshwire::a1::DEFAULT_BUSY_POLL;
+
     #[test]
     fn a_key_is_kept_where_only_its_owner_reads_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -425,6 +433,15 @@ mod tests {
         assert!(
             times(None, Some(1)).check_unused().unwrap_err().to_string().contains("--keep-alive is for A1")
         );
+    }
+
+    #[test]
+    fn busy_polling_is_as_the_user_wants_it() {
+        for (wanted, expected) in [(None, DEFAULT_BUSY_POLL), (Some(Duration::ZERO), Duration::ZERO)] {
+            let args = A1Args { busy_poll: wanted, ..A1Args::default() };
+            assert_eq!(args.node_config(A1Options::default()).unwrap().busy_poll, Some(expected));
+            assert_eq!(args.check_unused().is_err(), wanted.is_some());
+        }
     }
 
     #[test]

@@ -133,6 +133,18 @@ pub enum PushError {
 #[error("too late: the record has been taken, held or dropped")]
 pub struct TooLate;
 
+/// Error of modifying a queued record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModifyError {
+    /// The record has been taken, held or dropped, or was never in the ring.
+    #[error(transparent)]
+    TooLate(#[from] TooLate),
+    /// A change does not fit the record. The record stays queued, with the changes made before this one.
+    #[error(transparent)]
+    Invalid(#[from] EditError),
+}
+
 /// The payload of a held record was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -29,6 +29,10 @@ pub struct Region {
 impl Region {
     /// Makes a region in a sealed memory file that another process can map, see [`as_fd`](Self::as_fd). Its memory
     /// is reserved at once, so that no later access can fail.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`] if the sizes are out of their limits, or the system has too little memory.
     #[cfg(not(loom))]
     pub fn create(config: &Config) -> Result<Self, CreateError> {
         let layout = Layout::new(config)?;
@@ -38,6 +42,11 @@ impl Region {
     }
 
     /// Maps the region that another process made, after checking that nothing in it can lead outside of it.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`](crate::AttachError) if the file is not sealed, or is not a region of this ABI version and
+    /// byte order.
     #[cfg(not(loom))]
     pub fn attach(fd: std::os::fd::OwnedFd) -> Result<Self, crate::AttachError> {
         let (layout, storage) = Storage::attach(fd)?;
@@ -52,6 +61,10 @@ impl Region {
     ///
     /// Until `keeper` is dropped the memory stays mapped for reading and writing, and no access to it can fail: whoever
     /// made it can neither shrink nor withdraw it. No reference to it exists in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`](crate::AttachError) if the memory is not a region of this ABI version and byte order.
     #[cfg(not(loom))]
     pub unsafe fn from_memory(
         base: NonNull<u8>,
@@ -64,6 +77,10 @@ impl Region {
     }
 
     /// Makes a region in this process's own memory: for one process, for tests and for provers.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`] if the sizes are out of their limits, or the system has too little memory.
     pub fn heap(config: &Config) -> Result<Self, CreateError> {
         let layout = Layout::new(config)?;
         let region = Self::from_storage(layout, Storage::heap(&layout)?);
@@ -88,6 +105,10 @@ impl Region {
     }
 
     /// Bytes that a region of this size takes.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the sizes are out of their limits.
     pub fn bytes_for(config: &Config) -> Result<u64, ConfigError> {
         Ok(Layout::new(config)?.total)
     }

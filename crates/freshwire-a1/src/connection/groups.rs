@@ -22,19 +22,19 @@ pub(super) struct Groups {
     members: BTreeMap<u32, Membership>,
     /// Groups that the peer has invited this end to beyond what it joins.
     declined: BTreeSet<u32>,
-    to_say: VecDeque<Said>,
+    pending: VecDeque<ControlFrame>,
     /// Messages of which the peer is to be told that they will not come: group, number.
     gone: BTreeMap<(u32, u64), Reason>,
     /// What was missing is said a second time then.
-    again: VecDeque<(Timestamp, Said)>,
+    again: VecDeque<(Timestamp, ControlFrame)>,
     repairs: VecDeque<Repair>,
     /// Packets of each group for which the peer got an answer when it missed them.
     answered: BTreeMap<u32, RangeSet>,
 }
 
-/// What is said until it is acknowledged.
+/// A control frame that is retransmitted until it is acknowledged.
 #[derive(Clone, Debug)]
-pub(super) enum Said {
+pub(super) enum ControlFrame {
     Invitation(Invitation),
     Nack(u32, Ranges),
     Gone(u32, u64, Reason),
@@ -79,19 +79,20 @@ impl Groups {
         gaps.chain(self.again.front().map(|(at, _)| *at)).min()
     }
 
-    pub(super) fn has_to_say(&self) -> bool {
-        !(self.to_say.is_empty() && self.gone.is_empty())
+    pub(super) fn has_pending(&self) -> bool {
+        !(self.pending.is_empty() && self.gone.is_empty())
     }
 
-    pub(super) fn say(&mut self) -> Option<Said> {
-        let gone = || self.gone.pop_first().map(|((group, id), reason)| Said::Gone(group, id, reason));
-        self.to_say.pop_front().or_else(gone)
+    pub(super) fn next_frame(&mut self) -> Option<ControlFrame> {
+        let gone =
+            || self.gone.pop_first().map(|((group, id), reason)| ControlFrame::Gone(group, id, reason));
+        self.pending.pop_front().or_else(gone)
     }
 
-    pub(super) fn say_again(&mut self, said: Said) {
-        match said {
-            Said::Gone(group, id, reason) => _ = self.gone.insert((group, id), reason),
-            said => self.to_say.push_front(said),
+    pub(super) fn requeue(&mut self, control: ControlFrame) {
+        match control {
+            ControlFrame::Gone(group, id, reason) => _ = self.gone.insert((group, id), reason),
+            control => self.pending.push_front(control),
         }
     }
 
@@ -175,21 +176,21 @@ impl Groups {
     //= spec/a1.md A1-GRP-3
     pub(super) fn report(&mut self, now: Timestamp) {
         while self.again.front().is_some_and(|(at, _)| *at <= now) {
-            let room = MAX_SAID.saturating_sub(self.to_say.len());
-            self.to_say.extend(self.again.pop_front().map(|(_, said)| said).into_iter().take(room));
+            let room = MAX_PENDING.saturating_sub(self.pending.len());
+            self.pending.extend(self.again.pop_front().map(|(_, control)| control).into_iter().take(room));
         }
         for (&group, member) in &mut self.members {
             if !member.acks.is_due(now) {
                 continue;
             }
             while let Some((_, Some(missing))) = member.acks.report(now, |_| 0) {
-                if self.to_say.len() >= MAX_SAID {
+                if self.pending.len() >= MAX_PENDING {
                     continue;
                 }
-                let said = Said::Nack(group, missing);
+                let control = ControlFrame::Nack(group, missing);
                 // Its loss would be noticed after several round trips, and then a repair may be of no use any more.
-                self.again.push_back((now + NACK_AGAIN, said.clone()));
-                self.to_say.push_back(said);
+                self.again.push_back((now + NACK_AGAIN, control.clone()));
+                self.pending.push_back(control);
             }
         }
     }
@@ -206,7 +207,7 @@ impl Repair {
     }
 }
 
-impl Said {
+impl ControlFrame {
     pub(super) fn put(&self, out: &mut Vec<u8>) {
         match self {
             Self::Invitation(invitation) => Frame::Group(*invitation).put(out),
@@ -230,7 +231,7 @@ impl Connection {
     pub(crate) fn invite(&mut self, invitation: Invitation) {
         // What goes to the group does not pass here, and silence would end the connection.
         self.config.keep_alive.get_or_insert(self.idle_timeout / 3);
-        self.groups.to_say.push_back(Said::Invitation(invitation));
+        self.groups.pending.push_back(ControlFrame::Invitation(invitation));
     }
 
     /// Whether the peer can be told that another message of a group will not come.
@@ -270,13 +271,13 @@ impl Connection {
     }
 
     pub(crate) fn tell_group_at(&mut self, group: u32, next: u64) {
-        self.groups.to_say.retain(|said| !matches!(said, Said::At(of, _) if *of == group));
-        self.groups.to_say.push_back(Said::At(group, next));
+        self.groups.pending.retain(|control| !matches!(control, ControlFrame::At(of, _) if *of == group));
+        self.groups.pending.push_back(ControlFrame::At(group, next));
     }
 
     #[cfg(test)]
     pub(crate) fn group_announcements(&self) -> usize {
-        self.groups.to_say.len() + self.groups.gone.len()
+        self.groups.pending.len() + self.groups.gone.len()
     }
 
     pub(crate) fn tell_group_gone(&mut self, group: u32, id: u64, reason: Reason) {
@@ -412,7 +413,7 @@ const MAX_REPAIRS: usize = 256;
 /// After this time a report of what is missing is said a second time.
 const NACK_AGAIN: Duration = Duration::from_millis(5);
 /// Reports that wait for the peer at most, and announcements of messages that will not come.
-const MAX_SAID: usize = 1024;
+const MAX_PENDING: usize = 1024;
 const MAX_GONE: usize = 1024;
 /// A repair is cut into parts of at least this size; in a packet with less room it would not be worth its head.
 const LEAST_CUT: usize = 400;

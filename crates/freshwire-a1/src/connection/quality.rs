@@ -82,7 +82,7 @@ impl Quality {
         Ok(())
     }
 
-    pub(super) fn has_to_say(&self) -> bool {
+    pub(super) fn has_pending(&self) -> bool {
         self.to_propose || self.to_answer.is_some()
     }
 

@@ -94,8 +94,8 @@ impl Connection {
         while let Some(id) = self.inbox.pop_made_whole() {
             self.stats.messages_made_whole += 1;
             // The peer that is not told sends the rest of it again, if it is worth it.
-            if self.whole_to_say.len() < MAX_WHOLE {
-                self.whole_to_say.push(id);
+            if self.whole_pending.len() < MAX_WHOLE {
+                self.whole_pending.push(id);
             }
         }
         if matches!(self.state, State::Open) {

@@ -139,20 +139,20 @@ impl Connection {
         let in_flight = self.recovery.in_flight() > 0;
         let sync = self.syncs.is_due(now, in_flight) || chosen.is_some() && self.syncs.wants_along(now);
         let is_due = self.acks.is_due(now);
-        let may_say = sync || self.may_say();
-        let has_to_go = self.syncs.to_echo.is_some() || may_say && self.has_to_say();
+        let can_send_control = sync || self.can_send_control();
+        let has_to_go = self.syncs.to_echo.is_some() || can_send_control && self.has_pending();
         let is_silent = chosen.is_none() && !sync && !is_due && !has_to_go;
         if is_silent {
             return None;
         }
-        let mtu = if chosen.is_some() || self.has_room() { mtu } else { mtu.min(LARGEST_BEYOND) };
+        let mtu = if chosen.is_some() || self.has_room() { mtu } else { mtu.min(LARGEST_OVER_WINDOW) };
         let room = mtu.checked_sub(self.room_taken())?;
         let mut draft = Draft::begin(out, room);
         if is_due || self.acks.is_waiting() {
             self.put_ack(now, &mut draft, out);
         }
         self.put_echo(now, out);
-        if may_say {
+        if can_send_control {
             self.put_control(now, &mut draft, out);
         }
         if sync {
@@ -231,16 +231,16 @@ impl Connection {
     }
 
     /// Whether what is no block may leave: the peer may wait for it, so a little of it may although the window is full.
-    fn may_say(&self) -> bool {
-        self.has_room() || self.beyond < MAX_BEYOND
+    fn can_send_control(&self) -> bool {
+        self.has_room() || self.over_window_bytes < MAX_OVER_WINDOW
     }
 
-    fn has_to_say(&self) -> bool {
+    fn has_pending(&self) -> bool {
         self.credit_to_send
-            || self.quality.has_to_say()
+            || self.quality.has_pending()
             || self.outbox.has_announcements() && !self.is_outage()
-            || self.groups.has_to_say()
-            || !self.whole_to_say.is_empty()
+            || self.groups.has_pending()
+            || !self.whole_pending.is_empty()
     }
 
     fn put_ack(&mut self, now: Timestamp, draft: &mut Draft, out: &mut Vec<u8>) {
@@ -282,22 +282,22 @@ impl Connection {
             && let Some(gone) = self.outbox.next_gone()
         {
             Frame::Gone { id: gone.id, len: gone.len, reason: gone.reason }.put(out);
-            draft.contents.rare().gone.push(gone);
+            draft.contents.uncommon().gone.push(gone);
             self.gone_in_flight += 1;
             draft.eliciting = true;
         }
         while out.len() + ANNOUNCEMENT < draft.end
-            && let Some(id) = self.whole_to_say.pop()
+            && let Some(id) = self.whole_pending.pop()
         {
             Frame::Whole { id }.put(out);
-            draft.contents.rare().whole.push(id);
+            draft.contents.uncommon().whole.push(id);
             draft.eliciting = true;
         }
-        while out.len() + SAID < draft.end
-            && let Some(said) = self.groups.say()
+        while out.len() + CONTROL_FRAME < draft.end
+            && let Some(control) = self.groups.next_frame()
         {
-            said.put(out);
-            draft.contents.rare().said.push(said);
+            control.put(out);
+            draft.contents.uncommon().control.push(control);
             draft.eliciting = true;
         }
         // A path that delivers nothing is told when it does again.
@@ -307,7 +307,7 @@ impl Connection {
             && let Some(dropped) = self.outbox.next_dropped()
         {
             Frame::Dropped { first: dropped.first, count: dropped.count, reason: dropped.reason }.put(out);
-            draft.contents.rare().dropped.push(dropped);
+            draft.contents.uncommon().dropped.push(dropped);
             draft.eliciting = true;
         }
     }
@@ -331,7 +331,7 @@ impl Connection {
                 let repair = self.groups.put_repair(left, out);
                 draft.has_blocks |= repair.is_some();
                 if let Some(repair) = repair {
-                    draft.contents.rare().repairs.push(repair);
+                    draft.contents.uncommon().repairs.push(repair);
                 }
                 break;
             }
@@ -430,8 +430,8 @@ impl Connection {
 
     fn account(&mut self, now: Timestamp, number: u64, len: usize, mut draft: Draft) {
         if draft.eliciting && !draft.has_blocks && !draft.mtu_probe && !self.has_room() {
-            draft.contents.beyond = len as u32;
-            self.beyond += len as u64;
+            draft.contents.over_window_bytes = len as u32;
+            self.over_window_bytes += len as u64;
         }
         let (has_blocks, busy) = (draft.has_blocks, draft.contents.busy);
         let has_news = draft.contents.has_news();
@@ -523,10 +523,10 @@ pub(crate) fn describe(clock: &super::clock::Clock, record: &Record) -> Message 
 /// The most bytes that leave in one burst, which is what a datagram's length field and the kernel allow.
 const MAX_BURST: usize = 60_000;
 /// Bytes in flight of packets that left although the window was full, from which on no other one does.
-const MAX_BEYOND: u64 = 4 * LARGEST_BEYOND as u64;
+const MAX_OVER_WINDOW: u64 = 4 * LARGEST_OVER_WINDOW as u64;
 /// The most bytes of such a packet, which every path carries.
-const LARGEST_BEYOND: usize = 1200;
+const LARGEST_OVER_WINDOW: usize = 1200;
 /// Room for an announcement.
 const ANNOUNCEMENT: usize = 24;
-/// Room for what is said of a group: a NACK with all its ranges.
-const SAID: usize = 300;
+/// Room for a control frame of a group: a NACK with all its ranges.
+const CONTROL_FRAME: usize = 300;

@@ -74,8 +74,8 @@ pub(crate) struct SendArgs {
     /// With --group: how many networks away receivers may be, less one [default: 1, this network only].
     #[arg(long, global = true, value_name = "COUNT")]
     hops: Option<u8>,
-    /// Congestion control by kernel name, such as cubic or bbr [default: the system's]; with A1 fresh, cubic or newreno
-    /// [default: fresh].
+    /// Congestion control by kernel name, such as cubic or bbr [default: the system's]; with A1 copa, cubic or newreno
+    /// [default: copa].
     #[arg(long, global = true, value_name = "NAME")]
     congestion: Option<String>,
     /// Bytes that may be committed and not on the wire: `auto` or a size.
@@ -536,7 +536,7 @@ mod tests {
             ("--to a:1 layers --carrier a1", "--peer-key"),
             ("--listen 1 layers --carrier a1 --framing chunked", "--framing is for TCP"),
             ("--listen 1 layers --carrier a1 --reserve 4KiB", "--reserve is for TCP"),
-            ("--listen 1 layers --carrier a1 --congestion bbr", "A1 has fresh, cubic and newreno"),
+            ("--listen 1 layers --carrier a1 --congestion bbr", "A1 has copa, cubic and newreno"),
             ("--listen 1 --group 239.1.1.1:5 layers", "--group needs --carrier a1 and --listen"),
             ("--listen 1 --carrier a1 --group 239.1.1.1:5 layers", "say with --rate"),
             ("--listen 1 --carrier a1 --group 10.1.2.3:5 layers", "this is not a multicast address"),

@@ -319,8 +319,8 @@ impl Fresh {
     fn push(&mut self) -> anyhow::Result<usize> {
         self.seq += 1;
         let meta = Meta { user_seq: self.seq, generated: now(), ..Meta::default() };
-        let rings = self.sinks.iter().map(Sink::ring);
-        Ok(self.sender.push_to_all(rings, &[7; RECORD_BYTES], &meta)?)
+        let sinks = self.sinks.iter().map(Sink::id);
+        Ok(self.sender.push_to_all(sinks, &[7; RECORD_BYTES], &meta)?)
     }
 
     /// Lets the last receiver stall until its ring is full.

@@ -14,14 +14,10 @@ mod load;
 mod process;
 mod worker;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-
-use anyhow::Context as _;
-use clap::{Args, ValueEnum};
-use freshwire_units::{Rate, parse_duration};
 
 use super::machine::allow_files;
 use super::series::{Goal, Report, Unit};
@@ -40,6 +36,8 @@ const BENCH: &str = "viewers";
 /// Goals for processor time over that of bare writes and over that of GStreamer's server.
 const OF_BARE: f64 = 1.3;
 const OF_GSTREAMER: f64 = 0.5;
+/// Goal for processor time of viewers over UDP over that of viewers over TCP.
+const OF_TCP: f64 = 1.0;
 /// From so many viewers on, what they take is told from the stream's first use of its arena meanwhile.
 const MANY: usize = 256;
 /// Less than this share of the stream means that the server could not keep up, and its cost tells little.
@@ -91,7 +89,7 @@ impl Cell<'_> {
 
     fn measure(&self, repeat: u32, clip: &Arc<Clip>, log: &Path, report: &mut Report) -> anyhow::Result<()> {
         let fresh = Subject::Server(Server::Freshwire);
-        let mut others = vec![Subject::Bare, Subject::Server(Server::Gstreamer)];
+        let mut others = vec![Subject::Bare, Subject::Server(Server::Gstreamer), Subject::Udp];
         let mut fresh_at = [0; 4];
         let mut costs = Vec::new();
         for _ in 0..repeat {
@@ -111,6 +109,10 @@ impl Cell<'_> {
             });
         }
         let [cost, share, starved, growth] = fresh_at;
+        if let Some((_, udp)) = costs.iter().find(|(found, _)| *found == Subject::Udp) {
+            let name = format!("{}: processor time, UDP : TCP", self.label());
+            report.compare(&name, *udp, cost, Some(Goal::AtMost(OF_TCP)));
+        }
         for (subject, goal) in [(Subject::Bare, OF_BARE), (Subject::Server(Server::Gstreamer), OF_GSTREAMER)]
         {
             let Some((_, other)) = costs.iter().find(|(found, _)| *found == subject) else { continue };

@@ -4,7 +4,6 @@ mod big;
 mod draw;
 mod state;
 
-use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -13,9 +12,9 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::run::Step;
-use super::wire::{Live, Scheme};
+use super::wire::Scheme;
 
-pub(super) use state::{Side, State};
+pub(super) use state::State;
 
 /// Shows a run. Dropping it gives the terminal back.
 pub(super) struct View {

@@ -1,8 +1,6 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use super::age::{Age, AgeCurve, Freezes, Recovery};
+use super::age::{AgeCurve, Recovery};
 use super::delay::Delay;
 use super::link::{commit_age, wasted_share};
 use super::oracle::{self, Frame};

@@ -1,7 +1,5 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::delay::Delay;
 use super::link::{capacity_bps, commit_age, transfer_ns, wasted_share};
 use super::results::LayersMetrics;

@@ -14,8 +14,8 @@ mod spread;
 
 use anyhow::bail;
 
-pub(crate) use age::{Age, AgeCurve, Freezes, Recovery};
-pub(crate) use delay::{Delay, ecdf};
+pub(crate) use age::{AgeCurve, Freezes, Recovery};
+pub(crate) use delay::ecdf;
 pub(crate) use frames::age_curve;
 pub(crate) use layers::goodput_curve;
 pub(crate) use link::{capacity_bps, transfer_end_ns};

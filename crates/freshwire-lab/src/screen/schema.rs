@@ -177,7 +177,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::store::{self, Writer};
+    use crate::store::{self, Stored as _, Writer};
     use crate::testing;
 
     const MS: u64 = 1_000_000;

@@ -74,7 +74,7 @@ fn send_a1(connection: &Connection, begin: Timestamp, end: Timestamp) -> anyhow:
     let mut user_seq = 0;
     wait_until(begin);
     while now() < end {
-        match sender.push(sink.ring(), &payload, &Meta { user_seq, ..Meta::default() }) {
+        match sender.push(sink.id(), &payload, &Meta { user_seq, ..Meta::default() }) {
             Ok(_) => user_seq += 1,
             Err(PushError::Full | PushError::OutOfBlocks) => std::thread::sleep(REST),
             Err(error) => return Err(error.into()),

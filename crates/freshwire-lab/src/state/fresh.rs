@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshwire::{CloseMode, Ended, Meta, Outcome, PushError, RingConfig, Sender, Sink, choice};
+use freshwire::{CloseMode, Ended, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkId, choice};
 use freshwire_units::Timestamp;
 
 use super::schema::{Fates, Plan, SenderSays};
@@ -48,7 +48,7 @@ pub(super) fn feed(
 ) -> anyhow::Result<SenderSays> {
     let by_key = plan.scheme != scheme::DEADLINE;
     let lifetime = Duration::from_secs_f64(plan.lifetime_ms / 1e3);
-    let ring = sink.ring();
+    let id = sink.id();
     let mut ticks = Ticks::new(plan, start);
     let mut says = SenderSays { application_bytes: sender.region().total_bytes(), ..SenderSays::default() };
     let mut tally = Tally { plan, start, fates: Fates::default(), acked_after_us: Vec::new() };
@@ -61,9 +61,9 @@ pub(super) fn feed(
             let user_seq = u64::from(tick) * u64::from(plan.objects) + u64::from(key);
             let meta = Meta { user_seq, generated: made, key: u64::from(key) + 1, ..Meta::default() };
             let pushed = if by_key {
-                sender.replace(ring, &bytes, &meta).map(|_| ())
+                sender.replace(id, &bytes, &meta).map(|_| ())
             } else {
-                sender.push(ring, &bytes, &Meta { deadline: made + lifetime, ..meta }).map(|_| ())
+                sender.push(id, &bytes, &Meta { deadline: made + lifetime, ..meta }).map(|_| ())
             };
             match pushed {
                 Ok(()) => says.offered += 1,
@@ -71,14 +71,14 @@ pub(super) fn feed(
                 Err(error) => return Err(error.into()),
             }
         }
-        tally.poll(sender, ring);
+        tally.poll(sender, id);
     }
     let ended = sink.close(CloseMode::Abort, CLOSE);
     anyhow::ensure!(ended == Ended::Closed, "the connection broke: {ended:?}");
-    tally.poll(sender, ring);
+    tally.poll(sender, id);
     says.skipped_ticks = ticks.skipped;
     says.lateness_us = ticks.lateness_us();
-    says.fates = Some(tally.end(sender.fates_lost(ring)));
+    says.fates = Some(tally.end(sender.fates_lost(id)?));
     Ok(says)
 }
 
@@ -91,8 +91,8 @@ struct Tally<'a> {
 }
 
 impl Tally<'_> {
-    fn poll(&mut self, sender: &mut Sender, ring: usize) {
-        while let Some(fate) = sender.poll_fate(ring) {
+    fn poll(&mut self, sender: &mut Sender, id: SinkId) {
+        while let Ok(Some(fate)) = sender.poll_fate(id) {
             match fate.outcome {
                 Outcome::Acked => self.fates.acked += 1,
                 Outcome::Dropped { .. } => self.fates.dropped += 1,

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
 use crate::schema::{Environment, LinkConfig, Trust};
@@ -211,6 +210,7 @@ pub(super) struct Metrics {
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
+    use crate::store::Stored as _;
 
     /// Two objects, ten ticks a second, two seconds of which the first does not count; nothing has come.
     pub(in crate::state) fn run(scheme: &str, reader: Reader) -> Run {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Reason};
 use freshwire::{
-    CloseMode, Engine, Fate, Framing, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig,
+    CloseMode, Engine, Fate, Framing, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, SinkId,
 };
 use freshwire_units::Timestamp;
 
@@ -58,20 +58,20 @@ pub(super) fn feed(
     start: Timestamp,
     stop_at: Timestamp,
 ) -> anyhow::Result<Paced> {
-    let ring = sink.ring();
+    let id = sink.id();
     let mut paced = Paced::new(offered.len());
     for record in offered {
         let due = start + record.at;
         wait_until(due);
         paced.lateness = paced.lateness.max(freshwire_io::now().saturating_since(due));
-        push(sender, ring, record, start, stop_at)?;
-        note_fates(sender, ring, &mut paced);
+        push(sender, id, record, start, stop_at)?;
+        note_fates(sender, id, &mut paced);
     }
     wait_until(stop_at);
     let stats = sink.stats();
     let ended = sink.close(CloseMode::Abort, CLOSE_TIMEOUT);
     anyhow::ensure!(ended == freshwire::Ended::Closed, "the connection broke: {ended:?}");
-    note_fates(sender, ring, &mut paced);
+    note_fates(sender, id, &mut paced);
     paced.sent_bytes = stats.bytes;
     paced.stats = SenderStats {
         horizon_max_bytes: stats.horizon_max,
@@ -85,7 +85,7 @@ pub(super) fn feed(
 
 fn push(
     sender: &mut Sender,
-    ring: usize,
+    id: SinkId,
     record: &Offered,
     start: Timestamp,
     stop_at: Timestamp,
@@ -105,7 +105,7 @@ fn push(
     };
     let bytes = payload(record, start);
     loop {
-        match sender.push(ring, &bytes, &meta) {
+        match sender.push(id, &bytes, &meta) {
             Ok(_) => return Ok(()),
             Err(PushError::Full | PushError::OutOfBlocks) if freshwire_io::now() < stop_at => {
                 std::thread::sleep(FULL_RETRY);
@@ -116,8 +116,8 @@ fn push(
     }
 }
 
-fn note_fates(sender: &mut Sender, ring: usize, paced: &mut Paced) {
-    while let Some(Fate { user_seq, outcome, committed_at, .. }) = sender.poll_fate(ring) {
+fn note_fates(sender: &mut Sender, id: SinkId, paced: &mut Paced) {
+    while let Ok(Some(Fate { user_seq, outcome, committed_at, .. })) = sender.poll_fate(id) {
         let Some(fate) = usize::try_from(user_seq).ok().and_then(|seq| paced.fates.get_mut(seq)) else {
             continue;
         };

@@ -7,6 +7,7 @@ use freshwire_a1::{
 };
 use freshwire_choice::Choice;
 
+use super::driver::DEFAULT_BUSY_POLL;
 use super::joined::JoinConfig;
 
 /// Default time limit for connecting.
@@ -49,6 +50,11 @@ pub struct NodeConfig {
     /// Size of the kernel's receive buffer, for the node and for each joined group, within the system's
     /// limit. Default: 2 MiB.
     pub receive_buffer: usize,
+    /// How long a thread that waits for a message, in [`Connection::recv`](super::Connection::recv) or elsewhere,
+    /// polls the socket before it sleeps, which saves the time of going to sleep and waking up at the price of
+    /// processor time. `None` or zero turns it off. Where polling finds nothing it becomes rare by itself, and on a
+    /// single processor it is always off. Default: [`DEFAULT_BUSY_POLL`], 50 µs.
+    pub busy_poll: Option<Duration>,
     /// Rules for joining multicast groups on invitation. Default: `None`, never: otherwise a peer would
     /// decide which multicast streams this machine subscribes to.
     pub join: Option<JoinConfig>,
@@ -81,6 +87,7 @@ impl NodeConfig {
             connection: ConnectionConfig::default(),
             limits: Limits::default(),
             receive_buffer: RECEIVE_BUFFER,
+            busy_poll: Some(DEFAULT_BUSY_POLL),
             join: None,
             key_log: None,
         }
@@ -90,6 +97,13 @@ impl NodeConfig {
     #[must_use]
     pub fn join(mut self, config: JoinConfig) -> Self {
         self.join = Some(config);
+        self
+    }
+
+    /// Sets how long a waiting thread polls the socket before it sleeps; `None` turns polling off.
+    #[must_use]
+    pub fn busy_poll(mut self, limit: Option<Duration>) -> Self {
+        self.busy_poll = limit;
         self
     }
 

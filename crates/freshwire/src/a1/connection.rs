@@ -1,7 +1,7 @@
 //! The application's handle of a connection.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use freshwire_a1::{
@@ -12,17 +12,19 @@ use freshwire_ring::Consumer;
 use freshwire_units::Timestamp;
 
 use super::config::SinkConfig;
+use super::core::SinkTarget;
+use super::driver::Condvar;
 use super::error::ConnectError;
 use super::joined::Membership;
-use super::node::Shared;
 use super::peer::State;
+use super::shared::Shared;
 use super::sink::{Feeding, InNode, Keeper, Wish};
 use super::source::RingSource;
 use super::status::Status;
 use super::supply::Supply;
 use crate::carrier::CarrierInUse;
-use crate::sender::SenderError;
-use crate::sink::{Sink, SinkShared};
+use crate::error::SenderError;
+use crate::sink::{Call, Sink, SinkShared};
 
 /// A connection to another node: receives messages, and sends from a ring after
 /// [`Sender::add_a1_sink`](crate::Sender::add_a1_sink). Clones refer to the same connection. Dropping the
@@ -124,7 +126,7 @@ impl Connection {
             !matches!(received, Ok(None))
         });
         // What was taken may open the window.
-        if !core.owes() && core.has_ready() {
+        if !core.owes_responses() && core.has_ready() {
             node.finish(core, now());
         }
         received
@@ -174,7 +176,7 @@ impl Connection {
 
     /// Sends what it may of its ring.
     pub(super) fn catch_up(&self) {
-        self.0.node.act(|core, _| core.call(Fed::Connection(self.0.id)));
+        self.0.node.act(|core, _| core.call(SinkTarget::Connection(self.0.id)));
     }
 
     /// How many more messages the receiver takes.
@@ -246,8 +248,8 @@ impl Connection {
         self.0.node.act(|core, _| {
             match core.peer(self.0.id).map(|peer| &peer.state) {
                 Some(State::Open) => {}
-                Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.to_string())),
-                _ => return Err(SenderError::ConnectionEnded("it does not stand".to_owned())),
+                Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.clone())),
+                _ => return Err(SenderError::NotConnected),
             }
             if !core.feed(self.0.id, feeding) {
                 return Err(SenderError::HasSink);
@@ -258,12 +260,12 @@ impl Connection {
             Ok(())
         })?;
         let server = Box::new(InNode(self.clone()));
-        Ok(Sink { ring, shared, server, linger, closed: false })
+        Ok(Sink::new(ring, shared, server, linger))
     }
 
     /// What a producer calls whose push asks for it.
     pub(crate) fn caller(&self) -> Caller {
-        Caller { node: Arc::downgrade(&self.0.node), fed: Fed::Connection(self.0.id) }
+        Caller { node: Arc::downgrade(&self.0.node), target: SinkTarget::Connection(self.0.id) }
     }
 
     pub(super) fn id(&self) -> ConnectionHandle {
@@ -291,25 +293,19 @@ impl Drop for Held {
 /// Calls a node for one of its connections or groups.
 pub(crate) struct Caller {
     node: Weak<Shared>,
-    fed: Fed,
-}
-
-/// What is fed from a ring.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fed {
-    Connection(ConnectionHandle),
-    /// The group with this number.
-    Group(u32),
+    target: SinkTarget,
 }
 
 impl Caller {
     pub(super) fn of_group(node: &Arc<Shared>, id: u32) -> Self {
-        Self { node: Arc::downgrade(node), fed: Fed::Group(id) }
+        Self { node: Arc::downgrade(node), target: SinkTarget::Group(id) }
     }
+}
 
-    pub(crate) fn call(&self) {
+impl Call for Caller {
+    fn call(&self) {
         if let Some(node) = self.node.upgrade() {
-            node.call(self.fed);
+            node.push(|core| core.call(self.target));
         }
     }
 }

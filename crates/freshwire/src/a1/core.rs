@@ -5,8 +5,7 @@ mod newcomers;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar};
-use std::time::Duration;
+use std::sync::Arc;
 
 use freshwire_a1::{
     Closed, ConnectError, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent,
@@ -19,7 +18,7 @@ use freshwire_units::Timestamp;
 
 use self::newcomers::Newcomers;
 use super::config::{ConnectConfig, NodeConfig};
-use super::connection::Fed;
+use super::driver::{Activity, Condvar, Protocol, RING_SCAN};
 use super::error::NodeStopped;
 use super::group::{GroupConfig, GroupError, InviteError};
 use super::joined::{JoinError, Joined, Membership};
@@ -27,10 +26,8 @@ use super::multicast::Groups;
 use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{Feeding, Wish};
-use super::spin::Spin;
 use super::status::Status;
-use super::stream::Stream;
-use crate::sink::Ended;
+use crate::ended::{Ended, SinkError};
 
 /// How many system calls fetch datagrams before something is sent again.
 const FETCHES_PER_TURN: usize = 8;
@@ -40,18 +37,6 @@ const BURSTS_PER_TURN: usize = 8;
 
 /// How many connections have their turn before datagrams are fetched again.
 const TURNS: usize = 64;
-
-/// The longest time until every ring is looked at, called for or not. A producer in another process that is killed between its
-/// push and its call leaves a record that nobody calls for.
-//= spec/ring.md R-ROLE-7
-const MAX_UNSEEN: Duration = Duration::from_secs(1);
-
-/// How long what follows from datagrams may wait when they brought what a thread has waited for: as a rule its answer goes
-/// at once, and takes the acknowledgement along.
-const GRACE: Duration = Duration::from_millis(1);
-
-/// For how long after that the node's thread looks every [`GRACE`], so that it need not be woken for it each time.
-const LIVELY: Duration = Duration::from_millis(20);
 
 /// The code of a connection that ends as it should.
 pub(super) const CODE_DONE: u64 = 0;
@@ -78,48 +63,18 @@ pub(super) struct Core {
     newcomers: Newcomers,
     activity: Activity,
     /// More is to be done than one round does.
-    again: bool,
-    /// When the node's thread wakes up by itself; `None` while it is awake.
-    asleep_until: Option<Timestamp>,
+    has_more: bool,
     /// When it looked last at every ring.
     looked_at: Timestamp,
-    /// How a thread waits that waits for datagrams in place of the node's.
-    pub(super) spin: Spin,
-    /// What producers do that are served on their own threads.
-    pub(super) stream: Stream,
-    /// Threads of the application that wait to be notified.
-    pub(super) waiting: usize,
-    /// By when what follows from the last datagrams is to be sent.
-    owed: Option<Timestamp>,
-    lively_until: Timestamp,
-    watched: Watch,
     is_stopped: bool,
 }
 
-/// What the node's thread watches the socket for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Watch {
-    pub(super) datagrams: bool,
-    pub(super) room: bool,
-}
-
-/// How often something has happened that a thread may wait for without knowing the connection.
-#[derive(Default)]
-pub(super) struct Activity {
-    pub(super) count: u64,
-    is_new: bool,
-}
-
-impl Activity {
-    pub(super) fn note(&mut self) {
-        self.count += 1;
-        self.is_new = true;
-    }
-
-    /// Whether something has happened since the last call.
-    pub(super) fn take_new(&mut self) -> bool {
-        std::mem::take(&mut self.is_new)
-    }
+/// What is fed from a ring.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SinkTarget {
+    Connection(ConnectionHandle),
+    /// The group with this number.
+    Group(u32),
 }
 
 impl Core {
@@ -140,33 +95,14 @@ impl Core {
             feedings: BTreeMap::new(),
             closing: Vec::new(),
             activity: Activity::default(),
-            again: false,
-            asleep_until: None,
+            has_more: false,
             looked_at: Timestamp::ZERO,
-            spin: Spin::new(),
-            stream: Stream::default(),
-            waiting: 0,
-            owed: None,
-            lively_until: Timestamp::ZERO,
-            watched: Watch { datagrams: true, room: false },
             is_stopped: false,
         })
     }
 
-    pub(super) fn socket(&self) -> &UdpSocket {
-        &self.socket
-    }
-
-    pub(super) fn is_stopped(&self) -> bool {
-        self.is_stopped
-    }
-
     pub(super) fn stats(&self) -> EndpointStats {
         self.endpoint.stats()
-    }
-
-    pub(super) fn activity(&mut self) -> &mut Activity {
-        &mut self.activity
     }
 
     /// Begins to connect.
@@ -316,10 +252,10 @@ impl Core {
     }
 
     /// A producer has put something on this ring.
-    pub(super) fn call(&mut self, fed: Fed) {
-        match fed {
-            Fed::Connection(id) => self.endpoint.wake(id),
-            Fed::Group(id) => self.groups.call(id),
+    pub(super) fn call(&mut self, target: SinkTarget) {
+        match target {
+            SinkTarget::Connection(id) => self.endpoint.wake(id),
+            SinkTarget::Group(id) => self.groups.call(id),
         }
     }
 
@@ -332,138 +268,6 @@ impl Core {
             }
         }
         self.groups.call_all();
-    }
-
-    /// Takes in what has arrived for the group whose socket has this token.
-    pub(super) fn receive_of_group(&mut self, clock: impl Fn() -> Timestamp, token: u64) {
-        // It may have been left since it was found ready.
-        let Some(socket) = self.joined.socket(token) else { return };
-        for _ in 0..FETCHES_PER_TURN {
-            if !matches!(socket.receive(&mut self.arrived), Ok(true)) {
-                return;
-            }
-            let now = clock();
-            for datagram in self.arrived.datagrams() {
-                self.endpoint.handle_group_datagram(now, datagram.bytes);
-            }
-            if !self.arrived.is_full() {
-                return;
-            }
-        }
-    }
-
-    /// Takes in what has arrived. False: nothing has. The clock is read after the datagrams: read before, it would make a round trip
-    /// too short by as long as this thread stood still in between, and all others are measured by the shortest.
-    pub(super) fn receive(&mut self, clock: impl Fn() -> Timestamp) -> bool {
-        for fetch in 0..FETCHES_PER_TURN {
-            // An error is an ICMP message about an earlier datagram: what it tells is no proof of anything.
-            if !matches!(self.socket.receive(&mut self.arrived), Ok(true)) {
-                return fetch > 0;
-            }
-            let now = clock();
-            let datagrams = self.arrived.datagrams().map(|datagram| Datagram {
-                from: datagram.from,
-                to: datagram.to,
-                marked: datagram.ecn == Some(Ecn::Ce),
-                bytes: datagram.bytes,
-            });
-            self.endpoint.handle_batch(now, datagrams);
-            if !self.arrived.is_full() {
-                return true;
-            }
-        }
-        self.again = true;
-        true
-    }
-
-    /// Does what is due, and sends what there is to send and room for.
-    pub(super) fn advance(&mut self, now: Timestamp) {
-        self.again = false;
-        self.owed = None;
-        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
-            // What waits on a group's socket is not missing.
-            for token in self.joined.tokens() {
-                self.receive_of_group(|| now, token);
-            }
-        }
-        self.endpoint.handle_timeout(now);
-        for id in self.closing.clone() {
-            if self.feedings.get(&id).and_then(Feeding::timeout).is_some_and(|at| at <= now) {
-                self.endpoint.wake(id);
-            }
-        }
-        self.handle_events(now);
-        self.groups.advance(now);
-        for (id, group) in self.groups.take_notices(now) {
-            if let Some(connection) = self.endpoint.connection_mut(id) {
-                self.groups.tell(group, connection);
-            }
-        }
-        if !self.outbound.resume(&mut self.socket) || !self.send_handshakes() {
-            return;
-        }
-        for _ in 0..TURNS {
-            let Some(id) = self.endpoint.next_ready() else { return self.handle_events(now) };
-            if !self.turn(id, now) {
-                // The socket has no room.
-                self.endpoint.wake(id);
-                return self.handle_events(now);
-            }
-        }
-        // What is changed at the last one before the next round is to be sent too.
-        self.endpoint.end_turn();
-        self.again = true;
-        self.handle_events(now);
-    }
-
-    /// Whether something was put off.
-    pub(super) fn owes(&self) -> bool {
-        self.owed.is_some()
-    }
-
-    /// Puts off what follows from the datagrams that were just taken in.
-    pub(super) fn owe(&mut self, now: Timestamp) {
-        self.owed = Some(now + GRACE);
-        self.lively_until = now + LIVELY;
-    }
-
-    /// From here on the thread sleeps, for at most this long.
-    pub(super) fn sleep(&mut self, now: Timestamp) -> Option<Duration> {
-        let due = self.due(now);
-        self.asleep_until = Some(due);
-        (due < Timestamp::MAX).then(|| due.saturating_since(now))
-    }
-
-    /// The thread is awake: by itself, or because it was `called`, perhaps by a producer, who does not say for which ring.
-    pub(super) fn awake(&mut self, now: Timestamp, called: bool) {
-        self.asleep_until = None;
-        if called || now >= self.looked_at + MAX_UNSEEN {
-            self.call_all(now);
-        }
-    }
-
-    /// Whether the thread sleeps longer than what is to be done permits.
-    pub(super) fn is_due_before_wake(&self, now: Timestamp) -> bool {
-        self.asleep_until.is_some_and(|at| self.outbound.is_waiting() || self.due(now) < at)
-    }
-
-    /// What the node's thread is to watch the socket for, if that has changed; another thread waits for datagrams if `is_driven`.
-    pub(super) fn watch(&mut self, is_driven: bool) -> Option<Watch> {
-        let wanted = Watch { datagrams: !is_driven, room: self.outbound.is_waiting() };
-        (wanted != std::mem::replace(&mut self.watched, wanted)).then_some(wanted)
-    }
-
-    fn due(&self, now: Timestamp) -> Timestamp {
-        if self.again && !self.outbound.is_waiting() {
-            return now;
-        }
-        let closing = self.closing.iter().filter_map(|id| self.feedings.get(id)?.timeout()).min();
-        let is_fed = !self.feedings.is_empty() || self.groups.is_any_fed();
-        let latest = is_fed.then(|| self.looked_at + MAX_UNSEEN);
-        let lively = (now < self.lively_until).then(|| now + GRACE);
-        let timers = [self.endpoint.poll_timeout(), self.groups.due(now)];
-        let due = timers.into_iter().chain([closing, latest, lively, self.owed]).flatten().min();
-        due.unwrap_or(Timestamp::MAX)
     }
 
     fn send_handshakes(&mut self) -> bool {
@@ -508,8 +312,7 @@ impl Core {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.turns += 1;
             if std::mem::take(&mut peer.is_awaited) {
-                peer.notify(self.waiting);
-                self.activity.note();
+                self.activity.note_at(&peer.changed);
             }
         }
         feeding.account(connection.stats().bytes_sent, &connection.link(now));
@@ -542,7 +345,6 @@ impl Core {
 
     /// Takes over what has happened to a connection.
     fn take_in(&mut self, id: ConnectionHandle, now: Timestamp) {
-        let waiting = self.waiting;
         while let Some(event) = self.endpoint.connection_mut(id).and_then(Transport::poll_event) {
             let Some(peer) = self.peers.get_mut(&id) else { return };
             match event {
@@ -566,19 +368,17 @@ impl Core {
                 }
                 _ => {}
             }
-            peer.notify(waiting);
-            self.activity.note();
+            self.activity.note_at(&peer.changed);
         }
     }
 
     /// A connection that stood is over.
     fn on_closed(&mut self, id: ConnectionHandle, now: Timestamp, closed: Closed) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        let ended = Ended::Broken(closed.to_string());
+        let ended = Ended::Broken(closed.clone().into());
         peer.state = State::Closed(closed);
         peer.is_forgotten |= self.newcomers.on_end(id, peer.is_readable);
-        peer.notify(self.waiting);
-        self.activity.note();
+        self.activity.note_at(&peer.changed);
         self.groups.part(id);
         self.joined.leave(id);
         self.end_feeding(id, now, Reason::ConnectionLost, ended);
@@ -596,12 +396,10 @@ impl Core {
             return self.on_closed(id, now, Closed::Silent);
         }
         peer.state = State::Failed(error);
-        peer.notify(self.waiting);
-        self.activity.note();
+        self.activity.note_at(&peer.changed);
     }
 
     fn handle_events(&mut self, now: Timestamp) {
-        let waiting = self.waiting;
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 EndpointEvent::Incoming(incoming) => self.on_incoming(now, &incoming),
@@ -611,8 +409,7 @@ impl Core {
                     if !peer.state.is_over() {
                         peer.state = State::Open;
                     }
-                    peer.notify(waiting);
-                    self.activity.note();
+                    self.activity.note_at(&peer.changed);
                     if std::mem::take(&mut peer.is_incoming) {
                         self.on_newcomer(now, id);
                     }
@@ -628,20 +425,15 @@ impl Core {
 
     /// Ends everything, and tells the peers as far as the socket takes it now.
     pub(super) fn stop(&mut self, now: Timestamp) {
-        self.end_all(now, "the node was stopped");
+        self.end_all(now, &SinkError::Stopped);
         self.advance(now);
     }
 
-    /// The socket can be used no more.
-    pub(super) fn fail(&mut self, now: Timestamp, error: &io::Error) {
-        self.end_all(now, &format!("the node's socket failed: {error}"));
-    }
-
-    fn end_all(&mut self, now: Timestamp, why: &str) {
+    fn end_all(&mut self, now: Timestamp, error: &SinkError) {
         self.is_stopped = true;
-        self.groups.end_all(now, why);
+        self.groups.end_all(now, error);
         for id in self.peers.keys().copied().collect::<Vec<_>>() {
-            self.end_feeding(id, now, Reason::ConnectionLost, Ended::Broken(why.to_owned()));
+            self.end_feeding(id, now, Reason::ConnectionLost, Ended::Broken(error.clone()));
             if let Some(connection) = self.endpoint.connection_mut(id) {
                 connection.close(now, CODE_ABORTED, "the node was stopped");
             }
@@ -653,6 +445,127 @@ impl Core {
             peer.changed.notify_all();
         }
         self.activity.note();
+    }
+}
+
+impl Protocol for Core {
+    type Socket = UdpSocket;
+
+    fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// The clock is read after the datagrams: read before, it would make a round trip
+    /// too short by as long as this thread stood still in between, and all others are measured by the shortest.
+    fn receive(&mut self, clock: &dyn Fn() -> Timestamp) -> bool {
+        for fetch in 0..FETCHES_PER_TURN {
+            // An error is an ICMP message about an earlier datagram: what it tells is no proof of anything.
+            if !matches!(self.socket.receive(&mut self.arrived), Ok(true)) {
+                return fetch > 0;
+            }
+            let now = clock();
+            let datagrams = self.arrived.datagrams().map(|datagram| Datagram {
+                from: datagram.from,
+                to: datagram.to,
+                marked: datagram.ecn == Some(Ecn::Ce),
+                bytes: datagram.bytes,
+            });
+            self.endpoint.handle_batch(now, datagrams);
+            if !self.arrived.is_full() {
+                return true;
+            }
+        }
+        self.has_more = true;
+        true
+    }
+
+    fn receive_of_group(&mut self, clock: &dyn Fn() -> Timestamp, token: u64) {
+        // It may have been left since it was found ready.
+        let Some(socket) = self.joined.socket(token) else { return };
+        for _ in 0..FETCHES_PER_TURN {
+            if !matches!(socket.receive(&mut self.arrived), Ok(true)) {
+                return;
+            }
+            let now = clock();
+            for datagram in self.arrived.datagrams() {
+                self.endpoint.handle_group_datagram(now, datagram.bytes);
+            }
+            if !self.arrived.is_full() {
+                return;
+            }
+        }
+    }
+
+    fn on_wake_up(&mut self, now: Timestamp, is_called: bool) {
+        if is_called || now >= self.looked_at + RING_SCAN {
+            self.call_all(now);
+        }
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        self.has_more = false;
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            // What waits on a group's socket is not missing.
+            for token in self.joined.tokens() {
+                self.receive_of_group(&|| now, token);
+            }
+        }
+        self.endpoint.handle_timeout(now);
+        for id in self.closing.clone() {
+            if self.feedings.get(&id).and_then(Feeding::timeout).is_some_and(|at| at <= now) {
+                self.endpoint.wake(id);
+            }
+        }
+        self.handle_events(now);
+        self.groups.advance(now);
+        for (id, group) in self.groups.take_notices(now) {
+            if let Some(connection) = self.endpoint.connection_mut(id) {
+                self.groups.tell(group, connection);
+            }
+        }
+        if !self.outbound.resume(&mut self.socket) || !self.send_handshakes() {
+            return;
+        }
+        for _ in 0..TURNS {
+            let Some(id) = self.endpoint.next_ready() else { return self.handle_events(now) };
+            if !self.turn(id, now) {
+                // The socket has no room.
+                self.endpoint.wake(id);
+                return self.handle_events(now);
+            }
+        }
+        // What is changed at the last one before the next round is to be sent too.
+        self.endpoint.end_turn();
+        self.has_more = true;
+        self.handle_events(now);
+    }
+
+    fn due(&self, now: Timestamp) -> Timestamp {
+        if self.has_more && !self.outbound.is_waiting() {
+            return now;
+        }
+        let closing = self.closing.iter().filter_map(|id| self.feedings.get(id)?.timeout()).min();
+        let is_fed = !self.feedings.is_empty() || self.groups.is_any_fed();
+        let scan = is_fed.then(|| self.looked_at + RING_SCAN);
+        let timers = [self.endpoint.poll_timeout(), self.groups.due(now), closing, scan];
+        timers.into_iter().flatten().min().unwrap_or(Timestamp::MAX)
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.outbound.is_waiting()
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    fn fail(&mut self, now: Timestamp, error: &io::Error) {
+        let message = format!("the node's socket failed: {error}");
+        self.end_all(now, &SinkError::Io { kind: error.kind(), message });
+    }
+
+    fn activity(&mut self) -> &mut Activity {
+        &mut self.activity
     }
 }
 

@@ -12,12 +12,12 @@ use freshwire_units::{Rate, Timestamp};
 use super::config::SinkConfig;
 use super::connection::{Caller, Connection};
 use super::error::NodeStopped;
-use super::node::Shared;
+use super::shared::Shared;
 use super::sink::{Feeding, InNode, Keeper, Wish};
 use super::source::RingSource;
 use super::supply::Supply;
 use crate::carrier::CarrierInUse;
-use crate::sender::SenderError;
+use crate::error::SenderError;
 use crate::sink::{Sink, SinkShared};
 
 /// Configuration of a [`Group`].
@@ -225,7 +225,7 @@ impl Group {
         let SinkConfig { policy, linger } = config;
         let feeding = Feeding::new(supply(Arc::clone(&shared)), Arc::clone(&shared));
         self.0.node.act(|core, _| core.groups().feed(self.0.id, feeding, policy))?;
-        Ok(Sink { ring, shared, server: Box::new(InNode(self.clone())), linger, closed: false })
+        Ok(Sink::new(ring, shared, Box::new(InNode(self.clone())), linger))
     }
 
     /// What a producer calls whose push asks for it.

@@ -5,8 +5,9 @@ use freshwire_a1::{Incoming as Asked, Protection, PublicKey, Qos, Refusal};
 
 use super::connection::Connection;
 use super::core::CODE_ABORTED;
+use super::driver::Protocol as _;
 use super::error::{AcceptError, NodeStopped};
-use super::node::Shared;
+use super::shared::Shared;
 
 /// A connection attempt that waits for the application's decision, for at most
 /// [`Limits::handshake_time`](super::Limits::handshake_time) and the initiator's own time limit

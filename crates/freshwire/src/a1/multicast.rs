@@ -14,17 +14,14 @@ use freshwire_units::Timestamp;
 use super::group::{GroupConfig, GroupStats};
 use super::joined::interface_of;
 use super::sink::{Feeding, Wish};
-use crate::sender::SenderError;
-use crate::sink::Ended;
+use crate::ended::{Ended, SinkError};
+use crate::error::SenderError;
 
 /// How many packets of one group leave before it is somebody else's turn.
 const PACKETS_PER_TURN: usize = 64;
 
 /// When a socket without room is tried again.
 const RETRY: Duration = Duration::from_millis(1);
-
-/// How a sink ended whose group can send no more.
-const KEY_USED_UP: &str = "the group's key is used up";
 
 /// The groups that a node sends to, by their numbers.
 #[derive(Default)]
@@ -93,8 +90,7 @@ impl Groups {
         policy: Box<dyn Choice>,
     ) -> Result<(), SenderError> {
         let sending = self.0.get_mut(&id);
-        let sending =
-            sending.ok_or_else(|| SenderError::ConnectionEnded("the node has stopped".to_owned()))?;
+        let sending = sending.ok_or(SenderError::NotConnected)?;
         if sending.feeding.is_some() {
             return Err(SenderError::HasSink);
         }
@@ -217,10 +213,10 @@ impl Groups {
     }
 
     /// Ends all of them.
-    pub(super) fn end_all(&mut self, now: Timestamp, why: &str) {
+    pub(super) fn end_all(&mut self, now: Timestamp, error: &SinkError) {
         for (_, sending) in std::mem::take(&mut self.0) {
             if let Some(feeding) = sending.feeding {
-                feeding.end(Reason::ConnectionLost, now, Ended::Broken(why.to_owned()));
+                feeding.end(Reason::ConnectionLost, now, Ended::Broken(error.clone()));
             }
         }
     }
@@ -287,7 +283,7 @@ impl Sending {
         let stats = self.group.stats();
         feeding.account(stats.bytes_sent, &LinkView { rate: Some(self.config.rate), ..LinkView::default() });
         let wish = match stats.key_exhausted {
-            true => Wish::Abort(Ended::Broken(KEY_USED_UP.to_owned())),
+            true => Wish::Abort(Ended::Broken(SinkError::KeysExhausted)),
             false => feeding.wish(now, self.group.is_idle()),
         };
         if wish == Wish::Stay && !feeding.source.rest() {

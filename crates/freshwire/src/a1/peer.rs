@@ -1,8 +1,9 @@
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 
 use freshwire_a1::{Closed, ConnectError, PublicKey};
 
+use super::driver::Condvar;
 use super::joined::Membership;
 use super::status::Status;
 
@@ -52,7 +53,7 @@ impl Peer {
         Self {
             address,
             key,
-            changed: Arc::default(),
+            changed: Arc::new(Condvar::new()),
             state: State::Connecting,
             news: Status::default(),
             turns: 0,
@@ -61,13 +62,6 @@ impl Peer {
             is_readable: false,
             memberships: Vec::new(),
             is_forgotten: false,
-        }
-    }
-
-    /// Notifies the threads that wait for something to happen, if there are any among the `waiting` ones.
-    pub(super) fn notify(&self, waiting: usize) {
-        if waiting > 0 {
-            self.changed.notify_all();
         }
     }
 

@@ -7,14 +7,9 @@ use freshwire_choice::{LinkView, Reason};
 use freshwire_units::Timestamp;
 
 use super::supply::Supply;
-use crate::sink::{CloseMode, Ended, Server, SinkShared};
+use crate::ended::{CloseMode, Ended, SinkError};
+use crate::sink::{Server, SinkShared};
 use crate::stats::PathRate;
-
-/// How a sink ended whose owner asked for bytes between records.
-const NO_PLACE_BETWEEN: &str = "A1 carries messages, and nothing between them";
-
-/// How a sink ended that was aborted while it drained.
-const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
 /// What a connection or group is fed from, and how far that is with its end.
 pub(super) struct Feeding {
@@ -46,7 +41,7 @@ impl Feeding {
     pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> Wish {
         let was_closing = self.closing.is_some();
         match mode {
-            CloseMode::Abort if was_closing => return Wish::Abort(Ended::Broken(OUT_OF_TIME.to_owned())),
+            CloseMode::Abort if was_closing => return Wish::Abort(Ended::Broken(SinkError::OutOfTime)),
             CloseMode::Abort => return Wish::Abort(Ended::Closed),
             CloseMode::FinishRecord => {
                 self.source.close(Reason::Closed, now);
@@ -71,7 +66,7 @@ impl Feeding {
     /// What it wishes now that the connection has sent what it can. `is_idle`: the policy wants nothing sent, now or later.
     pub(super) fn wish(&mut self, now: Timestamp, is_idle: bool) -> Wish {
         if now >= self.give_up_at {
-            return Wish::Abort(Ended::Broken("the peer did not take the rest in time".to_owned()));
+            return Wish::Abort(Ended::Broken(SinkError::Lingered));
         }
         if self.closing.is_none() || !is_idle || self.source.in_hand() > 0 {
             return Wish::Stay;
@@ -121,7 +116,7 @@ impl<K: Keeper> Server for InNode<K> {
     }
 
     fn interject(&self, _bytes: Vec<u8>) {
-        self.0.ask(|_, _| Wish::Abort(Ended::Broken(NO_PLACE_BETWEEN.to_owned())));
+        self.0.ask(|_, _| Wish::Abort(Ended::Broken(SinkError::CannotInterject)));
     }
 }
 
@@ -152,7 +147,7 @@ mod tests {
     }
 
     fn broken() -> Ended {
-        Ended::Broken("closed by the peer".to_owned())
+        Ended::Broken(SinkError::PeerClosed)
     }
 
     #[test]

@@ -102,7 +102,7 @@ impl Feed {
     fn push(&mut self, payload: &Bytes, (generated, user_seq): (Timestamp, u64)) -> anyhow::Result<bool> {
         let meta = Meta { user_seq, generated, ..Meta::default() };
         match self {
-            Self::Ring(sender, sink) => match sender.push(sink.ring(), payload, &meta) {
+            Self::Ring(sender, sink) => match sender.push(sink.id(), payload, &meta) {
                 Ok(_) => Ok(true),
                 Err(PushError::Full | PushError::OutOfBlocks) => Ok(false),
                 Err(error) => Err(error.into()),
@@ -127,7 +127,7 @@ impl Feed {
 
     fn take_fates(&mut self) {
         match self {
-            Self::Ring(sender, sink) => while sender.poll_fate(sink.ring()).is_some() {},
+            Self::Ring(sender, sink) => while let Ok(Some(_)) = sender.poll_fate(sink.id()) {},
             Self::Buffers(sender) => while sender.poll_fate().is_some() {},
         }
     }

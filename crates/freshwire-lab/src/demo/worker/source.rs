@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use freshwire::a1::{self, Connection};
 use freshwire::choice::{self, Reason};
 use freshwire::{
-    CloseMode, Ended, Engine, Fate, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig,
+    CloseMode, Ended, Engine, Fate, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, SinkId,
 };
 use freshwire_io::now;
 use freshwire_io::tcp::TcpSocket;
@@ -68,19 +68,19 @@ impl Run {
 
     /// Every unit into the ring at its time; Freshwire chooses.
     fn feed(&self, sender: &mut Sender, sink: Sink) -> anyhow::Result<()> {
-        let ring = sink.ring();
+        let id = sink.id();
         self.source().horizon = Some(Horizon::Sink(sink));
         for at in 0..self.stream.units.len() {
             let due = self.start + self.stream.emitted(at);
             wait_until(due);
             let late = now().saturating_since(due);
-            let pushed = self.push(sender, ring, at);
+            let pushed = self.push(sender, id, at);
             let mut source = self.source();
             source.lateness = source.lateness.max(late);
             if !pushed? {
                 source.drops.push(Dropped { unit: at, reason: "ring-full".to_owned() });
             }
-            note_fates(sender, ring, &mut source.drops);
+            note_fates(sender, id, &mut source.drops);
         }
         wait_until(self.stop);
         let horizon = self.source().horizon.take();
@@ -91,12 +91,12 @@ impl Run {
         anyhow::ensure!(ended == Ended::Closed, "the connection broke: {ended:?}");
         let mut source = self.source();
         source.horizon_max_bytes = horizon_max_bytes;
-        note_fates(sender, ring, &mut source.drops);
+        note_fates(sender, id, &mut source.drops);
         Ok(())
     }
 
     /// False: the ring is full, and the camera drops the unit itself.
-    fn push(&self, sender: &mut Sender, ring: usize, at: usize) -> anyhow::Result<bool> {
+    fn push(&self, sender: &mut Sender, id: SinkId, at: usize) -> anyhow::Result<bool> {
         let unit = &self.stream.units[at];
         let captured = self.start + self.stream.captured(unit.frame);
         let meta = Meta {
@@ -108,7 +108,7 @@ impl Run {
             key: 0,
             refs: unit.refs,
         };
-        match sender.push(ring, &unit.bytes, &meta) {
+        match sender.push(id, &unit.bytes, &meta) {
             Ok(_) => Ok(true),
             Err(PushError::Full | PushError::OutOfBlocks) => Ok(false),
             Err(error) => Err(error).context("cannot push a unit"),
@@ -116,8 +116,8 @@ impl Run {
     }
 }
 
-fn note_fates(sender: &mut Sender, ring: usize, drops: &mut Vec<Dropped>) {
-    while let Some(Fate { user_seq, outcome, .. }) = sender.poll_fate(ring) {
+fn note_fates(sender: &mut Sender, id: SinkId, drops: &mut Vec<Dropped>) {
+    while let Ok(Some(Fate { user_seq, outcome, .. })) = sender.poll_fate(id) {
         if let Outcome::Dropped { reason } = outcome {
             let reason =
                 Reason::try_from(reason).map_or_else(|error| error.to_string(), |reason| reason.to_string());

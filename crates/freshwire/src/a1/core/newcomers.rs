@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar};
+use std::sync::Arc;
 
 use freshwire_a1::{ConnectionHandle, Incoming, Qos, Refusal};
 use freshwire_units::Timestamp;
 
 use super::{CODE_ABORTED, Core};
+use crate::a1::driver::Condvar;
 use crate::a1::peer::{Peer, State};
 
 /// What whoever finds the backlog full is told.
@@ -117,6 +118,7 @@ mod tests {
 
     use super::*;
     use crate::a1::core::tests::{core, serve};
+    use crate::a1::driver::Protocol as _;
     use crate::a1::{ConnectConfig, NodeConfig};
 
     #[test]

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use freshwire_io::now;
 use freshwire_ring::{Config, Meta, Region};
 
@@ -12,7 +14,7 @@ pub(super) fn core(config: NodeConfig) -> Core {
 }
 
 pub(super) fn serve(core: &mut Core) {
-    core.receive(now);
+    core.receive(&now);
     core.advance(now());
 }
 
@@ -26,7 +28,7 @@ fn connected(count: usize) -> ([Core; 2], Vec<ConnectionHandle>, Timestamp) {
     let ids: Vec<_> = (0..count).map(|_| connect()).collect();
     for _ in 0..400 {
         for core in &mut cores {
-            core.receive(|| time);
+            core.receive(&|| time);
             core.advance(time);
         }
         time += Duration::from_millis(5);
@@ -48,17 +50,17 @@ fn what_was_pushed_by_a_producer_that_did_not_live_to_call_is_found() {
     let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
     let source = RingSource::new(region.consumer(0).unwrap(), Arc::clone(&shared));
     assert!(near.feed(ids[0], Feeding::new(Box::new(source), shared)));
-    near.awake(time, false);
+    near.on_wake_up(time, false);
     near.advance(time);
     let pushed = region.producer().unwrap().push(0, b"left behind", &Meta::default()).unwrap();
     assert!(pushed.notify, "the ring sleeps");
     let before = packets_sent(&near, ids[0]);
-    near.awake(time, false);
+    near.on_wake_up(time, false);
     near.advance(time);
     assert_eq!(packets_sent(&near, ids[0]), before);
-    let later = time + near.sleep(time).unwrap();
-    assert!(later <= time + MAX_UNSEEN);
-    near.awake(later, false);
+    let later = near.due(time);
+    assert!(later <= time + RING_SCAN);
+    near.on_wake_up(later, false);
     near.advance(later);
     assert_eq!(packets_sent(&near, ids[0]), before + 1);
 }

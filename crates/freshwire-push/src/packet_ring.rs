@@ -109,8 +109,10 @@ impl PacketRing {
         let payload = usize::from(header.tp_mac) + HEADERS;
         let room = BLOCK_BYTES.saturating_sub(self.at + payload);
         let len = (header.tp_snaplen as usize).saturating_sub(HEADERS).min(buffer.len()).min(room);
+        // Wrapping: a header may point beyond the block, and then `len` is 0.
+        let from = packet.as_ptr().wrapping_add(payload);
         // SAFETY: `len` bytes from there are inside the block, and in the buffer.
-        unsafe { std::ptr::copy_nonoverlapping(packet.as_ptr().add(payload), buffer.as_mut_ptr(), len) };
+        unsafe { std::ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), len) };
         self.at += header.tp_next_offset as usize;
         len
     }

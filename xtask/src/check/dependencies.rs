@@ -16,9 +16,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("freshwire-io", &[]),
     ("freshwire-netns", &["freshwire-io", "freshwire-link"]),
     ("freshwire-push", &[]),
+    ("freshwire-sendpath", &[]),
     ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
     ("freshwire-server", &["freshwire", "freshwire-media", "freshwire-io"]),
+    ("freshwire-python", &["freshwire"]),
+    ("freshwire-c", &["freshwire"]),
     ("freshwire-terminal", &["freshwire-io"]),
     (
         "freshwire-cli",
@@ -38,6 +41,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "freshwire-lab",
         &[
             "freshwire",
+            "freshwire-sendpath",
             "freshwire-server",
             "freshwire-acks",
             "freshwire-sim",

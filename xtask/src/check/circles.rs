@@ -20,7 +20,6 @@ const STILL: &[&str] = &[
     "freshwire-sendpath",
     "freshwire-server",
 ];
-    &["freshwire", "freshwire-a1", "freshwire-preload", "freshwire-push", "freshwire-server"];
 
 /// Circles, and crates of the list above that have none any more.
 pub(super) fn findings(workspace: &Workspace) -> Vec<String> {

@@ -2,11 +2,11 @@
 
 CARGO ?= cargo
 RESULTS ?= results
-FRESHWIRE = $(or $(CARGO_TARGET_DIR),target)/release/freshwire
+LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz worlds scenes lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz worlds scenes held-out lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
 	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
@@ -14,7 +14,7 @@ help:
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
 demo: install-demo build ## live video over a bad link, plain TCP beside Freshwire; writes report.html
-	$(FRESHWIRE) demo $(DEMO_ARGS)
+	$(LAB) demo $(DEMO_ARGS)
 
 test: install-test ## every check and test; a few minutes
 	$(CARGO) xtask test
@@ -31,8 +31,8 @@ test-kernel-long: install-test ## the same with more repetitions; a quarter of a
 test-kernel-debug: install-test ## the same under lockdep, KASAN, kmemleak and KCSAN; builds two kernels first, hours
 	kernel/guest/debug-test.sh
 
-build:
-	$(CARGO) build --release --locked --package freshwire-cli
+build: ## the commands freshwire and freshwire-lab
+	$(CARGO) build --release --locked --package freshwire-cli --package freshwire-lab
 
 install-demo:
 	@xtask/install.sh demo
@@ -47,30 +47,33 @@ worlds: ## random worlds of the A1 transport for FUZZ_MS milliseconds, every rec
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 SIM_SEEDS=200 \
 		$(CARGO) test --release --package freshwire-sim --no-fail-fast -- --nocapture
 
-scenes: ## the congestion control over a thousand scenes in virtual time: shares, crowds, random loss; two minutes
-	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes:: -- --nocapture --test-threads 1
+scenes: ## the congestion control over the tuning grid in virtual time: crowds, shares, random loss; two minutes
+	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes::tuning -- --nocapture --test-threads 1
+
+held-out: ## the same over the grid that nothing is tuned on; the published figures
+	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes::held_out -- --nocapture --test-threads 1
 
 lab: build ## the layered-video experiment with its default link
-	$(FRESHWIRE) lab layers --out $(RESULTS)/layers
+	$(LAB) layers --out $(RESULTS)/layers
 
 frames: build ## whole frames on time, on a link below their rate and over a dip
-	$(FRESHWIRE) lab frames --out $(RESULTS)/frames
+	$(LAB) frames --out $(RESULTS)/frames
 
 matrix-thesis: build ## the four published configurations, ten times each
-	$(FRESHWIRE) lab layers --matrix thesis --out $(RESULTS)/thesis
+	$(LAB) layers --matrix thesis --out $(RESULTS)/thesis
 
 matrix-a1: build ## A1 beside TCP, SRT, SCTP and QUIC on every link; an hour
-	$(FRESHWIRE) lab layers --matrix full --scheme tcp,freshwire,a1,srt,sctp,quic --congestion bbr --out $(RESULTS)/a1
+	$(LAB) layers --matrix full --scheme tcp,freshwire,a1,srt,sctp,quic --congestion bbr --out $(RESULTS)/a1
 
 matrix-share: build ## A1 beside CUBIC and BBR of this kernel on shared links; most of an hour
-	$(FRESHWIRE) lab share --rate 2Mbit,10Mbit,50Mbit --delay 20ms,50ms --queue 1bdp,15000 --out $(RESULTS)/share
+	$(LAB) share --rate 2Mbit,10Mbit,50Mbit --delay 20ms,50ms --queue 1bdp,15000 --out $(RESULTS)/share
 
 matrix-state: build ## how old state is at fast, slow, stalled and bursty readers, on slow links and on loopback; half an hour
-	$(FRESHWIRE) lab state --rate 200kbit,loopback --loss 0,1% --congestion cubic,bbr --reader fast,slow,stalled,bursts \
+	$(LAB) state --rate 200kbit,loopback --loss 0,1% --congestion cubic,bbr --reader fast,slow,stalled,bursts \
 		--repeat 3 --out $(RESULTS)/state
 
 matrix-full: build ## every rate, loss and delay; takes hours, can be interrupted and taken up again
-	$(FRESHWIRE) lab layers --matrix full --out $(RESULTS)/full
+	$(LAB) layers --matrix full --out $(RESULTS)/full
 
 kernel-experiment: install-test build ## the layered-video experiment with netem in a guest: TCP, kernel ring, SCTP; an hour
 	kernel/experiment/run.sh --out $(RESULTS)/kernel-experiment
@@ -82,7 +85,7 @@ kernel-push: install-test ## packet push beside recv(), in a guest: calls, saw-t
 	kernel/experiment/push.sh --out $(RESULTS)/kernel-push
 
 bench: build ## costs per record and per connection
-	$(FRESHWIRE) bench
+	$(LAB) bench
 
 clean: ## delete what was built; results stay
 	$(CARGO) clean

@@ -5,8 +5,9 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 . xtask/functions.sh
-cargo build --quiet --package freshwire-cli
+cargo build --quiet --package freshwire-cli --package freshwire-lab
 freshwire=$(realpath "${CARGO_TARGET_DIR:-target}/debug/freshwire")
+lab=$(realpath "${CARGO_TARGET_DIR:-target}/debug/freshwire-lab")
 root=$PWD
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -53,7 +54,7 @@ the_doctor_finds_what_the_others_need() {
 
 layers_stay_on_time_and_the_numbers_hold() {
     local out=$work/layers
-    "$freshwire" lab layers --duration 6s --loss 5% --scheme tcp,freshwire --out "$out"
+    "$lab" layers --duration 6s --loss 5% --scheme tcp,freshwire --out "$out"
     check_again "$out/results.jsonl"
     grep -q '<svg' "$out/report.html"
     local ours plain
@@ -66,7 +67,7 @@ layers_stay_on_time_and_the_numbers_hold() {
 
 frames_are_never_worse_than_plain_tcp_and_the_numbers_hold() {
     local out=$work/frames
-    "$freshwire" lab frames --duration 6s --rate 2Mbit --scheme tcp,freshwire --out "$out"
+    "$lab" frames --duration 6s --rate 2Mbit --scheme tcp,freshwire --out "$out"
     check_again "$out/results.jsonl"
     local ours plain
     ours=$(metric "$out/results.jsonl" freshwire on_time_frames)
@@ -77,7 +78,7 @@ frames_are_never_worse_than_plain_tcp_and_the_numbers_hold() {
 
 the_screen_is_fresher_than_by_plain_tcp_and_the_numbers_hold() {
     local out=$work/screen
-    "$freshwire" lab screen --stream camera --link 50% --duration 10s --scheme freshwire,tcp --out "$out"
+    "$lab" screen --stream camera --link 50% --duration 10s --scheme freshwire,tcp --out "$out"
     check_again "$out/screen.jsonl"
     grep -q 'data:image/jpeg' "$out/screen.html"
     python3 - "$out/screen.jsonl" <<'PYTHON'
@@ -90,13 +91,13 @@ for run in runs:
     decoded = run["decoded"]
     assert decoded["torn"] == decoded["differing"] == decoded["complaints"] == 0 < decoded["pictures"], decoded
 PYTHON
-    ends_with 2 "$freshwire" lab screen --stream no-such-stream --out "$out"
-    ends_with 2 "$freshwire" lab screen --scheme udp --out "$out"
+    ends_with 2 "$lab" screen --stream no-such-stream --out "$out"
+    ends_with 2 "$lab" screen --scheme udp --out "$out"
 }
 
 state_is_fresh_for_every_key_and_the_numbers_hold() {
     local out=$work/state
-    "$freshwire" lab state --rate 200kbit --reader fast --scheme tcp,freshwire --duration 6s --warm-up 2s --out "$out"
+    "$lab" state --rate 200kbit --reader fast --scheme tcp,freshwire --duration 6s --warm-up 2s --out "$out"
     (cd "$root/lab" && python3 -m freshwire_lab.state "$out/state.jsonl")
     grep -q '<svg' "$out/report.html"
     python3 - "$out/state.jsonl" <<'PYTHON'
@@ -112,8 +113,8 @@ PYTHON
 
 an_interrupted_experiment_is_taken_up() {
     local out=$work/again
-    "$freshwire" lab layers --duration 2s --scheme freshwire --out "$out"
-    "$freshwire" lab layers --duration 2s --scheme freshwire --repeat 2 --out "$out"
+    "$lab" layers --duration 2s --scheme freshwire --out "$out"
+    "$lab" layers --duration 2s --scheme freshwire --repeat 2 --out "$out"
     [ "$(wc -l <"$out/results.jsonl")" = 2 ]
     check_again "$out/results.jsonl"
 }
@@ -190,10 +191,10 @@ PYTHON
 a_wrong_command_line_ends_with_2() {
     ends_with 2 "$freshwire"
     ends_with 2 "$freshwire" no-such-command
-    ends_with 2 "$freshwire" lab layers --loss 150%
-    ends_with 2 "$freshwire" lab layers --rate fast
-    ends_with 2 "$freshwire" lab report "$work/no-such-file"
-    ends_with 2 "$freshwire" lab layers --duration 1s --scheme freshwire --out /proc/no-such-folder
+    ends_with 2 "$lab" layers --loss 150%
+    ends_with 2 "$lab" layers --rate fast
+    ends_with 2 "$lab" report "$work/no-such-file"
+    ends_with 2 "$lab" layers --duration 1s --scheme freshwire --out /proc/no-such-folder
 }
 
 run_tests 'check_again|check_group|at_least|ends_with' "$@"

@@ -1,11 +1,9 @@
-//! Tells the program which commit it is built from, for its result files, and builds the library that `freshwire push` preloads, so that the
-//! command carries it: `cargo install` installs executables only.
+//! Builds the library that `freshwire push` preloads, so that the command carries it: `cargo install` installs executables only.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    commit();
     let own = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let package = own.join("../freshwire-preload");
     for source in
@@ -16,18 +14,6 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let library = build(&package.join("Cargo.toml"), &variable("TARGET"));
     println!("cargo::rustc-env=FRESHWIRE_PRELOAD={}", library.display());
-}
-
-fn commit() {
-    let commit = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=12"])
-        .output()
-        .ok()
-        .filter(|output| output.status.success())
-        .and_then(|output| String::from_utf8(output.stdout).ok());
-    println!("cargo:rustc-env=FRESHWIRE_COMMIT={}", commit.as_deref().map_or("unknown", str::trim));
-    println!("cargo:rerun-if-changed=../../.git/HEAD");
-    println!("cargo:rerun-if-changed=../../.git/refs/heads");
 }
 
 fn variable(name: &str) -> String {

@@ -67,7 +67,7 @@ def check_file(path: Path) -> tuple[int, list[str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line: 0 all agree, 1 something differs, 2 a file cannot be read."""
     parser = argparse.ArgumentParser(prog="freshwire-lab-check", description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="result file of `freshwire lab`")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="result file of `freshwire-lab`")
     options = parser.parse_args(arguments)
     differs = False
     files: list[Path] = options.files

@@ -100,7 +100,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class ScreenRun:
-    """One line of a result file of `freshwire lab screen`."""
+    """One line of a result file of `freshwire-lab screen`."""
 
     stream: str
     scheme: str

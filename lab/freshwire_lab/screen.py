@@ -1,4 +1,4 @@
-"""What was on the screen, from the pictures of a run of `freshwire lab screen`."""
+"""What was on the screen, from the pictures of a run of `freshwire-lab screen`."""
 
 from __future__ import annotations
 

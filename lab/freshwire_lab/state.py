@@ -1,4 +1,4 @@
-"""Check a result file of `freshwire lab state`: compute every number again from what was read, and compare."""
+"""Check a result file of `freshwire-lab state`: compute every number again from what was read, and compare."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def check_file(path: Path) -> tuple[int, list[str]]:
     for runs, line in enumerate(path.read_text().splitlines(), start=1):
         value = json.loads(line)
         if (value["type"], value["schema"]) != ("state", SCHEMA):
-            message = f"{path}, line {runs}: not a run of `freshwire lab state`, schema {SCHEMA}"
+            message = f"{path}, line {runs}: not a run of `freshwire-lab state`, schema {SCHEMA}"
             raise StateError(message)
         data = value["data"]
         found.extend(f"run {runs} ({data['plan']['scheme']}): {problem}" for problem in problems(data))
@@ -162,7 +162,7 @@ def check_file(path: Path) -> tuple[int, list[str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line: 0 all agree, 1 something differs, 2 a file cannot be read."""
     parser = argparse.ArgumentParser(prog="freshwire-lab-state", description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="state.jsonl of `freshwire lab state`")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="state.jsonl of `freshwire-lab state`")
     options = parser.parse_args(arguments)
     differs = False
     files: list[Path] = options.files

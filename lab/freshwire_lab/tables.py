@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from statistics import median
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -54,11 +55,17 @@ def origin(runs: Runs, *, marked: bool = False) -> list[str]:
         commits = sorted({e["commit"] for e in environments})
         dates = sorted({run["date"] for run in runs})
         lines = [f"{', '.join(dates)}; {'; '.join(machines)}; commit {', '.join(commits)}.", "", "```sh"]
-        lines += sorted({e["command"] for e in environments}) + ["```"]
+        lines += sorted({todays(e["command"]) for e in environments}) + ["```"]
     set_aside = sum(not is_trusted(run) for run in runs)
     if set_aside and not marked:
         lines += ["", f"Set aside, as the machine was too busy: {set_aside} of {len(runs)} runs."]
     return [*lines, ""]
+
+
+def todays(command: str) -> str:
+    """Spell a command of a result file as it is today: the laboratory was a part of `freshwire` until 2026-11-27."""
+    spelled = re.sub(r"^freshwire lab\b", "freshwire-lab", command)
+    return re.sub(r"^freshwire (bench|demo|sim)\b", r"freshwire-lab \1", spelled)
 
 
 def is_trusted(run: Json) -> bool:
@@ -122,7 +129,7 @@ def demo_sentence(runs: Runs) -> str:
     return (
         f"after 40 s the picture on the screen is **{tcp['age_max_s']:.0f} s old** with plain TCP. "
         f"With Freshwire its median age is **{ours['age_p50_s']:.1f} s**, "
-        f"and the 95th percentile {ours['age_p95_s']:.1f} s (`freshwire demo --seed 4`)."
+        f"and the 95th percentile {ours['age_p95_s']:.1f} s (`freshwire-lab demo --seed 4`)."
     )
 
 
@@ -327,7 +334,7 @@ def sim(runs: Runs) -> list[str]:
     """Tell what each scenario reached in virtual time."""
     commits = sorted({run["commit"] for run in runs})
     lines = [f"Virtual time, seed 1: the same on every machine. Commit {', '.join(commits)}.", ""]
-    lines += ["```sh", "freshwire sim --json", "```", ""]
+    lines += ["```sh", "freshwire-lab sim --json", "```", ""]
     lines += head("scenario", "on time (base layer)", "delay p50, p95, max", "missed goals")
     for data in (run["data"] for run in runs):
         shares: list[str] = []

@@ -86,7 +86,7 @@ class Tables(unittest.TestCase):
 
     def test_untrusted_runs_are_set_aside_and_said(self) -> None:
         """They change no number, and the table says how many there were."""
-        environment = {"cpu": "A", "cores": 2, "kernel": "6.12-x", "commit": "abc", "command": "freshwire lab"}
+        environment = {"cpu": "A", "cores": 2, "kernel": "6.12-x", "commit": "abc", "command": "freshwire-lab"}
 
         def run(share: float, trustworthy: bool) -> tables.Json:
             link = {"rate_bps": 262144, "loss": 0.01, "delay_ms": 50.0}

@@ -1,4 +1,4 @@
-"""Tests of the check of `freshwire lab state`, on a file that the program itself wrote."""
+"""Tests of the check of `freshwire-lab state`, on a file that the program itself wrote."""
 
 from __future__ import annotations
 

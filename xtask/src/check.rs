@@ -1,6 +1,7 @@
 //! The rules of the workspace. Each rule is a function from text to findings; one sentence per finding.
 
 mod budgets;
+mod circles;
 mod citations;
 mod mask;
 mod rooms;
@@ -16,8 +17,9 @@ use workspace::Workspace;
 /// Runs every rule, prints what was found and returns whether nothing was.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let workspace = Workspace::load(root)?;
-    let rules: [(&str, Vec<String>); 7] = [
+    let rules: [(&str, Vec<String>); 8] = [
         ("arrows between the rooms", rooms::findings(&workspace.packages)),
+        ("circles between files", circles::findings(&workspace)),
         ("dependencies", rooms::unused(&workspace)),
         ("sizes", budgets::findings(&workspace)),
         ("unsafe code", unsafety::findings(&workspace)),

@@ -19,6 +19,7 @@ mod transmit;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use freshwire_choice::{Choice, LinkView, Reason};
@@ -58,7 +59,7 @@ pub struct ConnectionConfig {
     /// The largest UDP payload that is tried, if the path and the peer can take it. `None`, the default: what the network
     /// interface carries, for who drives the endpoint and knows it; otherwise 1472, an Ethernet's over IPv4.
     pub max_datagram: Option<u16>,
-    /// Which congestion control runs. Default: [`Congestion::Fresh`].
+    /// Which congestion control runs. Default: [`Congestion::Copa`].
     pub congestion: Congestion,
     /// Whether packets carry the mark that lets routers signal congestion without loss. Default: true.
     pub ecn: bool,
@@ -103,19 +104,37 @@ impl ConnectionConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Congestion {
-    /// Rate- and delay-based: short queues, and random loss does not starve it.
+    /// Copa (NSDI 2018), delay-based: short queues, and random loss does not starve it. Beside flows that fill the queue, CUBIC.
     #[default]
-    Fresh,
+    Copa,
     /// CUBIC (RFC 9438), as a reference.
     Cubic,
     /// NewReno (RFC 9002), as a reference.
     NewReno,
 }
 
+/// A name that is not one of the congestion controls.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("A1 has copa, cubic and newreno for congestion control, not {0:?}")]
+pub struct UnknownCongestion(String);
+
+impl FromStr for Congestion {
+    type Err = UnknownCongestion;
+
+    fn from_str(name: &str) -> Result<Self, UnknownCongestion> {
+        match name {
+            "copa" => Ok(Self::Copa),
+            "cubic" => Ok(Self::Cubic),
+            "newreno" => Ok(Self::NewReno),
+            _ => Err(UnknownCongestion(name.to_owned())),
+        }
+    }
+}
+
 impl From<Congestion> for Controller {
     fn from(congestion: Congestion) -> Self {
         match congestion {
-            Congestion::Fresh => Self::Fresh,
+            Congestion::Copa => Self::Copa,
             Congestion::Cubic => Self::Cubic,
             Congestion::NewReno => Self::NewReno,
         }

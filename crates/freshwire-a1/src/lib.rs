@@ -20,7 +20,9 @@ mod violation;
 mod window;
 mod wire;
 
-pub use connection::{Closed, Congestion, Connection, ConnectionConfig, ConnectionStats, Event, Transmit};
+pub use connection::{
+    Closed, Congestion, Connection, ConnectionConfig, ConnectionStats, Event, Transmit, UnknownCongestion,
+};
 pub use crypto::{ParseKeyError, Protection, Psk, PublicKey, StaticKey};
 pub use endpoint::{
     AcceptConfig, ConnectConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointConfig,

@@ -207,12 +207,12 @@ impl<C> Recovery<C> {
                 now,
                 bytes: acked.bytes,
                 in_flight_before,
+                #[cfg(test)]
                 in_flight: self.flight.bytes(),
                 newest_sent_at: newest.sent_at,
                 marked,
                 sample,
                 rate: self.sampler.measured(),
-                receiver_us,
                 queue,
                 rtt: &self.rtt,
             });
@@ -314,8 +314,7 @@ impl<C> Recovery<C> {
             _ => self.flight.bytes(),
         };
         let room = self.window().saturating_sub(in_flight);
-        let least = self.pacer.least(size, &*self.congestion);
-        if room < least || self.flight.span() >= self.config.max_packets {
+        if room < size || self.flight.span() >= self.config.max_packets {
             return Allowance::Blocked;
         }
         match self.pacer.allowance(now, size, &*self.congestion) {
@@ -368,12 +367,9 @@ impl<C> Recovery<C> {
     }
 
     /// One packet in so many is to be acknowledged at once. A receiver works least if it acknowledges when it is asked to: a few times for
-    /// each window, and each packet of a train.
+    /// each window.
     #[must_use]
     pub(crate) fn packets_per_ack(&self) -> u64 {
-        if self.congestion.train().is_some() {
-            return 1;
-        }
         (self.window() / u64::from(self.mtu()).max(1) / 4).clamp(1, 16)
     }
 
@@ -431,6 +427,12 @@ impl<C> Recovery<C> {
         if self.is_outage() { 2 * u64::from(self.mtu.current()) } else { self.congestion.cwnd() }
     }
 
+    /// From now on so many bytes may be in flight, whatever happens, and leave without pacing.
+    #[cfg(test)]
+    pub(crate) fn fix_window(&mut self, bytes: u64) {
+        self.congestion = Box::new(tests::fixed::Fixed(bytes));
+    }
+
     /// Probe timeout, without back-off.
     //= spec/a1.md A1-RTT-2
     #[must_use]
@@ -473,10 +475,9 @@ impl<C> Recovery<C> {
             Cause::Outage => self.congestion.on_outage(now),
             Cause::Missing => self.congestion.on_loss(&congestion::Loss {
                 now,
-                bytes: lost.bytes,
                 packets: lost.packets as u64,
+                runs: lost.runs as u64,
                 newest_sent_at: sent_at,
-                rtt: &self.rtt,
             }),
         }
     }

@@ -16,7 +16,6 @@
 
 mod decision;
 mod filter;
-pub mod testbed;
 mod watch;
 
 pub use decision::{Ack, Config, Connection, Rule, Segment, Verdict};

@@ -8,8 +8,8 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use freshwire_acks::testbed::{Outcome, Receiver, Testbed, TestbedError, Transfer};
 use freshwire_acks::{Config, Filter, FilterError, Hook, HookChoice, Rule, Verdict};
+use freshwire_netns::testbed::{Outcome, Receiver, Testbed, TestbedError, Transfer};
 use support::skip;
 
 fn testbed(name: &str, receiver: Receiver) -> Option<Testbed> {

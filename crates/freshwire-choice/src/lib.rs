@@ -12,6 +12,8 @@
 //! A [`Choice`] takes the time from its caller and reads neither a clock nor randomness: the same calls give the same
 //! decisions, so a [`log`] of them can be replayed. Most needs are met by a [`Policy`], an ordered list of drop
 //! [`Rule`]s and one sending [`Order`]; [`screen()`] and [`frames`] plan ahead for video; [`from_fn`] takes the application's own rule.
+
+#![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
 mod choice;
@@ -22,6 +24,7 @@ mod link;
 mod live;
 pub mod log;
 mod lost;
+mod number;
 mod policy;
 mod ready_made;
 mod record;
@@ -35,10 +38,11 @@ pub use choice::{Around, AskAgain, Choice, Decision, FromFn, Outcome, Progress, 
 pub use frames::Frames;
 pub use gate::{Gate, Gated, gate};
 pub use link::LinkView;
-pub use live::{Live, SOUND};
+pub use live::Live;
+pub use number::{MAX_RENDITIONS, RENDITION_BITS, rendition_of};
 pub use policy::{Builder, Order, Policy, Rule};
 pub use ready_made::{
     deadline, expiring, fifo, frames, latest, layered, live, priority_progress, screen, thesis,
 };
 pub use record::{Reason, Record, UnknownReason};
-pub use rendition::{Adaptive, Cost, MAX_RENDITIONS, RENDITION_BITS, Selected, Selection, Why, rendition_of};
+pub use rendition::{Adaptive, Cost, Selected, Selection, Why};

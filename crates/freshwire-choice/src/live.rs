@@ -1,14 +1,12 @@
 use freshwire_units::Timestamp;
 
+use crate::number::is_sound;
 use crate::screen::Screen;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
-/// Records numbered from here on are sound, for [`Live`]: their numbers say nothing of pictures, whose numbers follow one
-/// another without gaps.
-pub const SOUND: u64 = 1 << 62;
-
 /// For live pictures with sound: sound first, as long as it is fresh, also before the rest of a picture that is begun; and then
-/// as [`Screen`] does. A viewer forgives a picture that is missing more easily than a word. Made ready by [`crate::live`].
+/// as [`Screen`] does. Sound has numbers of no rendition ([`rendition_of`](crate::rendition_of)), because pictures are numbered
+/// without gaps. A viewer forgives a picture that is missing more easily than a word. Made ready by [`crate::live`].
 #[derive(Debug)]
 pub struct Live {
     pictures: Screen,
@@ -32,10 +30,6 @@ impl Live {
     pub fn for_another(&self) -> Self {
         Self::new(self.pictures.for_another())
     }
-}
-
-fn is_sound(record: &Record) -> bool {
-    record.seq >= SOUND
 }
 
 impl Choice for Live {
@@ -75,6 +69,8 @@ mod tests {
     use freshwire_units::Rate;
 
     use super::*;
+
+    const SOUND: u64 = 1 << 62;
 
     fn at(milliseconds: u64) -> Timestamp {
         Timestamp::ZERO + Duration::from_millis(milliseconds)

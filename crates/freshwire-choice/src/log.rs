@@ -137,6 +137,10 @@ pub struct Divergence {
 }
 
 /// Makes the logged calls on `choice` and compares its answers. The log has to begin where the choice began.
+///
+/// # Errors
+///
+/// [`Divergence`] at the first call for which the policy decides otherwise than the log says.
 //= spec/choice.md 25
 pub fn replay<C: Choice + ?Sized>(
     entries: impl IntoIterator<Item = Entry>,

@@ -13,18 +13,8 @@ pub use self::cost::Cost;
 use self::cost::{Meter, SoundMeter};
 use self::rule::{Load, Rule};
 pub use self::selection::{Selected, Selection, Why};
-use crate::{Choice, Decision, LinkView, Live, Outcome, Progress, Reason, Record, SOUND};
-
-/// The most renditions of a stream.
-pub const MAX_RENDITIONS: usize = 8;
-
-/// The pictures of rendition `r` have numbers from `r << RENDITION_BITS` on, without gaps.
-pub const RENDITION_BITS: u32 = 48;
-
-/// The rendition that a picture belongs to by its number; `None` for sound.
-pub fn rendition_of(seq: u64) -> Option<usize> {
-    (seq < SOUND).then_some((seq >> RENDITION_BITS) as usize)
-}
+use crate::number::{MAX_RENDITIONS, is_sound, rendition_of};
+use crate::{Choice, Decision, LinkView, Live, Outcome, Progress, Reason, Record};
 
 /// For live pictures in several renditions, with sound: which rendition a receiver gets is decided as late as all the rest.
 ///
@@ -242,7 +232,7 @@ impl Adaptive {
         if let Some(at) = wanted.and_then(|wanted| newest_key(queue, wanted)) {
             return Turn::Change { at, is_patient: false };
         }
-        let picture = queue.iter().position(|record| record.seq < SOUND);
+        let picture = queue.iter().position(|record| !is_sound(record));
         picture.map_or(Turn::Stay { until: Timestamp::MAX }, |at| Turn::Drop(at, Reason::ReferenceLost))
     }
 
@@ -303,7 +293,7 @@ impl Choice for Adaptive {
         let seen = self.selection.get();
         self.refresh();
         let current = seen.current;
-        let is_of = |record: &Record, rendition| record.seq >= SOUND || rendition_of(record.seq) == rendition;
+        let is_of = |record: &Record, rendition| is_sound(record) || rendition_of(record.seq) == rendition;
         if self.is_plain && queue.iter().all(|record| is_of(record, current.or(Some(0)))) {
             return self.live.pick(now, queue, link);
         }
@@ -311,14 +301,14 @@ impl Choice for Adaptive {
             Turn::Drop(at, reason) => Decision::Drop(at, reason),
             Turn::Stay { until } => {
                 let is_part = |record: &Record| {
-                    record.seq >= SOUND || (is_of(record, current) && record.generated < until)
+                    is_sound(record) || (is_of(record, current) && record.generated < until)
                 };
                 self.pick_part(now, queue, link, is_part)
             }
             Turn::Change { at, is_patient } => {
                 let until = if is_patient { queue[at].generated } else { Timestamp::ZERO };
                 let is_part = |record: &Record| {
-                    record.seq >= SOUND || (is_of(record, current) && record.generated < until)
+                    is_sound(record) || (is_of(record, current) && record.generated < until)
                 };
                 match self.pick_part(now, queue, link, is_part) {
                     Decision::Wait(_) => Decision::Send(at),

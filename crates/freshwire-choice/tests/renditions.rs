@@ -4,9 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use freshwire_choice::{
-    Adaptive, Choice as _, Decision, LinkView, Outcome, RENDITION_BITS, Record, SOUND, Selected, rendition_of,
+    Adaptive, Choice as _, Decision, LinkView, Outcome, RENDITION_BITS, Record, Selected, rendition_of,
 };
 use freshwire_units::{Rate, Timestamp};
+
+/// Number of the first sound.
+const SOUND: u64 = 1 << 62;
 
 /// Pictures are 40 ms apart, key frames 2 s.
 const GROUP: u64 = 50;

@@ -11,8 +11,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, value_parser};
 use freshwire::a1::{
-    Congestion, ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface,
-    JoinConfig, KeyLog, Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
+    ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface, JoinConfig, KeyLog,
+    Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
 };
 use freshwire_units::{parse_duration, parse_size};
 
@@ -82,16 +82,6 @@ pub(crate) struct A1Args {
     /// it off [default: 50us].
     #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration)]
     busy_poll: Option<Duration>,
-}
-
-/// A1's congestion control of this name.
-pub(crate) fn congestion(name: &str) -> anyhow::Result<Congestion> {
-    match name {
-        "fresh" => Ok(Congestion::Fresh),
-        "cubic" => Ok(Congestion::Cubic),
-        "newreno" => Ok(Congestion::NewReno),
-        _ => bail!("A1 has fresh, cubic and newreno for congestion control, not {name:?}"),
-    }
 }
 
 /// What the other side types to reach us.

@@ -9,8 +9,7 @@ use freshwire_units::parse_duration;
 use serde::Serialize;
 
 use crate::interrupt::Interrupt;
-use crate::lab::table::{Table, percent};
-use crate::output::{self, Progress, json_line, say};
+use crate::output::{self, Progress, json_line, percent, say};
 
 /// Drop acknowledgements of bulk receivers before the TCP stack of this host sees them: for hosts that send to receivers that
 /// acknowledge each packet. One passes for each segment, and each that says something unusual. Needs root and Linux 6.6.
@@ -84,7 +83,7 @@ pub(crate) fn run(args: &AckFilterArgs) -> anyhow::Result<ExitCode> {
     interrupt.arm();
     watch(args, &mut filter, &interrupt)?;
     let counters = filter.counters()?;
-    output::print(&if args.json { json(&counters)? } else { table(&counters).to_terminal() })?;
+    output::print(&if args.json { json(&counters)? } else { table(&counters) })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,7 +136,7 @@ fn place(filter: &Filter) -> &'static str {
     }
 }
 
-fn table(counters: &Counters) -> Table {
+fn table(counters: &Counters) -> String {
     let explain = |verdict| match verdict {
         Verdict::Drop => "not given to TCP",
         Verdict::Other => "not TCP, or with IP options, extensions, marks",
@@ -153,21 +152,18 @@ fn table(counters: &Counters) -> Table {
         Verdict::Spacing => "one for a segment",
         Verdict::Time => "the first for a while",
     };
-    let rows = Verdict::ALL.into_iter().filter(|verdict| counters.of(*verdict) > 0).map(|verdict| {
-        vec![verdict.name().to_owned(), explain(verdict).to_owned(), counters.of(verdict).to_string()]
-    });
-    Table {
-        caption: format!(
-            "{} of {} acknowledgements dropped; {} segments of {:.1} packets sent",
-            percent(counters.share()),
-            counters.acks(),
-            counters.segments,
-            counters.packets as f64 / counters.segments.max(1) as f64
-        ),
-        head: ["arrivals", "what they were", "packets"].map(str::to_owned).to_vec(),
-        rows: rows.collect(),
-        labels: 2,
-    }
+    let line = |name: &str, explained: &str, count: &str| format!("{name:<10} {explained:<48} {count:>10}\n");
+    let rows = Verdict::ALL.into_iter().filter(|verdict| counters.of(*verdict) > 0);
+    let rows = rows.map(|verdict| line(verdict.name(), explain(verdict), &counters.of(verdict).to_string()));
+    format!(
+        "{} of {} acknowledgements dropped; {} segments of {:.1} packets sent\n{}{}",
+        percent(counters.share()),
+        counters.acks(),
+        counters.segments,
+        counters.packets as f64 / counters.segments.max(1) as f64,
+        line("arrivals", "what they were", "packets"),
+        rows.collect::<String>()
+    )
 }
 
 fn json(counters: &Counters) -> anyhow::Result<String> {

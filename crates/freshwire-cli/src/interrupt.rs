@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
-use freshwire_io::netns::Signals;
+use freshwire_netns::Signals;
 
 /// What a shell says of a program that Ctrl-C has ended.
 const INTERRUPTED: i32 = 130;

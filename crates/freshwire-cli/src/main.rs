@@ -5,30 +5,21 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use freshwire_terminal::{histogram, output};
 
 mod a1;
 mod ack_filter;
-mod bench;
-mod demo;
 mod doctor;
 mod endpoint;
-mod ffmpeg;
-mod histogram;
 mod interrupt;
 mod key;
-mod lab;
 mod link;
-mod output;
 mod push;
-mod quic;
 mod recv;
-mod report;
 mod send;
 mod serve;
 #[expect(clippy::disallowed_methods, reason = "a link expires by the wall clock")]
 mod sign;
-mod sim;
-mod ssim;
 #[expect(clippy::disallowed_methods, reason = "a display reads the clock; nothing here has to be replayed")]
 mod top;
 
@@ -44,16 +35,10 @@ struct Cli {
 enum Command {
     /// Drop acknowledgements that a sending host need not see, by eBPF.
     AckFilter(ack_filter::AckFilterArgs),
-    /// Measure what Freshwire costs, each number beside its baseline.
-    Bench(bench::BenchArgs),
-    /// Live video over a bad link: plain TCP beside Freshwire.
-    Demo(demo::DemoArgs),
     /// Check this machine and print what is missing.
     Doctor(doctor::DoctorArgs),
     /// Make the key of an A1 end and print its public key.
     Key(key::KeyArgs),
-    /// Experiments across emulated links, with reports.
-    Lab(lab::LabArgs),
     /// Run a program behind an emulated link, without root.
     Link(link::LinkArgs),
     /// Run a UDP receiver and keep its datagrams while it is busy.
@@ -66,8 +51,6 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Make a link that lets anybody in until it expires.
     Sign(sign::SignArgs),
-    /// Play scenarios of the A1 transport in virtual time.
-    Sim(sim::SimArgs),
     /// Show a server's viewers and the freshness of their streams.
     Top(top::TopArgs),
 }
@@ -75,18 +58,14 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::AckFilter(args) => ack_filter::run(&args),
-        Command::Bench(args) => bench::run(&args),
-        Command::Demo(args) => demo::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Key(args) => key::run(&args),
-        Command::Lab(args) => lab::run(args),
         Command::Link(args) => link::run(args),
         Command::Push(args) => push::run(&args),
         Command::Recv(args) => recv::run(&args),
         Command::Send(args) => send::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Sign(args) => sign::run(&args),
-        Command::Sim(args) => sim::run(&args),
         Command::Top(args) => top::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test waits for real processes")]
 
-mod lab;
 mod lines;
 mod support;
 
@@ -12,6 +11,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use support::{Running, TIMEOUT, freshwire, has, repository, run, some_records, write_records};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_freshwire");
 
 /// A listener of the test's own, and its port as text.
 fn listener(address: &str) -> (TcpListener, String) {
@@ -59,7 +60,7 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
             "socket: Cannot assign requested address (os error 99)\n",
         ),
         (&["recv", "--listen", "0", "--out", "x", "--deadline", "1s"], "only layers say so"),
-        (&["bench", "nonsense"], "invalid value"),
+        (&["send", "--carrier", "nonsense"], "invalid value"),
         (&["ack-filter", "--interface", "nowhere0"], "cannot filter acknowledgements at nowhere0: "),
         (&["no-such-command"], "unrecognized subcommand"),
     ] {
@@ -71,59 +72,15 @@ fn a_wrong_command_line_ends_with_2_and_says_why() {
 
 #[test]
 fn help_is_a_result() {
-    for command in ["send", "recv", "bench", "sim", "ack-filter"] {
+    for command in ["send", "recv", "ack-filter"] {
         assert!(run(&[command, "--help"]).ok().text().contains("Exit code:"), "{command}");
     }
 }
 
 #[test]
-fn a_scenario_is_played_the_same_each_time_and_tells_what_it_misses() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("mine.toml");
-    let text = run(&["sim", "nat_rebinding", "--text"]).ok().text().to_owned();
-    std::fs::write(&file, text.replace("length = \"20s\"", "length = \"12s\"")).unwrap();
-    let play = |seed: &str| run(&["sim", file.to_str().unwrap(), "--seed", seed, "--json"]).ok().json();
-    let played = play("1");
-    assert_eq!(played["flows"][0]["name"], "down", "{played}");
-    assert_eq!(played, play("1"));
-    assert_ne!(played["fingerprint"], play("2")["fingerprint"]);
-
-    let missed = text.replace("on_time = 0.98", "on_time = 1.1");
-    std::fs::write(&file, missed).unwrap();
-    let ended = run(&["sim", file.to_str().unwrap()]).failed(1, "");
-    assert!(ended.text().contains("not reached in"), "{}", ended.text());
-    assert!(ended.text().contains(" on time, 1.1 wanted"), "{}", ended.text());
-    run(&["sim", "no_such"]).failed(2, "there is no scenario \"no_such\"; there are bit_damage,");
-    run(&["sim", "no_such.toml"]).failed(2, "cannot read no_such.toml");
-}
-
-#[test]
-fn receive_queue_is_shown_beside_the_published_numbers() {
-    let folder = tempfile::tempdir().unwrap();
-    let page = folder.path().join("queue.html");
-    let arguments = ["sim", "queue", "--repeat", "50", "--out", page.to_str().unwrap()];
-    let text = run(&arguments).ok().text().to_owned();
-    for published in ["37.86", "49.35", "6.97", "23.05", "80.75 %", "88.2 % and 16.7 %"] {
-        assert!(text.contains(published), "{published}: {text}");
-    }
-    assert_eq!(text, run(&arguments).ok().text());
-    let page = std::fs::read_to_string(page).unwrap();
-    assert_eq!(page.matches("<figure>").count(), 6, "figures 3, 9, 10, 11a, 11b, 12");
-    assert!(!page.contains("<script") && !page.contains("src=\"http"));
-
-    let study = run(&["sim", "queue", "--repeat", "50", "--json"]).ok().json();
-    assert_eq!(study["table_2"].as_array().unwrap().len(), 4);
-    let mean = study["table_2"][1]["mean"].as_f64().unwrap();
-    assert!((mean - 49.35).abs() < 1.0, "{mean}");
-    run(&["sim", "queue", "--nic", "0"]).failed(2, "nic_packets is 0; at least 1 is needed");
-    run(&["sim", "queue", "--repeat", "0"]).failed(2, "0 is not in 1..=100000");
-}
-
-#[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
-    let program = env!("CARGO_BIN_EXE_freshwire");
-    for arguments in ["send --help", "bench push --repeat 1 --json"] {
-        let script = format!("{program} {arguments} | head -n 1");
+    for arguments in ["send --help", "doctor --json"] {
+        let script = format!("{PROGRAM} {arguments} | head -n 1");
         let ended = Running::start(Command::new("sh").args(["-c", &script])).wait().ok();
         assert_eq!(ended.text().lines().count(), 1);
         assert!(!ended.stderr.contains("panicked") && !ended.stderr.contains("pipe"), "{}", ended.stderr);
@@ -658,7 +615,7 @@ fn across_a_bad_link_records_are_whole_and_the_base_layer_is_there() {
     if run(&["doctor", "--json", "--probe-link"]).code != Some(0) || !has("unshare", "--version") {
         return;
     }
-    let program = env!("CARGO_BIN_EXE_freshwire");
+    let program = PROGRAM;
     let folder = tempfile::tempdir().unwrap();
     let account = folder.path().join("account");
     let file = account.display();
@@ -677,104 +634,4 @@ fn across_a_bad_link_records_are_whole_and_the_base_layer_is_there() {
     assert_eq!(received["ages_known"], true, "{received}");
     assert_eq!(received["layers"][0]["records"], 4, "the base layer of every window: {received}");
     assert!(send["delivered_records"].as_u64() < Some(28), "the link carries half of the source: {send}");
-}
-
-#[test]
-fn bench_measures_and_a_push_makes_no_system_call() {
-    let ended = run(&["bench", "--repeat", "1", "--time", "50ms", "--connections", "20", "--json"]);
-    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
-    let lines: Vec<serde_json::Value> =
-        ended.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(lines[0]["type"], "machine");
-    let find = |name: &str| {
-        let found = lines.iter().find(|line| line["data"]["name"] == name);
-        found.unwrap_or_else(|| panic!("no {name:?} in {}", ended.text()))["data"].clone()
-    };
-    for name in ["push : send() of 1400 B", "ring : send()", "processor time, push : send()"] {
-        assert!(find(name)["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{name}");
-    }
-    assert_eq!(find("system calls a push, engine awake")["median"], 0.0);
-    assert_eq!(find("records that others missed by the stalled one")["median"], 0.0);
-}
-
-#[test]
-fn bench_idle_measures_memory_and_time_in_a_process_of_its_own() {
-    let ended = run(&[
-        "bench",
-        "idle",
-        "--repeat",
-        "1",
-        "--idle-connections",
-        "100",
-        "--idle-time",
-        "200ms",
-        "--json",
-    ]);
-    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
-    let lines: Vec<serde_json::Value> =
-        ended.text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let of_type = |kind: &str| lines.iter().filter(|line| line["type"] == kind).count();
-    assert_eq!((of_type("number"), of_type("ratio")), (7, 1), "{}", ended.text());
-    let name = "private memory of an end of a connection";
-    let memory = lines
-        .iter()
-        .find(|line| line["data"]["name"] == name)
-        .and_then(|line| line["data"]["median"].as_f64());
-    assert!(memory.is_some_and(|bytes| bytes > 500.0 && bytes < 200_000.0), "{memory:?}");
-}
-
-/// Runs a bench that encodes a stream; finds its numbers by name.
-fn bench_of_a_stream(arguments: &[&str]) -> impl Fn(&str) -> f64 {
-    let folder = tempfile::tempdir().unwrap();
-    let clips = folder.path().to_str().unwrap();
-    let common = ["bench", "--repeat", "1", "--settle", "1s", "--clips", clips, "--json"];
-    let ended = run(&[&common, arguments].concat());
-    assert!(matches!(ended.code, Some(0 | 1)), "{ended:?}");
-    let lines = ended.text().lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let lines: Vec<_> = lines.collect();
-    move |name| {
-        let found = lines.iter().find(|line| line["data"]["name"] == name);
-        found.unwrap_or_else(|| panic!("no {name:?} in {lines:?}"))["data"]["median"].as_f64().unwrap()
-    }
-}
-
-#[test]
-fn bench_viewers_counts_what_is_delivered_and_what_that_costs() {
-    if !has("ffmpeg", "-version") {
-        return;
-    }
-    let median = bench_of_a_stream(&["viewers", "--viewers", "3", "--duration", "2s"]);
-    assert!(median("3 at 1.0 Mbit/s: processor time, Freshwire : bare writes") > 0.1);
-    assert_eq!(median("3 at 1.0 Mbit/s, Freshwire: viewers without a byte"), 0.0);
-    let share = median("3 at 1.0 Mbit/s, Freshwire: share of the stream that came");
-    assert!((0.3..1.5).contains(&share), "{share}");
-}
-
-#[test]
-fn bench_isolation_tells_delays_and_bounded_memory() {
-    if !has("ffmpeg", "-version") {
-        return;
-    }
-    let median = bench_of_a_stream(&["isolation", "--fast", "2", "--stalled", "3", "--duration", "2s"]);
-    assert!(median("2 fast viewers alone: delay, p50") > 0.0);
-    assert!(median("memory that 3 stalled viewers take") < 33e6);
-}
-
-#[test]
-fn a_player_behind_a_slow_link_shows_what_has_just_come() {
-    if run(&["doctor", "--json", "--probe-link"]).code != Some(0) || !has("ffmpeg", "-version") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let out = folder.path().to_str().unwrap();
-    let common = ["lab", "viewers", "--server", "freshwire", "--player", "ffmpeg", "--link", "slow"];
-    run(&[&common[..], &["--duration", "12s", "--out", out]].concat()).ok();
-    let lines = std::fs::read_to_string(folder.path().join("viewers.jsonl")).unwrap();
-    let seen: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
-    let metrics = &seen["data"]["metrics"];
-    assert_eq!(metrics["complaints"], 0, "{metrics}");
-    assert_eq!(seen["data"]["damaged"], 0, "{seen}");
-    assert!(metrics["keys"].as_u64() >= Some(5), "{metrics}");
-    // A keyframe comes every 2 s and little else: one that waits in the decoder for others is 4 s old and more.
-    assert!(metrics["age"]["median_ns"].as_u64() < Some(2_000_000_000), "{metrics}");
 }

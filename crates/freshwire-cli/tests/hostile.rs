@@ -8,11 +8,13 @@ use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use freshwire::a1::{ConnectConfig, Node, NodeConfig, PublicKey};
 
-use support::{Running, TIMEOUT, freshwire, run, write_records};
+use support::{Running, freshwire, run, write_records};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_freshwire");
 
 /// The address and the key at the end of what a listener says the other side types.
 fn peer(line: &str) -> (SocketAddr, PublicKey) {
@@ -109,44 +111,4 @@ fn a_congestion_control_that_nobody_has_fails_the_check() {
         .unwrap();
     run(&["serve", "--check", "--config", file.path().to_str().unwrap()])
         .failed(2, "connections cannot have \"nosuch\"");
-}
-
-/// The demo's worker is told nothing and waits; when the demo is killed nobody else would end it.
-#[test]
-fn workers_end_with_who_started_them() {
-    for worker in ["lab worker", "demo --worker"] {
-        // The shell is the one that starts it; its own input stays open in the test's hands.
-        let script = format!("{} {worker} < \"$0\" & echo $!; wait", env!("CARGO_BIN_EXE_freshwire"));
-        let folder = tempfile::tempdir().unwrap();
-        let fifo = folder.path().join("orders");
-        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-        let _orders = OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
-        let mut parent = std::process::Command::new("sh")
-            .args(["-c", &script, fifo.to_str().unwrap()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut said = std::io::BufReader::new(parent.stdout.take().unwrap());
-        std::io::BufRead::read_line(&mut said, &mut line).unwrap();
-        let pid: u32 = line.trim().parse().unwrap();
-        let is_there = || {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
-        };
-        let waits =
-            || std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"));
-        let begun = Instant::now();
-        while !waits() && begun.elapsed() < Duration::from_secs(5) {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(is_there(), "{worker}");
-        parent.kill().unwrap();
-        parent.wait().unwrap();
-        let give_up = Instant::now() + TIMEOUT;
-        while is_there() {
-            assert!(Instant::now() < give_up, "{worker} outlives who started it");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
 }

@@ -17,11 +17,11 @@ fn a_push_allocates_nothing() -> Result<(), Box<dyn std::error::Error>> {
     let (mut pushed, mut refused) = (0, 0);
     let counted = allocation_counter::measure(|| {
         for user_seq in 0..20_000 {
-            match sender.push(sink.ring(), &payload, &Meta { user_seq, ..Meta::default() }) {
+            match sender.push(sink.id(), &payload, &Meta { user_seq, ..Meta::default() }) {
                 Ok(_) => pushed += 1,
                 Err(PushError::Full | PushError::OutOfBlocks) => {
                     refused += 1;
-                    sender.producer().drop_where(sink.ring(), reason::APPLICATION, |_| true);
+                    sender.producer().drop_where(sink.id().ring(), reason::APPLICATION, |_| true);
                 }
                 Err(error) => panic!("{error}"),
             }

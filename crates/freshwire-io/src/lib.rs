@@ -4,7 +4,6 @@
 mod clock;
 mod heap;
 pub mod kernel_ring;
-pub mod netns;
 mod page;
 pub mod poll;
 mod process;

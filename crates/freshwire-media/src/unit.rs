@@ -5,7 +5,7 @@ mod catalog;
 use std::ops::Range;
 use std::sync::Arc;
 
-pub use self::catalog::{Catalog, LANE_BITS};
+pub use self::catalog::{Catalog, FIRST_SOUND, LANE_BITS};
 use crate::video::Repeat;
 
 /// A place on a stream's media clock, in nanoseconds. The origin is the source's; only differences mean something.

@@ -188,12 +188,21 @@ impl Consumer {
 
     /// Takes the record at `index`: from now on nobody can change it. Too late if it has been dropped, is held, or
     /// the sender is held back from it.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if the record has been taken, held or dropped, or the producer holds the sender back from it.
     pub fn take(&mut self, index: u64) -> Result<Taken, TooLate> {
         self.take_up_to(index, u32::MAX)
     }
 
     /// Takes the record at `index` if it has at most `most` bytes, which is also too late if it was changed to more since it was
     /// looked at. It stays ready then.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if the record has been taken, held or dropped, is longer than `most`, or the producer holds the
+    /// sender back from it.
     pub fn take_up_to(&mut self, index: u64, most: u32) -> Result<Taken, TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         let taken = self.cursor.try_take(&view, index, most);
@@ -232,6 +241,10 @@ impl Consumer {
     }
 
     /// Drops a ready record for a [`reason`].
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if the record has been taken, held or dropped.
     pub fn discard(&mut self, index: u64, reason: u8, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         let discarded = self.cursor.try_discard(&view, index, reason, now);
@@ -263,18 +276,30 @@ impl Consumer {
     }
 
     /// Says that the record's last byte was handed over and its memory is no longer needed.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if another party overwrote the state of the slot.
     pub fn finish(&mut self, taken: &Taken, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         self.cursor.end(&view, taken.index, Ending { state: State::Sent, arg: 0, now })
     }
 
     /// As above, without a later acknowledgement: the fate is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if another party overwrote the state of the slot.
     pub fn finish_for_good(&mut self, taken: &Taken, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         self.cursor.end(&view, taken.index, Ending { state: State::Sent, arg: 1, now })
     }
 
     /// Reports that the record was taken or in progress, and abandoned.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if another party overwrote the state of the slot.
     pub fn abandon(&mut self, taken: &Taken, reason: u8, now: Timestamp) -> Result<(), TooLate> {
         self.cursor.tell(taken.index);
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
@@ -283,6 +308,10 @@ impl Consumer {
 
     /// Makes a taken record ready again, unchanged, as long as none of its bytes was handed over. "Too late" answers given
     /// meanwhile remain correct.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if another party overwrote the state of the slot.
     pub fn put_back(&mut self, taken: &Taken) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         let in_hand = |word: &Word| word.state() == Some(State::Taken);
@@ -295,11 +324,19 @@ impl Consumer {
 
     /// Says that the receiver's host has all of a sent record. Too late if its slot has been reused, or if it
     /// was sent by a former sender.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if the slots of the record are in use again, or it was not sent.
     pub fn acked(&mut self, index: u64, now: Timestamp) -> Result<(), TooLate> {
         self.acked_at(index, Some(now))
     }
 
     /// The same where it is not known when: `None`.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if the slots of the record are in use again, or it was not sent.
     pub fn acked_at(&mut self, index: u64, at: Option<Timestamp>) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         // One that is sent for good may have had its fate told.

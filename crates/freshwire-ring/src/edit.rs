@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use freshwire_units::Timestamp;
 
-use crate::error::{EditError, TooLate};
+use crate::error::{EditError, ModifyError, TooLate};
 use crate::layout::SLOT_SHARED;
 use crate::reason;
 use crate::record::{Meta, Queued};
@@ -74,7 +74,12 @@ impl<'a> Edit<'a> {
         })
     }
 
-    /// Overwrites payload bytes. They must lie within the record's present length; a shared payload is refused.
+    /// Overwrites payload bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`EditError::OutOfRange`] for bytes past the record's present length, [`EditError::Shared`] if the payload is in
+    /// other rings too.
     //= spec/ring.md R-ROLE-4
     pub fn write(&mut self, offset: u32, bytes: &[u8]) -> Result<(), EditError> {
         if self.record.shared {
@@ -100,8 +105,11 @@ impl<'a> Edit<'a> {
         Ok(())
     }
 
-    /// Changes the record's length, at most to what its slots hold. Bytes that are new have any value until they are
-    /// written. A shared payload is refused.
+    /// Changes the record's length, at most to what its slots hold. New bytes have any value until they are written.
+    ///
+    /// # Errors
+    ///
+    /// [`EditError::OutOfRange`] if the slots hold less, [`EditError::Shared`] if the payload is in other rings too.
     pub fn set_len(&mut self, len: u32) -> Result<(), EditError> {
         if self.record.shared {
             return Err(EditError::Shared);
@@ -127,17 +135,34 @@ impl<'a> Edit<'a> {
         self.view.slot(self.record.index).deadline.store(deadline.as_nanos(), Ordering::Relaxed);
     }
 
-    /// Gives the record back to the sender. `true`: the sender sleeps and has to be notified by the caller.
-    /// `Err`: somebody took this process for dead and dropped the record.
+    /// Gives the record back to the sender. Returns `true` if the sender sleeps and has to be notified by the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if another party took this process for dead and dropped the record.
     pub fn release(mut self) -> Result<bool, TooLate> {
         self.finish(self.held.edited())?;
         Ok(self.view.changed())
     }
 
-    /// Drops the record; returns its slots.
-    pub fn kill(mut self) -> Result<usize, TooLate> {
-        self.finish(self.held.to(State::Dead, u32::from(reason::APPLICATION)))?;
-        Ok(self.record.slots as usize)
+    /// Drops the record.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if another party took this process for dead and dropped the record.
+    pub fn kill(mut self) -> Result<(), TooLate> {
+        self.finish(self.held.to(State::Dead, u32::from(reason::APPLICATION)))
+    }
+
+    /// Applies `change`, then gives the record back. Returns `true` if the sender sleeps and has to be notified.
+    pub(crate) fn apply(
+        mut self,
+        change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
+    ) -> Result<bool, ModifyError> {
+        let changed = change(&mut self);
+        let notify = self.release()?;
+        changed?;
+        Ok(notify)
     }
 
     /// Puts another record's description in place of this one's.
@@ -225,4 +250,19 @@ fn each_part(
         done += part;
     }
     done
+}
+
+/// Holds the oldest ready record with this number.
+pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
+    let (window, passed) = (view.window(), view.passed_i());
+    for index in window.clone() {
+        let index = view.holder(index, passed);
+        if let Seen::Ready(record, _) = view.see(index, window.end)
+            && record.user_seq == user_seq
+            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.user_seq == user_seq)
+        {
+            return Ok(edit);
+        }
+    }
+    Err(TooLate)
 }

@@ -1,7 +1,6 @@
-use crate::edit::Edit;
-use crate::error::TooLate;
+use crate::edit::{Edit, edit_seq};
+use crate::error::{EditError, ModifyError, TooLate};
 use crate::process::own_pid;
-use crate::producer::edit_seq;
 use crate::reason;
 use crate::record::Queued;
 use crate::region::Region;
@@ -28,29 +27,57 @@ impl Editor {
         }
     }
 
-    /// Drops the ready records with this number; returns their slots. Exact: a record that is counted is never sent,
-    /// one that is not was taken, held or dropped before.
-    pub fn drop_seq(&self, ring: usize, user_seq: u64) -> usize {
-        self.drop_where(ring, reason::APPLICATION, |record| record.user_seq == user_seq)
+    /// Drops the queued records with this number. Returns `true` if there was one: it is never sent. Returns `false` if
+    /// it is too late: the record was taken, held or dropped before, or was never in the ring.
+    pub fn drop_seq(&self, ring: usize, user_seq: u64) -> bool {
+        self.drop_where(ring, reason::APPLICATION, |record| record.user_seq == user_seq) > 0
     }
 
-    /// Drops the ready records for which `pick` says so, for a [`reason`]; returns their slots.
+    /// Drops the queued records that `pick` selects, for a [`reason`]. Returns how many.
     pub fn drop_where(&self, ring: usize, reason: u8, pick: impl FnMut(&Queued) -> bool) -> usize {
         self.view(ring).map_or(0, |view| view.drop_where(reason, pick))
     }
 
-    /// Holds the oldest ready record with this number for editing.
+    /// Modifies the oldest queued record with this number in place. `change` has exclusive access to it; the sender
+    /// skips it meanwhile. Returns `true` if the sender sleeps and has to be notified by the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`ModifyError::TooLate`] if there is no such record in the queue, or it is held by another party.
+    /// [`ModifyError::Invalid`] with the error of `change`; the record then stays queued.
+    pub fn modify(
+        &self,
+        ring: usize,
+        user_seq: u64,
+        change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
+    ) -> Result<bool, ModifyError> {
+        self.edit(ring, user_seq)?.apply(change)
+    }
+
+    /// Holds the oldest queued record with this number for editing.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if there is none.
     pub fn edit(&self, ring: usize, user_seq: u64) -> Result<Edit<'_>, TooLate> {
         edit_seq(self.view(ring).ok_or(TooLate)?, user_seq, self.pid)
     }
 
     /// Holds the record at `index` for editing.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if it has been taken, held or dropped.
     pub fn edit_at(&self, ring: usize, index: u64) -> Result<Edit<'_>, TooLate> {
         Edit::begin(self.view(ring).ok_or(TooLate)?, index, self.pid, |_| true)
     }
 
-    /// Gives the oldest ready record with this number another layer. `true`: the sender sleeps and has to be
+    /// Gives the oldest queued record with this number another layer. Returns `true` if the sender sleeps and has to be
     /// notified by the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if there is no such record.
     pub fn set_layer(&self, ring: usize, user_seq: u64, layer: u8) -> Result<bool, TooLate> {
         let mut edit = self.edit(ring, user_seq)?;
         edit.set_layer(layer);

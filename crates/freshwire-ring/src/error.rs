@@ -1,6 +1,6 @@
 use std::io;
 
-use crate::layout::{
+use crate::limits::{
     ABI_VERSION, MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_REGION_BYTES, MAX_RINGS, MAX_SLOTS, MIN_BLOCK_BYTES,
     MIN_SLOTS,
 };
@@ -132,6 +132,18 @@ pub enum PushError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too late: the record has been taken, held or dropped")]
 pub struct TooLate;
+
+/// Error of modifying a queued record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModifyError {
+    /// The record has been taken, held or dropped, or was never in the ring.
+    #[error(transparent)]
+    TooLate(#[from] TooLate),
+    /// A change does not fit the record. The record stays queued, with the changes made before this one.
+    #[error(transparent)]
+    Invalid(#[from] EditError),
+}
 
 /// The payload of a held record was not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,26 +4,14 @@
 use std::mem::offset_of;
 
 use crate::error::ConfigError;
+pub use crate::limits::{
+    ABI_VERSION, MAX_BLOCK_BYTES, MAX_BLOCKS, MAX_REGION_BYTES, MAX_RINGS, MAX_SLOTS, MIN_BLOCK_BYTES,
+    MIN_SLOTS,
+};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// `"FWRING01"`, read as a little-endian number: another byte order does not match.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"FWRING01");
-/// The version of the ABI; changes whenever an offset or a meaning does.
-pub const ABI_VERSION: u32 = 1;
-/// Most rings in a region.
-pub const MAX_RINGS: u32 = 65_536;
-/// Fewest slots of a ring.
-pub const MIN_SLOTS: u32 = 2;
-/// Most slots of a ring.
-pub const MAX_SLOTS: u32 = 65_536;
-/// Smallest block, in bytes.
-pub const MIN_BLOCK_BYTES: u32 = 16;
-/// Largest block, in bytes.
-pub const MAX_BLOCK_BYTES: u32 = 1 << 24;
-/// Most blocks in an arena.
-pub const MAX_BLOCKS: u32 = 1 << 24;
-/// Largest region, in bytes.
-pub const MAX_REGION_BYTES: u64 = 1 << 40;
 /// Most slots of one record, if the ring has that many.
 pub const MAX_RECORD_SLOTS: u32 = 65_535;
 

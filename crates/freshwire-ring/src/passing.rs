@@ -5,89 +5,13 @@
 //!  lap 4:   │ i │ · │ j │ k │ ...                 index 33 is passed over: its slot is still that of index 25
 //! ```
 
-use crate::blocks::Blocks;
 use crate::error::PushError;
-use crate::producer::{Finished, NO_BLOCK, Own, Producer, Ring, finished};
+use crate::finished::{Finished, finished};
+use crate::own::{Behind, Own, Ring, Room};
+use crate::producer::Producer;
 use crate::sync::Ordering;
 use crate::view::View;
 use crate::word::{State, Word};
-
-/// Set in [`Own::span`] of the slots of a record that was passed over; the rest is the slot's number within it.
-const BEHIND: u32 = 1 << 31;
-
-/// Where a record of `span` slots goes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    pub(crate) span: u32,
-    /// Its index; slots from the ring's end up to there are passed over.
-    pub(crate) index: u64,
-}
-
-impl Own {
-    /// The record of this slot was passed over: the slot's present index has none.
-    #[inline]
-    pub(crate) fn is_behind(self) -> bool {
-        self.span & BEHIND != 0
-    }
-
-    /// Slots of the record in its first slot, unless it was passed over; else 0.
-    #[inline]
-    pub(crate) fn record_span(self) -> u32 {
-        if self.is_behind() { 0 } else { self.span }
-    }
-}
-
-impl Ring {
-    /// Marks the record at `index` as one that keeps its slots while the ring goes on.
-    pub(crate) fn leave_behind(&mut self, index: u64, span: u32) {
-        for part in 0..span {
-            let at = self.at(index + u64::from(part));
-            self.slots[at].span = BEHIND | part;
-        }
-        if let Err(place) = self.place_behind(self.at(index)) {
-            self.behind.insert(place, Behind { index, span });
-        }
-    }
-
-    /// Where the record with this first slot is, or belongs, among those that were passed over.
-    fn place_behind(&self, first: usize) -> Result<usize, usize> {
-        self.behind.binary_search_by_key(&first, |behind| self.at(behind.index))
-    }
-
-    /// The record that was passed over and has this slot.
-    fn behind_at(&self, at: usize) -> Option<Behind> {
-        let own = self.slots[at];
-        let part = if own.is_behind() { (own.span & !BEHIND) as usize } else { return None };
-        let first = (at + self.slots.len() - part % self.slots.len()) % self.slots.len();
-        self.place_behind(first).ok().map(|place| self.behind[place])
-    }
-
-    /// Gives the slots and blocks of a record back that was passed over.
-    pub(crate) fn forget_behind(&mut self, behind: Behind, blocks: &mut Blocks) {
-        if let Ok(place) = self.place_behind(self.at(behind.index)) {
-            self.behind.remove(place);
-        }
-        for part in 0..u64::from(behind.span) {
-            let at = self.at(behind.index + part);
-            if self.slots[at].block != NO_BLOCK {
-                blocks.release(self.slots[at].block);
-            }
-            self.slots[at] = Own::EMPTY;
-        }
-    }
-}
-
-/// Records that are likely to be passed over at once: as many as an engine begins. More take memory when they are.
-pub(crate) fn slots_passed(slots: u64) -> usize {
-    (slots / 8) as usize + 1
-}
-
-/// A record that keeps its slots while the ring goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Behind {
-    pub(crate) index: u64,
-    pub(crate) span: u32,
-}
 
 impl Producer {
     /// Where a record of `span` slots finds room although the oldest record of the ring has not ended: the first stretch of slots whose

@@ -1,10 +1,12 @@
 use crate::blocks::{Blocks, Stored};
-use crate::edit::{Edit, flags, write_meta};
-use crate::error::{ClaimError, PushError, TooLate};
-use crate::fates::{Fates, read_fate};
+use crate::edit::{Edit, edit_seq, flags, write_meta};
+use crate::error::{ClaimError, EditError, ModifyError, PushError, TooLate};
+use crate::fates::read_fate;
+use crate::finished::{Finished, finished};
 use crate::layout::{MAX_INDEX, NO_HOLD};
-use crate::passing::{Behind, Room};
+use crate::own::{Own, Ring, Room};
 use crate::process::{Claim, own_pid};
+use crate::pushed::{Pushed, Replaced};
 use crate::reason;
 use crate::record::{Fate, Meta, Outcome, Queued, Stage, Standing};
 use crate::region::{Region, claim, release_claim};
@@ -26,71 +28,9 @@ pub struct Producer {
     pid: u32,
     pub(crate) rings: Vec<Ring>,
     pub(crate) blocks: Blocks,
+    /// Number of the next record that does not bring its own.
+    next_seq: u64,
     bad_values: u64,
-}
-
-/// A record that is on a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a sleeping sender has to be notified"]
-pub struct Pushed {
-    /// Where it is.
-    pub index: u64,
-    /// The sender sleeps, and this call is the one that has to notify it.
-    pub notify: bool,
-}
-
-/// How a record took the place of an older one with the same key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Replaced {
-    /// The older record's bytes and descriptor were overwritten; it keeps its place in the queue.
-    InPlace(Pushed),
-    /// The older one was dropped ([`reason::SUPERSEDED`]) and the new one pushed behind all others.
-    Superseded {
-        /// Slots of the older record.
-        slots: usize,
-        /// The new record.
-        pushed: Pushed,
-    },
-    /// There was no unsent record with this key, or the sender took it just now: the new one was pushed.
-    Appended(Pushed),
-}
-
-impl Replaced {
-    /// The new record, whichever way it went.
-    pub fn pushed(&self) -> Pushed {
-        match *self {
-            Self::InPlace(pushed) | Self::Superseded { pushed, .. } | Self::Appended(pushed) => pushed,
-        }
-    }
-}
-
-/// The producer's private copy of what it put on one ring.
-#[derive(Debug)]
-pub(crate) struct Ring {
-    pub(crate) user_i: u64,
-    /// Oldest index whose slot has not been reclaimed.
-    pub(crate) tail: u64,
-    pub(crate) slots: Vec<Own>,
-    /// Records from before the tail that have not ended, in the order of their first slots.
-    pub(crate) behind: Vec<Behind>,
-    pub(crate) fates: Fates,
-    /// What `umod_i` is.
-    pub(crate) hold: u64,
-}
-
-/// The producer's private copy of one slot.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Own {
-    /// `NO_BLOCK` when the slot has none, or has given it back.
-    pub(crate) block: u32,
-    /// Slots of the record in its first slot, else 0; other values where the record was passed over.
-    pub(crate) span: u32,
-}
-
-pub(crate) const NO_BLOCK: u32 = u32::MAX;
-
-impl Own {
-    pub(crate) const EMPTY: Self = Self { block: NO_BLOCK, span: 0 };
 }
 
 impl Producer {
@@ -103,12 +43,15 @@ impl Producer {
             pid: own_pid(),
             rings: Vec::new(),
             blocks: Blocks::new(Vec::new()),
+            next_seq: 0,
             bad_values: 0,
         };
         // From here on dropping `producer` gives the claim back.
         let (rings, blocks) = crate::takeover::rebuild(region)?;
         producer.rings = rings;
         producer.blocks = blocks;
+        let newest = (0..producer.rings.len()).filter_map(|ring| producer.last_seq(ring)).max();
+        producer.next_seq = newest.map_or(0, following);
         Ok(producer)
     }
 
@@ -117,16 +60,36 @@ impl Producer {
         &self.region
     }
 
+    /// Gives a record its number: `meta`, with the next number in place of [`Meta::NEXT_SEQ`]. The number is one more
+    /// than that of the record numbered before, in whichever ring, and is used up even if a push is then refused.
+    /// Pushes do this themselves; call it to give one record the same number in several rings.
+    pub fn number(&mut self, meta: &Meta) -> Meta {
+        let user_seq = if meta.user_seq == Meta::NEXT_SEQ { self.next_seq } else { meta.user_seq };
+        self.next_seq = following(user_seq);
+        Meta { user_seq, ..*meta }
+    }
+
     /// Puts a record on a ring: copies `payload` into the arena, fills the slots, makes them visible. No system call,
     /// no allocation.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::Full`] or [`PushError::OutOfBlocks`] without space, [`PushError::TooLarge`] for a record that never
+    /// fits, [`PushError::Closed`] after the sender's end, [`PushError::NoSuchRing`].
     pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Pushed, PushError> {
-        let index = self.push_quiet(ring, payload, meta)?;
-        Ok(Pushed { index, notify: self.wake_for_push(ring) })
+        let meta = self.number(meta);
+        let index = self.push_quiet(ring, payload, &meta)?;
+        Ok(Pushed { index, user_seq: meta.user_seq, notify: self.wake_for_push(ring) })
     }
 
     /// Like [`push`](Self::push), without looking whether the sender sleeps: to fill first and notify once, call
     /// [`wake_needed`](Self::wake_needed) after the last. Returns the record's index.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
     pub fn push_quiet(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
+        let meta = &self.number(meta);
         let room = self.make_room(ring, payload.len())?;
         let Room { span, index } = room;
         self.make_blocks(span)?;
@@ -146,6 +109,10 @@ impl Producer {
     }
 
     /// Copies a payload into the arena, to be pushed to several rings.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::OutOfBlocks`] without space, [`PushError::TooLarge`] for a payload that never fits.
     pub fn store(&mut self, payload: &[u8]) -> Result<Stored, PushError> {
         let span = self.span(payload.len())?;
         self.blocks.collect();
@@ -169,6 +136,10 @@ impl Producer {
     }
 
     /// Adds the bytes of a stored payload to `out`.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::ForeignPayload`] if another producer stored it.
     pub fn read_stored(&self, payload: &Stored, out: &mut Vec<u8>) -> Result<(), PushError> {
         if !self.blocks.owns(payload) {
             return Err(PushError::ForeignPayload);
@@ -186,12 +157,21 @@ impl Producer {
     }
 
     /// Puts a stored payload on a ring. Its record can be dropped and re-ranked there, but not modified in place.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push), and [`PushError::ForeignPayload`] if another producer stored it.
     pub fn push_stored(&mut self, ring: usize, payload: &Stored, meta: &Meta) -> Result<Pushed, PushError> {
-        let index = self.push_stored_quiet(ring, payload, meta)?;
-        Ok(Pushed { index, notify: self.wake_for_push(ring) })
+        let meta = self.number(meta);
+        let index = self.push_stored_quiet(ring, payload, &meta)?;
+        Ok(Pushed { index, user_seq: meta.user_seq, notify: self.wake_for_push(ring) })
     }
 
     /// Like [`push_stored`](Self::push_stored), without looking whether the sender sleeps.
+    ///
+    /// # Errors
+    ///
+    /// As [`push_stored`](Self::push_stored).
     //= spec/ring.md R-ROLE-4
     pub fn push_stored_quiet(
         &mut self,
@@ -202,6 +182,7 @@ impl Producer {
         if !self.blocks.owns(payload) {
             return Err(PushError::ForeignPayload);
         }
+        let meta = &self.number(meta);
         let room = self.make_room(ring, payload.len() as usize)?;
         let Room { span, index } = room;
         self.clear_slots(ring, room);
@@ -222,25 +203,48 @@ impl Producer {
         self.view(ring).is_some_and(|view| view.wake())
     }
 
-    /// Drops the ready records with this number; returns their slots. Exact: a record that is counted is never sent,
-    /// one that is not was taken, held or dropped before.
-    pub fn drop_seq(&self, ring: usize, user_seq: u64) -> usize {
-        let by_number = |record: &Queued| record.user_seq == user_seq;
-        self.view(ring).map_or(0, |view| view.drop_where(reason::APPLICATION, by_number))
+    /// Drops the queued records with this number. Returns `true` if there was one: it is never sent. Returns `false` if
+    /// it is too late: the record was taken, held or dropped before, or was never in the ring.
+    pub fn drop_seq(&self, ring: usize, user_seq: u64) -> bool {
+        self.drop_where(ring, reason::APPLICATION, |record| record.user_seq == user_seq) > 0
     }
 
-    /// Drops the ready records for which `pick` says so, with a reason of the caller's; returns their slots.
+    /// Drops the queued records that `pick` selects, for a [`reason`]. Returns how many.
     pub fn drop_where(&self, ring: usize, reason: u8, pick: impl FnMut(&Queued) -> bool) -> usize {
         self.view(ring).map_or(0, |view| view.drop_where(reason, pick))
     }
 
-    /// Holds the oldest ready record with this number for editing.
+    /// Modifies the oldest queued record with this number in place. `change` has exclusive access to it; the sender
+    /// skips it meanwhile. Returns `true` if the sender sleeps and has to be notified by the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`ModifyError::TooLate`] if there is no such record in the queue, or it is held by another party.
+    /// [`ModifyError::Invalid`] with the error of `change`; the record then stays queued.
+    pub fn modify(
+        &self,
+        ring: usize,
+        user_seq: u64,
+        change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
+    ) -> Result<bool, ModifyError> {
+        self.edit(ring, user_seq)?.apply(change)
+    }
+
+    /// Holds the oldest queued record with this number for editing.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if there is none.
     pub fn edit(&self, ring: usize, user_seq: u64) -> Result<Edit<'_>, TooLate> {
         let view = self.view(ring).ok_or(TooLate)?;
         edit_seq(view, user_seq, self.pid)
     }
 
     /// Holds the record at `index` for editing.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if it has been taken, held or dropped.
     pub fn edit_at(&self, ring: usize, index: u64) -> Result<Edit<'_>, TooLate> {
         Edit::begin(self.view(ring).ok_or(TooLate)?, index, self.pid, |_| true)
     }
@@ -248,7 +252,12 @@ impl Producer {
     /// Puts a record in the place of the newest unsent one with the same key, if it has a key: overwrites it if the payload fits into
     /// its slots and is in no other ring, else pushes anew and drops the older one. If that push fails the older one
     /// stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
     pub fn replace(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
+        let meta = &self.number(meta);
         let view = self.view(ring).ok_or(PushError::NoSuchRing)?;
         if view.is_closed() {
             return Err(PushError::Closed);
@@ -261,19 +270,13 @@ impl Producer {
         }
         let same = |record: &Queued| record.index == older.index && record.key == meta.key;
         if self.room_is_the_older_ones(ring, payload.len(), older.slots) {
-            let slots = self.drop_where(ring, reason::SUPERSEDED, same);
+            let is_dropped = self.drop_where(ring, reason::SUPERSEDED, same) > 0;
             let pushed = self.push(ring, payload, meta)?;
-            return Ok(if slots > 0 {
-                Replaced::Superseded { slots, pushed }
-            } else {
-                Replaced::Appended(pushed)
-            });
+            return Ok(if is_dropped { Replaced::Superseded(pushed) } else { Replaced::Appended(pushed) });
         }
         let pushed = self.push(ring, payload, meta)?;
-        match self.drop_where(ring, reason::SUPERSEDED, same) {
-            0 => Ok(Replaced::Appended(pushed)),
-            slots => Ok(Replaced::Superseded { slots, pushed }),
-        }
+        let is_dropped = self.drop_where(ring, reason::SUPERSEDED, same) > 0;
+        Ok(if is_dropped { Replaced::Superseded(pushed) } else { Replaced::Appended(pushed) })
     }
 
     /// Whether a record of `len` bytes finds room once a queued one of `slots` slots is dropped, and not before.
@@ -662,7 +665,7 @@ impl Producer {
         }
         edit.set_meta(meta);
         let notify = edit.release().ok()?;
-        Some(Pushed { index: older.index, notify })
+        Some(Pushed { index: older.index, user_seq: meta.user_seq, notify })
     }
 }
 
@@ -672,69 +675,12 @@ impl Drop for Producer {
     }
 }
 
-impl Ring {
-    pub(crate) fn at(&self, index: u64) -> usize {
-        (index & (self.slots.len() as u64 - 1)) as usize
+/// The number after `seq`.
+fn following(seq: u64) -> u64 {
+    match seq.wrapping_add(1) {
+        Meta::NEXT_SEQ => 0,
+        next => next,
     }
-
-    pub(crate) fn own(&self, index: u64) -> Own {
-        self.slots[self.at(index)]
-    }
-
-    /// The slot's block, unless the slot is that of a record which was passed over.
-    fn give_back_unless_behind(&mut self, index: u64, blocks: &mut Blocks) {
-        if !self.own(index).is_behind() {
-            self.give_back(index, blocks);
-        }
-    }
-
-    #[inline]
-    fn give_back(&mut self, index: u64, blocks: &mut Blocks) {
-        let at = self.at(index);
-        if self.slots[at].block != NO_BLOCK {
-            blocks.release(self.slots[at].block);
-            self.slots[at].block = NO_BLOCK;
-        }
-    }
-}
-
-pub(crate) enum Finished {
-    No,
-    Acked,
-    /// `last`: no acknowledgement will come.
-    Sent {
-        last: bool,
-    },
-    Dropped(u8),
-    Bad,
-}
-
-/// Whether the record at `index`, one of the producer's own, is over.
-#[inline]
-pub(crate) fn finished(view: &View<'_>, index: u64) -> Finished {
-    let Ok(word) = view.word(index) else { return Finished::Bad };
-    match word.state() {
-        Some(State::Ready | State::Held | State::Taken) => Finished::No,
-        Some(State::Sent) => Finished::Sent { last: word.arg() != 0 },
-        Some(State::Acked) => Finished::Acked,
-        Some(State::Dead) => Finished::Dropped(word.reason()),
-        Some(State::Free | State::Cont) | None => Finished::Bad,
-    }
-}
-
-/// Holds the oldest ready record with this number.
-pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
-    let (window, passed) = (view.window(), view.passed_i());
-    for index in window.clone() {
-        let index = view.holder(index, passed);
-        if let Seen::Ready(record, _) = view.see(index, window.end)
-            && record.user_seq == user_seq
-            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.user_seq == user_seq)
-        {
-            return Ok(edit);
-        }
-    }
-    Err(TooLate)
 }
 
 fn newest_with_key(view: &View<'_>, key: u64) -> Option<Queued> {

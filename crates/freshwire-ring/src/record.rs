@@ -7,7 +7,8 @@ use crate::reason;
 /// Description of a record, given by the application with the push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// The application's own number; it names the record in drops, edits and fates. All slots of a record have it.
+    /// The application's own number; it names the record in drops, edits and fates. Default:
+    /// [`NEXT_SEQ`](Self::NEXT_SEQ), the producer counts from 0 and returns the number.
     pub user_seq: u64,
     /// When the data came into being.
     pub generated: Timestamp,
@@ -23,10 +24,15 @@ pub struct Meta {
     pub refs: [u32; 2],
 }
 
+impl Meta {
+    /// Number of a record that has yet to get one: one more than that of the record before it.
+    pub const NEXT_SEQ: u64 = u64::MAX;
+}
+
 impl Default for Meta {
     fn default() -> Self {
         Self {
-            user_seq: 0,
+            user_seq: Self::NEXT_SEQ,
             generated: Timestamp::ZERO,
             deadline: Timestamp::MAX,
             layer: 0,

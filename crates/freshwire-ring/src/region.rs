@@ -11,7 +11,6 @@ use crate::layout::{
 use crate::process::Claim;
 use crate::storage::Storage;
 use crate::sync::{AtomicU64, BlockAccess, Ordering};
-use crate::{Consumer, Editor, Producer};
 
 /// One piece of memory with its rings and its arena. A clone is another handle to the same memory.
 ///
@@ -30,6 +29,10 @@ pub struct Region {
 impl Region {
     /// Makes a region in a sealed memory file that another process can map, see [`as_fd`](Self::as_fd). Its memory
     /// is reserved at once, so that no later access can fail.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`] if the sizes are out of their limits, or the system has too little memory.
     #[cfg(not(loom))]
     pub fn create(config: &Config) -> Result<Self, CreateError> {
         let layout = Layout::new(config)?;
@@ -39,6 +42,11 @@ impl Region {
     }
 
     /// Maps the region that another process made, after checking that nothing in it can lead outside of it.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`](crate::AttachError) if the file is not sealed, or is not a region of this ABI version and
+    /// byte order.
     #[cfg(not(loom))]
     pub fn attach(fd: std::os::fd::OwnedFd) -> Result<Self, crate::AttachError> {
         let (layout, storage) = Storage::attach(fd)?;
@@ -53,6 +61,10 @@ impl Region {
     ///
     /// Until `keeper` is dropped the memory stays mapped for reading and writing, and no access to it can fail: whoever
     /// made it can neither shrink nor withdraw it. No reference to it exists in this process.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`](crate::AttachError) if the memory is not a region of this ABI version and byte order.
     #[cfg(not(loom))]
     pub unsafe fn from_memory(
         base: NonNull<u8>,
@@ -65,6 +77,10 @@ impl Region {
     }
 
     /// Makes a region in this process's own memory: for one process, for tests and for provers.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`] if the sizes are out of their limits, or the system has too little memory.
     pub fn heap(config: &Config) -> Result<Self, CreateError> {
         let layout = Layout::new(config)?;
         let region = Self::from_storage(layout, Storage::heap(&layout)?);
@@ -89,6 +105,10 @@ impl Region {
     }
 
     /// Bytes that a region of this size takes.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if the sizes are out of their limits.
     pub fn bytes_for(config: &Config) -> Result<u64, ConfigError> {
         Ok(Layout::new(config)?.total)
     }
@@ -97,36 +117,6 @@ impl Region {
     /// made and mapped.
     pub fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         self.inner.storage.fd().map(AsFd::as_fd)
-    }
-
-    /// Takes the role of the producer: the only one that pushes. If the process that had it is dead, what it left is
-    /// taken over: records that were ready stay so, records that it was editing are dropped.
-    pub fn producer(&self) -> Result<Producer, ClaimError> {
-        Producer::claim(self, false)
-    }
-
-    /// Takes the role of the producer from another process even if that process still lives, for one that hangs.
-    /// Refused if the claim is held within this process. The other process's later pushes garble the ring's
-    /// contents, so end it.
-    pub fn take_over_producer(&self) -> Result<Producer, ClaimError> {
-        Producer::claim(self, true)
-    }
-
-    /// Takes the role of the sender of one ring. What a former sender had taken and not finished is dropped
-    /// ([`reason::SENDER_LOST`](crate::reason::SENDER_LOST)); a closed ring is open again.
-    pub fn consumer(&self, ring: usize) -> Result<Consumer, ClaimError> {
-        Consumer::claim(self, ring, false)
-    }
-
-    /// Takes the role of the sender from another process even if that process still lives, for one that hangs.
-    /// Refused if the claim is held within this process.
-    pub fn take_over_consumer(&self, ring: usize) -> Result<Consumer, ClaimError> {
-        Consumer::claim(self, ring, true)
-    }
-
-    /// A handle for a second party that lists, drops, edits and re-ranks. There may be any number.
-    pub fn editor(&self) -> Editor {
-        Editor::new(self)
     }
 
     fn from_storage(layout: Layout, storage: Storage) -> Self {

@@ -222,22 +222,22 @@ impl<'a> View<'a> {
         state.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire).map(|_| ()).map_err(Word)
     }
 
-    /// Drops all ready records for which `pick` says so; returns their slots.
+    /// Drops all ready records for which `pick` says so; returns how many.
     //= spec/ring.md R-ROLE-3
     pub(crate) fn drop_where(&self, why: u8, mut pick: impl FnMut(&Queued) -> bool) -> usize {
         let window = self.window();
         let passed = self.passed_i();
-        let mut slots = 0;
+        let mut records = 0;
         for index in window.clone() {
             let index = self.holder(index, passed);
             if let Seen::Ready(record, word) = self.see(index, window.end) {
                 // The word of the reading: if the record has been changed since, look again.
                 if pick(&record) && self.drop_seen(&record, word, window.end, why, &mut pick) {
-                    slots += record.slots as usize;
+                    records += 1;
                 }
             }
         }
-        slots
+        records
     }
 
     fn drop_seen(

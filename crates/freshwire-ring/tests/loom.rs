@@ -100,8 +100,8 @@ fn a_record_is_taken_or_dropped_never_both() {
             sender.finish(taken, NOW).unwrap();
         }
         let (dropped, mut producer) = dropping.join().unwrap();
-        assert_eq!(dropped == 1, taken == Err(TooLate), "exactly one of them has it");
-        if dropped == 1 {
+        assert_eq!(dropped, taken == Err(TooLate), "exactly one of them has it");
+        if dropped {
             let outcome = producer.poll_fate(0).unwrap().outcome;
             assert_eq!(outcome, Outcome::Dropped { reason: reason::APPLICATION });
         }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
 use freshwire_ring::{
-    ClaimError, Config, Consumer, EditError, Meta, Outcome, Producer, PushError, Queued, Region, Replaced,
-    TooLate, reason,
+    ClaimError, Config, Consumer, EditError, Meta, ModifyError, Outcome, Producer, PushError, Queued, Region,
+    Replaced, TooLate, reason,
 };
 use freshwire_units::Timestamp;
 
@@ -90,18 +90,18 @@ fn a_record_larger_than_a_slot_is_one_record() {
 }
 
 #[test]
-fn dropping_says_how_many_slots_and_is_exact() {
+fn dropping_by_number_is_exact_and_drops_every_record_that_has_it() {
     let (mut producer, mut sender) = roles(8, 8);
     let _ = producer.push(0, &[1; 40], &seq(1)).unwrap();
     let _ = producer.push(0, &[2; 4], &seq(1)).unwrap();
     let _ = producer.push(0, &[3; 4], &seq(2)).unwrap();
-    assert_eq!(producer.drop_seq(0, 1), 4);
-    assert_eq!(producer.drop_seq(0, 1), 0);
+    assert!(producer.drop_seq(0, 1));
+    assert!(!producer.drop_seq(0, 1));
     assert_eq!(seqs(&mut sender), [2]);
     let taken = sender.take(4).unwrap();
-    assert_eq!(producer.drop_seq(0, 2), 0);
+    assert!(!producer.drop_seq(0, 2));
     sender.finish(&taken, at(1)).unwrap();
-    assert_eq!(producer.drop_seq(9, 2), 0);
+    assert!(!producer.drop_seq(9, 2));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_held_record_is_passed_over_and_comes_back_modified() {
     let mut edit = editor.edit(0, 1).unwrap();
     assert_eq!(seqs(&mut sender), [2]);
     assert_eq!(sender.take(0), Err(TooLate));
-    assert_eq!(producer.drop_seq(0, 1), 0, "held by another");
+    assert!(!producer.drop_seq(0, 1), "held by another");
     assert_eq!(edit.write(3, b"abc"), Err(EditError::OutOfRange));
     edit.set_len(6).unwrap();
     edit.write(3, b"abc").unwrap();
@@ -128,7 +128,7 @@ fn a_held_record_is_passed_over_and_comes_back_modified() {
     assert_eq!((record.len, record.layer, record.deadline), (6, 2, at(5)));
     assert_eq!(send(&mut sender, 0), b"firabc");
     drop(editor.edit(0, 2).unwrap());
-    assert_eq!(producer.edit(0, 2).unwrap().kill(), Ok(1));
+    assert_eq!(producer.edit(0, 2).unwrap().kill(), Ok(()));
     assert_eq!(seqs(&mut sender), [0; 0]);
 }
 
@@ -182,7 +182,7 @@ fn the_sender_is_held_back_at_umod_i() {
     assert_eq!(seqs(&mut sender), [0]);
     assert_eq!(sender.take(3), Err(TooLate));
     let _ = producer.push(0, b"x", &seq(9)).unwrap();
-    assert_eq!(producer.drop_seq(0, 3), 1);
+    assert!(producer.drop_seq(0, 3));
     assert_eq!(seqs(&mut sender), [0]);
     assert!(sender.sleep());
     assert!(producer.release_hold(0));
@@ -201,7 +201,7 @@ fn replacing_by_key_says_which_way_it_went() {
     assert_eq!(pushed.index, 0);
     assert_eq!(seqs(&mut sender), [3, 2]);
     let replaced = producer.replace(0, &[4; 20], &keyed(4)).unwrap();
-    assert!(matches!(replaced, Replaced::Superseded { slots: 1, .. }));
+    assert!(matches!(replaced, Replaced::Superseded(_)));
     assert_eq!(replaced.pushed().index, 2);
     assert_eq!(seqs(&mut sender), [2, 4]);
     let _in_hand = sender.take(2).unwrap();
@@ -242,7 +242,7 @@ fn fates_come_in_slot_order_with_their_times() {
         (fate.committed_at, fate.finished_at, fate.acked_at),
         (Some(at(10)), Some(at(20)), Some(at(30)))
     );
-    assert_eq!(producer.drop_seq(0, 2), 1);
+    assert!(producer.drop_seq(0, 2));
     let fate = producer.poll_fate(0).unwrap();
     assert_eq!((fate.outcome, fate.finished_at), (Outcome::Dropped { reason: reason::APPLICATION }, None));
     let taken = sender.take(3).unwrap();
@@ -354,7 +354,7 @@ fn a_record_that_waits_long_is_found_by_everybody() {
     editor.queue(0, 4, &mut queue);
     assert_eq!(queue.iter().map(|record| record.user_seq).collect::<Vec<_>>(), [50]);
     assert_eq!((producer.pending(0), editor.unfinished(0)), (1, 1));
-    assert_eq!(editor.drop_seq(0, 50), 1);
+    assert!(editor.drop_seq(0, 50));
     let mut gone = Vec::new();
     sender.dropped_by_others(&mut gone);
     assert_eq!(gone, [(50, reason::APPLICATION)]);
@@ -442,7 +442,7 @@ fn one_payload_serves_many_rings() {
     let _ = producer.push(0, &[1; 32], &seq(9)).unwrap();
     let unused = producer.store(b"");
     assert!(matches!(unused, Err(PushError::OutOfBlocks)));
-    assert_eq!(producer.drop_seq(0, 9), 2);
+    assert!(producer.drop_seq(0, 9));
     drop(producer.store(b"").unwrap());
     assert!(producer.store(&[0; 32]).is_ok(), "a dropped handle gives its blocks back");
     let other = Region::heap(&Config::default()).unwrap().producer().unwrap().store(b"z").unwrap();
@@ -481,7 +481,7 @@ fn a_ring_is_empty_when_what_comes_next_may_be_taken() {
     let _notify = producer.release_hold(0);
     assert!(sender.is_empty());
     let _pushed = producer.push(0, b"two", &seq(2)).unwrap();
-    assert_eq!(producer.drop_seq(0, 2), 1);
+    assert!(producer.drop_seq(0, 2));
     assert!(!sender.is_empty(), "the sender has yet to see that it was dropped");
     assert_eq!(seqs(&mut sender), []);
     assert!(sender.is_empty() && sender.has_untold());
@@ -542,4 +542,47 @@ fn a_role_is_had_once_and_what_is_left_is_taken_over() {
     assert_eq!(producer.free_blocks(), 3);
     let _ = producer.push(0, &[1; 33], &seq(3)).unwrap();
     assert_eq!(seqs(&mut sender), [2, 3]);
+}
+
+#[test]
+fn records_without_a_number_of_their_own_are_counted() {
+    let region = Region::heap(&Config { rings: 2, slots: 8, ..Config::default() }).unwrap();
+    let mut producer = region.producer().unwrap();
+    let counted = Meta::default();
+    let numbers = [
+        producer.push(0, b"a", &counted).unwrap().user_seq,
+        producer.push(1, b"b", &counted).unwrap().user_seq,
+        producer.push(0, b"c", &seq(40)).unwrap().user_seq,
+        producer.replace(0, b"d", &Meta { key: 7, ..counted }).unwrap().pushed().user_seq,
+        producer.replace(0, b"e", &Meta { key: 7, ..counted }).unwrap().pushed().user_seq,
+    ];
+    assert_eq!(numbers, [0, 1, 40, 41, 42]);
+    assert_eq!(producer.number(&counted).user_seq, 43);
+    assert_eq!(producer.number(&seq(9)).user_seq, 9);
+    let _ = producer.push(1, b"f", &seq(u64::MAX - 1)).unwrap();
+    assert_eq!(producer.number(&counted).user_seq, 0, "the largest number means the next one");
+    let _ = producer.push(1, b"g", &seq(50)).unwrap();
+    drop(producer);
+    assert_eq!(region.producer().unwrap().number(&counted).user_seq, 51, "a new producer goes on");
+}
+
+#[test]
+fn modifying_reports_one_of_three_results() {
+    let (mut producer, mut sender) = roles(8, 8);
+    let editor = producer.region().editor();
+    let _ = producer.push(0, b"first", &seq(1)).unwrap();
+    assert_eq!(editor.modify(0, 1, |edit| edit.write(0, b"FI")), Ok(false));
+    let failed = producer.modify(0, 1, |edit| {
+        edit.set_layer(3);
+        edit.write(0, &[0; 999])
+    });
+    assert_eq!(failed, Err(ModifyError::Invalid(EditError::OutOfRange)));
+    let record = queued(&mut sender)[0];
+    assert_eq!(record.layer, 3, "it is queued, with what was changed before");
+    assert_eq!(send(&mut sender, record.index), b"FIrst");
+    for result in
+        [producer.modify(0, 1, |_| Ok(())), editor.modify(0, 1, |_| Ok(())), editor.modify(9, 1, |_| Ok(()))]
+    {
+        assert_eq!(result, Err(ModifyError::TooLate(TooLate)));
+    }
 }

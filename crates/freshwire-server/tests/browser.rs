@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use browser_driver::{Browser, Chromium, Firefox};
-use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_link::{Config, Schedule, Step};
+use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
 use freshwire_server::ingest::{self, CLOCK_CELLS, Outlet, PatternConfig, Source};

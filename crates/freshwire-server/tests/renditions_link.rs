@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_link::{Config, Schedule, Step};
 use freshwire_media::demux::{self, Demux, Event};
 use freshwire_media::unit::{Kind, Unit};
+use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
 use freshwire_server::ingest::{self, Outlet, Source};

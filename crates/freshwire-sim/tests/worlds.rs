@@ -191,9 +191,8 @@ impl Run {
         connection.keep_alive = plan.restarts.then_some(Duration::from_secs(1));
         connection.in_order = plan.in_order && !plan.restarts;
         connection.fec_layers = if plan.fec { 3 } else { 0 };
-        connection.congestion =
-            [Congestion::Fresh, Congestion::Fresh, Congestion::Cubic, Congestion::NewReno]
-                [usize::from(plan.congestion % 4)];
+        connection.congestion = [Congestion::Copa, Congestion::Copa, Congestion::Cubic, Congestion::NewReno]
+            [usize::from(plan.congestion % 4)];
         let policy = [PolicyKind::Fifo, PolicyKind::Expiring, PolicyKind::Deadline, PolicyKind::Layered]
             [usize::from(plan.policy % 4)];
         let near = world.add_near();

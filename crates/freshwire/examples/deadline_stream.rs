@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for user_seq in 0..SAMPLES {
         let generated = now();
         let meta = Meta { user_seq, generated, deadline: generated + DEADLINE, ..Meta::default() };
-        match sender.push(sink.ring(), &payload, &meta) {
+        match sender.push(sink.id(), &payload, &meta) {
             Ok(_) => {}
             // Nothing blocks: what to do with a full ring is for the application to say. This one skips the sample.
             Err(PushError::Full | PushError::OutOfBlocks) => refused += 1,

@@ -13,7 +13,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use freshwire::{
-    CloseMode, Engine, Meta, Outcome, RingConfig, Sender, Sink, SinkConfig, Timestamp, choice, now,
+    CloseMode, Engine, Meta, Outcome, RingConfig, Sender, Sink, SinkConfig, SinkId, Timestamp, choice, now,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -76,31 +76,32 @@ fn serve(listener: &TcpListener, clients: u32) -> Result<()> {
             }
             let meta = Meta { user_seq: u64::from(tick), generated: at, key: object, ..Meta::default() };
             for sink in &sinks {
-                sender.replace(sink.ring(), &state, &meta)?;
+                sender.replace(sink.id(), &state, &meta)?;
             }
         }
         std::thread::sleep((begin + TICK * (tick + 1)).saturating_since(now()));
         for (sink, outcomes) in sinks.iter().zip(&mut outcomes) {
-            count(&mut sender, sink.ring(), outcomes);
+            count(&mut sender, sink.id(), outcomes)?;
         }
     }
     for (sink, mut outcomes) in sinks.into_iter().zip(outcomes) {
-        let (ring, monitor) = (sink.ring(), sink.monitor());
+        let (id, monitor) = (sink.id(), sink.monitor());
         sink.close(CloseMode::Drain, Duration::from_secs(10));
-        count(&mut sender, ring, &mut outcomes);
+        count(&mut sender, id, &mut outcomes)?;
         let stats = monitor.stats();
-        println!("client {ring}: {outcomes:?}; {} bytes unread at most", stats.unread_max);
-        assert_eq!(sender.fates_lost(ring), 0);
+        println!("{id}: {outcomes:?}; {} bytes unread at most", stats.unread_max);
+        assert_eq!(sender.fates_lost(id), Ok(0));
     }
     Ok(())
 }
 
 /// Counts what became of the states of one client.
-fn count(sender: &mut Sender, ring: usize, outcomes: &mut BTreeMap<String, u32>) {
-    for fate in sender.fates(ring) {
+fn count(sender: &mut Sender, id: SinkId, outcomes: &mut BTreeMap<String, u32>) -> Result<()> {
+    for fate in sender.fates(id)? {
         assert!(fate.outcome != Outcome::Refused, "with slots for its objects a ring refuses nothing");
         *outcomes.entry(fate.outcome.to_string()).or_insert(0) += 1;
     }
+    Ok(())
 }
 
 /// Reads until the end and checks every object.

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             state[..8].copy_from_slice(&player.to_be_bytes());
             state[8..16].copy_from_slice(&tick.to_be_bytes());
             replaced +=
-                u64::from(!matches!(sender.replace(sink.ring(), &state, &meta)?, Replaced::Appended(_)));
+                u64::from(!matches!(sender.replace(sink.id(), &state, &meta)?, Replaced::Appended(_)));
         }
         std::thread::sleep(TICK);
     }

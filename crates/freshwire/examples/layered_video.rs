@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 refs: [u32::from(layer > 0), 0],
                 ..Meta::default()
             };
-            match sender.push(sink.ring(), &[layer; LAYER_BYTES], &meta) {
+            match sender.push(sink.id(), &[layer; LAYER_BYTES], &meta) {
                 Ok(_) | Err(PushError::Full | PushError::OutOfBlocks) => {}
                 Err(error) => return Err(error.into()),
             }

@@ -26,11 +26,12 @@
 //! let mut sender = Sender::without_engine(&RingConfig::default())?;
 //! let sink = sender.add_a1_sink(&connection, SinkConfig::new(choice::deadline(Duration::ZERO)))?;
 //! let now = now();
-//! let meta = Meta { user_seq: 1, generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
-//! sender.push(sink.ring(), b"position 4711", &meta)?;
+//! let meta = Meta { generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
+//! sender.push(sink.id(), b"position 4711", &meta)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attach;
 mod buffers;
 mod byte_stream;
 mod codes;
@@ -67,7 +68,6 @@ pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
 pub use config::{ConnectConfig, DEFAULT_BACKLOG, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
-pub(crate) use connection::Caller;
 pub use connection::Connection;
 pub use driver::DEFAULT_BUSY_POLL;
 pub use error::{AcceptError, BindError, ConnectError, NodeStopped};

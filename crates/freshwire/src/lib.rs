@@ -18,44 +18,61 @@
 //! let mut sender = Sender::new(&RingConfig::default(), &engine.handle())?;
 //! let sink = sender.add_sink(TcpStream::connect("viewer:5000")?, SinkConfig::new(choice::deadline(Duration::ZERO)))?;
 //! let now = now();
-//! let meta = Meta { user_seq: 1, generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
-//! sender.push(sink.ring(), b"position 4711", &meta)?;
+//! let meta = Meta { generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
+//! sender.push(sink.id(), b"position 4711", &meta)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#![warn(clippy::missing_errors_doc)]
+
 pub mod a1;
 mod carrier;
-mod direct;
-mod engine;
+mod config;
+mod datagrams;
+mod ended;
+mod error;
+#[cfg(feature = "fanout")]
+pub mod fanout;
 mod kernel_view;
 mod receiver;
+#[cfg_attr(not(feature = "fanout"), allow(unreachable_pub, reason = "public in `fanout`"))]
 mod record;
+mod reserve;
 mod seal;
 mod sender;
 mod sink;
+mod sink_id;
 mod stats;
+#[cfg_attr(
+    not(feature = "fanout"),
+    allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
+)]
+mod tcp;
 
 pub use freshwire_choice as choice;
 pub use freshwire_io::now;
 pub use freshwire_io::poll::Waker;
 pub use freshwire_media::framing::{Framer, Framing, Piece};
 pub use freshwire_ring::{
-    ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate,
-    MAX_KEPT_FATES, Meta, NO_INDEX, Outcome, Producer, PushError, Pushed, Queued, Region, Replaced, Stage,
-    Standing, Stored, TooLate, prefetch, reason,
+    AttachError, ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate,
+    MAX_KEPT_FATES, Meta, ModifyError as EditorModifyError, NO_INDEX, Outcome, Pushed, Queued, Region,
+    Replaced, Stage, Standing, TooLate, reason,
 };
 pub use freshwire_units::{Rate, Timestamp};
 
 pub use carrier::{Carrier, CarrierError, CarrierInUse};
-pub use engine::{Engine, EngineThread, Handle, MAX_RESERVE, Reserve};
+pub use config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
+pub use datagrams::{DatagramPath, Flushed, KnownPath};
+pub use ended::{CloseMode, Ended, SinkError};
+pub use error::{ModifyError, PushError, SenderError};
 pub use receiver::{Message, ReceiveError, Receiver};
-pub use record::record_without_place;
+pub use reserve::{MAX_RESERVE, Reserve};
 pub use seal::Seal;
-pub use sender::{MAX_AT_ONCE, Sender, SenderError, Target};
-pub use sink::{
-    CloseMode, DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, Ended, Monitor, Sink, SinkConfig,
-};
+pub use sender::Sender;
+pub use sink::{Monitor, Sink};
+pub use sink_id::{SinkId, StaleSink};
 pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};
+pub use tcp::{Engine, EngineThread, Handle};
 
 /// The examples of the documents, compiled with the tests.
 #[cfg(doctest)]

@@ -1,71 +1,28 @@
-use std::io;
+#[cfg(feature = "fanout")]
+mod fanout;
+
 use std::net::TcpStream;
 use std::sync::Arc;
 
 use freshwire_ring::{
-    ClaimError, Config, Consumer, CreateError, Edit, EditError, Fate, Meta, Producer, PushError, Region,
-    Replaced, Stored, TooLate,
+    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Region,
+    Replaced, Stored,
 };
 
-use crate::a1::{self, Caller};
-use crate::carrier::CarrierError;
-use crate::direct::Direct;
-use crate::engine::{AddError, Added, Handle, Offered, Payload};
+use crate::config::SinkConfig;
+use crate::datagrams::DatagramPath;
+use crate::error::{ModifyError, PushError, SenderError};
 use crate::record::record_without_place;
-use crate::sink::{Sink, SinkConfig, SinkShared};
-
-/// Error of creating a sender or adding a sink.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SenderError {
-    /// The shared memory could not be made.
-    #[error(transparent)]
-    Create(#[from] CreateError),
-    /// The region or a ring is in use by another sender or engine.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-    /// The socket refuses a setting of the sink.
-    #[error("the socket refuses a setting of the sink: {0}")]
-    Stream(#[from] io::Error),
-    /// The sink cannot have the kernel's ring.
-    #[error(transparent)]
-    Carrier(#[from] CarrierError),
-    /// The sender was made by [`Sender::without_engine`].
-    #[error("TCP sinks need an engine, and this sender has none")]
-    NoEngine,
-    /// The A1 connection has ended.
-    #[error("the A1 connection has ended: {0}")]
-    ConnectionEnded(String),
-    /// The ring cannot take the newest value of each key at any time.
-    #[error(
-        "{slots} slots are too few for {keys} keys: raise RingConfig::slots to {needed}, or use RingConfig::for_clients"
-    )]
-    TooFewSlots {
-        /// The keys that the sink was said to have.
-        keys: u32,
-        /// Slots of each ring.
-        slots: u32,
-        /// Slots that so many keys need.
-        needed: u32,
-    },
-    /// The A1 connection or group has a sink already.
-    #[error("the A1 connection or group has a sink already")]
-    HasSink,
-}
-
-impl From<AddError> for SenderError {
-    fn from(error: AddError) -> Self {
-        match error {
-            AddError::Stream(error) => Self::Stream(error),
-            AddError::Carrier(error) => Self::Carrier(error),
-        }
-    }
-}
+use crate::sink::{Call, Sink, SinkShared};
+use crate::sink_id::{SinkId, StaleSink};
+#[cfg(feature = "fanout")]
+use crate::tcp::OfferRoom;
+use crate::tcp::{Added, Direct, Handle};
 
 /// The application's handle: queues records and, until they are committed, drops, modifies or replaces them.
 /// One arena holds the payloads of all sinks.
 ///
-/// Sinks are addressed by their ring: [`Sink::ring`]. No call blocks: a full ring is a [`PushError`], and the
+/// Sinks are addressed by their handle: [`Sink::id`]. No call blocks: a full ring is a [`PushError`], and the
 /// application waits, drops or replaces.
 ///
 /// The records of a sink with [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) are in the
@@ -76,50 +33,29 @@ pub struct Sender {
     next_ring: usize,
     /// Rings that were [given back](Self::reuse).
     left: Vec<usize>,
-    /// By ring, its sink as the one who serves it sees it; the last one's, where there is none any more.
-    sinks: Vec<Option<Arc<SinkShared>>>,
-    /// Rings that missed the payload of the last [`push_to_all`](Self::push_to_all), and why.
-    missed: Vec<(usize, PushError)>,
-    /// By ring, where the engine does not serve it from the region.
-    others: Vec<Option<Other>>,
-    /// By ring, the number of the sink that the engine serves from it; the last one's, where there is none any more.
-    numbers: Vec<Option<u64>>,
-    /// Room to look up sinks by their numbers, and for a payload that they get past their rings.
-    order: Vec<(u64, usize)>,
-    bytes: Payload,
+    /// By ring, its sink; the last one, if that has ended and the ring has no other.
+    sinks: Vec<Option<Entry>>,
+    /// Sinks that missed the payload of the last [`push_to_all`](Self::push_to_all), and why.
+    missed: Vec<(SinkId, PushError)>,
+    #[cfg(feature = "fanout")]
+    buffers: OfferRoom,
 }
 
-/// Largest payload of [`Sender::send_at_once`], in bytes.
-pub const MAX_AT_ONCE: u32 = 64 << 10;
-
-/// A sink to which [`Sender::send_at_once`] offers a payload.
-#[derive(Clone, Copy, Debug)]
-pub struct Target {
-    /// The sink's ring.
-    pub ring: usize,
-    /// The descriptor that the record would have there.
-    pub meta: Meta,
-    pub(crate) is_sent: bool,
+/// A sink as its sender sees it.
+struct Entry {
+    id: SinkId,
+    shared: Arc<SinkShared>,
+    server: ServedBy,
 }
 
-impl Target {
-    /// A target: the sink with this ring.
-    pub fn new(ring: usize, meta: Meta) -> Self {
-        Self { ring, meta, is_sent: false }
-    }
-
-    /// Returns `true` if [`Sender::send_at_once`] has sent the payload to this sink.
-    pub fn is_sent(&self) -> bool {
-        self.is_sent
-    }
-}
-
-/// A ring that is not the engine's.
-enum Other {
-    /// Its records lie in the kernel's own.
-    Direct(Direct),
-    /// An A1 node serves it from the region.
-    Node(Caller),
+/// Where a sink's records go.
+enum ServedBy {
+    /// An engine, which has this number for the sink, serves the region's ring.
+    Engine(u64),
+    /// The records are in the kernel's own ring.
+    Direct(Box<Direct>),
+    /// An A1 node serves the region's ring.
+    Node(Box<dyn Call>),
 }
 
 impl Sender {
@@ -141,7 +77,7 @@ impl Sender {
         Self::with(region, Some(engine.clone()))
     }
 
-    /// Creates the shared memory for `config.rings` sinks that are all [A1 sinks](Sender::add_a1_sink).
+    /// Creates the shared memory for `config.rings` sinks that are all [A1 sinks](Self::add_a1_sink).
     ///
     /// # Errors
     ///
@@ -159,10 +95,8 @@ impl Sender {
             left: Vec::new(),
             sinks: Vec::new(),
             missed: Vec::new(),
-            others: Vec::new(),
-            numbers: Vec::new(),
-            order: Vec::new(),
-            bytes: Payload::default(),
+            #[cfg(feature = "fanout")]
+            buffers: OfferRoom::default(),
         })
     }
 
@@ -180,20 +114,33 @@ impl Sender {
         let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
         self.check_keys(&config)?;
         let consumer = self.free_ring()?;
-        let ring = consumer.ring();
         let ack_fates = config.ack_fates;
         let Added { id, sink, direct } = engine.admit(stream, consumer, config, true)?;
-        let number = direct.is_none().then_some(id);
-        self.set_other(ring, direct.map(Other::Direct));
-        self.set_sink(ring, &sink);
+        self.enter(&sink, direct.map_or(ServedBy::Engine(id), |direct| ServedBy::Direct(Box::new(direct))));
         if ack_fates {
-            let (producer, ring) = self.producer_of(ring);
+            let (producer, ring) = self.producer_of(sink.id());
             producer.keep_fates(ring);
         }
-        if ring >= self.numbers.len() {
-            self.numbers.resize(ring + 1, None);
-        }
-        self.numbers[ring] = number;
+        Ok(sink)
+    }
+
+    /// Serves a receiver of datagrams from a free ring, as [`add_sink`](Self::add_sink) does over TCP. Of `config`, policy, framing,
+    /// keys and linger count; every piece of the framing has to be whole packets. Fates are complete when the last packet is handed
+    /// over, and nothing can be interjected.
+    ///
+    /// # Errors
+    ///
+    /// If no ring is free, if the ring has too few slots for [`SinkConfig::keys`], or if the sender has no engine.
+    pub fn add_datagram_sink(
+        &mut self,
+        path: Box<dyn DatagramPath>,
+        config: SinkConfig,
+    ) -> Result<Sink, SenderError> {
+        let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
+        self.check_keys(&config)?;
+        let consumer = self.free_ring()?;
+        let Added { id, sink, .. } = engine.add_datagrams(path, consumer, config);
+        self.enter(&sink, ServedBy::Engine(id));
         Ok(sink)
     }
 
@@ -205,54 +152,37 @@ impl Sender {
         }
     }
 
-    /// Serves the other end of an A1 connection from a free ring. The connection can still receive; closing
-    /// the sink closes it.
-    ///
-    /// # Errors
-    ///
-    /// If no ring is free, the connection has ended, or it already has a sink.
-    pub fn add_a1_sink(
+    /// Lets `serve` take a free ring for a sink outside of the engine, and return what wakes whatever serves it.
+    pub(crate) fn attach(
         &mut self,
-        connection: &a1::Connection,
-        config: a1::SinkConfig,
+        serve: impl FnOnce(Consumer) -> Result<(Sink, Box<dyn Call>), SenderError>,
     ) -> Result<Sink, SenderError> {
         let consumer = self.free_ring()?;
         let ring = consumer.ring();
-        let sink = connection.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
-        self.set_other(ring, Some(Other::Node(connection.caller())));
-        self.set_sink(ring, &sink);
+        let (sink, caller) = serve(consumer).inspect_err(|_| self.left.push(ring))?;
+        self.enter(&sink, ServedBy::Node(caller));
         Ok(sink)
     }
 
-    /// Serves a multicast group from a free ring. The ring needs space for the records that the group keeps
-    /// for repairs; see [`GroupConfig::repair_for`](a1::GroupConfig::repair_for).
-    ///
-    /// # Errors
-    ///
-    /// If no ring is free, or the group already has a sink.
-    pub fn add_a1_group(&mut self, group: &a1::Group, config: a1::SinkConfig) -> Result<Sink, SenderError> {
-        let consumer = self.free_ring()?;
-        let ring = consumer.ring();
-        let sink = group.serve(consumer, config).inspect_err(|_| self.left.push(ring))?;
-        self.set_other(ring, Some(Other::Node(group.caller())));
-        self.set_sink(ring, &sink);
-        Ok(sink)
+    /// Notes a new sink, in place of the one that had its ring before.
+    fn enter(&mut self, sink: &Sink, server: ServedBy) {
+        let id = sink.id();
+        if id.ring() >= self.sinks.len() {
+            self.sinks.resize_with(id.ring() + 1, || None);
+        }
+        self.sinks[id.ring()] = Some(Entry { id, shared: Arc::clone(&sink.shared), server });
     }
 
-    fn set_sink(&mut self, ring: usize, sink: &Sink) {
-        if ring >= self.sinks.len() {
-            self.sinks.resize(ring + 1, None);
-        }
-        self.sinks[ring] = Some(Arc::clone(&sink.shared));
+    fn entry(&self, sink: SinkId) -> Result<&Entry, StaleSink> {
+        let entry = self.sinks.get(sink.ring()).and_then(Option::as_ref);
+        entry.filter(|entry| entry.id == sink).ok_or(StaleSink(sink))
     }
 
-    fn set_other(&mut self, ring: usize, other: Option<Other>) {
-        if let Some(place) = self.others.get_mut(ring) {
-            *place = other;
-        } else if other.is_some() {
-            self.others.resize_with(ring, || None);
-            self.others.push(other);
-        }
+    /// The kernel's ring of this sink, if it has one.
+    fn direct(&mut self, sink: SinkId) -> Result<Option<&mut Direct>, StaleSink> {
+        let entry = self.sinks.get_mut(sink.ring()).and_then(Option::as_mut);
+        let entry = entry.filter(|entry| entry.id == sink).ok_or(StaleSink(sink))?;
+        Ok(if let ServedBy::Direct(direct) = &mut entry.server { Some(direct) } else { None })
     }
 
     fn free_ring(&mut self) -> Result<Consumer, ClaimError> {
@@ -270,12 +200,10 @@ impl Sender {
             }
             Err(error) => error,
         };
-        let has_ended = |ring: &usize| {
-            self.sinks.get(*ring).is_some_and(|sink| sink.as_ref().is_some_and(|sink| sink.has_ended()))
-        };
-        let mut ended: Vec<usize> = (0..self.next_ring).filter(has_ended).collect();
-        ended.sort_by_key(|&ring| self.sinks[ring].as_ref().and_then(|sink| sink.ended_at()));
-        ended.into_iter().find_map(|ring| self.used_ring(ring).ok()).ok_or(error)
+        let ended_at = |entry: &Entry| Some((entry.shared.ended_at()?, entry.id.ring()));
+        let mut ended: Vec<_> = self.sinks.iter().flatten().filter_map(ended_at).collect();
+        ended.sort_unstable();
+        ended.into_iter().find_map(|(_, ring)| self.used_ring(ring).ok()).ok_or(error)
     }
 
     /// A ring that had a sink, made anew: what somebody wrote into it for that one is not the next one's affair.
@@ -286,48 +214,24 @@ impl Sender {
         self.producer.region().consumer(ring)
     }
 
-    /// Marks a ring as reusable once its dropped sink has ended. Optional: rings of ended sinks are reused
-    /// when no other is free.
-    pub fn reuse(&mut self, ring: usize) {
-        if ring < self.next_ring && !self.left.contains(&ring) {
-            self.left.push(ring);
-        }
-    }
-
     /// The region, for sharing with a second process by its file descriptor. Rings of sinks with
     /// [`CarrierInUse::KernelRing`](crate::CarrierInUse::KernelRing) are empty there.
     pub fn region(&self) -> &Region {
         self.producer.region()
     }
 
-    /// The region of a sink's records, and the ring's index there, for an [`Editor`](freshwire_ring::Editor).
-    /// If a call of the editor asks to notify the sender, call [`Sender::notify`].
-    pub fn region_of(&self, ring: usize) -> (&Region, usize) {
-        match self.others.get(ring) {
-            Some(Some(Other::Direct(direct))) => (direct.region(), 0),
-            _ => (self.producer.region(), ring),
+    /// The producer that fills the ring of a sink, and the ring's index there.
+    fn producer_of(&mut self, sink: SinkId) -> (&mut Producer, usize) {
+        match self.sinks.get_mut(sink.ring()) {
+            Some(Some(Entry { server: ServedBy::Direct(direct), .. })) => (&mut direct.producer, 0),
+            _ => (&mut self.producer, sink.ring()),
         }
     }
 
-    fn direct(&mut self, ring: usize) -> Option<&mut Direct> {
-        match self.others.get_mut(ring)?.as_mut()? {
-            Other::Direct(direct) => Some(direct),
-            Other::Node(_) => None,
-        }
-    }
-
-    /// Who fills this ring, and its number there.
-    fn producer_of(&mut self, ring: usize) -> (&mut Producer, usize) {
-        match self.others.get_mut(ring) {
-            Some(Some(Other::Direct(direct))) => (&mut direct.producer, 0),
-            _ => (&mut self.producer, ring),
-        }
-    }
-
-    /// Calls who serves this ring.
-    fn call(&self, ring: usize) {
-        match self.others.get(ring) {
-            Some(Some(Other::Node(node))) => node.call(),
+    /// Wakes whatever serves this sink.
+    fn call(&self, sink: SinkId) {
+        match self.entry(sink).map(|entry| &entry.server) {
+            Ok(ServedBy::Node(node)) => node.call(),
             _ => self.call_engine(),
         }
     }
@@ -338,81 +242,103 @@ impl Sender {
         }
     }
 
-    /// Queues a record for a sink and returns its index in the ring. Allocates nothing, and makes no system
-    /// call while the engine is awake. A full ring first drops the records that the policy calls stale.
+    /// Queues a record for a sink and returns its number: [`Meta::user_seq`], or the next one if that is
+    /// [`Meta::NEXT_SEQ`]. Allocates nothing, and makes no system call while the engine is awake. A full ring first
+    /// drops the records that the policy calls stale.
     ///
     /// # Errors
     ///
     /// [`PushError::Full`] or [`PushError::OutOfBlocks`] if there is still no space, [`PushError::Closed`]
     /// after the sink's end, [`PushError::TooLarge`] for a record that never fits. The record's fate is then
-    /// [`Outcome::Refused`](freshwire_ring::Outcome::Refused).
-    pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
-        if let Some(direct) = self.direct(ring) {
-            return direct.push(payload, meta).inspect_err(|error| self.refused(ring, *error, meta));
+    /// [`Outcome::Refused`](freshwire_ring::Outcome::Refused). [`PushError::StaleSink`] if another sink has the ring.
+    pub fn push(&mut self, sink: SinkId, payload: &[u8], meta: &Meta) -> Result<u64, PushError> {
+        self.entry(sink)?;
+        let meta = &self.producer.number(meta);
+        if let Some(direct) = self.direct(sink)? {
+            let pushed = direct.push(payload, meta);
+            return self.checked(sink, meta, pushed).map(|_index| meta.user_seq);
         }
-        let mut pushed = self.producer.push(ring, payload, meta);
-        if self.make_room(ring, payload, meta, pushed.err()) {
-            pushed = self.producer.push(ring, payload, meta);
+        let mut pushed = self.producer.push(sink.ring(), payload, meta);
+        if self.make_room(sink, payload, meta, pushed.err()) {
+            pushed = self.producer.push(sink.ring(), payload, meta);
         }
-        let pushed = pushed.inspect_err(|error| self.refused(ring, *error, meta))?;
-        if pushed.notify {
-            self.call(ring);
+        if self.checked(sink, meta, pushed)?.notify {
+            self.call(sink);
         }
-        Ok(pushed.index)
+        Ok(meta.user_seq)
     }
 
-    /// After a push that found no room: has the policy drop what has expired or is superseded. True: there is room now.
+    /// After a push that found no room: has the policy drop what has expired or is superseded. Returns `true` if there is
+    /// room now.
     #[cold]
-    fn make_room(&mut self, ring: usize, payload: &[u8], meta: &Meta, error: Option<PushError>) -> bool {
-        if !matches!(error, Some(PushError::Full | PushError::OutOfBlocks)) {
+    fn make_room(&mut self, sink: SinkId, payload: &[u8], meta: &Meta, error: Option<RingError>) -> bool {
+        if !matches!(error, Some(RingError::Full | RingError::OutOfBlocks)) {
             return false;
         }
-        let Self { producer, engine: Some(engine), numbers, .. } = self else { return false };
-        let Some(&Some(id)) = numbers.get(ring) else { return false };
+        let Ok(&Entry { server: ServedBy::Engine(number), .. }) = self.entry(sink) else { return false };
+        let Self { producer, engine: Some(engine), .. } = self else { return false };
         let Ok(len) = u32::try_from(payload.len()) else { return false };
-        let mut has_room = || producer.has_room(ring, payload.len());
-        engine.make_room(id, &record_without_place(meta, len), &mut has_room);
+        let mut has_room = || producer.has_room(sink.ring(), payload.len());
+        engine.make_room(number, &record_without_place(meta, len), &mut has_room);
         has_room()
     }
 
-    /// A record was not taken: that is its fate.
+    /// The result of a push. A record that was not taken has that as its fate.
+    #[inline]
+    fn checked<T>(
+        &mut self,
+        sink: SinkId,
+        meta: &Meta,
+        pushed: Result<T, RingError>,
+    ) -> Result<T, PushError> {
+        pushed.map_err(|error| {
+            self.refused(sink, error, meta);
+            PushError::of(error, sink)
+        })
+    }
+
     #[cold]
-    fn refused(&mut self, ring: usize, error: PushError, meta: &Meta) {
-        if matches!(error, PushError::Full | PushError::OutOfBlocks | PushError::Closed) {
-            let (producer, ring) = self.producer_of(ring);
+    fn refused(&mut self, sink: SinkId, error: RingError, meta: &Meta) {
+        if matches!(error, RingError::Full | RingError::OutOfBlocks | RingError::Closed) {
+            let (producer, ring) = self.producer_of(sink);
             producer.note_refused(ring, meta.user_seq);
         }
     }
 
-    /// Queues one payload for several sinks. It is copied once, and once more into each kernel ring. Returns
-    /// the number of rings that accepted it.
+    /// Queues one payload for several sinks, with the same number. It is copied once, and once more into each kernel
+    /// ring. Returns the number of sinks that accepted it.
     ///
-    /// A closed ring, or one full of records that the policy still wants, is skipped:
-    /// [`missed`](Self::missed) lists it, and the record's fate there is
+    /// A sink is skipped if it has ended, if its ring is full of records that the policy still wants, or if its handle
+    /// is stale. [`missed`](Self::missed) lists it, and the record's fate there is
     /// [`Outcome::Refused`](freshwire_ring::Outcome::Refused).
     ///
     /// # Errors
     ///
-    /// Stops at the first ring with another error: no free block in the arena, a payload that never fits, or
-    /// a ring that does not exist.
+    /// [`PushError::OutOfBlocks`] without a free block in the arena, [`PushError::TooLarge`] for a payload that never
+    /// fits. Sinks before the failing one have the record.
     pub fn push_to_all(
         &mut self,
-        rings: impl IntoIterator<Item = usize>,
+        sinks: impl IntoIterator<Item = SinkId>,
         payload: &[u8],
         meta: &Meta,
     ) -> Result<usize, PushError> {
+        let meta = &self.producer.number(meta);
         let mut stored = None;
         self.missed.clear();
         let (mut taken, mut notify, mut result) = (0, false, Ok(()));
-        for ring in rings {
-            let pushed = match self.direct(ring) {
-                Some(direct) => match direct.push(payload, meta) {
-                    Err(PushError::OutOfBlocks) => Err(PushError::Full),
+        for sink in sinks {
+            let pushed = match self.direct(sink) {
+                Err(stale) => {
+                    self.missed.push((sink, stale.into()));
+                    continue;
+                }
+                Ok(Some(direct)) => match direct.push(payload, meta) {
+                    Err(RingError::OutOfBlocks) => Err(RingError::Full),
                     pushed => pushed.map(|_| false),
                 },
-                None => match self.push_once(&mut stored, ring, payload, meta) {
-                    Err(error) if self.make_room(ring, payload, meta, Some(error)) => {
-                        self.push_once(&mut stored, ring, payload, meta)
+                Ok(None) => match self.push_once(&mut stored, sink.ring(), payload, meta) {
+                    Err(error) if self.make_room(sink, payload, meta, Some(error)) => {
+                        self.push_once(&mut stored, sink.ring(), payload, meta)
                     }
                     pushed => pushed,
                 },
@@ -420,17 +346,17 @@ impl Sender {
             match pushed {
                 Ok(asleep) => {
                     taken += 1;
-                    match self.others.get(ring) {
-                        Some(Some(_)) if asleep => self.call(ring),
+                    match self.entry(sink).map(|entry| &entry.server) {
+                        Ok(ServedBy::Node(node)) if asleep => node.call(),
                         _ => notify |= asleep,
                     }
                 }
-                Err(error @ (PushError::Full | PushError::Closed)) => {
-                    self.missed.push((ring, error));
-                    self.refused(ring, error, meta);
+                Err(error @ (RingError::Full | RingError::Closed)) => {
+                    self.missed.push((sink, PushError::of(error, sink)));
+                    self.refused(sink, error, meta);
                 }
                 Err(error) => {
-                    result = Err(error);
+                    result = Err(PushError::of(error, sink));
                     break;
                 }
             }
@@ -442,43 +368,9 @@ impl Sender {
         result.map(|()| taken)
     }
 
-    /// Rings that skipped the last [`push_to_all`](Self::push_to_all), with the reason.
-    pub fn missed(&self) -> &[(usize, PushError)] {
+    /// Sinks that missed the last [`push_to_all`](Self::push_to_all), with the reason.
+    pub fn missed(&self) -> &[(SinkId, PushError)] {
         &self.missed
-    }
-
-    /// Sends a stored payload directly to the sinks for which it would be the next record on the wire:
-    /// nothing is queued or half sent, the path has shown no limit recently, and the policy agrees.
-    /// [`Target::is_sent`] reports the result; [push](Producer::push_stored) the payload to the others. For
-    /// receivers that keep up this is much cheaper than their rings.
-    ///
-    /// Such a record has no fate and can be neither dropped nor changed. The call takes as long as the
-    /// writes. It sends nothing while the engine is at work, above [`MAX_AT_ONCE`] bytes, or to a sink that
-    /// reports [acknowledgements](SinkConfig::ack_fates), encrypts, has a framing that can abandon records,
-    /// or is not plain TCP.
-    ///
-    /// # Errors
-    ///
-    /// [`PushError::ForeignPayload`] if another producer stored the payload.
-    pub fn send_at_once(&mut self, payload: &Stored, targets: &mut [Target]) -> Result<(), PushError> {
-        let Self { producer, engine, numbers, order, bytes, .. } = self;
-        let Some(engine) = engine.as_ref().filter(|_| payload.len() <= MAX_AT_ONCE) else { return Ok(()) };
-        producer.read_stored(payload, bytes.renew())?;
-        in_order(order, numbers, targets.iter().map(|target| target.ring));
-        let queue = |target: &Target| producer.push_stored_quiet(target.ring, payload, &target.meta).ok();
-        engine.offer(Offered { bytes, targets, order }, queue);
-        Ok(())
-    }
-
-    /// Serves the sinks of these rings on this thread, after pushes that asked to [notify](Self::notify).
-    /// This saves the wake-up of the engine's thread, and takes as long as the writes. If the engine is at
-    /// work already, it continues the work. Sinks that the engine does not serve are ignored.
-    pub fn serve(&mut self, rings: impl IntoIterator<Item = usize>) {
-        let Self { engine: Some(engine), numbers, order, .. } = self else { return };
-        in_order(order, numbers, rings);
-        if !order.is_empty() {
-            engine.serve(order);
-        }
     }
 
     /// Pushes a payload that is stored when the first ring needs it. True: the engine has to be notified.
@@ -488,7 +380,7 @@ impl Sender {
         ring: usize,
         payload: &[u8],
         meta: &Meta,
-    ) -> Result<bool, PushError> {
+    ) -> Result<bool, RingError> {
         let stored = match stored {
             Some(stored) => stored,
             None => stored.insert(self.producer.store(payload)?),
@@ -496,13 +388,16 @@ impl Sender {
         self.producer.push_stored(ring, stored, meta).map(|pushed| pushed.notify)
     }
 
-    /// Drops the queued records with this number. Returns the number of slots that they occupied; 0 means too
-    /// late. A counted record is never sent.
-    pub fn drop_seq(&mut self, ring: usize, user_seq: u64) -> usize {
-        if let Some(direct) = self.direct(ring) {
-            return direct.producer.drop_seq(0, user_seq);
-        }
-        self.producer.drop_seq(ring, user_seq)
+    /// Drops the queued records with this number. Returns `true` if there was one: it is never sent. Returns `false` if
+    /// it is too late.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleSink`] if the sender does not serve the sink.
+    pub fn drop_seq(&mut self, sink: SinkId, user_seq: u64) -> Result<bool, StaleSink> {
+        self.entry(sink)?;
+        let (producer, ring) = self.producer_of(sink);
+        Ok(producer.drop_seq(ring, user_seq))
     }
 
     /// Modifies a queued record in place. `change` has exclusive access to it, and the engine skips it
@@ -510,22 +405,22 @@ impl Sender {
     ///
     /// # Errors
     ///
-    /// [`TooLate`] if the record was committed, dropped, or is held by another party.
+    /// [`ModifyError::TooLate`] if the record was committed, dropped, or is held by another party.
+    /// [`ModifyError::Invalid`] with the error of `change`; the record then stays queued.
+    /// [`ModifyError::StaleSink`] if the sender does not serve the sink.
     pub fn modify(
         &mut self,
-        ring: usize,
+        sink: SinkId,
         user_seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
-    ) -> Result<Result<(), EditError>, TooLate> {
-        if let Some(direct) = self.direct(ring) {
-            return direct.modify(user_seq, change);
+    ) -> Result<(), ModifyError> {
+        if let Some(direct) = self.direct(sink)? {
+            return Ok(direct.modify(user_seq, change)?);
         }
-        let mut edit = self.producer.edit(ring, user_seq)?;
-        let changed = change(&mut edit);
-        if edit.release()? {
-            self.call(ring);
+        if self.producer.modify(sink.ring(), user_seq, change)? {
+            self.call(sink);
         }
-        Ok(changed)
+        Ok(())
     }
 
     /// Replaces the newest queued record with the same key; the new value keeps that record's turn. Without
@@ -535,72 +430,90 @@ impl Sender {
     /// # Errors
     ///
     /// As [`push`](Self::push).
-    pub fn replace(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
-        if let Some(direct) = self.direct(ring) {
-            return direct.replace(payload, meta).inspect_err(|error| self.refused(ring, *error, meta));
+    pub fn replace(&mut self, sink: SinkId, payload: &[u8], meta: &Meta) -> Result<Replaced, PushError> {
+        self.entry(sink)?;
+        let meta = &self.producer.number(meta);
+        if let Some(direct) = self.direct(sink)? {
+            let replaced = direct.replace(payload, meta);
+            return self.checked(sink, meta, replaced);
         }
-        let mut replaced = self.producer.replace(ring, payload, meta);
-        if self.make_room(ring, payload, meta, replaced.err()) {
-            replaced = self.producer.replace(ring, payload, meta);
+        let mut replaced = self.producer.replace(sink.ring(), payload, meta);
+        if self.make_room(sink, payload, meta, replaced.err()) {
+            replaced = self.producer.replace(sink.ring(), payload, meta);
         }
-        let replaced = replaced.inspect_err(|error| self.refused(ring, *error, meta))?;
+        let replaced = self.checked(sink, meta, replaced)?;
         if replaced.pushed().notify {
-            self.call(ring);
+            self.call(sink);
         }
         Ok(replaced)
     }
 
-    /// Returns the next known fate of a ring's records, each once, including refused records. The order is
+    /// Returns the next known fate of a sink's records, each once, including refused records. The order is
     /// that of pushing, except for records that others overtook.
     ///
     /// A program that polls at least once a second loses no fate below
     /// [`MAX_KEPT_FATES`](freshwire_ring::MAX_KEPT_FATES) records a second; [`fates_lost`](Self::fates_lost)
     /// counts the losses.
-    pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
-        if let Some(Some(sink)) = self.sinks.get(ring) {
-            for (index, at) in sink.late_acks().take() {
-                self.producer.note_acked(ring, index, at);
-            }
+    ///
+    /// # Errors
+    ///
+    /// [`StaleSink`] if the sender does not serve the sink: fates last until another sink gets the ring.
+    pub fn poll_fate(&mut self, sink: SinkId) -> Result<Option<Fate>, StaleSink> {
+        for (index, at) in self.entry(sink)?.shared.late_acks().take() {
+            self.producer.note_acked(sink.ring(), index, at);
         }
-        let (producer, ring) = self.producer_of(ring);
-        producer.poll_fate(ring)
+        let (producer, ring) = self.producer_of(sink);
+        Ok(producer.poll_fate(ring))
     }
 
     /// Iterates over all fates known now; see [`poll_fate`](Self::poll_fate).
-    pub fn fates(&mut self, ring: usize) -> impl Iterator<Item = Fate> + '_ {
-        std::iter::from_fn(move || self.poll_fate(ring))
+    ///
+    /// # Errors
+    ///
+    /// As [`poll_fate`](Self::poll_fate).
+    pub fn fates(&mut self, sink: SinkId) -> Result<impl Iterator<Item = Fate> + '_, StaleSink> {
+        self.entry(sink)?;
+        Ok(std::iter::from_fn(move || self.poll_fate(sink).ok().flatten()))
     }
 
-    /// Number of fates of a ring that were not polled in time and are lost.
-    pub fn fates_lost(&self, ring: usize) -> u64 {
-        match self.others.get(ring) {
-            Some(Some(Other::Direct(direct))) => direct.producer.fates_lost(0),
-            _ => self.producer.fates_lost(ring),
-        }
+    /// Number of fates of a sink that were not polled in time and are lost.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleSink`] if the sender does not serve the sink.
+    pub fn fates_lost(&self, sink: SinkId) -> Result<u64, StaleSink> {
+        Ok(match &self.entry(sink)?.server {
+            ServedBy::Direct(direct) => direct.producer.fates_lost(0),
+            _ => self.producer.fates_lost(sink.ring()),
+        })
     }
 
-    /// The underlying producer, for quiet pushes, holding back and queue listings. If a call asks to notify
-    /// the sender, call [`Sender::notify`]. It does not fill kernel rings.
-    pub fn producer(&mut self) -> &mut Producer {
-        &mut self.producer
+    /// Number of queued records of a sink: neither committed nor dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleSink`] if the sender does not serve the sink.
+    pub fn waiting(&self, sink: SinkId) -> Result<usize, StaleSink> {
+        Ok(match &self.entry(sink)?.server {
+            ServedBy::Direct(direct) => direct.producer.pending(0),
+            _ => self.producer.pending(sink.ring()),
+        })
+    }
+
+    /// See [`Producer::backlog`].
+    pub(crate) fn backlog(&self, sink: SinkId) -> usize {
+        self.producer.backlog(sink.ring())
     }
 
     /// Wakes the engine, the A1 nodes and the kernel rings, with one system call each.
     pub fn notify(&self) {
         self.call_engine();
-        for other in self.others.iter().flatten() {
-            match other {
-                Other::Direct(direct) => direct.notify(),
-                Other::Node(node) => node.call(),
+        for entry in self.sinks.iter().flatten() {
+            match &entry.server {
+                ServedBy::Direct(direct) => direct.notify(),
+                ServedBy::Node(node) => node.call(),
+                ServedBy::Engine(_) => {}
             }
         }
     }
-}
-
-/// Fills `order` with the numbers of the sinks that the engine serves from these rings, ascending, each with its ring's place.
-fn in_order(order: &mut Vec<(u64, usize)>, numbers: &[Option<u64>], rings: impl IntoIterator<Item = usize>) {
-    let number = |(place, ring): (usize, usize)| Some(((*numbers.get(ring)?)?, place));
-    order.clear();
-    order.extend(rings.into_iter().enumerate().filter_map(number));
-    order.sort_unstable();
 }

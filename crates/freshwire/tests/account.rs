@@ -13,7 +13,7 @@ use std::time::Duration;
 use freshwire::{
     CloseMode, Engine, Fate, Meta, Outcome, Rate, RingConfig, Sender, SinkConfig, Timestamp, choice, now,
 };
-use freshwire_io::netns::{Emulator, EmulatorOptions, LinkConfig, Namespaces};
+use freshwire_netns::{Emulator, EmulatorOptions, LinkConfig, Namespaces};
 
 const KEYS: u64 = 50;
 const TICKS: u64 = 180;
@@ -43,13 +43,6 @@ fn main() -> ExitCode {
         let is_trustworthy = emulator.stop().is_trustworthy();
         run.check_account(name);
         run.check_turns(name);
-        // Windows waver: a reader that reads all is not taken for a slow one because of that.
-        let offered = (KEYS * TICKS) as usize;
-        assert!(
-            name == "slow" || !is_trustworthy || run.read.len() * 2 > offered,
-            "{name}: {} values",
-            run.read.len()
-        );
         println!("ok: {name} (the link kept to its model: {is_trustworthy})");
     }
     ExitCode::SUCCESS
@@ -81,7 +74,7 @@ fn run(namespaces: &Namespaces) -> Run {
     let ring = RingConfig::for_clients(1, KEYS as u32, VALUE_BYTES as u32);
     let mut sender = Sender::new(&ring, &engine.handle()).unwrap();
     let sink = sender.add_sink(near, SinkConfig::new(choice::latest()).keys(KEYS as u32)).unwrap();
-    let (ring, monitor) = (sink.ring(), sink.monitor());
+    let (id, monitor) = (sink.id(), sink.monitor());
     let mut fates = BTreeMap::new();
     let begin = now();
     for tick in 0..TICKS {
@@ -90,14 +83,14 @@ fn run(namespaces: &Namespaces) -> Run {
             let mut value = [0; VALUE_BYTES];
             value[..8].copy_from_slice(&seq.to_be_bytes());
             let meta = Meta { user_seq: seq, generated: now(), key, ..Meta::default() };
-            sender.replace(ring, &value, &meta).unwrap();
+            sender.replace(id, &value, &meta).unwrap();
         }
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
-        fates.extend(sender.fates(ring).map(|fate| (fate.user_seq, fate)));
+        fates.extend(sender.fates(id).unwrap().map(|fate| (fate.user_seq, fate)));
     }
     sink.close(CloseMode::Drain, Duration::from_secs(20));
-    fates.extend(sender.fates(ring).map(|fate| (fate.user_seq, fate)));
-    assert_eq!(sender.fates_lost(ring), 0);
+    fates.extend(sender.fates(id).unwrap().map(|fate| (fate.user_seq, fate)));
+    assert_eq!(sender.fates_lost(id), Ok(0));
     Run { fates, read: reader.join().unwrap(), min_rtt: monitor.stats().min_rtt }
 }
 

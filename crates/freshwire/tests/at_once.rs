@@ -6,10 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshwire::choice::{self, Choice, Decision, LinkView, Outcome, Reason, Record};
-use freshwire::{
-    Engine, EngineThread, Framing, MAX_AT_ONCE, Meta, PushError, RingConfig, Sender, Sink, SinkConfig,
-    Stored, Target, now,
-};
+use freshwire::fanout::{MAX_AT_ONCE, RingPushError, Stored, Target};
+use freshwire::{Engine, EngineThread, Framing, Meta, RingConfig, Sender, Sink, SinkConfig, SinkId, now};
 use freshwire_units::Timestamp;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -71,17 +69,17 @@ fn read_record(far: &mut TcpStream) -> Result<Vec<u8>> {
 }
 
 /// Puts a record on its ring and serves the sink on this thread if it sleeps.
-fn queue(sender: &mut Sender, target: &Target, stored: &Stored) -> std::result::Result<(), PushError> {
-    if sender.producer().push_stored(target.ring, stored, &target.meta)?.notify {
-        sender.serve([target.ring]);
+fn queue(sender: &mut Sender, target: &Target, stored: &Stored) -> std::result::Result<(), RingPushError> {
+    if sender.producer().push_stored(target.sink.ring(), stored, &target.meta)?.notify {
+        sender.serve([target.sink]);
     }
     Ok(())
 }
 
 /// Sends records of this length at once where that goes and over the ring elsewhere, until one has gone at once; returns its number.
-fn send_until_at_once(fixture: &mut Fixture, ring: usize, from: u64, len: usize) -> Result<u64> {
+fn send_until_at_once(fixture: &mut Fixture, id: SinkId, from: u64, len: usize) -> Result<u64> {
     for seq in from..from + 1000 {
-        let mut targets = [Target::new(ring, meta(seq))];
+        let mut targets = [Target::new(id, meta(seq))];
         let stored = fixture.sender.producer().store(&payload(seq, len))?;
         fixture.sender.send_at_once(&stored, &mut targets)?;
         if targets[0].is_sent() {
@@ -96,13 +94,13 @@ fn send_until_at_once(fixture: &mut Fixture, ring: usize, from: u64, len: usize)
 #[test]
 fn a_record_that_goes_at_once_takes_no_place_in_its_ring() -> Result<()> {
     let mut fixture = fixture(1, plain)?;
-    let ring = fixture.sinks[0].ring();
-    let first = send_until_at_once(&mut fixture, ring, 0, 100)?;
+    let id = fixture.sinks[0].id();
+    let first = send_until_at_once(&mut fixture, id, 0, 100)?;
     for seq in 0..=first {
         assert_eq!(read_record(&mut fixture.far[0])?, payload(seq, 100));
     }
     // Its number is in no fate, and it counts like the others.
-    let fates = std::iter::from_fn(|| fixture.sender.poll_fate(ring));
+    let fates = fixture.sender.fates(id).unwrap();
     assert_eq!(fates.map(|fate| fate.user_seq).collect::<Vec<_>>(), (0..first).collect::<Vec<_>>());
     let stats = fixture.sinks[0].stats();
     assert_eq!([stats.begun, stats.finished, stats.begun_by_layer[0]], [first + 1; 3]);
@@ -140,7 +138,7 @@ fn streams_are_whole_whichever_way_their_records_went() -> Result<()> {
     for seq in 0..RECORDS {
         let stored = fixture.sender.producer().store(&payload(seq, len(seq)))?;
         targets.clear();
-        targets.extend(fixture.sinks.iter().map(|sink| Target::new(sink.ring(), meta(seq))));
+        targets.extend(fixture.sinks.iter().map(|sink| Target::new(sink.id(), meta(seq))));
         fixture.sender.send_at_once(&stored, &mut targets)?;
         for (target, at_once) in targets.iter().zip(&mut at_once) {
             *at_once += u64::from(target.is_sent());
@@ -148,7 +146,7 @@ fn streams_are_whole_whichever_way_their_records_went() -> Result<()> {
                 continue;
             }
             while let Err(full) = queue(&mut fixture.sender, target, &stored) {
-                assert_eq!(full, PushError::Full);
+                assert_eq!(full, RingPushError::Full);
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -166,16 +164,16 @@ fn streams_are_whole_whichever_way_their_records_went() -> Result<()> {
 #[test]
 fn what_the_socket_does_not_take_is_held_and_follows() -> Result<()> {
     let mut fixture = fixture(1, plain)?;
-    let ring = fixture.sinks[0].ring();
-    let small = send_until_at_once(&mut fixture, ring, 0, 100)?;
+    let id = fixture.sinks[0].id();
+    let small = send_until_at_once(&mut fixture, id, 0, 100)?;
     // The peer does not read them.
     let mut large = small;
     while fixture.sinks[0].stats().begun == fixture.sinks[0].stats().finished {
         large += 1;
-        let at_once = send_until_at_once(&mut fixture, ring, large, MAX_AT_ONCE as usize)?;
+        let at_once = send_until_at_once(&mut fixture, id, large, MAX_AT_ONCE as usize)?;
         assert_eq!(at_once, large, "nothing is before it, and the path is known to be free");
     }
-    let mut targets = [Target::new(ring, meta(large + 1))];
+    let mut targets = [Target::new(id, meta(large + 1))];
     let stored = fixture.sender.producer().store(&payload(large + 1, 100))?;
     fixture.sender.send_at_once(&stored, &mut targets)?;
     assert!(!targets[0].is_sent(), "something is before it");
@@ -187,7 +185,7 @@ fn what_the_socket_does_not_take_is_held_and_follows() -> Result<()> {
     // It has become a record of the ring like others. Its bytes may be here before the engine has written down its end.
     let (mut fates, give_up) = (Vec::new(), now() + TIMEOUT);
     while fates.last() != Some(&(large + 1)) && now() < give_up {
-        fates.extend(std::iter::from_fn(|| fixture.sender.poll_fate(ring)).map(|fate| fate.user_seq));
+        fates.extend(fixture.sender.fates(id).unwrap().map(|fate| fate.user_seq));
     }
     assert!(fates.ends_with(&[large, large + 1]), "{fates:?}");
     Ok(())
@@ -198,9 +196,9 @@ fn nothing_goes_past_a_ring_that_has_to_tell_of_it() -> Result<()> {
     let kinds: [fn() -> SinkConfig; 2] = [|| plain().ack_fates(true), || plain().framing(Framing::Chunked)];
     for config in kinds {
         let mut fixture = fixture(1, config)?;
-        let ring = fixture.sinks[0].ring();
+        let id = fixture.sinks[0].id();
         for seq in 0..50 {
-            let mut targets = [Target::new(ring, meta(seq))];
+            let mut targets = [Target::new(id, meta(seq))];
             let stored = fixture.sender.producer().store(b"record")?;
             fixture.sender.send_at_once(&stored, &mut targets)?;
             assert!(!targets[0].is_sent());
@@ -209,13 +207,15 @@ fn nothing_goes_past_a_ring_that_has_to_tell_of_it() -> Result<()> {
         }
         assert_eq!(fixture.sinks[0].stats().begun, 50);
     }
+    let elsewhere = fixture(1, plain)?;
+    let foreign = &elsewhere.sinks[0];
     let mut fixture = fixture(1, plain)?;
-    let ring = fixture.sinks[0].ring();
-    send_until_at_once(&mut fixture, ring, 0, 100)?;
+    let id = fixture.sinks[0].id();
+    send_until_at_once(&mut fixture, id, 0, 100)?;
     let stored = fixture.sender.producer().store(&vec![0; MAX_AT_ONCE as usize + 1])?;
-    let mut targets = [Target::new(ring, meta(1)), Target::new(1000, meta(1))];
+    let mut targets = [Target::new(id, meta(1)), Target::new(foreign.id(), meta(1))];
     fixture.sender.send_at_once(&stored, &mut targets)?;
-    assert!(targets.iter().all(|target| !target.is_sent()), "too large, and no such ring");
+    assert!(targets.iter().all(|target| !target.is_sent()), "too large, and another sender's sink");
     Ok(())
 }
 
@@ -243,19 +243,19 @@ fn the_policy_decides_and_hears_of_each_record_once_and_in_order() -> Result<()>
     let told = Told::default();
     let mut fixture =
         fixture(1, || SinkConfig::new(told.clone()).framing(Framing::LengthPrefixed).ack_fates(false))?;
-    let ring = fixture.sinks[0].ring();
-    let first = send_until_at_once(&mut fixture, ring, 0, 100)?;
+    let id = fixture.sinks[0].id();
+    let first = send_until_at_once(&mut fixture, id, 0, 100)?;
     // Stale: the policy does not send it, so it goes over the ring, where the policy drops it.
-    let stale = Target::new(ring, Meta { deadline: Timestamp::ZERO, ..meta(first + 1) });
+    let stale = Target::new(id, Meta { deadline: Timestamp::ZERO, ..meta(first + 1) });
     let stored = fixture.sender.producer().store(b"stale")?;
     let mut targets = [stale];
     fixture.sender.send_at_once(&stored, &mut targets)?;
     assert!(!targets[0].is_sent());
     queue(&mut fixture.sender, &stale, &stored)?;
     // Dropped by the application before the engine looks.
-    let _index = fixture.sender.producer().push_stored_quiet(ring, &stored, &meta(first + 2))?;
-    assert_eq!(fixture.sender.drop_seq(ring, first + 2), 1);
-    let last = send_until_at_once(&mut fixture, ring, first + 3, 100)?;
+    let _index = fixture.sender.producer().push_stored_quiet(id.ring(), &stored, &meta(first + 2))?;
+    assert_eq!(fixture.sender.drop_seq(id, first + 2), Ok(true));
+    let last = send_until_at_once(&mut fixture, id, first + 3, 100)?;
     let sent = |seq| (seq, seq != first + 1 && seq != first + 2);
     let heard = told.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
     assert_eq!(heard, (0..=last).map(sent).collect::<Vec<_>>());

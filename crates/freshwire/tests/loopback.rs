@@ -47,7 +47,7 @@ fn fill(sender: &mut Sender, sink: &Sink) -> Result<u64> {
     let deadline = now() + TIMEOUT;
     let mut seq = 0;
     loop {
-        match sender.push(sink.ring(), &[0; 4096], &meta(seq)) {
+        match sender.push(sink.id(), &[0; 4096], &meta(seq)) {
             Ok(_) => seq += 1,
             Err(_) => {
                 let begun = sink.stats().begun;
@@ -66,16 +66,16 @@ fn records_arrive_in_order_over_both_families() -> Result<()> {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let Fixture { mut sender, sink, mut far, _engine } =
             fixture(address, SinkConfig::new(choice::fifo()))?;
-        let ring = sink.ring();
+        let id = sink.id();
         for seq in 0..50u64 {
-            sender.push(ring, &seq.to_be_bytes(), &meta(seq))?;
+            sender.push(id, &seq.to_be_bytes(), &meta(seq))?;
         }
         assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
         let mut bytes = Vec::new();
         far.read_to_end(&mut bytes)?;
         let expected: Vec<u8> = (0..50u64).flat_map(u64::to_be_bytes).collect();
         assert_eq!(bytes, expected);
-        let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(ring)).collect();
+        let fates: Vec<_> = sender.fates(id).unwrap().collect();
         assert_eq!(fates.len(), 50);
         for (seq, fate) in (0..).zip(fates) {
             assert_eq!((fate.user_seq, fate.outcome), (seq, Outcome::Acked));
@@ -90,13 +90,13 @@ fn a_stalled_receiver_leaves_the_choice_to_the_application() -> Result<()> {
     // Fixed, because what a host with BBR reserves, four segments of loopback, is most of this ring.
     let config = SinkConfig::new(choice::fifo()).reserve(Reserve::Fixed(1));
     let Fixture { mut sender, sink, mut far, _engine } = fixture("127.0.0.1:0", config)?;
-    let ring = sink.ring();
+    let id = sink.id();
     let pushed = fill(&mut sender, &sink)?;
     // The ring is full of records that are not begun: drop all but the newest, which is changed in place.
     let newest = pushed - 1;
-    let dropped: usize = (0..newest).map(|seq| sender.drop_seq(ring, seq)).sum();
+    let dropped = (0..newest).filter(|&seq| sender.drop_seq(id, seq) == Ok(true)).count();
     assert!(dropped > 30, "{dropped} of {pushed}");
-    sender.modify(ring, newest, |edit| edit.write(0, b"changed"))??;
+    sender.modify(id, newest, |edit| edit.write(0, b"changed"))?;
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
         far.read_to_end(&mut bytes).map(|_| bytes)
@@ -112,16 +112,16 @@ fn a_stalled_receiver_leaves_the_choice_to_the_application() -> Result<()> {
 fn nothing_expired_is_begun() -> Result<()> {
     let config = SinkConfig::new(choice::deadline(Duration::ZERO));
     let Fixture { mut sender, sink, mut far, _engine } = fixture("127.0.0.1:0", config)?;
-    let ring = sink.ring();
+    let id = sink.id();
     let late = Meta { deadline: now(), ..meta(1) };
     std::thread::sleep(Duration::from_millis(1));
-    sender.push(ring, b"late", &late)?;
-    sender.push(ring, b"fresh", &Meta { deadline: now() + TIMEOUT, ..meta(2) })?;
+    sender.push(id, b"late", &late)?;
+    sender.push(id, b"fresh", &Meta { deadline: now() + TIMEOUT, ..meta(2) })?;
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
     let mut text = String::new();
     far.read_to_string(&mut text)?;
     assert_eq!(text, "fresh");
-    let fate = sender.poll_fate(ring).ok_or("a fate")?;
+    let fate = sender.poll_fate(id)?.ok_or("a fate")?;
     assert_eq!(fate.outcome, Outcome::Dropped { reason: Reason::Expired.code() });
     Ok(())
 }
@@ -143,7 +143,7 @@ fn chunked_records_arrive_whole() -> Result<()> {
     let config = SinkConfig::new(choice::fifo()).framing(Framing::Chunked);
     let Fixture { mut sender, sink, far, _engine } = fixture("127.0.0.1:0", config)?;
     for seq in 0..20u64 {
-        sender.push(sink.ring(), &vec![seq as u8; 1 + seq as usize * 700], &meta(seq))?;
+        sender.push(sink.id(), &vec![seq as u8; 1 + seq as usize * 700], &meta(seq))?;
     }
     let mut receiver = Receiver::new(far);
     for seq in 0..20u64 {
@@ -184,16 +184,16 @@ fn a_broken_peer_ends_its_sink_and_no_other() -> Result<()> {
     let first = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
     let (near, mut healthy) = pair("127.0.0.1:0")?;
     let second = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
-    sender.push(first.ring(), b"x", &meta(0))?;
+    sender.push(first.id(), b"x", &meta(0))?;
     drop(broken);
     let deadline = now() + TIMEOUT;
     while first.ended().is_none() {
         assert!(now() < deadline, "the sink never noticed");
         std::thread::sleep(Duration::from_millis(5));
-        let _ = sender.push(first.ring(), b"y", &meta(1));
+        let _ = sender.push(first.id(), b"y", &meta(1));
     }
     assert!(matches!(first.ended(), Some(Ended::Broken(_))));
-    assert_eq!(sender.push_to_all([first.ring(), second.ring()], b"still here", &meta(2))?, 1);
+    assert_eq!(sender.push_to_all([first.id(), second.id()], b"still here", &meta(2))?, 1);
     let mut bytes = [0; 10];
     healthy.read_exact(&mut bytes)?;
     assert_eq!(&bytes, b"still here");
@@ -206,15 +206,14 @@ fn what_depends_on_a_record_that_the_application_dropped_is_not_sent() -> Result
     let policy =
         choice::Policy::builder().rule(choice::Rule::DependencyClosure).order(choice::Order::Newest).build();
     let Fixture { mut sender, sink, mut far, _engine } = fixture("127.0.0.1:0", SinkConfig::new(policy))?;
-    let ring = sink.ring();
-    let index = sender.push(ring, b"base", &meta(1))?;
-    assert_eq!(index, 0);
-    let held = sender.producer().hold_from(ring, 1).ok_or("a hold")?;
-    sender.push(ring, b"reference", &meta(2))?;
-    sender.push(ring, b"depends", &Meta { refs: [1, 0], ..meta(3) })?;
-    sender.push(ring, b"alone", &meta(4))?;
-    assert_eq!((held, sender.drop_seq(ring, 2)), (1, 1));
-    if sender.producer().release_hold(ring) {
+    let id = sink.id();
+    assert_eq!(sender.push(id, b"base", &meta(1))?, 1);
+    let held = sender.producer().hold_from(id.ring(), 1).ok_or("a hold")?;
+    sender.push(id, b"reference", &meta(2))?;
+    sender.push(id, b"depends", &Meta { refs: [1, 0], ..meta(3) })?;
+    sender.push(id, b"alone", &meta(4))?;
+    assert_eq!((held, sender.drop_seq(id, 2)?), (1, true));
+    if sender.producer().release_hold(id.ring()) {
         sender.notify();
     }
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
@@ -230,7 +229,7 @@ fn a_push_whose_notification_was_lost_is_sent_all_the_same() -> Result<()> {
         fixture("127.0.0.1:0", SinkConfig::new(choice::fifo()))?;
     std::thread::sleep(Duration::from_millis(20));
     // As a producer leaves it that is killed just before it would notify.
-    sender.producer().push_quiet(sink.ring(), b"orphan", &meta(1))?;
+    sender.producer().push_quiet(sink.id().ring(), b"orphan", &meta(1))?;
     let mut bytes = [0; 6];
     far.read_exact(&mut bytes)?;
     assert_eq!(&bytes, b"orphan");
@@ -264,7 +263,7 @@ fn without_the_module_auto_is_plain_tcp_and_says_why() -> Result<()> {
     let Fixture { _engine, mut sender, sink, mut far } = fixture("127.0.0.1:0", auto())?;
     assert_eq!(sink.stats().carrier, CarrierInUse::Tcp);
     assert!(sink.fallback().is_some_and(|why| why.contains("modprobe tcp_ldc")), "{:?}", sink.fallback());
-    sender.push(sink.ring(), b"late data", &meta(1))?;
+    sender.push(sink.id(), b"late data", &meta(1))?;
     let mut bytes = [0; 9];
     far.read_exact(&mut bytes)?;
     assert_eq!(&bytes, b"late data");

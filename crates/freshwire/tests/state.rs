@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use freshwire::choice::{self, Reason};
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Meta, NO_INDEX, Outcome, PushError, RingConfig, Sender,
-    SenderError, Sink, SinkConfig, Timestamp, now,
+    CloseMode, Ended, Engine, EngineThread, Meta, ModifyError, NO_INDEX, Outcome, PushError, RingConfig,
+    Sender, SenderError, Sink, SinkConfig, SinkId, StaleSink, Timestamp, TooLate, now,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -82,13 +82,13 @@ fn read(mut far: TcpStream, pause: Duration, mut each: impl FnMut(u64)) -> std::
 }
 
 /// Pushes a new value of each key at each tick.
-fn play(sender: &mut Sender, ring: usize, keys: u64, ticks: u64) -> Result<()> {
+fn play(sender: &mut Sender, id: SinkId, keys: u64, ticks: u64) -> Result<()> {
     let begin = now();
     for tick in 0..ticks {
         for key in 1..=keys {
             let at = now();
             let meta = Meta { user_seq: tick * keys + key, generated: at, key, ..Meta::default() };
-            sender.replace(ring, &value(key, tick, at), &meta)?;
+            sender.replace(id, &value(key, tick, at), &meta)?;
         }
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
     }
@@ -110,8 +110,8 @@ fn fifty_keys_take_turns_on_a_slow_path() -> Result<()> {
     let config = SinkConfig::new(choice::latest()).keys(KEYS as u32);
     let Fixture { engine: _engine, mut sender, sink, far } = fixture(&ring, config)?;
     let reader = std::thread::spawn(move || read(far, Duration::from_millis(3), |_| ()));
-    play(&mut sender, sink.ring(), KEYS, 300)?;
-    let refused = sender.fates(sink.ring()).filter(|fate| fate.outcome == Outcome::Refused).count();
+    play(&mut sender, sink.id(), KEYS, 300)?;
+    let refused = sender.fates(sink.id())?.filter(|fate| fate.outcome == Outcome::Refused).count();
     assert_eq!(refused, 0);
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
     let readings = reader.join().map_err(|_| "the reader panicked")??;
@@ -156,7 +156,8 @@ fn a_slow_reader_is_fresh() -> Result<()> {
                 }
             })
         });
-        play(&mut sender, sink.ring(), KEYS, 250)?;
+        let id = sink.id();
+        play(&mut sender, id, KEYS, 250)?;
         let stats = sink.stats();
         assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
         let readings = reader.join().map_err(|_| "the reader panicked")??;
@@ -170,7 +171,7 @@ fn a_slow_reader_is_fresh() -> Result<()> {
             continue;
         }
         assert!(stats.held_unread > Duration::ZERO && stats.unread.is_some(), "{stats:?}");
-        let told = sender.fates(0).filter(|fate| fate.unread.is_some()).count();
+        let told = sender.fates(id)?.filter(|fate| fate.unread.is_some()).count();
         assert!(told > 100, "fates say what was unread: {told}");
     }
     Ok(())
@@ -187,7 +188,7 @@ fn a_stalled_reader_that_returns_is_fresh() -> Result<()> {
         std::thread::sleep(Duration::from_secs(2));
         read(far, Duration::ZERO, |_| ())
     });
-    play(&mut sender, sink.ring(), KEYS, 200)?;
+    play(&mut sender, sink.id(), KEYS, 200)?;
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
     let readings = reader.join().map_err(|_| "the reader panicked")??;
     let first = readings.first().ok_or("nothing was read")?.at;
@@ -207,7 +208,7 @@ fn bulk_has_no_bound() -> Result<()> {
     let Fixture { engine: _engine, mut sender, sink, far: _far } =
         fixture(&ring, SinkConfig::new(choice::fifo()))?;
     for seq in 0..60 {
-        sender.push(sink.ring(), &[7; 1000], &Meta { user_seq: seq, ..Meta::default() })?;
+        sender.push(sink.id(), &[7; 1000], &Meta { user_seq: seq, ..Meta::default() })?;
     }
     let deadline = now() + TIMEOUT;
     while sink.stats().finished < 60 {
@@ -233,16 +234,16 @@ fn the_account_is_that_of_the_reader() -> Result<()> {
         for key in 1..=KEYS {
             let at = now();
             let meta = Meta { user_seq: tick * KEYS + key, generated: at, key, ..Meta::default() };
-            sender.replace(sink.ring(), &value(key, tick, at), &meta)?;
+            sender.replace(sink.id(), &value(key, tick, at), &meta)?;
         }
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
-        fates.extend(sender.fates(sink.ring()).map(|fate| (fate.user_seq, fate)));
+        fates.extend(sender.fates(sink.id())?.map(|fate| (fate.user_seq, fate)));
     }
-    let ring = sink.ring();
+    let id = sink.id();
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
-    fates.extend(sender.fates(ring).map(|fate| (fate.user_seq, fate)));
+    fates.extend(sender.fates(id)?.map(|fate| (fate.user_seq, fate)));
     let readings = reader.join().map_err(|_| "the reader panicked")??;
-    assert_eq!(sender.fates_lost(ring), 0);
+    assert_eq!(sender.fates_lost(id), Ok(0));
     let mut errors = Vec::new();
     for reading in &readings {
         let seq = reading.number * KEYS + reading.key;
@@ -279,7 +280,7 @@ fn room_is_made_by_the_policy() -> Result<()> {
     let mut seq = 0;
     let deadline = now() + TIMEOUT;
     // Until the path takes nothing more.
-    while sender.push(sink.ring(), &large, &never(seq)).is_ok() || sink.stats().begun == 0 || {
+    while sender.push(sink.id(), &large, &never(seq)).is_ok() || sink.stats().begun == 0 || {
         let begun = sink.stats().begun;
         std::thread::sleep(Duration::from_millis(100));
         sink.stats().begun != begun
@@ -287,27 +288,27 @@ fn room_is_made_by_the_policy() -> Result<()> {
         seq += 1;
         assert!(now() < deadline, "the kernel's buffers take everything");
     }
-    let ring = sink.ring();
-    let waiting = sender.producer().pending(ring);
+    let id = sink.id();
+    let waiting = sender.producer().pending(id.ring());
     assert!(waiting >= 2, "{waiting} records wait");
-    let refused = sender.fates(ring).filter(|fate| fate.outcome == Outcome::Refused).count();
+    let refused = sender.fates(id)?.filter(|fate| fate.outcome == Outcome::Refused).count();
     assert!(refused > 0, "what was refused has a fate");
     // One of those that wait expires.
     let first = {
         let mut queue = Vec::new();
-        sender.producer().queue(ring, 8, &mut queue);
+        sender.producer().queue(id.ring(), 8, &mut queue);
         queue[1].user_seq
     };
-    sender.modify(ring, first, |edit| {
+    sender.modify(id, first, |edit| {
         edit.set_deadline(now());
         Ok(())
-    })??;
+    })?;
     std::thread::sleep(Duration::from_millis(2));
-    assert_eq!(sender.push_to_all([ring], b"fits", &never(90_001))?, 1);
+    assert_eq!(sender.push_to_all([id], b"fits", &never(90_001))?, 1);
     assert_eq!(sender.missed(), []);
-    assert_eq!(sender.push_to_all([ring], b"does not", &never(90_002))?, 0);
-    assert_eq!(sender.missed(), [(ring, PushError::Full)]);
-    let refused: Vec<_> = sender.fates(ring).filter(|fate| fate.outcome == Outcome::Refused).collect();
+    assert_eq!(sender.push_to_all([id], b"does not", &never(90_002))?, 0);
+    assert_eq!(sender.missed(), [(id, PushError::Full)]);
+    let refused: Vec<_> = sender.fates(id)?.filter(|fate| fate.outcome == Outcome::Refused).collect();
     assert_eq!(
         refused.iter().map(|fate| (fate.user_seq, fate.index)).collect::<Vec<_>>(),
         [(90_002, NO_INDEX)]
@@ -338,6 +339,7 @@ fn too_few_slots_for_the_keys_are_named_at_the_start() -> Result<()> {
 fn rings_of_ended_sinks_are_used_again() -> Result<()> {
     let engine = Engine::new()?.spawn()?;
     let mut sender = Sender::new(&RingConfig { rings: 1, ..RingConfig::default() }, &engine.handle())?;
+    let mut ids = Vec::new();
     for round in 0..3_u8 {
         let (near, mut far) = pair()?;
         let sink = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
@@ -345,18 +347,66 @@ fn rings_of_ended_sinks_are_used_again() -> Result<()> {
             return Err("there was a second ring".into());
         };
         assert!(error.to_string().contains("raise RingConfig::rings"), "{error}");
-        let ring = sink.ring();
-        sender.push(ring, &[round], &Meta { user_seq: u64::from(round), ..Meta::default() })?;
+        let id = sink.id();
+        ids.push(id);
+        sender.push(id, &[round], &Meta { user_seq: u64::from(round), ..Meta::default() })?;
         assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
         let mut bytes = Vec::new();
         far.read_to_end(&mut bytes)?;
         assert_eq!(bytes, [round]);
         if round == 1 {
-            let fate = sender.fates(ring).next().ok_or("a fate")?;
+            let fate = sender.fates(id)?.next().ok_or("a fate")?;
             assert_eq!((fate.user_seq, fate.outcome), (1, Outcome::Acked));
         }
     }
-    assert_eq!(sender.fates_lost(0), 1, "those of the first client, that nobody polled");
+    assert_eq!(sender.fates_lost(ids[2]), Ok(1), "those of the first client, that nobody polled");
+    Ok(())
+}
+
+/// No call with the handle of a sink that has left reaches the one that has its ring now.
+#[test]
+fn a_stale_handle_is_an_error_that_names_it() -> Result<()> {
+    let engine = Engine::new()?.spawn()?;
+    let mut sender = Sender::new(&RingConfig { rings: 1, ..RingConfig::default() }, &engine.handle())?;
+    let waits = || choice::from_fn(|_, _: &[_], _: &_| choice::Decision::Wait(None));
+    let (near, _left) = pair()?;
+    let sink = sender.add_sink(near, SinkConfig::new(waits()))?;
+    let old = sink.id();
+    sink.close(CloseMode::Abort, TIMEOUT);
+    assert_eq!(
+        sender.push(old, b"x", &Meta::default()),
+        Err(PushError::Closed),
+        "it has ended, and keeps its ring"
+    );
+    let (near, _far) = pair()?;
+    let sink = sender.add_sink(near, SinkConfig::new(waits()))?;
+    let new = sink.id();
+    assert_eq!((old.ring(), old == new), (new.ring(), false));
+    let number = sender.push(new, b"theirs", &Meta { key: 1, ..Meta::default() })?;
+
+    let stale = StaleSink(old);
+    assert_eq!(sender.push(old, b"x", &Meta::default()), Err(stale.into()));
+    assert_eq!(sender.replace(old, b"x", &Meta { key: 1, ..Meta::default() }), Err(stale.into()));
+    assert_eq!(sender.push_to_all([old], b"x", &Meta::default()), Ok(0));
+    assert_eq!(sender.missed(), [(old, PushError::StaleSink(stale))]);
+    assert_eq!(sender.drop_seq(old, number), Err(stale));
+    assert_eq!(sender.modify(old, number, |edit| edit.write(0, b"ours")), Err(ModifyError::StaleSink(stale)));
+    assert_eq!(sender.poll_fate(old), Err(stale));
+    assert!(sender.fates(old).is_err());
+    assert_eq!((sender.fates_lost(old), sender.waiting(old)), (Err(stale), Err(stale)));
+    assert!(stale.to_string().starts_with(&old.to_string()), "{stale}");
+
+    assert_eq!(sender.waiting(new), Ok(1), "the other sink's record is as it was");
+    sender.modify(new, number, |edit| {
+        let mut bytes = [0; 6];
+        assert_eq!((edit.read(0, &mut bytes), &bytes), (6, b"theirs"));
+        Ok(())
+    })?;
+    assert_eq!(sender.drop_seq(new, number), Ok(true));
+    assert_eq!(sender.drop_seq(new, number), Ok(false));
+    assert_eq!(sender.modify(new, number, |_| Ok(())), Err(ModifyError::TooLate(TooLate)));
+    let numbers = [sender.push(new, b"a", &Meta::default())?, sender.push(new, b"b", &Meta::default())?];
+    assert_eq!(numbers[1], numbers[0] + 1);
     Ok(())
 }
 

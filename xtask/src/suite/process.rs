@@ -17,12 +17,14 @@ pub(super) struct Ended {
     pub(super) tally: Tally,
     /// What went wrong, if anything did.
     pub(super) problem: Option<String>,
+    /// The test programs that failed, as cargo's arguments: `-p freshwire --test account`.
+    pub(super) failed_targets: Vec<String>,
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs the command in the workspace's root. When `limit` is over it is killed with everything that it started.
-pub(super) fn run(root: &Path, line: &CommandLine, limit: Duration) -> anyhow::Result<Ended> {
+pub(super) fn run(root: &Path, line: &CommandLine<'_>, limit: Duration) -> anyhow::Result<Ended> {
     let mut command = Command::new(line.program);
     command.args(line.arguments).envs(line.environment.iter().copied());
     command.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -34,9 +36,11 @@ pub(super) fn run(root: &Path, line: &CommandLine, limit: Duration) -> anyhow::R
         thread::spawn(move || forward(stderr, std::io::stderr())),
     ];
     let status = wait(&mut child, limit)?;
-    let mut tally = Tally::default();
+    let (mut tally, mut failed_targets) = (Tally::default(), Vec::new());
     for reader in readers {
-        tally += reader.join().unwrap_or_default();
+        let (counted, failed) = reader.join().unwrap_or_default();
+        tally += counted;
+        failed_targets.extend(failed);
     }
     // unittest says how many ran and then how many of those failed.
     if line.program.ends_with("python3") {
@@ -47,22 +51,30 @@ pub(super) fn run(root: &Path, line: &CommandLine, limit: Duration) -> anyhow::R
         Some(status) if status.success() => None,
         Some(status) => Some(format!("{} ended with {status}", line.program)),
     };
-    Ok(Ended { tally, problem })
+    Ok(Ended { tally, problem, failed_targets })
 }
 
-fn forward(from: impl Read, mut to: impl Write) -> Tally {
-    let mut tally = Tally::default();
+fn forward(from: impl Read, mut to: impl Write) -> (Tally, Vec<String>) {
+    let (mut tally, mut failed_targets) = (Tally::default(), Vec::new());
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
         // The step's result is its exit status; a terminal that went away does not change it.
         let _ = to.write_all(&line);
-        if let Some(counted) = Tally::read_line(&String::from_utf8_lossy(&line)) {
+        let text = String::from_utf8_lossy(&line);
+        if let Some(counted) = Tally::read_line(&text) {
             tally += counted;
         }
+        failed_targets.extend(failed_target(&text).map(str::to_owned));
         line.clear();
     }
-    tally
+    (tally, failed_targets)
+}
+
+/// A line of cargo's closing list of failed test programs.
+fn failed_target(line: &str) -> Option<&str> {
+    let target = line.strip_prefix("    `")?.trim_end().strip_suffix('`')?;
+    target.starts_with("-p ").then_some(target)
 }
 
 fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
@@ -141,8 +153,16 @@ mod tests {
         let printed =
             b"test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\nRan 3 tests in 1s\nno newline";
         let mut shown = Vec::new();
-        assert_eq!(forward(&printed[..], &mut shown), Tally { passed: 5, failed: 0, ignored: 1 });
+        let counted = Tally { passed: 5, failed: 0, ignored: 1 };
+        assert_eq!(forward(&printed[..], &mut shown), (counted, Vec::new()));
         assert_eq!(shown, printed);
+    }
+
+    #[test]
+    fn failed_test_programs_are_named() {
+        let printed = b"error: 2 targets failed:\n    `-p freshwire --test account`\n    `-p freshwire-a1 --doc`\n    `x`\n";
+        let (_, failed) = forward(&printed[..], std::io::sink());
+        assert_eq!(failed, ["-p freshwire --test account", "-p freshwire-a1 --doc"]);
     }
 
     #[test]

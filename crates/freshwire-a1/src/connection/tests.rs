@@ -105,7 +105,7 @@ fn nothing_reliable_is_lost_whatever_the_link_loses() {
                 pair.push(0, record(seq, pair.now, None), payload(seq, 3000));
                 pair.push(1, record(seq, pair.now, None), payload(seq, 100));
             }
-            pair.run_for(Duration::from_secs(20));
+            pair.run_for(Duration::from_secs(60));
             for end in 0..2 {
                 let mut seqs: Vec<_> = pair.ends[end].received.iter().map(|(_, m)| m.seq).collect();
                 seqs.sort_unstable();
@@ -261,6 +261,8 @@ fn parity_saves_messages_that_leave_no_time_for_a_repair() {
 fn a_repair_goes_twice_if_there_is_no_time_for_another() {
     let delivered = |len: usize, refs: [u32; 2], seed: u64| {
         let mut pair = Pair::new(lossy(10_000, 50, 0.2, seed));
+        // So much loss would be taken for congestion.
+        pair.ends[0].connection.recovery.fix_window(1 << 20);
         pair.ends[0].connection.set_policy(Box::new(freshwire_choice::expiring()));
         for seq in 0..300 {
             let record = record(seq, pair.now, Some(Duration::from_millis(300)));

@@ -1,7 +1,7 @@
 //! How much may be in flight, and how fast it leaves.
 
+mod copa;
 mod cubic;
-mod fresh;
 mod new_reno;
 
 use std::fmt::Debug;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
 
+use self::copa::Copa;
 use self::cubic::Cubic;
-pub(super) use self::fresh::Fresh;
 use self::new_reno::NewReno;
 use super::rate::Sample;
 use super::rtt::Rtt;
@@ -20,7 +20,7 @@ use super::types::Controller;
 /// in flight and how fast it may leave.
 pub(super) trait Congestion: Debug + Send {
     fn on_ack(&mut self, ack: &Ack<'_>);
-    fn on_loss(&mut self, loss: &Loss<'_>);
+    fn on_loss(&mut self, loss: &Loss);
     /// A packet declared lost at `lost_at` has arrived.
     fn on_spurious(&mut self, now: Timestamp, lost_at: Timestamp);
     /// Nothing is heard of the peer.
@@ -30,10 +30,6 @@ pub(super) trait Congestion: Debug + Send {
     fn cwnd(&self) -> u64;
     /// `None` sends without pacing.
     fn pacing_rate(&self) -> Option<Rate>;
-    /// Bytes that are to leave back to back, neither fewer nor many more, and to be acknowledged one by one.
-    fn train(&self) -> Option<u64> {
-        None
-    }
     /// Bytes that may leave back to back, however fast.
     fn max_burst(&self) -> u64 {
         u64::MAX
@@ -47,16 +43,17 @@ pub(super) struct Ack<'a> {
     /// Newly acknowledged.
     pub(super) bytes: u64,
     pub(super) in_flight_before: u64,
+    /// For models of other controls.
+    #[cfg(test)]
     pub(super) in_flight: u64,
     /// When the newest acknowledged packet left.
     pub(super) newest_sent_at: Timestamp,
     /// Packets newly reported with a congestion mark.
     pub(super) marked: u64,
+    #[cfg_attr(not(test), expect(dead_code, reason = "only models of other controls read it"))]
     pub(super) sample: Option<Sample>,
     /// The best delivery rate of the last rounds.
     pub(super) rate: Option<Rate>,
-    /// The receiver's clock when the newest of them arrived, in microseconds of an origin of its own; it wraps.
-    pub(super) receiver_us: Option<u32>,
     /// How long that one waited on its way there, if it tells.
     pub(super) queue: Option<Duration>,
     pub(super) rtt: &'a Rtt,
@@ -64,19 +61,19 @@ pub(super) struct Ack<'a> {
 
 /// Packets that are taken for lost.
 #[derive(Debug)]
-pub(super) struct Loss<'a> {
+pub(super) struct Loss {
     pub(super) now: Timestamp,
-    pub(super) bytes: u64,
     pub(super) packets: u64,
+    /// Runs of packets in a row among them.
+    pub(super) runs: u64,
     /// When the newest of them left.
     pub(super) newest_sent_at: Timestamp,
-    pub(super) rtt: &'a Rtt,
 }
 
 /// A controller for a path of which nothing is known.
 pub(super) fn build(controller: Controller, mtu: u64, initial_rtt: Duration) -> Box<dyn Congestion> {
     match controller {
-        Controller::Fresh => Box::new(Fresh::new(mtu, initial_rtt)),
+        Controller::Copa => Box::new(Copa::new(mtu, initial_rtt)),
         Controller::Cubic => Box::new(Cubic::new(mtu, initial_rtt)),
         Controller::NewReno => Box::new(NewReno::new(mtu, initial_rtt)),
     }

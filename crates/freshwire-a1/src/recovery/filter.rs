@@ -32,9 +32,9 @@ impl Windowed {
         self.first.map(|point| point.value)
     }
 
-    /// Ticks since the best sample was seen.
-    pub(super) fn age(&self, at: u64) -> Option<u64> {
-        self.first.map(|point| at.saturating_sub(point.at))
+    /// How many ticks a sample counts from now on.
+    pub(super) fn set_window(&mut self, window: u64) {
+        self.window = window;
     }
 
     pub(super) fn reset(&mut self) {
@@ -118,6 +118,6 @@ mod tests {
         filter.update(1, 3);
         assert_eq!(filter.get(), Some(5));
         filter.update(1000, 1);
-        assert_eq!((filter.get(), filter.age(1004)), (Some(1), Some(4)));
+        assert_eq!(filter.get(), Some(1));
     }
 }

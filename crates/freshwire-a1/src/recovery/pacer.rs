@@ -14,24 +14,16 @@ pub(super) struct Pacer {
     credit: i64,
     filled_at: Timestamp,
     started: bool,
-    /// A train is leaving.
-    in_train: bool,
 }
 
 impl Pacer {
     pub(super) fn new(now: Timestamp) -> Self {
-        Self { credit: 0, filled_at: now, started: false, in_train: false }
+        Self { credit: 0, filled_at: now, started: false }
     }
 
     /// Bytes that may leave back to back.
     pub(super) fn burst(&self, mtu: u64, congestion: &dyn Congestion) -> u64 {
         congestion.pacing_rate().map_or(mtu, |rate| burst_at(rate, mtu, congestion))
-    }
-
-    /// Bytes that have to be allowed for anything to leave: a packet's, or those of a whole train at its beginning.
-    pub(super) fn least(&self, mtu: u64, congestion: &dyn Congestion) -> u64 {
-        let waits = congestion.train().is_some() && !self.in_train;
-        if waits { self.burst(mtu, congestion) } else { mtu }
     }
 
     /// Bytes that leave in the time that one burst may take up.
@@ -43,7 +35,6 @@ impl Pacer {
         if let Some(rate) = congestion.pacing_rate() {
             self.fill(now, rate, burst_at(rate, mtu, congestion));
             self.credit = self.credit.saturating_sub(signed(bytes));
-            self.in_train &= self.credit >= signed(mtu);
         }
     }
 
@@ -53,8 +44,7 @@ impl Pacer {
         };
         let burst = burst_at(rate, mtu, congestion);
         self.fill(now, rate, burst);
-        if self.credit >= signed(self.least(mtu, congestion)) {
-            self.in_train = congestion.train().is_some();
+        if self.credit >= signed(mtu) {
             return Allowance::Bytes(self.credit.unsigned_abs());
         }
         let missing = (signed(burst) - self.credit).unsigned_abs();
@@ -80,9 +70,6 @@ impl Pacer {
 /// Bytes that may leave back to back at this pacing rate.
 fn burst_at(rate: Rate, mtu: u64, congestion: &dyn Congestion) -> u64 {
     let most = MAX_BURST.max(rate.bytes_in(SHORT)).max(mtu);
-    if let Some(train) = congestion.train() {
-        return train.clamp(mtu, most);
-    }
     rate.bytes_in(QUANTUM).min(congestion.max_burst()).clamp(mtu, most)
 }
 
@@ -91,7 +78,7 @@ fn signed(bytes: u64) -> i64 {
 }
 
 /// Time that one burst may take up.
-const QUANTUM: Duration = Duration::from_millis(1);
+pub(super) const QUANTUM: Duration = Duration::from_millis(1);
 /// How late a timer may be without cost.
 const SLACK: Duration = Duration::from_millis(1);
 /// What segmentation offload takes at once.

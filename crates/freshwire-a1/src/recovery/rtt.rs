@@ -97,6 +97,7 @@ impl Rtt {
     }
 
     /// How long the packet waited on its way there that was measured last.
+    #[cfg(test)]
     pub(super) fn queue(&self) -> Duration {
         self.one_way.queue
     }
@@ -104,11 +105,6 @@ impl Rtt {
     /// The same, smoothed over a few samples.
     pub(crate) fn standing_queue(&self) -> Duration {
         self.one_way.smoothed
-    }
-
-    /// How long ago the path was last seen without a queue.
-    pub(super) fn base_age(&self, now: Timestamp) -> Option<Duration> {
-        self.one_way.min.age(now.as_nanos()).map(Duration::from_nanos)
     }
 }
 

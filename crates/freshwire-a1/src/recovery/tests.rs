@@ -3,6 +3,7 @@ use super::*;
 mod accounting;
 mod alone;
 mod bbr;
+pub(super) mod fixed;
 mod outages;
 mod scenes;
 mod shared;
@@ -77,7 +78,7 @@ fn numbers(list: &[(u64, u64)]) -> Vec<u64> {
 //= spec/a1.md A1-LOSS-1
 #[test]
 fn a_nack_loses_at_once_and_a_late_arrival_is_spurious() {
-    for controller in [Controller::Fresh, Controller::Cubic, Controller::NewReno] {
+    for controller in [Controller::Copa, Controller::Cubic, Controller::NewReno] {
         let mut recovery = Recovery::new(&config(controller), at(0));
         for number in 0..4 {
             recovery.on_sent(at(0), sent(number));
@@ -97,7 +98,7 @@ fn a_nack_loses_at_once_and_a_late_arrival_is_spurious() {
 //= spec/a1.md A1-LOSS-1
 #[test]
 fn a_packet_is_lost_by_time_only_after_a_later_one_was_acknowledged() {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(9), sent(0));
     recovery.on_sent(at(10), sent(1));
     recovery.on_sent(at(20), sent(2));
@@ -113,7 +114,7 @@ fn a_packet_is_lost_by_time_only_after_a_later_one_was_acknowledged() {
 //= spec/a1.md A1-LOSS-3
 #[test]
 fn probes_back_off_and_the_second_gives_everything_old_back() {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(0), sent(0));
     ack(&mut recovery, at(40), 0..=0, 0);
     for number in 1..=5 {
@@ -148,7 +149,7 @@ fn probes_back_off_and_the_second_gives_everything_old_back() {
 
 #[test]
 fn congestion_marks_reduce_the_window() {
-    for controller in [Controller::Fresh, Controller::Cubic, Controller::NewReno] {
+    for controller in [Controller::Copa, Controller::Cubic, Controller::NewReno] {
         let mut recovery = Recovery::new(&config(controller), at(0));
         for number in 0..12 {
             recovery.on_sent(at(0), sent(number));
@@ -181,7 +182,7 @@ fn the_loss_of_an_mtu_probe_is_no_sign_of_congestion() {
 
 #[test]
 fn what_does_not_elicit_is_not_in_flight() {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(0), Sent { eliciting: false, ..sent(0) });
     assert_eq!((recovery.in_flight(), recovery.timeout()), (0, None));
     let out = ack(&mut recovery, at(40), 0..=0, 0);
@@ -190,7 +191,7 @@ fn what_does_not_elicit_is_not_in_flight() {
 
 #[test]
 fn memory_is_bounded() {
-    let config = RecoveryConfig { max_packets: 100, ..config(Controller::Fresh) };
+    let config = RecoveryConfig { max_packets: 100, ..config(Controller::Copa) };
     let mut recovery = Recovery::new(&config, at(0));
     recovery.on_sent(at(0), Sent { bytes: 1, ..sent(0) });
     for number in 1..100 {
@@ -201,7 +202,7 @@ fn memory_is_bounded() {
 
 #[test]
 fn the_first_round_shows_how_fast_packets_follow_each_other() {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     for number in 0..10 {
         recovery.on_sent(at(0), sent(number));
     }
@@ -219,7 +220,7 @@ fn the_first_round_shows_how_fast_packets_follow_each_other() {
 
 #[test]
 fn another_path_is_learnt_anew() {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(0), sent(0));
     ack(&mut recovery, at(20), 0..=0, 0);
     recovery.on_sent(at(20), sent(1));
@@ -237,7 +238,7 @@ fn another_path_is_learnt_anew() {
 //= spec/a1.md A1-PATH-3
 #[test]
 fn what_is_lost_on_another_path_costs_the_present_one_nothing() {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(0), Sent { bytes: 1472, mtu_probe: true, ..sent(0) });
     ack(&mut recovery, at(20), 0..=0, 0);
     assert_eq!(recovery.mtu(), 1472);
@@ -261,7 +262,7 @@ fn what_is_lost_on_another_path_costs_the_present_one_nothing() {
 //= spec/a1.md A1-CC-3
 #[test]
 fn what_elicits_nothing_may_come_with_a_congestion_mark_too() {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     for number in 0..10 {
         recovery.on_sent(at(0), Sent { eliciting: number >= 8, ..sent(number) });
     }
@@ -336,7 +337,7 @@ fn how_many_packets_are_lost_in_a_row_is_known() {
 #[test]
 fn a_flight_that_does_not_fill_the_window_does_not_cut_it_by_its_losses() {
     for (count, is_cut) in [(14, false), (80, true)] {
-        let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+        let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
         let mut next = 0;
         for (round, count) in [10, 20, 40, 14, 14, 14, 14, 14, 14].into_iter().enumerate() {
             round_trip(&mut recovery, at(50 * round as u64), next, count, next + 1..=next + 1);

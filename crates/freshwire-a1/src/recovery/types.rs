@@ -8,9 +8,9 @@ use freshwire_units::Timestamp;
 /// Which congestion control runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Controller {
-    /// Delay- and rate-based, random loss does not starve it; see [`super::congestion::Fresh`].
+    /// Delay-based, random loss does not starve it; see `congestion/copa.rs`.
     #[default]
-    Fresh,
+    Copa,
     /// RFC 9438, a reference.
     Cubic,
     /// RFC 9002's NewReno, a reference.
@@ -38,7 +38,7 @@ pub(crate) struct RecoveryConfig {
 impl Default for RecoveryConfig {
     fn default() -> Self {
         Self {
-            controller: Controller::Fresh,
+            controller: Controller::Copa,
             initial_rtt: Duration::from_millis(100),
             max_ack_delay: Duration::from_millis(25),
             base_mtu: 1200,

@@ -6,8 +6,9 @@ use std::time::Duration;
 use freshwire_units::Timestamp;
 
 use super::cost::Cost;
-use super::{MAX_RENDITIONS, Why};
+use super::selection::Why;
 use crate::LinkView;
+use crate::number::MAX_RENDITIONS;
 
 /// The rule for one receiver.
 ///

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use freshwire::now;
-use freshwire_io::netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_link::Config;
+use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use serde::{Deserialize, Serialize};
 
 /// How many datagrams are sent across.

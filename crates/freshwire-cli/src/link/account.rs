@@ -2,8 +2,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Context;
-use freshwire_io::netns::{Account, DirectionAccount};
 use freshwire_link::{Config, Direction};
+use freshwire_netns::{Account, DirectionAccount};
 use serde_json::{Value, json};
 
 use super::args::LinkArgs;

@@ -10,8 +10,8 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::Context;
-use freshwire_io::netns::{Account, Emulator, EmulatorOptions, Namespaces, Signals};
 use freshwire_link::Direction;
+use freshwire_netns::{Account, Emulator, EmulatorOptions, Namespaces, Signals};
 
 use crate::output::say;
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 
 use crate::output::say;
 

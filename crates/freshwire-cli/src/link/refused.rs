@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 
 /// What to tell whose program failed at an end where connections to that end's own addresses were refused.
 pub(super) fn explanation(namespaces: &Namespaces) -> Option<String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use freshwire::a1::{ConnectionConfig, GroupConfig, Node};
+use freshwire::a1::{Congestion, ConnectionConfig, GroupConfig, Node};
 use freshwire::choice::{self, Choice};
 use freshwire::{Carrier, DEFAULT_QUEUE_TARGET, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
@@ -74,8 +74,8 @@ pub(crate) struct SendArgs {
     /// With --group: how many networks away receivers may be, less one [default: 1, this network only].
     #[arg(long, global = true, value_name = "COUNT")]
     hops: Option<u8>,
-    /// Congestion control by kernel name, such as cubic or bbr [default: the system's]; with A1 fresh, cubic or newreno
-    /// [default: fresh].
+    /// Congestion control by kernel name, such as cubic or bbr [default: the system's]; with A1 copa, cubic or newreno
+    /// [default: copa].
     #[arg(long, global = true, value_name = "NAME")]
     congestion: Option<String>,
     /// Bytes that may be committed and not on the wire: `auto` or a size.
@@ -331,7 +331,7 @@ impl SendArgs {
             bail!("whoever connects again knows this end by its key: add --key FILE to --reconnect");
         }
         if let Some(name) = &self.congestion {
-            a1::congestion(name)?;
+            name.parse::<Congestion>()?;
         }
         self.a1.check(endpoint)
     }
@@ -364,7 +364,7 @@ impl Plan {
         (self.carrier == CarrierName::A1).then(|| {
             let mut transport = ConnectionConfig::default();
             if let Some(name) = &self.congestion {
-                transport.congestion = a1::congestion(name)?;
+                transport.congestion = name.parse()?;
             }
             let manner = Manner { transport, ..Manner::default() };
             self.a1.open(&self.endpoint, manner, OTHER_SIDE)
@@ -536,7 +536,7 @@ mod tests {
             ("--to a:1 layers --carrier a1", "--peer-key"),
             ("--listen 1 layers --carrier a1 --framing chunked", "--framing is for TCP"),
             ("--listen 1 layers --carrier a1 --reserve 4KiB", "--reserve is for TCP"),
-            ("--listen 1 layers --carrier a1 --congestion bbr", "A1 has fresh, cubic and newreno"),
+            ("--listen 1 layers --carrier a1 --congestion bbr", "A1 has copa, cubic and newreno"),
             ("--listen 1 --group 239.1.1.1:5 layers", "--group needs --carrier a1 and --listen"),
             ("--listen 1 --carrier a1 --group 239.1.1.1:5 layers", "say with --rate"),
             ("--listen 1 --carrier a1 --group 10.1.2.3:5 layers", "this is not a multicast address"),

@@ -142,8 +142,8 @@ impl Line {
     }
 
     fn poll_fates(&mut self, account: &mut Account) {
-        let ring = self.sink.ring();
-        while let Some(fate) = self.sender.poll_fate(ring) {
+        let id = self.sink.id();
+        while let Ok(Some(fate)) = self.sender.poll_fate(id) {
             account.fate(&fate);
         }
     }
@@ -259,10 +259,10 @@ impl Session {
 
     fn try_push(&mut self, offer: &Offer) -> Result<(), PushError> {
         let Some(Line { sender, sink, .. }) = &mut self.line else { return Err(PushError::Closed) };
-        let ring = sink.ring();
+        let id = sink.id();
         if !self.plan.replaces() || offer.meta.key == 0 {
-            sender.push(ring, &offer.bytes, &offer.meta)?;
-        } else if let Replaced::InPlace(_) = sender.replace(ring, &offer.bytes, &offer.meta)? {
+            sender.push(id, &offer.bytes, &offer.meta)?;
+        } else if let Replaced::InPlace(_) = sender.replace(id, &offer.bytes, &offer.meta)? {
             self.account.replaced(self.newest.seq_of(offer.meta.key));
         }
         Ok(())
@@ -332,7 +332,7 @@ impl Session {
 
     fn hang_up(&mut self, line: Line, failure: Option<&anyhow::Error>) {
         let Line { mut sender, sink, server } = line;
-        let (ring, stats) = (sink.ring(), sink.stats());
+        let (id, stats) = (sink.id(), sink.stats());
         if let Some(why) = failure {
             let why = format!("the sender failed: {why:#}");
             match &server {
@@ -351,7 +351,7 @@ impl Session {
         if let Server::Crowd(crowd) = &server {
             crowd.end(CODE_DONE, ENDED);
         }
-        while let Some(fate) = sender.poll_fate(ring) {
+        while let Ok(Some(fate)) = sender.poll_fate(id) {
             self.account.fate(&fate);
         }
         if let (false, Ended::Broken(why)) = (broken_before, &ended) {

@@ -199,7 +199,7 @@ fn a_link_says_what_127_0_0_1_is() {
     if !succeeds("a user namespace", Command::new("unshare").args(["--user", "--net", "true"])) {
         return;
     }
-    let program = env!("CARGO_BIN_EXE_freshwire");
+    let program = crate::PROGRAM;
     let link = ["link", "--account", "none", "--", program, "send", "--to"];
     let hint = "Inside a link 127.0.0.1 and localhost are the end itself";
     run(&[&link[..], &["127.0.0.1:9", "layers"]].concat()).failed(2, hint);

@@ -1,4 +1,4 @@
-//! Real processes of the `freshwire` command, bounded in time.
+//! Real processes of a command, bounded in time. Tests of `freshwire` and of `freshwire-lab` share this; each names its `PROGRAM`.
 #![allow(clippy::disallowed_methods, reason = "a test waits for real processes")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -57,7 +57,7 @@ impl Ended {
 
 /// The command under test.
 pub(crate) fn freshwire(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freshwire"));
+    let mut command = Command::new(crate::PROGRAM);
     command.args(arguments);
     command
 }

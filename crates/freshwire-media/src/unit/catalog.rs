@@ -7,6 +7,9 @@ use super::{Kind, MediaTime, UnitHead};
 /// Numbers with the same bits above these are one lane: a track, or a rendition of the pictures.
 pub const LANE_BITS: u32 = 48;
 
+/// Number of a stream's first sound. It is above the numbers of all lanes, which have the pictures.
+pub const FIRST_SOUND: u64 = 1 << 62;
+
 /// What framings look units up in by the number of their record: the newest units of one stream, shared by the one that
 /// publishes and by all framings. Each track has its own numbers, and so has each rendition of the pictures: those of a
 /// [lane](LANE_BITS) grow.

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire::choice::SOUND;
-use freshwire::{now, prefetch};
+use freshwire::fanout::prefetch;
+use freshwire::now;
 use freshwire_media::framing::{Framer, Piece};
-use freshwire_media::unit::{Catalog, LANE_BITS, Unit};
+use freshwire_media::unit::{Catalog, FIRST_SOUND, LANE_BITS, Unit};
 use freshwire_units::Timestamp;
 
 /// The most sound of a record: three frames of AAC at 48 kHz, and so the longest that one waits for a picture or for others.
@@ -18,12 +18,12 @@ const MOST_FRAMES: usize = 8;
 
 /// Sound that waits for more.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct PendingBundle {
     units: Vec<Unit>,
     since: Timestamp,
 }
 
-impl Waiting {
+impl PendingBundle {
     /// Adds a frame; false if there is no room for another one of its length.
     pub(super) fn add(&mut self, unit: Unit) -> bool {
         let frame = u64::from(unit.head.duration_ns);
@@ -84,10 +84,10 @@ impl Framer for Unbundler {
 
     fn begin(&mut self, seq: u64, len: u32) {
         self.place = None;
-        if seq < SOUND {
+        if seq < FIRST_SOUND {
             self.catalog.begin_picture(seq);
         }
-        if seq < SOUND || !self.begin_at(seq, 0, len) {
+        if seq < FIRST_SOUND || !self.begin_at(seq, 0, len) {
             self.framer.begin(seq, len);
         }
     }
@@ -109,7 +109,7 @@ impl Framer for Unbundler {
 
     fn missed(&mut self, seq: u64) {
         // A picture of a rendition that the viewer does not get leaves no gap.
-        if seq >= SOUND || self.catalog.lane().is_none_or(|lane| lane == seq >> LANE_BITS) {
+        if seq >= FIRST_SOUND || self.catalog.lane().is_none_or(|lane| lane == seq >> LANE_BITS) {
             self.framer.missed(seq);
         }
     }
@@ -144,7 +144,7 @@ mod tests {
 
     /// How many frames of this length go into a record.
     fn frames(duration_ns: u32) -> usize {
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingBundle::default();
         let unit = || {
             let head = UnitHead {
                 kind: Kind::Audio,

@@ -60,7 +60,7 @@ impl Viewing {
         let (socket, seal, peer, protocol) = taken.ok_or_else(|| io::Error::other("no connection"))?;
         let catalog = session.stream.catalog();
         let viewer = session.stream.view(ViewRequest {
-            socket,
+            socket: socket.into(),
             preface,
             framer: Box::new(session.framer(Arc::clone(&catalog))),
             catalog,
@@ -126,7 +126,7 @@ impl Viewing {
     /// Whether the viewer is still there and does not leave a request incomplete.
     fn look(&self, context: &Context) -> Next {
         if let Some(ended) = self.viewer.ended() {
-            return Next::Ended(format!("{ended:?}"));
+            return Next::Ended(ended.to_string());
         }
         if self.link.partial_for().is_some_and(|passed| passed > context.limits().request_timeout) {
             context.counters.bad_requests.add_one();

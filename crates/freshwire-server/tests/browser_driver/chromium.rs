@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use freshwire_io::netns::Namespaces;
+use freshwire_netns::Namespaces;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket};
 

@@ -135,7 +135,7 @@ struct RawConnection {
 #[serde(rename_all = "kebab-case")]
 enum RawCongestion {
     #[default]
-    Fresh,
+    Copa,
     Cubic,
     NewReno,
 }
@@ -359,7 +359,7 @@ impl RawConnection {
         config.in_order = self.in_order;
         config.fec_layers = self.fec_layers;
         config.congestion = match self.congestion {
-            RawCongestion::Fresh => Congestion::Fresh,
+            RawCongestion::Copa => Congestion::Copa,
             RawCongestion::Cubic => Congestion::Cubic,
             RawCongestion::NewReno => Congestion::NewReno,
         };

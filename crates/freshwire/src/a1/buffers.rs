@@ -16,8 +16,9 @@ use self::state::{Shared, State};
 use super::config::SinkConfig;
 use super::connection::{Caller, Connection};
 use super::group::Group;
-use crate::sender::SenderError;
-use crate::sink::{CloseMode, Ended, Monitor, Sink};
+use crate::ended::{CloseMode, Ended};
+use crate::error::SenderError;
+use crate::sink::{Call, Monitor, Sink};
 
 /// Feeds a connection or a group from the application's own buffers. A payload is copied only into the packets, where it is encrypted, and
 /// is returned to its owner at the end of its record (Mapp 1997, "Implementation": buffers with a free function). As with a
@@ -45,7 +46,7 @@ use crate::sink::{CloseMode, Ended, Monitor, Sink};
 /// let mut sender = BufferSender::new(&connection, config, BufferLimits::default())?;
 /// let frame = Bytes::from_owner(next_frame());
 /// let now = now();
-/// let meta = Meta { user_seq: 1, generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
+/// let meta = Meta { generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
 /// sender.push(frame, &meta)?;
 /// sender.close(CloseMode::Drain, Duration::from_secs(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -85,7 +86,7 @@ impl BufferSender {
         Ok(Self { shared, caller: group.caller(), sink })
     }
 
-    /// Queues a record and returns its index, as fates report it. Makes no system call while the node's
+    /// Queues a record and returns its index, as [`Fate::index`] reports it. Makes no system call while the node's
     /// thread is awake.
     ///
     /// # Errors
@@ -133,6 +134,7 @@ impl BufferSender {
     pub fn replace(&mut self, payload: impl Into<Bytes>, meta: &Meta) -> Result<bool, BufferError> {
         let payload = payload.into();
         let mut state = self.shared.lock();
+        let meta = &state.number(meta);
         let replaced = state.replace(&payload, meta)?;
         if replaced.is_none() {
             state.push(payload, meta)?;

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use freshwire_a1::{Closed, Message};
 use freshwire_io::now;
-use freshwire_ring::{Config, Meta, Outcome, PushError};
+use freshwire_ring::{Config, Meta, Outcome};
 use freshwire_units::{Rate, Timestamp};
 
 use super::config::SinkConfig;
 use super::connection::Connection;
 use crate::choice;
-use crate::sender::{Sender, SenderError};
+use crate::error::{PushError, SenderError};
+use crate::sender::Sender;
 use crate::sink::Sink;
 
 /// Largest message of a [`ByteStream`], in bytes.
@@ -140,8 +141,7 @@ impl ByteStream {
     /// connection already has a sink.
     //= spec/a1.md A1-STR-1
     pub fn new(connection: Connection) -> Result<Self, ByteStreamError> {
-        let ended = || SenderError::ConnectionEnded("it does not stand".to_owned());
-        let (in_order, qos) = connection.order_and_qos().ok_or_else(ended)?;
+        let (in_order, qos) = connection.order_and_qos().ok_or(SenderError::NotConnected)?;
         if !in_order {
             return Err(ByteStreamError::OutOfOrder);
         }
@@ -289,12 +289,12 @@ impl ByteWriter {
         let taken = bytes.len().min((last.most - last.len) as usize);
         let at = last.len;
         let appended = (taken > 0).then(|| {
-            self.sender.modify(self.sink.ring(), last.seq, |edit| {
+            self.sender.modify(self.sink.id(), last.seq, |edit| {
                 edit.set_len(at + taken as u32)?;
                 edit.write(at, &bytes[..taken])
             })
         });
-        if matches!(appended, Some(Ok(Ok(())))) {
+        if matches!(appended, Some(Ok(()))) {
             last.len += taken as u32;
             return Some(taken);
         }
@@ -316,12 +316,12 @@ impl ByteWriter {
 
     /// `None`: there is no room.
     fn try_push(&mut self, bytes: &[u8], unsent: usize) -> io::Result<Option<u64>> {
-        let ring = self.sink.ring();
-        if self.sender.producer().backlog(ring) >= unsent {
+        let sink = self.sink.id();
+        if self.sender.backlog(sink) >= unsent {
             return Ok(None);
         }
         let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
-        match self.sender.push(ring, bytes, &meta) {
+        match self.sender.push(sink, bytes, &meta) {
             Ok(_) => {
                 self.next_seq += 1;
                 self.unacked += 1;
@@ -360,7 +360,7 @@ impl ByteWriter {
     }
 
     fn take_fates(&mut self) -> io::Result<()> {
-        while let Some(fate) = self.sender.poll_fate(self.sink.ring()) {
+        while let Ok(Some(fate)) = self.sender.poll_fate(self.sink.id()) {
             if fate.outcome != Outcome::Acked {
                 return Err(match self.connection.closed() {
                     Some(closed) => broken(closed),

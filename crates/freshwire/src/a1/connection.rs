@@ -23,8 +23,8 @@ use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
 use super::source::RingSource;
 use super::status::Status;
 use crate::carrier::CarrierInUse;
-use crate::sender::SenderError;
-use crate::sink::{Sink, SinkShared};
+use crate::error::SenderError;
+use crate::sink::{Call, Sink, SinkShared};
 
 /// A connection to another node: receives messages, and sends from a ring after
 /// [`Sender::add_a1_sink`](crate::Sender::add_a1_sink). Clones refer to the same connection. Dropping the
@@ -248,8 +248,8 @@ impl Connection {
         self.0.node.act(|core, _| {
             match core.peer(self.0.id).map(|peer| &peer.state) {
                 Some(State::Open) => {}
-                Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.to_string())),
-                _ => return Err(SenderError::ConnectionEnded("it does not stand".to_owned())),
+                Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.clone())),
+                _ => return Err(SenderError::NotConnected),
             }
             if !core.attach(self.0.id, sink) {
                 return Err(SenderError::HasSink);
@@ -260,7 +260,7 @@ impl Connection {
             Ok(())
         })?;
         let server = Box::new(InNode(self.clone()));
-        Ok(Sink { ring, shared, server, linger, closed: false })
+        Ok(Sink::new(ring, shared, server, linger))
     }
 
     /// What a producer calls whose push asks for it.
@@ -300,8 +300,10 @@ impl Caller {
     pub(super) fn of_group(node: &Arc<Shared>, id: u32) -> Self {
         Self { node: Arc::downgrade(node), target: SinkTarget::Group(id) }
     }
+}
 
-    pub(crate) fn call(&self) {
+impl Call for Caller {
+    fn call(&self) {
         if let Some(node) = self.node.upgrade() {
             node.push(|core| core.call(self.target));
         }

@@ -29,7 +29,7 @@ use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{AttachedSink, CloseAction};
 use super::status::Status;
-use crate::sink::Ended;
+use crate::ended::{Ended, SinkError};
 
 /// How many system calls fetch datagrams before something is sent again.
 const FETCHES_PER_TURN: usize = 8;
@@ -370,7 +370,7 @@ impl Core {
     /// A connection that stood is over.
     fn on_closed(&mut self, id: ConnectionHandle, now: Timestamp, closed: Closed) {
         let Some(peer) = self.peers.get_mut(&id) else { return };
-        let ended = Ended::Broken(closed.to_string());
+        let ended = Ended::Broken(closed.clone().into());
         peer.state = State::Closed(closed);
         peer.is_forgotten |= self.newcomers.on_end(id, peer.is_readable);
         self.activity.note_at(&peer.changed);
@@ -420,15 +420,15 @@ impl Core {
 
     /// Ends everything, and tells the peers as far as the socket takes it now.
     pub(super) fn stop(&mut self, now: Timestamp) {
-        self.end_all(now, "the node was stopped");
+        self.end_all(now, &SinkError::Stopped);
         self.advance(now);
     }
 
-    fn end_all(&mut self, now: Timestamp, why: &str) {
+    fn end_all(&mut self, now: Timestamp, error: &SinkError) {
         self.is_stopped = true;
-        self.groups.end_all(now, why);
+        self.groups.end_all(now, error);
         for id in self.peers.keys().copied().collect::<Vec<_>>() {
-            self.end_sink(id, now, Reason::ConnectionLost, Ended::Broken(why.to_owned()));
+            self.end_sink(id, now, Reason::ConnectionLost, Ended::Broken(error.clone()));
             if let Some(connection) = self.endpoint.connection_mut(id) {
                 connection.close(now, CODE_ABORTED, "the node was stopped");
             }
@@ -555,7 +555,8 @@ impl Protocol for Core {
     }
 
     fn fail(&mut self, now: Timestamp, error: &io::Error) {
-        self.end_all(now, &format!("the node's socket failed: {error}"));
+        let message = format!("the node's socket failed: {error}");
+        self.end_all(now, &SinkError::Io { kind: error.kind(), message });
     }
 
     fn activity(&mut self) -> &mut Activity {

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
 use super::source::RingSource;
 use crate::carrier::CarrierInUse;
-use crate::sender::SenderError;
+use crate::error::SenderError;
 use crate::sink::{Sink, SinkShared};
 
 /// One stream to many over IP multicast: a record's packets are sent once for all members, and a member requests missing packets over its
@@ -89,7 +89,7 @@ impl Group {
         let SinkConfig { policy, linger } = config;
         let sink = AttachedSink::new(make_source(Arc::clone(&shared)), Arc::clone(&shared));
         self.0.node.act(|core, _| core.groups().attach(self.0.id, sink, policy))?;
-        Ok(Sink { ring, shared, server: Box::new(InNode(self.clone())), linger, closed: false })
+        Ok(Sink::new(ring, shared, Box::new(InNode(self.clone())), linger))
     }
 
     /// What a producer calls whose push asks for it.

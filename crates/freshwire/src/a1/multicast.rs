@@ -14,17 +14,14 @@ use freshwire_units::Timestamp;
 use super::group_config::{GroupConfig, GroupStats};
 use super::joined::interface_of;
 use super::sink::{AttachedSink, CloseAction};
-use crate::sender::SenderError;
-use crate::sink::Ended;
+use crate::ended::{Ended, SinkError};
+use crate::error::SenderError;
 
 /// How many packets of one group leave before it is somebody else's turn.
 const PACKETS_PER_TURN: usize = 64;
 
 /// When a socket without room is tried again.
 const RETRY: Duration = Duration::from_millis(1);
-
-/// How a sink ended whose group can send no more.
-const KEY_USED_UP: &str = "the group's key is used up";
 
 /// The groups that a node sends to, by their numbers.
 #[derive(Default)]
@@ -93,8 +90,7 @@ impl Groups {
         policy: Box<dyn Choice>,
     ) -> Result<(), SenderError> {
         let sending = self.0.get_mut(&id);
-        let sending =
-            sending.ok_or_else(|| SenderError::ConnectionEnded("the node has stopped".to_owned()))?;
+        let sending = sending.ok_or(SenderError::NotConnected)?;
         if sending.sink.is_some() {
             return Err(SenderError::HasSink);
         }
@@ -222,10 +218,10 @@ impl Groups {
     }
 
     /// Ends all of them.
-    pub(super) fn end_all(&mut self, now: Timestamp, why: &str) {
+    pub(super) fn end_all(&mut self, now: Timestamp, error: &SinkError) {
         for (_, sending) in std::mem::take(&mut self.0) {
             if let Some(sink) = sending.sink {
-                sink.end(Reason::ConnectionLost, now, Ended::Broken(why.to_owned()));
+                sink.end(Reason::ConnectionLost, now, Ended::Broken(error.clone()));
             }
         }
     }
@@ -292,7 +288,7 @@ impl Sending {
         let stats = self.group.stats();
         sink.account(stats.bytes_sent, &LinkView { rate: Some(self.config.rate), ..LinkView::default() });
         let action = match stats.key_exhausted {
-            true => CloseAction::Abort(Ended::Broken(KEY_USED_UP.to_owned())),
+            true => CloseAction::Abort(Ended::Broken(SinkError::KeysExhausted)),
             false => sink.close_action(now, self.group.is_idle()),
         };
         if action == CloseAction::Stay && !sink.source.rest() {

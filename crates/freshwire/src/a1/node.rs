@@ -61,6 +61,10 @@ impl Node {
     }
 
     /// Local address of the socket.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system cannot tell.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.shared.lock().socket().local_addr()
     }

@@ -7,14 +7,9 @@ use freshwire_choice::{LinkView, Reason};
 use freshwire_units::Timestamp;
 
 use super::record_source::RecordSource;
-use crate::sink::{CloseMode, Ended, Server, SinkShared};
+use crate::ended::{CloseMode, Ended, SinkError};
+use crate::sink::{Server, SinkShared};
 use crate::stats::PathRate;
-
-/// How a sink ended whose owner asked for bytes between records.
-const NO_PLACE_BETWEEN: &str = "A1 carries messages, and nothing between them";
-
-/// How a sink ended that was aborted while it drained.
-const OUT_OF_TIME: &str = "aborted before everything was delivered";
 
 /// What a connection or group is fed from, and how far that is with its end.
 pub(super) struct AttachedSink {
@@ -47,7 +42,7 @@ impl AttachedSink {
         let was_closing = self.closing.is_some();
         match mode {
             CloseMode::Abort if was_closing => {
-                return CloseAction::Abort(Ended::Broken(OUT_OF_TIME.to_owned()));
+                return CloseAction::Abort(Ended::Broken(SinkError::OutOfTime));
             }
             CloseMode::Abort => return CloseAction::Abort(Ended::Closed),
             CloseMode::FinishRecord => {
@@ -73,7 +68,7 @@ impl AttachedSink {
     /// What it wishes now that the connection has sent what it can. `is_idle`: the policy wants nothing sent, now or later.
     pub(super) fn close_action(&mut self, now: Timestamp, is_idle: bool) -> CloseAction {
         if now >= self.give_up_at {
-            return CloseAction::Abort(Ended::Broken("the peer did not take the rest in time".to_owned()));
+            return CloseAction::Abort(Ended::Broken(SinkError::Lingered));
         }
         if self.closing.is_none() || !is_idle || self.source.in_hand() > 0 {
             return CloseAction::Stay;
@@ -123,7 +118,7 @@ impl<K: Keeper> Server for InNode<K> {
     }
 
     fn interject(&self, _bytes: Vec<u8>) {
-        self.0.ask(|_, _| CloseAction::Abort(Ended::Broken(NO_PLACE_BETWEEN.to_owned())));
+        self.0.ask(|_, _| CloseAction::Abort(Ended::Broken(SinkError::CannotInterject)));
     }
 }
 
@@ -154,7 +149,7 @@ mod tests {
     }
 
     fn broken() -> Ended {
-        Ended::Broken("closed by the peer".to_owned())
+        Ended::Broken(SinkError::PeerClosed)
     }
 
     #[test]

@@ -16,8 +16,8 @@ use super::error::{BindError, ConnectError};
 use super::node::Node;
 use super::status::Status;
 use crate::choice;
-use crate::sender::SenderError;
-use crate::sink::{CloseMode, Ended};
+use crate::ended::{CloseMode, Ended};
+use crate::error::SenderError;
 
 /// Largest number of sinks of a socket.
 pub const MAX_SOCKET_SINKS: usize = 64;
@@ -165,6 +165,10 @@ impl Socket {
     }
 
     /// Local address of the socket.
+    ///
+    /// # Errors
+    ///
+    /// If the operating system cannot tell.
     pub fn local_addr(&self) -> std::io::Result<SocketAddr> {
         self.node.local_addr()
     }

@@ -208,8 +208,8 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
     assert_eq!(sender.push(owner.lend("x"), &meta(99)), Err(BufferError::Closed));
     let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
     assert_eq!(fates(&mut sender).last().map(|fate| fate.outcome), Some(lost));
-    let text = "closed by the peer: seen enough (code 300)".to_owned();
-    assert_eq!(sender.monitor().ended(), Some(Ended::Broken(text)));
+    let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
+    assert_eq!(sender.monitor().ended(), Some(Ended::Broken(SinkError::A1(closed))));
 }
 
 /// What is at its end is told although nothing may be sent, and so nothing is looked for, for long.

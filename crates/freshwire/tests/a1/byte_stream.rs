@@ -157,7 +157,7 @@ fn bytes_behind_a_missing_message_are_not_handed_out() {
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&near, SinkConfig::new(choice::fifo())).unwrap();
     for seq in 0..3 {
-        sender.push(sink.ring(), b"bytes", &meta(seq)).unwrap();
+        sender.push(sink.id(), b"bytes", &meta(seq)).unwrap();
     }
     message(&far);
     let mut stream = ByteStream::new(far).unwrap();

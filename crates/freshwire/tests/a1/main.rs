@@ -7,6 +7,7 @@ mod groups;
 mod newcomers;
 mod relay;
 mod socket;
+mod stalls;
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use freshwire::a1::{
 };
 use freshwire::choice::Reason;
 use freshwire::{
-    CarrierInUse, CloseMode, Ended, Meta, Outcome, RingConfig, Sender, SenderError, Sink, choice, now,
+    CarrierInUse, CloseMode, Ended, Meta, Outcome, RingConfig, Sender, SenderError, Sink, SinkError, choice,
+    now,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -70,7 +72,7 @@ fn records_arrive_whole_and_their_fates_say_so() {
         (0..50u8).map(|seq| (0..usize::from(seq) * 300).map(|at| at as u8 ^ seq).collect()).collect();
     for (seq, payload) in payloads.iter().enumerate() {
         let meta = Meta { layer: 3, group: 7, key: 9, ..meta(seq as u64) };
-        sender.push(sink.ring(), payload, &meta).unwrap();
+        sender.push(sink.id(), payload, &meta).unwrap();
     }
     let mut arrived: Vec<_> = payloads.iter().map(|_| message(&pair.receiving)).collect();
     arrived.sort_by_key(|message| message.seq);
@@ -79,11 +81,11 @@ fn records_arrive_whole_and_their_fates_say_so() {
         assert_eq!(&message.data, payload);
         assert!(!message.late && message.age < PATIENCE);
     }
-    let ring = sink.ring();
+    let id = sink.id();
     let monitor = sink.monitor();
     assert_eq!(sink.close(CloseMode::Drain, PATIENCE), Ended::Closed);
     for _ in 0..50 {
-        let fate = sender.poll_fate(ring).unwrap();
+        let fate = sender.poll_fate(id).unwrap().unwrap();
         assert_eq!(fate.outcome, Outcome::Acked);
         assert!(fate.committed_at <= fate.acked_at);
     }
@@ -99,9 +101,9 @@ fn both_ends_of_a_connection_can_be_sinks() {
     let mut sender = sender(2);
     let there = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
     let back = sender.add_a1_sink(&pair.receiving, SinkConfig::new(choice::fifo())).unwrap();
-    sender.push(there.ring(), b"ask", &meta(1)).unwrap();
+    sender.push(there.id(), b"ask", &meta(1)).unwrap();
     assert_eq!(message(&pair.receiving).data[..], *b"ask");
-    sender.push(back.ring(), b"answer", &meta(2)).unwrap();
+    sender.push(back.id(), b"answer", &meta(2)).unwrap();
     assert_eq!(message(&pair.sending).data[..], *b"answer");
     let again = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo()));
     assert!(matches!(again, Err(SenderError::Claim(_) | SenderError::HasSink)));
@@ -111,7 +113,7 @@ fn both_ends_of_a_connection_can_be_sinks() {
 fn fill(sender: &mut Sender, sink: &Sink) -> u64 {
     let qos_window = u64::from(NARROW.outstanding);
     for seq in 0..qos_window {
-        sender.push(sink.ring(), &seq.to_be_bytes(), &meta(seq)).unwrap();
+        sender.push(sink.id(), &seq.to_be_bytes(), &meta(seq)).unwrap();
     }
     let give_up = now() + PATIENCE;
     while sink.stats().finished < qos_window {
@@ -147,19 +149,19 @@ fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
     let pair = narrow_pair();
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
-    let ring = sink.ring();
+    let id = sink.id();
     let first = fill(&mut sender, &sink);
     for (seq, payload) in (first..).zip([b"dropped", b"changed", b"old one"]) {
-        sender.push(ring, payload, &Meta { key: seq, ..meta(seq) }).unwrap();
+        sender.push(id, payload, &Meta { key: seq, ..meta(seq) }).unwrap();
     }
-    assert_eq!(sender.drop_seq(ring, first), 1);
-    sender.modify(ring, first + 1, |edit| edit.write(0, b"CHANGED")).unwrap().unwrap();
-    let _in_place = sender.replace(ring, b"new one", &Meta { key: first + 2, ..meta(first + 3) }).unwrap();
+    assert_eq!(sender.drop_seq(id, first), Ok(true));
+    sender.modify(id, first + 1, |edit| edit.write(0, b"CHANGED")).unwrap();
+    let _in_place = sender.replace(id, b"new one", &Meta { key: first + 2, ..meta(first + 3) }).unwrap();
     let arrived: Vec<_> = (0..first + 2).map(|_| message(&pair.receiving)).collect();
     let rest: Vec<_> = arrived[first as usize..].iter().map(|it| (it.seq, &it.data[..])).collect();
     assert_eq!(rest, [(first + 1, &b"CHANGED"[..]), (first + 3, b"new one")]);
     assert_eq!(sink.close(CloseMode::Drain, PATIENCE), Ended::Closed);
-    let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(ring)).collect();
+    let fates: Vec<_> = sender.fates(id).unwrap().collect();
     let dropped: Vec<_> = fates
         .iter()
         .filter(|fate| matches!(fate.outcome, Outcome::Dropped { .. }))
@@ -177,10 +179,10 @@ fn what_expires_while_it_waits_is_never_sent_and_the_receiver_is_told() {
     let first = fill(&mut sender, &sink);
     let deadline = now() + Duration::from_millis(30);
     for seq in first..first + 3 {
-        sender.push(sink.ring(), b"stale", &Meta { deadline, ..meta(seq) }).unwrap();
+        sender.push(sink.id(), b"stale", &Meta { deadline, ..meta(seq) }).unwrap();
     }
     std::thread::sleep(Duration::from_millis(60));
-    sender.push(sink.ring(), b"fresh", &meta(first + 3)).unwrap();
+    sender.push(sink.id(), b"fresh", &meta(first + 3)).unwrap();
     let arrived: Vec<_> = (0..=first).map(|_| message(&pair.receiving).seq).collect();
     assert_eq!(arrived.last(), Some(&(first + 3)), "{arrived:?}");
     let mut missing = Vec::new();
@@ -204,11 +206,11 @@ fn finish_record_delivers_what_was_begun_and_drops_the_rest() {
     let pair = narrow_pair();
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
-    let ring = sink.ring();
+    let id = sink.id();
     let first = fill(&mut sender, &sink);
-    sender.push(ring, b"never begun", &meta(first)).unwrap();
+    sender.push(id, b"never begun", &meta(first)).unwrap();
     assert_eq!(sink.close(CloseMode::FinishRecord, PATIENCE), Ended::Closed);
-    let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(ring)).collect();
+    let fates: Vec<_> = sender.fates(id).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
     let closed = Outcome::Dropped { reason: Reason::Closed.code() };
     assert_eq!(fates.last().map(|fate| fate.outcome), Some(closed));
@@ -225,7 +227,7 @@ fn an_aborted_sink_tells_the_peer() {
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
     let first = fill(&mut sender, &sink);
-    sender.push(sink.ring(), b"given up", &meta(first)).unwrap();
+    sender.push(sink.id(), b"given up", &meta(first)).unwrap();
     assert_eq!(sink.close(CloseMode::Abort, PATIENCE), Ended::Closed);
     for _ in 0..first {
         message(&pair.receiving);
@@ -240,7 +242,7 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
     let first = fill(&mut sender, &sink);
-    sender.push(sink.ring(), b"too late", &meta(first)).unwrap();
+    sender.push(sink.id(), b"too late", &meta(first)).unwrap();
     pair.receiving.close(300, "seen enough");
     let give_up = now() + PATIENCE;
     let ended = loop {
@@ -250,9 +252,10 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
         assert!(now() < give_up);
         std::thread::sleep(Duration::from_millis(1));
     };
-    assert_eq!(ended, Ended::Broken("closed by the peer: seen enough (code 300)".to_owned()));
-    assert!(sender.push(sink.ring(), b"x", &meta(99)).is_err());
-    let fates: Vec<_> = std::iter::from_fn(|| sender.poll_fate(sink.ring())).collect();
+    let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
+    assert_eq!(ended, Ended::Broken(SinkError::A1(closed)));
+    assert!(sender.push(sink.id(), b"x", &meta(99)).is_err());
+    let fates: Vec<_> = sender.fates(sink.id()).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
     let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
     assert_eq!(fates.last().map(|fate| fate.outcome), Some(lost));
@@ -268,7 +271,7 @@ fn a_slow_sink_does_not_hold_the_other_one() {
     let sinks = [&to_fast, &to_slow]
         .map(|connection| sender.add_a1_sink(connection, SinkConfig::new(choice::fifo())).unwrap());
     for seq in 0..200u64 {
-        let rings = sinks.iter().map(Sink::ring);
+        let rings = sinks.iter().map(Sink::id);
         assert_eq!(sender.push_to_all(rings, &[7; 1000], &meta(seq)).unwrap(), 2);
         assert_eq!(message(&fast).seq, seq);
     }
@@ -350,7 +353,7 @@ fn a_connection_says_what_holds_it_and_how_it_ended() {
         }
     };
     let first = fill(&mut sender, &sink);
-    sender.push(sink.ring(), b"one too many", &meta(first)).unwrap();
+    sender.push(sink.id(), b"one too many", &meta(first)).unwrap();
     await_status(&pair.sending, Status::WINDOW_EXCEEDED);
     pair.sending.set_qos(Qos { max_send_message: 100, ..NARROW }).unwrap();
     for connection in [&pair.sending, &pair.receiving] {
@@ -424,7 +427,7 @@ fn a_stopped_node_ends_what_it_had() {
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&sending, SinkConfig::new(choice::fifo())).unwrap();
     drop(near);
-    assert!(matches!(sink.ended(), Some(Ended::Broken(_))));
+    assert_eq!(sink.ended(), Some(Ended::Broken(SinkError::Stopped)));
     assert!(matches!(receiving.recv(PATIENCE), Err(Closed::Peer { code: 256, .. })));
     assert!(matches!(sending.recv(PATIENCE), Err(Closed::Local)));
 }

@@ -58,7 +58,7 @@ fn a_newcomer_that_ends_leaves_the_backlog_unless_it_has_left_something_to_read(
     let second = try_connect(&near, &far).unwrap();
     let mut sender = sender(1);
     let sink = sender.add_a1_sink(&second, SinkConfig::new(choice::fifo())).unwrap();
-    sender.push(sink.ring(), b"left behind", &meta(1)).unwrap();
+    sender.push(sink.id(), b"left behind", &meta(1)).unwrap();
     assert_eq!(sink.close(CloseMode::Drain, PATIENCE), Ended::Closed);
     assert_eq!(refusal(try_connect(&near, &far)).code, Refusal::BUSY, "it keeps its place");
     let accepted = far.accept(PATIENCE).unwrap().unwrap();
@@ -142,7 +142,7 @@ fn accept_takes_whom_the_application_would_be_asked_about() {
         let mut sender = sender(1);
         // It need not wait for the initiator.
         let sink = sender.add_a1_sink(&accepted, SinkConfig::new(choice::fifo())).unwrap();
-        sender.push(sink.ring(), b"welcome", &meta(1)).unwrap();
+        sender.push(sink.id(), b"welcome", &meta(1)).unwrap();
         assert_eq!(message(&connecting.join().unwrap()).data[..], *b"welcome");
     });
 }

@@ -113,14 +113,14 @@ fn a_connection_goes_on_from_another_address_and_says_so() {
     assert_eq!(receiving.peer_addr(), first);
     relay.rebind();
     assert_ne!(relay.outside(), first);
-    sender.push(there.ring(), b"from elsewhere", &meta(1)).unwrap();
+    sender.push(there.id(), b"from elsewhere", &meta(1)).unwrap();
     assert_eq!(message(&receiving).data[..], *b"from elsewhere");
     let give_up = now() + PATIENCE;
     while receiving.peer_addr() != relay.outside() {
         assert!(now() < give_up, "still {}", receiving.peer_addr());
         std::thread::sleep(Duration::from_millis(1));
     }
-    sender.push(back.ring(), b"to elsewhere", &meta(2)).unwrap();
+    sender.push(back.id(), b"to elsewhere", &meta(2)).unwrap();
     assert_eq!(message(&sending).data[..], *b"to elsewhere");
     assert_eq!(sending.peer_addr(), relay.address());
 }

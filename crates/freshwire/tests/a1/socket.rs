@@ -314,8 +314,8 @@ fn the_end_of_one_is_told_although_another_one_has_sent_something() {
         message(&second);
         assert!(now() < give_up);
     }
-    sender.push(sink.ring(), b"of the other one", &meta(1)).unwrap();
-    while sender.poll_fate(sink.ring()).is_none() {
+    sender.push(sink.id(), b"of the other one", &meta(1)).unwrap();
+    while sender.poll_fate(sink.id()).unwrap().is_none() {
         assert!(now() < give_up);
         std::thread::yield_now();
     }

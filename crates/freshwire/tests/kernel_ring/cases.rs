@@ -103,22 +103,21 @@ fn expired() -> Result<()> {
 
 fn edited() -> Result<()> {
     let mut rig = direct()?;
-    let ring = rig.sink.ring();
+    let id = rig.sink.id();
     rig.fill_window()?;
     for seq in 0..10 {
         rig.push_with(&Meta { key: if seq == 7 { 77 } else { 0 }, ..meta(seq) })?;
     }
-    same(&rig.sender.drop_seq(ring, 2), &1)?;
-    same(&rig.sender.drop_seq(ring, 2), &0)?;
-    let changed = rig.sender.modify(ring, 4, |edit| edit.write(0, &payload(44)))?;
-    same(&changed, &Ok(()))?;
+    same(&rig.sender.drop_seq(id, 2), &Ok(true))?;
+    same(&rig.sender.drop_seq(id, 2), &Ok(false))?;
+    rig.sender.modify(id, 4, |edit| edit.write(0, &payload(44)))?;
     let newer = Meta { key: 77, ..meta(70) };
-    let replaced = rig.sender.replace(ring, &payload(70), &newer)?;
+    let replaced = rig.sender.replace(id, &payload(70), &newer)?;
     check(matches!(replaced, Replaced::InPlace(_)), || format!("{replaced:?}"))?;
     same(&rig.read(9)?, &vec![0, 1, 3, 44, 5, 6, 70, 8, 9])?;
     rig.await_fates([0, 1, 2, 3, 4, 5, 6, 70, 8, 9])?;
     same(&rig.fates[&2].outcome, &Outcome::Dropped { reason: reason::APPLICATION })?;
-    check(rig.sender.modify(ring, 9, |_| Ok(())).is_err(), || "a sent record was modified".to_owned())
+    check(rig.sender.modify(id, 9, |_| Ok(())).is_err(), || "a sent record was modified".to_owned())
 }
 
 fn full() -> Result<()> {
@@ -126,7 +125,7 @@ fn full() -> Result<()> {
     let mut pushed = 0;
     // Nobody reads, so the window is full at some time, and then the ring.
     let refused = loop {
-        match rig.sender.push(rig.sink.ring(), &payload(pushed), &meta(pushed)) {
+        match rig.sender.push(rig.sink.id(), &payload(pushed), &meta(pushed)) {
             Ok(_) => pushed += 1,
             Err(error) => break error,
         }
@@ -163,7 +162,7 @@ fn reordered() -> Result<()> {
         // Each lies in the kernel's ring for a while, and gives way to newer ones.
         std::thread::sleep(Duration::from_millis(10));
     }
-    same(&rig.sender.drop_seq(rig.sink.ring(), 5), &1)?;
+    same(&rig.sender.drop_seq(rig.sink.id(), 5), &Ok(true))?;
     let newest_first: Vec<u64> = (0..40).rev().filter(|seq| *seq != 5).collect();
     same(&rig.read(39)?, &newest_first)?;
     rig.await_fates(0..40)?;
@@ -202,7 +201,7 @@ fn drained() -> Result<()> {
             rig.push(seq)?;
         }
         let Rig { sink, far, mut sender, .. } = rig;
-        let ring = sink.ring();
+        let id = sink.id();
         let reader = std::thread::spawn(move || {
             let mut bytes = Vec::new();
             (&far).read_to_end(&mut bytes).map(|_| bytes.len())
@@ -211,13 +210,13 @@ fn drained() -> Result<()> {
         let expected = 100 * if direct { 1400 } else { 1404 };
         same(&reader.join().map_err(|_| "the reader panicked")??, &expected)?;
         let mut told = 0;
-        while let Some(fate) = sender.poll_fate(ring) {
+        while let Some(fate) = sender.poll_fate(id)? {
             check(matches!(fate.outcome, Outcome::Acked | Outcome::Sent), || format!("{fate:?}"))?;
             told += 1;
         }
         same(&told, &100)?;
         // The mapping is still there, and its end is told.
-        same(&sender.push(ring, b"late", &meta(100)), &Err(PushError::Closed))?;
+        same(&sender.push(id, b"late", &meta(100)), &Err(PushError::Closed))?;
     }
     Ok(())
 }
@@ -232,7 +231,7 @@ fn finished() -> Result<()> {
             rig.push(seq)?;
         }
         let Rig { sink, far, sender, .. } = rig;
-        let ring = sink.ring();
+        let id = sink.id();
         let closer = std::thread::spawn(move || sink.close(CloseMode::FinishRecord, TIMEOUT));
         std::thread::sleep(Duration::from_millis(100));
         let mut bytes = Vec::new();
@@ -241,7 +240,7 @@ fn finished() -> Result<()> {
         same(&closer.join().map_err(|_| "the closer panicked")?, &Ended::Closed)?;
         let mut sender = sender;
         let mut dropped = 0;
-        while let Some(fate) = sender.poll_fate(ring) {
+        while let Some(fate) = sender.poll_fate(id)? {
             if let Outcome::Dropped { reason } = fate.outcome {
                 same(&reason, &reason::CLOSED)?;
                 dropped += 1;
@@ -259,12 +258,12 @@ fn aborted() -> Result<()> {
         rig.push(seq)?;
     }
     let Rig { sink, mut far, mut sender, .. } = rig;
-    let ring = sink.ring();
+    let id = sink.id();
     same(&sink.close(CloseMode::Abort, TIMEOUT), &Ended::Closed)?;
     let mut bytes = Vec::new();
     check(far.read_to_end(&mut bytes).is_err(), || "the peer saw a regular end".to_owned())?;
     let mut told = 0;
-    while let Some(fate) = sender.poll_fate(ring) {
+    while let Some(fate) = sender.poll_fate(id)? {
         told += u64::from(fate.user_seq < 20);
         check(fate.outcome != Outcome::Acked || fate.user_seq >= FILLERS, || format!("{fate:?}"))?;
     }
@@ -276,7 +275,7 @@ fn reset() -> Result<()> {
     rig.fill_window()?;
     rig.push(1)?;
     let Rig { sink, far, mut sender, .. } = rig;
-    let ring = sink.ring();
+    let id = sink.id();
     // What it has not read makes this a reset.
     drop(far);
     let give_up = freshwire::now() + TIMEOUT;
@@ -286,7 +285,7 @@ fn reset() -> Result<()> {
     }
     check(matches!(sink.ended(), Some(Ended::Broken(_))), || format!("{:?}", sink.ended()))?;
     let mut last = None;
-    while let Some(fate) = sender.poll_fate(ring) {
+    while let Some(fate) = sender.poll_fate(id)? {
         last = Some((fate.user_seq, fate.outcome));
     }
     same(&last, &Some((1, Outcome::Dropped { reason: reason::CONNECTION_LOST })))
@@ -297,13 +296,13 @@ fn to_all() -> Result<()> {
     let (near, mut far) = pair("127.0.0.1:0")?;
     let plain = rig.sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
     same(&plain.stats().carrier, &CarrierInUse::Tcp)?;
-    let rings = [rig.sink.ring(), plain.ring()];
+    let rings = [rig.sink.id(), plain.id()];
     same(&rig.sender.push_to_all(rings, &payload(5), &meta(5))?, &2)?;
     same(&rig.read(1)?, &vec![5])?;
     let mut bytes = vec![0; 1400];
     far.read_exact(&mut bytes)?;
     same(&bytes, &payload(5))?;
-    let (region, ring) = rig.sender.region_of(rings[0]);
+    let (region, ring) = rig.sender.region_of(rings[0])?;
     same(&(region.config().slots, ring), &(SLOTS, 0))?;
     check(region.as_fd().is_none(), || "not the kernel's region".to_owned())
 }
@@ -314,9 +313,9 @@ fn second_party() -> Result<()> {
     for seq in 0..5 {
         rig.push(seq)?;
     }
-    let (region, ring) = rig.sender.region_of(rig.sink.ring());
+    let (region, ring) = rig.sender.region_of(rig.sink.id())?;
     let editor = region.editor();
-    same(&editor.drop_seq(ring, 1), &1)?;
+    same(&editor.drop_seq(ring, 1), &true)?;
     let mut edit = editor.edit(ring, 3)?;
     edit.write(0, &payload(33))?;
     same(&rig.read(3)?, &vec![0, 2, 4])?;

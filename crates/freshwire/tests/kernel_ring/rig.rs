@@ -84,7 +84,7 @@ impl Rig {
     }
 
     pub(crate) fn push_with(&mut self, meta: &Meta) -> Result<()> {
-        self.sender.push(self.sink.ring(), &payload(meta.user_seq), meta)?;
+        self.sender.push(self.sink.id(), &payload(meta.user_seq), meta)?;
         Ok(())
     }
 
@@ -143,7 +143,7 @@ impl Rig {
         let give_up = now() + TIMEOUT;
         for seq in seqs {
             while !self.fates.contains_key(&seq) {
-                match self.sender.poll_fate(self.sink.ring()) {
+                match self.sender.poll_fate(self.sink.id())? {
                     Some(fate) => {
                         self.fates.insert(fate.user_seq, fate);
                     }

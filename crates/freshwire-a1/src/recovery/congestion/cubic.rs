@@ -80,15 +80,6 @@ impl Cubic {
         self.reaction.begin(now);
     }
 
-    /// Goes on with a window of at most `window` bytes, as if it had never had more.
-    pub(super) fn settle_for(&mut self, window: f64) {
-        let curve = &mut self.curve;
-        curve.cwnd = curve.cwnd.min((window / self.mtu as f64).max(MIN_PACKETS));
-        curve.ssthresh = curve.cwnd;
-        curve.w_max = curve.cwnd;
-        curve.epoch = None;
-    }
-
     fn avoid_congestion(&mut self, ack: &Ack<'_>) {
         let curve = &mut self.curve;
         let acked = ack.bytes as f64 / self.mtu as f64;
@@ -145,7 +136,7 @@ impl Congestion for Cubic {
         }
     }
 
-    fn on_loss(&mut self, loss: &Loss<'_>) {
+    fn on_loss(&mut self, loss: &Loss) {
         self.reduce(loss.now, loss.newest_sent_at);
         self.reaction.lost += loss.packets;
     }

@@ -65,7 +65,7 @@ impl Congestion for NewReno {
         }
     }
 
-    fn on_loss(&mut self, loss: &Loss<'_>) {
+    fn on_loss(&mut self, loss: &Loss) {
         self.reduce(loss.now, loss.newest_sent_at);
         self.reaction.lost += loss.packets;
     }

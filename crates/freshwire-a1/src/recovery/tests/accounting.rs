@@ -181,7 +181,7 @@ fn every_content_comes_back_once(controller: Controller) {
 
 #[test]
 fn every_content_comes_back_once_with_fresh() {
-    every_content_comes_back_once(Controller::Fresh);
+    every_content_comes_back_once(Controller::Copa);
 }
 
 #[test]

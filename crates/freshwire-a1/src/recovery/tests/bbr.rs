@@ -147,7 +147,7 @@ impl Congestion for Bbr {
         self.cycle(ack);
     }
 
-    fn on_loss(&mut self, _loss: &Loss<'_>) {
+    fn on_loss(&mut self, _loss: &Loss) {
         self.lost_in_phase = true;
     }
 

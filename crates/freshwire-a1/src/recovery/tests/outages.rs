@@ -5,7 +5,7 @@ use super::*;
 /// A path of 40 ms on which packets 1 to 20 were swallowed by an outage, with the time of the last of many timeouts and
 /// the next packet's number.
 fn outage() -> (Recovery<u64>, Timestamp, u64) {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(0), sent(0));
     ack(&mut recovery, at(40), 0..=0, 0);
     for number in 1..=20 {
@@ -59,7 +59,7 @@ fn an_answer_that_comes_late_ends_the_outage_and_gives_the_next_one_as_long() {
 
 #[test]
 fn out_of_an_outage_a_word_changes_nothing() {
-    let mut recovery = Recovery::new(&config(Controller::Fresh), at(0));
+    let mut recovery = Recovery::new(&config(Controller::Copa), at(0));
     recovery.on_sent(at(0), sent(0));
     ack(&mut recovery, at(40), 0..=0, 0);
     recovery.on_sent(at(50), sent(1));

@@ -1,33 +1,68 @@
-//! Scenes over whole grids of links: a few of each by default, all of them with `SCENES=all` (`make scenes`). A change of the congestion
-//! control that mends one scene is to be seen beside all others.
+//! Scenes of the congestion control over whole grids of links: a few of each class by default, all of them with `SCENES=all`.
+//!
+//! There are two grids. Constants and rules may be chosen by the results of [`TUNING`] (`make scenes`); [`HELD_OUT`] has other links,
+//! queues and starting times that nothing is chosen by, and only its figures are quoted (`make held-out`).
+//!
+//! | class | bound |
+//! |---|---|
+//! | 2, 4, 8, 16 flows of our kind | loss at most twice CUBIC's on the same links; shares within a factor of two |
+//! | beside CUBIC or NewReno | 0.4 to 2.5 of an even share in nine of ten scenes, the others never below a quarter of theirs |
+//! | beside BBR | at least 0.15 of an even share |
+//! | random loss up to 5 % | at least 0.9 of what the link carries |
+//! | a policer, a queue of ten packets | at most 3 % lost |
 
 use std::sync::Mutex;
 use std::thread;
 
 use freshwire_link::Loss;
 
-use super::shared::Kind::{self, Bbr, Cubic, Fresh};
+use super::shared::Kind::{self, Bbr, Cubic, NewReno, Own};
 use super::shared::flow;
 use super::world::{Flow, Report, Scene, run};
+
+mod held_out;
+mod tuning;
 
 /// A link's name, its rate in bits per second, and the way in milliseconds.
 type Link = (&'static str, f64, u64);
 
-const LINKS: [Link; 12] = [
-    ("5Mbit", 5e6, 10),
-    ("5Mbit", 5e6, 20),
-    ("5Mbit", 5e6, 50),
-    ("10Mbit", 1e7, 10),
-    ("10Mbit", 1e7, 20),
-    ("10Mbit", 1e7, 50),
-    ("20Mbit", 2e7, 10),
-    ("20Mbit", 2e7, 20),
-    ("20Mbit", 2e7, 50),
-    ("50Mbit", 5e7, 10),
-    ("50Mbit", 5e7, 20),
-    ("50Mbit", 5e7, 50),
-];
+/// Where the classes are measured.
+struct Grid {
+    links: &'static [Link],
+    /// Links that crowds share.
+    crowded: &'static [Link],
+    /// Queues as parts of what a round trip holds; 0 stands for ten packets.
+    queues: [f64; 4],
+    /// Seconds between the beginnings of flows.
+    apart: [f64; 2],
+    /// Shares of packets lost by chance.
+    random: [f64; 4],
+    seeds: [u64; 2],
+    /// Queues of policers, in bytes.
+    policers: [u64; 2],
+    known: Known,
+}
+
+/// The part of the scenes of each class that is known to miss its bound; see `docs/lab-notebook/2026-11-27-congestion-control.md`.
+/// More is an error.
+struct Known {
+    lossy_crowds: f64,
+    uneven_crowds: f64,
+    outside: f64,
+    starved: f64,
+    below_bbr: f64,
+    random: f64,
+    policed: f64,
+}
+
+/// Whether `misses` of `scenes` are no more than is known, one scene more or less.
+fn is_known(misses: usize, scenes: usize, part: f64) -> bool {
+    misses as f64 <= (part * scenes as f64).ceil()
+}
+
 const SECONDS: f64 = 60.0;
+/// What happens before is the start, which no bound is for.
+const SETTLED: f64 = 15.0;
 const TEN_PACKETS: u64 = 15_000;
 
 /// Flows that begin so many seconds apart.
@@ -65,83 +100,172 @@ fn each<T: Send, R: Send>(scenes: Vec<T>, one_of: usize, run: impl Fn(T) -> R + 
     results.into_inner().unwrap()
 }
 
-#[test]
-fn three_flows_are_seldom_outside_their_share() {
-    let mut scenes = Vec::new();
-    for link in LINKS {
-        for queue in [TEN_PACKETS, product(link) / 2, product(link), 2 * product(link)] {
-            for apart in [0.2, 0.5, 1.0] {
-                let others = [[Cubic, Cubic], [Cubic, Bbr], [Bbr, Bbr], [Fresh, Fresh]];
-                scenes.extend(others.map(|[one, two]| (link, queue, apart, [Fresh, one, two])));
-            }
-        }
-    }
-    let outside = each(scenes, 53, |(link, queue, apart, kinds)| {
-        let (rate, bits, delay) = link;
-        let reports = run(&Scene::new(rate, delay).queue(queue), flows(&kinds, apart), SECONDS);
-        let shares: Vec<f64> = reports.iter().map(|report| report.rate(0.0, SECONDS) / bits * 3.0).collect();
-        let ours = shares.iter().zip(kinds).filter(|&(_, kind)| kind == Fresh);
-        let is_outside = ours.clone().any(|(share, _)| !(0.5..=2.0).contains(share));
-        if is_outside {
-            println!("outside: {rate}, {delay} ms, {queue} bytes, {apart} s apart, {kinds:?}: {shares:.2?}");
-        }
-        is_outside
-    });
-    let count = outside.iter().filter(|&&outside| outside).count();
-    println!("{count} of {} scenes with one of ours outside 0.5 to 2", outside.len());
-    assert!(count <= outside.len().div_ceil(40));
+/// Bytes of a queue that holds so many round trips; 0 stands for ten packets.
+fn queue(link: Link, round_trips: f64) -> u64 {
+    if round_trips == 0.0 { TEN_PACKETS } else { ((product(link) as f64 * round_trips) as u64).max(4500) }
 }
 
-#[test]
-fn crowds_lose_no_more_than_they_did() {
+/// Multiples of an even share, once settled.
+fn shares(reports: &[Report], bits: f64) -> Vec<f64> {
+    let fair = bits / reports.len() as f64;
+    reports.iter().map(|report| report.rate(SETTLED, SECONDS) / fair).collect()
+}
+
+fn spread(shares: &[f64]) -> f64 {
+    let most = shares.iter().fold(0.0, |most: f64, &share| most.max(share));
+    most / shares.iter().fold(f64::INFINITY, |least: f64, &share| least.min(share))
+}
+
+fn mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
+    values.clone().sum::<f64>() / values.count().max(1) as f64
+}
+
+struct Crowd {
+    count: usize,
+    lost: f64,
+    spread: f64,
+    cubic_lost: f64,
+    cubic_spread: f64,
+}
+
+fn our_own_kind(grid: &Grid) {
     let mut scenes = Vec::new();
-    for count in [4, 8, 16] {
-        for link in [("5Mbit", 5e6, 10), ("10Mbit", 1e7, 20), ("20Mbit", 2e7, 30), ("50Mbit", 5e7, 20)] {
-            for round_trips in [0.35, 1.0, 1.9] {
-                scenes.extend([0.17, 0.5, 1.1].map(|apart| (count, link, round_trips, apart)));
+    for count in [2, 4, 8, 16] {
+        for &link in grid.crowded {
+            for &round_trips in &grid.queues[1..] {
+                scenes.extend(grid.apart.map(|apart| (count, link, round_trips, apart)));
             }
         }
     }
-    let losses = each(scenes, 31, |(count, link, round_trips, apart)| {
-        let (rate, _, delay) = link;
-        let queue = ((product(link) as f64 * round_trips) as u64).max(3000);
-        let reports = run(&Scene::new(rate, delay).queue(queue), flows(&vec![Fresh; count], apart), SECONDS);
-        let lost = lost(&reports);
+    let crowds = each(scenes, 17, |(count, link, round_trips, apart)| {
+        let (rate, bits, delay) = link;
+        let scene = Scene::new(rate, delay).queue(queue(link, round_trips));
+        let [own, cubic] = [Own, Cubic].map(|kind| {
+            let reports = run(&scene, flows(&vec![kind; count], apart), SECONDS);
+            (lost(&reports), spread(&shares(&reports, bits)))
+        });
         println!(
-            "{count} flows, {rate}, {round_trips} round trips of queue, {apart} s apart: {lost:.3} lost"
+            "{count:2} flows, {rate}, {delay} ms, {round_trips} round trips of queue, {apart} s apart: lost {:.4}, spread {:.2}; CUBIC {:.4}, {:.2}",
+            own.0, own.1, cubic.0, cubic.1
         );
-        lost
+        Crowd { count, lost: own.0, spread: own.1, cubic_lost: cubic.0, cubic_spread: cubic.1 }
     });
-    let mean = losses.iter().sum::<f64>() / losses.len() as f64;
-    println!("{mean:.4} lost in the mean of {} scenes", losses.len());
-    assert!(mean < 0.16);
+    for count in [2, 4, 8, 16] {
+        let of = || crowds.iter().filter(move |crowd| crowd.count == count);
+        let scenes = of().count();
+        let more = of().filter(|crowd| crowd.lost > 2.0 * crowd.cubic_lost + 0.001).count();
+        let [own, cubic] = [mean(of().map(|crowd| crowd.lost)), mean(of().map(|crowd| crowd.cubic_lost))];
+        let uneven = of().filter(|crowd| crowd.spread > 2.0).count();
+        let cubic_uneven = of().filter(|crowd| crowd.cubic_spread > 2.0).count();
+        println!(
+            "{count} flows: mean loss {own:.4}, CUBIC {cubic:.4}; more than twice CUBIC's in {more} of {scenes}; shares not within two in {uneven}, CUBIC in {cubic_uneven}"
+        );
+        assert!(is_known(more, scenes, grid.known.lossy_crowds));
+        assert!(is_known(uneven, scenes, grid.known.uneven_crowds));
+    }
 }
 
-#[test]
-fn random_loss_starves_nobody_whatever_the_queue_holds() {
+/// Our share, and the least of the others'.
+fn beside(link: Link, round_trips: f64, apart: f64, kinds: &[Kind]) -> (f64, f64) {
+    let (rate, bits, delay) = link;
+    let reports = run(&Scene::new(rate, delay).queue(queue(link, round_trips)), flows(kinds, apart), SECONDS);
+    let all = shares(&reports, bits);
+    let pick = |ours: bool| all.iter().zip(kinds).filter(move |&(_, &kind)| (kind == Own) == ours);
+    let own = pick(true).fold(f64::INFINITY, |least: f64, (&share, _)| least.min(share));
+    let other = pick(false).fold(f64::INFINITY, |least: f64, (&share, _)| least.min(share));
+    println!(
+        "{rate}, {delay} ms, {round_trips} round trips of queue, {apart} s apart, {kinds:?}: {all:.2?}, lost {:.4}",
+        lost(&reports)
+    );
+    (own, other)
+}
+
+fn beside_cubic_and_new_reno(grid: &Grid) {
+    let others: [&[Kind]; 6] = [
+        &[Own, Cubic],
+        &[Cubic, Own],
+        &[Own, NewReno],
+        &[NewReno, Own],
+        &[Own, Cubic, Cubic],
+        &[Cubic, NewReno, Own],
+    ];
     let mut scenes = Vec::new();
-    for rate in [("5Mbit", 5e6), ("20Mbit", 2e7), ("50Mbit", 5e7), ("100Mbit", 1e8)] {
-        for delay in [5, 20, 50] {
-            let link = (rate.0, rate.1, delay);
-            for share in [0.005, 0.02, 0.05, 0.15] {
-                for queue in [TEN_PACKETS, product(link)] {
-                    scenes.extend([0, 1, 2].map(|seed| (link, share, queue, seed)));
-                }
+    for &link in grid.links {
+        for round_trips in grid.queues {
+            scenes.extend(others.map(|kinds| (link, round_trips, kinds)));
+        }
+    }
+    let all = each(scenes, 17, |(link, round_trips, kinds)| beside(link, round_trips, grid.apart[0], kinds));
+    let outside = all.iter().filter(|(own, _)| !(0.4..=2.5).contains(own)).count();
+    let starved = all.iter().filter(|(_, other)| *other < 0.25).count();
+    println!("{outside} of {} outside 0.4 to 2.5; another below a quarter in {starved}", all.len());
+    assert!(is_known(outside, all.len(), grid.known.outside));
+    assert!(is_known(starved, all.len(), grid.known.starved));
+}
+
+fn beside_bbr(grid: &Grid) {
+    let others: [&[Kind]; 3] = [&[Own, Bbr], &[Bbr, Own], &[Own, Cubic, Bbr]];
+    let mut scenes = Vec::new();
+    for &link in grid.links {
+        for round_trips in grid.queues {
+            scenes.extend(others.map(|kinds| (link, round_trips, kinds)));
+        }
+    }
+    let all = each(scenes, 13, |(link, round_trips, kinds)| beside(link, round_trips, grid.apart[0], kinds));
+    let outside = all.iter().filter(|(own, _)| *own < 0.15).count();
+    println!("{outside} of {} below 0.15", all.len());
+    assert!(is_known(outside, all.len(), grid.known.below_bbr));
+}
+
+fn random_loss(grid: &Grid) {
+    let mut scenes = Vec::new();
+    for &link in grid.links {
+        for share in grid.random {
+            for round_trips in [grid.queues[0], grid.queues[2]] {
+                scenes.extend(grid.seeds.map(|seed| (link, share, round_trips, seed)));
             }
         }
     }
-    let used = each(scenes, 37, |(link, share, queue, seed)| {
+    let used = each(scenes, 17, |(link, share, round_trips, seed)| {
         let (rate, bits, delay) = link;
-        let scene = Scene::new(rate, delay).queue(queue).loss(Loss::Random { share }).seed(seed);
-        let report = &run(&scene, flows(&[Fresh], 0.0), 40.0)[0];
-        let used = report.rate(5.0, 40.0) / bits / (1.0 - share);
+        let scene =
+            Scene::new(rate, delay).queue(queue(link, round_trips)).loss(Loss::Random { share }).seed(seed);
+        let report = &run(&scene, flows(&[Own], 0.0), SECONDS)[0];
+        let used = report.rate(5.0, SECONDS) / bits / (1.0 - share);
         println!(
-            "{rate}, {delay} ms, {share} lost, {queue} bytes, seed {seed}: {used:.3} of what it carries"
+            "{rate}, {delay} ms, {share} lost, {round_trips} round trips of queue, seed {seed}: {used:.3}"
         );
         used
     });
-    let mean = used.iter().sum::<f64>() / used.len() as f64;
+    let below = used.iter().filter(|&&used| used < 0.9).count();
     let least = used.iter().fold(1.0, |least: f64, &used| least.min(used));
-    println!("{mean:.3} of what it carries in the mean of {} scenes, {least:.3} at least", used.len());
-    assert!(mean > 0.94 && least > 0.4);
+    println!(
+        "mean {:.3}, least {least:.3}; below 0.9 in {below} of {}",
+        mean(used.iter().copied()),
+        used.len()
+    );
+    assert!(is_known(below, used.len(), grid.known.random));
+}
+
+fn a_policer_or_a_queue_of_ten_packets(grid: &Grid) {
+    let mut scenes = Vec::new();
+    for &link in grid.links {
+        let [one, two] = grid.policers;
+        scenes.extend([one, two, TEN_PACKETS].map(|bytes| (link, bytes)));
+    }
+    let all = each(scenes, 5, |(link, bytes)| {
+        let (rate, bits, delay) = link;
+        let reports = run(&Scene::new(rate, delay).queue(bytes), flows(&[Own], 0.0), SECONDS);
+        let (lost, used) = (lost(&reports), reports[0].rate(5.0, SECONDS) / bits);
+        println!("{rate}, {delay} ms, {bytes} bytes: lost {lost:.4}, use {used:.3}");
+        (lost, used)
+    });
+    let above = all.iter().filter(|(lost, _)| *lost > 0.03).count();
+    println!(
+        "above 3 % in {above} of {}; mean loss {:.4}, mean use {:.3}",
+        all.len(),
+        mean(all.iter().map(|one| one.0)),
+        mean(all.iter().map(|one| one.1))
+    );
+    assert!(is_known(above, all.len(), grid.known.policed));
 }

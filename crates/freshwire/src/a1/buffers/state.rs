@@ -33,6 +33,8 @@ pub(super) struct State {
     /// Neither taken nor dropped, by index.
     waiting: VecDeque<Buffer>,
     next_index: u64,
+    /// Number of the next record that does not bring its own.
+    next_seq: u64,
     fates: VecDeque<Fate>,
     /// What the application has dropped since the last look.
     dropped: Vec<Record>,
@@ -65,6 +67,7 @@ impl State {
             limits,
             waiting: VecDeque::new(),
             next_index: 0,
+            next_seq: 0,
             fates: VecDeque::new(),
             dropped: Vec::new(),
             records: 0,
@@ -91,8 +94,15 @@ impl State {
         self.records == 0 || self.records < self.limits.records && fits
     }
 
+    /// Gives a record its number, as a ring's producer does.
+    pub(super) fn number(&mut self, meta: &Meta) -> Meta {
+        let user_seq = if meta.user_seq == Meta::NEXT_SEQ { self.next_seq } else { meta.user_seq };
+        self.next_seq = user_seq.wrapping_add(1);
+        Meta { user_seq, ..*meta }
+    }
+
     pub(super) fn push(&mut self, payload: Bytes, meta: &Meta) -> Result<u64, BufferError> {
-        let record = record_of(&payload, meta)?;
+        let record = record_of(&payload, &self.number(meta))?;
         if self.is_closed {
             return Err(BufferError::Closed);
         }
@@ -110,7 +120,7 @@ impl State {
 
     /// The payload in whose place it is; `None`: there is none with this key.
     pub(super) fn replace(&mut self, payload: &Bytes, meta: &Meta) -> Result<Option<Bytes>, BufferError> {
-        let record = record_of(payload, meta)?;
+        let record = record_of(payload, &self.number(meta))?;
         let has_key = |older: &&mut Buffer| record.key != 0 && older.record.key == record.key;
         let Some(older) = self.waiting.iter_mut().rev().find(has_key) else { return Ok(None) };
         let bytes = self.bytes - older.payload.len() + payload.len();

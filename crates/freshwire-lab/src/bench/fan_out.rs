@@ -1,0 +1,353 @@
+//! Many receivers of one record, served by one engine thread, beside `send()` calls from one thread.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, Thread};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use freshwire::{Engine, EngineThread, Meta, Region, RingConfig, Sender, Sink, SinkConfig, choice};
+use freshwire_io::now;
+use rustix::event::{Timespec, epoll};
+
+use super::loopback::pair_over;
+use super::machine::{
+    allow_files, private_bytes, socket_buffer_bytes, this_thread, thread_named, thread_time,
+};
+use super::series::{Goal, Report, Unit};
+
+const BENCH: &str = "fan-out";
+
+/// Bytes of a record.
+const RECORD_BYTES: usize = 1400;
+
+/// Records that go to everybody in a repetition.
+const ROUNDS: u64 = 20;
+
+/// Slots of a ring, and blocks of the arena that all rings share.
+const SLOTS: u32 = 64;
+const BLOCKS: u32 = 256;
+
+/// How long one record may take to everybody.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Receive buffer of the receiver that stalls; small, so that it stalls soon.
+const STALLED_BUFFER: usize = 4096;
+
+/// Files besides two for each connection: standard streams, listener, epoll, memory file, /proc.
+const OTHER_FILES: u64 = 64;
+
+/// Events fetched at a time.
+const EVENTS: usize = 256;
+
+pub(super) fn measure(repeat: u32, connections: usize, report: &mut Report) -> anyhow::Result<()> {
+    // Two sets of connections, each with two ends.
+    allow_files(4 * connections as u64 + OTHER_FILES, "--connections")?;
+    let mut plain = Plain::new(connections)?;
+    let mut fresh = Fresh::new(connections)?;
+    report.add(BENCH, "private memory a connection", Unit::Bytes, fresh.private_bytes);
+    report.add(BENCH, "shared memory a connection (its ring)", Unit::Bytes, fresh.ring_bytes);
+    let (mut plain_at, mut fresh_at) = ([0; 2], [0; 2]);
+    let mut buffers = 0.0_f64;
+    for _ in 0..repeat {
+        let cost = plain.round_trip()?;
+        plain_at = cost.add(report, "send() to each");
+        let cost = fresh.round_trip(connections)?;
+        fresh_at = cost.add(report, "one push to all");
+        buffers = buffers.max(cost.socket_buffers);
+    }
+    report.add(
+        BENCH,
+        "kernel socket buffers a connection, loaded",
+        Unit::Bytes,
+        buffers / connections as f64,
+    );
+    fresh.stall_one()?;
+    let mut stalled_at = [0; 2];
+    for _ in 0..repeat {
+        let cost = fresh.round_trip(connections - 1)?;
+        stalled_at = cost.add(report, "one push to all, one receiver stalled");
+    }
+    report.compare("until everybody has it, push : send()", fresh_at[0], plain_at[0], None);
+    report.compare("processor time, push : send()", fresh_at[1], plain_at[1], None);
+    report.compare("until everybody else has it, one stalled : none", stalled_at[0], fresh_at[0], None);
+    let lost =
+        report.add(BENCH, "records that others missed by the stalled one", Unit::Count, fresh.missed as f64);
+    report.demand(lost, Goal::AtMost(0.0));
+    Ok(())
+}
+
+/// What one record to everybody costs, the mean of a repetition.
+struct Cost {
+    until_all_ns: f64,
+    processor_ns: f64,
+    /// Memory of all sockets' buffers right after the push.
+    socket_buffers: f64,
+}
+
+impl Cost {
+    fn add(&self, report: &mut Report, how: &str) -> [usize; 2] {
+        let time = report.add(
+            BENCH,
+            &format!("{how}: until everybody has it"),
+            Unit::Nanoseconds,
+            self.until_all_ns,
+        );
+        let cpu = report.add(BENCH, &format!("{how}: processor time"), Unit::Nanoseconds, self.processor_ns);
+        [time, cpu]
+    }
+}
+
+/// Connections whose receiving ends are read by one thread.
+struct Receivers {
+    received: Arc<AtomicU64>,
+    expected: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+    sent: u64,
+    /// The receiver that stalls when it is told to.
+    stalls: Arc<AtomicBool>,
+}
+
+impl Receivers {
+    fn start(connections: usize) -> anyhow::Result<(Vec<TcpStream>, Self)> {
+        let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on loopback")?;
+        let mut near = Vec::with_capacity(connections);
+        let mut far = Vec::with_capacity(connections);
+        for place in 0..connections {
+            if place + 1 == connections {
+                rustix::net::sockopt::set_socket_recv_buffer_size(&listener, STALLED_BUFFER)?;
+            }
+            let (sends, receives) = pair_over(&listener)?;
+            receives.set_nonblocking(true).context("cannot set a socket up")?;
+            near.push(sends);
+            far.push(receives);
+        }
+        let [received, expected] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let [stop, stalls] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let reader = Reader {
+            far,
+            received: Arc::clone(&received),
+            expected: Arc::clone(&expected),
+            stop: Arc::clone(&stop),
+            stalls: Arc::clone(&stalls),
+            waiter: std::thread::current(),
+        };
+        let thread = Some(std::thread::spawn(move || reader.run()));
+        Ok((near, Self { received, expected, stop, thread, sent: 0, stalls }))
+    }
+
+    /// Says how many receivers the next record has, before it is sent.
+    fn expect(&mut self, receivers: usize) {
+        self.sent += (receivers * RECORD_BYTES) as u64;
+        self.expected.store(self.sent, Ordering::SeqCst);
+    }
+
+    /// Waits until they all have it.
+    fn wait(&self) -> anyhow::Result<()> {
+        let give_up = now() + PATIENCE;
+        while self.received.load(Ordering::SeqCst) < self.sent {
+            let left = give_up.saturating_since(now());
+            anyhow::ensure!(!left.is_zero(), "not everybody has the record after {PATIENCE:?}");
+            std::thread::park_timeout(left);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Receivers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the reader has been printed, and a result that lacks bytes has failed before.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads all receiving ends empty.
+struct Reader {
+    far: Vec<TcpStream>,
+    received: Arc<AtomicU64>,
+    expected: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    stalls: Arc<AtomicBool>,
+    waiter: Thread,
+}
+
+impl Reader {
+    fn run(mut self) -> io::Result<()> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (place, stream) in self.far.iter().enumerate() {
+            epoll::add(&set, stream, epoll::EventData::new_u64(place as u64), epoll::EventFlags::IN)?;
+        }
+        let tick = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        let mut events = Vec::with_capacity(EVENTS);
+        let mut buffer = vec![0; 64 << 10];
+        let mut stalled = false;
+        while !self.stop.load(Ordering::SeqCst) {
+            events.clear();
+            epoll::wait(&set, rustix::buffer::spare_capacity(&mut events), Some(&tick))?;
+            if self.stalls.load(Ordering::SeqCst) && !std::mem::replace(&mut stalled, true) {
+                let last = self.far.last().ok_or(io::ErrorKind::NotFound)?;
+                epoll::delete(&set, last)?;
+            }
+            for event in &events {
+                let place = event.data.u64() as usize;
+                if stalled && place + 1 == self.far.len() {
+                    continue;
+                }
+                match self.far[place].read(&mut buffer) {
+                    Ok(0) => epoll::delete(&set, &self.far[place])?,
+                    Ok(read) => self.count(read as u64),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, bytes: u64) {
+        let before = self.received.fetch_add(bytes, Ordering::SeqCst);
+        let expected = self.expected.load(Ordering::SeqCst);
+        if (before..before + bytes).contains(&expected.wrapping_sub(1)) {
+            self.waiter.unpark();
+        }
+    }
+}
+
+/// The baseline: one thread that calls `send()` for each receiver.
+struct Plain {
+    near: Vec<TcpStream>,
+    receivers: Receivers,
+    own: String,
+}
+
+impl Plain {
+    fn new(connections: usize) -> anyhow::Result<Self> {
+        let (near, receivers) = Receivers::start(connections)?;
+        for stream in &near {
+            stream.set_nodelay(true)?;
+        }
+        Ok(Self { near, receivers, own: this_thread()? })
+    }
+
+    fn round_trip(&mut self) -> anyhow::Result<Cost> {
+        let payload = [7; RECORD_BYTES];
+        let mut time = Duration::ZERO;
+        let mut buffers = 0;
+        let before = thread_time(&self.own)?;
+        for _ in 0..ROUNDS {
+            self.receivers.expect(self.near.len());
+            let begin = now();
+            for stream in &mut self.near {
+                stream.write_all(&payload).context("cannot send on loopback")?;
+            }
+            buffers = buffers.max(socket_buffer_bytes()?);
+            self.receivers.wait()?;
+            time += now().saturating_since(begin);
+        }
+        let processor = thread_time(&self.own)? - before;
+        Ok(mean(time, processor, buffers))
+    }
+}
+
+/// Freshwire: one push, one engine thread.
+struct Fresh {
+    sender: Sender,
+    sinks: Vec<Sink>,
+    receivers: Receivers,
+    threads: Vec<String>,
+    _engine: EngineThread,
+    private_bytes: f64,
+    ring_bytes: f64,
+    seq: u64,
+    /// Records that a receiver which was not stalled did not get.
+    missed: u64,
+}
+
+impl Fresh {
+    fn new(connections: usize) -> anyhow::Result<Self> {
+        let (near, receivers) = Receivers::start(connections)?;
+        let engine = Engine::new().and_then(Engine::spawn).context("cannot start an engine")?;
+        let config =
+            |rings| RingConfig { rings, slots: SLOTS, block_bytes: RECORD_BYTES as u32, blocks: BLOCKS };
+        let ring_bytes = Region::bytes_for(&config(connections as u32))? - Region::bytes_for(&config(1))?;
+        let mut sender = Sender::new(&config(connections as u32), &engine.handle())?;
+        let before = private_bytes()?;
+        let add = |stream| sender.add_sink(stream, SinkConfig::new(choice::fifo()));
+        let sinks = near.into_iter().map(add).collect::<Result<Vec<_>, _>>()?;
+        let mut fresh = Self {
+            sender,
+            sinks,
+            receivers,
+            threads: Vec::new(),
+            _engine: engine,
+            private_bytes: 0.0,
+            ring_bytes: ring_bytes as f64 / (connections - 1) as f64,
+            seq: 0,
+            missed: 0,
+        };
+        // Memory counts when every connection has been at work.
+        fresh.round_trip(connections)?;
+        // By now the engine's thread has its name.
+        fresh.threads = vec![this_thread()?, thread_named("freshwire")?];
+        fresh.private_bytes = private_bytes()?.saturating_sub(before) as f64 / connections as f64;
+        Ok(fresh)
+    }
+
+    /// Some records to everybody; `receivers` of them read.
+    fn round_trip(&mut self, receivers: usize) -> anyhow::Result<Cost> {
+        let mut time = Duration::ZERO;
+        let mut buffers = 0;
+        let before = self.processor_time()?;
+        for _ in 0..ROUNDS {
+            self.receivers.expect(receivers);
+            let begin = now();
+            let taken = self.push()?;
+            buffers = buffers.max(socket_buffer_bytes()?);
+            self.missed += receivers.saturating_sub(taken) as u64;
+            self.receivers.wait()?;
+            time += now().saturating_since(begin);
+        }
+        Ok(mean(time, self.processor_time()? - before, buffers))
+    }
+
+    fn push(&mut self) -> anyhow::Result<usize> {
+        self.seq += 1;
+        let meta = Meta { user_seq: self.seq, generated: now(), ..Meta::default() };
+        let sinks = self.sinks.iter().map(Sink::id);
+        Ok(self.sender.push_to_all(sinks, &[7; RECORD_BYTES], &meta)?)
+    }
+
+    /// Lets the last receiver stall until its ring is full.
+    fn stall_one(&mut self) -> anyhow::Result<()> {
+        self.receivers.stalls.store(true, Ordering::SeqCst);
+        let give_up = now() + PATIENCE;
+        loop {
+            self.receivers.expect(self.sinks.len() - 1);
+            let taken = self.push()?;
+            self.receivers.wait()?;
+            if taken < self.sinks.len() {
+                return Ok(());
+            }
+            anyhow::ensure!(now() < give_up, "the receiver that should stall does not");
+        }
+    }
+
+    fn processor_time(&self) -> anyhow::Result<u64> {
+        self.threads.iter().map(|thread| thread_time(thread)).sum()
+    }
+}
+
+fn mean(time: Duration, processor_ns: u64, buffers: u64) -> Cost {
+    let rounds = ROUNDS as f64;
+    Cost {
+        until_all_ns: time.as_nanos() as f64 / rounds,
+        processor_ns: processor_ns as f64 / rounds,
+        socket_buffers: buffers as f64,
+    }
+}

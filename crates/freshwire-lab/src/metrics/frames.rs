@@ -1,0 +1,122 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::oracle::{self, Frame};
+use super::{Age, AgeCurve, Delay, Freezes, Recovery, commit_age, wasted_share};
+use crate::schema::{LinkConfig, Run};
+
+/// What follows from the records of a stream of frames, one record each.
+///
+/// A frame is *decodable* once it and, transitively, every frame that it refers to have arrived whole; it is *on time*
+/// when that is so by its own generation plus the deadline. A reference may itself be late and still serve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct FramesMetrics {
+    /// Frames that the source offered.
+    pub(crate) offered_frames: u64,
+    /// Frames that were decodable at some time.
+    pub(crate) decodable_frames: u64,
+    /// Frames on time.
+    pub(crate) on_time_frames: u64,
+    /// Bytes of the frames on time.
+    pub(crate) on_time_bytes: u64,
+    /// Frames that an oracle could have delivered on time over this link.
+    pub(crate) oracle_frames: u64,
+    /// Frames on time as a share of the oracle's; none where the oracle delivers nothing.
+    pub(crate) share_of_oracle: Option<f64>,
+    /// Frames that arrived whole and were of no use by their deadline.
+    pub(crate) late_frames: u64,
+    /// Age of information from the start to the end of the run's duration.
+    pub(crate) age: Age,
+    /// Gaps between shown frames.
+    pub(crate) freezes: Freezes,
+    /// The return after the link's last dip.
+    pub(crate) recovery: Recovery,
+    /// From generation to arrival, over offered frames.
+    pub(crate) delay: Delay,
+    /// From generation to the commit point, over begun frames.
+    pub(crate) commit_age: Delay,
+    /// Bytes received within the run's duration, per second, in Kibit/s (1 Kibit = 1024 bit).
+    pub(crate) receive_rate_kibit: f64,
+    /// Bytes that arrived late or useless, framing included, as a share of those sent.
+    pub(crate) wasted_share: f64,
+}
+
+impl FramesMetrics {
+    pub(super) fn of(run: &Run, fps: f64) -> Self {
+        let deadline_ns = run.plan.deadline_ns();
+        let decodable = decodable_ns(run);
+        let on_time =
+            |at: Option<u64>, generated_ns: u64| at.is_some_and(|at| at <= generated_ns + deadline_ns);
+        let (mut on_time_frames, mut on_time_bytes, mut late_frames) = (0, 0, 0);
+        for (record, at) in run.records.iter().zip(&decodable) {
+            if on_time(*at, record.generated_ns) {
+                on_time_frames += 1;
+                on_time_bytes += u64::from(record.bytes);
+            } else if record.arrived_ns.is_some() {
+                late_frames += 1;
+            }
+        }
+        let oracle_frames = oracle::frames_on_time(&oracle_input(run), &run.plan.link, deadline_ns);
+        let curve = age_curve(run);
+        Self {
+            offered_frames: run.records.len() as u64,
+            decodable_frames: decodable.iter().flatten().count() as u64,
+            on_time_frames,
+            on_time_bytes,
+            oracle_frames,
+            share_of_oracle: (oracle_frames > 0).then(|| on_time_frames as f64 / oracle_frames as f64),
+            late_frames,
+            age: curve.summary(deadline_ns),
+            freezes: curve.freezes(1e9 / fps),
+            recovery: last_return_ns(&run.plan.link)
+                .map_or(Recovery::NoDip, |return_ns| curve.recovery(return_ns, deadline_ns)),
+            delay: Delay::of(
+                run.records.iter().map(|r| r.arrived_ns.map(|at| at.saturating_sub(r.generated_ns))),
+            ),
+            commit_age: commit_age(run),
+            receive_rate_kibit: run.totals.received_bytes as f64 * 8.0 / 1024.0 / run.plan.duration_s,
+            wasted_share: wasted_share(run, on_time_bytes),
+        }
+    }
+}
+
+/// The age of information over a run of frames.
+pub(crate) fn age_curve(run: &Run) -> AgeCurve {
+    let generated = run.records.iter().map(|record| record.generated_ns);
+    AgeCurve::of(generated.zip(decodable_ns(run)), run.plan.duration_ns())
+}
+
+/// When each frame was decodable; none for never. A reference that was not offered makes a frame undecodable.
+fn decodable_ns(run: &Run) -> Vec<Option<u64>> {
+    let mut decodable: BTreeMap<u64, Option<u64>> = BTreeMap::new();
+    for record in &run.records {
+        let references = record.refs.iter().map(|seq| decodable.get(seq).copied().flatten());
+        let at = references.fold(record.arrived_ns, |a, b| a.zip(b).map(|(a, b)| a.max(b)));
+        decodable.insert(record.seq, at);
+    }
+    decodable.into_values().collect()
+}
+
+fn oracle_input(run: &Run) -> Vec<Frame> {
+    let position: BTreeMap<u64, usize> = run.records.iter().enumerate().map(|(i, r)| (r.seq, i)).collect();
+    run.records
+        .iter()
+        .map(|record| Frame {
+            generated_ns: record.generated_ns,
+            bytes: u64::from(record.bytes),
+            refs: record.refs.iter().map(|seq| position.get(seq).copied()).collect(),
+        })
+        .collect()
+}
+
+/// When the link's rate rose for the last time.
+fn last_return_ns(link: &LinkConfig) -> Option<u64> {
+    let rate = |rate_bps: Option<u64>| rate_bps.unwrap_or(u64::MAX);
+    let before = std::iter::once(link.rate_bps).chain(link.steps.iter().map(|step| step.rate_bps));
+    let rises = link.steps.iter().zip(before).filter(|(step, before)| rate(step.rate_bps) > rate(*before));
+    rises.last().map(|(step, _)| step.at_ns)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Runs as a table.
+
+use super::metrics::Metrics;
+use super::schema::{Fates, Plan, Reader, Run};
+use super::scheme;
+use crate::cells;
+use crate::metrics::Spread;
+use crate::output;
+use crate::table::{Table, median, percent, time, with_range};
+
+/// The repetitions of one plan, without those that the machine spoiled unless there are no others.
+pub(super) struct Cell<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) runs: Vec<&'a Run>,
+}
+
+impl Cell<'_> {
+    /// The spread over repetitions of a number; none where no run has it.
+    pub(super) fn spread(&self, pick: impl Fn(&Metrics) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(|run| pick(run.metrics.as_ref()?)))
+    }
+
+    fn of_sender(&self, pick: impl Fn(&Run) -> Option<f64>) -> Option<Spread> {
+        Spread::of(self.runs.iter().filter_map(|run| pick(run)))
+    }
+}
+
+/// Runs that differ by their seed alone, in order of appearance.
+pub(super) fn cells(runs: &[Run]) -> Vec<Cell<'_>> {
+    let mut cells: Vec<Cell<'_>> = Vec::new();
+    for run in runs {
+        match cells.iter_mut().find(|cell| cell.plan.cell() == run.plan.cell()) {
+            Some(cell) => cell.runs.push(run),
+            None => cells.push(Cell { plan: &run.plan, runs: vec![run] }),
+        }
+    }
+    for cell in &mut cells {
+        if cell.runs.iter().any(|run| run.trust.trustworthy) {
+            cell.runs.retain(|run| run.trust.trustworthy);
+        }
+    }
+    cells
+}
+
+/// What schemes that are compared have in common, as a person reads it.
+pub(super) fn path_label(plan: &Plan) -> String {
+    let path = plan.link.as_ref().map_or_else(|| "loopback".to_owned(), cells::link_label);
+    format!("{path}, {}, {}", plan.congestion, reader_label(plan.reader))
+}
+
+fn reader_label(reader: Reader) -> String {
+    match reader {
+        Reader::Fast => "a fast reader".to_owned(),
+        Reader::Slow { share } => format!("a reader of {} of the source's rate", percent(share)),
+        Reader::Stalled { for_s, .. } => format!("a reader that is stalled for {for_s} s"),
+        Reader::Bursts { every_ms } => format!("a reader that reads every {every_ms} ms"),
+    }
+}
+
+pub(super) fn source_label(plan: &Plan) -> String {
+    format!("{} objects at {} a second, {} B", plan.objects, plan.updates_per_s, plan.value_bytes)
+}
+
+const HEAD: [&str; 15] = [
+    "source",
+    "path and reader",
+    "scheme",
+    "N",
+    "age mean",
+    "p95",
+    "worst key",
+    "silence",
+    "in rounds",
+    "least came",
+    "values/s",
+    "back for 100 ms",
+    "refused",
+    "kernel, app",
+    "read / acked",
+];
+
+/// One row for all repetitions of a plan.
+pub(super) fn table(runs: &[Run]) -> Table {
+    Table {
+        caption: "Age of each object's newest value at the program that reads, from the tick that made it (median [min .. max] of runs). \
+                  The longest silence of an object, also in fair rounds: all objects once at the rate that was read. The object that \
+                  came least, of the mean. The age when a stalled reader has been back for 100 ms. Most bytes in the kernel, and in \
+                  the application. Median time from tick to reading, and to the acknowledgement by the fates."
+            .to_owned(),
+        head: HEAD.map(str::to_owned).to_vec(),
+        rows: cells(runs).iter().map(row).collect(),
+        labels: 3,
+    }
+}
+
+fn row(cell: &Cell<'_>) -> Vec<String> {
+    let plan = cell.plan;
+    let whole = |count: f64| format!("{count:.0}");
+    let size = |bytes: f64| output::bytes(bytes as u64);
+    let fates = |pick: fn(&Fates) -> Option<f64>| cell.of_sender(|run| pick(run.sender.fates.as_ref()?));
+    let said = fates(|fates| Some(fates.acked_after_us? as f64 * 1e3));
+    let lost = fates(|fates| Some(fates.lost as f64)).map_or(0.0, |spread| spread.max);
+    let lost = if lost > 0.0 { format!(", {lost:.0} lost") } else { String::new() };
+    let held = cell.of_sender(|run| Some(run.sender.kernel_bytes?.1 as f64));
+    vec![
+        source_label(plan),
+        path_label(plan),
+        scheme::label(&plan.scheme).to_owned(),
+        cell.runs.len().to_string(),
+        with_range(cell.spread(|m| Some(m.age_mean_ns)), time),
+        median(cell.spread(|m| Some(m.age_p95_ns)), time),
+        median(cell.spread(|m| Some(m.worst_key_age_ns)), time),
+        median(cell.spread(|m| Some(m.worst_silence_ns as f64)), time),
+        with_range(cell.spread(silence_rounds), |rounds| format!("{rounds:.1}")),
+        with_range(cell.spread(|m| m.least_share), percent),
+        median(cell.spread(|m| Some(m.values_per_s)), whole),
+        with_range(cell.spread(|m| m.after_return_ns), time),
+        median(cell.of_sender(|run| Some(run.sender.refused as f64)), whole),
+        format!(
+            "{}, {}",
+            median(held, size),
+            median(cell.of_sender(|run| Some(run.sender.application_bytes as f64)), size)
+        ),
+        format!(
+            "{} / {}{lost}",
+            median(cell.spread(|m| m.delay_p50_ns.map(|ns| ns as f64)), time),
+            median(said, time)
+        ),
+    ]
+}
+
+/// The longest silence in fair rounds.
+pub(super) fn silence_rounds(metrics: &Metrics) -> Option<f64> {
+    Some(metrics.worst_silence_ns as f64 / metrics.fair_round_ns?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::schema::testing::run;
+    use super::super::schema::{Arrivals, Fates};
+    use super::*;
+    use crate::schema::Trust;
+    use crate::store::Stored as _;
+
+    fn seeded(seed: u64) -> Run {
+        let mut run = run("freshwire", Reader::Fast);
+        run.plan.seed = seed;
+        run
+    }
+
+    #[test]
+    fn repetitions_make_a_row() {
+        let mut runs: Vec<Run> = [1, 2, 3].map(seeded).into();
+        for run in &mut runs {
+            let read: Vec<_> = (0..20)
+                .flat_map(|tick| [0, 1].map(|key| (key, tick, u64::from(tick) * 100_000_000 + 1_000_000)))
+                .collect();
+            run.arrivals = Arrivals::of(&read);
+            run.sender.fates = Some(Fates { acked_after_us: Some(2000), lost: 3, ..Fates::default() });
+            run.measure().unwrap();
+        }
+        runs[2].trust = Trust::lost("busy");
+        let table = table(&runs);
+        assert_eq!(table.rows.len(), 1);
+        let row = &table.rows[0];
+        assert_eq!(
+            row[..4],
+            ["2 objects at 10 a second, 64 B", "loopback, cubic, a fast reader", "Freshwire, by key", "2"]
+        );
+        // From 1 ms to 101 ms, but for the begin.
+        assert_eq!(row[4..8], ["51 ms", "96 ms", "51 ms", "100 ms"]);
+        assert_eq!(row[8..11], ["1.0", "100 %", "20"]);
+        assert_eq!(row[14], "1 ms / 2 ms, 3 lost");
+    }
+}

@@ -1,0 +1,135 @@
+//! The servers that are compared, each in the near namespace, fed through its standard input.
+
+use crate::product;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use freshwire_netns::Namespaces;
+use serde::{Deserialize, Serialize};
+
+/// The port on which every server listens.
+pub(crate) const PORT: u16 = 8554;
+/// How long a server may take until it listens.
+const PATIENCE: Duration = Duration::from_secs(15);
+const ASK_EVERY: Duration = Duration::from_millis(50);
+
+/// A server under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Server {
+    /// `freshwire serve`, the command beside this program.
+    Freshwire,
+    /// GStreamer's RTSP server.
+    Gstreamer,
+}
+
+impl Server {
+    /// Its name for people.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Freshwire => "Freshwire",
+            Self::Gstreamer => "GStreamer",
+        }
+    }
+
+    /// Serves the MPEG-TS on its standard input as the stream `live`, by RTSP at `listen`.
+    pub(crate) fn command(self, listen: SocketAddr, config: Option<&Path>) -> anyhow::Result<Command> {
+        Ok(match self {
+            Self::Freshwire => {
+                let mut command = Command::new(product::program()?);
+                command.args([
+                    "serve",
+                    "live=-",
+                    "--open",
+                    "--listen-http",
+                    "none",
+                    "--listen-internal",
+                    "none",
+                ]);
+                command.args(["--listen-rtsp", &listen.to_string()]);
+                command.args(config.into_iter().flat_map(|file| [Path::new("--config"), file]));
+                command
+            }
+            Self::Gstreamer => {
+                // The system's Python: only that one sees the system's GObject introspection.
+                let mut command = Command::new("/usr/bin/python3");
+                let [host, port] = [listen.ip().to_string(), listen.port().to_string()];
+                command.args(["-c", include_str!("gstreamer_server.py"), &host, &port]);
+                command
+            }
+        })
+    }
+}
+
+/// A server at work. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Running {
+    /// Starts `server` in the near namespace, ours with the settings in `config`; what it has to say goes to `log`.
+    pub(crate) fn start(
+        server: Server,
+        config: Option<&Path>,
+        namespaces: &Namespaces,
+        log: std::fs::File,
+    ) -> anyhow::Result<Self> {
+        let mut command = server.command((Ipv4Addr::UNSPECIFIED, PORT).into(), config)?;
+        let mut other = log.try_clone().context("cannot share the server's log")?;
+        writeln!(other, "# {}", server.label()).context("cannot write the server's log")?;
+        command.stdin(Stdio::piped()).stdout(other).stderr(log);
+        let mut child = namespaces.spawn_near(&mut command).context("cannot start the server")?;
+        let input = child.stdin.take();
+        Ok(Self { child, input })
+    }
+
+    /// Where to write its stream; once.
+    pub(crate) fn input(&mut self) -> anyhow::Result<ChildStdin> {
+        self.input.take().context("the server has no input")
+    }
+
+    /// Waits until it accepts connections.
+    pub(crate) fn wait_until_it_listens(&mut self, namespaces: &Namespaces) -> anyhow::Result<()> {
+        let until = freshwire_io::now() + PATIENCE;
+        let address = SocketAddr::from((Namespaces::NEAR_V4, PORT));
+        while namespaces.in_near(|| TcpStream::connect(address))?.is_err() {
+            if let Some(status) = self.child.try_wait().context("cannot look after the server")? {
+                bail!("the server ended at once ({status}); see server.log");
+            }
+            if freshwire_io::now() > until {
+                bail!("the server does not listen after {PATIENCE:?}; see server.log");
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Fails only when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What a player has to open.
+pub(crate) fn url() -> String {
+    format!("rtsp://{}:{PORT}/live", Namespaces::NEAR_V4)
+}
+
+/// Where the probe connects.
+pub(crate) fn address() -> SocketAddr {
+    SocketAddr::from((Namespaces::NEAR_V4, PORT))
+}

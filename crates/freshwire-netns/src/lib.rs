@@ -1,0 +1,40 @@
+//! An emulated link on a real kernel, without root: three network namespaces and a thread that carries packets
+//! between them as `freshwire_link` says.
+//!
+//! ```text
+//!  near 10.77.0.1 fd77::1          middle (no addresses)               far 10.77.0.2 fd77::2
+//!  ┌──────────────┐        ┌─────────────────────────────────┐        ┌──────────────┐
+//!  │ programs     │  veth  │ AF_PACKET  ─ up ──►  AF_PACKET  │  veth  │ programs     │
+//!  │        link0 ├────────┤ near0    Emulator         far0  ├────────┤ link0        │
+//!  └──────────────┘        │            ◄── down ─           │        └──────────────┘
+//!                          └─────────────────────────────────┘
+//! ```
+//!
+//! The kernel's own TCP runs at both ends; what lies between is the model, with the arrival times that the kernel
+//! stamped. Neighbours are fixed, offloads are off, and only IPv4 and IPv6 packets from one end to the other are
+//! carried, so that the n-th packet is the same packet in every run.
+//!
+//! [`Namespaces::create`] makes them, [`Emulator::start`] connects them. The process itself stays in its own network
+//! namespace; [`Namespaces::in_near`] and [`Namespaces::in_far`] run code in the others. A socket belongs to the
+//! namespace it was created in, wherever it is used.
+#![allow(clippy::disallowed_methods, reason = "an emulator runs by the real clock")]
+
+mod drops;
+mod emulator;
+mod error;
+mod ethtool;
+mod lateness;
+mod namespaces;
+mod netlink;
+mod packet;
+mod pcapng;
+mod process;
+pub mod testbed;
+mod user;
+
+pub use emulator::{Account, DirectionAccount, Emulator, EmulatorOptions, Lateness};
+pub use error::NetnsError;
+/// How a direction of the link behaves.
+pub use freshwire_link::Config as LinkConfig;
+pub use namespaces::Namespaces;
+pub use process::{Arrived, Signals};

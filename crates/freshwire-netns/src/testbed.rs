@@ -1,0 +1,380 @@
+//! Hosts on one machine, for tests and benchmarks: the near one sends, the far one acknowledges each packet. Needs root, and the
+//! programs `ip` and `ethtool`.
+//!
+//! ```text
+//!  near: senders ─► TCP ─► veth with TSO ══► middle: cuts segments ══► packets ══► veth without GRO ─► TCP ─► far: receivers
+//!        processor 0        ▲                processor 1                                               processor 1
+//!                           └─ a kernel thread for arrivals, processor 0, where a filter is attached
+//! ```
+//!
+//! The middle is what segmentation offload of a network card would be. The near interface handles arrivals in a kernel thread of its
+//! own, as if a card's interrupt had come to processor 0. So the sending host's processor time is that of the senders' threads and
+//! that of this thread.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd as _;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::set_tcp_congestion;
+use rustix::thread::{CpuSet, LinkNameSpaceType, Pid, gettid, move_into_link_name_space, sched_setaffinity};
+
+/// Why there is no testbed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TestbedError {
+    /// A program is missing.
+    #[error("{0} is missing: apt-get install iproute2 ethtool")]
+    Missing(String),
+    /// Not root.
+    #[error("network namespaces with interfaces need root")]
+    NotRoot,
+    /// A command failed.
+    #[error("`{command}` failed: {message}")]
+    Command {
+        /// The command line.
+        command: String,
+        /// What it said.
+        message: String,
+    },
+    /// The system refused something.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// How the far host acknowledges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Receiver {
+    /// Each packet, at once.
+    #[default]
+    EachPacket,
+    /// What the kernel does without receive offload: each second packet.
+    Delayed,
+    /// With segments before segmentation offload, as with generic receive offload: few acknowledgements.
+    Offload,
+}
+
+/// One transfer.
+#[derive(Clone, Debug)]
+pub struct Transfer {
+    /// Connections, each with a thread at both ends.
+    pub connections: usize,
+    /// Bytes over each.
+    pub bytes: u64,
+    /// The senders' congestion control.
+    pub congestion: String,
+    /// The receivers look at every byte.
+    pub check: bool,
+}
+
+/// What a transfer has come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Bytes that arrived.
+    pub bytes: u64,
+    /// Bytes that were not those sent; 0 where they are not looked at.
+    pub wrong: u64,
+    /// From the first connection's begin until the last byte arrived.
+    pub time: Duration,
+    /// Processor time of the sending host: senders and arrivals.
+    pub sender_cpu: Duration,
+    /// Segments that the sending host's TCP was given.
+    pub segments_in: u64,
+    /// Segments that it sent again.
+    pub retransmitted: u64,
+}
+
+impl Outcome {
+    /// Bits a second.
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Seconds of the sending host's processor for 10^9 bytes.
+    pub fn cpu_per_gb(&self) -> f64 {
+        self.sender_cpu.as_secs_f64() / (self.bytes as f64 / 1e9).max(1e-9)
+    }
+}
+
+/// The hosts. Dropping it takes them down.
+#[derive(Debug)]
+pub struct Testbed {
+    near: String,
+    middle: String,
+    far: String,
+}
+
+impl Testbed {
+    /// Makes the hosts. `name` tells those of one process apart; at most six letters.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::NotRoot`], [`TestbedError::Missing`]; [`TestbedError::Command`] if the kernel has no veth.
+    pub fn new(name: &str, receiver: Receiver) -> Result<Self, TestbedError> {
+        if !rustix::process::geteuid().is_root() {
+            return Err(TestbedError::NotRoot);
+        }
+        let id = std::process::id();
+        let host = |letter: &str| format!("fw{letter}-{name}-{id}");
+        let testbed = Self { near: host("n"), middle: host("m"), far: host("f") };
+        let Self { near, middle, far } = &testbed;
+        for host in [near, middle, far] {
+            run("ip", &["netns", "add", host])?;
+            run("ip", &["-n", host, "link", "set", "lo", "up"])?;
+        }
+        veth((near, NEAR), (middle, MIDDLE_NEAR))?;
+        veth((middle, MIDDLE_FAR), (far, FAR))?;
+        let tso = if receiver == Receiver::Offload { "on" } else { "off" };
+        inside(near, "ethtool", &["-K", NEAR, "gro", "on"])?;
+        inside(middle, "ethtool", &["-K", MIDDLE_FAR, "tso", tso])?;
+        inside(far, "ethtool", &["-K", FAR, "gro", "off"])?;
+        for (host, interface, addresses) in [
+            (near, NEAR, ["10.99.0.1/24", "fd99::1/64"]),
+            (middle, MIDDLE_NEAR, ["10.99.0.254/24", "fd99::254/64"]),
+            (middle, MIDDLE_FAR, ["10.97.0.254/24", "fd97::254/64"]),
+            (far, FAR, ["10.97.0.2/24", "fd97::2/64"]),
+        ] {
+            let [v4, v6] = addresses;
+            run("ip", &["-n", host, "address", "add", v4, "dev", interface])?;
+            run("ip", &["-n", host, "address", "add", v6, "dev", interface, "nodad"])?;
+            run("ip", &["-n", host, "link", "set", interface, "up"])?;
+        }
+        let forward =
+            "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding";
+        inside(middle, "sh", &["-c", forward])?;
+        let quick: &[&str] = if receiver == Receiver::EachPacket { &["quickack", "1"] } else { &[] };
+        for (v4, v6) in [("10.99.0.254", "fd99::254"), ("10.97.0.254", "fd97::254")] {
+            let host = if v4.starts_with("10.99") { near } else { far };
+            let quick = if host == far { quick } else { &[] };
+            run("ip", &[&["-n", host, "route", "add", "default", "via", v4], quick].concat())?;
+            run("ip", &[&["-6", "-n", host, "route", "add", "default", "via", v6], quick].concat())?;
+        }
+        inside(near, "sh", &["-c", &format!("echo 1 > /sys/class/net/{NEAR}/threaded")])?;
+        if processors() > 1 {
+            let steer = format!("echo 2 > /sys/class/net/{MIDDLE_NEAR}/queues/rx-0/rps_cpus");
+            inside(middle, "sh", &["-c", &steer])?;
+        }
+        Ok(testbed)
+    }
+
+    /// The name of the interface of the near host.
+    pub fn interface(&self) -> &'static str {
+        NEAR
+    }
+
+    /// The far host's IPv4 address.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::new(10, 97, 0, 2), PORT))
+    }
+
+    /// The far host's IPv6 address.
+    pub fn address_v6(&self) -> SocketAddr {
+        SocketAddr::from(([0xfd97, 0, 0, 0, 0, 0, 0, 2], PORT))
+    }
+
+    /// Runs `f` on a thread in the near host.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot enter it.
+    pub fn in_near<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| joined(scope.spawn(|| within(&self.near, f))))
+    }
+
+    /// Sends bytes from the near host to an address of the far one and waits until all have arrived.
+    ///
+    /// # Errors
+    ///
+    /// If a connection fails, or stands still for 20 s.
+    pub fn transfer(&self, to: SocketAddr, transfer: &Transfer) -> io::Result<Outcome> {
+        let listener =
+            thread::scope(|scope| joined(scope.spawn(|| within(&self.far, || TcpListener::bind(to))))?)?;
+        let arrivals = self.arrivals();
+        let before = (self.in_near(tcp_counters)??, runtime(arrivals));
+        let begin = Instant::now();
+        let (mut outcome, cpu) = thread::scope(|scope| {
+            let receivers: Vec<_> = (0..transfer.connections)
+                .map(|_| {
+                    scope.spawn(|| {
+                        pin(1);
+                        let (stream, _) = listener.accept()?;
+                        receive(stream, transfer)
+                    })
+                })
+                .collect();
+            let senders: Vec<_> = (0..transfer.connections)
+                .map(|_| scope.spawn(|| within(&self.near, || send(to, transfer))))
+                .collect();
+            let mut outcome = Outcome::default();
+            let mut cpu = Duration::ZERO;
+            for sender in senders {
+                cpu += joined(sender)??;
+            }
+            for receiver in receivers {
+                let (bytes, wrong) = joined(receiver)?;
+                outcome.bytes += bytes;
+                outcome.wrong += wrong;
+            }
+            io::Result::Ok((outcome, cpu))
+        })?;
+        outcome.time = begin.elapsed();
+        let after = (self.in_near(tcp_counters)??, runtime(arrivals));
+        outcome.sender_cpu = cpu + after.1.saturating_sub(before.1);
+        outcome.segments_in = after.0.0 - before.0.0;
+        outcome.retransmitted = after.0.1 - before.0.1;
+        Ok(outcome)
+    }
+
+    /// The kernel's thread that handles the near host's arrivals, on processor 0.
+    fn arrivals(&self) -> Option<i32> {
+        let name = format!("napi/{NEAR}-");
+        let found = fs::read_dir("/proc").ok()?.filter_map(|entry| {
+            let process = entry.ok()?.file_name().to_str()?.parse::<i32>().ok()?;
+            let comm = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
+            comm.starts_with(&name).then_some(process)
+        });
+        // Of several testbeds in turn the newest is ours.
+        let process = found.max()?;
+        let mut first = CpuSet::new();
+        first.set(0);
+        // Elsewhere it costs as much.
+        let _ = sched_setaffinity(Pid::from_raw(process), &first);
+        Some(process)
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        for host in [&self.near, &self.middle, &self.far] {
+            // What was not made cannot be taken down.
+            let _ = Command::new("ip").args(["netns", "delete", host]).output();
+        }
+    }
+}
+
+fn veth(one: (&str, &str), other: (&str, &str)) -> Result<(), TestbedError> {
+    let queues = ["numrxqueues", "1", "numtxqueues", "1"];
+    let first = ["-n", one.0, "link", "add", one.1];
+    let second = ["type", "veth", "peer", "name", other.1, "netns", other.0];
+    run("ip", &[&first[..], &queues, &second, &queues].concat())
+}
+
+fn inside(host: &str, program: &str, arguments: &[&str]) -> Result<(), TestbedError> {
+    run("ip", &[&["netns", "exec", host, program], arguments].concat())
+}
+
+fn send(to: SocketAddr, transfer: &Transfer) -> io::Result<Duration> {
+    pin(0);
+    let mut stream = TcpStream::connect(to)?;
+    stream.set_write_timeout(Some(STANDSTILL))?;
+    set_tcp_congestion(stream.as_fd(), &transfer.congestion)?;
+    let block = pattern();
+    let mut left = transfer.bytes;
+    while left > 0 {
+        let now = left.min(block.len() as u64) as usize;
+        stream.write_all(&block[..now])?;
+        left -= now as u64;
+    }
+    stream.shutdown(std::net::Shutdown::Write)?;
+    // The end of the stream is the receiver's word that it has everything.
+    stream.set_read_timeout(Some(STANDSTILL))?;
+    stream.read_to_end(&mut Vec::new())?;
+    Ok(runtime(Some(gettid().as_raw_nonzero().get())))
+}
+
+/// Bytes, and wrong ones among them.
+fn receive(mut stream: TcpStream, transfer: &Transfer) -> io::Result<(u64, u64)> {
+    stream.set_read_timeout(Some(STANDSTILL))?;
+    let block = pattern();
+    let mut buffer = vec![0; block.len()];
+    let (mut bytes, mut wrong) = (0_u64, 0_u64);
+    loop {
+        let place = (bytes % block.len() as u64) as usize;
+        let read = stream.read(&mut buffer[place..])?;
+        if read == 0 {
+            return Ok((bytes, wrong));
+        }
+        let range = place..place + read;
+        if transfer.check && buffer[range.clone()] != block[range.clone()] {
+            wrong += buffer[range.clone()].iter().zip(&block[range]).filter(|(a, b)| a != b).count() as u64;
+        }
+        bytes += read as u64;
+    }
+}
+
+/// What is sent again and again. Its length is prime, so that it is at another place in each segment.
+fn pattern() -> Vec<u8> {
+    (0..262_147_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Segments that TCP was given, and segments that it sent again, in this thread's host.
+fn tcp_counters() -> io::Result<(u64, u64)> {
+    let text = fs::read_to_string("/proc/thread-self/net/snmp")?;
+    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
+    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let of = |wanted: &str| {
+        let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+        let value = pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok());
+        value.ok_or_else(|| io::Error::other(format!("/proc/net/snmp has no {wanted}")))
+    };
+    Ok((of("InSegs")?, of("RetransSegs")?))
+}
+
+/// How long a thread has run.
+fn runtime(thread: Option<i32>) -> Duration {
+    let text = thread.and_then(|thread| fs::read_to_string(format!("/proc/{thread}/schedstat")).ok());
+    let nanoseconds = text.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or(0))
+}
+
+fn pin(processor: usize) {
+    if processors() > 1 {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        // On a machine that does not let us, the numbers are noisier.
+        let _ = sched_setaffinity(None, &set);
+    }
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn within<T>(host: &str, f: impl FnOnce() -> T) -> io::Result<T> {
+    let namespace = fs::File::open(format!("/run/netns/{host}"))?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+    Ok(f())
+}
+
+fn joined<T>(handle: thread::ScopedJoinHandle<'_, io::Result<T>>) -> io::Result<T> {
+    handle.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the testbed panicked")))
+}
+
+fn run(program: &str, arguments: &[&str]) -> Result<(), TestbedError> {
+    let output = match Command::new(program).args(arguments).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(TestbedError::Missing(program.to_owned()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // `ip netns exec` says so of what it should run.
+    if let Some((_, missing)) = message.split_once("exec of \"") {
+        return Err(TestbedError::Missing(missing.split('"').next().unwrap_or_default().to_owned()));
+    }
+    Err(TestbedError::Command { command: format!("{program} {}", arguments.join(" ")), message })
+}
+
+const NEAR: &str = "fwnear0";
+const FAR: &str = "fwfar0";
+const MIDDLE_NEAR: &str = "fwmid0";
+const MIDDLE_FAR: &str = "fwmid1";
+const PORT: u16 = 5001;
+const STANDSTILL: Duration = Duration::from_secs(20);

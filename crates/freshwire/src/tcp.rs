@@ -1,0 +1,29 @@
+//! Sinks over TCP: one engine serves many rings, the 'kernel side' of Birkedal's figure in user space.
+
+mod admit;
+mod begun;
+mod choose;
+mod command;
+mod datagrams;
+mod destination;
+mod direct;
+mod engine;
+mod estimate;
+mod kernel;
+mod listing;
+mod next;
+mod output;
+mod payload;
+mod scheduler;
+mod scratch;
+mod sink;
+mod target;
+mod unread;
+
+pub(crate) use direct::Direct;
+pub(crate) use engine::Added;
+pub use engine::{Engine, EngineThread, Handle};
+#[cfg(feature = "fanout")]
+pub use target::Target;
+#[cfg(feature = "fanout")]
+pub(crate) use target::{OfferRoom, Offered};

@@ -1,0 +1,104 @@
+//! From a connected stream to a destination that the engine can serve.
+
+use std::io;
+use std::sync::Arc;
+
+use freshwire_io::tcp::TcpSocket;
+use freshwire_ring::Consumer;
+
+use super::choose::{Chosen, KernelRing, choose, needs_no_engine};
+use super::destination::Destination;
+use super::direct::Direct;
+use super::kernel::{Feed, FeedParts, KernelConnection, Source};
+use super::sink::{Limits, Parts, TcpSink};
+use crate::carrier::{CarrierError, CarrierInUse};
+use crate::config::SinkConfig;
+use crate::error::SenderError;
+use crate::kernel_view::KernelView;
+use crate::sink::SinkShared;
+
+/// A destination for the engine, and what its owner gets.
+pub(super) struct Admitted {
+    pub(super) destination: Destination,
+    pub(super) shared: Arc<SinkShared>,
+    /// The application's side of the kernel's ring, if no engine is to fill it.
+    pub(super) direct: Option<Direct>,
+}
+
+/// Chooses the carrier and makes the destination.
+pub(super) fn admit(
+    socket: TcpSocket,
+    consumer: Consumer,
+    config: SinkConfig,
+    may_be_direct: bool,
+) -> Result<Admitted, SenderError> {
+    Ok(match choose(socket, &config, &consumer.region().config())? {
+        Chosen::Tcp(socket, fallback) => serve_tcp(socket, fallback, consumer, config)?,
+        Chosen::Kernel(kernel) if may_be_direct && needs_no_engine(&config) => {
+            serve_direct(kernel, consumer, &config)?
+        }
+        Chosen::Kernel(kernel) => serve_fed(kernel, consumer, config)?,
+    })
+}
+
+fn serve_tcp(
+    socket: TcpSocket,
+    fallback: Option<String>,
+    consumer: Consumer,
+    config: SinkConfig,
+) -> io::Result<Admitted> {
+    let shared = Arc::new(SinkShared::new(CarrierInUse::Tcp, fallback, None));
+    let parts = Parts {
+        socket,
+        consumer,
+        choice: config.policy,
+        framer: config.framer,
+        seal: config.seal,
+        preface: config.preface,
+        limits: Limits {
+            reserve: config.reserve,
+            queue_target: config.queue_target,
+            max_unread: config.max_unread,
+            ack_fates: config.ack_fates,
+        },
+        stall_timeout: config.stall_timeout,
+        shared: Arc::clone(&shared),
+    };
+    let destination = Destination::Tcp(Box::new(TcpSink::new(parts)?));
+    Ok(Admitted { destination, shared, direct: None })
+}
+
+fn serve_direct(kernel: KernelRing, consumer: Consumer, config: &SinkConfig) -> io::Result<Admitted> {
+    let KernelRing { socket, producer } = kernel;
+    if config.kernel_watch.is_some() {
+        socket.set_watch(config.kernel_watch)?;
+    }
+    let view = KernelView::new(Arc::downgrade(&socket));
+    let shared = Arc::new(SinkShared::new(CarrierInUse::KernelRing, None, Some(view)));
+    let region = producer.region();
+    let source =
+        Source::Application { editor: region.editor(), slots: region.config().slots, _claim: consumer };
+    let direct = Direct::new(producer, &socket, config.policy.drops_expired());
+    let connection = KernelConnection::new(socket, source, config.stall_timeout, Arc::clone(&shared));
+    Ok(Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: Some(direct) })
+}
+
+fn serve_fed(kernel: KernelRing, consumer: Consumer, config: SinkConfig) -> Result<Admitted, SenderError> {
+    let KernelRing { socket, producer } = kernel;
+    let shared = Arc::new(SinkShared::new(CarrierInUse::KernelFed, None, None));
+    let mut feed = Feed::new(FeedParts {
+        consumer,
+        producer,
+        choice: config.policy,
+        framer: config.framer,
+        reserve: config.reserve,
+        queue_target: config.queue_target,
+        congestion: socket.tcp().congestion()?,
+    });
+    if !config.preface.is_empty() && !feed.interject(&config.preface, &socket) {
+        return Err(CarrierError::Preface.into());
+    }
+    let source = Source::Engine(Box::new(feed));
+    let connection = KernelConnection::new(socket, source, config.stall_timeout, Arc::clone(&shared));
+    Ok(Admitted { destination: Destination::Kernel(Box::new(connection)), shared, direct: None })
+}

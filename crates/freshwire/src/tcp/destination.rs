@@ -1,0 +1,188 @@
+//! One sink as the engine serves it, whatever its carrier.
+
+use std::io;
+use std::sync::Arc;
+
+use freshwire_choice::{Reason, Record};
+use freshwire_io::tcp::TcpSocket;
+use freshwire_ring::prefetch;
+use freshwire_units::Timestamp;
+
+use super::datagrams::DatagramSink;
+use super::kernel::KernelConnection;
+use super::next::{AtOnce, Next};
+use super::payload::Payload;
+use super::scratch::Scratch;
+use super::sink::TcpSink;
+use crate::ended::{CloseMode, Ended, SinkError};
+use crate::sink::SinkShared;
+
+pub(crate) enum Destination {
+    Tcp(Box<TcpSink>),
+    Kernel(Box<KernelConnection>),
+    Datagrams(Box<DatagramSink>),
+}
+
+impl Destination {
+    /// The connection to watch; a sink over datagrams has none.
+    pub(super) fn socket(&self) -> Option<&TcpSocket> {
+        match self {
+            Self::Tcp(connection) => Some(connection.socket()),
+            Self::Kernel(connection) => Some(connection.socket()),
+            Self::Datagrams(_) => None,
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+        match self {
+            Self::Tcp(connection) => connection.shared(),
+            Self::Kernel(connection) => connection.shared(),
+            Self::Datagrams(sink) => sink.shared(),
+        }
+    }
+
+    /// Asks the processor to have at hand what the turn touches that is `turns` turns away: what is reached by one pointer first,
+    /// then what is reached through that. Without `ring`, what a record past the ring touches.
+    pub(super) fn prefetch(&self, turns: usize, ring: bool) {
+        let Self::Tcp(connection) = self else { return };
+        match turns {
+            3 => prefetch(&**connection),
+            2 => connection.prefetch_parts(ring),
+            1 => connection.prefetch_far(),
+            _ => {}
+        }
+    }
+
+    /// Whether a producer has notified since the sink went to sleep.
+    pub(super) fn notified(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.notified(),
+            Self::Kernel(connection) => connection.notified(),
+            Self::Datagrams(sink) => sink.notified(),
+        }
+    }
+
+    /// The socket has something to tell beside its room; see [`TcpSink::note`].
+    pub(super) fn note(&mut self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.note(),
+            Self::Kernel(_) | Self::Datagrams(_) => false,
+        }
+    }
+
+    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+        match self {
+            Self::Tcp(connection) => connection.turn(now, scratch),
+            Self::Kernel(connection) => connection.turn(now, scratch),
+            Self::Datagrams(sink) => sink.turn(now, scratch),
+        }
+    }
+
+    /// Begins the record past the ring if nothing is before it; see [`TcpSink::send_at_once`].
+    pub(super) fn send_at_once(
+        &mut self,
+        now: Timestamp,
+        record: &Record,
+        payload: &mut Payload,
+        scratch: &mut Scratch,
+    ) -> io::Result<AtOnce> {
+        match self {
+            Self::Tcp(connection) => connection.send_at_once(now, record, payload, scratch),
+            Self::Kernel(_) => Ok(AtOnce::Not),
+            Self::Datagrams(sink) => sink.send_at_once(now, record, payload, scratch),
+        }
+    }
+
+    /// Drops what is of no more use until `has_room` says so; see [`TcpSink::make_room`]. What the kernel has it drops by itself.
+    pub(super) fn make_room(
+        &mut self,
+        now: Timestamp,
+        newcomer: &Record,
+        has_room: &mut dyn FnMut() -> bool,
+        scratch: &mut Scratch,
+    ) {
+        match self {
+            Self::Tcp(connection) => connection.make_room(now, newcomer, has_room, scratch),
+            Self::Kernel(_) => {}
+            Self::Datagrams(sink) => sink.make_room(now, newcomer, has_room, scratch),
+        }
+    }
+
+    /// Keeps what is left of such a record; see [`TcpSink::hold_rest`].
+    pub(super) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.hold_rest(index, now),
+            Self::Kernel(_) | Self::Datagrams(_) => false,
+        }
+    }
+
+    /// Queues bytes for the next place between two records. An error ends the sink.
+    pub(super) fn interject(&mut self, bytes: Vec<u8>) -> Result<(), SinkError> {
+        let fits = match self {
+            Self::Tcp(connection) => connection.interject(bytes),
+            Self::Kernel(connection) => connection.interject(&bytes).ok_or(SinkError::CannotInterject)?,
+            Self::Datagrams(_) => return Err(SinkError::CannotInterject),
+        };
+        if fits { Ok(()) } else { Err(SinkError::NotReading) }
+    }
+
+    /// Aborts at `instant` what is not delivered by then.
+    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+        match self {
+            Self::Tcp(connection) => connection.give_up_at(instant),
+            Self::Kernel(connection) => connection.give_up_at(instant),
+            Self::Datagrams(sink) => sink.give_up_at(instant),
+        }
+    }
+
+    /// Begins to close. Returns true when the connection is at its end already.
+    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
+        match self {
+            Self::Tcp(connection) => connection.close(mode, now),
+            Self::Kernel(connection) => connection.close(mode, now),
+            Self::Datagrams(sink) => Ok(sink.close(mode, now)),
+        }
+    }
+
+    /// Whether its end was asked for before.
+    pub(super) fn is_closing(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_closing(),
+            Self::Kernel(connection) => connection.is_closing(),
+            Self::Datagrams(sink) => sink.is_closing(),
+        }
+    }
+
+    /// Whether the stream was ended and only acknowledgements are awaited.
+    pub(super) fn is_flushing(&self) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_flushing(),
+            Self::Kernel(connection) => connection.is_flushing(),
+            Self::Datagrams(_) => false,
+        }
+    }
+
+    /// Whether the stream was ended and all of it acknowledged.
+    pub(super) fn is_delivered(&mut self, now: Timestamp) -> bool {
+        match self {
+            Self::Tcp(connection) => connection.is_delivered(now),
+            Self::Kernel(connection) => connection.is_delivered(),
+            Self::Datagrams(_) => false,
+        }
+    }
+
+    /// Resolves every record that is left, closes the socket and says how the sink ended.
+    pub(super) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
+        match self {
+            Self::Tcp(mut connection) => {
+                connection.end(reason, now);
+                connection.shared().end(ended);
+            }
+            Self::Kernel(connection) => connection.end(reason, now, ended),
+            Self::Datagrams(mut sink) => {
+                sink.end(reason, now);
+                sink.shared().end(ended);
+            }
+        }
+    }
+}

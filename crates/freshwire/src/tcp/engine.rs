@@ -1,0 +1,300 @@
+//! The thread that serves many rings: the 'kernel side' of Birkedal's figure, in user space.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, mpsc};
+use std::time::Duration;
+
+use freshwire_choice::Record;
+use freshwire_io::now;
+use freshwire_io::poll::{Poller, Ready, Waker};
+use freshwire_io::tcp::TcpSocket;
+use freshwire_ring::Consumer;
+
+use super::admit::{Admitted, admit};
+use super::command::Command;
+use super::datagrams::DatagramSink;
+use super::destination::Destination;
+use super::direct::Direct;
+use super::scheduler::Scheduler;
+use super::target::{Offered, Target};
+use crate::carrier::CarrierInUse;
+use crate::config::SinkConfig;
+use crate::datagrams::DatagramPath;
+use crate::ended::CloseMode;
+use crate::error::SenderError;
+use crate::sink::{Server, Sink, SinkShared};
+
+/// Serves sinks, one thread at a time. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
+/// gives it a thread with [`Engine::spawn`].
+pub struct Engine {
+    poller: Arc<Poller>,
+    handle: Handle,
+    ready: Vec<Ready>,
+}
+
+/// Adds sinks to an engine, from any thread.
+#[derive(Clone)]
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    waker: Waker,
+    next_id: Arc<AtomicU64>,
+    /// `None` after the engine's end.
+    scheduler: Arc<Mutex<Option<Scheduler>>>,
+}
+
+/// A sink that an engine serves from now on.
+pub(crate) struct Added {
+    pub(crate) id: u64,
+    pub(crate) sink: Sink,
+    /// The application's side of the kernel's ring, if it fills that itself.
+    pub(crate) direct: Option<Direct>,
+}
+
+/// A sink's place in an engine.
+struct InEngine {
+    engine: Handle,
+    id: u64,
+}
+
+impl Server for InEngine {
+    fn close(&self, mode: CloseMode) {
+        self.engine.send(Command::Close(self.id, mode));
+    }
+
+    fn leave(&self, linger: Duration) {
+        self.engine.send(Command::Leave(self.id, linger));
+    }
+
+    fn interject(&self, bytes: Vec<u8>) {
+        self.engine.send(Command::Interject(self.id, bytes));
+    }
+}
+
+/// An engine on its own thread. Dropping it stops the engine and aborts the sinks that are still open.
+pub struct EngineThread {
+    handle: Handle,
+    thread: Option<std::thread::JoinHandle<io::Result<()>>>,
+}
+
+impl Handle {
+    /// Serves `stream` from the ring of `consumer`; the stream's unsent queue is kept at the configured
+    /// reserve.
+    ///
+    /// # Errors
+    ///
+    /// If the socket refuses a setting, for example a congestion control that the kernel lacks, or if the
+    /// carrier is unavailable.
+    pub fn add(
+        &self,
+        stream: TcpStream,
+        consumer: Consumer,
+        config: SinkConfig,
+    ) -> Result<Sink, SenderError> {
+        let added = self.admit(stream, consumer, config, false)?;
+        Ok(added.sink)
+    }
+
+    /// Serves `stream`. With `may_be_direct` the application fills the kernel's ring itself where the kernel can carry out
+    /// what is asked.
+    pub(crate) fn admit(
+        &self,
+        stream: TcpStream,
+        consumer: Consumer,
+        config: SinkConfig,
+        may_be_direct: bool,
+    ) -> Result<Added, SenderError> {
+        let socket = TcpSocket::new(stream)?;
+        if let Some(name) = &config.congestion {
+            socket.set_congestion(name)?;
+        }
+        if let Some(timeout) = config.min_rto {
+            socket.set_min_rto(timeout)?;
+        }
+        if let Some(timeout) = config.max_rto {
+            socket.set_max_rto(timeout)?;
+        }
+        let (ring, linger) = (consumer.ring(), config.linger);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (mut config, engine) = (config, self.clone());
+        config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
+        let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
+        self.send(Command::Add(id, destination));
+        let server = Box::new(InEngine { engine: self.clone(), id });
+        Ok(Added { id, sink: Sink::new(ring, shared, server, linger), direct })
+    }
+
+    /// Serves a receiver of datagrams from the ring of `consumer`.
+    pub(crate) fn add_datagrams(
+        &self,
+        path: Box<dyn DatagramPath>,
+        consumer: Consumer,
+        mut config: SinkConfig,
+    ) -> Added {
+        let (ring, linger) = (consumer.ring(), config.linger);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let engine = self.clone();
+        config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
+        let shared = Arc::new(SinkShared::new(CarrierInUse::Datagrams, None, None));
+        let sink = DatagramSink::new(path, consumer, config, Arc::clone(&shared));
+        self.send(Command::Add(id, Destination::Datagrams(Box::new(sink))));
+        let server = Box::new(InEngine { engine: self.clone(), id });
+        Added { id, sink: Sink::new(ring, shared, server, linger), direct: None }
+    }
+
+    /// The waker that a producer uses after a push that asks to notify.
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// Serves those of the sinks in `order` whose producers have called, on this thread. Where the engine is at work already, it is
+    /// left to it.
+    pub(crate) fn serve(&self, order: &[(u64, usize)]) {
+        let is_left_to_engine = match self.scheduler.try_lock() {
+            Ok(mut scheduler) => scheduler.as_mut().is_some_and(|scheduler| scheduler.serve(now(), order)),
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
+        };
+        if is_left_to_engine {
+            self.waker.wake();
+        }
+    }
+
+    /// Offers a payload to sinks past their rings, on this thread. `queue` puts it on the ring of one and gives its index there. Where the
+    /// engine is at work already, nothing is sent.
+    pub(crate) fn offer(&self, offered: Offered<'_>, queue: impl FnMut(&Target) -> Option<u64>) {
+        let Ok(mut scheduler) = self.scheduler.try_lock() else { return };
+        if scheduler.as_mut().is_some_and(|scheduler| scheduler.offer(now(), offered, queue)) {
+            self.waker.wake();
+        }
+    }
+
+    /// Has the policy of a sink drop what is of no more use, until `has_room` says that `newcomer` finds room. Waits for the engine's
+    /// present turn.
+    pub(crate) fn make_room(&self, id: u64, newcomer: &Record, has_room: &mut dyn FnMut() -> bool) {
+        // An engine whose policies have panicked drops nothing more.
+        let Ok(mut scheduler) = self.scheduler.lock() else { return };
+        if let Some(scheduler) = scheduler.as_mut() {
+            scheduler.make_room(now(), id, newcomer, has_room);
+        }
+    }
+
+    fn lock(&self) -> io::Result<MutexGuard<'_, Option<Scheduler>>> {
+        self.scheduler
+            .lock()
+            .map_err(|_| io::Error::other("a policy or a framing panicked while it was asked"))
+    }
+
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        // An engine that is gone has ended all its sinks, so there is nothing left to ask of it.
+        if self.commands.send(command).is_ok() {
+            self.waker.wake();
+        }
+    }
+}
+
+impl Engine {
+    /// Creates an engine without sinks.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a poller or a wake-up descriptor.
+    pub fn new() -> io::Result<Self> {
+        let poller = Arc::new(Poller::new()?);
+        let (sender, commands) = mpsc::channel();
+        let handle = Handle {
+            commands: sender,
+            waker: poller.waker(),
+            next_id: Arc::new(AtomicU64::new(0)),
+            scheduler: Arc::new(Mutex::new(Some(Scheduler::new(Arc::clone(&poller), commands)))),
+        };
+        Ok(Self { poller, handle, ready: Vec::new() })
+    }
+
+    /// A handle to add sinks with.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+
+    /// Number of sinks in service.
+    pub fn sinks(&self) -> usize {
+        self.handle.lock().map_or(0, |scheduler| scheduler.as_ref().map_or(0, Scheduler::sinks))
+    }
+
+    /// Moves the engine to its own thread.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a thread.
+    pub fn spawn(mut self) -> io::Result<EngineThread> {
+        let handle = self.handle();
+        let thread = std::thread::Builder::new().name("freshwire".to_owned()).spawn(move || self.run())?;
+        Ok(EngineThread { handle, thread: Some(thread) })
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    ///
+    /// Only if the poller itself fails; a failing sink ends alone.
+    pub fn run(&mut self) -> io::Result<()> {
+        while self.go_on(None)? {}
+        Ok(())
+    }
+
+    /// Waits at most `timeout` for work and does it.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn run_once(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.go_on(timeout).map(|_| ())
+    }
+
+    /// As [`run_once`](Self::run_once); false if it has been stopped.
+    fn go_on(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        let timeout = match self.handle.lock()?.as_mut() {
+            Some(scheduler) => scheduler.before_wait(timeout),
+            None => return Ok(false),
+        };
+        let woken = self.poller.wait(timeout, &mut self.ready)?;
+        let mut scheduler = self.handle.lock()?;
+        Ok(scheduler.as_mut().is_some_and(|scheduler| scheduler.after_wait(woken, &mut self.ready)))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let mut scheduler = self.handle.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut scheduler) = scheduler.take() {
+            scheduler.abort_all();
+        }
+    }
+}
+
+impl EngineThread {
+    /// Returns `true` while the thread serves its sinks. It stops early only after a panic or a failure of
+    /// the poller.
+    pub fn is_running(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// A handle to add sinks with.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+}
+
+impl Drop for EngineThread {
+    fn drop(&mut self) {
+        self.handle.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the engine is its own message; nothing here can undo it.
+            let _ = thread.join();
+        }
+    }
+}

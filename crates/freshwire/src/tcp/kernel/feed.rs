@@ -1,0 +1,440 @@
+//! From the application's ring to the kernel's: what the policy chooses, as late as the kernel's own ring permits.
+
+use std::collections::VecDeque;
+use std::io;
+use std::time::Duration;
+
+use freshwire_choice::{Choice, Decision, Outcome, Reason, Record};
+use freshwire_io::kernel_ring::RingSocket;
+use freshwire_media::framing::Framer;
+use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken, reason};
+use freshwire_units::Timestamp;
+
+use crate::record::record_of;
+use crate::reserve::Reserve;
+use crate::stats::SinkStats;
+use crate::tcp::estimate::Estimate;
+use crate::tcp::listing::{PAST_WAIT, PICKS_PER_TURN, list};
+use crate::tcp::next::{MAX_SLEEP, Next};
+use crate::tcp::scratch::Scratch;
+
+/// How often acknowledgements are looked for: a quarter round trip within this.
+const ACK_WATCH: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(25));
+
+/// What waits in the kernel's ring is a segment, but no more than this where a segment is larger, as on loopback.
+const MAX_WAITING: u32 = 4 << 10;
+
+/// What a feed is made of.
+pub(in crate::tcp) struct Parts {
+    pub(in crate::tcp) consumer: Consumer,
+    pub(in crate::tcp) producer: Producer,
+    pub(in crate::tcp) choice: Box<dyn Choice>,
+    pub(in crate::tcp) framer: Box<dyn Framer>,
+    pub(in crate::tcp) reserve: Reserve,
+    pub(in crate::tcp) queue_target: Option<Duration>,
+    pub(in crate::tcp) congestion: String,
+}
+
+/// Keeps about a segment's worth of chosen records in the kernel's ring. What the kernel has not begun is taken back when
+/// something changes, and chosen anew.
+pub(in crate::tcp) struct Feed {
+    parts: Parts,
+    estimate: Estimate,
+    /// What lies in the kernel's ring, in its order.
+    offered: VecDeque<Offered>,
+    ask_again_at: Timestamp,
+    /// `LDC_LOWAT` as it is set.
+    wanted: u32,
+    /// The queue was looked at and nothing is to be sent.
+    idle: bool,
+    framed: Vec<u8>,
+    acked: u64,
+}
+
+/// One record of the kernel's ring.
+struct Offered {
+    index: u64,
+    slots: u32,
+    bytes: u64,
+    stage: Stage,
+    begun: bool,
+    /// `None` for bytes of no record, and for a record that was taken back.
+    record: Option<(Taken, Record)>,
+}
+
+impl Feed {
+    pub(in crate::tcp) fn new(parts: Parts) -> Self {
+        Self {
+            parts,
+            estimate: Estimate::default(),
+            offered: VecDeque::new(),
+            ask_again_at: Timestamp::MAX,
+            wanted: 1,
+            idle: false,
+            framed: Vec::new(),
+            acked: 0,
+        }
+    }
+
+    pub(super) fn notified(&self) -> bool {
+        self.parts.consumer.notified()
+    }
+
+    /// Whether the policy wants nothing more of the queue, and the kernel has sent what it was given.
+    pub(super) fn is_idle(&self) -> bool {
+        self.idle && self.offered.iter().all(|offered| !offered.is_unfinished())
+    }
+
+    /// Puts bytes of no record behind what was offered. False: there is no room.
+    pub(in crate::tcp) fn interject(&mut self, bytes: &[u8], socket: &RingSocket) -> bool {
+        self.framed.clear();
+        self.framed.extend_from_slice(bytes);
+        let Ok(index) = self.push(&Meta::default()) else { return false };
+        self.note(index, None);
+        if self.parts.producer.wake_needed(0) {
+            // Fails when the sending direction has ended, which the engine is told of.
+            let _ended = socket.notify();
+        }
+        true
+    }
+
+    /// Notes what the kernel did, and gives it what the policy chooses next.
+    pub(super) fn turn(
+        &mut self,
+        now: Timestamp,
+        socket: &RingSocket,
+        stats: &SinkStats,
+        scratch: &mut Scratch,
+    ) -> io::Result<Next> {
+        let info = socket.tcp().info()?;
+        self.estimate.update(now, info);
+        self.settle(now, stats);
+        let rate = self.estimate.rate(now);
+        let reserve = self.parts.reserve.bytes(&self.parts.congestion, &info, rate);
+        let goal = reserve.max(info.mss.min(MAX_WAITING));
+        let path = self.estimate.path_rate(now);
+        let round_trips = (info.rtt, info.min_rtt);
+        stats.on_look(goal, rate, path, round_trips, self.parts.consumer.counters().bad_values());
+        stats.on_horizon(u64::from(info.unsent));
+        self.reconsider(now, stats, scratch);
+        let held_back = !self.fill(now, u64::from(goal), stats, scratch);
+        if self.parts.producer.wake_needed(0) {
+            socket.notify()?;
+        }
+        if held_back {
+            self.estimate.hold();
+            return Ok(Next::Time(self.soon(now)));
+        }
+        self.want_slots(socket)?;
+        if !self.parts.consumer.sleep() {
+            return Ok(Next::Again);
+        }
+        let wake_at = self.ask_again_at.min(now + MAX_SLEEP);
+        Ok(match self.offered.is_empty() {
+            true => Next::Push(wake_at),
+            false if self.unfinished_slots() == 0 => Next::Push(wake_at.min(self.soon(now))),
+            false => Next::Room(wake_at.min(self.soon(now))),
+        })
+    }
+
+    /// Says of each record that was offered what the kernel has done with it.
+    pub(super) fn settle(&mut self, now: Timestamp, stats: &SinkStats) {
+        for at in 0..self.offered.len() {
+            let index = self.offered[at].index;
+            match self.parts.producer.standing(0, index) {
+                Some(standing) => self.follow(at, standing, now, stats),
+                None => {
+                    debug_assert!(false, "slots are used again only when their record has left this list")
+                }
+            }
+        }
+        while self.offered.front().is_some_and(Offered::is_over) {
+            self.offered.pop_front();
+            // It tells what was followed already, and frees the slots.
+            let _told = self.parts.producer.poll_fate(0);
+        }
+        stats.on_acked(self.acked);
+    }
+
+    fn follow(&mut self, at: usize, standing: Standing, now: Timestamp, stats: &SinkStats) {
+        let Parts { consumer, choice, .. } = &mut self.parts;
+        let offered = &mut self.offered[at];
+        let was = std::mem::replace(&mut offered.stage, standing.stage);
+        let handed_over = matches!(standing.stage, Stage::Sent | Stage::Acked);
+        let ended_at = standing.finished_at.unwrap_or(now);
+        let first_end = handed_over && !matches!(was, Stage::Sent | Stage::Acked);
+        let first_ack = standing.stage == Stage::Acked && was != Stage::Acked;
+        if first_end {
+            stats.on_write(offered.bytes);
+        }
+        self.acked += if first_ack { offered.bytes } else { 0 };
+        let Some((taken, record)) = &offered.record else { return };
+        if !offered.begun && (standing.committed_at.is_some() || handed_over) {
+            offered.begun = true;
+            let begun_at = standing.committed_at.unwrap_or(ended_at);
+            consumer.commit(taken, begun_at, standing.horizon);
+            choice.outcome(record, Outcome::Sent);
+            stats.on_begun(record.layer, begun_at.saturating_since(record.generated));
+        }
+        // These fail only if the other side overwrote the state of a taken slot; the ring has counted that.
+        if first_end {
+            let _ = consumer.finish(taken, ended_at);
+            stats.on_finished();
+        }
+        if first_ack {
+            let _ = consumer.acked(taken.index, standing.acked_at.unwrap_or(now));
+        }
+        if let (Stage::Dropped(code), false) = (standing.stage, matches!(was, Stage::Dropped(_))) {
+            let _ = consumer.abandon(taken, code, ended_at);
+            let why = Reason::try_from(code).unwrap_or(Reason::Invalid);
+            choice.outcome(record, Outcome::Dropped(why));
+            stats.on_dropped(record.layer, code);
+        }
+    }
+
+    /// Asks the policy whether what waits in the kernel's ring is still what it would send next; from where it is not, what
+    /// waits is taken back.
+    fn reconsider(&mut self, now: Timestamp, stats: &SinkStats, scratch: &mut Scratch) {
+        let is_waiting = |offered: &&Offered| offered.stage == Stage::Waiting;
+        let waiting = self.offered.iter().filter(is_waiting).filter_map(|offered| offered.record.as_ref());
+        let waiting: Vec<Record> = waiting.map(|(_, record)| *record).collect();
+        // What is taken back keeps its slots until all before it is acknowledged: some are left for what is sent.
+        let is_crowded = self.used_slots() > self.parts.producer.region().config().slots / 2;
+        if waiting.is_empty() || is_crowded || self.parts.choice.is_in_order() {
+            return;
+        }
+        list(&mut self.parts.consumer, self.parts.choice.as_mut(), stats, scratch);
+        let records = &mut scratch.records;
+        records.extend(&waiting);
+        records.sort_unstable_by_key(|record| record.index);
+        let mut committed = u64::from(self.estimate.info().unsent);
+        for record in waiting {
+            let view = self.estimate.view(now, committed);
+            match self.parts.choice.pick(now, records, &view) {
+                Decision::Send(place) if records.get(place) == Some(&record) => records.remove(place),
+                _ => return self.take_back(record.index, now),
+            };
+            committed += u64::from(record.len);
+        }
+    }
+
+    /// Takes back the record at `first` of the application's ring and those that were offered after it, as far as the
+    /// kernel has not begun them, newest first: they are ready again.
+    fn take_back(&mut self, first: u64, now: Timestamp) {
+        let is_first = |offered: &Offered| offered.record.as_ref().is_some_and(|(_, r)| r.index == first);
+        let from = self.offered.iter().position(is_first).unwrap_or(0);
+        let Parts { consumer, producer, .. } = &mut self.parts;
+        for offered in self.offered.iter_mut().skip(from).rev() {
+            let Some((taken, _)) = offered.record.as_ref().filter(|_| offered.stage == Stage::Waiting) else {
+                continue;
+            };
+            if producer.drop_where(0, reason::APPLICATION, |record| record.index == offered.index) == 0 {
+                // The kernel was first; so it was with those before.
+                return;
+            }
+            if consumer.put_back(taken).is_err() {
+                let _ = consumer.abandon(taken, reason::INVALID, now);
+            }
+            offered.record = None;
+            offered.stage = Stage::Dropped(reason::APPLICATION);
+        }
+    }
+
+    /// Takes back all that the kernel has not begun.
+    pub(super) fn take_all_back(&mut self, now: Timestamp) {
+        let first = self.offered.iter().find_map(|offered| offered.record.as_ref());
+        if let Some((taken, _)) = first {
+            self.take_back(taken.index, now);
+        }
+    }
+
+    /// Offers records until `goal` bytes wait. False: the path holds as much as it should.
+    fn fill(&mut self, now: Timestamp, goal: u64, stats: &SinkStats, scratch: &mut Scratch) -> bool {
+        self.ask_again_at = Timestamp::MAX;
+        self.idle = false;
+        for _ in 0..PICKS_PER_TURN {
+            let waiting = self.bytes_where(|stage| stage == Stage::Waiting);
+            if waiting >= goal {
+                return true;
+            }
+            list(&mut self.parts.consumer, self.parts.choice.as_mut(), stats, scratch);
+            if scratch.records.is_empty() {
+                self.idle = true;
+                return true;
+            }
+            if self.is_path_full() {
+                return false;
+            }
+            let committed = u64::from(self.estimate.info().unsent) + waiting;
+            let view = self.estimate.view(now, committed);
+            match self.parts.choice.pick(now, &scratch.records, &view) {
+                Decision::Wait(until) => {
+                    let until = until.unwrap_or(Timestamp::MAX);
+                    self.ask_again_at = if until > now { until } else { now + PAST_WAIT };
+                    self.idle = until == Timestamp::MAX;
+                    return true;
+                }
+                Decision::Drop(place, why) => {
+                    let Some(&record) = scratch.records.get(place) else { return true };
+                    // Too late means that somebody else edits or dropped it; the next look tells.
+                    if self.parts.consumer.discard(record.index, why.code(), now).is_ok() {
+                        self.parts.choice.outcome(&record, Outcome::Dropped(why));
+                        stats.on_dropped(record.layer, why.code());
+                    }
+                }
+                Decision::Send(place) => {
+                    let Some(&record) = scratch.records.get(place) else { return true };
+                    if let Ok(taken) = self.parts.consumer.take(record.index)
+                        && !self.offer(taken, now, stats)
+                    {
+                        return true;
+                    }
+                }
+            }
+        }
+        self.ask_again_at = now;
+        true
+    }
+
+    /// Puts a record into the kernel's ring. False: it has no room, or is closed.
+    fn offer(&mut self, taken: Taken, now: Timestamp, stats: &SinkStats) -> bool {
+        let Parts { consumer, choice, framer, .. } = &mut self.parts;
+        // It may have been modified or replaced since the policy saw it.
+        let record = record_of(&taken.record);
+        frame(framer.as_mut(), consumer, &taken, &mut self.framed);
+        let deadline = if choice.drops_expired() { record.deadline } else { Timestamp::MAX };
+        let Record { seq: user_seq, generated, layer, group, .. } = record;
+        let meta = Meta { user_seq, generated, deadline, layer, group, ..Meta::default() };
+        let pushed = self.push(&meta);
+        let Parts { consumer, choice, .. } = &mut self.parts;
+        match pushed {
+            Ok(index) => {
+                self.note(index, Some((taken, record)));
+                true
+            }
+            Err(PushError::Full | PushError::OutOfBlocks | PushError::Closed) => {
+                // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+                let _ = consumer.put_back(&taken);
+                false
+            }
+            Err(_) => {
+                let _ = consumer.abandon(&taken, reason::INVALID, now);
+                choice.outcome(&record, Outcome::Dropped(Reason::Invalid));
+                stats.on_dropped(record.layer, reason::INVALID);
+                true
+            }
+        }
+    }
+
+    /// Puts the framed bytes into the kernel's ring. Slots of what is not acknowledged are not used again, or its
+    /// acknowledgement would go unnoticed.
+    fn push(&mut self, meta: &Meta) -> Result<u64, PushError> {
+        let used = self.used_slots();
+        let all = self.parts.producer.region().config().slots;
+        if used > 0 && used + self.framed_slots() > all {
+            return Err(PushError::Full);
+        }
+        self.parts.producer.push_quiet(0, &self.framed, meta)
+    }
+
+    fn note(&mut self, index: u64, record: Option<(Taken, Record)>) {
+        let (slots, bytes) = (self.framed_slots(), self.framed.len() as u64);
+        self.offered.push_back(Offered { index, slots, bytes, stage: Stage::Waiting, begun: false, record });
+    }
+
+    fn framed_slots(&self) -> u32 {
+        let block_bytes = self.parts.producer.region().config().block_bytes as usize;
+        u32::try_from(self.framed.len().div_ceil(block_bytes).max(1)).unwrap_or(u32::MAX)
+    }
+
+    fn used_slots(&self) -> u32 {
+        self.offered.iter().map(|offered| offered.slots).sum()
+    }
+
+    /// Has the engine woken when the oldest record that the kernel has is at its end.
+    fn want_slots(&mut self, socket: &RingSocket) -> io::Result<()> {
+        let Some(oldest) = self.offered.iter().find(|offered| offered.is_unfinished()) else { return Ok(()) };
+        let all = self.parts.producer.region().config().slots;
+        let wanted = all.saturating_sub(self.unfinished_slots() - oldest.slots).max(1);
+        if wanted != self.wanted {
+            socket.set_free_slots_wanted(wanted)?;
+            self.wanted = wanted;
+        }
+        Ok(())
+    }
+
+    /// Slots from the oldest unfinished record on.
+    fn unfinished_slots(&self) -> u32 {
+        let unfinished = self.offered.iter().skip_while(|offered| !offered.is_unfinished());
+        unfinished.map(|offered| offered.slots).sum()
+    }
+
+    fn is_path_full(&self) -> bool {
+        let Some(pipe) = self.parts.queue_target.and_then(|queue| self.estimate.pipe(queue)) else {
+            return false;
+        };
+        let info = self.estimate.info();
+        let in_ring = self.bytes_where(|stage| matches!(stage, Stage::Waiting | Stage::Taken));
+        self.estimate.outstanding() + u64::from(info.unsent) + in_ring >= pipe
+    }
+
+    fn bytes_where(&self, is_meant: impl Fn(Stage) -> bool) -> u64 {
+        self.offered.iter().filter(|offered| is_meant(offered.stage)).map(|offered| offered.bytes).sum()
+    }
+
+    fn soon(&self, now: Timestamp) -> Timestamp {
+        now + (self.estimate.info().rtt / 4).clamp(ACK_WATCH.0, ACK_WATCH.1)
+    }
+
+    /// Takes nothing more from the application's ring: what is ready there is dropped.
+    pub(super) fn refuse(&mut self, now: Timestamp) {
+        self.parts.consumer.close(Reason::Closed.code(), now);
+    }
+
+    /// Resolves every record that is left. The socket is closed, so the kernel changes nothing any more.
+    pub(super) fn end(&mut self, reason: Reason, now: Timestamp, stats: &SinkStats) {
+        self.settle(now, stats);
+        for offered in &self.offered {
+            if let Some((taken, _)) = &offered.record
+                && offered.is_unfinished()
+            {
+                // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+                let _ = self.parts.consumer.abandon(taken, reason.code(), now);
+            }
+        }
+        self.parts.consumer.close(reason.code(), now);
+    }
+}
+
+impl Offered {
+    /// Whether the kernel still has to send it.
+    fn is_unfinished(&self) -> bool {
+        matches!(self.stage, Stage::Waiting | Stage::Taken)
+    }
+
+    /// Whether nothing more will be heard of it.
+    fn is_over(&self) -> bool {
+        matches!(self.stage, Stage::Acked | Stage::Dropped(_))
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        // Again where the end was regular, which changes nothing; else the engine was gone before it had the sink.
+        self.parts.consumer.close(Reason::ConnectionLost.code(), freshwire_io::now());
+    }
+}
+
+/// The bytes of a record in the stream. A plain framing makes them of the record alone.
+fn frame(framer: &mut dyn Framer, source: &Consumer, taken: &Taken, out: &mut Vec<u8>) {
+    out.clear();
+    framer.begin(taken.user_seq, taken.len);
+    while let Some(piece) = framer.next(usize::MAX, out) {
+        let end = out.len() + piece.payload.len();
+        source.copy(taken, piece.payload.start, piece.payload.len(), out);
+        out.resize(end, 0);
+        if piece.last {
+            return;
+        }
+    }
+}

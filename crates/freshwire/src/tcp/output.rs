@@ -1,0 +1,312 @@
+//! What is committed and not yet handed to the socket.
+
+use std::collections::VecDeque;
+use std::io;
+
+use freshwire_choice::Reason;
+use freshwire_io::tcp::{IoSlice, MAX_SLICES, TcpSocket};
+use freshwire_ring::{Consumer, RawSlice};
+
+use super::begun::{BegunRecords, Number};
+use super::payload::Payload;
+use crate::seal::Seal;
+
+/// A stretch of the stream: framing bytes, then bytes of a record that was begun.
+struct Piece {
+    /// The record that it belongs to, if it belongs to one.
+    record: Option<Number>,
+    head: u32,
+    offset: u32,
+    len: u32,
+    end: Option<End>,
+}
+
+/// How a record leaves the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Finished,
+    Abandoned(Reason),
+}
+
+/// How much one write has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// Bytes that the socket took.
+    pub(super) wire: u64,
+    /// Nothing is left to write.
+    pub(super) whole: bool,
+}
+
+/// Where to, and where the payload of the pieces is: in records of `begun`.
+#[derive(Clone, Copy)]
+pub(super) struct WriteTarget<'a> {
+    pub(super) socket: &'a TcpSocket,
+    pub(super) source: &'a Consumer,
+    pub(super) begun: &'a BegunRecords,
+}
+
+/// An encrypted stretch of the stream.
+struct Sealed {
+    session: Box<dyn Seal>,
+    wire: Vec<u8>,
+    at: usize,
+    /// How many bytes of the stream it stands for.
+    covers: u64,
+}
+
+/// Room for what is committed. Most connections have nothing committed between their turns, so the engine lends them its
+/// own: less memory for each, and memory that the processor has at hand.
+#[derive(Default)]
+struct Buffers {
+    pieces: VecDeque<Piece>,
+    heads: Vec<u8>,
+}
+
+/// Memory of one write, which no connection needs between its turns.
+#[derive(Default)]
+pub(super) struct WriteBuffers {
+    raw: Vec<RawSlice>,
+    slices: Vec<IoSlice>,
+    plain: Vec<u8>,
+    /// Records of which the last byte was handed over.
+    pub(super) ended: Vec<(Number, End)>,
+    buffers: Buffers,
+}
+
+#[derive(Default)]
+pub(super) struct Output {
+    buffers: Buffers,
+    heads_at: usize,
+    planned: u64,
+    sealed: Option<Sealed>,
+}
+
+impl Output {
+    pub(super) fn new(session: Option<Box<dyn Seal>>) -> Self {
+        let sealed = session.map(|session| Sealed { session, wire: Vec::new(), at: 0, covers: 0 });
+        Self { sealed, ..Self::default() }
+    }
+
+    /// Uses the engine's buffers from now on, unless something waits in its own.
+    pub(super) fn borrow(&mut self, room: &mut WriteBuffers) {
+        if self.buffers.pieces.is_empty() {
+            self.buffers = std::mem::take(&mut room.buffers);
+        }
+    }
+
+    /// Gives the engine its buffers back, unless something waits in them.
+    pub(super) fn give_back(&mut self, room: &mut WriteBuffers) {
+        if self.buffers.pieces.is_empty() {
+            room.buffers = std::mem::take(&mut self.buffers);
+        }
+    }
+
+    /// Bytes that are committed and not handed over.
+    pub(super) fn planned(&self) -> u64 {
+        self.planned
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.planned == 0
+            && self.buffers.pieces.is_empty()
+            && self.sealed.as_ref().is_none_or(Sealed::is_empty)
+    }
+
+    /// Whether one write can take more pieces.
+    pub(super) fn has_room(&self) -> bool {
+        self.buffers.pieces.len() < MAX_SLICES / 2
+    }
+
+    /// Where framing bytes of the next piece go; [`push`](Self::push) with their number follows.
+    pub(super) fn heads(&mut self) -> &mut Vec<u8> {
+        &mut self.buffers.heads
+    }
+
+    /// Adds `head` framing bytes, which were added to [`heads`](Self::heads), and `len` payload bytes from `offset` on of
+    /// the record.
+    pub(super) fn push(&mut self, record: Option<Number>, head: usize, offset: u32, len: u32) {
+        self.planned += head as u64 + u64::from(len);
+        self.buffers.pieces.push_back(Piece { record, head: head as u32, offset, len, end: None });
+    }
+
+    /// Says that the record ends with what was pushed.
+    pub(super) fn end(&mut self, record: Option<Number>, end: End) {
+        if self.buffers.pieces.back().is_none_or(|piece| piece.record != record) {
+            self.push(record, 0, 0, 0);
+        }
+        if let Some(piece) = self.buffers.pieces.back_mut() {
+            piece.end = Some(end);
+        }
+    }
+
+    /// Adds bytes of no record.
+    pub(super) fn interject(&mut self, bytes: &[u8]) {
+        self.buffers.heads.extend_from_slice(bytes);
+        self.push(None, bytes.len(), 0, 0);
+    }
+
+    /// Adds what ends the stream's session; false if there is nothing to add.
+    pub(super) fn finish_session(&mut self) -> io::Result<bool> {
+        let Some(sealed) = &mut self.sealed else { return Ok(false) };
+        sealed.session.finish(&mut sealed.wire)?;
+        Ok(!sealed.wire.is_empty())
+    }
+
+    /// Whether its bytes are encrypted on the way out, so that their number is not that of the wire.
+    pub(super) fn is_sealed(&self) -> bool {
+        self.sealed.is_some()
+    }
+
+    /// Writes what is committed. `None`: the socket has no room. Ends of records that are handed over are added to
+    /// `ended`.
+    pub(super) fn write(
+        &mut self,
+        target: WriteTarget<'_>,
+        room: &mut WriteBuffers,
+    ) -> io::Result<Option<Written>> {
+        if self.sealed.is_some() {
+            return self.write_sealed(target, room);
+        }
+        let mut raw = std::mem::take(&mut room.raw);
+        self.fill_slices(room, |piece, slices| {
+            if let Some(begun) = piece.record.and_then(|record| target.begun.get(record)) {
+                target.source.slices(&begun.taken, piece.offset, piece.len as usize, &mut raw);
+                slices.extend(raw.iter().map(|slice| IoSlice::new(slice.ptr, slice.len)));
+            }
+        });
+        room.raw = raw;
+        // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `target.source` keeps mapped;
+        // neither is touched before the call returns.
+        let Some(sent) = (unsafe { target.socket.send(&room.slices) })? else { return Ok(None) };
+        self.advance(sent as u64, &mut room.ended);
+        Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
+    }
+
+    /// Writes what is committed where its payload is not in the ring: all pieces are of the record with this `payload`. How many
+    /// bytes the socket took; ends of records are not reported.
+    pub(super) fn write_payload(
+        &mut self,
+        socket: &TcpSocket,
+        payload: &Payload,
+        room: &mut WriteBuffers,
+    ) -> io::Result<u64> {
+        self.fill_slices(room, |piece, slices| {
+            let bytes = payload.bytes(piece.offset, piece.len);
+            slices.push(IoSlice::new(bytes.as_ptr(), bytes.len()));
+        });
+        // SAFETY: the slices point into `self.buffers.heads` and into `payload`, both borrowed for the call.
+        let sent = unsafe { socket.send(&room.slices) }?.unwrap_or(0) as u64;
+        self.advance_unreported(sent, room);
+        Ok(sent)
+    }
+
+    /// Takes `sent` bytes off the front.
+    pub(super) fn advance_unreported(&mut self, sent: u64, room: &mut WriteBuffers) {
+        self.advance(sent, &mut room.ended);
+        room.ended.clear();
+    }
+
+    fn write_sealed(
+        &mut self,
+        target: WriteTarget<'_>,
+        room: &mut WriteBuffers,
+    ) -> io::Result<Option<Written>> {
+        let pending = self.sealed.as_ref().map_or(0, |sealed| sealed.covers);
+        if pending == 0 {
+            self.copy_plain(target, &mut room.plain);
+        }
+        let Some(sealed) = &mut self.sealed else { return Ok(None) };
+        if pending == 0 {
+            sealed.session.flush(&mut sealed.wire)?;
+            if !room.plain.is_empty() {
+                sealed.session.seal(&room.plain, &mut sealed.wire)?;
+                sealed.covers = room.plain.len() as u64;
+            }
+        }
+        let Some(sent) = target.socket.write(&sealed.wire[sealed.at..])? else { return Ok(None) };
+        sealed.at += sent;
+        if sealed.at < sealed.wire.len() {
+            return Ok(Some(Written { wire: sent as u64, whole: false }));
+        }
+        sealed.wire.clear();
+        sealed.at = 0;
+        let covers = std::mem::take(&mut sealed.covers);
+        self.advance(covers, &mut room.ended);
+        Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
+    }
+
+    /// Lists what one write takes; `body` adds the payload of a piece.
+    fn fill_slices(&self, room: &mut WriteBuffers, mut body: impl FnMut(&Piece, &mut Vec<IoSlice>)) {
+        let slices = &mut room.slices;
+        slices.clear();
+        let mut head_at = self.heads_at;
+        for piece in &self.buffers.pieces {
+            if slices.len() >= MAX_SLICES {
+                break;
+            }
+            let head = &self.buffers.heads[head_at..head_at + piece.head as usize];
+            head_at += head.len();
+            if !head.is_empty() {
+                slices.push(IoSlice::new(head.as_ptr(), head.len()));
+            }
+            if piece.len > 0 {
+                body(piece, slices);
+            }
+        }
+        slices.truncate(MAX_SLICES);
+    }
+
+    /// A private copy of what is committed: nobody else can change what is encrypted while it is.
+    fn copy_plain(&self, target: WriteTarget<'_>, plain: &mut Vec<u8>) {
+        plain.clear();
+        let mut head_at = self.heads_at;
+        for piece in &self.buffers.pieces {
+            plain.extend_from_slice(&self.buffers.heads[head_at..head_at + piece.head as usize]);
+            head_at += piece.head as usize;
+            if piece.len > 0
+                && let Some(begun) = piece.record.and_then(|record| target.begun.get(record))
+            {
+                let end = plain.len() + piece.len as usize;
+                target.source.copy(&begun.taken, piece.offset, piece.len as usize, plain);
+                plain.resize(end, 0);
+            }
+        }
+    }
+
+    /// Takes `sent` bytes off the front.
+    fn advance(&mut self, sent: u64, ended: &mut Vec<(Number, End)>) {
+        self.planned -= sent;
+        let mut left = sent;
+        while let Some(piece) = self.buffers.pieces.front_mut() {
+            let len = u64::from(piece.head) + u64::from(piece.len);
+            if left < len {
+                let head = left.min(u64::from(piece.head)) as u32;
+                let body = (left - u64::from(head)) as u32;
+                self.heads_at += head as usize;
+                piece.head -= head;
+                piece.offset += body;
+                piece.len -= body;
+                if self.heads_at >= COMPACT_BYTES {
+                    self.buffers.heads.drain(..self.heads_at);
+                    self.heads_at = 0;
+                }
+                return;
+            }
+            left -= len;
+            self.heads_at += piece.head as usize;
+            ended.extend(piece.record.zip(piece.end));
+            self.buffers.pieces.pop_front();
+        }
+        self.buffers.heads.clear();
+        self.heads_at = 0;
+    }
+}
+
+impl Sealed {
+    fn is_empty(&self) -> bool {
+        self.wire.is_empty()
+    }
+}
+
+/// Framing bytes that are done with are kept up to here, so that few writes move what is left.
+const COMPACT_BYTES: usize = 4096;

@@ -1,0 +1,431 @@
+//! What an engine serves: used by one thread at a time, the engine's own or one that has just pushed.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use freshwire_choice::{Reason, Record};
+use freshwire_io::now;
+use freshwire_io::poll::{Poller, Ready};
+use freshwire_units::Timestamp;
+
+use super::command::Command;
+use super::destination::Destination;
+use super::next::{AtOnce, Next};
+use super::payload::Payload;
+use super::scratch::Scratch;
+use super::target::{Offered, Target};
+use crate::ended::{CloseMode, Ended, SinkError};
+use crate::record::record_without_place;
+
+/// So many turns before its own a connection's memory is asked for.
+const PREFETCHED_TURNS: usize = 3;
+
+/// The sinks of an engine, and what their turns need.
+pub(super) struct Scheduler {
+    poller: Arc<Poller>,
+    commands: mpsc::Receiver<Command>,
+    connections: BTreeMap<u64, Entry>,
+    timers: Timers,
+    again: Vec<u64>,
+    scratch: Scratch,
+    /// When the engine's thread wakes up by itself; zero while it is awake.
+    sleeps_until: Timestamp,
+    stopped: bool,
+}
+
+/// A connection with its place in the poller's set and among the timers. It is boxed, so that a search and a timer that was
+/// put off touch little memory.
+struct Entry {
+    connection: Destination,
+    watched: bool,
+    /// Its last turn left nothing to do, and whoever pushes to its ring has to call. Another one has a turn to come, which nobody may put
+    /// off.
+    is_asleep: bool,
+    /// When the connection wants its next turn at the latest.
+    wake_at: Timestamp,
+    /// When its timer fires, which may be earlier: a time that is put off again and again costs no new timer.
+    timer_at: Timestamp,
+}
+
+impl Entry {
+    fn new(connection: Destination) -> Self {
+        let never = Timestamp::MAX;
+        Self { connection, watched: false, is_asleep: false, wake_at: never, timer_at: never }
+    }
+
+    /// The time of a timer to start, if none fires early enough.
+    fn set_timer(&mut self) -> Option<Timestamp> {
+        let is_needed = self.wake_at < self.timer_at;
+        if is_needed {
+            self.timer_at = self.wake_at;
+        }
+        is_needed.then_some(self.wake_at)
+    }
+
+    /// Sets when the connection wants its next turn.
+    fn wake_at(&mut self, wake_at: Timestamp, id: u64, timers: &mut Timers) {
+        self.wake_at = wake_at;
+        if let Some(at) = self.set_timer() {
+            timers.push(Reverse((at, id)));
+        }
+    }
+
+    /// Offers the connection a record past its ring; `Err` if it has ended. `queue` puts the record on the ring if the rest of it has
+    /// to wait, and gives its index.
+    fn offer(
+        &mut self,
+        id: u64,
+        target: &mut Target,
+        now: Timestamp,
+        context: TurnContext<'_>,
+        payload: &mut Payload,
+        queue: &mut impl FnMut(&Target) -> Option<u64>,
+    ) -> Result<(), Ended> {
+        if !self.is_asleep {
+            return Ok(());
+        }
+        let record = record_without_place(&target.meta, payload.len());
+        let sent = self.connection.send_at_once(now, &record, payload, context.scratch);
+        match sent? {
+            AtOnce::Not => return Ok(()),
+            AtOnce::Whole(wake_at) => self.wake_at(wake_at, id, context.timers),
+            AtOnce::Part => {
+                let held = queue(target).is_some_and(|index| self.connection.hold_rest(index, now));
+                if !held {
+                    return Err(Ended::Broken(SinkError::Torn));
+                }
+                if let Some(ended) = self.turn(id, now, context) {
+                    return Err(ended);
+                }
+            }
+        }
+        target.is_sent = true;
+        Ok(())
+    }
+
+    /// Gives the connection a turn; how it ended, if it did.
+    fn turn(&mut self, id: u64, now: Timestamp, context: TurnContext<'_>) -> Option<Ended> {
+        let next = self.connection.turn(now, context.scratch);
+        self.is_asleep = matches!(next, Ok(Next::Push(_)));
+        let (watch, wake_at) = match next {
+            Ok(Next::Again) => {
+                context.again.push(id);
+                (false, Timestamp::MAX)
+            }
+            Ok(Next::Room(at)) => (true, at),
+            Ok(Next::Push(at) | Next::Time(at)) => (false, at),
+            Ok(Next::Ended) => return Some(Ended::Closed),
+            Err(error) => return Some(Ended::Broken(error)),
+        };
+        self.wake_at(wake_at, id, context.timers);
+        if watch != self.watched {
+            self.watched = watch;
+            let watched = self.connection.socket().map(|socket| context.poller.watch(socket, id, watch));
+            if let Some(Err(error)) = watched {
+                return Some(error.into());
+            }
+        }
+        None
+    }
+}
+
+/// What a turn uses of the engine.
+struct TurnContext<'a> {
+    poller: &'a Poller,
+    timers: &'a mut Timers,
+    again: &'a mut Vec<u64>,
+    scratch: &'a mut Scratch,
+}
+
+/// A connection that was asked for, with the place of what is for it.
+struct Lookup<'a> {
+    id: u64,
+    place: usize,
+    entry: &'a mut Entry,
+}
+
+/// Finds the connections that `order` names by their numbers, ascending, each with a place; those that are gone are passed over.
+fn lookups<'a>(connections: &'a mut BTreeMap<u64, Entry>, order: &[(u64, usize)]) -> Vec<Lookup<'a>> {
+    if let &[(id, place)] = order {
+        return connections.get_mut(&id).map(|entry| Lookup { id, place, entry }).into_iter().collect();
+    }
+    let mut order = order.iter().peekable();
+    let find = |(&id, entry)| {
+        while order.next_if(|&&(lookups, _)| lookups < id).is_some() {}
+        order.next_if(|&&(lookups, _)| lookups == id).map(|&(_, place)| Lookup { id, place, entry })
+    };
+    connections.iter_mut().filter_map(find).collect()
+}
+
+/// Gives those a turn whose producer has called, and says which of them have ended: in one pass, because the look for the call and the
+/// turn touch the same memory.
+fn turn_notified(
+    mut lookups: Vec<Lookup<'_>>,
+    now: Timestamp,
+    context: TurnContext<'_>,
+) -> Vec<(u64, Ended)> {
+    let TurnContext { poller, timers, again, scratch } = context;
+    let mut ends = Vec::new();
+    for at in 0..lookups.len() {
+        prefetch_later(&lookups, at, true);
+        let Lookup { id, entry, .. } = &mut lookups[at];
+        if entry.connection.notified() {
+            let ended = entry.turn(*id, now, TurnContext { poller, timers, again, scratch });
+            ends.extend(ended.map(|ended| (*id, ended)));
+        }
+    }
+    ends
+}
+
+/// Asks for the memory of those whose turn comes after the one at `place`. Each has memory of its own, which the system calls for the
+/// others have pushed out.
+fn prefetch_later(lookups: &[Lookup<'_>], place: usize, ring: bool) {
+    for later in 1..=PREFETCHED_TURNS {
+        if let Some(Lookup { entry, .. }) = lookups.get(place + later) {
+            entry.connection.prefetch(later, ring);
+        }
+    }
+}
+
+/// Times with the connections that want a turn then, the earliest first.
+type Timers = BinaryHeap<Reverse<(Timestamp, u64)>>;
+
+impl Scheduler {
+    pub(super) fn new(poller: Arc<Poller>, commands: mpsc::Receiver<Command>) -> Self {
+        Self {
+            poller,
+            commands,
+            connections: BTreeMap::new(),
+            timers: BinaryHeap::new(),
+            again: Vec::new(),
+            scratch: Scratch::default(),
+            sleeps_until: Timestamp::ZERO,
+            stopped: false,
+        }
+    }
+
+    pub(super) fn sinks(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// How long the engine's thread may wait, `timeout` at most.
+    pub(super) fn before_wait(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        let now = now();
+        let latest = timeout.map_or(Timestamp::MAX, |timeout| now + timeout);
+        self.sleeps_until = latest.min(self.next_turn(now));
+        (self.sleeps_until < Timestamp::MAX).then(|| self.sleeps_until.saturating_since(now))
+    }
+
+    /// Does what has come up while the engine's thread waited. False: it is to stop.
+    pub(super) fn after_wait(&mut self, woken: bool, ready: &mut Vec<Ready>) -> bool {
+        self.sleeps_until = Timestamp::ZERO;
+        let now = now();
+        let mut turns = std::mem::take(&mut self.again);
+        if woken {
+            self.take_commands(now, &mut turns);
+            self.turn_notified(now);
+        }
+        for event in ready.drain(..) {
+            let is_note = event.noted && self.note(event.token);
+            if event.hung_up && !is_note {
+                self.broken(event.token, now);
+            } else {
+                turns.push(event.token);
+            }
+        }
+        self.due_timers(now, &mut turns);
+        turns.sort_unstable();
+        turns.dedup();
+        for id in turns {
+            self.turn(id, now);
+        }
+        !self.stopped
+    }
+
+    /// Gives those of the sinks in `order` a turn whose producer has called. True: the engine's thread has to wake up earlier than it
+    /// meant to.
+    pub(super) fn serve(&mut self, now: Timestamp, order: &[(u64, usize)]) -> bool {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let ends =
+            turn_notified(lookups(connections, order), now, TurnContext { poller, timers, again, scratch });
+        self.remove_all(ends);
+        self.next_turn(now) < self.sleeps_until
+    }
+
+    /// Offers a payload to connections past their rings. `queue` puts it on the ring of one and gives its index there. True: the engine's
+    /// thread has to wake up earlier than it meant to.
+    pub(super) fn offer(
+        &mut self,
+        now: Timestamp,
+        offered: Offered<'_>,
+        mut queue: impl FnMut(&Target) -> Option<u64>,
+    ) -> bool {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let Offered { bytes, targets, order } = offered;
+        let mut lookups = lookups(connections, order);
+        let mut ends = Vec::new();
+        for at in 0..lookups.len() {
+            prefetch_later(&lookups, at, false);
+            let Lookup { id, place, entry } = &mut lookups[at];
+            let context = TurnContext { poller, timers, again, scratch };
+            if let Err(ended) = entry.offer(*id, &mut targets[*place], now, context, bytes, &mut queue) {
+                ends.push((*id, ended));
+            }
+        }
+        self.remove_all(ends);
+        self.next_turn(now) < self.sleeps_until
+    }
+
+    /// Has the policy of a connection drop what is of no more use, until there is room.
+    pub(super) fn make_room(
+        &mut self,
+        now: Timestamp,
+        id: u64,
+        newcomer: &Record,
+        has_room: &mut dyn FnMut() -> bool,
+    ) {
+        let Self { connections, scratch, .. } = self;
+        if let Some(entry) = connections.get_mut(&id) {
+            entry.connection.make_room(now, newcomer, has_room, scratch);
+        }
+    }
+
+    /// When a connection wants its next turn.
+    fn next_turn(&self, now: Timestamp) -> Timestamp {
+        if !self.again.is_empty() {
+            return now;
+        }
+        self.timers.peek().map_or(Timestamp::MAX, |&Reverse((at, _))| at)
+    }
+
+    fn due_timers(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
+        while let Some(&Reverse((at, id))) = self.timers.peek() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            // A timer that was overtaken by an earlier one is left in the heap and recognised here.
+            let Some(entry) = self.connections.get_mut(&id).filter(|entry| entry.timer_at == at) else {
+                continue;
+            };
+            entry.timer_at = Timestamp::MAX;
+            if entry.wake_at <= now {
+                turns.push(id);
+            } else if let Some(at) = entry.set_timer() {
+                self.timers.push(Reverse((at, id)));
+            }
+        }
+    }
+
+    fn take_commands(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Add(id, connection) => {
+                    let added = connection.socket().map(|socket| self.poller.add(socket, id));
+                    if let Some(Err(error)) = added {
+                        connection.shared().end(error.into());
+                        continue;
+                    }
+                    self.connections.insert(id, Entry::new(connection));
+                    turns.push(id);
+                }
+                Command::Leave(id, linger) => {
+                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    connection.give_up_at(now + linger);
+                    match connection.close(CloseMode::FinishRecord, now) {
+                        Ok(_) => turns.push(id),
+                        Err(error) => self.remove(id, error.into()),
+                    }
+                }
+                Command::Close(id, mode) => {
+                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    let was_closing = connection.is_closing();
+                    match connection.close(mode, now) {
+                        Ok(false) => turns.push(id),
+                        Ok(true) if was_closing => self.remove(id, Ended::Broken(SinkError::OutOfTime)),
+                        Ok(true) => self.remove(id, Ended::Closed),
+                        Err(error) => self.remove(id, error.into()),
+                    }
+                }
+                Command::Interject(id, bytes) => {
+                    let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
+                    match connection.interject(bytes) {
+                        Ok(()) => turns.push(id),
+                        Err(error) => self.remove(id, Ended::Broken(error)),
+                    }
+                }
+                Command::AskAgain(id) => turns.push(id),
+                Command::Stop => {
+                    self.stopped = true;
+                    self.abort_all();
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, id: u64, now: Timestamp) {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let Some(entry) = connections.get_mut(&id) else { return };
+        if let Some(ended) = entry.turn(id, now, TurnContext { poller, timers, again, scratch }) {
+            self.remove(id, ended);
+        }
+    }
+
+    /// Gives those a turn whose producer has called.
+    fn turn_notified(&mut self, now: Timestamp) {
+        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let all = connections.iter_mut().map(|(&id, entry)| Lookup { id, place: 0, entry }).collect();
+        let ends = turn_notified(all, now, TurnContext { poller, timers, again, scratch });
+        self.remove_all(ends);
+    }
+
+    /// A socket has something to tell. True: it may be when something was acknowledged, which its next turn reads.
+    fn note(&mut self, id: u64) -> bool {
+        self.connections.get_mut(&id).is_some_and(|entry| entry.connection.note())
+    }
+
+    fn broken(&mut self, id: u64, now: Timestamp) {
+        let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { return };
+        // Both sides have ended their direction: that is how a finished connection looks too.
+        if connection.is_delivered(now) {
+            return self.remove(id, Ended::Closed);
+        }
+        let Some(socket) = connection.socket() else { return };
+        let error = socket.take_error().ok().flatten();
+        if error.is_none() && connection.is_flushing() {
+            // The peer has yet to acknowledge. The set would report the hang-up without end; the connection's timer looks
+            // for the acknowledgement, and for an error.
+            let _ = self.poller.remove(socket);
+            return;
+        }
+        self.remove(id, Ended::Broken(error.map_or(SinkError::PeerClosed, SinkError::from)));
+    }
+
+    pub(super) fn abort_all(&mut self) {
+        for id in self.connections.keys().copied().collect::<Vec<_>>() {
+            if let Some(socket) = self.connections.get(&id).and_then(|served| served.connection.socket()) {
+                // Without the option the peer sees an end of file in the middle of a record instead of a reset.
+                let _ = socket.abort();
+            }
+            self.remove(id, Ended::Broken(SinkError::Stopped));
+        }
+    }
+
+    fn remove_all(&mut self, ends: Vec<(u64, Ended)>) {
+        for (id, ended) in ends {
+            self.remove(id, ended);
+        }
+    }
+
+    fn remove(&mut self, id: u64, ended: Ended) {
+        if let Some(Entry { connection, .. }) = self.connections.remove(&id) {
+            if let Some(socket) = connection.socket() {
+                // The socket is closed just after, which takes it out of the set too.
+                let _ = self.poller.remove(socket);
+            }
+            connection.end(Reason::ConnectionLost, now(), ended);
+        }
+    }
+}

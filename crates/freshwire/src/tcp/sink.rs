@@ -1,0 +1,368 @@
+//! One destination: the ring it is fed from, the choice, the framing and the socket.
+
+mod at_once;
+mod commit;
+mod path;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshwire_choice::{Choice, Reason};
+use freshwire_io::tcp::TcpSocket;
+use freshwire_media::framing::{Framer, Piece};
+use freshwire_ring::{Consumer, prefetch};
+use freshwire_units::Timestamp;
+
+use super::begun::{Begun, BegunRecords, Number};
+use super::next::{MAX_SLEEP, Next};
+use super::output::{End, Output, WriteTarget};
+use super::scratch::Scratch;
+use crate::ended::{CloseMode, Ended, SinkError};
+use crate::seal::Seal;
+use crate::sink::SinkShared;
+pub(super) use path::Limits;
+use path::Path;
+
+/// How many writes one connection makes before the engine turns to the next one.
+const WRITES_PER_TURN: usize = 32;
+
+/// How often the end of the last acknowledgement is looked for after the stream's end.
+const FLUSH_WATCH: Duration = Duration::from_millis(25);
+
+/// The most bytes that may wait to be sent between records.
+const MAX_INTERJECTED: usize = 64 << 10;
+
+/// What has been asked of the connection's end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Closing {
+    No,
+    /// Send what the policy still wants, then finish.
+    Drain,
+    /// What ends the session is being written.
+    LastWords,
+    /// The sending direction is closed; waiting for the last acknowledgement.
+    Flush,
+}
+
+pub(crate) struct TcpSink {
+    socket: TcpSocket,
+    consumer: Consumer,
+    choice: Box<dyn Choice>,
+    framer: Box<dyn Framer>,
+    path: Path,
+    output: Output,
+    begun: BegunRecords,
+    /// What is left of the piece that the framing named last.
+    rest: Option<Piece>,
+    /// Bytes of no record may come now.
+    at_boundary: bool,
+    interjected: VecDeque<Vec<u8>>,
+    /// The ring showed nothing but what was taken.
+    drained: bool,
+    /// When the policy wants to be asked again although nothing changes.
+    ask_again_at: Timestamp,
+    ending: Ending,
+    shared: Arc<SinkShared>,
+}
+
+/// How far a connection is with its end.
+struct Ending {
+    closing: Closing,
+    give_up_at: Timestamp,
+    stall_timeout: Option<Duration>,
+}
+
+/// What a new connection is made of.
+pub(super) struct Parts {
+    pub(super) socket: TcpSocket,
+    pub(super) consumer: Consumer,
+    pub(super) choice: Box<dyn Choice>,
+    pub(super) framer: Box<dyn Framer>,
+    pub(super) seal: Option<Box<dyn Seal>>,
+    pub(super) preface: Vec<u8>,
+    pub(super) limits: Limits,
+    pub(super) stall_timeout: Option<Duration>,
+    pub(super) shared: Arc<SinkShared>,
+}
+
+impl TcpSink {
+    pub(super) fn new(parts: Parts) -> io::Result<Self> {
+        let path = Path::new(&parts.socket, parts.limits)?;
+        let mut framer = parts.framer;
+        let mut output = Output::new(parts.seal);
+        let mut opening = parts.preface;
+        framer.preamble(&mut opening);
+        if !opening.is_empty() {
+            output.interject(&opening);
+        }
+        Ok(Self {
+            socket: parts.socket,
+            consumer: parts.consumer,
+            choice: parts.choice,
+            framer,
+            path,
+            output,
+            begun: BegunRecords::default(),
+            rest: None,
+            at_boundary: true,
+            interjected: VecDeque::new(),
+            drained: false,
+            ask_again_at: Timestamp::MAX,
+            ending: Ending {
+                closing: Closing::No,
+                give_up_at: Timestamp::MAX,
+                stall_timeout: parts.stall_timeout,
+            },
+            shared: parts.shared,
+        })
+    }
+
+    pub(super) fn socket(&self) -> &TcpSocket {
+        &self.socket
+    }
+
+    pub(super) fn shared(&self) -> &Arc<SinkShared> {
+        &self.shared
+    }
+
+    /// Whether a producer has notified since the connection went to sleep.
+    pub(super) fn notified(&self) -> bool {
+        self.consumer.notified()
+    }
+
+    /// The socket has something to tell: when something was acknowledged, or that it has failed. False: the former cannot be.
+    pub(super) fn note(&mut self) -> bool {
+        matches!(self.socket.take_error(), Ok(None)) && self.path.note()
+    }
+
+    /// Asks the processor to have at hand what a turn touches besides this value; without `ring`, what a record past the ring touches.
+    pub(super) fn prefetch_parts(&self, ring: bool) {
+        if ring {
+            self.consumer.prefetch();
+        } else {
+            self.consumer.prefetch_is_empty();
+        }
+        prefetch(&*self.choice);
+        prefetch(&*self.framer);
+        self.shared.stats.prefetch();
+    }
+
+    /// The same for what lies still further.
+    pub(super) fn prefetch_far(&self) {
+        self.framer.prefetch();
+    }
+
+    /// Queues bytes for the next place between two records. False: too many wait there already.
+    pub(super) fn interject(&mut self, bytes: Vec<u8>) -> bool {
+        let waiting: usize = self.interjected.iter().map(Vec::len).sum();
+        let fits = waiting + bytes.len() <= MAX_INTERJECTED;
+        if fits {
+            self.interjected.push_back(bytes);
+        }
+        fits
+    }
+
+    /// Takes in what happened on the path and writes as much as the reserve asks for.
+    pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
+        if now >= self.ending.give_up_at {
+            return self.abort(SinkError::Lingered);
+        }
+        self.borrow(scratch);
+        let next = self.serve(now, scratch);
+        self.give_back(scratch);
+        let next = next?;
+        let stall_at = self.path.stalls_at(self.ending.stall_timeout);
+        if now >= stall_at {
+            return self.abort(SinkError::Stalled);
+        }
+        let latest = self.ending.give_up_at.min(stall_at);
+        Ok(match next {
+            Next::Room(at) => Next::Room(at.min(latest)),
+            Next::Time(at) => Next::Time(at.min(latest)),
+            Next::Push(at) => Next::Push(at.min(latest)),
+            next => next,
+        })
+    }
+
+    /// Uses the engine's buffers from now on, except where something waits in its own.
+    fn borrow(&mut self, scratch: &mut Scratch) {
+        self.output.borrow(&mut scratch.write);
+        self.begun.borrow(&mut scratch.begun);
+    }
+
+    /// Gives the engine its buffers back, except those in which something waits.
+    fn give_back(&mut self, scratch: &mut Scratch) {
+        self.output.give_back(&mut scratch.write);
+        self.begun.give_back(&mut scratch.begun);
+    }
+
+    fn abort(&self, error: SinkError) -> Result<Next, SinkError> {
+        self.socket.abort()?;
+        Err(error)
+    }
+
+    fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
+        for write in 0..WRITES_PER_TURN {
+            if write > 0 || !self.path.is_known(now, &self.output) {
+                self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
+            }
+            if self.ending.closing == Closing::Flush {
+                return self.flush(now);
+            }
+            let Some(budget) = self.path.budget(now, &self.output) else {
+                self.path.hold();
+                return Ok(Next::Room(self.path.ack_watch(now)));
+            };
+            if budget == 0 {
+                self.path.hold();
+                return Ok(Next::Time(self.path.soon(now)));
+            }
+            self.gather(now, budget, scratch);
+            if self.output.is_empty() {
+                return self.rest(now);
+            }
+            if !self.write(now, scratch)? {
+                return Ok(Next::Room(self.path.ack_watch(now)));
+            }
+            if self.drained && self.path.is_calm(now) {
+                return self.rest(now);
+            }
+        }
+        Ok(Next::Again)
+    }
+
+    fn flush(&self, now: Timestamp) -> io::Result<Next> {
+        if self.path.all_acked() {
+            return Ok(Next::Ended);
+        }
+        match self.socket.take_error()? {
+            Some(error) => Err(error),
+            None => Ok(Next::Push(now + FLUSH_WATCH)),
+        }
+    }
+
+    /// Nothing may be written now: sleep until a push, a time the policy named, or an acknowledgement.
+    fn rest(&mut self, now: Timestamp) -> io::Result<Next> {
+        if self.ending.closing == Closing::Drain && self.ask_again_at == Timestamp::MAX {
+            self.consumer.refuse(Reason::Closed.code(), now);
+            if self.output.finish_session()? {
+                self.ending.closing = Closing::LastWords;
+                return Ok(Next::Again);
+            }
+        }
+        if matches!(self.ending.closing, Closing::Drain | Closing::LastWords)
+            && self.ask_again_at == Timestamp::MAX
+        {
+            self.socket.finish()?;
+            self.ending.closing = Closing::Flush;
+            return Ok(Next::Again);
+        }
+        if !self.consumer.sleep() {
+            return Ok(Next::Again);
+        }
+        Ok(Next::Push(self.ask_again_at.min(self.path.ack_watch(now)).min(now + MAX_SLEEP)))
+    }
+
+    /// When a connection that rests, and that nothing calls, wants its next turn.
+    fn latest_turn(&self, now: Timestamp) -> Timestamp {
+        let stall_at = self.path.stalls_at(self.ending.stall_timeout);
+        self.path.ack_watch(now).min(now + MAX_SLEEP).min(stall_at)
+    }
+
+    /// Writes what is committed. False: the socket has no room.
+    fn write(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<bool> {
+        let target = WriteTarget { socket: &self.socket, source: &self.consumer, begun: &self.begun };
+        let Some(written) = self.output.write(target, &mut scratch.write)? else { return Ok(false) };
+        self.path.wrote(written.wire);
+        self.shared.stats.on_write(written.wire);
+        for (number, end) in scratch.write.ended.drain(..) {
+            self.end_record(now, number, end);
+        }
+        Ok(written.whole)
+    }
+
+    fn end_record(&mut self, now: Timestamp, number: Number, end: End) {
+        let Some(begun) = self.begun.get(number) else { return };
+        match end {
+            End::Abandoned(reason) => {
+                give_up(&mut self.consumer, begun, reason, now);
+                let record = begun.record();
+                self.dropped(record, reason);
+            }
+            End::Finished => {
+                self.path.sent(&mut self.consumer, &begun.taken, now);
+                self.shared.stats.on_finished();
+            }
+        }
+        self.begun.forget(number);
+    }
+}
+
+/// Ending.
+impl TcpSink {
+    /// Aborts at `instant` what is not delivered by then.
+    pub(super) fn give_up_at(&mut self, instant: Timestamp) {
+        self.ending.give_up_at = instant;
+    }
+
+    /// Begins to close. Returns true when the connection is at its end already.
+    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> io::Result<bool> {
+        match mode {
+            CloseMode::Drain => {}
+            CloseMode::FinishRecord => {
+                self.consumer.refuse(Reason::Closed.code(), now);
+            }
+            CloseMode::Abort => {
+                self.socket.abort()?;
+                self.end(Reason::Closed, now);
+                return Ok(true);
+            }
+        }
+        if self.ending.closing == Closing::No {
+            self.ending.closing = Closing::Drain;
+        }
+        Ok(false)
+    }
+
+    /// Whether the stream was ended and only acknowledgements are awaited.
+    pub(super) fn is_flushing(&self) -> bool {
+        self.ending.closing == Closing::Flush
+    }
+
+    /// Whether the stream was ended and all of it acknowledged.
+    pub(super) fn is_delivered(&mut self, now: Timestamp) -> bool {
+        self.is_flushing()
+            && self.path.look(now, &self.socket, &mut self.consumer, &self.shared).is_ok()
+            && self.path.all_acked()
+    }
+
+    /// Whether its end was asked for before.
+    pub(super) fn is_closing(&self) -> bool {
+        self.ending.closing != Closing::No
+    }
+
+    /// Resolves every record that is left.
+    pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
+        for begun in self.begun.drain() {
+            give_up(&mut self.consumer, &begun, reason, now);
+        }
+        self.consumer.close(reason.code(), now);
+    }
+}
+
+fn give_up(consumer: &mut Consumer, begun: &Begun, reason: Reason, now: Timestamp) {
+    // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+    let _ = consumer.abandon(&begun.taken, reason.code(), now);
+}
+
+impl Drop for TcpSink {
+    fn drop(&mut self) {
+        // One that the engine has not removed never reached it: the engine was gone before.
+        if !self.shared.has_ended() {
+            self.end(Reason::ConnectionLost, freshwire_io::now());
+            self.shared.end(Ended::Broken(SinkError::Stopped));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Past the ring: a record that finds it empty and the path with room needs no place to wait in.
+
+use std::io;
+use std::ops::Range;
+
+use freshwire_choice::{Choice, Decision, Record};
+use freshwire_media::framing::Piece;
+use freshwire_units::Timestamp;
+
+use super::{Closing, TcpSink};
+use crate::tcp::listing::tell_of_others;
+use crate::tcp::next::AtOnce;
+use crate::tcp::output::End;
+use crate::tcp::payload::Payload;
+use crate::tcp::scratch::Scratch;
+
+impl TcpSink {
+    /// Begins the record if it would be the next one on the wire now: the same questions as in a [`turn`](TcpSink::turn),
+    /// without a place in the ring.
+    pub(in crate::tcp) fn send_at_once(
+        &mut self,
+        now: Timestamp,
+        record: &Record,
+        payload: &mut Payload,
+        scratch: &mut Scratch,
+    ) -> io::Result<AtOnce> {
+        if !self.is_idle() || !self.has_room(now, record.len)? {
+            return Ok(AtOnce::Not);
+        }
+        if self.consumer.has_untold() {
+            tell_of_others(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
+        }
+        let view = self.path.view(now, 0);
+        if self.choice.pick(now, std::slice::from_ref(record), &view) != Decision::Send(0) {
+            return Ok(AtOnce::Not);
+        }
+        self.announce(record, now);
+        let wire = match self.write_alone(record, payload, scratch)? {
+            Ok(wire) => wire,
+            Err(begun) => {
+                self.output.borrow(&mut scratch.write);
+                let wire = self.write_pieces(begun, record, payload, scratch);
+                self.output.give_back(&mut scratch.write);
+                wire?
+            }
+        };
+        self.path.wrote(wire);
+        self.shared.stats.on_write(wire);
+        if !self.output.is_empty() {
+            return Ok(AtOnce::Part);
+        }
+        self.path.sent_past_ring();
+        self.shared.stats.on_finished();
+        Ok(AtOnce::Whole(self.latest_turn(now)))
+    }
+
+    /// Keeps what is left of a record that was begun past the ring: it is the ring's newest, at `index`. False: somebody else
+    /// has taken hold of it there, and the stream ends within a record.
+    pub(in crate::tcp) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
+        let Ok(taken) = self.consumer.take(index) else { return false };
+        self.consumer.commit(&taken, now, 0);
+        self.begun.hold(taken);
+        true
+    }
+
+    /// Whether nothing is before a record that comes now, and nobody wants to hear what becomes of it.
+    fn is_idle(&self) -> bool {
+        self.ending.closing == Closing::No
+            && self.output.is_empty()
+            && !self.output.is_sealed()
+            && self.begun.is_empty()
+            && self.interjected.is_empty()
+            && !self.path.tells_acks()
+            && !self.framer.can_abandon()
+            && self.consumer.is_empty()
+    }
+
+    /// Whether the path has shown no limit lately and takes a record of `len` bytes with its framing.
+    fn has_room(&mut self, now: Timestamp, len: u32) -> io::Result<bool> {
+        let needed = u64::from(len) + u64::from(len / FRAMING_SHARE) + FRAMING_BYTES;
+        if !self.path.is_recent(now) {
+            self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
+        }
+        Ok(self.path.is_calm(now)
+            && self.path.budget(now, &self.output).is_some_and(|budget| budget >= needed))
+    }
+
+    /// Writes a record that is one piece, as most are; how many bytes went to the wire. Else what of it is begun.
+    fn write_alone(
+        &mut self,
+        record: &Record,
+        payload: &mut Payload,
+        scratch: &mut Scratch,
+    ) -> io::Result<Result<u64, BegunPiece>> {
+        let head = &mut scratch.head;
+        head.clear();
+        let piece = self.framer.next(usize::MAX, head);
+        let Some(Piece { payload: body, last: true, .. }) = &piece else {
+            return Ok(Err(BegunPiece { piece, sent: None }));
+        };
+        let (start, len) = within(body, record.len);
+        let written = payload.headed(head, start, len, |bytes| self.socket.write(bytes));
+        let sent = written.transpose()?.map(|sent| sent.unwrap_or(0) as u64);
+        let whole = head.len() as u64 + u64::from(len);
+        Ok(sent.filter(|&sent| sent == whole).ok_or(BegunPiece { piece, sent }))
+    }
+
+    /// Commits the record, whose first piece is `begun`, and writes what is not written of it; how many bytes went to the wire.
+    fn write_pieces(
+        &mut self,
+        begun: BegunPiece,
+        record: &Record,
+        payload: &mut Payload,
+        scratch: &mut Scratch,
+    ) -> io::Result<u64> {
+        let number = Some(self.begun.next_number());
+        let output = &mut self.output;
+        output.heads().extend_from_slice(&scratch.head);
+        let (mut head, mut piece) = (scratch.head.len(), begun.piece);
+        while let Some(Piece { payload: body, last, .. }) = piece {
+            let (start, len) = within(&body, record.len);
+            output.push(number, head, start, len);
+            if last {
+                break;
+            }
+            let before = output.heads().len();
+            piece = self.framer.next(usize::MAX, output.heads());
+            head = output.heads().len() - before;
+        }
+        output.end(number, End::Finished);
+        match begun.sent {
+            Some(sent) => output.advance_unreported(sent, &mut scratch.write),
+            None => return output.write_payload(&self.socket, payload, &mut scratch.write),
+        }
+        Ok(begun.sent.unwrap_or(0))
+    }
+}
+
+/// The first piece of a record, whose framing bytes are in `scratch.head`.
+struct BegunPiece {
+    /// `None`: the framing has nothing to say of the record.
+    piece: Option<Piece>,
+    /// How much of it the socket has taken, if that was tried.
+    sent: Option<u64>,
+}
+
+/// Start and length of the part of a piece that lies in a record of `len` bytes.
+fn within(body: &Range<u32>, len: u32) -> (u32, u32) {
+    let end = body.end.min(len);
+    let start = body.start.min(end);
+    (start, end - start)
+}
+
+/// What a framing adds at most, roughly: an eighth of the payload and some headers.
+const FRAMING_SHARE: u32 = 8;
+const FRAMING_BYTES: u64 = 1024;

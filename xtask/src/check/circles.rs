@@ -20,7 +20,6 @@ const STILL: &[&str] = &[
     "freshwire-link",
     "freshwire-media",
     "freshwire-preload",
-    "freshwire-ring",
     "freshwire-server",
     "freshwire-sim",
 ];

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use freshwire_units::Timestamp;
 use memchr::memmem;
 
-use crate::annexb::DEFAULT_MAX_UNIT_BYTES;
+use crate::h264::DEFAULT_MAX_UNIT_BYTES;
 use crate::ivf::{self, IvfError};
 use crate::mpeg_ts::SYNC;
 use crate::timeline::Given;

@@ -3,7 +3,7 @@
 //! ```text
 //!  MPEG-TS, IVF, Annex B ─► demux ─────────┐
 //!  RTP, as sdp says ─► depacketize ────────┴─► video, adts ─► timeline ─► unit::Unit ──┐
-//!  an H.264 encoder ─► annexb::AccessUnits ─────────────────────────────────────────────┼─► records
+//!  an H.264 encoder ─► h264::AccessUnits ───────────────────────────────────────────────┼─► records
 //!  the test source ─► layered::Source ──────────────────────────────────────────────────┤
 //!  standard input ─► framing::length_prefixed ──────────────────────────────────────────┘
 //!
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A *unit* is a picture or a frame of sound; the record of a unit has its bytes. [`unit::Catalog`] tells framers the
-//! rest of it by the record's number. The modules [`video`] and [`annexb`] say which units can be dropped and what depends
+//! rest of it by the record's number. The modules [`video`] and [`h264`] say which units can be dropped and what depends
 //! on them; [`timeline`] says when they are due; a [`framing::Framer`] writes what is left of them for one receiver.
 //!
 //! Readers share one law: push bytes, take items until `None`, push again. A reader holds at most one incomplete item
@@ -23,12 +23,12 @@
 
 mod aac;
 pub mod adts;
-pub mod annexb;
 mod av1;
 mod buffer;
 pub mod demux;
 pub mod depacketize;
 pub mod framing;
+pub mod h264;
 mod h265;
 pub mod ivf;
 pub mod layered;

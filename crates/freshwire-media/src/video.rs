@@ -22,7 +22,7 @@ use self::nal::Live;
 pub use self::repeat::Repeat;
 use self::split::Splitter;
 use self::whole::WholeUnits;
-use crate::annexb::{self, AnnexBError, DEFAULT_MAX_UNIT_BYTES};
+use crate::h264::{self, AnnexBError, DEFAULT_MAX_UNIT_BYTES};
 use crate::unit::VideoTrack;
 use crate::{av1, h265, vp9};
 
@@ -94,7 +94,7 @@ pub struct Parser {
 
 #[derive(Clone, Debug)]
 enum Inner {
-    H264(Splitter<Live<annexb::Live>>),
+    H264(Splitter<Live<h264::Live>>),
     H265(Splitter<Live<h265::Live>>),
     Av1(WholeUnits<av1::Live>),
     Vp9(WholeUnits<vp9::Live>),

@@ -29,7 +29,11 @@ mod lock;
 mod policy;
 mod receiver;
 mod threshold;
+mod uring;
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod packet_ring;
 #[doc(hidden)]
 pub mod pushed;
 #[doc(hidden)]
@@ -45,6 +49,7 @@ mod asynchronous;
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncReceiver;
 pub use policy::{Choose, Classify, Drops, Policy, Reason, Tag, Waiting};
-pub use receiver::{Config, Pump, Received, Receiver, Statistics};
+pub use receiver::{Backend, Config, Pump, Received, Receiver, Statistics};
 pub use sys::Precedence;
 pub use threshold::Threshold;
+pub use uring::{NoRing, probe as probe_io_uring};

@@ -11,10 +11,18 @@ use crate::lock::{Guard, Lock};
 use crate::queue::{Arrival, Name, Queue};
 use crate::sys::{self, Batch, Memory};
 use crate::threshold::Threshold;
+use crate::uring::Ring;
 
-/// Rate of growth, in accounted bytes per second, that a check is in time for: 430,000 datagrams of 1400 bytes, for each of
-/// which the kernel accounts 2304. Less was tried (six times the present rate): a sender that catches up is faster.
+/// Rate of growth, in accounted bytes per second, that a check is in time for at first and at most: 430,000 datagrams of 1400
+/// bytes, for each of which the kernel accounts 2304.
 const PREPARED_FOR: f64 = 1e9;
+/// Later checks are in time for this multiple of the highest rate between two of them. A multiple of the mean rate was tried
+/// (six): a sender that catches up is faster.
+const ABOVE_PEAK: f64 = 2.0;
+/// For how long an owner that was late is looked after as if it had no lanes.
+const WARY_SECONDS: f64 = 1.0;
+/// The highest rate is forgotten with this time constant.
+const PEAK_SECONDS: f64 = 0.5;
 /// Checks are at least this far apart.
 const CHECK_MIN: Duration = Duration::from_micros(200);
 /// And at most this far while datagrams come.
@@ -25,6 +33,8 @@ const IDLE: Duration = Duration::from_millis(100);
 const ACCOUNTED: f64 = 2304.0;
 /// How long the pusher waits for a thread that is receiving, and the other way round.
 const PATIENCE: Duration = Duration::from_millis(2);
+/// For how long a thread that keeps the pusher from its work gets the pusher's precedence: a receive takes a few microseconds.
+const LOAN: Duration = Duration::from_micros(50);
 /// Batches that one push takes at most: arrivals that are faster than the pusher do not keep the lock for ever.
 const ROUNDS: usize = 32;
 
@@ -73,6 +83,13 @@ pub struct State {
     pub(crate) waiters: u32,
     /// Buffers of the receiver's own calls.
     pub(crate) batch: Option<Batch>,
+    /// The ring by which the kernel receives. What is in it is older than what is in the queue.
+    pub(crate) ring: Option<Ring>,
+    /// The ring's owner got the pusher's precedence, and the buffer is above the threshold since.
+    lent: bool,
+    /// The owner was late within the last second.
+    wary: f64,
+    posted: usize,
     threshold: Threshold,
     alarmed: bool,
     checked: Timestamp,
@@ -80,6 +97,7 @@ pub struct State {
     used: f64,
     native: u64,
     accounted: f64,
+    peak: f64,
 }
 
 impl State {
@@ -122,8 +140,9 @@ pub struct Pushed {
     state: Lock<State>,
     /// The thread that holds the lock is in the kernel's call.
     owner_in_kernel: AtomicBool,
-    /// Threads in the kernel's call without the lock.
+    /// Threads in the kernel's call without the lock, and the last of them that went there.
     others_in_kernel: AtomicU32,
+    last_in_kernel: AtomicU32,
     native: AtomicU64,
     closed: AtomicBool,
 }
@@ -150,6 +169,10 @@ impl Pushed {
                 polled: false,
                 waiters: 0,
                 batch: None,
+                ring: None,
+                lent: false,
+                wary: 0.0,
+                posted: 0,
                 threshold: Threshold::new(f64::from(limit)),
                 alarmed: false,
                 checked: now,
@@ -157,9 +180,11 @@ impl Pushed {
                 used: 0.0,
                 native: 0,
                 accounted: ACCOUNTED,
+                peak: PREPARED_FOR / ABOVE_PEAK,
             }),
             owner_in_kernel: AtomicBool::new(false),
             others_in_kernel: AtomicU32::new(0),
+            last_in_kernel: AtomicU32::new(0),
             native: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         })
@@ -218,6 +243,15 @@ impl Pushed {
         returned
     }
 
+    /// Gives the lock back for a call in the kernel. Nothing is pushed before the returned value is dropped. The pusher lends
+    /// its precedence to a thread that has lost its processor in that call.
+    pub fn leave_for_kernel(&self, guard: Guard<'_, State>) -> Others<'_> {
+        self.last_in_kernel.store(sys::thread_id(), Ordering::Relaxed);
+        self.others_in_kernel.fetch_add(1, Ordering::SeqCst);
+        drop(guard);
+        Others(self)
+    }
+
     /// So many datagrams were received from the kernel, past the program's memory.
     pub fn received(&self, datagrams: u64) {
         self.native.fetch_add(datagrams, Ordering::Relaxed);
@@ -247,7 +281,13 @@ impl Pushed {
         state.counters.checks += 1;
         self.learn(&mut state, memory, native, now);
         let mut pushed = false;
-        if state.threshold.is_due(used) && self.others_in_kernel.load(Ordering::SeqCst) == 0 {
+        let due = state.threshold.is_due(used);
+        if let Some(thread) = self.obstacle(&mut state, used, due) {
+            drop(state);
+            sys::lend_precedence(thread, LOAN);
+            return (Next::After(Duration::ZERO), false);
+        }
+        if due {
             match self.push(&mut state, batch, now) {
                 Ok(moved) => pushed = moved > 0,
                 Err(Gone) => return (Next::Never, false),
@@ -258,18 +298,52 @@ impl Pushed {
             state.batch = None;
             return (Next::Arrival, pushed);
         }
-        let silence = state.threshold.level() / PREPARED_FOR;
+        // Free lanes are worth nothing while the owner does not run.
+        let is_wary = state.wary > 0.0;
+        let lanes = state.ring.as_mut().filter(|ring| ring.is_armed() && !is_wary).map_or(0, Ring::free);
+        let silence = (state.threshold.level() + lanes as f64 * state.accounted) / (state.peak * ABOVE_PEAK);
         let left = state.threshold.time_left(state.used) / 2;
         let longest = Duration::try_from_secs_f64(silence).unwrap_or(CHECK_MAX).clamp(CHECK_MIN, CHECK_MAX);
         (Next::After(left.clamp(CHECK_MIN, longest)), pushed)
     }
 
+    /// The thread that receives from the kernel by itself, so that a push would disturb the order, if it is late with that.
+    fn obstacle(&self, state: &mut State, used: f64, due: bool) -> Option<u32> {
+        if due && self.others_in_kernel.load(Ordering::SeqCst) > 0 {
+            return Some(self.last_in_kernel.load(Ordering::Relaxed));
+        }
+        let limit = state.threshold.limit();
+        let ring = state.ring.as_mut()?;
+        if used < limit / 4.0 || ring.is_over() {
+            state.lent = false;
+            return None;
+        }
+        if !state.lent {
+            state.lent = true;
+            state.wary = WARY_SECONDS;
+            return Some(ring.owner());
+        }
+        if due {
+            // It does not even run with precedence: it is stopped, or waits for a disk.
+            ring.cancel();
+        }
+        None
+    }
+
     fn learn(&self, state: &mut State, memory: Memory, native: u64, now: Timestamp) {
         let used = f64::from(memory.used);
         let taken = native.wrapping_sub(state.native) as f64 * state.accounted;
-        let arrived = (used - state.used).max(0.0) + taken;
+        let posted = state.ring.as_mut().map_or(0, Ring::waiting);
+        let growth = (used - state.used).max(0.0) + (posted as f64 - state.posted as f64) * state.accounted;
+        let arrived = (growth + taken).max(0.0);
+        state.posted = posted;
         state.threshold.resize(f64::from(memory.limit));
-        state.threshold.arrived(arrived, now.saturating_since(state.checked));
+        let interval = now.saturating_since(state.checked);
+        state.threshold.arrived(arrived, interval);
+        let seconds = interval.max(CHECK_MIN).as_secs_f64();
+        state.wary = (state.wary - seconds).max(0.0);
+        let remembered = state.peak * (1.0 - seconds / PEAK_SECONDS).max(0.0);
+        state.peak = remembered.max(arrived / seconds).min(PREPARED_FOR / ABOVE_PEAK);
         if arrived > 0.0 {
             state.active = now;
         }
@@ -382,11 +456,7 @@ fn remember(state: &mut State, error: &io::Error) {
 pub(crate) fn take_in(queue: &mut Queue, batch: &Batch, received: usize, now: Timestamp, offset: u64) {
     for lane in 0..received {
         let raw = batch.get(lane);
-        let stamped = sys::notes(raw.control).stamped;
-        let arrived = stamped.map_or(now, |stamped| {
-            let nanos = u64::try_from(stamped.as_nanos()).unwrap_or(u64::MAX);
-            Timestamp::from_nanos(nanos.saturating_sub(offset)).min(now)
-        });
+        let arrived = sys::notes(raw.control).arrived(now, offset);
         let arrival = Arrival {
             payload: raw.payload,
             control: raw.control,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use freshwire_units::Timestamp;
 
 use crate::policy::{Classify, Drops, Policy, Reason, Waiting};
+use crate::sys;
 
 /// Bytes of a block. A datagram takes whole blocks: 1400 bytes take three.
 pub const BLOCK: usize = 512;
@@ -192,6 +193,11 @@ impl Queue {
         matches!(self.policy, Policy::LatestByKey)
     }
 
+    /// Whether a datagram that comes while nothing waits is returned whatever it is and however old.
+    pub fn is_plain(&self) -> bool {
+        self.classify.is_none() && matches!(self.policy, Policy::Newest | Policy::Oldest | Policy::Custom(_))
+    }
+
     /// Takes a datagram in, and drops by policy what has to go for it. `false` if that is the datagram itself.
     pub fn push(&mut self, arrival: &Arrival<'_>, now: Timestamp) -> bool {
         let tag = self.classify.as_mut().map(|classify| classify(arrival.payload)).unwrap_or_default();
@@ -344,6 +350,7 @@ impl Queue {
     pub fn pop(&mut self) {
         if self.oldest != NONE {
             self.remove(self.oldest);
+            self.prefetch();
         }
     }
 
@@ -385,6 +392,17 @@ impl Queue {
     /// Whether anything that waits can expire.
     pub fn may_expire(&self) -> bool {
         self.may_expire > 0
+    }
+
+    /// Asks for the bytes of the oldest datagram, which is read next.
+    fn prefetch(&self) {
+        let Some(node) = self.nodes.get(self.oldest as usize) else { return };
+        let mut block = node.first;
+        for _ in 0..3 {
+            let Some(bytes) = self.memory.get(block as usize * BLOCK..) else { return };
+            sys::prefetch(bytes.as_ptr());
+            block = self.chain[block as usize];
+        }
     }
 
     fn remove(&mut self, index: u32) {

@@ -3,22 +3,27 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use freshwire_units::Timestamp;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
+use crate::lock::Guard;
 use crate::policy::{Classify, Drops, Policy};
 use crate::pushed::{Pushed, Rules, State, take_in};
 use crate::pusher::Pusher;
 use crate::queue::{Head, Name, Queue};
 use crate::sys::{self, Batch, Precedence};
+use crate::uring::{self, NoRing, Ring};
 
 /// Datagrams that one receive of the program takes from the kernel at most.
 const LANES: usize = 16;
 /// Receives from the kernel that a policy which compares datagrams makes before it answers: 4096 datagrams.
 const ROUNDS: usize = 256;
+/// No timeout.
+const FOREVER: u64 = u64::MAX;
 
 /// How a [`Receiver`] is made.
 pub struct Config {
@@ -29,6 +34,11 @@ pub struct Config {
     pub policy: Policy,
     /// The application's reading of a datagram: key and lifetime.
     pub classify: Option<Classify>,
+    /// Longest datagram that the program expects, in bytes; longer ones are truncated, as by a short buffer. With `io_uring`
+    /// each datagram has a place of this length, and these places take as much as `memory` again: the shorter, the more.
+    pub longest: usize,
+    /// What moves datagrams into the program's memory.
+    pub backend: Backend,
     /// Size of the kernel's buffer, as `SO_RCVBUF` takes it; `None` for the largest that the system allows.
     pub kernel_buffer: Option<usize>,
     /// Called, on the pusher's thread, when the memory is three quarters full; again only after it was half empty.
@@ -38,7 +48,15 @@ pub struct Config {
 impl Default for Config {
     /// 16 MiB, the kernel's policy, the largest buffer that the system allows.
     fn default() -> Self {
-        Self { memory: 16 << 20, policy: Policy::default(), classify: None, kernel_buffer: None, alarm: None }
+        Self {
+            memory: 16 << 20,
+            policy: Policy::default(),
+            classify: None,
+            longest: sys::DATAGRAM_MAX,
+            backend: Backend::Auto,
+            kernel_buffer: None,
+            alarm: None,
+        }
     }
 }
 
@@ -52,10 +70,22 @@ impl std::fmt::Debug for Config {
     }
 }
 
+/// The choice of a [`Pump`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// `io_uring` where kernel and sandbox have it and the policy is [`Policy::Newest`], else a thread.
+    #[default]
+    Auto,
+    /// A thread.
+    Thread,
+}
+
 /// What moves datagrams into the program's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Pump {
+    /// `io_uring`, and a thread of this precedence for what it has no place for.
+    IoUring(Precedence),
     /// A thread of the process, of this precedence.
     Thread(Precedence),
 }
@@ -87,6 +117,8 @@ impl Received {
 pub struct Statistics {
     /// What moves datagrams into the program's memory.
     pub pump: Pump,
+    /// Why that is not `io_uring`.
+    pub no_ring: Option<NoRing>,
     /// Datagrams that the kernel dropped since the receiver was made, as `SO_RXQ_OVFL` counts them; modulo 2^32.
     pub kernel_drops: u32,
     /// Datagrams dropped in the program's memory, by reason.
@@ -125,14 +157,14 @@ pub struct Receiver {
     event: OwnedFd,
     /// Watches that and the socket.
     poll: OwnedFd,
-    settings: Mutex<Settings>,
+    nonblocking: AtomicBool,
+    /// Nanoseconds; [`FOREVER`] for none.
+    timeout: AtomicU64,
     drops_before: u32,
-}
-
-#[derive(Debug, Default)]
-struct Settings {
-    timeout: Option<Duration>,
-    nonblocking: bool,
+    /// The ring's descriptor, to wait for; open as long as the receiver lives.
+    ring: Option<RawFd>,
+    offset: sys::Offset,
+    no_ring: Option<NoRing>,
 }
 
 impl Receiver {
@@ -165,10 +197,22 @@ impl Receiver {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&poll, &event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         epoll::add(&poll, &socket, epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+        let ring = ring(fd, &config);
         let queue = Queue::new(config.memory, config.policy, config.classify);
         let rules = Rules { keep_one: false, may_push: None, after_push: Some(show), alarm: config.alarm };
         let pushed = Arc::new(Pushed::new(fd, queue, rules)?);
         pushed.lock().event = Some(event.as_raw_fd());
+        let (ring, no_ring) = match ring {
+            Ok(ring) => (Some(ring), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let ring_fd = ring.as_ref().map(Ring::fd);
+        if let Some(ring) = ring_fd {
+            // SAFETY: the ring is open until the receiver is dropped, and the poll descriptor goes with it.
+            let ring = unsafe { BorrowedFd::borrow_raw(ring) };
+            epoll::add(&poll, ring, epoll::EventData::new_u64(2), epoll::EventFlags::IN)?;
+        }
+        pushed.lock().ring = ring;
         let pusher = Pusher::global()?;
         pusher.add(Arc::clone(&pushed));
         Ok(Self {
@@ -178,7 +222,11 @@ impl Receiver {
             pusher,
             event,
             poll,
-            settings: Mutex::default(),
+            ring: ring_fd,
+            offset: sys::Offset::default(),
+            no_ring,
+            nonblocking: AtomicBool::new(false),
+            timeout: AtomicU64::new(FOREVER),
         })
     }
 
@@ -189,7 +237,7 @@ impl Receiver {
 
     /// Receives without waiting from now on, or waits again. The socket itself stays as it is, so sends may block.
     pub fn set_nonblocking(&self, nonblocking: bool) {
-        self.settings().nonblocking = nonblocking;
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
     /// How long a receive waits; `None` for ever.
@@ -204,7 +252,9 @@ impl Receiver {
                 "a timeout of 0 s would never end: use set_nonblocking",
             ));
         }
-        self.settings().timeout = timeout;
+        let nanos = timeout.map_or(FOREVER, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(FOREVER));
+        sys::set_timeout(self.pushed.fd(), timeout.unwrap_or_default())?;
+        self.timeout.store(nanos, Ordering::Relaxed);
         Ok(())
     }
 
@@ -252,7 +302,7 @@ impl Receiver {
     ///
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if none does; else as [`recv`](Self::recv).
     pub fn try_receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        self.take_until(buffer, false, Some(Timestamp::ZERO))
+        self.take_until(self.pushed.lock(), buffer, false, Patience::None)
     }
 
     /// What became of datagrams so far.
@@ -262,15 +312,20 @@ impl Receiver {
     /// If the kernel does not tell of its buffer.
     pub fn statistics(&self) -> io::Result<Statistics> {
         let memory = sys::memory(self.pushed.fd())?;
-        let state = self.pushed.lock();
+        let mut state = self.pushed.lock();
+        let (in_lanes, retired) =
+            state.ring.as_mut().map_or((0, None), |ring| (ring.waiting(), ring.retired()));
+        let no_ring = self.no_ring.or(retired);
+        let precedence = self.pusher.precedence();
         Ok(Statistics {
-            pump: Pump::Thread(self.pusher.precedence()),
+            pump: if no_ring.is_some() { Pump::Thread(precedence) } else { Pump::IoUring(precedence) },
+            no_ring,
             kernel_drops: memory.drops.wrapping_sub(self.drops_before),
             drops: state.queue.drops(),
             pushes: state.counters.pushes,
             pushed: state.counters.pushed,
             alarms: state.counters.alarms,
-            waiting: state.queue.len(),
+            waiting: state.queue.len() + in_lanes,
             memory: state.queue.capacity(),
             occupied: state.queue.occupied(),
             peak: state.queue.peak(),
@@ -279,51 +334,126 @@ impl Receiver {
         })
     }
 
-    fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn take(&self, buffer: &mut [u8], peek: bool) -> io::Result<Received> {
-        // What was pushed is taken here, without a system call and without the other lock.
-        if let Some(result) = self.take_waiting(&mut self.pushed.lock(), buffer, peek, true) {
-            return result;
-        }
-        let (timeout, nonblocking) = {
-            let settings = self.settings();
-            (settings.timeout, settings.nonblocking)
+        let state = self.pushed.lock();
+        let patience = if self.nonblocking.load(Ordering::Relaxed) {
+            Patience::None
+        } else {
+            match self.timeout.load(Ordering::Relaxed) {
+                FOREVER => Patience::Endless,
+                timeout => Patience::For(Duration::from_nanos(timeout)),
+            }
         };
-        let until = match (nonblocking, timeout) {
-            (true, _) => Some(Timestamp::ZERO),
-            (false, timeout) => timeout.map(|timeout| sys::now() + timeout),
-        };
-        self.take_until(buffer, peek, until)
+        self.take_until(state, buffer, peek, patience)
     }
 
-    fn take_until(&self, buffer: &mut [u8], peek: bool, until: Option<Timestamp>) -> io::Result<Received> {
+    fn take_until<'a>(
+        &'a self,
+        mut state: Guard<'a, State>,
+        buffer: &mut [u8],
+        peek: bool,
+        mut patience: Patience,
+    ) -> io::Result<Received> {
         loop {
-            {
-                let mut state = self.pushed.lock();
-                if let Some(result) = self.take_waiting(&mut state, buffer, peek, true) {
-                    return result;
-                }
-                self.fill(&mut state)?;
-                if let Some(result) = self.take_waiting(&mut state, buffer, peek, false) {
-                    return result;
-                }
-                state.waiters += 1;
+            if let Some(result) = self.take_posted(&mut state, buffer, peek) {
+                return result;
             }
-            let ready = self.wait(until);
-            let mut state = self.pushed.lock();
+            if let Some(result) = self.take_waiting(&mut state, buffer, peek, true) {
+                return result;
+            }
+            if let Some(ring) = self.ring
+                && wants_ring(&mut state)
+            {
+                if state.ring.as_mut().is_some_and(|ring| ring.waiting() == 0) {
+                    drop(state);
+                    uring::wait(ring, patience.left())?;
+                    state = self.pushed.lock();
+                }
+                continue;
+            }
+            if state.queue.is_plain() && !peek {
+                if let Some(received) = self.receive_direct(state, buffer, &mut patience)? {
+                    return Ok(received);
+                }
+                state = self.pushed.lock();
+                continue;
+            }
+            self.fill(&mut state)?;
+            if let Some(result) = self.take_waiting(&mut state, buffer, peek, false) {
+                return result;
+            }
+            state.waiters += 1;
+            drop(state);
+            let ready = self.wait(patience.left());
+            state = self.pushed.lock();
             state.waiters -= 1;
             show(&mut state);
-            drop(state);
             ready?;
         }
     }
 
+    /// The oldest of what the kernel has put into a lane.
+    fn take_posted(&self, state: &mut State, buffer: &mut [u8], peek: bool) -> Option<io::Result<Received>> {
+        let ring = state.ring.as_mut()?;
+        let is_overtaken = ring.is_cancelled();
+        let datagram = match ring.first()? {
+            Ok(datagram) => datagram,
+            Err(error) => return Some(Err(error)),
+        };
+        let notes = sys::notes(datagram.control);
+        let arrived = self.offset.arrived(notes);
+        // The pusher has received although the owner may have been in the middle of it.
+        if is_overtaken && state.queue.head().is_some_and(|head| head.arrived < arrived) {
+            return None;
+        }
+        let len = datagram.payload.len().min(buffer.len());
+        buffer[..len].copy_from_slice(&datagram.payload[..len]);
+        let received = source(&Name::new(datagram.name)).map(|source| Received {
+            len,
+            datagram_len: datagram.len,
+            source,
+            arrived,
+            ecn: notes.ecn.unwrap_or(0),
+        });
+        if !peek {
+            ring.consume();
+            self.pushed.received(1);
+        }
+        Some(received)
+    }
+
+    /// Receives from the kernel into the caller's buffer, and waits there. Nothing is pushed meanwhile: who waits takes the
+    /// first datagram. `None` if a signal ended it.
+    fn receive_direct(
+        &self,
+        state: Guard<'_, State>,
+        buffer: &mut [u8],
+        patience: &mut Patience,
+    ) -> io::Result<Option<Received>> {
+        let flags = if matches!(patience, Patience::None) { libc::MSG_DONTWAIT } else { 0 };
+        let inside = self.pushed.leave_for_kernel(state);
+        let result = sys::receive_one(self.pushed.fd(), buffer, flags);
+        drop(inside);
+        let direct = match result {
+            Ok(direct) => direct,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                let is_over = patience.left().is_some_and(|left| left.is_zero());
+                return if is_over { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(None) };
+            }
+            Err(error) => return Err(error),
+        };
+        self.pushed.received(1);
+        Ok(Some(Received {
+            len: direct.len.min(buffer.len()),
+            datagram_len: direct.len,
+            source: source(&direct.name)?,
+            arrived: self.offset.arrived(direct.notes),
+            ecn: direct.notes.ecn.unwrap_or(0),
+        }))
+    }
+
     /// Waits until something is there, in the kernel or here.
-    fn wait(&self, until: Option<Timestamp>) -> io::Result<()> {
-        let left = until.map(|until| until.saturating_since(sys::now()));
+    fn wait(&self, left: Option<Duration>) -> io::Result<()> {
         let would_block = || io::Error::from(io::ErrorKind::WouldBlock);
         if left.is_some_and(|left| left.is_zero()) {
             return Err(would_block());
@@ -407,6 +537,8 @@ impl Drop for Receiver {
         // A push that is under way uses the descriptors: wait for it, and let no later one see the event.
         let mut state = self.pushed.lock();
         state.event = None;
+        // The socket is closed after the ring: its request still names the descriptor.
+        state.ring = None;
     }
 }
 
@@ -424,6 +556,64 @@ impl AsFd for Receiver {
 impl std::os::fd::AsRawFd for Receiver {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
+    }
+}
+
+/// The ring of a receiver, or why there is none.
+fn ring(socket: RawFd, config: &Config) -> Result<Ring, NoRing> {
+    if config.backend == Backend::Thread {
+        return Err(NoRing::NotWanted);
+    }
+    if !matches!(config.policy, Policy::Newest) || config.classify.is_some() {
+        return Err(NoRing::Policy);
+    }
+    Ring::new(socket, config.memory, config.longest)
+        .map_err(|error| NoRing::Refused(error.raw_os_error().unwrap_or(libc::EIO)))
+}
+
+/// Sees to it that the kernel receives for this thread, which found nothing. False if the thread has to receive by itself.
+fn wants_ring(state: &mut State) -> bool {
+    let Some(ring) = state.ring.as_mut() else { return false };
+    if ring.is_armed() {
+        // The request of a thread that has ended ends as well, a little later.
+        if ring.owner() != sys::thread_id() && sys::is_running(ring.owner()) {
+            ring.retire(NoRing::SecondThread);
+            ring.cancel();
+        }
+        // Also after the end of a cancelled request only: what it received is older.
+        return true;
+    }
+    if ring.retired().is_some() {
+        return false;
+    }
+    match ring.arm() {
+        Ok(()) => true,
+        Err(error) => {
+            ring.retire(NoRing::Refused(error.raw_os_error().unwrap_or(libc::EIO)));
+            false
+        }
+    }
+}
+
+/// How long a receive waits. The clock is read when it has to, which is rare.
+enum Patience {
+    None,
+    For(Duration),
+    Until(Timestamp),
+    Endless,
+}
+
+impl Patience {
+    fn left(&mut self) -> Option<Duration> {
+        if let Self::For(time) = *self {
+            *self = Self::Until(sys::now() + time);
+            return Some(time);
+        }
+        match self {
+            Self::None => Some(Duration::ZERO),
+            Self::Until(until) => Some(until.saturating_since(sys::now())),
+            Self::For(_) | Self::Endless => None,
+        }
     }
 }
 
@@ -451,15 +641,17 @@ fn enlarge(fd: RawFd, size: Option<usize>) -> io::Result<()> {
 }
 
 fn describe(head: &Head, len: usize, control: &[u8]) -> io::Result<Received> {
-    let source = address(&head.name)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the source is no IP address"))?;
     Ok(Received {
         len,
         datagram_len: head.len,
-        source,
+        source: source(&head.name)?,
         arrived: head.arrived,
         ecn: sys::notes(control).ecn.unwrap_or(0),
     })
+}
+
+fn source(name: &Name) -> io::Result<SocketAddr> {
+    address(name).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the source is no IP address"))
 }
 
 fn address(name: &Name) -> Option<SocketAddr> {

@@ -4,8 +4,10 @@
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::queue::Name;
 use freshwire_units::Timestamp;
 use libc::{c_int, c_void, iovec, mmsghdr, sockaddr_storage};
 
@@ -17,6 +19,10 @@ pub const CONTROL_MAX: usize = 1024;
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_MAX]);
+
+/// Room for what [`Receiver`](crate::Receiver) asks for, and more.
+#[repr(C, align(8))]
+struct Control256([u8; 256]);
 
 /// Buffers for one `recvmmsg`.
 pub struct Batch {
@@ -135,6 +141,46 @@ impl Batch {
             flags: message.msg_hdr.msg_flags,
         }
     }
+}
+
+/// A datagram that was received past the program's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Direct {
+    /// Bytes of the datagram: more than the buffer's if it was too small.
+    pub len: usize,
+    /// The source.
+    pub name: Name,
+    /// What the control messages say.
+    pub notes: Notes,
+}
+
+/// Receives one datagram into the caller's buffer, with `MSG_TRUNC` and these flags.
+///
+/// # Errors
+///
+/// The system call's.
+pub fn receive_one(fd: RawFd, buffer: &mut [u8], flags: c_int) -> io::Result<Direct> {
+    let mut control = Control256([0; 256]);
+    let mut name = [0_u64; 16];
+    let mut vector = iovec { iov_base: buffer.as_mut_ptr().cast::<c_void>(), iov_len: buffer.len() };
+    // SAFETY: a plain C structure, for which zero bytes are a value.
+    let mut message = unsafe { zeroed::<libc::msghdr>() };
+    message.msg_name = name.as_mut_ptr().cast::<c_void>();
+    message.msg_namelen = u32::try_from(size_of_val(&name)).unwrap_or(0);
+    message.msg_iov = &raw mut vector;
+    message.msg_iovlen = 1;
+    message.msg_control = control.0.as_mut_ptr().cast::<c_void>();
+    message.msg_controllen = control.0.len();
+    // SAFETY: the message points to the caller's buffer and to locals, whose sizes it gives.
+    let received = unsafe { libc::syscall(libc::SYS_recvmsg, fd, &raw mut message, flags | libc::MSG_TRUNC) };
+    let len = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    let mut bytes = [0; 128];
+    for (bytes, word) in bytes.chunks_exact_mut(8).zip(name) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    let name = Name::new(&bytes[..(message.msg_namelen as usize).min(bytes.len())]);
+    let control = &control.0[..message.msg_controllen.min(control.0.len())];
+    Ok(Direct { len, name, notes: notes(control) })
 }
 
 /// What the kernel says of a socket's memory.
@@ -276,6 +322,53 @@ pub fn take_precedence() -> Precedence {
     Precedence::Normal
 }
 
+/// The calling thread's number.
+pub fn thread_id() -> u32 {
+    thread_local!(static ID: u32 = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned());
+    ID.with(|id| *id)
+}
+
+/// Whether a thread of this process has not ended.
+pub fn is_running(thread: u32) -> bool {
+    // SAFETY: plain numbers; signal zero only asks.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, std::process::id(), thread, 0) };
+    result == 0
+}
+
+/// Lends the calling thread's real-time priority to another thread of the process for this long. Waits meanwhile.
+///
+/// The kernel gives the priority of a thread that waits for a lock with priority inheritance to the thread that holds it.
+/// Here the other thread holds a lock that it does not know of.
+pub fn lend_precedence(thread: u32, time: Duration) {
+    let word = AtomicU32::new(thread);
+    let until = now() + time;
+    let until = libc::timespec {
+        tv_sec: i64::try_from(until.as_nanos() / 1_000_000_000).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(until.as_nanos() % 1_000_000_000).unwrap_or(0),
+    };
+    let operation = libc::FUTEX_LOCK_PI2 | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: word and time are locals, which outlive the call. The call ends at that time, or when the thread has ended.
+    let result =
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, 0, &raw const until, 0, 0) };
+    // Before Linux 5.14, or if the thread is gone: without a loan, but not at once, so that this is no busy loop.
+    if result != 0 && io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT) {
+        std::thread::sleep(time);
+    }
+}
+
+/// Asks for the first bytes of what is read next.
+#[inline]
+pub fn prefetch(bytes: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    for line in 0..8 {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address has no effect but on the cache.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.wrapping_add(line * 64).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
+}
+
 /// Keeps all signals of the program away from the calling thread.
 pub fn block_signals() {
     // SAFETY: a sigset_t is plain bytes, and sigfillset writes only to it.
@@ -293,6 +386,16 @@ pub struct Notes {
     pub stamped: Option<Duration>,
     /// The two bits of explicit congestion notification.
     pub ecn: Option<u8>,
+}
+
+impl Notes {
+    /// The time of arrival by `CLOCK_MONOTONIC`: the kernel's stamp, or `now` without one. `offset` is that of `CLOCK_REALTIME`.
+    pub fn arrived(&self, now: Timestamp, offset: u64) -> Timestamp {
+        self.stamped.map_or(now, |stamped| {
+            let nanos = u64::try_from(stamped.as_nanos()).unwrap_or(u64::MAX);
+            Timestamp::from_nanos(nanos.saturating_sub(offset)).min(now)
+        })
+    }
 }
 
 /// Reads the control messages that the receiver asks for.
@@ -344,6 +447,30 @@ pub fn now() -> Timestamp {
 /// What to subtract from `CLOCK_REALTIME`, in nanoseconds, for `CLOCK_MONOTONIC`.
 pub fn realtime_offset() -> u64 {
     nanos(rustix::time::ClockId::Realtime).as_nanos().saturating_sub(now().as_nanos())
+}
+
+/// The difference of the two clocks, for stamps that come one after the other. Read again a tenth of a second later.
+#[derive(Debug, Default)]
+pub struct Offset {
+    value: AtomicU64,
+    until: AtomicU64,
+}
+
+impl Offset {
+    /// The time by `CLOCK_MONOTONIC` of a stamp; now, without one.
+    pub fn arrived(&self, notes: Notes) -> Timestamp {
+        let Some(stamped) = notes.stamped else { return now() };
+        let nanos = u64::try_from(stamped.as_nanos()).unwrap_or(u64::MAX);
+        // Two threads at once read the clocks twice, which does no harm: the values differ by the clocks' slew.
+        if !(self.until.load(Ordering::Relaxed).saturating_sub(100_000_000)
+            ..self.until.load(Ordering::Relaxed))
+            .contains(&nanos)
+        {
+            self.value.store(realtime_offset(), Ordering::Relaxed);
+            self.until.store(nanos.saturating_add(100_000_000), Ordering::Relaxed);
+        }
+        Timestamp::from_nanos(nanos.saturating_sub(self.value.load(Ordering::Relaxed)))
+    }
 }
 
 fn nanos(clock: rustix::time::ClockId) -> Timestamp {

@@ -6,22 +6,63 @@ use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use freshwire_push::{Config, Policy, Reason, Receiver, Tag};
+use freshwire_push::{Backend, Config, NoRing, Policy, Pump, Reason, Receiver, Tag};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Longer than anything takes on a loaded machine.
 const LONG: Duration = Duration::from_secs(20);
 
-fn pair(config: Config) -> (Receiver, UdpSocket) {
-    pair_at("127.0.0.1:0", config)
+/// Each test with a thread alone, and with `io_uring` where the policy allows it.
+macro_rules! with_both_backends {
+    ($($name:ident)*) => {
+        mod thread {
+            $(#[test] fn $name() { super::$name(super::Backend::Thread); })*
+        }
+        mod io_uring {
+            $(#[test] fn $name() { if super::has_io_uring() { super::$name(super::Backend::Auto); } })*
+        }
+    };
 }
 
-fn pair_at(address: &str, config: Config) -> (Receiver, UdpSocket) {
+with_both_backends! {
+    stalled_program_loses_nothing
+    stall_after_a_wait_loses_nothing
+    drops_of_the_kernel_are_counted
+    truncation_and_peek_are_those_of_a_socket
+    datagrams_of_any_size_arrive_after_a_wait
+    arrival_time_and_congestion_marks_are_the_kernels
+    timeouts_and_nonblocking_receives_end
+    descriptor_is_readable_exactly_while_something_waits
+    several_threads_share_a_receiver
+    under_overload_nothing_older_than_the_deadline_is_read
+    by_key_at_most_one_datagram_of_each_waits
+    alarm_comes_before_memory_is_full
+    a_refused_connection_is_reported_once
+}
+
+fn has_io_uring() -> bool {
+    let probe = freshwire_push::probe_io_uring();
+    if let Err(error) = &probe {
+        assert!(std::env::var_os("CI").is_none(), "no io_uring: {error}");
+        eprintln!("skipped: no io_uring: {error}");
+    }
+    probe.is_ok()
+}
+
+fn pair(backend: Backend, config: Config) -> (Receiver, UdpSocket) {
+    pair_at(backend, "127.0.0.1:0", config)
+}
+
+fn pair_at(backend: Backend, address: &str, config: Config) -> (Receiver, UdpSocket) {
+    let rings = backend == Backend::Auto && matches!(config.policy, Policy::Newest);
+    let config = Config { backend, ..config };
     let socket = UdpSocket::bind(address).expect("bind");
     let target = socket.local_addr().expect("address");
     let sender = UdpSocket::bind(address).expect("bind");
     sender.connect(target).expect("connect");
     let receiver = Receiver::with_config(socket, config).expect("receiver");
+    let pump = receiver.statistics().expect("statistics").pump;
+    assert_eq!(matches!(pump, Pump::IoUring(_)), rings, "{pump:?}");
     receiver.set_read_timeout(Some(LONG)).expect("timeout");
     (receiver, sender)
 }
@@ -66,9 +107,8 @@ fn send_all(receiver: &Receiver, sender: &UdpSocket, payloads: impl Iterator<Ite
     assert!(sent > 0);
 }
 
-#[test]
-fn stalled_program_loses_nothing() {
-    let (receiver, sender) = pair(small_kernel_buffer(Policy::Newest));
+fn stalled_program_loses_nothing(backend: Backend) {
+    let (receiver, sender) = pair(backend, small_kernel_buffer(Policy::Newest));
     const COUNT: u32 = 5000;
     // The kernel's buffer holds some thirty of these.
     send_all(&receiver, &sender, (0..COUNT).map(|number| numbered(number, 1400)));
@@ -85,10 +125,36 @@ fn stalled_program_loses_nothing() {
     assert!(statistics.peak > 4000 * 1400 && statistics.occupied == 0, "{statistics:?}");
 }
 
-#[test]
-fn drops_of_the_kernel_are_counted() {
+fn stall_after_a_wait_loses_nothing(backend: Backend) {
+    let (receiver, sender) = pair(backend, small_kernel_buffer(Policy::Newest));
+    let mut buffer = [0; 2048];
+    const COUNT: u32 = 1500;
+    for round in 0..3 {
+        // Nothing is there: the receive waits, and with io_uring the kernel goes on receiving after it.
+        let begin = round * (COUNT + 1);
+        std::thread::scope(|scope| {
+            let sender = &sender;
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                sender.send(&numbered(begin, 1400)).expect("send");
+            });
+            assert_eq!(receiver.recv(&mut buffer).expect("datagram"), 1400);
+        });
+        assert_eq!(number(&buffer), begin);
+        send_all(&receiver, &sender, (0..COUNT).map(|number| numbered(begin + 1 + number, 1400)));
+        assert!(receiver.statistics().expect("statistics").waiting >= COUNT as usize / 2);
+        for expected in 0..COUNT {
+            receiver.recv(&mut buffer).expect("datagram");
+            assert_eq!(number(&buffer), begin + 1 + expected);
+        }
+    }
+    let statistics = receiver.statistics().expect("statistics");
+    assert_eq!((statistics.kernel_drops, statistics.drops.total(), statistics.waiting), (0, 0, 0));
+}
+
+fn drops_of_the_kernel_are_counted(backend: Backend) {
     let memory = Config { memory: 0, ..small_kernel_buffer(Policy::Newest) };
-    let (receiver, sender) = pair(memory);
+    let (receiver, sender) = pair(backend, memory);
     for number in 0..500 {
         sender.send(&numbered(number, 1400)).expect("send");
     }
@@ -105,9 +171,8 @@ fn drops_of_the_kernel_are_counted() {
     assert!(received < 500);
 }
 
-#[test]
-fn truncation_and_peek_are_those_of_a_socket() {
-    let (receiver, sender) = pair(Config::default());
+fn truncation_and_peek_are_those_of_a_socket(backend: Backend) {
+    let (receiver, sender) = pair(backend, Config::default());
     sender.send(&[5; 100]).expect("send");
     sender.send(&[]).expect("send");
     let mut buffer = [0; 10];
@@ -118,8 +183,29 @@ fn truncation_and_peek_are_those_of_a_socket() {
     assert_eq!(receiver.recv(&mut buffer).expect("an empty datagram"), 0);
 }
 
-#[test]
-fn arrival_time_and_congestion_marks_are_the_kernels() {
+fn datagrams_of_any_size_arrive_after_a_wait(backend: Backend) {
+    let (receiver, sender) = pair(backend, Config { longest: 9000, ..Config::default() });
+    let (whole, sender_of_whole) = pair(backend, Config::default());
+    let mut buffer = vec![0; 70_000];
+    receiver.set_read_timeout(Some(Duration::from_millis(1))).expect("timeout");
+    for (receiver, sender, longest) in [(&receiver, &sender, 9000), (&whole, &sender_of_whole, 65_507)] {
+        for round in 0..3_u8 {
+            receiver.set_read_timeout(Some(Duration::from_millis(1))).expect("timeout");
+            assert_eq!(receiver.recv(&mut buffer).expect_err("empty").kind(), ErrorKind::WouldBlock);
+            receiver.set_read_timeout(Some(LONG)).expect("timeout");
+            for len in [0, 1, 9000, 0, 0, 65_507, 1400] {
+                sender.send(&vec![round + 1; len]).expect("send");
+                let received = receiver.receive(&mut buffer).expect("datagram");
+                assert_eq!(received.datagram_len, len);
+                // Only a lane cuts off: what is received directly, or was pushed, is whole.
+                assert!(received.len == len || received.len >= longest, "{received:?}");
+                assert!(buffer[..received.len].iter().all(|byte| *byte == round + 1));
+            }
+        }
+    }
+}
+
+fn arrival_time_and_congestion_marks_are_the_kernels(backend: Backend) {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let Ok(probe) = UdpSocket::bind(address) else {
             assert!(std::env::var_os("CI").is_none(), "no {address}");
@@ -127,7 +213,7 @@ fn arrival_time_and_congestion_marks_are_the_kernels() {
             continue;
         };
         drop(probe);
-        let (receiver, sender) = pair_at(address, Config::default());
+        let (receiver, sender) = pair_at(backend, address, Config::default());
         let fd = std::os::fd::AsRawFd::as_raw_fd(&sender);
         let (level, option) = if address.starts_with('[') {
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
@@ -147,9 +233,8 @@ fn arrival_time_and_congestion_marks_are_the_kernels() {
     }
 }
 
-#[test]
-fn timeouts_and_nonblocking_receives_end() {
-    let (receiver, _sender) = pair(Config::default());
+fn timeouts_and_nonblocking_receives_end(backend: Backend) {
+    let (receiver, _sender) = pair(backend, Config::default());
     let mut buffer = [0; 10];
     receiver.set_read_timeout(Some(Duration::from_millis(30))).expect("timeout");
     let begin = Instant::now();
@@ -171,9 +256,8 @@ fn is_readable(receiver: &Receiver, timeout: Duration) -> bool {
     poll(&mut fds, Some(&timeout)).expect("poll") == 1
 }
 
-#[test]
-fn descriptor_is_readable_exactly_while_something_waits() {
-    let (receiver, sender) = pair(small_kernel_buffer(Policy::Newest));
+fn descriptor_is_readable_exactly_while_something_waits(backend: Backend) {
+    let (receiver, sender) = pair(backend, small_kernel_buffer(Policy::Newest));
     assert!(!is_readable(&receiver, Duration::ZERO));
     send_all(&receiver, &sender, (0..1000).map(|number| numbered(number, 1400)));
     let mut buffer = [0; 2048];
@@ -186,9 +270,8 @@ fn descriptor_is_readable_exactly_while_something_waits() {
     assert!(receiver.statistics().expect("statistics").pushed > 0);
 }
 
-#[test]
-fn several_threads_share_a_receiver() {
-    let (receiver, sender) = pair(small_kernel_buffer(Policy::Newest));
+fn several_threads_share_a_receiver(backend: Backend) {
+    let (receiver, sender) = pair(backend, small_kernel_buffer(Policy::Newest));
     const COUNT: u32 = 2000;
     let mut all: Vec<u32> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -213,10 +296,9 @@ fn several_threads_share_a_receiver() {
     assert_eq!(all, (0..COUNT).collect::<Vec<_>>());
 }
 
-#[test]
-fn under_overload_nothing_older_than_the_deadline_is_read() {
+fn under_overload_nothing_older_than_the_deadline_is_read(backend: Backend) {
     let lifetime = Duration::from_millis(50);
-    let (receiver, sender) = pair(small_kernel_buffer(Policy::Deadline(lifetime)));
+    let (receiver, sender) = pair(backend, small_kernel_buffer(Policy::Deadline(lifetime)));
     let begin = Instant::now();
     let (mut read, mut number) = (0, 0);
     let mut buffer = [0; 2048];
@@ -239,12 +321,11 @@ fn under_overload_nothing_older_than_the_deadline_is_read() {
     assert!(statistics.drops.of(Reason::Expired) > 0, "{statistics:?}");
 }
 
-#[test]
-fn by_key_at_most_one_datagram_of_each_waits() {
+fn by_key_at_most_one_datagram_of_each_waits(backend: Backend) {
     let classify =
         Box::new(|payload: &[u8]| Tag { key: Some(u64::from(number(payload) % 8)), lifetime: None });
     let config = Config { classify: Some(classify), ..small_kernel_buffer(Policy::LatestByKey) };
-    let (receiver, sender) = pair(config);
+    let (receiver, sender) = pair(backend, config);
     send_all(&receiver, &sender, (0..1000).map(|number| numbered(number, 1400)));
     let mut buffer = [0; 2048];
     let mut read = Vec::new();
@@ -255,10 +336,10 @@ fn by_key_at_most_one_datagram_of_each_waits() {
     assert_eq!(receiver.statistics().expect("statistics").drops.of(Reason::Superseded), 992);
 }
 
-#[test]
-fn alarm_comes_before_memory_is_full() {
+fn alarm_comes_before_memory_is_full(backend: Backend) {
     use std::sync::atomic::{AtomicU32, Ordering};
     static ALARMS: AtomicU32 = AtomicU32::new(0);
+    let before = ALARMS.load(Ordering::Relaxed);
     let config = Config {
         memory: 1 << 20,
         alarm: Some(|| {
@@ -266,47 +347,149 @@ fn alarm_comes_before_memory_is_full() {
         }),
         ..small_kernel_buffer(Policy::Oldest)
     };
-    let (receiver, sender) = pair(config);
+    let (receiver, sender) = pair(backend, config);
     send_all(&receiver, &sender, (0..1200).map(|number| numbered(number, 1400)));
-    wait_until("the alarm", || ALARMS.load(Ordering::Relaxed) > 0);
+    wait_until("the alarm", || ALARMS.load(Ordering::Relaxed) > before);
     assert_eq!(receiver.statistics().expect("statistics").alarms, 1, "once until it is half empty");
 }
 
-#[test]
-fn a_refused_connection_is_reported_once() {
+fn a_refused_connection_is_reported_once(backend: Backend) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bind");
     let nobody = UdpSocket::bind("127.0.0.1:0").expect("bind").local_addr().expect("address");
     socket.connect(nobody).expect("connect");
-    let receiver = Receiver::new(socket).expect("receiver");
+    let receiver = Receiver::with_config(socket, Config { backend, ..Config::default() }).expect("receiver");
     receiver.set_read_timeout(Some(LONG)).expect("timeout");
     receiver.socket().send(b"anybody?").expect("send");
     assert_eq!(receiver.recv(&mut [0; 10]).expect_err("refused").kind(), ErrorKind::ConnectionRefused);
     assert_eq!(receiver.try_receive(&mut [0; 10]).expect_err("once").kind(), ErrorKind::WouldBlock);
 }
 
-#[test]
-fn a_thousand_receivers_share_one_thread() {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let raised = rustix::process::Rlimit { current: limit.maximum.or(Some(65_536)), ..limit };
-    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("descriptors");
-    if raised.current.is_some_and(|current| current < 5000) {
-        assert!(std::env::var_os("CI").is_none(), "5000 descriptors are needed");
-        eprintln!("skipped: 5000 descriptors are needed, {:?} allowed", raised.current);
-        return;
+mod ring {
+    use super::*;
+
+    fn waiting_pair(config: Config) -> Option<(Receiver, UdpSocket)> {
+        has_io_uring().then(|| {
+            let (receiver, sender) = pair(Backend::Auto, config);
+            arm(&receiver);
+            (receiver, sender)
+        })
     }
-    let pairs: Vec<_> = (0..1000).map(|_| pair(small_kernel_buffer(Policy::Newest))).collect();
-    for (receiver, sender) in &pairs {
-        for number in 0..3 {
-            sender.send(&numbered(number, 1400)).expect("send");
+
+    /// After a receive that found nothing the kernel receives for this thread.
+    fn arm(receiver: &Receiver) {
+        let error = receiver.try_receive(&mut [0; 10]).expect_err("nothing waits");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_second_thread_ends_it_and_takes_over() {
+        let Some((receiver, sender)) = waiting_pair(small_kernel_buffer(Policy::Newest)) else { return };
+        send_all(&receiver, &sender, (0..100).map(|number| numbered(number, 1400)));
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                let mut buffer = [0; 2048];
+                for expected in 0..200 {
+                    if expected == 100 {
+                        send_all(&receiver, &sender, (100..200).map(|number| numbered(number, 1400)));
+                    }
+                    receiver.recv(&mut buffer).expect("datagram");
+                    assert_eq!(number(&buffer), expected);
+                }
+                receiver.try_receive(&mut buffer).expect_err("nothing is left");
+            });
+            second.join().expect("second thread");
+        });
+        let statistics = receiver.statistics().expect("statistics");
+        // Unless the pusher had ended the request of the first thread before, which was late.
+        assert!(matches!(statistics.no_ring, None | Some(NoRing::SecondThread)), "{statistics:?}");
+        assert_eq!(matches!(statistics.pump, Pump::Thread(_)), statistics.no_ring.is_some());
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_leaves_it_to_the_next() {
+        if !has_io_uring() {
+            return;
         }
-        assert!(receiver.statistics().expect("statistics").kernel_drops == 0);
+        let (receiver, sender) = pair(Backend::Auto, small_kernel_buffer(Policy::Newest));
+        let mut buffer = [0; 2048];
+        for round in 0..4 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| arm(&receiver)).join().expect("owner");
+            });
+            send_all(&receiver, &sender, (0..100).map(|number| numbered(round * 100 + number, 1400)));
+            std::thread::scope(|scope| {
+                let next = scope.spawn(|| {
+                    for expected in 0..100 {
+                        receiver.recv(&mut buffer).expect("datagram");
+                        assert_eq!(number(&buffer), round * 100 + expected);
+                    }
+                });
+                next.join().expect("next thread");
+            });
+        }
+        assert_eq!(receiver.statistics().expect("statistics").no_ring, None);
     }
-    let mut buffer = [0; 2048];
-    for (receiver, _) in &pairs {
-        for expected in 0..3 {
+
+    #[test]
+    fn receivers_are_dropped_while_the_kernel_receives() {
+        for round in 0..50 {
+            let Some((receiver, sender)) = waiting_pair(small_kernel_buffer(Policy::Newest)) else { return };
+            std::thread::scope(|scope| {
+                let sending = scope.spawn(|| {
+                    for number in 0..200 {
+                        // Refused once the receiver is gone.
+                        let _ = sender.send(&numbered(number, 1400));
+                    }
+                });
+                if round % 2 == 0 {
+                    drop(receiver);
+                } else {
+                    scope.spawn(move || drop(receiver));
+                }
+                sending.join().expect("sender");
+            });
+        }
+    }
+
+    #[test]
+    fn an_owner_that_cannot_run_loses_nothing() {
+        let Some((receiver, sender)) = waiting_pair(small_kernel_buffer(Policy::Newest)) else { return };
+        const COUNT: u32 = 1000;
+        std::thread::scope(|scope| {
+            let sending = scope.spawn(|| {
+                send_all(&receiver, &sender, (0..COUNT).map(|number| numbered(number, 1400)));
+            });
+            sleep_without_being_woken(Duration::from_millis(300));
+            sending.join().expect("sender");
+        });
+        let mut buffer = [0; 2048];
+        for expected in 0..COUNT {
             receiver.recv(&mut buffer).expect("datagram");
             assert_eq!(number(&buffer), expected);
         }
+        // And the ring serves on.
+        arm(&receiver);
+        sender.send(b"again").expect("send");
+        assert_eq!(receiver.recv(&mut buffer).expect("datagram"), 5);
+        assert_eq!(receiver.statistics().expect("statistics").no_ring, None);
+    }
+
+    /// The calling thread is in the kernel, where only the end of a child wakes it.
+    fn sleep_without_being_woken(time: Duration) {
+        extern "C" fn child(time: *mut libc::c_void) -> libc::c_int {
+            // SAFETY: the parent's value, which waits for this child.
+            unsafe { libc::nanosleep(time.cast(), std::ptr::null_mut()) };
+            0
+        }
+        let mut stack = vec![0_u128; 4096];
+        let time = libc::timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        let argument = (&raw const time).cast_mut().cast();
+        // SAFETY: the child runs on the stack's upper end, calls nothing but a system call, and has ended when this returns.
+        let process = unsafe { libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, argument) };
+        assert!(process > 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: waits for that child.
+        unsafe { libc::waitpid(process, std::ptr::null_mut(), 0) };
     }
 }
 
@@ -316,7 +499,7 @@ fn asynchronous_receives_wake() {
     use freshwire_push::AsyncReceiver;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
     runtime.block_on(async {
-        let (receiver, sender) = pair(small_kernel_buffer(Policy::Newest));
+        let (receiver, sender) = pair(Backend::Auto, small_kernel_buffer(Policy::Newest));
         let receiver = AsyncReceiver::new(receiver).expect("registered");
         let mut buffer = [0; 2048];
         assert!(

@@ -72,6 +72,8 @@ pub(super) fn all(machine: &Machine) -> Vec<Check> {
         priority(&machine.link),
         sealed_memory(&machine.sealed_memory),
         packet_push(&machine.push),
+        io_uring(&machine.io_uring),
+        push_module(&machine.push_module),
         open_files(machine.open_files),
         ffmpeg(machine.ffmpeg),
         clock(&machine.clock),
@@ -235,6 +237,35 @@ fn packet_push(seen: &Result<String, String>) -> Check {
             NAME,
             error,
             "freshwire push runs programs untouched; set XDG_CACHE_HOME to a folder of yours whose files may be executed",
+        ),
+    }
+}
+
+fn io_uring(seen: &Result<(), String>) -> Check {
+    const NAME: &str = "io_uring";
+    match seen {
+        Ok(()) => Check::ok(NAME, "works, push receivers use it"),
+        Err(error) => Check::ok(
+            NAME,
+            format!(
+                "refused ({error}), push receivers use a thread; optional: Linux 6.0 or newer, kernel.io_uring_disabled=0, \
+                 a sandbox that permits it"
+            ),
+        ),
+    }
+}
+
+fn push_module(seen: &KernelRing) -> Check {
+    const NAME: &str = "pkt_push module";
+    match seen {
+        KernelRing::Works => Check::ok(NAME, "loaded"),
+        KernelRing::NotLoaded => {
+            Check::ok(NAME, "not there; optional: build kernel/pkt_push, then sudo modprobe pkt_push")
+        }
+        KernelRing::Broken(why) => Check::warn(
+            NAME,
+            why,
+            "loaded but not for you: give yourself access to /dev/pkt_push (udev rule, chmod)",
         ),
     }
 }

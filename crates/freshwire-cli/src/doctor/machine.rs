@@ -25,6 +25,10 @@ pub(super) struct Machine {
     pub(super) sealed_memory: Result<(), String>,
     /// Where the library of `freshwire push` lies, or why it cannot be preloaded.
     pub(super) push: Result<String, String>,
+    /// Why a push receiver cannot use `io_uring`, if so.
+    pub(super) io_uring: Result<(), String>,
+    /// Whether `/dev/pkt_push` can be opened.
+    pub(super) push_module: KernelRing,
     /// How many files this process may open: now, and at most after `ulimit -n`.
     pub(super) open_files: Option<(u64, u64)>,
     pub(super) ffmpeg: Ffmpeg,
@@ -49,13 +53,13 @@ pub(super) struct Tcp {
     pub(super) min_rto: bool,
 }
 
-/// Whether TCP sockets here can have a ring in the kernel.
+/// Whether a kernel module of Freshwire serves this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KernelRing {
     Works,
     /// The module is not loaded, and this process may not load it or it is not installed.
     NotLoaded,
-    /// The module is there and gives no ring.
+    /// The module is there and does not serve this process.
     Broken(String),
 }
 
@@ -86,10 +90,20 @@ pub(super) fn look() -> Machine {
         link: link::probe_in_child(),
         kernel_ring: kernel_ring().unwrap_or_else(|error| KernelRing::Broken(format!("{error:#}"))),
         push: crate::push::readiness().map(|path| path.display().to_string()),
+        io_uring: freshwire_push::probe_io_uring().map_err(|error| error.to_string()),
+        push_module: push_module(),
         sealed_memory: sealed_memory().map_err(|error| format!("{error:#}")),
         open_files: fs::read_to_string("/proc/self/limits").ok().and_then(|limits| open_files(&limits)),
         ffmpeg: ffmpeg(),
         clock: clock(),
+    }
+}
+
+fn push_module() -> KernelRing {
+    match fs::File::options().read(true).write(true).open("/dev/pkt_push") {
+        Ok(_) => KernelRing::Works,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => KernelRing::NotLoaded,
+        Err(error) => KernelRing::Broken(error.to_string()),
     }
 }
 

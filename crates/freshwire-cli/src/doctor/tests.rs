@@ -20,6 +20,8 @@ fn good() -> Machine {
         kernel_ring: KernelRing::Works,
         sealed_memory: Ok(()),
         push: Ok("/cache/libfreshwire-push.so".to_owned()),
+        io_uring: Ok(()),
+        push_module: KernelRing::Works,
         open_files: Some((20_000, 20_000)),
         ffmpeg: Ffmpeg { ffmpeg: true, ffprobe: true, libx264: true },
         clock: Clock { source: Some("tsc".to_owned()), oversleep: Duration::from_micros(60) },
@@ -54,6 +56,11 @@ fn the_kernel_ring_is_optional_and_told_of() {
     let seen = check(&absent, "kernel ring");
     assert_eq!(seen.status, Status::Ok);
     assert!(seen.found.contains("modprobe tcp_ldc"), "{seen:?}");
+    let absent = Machine { push_module: KernelRing::NotLoaded, ..good() };
+    assert!(check(&absent, "pkt_push module").found.contains("modprobe pkt_push"));
+    let refused = check(&Machine { io_uring: Err("EPERM".to_owned()), ..good() }, "io_uring");
+    assert_eq!(refused.status, Status::Ok);
+    assert!(refused.found.contains("EPERM") && refused.found.contains("a thread"), "{refused:?}");
     let broken = worse(|machine| machine.kernel_ring = KernelRing::Broken("no memory".to_owned()));
     assert_eq!((broken.status, broken.name), (Status::Warn, "kernel ring"));
 }
@@ -84,7 +91,8 @@ fn what_the_main_job_needs_is_missing() {
 
 #[test]
 fn what_could_be_better_is_a_warning_and_no_failure() {
-    let lesser: [Change; 11] = [
+    let lesser: [Change; 12] = [
+        ("pkt_push module", |machine| machine.push_module = KernelRing::Broken("EACCES".to_owned())),
         ("packet push", |machine| machine.push = Err("noexec".to_owned())),
         ("kernel", |machine| machine.kernel = "5.11.0".to_owned()),
         ("kernel", |machine| machine.kernel = "strange".to_owned()),

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::Meta;
-use freshwire_media::annexb::{AccessUnit, AccessUnits, AnnexBError};
 use freshwire_media::framing::length_prefixed;
+use freshwire_media::h264::{AccessUnit, AccessUnits, AnnexBError};
 use freshwire_media::layered;
 use freshwire_units::Timestamp;
 

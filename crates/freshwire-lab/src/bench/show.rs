@@ -107,6 +107,7 @@ fn number(value: f64, unit: Unit) -> String {
         Unit::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
         Unit::Bytes => format!("{value:.0} B"),
         Unit::SecondsPerGigabyte => format!("{value:.3} s/GB"),
+        Unit::Percent => format!("{value:.3} %"),
         Unit::Count => format!("{value:.4}"),
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use freshwire_media::annexb::AccessUnits;
+use freshwire_media::h264::AccessUnits;
 
 use crate::ffmpeg;
 

@@ -1,6 +1,6 @@
 //! The sequence header (5.5). `None` means that the bytes are not one.
 
-use crate::annexb::syntax::duration_ns;
+use crate::h264::syntax::duration_ns;
 use crate::video::bits::Bits;
 
 /// What a sequence header says.

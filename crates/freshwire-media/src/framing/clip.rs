@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Framer, Piece};
-use crate::annexb::AccessUnits;
+use crate::h264::AccessUnits;
 use crate::testing::{PICTURES, encode, ivf, nals, run};
 use crate::unit::{
     AudioCodec, AudioTrack, Catalog, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,

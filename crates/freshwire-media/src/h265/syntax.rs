@@ -2,7 +2,7 @@
 //! `None` means that the bytes are not a valid parameter set or header.
 
 use super::reference_sets::ReferenceSet;
-use crate::annexb::syntax::{duration_ns, signal_description};
+use crate::h264::syntax::{duration_ns, signal_description};
 use crate::video::bits::Bits;
 
 pub(super) const VPS: u8 = 32;

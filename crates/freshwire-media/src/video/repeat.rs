@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::unit::UnitHead;
-use crate::{annexb, h265};
+use crate::{h264, h265};
 
 /// So many repetitions after each picture that was sent are enough. Decoders work on up to 16 pictures at once, and put a few into
 /// order.
@@ -28,7 +28,7 @@ pub struct Repeat {
 /// A picture's place among the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Repeatable {
-    H264(annexb::Place),
+    H264(h264::Place),
     H265(h265::Place),
 }
 

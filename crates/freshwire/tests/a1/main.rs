@@ -7,6 +7,7 @@ mod groups;
 mod newcomers;
 mod relay;
 mod socket;
+mod stalls;
 
 use std::time::Duration;
 

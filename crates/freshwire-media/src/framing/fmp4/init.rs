@@ -8,7 +8,7 @@ use mp4_atom::{
 
 use super::{av1, hevc};
 use crate::aac;
-use crate::annexb::{Colours, colours};
+use crate::h264::{Colours, colours};
 use crate::unit::{AudioCodec, AudioTrack, VideoCodec, VideoTrack};
 
 /// Number of the video track in every segment.

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::annexb::without_reordering;
+use crate::h264::without_reordering;
 use crate::unit::{MediaTime, Tracks, UnitHead, VideoCodec, VideoTrack};
 
 /// Follows the pictures of one viewer and decides at each key picture about the group that it begins.

@@ -3,7 +3,7 @@ use mp4_atom::{Any, Codec, Moof, Moov, ReadFrom};
 use super::super::clip::{self, Random};
 use super::super::websocket::tests::read;
 use super::*;
-use crate::annexb::without_reordering;
+use crate::h264::without_reordering;
 use crate::testing::PICTURES;
 use crate::unit::{Unit, VideoCodec, VideoTrack};
 

@@ -15,6 +15,12 @@ pub struct Picture {
     mapped: NonNull<u8>,
 }
 
+// SAFETY: the mapping belongs to the picture alone, and is only read.
+unsafe impl Send for Picture {}
+
+// SAFETY: as above; `&Picture` gives out shared slices of bytes that never change.
+unsafe impl Sync for Picture {}
+
 impl Picture {
     /// Puts the bytes into a file in memory and maps it.
     ///

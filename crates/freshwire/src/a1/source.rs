@@ -79,6 +79,7 @@ impl Source for RingSource {
         if is_dropped {
             let record = self.queued.iter().find(|record| record.index == index);
             self.shared.stats.on_dropped(record.map_or(0, |record| record.layer), reason.code());
+            self.shared.note_change();
         }
         is_dropped
     }
@@ -102,6 +103,7 @@ impl Source for RingSource {
             }
             Fate::Abandoned(reason) => self.abandon(&taken, reason, now),
         }
+        self.shared.note_change();
     }
 }
 

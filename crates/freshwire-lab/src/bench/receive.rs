@@ -6,14 +6,13 @@ mod plan;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use clap::{Args, ValueEnum as _};
-use freshwire_units::parse_duration;
-
 use self::ends::Outcome;
-use self::plan::{Method, Plan, Rule};
+use self::plan::{KERNEL_BUFFER, Method, Plan, Rule};
 use super::series::{Goal, Grid, Report, Unit};
 use crate::output::say;
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use freshwire_units::parse_duration;
 
 /// Rates, in datagrams a second, that have a goal: the loss in per cent that push may have.
 const GOALS: [(u64, f64); 2] = [(20_000, 0.0), (100_000, 0.1)];
@@ -119,10 +118,7 @@ fn stalls(
     }
     report.grids.push(Grid {
         bench,
-        caption: format!(
-            "a program that stalls 5 to 200 ms, kernel buffer of {} KiB",
-            ends::KERNEL_BUFFER >> 10
-        ),
+        caption: format!("a program that stalls 5 to 200 ms, kernel buffer of {} KiB", KERNEL_BUFFER >> 10),
         columns: ["lost", "CPU of a datagram", "taking one"].map(str::to_owned).to_vec(),
         rows: methods
             .iter()

@@ -15,11 +15,10 @@ use freshwire_units::Timestamp;
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 
-use super::plan::{DEADLINE, KEYS, Method, Plan, Rule};
+use super::plan::{DEADLINE, KERNEL_BUFFER, KEYS, Method, Plan, Rule};
 
 /// Payload in bytes: a packet of Ethernet.
 const LEN: usize = 1400;
-pub(super) const KERNEL_BUFFER: usize = 256 << 10;
 /// Memory of the program's, for the methods that have any.
 const MEMORY: usize = 64 << 20;
 /// Stalls in milliseconds, one of which comes after each working period.

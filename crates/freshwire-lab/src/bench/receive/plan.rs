@@ -1,4 +1,4 @@
-//! What the processes of the measurement do.
+//! What the processes of `bench receive` do.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,8 +6,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// Deadline of [`Rule::Deadline`], and keys of [`Rule::LatestByKey`].
+/// Kernel buffer in bytes.
+pub(super) const KERNEL_BUFFER: usize = 256 << 10;
+/// Deadline of [`Rule::Deadline`].
 pub(super) const DEADLINE: Duration = Duration::from_millis(50);
+/// Keys of [`Rule::LatestByKey`].
 pub(super) const KEYS: u64 = 50;
 
 /// How a program receives.

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     let stream = server.context.hub.stream("live").unwrap();
     server.runtime.spawn(ingest::run(Source::File(clip), Outlet::from(Arc::clone(&stream))));
     until("the stream", || stream.snapshot().units > 10);
-    let down = Config::builder().rate(Some("300kbit".parse().unwrap())).queue_bytes(15_000).build().unwrap();
+    let down = Config::builder().rate("300kbit".parse().unwrap()).queue_bytes(15_000).build().unwrap();
     let up = Config::builder().build().unwrap();
     // Near to far is up.
     let _emulator = Emulator::start(&namespaces, down, up, EmulatorOptions::default()).unwrap();

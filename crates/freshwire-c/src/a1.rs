@@ -8,10 +8,14 @@ use std::time::Duration;
 use freshwire::a1::{self, Closed, ConnectConfig, Connection, Node, NodeConfig, PublicKey, StaticKey};
 
 use crate::border::{Failure, Result, call, fw_status, put, text};
-use crate::handles::{enter, find, free, fw_connection, fw_node};
+use crate::handles::{Object, enter, find, free, fw_connection, fw_node};
 use crate::receiver::{copy_out, until};
 
 pub(crate) struct NodeObject(Mutex<Option<Arc<Node>>>);
+
+impl Object for NodeObject {
+    const NAME: &'static str = "node";
+}
 
 impl NodeObject {
     fn native(&self) -> Result<Arc<Node>> {
@@ -24,6 +28,10 @@ pub(crate) struct ConnectionObject {
     connection: Mutex<Option<Connection>>,
     /// A message that did not fit into the caller's buffer.
     kept: Mutex<Option<a1::Message>>,
+}
+
+impl Object for ConnectionObject {
+    const NAME: &'static str = "connection";
 }
 
 impl ConnectionObject {

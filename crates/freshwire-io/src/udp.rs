@@ -170,7 +170,12 @@ impl UdpSocket {
             sockopt::set_socket_send_buffer_size(&socket, bytes)?;
         }
         rustix::net::bind(&socket, &address)?;
-        let socket = StdSocket::from(socket);
+        Self::from_std(StdSocket::from(socket))
+    }
+
+    /// Takes over a bound socket and makes it non-blocking. Fails if the kernel cannot keep datagrams whole.
+    pub fn from_std(socket: StdSocket) -> io::Result<Self> {
+        let is_v6 = socket.local_addr()?.is_ipv6();
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         if state.may_fragment() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel may fragment datagrams"));

@@ -23,13 +23,19 @@
 //! OBUs begin.
 
 mod datagrams;
+mod feedback;
 mod obu;
 mod packets;
+mod rate;
+mod sent;
 mod stream;
 
 pub use datagrams::{DEFAULT_MAX_DATAGRAM_BYTES, Datagrams};
+pub use feedback::{Feedback, ReportBlock, read_feedback};
 pub use packets::{Packet, Packets, PayloadHeader, PlanError};
-pub use stream::{Identity, Reports, Stream, WallClock};
+pub use rate::{Cease, Change, RateControl};
+pub use sent::{Reception, SentLog};
+pub use stream::{DEFAULT_REPORT_INTERVAL, Identity, Reports, Stream, WallClock};
 
 use crate::unit::{AudioCodec, Kind, Tracks};
 

@@ -31,6 +31,9 @@ mod receiver;
 mod threshold;
 mod uring;
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod packet_ring;
 #[doc(hidden)]
 pub mod pushed;
 #[doc(hidden)]

@@ -17,6 +17,7 @@ use crate::http::Origins;
 use crate::hub::HubConfig;
 use crate::ingest::Source;
 use crate::ingest::ladder::Rung;
+use crate::rtsp::MulticastConfig;
 
 pub use error::ConfigError;
 pub use limits::Limits;
@@ -30,6 +31,8 @@ pub use values::{link_key, parse_listen, secret_from_file};
 pub struct Config {
     /// Where RTSP is served. Default 127.0.0.1:8554, with TLS 8322.
     pub rtsp: Listen,
+    /// RTSP over multicast. Default `None`: off.
+    pub multicast: Option<MulticastConfig>,
     /// Where the page and its streams are served. Default 127.0.0.1:8080, with TLS 8443.
     pub http: Listen,
     /// Other sites whose pages may play, such as a proxy that does not say which address the browser asked for.
@@ -106,6 +109,7 @@ impl Default for Config {
         let listen = |(plain, _): (u16, u16)| Listen { plain: Some(loopback(plain)), tls: None };
         Self {
             rtsp: listen(RTSP_PORTS),
+            multicast: None,
             http: listen(HTTP_PORTS),
             trusted_origins: Origins::default(),
             internal: Some(loopback(INTERNAL_PORT)),
@@ -172,7 +176,7 @@ impl Config {
     pub fn fixed_differences(&self, newer: &Self) -> Vec<&'static str> {
         let hub = |config: &Self| format!("{:?}", config.hub);
         [
-            (self.rtsp != newer.rtsp, "rtsp"),
+            (self.rtsp != newer.rtsp || self.multicast != newer.multicast, "rtsp"),
             (self.http != newer.http || self.internal != newer.internal, "http"),
             (self.tls.is_some() != newer.tls.is_some(), "tls"),
             (self.nice != newer.nice, "process"),

@@ -10,6 +10,7 @@ use crate::config::Limits;
 use crate::http::Origins;
 use crate::hub::Hub;
 use crate::net::Admission;
+use crate::rtsp::{Groups, MulticastConfig};
 use crate::tasks::Tasks;
 
 /// What every connection of the server shares. Lives as long as the server.
@@ -24,6 +25,7 @@ pub struct Context {
     pub tasks: Tasks,
     /// What has happened so far.
     pub counters: Counters,
+    pub(crate) groups: Groups,
     access: RwLock<Arc<Access>>,
     origins: RwLock<Arc<Origins>>,
 }
@@ -37,6 +39,7 @@ impl Context {
             admission: Arc::new(Admission::new(limits)),
             tasks: Tasks::new(),
             counters: Counters::default(),
+            groups: Groups::default(),
             access: RwLock::new(Arc::new(access)),
             origins: RwLock::default(),
         }
@@ -60,6 +63,11 @@ impl Context {
     /// Replaces the origins that are trusted besides, from the next request on.
     pub fn set_origins(&self, origins: Origins) {
         *self.origins.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(origins);
+    }
+
+    /// Allows RTSP over multicast, for as long as the server runs. Counts once.
+    pub fn allow_multicast(&self, config: MulticastConfig) {
+        self.groups.configure(config);
     }
 
     /// The limits in force. A reload replaces them.

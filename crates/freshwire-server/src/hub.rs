@@ -1,18 +1,18 @@
 //! Streams, those who publish them and those who view them.
 //!
 //! ```text
-//!  Publisher::push ──► arena, once ──► seat: ring ──► engine ──► viewer
-//!                          │       ──► seat: ring ──► engine ──► viewer
+//!  Publisher::push ──► arena, once ──► queue: ring ──► engine ──► viewer
+//!                          │       ──► queue: ring ──► engine ──► viewer
 //!                          └ the newest group, for those who join
 //! ```
 
 mod bundle;
-mod datagrams;
 mod fit;
 mod renditions;
-mod seat;
 mod stream;
+mod taps;
 mod viewer;
+mod viewer_queue;
 
 use std::collections::{BTreeMap, btree_map};
 use std::io;
@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 use freshwire::{Engine, EngineThread, Handle};
 use tokio::sync::mpsc;
 
-pub use datagrams::DatagramSink;
 pub use fit::Fit;
 pub use renditions::{MAIN, check_name as check_rendition_name};
 pub use stream::{Publisher, RenditionSnapshot, Stream, StreamSnapshot};
-pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, Viewer, ViewerSnapshot};
+pub(crate) use taps::Tapping;
+pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
 
 /// All streams of a server, and the engine that serves their viewers. Clones are handles to the same hub.
 #[derive(Clone)]
@@ -80,7 +80,7 @@ pub struct HubConfig {
     /// A stream that is published without being configured ends this long after its last publisher and viewer; at once if
     /// another one needs its place. Default 30 s.
     pub unused_timeout: Duration,
-    /// Most viewers of one stream over TCP, and the number of its rings. Default 1024.
+    /// Most viewers of one stream, and the number of its rings. Default 1024.
     pub max_viewers: usize,
     /// Bytes of one stream's arena: the bound of its payload memory, whatever viewers do. Default 32 MiB.
     pub arena_bytes: usize,

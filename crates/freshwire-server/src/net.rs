@@ -16,10 +16,13 @@ mod throttle;
 
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use freshwire::Seal;
+use freshwire_io::tcp::TcpSocket;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
@@ -96,6 +99,17 @@ impl Conn {
             Stream::Plain(socket) => socket.local_addr(),
             Stream::Tls(stream) => stream.get_ref().0.local_addr(),
         }
+    }
+
+    /// Smoothed round trip of the connection; `None` if the system does not say.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        let socket = match &self.stream {
+            Stream::Plain(socket) => socket,
+            Stream::Tls(stream) => stream.get_ref().0,
+        };
+        let clone = socket.as_fd().try_clone_to_owned().ok()?;
+        let info = TcpSocket::new(clone.into()).and_then(|socket| socket.info()).ok()?;
+        Some(info.rtt).filter(|rtt| !rtt.is_zero())
     }
 
     /// Whether nobody on the way can read it.

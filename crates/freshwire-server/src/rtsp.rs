@@ -16,9 +16,11 @@ mod connection;
 pub(crate) mod link;
 pub(crate) mod message;
 pub(crate) mod methods;
+mod multicast;
 pub(crate) mod publish;
 pub(crate) mod receive;
 mod reply;
+mod rtp_path;
 mod target;
 mod transport;
 pub(crate) mod udp;
@@ -29,6 +31,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::Instrument as _;
+
+pub(crate) use multicast::Groups;
+pub use multicast::{AddressRange, AddressRangeError, MulticastConfig};
 
 use crate::context::Context;
 use crate::net::Acceptor;

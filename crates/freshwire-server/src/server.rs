@@ -63,6 +63,9 @@ impl Server {
         let access = Access::new(config.rules());
         let context = Arc::new(Context::new(hub, access, config.limits, stopping));
         context.set_origins(config.trusted_origins.clone());
+        if let Some(multicast) = config.multicast {
+            context.allow_multicast(multicast);
+        }
         let mut sources = Sources::default();
         sources.apply(&context, &config.streams)?;
         let mut server =

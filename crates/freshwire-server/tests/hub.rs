@@ -16,8 +16,7 @@ use freshwire_media::unit::{
     AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack,
 };
 use freshwire_server::hub::{
-    DatagramSink, Hub, HubConfig, HubError, Publisher, RenditionsAsked, Stream, ViewRequest, Viewer,
-    ViewerSnapshot,
+    Hub, HubConfig, HubError, Publisher, RenditionsAsked, Stream, ViewRequest, Viewer, ViewerSnapshot,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -160,7 +159,7 @@ fn view_by(
 ) -> Result<(Viewer, Player)> {
     let request = ViewRequest {
         peer: near.peer_addr()?,
-        socket: near,
+        socket: near.into(),
         preface,
         framer,
         catalog: stream.catalog(),
@@ -327,6 +326,7 @@ fn sound_overtakes_a_keyframe() -> Result<()> {
         clock: WallClock { media: MediaTime::default(), ntp: 1 << 32 },
         cname: "test".to_owned(),
         max_packet_bytes: interleaved::DEFAULT_MAX_PACKET_BYTES,
+        report_interval: freshwire_media::rtp::DEFAULT_REPORT_INTERVAL,
     };
     let framer = Interleaved::new(stream.catalog(), &config);
     let (_viewer, mut player) = view_by(&stream, Box::new(framer), connection()?, None, Vec::new())?;
@@ -555,35 +555,5 @@ fn names_that_nobody_uses_take_no_place() -> Result<()> {
     drop(held);
     hub.publish("one more", "test", None)?;
     assert!(hub.find("kept").is_some());
-    Ok(())
-}
-
-/// A viewer over datagrams that is there or not.
-struct Datagrams {
-    is_gone: bool,
-}
-
-impl DatagramSink for Datagrams {
-    fn send(&mut self, _: &UnitHead, _: &[u8]) -> bool {
-        !self.is_gone
-    }
-
-    fn is_gone(&self) -> bool {
-        self.is_gone
-    }
-}
-
-/// Nothing is published meanwhile, so nothing is sent to them.
-#[test]
-fn viewers_over_datagrams_that_are_gone_take_no_place() -> Result<()> {
-    let (_hub, stream) = hub(HubConfig { max_viewers: 2, ..HubConfig::default() })?;
-    for _ in 0..20 {
-        stream.view_datagrams(Box::new(Datagrams { is_gone: true }))?;
-    }
-    for _ in 0..2 {
-        stream.view_datagrams(Box::new(Datagrams { is_gone: false }))?;
-    }
-    let one_more = stream.view_datagrams(Box::new(Datagrams { is_gone: false }));
-    assert!(matches!(one_more, Err(HubError::TooManyViewers(2))));
     Ok(())
 }

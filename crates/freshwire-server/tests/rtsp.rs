@@ -1,220 +1,16 @@
 //! Conversations with the RTSP server, line by line.
 #![allow(clippy::disallowed_methods, reason = "clients wait in real time")]
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::sync::Arc;
+mod rtsp_rig;
+
+use std::io::Write as _;
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use freshwire_media::unit::{Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack};
 use freshwire_server::access::{Access, LinkKey, Names, Password, Right, Rights, Rules, User};
 use freshwire_server::config::Limits;
-use freshwire_server::context::Context;
-use freshwire_server::hub::{DatagramSink, Hub, HubConfig, Publisher};
-use freshwire_server::net::Acceptor;
-use freshwire_server::rtsp;
-use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
-use tokio::sync::watch;
-
-/// A server on loopback. Dropping it stops it.
-struct Server {
-    address: SocketAddr,
-    context: Arc<Context>,
-    stop: watch::Sender<bool>,
-    _runtime: Runtime,
-}
-
-impl Server {
-    fn new(access: Access, limits: Limits) -> Self {
-        Self::with(access, limits, HubConfig::default())
-    }
-
-    fn with(access: Access, limits: Limits, config: HubConfig) -> Self {
-        let runtime = Runtime::new().expect("a runtime");
-        let hub = Hub::new(config).expect("a hub");
-        let (stop, stopped) = watch::channel(false);
-        let context = Arc::new(Context::new(hub, access, limits, stopped));
-        let acceptor = runtime.block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            Acceptor::new(listener, None, Arc::clone(&context.admission), context.tasks.clone())
-                .expect("an acceptor")
-        });
-        let address = acceptor.local_addr();
-        runtime.spawn(rtsp::serve(acceptor, Arc::clone(&context)));
-        Self { address, context, stop, _runtime: runtime }
-    }
-
-    fn open() -> Self {
-        Self::new(Access::open(), Limits::default())
-    }
-
-    fn publish(&self, name: &str) -> Source {
-        let stream = self.context.hub.stream(name).expect("room for a stream");
-        let mut publisher = stream.publish("test", None).expect("nobody publishes");
-        let codec = VideoCodec::H264 { sps: vec![0x67, 0x42, 0xC0, 0x1E, 1], pps: vec![0x68, 1, 2] };
-        let video = Some(VideoTrack { codec, width: 320, height: 180 });
-        let tracks = Arc::new(Tracks { video, audio: None });
-        publisher.tracks(Arc::clone(&tracks));
-        Source { publisher, tracks, count: 0 }
-    }
-
-    fn client(&self) -> Client {
-        let socket = TcpStream::connect(self.address).expect("a connection");
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-        Client { socket, read: Vec::new(), cseq: 0, url: format!("rtsp://{}/cam", self.address) }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
-    }
-}
-
-struct Source {
-    publisher: Publisher,
-    tracks: Arc<Tracks>,
-    count: i64,
-}
-
-impl Source {
-    /// Publishes one key picture.
-    fn push(&mut self) {
-        let mut bytes = vec![0, 0, 0, 1, 0x65, 0x88];
-        bytes.extend([self.count as u8; 100]);
-        let time = MediaTime::from_nanos(self.count * 40_000_000);
-        self.count += 1;
-        let len = bytes.len() as u32;
-        let head = UnitHead {
-            kind: Kind::Video,
-            pts: time,
-            dts: time,
-            duration_ns: 40_000_000,
-            key: true,
-            len,
-            nals: std::iter::once(4..len).collect(),
-            nal_headers: vec![[0x65, 0x88]],
-            repeat: None,
-            tracks: Arc::clone(&self.tracks),
-        };
-        self.publisher.push(Unit { head, layer: 0, group: self.count as u32, refs: [0; 2], bytes });
-    }
-}
-
-/// A client that says what it is told.
-struct Client {
-    socket: TcpStream,
-    read: Vec<u8>,
-    cseq: u32,
-    url: String,
-}
-
-/// An answer.
-#[derive(Debug)]
-struct Answer {
-    status: String,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines.find(|(known, _)| *known == name).map(|(_, value)| value)
-    }
-
-    fn session(&self) -> String {
-        self.header("Session").expect("a session").split(';').next().expect("its name").to_owned()
-    }
-}
-
-impl Client {
-    fn send(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).expect("sent");
-    }
-
-    /// A request for the stream, or what `suffix` makes of its URL.
-    fn ask(&mut self, method: &str, suffix: &str, headers: &str) -> Answer {
-        let url = format!("{}{suffix}", self.url);
-        self.ask_url(method, &url, headers)
-    }
-
-    fn ask_url(&mut self, method: &str, url: &str, headers: &str) -> Answer {
-        self.cseq += 1;
-        let text = format!("{method} {url} RTSP/1.0\r\nCSeq: {}\r\n{headers}\r\n", self.cseq);
-        self.send(text.as_bytes());
-        let answer = self.answer();
-        assert_eq!(answer.header("CSeq"), Some(self.cseq.to_string().as_str()), "{answer:?}");
-        answer
-    }
-
-    fn fill(&mut self) -> bool {
-        let mut chunk = [0; 4096];
-        match self.socket.read(&mut chunk) {
-            Ok(0) => false,
-            Ok(count) => {
-                self.read.extend(&chunk[..count]);
-                true
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
-            Err(error) => panic!("no answer: {error}; so far {:?}", String::from_utf8_lossy(&self.read)),
-        }
-    }
-
-    /// The next answer, passing over packets.
-    fn answer(&mut self) -> Answer {
-        loop {
-            while self.take_packet().is_some() {}
-            let end = self.read.windows(4).position(|at| at == b"\r\n\r\n");
-            if let Some(end) = end.filter(|_| self.read[0] != b'$') {
-                let head = String::from_utf8(self.read[..end].to_vec()).expect("text");
-                let mut answer = Answer { status: head[9..12].to_owned(), head, body: String::new() };
-                let body =
-                    answer.header("Content-Length").map_or(0, |length| length.parse().expect("a length"));
-                while self.read.len() < end + 4 + body {
-                    assert!(self.fill());
-                }
-                let bytes: Vec<u8> = self.read.drain(..end + 4 + body).collect();
-                answer.body = String::from_utf8(bytes[end + 4..].to_vec()).expect("text");
-                return answer;
-            }
-            assert!(self.fill(), "closed without an answer");
-        }
-    }
-
-    fn take_packet(&mut self) -> Option<(u8, Vec<u8>)> {
-        let &[b'$', channel, high, low, ..] = &self.read[..] else { return None };
-        let end = 4 + usize::from(u16::from_be_bytes([high, low]));
-        if self.read.len() < end {
-            return None;
-        }
-        let packet: Vec<u8> = self.read.drain(..end).collect();
-        Some((channel, packet[4..].to_vec()))
-    }
-
-    /// The next packet.
-    fn packet(&mut self) -> (u8, Vec<u8>) {
-        loop {
-            if let Some(packet) = self.take_packet() {
-                return packet;
-            }
-            assert!(self.fill(), "closed without a packet");
-        }
-    }
-
-    /// Waits until the server closes.
-    fn is_closed(&mut self) -> bool {
-        while self.fill() {}
-        true
-    }
-}
-
-const TCP: &str = "Transport: RTP/AVP/TCP;unicast;interleaved=0-1\r\n";
-
-fn with_session(session: &str) -> String {
-    format!("Session: {session}\r\n")
-}
+use freshwire_server::hub::HubConfig;
+use rtsp_rig::{Answer, Client, Server, TCP, datagram_sockets, server_ports, view_nowhere, with_session};
 
 #[test]
 fn a_viewer_from_describe_to_teardown() {
@@ -321,16 +117,10 @@ fn a_latency_that_cannot_be_kept_is_refused() {
         );
     }
     let (_rtp, _rtcp, udp) = datagram_sockets();
-    let refused = client.ask("SETUP", "/trackID=0?latency=2s", &udp);
-    assert!(
-        refused.head.contains(" 461 Unsupported Transport; use RTP/AVP/TCP with latency="),
-        "{refused:?}"
-    );
-    // Over UDP nothing is left out to be in time.
     let mut over_udp = server.client();
-    let session = with_session(&over_udp.ask("SETUP", "/trackID=0", &udp).session());
-    assert_eq!(over_udp.ask("PLAY", "?latency=2s", &session).status, "455");
-    assert_eq!(over_udp.ask("PLAY", "", &session).status, "200");
+    let session = with_session(&over_udp.ask("SETUP", "/trackID=0?latency=2s", &udp).session());
+    assert_eq!(over_udp.ask("PLAY", "?latency=2s", &session).status, "200");
+    assert_eq!(over_udp.ask("PLAY", "?latency=1s", &session).status, "455", "it stays as it was");
     let session = with_session(&client.ask("SETUP", "/trackID=0?latency=2s", TCP).session());
     assert_eq!(client.ask("PLAY", "?latency=soon", &session).status, "400");
     assert_eq!(client.ask("PLAY", "", &session).status, "200");
@@ -435,32 +225,6 @@ fn requests_behind_play_in_the_same_segment_are_answered() {
 }
 
 #[test]
-fn a_viewer_over_udp() {
-    let server = Server::open();
-    let mut source = server.publish("cam");
-    let mut client = server.client();
-    let (rtp, rtcp, transport) = datagram_sockets();
-    let setup = client.ask("SETUP", "/trackID=0", &transport);
-    let session = with_session(&setup.session());
-    assert_eq!(client.ask("PLAY", "", &session).status, "200");
-    source.push();
-    let mut datagram = [0; 2000];
-    let (count, from) = rtp.recv_from(&mut datagram).expect("a packet");
-    assert!(from.port() == server_ports(&setup)[0] && count > 100 && datagram[1] & 0x7F == 96);
-    assert!(rtcp.recv(&mut datagram).expect("a report") >= 28 && datagram[1] == 200);
-    assert_eq!(client.ask("PAUSE", "", &session).status, "200");
-    source.push();
-    assert_eq!(client.ask("PLAY", "", &session).status, "200");
-    source.push();
-    rtp.recv(&mut datagram).expect("a packet");
-    assert_eq!(datagram[40], 2, "the picture of the pause is not sent");
-    assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
-    source.push();
-    rtp.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
-    rtp.recv(&mut datagram).expect_err("nothing behind TEARDOWN");
-}
-
-#[test]
 fn the_rights_are_asked_for() {
     let password = Password { sha256: None, md5: Some("0".repeat(32)) };
     let rights = Rights { view: Names::all(), publish: Names::default() };
@@ -528,26 +292,6 @@ fn announce_text(client: &mut Client, description: &str) -> Answer {
         format!("ANNOUNCE {} RTSP/1.0\r\nCSeq: {}\r\n{headers}\r\n{description}", client.url, client.cseq);
     client.send(text.as_bytes());
     client.answer()
-}
-
-/// A client's sockets for RTP and RTCP, and the header that offers them.
-fn datagram_sockets() -> (UdpSocket, UdpSocket, String) {
-    let sockets = [(); 2].map(|()| {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-        socket
-    });
-    let ports = sockets.each_ref().map(|socket| socket.local_addr().expect("bound").port());
-    let [rtp, rtcp] = sockets;
-    (rtp, rtcp, format!("Transport: RTP/AVP/UDP;unicast;client_port={}-{}\r\n", ports[0], ports[1]))
-}
-
-/// The server's ports of an answer to SETUP.
-fn server_ports(setup: &Answer) -> [u16; 2] {
-    let transport = setup.header("Transport").expect("a transport");
-    let ports = transport.split("server_port=").nth(1).and_then(|rest| rest.split(';').next());
-    let (rtp, rtcp) = ports.and_then(|ports| ports.split_once('-')).expect("two ports");
-    [rtp, rtcp].map(|port| port.parse().expect("a port"))
 }
 
 #[test]
@@ -650,14 +394,6 @@ fn a_publisher_of_garbage_harms_nobody() {
     assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
 }
 
-struct Nothing;
-
-impl DatagramSink for Nothing {
-    fn send(&mut self, _head: &UnitHead, _bytes: &[u8]) -> bool {
-        true
-    }
-}
-
 #[test]
 fn a_publisher_is_asked_for_a_key_picture() {
     let server = Server::open();
@@ -669,7 +405,7 @@ fn a_publisher_is_asked_for_a_key_picture() {
     client.send(&[b'$', 4, 0, 14, 0x80, 96, 0, 1, 0, 0, 0, 0, 1, 2, 3, 4, 0x08, 0]);
     assert_eq!(client.ask("OPTIONS", "", "").status, "200");
     let stream = server.context.hub.find("cam").expect("announced");
-    stream.view_datagrams(Box::new(Nothing)).expect("room");
+    let _viewer = view_nowhere(&stream).expect("room");
     let (channel, packet) = client.packet();
     assert_eq!(
         (channel, packet.len(), &packet[8..12], &packet[16..]),

@@ -31,6 +31,8 @@ pub enum CarrierInUse {
     KernelFed,
     /// A1, over UDP.
     A1,
+    /// Datagrams of another protocol, on a [`DatagramPath`](crate::DatagramPath).
+    Datagrams,
 }
 
 impl CarrierInUse {
@@ -41,6 +43,7 @@ impl CarrierInUse {
             Self::KernelRing => "kernel-ring",
             Self::KernelFed => "kernel-fed",
             Self::A1 => "a1",
+            Self::Datagrams => "datagrams",
         }
     }
 }

@@ -28,6 +28,7 @@
 pub mod a1;
 mod carrier;
 mod config;
+mod datagrams;
 mod ended;
 mod error;
 #[cfg(feature = "fanout")]
@@ -61,6 +62,7 @@ pub use freshwire_units::{Rate, Timestamp};
 
 pub use carrier::{Carrier, CarrierError, CarrierInUse};
 pub use config::{DEFAULT_LINGER, DEFAULT_MAX_UNREAD, DEFAULT_QUEUE_TARGET, SinkConfig};
+pub use datagrams::{DatagramPath, Flushed, KnownPath};
 pub use ended::{CloseMode, Ended, SinkError};
 pub use error::{ModifyError, PushError, SenderError};
 pub use receiver::{Message, ReceiveError, Receiver};

@@ -10,6 +10,7 @@ use freshwire_ring::{
 };
 
 use crate::config::SinkConfig;
+use crate::datagrams::DatagramPath;
 use crate::error::{ModifyError, PushError, SenderError};
 use crate::record::record_without_place;
 use crate::sink::{Call, Sink, SinkShared};
@@ -120,6 +121,26 @@ impl Sender {
             let (producer, ring) = self.producer_of(sink.id());
             producer.keep_fates(ring);
         }
+        Ok(sink)
+    }
+
+    /// Serves a receiver of datagrams from a free ring, as [`add_sink`](Self::add_sink) does over TCP. Of `config`, policy, framing,
+    /// keys and linger count; every piece of the framing has to be whole packets. Fates are complete when the last packet is handed
+    /// over, and nothing can be interjected.
+    ///
+    /// # Errors
+    ///
+    /// If no ring is free, if the ring has too few slots for [`SinkConfig::keys`], or if the sender has no engine.
+    pub fn add_datagram_sink(
+        &mut self,
+        path: Box<dyn DatagramPath>,
+        config: SinkConfig,
+    ) -> Result<Sink, SenderError> {
+        let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
+        self.check_keys(&config)?;
+        let consumer = self.free_ring()?;
+        let Added { id, sink, .. } = engine.add_datagrams(path, consumer, config);
+        self.enter(&sink, ServedBy::Engine(id));
         Ok(sink)
     }
 

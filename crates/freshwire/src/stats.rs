@@ -155,7 +155,11 @@ impl SinkStats {
     }
 
     pub(crate) fn on_write(&self, bytes: u64) {
-        add(&self.writes, 1);
+        self.on_writes(1, bytes);
+    }
+
+    pub(crate) fn on_writes(&self, calls: u64, bytes: u64) {
+        add(&self.writes, calls);
         add(&self.bytes, bytes);
     }
 

@@ -4,6 +4,7 @@ mod admit;
 mod begun;
 mod choose;
 mod command;
+mod datagrams;
 mod destination;
 mod direct;
 mod engine;

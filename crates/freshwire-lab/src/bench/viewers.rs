@@ -37,6 +37,8 @@ const CONNECTS_PER_SECOND: u32 = 40;
 /// Goals for processor time over that of bare writes and over that of GStreamer's server.
 const OF_BARE: f64 = 1.3;
 const OF_GSTREAMER: f64 = 0.5;
+/// Goal for processor time of viewers over UDP over that of viewers over TCP.
+const OF_TCP: f64 = 1.0;
 /// A viewer may take so much of the server's memory.
 const VIEWER_BYTES: f64 = 16384.0;
 /// From so many viewers on, what they take is told from the stream's first use of its arena meanwhile.
@@ -153,7 +155,7 @@ impl Cell<'_> {
 
     fn measure(&self, repeat: u32, clip: &Arc<Clip>, log: &Path, report: &mut Report) -> anyhow::Result<()> {
         let fresh = Subject::Server(Server::Freshwire);
-        let mut others = vec![Subject::Bare, Subject::Server(Server::Gstreamer)];
+        let mut others = vec![Subject::Bare, Subject::Server(Server::Gstreamer), Subject::Udp];
         let mut fresh_at = [0; 4];
         let mut costs = Vec::new();
         for _ in 0..repeat {
@@ -173,6 +175,10 @@ impl Cell<'_> {
             });
         }
         let [cost, share, starved, growth] = fresh_at;
+        if let Some((_, udp)) = costs.iter().find(|(found, _)| *found == Subject::Udp) {
+            let name = format!("{}: processor time, UDP : TCP", self.label());
+            report.compare(&name, *udp, cost, Some(Goal::AtMost(OF_TCP)));
+        }
         for (subject, goal) in [(Subject::Bare, OF_BARE), (Subject::Server(Server::Gstreamer), OF_GSTREAMER)]
         {
             let Some((_, other)) = costs.iter().find(|(found, _)| *found == subject) else { continue };

@@ -23,6 +23,10 @@ pub(super) enum Player {
     Ffmpeg,
     /// GStreamer's rtspsrc, RTSP over TCP.
     Gstreamer,
+    /// ffmpeg, RTP over UDP.
+    FfmpegUdp,
+    /// GStreamer's rtspsrc, RTP over UDP.
+    GstreamerUdp,
     /// Our own reader: when each access unit is whole, and whether it is as it was encoded.
     Probe,
 }
@@ -33,6 +37,8 @@ impl Player {
         match self {
             Self::Ffmpeg => "ffmpeg",
             Self::Gstreamer => "GStreamer",
+            Self::FfmpegUdp => "ffmpeg, UDP",
+            Self::GstreamerUdp => "GStreamer, UDP",
             Self::Probe => "probe",
         }
     }
@@ -62,7 +68,12 @@ pub(super) struct Running {
 impl Running {
     /// Starts an unmodified player in the far namespace.
     pub(super) fn start(player: Player, namespaces: &Namespaces) -> anyhow::Result<Self> {
-        let mut command = if player == Player::Gstreamer { gstreamer() } else { ffmpeg() };
+        let mut command = match player {
+            Player::Gstreamer => gstreamer("tcp"),
+            Player::GstreamerUdp => gstreamer("udp"),
+            Player::FfmpegUdp => ffmpeg("udp"),
+            Player::Ffmpeg | Player::Probe => ffmpeg("tcp"),
+        };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = namespaces
             .spawn_far(&mut command)
@@ -92,13 +103,13 @@ impl Drop for Running {
 }
 
 /// Shows nothing, so the number's rows are all that it has to give.
-fn ffmpeg() -> Command {
+fn ffmpeg(transport: &str) -> Command {
     let mut command = Command::new("ffmpeg");
     command.args(["-hide_banner", "-nostdin", "-loglevel", "repeat+level+warning", "-threads", "1"]);
     // What is known from the session's description needs no probing.
     command.args([
         "-rtsp_transport",
-        "tcp",
+        transport,
         "-fflags",
         "nobuffer",
         "-flags",
@@ -113,14 +124,14 @@ fn ffmpeg() -> Command {
     command
 }
 
-fn gstreamer() -> Command {
+fn gstreamer(transport: &str) -> Command {
     let mut command = Command::new("gst-launch-1.0");
     command
         .env("GST_DEBUG_NO_COLOR", "1")
         .env("GST_DEBUG", "libav:2,rtph264depay:2,videodecoder:1,h264parse:2");
     let (width, height) = CODE_SIZE;
     let pipeline = format!(
-        "-q rtspsrc location={} latency=0 protocols=tcp ! rtph264depay ! avdec_h264 max-threads=1 \
+        "-q rtspsrc location={} latency=0 protocols={transport} ! rtph264depay ! avdec_h264 max-threads=1 \
          ! videocrop bottom={} ! videoscale ! videoconvert ! video/x-raw,format=GRAY8,width={width},height={height} \
          ! fdsink fd=1 sync=false",
         server::url(),

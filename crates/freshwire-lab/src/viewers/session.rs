@@ -44,6 +44,15 @@ fn track(description: &[u8], kind: Kind) -> anyhow::Result<Option<(Media, Depack
     Ok(Some((track, depacketizer)))
 }
 
+/// The address of a track below that of its stream.
+fn address(base: &str, track: &Media) -> String {
+    match track.control.as_deref() {
+        None | Some("*") => base.to_owned(),
+        Some(whole) if whole.starts_with("rtsp://") => whole.to_owned(),
+        Some(part) => format!("{}/{part}", base.trim_end_matches('/')),
+    }
+}
+
 /// What puts the packets of a session's tracks together.
 pub(crate) struct Tracks {
     pub(crate) video: Depacketizer,
@@ -62,6 +71,18 @@ impl Session {
         Ok(self.play_tracks(false)?.video)
     }
 
+    /// Begins to play the video to this UDP port and the one after it.
+    pub(crate) fn play_to(&mut self, port: u16) -> anyhow::Result<()> {
+        let url = self.url.clone();
+        let described = self.ask("DESCRIBE", &url, "Accept: application/sdp\r\n")?;
+        let base = described.base.unwrap_or_else(|| url.clone());
+        let (media, _) = video(&described.body)?;
+        let transport = format!("Transport: RTP/AVP;unicast;client_port={port}-{}\r\n", port + 1);
+        self.ask("SETUP", &address(&base, &media), &transport)?;
+        self.ask("PLAY", &url, "Range: npt=0.000-\r\n")?;
+        Ok(())
+    }
+
     /// Begins to play the video, and the sound if that is wanted and there is any.
     pub(crate) fn play_tracks(&mut self, with_sound: bool) -> anyhow::Result<Tracks> {
         let url = self.url.clone();
@@ -78,11 +99,7 @@ impl Session {
     }
 
     fn set_up(&mut self, base: &str, track: &Media, channel: u8) -> anyhow::Result<()> {
-        let control = match track.control.as_deref() {
-            None | Some("*") => base.to_owned(),
-            Some(whole) if whole.starts_with("rtsp://") => whole.to_owned(),
-            Some(part) => format!("{}/{part}", base.trim_end_matches('/')),
-        };
+        let control = address(base, track);
         let transport = format!("Transport: RTP/AVP/TCP;unicast;interleaved={channel}-{}\r\n", channel + 1);
         self.ask("SETUP", &control, &transport)?;
         Ok(())

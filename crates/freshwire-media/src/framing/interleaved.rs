@@ -15,6 +15,7 @@
 //! take the place of those that were dropped, so many that a decoder shows what it has; see [`UnitHead::repeat`](crate::unit::UnitHead::repeat).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::viewer::Begun;
 use super::{Framer, Piece};
@@ -51,6 +52,8 @@ pub struct Config {
     pub cname: String,
     /// Largest packet, RTP header included: [`DEFAULT_MAX_PACKET_BYTES`]. Brought between [`MIN_PACKET_BYTES`] and 65535.
     pub max_packet_bytes: usize,
+    /// Media time between two sender reports of a track: [`DEFAULT_REPORT_INTERVAL`](crate::rtp::DEFAULT_REPORT_INTERVAL).
+    pub report_interval: Duration,
 }
 
 /// The framing of one viewer. Records are looked up in the stream's catalog; one that is not there any more, whose length
@@ -80,7 +83,10 @@ impl Interleaved {
     /// The framing of a viewer that has not been sent anything.
     pub fn new(catalog: Arc<Catalog>, config: &Config) -> Self {
         let channel = |track: Option<TrackChannel>, kind| {
-            track.map(|track| Channel { number: track.channel, stream: Stream::new(kind, track.identity) })
+            track.map(|track| Channel {
+                number: track.channel,
+                stream: Stream::new(kind, track.identity).report_interval(config.report_interval),
+            })
         };
         Self {
             catalog,

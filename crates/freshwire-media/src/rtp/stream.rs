@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::unit::{Kind, MediaTime, UnitHead};
 
@@ -72,12 +73,28 @@ pub struct Stream {
     octets: u32,
     /// Decoding time at the last report.
     reported: Option<MediaTime>,
+    report_interval: Duration,
 }
 
 impl Stream {
     /// A stream that has not begun.
     pub fn new(kind: Kind, identity: Identity) -> Self {
-        Self { kind, identity, next_seq: identity.seq, packets: 0, octets: 0, reported: None }
+        Self {
+            kind,
+            identity,
+            next_seq: identity.seq,
+            packets: 0,
+            octets: 0,
+            reported: None,
+            report_interval: DEFAULT_REPORT_INTERVAL,
+        }
+    }
+
+    /// Sets the media time between two reports. Default: [`DEFAULT_REPORT_INTERVAL`].
+    #[must_use]
+    pub fn report_interval(mut self, interval: Duration) -> Self {
+        self.report_interval = interval;
+        self
     }
 
     /// The sequence number of the next packet, for `RTP-Info`.
@@ -123,12 +140,12 @@ impl Stream {
         out.extend_from_slice(nal);
     }
 
-    /// True if a report has to go before the first packet of this unit: none has gone yet, five seconds of media time
-    /// have passed since, or the time has jumped back.
+    /// True if a report has to go before the first packet of this unit: none has gone yet, the interval of media time
+    /// has passed since, or the time has jumped back.
     pub fn report_is_due(&self, head: &UnitHead) -> bool {
         self.reported.is_none_or(|then| {
             let passed = i128::from(head.dts.as_nanos()) - i128::from(then.as_nanos());
-            !(0..REPORT_INTERVAL_NS).contains(&passed)
+            !(0..self.report_interval.as_nanos() as i128).contains(&passed)
         })
     }
 
@@ -160,4 +177,6 @@ const SENDER_REPORT_BYTES: usize = 28;
 const SENDER_REPORT: u8 = 200;
 const SOURCE_DESCRIPTION: u8 = 202;
 const CNAME: u8 = 1;
-const REPORT_INTERVAL_NS: i128 = 5_000_000_000;
+
+/// Media time between two sender reports unless told otherwise (RFC 3550, 6.2).
+pub const DEFAULT_REPORT_INTERVAL: Duration = Duration::from_secs(5);

@@ -74,6 +74,7 @@ fn interleave(units: &[Coded]) -> Vec<u8> {
         clock: WallClock { media: MediaTime::default(), ntp: 3_900_000_000 << 32 },
         cname: "freshwire".to_owned(),
         max_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
+        report_interval: freshwire_media::rtp::DEFAULT_REPORT_INTERVAL,
     };
     let mut framer = Interleaved::new(Arc::clone(&catalog), &config);
     let mut stream = Vec::new();

@@ -16,6 +16,7 @@ use crate::access::{Names, Password, Rights, Rules, User};
 use crate::hub::{HubConfig, MAIN, check_rendition_name};
 use crate::ingest::Source;
 use crate::ingest::ladder::{Rung, RungError};
+use crate::rtsp::MulticastConfig;
 
 const TOO_MANY: &str = "8 renditions of a stream are the limit, its own source among them";
 const _: () = assert!(MAX_RENDITIONS == 8);
@@ -42,6 +43,9 @@ struct File {
 struct RtspSection {
     listen: Text,
     tls_listen: Text,
+    multicast: Text,
+    multicast_port: Value,
+    multicast_ttl: Value,
 }
 
 #[derive(Default, Deserialize)]
@@ -160,6 +164,7 @@ fn apply(file: File, folder: &Path) -> Result<Config, Fault> {
     let mut config = Config::default();
     listen(&mut config.rtsp, "rtsp", &file.rtsp.listen, &file.rtsp.tls_listen, file.tls.is_some())?;
     listen(&mut config.http, "http", &file.http.listen, &file.http.tls_listen, file.tls.is_some())?;
+    config.multicast = multicast(&file.rtsp)?;
     for origin in file.http.trusted_origins.iter().flatten() {
         let trusted = config.trusted_origins.trust(origin.get_ref());
         trusted.map_err(|error| Fault::new(origin.span(), format!("trusted_origins: {error}")))?;
@@ -211,6 +216,26 @@ fn listen(target: &mut Listen, section: &str, plain: &Text, tls: &Text, encrypts
         target.tls = address;
     }
     Ok(())
+}
+
+fn multicast(section: &RtspSection) -> Result<Option<MulticastConfig>, Fault> {
+    let Some(text) = &section.multicast else { return Ok(None) };
+    let range = text.get_ref().parse();
+    let range = range.map_err(|error| Fault::new(text.span(), format!("rtsp.multicast: {error}")))?;
+    let mut multicast = MulticastConfig { range, port: 5004, ttl: 1 };
+    let number = |text: &str| text.parse().map_err(|_| format!("{text:?} is not a whole number"));
+    let port = |text: &str| {
+        let port: u16 = number(text).map_err(|error| format!("{error} such as 5004"))?;
+        if port.is_multiple_of(2) {
+            Ok(port)
+        } else {
+            Err(format!("{port} is odd; RTP has even ports, such as 5004"))
+        }
+    };
+    set(&mut multicast.port, "multicast_port", section.multicast_port.as_ref(), port, ("1024", "65532"))?;
+    let ttl = |text: &str| number(text).and_then(|ttl| u8::try_from(ttl).map_err(|error| error.to_string()));
+    set(&mut multicast.ttl, "multicast_ttl", section.multicast_ttl.as_ref(), ttl, ("1", "255"))?;
+    Ok(Some(multicast))
 }
 
 fn address(key: &str, text: &Text) -> Result<Option<Option<std::net::SocketAddr>>, Fault> {

@@ -149,7 +149,7 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
     ("viewer_horizon_max", "The largest horizon so far", Some(Unit::Bytes), |viewer| {
         Some(Value::Gauge(viewer.sink.horizon_max as f64))
     }),
-    ("viewer_sent", "Bytes handed to TCP", Some(Unit::Bytes), |viewer| {
+    ("viewer_sent", "Bytes handed to the carrier", Some(Unit::Bytes), |viewer| {
         Some(Value::Counter(viewer.sink.bytes))
     }),
     ("viewer_acked", "Bytes acknowledged", Some(Unit::Bytes), |viewer| {

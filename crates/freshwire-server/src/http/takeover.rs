@@ -97,7 +97,7 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
     let parts = conn.into_parts()?;
     let refusal = if parts.seal.is_none() { parts.socket.try_clone().ok() } else { None };
     let viewer = order.stream.view(ViewRequest {
-        socket: parts.socket,
+        socket: parts.socket.into(),
         preface: order.head,
         framer: order.carriage.framer,
         catalog: order.carriage.catalog,

@@ -18,12 +18,12 @@ const MOST_FRAMES: usize = 8;
 
 /// Sound that waits for more.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(super) struct PendingBundle {
     units: Vec<Unit>,
     since: Timestamp,
 }
 
-impl Waiting {
+impl PendingBundle {
     /// Adds a frame; false if there is no room for another one of its length.
     pub(super) fn add(&mut self, unit: Unit) -> bool {
         let frame = u64::from(unit.head.duration_ns);
@@ -144,7 +144,7 @@ mod tests {
 
     /// How many frames of this length go into a record.
     fn frames(duration_ns: u32) -> usize {
-        let mut waiting = Waiting::default();
+        let mut waiting = PendingBundle::default();
         let unit = || {
             let head = UnitHead {
                 kind: Kind::Audio,

@@ -10,7 +10,7 @@ use freshwire_media::unit::{AudioTrack, Kind, LANE_BITS, MediaTime, Tracks, Unit
 use tokio::sync::mpsc;
 
 use super::HubError;
-use super::stream::Offer;
+use super::stream::UnitInfo;
 
 /// What the rendition is called that is published under the stream's own name.
 pub const MAIN: &str = "main";
@@ -45,7 +45,7 @@ const GROUP_UNITS: usize = 512;
 // Framings tell renditions apart as policies do.
 const _: () = assert!(LANE_BITS == RENDITION_BITS);
 
-type Kept = Vec<(Offer, Stored)>;
+type Kept = Vec<(UnitInfo, Stored)>;
 
 /// All of a stream.
 pub(super) struct Renditions {
@@ -408,9 +408,9 @@ impl Renditions {
     }
 
     /// Keeps the unit for those who join, as long as its group is young enough for that.
-    pub(super) fn remember(&mut self, index: usize, offer: Offer, stored: Stored) {
+    pub(super) fn remember(&mut self, index: usize, offer: UnitInfo, stored: Stored) {
         for group in self.all.iter_mut().map(|rendition| &mut rendition.group) {
-            let age = |(first, _): &(Offer, Stored)| offer.published.saturating_since(first.published);
+            let age = |(first, _): &(UnitInfo, Stored)| offer.published.saturating_since(first.published);
             let is_old = group.first().map(age).is_some_and(|age| age > MAX_JOIN_AGE);
             if is_old || group.len() >= GROUP_UNITS {
                 group.clear();
@@ -428,7 +428,7 @@ impl Renditions {
     }
 
     /// What is kept of a rendition's newest group, with the sound since then, oldest first.
-    pub(super) fn group(&self, index: usize) -> Vec<&(Offer, Stored)> {
+    pub(super) fn group(&self, index: usize) -> Vec<&(UnitInfo, Stored)> {
         let Some(group) = self.all.get(index).map(|rendition| &rendition.group) else { return Vec::new() };
         let Some((first, _)) = group.first() else { return Vec::new() };
         let sound = self.sound.iter().filter(|(offer, _)| offer.published >= first.published);

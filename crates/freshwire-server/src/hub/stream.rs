@@ -10,11 +10,11 @@ use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, MediaTime, Tracks, Unit}
 use freshwire_units::Timestamp;
 use tokio::sync::{mpsc, watch};
 
-use super::bundle::{Unbundler, Waiting};
-use super::datagrams::{DatagramSink, Datagrams};
+use super::bundle::{PendingBundle, Unbundler};
 use super::renditions::{MAIN, Renditions};
-use super::seat::Seat;
-use super::viewer::{Identity, RenditionsAsked, ViewRequest, Viewer, ViewerSnapshot};
+use super::taps::{Tapping, Taps};
+use super::viewer::{Identity, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
+use super::viewer_queue::ViewerQueue;
 use super::{HubConfig, HubError, Shared, lock};
 
 /// Slots of a viewer's ring: 10 s of video, 6 s with sound, so that what follows a keyframe fits while that is on its way over a slow
@@ -67,18 +67,17 @@ struct Counters {
 /// What changes with each unit and each viewer.
 struct State {
     sender: Sender,
-    seats: Vec<Seat>,
-    datagrams: Datagrams,
+    queues: Vec<ViewerQueue>,
     /// Those who make other renditions of the main one.
-    taps: Datagrams,
+    taps: Taps,
     /// Number of the next sound. Pictures of each rendition count apart, because policies count on pictures without gaps.
     next_sound: u64,
     renditions: Renditions,
     /// Sound that waits for the next picture.
-    waiting: Waiting,
+    waiting: PendingBundle,
     /// One for each viewer is made from it.
     policy: Adaptive,
-    /// The viewers that want the unit at hand, in the order of their seats.
+    /// The viewers that want the unit at hand, in the order of their queues.
     targets: Vec<Target>,
     /// Sinks that have to be served.
     asleep: Vec<SinkId>,
@@ -95,9 +94,9 @@ struct State {
     told_faults: u64,
 }
 
-/// A unit as seats see it.
+/// A unit as the viewers' queues see it.
 #[derive(Clone)]
-pub(super) struct Offer {
+pub(super) struct UnitInfo {
     pub(super) meta: Meta,
     /// Whose picture it is; of sound it says nothing.
     pub(super) rendition: usize,
@@ -145,10 +144,8 @@ pub struct StreamSnapshot {
     pub ring_faults: u64,
     /// Viewers that were given up because their rings gave nothing although their paths were free.
     pub given_up: u64,
-    /// Its viewers over TCP.
+    /// Its viewers.
     pub viewers: Vec<ViewerSnapshot>,
-    /// Its viewers over datagrams.
-    pub datagram_viewers: usize,
 }
 
 /// One of a stream's renditions.
@@ -181,12 +178,11 @@ impl Stream {
         let sender = Sender::new(&config, &shared.engine).map_err(|error| HubError::Io(error.to_string()))?;
         let state = State {
             sender,
-            seats: Vec::new(),
-            datagrams: Datagrams::default(),
-            taps: Datagrams::default(),
+            queues: Vec::new(),
+            taps: Taps::default(),
             next_sound: FIRST_SOUND,
             renditions: Renditions::default(),
-            waiting: Waiting::default(),
+            waiting: PendingBundle::default(),
             policy: Adaptive::default(),
             targets: Vec::new(),
             asleep: Vec::new(),
@@ -268,7 +264,11 @@ impl Stream {
             .linger(LINGER)
             .max_rto(MAX_RTO);
         sink.congestion.clone_from(&config.congestion);
-        let sink = state.sender.add_sink(request.socket, sink).map_err(|error| match error {
+        let added = match request.socket {
+            ViewSocket::Tcp(socket) => state.sender.add_sink(socket, sink),
+            ViewSocket::Datagrams(path) => state.sender.add_datagram_sink(path, sink),
+        };
+        let sink = added.map_err(|error| match error {
             SenderError::Claim(_) => HubError::TooManyViewers(config.max_viewers),
             error => HubError::Io(error.to_string()),
         })?;
@@ -282,36 +282,22 @@ impl Stream {
             monitor: sink.monitor(),
             is_given_up: AtomicBool::new(false),
         });
-        let mut seat = Seat::new(sink.id(), Arc::clone(&identity), request.only, request.latency);
-        (seat.allowed, seat.selection) = (allowed, selection);
-        state.join(seat, request.join_age.unwrap_or(config.join_age), config);
+        let mut queue = ViewerQueue::new(sink.id(), Arc::clone(&identity), request.only, request.latency);
+        (queue.allowed, queue.selection) = (allowed, selection);
+        state.join(queue, request.join_age.unwrap_or(config.join_age), config);
         Ok(Viewer { sink, stream: Arc::clone(self), identity })
     }
 
-    /// Serves a viewer over datagrams, from the next keyframe until its sink says that it is gone.
-    pub fn view_datagrams(&self, sink: Box<dyn DatagramSink>) -> Result<(), HubError> {
-        let limit = self.shared.config.max_viewers;
-        let mut state = lock(&self.state);
-        state.datagrams.forget_gone();
-        if state.datagrams.len() >= limit {
-            return Err(HubError::TooManyViewers(limit));
-        }
-        state.datagrams.add(sink);
-        let reference = state.renditions.reference();
-        state.renditions.ask_for_key(reference);
-        Ok(())
-    }
-
     /// Gives the units of the main rendition to whoever makes others of it, from the next keyframe until `sink` says that it is gone.
-    pub(crate) fn tap(&self, sink: Box<dyn DatagramSink>) {
+    pub(crate) fn tap(&self, sink: Box<dyn Tapping>) {
         let mut state = lock(&self.state);
         state.taps.add(sink);
         state.renditions.ask_for_key(0);
     }
 
-    /// How many viewers over TCP may have other renditions than the main one.
+    /// How many viewers may have other renditions than the main one.
     pub(crate) fn choosing_viewers(&self) -> usize {
-        lock(&self.state).seats.iter().filter(|seat| seat.allowed != 1).count()
+        lock(&self.state).queues.iter().filter(|queue| queue.allowed != 1).count()
     }
 
     /// How many renditions viewers can have now.
@@ -330,9 +316,8 @@ impl Stream {
         let producer = state.sender.producer();
         let config = producer.region().config();
         let used = u64::from(config.blocks) - producer.free_blocks() as u64;
-        let seats: Vec<_> = state.seats.iter().map(Seat::counts).collect();
-        let (origin, datagram_viewers) =
-            (state.renditions.origin().map(str::to_owned), state.datagrams.len());
+        let queues: Vec<_> = state.queues.iter().map(ViewerQueue::counts).collect();
+        let origin = state.renditions.origin().map(str::to_owned);
         let renditions = state.rendition_snapshots();
         let (ring_faults, given_up) = (state.sender.producer().bad_values(), state.given_up);
         drop(state);
@@ -348,31 +333,30 @@ impl Stream {
             arena_used: used * u64::from(config.block_bytes),
             ring_faults,
             given_up,
-            viewers: seats.iter().map(|seat| seat.snapshot(&renditions)).collect(),
+            viewers: queues.iter().map(|queue| queue.snapshot(&renditions)).collect(),
             renditions,
-            datagram_viewers,
         }
     }
 
     pub(super) fn leave(&self, id: u64, sink: SinkId) {
         let mut state = lock(&self.state);
-        state.seats.retain(|seat| seat.id != id);
+        state.queues.retain(|queue| queue.id != id);
         state.sender.reuse(sink);
     }
 
     /// Offers a viewer nothing any more and drops what is queued for it, or goes on.
     pub(super) fn pause(&self, id: u64, paused: bool) {
-        let State { sender, seats, .. } = &mut *lock(&self.state);
-        let Some(seat) = seats.iter_mut().find(|seat| seat.id == id) else { return };
-        seat.set_paused(paused);
+        let State { sender, queues, .. } = &mut *lock(&self.state);
+        let Some(queue) = queues.iter_mut().find(|queue| queue.id == id) else { return };
+        queue.set_paused(paused);
         if paused {
-            sender.producer().drop_where(seat.sink.ring(), reason::APPLICATION, |_| true);
+            sender.producer().drop_where(queue.sink.ring(), reason::APPLICATION, |_| true);
         }
     }
 
     pub(super) fn viewer_snapshot(&self, id: u64) -> Option<ViewerSnapshot> {
         let state = lock(&self.state);
-        let counts = state.seats.iter().find(|seat| seat.id == id).map(Seat::counts)?;
+        let counts = state.queues.iter().find(|queue| queue.id == id).map(ViewerQueue::counts)?;
         let renditions = state.rendition_snapshots();
         drop(state);
         Some(counts.snapshot(&renditions))
@@ -395,21 +379,22 @@ impl Stream {
         count(&counters.units, 1);
         count(&counters.bytes, unit.bytes.len() as u64);
         count(&counters.keys, u64::from(begins && has_video));
-        if is_reference || unit.head.kind == Kind::Audio {
-            state.datagrams.send(&unit.head, &unit.bytes, begins);
-        }
         if rendition == 0 {
             state.taps.send(&unit.head, &unit.bytes, begins);
         }
         if has_video && unit.head.kind == Kind::Audio {
             if !state.waiting.add(unit) {
-                self.spread_sound(&mut state, Way::AtOnce);
+                self.spread_sound(&mut state, FanoutPath::AtOnce);
             }
         } else {
             // One write for both of them: what is on a ring is served after this.
-            let has_sound = is_reference && self.spread_sound(&mut state, Way::Rings);
-            let way = if has_sound { Way::Rings } else { Way::AtOnce };
-            self.spread(&mut state, Spread { rendition, units: vec![unit], begins, published: now() }, way);
+            let has_sound = is_reference && self.spread_sound(&mut state, FanoutPath::Rings);
+            let way = if has_sound { FanoutPath::Rings } else { FanoutPath::AtOnce };
+            self.spread(
+                &mut state,
+                TrackRecord { rendition, units: vec![unit], begins, published: now() },
+                way,
+            );
         }
         state.serve();
     }
@@ -426,16 +411,16 @@ impl Stream {
     }
 
     /// Offers the sound that waits; whether there was any.
-    fn spread_sound(&self, state: &mut State, way: Way) -> bool {
+    fn spread_sound(&self, state: &mut State, way: FanoutPath) -> bool {
         let waiting = state.waiting.take();
         let rendition = state.renditions.reference();
         let sound =
-            waiting.map(|(units, since)| Spread { rendition, units, begins: false, published: since });
+            waiting.map(|(units, since)| TrackRecord { rendition, units, begins: false, published: since });
         sound.map(|sound| self.spread(state, sound, way)).is_some()
     }
 
     /// Offers units of one track in one record.
-    fn spread(&self, state: &mut State, spread: Spread, way: Way) {
+    fn spread(&self, state: &mut State, spread: TrackRecord, way: FanoutPath) {
         let Some(offer) = state.offer(&spread, &self.shared.config) else { return };
         let units = spread.units;
         let len: usize = units.iter().map(|unit| unit.bytes.len()).sum();
@@ -458,7 +443,7 @@ impl Stream {
 }
 
 /// Units of one track for one record.
-struct Spread {
+struct TrackRecord {
     /// Whose pictures they are.
     rendition: usize,
     units: Vec<Unit>,
@@ -469,7 +454,7 @@ struct Spread {
 
 /// How a record gets to those who want it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum FanoutPath {
     /// Past the rings of those that keep up.
     AtOnce,
     /// Over all rings.
@@ -482,8 +467,8 @@ fn count(counter: &AtomicU64, by: u64) {
 
 impl State {
     /// Gives the units their numbers and their deadline; `None` without any.
-    fn offer(&mut self, spread: &Spread, config: &HubConfig) -> Option<Offer> {
-        let &Spread { rendition, ref units, begins, published } = spread;
+    fn offer(&mut self, spread: &TrackRecord, config: &HubConfig) -> Option<UnitInfo> {
+        let &TrackRecord { rendition, ref units, begins, published } = spread;
         let first = units.first()?;
         let kind = first.head.kind;
         let count = units.len() as u64;
@@ -506,7 +491,7 @@ impl State {
             ..Meta::default()
         };
         let is_leaf = kind == Kind::Audio || first.layer >= LEAF_LAYER;
-        Some(Offer { meta, rendition, kind, begins, is_leaf, published, grace })
+        Some(UnitInfo { meta, rendition, kind, begins, is_leaf, published, grace })
     }
 
     /// When a unit was captured, as far as its times tell: the picture that is shown last of those that have come was captured now. B
@@ -521,8 +506,8 @@ impl State {
         published - (*most - delay)
     }
 
-    /// Stores the unit and offers it to every seat. False: the arena has no room for it, and nobody gets it.
-    fn spread(&mut self, offer: Offer, bytes: &[u8], way: Way) -> bool {
+    /// Stores the unit and offers it to every queue. False: the arena has no room for it, and nobody gets it.
+    fn spread(&mut self, offer: UnitInfo, bytes: &[u8], way: FanoutPath) -> bool {
         if offer.begins {
             self.renditions.begin_group(offer.rendition);
         }
@@ -534,17 +519,17 @@ impl State {
             stored => stored,
         };
         let Ok(stored) = stored else {
-            self.seats.iter_mut().for_each(|seat| seat.missed(&offer));
+            self.queues.iter_mut().for_each(|queue| queue.missed(&offer));
             return false;
         };
-        let Self { sender, seats, targets, .. } = self;
+        let Self { sender, queues, targets, .. } = self;
         targets.clear();
-        for seat in seats.iter_mut() {
-            if seat.wants(&offer) {
-                targets.push(Target::new(seat.sink, seat.meta(&offer)));
+        for queue in queues.iter_mut() {
+            if queue.wants(&offer) {
+                targets.push(Target::new(queue.sink, queue.meta(&offer)));
             }
         }
-        if way == Way::AtOnce {
+        if way == FanoutPath::AtOnce {
             // Fails only with a payload of another sender.
             let _ = sender.send_at_once(&stored, targets);
         }
@@ -553,15 +538,15 @@ impl State {
         let is_picture = offer.kind == Kind::Video;
         let rendition = offer.rendition;
         self.renditions.remember(rendition, offer, stored);
-        if is_picture && self.seats.iter().any(|seat| seat.waits_for(rendition)) {
+        if is_picture && self.queues.iter().any(|queue| queue.waits_for(rendition)) {
             self.renditions.ask_for_key(rendition);
         }
         true
     }
 
     /// Puts the unit on the rings of those who have yet to get it.
-    fn queue(&mut self, offer: &Offer, stored: &Stored) {
-        let Self { sender, seats, targets, asleep, queued, patience, given_up, .. } = self;
+    fn queue(&mut self, offer: &UnitInfo, stored: &Stored) {
+        let Self { sender, queues, targets, asleep, queued, patience, given_up, .. } = self;
         let producer = sender.producer();
         // A ring gives back what it is done with when it is used again, and those past which units go may not be for long.
         for sink in queued.drain(..) {
@@ -569,23 +554,23 @@ impl State {
         }
         let is_dispensable = offer.is_leaf && offer.kind == Kind::Video;
         let mut left = targets.iter().filter(|target| !target.is_sent()).peekable();
-        seats.retain_mut(|seat| {
-            let Some(target) = left.next_if(|target| target.sink == seat.sink) else { return true };
-            if is_dispensable && producer.backlog(seat.sink.ring()) >= FAR_BEHIND {
-                seat.missed(offer);
+        queues.retain_mut(|queue| {
+            let Some(target) = left.next_if(|target| target.sink == queue.sink) else { return true };
+            if is_dispensable && producer.backlog(queue.sink.ring()) >= FAR_BEHIND {
+                queue.missed(offer);
                 return true;
             }
-            queued.push(seat.sink);
-            match offer_to(producer, seat, stored, &target.meta) {
-                Ok(true) => asleep.push(seat.sink),
+            queued.push(queue.sink);
+            match offer_to(producer, queue, stored, &target.meta) {
+                Ok(true) => asleep.push(queue.sink),
                 Ok(false) => {}
                 // Only the engine closes a ring; it opens one again that somebody else has closed.
-                Err(PushError::Closed) if seat.has_ended() => return false,
+                Err(PushError::Closed) if queue.has_ended() => return false,
                 Err(_) => {
-                    seat.missed(offer);
-                    if seat.is_stuck(*patience) {
+                    queue.missed(offer);
+                    if queue.is_stuck(*patience) {
                         *given_up += 1;
-                        seat.give_up();
+                        queue.give_up();
                         return false;
                     }
                 }
@@ -617,26 +602,26 @@ impl State {
     fn free_stale(&mut self) {
         self.renditions.forget_groups();
         let producer = self.sender.producer();
-        for seat in &self.seats {
-            drop_stale(producer, seat.sink.ring());
+        for queue in &self.queues {
+            drop_stale(producer, queue.sink.ring());
         }
     }
 
-    /// Seats a viewer: with what is there of the newest group if its keyframe is no older than `join_age`, else with the
+    /// Adds a viewer: with what is there of the newest group if its keyframe is no older than `join_age`, else with the
     /// next keyframe.
-    fn join(&mut self, mut seat: Seat, join_age: Duration, config: &HubConfig) {
+    fn join(&mut self, mut queue: ViewerQueue, join_age: Duration, config: &HubConfig) {
         let now = now();
-        let rendition = seat.first_rendition(&self.renditions);
+        let rendition = queue.first_rendition(&self.renditions);
         let group = self.renditions.group(rendition);
-        let fresh = |(first, _): &&(Offer, Stored)| now.saturating_since(first.published) <= join_age;
+        let fresh = |(first, _): &&(UnitInfo, Stored)| now.saturating_since(first.published) <= join_age;
         if group.first().is_some_and(fresh) {
             for (offer, stored) in group {
                 // What was there before the viewer is late for nobody.
-                let meta = seat.meta(offer);
+                let meta = queue.meta(offer);
                 let latest = now + config.latency.unwrap_or(SOUND_LATENCY);
                 let meta = Meta { deadline: meta.deadline.max(latest), ..meta };
-                if seat.wants(offer) && offer_to(self.sender.producer(), &seat, stored, &meta).is_err() {
-                    seat.missed(offer);
+                if queue.wants(offer) && offer_to(self.sender.producer(), &queue, stored, &meta).is_err() {
+                    queue.missed(offer);
                     break;
                 }
             }
@@ -644,7 +629,7 @@ impl State {
         } else {
             self.renditions.ask_for_key(rendition);
         }
-        self.seats.push(seat);
+        self.queues.push(queue);
     }
 
     /// The renditions that a viewer may have who asks for these, as bits.
@@ -671,13 +656,13 @@ impl State {
         let cost = |index: usize| self.policy.cost(index).map_or(u64::MAX, |cost| cost.bytes_per_sec);
         let mut others: Vec<usize> = present.map(|(index, _)| index).collect();
         others.sort_by_key(|&index| cost(index));
-        for seat in &self.seats {
-            let selected = seat.selection.get();
+        for queue in &self.queues {
+            let selected = queue.selection.get();
             let has_lost = selected.current.or(selected.wanted).is_some_and(|index| !is_present(index))
                 && !selected.wanted.is_some_and(is_present);
-            let other = others.iter().find(|&&index| seat.allowed & 1 << index != 0);
+            let other = others.iter().find(|&&index| queue.allowed & 1 << index != 0);
             if let Some(&other) = other.filter(|_| has_lost) {
-                seat.selection.want(other, Why::Gone);
+                queue.selection.want(other, Why::Gone);
             }
         }
     }
@@ -695,12 +680,17 @@ impl State {
     }
 }
 
-/// Puts the unit on the seat's ring; what is stale there gives way. True: the engine has to be woken.
-fn offer_to(producer: &mut Producer, seat: &Seat, stored: &Stored, meta: &Meta) -> Result<bool, PushError> {
-    let mut pushed = producer.push_stored(seat.sink.ring(), stored, meta);
+/// Puts the unit on the queue's ring; what is stale there gives way. True: the engine has to be woken.
+fn offer_to(
+    producer: &mut Producer,
+    queue: &ViewerQueue,
+    stored: &Stored,
+    meta: &Meta,
+) -> Result<bool, PushError> {
+    let mut pushed = producer.push_stored(queue.sink.ring(), stored, meta);
     if pushed == Err(PushError::Full) {
-        drop_stale(producer, seat.sink.ring());
-        pushed = producer.push_stored(seat.sink.ring(), stored, meta);
+        drop_stale(producer, queue.sink.ring());
+        pushed = producer.push_stored(queue.sink.ring(), stored, meta);
     }
     pushed.map(|pushed| pushed.notify)
 }
@@ -753,7 +743,7 @@ impl Publisher {
 impl Drop for Publisher {
     fn drop(&mut self) {
         let mut state = lock(&self.stream.state);
-        self.stream.spread_sound(&mut state, Way::AtOnce);
+        self.stream.spread_sound(&mut state, FanoutPath::AtOnce);
         state.serve();
         let tracks = state.renditions.leave(self.rendition);
         self.stream.follow(&mut state, Instant::now());
@@ -809,7 +799,7 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         let reader = std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
         let viewer = stream.view(ViewRequest {
-            socket,
+            socket: socket.into(),
             preface: Vec::new(),
             framer: Framing::Raw.into(),
             catalog: stream.catalog(),

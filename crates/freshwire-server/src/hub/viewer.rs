@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use freshwire::choice::Selected;
-use freshwire::{Ended, LAYERS, Monitor, Seal, Sink, SinkError, SinkSnapshot};
+use freshwire::{DatagramPath, Ended, LAYERS, Monitor, Seal, Sink, SinkError, SinkSnapshot};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind};
 use freshwire_units::parse_duration;
@@ -17,8 +17,8 @@ use super::stream::{RenditionSnapshot, Stream};
 
 /// How a viewer is served.
 pub struct ViewRequest {
-    /// The connection. What has to be sent before the stream goes into `preface`. The caller keeps a clone for reading.
-    pub socket: TcpStream,
+    /// Where the stream goes.
+    pub socket: ViewSocket,
     /// Bytes in front of the stream, such as the answer to PLAY; not yet encrypted.
     pub preface: Vec<u8>,
     /// Writes the stream.
@@ -29,7 +29,7 @@ pub struct ViewRequest {
     pub renditions: RenditionsAsked,
     /// Encrypts it, if it is encrypted.
     pub seal: Option<Box<dyn Seal>>,
-    /// By which protocol: `rtsp`, `rtsps`, `websocket`, `ts`, `mp4`, `freshwire`.
+    /// By which protocol: `rtsp`, `rtsps`, `rtp`, `websocket`, `ts`, `mp4`, `freshwire`.
     pub protocol: &'static str,
     /// The viewer's address.
     pub peer: SocketAddr,
@@ -41,6 +41,20 @@ pub struct ViewRequest {
     pub latency: Option<Duration>,
     /// Overrides [`HubConfig::join_age`](super::HubConfig::join_age).
     pub join_age: Option<Duration>,
+}
+
+/// Where a viewer's stream goes.
+pub enum ViewSocket {
+    /// A connection. What has to be sent before the stream goes into `preface`. The caller keeps a clone for reading.
+    Tcp(TcpStream),
+    /// Datagrams: each piece of the framing is whole packets. Preface and seal do not count.
+    Datagrams(Box<dyn DatagramPath>),
+}
+
+impl From<TcpStream> for ViewSocket {
+    fn from(socket: TcpStream) -> Self {
+        Self::Tcp(socket)
+    }
 }
 
 /// Which renditions a viewer may get.
@@ -139,15 +153,15 @@ pub struct ViewerSnapshot {
     pub changes: u16,
 }
 
-/// What a seat has counted: all of a snapshot that needs the stream's lock.
-pub(super) struct SeatCounts {
+/// What a viewer's queue has counted: all of a snapshot that needs the stream's lock.
+pub(super) struct QueueCounts {
     pub(super) identity: Arc<Identity>,
     pub(super) offered: [u64; LAYERS],
     pub(super) missed: u64,
     pub(super) selected: Selected,
 }
 
-impl SeatCounts {
+impl QueueCounts {
     pub(super) fn snapshot(&self, renditions: &[RenditionSnapshot]) -> ViewerSnapshot {
         let name = |index: Option<usize>| Some(renditions.get(index?)?.name.clone());
         let Selected { current, wanted, why, changes } = self.selected;

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::{FIRST_PAUSE, LONGEST_PAUSE, Outlet, SourceError, program};
-use crate::hub::{DatagramSink, Publisher, Stream};
+use crate::hub::{Publisher, Stream, Tapping};
 
 /// How often to look whether somebody views.
 const LOOK: Duration = Duration::from_millis(100);
@@ -140,7 +140,7 @@ async fn nobody(stream: &Stream) {
 /// Hands pictures over to the task that feeds ffmpeg.
 struct Tap(mpsc::Sender<(UnitHead, Vec<u8>)>, bool);
 
-impl DatagramSink for Tap {
+impl Tapping for Tap {
     fn send(&mut self, head: &UnitHead, bytes: &[u8]) -> bool {
         let Self(pictures, is_whole) = self;
         if head.kind == Kind::Video && (head.key || *is_whole) {

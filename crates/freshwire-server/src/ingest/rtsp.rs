@@ -19,7 +19,7 @@ use crate::hub::HubError;
 
 pub use camera::Camera;
 pub use client::{MAX_CAMERA_BODY_BYTES, MAX_CAMERA_HEAD_BYTES, MAX_EARLY_BYTES};
-pub use feed::{Choice, ChoiceError, Feed};
+pub use feed::{Feed, SelectionError, TrackSelection};
 
 /// Why a camera gives no stream, or no longer.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ pub enum PullError {
     Description(#[from] SdpError),
     /// None of its tracks can be taken.
     #[error(transparent)]
-    Tracks(#[from] ChoiceError),
+    Tracks(#[from] SelectionError),
     /// The stream is published by somebody else.
     #[error(transparent)]
     Hub(#[from] HubError),

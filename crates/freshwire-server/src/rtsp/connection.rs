@@ -13,8 +13,7 @@ use super::methods::{self, Pace, wrong_state};
 use super::publish::{self, Channel, PublishSession};
 use super::reply::Reply;
 use super::target::Target;
-use super::udp::Control;
-use super::view::{self, Ends, ViewSession, keep_alive, session_header};
+use super::view::{self, Ends, ViewSession, Watching, keep_alive, session_header};
 use super::viewing::Viewing;
 use super::{SESSION_TIMEOUT, transport};
 use crate::access::{Attempt, Right, Verdict};
@@ -53,6 +52,7 @@ async fn converse(conn: Conn, context: Arc<Context>) -> Option<Box<Viewing>> {
         requests: 0,
         began: Instant::now(),
         heard: Instant::now(),
+        round_trip: None,
         pace: Pace::new(),
     };
     match conversation.run(&mut link).await {
@@ -90,7 +90,7 @@ enum State {
     Open,
     View(ViewSession),
     /// Plays over UDP.
-    Viewing(ViewSession, Control),
+    Viewing(ViewSession, Watching),
     Publish(Box<PublishSession>),
 }
 
@@ -107,6 +107,8 @@ struct Conversation {
     began: Instant,
     /// When the client was heard last.
     heard: Instant,
+    /// The connection's round trip as of PLAY.
+    round_trip: Option<Duration>,
     pace: Pace,
 }
 
@@ -171,7 +173,12 @@ impl Conversation {
         self.requests += 1;
         let outcome = match methods::refusal(request, self.state.id()) {
             Some(refusal) => Outcome::Reply(refusal),
-            None => self.handle(request).await,
+            None => {
+                if *request.method() == Method::Play {
+                    self.round_trip = link.source.round_trip();
+                }
+                self.handle(request).await
+            }
         };
         self.context.counters.rtsp_requests.add_one();
         let (Outcome::Reply(reply) | Outcome::View(reply)) = &outcome;
@@ -303,7 +310,7 @@ impl Conversation {
             }
             State::Viewing(..) => return Err(wrong_state("the stream is playing")),
             State::View(session) if session.stream.name() == target.stream => {
-                return session.setup(target, offers, &self.ends).map_err(unavailable);
+                return session.setup(target, offers, &self.ends, &self.context.groups).map_err(unavailable);
             }
             State::View(_) => {
                 return Err(Reply::refuse(
@@ -318,7 +325,8 @@ impl Conversation {
         let described = self.described.as_ref().filter(|(name, _)| *name == target.stream);
         let latency = described.and_then(|(_, latency)| *latency);
         let mut session = ViewSession::new(stream, user, latency).map_err(unavailable)?;
-        let reply = session.setup(target, offers, &self.ends).map_err(unavailable)?;
+        let groups = &self.context.groups;
+        let reply = session.setup(target, offers, &self.ends, groups).map_err(unavailable)?;
         if session.is_ready() {
             self.state = State::View(session);
         }
@@ -328,7 +336,7 @@ impl Conversation {
     fn play(&mut self, target: &Target) -> Result<Outcome, Reply> {
         match &mut self.state {
             State::View(session) => session.asked_at_play(target, true)?,
-            State::Viewing(session, _) => session.asked_at_play(target, false)?,
+            State::Viewing(session, ..) => session.asked_at_play(target, false)?,
             _ => {}
         }
         match std::mem::replace(&mut self.state, State::Open) {
@@ -339,16 +347,15 @@ impl Conversation {
             }
             State::View(mut session) => {
                 let reply = session.play();
-                let (sink, control) = session.datagrams().map_err(unavailable)?;
-                session.stream.view_datagrams(Box::new(sink)).map_err(unavailable)?;
-                tracing::info!(stream = session.stream.name(), protocol = "udp", "views");
-                self.state = State::Viewing(session, control);
+                let watching = session.view_datagrams(&self.ends, self.round_trip).map_err(unavailable)?;
+                tracing::info!(stream = session.stream.name(), protocol = watching.protocol(), "views");
+                self.state = State::Viewing(session, watching);
                 Ok(Outcome::Reply(reply))
             }
-            State::Viewing(session, control) => {
-                control.pause(false);
+            State::Viewing(session, watching) => {
+                watching.pause(false);
                 let reply = session.play();
-                self.state = State::Viewing(session, control);
+                self.state = State::Viewing(session, watching);
                 Ok(Outcome::Reply(reply))
             }
             state => {
@@ -383,8 +390,8 @@ impl Conversation {
 
     fn pause(&mut self) -> Result<Reply, Reply> {
         match &mut self.state {
-            State::Viewing(session, control) => {
-                control.pause(true);
+            State::Viewing(session, watching) => {
+                watching.pause(true);
                 Ok(Reply::ok().header("Session", session_header(&session.id)))
             }
             State::Publish(session) => Ok(session.pause()),
@@ -433,8 +440,11 @@ impl Conversation {
                 return Err(End::reason("it asks for nothing in the end"));
             }
             State::Open | State::View(_) => limits.idle_timeout,
-            State::Viewing(_, control) => {
-                if control.was_heard() {
+            State::Viewing(_, watching) => {
+                if let Some(ended) = watching.ended() {
+                    return Err(End::Reason(format!("{ended:?}")));
+                }
+                if watching.was_heard() {
                     self.heard = Instant::now();
                 }
                 SESSION_TIMEOUT
@@ -464,7 +474,7 @@ impl State {
     fn id(&self) -> Option<&str> {
         match self {
             Self::Open => None,
-            Self::View(session) | Self::Viewing(session, _) => Some(&session.id),
+            Self::View(session) | Self::Viewing(session, ..) => Some(&session.id),
             Self::Publish(session) => Some(&session.id),
         }
     }
@@ -481,7 +491,7 @@ impl State {
         match self {
             Self::Open => {}
             Self::View(session) => tracing::info!(stream = session.stream.name(), reason, "never viewed"),
-            Self::Viewing(session, _) => {
+            Self::Viewing(session, ..) => {
                 tracing::info!(stream = session.stream.name(), reason, "no longer views");
             }
             Self::Publish(session) => {

@@ -16,7 +16,7 @@ use super::udp::Ports;
 use super::view::{Ends, session_header};
 use crate::config::{Limits, SourceError, check_published_name};
 use crate::hub::{Hub, HubError, Publisher};
-use crate::ingest::rtsp::{Choice, ChoiceError, Feed};
+use crate::ingest::rtsp::{Feed, SelectionError, TrackSelection};
 
 /// A session that feeds a stream.
 pub(super) struct PublishSession {
@@ -69,7 +69,7 @@ pub(super) enum AnnounceError {
     #[error(transparent)]
     Description(#[from] sdp::SdpError),
     #[error(transparent)]
-    Tracks(#[from] ChoiceError),
+    Tracks(#[from] SelectionError),
     #[error(transparent)]
     Hub(#[from] HubError),
     #[error("{0}")]
@@ -98,7 +98,7 @@ impl PublishSession {
     ) -> Result<Self, AnnounceError> {
         check_published_name(name)?;
         let sdp::Description { media, others, .. } = sdp::parse_whole(description)?;
-        let choice = Choice::new(&media)?;
+        let choice = TrackSelection::new(&media)?;
         tell_left_out(&media, &choice, others.len());
         // One request that waits says as much as many.
         let (asks, keys) = mpsc::channel(1);
@@ -138,9 +138,15 @@ impl PublishSession {
         self.channels.retain(|_, channel| channel.track() != index);
         self.datagrams.remove(index);
         let takes_udp = !self.prefers_tcp && !ends.encrypted;
-        let offer = offers.find(|offer| takes_udp || matches!(offer, Offer::Interleaved(_)));
+        let offer = offers.find(|offer| match offer {
+            Offer::Interleaved(_) => true,
+            Offer::Udp { .. } => takes_udp,
+            Offer::Multicast => false,
+        });
         let transport = match offer {
-            None => return Ok(Reply::refuse(461, "Unsupported Transport; publish over RTP/AVP/TCP")),
+            None | Some(Offer::Multicast) => {
+                return Ok(Reply::refuse(461, "Unsupported Transport; publish over RTP/AVP/TCP"));
+            }
             Some(Offer::Interleaved(wanted)) => {
                 let is_free =
                     |channel: &u8| [*channel, *channel + 1].iter().all(|it| !self.channels.contains_key(it));
@@ -304,7 +310,7 @@ const BETWEEN_ASKS: Duration = Duration::from_millis(500);
 const LIBAVFORMAT: &str = "\na=tool:libavformat";
 
 /// Says once which tracks are set up and dropped.
-fn tell_left_out(media: &[Media], choice: &Choice, others: usize) {
+fn tell_left_out(media: &[Media], choice: &TrackSelection, others: usize) {
     for (track, media) in media.iter().enumerate().filter(|(track, _)| !choice.takes(*track)) {
         let why = media
             .codec

@@ -12,9 +12,11 @@ pub(super) enum Offer {
         /// For RTCP.
         rtcp: u16,
     },
+    /// Datagrams to a group that the server names.
+    Multicast,
 }
 
-/// The offers that can be met. Multicast and encrypted profiles cannot.
+/// The offers that can be met. Encrypted profiles cannot.
 pub(super) fn offers(header: &str) -> impl Iterator<Item = Offer> + '_ {
     header.split(',').take(MAX_OFFERS).filter_map(offer)
 }
@@ -25,10 +27,11 @@ fn offer(text: &str) -> Option<Offer> {
     let is = |known: &str| transport.eq_ignore_ascii_case(known);
     let mut channel = None;
     let mut ports = None;
+    let mut is_multicast = false;
     for param in params {
         let (name, value) = param.split_once('=').unwrap_or((param, ""));
         if name.eq_ignore_ascii_case("multicast") {
-            return None;
+            is_multicast = true;
         } else if name.eq_ignore_ascii_case("interleaved") {
             channel = Some(range(value)?.0);
         } else if name.eq_ignore_ascii_case("client_port") {
@@ -39,7 +42,11 @@ fn offer(text: &str) -> Option<Offer> {
         // The next channel has to exist.
         return Some(Offer::Interleaved(channel.filter(|&channel: &u8| channel < u8::MAX)));
     }
-    if is("RTP/AVP") || is("RTP/AVP/UDP") {
+    let is_udp = is("RTP/AVP") || is("RTP/AVP/UDP");
+    if is_multicast {
+        return is_udp.then_some(Offer::Multicast);
+    }
+    if is_udp {
         let (rtp, rtcp) = ports?;
         let rtcp = match rtcp {
             Some(rtcp) => rtcp,
@@ -79,7 +86,10 @@ mod tests {
         assert_eq!(all("RTP/AVP;unicast;client_port=4588-4589;mode=\"PLAY\""), [udp]);
         assert_eq!(all("RTP/AVP/UDP;unicast;client_port=4588"), [udp]);
         let several = "RTP/SAVP;unicast;client_port=1-2,RTP/AVP;multicast, RTP/AVP/TCP;interleaved=0-1";
-        assert_eq!(all(several), [Offer::Interleaved(Some(0))]);
+        assert_eq!(all(several), [Offer::Multicast, Offer::Interleaved(Some(0))]);
+        // What ffmpeg and GStreamer ask for.
+        assert_eq!(all("RTP/AVP/UDP;multicast"), [Offer::Multicast]);
+        assert_eq!(all("RTP/AVP;multicast;destination=224.1.2.3;port=7-8;ttl=9"), [Offer::Multicast]);
     }
 
     #[test]

@@ -5,18 +5,21 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use freshwire::Ended;
 use freshwire_media::framing::interleaved::{Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, TrackChannel};
-use freshwire_media::rtp::{Identity, Reports, WallClock};
+use freshwire_media::rtp::{DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, Identity, WallClock};
 use freshwire_media::sdp::{self, DescribeError};
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
 use super::methods::{random, session_id};
+use super::multicast::{Group, Groups};
 use super::reply::Reply;
+use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
 use super::transport::Offer;
-use super::udp::{Control, Ports, UdpSink};
+use super::viewing::BeginError;
 use super::{SESSION_TIMEOUT, methods};
-use crate::hub::{RenditionsAsked, Stream, ViewRequest};
+use crate::hub::{RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer};
 
 /// A viewer's session.
 pub(super) struct ViewSession {
@@ -45,7 +48,8 @@ struct Carried {
 
 enum Carrier {
     Interleaved(u8),
-    Udp(Ports),
+    Udp(TrackPorts),
+    Multicast(Arc<Group>),
 }
 
 /// What SETUP has to know of the connection.
@@ -112,6 +116,7 @@ impl ViewSession {
         target: &Target,
         mut offers: impl Iterator<Item = Offer>,
         ends: &Ends,
+        groups: &Groups,
     ) -> io::Result<Reply> {
         match latency_asked(target) {
             // A player may leave the query out from its second request on.
@@ -126,38 +131,40 @@ impl ViewSession {
         let Some(kind) = kind_of(target.track, &tracks) else {
             return Ok(Reply::refuse(404, "Not Found: the stream has no such track"));
         };
-        // All tracks go the same way: the engine, or datagrams.
-        let over_udp = self.carried().next().map(|carried| matches!(carried.carrier, Carrier::Udp(_)));
-        let offer = offers.find(|offer| match offer {
-            Offer::Interleaved(_) => over_udp != Some(true),
-            Offer::Udp { .. } => over_udp != Some(false) && !ends.encrypted && self.latency.is_none(),
-        });
-        let seed: [u8; 10] = random()?;
-        let [s0, s1, s2, s3, q0, q1, t0, t1, t2, t3] = seed;
-        let identity = Identity {
-            ssrc: u32::from_be_bytes([s0, s1, s2, s3]),
-            seq: u16::from_be_bytes([q0, q1]),
-            timestamp_offset: u32::from_be_bytes([t0, t1, t2, t3]),
+        // All tracks go the same way.
+        let first = self.carried().next().map(|carried| &carried.carrier);
+        let (in_connection, to_ports) = (
+            first.is_none_or(|carrier| matches!(carrier, Carrier::Interleaved(_))),
+            first.is_none_or(|carrier| matches!(carrier, Carrier::Udp(_))) && !ends.encrypted,
+        );
+        let to_group =
+            first.is_none_or(|carrier| matches!(carrier, Carrier::Multicast(_))) && !ends.encrypted;
+        let group = |_: &Offer| {
+            if to_group { groups.of(self.stream.name(), || Ok([identity()?, identity()?])) } else { None }
         };
-        let (carrier, transport) = match offer {
-            None => {
-                let way = match (ends.encrypted, self.latency) {
-                    (true, _) => "RTP/AVP/TCP",
-                    // Over UDP nothing is left out to be in time.
-                    (false, Some(_)) => "RTP/AVP/TCP with latency=",
-                    (false, None) => "RTP/AVP/TCP or unicast RTP/AVP",
-                };
+        let met = offers.find_map(|offer| match offer {
+            Offer::Interleaved(_) => in_connection.then_some((offer, None)),
+            Offer::Udp { .. } => to_ports.then_some((offer, None)),
+            Offer::Multicast => group(&offer).map(|group| (offer, Some(group))),
+        });
+        let (carrier, identity, transport) = match met {
+            None | Some((Offer::Multicast, None)) => {
+                let way = if ends.encrypted { "RTP/AVP/TCP" } else { "RTP/AVP/TCP or unicast RTP/AVP" };
                 return Ok(Reply::refuse(461, format!("Unsupported Transport; use {way}")));
             }
-            Some(Offer::Interleaved(wanted)) => {
+            Some((Offer::Interleaved(wanted), _)) => {
                 let channel = self.free_channel(kind, wanted);
                 let pair = format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
-                (Carrier::Interleaved(channel), pair)
+                (Carrier::Interleaved(channel), identity()?, pair)
             }
-            Some(Offer::Udp { rtp, rtcp }) => {
-                let ports = Ports::open(ends.local, ends.peer, rtp, rtcp)?;
+            Some((Offer::Udp { rtp, rtcp }, _)) => {
+                let ports = TrackPorts::open(ends.local, ends.peer, rtp, rtcp)?;
                 let pair = ports.transport()?;
-                (Carrier::Udp(ports), pair)
+                (Carrier::Udp(ports), identity()?, pair)
+            }
+            Some((Offer::Multicast, Some(group))) => {
+                let (identity, pair) = (group.identity(kind), group.transport(kind, ends.local.ip()));
+                (Carrier::Multicast(group), identity, pair)
             }
         };
         let carried = Carried { carrier, identity, uri: target.uri.clone() };
@@ -200,13 +207,13 @@ impl ViewSession {
     /// Takes over the latency that PLAY asks for, if it is the first one.
     pub(super) fn asked_at_play(&mut self, target: &Target, is_first: bool) -> Result<(), Reply> {
         let Some(latency) = latency_asked(target)? else { return Ok(()) };
-        if is_first && self.is_interleaved() {
+        if is_first {
             self.latency = Some(latency);
         }
         if self.latency == Some(latency) {
             return Ok(());
         }
-        Err(methods::wrong_state("latency= counts over TCP, and from the first PLAY on it stays"))
+        Err(methods::wrong_state("latency= stays as it was at the first PLAY"))
     }
 
     /// The answer to PLAY.
@@ -223,25 +230,48 @@ impl ViewSession {
             .header("RTP-Info", info.collect::<Vec<_>>().join(","))
     }
 
-    /// The framing of the stream in the connection.
+    /// The framing of the stream. Over UDP a track has the channels that its number gives; [`RtpPath`] takes them apart again.
     pub(super) fn framer(&self, catalog: Arc<Catalog>) -> Interleaved {
-        let channel = |carried: &Option<Carried>| match carried {
-            Some(Carried { carrier: Carrier::Interleaved(channel), identity, .. }) => {
-                Some(TrackChannel { channel: *channel, identity: *identity })
-            }
-            _ => None,
+        let channel = |carried: &Option<Carried>, number: u8| {
+            carried.as_ref().map(|Carried { carrier, identity, .. }| {
+                let channel = if let Carrier::Interleaved(channel) = carrier { *channel } else { 2 * number };
+                TrackChannel { channel, identity: *identity }
+            })
         };
+        let (video, audio) = (channel(&self.video, 0), channel(&self.audio, 1));
+        if self.is_interleaved() {
+            let config = self.config(video, audio);
+            return Interleaved::new(catalog, &config);
+        }
+        self.datagram_framer(catalog, video, audio)
+    }
+
+    fn datagram_framer(
+        &self,
+        catalog: Arc<Catalog>,
+        video: Option<TrackChannel>,
+        audio: Option<TrackChannel>,
+    ) -> Interleaved {
         let config = Config {
-            video: channel(&self.video),
-            audio: channel(&self.audio),
-            clock: wall_clock(&self.stream),
-            cname: self.cname.clone(),
-            max_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
+            max_packet_bytes: DEFAULT_MAX_DATAGRAM_BYTES,
+            report_interval: UDP_REPORT_INTERVAL,
+            ..self.config(video, audio)
         };
         Interleaved::new(catalog, &config)
     }
 
-    /// The only track in the connection, if it is not both.
+    fn config(&self, video: Option<TrackChannel>, audio: Option<TrackChannel>) -> Config {
+        Config {
+            video,
+            audio,
+            clock: wall_clock(&self.stream),
+            cname: self.cname.clone(),
+            max_packet_bytes: DEFAULT_MAX_PACKET_BYTES,
+            report_interval: DEFAULT_REPORT_INTERVAL,
+        }
+    }
+
+    /// The only track, if it is not both.
     pub(super) fn only(&self) -> Option<Kind> {
         match (&self.video, &self.audio) {
             (Some(_), None) => Some(Kind::Video),
@@ -250,15 +280,133 @@ impl ViewSession {
         }
     }
 
-    /// Takes the ports of all tracks and makes a sink of them.
-    pub(super) fn datagrams(&mut self) -> io::Result<(UdpSink, Control)> {
-        let ports = |carried: &mut Option<Carried>| match carried.take() {
-            Some(Carried { carrier: Carrier::Udp(ports), identity, .. }) => Some((ports, identity)),
+    /// Begins to play over UDP. Takes the ports of all tracks.
+    pub(super) fn view_datagrams(
+        &mut self,
+        ends: &Ends,
+        round_trip: Option<Duration>,
+    ) -> Result<Watching, BeginError> {
+        let carried = self.carried().next().map(|carried| &carried.carrier);
+        if let Some(Carrier::Multicast(group)) = carried {
+            let group = Arc::clone(group);
+            group.begin(|| self.view_group(&group, ends.local))?;
+            return Ok(Watching::Group(group));
+        }
+        let catalog = self.stream.catalog();
+        let framer = self.framer(Arc::clone(&catalog));
+        let only = self.only();
+        let track = |carried: &mut Option<Carried>| match carried.take() {
+            Some(Carried { carrier: Carrier::Udp(ports), identity, .. }) => {
+                Some(PathTrack { ports, ssrc: identity.ssrc, seq: identity.seq })
+            }
             _ => None,
         };
-        let reports = Reports::new(wall_clock(&self.stream), &self.cname);
-        UdpSink::new(ports(&mut self.video), ports(&mut self.audio), reports)
+        let (path, listener) = RtpPath::open([track(&mut self.video), track(&mut self.audio)], round_trip)?;
+        let request = ViewRequest {
+            renditions: self.renditions.clone(),
+            user: self.user.clone(),
+            only,
+            latency: self.latency,
+            ..datagram_request(path, framer, catalog, ends.peer)
+        };
+        Ok(Watching::Udp(self.stream.view(request)?, listener))
     }
+
+    /// The viewer that stands for all members of a group: they get the stream's own rendition, with all tracks.
+    fn view_group(&self, group: &Group, local: SocketAddr) -> Result<Viewer, BeginError> {
+        let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
+        let track = |kind| -> io::Result<_> {
+            let Identity { ssrc, seq, .. } = group.identity(kind);
+            Ok(Some(PathTrack { ports: TrackPorts::to_group(local, group.address(kind))?, ssrc, seq }))
+        };
+        let video = if tracks.video.is_some() { track(Kind::Video)? } else { None };
+        let audio = if tracks.audio.is_some() { track(Kind::Audio)? } else { None };
+        let channel = |track: &Option<PathTrack>, channel, kind| {
+            track.as_ref().map(|_| TrackChannel { channel, identity: group.identity(kind) })
+        };
+        let catalog = self.stream.catalog();
+        let (video_channel, audio_channel) =
+            (channel(&video, 0, Kind::Video), channel(&audio, 2, Kind::Audio));
+        let framer = self.datagram_framer(Arc::clone(&catalog), video_channel, audio_channel);
+        let path = RtpPath::open_group([video, audio], group.ttl())?;
+        let address = group.address(Kind::Video);
+        let request = ViewRequest {
+            renditions: RenditionsAsked::None,
+            protocol: "rtp-multicast",
+            ..datagram_request(path, framer, catalog, address)
+        };
+        Ok(self.stream.view(request)?)
+    }
+}
+
+fn datagram_request(
+    path: RtpPath,
+    framer: Interleaved,
+    catalog: Arc<Catalog>,
+    peer: SocketAddr,
+) -> ViewRequest {
+    ViewRequest {
+        socket: ViewSocket::Datagrams(Box::new(path)),
+        preface: Vec::new(),
+        framer: Box::new(framer),
+        catalog,
+        renditions: RenditionsAsked::All,
+        seal: None,
+        protocol: "rtp",
+        peer,
+        user: None,
+        only: None,
+        latency: None,
+        join_age: None,
+    }
+}
+
+/// A stream that plays over UDP.
+pub(super) enum Watching {
+    Udp(Viewer, Listener),
+    Group(Arc<Group>),
+}
+
+impl Watching {
+    /// Pauses or goes on. A group goes on for its other members.
+    pub(super) fn pause(&self, paused: bool) {
+        match self {
+            Self::Udp(viewer, _) if paused => viewer.pause(),
+            Self::Udp(viewer, _) => viewer.resume(),
+            Self::Group(_) => {}
+        }
+    }
+
+    /// How it ended; `None` while it plays.
+    pub(super) fn ended(&self) -> Option<Ended> {
+        match self {
+            Self::Udp(viewer, _) => viewer.ended(),
+            Self::Group(group) => group.viewer().and_then(Viewer::ended),
+        }
+    }
+
+    /// Whether the viewer has said anything by RTCP since this was asked last. What members of a group say goes to the group.
+    pub(super) fn was_heard(&self) -> bool {
+        matches!(self, Self::Udp(_, listener) if listener.was_heard())
+    }
+
+    /// By which protocol.
+    pub(super) fn protocol(&self) -> &'static str {
+        match self {
+            Self::Udp(..) => "rtp",
+            Self::Group(_) => "rtp-multicast",
+        }
+    }
+}
+
+/// What tells a track's packets from others.
+fn identity() -> io::Result<Identity> {
+    let [s0, s1, s2, s3, q0, q1, t0, t1, t2, t3] = random::<10>()?;
+    Ok(Identity {
+        ssrc: u32::from_be_bytes([s0, s1, s2, s3]),
+        seq: u16::from_be_bytes([q0, q1]),
+        timestamp_offset: u32::from_be_bytes([t0, t1, t2, t3]),
+    })
 }
 
 /// The latency that a request asks for; an answer if it is none.
@@ -298,4 +446,7 @@ pub(super) fn keep_alive(id: Option<&str>) -> Reply {
 }
 
 const WAIT_FOR_TRACKS: Duration = Duration::from_secs(5);
+/// Over UDP a report shows the round trip, so the newest should be fresh when the player answers (RFC 3550, 6.2, allows 360 divided by
+/// the rate in kbit/s).
+const UDP_REPORT_INTERVAL: Duration = Duration::from_secs(1);
 const SECONDS_1900_TO_1970: u64 = 2_208_988_800;

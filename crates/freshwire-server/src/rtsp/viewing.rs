@@ -60,7 +60,7 @@ impl Viewing {
         let (socket, seal, peer, protocol) = taken.ok_or_else(|| io::Error::other("no connection"))?;
         let catalog = session.stream.catalog();
         let viewer = session.stream.view(ViewRequest {
-            socket,
+            socket: socket.into(),
             preface,
             framer: Box::new(session.framer(Arc::clone(&catalog))),
             catalog,

@@ -8,6 +8,7 @@ use freshwire_io::tcp::TcpSocket;
 use freshwire_ring::prefetch;
 use freshwire_units::Timestamp;
 
+use super::datagrams::DatagramSink;
 use super::kernel::KernelConnection;
 use super::next::{AtOnce, Next};
 use super::payload::Payload;
@@ -19,13 +20,16 @@ use crate::sink::SinkShared;
 pub(crate) enum Destination {
     Tcp(Box<TcpSink>),
     Kernel(Box<KernelConnection>),
+    Datagrams(Box<DatagramSink>),
 }
 
 impl Destination {
-    pub(super) fn socket(&self) -> &TcpSocket {
+    /// The connection to watch; a sink over datagrams has none.
+    pub(super) fn socket(&self) -> Option<&TcpSocket> {
         match self {
-            Self::Tcp(connection) => connection.socket(),
-            Self::Kernel(connection) => connection.socket(),
+            Self::Tcp(connection) => Some(connection.socket()),
+            Self::Kernel(connection) => Some(connection.socket()),
+            Self::Datagrams(_) => None,
         }
     }
 
@@ -33,6 +37,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.shared(),
             Self::Kernel(connection) => connection.shared(),
+            Self::Datagrams(sink) => sink.shared(),
         }
     }
 
@@ -53,6 +58,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.notified(),
             Self::Kernel(connection) => connection.notified(),
+            Self::Datagrams(sink) => sink.notified(),
         }
     }
 
@@ -60,7 +66,7 @@ impl Destination {
     pub(super) fn note(&mut self) -> bool {
         match self {
             Self::Tcp(connection) => connection.note(),
-            Self::Kernel(_) => false,
+            Self::Kernel(_) | Self::Datagrams(_) => false,
         }
     }
 
@@ -68,6 +74,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.turn(now, scratch),
             Self::Kernel(connection) => connection.turn(now, scratch),
+            Self::Datagrams(sink) => sink.turn(now, scratch),
         }
     }
 
@@ -82,6 +89,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.send_at_once(now, record, payload, scratch),
             Self::Kernel(_) => Ok(AtOnce::Not),
+            Self::Datagrams(sink) => sink.send_at_once(now, record, payload, scratch),
         }
     }
 
@@ -93,8 +101,10 @@ impl Destination {
         has_room: &mut dyn FnMut() -> bool,
         scratch: &mut Scratch,
     ) {
-        if let Self::Tcp(connection) = self {
-            connection.make_room(now, newcomer, has_room, scratch);
+        match self {
+            Self::Tcp(connection) => connection.make_room(now, newcomer, has_room, scratch),
+            Self::Kernel(_) => {}
+            Self::Datagrams(sink) => sink.make_room(now, newcomer, has_room, scratch),
         }
     }
 
@@ -102,7 +112,7 @@ impl Destination {
     pub(super) fn hold_rest(&mut self, index: u64, now: Timestamp) -> bool {
         match self {
             Self::Tcp(connection) => connection.hold_rest(index, now),
-            Self::Kernel(_) => false,
+            Self::Kernel(_) | Self::Datagrams(_) => false,
         }
     }
 
@@ -111,6 +121,7 @@ impl Destination {
         let fits = match self {
             Self::Tcp(connection) => connection.interject(bytes),
             Self::Kernel(connection) => connection.interject(&bytes).ok_or(SinkError::CannotInterject)?,
+            Self::Datagrams(_) => return Err(SinkError::CannotInterject),
         };
         if fits { Ok(()) } else { Err(SinkError::NotReading) }
     }
@@ -120,6 +131,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.give_up_at(instant),
             Self::Kernel(connection) => connection.give_up_at(instant),
+            Self::Datagrams(sink) => sink.give_up_at(instant),
         }
     }
 
@@ -128,6 +140,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.close(mode, now),
             Self::Kernel(connection) => connection.close(mode, now),
+            Self::Datagrams(sink) => Ok(sink.close(mode, now)),
         }
     }
 
@@ -136,6 +149,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.is_closing(),
             Self::Kernel(connection) => connection.is_closing(),
+            Self::Datagrams(sink) => sink.is_closing(),
         }
     }
 
@@ -144,6 +158,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.is_flushing(),
             Self::Kernel(connection) => connection.is_flushing(),
+            Self::Datagrams(_) => false,
         }
     }
 
@@ -152,6 +167,7 @@ impl Destination {
         match self {
             Self::Tcp(connection) => connection.is_delivered(now),
             Self::Kernel(connection) => connection.is_delivered(),
+            Self::Datagrams(_) => false,
         }
     }
 
@@ -163,6 +179,10 @@ impl Destination {
                 connection.shared().end(ended);
             }
             Self::Kernel(connection) => connection.end(reason, now, ended),
+            Self::Datagrams(mut sink) => {
+                sink.end(reason, now);
+                sink.shared().end(ended);
+            }
         }
     }
 }

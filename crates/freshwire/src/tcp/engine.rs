@@ -14,13 +14,17 @@ use freshwire_ring::Consumer;
 
 use super::admit::{Admitted, admit};
 use super::command::Command;
+use super::datagrams::DatagramSink;
+use super::destination::Destination;
 use super::direct::Direct;
 use super::scheduler::Scheduler;
 use super::target::{Offered, Target};
+use crate::carrier::CarrierInUse;
 use crate::config::SinkConfig;
+use crate::datagrams::DatagramPath;
 use crate::ended::CloseMode;
 use crate::error::SenderError;
-use crate::sink::{Server, Sink};
+use crate::sink::{Server, Sink, SinkShared};
 
 /// Serves sinks, one thread at a time. The owner of the engine drives it with [`Engine::run_once`] or [`Engine::run`], or
 /// gives it a thread with [`Engine::spawn`].
@@ -119,6 +123,24 @@ impl Handle {
         self.send(Command::Add(id, destination));
         let server = Box::new(InEngine { engine: self.clone(), id });
         Ok(Added { id, sink: Sink::new(ring, shared, server, linger), direct })
+    }
+
+    /// Serves a receiver of datagrams from the ring of `consumer`.
+    pub(crate) fn add_datagrams(
+        &self,
+        path: Box<dyn DatagramPath>,
+        consumer: Consumer,
+        mut config: SinkConfig,
+    ) -> Added {
+        let (ring, linger) = (consumer.ring(), config.linger);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let engine = self.clone();
+        config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
+        let shared = Arc::new(SinkShared::new(CarrierInUse::Datagrams, None, None));
+        let sink = DatagramSink::new(path, consumer, config, Arc::clone(&shared));
+        self.send(Command::Add(id, Destination::Datagrams(Box::new(sink))));
+        let server = Box::new(InEngine { engine: self.clone(), id });
+        Added { id, sink: Sink::new(ring, shared, server, linger), direct: None }
     }
 
     /// The waker that a producer uses after a push that asks to notify.

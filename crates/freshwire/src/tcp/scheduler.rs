@@ -122,7 +122,8 @@ impl Entry {
         self.wake_at(wake_at, id, context.timers);
         if watch != self.watched {
             self.watched = watch;
-            if let Err(error) = context.poller.watch(self.connection.socket(), id, watch) {
+            let watched = self.connection.socket().map(|socket| context.poller.watch(socket, id, watch));
+            if let Some(Err(error)) = watched {
                 return Some(error.into());
             }
         }
@@ -322,7 +323,8 @@ impl Scheduler {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Add(id, connection) => {
-                    if let Err(error) = self.poller.add(connection.socket(), id) {
+                    let added = connection.socket().map(|socket| self.poller.add(socket, id));
+                    if let Some(Err(error)) = added {
                         connection.shared().end(error.into());
                         continue;
                     }
@@ -390,11 +392,12 @@ impl Scheduler {
         if connection.is_delivered(now) {
             return self.remove(id, Ended::Closed);
         }
-        let error = connection.socket().take_error().ok().flatten();
+        let Some(socket) = connection.socket() else { return };
+        let error = socket.take_error().ok().flatten();
         if error.is_none() && connection.is_flushing() {
             // The peer has yet to acknowledge. The set would report the hang-up without end; the connection's timer looks
             // for the acknowledgement, and for an error.
-            let _ = self.poller.remove(connection.socket());
+            let _ = self.poller.remove(socket);
             return;
         }
         self.remove(id, Ended::Broken(error.map_or(SinkError::PeerClosed, SinkError::from)));
@@ -402,9 +405,9 @@ impl Scheduler {
 
     pub(super) fn abort_all(&mut self) {
         for id in self.connections.keys().copied().collect::<Vec<_>>() {
-            if let Some(Entry { connection, .. }) = self.connections.get(&id) {
+            if let Some(socket) = self.connections.get(&id).and_then(|served| served.connection.socket()) {
                 // Without the option the peer sees an end of file in the middle of a record instead of a reset.
-                let _ = connection.socket().abort();
+                let _ = socket.abort();
             }
             self.remove(id, Ended::Broken(SinkError::Stopped));
         }
@@ -418,8 +421,10 @@ impl Scheduler {
 
     fn remove(&mut self, id: u64, ended: Ended) {
         if let Some(Entry { connection, .. }) = self.connections.remove(&id) {
-            // The socket is closed just after, which takes it out of the set too.
-            let _ = self.poller.remove(connection.socket());
+            if let Some(socket) = connection.socket() {
+                // The socket is closed just after, which takes it out of the set too.
+                let _ = self.poller.remove(socket);
+            }
             connection.end(Reason::ConnectionLost, now(), ended);
         }
     }

@@ -1,7 +1,7 @@
 //! The load: many viewers that one thread reads empty, counting bytes.
 
-use std::io::{self, BufRead as _, Read as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, BufRead as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +31,8 @@ pub(super) struct Target {
     pub(super) address: SocketAddr,
     /// What to play by RTSP; none: it sends without being asked.
     pub(super) url: Option<String>,
+    /// Whether the stream comes in datagrams.
+    pub(super) by_udp: bool,
 }
 
 /// What to do; each further line on standard input.
@@ -86,7 +88,10 @@ pub(super) fn run() -> anyhow::Result<()> {
 }
 
 struct Viewer {
-    socket: TcpStream,
+    /// What the stream comes from.
+    socket: OwnedFd,
+    /// The connection that asked for it.
+    _control: TcpStream,
     bytes: AtomicU64,
 }
 
@@ -114,13 +119,22 @@ impl Crowd {
         })
     }
 
-    fn add(&self, socket: TcpStream, reads: bool) -> anyhow::Result<()> {
+    fn add(&self, (control, datagrams): (TcpStream, Option<UdpSocket>), reads: bool) -> anyhow::Result<()> {
         if !reads {
-            self.stalled.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+            self.stalled.lock().unwrap_or_else(PoisonError::into_inner).push(control);
             return Ok(());
         }
-        socket.set_nonblocking(true).context("cannot set a socket up")?;
-        let viewer = Arc::new(Viewer { socket, bytes: AtomicU64::new(0) });
+        let socket = match datagrams {
+            Some(datagrams) => {
+                datagrams.set_nonblocking(true).context("cannot set a socket up")?;
+                OwnedFd::from(datagrams)
+            }
+            None => {
+                control.set_nonblocking(true).context("cannot set a socket up")?;
+                control.try_clone().context("cannot duplicate a socket")?.into()
+            }
+        };
+        let viewer = Arc::new(Viewer { socket, _control: control, bytes: AtomicU64::new(0) });
         let mut viewers = self.viewers.lock().unwrap_or_else(PoisonError::into_inner);
         let place = epoll::EventData::new_u64(viewers.len() as u64);
         viewers.push(Arc::clone(&viewer));
@@ -152,10 +166,10 @@ impl Crowd {
                     viewers = self.all();
                 }
                 let Some(viewer) = viewers.get(place) else { continue };
-                match (&viewer.socket).read(&mut buffer) {
+                match rustix::io::read(&viewer.socket, &mut *buffer) {
                     Ok(0) => epoll::delete(&self.set, &viewer.socket)?,
                     Ok(read) => _ = viewer.bytes.fetch_add(read as u64, Ordering::Relaxed),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(rustix::io::Errno::AGAIN) => {}
                     Err(_) => epoll::delete(&self.set, &viewer.socket)?,
                 }
             }
@@ -163,13 +177,21 @@ impl Crowd {
     }
 }
 
-/// A connection over which the stream comes.
-fn view(target: &Target) -> anyhow::Result<TcpStream> {
+/// A connection, and the socket on which the stream comes if that is another one.
+fn view(target: &Target) -> anyhow::Result<(TcpStream, Option<UdpSocket>)> {
+    let mut datagrams = None;
     let socket = TcpStream::connect(target.address).context("cannot connect to the server")?;
     if let Some(url) = &target.url {
         socket.set_read_timeout(Some(PATIENCE)).context("cannot set a socket up")?;
         let asking = socket.try_clone().context("cannot duplicate a socket")?;
-        Session::new(asking, url.clone())?.play()?;
+        let mut session = Session::new(asking, url.clone())?;
+        if target.by_udp {
+            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot bind a UDP port")?;
+            session.play_to(socket.local_addr().context("cannot tell a port")?.port())?;
+            datagrams = Some(socket);
+        } else {
+            session.play()?;
+        }
     }
-    Ok(socket)
+    Ok((socket, datagrams))
 }

@@ -29,6 +29,8 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 pub(super) enum Subject {
     /// A live server, by RTSP.
     Server(server::Server),
+    /// Freshwire's, whose viewers ask for RTP over UDP.
+    Udp,
     /// One `write()` of each access unit's size to each connection, and nothing else.
     Bare,
 }
@@ -38,6 +40,7 @@ impl Subject {
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Server(server) => server.label(),
+            Self::Udp => "Freshwire, UDP",
             Self::Bare => "bare writes",
         }
     }
@@ -86,6 +89,7 @@ impl Serving {
         let log = File::options().create(true).append(true).open(log).context("cannot open the log")?;
         let mut command = match subject {
             Subject::Server(server) => server.command(address, None)?,
+            Subject::Udp => server::Server::Freshwire.command(address, None)?,
             Subject::Bare => Process::worker(Worker::Bare)?,
         };
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
@@ -134,12 +138,13 @@ impl Serving {
 
     /// What its viewers play; none where there is nothing but bytes.
     pub(super) fn url(&self) -> Option<String> {
-        matches!(self.subject, Subject::Server(_)).then(|| format!("rtsp://{}/live", self.address))
+        (self.subject != Subject::Bare).then(|| format!("rtsp://{}/live", self.address))
     }
 
     /// A load without viewers.
     pub(super) fn load(&self) -> anyhow::Result<Load> {
-        Load::start(&load::Target { address: self.address, url: self.url() })
+        let by_udp = self.subject == Subject::Udp;
+        Load::start(&load::Target { address: self.address, url: self.url(), by_udp })
     }
 
     /// Processor time so far.

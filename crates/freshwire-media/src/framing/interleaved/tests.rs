@@ -14,7 +14,14 @@ fn config(max_packet_bytes: usize) -> Config {
     let clock = WallClock { media: MediaTime::default(), ntp: 1000 << 32 };
     let track = |channel| Some(TrackChannel { channel, identity: IDENTITY });
     let cname = "freshwire".to_owned();
-    Config { video: track(0), audio: track(2), clock, cname, max_packet_bytes }
+    Config {
+        video: track(0),
+        audio: track(2),
+        clock,
+        cname,
+        max_packet_bytes,
+        report_interval: crate::rtp::DEFAULT_REPORT_INTERVAL,
+    }
 }
 
 /// Writes one record as an engine does, and gives the bytes of the stream and each piece's size.

@@ -13,7 +13,7 @@ use crate::hub::Publisher;
 
 /// Which tracks of a session description a stream takes: the first of each kind that can be taken.
 #[derive(Debug, Default)]
-pub struct Choice {
+pub struct TrackSelection {
     video: Option<Input>,
     audio: Option<Input>,
 }
@@ -21,7 +21,7 @@ pub struct Choice {
 /// A session description without a track that can be taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ChoiceError {
+pub enum SelectionError {
     /// The codec, or its parameters.
     #[error(transparent)]
     Codec(#[from] CodecError),
@@ -66,9 +66,9 @@ enum Coded {
     Audio(AudioTrack),
 }
 
-impl Choice {
+impl TrackSelection {
     /// Chooses. The error is that of the first track.
-    pub fn new(media: &[Media]) -> Result<Self, ChoiceError> {
+    pub fn new(media: &[Media]) -> Result<Self, SelectionError> {
         let mut choice = Self::default();
         let mut first_error = None;
         for (index, media) in media.iter().enumerate() {
@@ -87,7 +87,7 @@ impl Choice {
             }
         }
         if choice.video.is_none() && choice.audio.is_none() {
-            return Err(first_error.unwrap_or(ChoiceError::Empty));
+            return Err(first_error.unwrap_or(SelectionError::Empty));
         }
         Ok(choice)
     }
@@ -106,7 +106,7 @@ impl Choice {
 }
 
 impl Input {
-    fn new(index: usize, media: &Media) -> Result<Self, ChoiceError> {
+    fn new(index: usize, media: &Media) -> Result<Self, SelectionError> {
         let codec = media.codec.as_ref().map_err(Clone::clone)?;
         let depacketizer = Depacketizer::new(media, codec)?;
         let sound = |codec| {
@@ -139,7 +139,7 @@ impl Input {
 
 impl Feed {
     /// A feed of these tracks.
-    pub fn new(choice: Choice) -> Self {
+    pub fn new(choice: TrackSelection) -> Self {
         let format = choice.video.as_ref().and_then(|input| match input.coded {
             Coded::Video(format) => Some(format),
             Coded::Audio(_) => None,

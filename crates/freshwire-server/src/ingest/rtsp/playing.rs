@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 use super::camera::Camera;
 use super::client::Client;
 use super::transport::{Agreed, addresses, clean};
-use super::{Choice, Feed, PATIENCE, PullError};
+use super::{Feed, PATIENCE, PullError, TrackSelection};
 use crate::hub::Publisher;
 use crate::ingest::Outlet;
 use crate::rtsp::link::LinkError;
@@ -104,7 +104,7 @@ async fn describe(camera: &Camera) -> Result<Found, PullError> {
 /// Sets the tracks up and begins to play.
 async fn begin(found: Found, outlet: &Outlet) -> Result<(Playing, Publisher), PullError> {
     let Found { client, base, description, keeps_by } = found;
-    let mut choice = Choice::new(&description.media)?;
+    let mut choice = TrackSelection::new(&description.media)?;
     let mut setup = Setup {
         client,
         channels: Vec::new(),

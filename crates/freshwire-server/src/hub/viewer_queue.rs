@@ -9,11 +9,11 @@ use freshwire::{LAYERS, Meta, SinkId};
 use freshwire_media::unit::Kind;
 
 use super::renditions::Renditions;
-use super::stream::Offer;
-use super::viewer::{Identity, SeatCounts};
+use super::stream::UnitInfo;
+use super::viewer::{Identity, QueueCounts};
 
-/// Each unit passes by all seats: what it needs of a seat lies side by side.
-pub(super) struct Seat {
+/// Each unit passes by all queues: what it needs of a queue lies side by side.
+pub(super) struct ViewerQueue {
     pub(super) id: u64,
     pub(super) sink: SinkId,
     identity: Arc<Identity>,
@@ -35,7 +35,7 @@ pub(super) struct Seat {
     full: Option<(Instant, u64)>,
 }
 
-impl Seat {
+impl ViewerQueue {
     pub(super) fn new(
         sink: SinkId,
         identity: Arc<Identity>,
@@ -60,7 +60,7 @@ impl Seat {
     }
 
     /// The unit's descriptor with this viewer's deadline.
-    pub(super) fn meta(&self, offer: &Offer) -> Meta {
+    pub(super) fn meta(&self, offer: &UnitInfo) -> Meta {
         let Some(latency) = self.latency else { return offer.meta };
         Meta { deadline: offer.published + latency + offer.grace, ..offer.meta }
     }
@@ -114,16 +114,16 @@ impl Seat {
         self.identity.is_given_up.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn counts(&self) -> SeatCounts {
+    pub(super) fn counts(&self) -> QueueCounts {
         let Self { offered, missed, .. } = *self;
         let selected = self.selection.get();
-        SeatCounts { identity: Arc::clone(&self.identity), offered, missed, selected }
+        QueueCounts { identity: Arc::clone(&self.identity), offered, missed, selected }
     }
 
     /// Whether the unit is for this viewer now. A viewer begins with a keyframe, or with sound if there is nothing else,
     /// and never gets what depends on a unit from before. Where it missed a picture, sound goes on: a player without it stands
     /// still.
-    pub(super) fn wants(&mut self, offer: &Offer) -> bool {
+    pub(super) fn wants(&mut self, offer: &UnitInfo) -> bool {
         if self.is_paused {
             (self.begun_at, self.hears) = ([None; 2], false);
             return false;
@@ -145,7 +145,7 @@ impl Seat {
     }
 
     /// Whether the picture is of a rendition that is selected, and the viewer has what it refers to.
-    fn wants_picture(&mut self, offer: &Offer) -> bool {
+    fn wants_picture(&mut self, offer: &UnitInfo) -> bool {
         let rendition = Some(offer.rendition);
         let Selected { current, mut wanted, .. } = self.selection.get();
         if (current, wanted) == (None, None) && offer.begins && self.allowed & 1 << offer.rendition != 0 {
@@ -173,7 +173,7 @@ impl Seat {
     }
 
     /// The unit could not be queued. If others depend on it, the viewer's pictures begin anew.
-    pub(super) fn missed(&mut self, offer: &Offer) {
+    pub(super) fn missed(&mut self, offer: &UnitInfo) {
         if !offer.is_leaf {
             for begun_at in &mut self.begun_at {
                 *begun_at = begun_at.filter(|&seq| rendition_of(seq) != Some(offer.rendition));

@@ -1,0 +1,30 @@
+use freshwire_media::unit::UnitHead;
+
+/// Takes the units of a stream's main rendition as they are published, without a queue: makes other renditions of them.
+pub(crate) trait Tapping: Send {
+    /// Takes the unit. Must not block. False: nobody needs them any more.
+    fn send(&mut self, head: &UnitHead, bytes: &[u8]) -> bool;
+}
+
+/// Those who tap a stream.
+#[derive(Default)]
+pub(super) struct Taps(Vec<Tap>);
+
+struct Tap {
+    sink: Box<dyn Tapping>,
+    started: bool,
+}
+
+impl Taps {
+    pub(super) fn add(&mut self, sink: Box<dyn Tapping>) {
+        self.0.push(Tap { sink, started: false });
+    }
+
+    /// Gives the unit to everyone who has had a keyframe, or gets one now.
+    pub(super) fn send(&mut self, head: &UnitHead, bytes: &[u8], begins: bool) {
+        self.0.retain_mut(|tap| {
+            tap.started |= begins;
+            !tap.started || tap.sink.send(head, bytes)
+        });
+    }
+}

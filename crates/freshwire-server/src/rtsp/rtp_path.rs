@@ -1,0 +1,450 @@
+//! RTP over UDP to one viewer, as the engine drives it: pace, segmentation, and the rate that follows the viewer's reports.
+//!
+//! ```text
+//!  engine ─► Interleaved framer ─► '$' frames ─► RtpPath ─┬─ RTP  ─► socket, one system call for equal packets
+//!                                                         └─ RTCP ─► socket (sender reports)
+//!  player ─► RTCP ─► listen ─► SentLog, RateControl ─► pace and LinkView
+//! ```
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use freshwire::choice::LinkView;
+use freshwire::{DatagramPath, Flushed, KnownPath, PathRate, Timestamp, now};
+use freshwire_io::udp::{Group, Interface, MAX_DATAGRAM_BYTES, Outgoing, Sent};
+use freshwire_media::framing::interleaved::FRAME_HEADER_BYTES;
+use freshwire_media::rtp::{
+    Cease, Change, Feedback, HEADER_BYTES, RateControl, ReportBlock, SentLog, read_feedback,
+};
+use tokio::task::JoinSet;
+
+use super::udp::{Ports, with_port};
+
+/// The ports of a track and those of its viewer, from SETUP on.
+#[derive(Debug)]
+pub(super) struct TrackPorts {
+    ports: Ports,
+    rtp: SocketAddr,
+    rtcp: SocketAddr,
+}
+
+impl TrackPorts {
+    /// Two ports in a row at this end, for the client's ports.
+    pub(super) fn open(local: SocketAddr, client: SocketAddr, rtp: u16, rtcp: u16) -> io::Result<Self> {
+        let ports = Ports::bind(local)?;
+        Ok(Self { ports, rtp: with_port(client, rtp), rtcp: with_port(client, rtcp) })
+    }
+
+    /// Two ports at this end, for a multicast group behind the interface of the local address.
+    pub(super) fn to_group(local: SocketAddr, group: SocketAddr) -> io::Result<Self> {
+        let ports = Ports::bind(local)?;
+        Ok(Self { ports, rtp: group, rtcp: with_port(group, group.port().saturating_add(1)) })
+    }
+
+    /// What the answer to SETUP says of them.
+    pub(super) fn transport(&self) -> io::Result<String> {
+        let (rtp, rtcp) = self.ports.own()?;
+        let (client_rtp, client_rtcp) = (self.rtp.port(), self.rtcp.port());
+        Ok(format!("RTP/AVP;unicast;client_port={client_rtp}-{client_rtcp};server_port={rtp}-{rtcp}"))
+    }
+}
+
+/// The path to one viewer. The engine has it; [`Listener`] shares it.
+pub(super) struct RtpPath(Arc<Mutex<Inner>>);
+
+/// Reads what the viewer says, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Listener {
+    heard: Arc<AtomicBool>,
+    _tasks: JoinSet<()>,
+}
+
+struct Inner {
+    /// By half their channel's number.
+    tracks: Vec<Option<Track>>,
+    /// The track whose reports set the rate.
+    leading: usize,
+    control: RateControl,
+    pace: Pace,
+    batch: Batch,
+    flushed: Flushed,
+    /// When the control was asked last whether the viewer has fallen silent.
+    looked_at: Timestamp,
+    /// Bytes that the viewer has reported.
+    acked: u64,
+    /// Bytes of all tracks at the last report that set the rate.
+    at_report: u64,
+    /// Bytes per second that were sent between the last two reports.
+    offered: u64,
+    ceased: Option<Cease>,
+    /// The network has to carry what is published: nobody's rate counts.
+    is_group: bool,
+}
+
+struct Track {
+    ssrc: u32,
+    rtp: freshwire_io::udp::UdpSocket,
+    rtcp: UdpSocket,
+    to: SocketAddr,
+    rtcp_to: SocketAddr,
+    log: SentLog,
+    /// Number of the first packet at the present rate.
+    changed: u64,
+    reported_at: Timestamp,
+}
+
+/// A token bucket.
+struct Pace {
+    /// Bytes that may leave at once; below zero, those that have left before their time.
+    tokens: f64,
+    at: Timestamp,
+}
+
+/// Packets of one size for one system call; the last may be shorter.
+#[derive(Default)]
+struct Batch {
+    track: usize,
+    bytes: Vec<u8>,
+    segment: usize,
+    is_full: bool,
+}
+
+/// A track of a path: its ports, source identifier and first sequence number.
+pub(super) struct PathTrack {
+    pub(super) ports: TrackPorts,
+    pub(super) ssrc: u32,
+    pub(super) seq: u16,
+}
+
+impl RtpPath {
+    /// The path to a multicast group, of routers that are `ttl` away at most. Nobody's reports set its rate.
+    pub(super) fn open_group(tracks: [Option<PathTrack>; 2], ttl: u8) -> io::Result<Self> {
+        let (path, _) = Self::open(tracks, None)?;
+        let mut inner = path.lock();
+        inner.is_group = true;
+        for track in inner.tracks.iter().flatten() {
+            let interface = match track.rtp.local_addr()?.ip() {
+                IpAddr::V4(ip) if !ip.is_unspecified() => Interface::Of(ip),
+                _ => Interface::Routed,
+            };
+            track.rtp.set_multicast(Group { address: track.to.ip(), interface }, ttl, true)?;
+            let clone = freshwire_io::udp::UdpSocket::from_std(track.rtcp.try_clone()?)?;
+            clone.set_multicast(Group { address: track.rtcp_to.ip(), interface }, ttl, true)?;
+        }
+        drop(inner);
+        Ok(path)
+    }
+
+    /// The path and what reads the viewer's reports. `tracks` in the order of their channels. Needs a Tokio runtime.
+    pub(super) fn open(
+        tracks: [Option<PathTrack>; 2],
+        round_trip: Option<Duration>,
+    ) -> io::Result<(Self, Listener)> {
+        let mut listening = Vec::new();
+        let mut opened = Vec::new();
+        for track in tracks {
+            let Some(PathTrack { ports: TrackPorts { ports, rtp: to, rtcp: rtcp_to }, ssrc, seq }) = track
+            else {
+                opened.push(None);
+                continue;
+            };
+            let (rtp, rtcp) = ports.into_sockets();
+            listening.push((tokio::net::UdpSocket::from_std(rtcp.try_clone()?)?, rtcp_to.ip()));
+            let rtp = freshwire_io::udp::UdpSocket::from_std(rtp)?;
+            let log = SentLog::new(seq);
+            let (changed, reported_at) = (log.next(), Timestamp::ZERO);
+            opened.push(Some(Track { ssrc, rtp, rtcp, to, rtcp_to, log, changed, reported_at }));
+        }
+        let at = now();
+        let inner = Inner {
+            leading: opened.iter().position(Option::is_some).unwrap_or(0),
+            tracks: opened,
+            control: RateControl::new(at, round_trip),
+            pace: Pace { tokens: 0.0, at },
+            batch: Batch::default(),
+            flushed: Flushed::default(),
+            looked_at: at,
+            acked: 0,
+            at_report: 0,
+            offered: 0,
+            ceased: None,
+            is_group: false,
+        };
+        let inner = Arc::new(Mutex::new(inner));
+        let heard = Arc::new(AtomicBool::new(false));
+        let mut tasks = JoinSet::new();
+        for (socket, peer) in listening {
+            tasks.spawn(listen(socket, peer, Arc::clone(&inner), Arc::clone(&heard)));
+        }
+        Ok((Self(inner), Listener { heard, _tasks: tasks }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.0)
+    }
+}
+
+/// Every change is of one field, so what a panic left is still sound.
+fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Listener {
+    /// Whether the viewer has said anything since this was asked last.
+    pub(super) fn was_heard(&self) -> bool {
+        self.heard.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// Reads RTCP. It may come from another port than the one of SETUP, as behind an address translator, but not from another host;
+/// nothing is ever sent to where it comes from.
+async fn listen(
+    socket: tokio::net::UdpSocket,
+    peer: IpAddr,
+    inner: Arc<Mutex<Inner>>,
+    heard: Arc<AtomicBool>,
+) {
+    let mut datagram = [0; 1500];
+    let (mut since, mut count) = (tokio::time::Instant::now(), 0);
+    loop {
+        match socket.recv_from(&mut datagram).await {
+            Ok((length, from)) if from.ip().to_canonical() == peer.to_canonical() => {
+                heard.store(true, Ordering::Relaxed);
+                lock(&inner).on_rtcp(now(), datagram.get(..length).unwrap_or_default());
+            }
+            Ok(_) => {}
+            // The viewer's port was closed for what was sent to it; it may open again.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(_) => return,
+        }
+        count += 1;
+        if since.elapsed() >= FLOOD_WINDOW {
+            (since, count) = (tokio::time::Instant::now(), 0);
+        } else if count >= FLOOD {
+            // The rest of a flood stays in the socket's buffer, where the system drops it.
+            tokio::time::sleep_until(since + FLOOD_WINDOW).await;
+        }
+    }
+}
+
+impl DatagramPath for RtpPath {
+    fn view(&self, now: Timestamp, committed: u64) -> LinkView {
+        let inner = self.lock();
+        if inner.is_group {
+            return LinkView::default();
+        }
+        let rate = inner.control.rate();
+        LinkView {
+            rtt: inner.control.round_trip().unwrap_or_default(),
+            min_rtt: inner.control.min_round_trip().unwrap_or_default(),
+            unsent: committed,
+            agreed: Some(rate),
+            credit: inner.pace.tokens_at(now, &inner.control) as i64,
+            ..LinkView::default()
+        }
+    }
+
+    fn ready_at(&self, now: Timestamp, bytes: u64) -> Timestamp {
+        let inner = self.lock();
+        if inner.is_group {
+            return now;
+        }
+        if inner.ceased.is_some() {
+            return Timestamp::MAX;
+        }
+        let rate = inner.control.rate().bytes_per_sec().max(1) as f64;
+        let missing = bytes as f64 - inner.pace.tokens_at(now, &inner.control);
+        if missing <= 0.0 { now } else { now + Duration::from_secs_f64(missing / rate) }
+    }
+
+    fn send(&mut self, now: Timestamp, packets: &[u8]) {
+        let mut inner = self.lock();
+        let mut rest = packets;
+        while let Some((&[b'$', channel, high, low], behind)) = rest.split_first_chunk() {
+            let Some((packet, behind)) =
+                behind.split_at_checked(usize::from(u16::from_be_bytes([high, low])))
+            else {
+                return;
+            };
+            rest = behind;
+            if channel % 2 == 0 {
+                inner.send_rtp(now, usize::from(channel / 2), packet);
+            } else {
+                inner.send_report(now, usize::from(channel / 2), packet);
+            }
+        }
+    }
+
+    fn flush(&mut self, now: Timestamp) -> io::Result<Flushed> {
+        let mut inner = self.lock();
+        inner.flush_batch();
+        inner.look(now);
+        match inner.ceased {
+            Some(why) => Err(io::Error::other(why)),
+            None => Ok(std::mem::take(&mut inner.flushed)),
+        }
+    }
+
+    fn known(&self) -> KnownPath {
+        let inner = self.lock();
+        let is_limited = inner.control.is_limited();
+        let offered = freshwire::Rate::from_bytes_per_sec(inner.offered);
+        let rate = if is_limited { inner.control.rate() } else { offered };
+        let known = is_limited || inner.offered > 0;
+        KnownPath { rate: known.then_some(PathRate { at_least: !is_limited, rate }), acked: inner.acked }
+    }
+}
+
+impl Pace {
+    /// How many bytes may gather: what the rate has in a moment, and a packet at least.
+    fn depth(control: &RateControl) -> f64 {
+        (control.rate().bytes_per_sec() as f64 * GRAIN.as_secs_f64()).max(ONE_PACKET)
+    }
+
+    fn tokens_at(&self, now: Timestamp, control: &RateControl) -> f64 {
+        let earned = control.rate().bytes_per_sec() as f64 * now.saturating_since(self.at).as_secs_f64();
+        (self.tokens + earned).min(Self::depth(control))
+    }
+
+    fn spend(&mut self, now: Timestamp, bytes: u64, control: &RateControl) {
+        self.tokens = self.tokens_at(now, control) - bytes as f64;
+        self.at = now.max(self.at);
+    }
+}
+
+impl Inner {
+    /// Gathers a packet. Packets of the same size leave in one system call.
+    fn send_rtp(&mut self, now: Timestamp, track: usize, packet: &[u8]) {
+        let Some(Some(Track { log, to, .. })) = self.tracks.get_mut(track) else { return };
+        let bytes = packet.len() as u64 + header_bytes(to);
+        log.sent(now, bytes);
+        self.pace.spend(now, bytes, &self.control);
+        let batch = &self.batch;
+        let fits = batch.track == track
+            && !batch.is_full
+            && packet.len() <= batch.segment
+            && batch.bytes.len() + packet.len() <= MAX_DATAGRAM_BYTES;
+        if !batch.bytes.is_empty() && !fits {
+            self.flush_batch();
+        }
+        let batch = &mut self.batch;
+        if batch.bytes.is_empty() {
+            (batch.track, batch.segment, batch.is_full) = (track, packet.len(), false);
+        }
+        batch.is_full = packet.len() < batch.segment;
+        batch.bytes.extend_from_slice(packet);
+    }
+
+    fn flush_batch(&mut self) {
+        let Self { batch, tracks, flushed, .. } = self;
+        if let (Some(Some(track)), false) = (tracks.get_mut(batch.track), batch.bytes.is_empty()) {
+            let segment = Some(batch.segment);
+            let mut outgoing = Outgoing { to: track.to, from: None, ecn: None, bytes: &batch.bytes, segment };
+            flushed.calls += 1;
+            // What the system does not take is lost, as on the way: the viewer's reports tell.
+            match track.rtp.send(&outgoing) {
+                Ok(Sent::All) => flushed.bytes += batch.bytes.len() as u64,
+                Ok(Sent::Part(sent) | Sent::TooLarge(sent)) => flushed.bytes += sent as u64,
+                // The answer to an earlier datagram, for which this one is not to blame.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    outgoing.segment = segment;
+                    flushed.bytes += track.rtp.send(&outgoing).map_or(0, |_| batch.bytes.len() as u64);
+                }
+                Err(_) => {}
+            }
+        }
+        batch.bytes.clear();
+    }
+
+    fn send_report(&mut self, now: Timestamp, track: usize, packet: &[u8]) {
+        let Some(Some(track)) = self.tracks.get_mut(track) else { return };
+        if let Some(ntp) = packet.get(8..16).and_then(|bytes| bytes.first_chunk()) {
+            track.log.reported(now, u64::from_be_bytes(*ntp));
+        }
+        // Lost like any other datagram if the system does not take it.
+        let _ = track.rtcp.send_to(packet, track.rtcp_to);
+    }
+
+    fn on_rtcp(&mut self, now: Timestamp, bytes: &[u8]) {
+        read_feedback(bytes, |item| {
+            if let Feedback::Report(block) = item {
+                self.on_report(now, &block);
+            }
+        });
+    }
+
+    fn on_report(&mut self, now: Timestamp, block: &ReportBlock) {
+        let found =
+            self.tracks.iter().position(|track| track.as_ref().is_some_and(|it| it.ssrc == block.ssrc));
+        let Some((at, Some(track))) = found.and_then(|at| Some((at, self.tracks.get_mut(at)?.as_mut())))
+        else {
+            return;
+        };
+        if now < track.reported_at + SHORTEST_INTERVAL {
+            return;
+        }
+        let bytes = track.log.bytes();
+        let Some(mut reception) = track.log.received(now, block, track.changed) else { return };
+        track.reported_at = now;
+        self.acked += reception.received;
+        if at != self.leading {
+            return;
+        }
+        // The other track shares the path: the same share of it has arrived.
+        let all: u64 = self.tracks.iter().flatten().map(|track| track.log.bytes()).sum();
+        let since = all.saturating_sub(self.at_report);
+        let others = (all - bytes).min(since);
+        if let Some(arrived) = (reception.expected - reception.lost).checked_mul(others.min(since)) {
+            reception.received += arrived.checked_div(reception.expected).unwrap_or(0).min(others);
+        }
+        let micros = reception.interval.as_micros().max(1);
+        self.offered = u64::try_from(u128::from(since) * 1_000_000 / micros).unwrap_or(u64::MAX);
+        self.at_report = all;
+        let at_once = Pace::depth(&self.control) as u64;
+        let change = self.control.on_report(now, &reception, all, at_once);
+        tracing::debug!(?reception, ?change, rate = %self.control.rate(), "a viewer over UDP has reported");
+        match change {
+            Change::Kept => {}
+            Change::Fell => self.fell(),
+            Change::Cease(why) => self.ceased = Some(why),
+        }
+    }
+
+    /// From the next packets on another rate is in force.
+    fn fell(&mut self) {
+        for track in self.tracks.iter_mut().flatten() {
+            track.changed = track.log.next();
+        }
+    }
+
+    fn look(&mut self, now: Timestamp) {
+        if self.is_group || now < self.looked_at + LOOK {
+            return;
+        }
+        self.looked_at = now;
+        let all = self.tracks.iter().flatten().map(|track| track.log.bytes()).sum();
+        if self.control.on_silence(now, all) {
+            self.fell();
+        }
+    }
+}
+
+/// Bytes of the headers of UDP and IP.
+fn header_bytes(to: &SocketAddr) -> u64 {
+    if to.is_ipv4() { 28 } else { 48 }
+}
+
+/// What may leave in one burst: the granularity that RFC 5348 (4.6) expects of timers.
+const GRAIN: Duration = Duration::from_millis(10);
+const ONE_PACKET: f64 = 1428.0;
+const LOOK: Duration = Duration::from_millis(250);
+/// Reports that come more often say too little to judge by.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
+/// The most datagrams of a viewer that are read in this time.
+const FLOOD: u32 = 50;
+const FLOOD_WINDOW: Duration = Duration::from_secs(1);
+
+const _: () = assert!(FRAME_HEADER_BYTES == 4 && HEADER_BYTES == 12);

@@ -1,0 +1,247 @@
+//! Viewers over RTP/UDP that report well, badly or not at all, with packets on loopback.
+#![allow(clippy::disallowed_methods, reason = "clients wait in real time")]
+
+mod rtsp_rig;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use freshwire_server::access::Access;
+use freshwire_server::config::Limits;
+use freshwire_server::hub::{HubConfig, HubError, ViewerSnapshot};
+use freshwire_server::rtsp::MulticastConfig;
+use rtsp_rig::{Client, Server, Source, datagram_sockets, server_ports, view_nowhere, with_session};
+
+#[test]
+fn a_viewer_over_udp() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut client = server.client();
+    let (rtp, rtcp, transport) = datagram_sockets();
+    let setup = client.ask("SETUP", "/trackID=0", &transport);
+    let session = with_session(&setup.session());
+    assert_eq!(client.ask("PLAY", "", &session).status, "200");
+    source.push();
+    let mut datagram = [0; 2000];
+    let (count, from) = rtp.recv_from(&mut datagram).expect("a packet");
+    assert!(from.port() == server_ports(&setup)[0] && count > 100 && datagram[1] & 0x7F == 96);
+    assert!(rtcp.recv(&mut datagram).expect("a report") >= 28 && datagram[1] == 200);
+    assert_eq!(client.ask("PAUSE", "", &session).status, "200");
+    source.push();
+    assert_eq!(client.ask("PLAY", "", &session).status, "200");
+    source.push();
+    rtp.recv(&mut datagram).expect("a packet");
+    assert_eq!(datagram[40], 2, "the picture of the pause is not sent");
+    assert_eq!(client.ask("TEARDOWN", "", &session).status, "200");
+    source.push();
+    rtp.set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
+    rtp.recv(&mut datagram).expect_err("nothing behind TEARDOWN");
+}
+
+/// A player that has begun: its ports, and what it has seen of the stream.
+struct Player {
+    client: Client,
+    rtp: UdpSocket,
+    rtcp: UdpSocket,
+    server_rtcp: SocketAddr,
+    ssrc: u32,
+    highest: u16,
+}
+
+impl Player {
+    /// Plays, and receives the first packet and the first sender report.
+    fn start(server: &Server, source: &mut Source) -> Self {
+        let mut client = server.client();
+        let (rtp, rtcp, transport) = datagram_sockets();
+        let setup = client.ask("SETUP", "/trackID=0", &transport);
+        let session = with_session(&setup.session());
+        assert_eq!(client.ask("PLAY", "", &session).status, "200");
+        let server_rtcp = SocketAddr::new(server.address.ip(), server_ports(&setup)[1]);
+        let mut player = Self { client, rtp, rtcp, server_rtcp, ssrc: 0, highest: 0 };
+        source.push();
+        player.receive();
+        player.rtcp.recv(&mut [0; 200]).expect("a report");
+        player
+    }
+
+    fn receive(&mut self) {
+        let mut packet = [0; 2000];
+        let count = self.rtp.recv(&mut packet).expect("a packet");
+        assert!(count > 12);
+        self.highest = u16::from_be_bytes([packet[2], packet[3]]);
+        self.ssrc = u32::from_be_bytes([packet[8], packet[9], packet[10], packet[11]]);
+    }
+
+    fn report(&self, lost: u32, last_report: u32) -> Vec<u8> {
+        report(self.ssrc, self.highest, lost, last_report)
+    }
+
+    fn say(&self, bytes: &[u8]) {
+        self.rtcp.send_to(bytes, self.server_rtcp).expect("sent");
+    }
+
+    fn viewer(server: &Server) -> ViewerSnapshot {
+        let stream = server.context.hub.find("cam").expect("the stream");
+        stream.snapshot().viewers.pop().expect("a viewer")
+    }
+}
+
+/// A receiver's report with one block.
+fn report(ssrc: u32, highest: u16, lost: u32, last_report: u32) -> Vec<u8> {
+    let words =
+        [0x81 << 24 | 201 << 16 | 7, 77, ssrc, lost & 0xFF_FFFF, u32::from(highest), 0, last_report, 0];
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Repeats `step` until `is_met`, at most for ten seconds.
+fn until(is_met: impl Fn() -> bool, mut step: impl FnMut()) {
+    let begun = Instant::now();
+    while !is_met() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "not within ten seconds");
+        step();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn is_limited(server: &Server) -> bool {
+    Player::viewer(server).sink.path.is_some_and(|path| !path.at_least)
+}
+
+#[test]
+fn a_report_of_loss_lowers_the_rate() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut player = Player::start(&server, &mut source);
+    assert!(!is_limited(&server));
+    let mut pushed = 0;
+    until(
+        || is_limited(&server),
+        || {
+            source.push();
+            pushed += 1;
+            player.receive();
+            // Two thirds of all packets are said to be lost.
+            player.say(&player.report(pushed * 2 / 3, 0));
+        },
+    );
+    let viewer = Player::viewer(&server);
+    assert_eq!((viewer.protocol, viewer.sink.carrier.name()), ("rtp", "datagrams"));
+}
+
+#[test]
+fn a_report_from_another_port_counts_and_gets_no_answer() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut player = Player::start(&server, &mut source);
+    // As behind an address translator that gives reports a port of their own.
+    let translated = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    translated.set_nonblocking(true).expect("a mode");
+    let mut pushed = 0;
+    until(
+        || is_limited(&server),
+        || {
+            source.push();
+            pushed += 1;
+            player.receive();
+            translated.send_to(&player.report(pushed * 2 / 3, 0), player.server_rtcp).expect("sent");
+        },
+    );
+    source.push();
+    player.receive();
+    translated.recv(&mut [0; 100]).expect_err("packets go to the ports of SETUP");
+}
+
+#[test]
+fn reports_that_lie_change_nothing() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut player = Player::start(&server, &mut source);
+    let stranger = UdpSocket::bind("127.0.0.2:0").expect("loopback is a network");
+    let begun = Instant::now();
+    let mut pushed = 0;
+    // For longer than a report has to be old.
+    while begun.elapsed() < Duration::from_millis(1500) {
+        source.push();
+        pushed += 1;
+        player.receive();
+        // From another host, of another source, of packets that were never sent, with a round trip from nowhere.
+        stranger.send_to(&player.report(pushed, 0), player.server_rtcp).expect("sent");
+        player.say(&report(player.ssrc ^ 1, player.highest, pushed, 0));
+        player.say(&report(player.ssrc, player.highest.wrapping_add(20_000), pushed, 0));
+        player.say(&player.report(0, 0xDEAD_BEEF));
+        player.say(&[0x80; 64]);
+        player.say(b"\x80\xcc\0\x02abcdNAME");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!is_limited(&server));
+    // Nor does a flood: the next picture comes as ever.
+    for _ in 0..500 {
+        player.say(&player.report(pushed, 0));
+    }
+    source.push();
+    player.receive();
+    assert_eq!(player.client.ask("OPTIONS", "", "").status, "200");
+}
+
+/// A socket of a member of the group, on loopback.
+fn member(group: std::net::Ipv4Addr, port: u16) -> UdpSocket {
+    let socket = freshwire_io::udp::UdpSocket::bind(
+        SocketAddr::new(group.into(), port),
+        freshwire_io::udp::UdpConfig::default().shared(true),
+    )
+    .expect("a port");
+    let interface = freshwire_io::udp::Interface::Of(std::net::Ipv4Addr::LOCALHOST);
+    socket.join(freshwire_io::udp::Group { address: group.into(), interface }).expect("joined");
+    let socket = UdpSocket::from(std::os::fd::AsFd::as_fd(&socket).try_clone_to_owned().expect("a clone"));
+    socket.set_nonblocking(false).expect("a mode");
+    socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    socket
+}
+
+#[test]
+fn all_members_of_a_group_get_the_same_packets() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let multicast = "Transport: RTP/AVP;multicast\r\n";
+    let mut clients = [server.client(), server.client()];
+    assert_eq!(clients[0].ask("SETUP", "/trackID=0", multicast).status, "461", "it is off");
+    let range = "239.255.77.0/28".parse().expect("a range");
+    server.context.allow_multicast(MulticastConfig { range, port: 35_004, ttl: 1 });
+    let sockets = [(); 2].map(|()| member([239, 255, 77, 0].into(), 35_004));
+    for client in &mut clients {
+        let setup = client.ask("SETUP", "/trackID=0", multicast);
+        let transport = setup.header("Transport").expect("a transport");
+        assert!(
+            transport.starts_with("RTP/AVP;multicast;destination=239.255.77.0;")
+                && transport.contains(";ttl=1;"),
+            "{transport}"
+        );
+        assert_eq!(client.ask("PLAY", "", &with_session(&setup.session())).status, "200");
+    }
+    let stream = server.context.hub.find("cam").expect("the stream");
+    let viewers = stream.snapshot().viewers;
+    assert_eq!(viewers.iter().map(|viewer| viewer.protocol).collect::<Vec<_>>(), ["rtp-multicast"]);
+    source.push();
+    let packets = sockets.each_ref().map(|socket| {
+        let mut packet = [0; 2000];
+        let count = socket.recv(&mut packet).expect("a packet");
+        packet[..count].to_vec()
+    });
+    assert!(packets[0].len() > 100 && packets[0] == packets[1]);
+    // The group ends with its last member.
+    drop(clients);
+    until(|| stream.snapshot().viewers.is_empty(), || {});
+}
+
+#[test]
+fn viewers_over_datagrams_take_a_place_until_they_leave() {
+    let limits = HubConfig { max_viewers: 2, ..HubConfig::default() };
+    let server = Server::with(Access::open(), Limits::default(), limits);
+    let _source = server.publish("cam");
+    let stream = server.context.hub.find("cam").expect("the stream");
+    let viewers = [(); 2].map(|()| view_nowhere(&stream).expect("room"));
+    assert!(matches!(view_nowhere(&stream), Err(HubError::TooManyViewers(2))));
+    drop(viewers);
+    let again = std::cell::RefCell::new(None);
+    until(|| again.borrow().is_some(), || *again.borrow_mut() = view_nowhere(&stream).ok());
+}

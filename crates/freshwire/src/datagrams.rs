@@ -1,0 +1,51 @@
+//! Records over datagrams, for receivers of another protocol such as RTP: the application owns sockets and rate control.
+
+use std::io;
+
+use freshwire_choice::LinkView;
+use freshwire_units::Timestamp;
+
+use crate::stats::PathRate;
+
+/// A path of datagrams. The engine asks it before each packet, so its pace decides how late the policy chooses.
+///
+/// The engine calls it on the thread that has the turn, and never in parallel. No call may block.
+pub trait DatagramPath: Send {
+    /// The path as policies see it, with `committed` bytes of the record in progress not sent yet.
+    fn view(&self, now: Timestamp, committed: u64) -> LinkView;
+
+    /// When `bytes` more bytes may leave in one burst: `now` or earlier if at once.
+    fn ready_at(&self, now: Timestamp, bytes: u64) -> Timestamp;
+
+    /// Takes one piece of the stream: whole packets as the sink's framing writes them. The path may gather packets for one system
+    /// call until [`flush`](Self::flush). A packet that the system does not take is lost, as on the way.
+    fn send(&mut self, now: Timestamp, packets: &[u8]);
+
+    /// Hands over what was gathered. Returns the bytes handed over and the number of system calls since the last flush.
+    ///
+    /// # Errors
+    ///
+    /// If the sink has to end, for example because the receiver is gone.
+    fn flush(&mut self, now: Timestamp) -> io::Result<Flushed>;
+
+    /// What is known of the path, for the statistics of the sink.
+    fn known(&self) -> KnownPath;
+}
+
+/// What a [`DatagramPath`] handed to the system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flushed {
+    /// Bytes of packets.
+    pub bytes: u64,
+    /// System calls.
+    pub calls: u64,
+}
+
+/// What a [`DatagramPath`] knows of its receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KnownPath {
+    /// The rate for an adaptive encoder.
+    pub rate: Option<PathRate>,
+    /// Bytes that the receiver has reported as received.
+    pub acked: u64,
+}

@@ -194,7 +194,9 @@ pub unsafe extern "C" fn fw_node_connect(
         // SAFETY: as the caller promises.
         unsafe { put("connection", connection, fw_connection::default()) }?;
         // SAFETY: as the caller promises.
-        let (host, key) = unsafe { (text("host", host)?, text("key", key)?) };
+        let host = unsafe { text("host", host) }?;
+        // SAFETY: as the caller promises.
+        let key = unsafe { text("key", key) }?;
         let key: PublicKey = key.parse().map_err(Failure::invalid)?;
         let native = find::<NodeObject>(node.id)?.native()?;
         let config = ConnectConfig::default().timeout(Duration::from_nanos(timeout));

@@ -231,6 +231,19 @@ pub(crate) unsafe fn get<T: Copy>(name: &str, from: *const T) -> Result<T> {
     Ok(unsafe { from.read() })
 }
 
+/// Reads a structure of the caller, or takes the default for NULL.
+///
+/// # Safety
+///
+/// As [`get`].
+pub(crate) unsafe fn get_or<T: Copy>(name: &str, from: *const T, default: impl FnOnce() -> T) -> Result<T> {
+    if from.is_null() {
+        return Ok(default());
+    }
+    // SAFETY: as the caller promises.
+    unsafe { get(name, from) }
+}
+
 /// Duplicates a descriptor, so that the caller may close it.
 pub(crate) fn duplicate(fd: c_int) -> Result<OwnedFd> {
     // SAFETY: the call only asks about a number, which may be no descriptor.

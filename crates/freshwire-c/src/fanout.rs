@@ -8,7 +8,7 @@ use std::time::Duration;
 use freshwire::SinkConfig;
 
 use crate::a1::ConnectionObject;
-use crate::border::{Failure, Result, bytes, call, duplicate, fw_status, get, put, slice};
+use crate::border::{Failure, Result, bytes, call, duplicate, fw_status, get_or, put, slice};
 use crate::handles::{enter, find, fw_connection, fw_sender, fw_sink};
 use crate::policy::fw_policy;
 use crate::sender::{SenderObject, of_push, of_sender, status_of};
@@ -33,8 +33,7 @@ pub unsafe extern "C" fn fw_sender_add_sink(
         unsafe { put("sink", sink, fw_sink::default()) }?;
         let object = find::<SenderObject>(sender.id)?;
         // SAFETY: as the caller promises.
-        let config =
-            if config.is_null() { fw_sink_config_default() } else { unsafe { get("config", config) }? };
+        let config = unsafe { get_or("config", config, || fw_sink_config_default()) }?;
         let settings = config.apply(SinkConfig::new(config.policy.make()?))?;
         let stream = TcpStream::from(duplicate(fd)?);
         let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
@@ -65,7 +64,7 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
         let object = find::<SenderObject>(sender.id)?;
         let connection = find::<ConnectionObject>(connection.id)?.native()?;
         // SAFETY: as the caller promises.
-        let policy = if policy.is_null() { fw_policy::default() } else { unsafe { get("policy", policy) }? };
+        let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
         let mut config = freshwire::a1::SinkConfig::new(policy.make()?);
         if linger != FW_DEFAULT {
             config = config.linger(Duration::from_nanos(linger));
@@ -99,9 +98,11 @@ pub unsafe extern "C" fn fw_sender_push_to_all(
     call(|| {
         let object = find::<SenderObject>(sender.id)?;
         // SAFETY: as the caller promises.
-        let (sinks, payload) = unsafe { (slice(sinks, count)?, bytes(data, len)?) };
+        let sinks = unsafe { slice(sinks, count) }?;
         // SAFETY: as the caller promises.
-        let meta = if meta.is_null() { fw_meta::default() } else { unsafe { get("meta", meta) }? };
+        let payload = unsafe { bytes(data, len) }?;
+        // SAFETY: as the caller promises.
+        let meta = unsafe { get_or("meta", meta, fw_meta::default) }?;
         let objects: Result<Vec<Arc<SinkObject>>> = sinks.iter().map(|sink| find(sink.id)).collect();
         let objects = objects?;
         if objects.iter().any(|sink| !Arc::ptr_eq(sink.sender(), &object)) {

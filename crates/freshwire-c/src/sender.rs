@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use freshwire::{PushError, Sender, SenderError, StaleSink};
 
-use crate::border::{Failure, Result, call, fw_status, get, put};
+use crate::border::{Failure, Result, call, fw_status, get_or, put};
 use crate::engine::handle_of;
 use crate::handles::{Object, enter, free, fw_engine, fw_sender};
 use crate::types::{fw_ring, fw_ring_default};
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn fw_sender_new(
         // SAFETY: as the caller promises.
         unsafe { put("sender", sender, fw_sender::default()) }?;
         // SAFETY: as the caller promises.
-        let ring = if ring.is_null() { fw_ring_default() } else { unsafe { get("ring", ring) }? };
+        let ring = unsafe { get_or("ring", ring, || fw_ring_default()) }?;
         let made = match engine.id {
             0 => Sender::without_engine(&ring.into()),
             _ => Sender::new(&ring.into(), &handle_of(engine)?),

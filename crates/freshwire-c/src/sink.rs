@@ -11,7 +11,7 @@ use freshwire::{
     Timestamp,
 };
 
-use crate::border::{Failure, Result, bytes, call, forks, fw_status, get, put};
+use crate::border::{Failure, Result, bytes, call, forks, fw_status, get, get_or, put};
 use crate::handles::{Object, find, free, fw_sink};
 use crate::sender::{SenderObject, of_push, of_stale};
 use crate::types::fw_meta;
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn fw_sink_push(
         // SAFETY: as the caller promises.
         let payload = unsafe { bytes(data, len) }?;
         // SAFETY: as the caller promises.
-        let meta = if meta.is_null() { fw_meta::default() } else { unsafe { get("meta", meta) }? };
+        let meta = unsafe { get_or("meta", meta, fw_meta::default) }?;
         let number = queue(sink, |sender, id| sender.push(id, payload, &meta.meta()))?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.

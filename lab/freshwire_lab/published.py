@@ -1,6 +1,6 @@
 """Published numbers: condense result files, and compute every number of the documents again from them.
 
-`check` compares `docs/benchmarks.md` and the sentences of `README.md` with `results/published`. `write` puts the
+`check` compares `docs/benchmarks.md`, the table in `docs/push.md` and the sentences of `README.md` with `results/published`. `write` puts the
 tables there.
 """
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 
 BENCHMARKS = Path("docs/benchmarks.md")
+PAGES = (BENCHMARKS, Path("docs/push.md"))
+"""The documents that have tables."""
 RESULTS = Path("results/published")
 RAW = ("records", "pictures", "arrivals", "observed", "units", "ssim", "shown")
 """Fields that hold every record of a run. They are checked while a file is condensed, and left out of it."""
@@ -63,15 +65,16 @@ def problems(root: Path) -> Iterator[str]:
     """Yield every difference between documents and results, one line each."""
     runs = read(root / RESULTS)
     document = (root / BENCHMARKS).read_text()
+    pages = "".join((root / page).read_text() for page in PAGES)
     texts = tables(runs)
     for name, text in texts.items():
-        found = block(name).search(document)
+        found = block(name).search(pages)
         if found is None:
             yield f"{BENCHMARKS}: table {name} is missing"
             continue
-        there = document[found.end(1) : found.start(2)]
+        there = pages[found.end(1) : found.start(2)]
         yield from differences(name, there.splitlines(), text.splitlines())
-    for name in re.findall(r"<!-- results: (\S+) -->", document):
+    for name in re.findall(r"<!-- results: (\S+) -->", pages):
         if name not in texts:
             yield f"{BENCHMARKS}: no result file stands behind table {name}"
     yield from strays(document)
@@ -105,12 +108,13 @@ def strays(document: str) -> Iterator[str]:
 
 
 def write(root: Path) -> None:
-    """Put every table into the document, where its markers are."""
-    path = root / BENCHMARKS
-    document = path.read_text()
-    for name, text in tables(read(root / RESULTS)).items():
-        document = block(name).sub(lambda found, text=text: found[1] + text + found[2], document)
-    path.write_text(document)
+    """Put every table into its document, where its markers are."""
+    texts = tables(read(root / RESULTS))
+    for path in (root / page for page in PAGES):
+        document = path.read_text()
+        for name, text in texts.items():
+            document = block(name).sub(lambda found, text=text: found[1] + text + found[2], document)
+        path.write_text(document)
 
 
 def condense(files: Sequence[Path], out: Path, date: str, commit: str | None = None) -> None:

@@ -51,6 +51,7 @@ class Checking(unittest.TestCase):
             root = Path(folder)
             (root / "results").symlink_to(ROOT / "results")
             (root / "docs").mkdir()
+            (root / "docs" / "push.md").write_text((ROOT / "docs" / "push.md").read_text())
             document = (ROOT / published.BENCHMARKS).read_text()
             readme = (ROOT / "README.md").read_text()
             row = next(line for line in document.splitlines() if line.startswith("| 4 | Freshwire on TCP"))

@@ -15,7 +15,6 @@ const STILL: &[&str] = &[
     "freshwire-a1",
     "freshwire-c",
     "freshwire-preload",
-    "freshwire-push",
     "freshwire-python",
     "freshwire-sendpath",
     "freshwire-server",

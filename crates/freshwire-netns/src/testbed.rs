@@ -288,7 +288,8 @@ impl Testbed {
                     pin(0);
                     let connect = |_| TcpStream::connect(to);
                     let sockets = (0..connections).map(connect).collect::<io::Result<Vec<_>>>()?;
-                    let look = || -> io::Result<_> { Ok((tcp_counters()?, runtime(arrivals), own_runtime())) };
+                    let look =
+                        || -> io::Result<_> { Ok((tcp_counters()?, runtime(arrivals), own_runtime())) };
                     let (begin, before) = (Instant::now(), look()?);
                     let result = send(&sockets)?;
                     // The end of the last stream is the receiver's word that it has everything.
@@ -311,7 +312,8 @@ impl Testbed {
                 })
             });
             let (result, mut outcome) = joined(sender)??;
-            outcome.bytes = receiver.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")))?;
+            outcome.bytes =
+                receiver.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")))?;
             io::Result::Ok((result, outcome))
         })?;
         Ok((result, outcome))

@@ -76,8 +76,11 @@ pub(super) fn measure(args: &PathArgs, repeat: u32, report: &mut Report) -> anyh
         testbed.set_rate(rate)?;
         for offload in [true, false] {
             testbed.set_offload(offload)?;
-            let cells: Vec<Cell> =
-                args.path_connections.iter().map(|&connections| Cell { connections, offload, rate }).collect();
+            let cells: Vec<Cell> = args
+                .path_connections
+                .iter()
+                .map(|&connections| Cell { connections, offload, rate })
+                .collect();
             let mut columns = Vec::new();
             for &cell in &cells {
                 say(&format!("path: {} ...", cell.name()));
@@ -106,7 +109,9 @@ fn run(
     for repetition in 0..repeat {
         for &mechanism in mechanisms {
             let (account, outcome) = testbed
-                .fan_out(cell.connections, bytes_each, |sockets| mechanism.send(sockets, picture, times as u32))
+                .fan_out(cell.connections, bytes_each, |sockets| {
+                    mechanism.send(sockets, picture, times as u32)
+                })
                 .with_context(|| format!("{mechanism}, {}", cell.name()))?;
             let gigabytes = outcome.bytes as f64 / 1e9;
             let mut add = |what: &str, unit, sample| {

@@ -21,7 +21,7 @@ fn program(name: &str) -> Result<Option<PathBuf>> {
         return Ok(Some(path));
     }
     let missing = format!(
-        "{} is missing: `cargo test -p freshwire` builds it, `--test examples` alone does not",
+        "{} is missing: `cargo build -p freshwire --examples` makes it; `cargo test -p freshwire` does so itself",
         path.display()
     );
     assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true"), "{missing}");

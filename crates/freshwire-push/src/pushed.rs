@@ -283,7 +283,7 @@ impl Pushed {
         let urgent = used > f64::from(memory.limit) / 2.0;
         let locked = if urgent { self.state.lock_within(PATIENCE) } else { self.state.try_lock() };
         let Some(mut state) = locked else {
-            let next = self.next_without_lock(used, native, now);
+            let next = self.next_without_lock(memory, native, now);
             return (if urgent { Next::After(CHECK_MIN) } else { next }, false);
         };
         state.counters.checks += 1;
@@ -309,7 +309,9 @@ impl Pushed {
         // Free lanes are worth nothing while the owner does not run.
         let is_wary = state.wary > 0.0;
         let lanes = state.ring.as_mut().filter(|ring| ring.is_armed() && !is_wary).map_or(0, Ring::free);
-        let silence = (state.threshold.level() + lanes as f64 * state.accounted) / (state.peak * ABOVE_PEAK);
+        // In time for the overflow, which is nearer the fuller the buffer is.
+        let room = state.threshold.level().min(state.threshold.limit() - state.used).max(0.0);
+        let silence = (room + lanes as f64 * state.accounted) / (state.peak * ABOVE_PEAK);
         let left = state.threshold.time_left(state.used) / 2;
         let longest = Duration::try_from_secs_f64(silence).unwrap_or(CHECK_MAX).clamp(CHECK_MIN, CHECK_MAX);
         self.pace.store(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -317,15 +319,17 @@ impl Pushed {
     }
 
     /// When to look again if a thread of the program is in its receive, with the lock: it takes what comes by itself.
-    fn next_without_lock(&self, used: f64, native: u64, now: Timestamp) -> Next {
-        if used > 0.0 || self.seen_native.swap(native, Ordering::Relaxed) != native {
+    fn next_without_lock(&self, memory: Memory, native: u64, now: Timestamp) -> Next {
+        if memory.used > 0 || self.seen_native.swap(native, Ordering::Relaxed) != native {
             self.seen_at.store(now.as_nanos(), Ordering::Relaxed);
         }
         let silent = now.saturating_since(Timestamp::from_nanos(self.seen_at.load(Ordering::Relaxed)));
         if silent > IDLE {
             return Next::Arrival;
         }
-        Next::After(Duration::from_nanos(self.pace.load(Ordering::Relaxed)).max(CHECK_MIN))
+        let pace = Duration::from_nanos(self.pace.load(Ordering::Relaxed));
+        let room = 1.0 - f64::from(memory.used) / f64::from(memory.limit.max(1));
+        Next::After(pace.mul_f64(room.clamp(0.0, 1.0)).max(CHECK_MIN))
     }
 
     /// The thread that receives from the kernel by itself, so that a push would disturb the order, if it is late with that.

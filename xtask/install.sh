@@ -23,6 +23,8 @@ test)
     if lacks nc; then wanted+=(netcat-openbsd); fi
     if ! /usr/bin/python3 -c 'import cryptography' >/dev/null 2>&1; then wanted+=(python3 python3-cryptography); fi
     if ! /usr/bin/python3 -c 'import simpy' >/dev/null 2>&1; then wanted+=(python3 python3-simpy3); fi
+    # The Python package's tests make an environment of their own (xtask/python.sh).
+    if ! xtask/python.sh --check 2>/dev/null; then wanted+=(python3 python3-venv); fi
     if lacks openssl; then wanted+=(openssl); fi
     if lacks tshark; then wanted+=(tshark); fi
     if lacks chromium; then wanted+=(chromium); fi

@@ -19,7 +19,11 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_congestion;
+use rustix::net::{RecvFlags, recv};
 use rustix::thread::{CpuSet, LinkNameSpaceType, Pid, gettid, move_into_link_name_space, sched_setaffinity};
 
 /// Why there is no testbed.
@@ -85,12 +89,20 @@ pub struct Outcome {
     pub segments_in: u64,
     /// Segments that it sent again.
     pub retransmitted: u64,
+    /// Segments that it sent, those sent again left out.
+    pub segments_out: u64,
 }
 
 impl Outcome {
     /// Bits a second.
     pub fn rate(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Mean payload of the segments that it sent, as a part of a full one. Acknowledgements of its own, which have no payload, count
+    /// as segments.
+    pub fn fullness(&self) -> f64 {
+        self.bytes as f64 / (self.segments_out as f64 * FULL_SEGMENT).max(1.0)
     }
 
     /// Seconds of the sending host's processor for 10^9 bytes.
@@ -223,9 +235,88 @@ impl Testbed {
         outcome.time = begin.elapsed();
         let after = (self.in_near(tcp_counters)??, runtime(arrivals));
         outcome.sender_cpu = cpu + after.1.saturating_sub(before.1);
-        outcome.segments_in = after.0.0 - before.0.0;
-        outcome.retransmitted = after.0.1 - before.0.1;
+        outcome.segments_in = after.0.segments_in - before.0.segments_in;
+        outcome.retransmitted = after.0.retransmitted - before.0.retransmitted;
+        outcome.segments_out = after.0.segments_out - before.0.segments_out;
         Ok(outcome)
+    }
+
+    /// Turns segmentation offload of the near host on or off. Without it TCP hands over one packet at a time.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::Command`] if the kernel refuses.
+    pub fn set_offload(&self, on: bool) -> Result<(), TestbedError> {
+        let state = if on { "on" } else { "off" };
+        inside(&self.near, "ethtool", &["-K", NEAR, "tso", state, "gso", state])
+    }
+
+    /// Limits the link to the far host to a rate in bits a second, with a queue of 50 ms; `None` takes the limit away.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::Command`] if the kernel has no token bucket filter (`tbf`).
+    pub fn set_rate(&self, rate: Option<u64>) -> Result<(), TestbedError> {
+        // What is not there cannot be deleted.
+        let _ = run("tc", &["-n", &self.middle, "qdisc", "delete", "dev", MIDDLE_FAR, "root"]);
+        let Some(rate) = rate else { return Ok(()) };
+        let rate = format!("{rate}bit");
+        let limit = ["root", "tbf", "rate", &rate, "burst", "64k", "latency", "50ms"];
+        run("tc", &[&["-n", self.middle.as_str(), "qdisc", "add", "dev", MIDDLE_FAR], &limit[..]].concat())
+    }
+
+    /// Has `send` write to many connections in one thread of the near host, and waits until the bytes of all have arrived. The far host
+    /// reads them with one thread and discards them.
+    ///
+    /// # Errors
+    ///
+    /// If a connection fails, ends early, or stands still for 20 s.
+    pub fn fan_out<T: Send>(
+        &self,
+        connections: usize,
+        bytes_each: u64,
+        send: impl FnOnce(&[TcpStream]) -> io::Result<T> + Send,
+    ) -> io::Result<(T, Outcome)> {
+        let to = self.address();
+        let listener =
+            thread::scope(|scope| joined(scope.spawn(|| within(&self.far, || TcpListener::bind(to))))?)?;
+        let arrivals = self.arrivals();
+        let (result, outcome) = thread::scope(|scope| {
+            let receiver = scope.spawn(|| discard(&listener, connections, bytes_each));
+            let sender = scope.spawn(|| {
+                within(&self.near, || {
+                    pin(0);
+                    let connect = |_| TcpStream::connect(to);
+                    let sockets = (0..connections).map(connect).collect::<io::Result<Vec<_>>>()?;
+                    let look =
+                        || -> io::Result<_> { Ok((tcp_counters()?, runtime(arrivals), own_runtime())) };
+                    let (begin, before) = (Instant::now(), look()?);
+                    let result = send(&sockets)?;
+                    // The end of the last stream is the receiver's word that it has everything.
+                    for mut socket in sockets {
+                        socket.set_nonblocking(false)?;
+                        socket.shutdown(std::net::Shutdown::Write)?;
+                        socket.set_read_timeout(Some(STANDSTILL))?;
+                        socket.read_to_end(&mut Vec::new())?;
+                    }
+                    let (time, after) = (begin.elapsed(), look()?);
+                    let outcome = Outcome {
+                        time,
+                        sender_cpu: (after.1 + after.2).saturating_sub(before.1 + before.2),
+                        segments_in: after.0.segments_in - before.0.segments_in,
+                        retransmitted: after.0.retransmitted - before.0.retransmitted,
+                        segments_out: after.0.segments_out - before.0.segments_out,
+                        ..Outcome::default()
+                    };
+                    io::Result::Ok((result, outcome))
+                })
+            });
+            let (result, mut outcome) = joined(sender)??;
+            outcome.bytes =
+                receiver.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")))?;
+            io::Result::Ok((result, outcome))
+        })?;
+        Ok((result, outcome))
     }
 
     /// The kernel's thread that handles the near host's arrivals, on processor 0.
@@ -282,7 +373,7 @@ fn send(to: SocketAddr, transfer: &Transfer) -> io::Result<Duration> {
     // The end of the stream is the receiver's word that it has everything.
     stream.set_read_timeout(Some(STANDSTILL))?;
     stream.read_to_end(&mut Vec::new())?;
-    Ok(runtime(Some(gettid().as_raw_nonzero().get())))
+    Ok(own_runtime())
 }
 
 /// Bytes, and wrong ones among them.
@@ -310,8 +401,58 @@ fn pattern() -> Vec<u8> {
     (0..262_147_u32).map(|place| (place.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// Segments that TCP was given, and segments that it sent again, in this thread's host.
-fn tcp_counters() -> io::Result<(u64, u64)> {
+/// Takes what comes over all connections and discards it in the kernel; returns how many bytes came. Each connection has to bring
+/// `bytes_each`.
+fn discard(listener: &TcpListener, connections: usize, bytes_each: u64) -> io::Result<u64> {
+    pin(1);
+    let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let mut streams = Vec::new();
+    for connection in 0..connections {
+        let (stream, _) = listener.accept()?;
+        stream.set_nonblocking(true)?;
+        epoll::add(&poll, &stream, epoll::EventData::new_u64(connection as u64), epoll::EventFlags::IN)?;
+        streams.push(Some((stream, 0_u64)));
+    }
+    let mut scratch = vec![0; 1 << 20];
+    let mut events = Vec::with_capacity(256);
+    let (mut bytes, mut open) = (0, connections);
+    while open > 0 {
+        events.clear();
+        let timeout = Timespec { tv_sec: STANDSTILL.as_secs() as i64, tv_nsec: 0 };
+        if epoll::wait(&poll, spare_capacity(&mut events), Some(&timeout))? == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "nothing arrives"));
+        }
+        for event in &events {
+            let slot = &mut streams[event.data.u64() as usize];
+            let Some((stream, received)) = slot else { continue };
+            match recv(&*stream, &mut scratch[..], RecvFlags::TRUNC) {
+                Ok((0, _)) if *received == bytes_each => {
+                    *slot = None;
+                    open -= 1;
+                }
+                Ok((0, _)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                // With MSG_TRUNC the kernel counts what it discards, and writes nothing to the buffer.
+                Ok((_, discarded)) => {
+                    *received += discarded as u64;
+                    bytes += discarded as u64;
+                }
+                Err(Errno::AGAIN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// Counters of TCP in one host.
+struct TcpCounters {
+    segments_in: u64,
+    retransmitted: u64,
+    segments_out: u64,
+}
+
+/// The counters of this thread's host.
+fn tcp_counters() -> io::Result<TcpCounters> {
     let text = fs::read_to_string("/proc/thread-self/net/snmp")?;
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -320,7 +461,15 @@ fn tcp_counters() -> io::Result<(u64, u64)> {
         let value = pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok());
         value.ok_or_else(|| io::Error::other(format!("/proc/net/snmp has no {wanted}")))
     };
-    Ok((of("InSegs")?, of("RetransSegs")?))
+    Ok(TcpCounters {
+        segments_in: of("InSegs")?,
+        retransmitted: of("RetransSegs")?,
+        segments_out: of("OutSegs")?,
+    })
+}
+
+fn own_runtime() -> Duration {
+    runtime(Some(gettid().as_raw_nonzero().get()))
 }
 
 /// How long a thread has run.
@@ -378,3 +527,6 @@ const MIDDLE_NEAR: &str = "fwmid0";
 const MIDDLE_FAR: &str = "fwmid1";
 const PORT: u16 = 5001;
 const STANDSTILL: Duration = Duration::from_secs(20);
+
+/// Payload of a full segment over Ethernet, with timestamps.
+const FULL_SEGMENT: f64 = 1448.0;

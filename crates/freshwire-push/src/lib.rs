@@ -26,11 +26,15 @@
 compile_error!("freshwire-push needs 64-bit Linux");
 
 mod lock;
+mod name;
 mod policy;
 mod receiver;
 mod threshold;
 mod uring;
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod packet_ring;
 #[doc(hidden)]
 pub mod pushed;
 #[doc(hidden)]

@@ -28,6 +28,8 @@ pub(super) enum Need {
     Tshark,
     /// What boots a guest with a stock kernel.
     Guests,
+    /// A Python that can make an environment for the package's tests.
+    Python,
 }
 
 impl Need {
@@ -71,6 +73,10 @@ impl Need {
             Self::Guests => (
                 succeeds(&root.join("kernel/guest/run.sh").to_string_lossy(), &["--check"]),
                 "a guest cannot be booted: kernel/guest/run.sh --check says what is missing",
+            ),
+            Self::Python => (
+                succeeds(&root.join("xtask/python.sh").to_string_lossy(), &["--check"]),
+                "Python 3.11 to 3.13 with venv is missing: apt-get install python3 python3-venv",
             ),
             Self::Chromium => {
                 (succeeds("chromium", &["--version"]), "chromium is missing: apt-get install chromium")

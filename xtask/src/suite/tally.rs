@@ -29,7 +29,7 @@ impl Tally {
         Self { failed: self.failed.max(1), ..self }
     }
 
-    /// Reads one line of output: the closing line of a Rust or a Python test program.
+    /// Reads one line of output: the closing line of a Rust or a Python test program, or of pytest.
     pub(super) fn read_line(line: &str) -> Option<Self> {
         if let Some((_, counts)) =
             line.split_once("test result: ").and_then(|(_, rest)| rest.split_once(". "))
@@ -43,9 +43,32 @@ impl Tally {
         if let Some(ran) = line.strip_prefix("Ran ") {
             return Some(Self { passed: before(ran, " test")?, ..Self::default() });
         }
-        let failures = line.strip_prefix("FAILED (")?;
+        let Some(failures) = line.strip_prefix("FAILED (") else { return Self::read_pytest(line) };
         let failed = after(failures, "failures=") + after(failures, "errors=");
         Some(Self { failed, ..Self::default() })
+    }
+}
+
+impl Tally {
+    /// Such as "=== 1 failed, 12 passed, 3 skipped in 1.23s ===".
+    fn read_pytest(line: &str) -> Option<Self> {
+        let (counts, time) = line.trim_matches(['=', ' ']).rsplit_once(" in ")?;
+        if !time.starts_with(|first: char| first.is_ascii_digit()) {
+            return None;
+        }
+        let mut tally = Self::default();
+        for count in counts.split(", ") {
+            let (number, kind) = count.split_once(' ')?;
+            let number: u64 = number.parse().ok()?;
+            match kind {
+                "passed" | "xfailed" => tally.passed += number,
+                "failed" | "error" | "errors" | "xpassed" => tally.failed += number,
+                "skipped" => tally.ignored += number,
+                "warning" | "warnings" | "deselected" => {}
+                _ => return None,
+            }
+        }
+        Some(tally)
     }
 }
 
@@ -70,6 +93,15 @@ fn after(text: &str, word: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::Tally;
+
+    #[test]
+    fn closing_lines_of_pytest_are_read() {
+        let line =
+            "========= 2 failed, 12 passed, 1 skipped, 3 warnings, 1 error in 61.20s (0:01:01) =========";
+        assert_eq!(Tally::read_line(line), Some(Tally { passed: 12, failed: 3, ignored: 1 }));
+        assert_eq!(Tally::read_line("99 passed in 18.38s"), Some(Tally { passed: 99, ..Tally::default() }));
+        assert_eq!(Tally::read_line("3 things failed in 2 places"), None);
+    }
 
     #[test]
     fn rust_closing_lines_are_read() {

@@ -6,7 +6,9 @@ mod fan_out;
 mod idle;
 mod loopback;
 mod machine;
+mod path;
 mod push;
+mod receive;
 mod series;
 mod show;
 mod stream;
@@ -56,6 +58,10 @@ pub(crate) struct BenchArgs {
     /// What the bench starts itself for: an end of `viewers` in its own process.
     #[arg(long, hide = true, value_enum)]
     worker: Option<viewers::Worker>,
+    #[command(flatten)]
+    path: path::PathArgs,
+    #[command(flatten)]
+    receive: receive::ReceiveArgs,
     /// Also draw what `a1` has measured, as a page: figures 2 and 3 of the A1 document.
     #[arg(long, value_name = "FILE")]
     figures: Option<PathBuf>,
@@ -80,6 +86,10 @@ enum What {
     Acks,
     /// Ten thousand connections of A1 over which nothing is sent: memory, and what their timers cost. Minutes.
     Idle,
+    /// Ten ways to hand a picture to many sockets, by connections, offload and rate. A quarter of an hour; needs root.
+    Path,
+    /// UDP receivers that stall, or are too slow: push beside recv(). Minutes.
+    Receive,
     /// Viewers of `freshwire serve` beside some that are slow or read nothing. Minutes; needs ffmpeg.
     Isolation,
 }
@@ -88,6 +98,9 @@ enum What {
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     if let Some(worker) = args.worker {
         return viewers::work(worker);
+    }
+    if let Some(result) = args.receive.work() {
+        return result;
     }
     let asked = |what| args.what.is_empty() || args.what.contains(&what);
     anyhow::ensure!(
@@ -122,6 +135,12 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Isolation) {
         viewers::isolation::measure(args.repeat, &args.viewers, &mut report)?;
+    }
+    if args.what.contains(&What::Path) {
+        path::measure(&args.path, args.repeat, &mut report)?;
+    }
+    if args.what.contains(&What::Receive) {
+        receive::measure(args.repeat, &args.receive, &mut report)?;
     }
     let machine = machine::Machine::look();
     if let Some(file) = &args.figures {

@@ -20,6 +20,7 @@ pub(super) enum Unit {
     BytesPerSecond,
     Bytes,
     Count,
+    Percent,
     /// Processor time for delivered bytes.
     SecondsPerGigabyte,
 }

@@ -25,11 +25,12 @@ pub(super) fn text(machine: &Machine, report: &Report) -> String {
         // Writing to a String cannot fail.
         let _ =
             writeln!(text, "\n{bench:<width$}  {:>12}  range of {}", "median", repetitions(report, bench));
-        let grid = report.grids.iter().find(|grid| grid.bench == bench);
-        if let Some(grid) = grid {
+        let mut has_grid = false;
+        for grid in report.grids.iter().filter(|grid| grid.bench == bench) {
+            has_grid = true;
             text += &table(report, grid);
         }
-        for series in report.series.iter().filter(|series| series.bench == bench && grid.is_none()) {
+        for series in report.series.iter().filter(|series| series.bench == bench && !has_grid) {
             let _ = writeln!(
                 text,
                 "  {}",
@@ -107,6 +108,7 @@ fn number(value: f64, unit: Unit) -> String {
         Unit::BytesPerSecond => format!("{:.2} GB/s", value / 1e9),
         Unit::Bytes => format!("{value:.0} B"),
         Unit::SecondsPerGigabyte => format!("{value:.3} s/GB"),
+        Unit::Percent => format!("{value:.3} %"),
         Unit::Count => format!("{value:.4}"),
     }
 }

@@ -1,57 +1,24 @@
 //! Records whose bytes stay where they are until they are sealed.
 
+mod limits;
 mod source;
 mod state;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use freshwire_a1::Qos;
 use freshwire_ring::{Fate, Meta};
 
+pub use self::limits::{BufferError, BufferLimits};
 use self::source::BufferSource;
-use self::state::State;
+use self::state::{Shared, State};
 use super::config::SinkConfig;
 use super::connection::{Caller, Connection};
 use super::group::Group;
-use super::supply::Supply;
 use crate::ended::{CloseMode, Ended};
 use crate::error::SenderError;
-use crate::sink::{Call, Monitor, Sink, SinkShared};
-
-/// Limits of a [`BufferSender`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BufferLimits {
-    /// Records queued or in progress. Default: 1024.
-    pub records: usize,
-    /// Payload bytes queued or in progress. A single record is accepted whatever its size. Default: 16 MiB.
-    pub bytes: usize,
-}
-
-impl Default for BufferLimits {
-    fn default() -> Self {
-        Self { records: 1024, bytes: 16 << 20 }
-    }
-}
-
-/// Reason for which a buffer was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BufferError {
-    /// No room within the [`BufferLimits`].
-    #[error("the sender holds as many records or bytes as it may: wait, drop or replace a record")]
-    Full,
-    /// The connection or group is over.
-    #[error("the sender takes nothing any more: its connection is over, or is being closed")]
-    Closed,
-    /// No message can be so large.
-    #[error("a message of {bytes} bytes is larger than the {most} that one can have", most = Qos::MAX_MESSAGE)]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
-}
+use crate::sink::{Call, Monitor, Sink};
 
 /// Feeds a connection or a group from the application's own buffers. A payload is copied only into the packets, where it is encrypted, and
 /// is returned to its owner at the end of its record (Mapp 1997, "Implementation": buffers with a free function). As with a
@@ -90,13 +57,6 @@ pub struct BufferSender {
     sink: Sink,
 }
 
-/// What the application's and the node's threads have in common.
-struct Shared {
-    state: Mutex<State>,
-    /// There is room again.
-    room: Condvar,
-}
-
 impl BufferSender {
     /// Feeds this connection, which can still receive; closing the sender closes it.
     ///
@@ -109,7 +69,8 @@ impl BufferSender {
         limits: BufferLimits,
     ) -> Result<Self, SenderError> {
         let shared = Arc::new(Shared::new(limits));
-        let sink = connection.feed(0, config, |stats| shared.supply(stats))?;
+        let sink =
+            connection.attach(0, config, |stats| Box::new(BufferSource::new(shared.clone(), stats)))?;
         Ok(Self { shared, caller: connection.caller(), sink })
     }
 
@@ -121,7 +82,7 @@ impl BufferSender {
     /// As [`Sender::add_a1_group`](crate::Sender::add_a1_group).
     pub fn to_group(group: &Group, config: SinkConfig, limits: BufferLimits) -> Result<Self, SenderError> {
         let shared = Arc::new(Shared::new(limits));
-        let sink = group.feed(0, config, |stats| shared.supply(stats))?;
+        let sink = group.attach(0, config, |stats| Box::new(BufferSource::new(shared.clone(), stats)))?;
         Ok(Self { shared, caller: group.caller(), sink })
     }
 
@@ -211,19 +172,5 @@ impl BufferSender {
         if rests {
             self.caller.call();
         }
-    }
-}
-
-impl Shared {
-    fn new(limits: BufferLimits) -> Self {
-        Self { state: Mutex::new(State::new(limits)), room: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn supply(self: &Arc<Self>, stats: Arc<SinkShared>) -> Box<dyn Supply> {
-        Box::new(BufferSource::new(Arc::clone(self), stats))
     }
 }

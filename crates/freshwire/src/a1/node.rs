@@ -16,7 +16,8 @@ use super::connection::Connection;
 use super::core::Core;
 use super::driver::{BusyPoll, Platform as _, Protocol as _};
 use super::error::{BindError, ConnectError, NodeStopped};
-use super::group::{Group, GroupConfig, GroupError};
+use super::group::Group;
+use super::group_config::{GroupConfig, GroupError};
 use super::incoming::Incoming;
 use super::shared::{Pollers, Shared};
 

@@ -212,7 +212,7 @@ impl Socket {
     ///
     /// If there is no sink, or the message is too large for all.
     pub fn send(&mut self, payload: &[u8], when_full: WhenFull) -> Result<Sent, SocketError> {
-        self.send_letter(Payload::Lent(payload), when_full)
+        self.send_outgoing(Payload::Lent(payload), when_full)
     }
 
     /// Sends a message as [`Socket::send`] does, without a copy: its owner gets it back when every sink is
@@ -226,13 +226,13 @@ impl Socket {
         payload: impl Into<Bytes>,
         when_full: WhenFull,
     ) -> Result<Sent, SocketError> {
-        self.send_letter(Payload::Owned(payload.into()), when_full)
+        self.send_outgoing(Payload::Owned(payload.into()), when_full)
     }
 
-    fn send_letter(&mut self, payload: Payload<'_>, when_full: WhenFull) -> Result<Sent, SocketError> {
+    fn send_outgoing(&mut self, payload: Payload<'_>, when_full: WhenFull) -> Result<Sent, SocketError> {
         let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
         self.next_seq += 1;
-        let mut letter = Letter { payload, meta };
+        let mut outgoing = Outgoing { payload, meta };
         for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
             member.is_offered = true;
             member.catch_up();
@@ -244,7 +244,7 @@ impl Socket {
             let mut waits = false;
             for member in self.members.iter_mut().filter(|member| member.is_offered) {
                 member.connection.await_turn();
-                let outcome = letter.push(member)?;
+                let outcome = outgoing.push(member)?;
                 member.is_offered = outcome == Pushed::NoRoom;
                 match outcome {
                     Pushed::NoRoom => waits = true,
@@ -267,7 +267,7 @@ impl Socket {
         }
         match most {
             _ if waits || sent.sinks > 0 => Ok(sent),
-            Some(most) => Err(SocketError::TooLarge { bytes: letter.len(), most }),
+            Some(most) => Err(SocketError::TooLarge { bytes: outgoing.len(), most }),
             None => Err(SocketError::NoSink),
         }
     }
@@ -477,7 +477,7 @@ impl Member {
 }
 
 /// A message on its way to the sinks.
-struct Letter<'a> {
+struct Outgoing<'a> {
     payload: Payload<'a>,
     meta: Meta,
 }
@@ -500,7 +500,7 @@ enum Pushed {
     Ended,
 }
 
-impl Letter<'_> {
+impl Outgoing<'_> {
     fn len(&self) -> usize {
         match &self.payload {
             Payload::Lent(bytes) => bytes.len(),

@@ -2,7 +2,7 @@ use std::fmt;
 
 use freshwire_a1::Closed;
 
-use super::core::CODE_DONE;
+use super::codes::CODE_DONE;
 
 /// Status of a [`Connection`](super::Connection), or of a call of a [`Socket`](super::Socket) (Mapp 1997,
 /// "The User Interface"): a set of flags in 32 bits.

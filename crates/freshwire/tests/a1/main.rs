@@ -422,6 +422,23 @@ fn both_ends_see_the_better_protection_of_what_they_ask_for() {
 }
 
 #[test]
+fn a_sink_is_waited_for_as_over_tcp() {
+    let pair = pair();
+    let mut sender = sender(1);
+    let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
+    let watch = freshwire::SinkWatch::new(&sink).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let wait = async {
+        let number = watch.push(&mut sender, b"hello", &Meta::default()).await.unwrap();
+        let fate = watch.next_fate(&mut sender).await.unwrap().unwrap();
+        assert_eq!((fate.user_seq, fate.outcome), (number, Outcome::Acked));
+        drop(sink);
+        assert_eq!(watch.next_fate(&mut sender).await, Ok(None));
+    };
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, wait).await }).unwrap();
+}
+
+#[test]
 fn a_stopped_node_ends_what_it_had() {
     let Pair { _near: near, _far, sending, receiving } = pair();
     let mut sender = sender(1);

@@ -32,12 +32,12 @@ fn a_stalled_application_loses_nothing_that_the_path_delivered() {
     let give_up = now() + 2 * PATIENCE;
     let mut seq = 0;
     while seq < RECORDS {
-        match sender.push(sink.ring(), &[seq as u8; 1400], &meta(seq)) {
+        match sender.push(sink.id(), &[seq as u8; 1400], &meta(seq)) {
             Ok(_) => seq += 1,
             Err(PushError::Full) => std::thread::sleep(Duration::from_micros(200)),
             Err(error) => panic!("{error}"),
         }
-        while sender.poll_fate(sink.ring()).is_some() {}
+        while sender.poll_fate(sink.id()).unwrap().is_some() {}
         assert!(now() < give_up, "record {seq} finds no room");
     }
     let (mut all, receiving) = received.join().unwrap();

@@ -14,8 +14,8 @@ use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, Sink, cho
 use freshwire_io::now;
 use freshwire_units::Timestamp;
 
+use super::bulk::{Bulk, SILENCE, half};
 use super::place::Place;
-use super::{Bulk, SILENCE, half};
 
 /// What an application may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,10 @@ pub(super) struct Variant {
     /// Messages are copied into a ring, where a second process could change them; otherwise they stay in the application's buffers.
     pub(super) ring: bool,
 }
+
+/// What A1 does unless told otherwise.
+pub(super) const A1: Variant =
+    Variant { protection: Protection::Aead, retransmission: true, small: false, ring: false };
 
 /// The largest UDP payload over IPv4 on an Ethernet.
 const ETHERNET: u16 = 1472;
@@ -206,7 +210,7 @@ pub(super) fn pings(place: &Place, variant: Variant, block: usize, count: u32) -
 
 /// Streams of bytes in both directions.
 fn streams(place: &Place) -> anyhow::Result<(ByteStream, ByteStream, (Node, Node))> {
-    let Ends { near, far, _nodes } = connect(place, MESSAGES.0, super::A1, true)?;
+    let Ends { near, far, _nodes } = connect(place, MESSAGES.0, A1, true)?;
     Ok((ByteStream::new(near)?, ByteStream::new(far)?, _nodes))
 }
 

@@ -18,7 +18,7 @@ use loom::thread;
 
 use super::busy_poll::BusyPoll;
 use super::state::Interest;
-use super::times::FREQUENT_WAKE_UPS;
+use super::times::{FREQUENT_WAKE_UPS, RESPONSE_DELAY};
 // What `threads` finds beside it.
 use super::{burst, busy_poll, state, times};
 
@@ -50,6 +50,19 @@ enum Fault {
     Notify,
 }
 
+/// What a datagram brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Datagram {
+    /// A record of this connection.
+    Record(usize),
+    /// A connection, which threads wait for without knowing it.
+    Newcomer,
+    /// Something that the node answers a while later.
+    Timer,
+}
+
+use Datagram::{Newcomer, Record, Timer};
+
 /// What is outside the driver.
 struct World {
     system: Mutex<System>,
@@ -60,8 +73,10 @@ struct World {
 #[derive(Default)]
 struct System {
     clock: Duration,
-    /// Datagrams in the socket: for which connection each is.
-    datagrams: Vec<usize>,
+    /// Datagrams in the socket.
+    datagrams: Vec<Datagram>,
+    /// The poller of the application's thread fails.
+    is_broken: bool,
     has_room: bool,
     interest: Option<Interest>,
     is_node_woken: bool,
@@ -89,8 +104,8 @@ impl World {
         self.changed.notify_all();
     }
 
-    fn arrive(&self, connection: usize) {
-        self.change(|system| system.datagrams.push(connection));
+    fn arrive(&self, datagram: Datagram) {
+        self.change(|system| system.datagrams.push(datagram));
     }
 
     /// Waits without taking part in the driver.
@@ -133,6 +148,9 @@ impl Platform<()> for Arc<World> {
         let mut system = self.lock();
         loop {
             let is_woken = std::mem::take(&mut system.is_application_woken);
+            if system.is_broken {
+                return Err(io::ErrorKind::Other.into());
+            }
             if is_woken || !system.datagrams.is_empty() {
                 return Ok(!system.datagrams.is_empty());
             }
@@ -168,6 +186,10 @@ struct Count {
     /// Not announced yet.
     is_new: [bool; 2],
     changed: [Arc<Condvar>; 2],
+    newcomers: usize,
+    is_newcomer_new: bool,
+    /// When something is to be sent.
+    timer: Option<Timestamp>,
     /// The ring has to be looked at.
     is_called: bool,
     /// A datagram waits for room.
@@ -193,11 +215,20 @@ impl Protocol for Count {
         &()
     }
 
-    fn receive(&mut self, _clock: &dyn Fn() -> Timestamp) -> bool {
+    fn receive(&mut self, clock: &dyn Fn() -> Timestamp) -> bool {
         let datagrams = std::mem::take(&mut self.world.lock().datagrams);
-        for connection in &datagrams {
-            self.received[*connection] += 1;
-            self.is_new[*connection] = true;
+        for datagram in &datagrams {
+            match *datagram {
+                Record(connection) => {
+                    self.received[connection] += 1;
+                    self.is_new[connection] = true;
+                }
+                Newcomer => {
+                    self.newcomers += 1;
+                    self.is_newcomer_new = true;
+                }
+                Timer => self.timer = Some(clock() + RESPONSE_DELAY),
+            }
         }
         self.world.change(|system| system.taken_in += datagrams.len());
         !datagrams.is_empty()
@@ -209,11 +240,17 @@ impl Protocol for Count {
         self.is_called |= is_called;
     }
 
-    fn advance(&mut self, _now: Timestamp) {
+    fn advance(&mut self, now: Timestamp) {
         for connection in 0..2 {
             if std::mem::take(&mut self.is_new[connection]) {
                 self.announce(connection);
             }
+        }
+        if std::mem::take(&mut self.is_newcomer_new) {
+            self.activity.note();
+        }
+        if self.timer.take_if(|at| *at <= now).is_some() {
+            self.world.change(|system| system.sent += 1);
         }
         if self.is_blocked && self.world.lock().has_room {
             self.is_blocked = false;
@@ -225,7 +262,7 @@ impl Protocol for Count {
     }
 
     fn due(&self, now: Timestamp) -> Timestamp {
-        if self.is_called { now } else { Timestamp::MAX }
+        if self.is_called { now } else { self.timer.unwrap_or(Timestamp::MAX) }
     }
 
     fn is_blocked(&self) -> bool {
@@ -236,8 +273,9 @@ impl Protocol for Count {
         self.is_stopped
     }
 
-    fn fail(&mut self, _now: Timestamp, error: &io::Error) {
-        panic!("{error}");
+    fn fail(&mut self, _now: Timestamp, _error: &io::Error) {
+        self.is_closed = true;
+        self.announce(0);
     }
 
     fn activity(&mut self) -> &mut Activity {
@@ -262,6 +300,9 @@ impl Scene {
             received: [0; 2],
             is_new: [false; 2],
             changed: [Arc::new(Condvar::new()), Arc::new(Condvar::new())],
+            newcomers: 0,
+            is_newcomer_new: false,
+            timer: None,
             is_called: false,
             is_blocked: false,
             is_closed: false,
@@ -278,6 +319,15 @@ impl Scene {
     fn receiver(&self, connection: usize, records: usize) -> thread::JoinHandle<()> {
         let node = Arc::clone(&self.node);
         thread::spawn(move || (1..=records).for_each(|records| receive(&node, connection, records)))
+    }
+
+    /// A thread that waits for a connection of another node.
+    fn acceptor(&self) -> thread::JoinHandle<()> {
+        let node = Arc::clone(&self.node);
+        thread::spawn(move || {
+            let is_done = |core: &mut Count| core.newcomers > 0 || core.is_closed;
+            drop(node.wait(node.lock(), node.active(), Timestamp::MAX, is_done));
+        })
     }
 
     fn end(self) {
@@ -307,8 +357,8 @@ fn dialogue(fault: Fault) {
     model(3, move || {
         let scene = Scene::new(fault);
         let receiver = scene.receiver(0, 2);
-        scene.world.arrive(0);
-        scene.world.arrive(0);
+        scene.world.arrive(Record(0));
+        scene.world.arrive(Record(0));
         receiver.join().unwrap();
         scene.end();
     });
@@ -318,22 +368,24 @@ fn dialogue(fault: Fault) {
 fn departure(fault: Fault) {
     model(3, move || {
         let scene = Scene::new(fault);
-        scene.world.arrive(0);
+        scene.world.arrive(Record(0));
         receive(&scene.node, 0, 1);
-        scene.world.arrive(1);
+        scene.world.arrive(Record(1));
         scene.world.wait_until(|system| system.taken_in == 2);
         scene.end();
     });
 }
 
-/// Two threads wait for a record each: one drives the socket, the other sleeps.
+/// Two threads wait for records: one drives the socket, the other sleeps. What the first one takes in for the second when it leaves is
+/// announced at the latest when it comes back.
 fn two_receivers(fault: Fault) {
     model(2, move || {
         let scene = Scene::new(fault);
-        let receiver = scene.receiver(0, 1);
-        scene.world.arrive(1);
-        scene.world.arrive(0);
+        let receiver = scene.receiver(0, 2);
+        scene.world.arrive(Record(1));
+        scene.world.arrive(Record(0));
         receive(&scene.node, 1, 1);
+        scene.world.arrive(Record(0));
         receiver.join().unwrap();
         scene.end();
     });
@@ -347,7 +399,7 @@ fn producer(fault: Fault) {
         scene.world.change(|system| system.pushed += 1);
         scene.node.push(|core| core.is_called = true);
         scene.world.wait_until(|system| system.sent == 1);
-        scene.world.arrive(0);
+        scene.world.arrive(Record(0));
         receiver.join().unwrap();
         scene.end();
     });
@@ -375,10 +427,69 @@ fn blocked(fault: Fault) {
         scene.node.act(|core, _| core.is_blocked = true);
         scene.world.change(|system| system.has_room = true);
         scene.world.wait_until(|system| system.sent == 1);
-        scene.world.arrive(0);
+        scene.world.arrive(Record(0));
         receiver.join().unwrap();
         scene.end();
     });
+}
+
+/// A thread waits for a connection, another one for a record.
+fn newcomer(fault: Fault) {
+    model(2, move || {
+        let scene = Scene::new(fault);
+        let (acceptor, receiver) = (scene.acceptor(), scene.receiver(0, 1));
+        scene.world.arrive(Newcomer);
+        acceptor.join().unwrap();
+        scene.world.arrive(Record(0));
+        receiver.join().unwrap();
+        scene.end();
+    });
+}
+
+/// The poller fails under a thread that drives the socket while another one sleeps.
+fn failure(fault: Fault) {
+    model(2, move || {
+        let scene = Scene::new(fault);
+        let acceptor = scene.acceptor();
+        scene.world.change(|system| system.is_broken = true);
+        receive(&scene.node, 0, 1);
+        acceptor.join().unwrap();
+        scene.end();
+    });
+}
+
+/// What a thread that drives the socket takes in is answered a while later.
+fn timer(fault: Fault) {
+    model(2, move || {
+        let scene = Scene::new(fault);
+        let receiver = scene.receiver(0, 1);
+        scene.world.arrive(Timer);
+        scene.world.wait_until(|system| system.sent == 1);
+        scene.world.arrive(Record(0));
+        receiver.join().unwrap();
+        scene.end();
+    });
+}
+
+#[test]
+fn a_newcomer_is_announced_to_sleepers() {
+    newcomer(Fault::None);
+}
+
+#[test]
+fn a_failure_is_announced_to_sleepers() {
+    failure(Fault::None);
+}
+
+#[test]
+fn a_timer_that_an_application_thread_set_is_kept() {
+    timer(Fault::None);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn the_model_misses_the_wake_up_of_the_node_thread_for_a_timer() {
+    timer(Fault::NodeWaker);
 }
 
 #[test]

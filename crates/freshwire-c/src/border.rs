@@ -1,0 +1,256 @@
+//! What every call has around it: no panic gets out, and failures have a status and a message.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Result of a call. Zero is success; a negative value is a failure, which `fw_last_error` explains; a positive one tells that
+/// there is nothing now, and has no message.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum fw_status {
+    /// Done.
+    FW_OK = 0,
+    /// Nothing came within the time limit, or there is nothing to report yet.
+    FW_NOTHING = 1,
+    /// The stream or connection has ended in good order.
+    FW_END = 2,
+    /// The ring or the arena has no room: wait, drop or replace a record.
+    FW_FULL = -1,
+    /// The sink, connection, node or engine has ended.
+    FW_CLOSED = -2,
+    /// The record is larger than the ring can ever hold.
+    FW_TOO_LARGE = -3,
+    /// The record was committed, dropped, or is held by another party.
+    FW_TOO_LATE = -4,
+    /// The payload is shared, or the change does not fit into it.
+    FW_NOT_CHANGED = -5,
+    /// An argument is out of its range, or a pointer is NULL.
+    FW_INVALID = -6,
+    /// The handle was freed, or never was one of this kind.
+    FW_DEAD_HANDLE = -7,
+    /// All rings are in use.
+    FW_NO_RING = -8,
+    /// The operating system refused something.
+    FW_SYSTEM = -9,
+    /// The stream violates its framing.
+    FW_BAD_STREAM = -10,
+    /// The buffer is too small for the record, which stays: its length was written.
+    FW_SMALL_BUFFER = -11,
+    /// The A1 connection was not made.
+    FW_NOT_CONNECTED = -12,
+    /// The handle belongs to the parent of this process.
+    FW_FORKED = -13,
+    /// A policy's function called the library.
+    FW_IN_POLICY = -14,
+    /// Another failure.
+    FW_FAILED = -15,
+    /// The library has panicked, which is a mistake in it. The handles of the call should be freed.
+    FW_PANIC = -16,
+}
+
+/// A failure on its way to the caller.
+pub(crate) struct Failure {
+    pub(crate) status: fw_status,
+    pub(crate) words: String,
+}
+
+impl Failure {
+    pub(crate) fn new(status: fw_status, words: impl ToString) -> Self {
+        Self { status, words: words.to_string() }
+    }
+
+    pub(crate) fn invalid(words: impl ToString) -> Self {
+        Self::new(fw_status::FW_INVALID, words)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::new(fw_status::FW_SYSTEM, error)
+    }
+}
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+    /// A policy's function runs on this thread.
+    static DECIDES: Cell<bool> = const { Cell::new(false) };
+}
+
+static FORKS: AtomicU64 = AtomicU64::new(0);
+static WATCH_FORKS: Once = Once::new();
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// How often this process is the child of a fork.
+pub(crate) fn forks() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// Counts forks from now on.
+pub(crate) fn watch_forks() {
+    WATCH_FORKS.call_once(|| {
+        // SAFETY: the handler only adds to an atomic number, which a child may do at once.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+}
+
+/// Marks this thread as deciding until it is dropped.
+pub(crate) struct Deciding(());
+
+impl Deciding {
+    pub(crate) fn begin() -> Self {
+        DECIDES.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Deciding {
+    fn drop(&mut self) {
+        DECIDES.set(false);
+    }
+}
+
+/// Runs a call's body.
+#[inline]
+pub(crate) fn call(body: impl FnOnce() -> Result<fw_status>) -> fw_status {
+    if DECIDES.get() {
+        return failed(Failure::new(
+            fw_status::FW_IN_POLICY,
+            "a policy cannot call the library: it decides while the engine waits for it",
+        ));
+    }
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(status)) => status,
+        Ok(Err(failure)) => failed(failure),
+        Err(_) => failed(Failure::new(fw_status::FW_PANIC, "the library has panicked; see standard error")),
+    }
+}
+
+#[cold]
+fn failed(failure: Failure) -> fw_status {
+    note(&failure.words);
+    failure.status
+}
+
+/// Keeps a message for `fw_last_error`.
+pub(crate) fn note(words: &str) {
+    let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
+    // Fails only while the thread ends, when nobody asks any more.
+    let _ = LAST.try_with(|last| *last.borrow_mut() = words);
+}
+
+/// Returns the message of this thread's last failure: "" before the first one. It stays valid until the thread's next failure
+/// or end.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_last_error() -> *const c_char {
+    let empty: &'static CStr = c"";
+    LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(empty.as_ptr())
+}
+
+/// The bytes of a caller. An empty payload may have no address.
+///
+/// # Safety
+///
+/// `data` has `len` readable bytes, which nobody writes during the call.
+pub(crate) unsafe fn bytes<'a>(data: *const u8, len: usize) -> Result<&'a [u8]> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if data.is_null() || isize::try_from(len).is_err() {
+        return Err(Failure::invalid(format!("{len} bytes at {data:p}: a pointer to so many is wanted")));
+    }
+    // SAFETY: as the caller promises; the address is not null, and the length fits.
+    Ok(unsafe { std::slice::from_raw_parts(data, len) })
+}
+
+/// A caller's array of values.
+///
+/// # Safety
+///
+/// `data` has `len` readable, aligned, valid values, which nobody writes during the call.
+pub(crate) unsafe fn slice<'a, T>(data: *const T, len: usize) -> Result<&'a [T]> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    let fits = len.checked_mul(size_of::<T>()).is_some_and(|bytes| isize::try_from(bytes).is_ok());
+    if data.is_null() || !data.is_aligned() || !fits {
+        return Err(Failure::invalid(format!(
+            "{len} values at {data:p}: an aligned pointer to so many is wanted"
+        )));
+    }
+    // SAFETY: as the caller promises; the address is not null and aligned, and the size fits.
+    Ok(unsafe { std::slice::from_raw_parts(data, len) })
+}
+
+/// A caller's string.
+///
+/// # Safety
+///
+/// `text` ends with a zero byte, and nobody writes to it during the call.
+pub(crate) unsafe fn text<'a>(name: &str, text: *const c_char) -> Result<&'a str> {
+    if text.is_null() {
+        return Err(Failure::invalid(format!("{name} is NULL: a string is wanted")));
+    }
+    // SAFETY: as the caller promises, and it is not null.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|_| Failure::invalid(format!("{name} is not UTF-8")))
+}
+
+/// Writes a result to where the caller wants it.
+///
+/// # Safety
+///
+/// `to` is null or points to a writable value.
+pub(crate) unsafe fn put<T>(name: &str, to: *mut T, value: T) -> Result<()> {
+    if to.is_null() || !to.is_aligned() {
+        return Err(Failure::invalid(format!("{name} is NULL: a place for the result is wanted")));
+    }
+    // SAFETY: as the caller promises; it is neither null nor misaligned.
+    unsafe { to.write(value) };
+    Ok(())
+}
+
+/// Reads a structure of the caller.
+///
+/// # Safety
+///
+/// `from` is null or points to a valid value.
+pub(crate) unsafe fn get<T: Copy>(name: &str, from: *const T) -> Result<T> {
+    if from.is_null() || !from.is_aligned() {
+        return Err(Failure::invalid(format!("{name} is NULL: a structure is wanted")));
+    }
+    // SAFETY: as the caller promises; it is neither null nor misaligned.
+    Ok(unsafe { from.read() })
+}
+
+/// Reads a structure of the caller, or takes the default for NULL.
+///
+/// # Safety
+///
+/// As [`get`].
+pub(crate) unsafe fn get_or<T: Copy>(name: &str, from: *const T, default: impl FnOnce() -> T) -> Result<T> {
+    if from.is_null() {
+        return Ok(default());
+    }
+    // SAFETY: as the caller promises.
+    unsafe { get(name, from) }
+}
+
+/// Duplicates a descriptor, so that the caller may close it.
+pub(crate) fn duplicate(fd: c_int) -> Result<OwnedFd> {
+    // SAFETY: the call only asks about a number, which may be no descriptor.
+    if fd < 0 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(Failure::invalid(format!("fd={fd}: an open descriptor is wanted")));
+    }
+    // SAFETY: it is an open descriptor, and the caller keeps it open during the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok(borrowed.try_clone_to_owned()?)
+}

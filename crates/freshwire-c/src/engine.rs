@@ -1,0 +1,69 @@
+//! Engines, and what belongs to none of the objects.
+
+use std::ffi::c_char;
+use std::sync::{Mutex, PoisonError};
+
+use freshwire::{Engine, EngineThread, Handle};
+
+use crate::border::{Failure, Result, call, fw_status, put};
+use crate::handles::{Object, enter, find, free, fw_engine};
+
+pub(crate) struct EngineObject(Mutex<Option<EngineThread>>);
+
+impl Object for EngineObject {
+    const NAME: &'static str = "engine";
+}
+
+impl EngineObject {
+    pub(crate) fn handle(&self) -> Result<Handle> {
+        let thread = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let thread =
+            thread.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the engine has stopped"))?;
+        Ok(thread.handle())
+    }
+}
+
+/// Time of CLOCK_MONOTONIC in nanoseconds: the clock of all timestamps.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_now() -> u64 {
+    freshwire::now().as_nanos()
+}
+
+/// The library's version, such as "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// Starts an engine, a thread that serves sinks.
+///
+/// # Safety
+///
+/// `engine` points to a writable handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_engine_new(engine: *mut fw_engine) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises. Tried before the thread is started.
+        unsafe { put("engine", engine, fw_engine::default()) }?;
+        let thread = Engine::new()?.spawn()?;
+        let id = enter(EngineObject(Mutex::new(Some(thread))))?;
+        // SAFETY: as the caller promises.
+        unsafe { put("engine", engine, fw_engine { id }) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Stops an engine and aborts the sinks that it still serves.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_engine_free(engine: fw_engine) -> fw_status {
+    call(|| {
+        let object = free::<EngineObject>(engine.id)?;
+        let thread = object.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(thread);
+        Ok(fw_status::FW_OK)
+    })
+}
+
+pub(crate) fn handle_of(engine: fw_engine) -> Result<Handle> {
+    find::<EngineObject>(engine.id)?.handle()
+}

@@ -1,0 +1,32 @@
+//! `libfreshwire`: the C interface. `include/freshwire.h` is made from this crate; a test compares them.
+//!
+//! - **Handles** are numbers in a table, with a generation. A handle that was freed, or never was one, is the status
+//!   [`FW_DEAD_HANDLE`](fw_status::FW_DEAD_HANDLE), not undefined behaviour.
+//! - **Panics** do not cross the border: the status is [`FW_PANIC`](fw_status::FW_PANIC).
+//! - **Threads.** Every call may come from any thread at any time; calls on one sender are one at a time. A policy's function
+//!   runs on the engine's thread and cannot call the library.
+//! - **Forks.** A child process has none of the threads: handles of the parent have the status
+//!   [`FW_FORKED`](fw_status::FW_FORKED) there.
+#![allow(non_camel_case_types, reason = "names of C")]
+
+mod a1;
+mod border;
+mod engine;
+mod fanout;
+mod handles;
+mod policy;
+mod receiver;
+mod sender;
+mod sink;
+mod types;
+
+pub use a1::*;
+pub use border::{fw_last_error, fw_status};
+pub use engine::*;
+pub use fanout::*;
+pub use handles::{fw_connection, fw_engine, fw_node, fw_receiver, fw_sender, fw_sink};
+pub use policy::*;
+pub use receiver::*;
+pub use sender::*;
+pub use sink::*;
+pub use types::*;

@@ -1,0 +1,237 @@
+//! Policies: those of the library, and functions of the caller.
+
+use std::ffi::c_void;
+use std::time::Duration;
+
+use freshwire::choice::{self, AskAgain, Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
+use freshwire::{Rate, Timestamp};
+
+use crate::border::{Deciding, Failure, Result};
+
+/// FW_FIFO to FW_PRIORITY_PROGRESS.
+pub type fw_policy_kind = u32;
+/// Sends everything in order.
+pub const FW_FIFO: fw_policy_kind = 0;
+/// In order, without expired records.
+pub const FW_EXPIRING: fw_policy_kind = 1;
+/// In order, without records that would arrive less than `time` before their deadline.
+pub const FW_DEADLINE: fw_policy_kind = 2;
+/// For state: the newest value of each key, none past its deadline, in turns.
+pub const FW_LATEST: fw_policy_kind = 3;
+/// For layered media with deadlines; `time` is the margin.
+pub const FW_LAYERED: fw_policy_kind = 4;
+/// For video frames with deadlines.
+pub const FW_FRAMES: fw_policy_kind = 5;
+/// For pictures: the freshest and smoothest screen.
+pub const FW_SCREEN: fw_policy_kind = 6;
+/// For live pictures with sound.
+pub const FW_LIVE: fw_policy_kind = 7;
+/// In order; at the end of a window of `time` the rest of it is dropped, the highest layer first.
+pub const FW_THESIS: fw_policy_kind = 8;
+/// Within a window of `time` the lowest layer first; the rest is dropped at its end.
+pub const FW_PRIORITY_PROGRESS: fw_policy_kind = 9;
+
+/// A queued record, as a policy's function sees it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_record {
+    /// The application's number.
+    pub seq: u64,
+    /// When the data came into being.
+    pub generated: u64,
+    /// When it loses its value; 0 is never.
+    pub deadline: u64,
+    /// Records of which a newer one replaces an older one; 0 is no key.
+    pub key: u64,
+    /// Bytes.
+    pub len: u32,
+    /// Records that are decodable together.
+    pub group: u32,
+    /// Distances back in `seq` to the records that it depends on.
+    pub refs: [u32; 2],
+    /// Rank in a layered stream.
+    pub layer: u8,
+}
+
+/// What is known of the path.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_link {
+    /// Delivery rate in bits per second; 0 while it is not known.
+    pub rate: u64,
+    /// Smoothed round trip.
+    pub rtt: u64,
+    /// Smallest round trip.
+    pub min_rtt: u64,
+    /// Bytes on the wire and not acknowledged.
+    pub in_flight: u64,
+    /// Bytes committed and not on the wire.
+    pub unsent: u64,
+}
+
+/// FW_SEND, FW_DROP or FW_WAIT.
+pub type fw_verdict = u32;
+/// Commit nothing until something changes, or `until` comes. Without a time, the policy behind the function decides.
+pub const FW_WAIT: fw_verdict = 0;
+/// Commit the record at `at`.
+pub const FW_SEND: fw_verdict = 1;
+/// Remove the record at `at`, and ask again.
+pub const FW_DROP: fw_verdict = 2;
+
+/// What a policy's function decides.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_decision {
+    /// What to do.
+    pub verdict: fw_verdict,
+    /// Position in the queue, for FW_SEND and FW_DROP.
+    pub at: usize,
+    /// Time to ask again, for FW_WAIT; 0 is none.
+    pub until: u64,
+}
+
+/// A policy's function: decides over `queue`, the oldest record first. It runs on the engine's thread, every sink of which
+/// waits for it, and cannot call the library. A position outside the queue counts as FW_WAIT.
+pub type fw_pick = Option<
+    unsafe extern "C" fn(
+        context: *mut c_void,
+        now: u64,
+        queue: *const fw_record,
+        count: usize,
+        link: *const fw_link,
+    ) -> fw_decision,
+>;
+
+/// A policy. A structure of zeros is FW_FIFO.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_policy {
+    /// Which one.
+    pub kind: fw_policy_kind,
+    /// Margin or window, where the kind has one.
+    pub time: u64,
+    /// A function that is asked before, or NULL. It must stay valid until the sink has ended.
+    pub pick: fw_pick,
+    /// Given to the function. It must stay valid until the sink has ended.
+    pub context: *mut c_void,
+}
+
+impl Default for fw_policy {
+    fn default() -> Self {
+        Self { kind: FW_FIFO, time: 0, pick: None, context: std::ptr::null_mut() }
+    }
+}
+
+impl fw_policy {
+    pub(crate) fn make(&self) -> Result<Box<dyn Choice>> {
+        let time = Duration::from_nanos(self.time);
+        let policy: Box<dyn Choice> = match self.kind {
+            FW_FIFO => Box::new(choice::fifo()),
+            FW_EXPIRING => Box::new(choice::expiring()),
+            FW_DEADLINE => Box::new(choice::deadline(time)),
+            FW_LATEST => Box::new(choice::latest()),
+            FW_LAYERED => Box::new(choice::layered(time)),
+            FW_FRAMES => Box::new(choice::frames()),
+            FW_SCREEN => Box::new(choice::screen()),
+            FW_LIVE => Box::new(choice::live()),
+            FW_THESIS => Box::new(choice::thesis(time)),
+            FW_PRIORITY_PROGRESS => Box::new(choice::priority_progress(time)),
+            other => {
+                return Err(Failure::invalid(format!(
+                    "policy kind {other}: FW_FIFO to FW_PRIORITY_PROGRESS is wanted"
+                )));
+            }
+        };
+        Ok(match self.pick {
+            None => policy,
+            Some(pick) => {
+                let context = Context(self.context);
+                Box::new(Asked { pick, context, inner: policy, queue: Vec::new() })
+            }
+        })
+    }
+}
+
+/// The caller's pointer, which is only handed back.
+struct Context(*mut c_void);
+
+// SAFETY: nothing here looks behind the pointer. The caller knows that the engine's thread gets it (`fw_pick`).
+unsafe impl Send for Context {}
+
+/// The caller's function before a policy.
+struct Asked {
+    pick: unsafe extern "C" fn(*mut c_void, u64, *const fw_record, usize, *const fw_link) -> fw_decision,
+    context: Context,
+    inner: Box<dyn Choice>,
+    queue: Vec<fw_record>,
+}
+
+fn record_of(record: &Record) -> fw_record {
+    fw_record {
+        seq: record.seq,
+        generated: record.generated.as_nanos(),
+        deadline: if record.deadline == Timestamp::MAX { 0 } else { record.deadline.as_nanos() },
+        key: record.key,
+        len: record.len,
+        group: record.group,
+        refs: record.refs,
+        layer: record.layer,
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Choice for Asked {
+    fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
+        self.queue.clear();
+        self.queue.extend(queue.iter().map(record_of));
+        let view = fw_link {
+            rate: link.rate.map_or(0, Rate::bits_per_sec),
+            rtt: nanos(link.rtt),
+            min_rtt: nanos(link.min_rtt),
+            in_flight: link.in_flight,
+            unsent: link.unsent,
+        };
+        let deciding = Deciding::begin();
+        // SAFETY: the caller keeps the function and its context valid until the sink's end; queue and view are valid during the
+        // call.
+        let decision = unsafe {
+            (self.pick)(self.context.0, now.as_nanos(), self.queue.as_ptr(), queue.len(), &raw const view)
+        };
+        drop(deciding);
+        match decision {
+            fw_decision { verdict: FW_SEND, at, .. } if at < queue.len() => Decision::Send(at),
+            fw_decision { verdict: FW_DROP, at, .. } if at < queue.len() => {
+                Decision::Drop(at, Reason::Application)
+            }
+            fw_decision { verdict: FW_WAIT, until: 0, .. } => self.inner.pick(now, queue, link),
+            fw_decision { until, .. } => Decision::Wait((until != 0).then(|| Timestamp::from_nanos(until))),
+        }
+    }
+
+    fn progress(&mut self, now: Timestamp, record: &Record, remaining: u32, link: &LinkView) -> Progress {
+        self.inner.progress(now, record, remaining, link)
+    }
+
+    fn outcome(&mut self, record: &Record, outcome: Outcome) {
+        self.inner.outcome(record, outcome);
+    }
+
+    fn stale(&mut self, now: Timestamp, queue: &[Record], newcomer: &Record) -> Option<(usize, Reason)> {
+        self.inner.stale(now, queue, newcomer)
+    }
+
+    fn overtakes(&self, now: Timestamp, record: &Record, begun: &Record) -> bool {
+        self.inner.overtakes(now, record, begun)
+    }
+
+    fn is_for_state(&self) -> bool {
+        self.inner.is_for_state()
+    }
+
+    fn attach(&mut self, ask_again: AskAgain) {
+        self.inner.attach(ask_again);
+    }
+}

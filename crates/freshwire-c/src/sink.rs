@@ -1,0 +1,537 @@
+//! Sinks: one destination each.
+
+use std::cell::RefCell;
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use freshwire::{
+    CloseMode, Edit, Ended, ModifyError, Monitor, Outcome, PushError, Rate, Sender, Sink, SinkError, SinkId,
+    Timestamp,
+};
+
+use crate::border::{Failure, Result, bytes, call, forks, fw_status, get, get_or, put};
+use crate::handles::{Object, find, free, fw_sink};
+use crate::sender::{SenderObject, of_push, of_stale};
+use crate::types::fw_meta;
+
+pub(crate) struct SinkObject {
+    sender: Arc<SenderObject>,
+    id: SinkId,
+    monitor: Monitor,
+    /// `None` once it was closed.
+    open: Mutex<Option<Sink>>,
+    is_freed: AtomicBool,
+}
+
+impl Object for SinkObject {
+    const NAME: &'static str = "sink";
+}
+
+impl SinkObject {
+    pub(crate) fn new(sender: Arc<SenderObject>, sink: Sink) -> Self {
+        let (id, monitor) = (sink.id(), sink.monitor());
+        Self { sender, id, monitor, open: Mutex::new(Some(sink)), is_freed: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn sender(&self) -> &Arc<SenderObject> {
+        &self.sender
+    }
+
+    pub(crate) fn id(&self) -> SinkId {
+        self.id
+    }
+
+    pub(crate) fn is_freed(&self) -> bool {
+        self.is_freed.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Option<Sink> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+thread_local! {
+    /// The sink of this thread's last push: most programs push into one for long.
+    static RECENT: RefCell<Option<(u64, u64, Arc<SinkObject>)>> = const { RefCell::new(None) };
+}
+
+/// Looks a sink up, as fast as possible where it is the same as last time.
+#[inline]
+fn with_sink<R>(id: u64, f: impl FnOnce(&SinkObject) -> Result<R>) -> Result<R> {
+    RECENT.with_borrow_mut(|recent| match recent {
+        Some((number, born, sink)) if *number == id && *born == forks() && !sink.is_freed() => f(sink),
+        _ => {
+            *recent = None;
+            let sink = find::<SinkObject>(id)?;
+            f(&recent.insert((id, forks(), sink)).2)
+        }
+    })
+}
+
+/// FW_ACKED, FW_SENT, FW_DROPPED or FW_REFUSED.
+pub type fw_outcome = u32;
+/// The receiver's host has all of it.
+pub const FW_ACKED: fw_outcome = 0;
+/// All of it was handed over; no acknowledgement is known.
+pub const FW_SENT: fw_outcome = 1;
+/// It was dropped, because of `reason`.
+pub const FW_DROPPED: fw_outcome = 2;
+/// It was never on the ring.
+pub const FW_REFUSED: fw_outcome = 3;
+
+/// What became of a record. Times are nanoseconds of fw_now; 0 is unknown.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_fate {
+    /// The record's number.
+    pub seq: u64,
+    /// When its first byte was handed to the carrier.
+    pub committed_at: u64,
+    /// When its last byte was, or when it was dropped.
+    pub finished_at: u64,
+    /// When its last byte was acknowledged.
+    pub acked_at: u64,
+    /// How it ended.
+    pub outcome: fw_outcome,
+    /// Bytes committed and not yet on the wire at its commit point.
+    pub horizon: u32,
+    /// Why it was dropped, as the ring's ABI numbers it: 1 expired, 2 predicted late, 3 window's end, 4 layer shed, 5 superseded,
+    /// 6 reference lost, 7 application, 8 abandoned, 9 closed, 10 sender lost, 11 holder lost, 12 invalid, 13 connection lost.
+    pub reason: u8,
+}
+
+/// FW_DRAIN, FW_FINISH_RECORD or FW_ABORT.
+pub type fw_close = u32;
+/// The records that the policy still wants are sent.
+pub const FW_DRAIN: fw_close = 0;
+/// The record in progress is finished, the others are dropped.
+pub const FW_FINISH_RECORD: fw_close = 1;
+/// Everything is discarded, and the connection reset.
+pub const FW_ABORT: fw_close = 2;
+
+/// Why a sink has ended, from FW_ENDED_CLOSED to FW_ENDED_OTHER; fw_last_error says more of all but the first.
+pub type fw_ended = u32;
+/// It was closed by its owner.
+pub const FW_ENDED_CLOSED: fw_ended = 0;
+/// The operating system reported an error of the connection.
+pub const FW_ENDED_IO: fw_ended = 1;
+/// The A1 connection ended.
+pub const FW_ENDED_A1: fw_ended = 2;
+/// The peer closed the connection.
+pub const FW_ENDED_PEER_CLOSED: fw_ended = 3;
+/// The time given to fw_sink_close passed.
+pub const FW_ENDED_OUT_OF_TIME: fw_ended = 4;
+/// The sink was freed, and the peer did not take the record in progress within the linger time.
+pub const FW_ENDED_LINGERED: fw_ended = 5;
+/// The peer took nothing for the stall timeout.
+pub const FW_ENDED_STALLED: fw_ended = 6;
+/// Too much of fw_sink_interject waited for the peer.
+pub const FW_ENDED_NOT_READING: fw_ended = 7;
+/// The carrier cannot send bytes between records.
+pub const FW_ENDED_CANNOT_INTERJECT: fw_ended = 8;
+/// The engine or the A1 node was stopped.
+pub const FW_ENDED_STOPPED: fw_ended = 9;
+/// Another reason.
+pub const FW_ENDED_OTHER: fw_ended = 10;
+
+/// A change of a queued record: members that have their bit in `what` count.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_change {
+    /// FW_CHANGE_DATA, FW_CHANGE_LENGTH, FW_CHANGE_LAYER, FW_CHANGE_DEADLINE, added.
+    pub what: u32,
+    /// Where `data` goes.
+    pub offset: u32,
+    /// The new bytes.
+    pub data: *const u8,
+    /// How many.
+    pub len: usize,
+    /// The record's length.
+    pub length: u32,
+    /// Its layer.
+    pub layer: u8,
+    /// Its deadline.
+    pub deadline: u64,
+}
+
+/// `data` goes into the payload.
+pub const FW_CHANGE_DATA: u32 = 1;
+/// The record has the length `length`.
+pub const FW_CHANGE_LENGTH: u32 = 2;
+/// The record has the layer `layer`.
+pub const FW_CHANGE_LAYER: u32 = 4;
+/// The record has the deadline `deadline`.
+pub const FW_CHANGE_DEADLINE: u32 = 8;
+
+/// Counters of a sink. Times are nanoseconds, rates bits per second, 0 while unknown.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_stats {
+    /// Records of which at least one byte was committed.
+    pub begun: u64,
+    /// Records whose last byte was handed to the carrier.
+    pub finished: u64,
+    /// Records dropped.
+    pub dropped: u64,
+    /// Bytes handed to the carrier, framing included.
+    pub bytes: u64,
+    /// Bytes that the peer has acknowledged.
+    pub acked: u64,
+    /// Bytes committed and not on the wire after the last write.
+    pub horizon: u64,
+    /// The largest horizon.
+    pub horizon_max: u64,
+    /// Delivery rate.
+    pub rate: u64,
+    /// Smoothed round trip.
+    pub rtt: u64,
+    /// Smallest round trip.
+    pub min_rtt: u64,
+    /// Write system calls.
+    pub writes: u64,
+}
+
+#[inline]
+fn queue(
+    sink: fw_sink,
+    put: impl FnOnce(&mut Sender, SinkId) -> std::result::Result<u64, PushError>,
+) -> Result<u64> {
+    with_sink(sink.id, |object| object.sender.with(|sender| put(sender, object.id).map_err(of_push)))
+}
+
+/// Queues a record. `meta` may be NULL for a record without key or deadline, generated now. `seq`, if it is not NULL, gets its
+/// number. Never blocks: without room the status is FW_FULL, after the sink's end FW_CLOSED.
+///
+/// # Safety
+///
+/// `data` points to `len` bytes; `meta` and `seq` are NULL or point to a valid value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_push(
+    sink: fw_sink,
+    data: *const u8,
+    len: usize,
+    meta: *const fw_meta,
+    seq: *mut u64,
+) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let payload = unsafe { bytes(data, len) }?;
+        // SAFETY: as the caller promises.
+        let meta = unsafe { get_or("meta", meta, fw_meta::default) }?;
+        let number = queue(sink, |sender, id| sender.push(id, payload, &meta.meta()))?;
+        if !seq.is_null() {
+            // SAFETY: as the caller promises.
+            unsafe { put("seq", seq, number) }?;
+        }
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Replaces the newest queued record with the key in `meta`, which keeps its turn; queues it at the end without one. Otherwise as
+/// fw_sink_push.
+///
+/// # Safety
+///
+/// As fw_sink_push.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_replace(
+    sink: fw_sink,
+    data: *const u8,
+    len: usize,
+    meta: *const fw_meta,
+    seq: *mut u64,
+) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let payload = unsafe { bytes(data, len) }?;
+        // SAFETY: as the caller promises.
+        let meta = unsafe { get("meta", meta) }?;
+        let replaced = |replaced: freshwire::Replaced| replaced.pushed().user_seq;
+        let number = queue(sink, |sender, id| sender.replace(id, payload, &meta.meta()).map(replaced))?;
+        if !seq.is_null() {
+            // SAFETY: as the caller promises.
+            unsafe { put("seq", seq, number) }?;
+        }
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Drops the queued records with this number. FW_OK: they will not be sent. FW_TOO_LATE: there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_sink_drop(sink: fw_sink, seq: u64) -> fw_status {
+    call(|| {
+        let object = find::<SinkObject>(sink.id)?;
+        match object.sender.with(|sender| sender.drop_seq(object.id, seq).map_err(of_stale))? {
+            true => Ok(fw_status::FW_OK),
+            false => Err(Failure::new(fw_status::FW_TOO_LATE, freshwire::TooLate)),
+        }
+    })
+}
+
+/// Changes a queued record in place. FW_TOO_LATE if it was committed, dropped or is held, FW_NOT_CHANGED if the change does not
+/// fit or the payload is shared with other sinks.
+///
+/// # Safety
+///
+/// `change` points to a valid change, whose `data` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_modify(sink: fw_sink, seq: u64, change: *const fw_change) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let change = unsafe { get("change", change) }?;
+        let wants = |bit: u32| change.what & bit != 0;
+        let payload = match wants(FW_CHANGE_DATA) {
+            // SAFETY: as the caller promises.
+            true => unsafe { bytes(change.data, change.len) }?,
+            false => &[],
+        };
+        let object = find::<SinkObject>(sink.id)?;
+        let edit = |edit: &mut Edit<'_>| {
+            if wants(FW_CHANGE_DATA) {
+                edit.write(change.offset, payload)?;
+            }
+            if wants(FW_CHANGE_LENGTH) {
+                edit.set_len(change.length)?;
+            }
+            if wants(FW_CHANGE_LAYER) {
+                edit.set_layer(change.layer);
+            }
+            if wants(FW_CHANGE_DEADLINE) {
+                edit.set_deadline(Timestamp::from_nanos(change.deadline));
+            }
+            Ok(())
+        };
+        object.sender.with(|sender| {
+            sender.modify(object.id, seq, edit).map_err(|error| {
+                let status = match error {
+                    ModifyError::Invalid(_) => fw_status::FW_NOT_CHANGED,
+                    ModifyError::StaleSink(_) => fw_status::FW_CLOSED,
+                    _ => fw_status::FW_TOO_LATE,
+                };
+                Failure::new(status, error)
+            })
+        })?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Whether a push of `len` bytes would find room now: FW_OK, or FW_NOTHING without room.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_sink_has_room(sink: fw_sink, len: usize) -> fw_status {
+    call(|| {
+        let object = find::<SinkObject>(sink.id)?;
+        if let Some(ended) = object.monitor.ended() {
+            return Err(Failure::new(fw_status::FW_CLOSED, format!("the sink has ended: {ended}")));
+        }
+        let has_room = object.sender.with(|sender| {
+            // A stale handle has another sink's room.
+            sender.waiting(object.id).map_err(of_stale)?;
+            Ok(sender.producer().has_room(object.id.ring(), len))
+        })?;
+        Ok(if has_room { fw_status::FW_OK } else { fw_status::FW_NOTHING })
+    })
+}
+
+/// Writes the next known fate of a record, each once. FW_NOTHING: there is none now.
+///
+/// # Safety
+///
+/// `fate` points to a writable structure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_poll_fate(sink: fw_sink, fate: *mut fw_fate) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises. Tried before the fate is taken.
+        unsafe { put("fate", fate, fw_fate::default()) }?;
+        let object = find::<SinkObject>(sink.id)?;
+        let known = object.sender.with(|sender| sender.poll_fate(object.id).map_err(of_stale))?;
+        let Some(known) = known else { return Ok(fw_status::FW_NOTHING) };
+        let (outcome, reason) = match known.outcome {
+            Outcome::Acked => (FW_ACKED, 0),
+            Outcome::Dropped { reason } => (FW_DROPPED, reason),
+            Outcome::Refused => (FW_REFUSED, 0),
+            _ => (FW_SENT, 0),
+        };
+        let nanos = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_nanos);
+        let known = fw_fate {
+            seq: known.user_seq,
+            committed_at: nanos(known.committed_at),
+            finished_at: nanos(known.finished_at),
+            acked_at: nanos(known.acked_at),
+            outcome,
+            horizon: known.horizon,
+            reason,
+        };
+        // SAFETY: as the caller promises.
+        unsafe { put("fate", fate, known) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Writes the counters of a sink, also after its end.
+///
+/// # Safety
+///
+/// `stats` points to a writable structure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_stats(sink: fw_sink, stats: *mut fw_stats) -> fw_status {
+    call(|| {
+        let now = find::<SinkObject>(sink.id)?.monitor.stats();
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let values = fw_stats {
+            begun: now.begun,
+            finished: now.finished,
+            dropped: now.drops.iter().map(|(_, count)| count).sum(),
+            bytes: now.bytes,
+            acked: now.acked,
+            horizon: now.horizon,
+            horizon_max: now.horizon_max,
+            rate: now.rate.map_or(0, Rate::bits_per_sec),
+            rtt: nanos(now.rtt),
+            min_rtt: nanos(now.min_rtt),
+            writes: now.writes,
+        };
+        // SAFETY: as the caller promises.
+        unsafe { put("stats", stats, values) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Name of the carrier in use: "tcp", "kernel-ring", "kernel-fed" or "a1"; NULL for a dead handle.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_sink_carrier(sink: fw_sink) -> *const c_char {
+    let mut name = std::ptr::null();
+    call(|| {
+        let stats = find::<SinkObject>(sink.id)?.monitor.stats();
+        let text = match stats.carrier.name() {
+            "tcp" => c"tcp",
+            "kernel-ring" => c"kernel-ring",
+            "kernel-fed" => c"kernel-fed",
+            "a1" => c"a1",
+            other => {
+                return Err(Failure::new(
+                    fw_status::FW_FAILED,
+                    format!("the carrier {other} has no name here"),
+                ));
+            }
+        };
+        name = text.as_ptr();
+        Ok(fw_status::FW_OK)
+    });
+    name
+}
+
+/// Sends bytes between two records, such as the answer to a request on the same connection.
+///
+/// # Safety
+///
+/// `data` points to `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_interject(sink: fw_sink, data: *const u8, len: usize) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        let answer = unsafe { bytes(data, len) }?.to_vec();
+        let object = find::<SinkObject>(sink.id)?;
+        let open = object.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sink was closed"))?;
+        open.interject(answer);
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Writes why a sink has ended. FW_NOTHING: it is served.
+///
+/// # Safety
+///
+/// `ended` points to a writable value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_ended(sink: fw_sink, ended: *mut fw_ended) -> fw_status {
+    call(|| {
+        let object = find::<SinkObject>(sink.id)?;
+        match object.monitor.ended() {
+            None => Ok(fw_status::FW_NOTHING),
+            // SAFETY: as the caller promises.
+            Some(reason) => unsafe { put_ended(ended, &reason) },
+        }
+    })
+}
+
+/// # Safety
+///
+/// `to` points to a writable value.
+unsafe fn put_ended(to: *mut fw_ended, ended: &Ended) -> Result<fw_status> {
+    let value = match ended {
+        Ended::Closed => FW_ENDED_CLOSED,
+        Ended::Broken(error) => match error {
+            SinkError::Io { .. } => FW_ENDED_IO,
+            SinkError::A1(_) => FW_ENDED_A1,
+            SinkError::PeerClosed => FW_ENDED_PEER_CLOSED,
+            SinkError::OutOfTime => FW_ENDED_OUT_OF_TIME,
+            SinkError::Lingered => FW_ENDED_LINGERED,
+            SinkError::Stalled => FW_ENDED_STALLED,
+            SinkError::NotReading => FW_ENDED_NOT_READING,
+            SinkError::CannotInterject => FW_ENDED_CANNOT_INTERJECT,
+            SinkError::Stopped => FW_ENDED_STOPPED,
+            _ => FW_ENDED_OTHER,
+        },
+        _ => FW_ENDED_OTHER,
+    };
+    // SAFETY: as the caller promises.
+    unsafe { put("ended", to, value) }?;
+    if *ended != Ended::Closed {
+        crate::border::note(&ended.to_string());
+    }
+    Ok(fw_status::FW_OK)
+}
+
+/// Closes a sink, and waits at most `timeout` nanoseconds, after which the connection is aborted. Writes why it has ended. The
+/// handle stays valid for fates and counters until it is freed.
+///
+/// # Safety
+///
+/// `ended` points to a writable value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_close(
+    sink: fw_sink,
+    mode: fw_close,
+    timeout: u64,
+    ended: *mut fw_ended,
+) -> fw_status {
+    call(|| {
+        let mode = match mode {
+            FW_DRAIN => CloseMode::Drain,
+            FW_FINISH_RECORD => CloseMode::FinishRecord,
+            FW_ABORT => CloseMode::Abort,
+            other => {
+                return Err(Failure::invalid(format!(
+                    "mode={other}: FW_DRAIN, FW_FINISH_RECORD or FW_ABORT is wanted"
+                )));
+            }
+        };
+        // SAFETY: as the caller promises. Tried before the sink is closed.
+        unsafe { put("ended", ended, FW_ENDED_OTHER) }?;
+        let object = find::<SinkObject>(sink.id)?;
+        let reason = match object.take() {
+            Some(open) => open.close(mode, Duration::from_nanos(timeout)),
+            None => object
+                .monitor
+                .ended()
+                .ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "another call closes the sink"))?,
+        };
+        // SAFETY: as the caller promises.
+        unsafe { put_ended(ended, &reason) }
+    })
+}
+
+/// Frees a sink. One that was not closed finishes the record in progress, as long as its linger time permits, without waiting.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_sink_free(sink: fw_sink) -> fw_status {
+    call(|| {
+        let object = free::<SinkObject>(sink.id)?;
+        object.is_freed.store(true, Ordering::Relaxed);
+        RECENT.with_borrow_mut(|recent| drop(recent.take_if(|(number, ..)| *number == sink.id)));
+        drop(object.take());
+        Ok(fw_status::FW_OK)
+    })
+}

@@ -1,0 +1,201 @@
+//! Structures of the interface. Times are nanoseconds, sizes bytes.
+
+use freshwire::{Carrier, Framing, Meta, RingConfig, SinkConfig, Timestamp};
+use std::time::Duration;
+
+use crate::border::{Failure, Result};
+use crate::policy::fw_policy;
+
+/// Sizes of a sender's shared memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct fw_ring {
+    /// Destinations at a time.
+    pub rings: u32,
+    /// Records of each, a power of two.
+    pub slots: u32,
+    /// Bytes of a payload block; a larger record takes several slots.
+    pub block_bytes: u32,
+    /// Payload blocks, shared by all rings.
+    pub blocks: u32,
+}
+
+impl From<fw_ring> for RingConfig {
+    fn from(ring: fw_ring) -> Self {
+        let fw_ring { rings, slots, block_bytes, blocks } = ring;
+        Self { rings, slots, block_bytes, blocks }
+    }
+}
+
+impl From<RingConfig> for fw_ring {
+    fn from(ring: RingConfig) -> Self {
+        let RingConfig { rings, slots, block_bytes, blocks } = ring;
+        Self { rings, slots, block_bytes, blocks }
+    }
+}
+
+/// Returns the default sizes: one ring of 1024 slots, 1024 blocks of 1448 bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_ring_default() -> fw_ring {
+    RingConfig::default().into()
+}
+
+/// Returns sizes for `clients` at a time, each with a ring for the newest values of `keys` keys of at most `bytes` bytes. A
+/// value is then never refused.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_ring_for_clients(clients: u32, keys: u32, bytes: u32) -> fw_ring {
+    RingConfig::for_clients(clients, keys.min(1 << 24), bytes).into()
+}
+
+/// Description of a record. A structure of zeros is a record without key or deadline, generated now.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_meta {
+    /// The application's number; 0 is the sender's next one, which is one more than the last, and 0 at first.
+    pub seq: u64,
+    /// When the data came into being; 0 is now.
+    pub generated: u64,
+    /// When it loses its value; 0 is never.
+    pub deadline: u64,
+    /// Records of which a newer one replaces an older one; 0 is no key.
+    pub key: u64,
+    /// Records that are decodable together.
+    pub group: u32,
+    /// Distances back in `seq` to the records that it depends on; 0 is none.
+    pub refs: [u32; 2],
+    /// Rank in a layered stream; 0 is the base.
+    pub layer: u8,
+}
+
+impl fw_meta {
+    pub(crate) fn meta(&self) -> Meta {
+        let or = |time: u64, default: fn() -> Timestamp| match time {
+            0 => default(),
+            time => Timestamp::from_nanos(time),
+        };
+        Meta {
+            user_seq: if self.seq == 0 { Meta::NEXT_SEQ } else { self.seq },
+            generated: or(self.generated, freshwire::now),
+            deadline: or(self.deadline, || Timestamp::MAX),
+            layer: self.layer,
+            group: self.group,
+            key: self.key,
+            refs: self.refs,
+        }
+    }
+}
+
+/// No value, where 0 is one.
+pub const FW_DEFAULT: u64 = u64::MAX;
+
+/// FW_RAW, FW_LENGTH_PREFIXED or FW_CHUNKED.
+pub type fw_framing = u32;
+/// Records back to back.
+pub const FW_RAW: fw_framing = 0;
+/// A 32-bit big-endian length before each record.
+pub const FW_LENGTH_PREFIXED: fw_framing = 1;
+/// Chunks, for fw_receiver: a record in progress can be given up.
+pub const FW_CHUNKED: fw_framing = 2;
+
+/// FW_TCP, FW_AUTO or FW_KERNEL.
+pub type fw_carrier = u32;
+/// Plain TCP.
+pub const FW_TCP: fw_carrier = 0;
+/// The kernel's ring if the module tcp_ldc is there, else plain TCP.
+pub const FW_AUTO: fw_carrier = 1;
+/// The kernel's ring, or a failure.
+pub const FW_KERNEL: fw_carrier = 2;
+
+/// Settings of a sink, from fw_sink_config_default. FW_DEFAULT leaves a default.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fw_sink_config {
+    /// What is sent, dropped or waited for.
+    pub policy: fw_policy,
+    /// How records lie in the stream.
+    pub framing: fw_framing,
+    /// What takes them to the wire.
+    pub carrier: fw_carrier,
+    /// Bytes committed and not on the wire.
+    pub reserve: u64,
+    /// Bound on the bottleneck's queue, as a time; 0 is no bound.
+    pub queue_target: u64,
+    /// Bound on the bytes that the receiving program has not read; 0 is no bound.
+    pub max_unread: u64,
+    /// Keys that the ring must have slots for.
+    pub keys: u64,
+    /// Time for a freed sink to deliver the record in progress.
+    pub linger: u64,
+    /// Time after which a peer that accepts no data is disconnected; 0 is never.
+    pub stall_timeout: u64,
+    /// 1: fates wait for the acknowledgement; 0: a fate is complete when the last byte is handed over.
+    pub ack_fates: u8,
+}
+
+impl fw_sink_config {
+    /// Applies all but the policy.
+    pub(crate) fn apply(&self, mut config: SinkConfig) -> Result<SinkConfig> {
+        let given = |value: u64| (value != FW_DEFAULT).then_some(value);
+        let bytes = |name: &str, value: u64| {
+            u32::try_from(value)
+                .map_err(|_| Failure::invalid(format!("{name}={value}: at most 2**32 - 1 is wanted")))
+        };
+        config = config.framing(match self.framing {
+            FW_RAW => Framing::Raw,
+            FW_LENGTH_PREFIXED => Framing::LengthPrefixed,
+            FW_CHUNKED => Framing::Chunked,
+            other => {
+                return Err(Failure::invalid(format!(
+                    "framing={other}: FW_RAW, FW_LENGTH_PREFIXED or FW_CHUNKED is wanted"
+                )));
+            }
+        });
+        config = config.carrier(match self.carrier {
+            FW_TCP => Carrier::Tcp,
+            FW_AUTO => Carrier::Auto,
+            FW_KERNEL => Carrier::Kernel,
+            other => {
+                return Err(Failure::invalid(format!(
+                    "carrier={other}: FW_TCP, FW_AUTO or FW_KERNEL is wanted"
+                )));
+            }
+        });
+        if let Some(reserve) = given(self.reserve) {
+            config = config.reserve(freshwire::Reserve::Fixed(bytes("reserve", reserve)?));
+        }
+        if let Some(queue) = given(self.queue_target) {
+            config = config.queue_target((queue > 0).then(|| Duration::from_nanos(queue)));
+        }
+        if let Some(unread) = given(self.max_unread) {
+            let unread = bytes("max_unread", unread)?;
+            config = config.max_unread((unread > 0).then_some(unread));
+        }
+        if let Some(keys) = given(self.keys) {
+            config = config.keys(bytes("keys", keys)?);
+        }
+        if let Some(linger) = given(self.linger) {
+            config = config.linger(Duration::from_nanos(linger));
+        }
+        if let Some(stall) = given(self.stall_timeout) {
+            config = config.stall_timeout((stall > 0).then(|| Duration::from_nanos(stall)));
+        }
+        Ok(config.ack_fates(self.ack_fates != 0))
+    }
+}
+
+/// Returns the default settings, with the policy that sends everything in order.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_sink_config_default() -> fw_sink_config {
+    fw_sink_config {
+        policy: fw_policy::default(),
+        framing: FW_RAW,
+        carrier: FW_TCP,
+        reserve: FW_DEFAULT,
+        queue_target: FW_DEFAULT,
+        max_unread: FW_DEFAULT,
+        keys: FW_DEFAULT,
+        linger: FW_DEFAULT,
+        stall_timeout: FW_DEFAULT,
+        ack_fates: 1,
+    }
+}

@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* The conversations of the Rust tests, through C. Ends with "conversation: ok". */
+#include <arpa/inet.h>
+#include <freshwire.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SECOND UINT64_C(1000000000)
+/* A condition counts as failed after this time, on a loaded machine and under valgrind. */
+#define LIMIT (60 * SECOND)
+
+static void fail(int line, const char *what)
+{
+	fprintf(stderr, "line %d: %s; last error: %s\n", line, what, fw_last_error());
+	exit(1);
+}
+
+#define CHECK(what) \
+	do { \
+		if (!(what)) \
+			fail(__LINE__, #what); \
+	} while (0)
+#define IS(status, call) CHECK((call) == (status))
+#define OK(call) IS(FW_OK, call)
+
+#define UNTIL(what) \
+	do { \
+		uint64_t limit_ = fw_now() + LIMIT; \
+		while (!(what)) { \
+			CHECK(fw_now() < limit_); \
+			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); \
+		} \
+	} while (0)
+
+struct pair {
+	int near, far;
+};
+
+/* A connection over loopback; with small buffers, if `room` is not 0. */
+static struct pair pair(int room)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof address;
+	struct pair pair;
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	CHECK(listener >= 0);
+	if (room)
+		setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+	CHECK(!bind(listener, (struct sockaddr *)&address, sizeof address));
+	CHECK(!listen(listener, 1));
+	CHECK(!getsockname(listener, (struct sockaddr *)&address, &len));
+	pair.near = socket(AF_INET, SOCK_STREAM, 0);
+	if (room)
+		setsockopt(pair.near, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+	CHECK(!connect(pair.near, (struct sockaddr *)&address, sizeof address));
+	pair.far = accept(listener, NULL, NULL);
+	CHECK(pair.far >= 0);
+	close(listener);
+	return pair;
+}
+
+static void read_exactly(int fd, char *to, size_t count)
+{
+	while (count) {
+		ssize_t got = read(fd, to, count);
+
+		CHECK(got > 0);
+		to += got;
+		count -= (size_t)got;
+	}
+}
+
+static void *read_to_end(void *fd)
+{
+	static _Thread_local char buffer[1 << 16];
+
+	while (read(*(int *)fd, buffer, sizeof buffer) > 0)
+		;
+	return NULL;
+}
+
+/* An engine and a sender with one ring. */
+struct side {
+	fw_engine engine;
+	fw_sender sender;
+};
+
+static struct side side(fw_ring ring)
+{
+	struct side side;
+
+	OK(fw_engine_new(&side.engine));
+	OK(fw_sender_new(side.engine, &ring, &side.sender));
+	return side;
+}
+
+static void side_free(struct side side)
+{
+	OK(fw_sender_free(side.sender));
+	OK(fw_engine_free(side.engine));
+}
+
+static fw_ended closed(fw_sink sink, fw_close mode)
+{
+	fw_ended ended;
+
+	OK(fw_sink_close(sink, mode, LIMIT, &ended));
+	return ended;
+}
+
+static fw_fate next_fate(fw_sink sink)
+{
+	fw_fate fate;
+
+	UNTIL(fw_sink_poll_fate(sink, &fate) == FW_OK);
+	return fate;
+}
+
+/* Records arrive, in order, and each has its fate. */
+static void records_arrive(void)
+{
+	struct side side_ = side(fw_ring_default());
+	struct pair pair_ = pair(0);
+	fw_sink_config config = fw_sink_config_default();
+	fw_receiver receiver;
+	fw_received record;
+	unsigned char buffer[5000];
+	fw_stats stats;
+	fw_fate fate;
+	uint64_t seq;
+	fw_sink sink;
+
+	config.framing = FW_CHUNKED;
+	OK(fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+	close(pair_.near);
+	OK(fw_receiver_new(pair_.far, 0, &receiver));
+	close(pair_.far);
+	IS(FW_NOTHING, fw_receiver_next(receiver, 0, buffer, sizeof buffer, &record));
+	for (uint64_t number = 1; number <= 100; number++) {
+		fw_meta meta = { .key = number, .deadline = fw_now() + LIMIT };
+
+		memset(buffer, (int)number, sizeof buffer);
+		OK(fw_sink_push(sink, buffer, sizeof buffer - number, number % 2 ? &meta : NULL, &seq));
+		CHECK(seq == number - 1);
+		memset(buffer, 0, sizeof buffer);
+		IS(FW_SMALL_BUFFER, fw_receiver_next(receiver, LIMIT, buffer, 1, &record));
+		CHECK(record.len == sizeof buffer - number);
+		OK(fw_receiver_next(receiver, 0, buffer, sizeof buffer, &record));
+		CHECK(record.id == seq && !record.abandoned && record.len == sizeof buffer - number);
+		CHECK(buffer[0] == number && buffer[record.len - 1] == number && record.arrived <= fw_now());
+	}
+	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
+	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
+	IS(FW_END, fw_receiver_next(receiver, LIMIT, buffer, sizeof buffer, &record));
+	for (uint64_t number = 1; number <= 100; number++) {
+		fate = next_fate(sink);
+		CHECK(fate.seq == number - 1 && fate.outcome == FW_ACKED && fate.committed_at <= fate.finished_at);
+	}
+	IS(FW_NOTHING, fw_sink_poll_fate(sink, &fate));
+	OK(fw_sink_stats(sink, &stats));
+	CHECK(stats.finished == 100 && stats.bytes == stats.acked && !strcmp(fw_sink_carrier(sink), "tcp"));
+	IS(FW_CLOSED, fw_sink_push(sink, buffer, 1, NULL, NULL));
+	CHECK(strstr(fw_last_error(), "connection is over"));
+	OK(fw_receiver_free(receiver));
+	OK(fw_sink_free(sink));
+	IS(FW_DEAD_HANDLE, fw_sink_push(sink, buffer, 1, NULL, NULL));
+	side_free(side_);
+}
+
+/* What is queued can be dropped, modified and replaced until it is too late. */
+static void records_are_changed(void)
+{
+	fw_ring ring = { .rings = 1, .slots = 8, .block_bytes = 1 << 16, .blocks = 16 };
+	struct side side_ = side(ring);
+	struct pair pair_ = pair(4096);
+	fw_sink_config config = fw_sink_config_default();
+	static unsigned char filler[1 << 18], huge[(8 << 16) + 1];
+	fw_change change = { .what = FW_CHANGE_DATA | FW_CHANGE_LAYER, .data = (const uint8_t *)"after!", .len = 6 };
+	fw_meta keyed = { .key = 7 };
+	uint64_t first, dropped, changed, newest;
+	fw_receiver receiver;
+	fw_received record;
+	fw_stats stats;
+	fw_sink sink;
+
+	config.framing = FW_CHUNKED;
+	OK(fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+	close(pair_.near);
+	OK(fw_sink_push(sink, filler, sizeof filler, NULL, &first));
+	UNTIL(fw_sink_stats(sink, &stats) == FW_OK && stats.begun == 1);
+	OK(fw_sink_push(sink, (const uint8_t *)"dropped", 7, NULL, &dropped));
+	OK(fw_sink_push(sink, (const uint8_t *)"before", 6, NULL, &changed));
+	OK(fw_sink_push(sink, (const uint8_t *)"old", 3, &keyed, NULL));
+	OK(fw_sink_replace(sink, (const uint8_t *)"new", 3, &keyed, &newest));
+	OK(fw_sink_drop(sink, dropped));
+	IS(FW_TOO_LATE, fw_sink_drop(sink, dropped));
+	OK(fw_sink_modify(sink, changed, &change));
+	IS(FW_TOO_LATE, fw_sink_modify(sink, first, &change));
+	change.offset = 1 << 20;
+	IS(FW_NOT_CHANGED, fw_sink_modify(sink, changed, &change));
+	IS(FW_TOO_LARGE, fw_sink_push(sink, huge, sizeof huge, NULL, NULL));
+	OK(fw_receiver_new(pair_.far, 0, &receiver));
+	OK(fw_receiver_next(receiver, LIMIT, filler, sizeof filler, &record));
+	CHECK(record.len == sizeof filler);
+	OK(fw_receiver_next(receiver, LIMIT, filler, sizeof filler, &record));
+	CHECK(record.id == changed && record.len == 6 && !memcmp(filler, "after!", 6));
+	OK(fw_receiver_next(receiver, LIMIT, filler, sizeof filler, &record));
+	CHECK(record.id == newest && record.len == 3 && !memcmp(filler, "new", 3));
+	OK(fw_receiver_free(receiver));
+	close(pair_.far);
+	OK(fw_sink_free(sink));
+	side_free(side_);
+}
+
+/* A full ring is a status, and the peer's end too. */
+static void a_full_ring_and_a_reset(void)
+{
+	fw_ring ring = { .rings = 1, .slots = 4, .block_bytes = 1 << 16, .blocks = 16 };
+	struct side side_ = side(ring);
+	struct pair pair_ = pair(4096);
+	static unsigned char filler[1 << 17];
+	fw_ended ended;
+	fw_status status = FW_OK;
+	fw_sink sink, other;
+
+	OK(fw_sender_add_sink(side_.sender, pair_.near, NULL, &sink));
+	IS(FW_NO_RING, fw_sender_add_sink(side_.sender, pair_.near, NULL, &other));
+	CHECK(other.id == 0);
+	for (int at = 0; at < 100 && status == FW_OK; at++)
+		status = fw_sink_push(sink, filler, sizeof filler, NULL, NULL);
+	CHECK(status == FW_FULL && strstr(fw_last_error(), "wait, drop or replace a record"));
+	IS(FW_NOTHING, fw_sink_has_room(sink, sizeof filler));
+	IS(FW_NOTHING, fw_sink_ended(sink, &ended));
+	close(pair_.far);
+	close(pair_.near);
+	UNTIL(fw_sink_ended(sink, &ended) == FW_OK);
+	CHECK((ended == FW_ENDED_IO || ended == FW_ENDED_PEER_CLOSED) && *fw_last_error());
+	IS(FW_CLOSED, fw_sink_push(sink, filler, 1, NULL, NULL));
+	OK(fw_sink_free(sink));
+	side_free(side_);
+}
+
+/* One payload for three sinks, one of which has ended. */
+static void one_payload_for_many(void)
+{
+	fw_ring ring = { .rings = 3, .slots = 16, .block_bytes = 1448, .blocks = 16 };
+	struct side side_ = side(ring);
+	fw_status statuses[3];
+	fw_sink sinks[3];
+	struct pair pairs[3];
+	char bytes[6];
+	uint64_t seq;
+
+	for (int at = 0; at < 3; at++) {
+		pairs[at] = pair(0);
+		OK(fw_sender_add_sink(side_.sender, pairs[at].near, NULL, &sinks[at]));
+	}
+	closed(sinks[1], FW_ABORT);
+	OK(fw_sender_push_to_all(side_.sender, sinks, 3, (const uint8_t *)"to all", 6, NULL, &seq, statuses));
+	CHECK(statuses[0] == FW_OK && statuses[1] == FW_CLOSED && statuses[2] == FW_OK);
+	for (int at = 0; at < 3; at += 2) {
+		read_exactly(pairs[at].far, bytes, 6);
+		CHECK(!memcmp(bytes, "to all", 6));
+		CHECK(next_fate(sinks[at]).seq == seq);
+	}
+	for (int at = 0; at < 3; at++) {
+		OK(fw_sink_free(sinks[at]));
+		close(pairs[at].near);
+		close(pairs[at].far);
+	}
+	side_free(side_);
+}
+
+struct seen {
+	atomic_int calls;
+	atomic_int refused;
+	fw_sink sink;
+};
+
+/* Drops what has an even number. */
+static fw_decision odd(void *context, uint64_t now, const fw_record *queue, size_t count, const fw_link *link)
+{
+	struct seen *seen = context;
+
+	atomic_fetch_add(&seen->calls, 1);
+	if (fw_sink_push(seen->sink, (const uint8_t *)"x", 1, NULL, NULL) == FW_IN_POLICY)
+		atomic_fetch_add(&seen->refused, 1);
+	for (size_t at = 0; at < count; at++)
+		if (queue[at].seq % 2 && now && link)
+			return (fw_decision){ .verdict = FW_DROP, .at = at };
+	return (fw_decision){ .verdict = FW_WAIT };
+}
+
+/* A function of the caller goes before a policy. */
+static void a_function_decides(void)
+{
+	struct side side_ = side(fw_ring_default());
+	struct pair pair_ = pair(0);
+	fw_sink_config config = fw_sink_config_default();
+	struct seen seen = { 0 };
+	char bytes[5];
+
+	config.policy.pick = odd;
+	config.policy.context = &seen;
+	OK(fw_sender_add_sink(side_.sender, pair_.near, &config, &seen.sink));
+	for (int number = 1; number <= 10; number++) {
+		char digit = (char)('0' + number % 10);
+
+		OK(fw_sink_push(seen.sink, (const uint8_t *)&digit, 1, NULL, NULL));
+	}
+	CHECK(closed(seen.sink, FW_DRAIN) == FW_ENDED_CLOSED);
+	read_exactly(pair_.far, bytes, 5);
+	CHECK(!memcmp(bytes, "13579", 5));
+	CHECK(read(pair_.far, bytes, 1) == 0 || read(pair_.far, bytes, 1) == 0);
+	CHECK(seen.calls > 0 && seen.refused == seen.calls);
+	OK(fw_sink_free(seen.sink));
+	close(pair_.near);
+	close(pair_.far);
+	side_free(side_);
+}
+
+static void *push_many(void *sink)
+{
+	for (int done = 0; done < 1000;) {
+		fw_status status = fw_sink_push(*(fw_sink *)sink, (const uint8_t *)"record", 6, NULL, NULL);
+
+		CHECK(status == FW_OK || status == FW_FULL);
+		if (status == FW_OK)
+			done++;
+		else
+			nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
+	}
+	return NULL;
+}
+
+/* Threads share a sink, and a child of a fork is told. */
+static void threads_and_forks(void)
+{
+	struct side side_ = side(fw_ring_default());
+	struct pair pair_ = pair(0);
+	pthread_t threads[4], reader;
+	fw_stats stats;
+	fw_sink sink;
+	pid_t child;
+	int status;
+
+	OK(fw_sender_add_sink(side_.sender, pair_.near, NULL, &sink));
+	close(pair_.near);
+	pthread_create(&reader, NULL, read_to_end, &pair_.far);
+	for (int at = 0; at < 4; at++)
+		pthread_create(&threads[at], NULL, push_many, &sink);
+	for (int at = 0; at < 4; at++)
+		pthread_join(threads[at], NULL);
+	fflush(NULL);
+	child = fork();
+	if (child == 0) {
+		fw_engine own;
+
+		IS(FW_FORKED, fw_sink_push(sink, (const uint8_t *)"child", 5, NULL, NULL));
+		IS(FW_FORKED, fw_sink_free(sink));
+		IS(FW_FORKED, fw_engine_free(side_.engine));
+		OK(fw_engine_new(&own));
+		OK(fw_engine_free(own));
+		_exit(0);
+	}
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
+	pthread_join(reader, NULL);
+	OK(fw_sink_stats(sink, &stats));
+	CHECK(stats.finished == 4000 && stats.bytes == 24000);
+	OK(fw_sink_free(sink));
+	close(pair_.far);
+	side_free(side_);
+}
+
+/* Messages over A1. */
+static void messages_over_a1(void)
+{
+	char key[FW_KEY_TEXT], own[FW_KEY_TEXT], public[FW_KEY_TEXT];
+	fw_connection connection, accepted;
+	fw_meta meta = { .key = 7, .layer = 2, .group = 3 };
+	fw_message message;
+	fw_sender sender;
+	fw_node near, far;
+	uint8_t bytes[16];
+	uint16_t port;
+	fw_sink sink;
+
+	OK(fw_key_generate(own, public));
+	OK(fw_node_bind("127.0.0.1:0", own, &near));
+	OK(fw_node_bind("127.0.0.1:0", NULL, &far));
+	OK(fw_node_public_key(near, key));
+	CHECK(!strcmp(key, public));
+	OK(fw_node_public_key(far, key));
+	OK(fw_node_port(far, &port));
+	IS(FW_NOTHING, fw_node_accept(far, 0, &accepted));
+	IS(FW_INVALID, fw_node_connect(near, "127.0.0.1", port, "no key", LIMIT, &connection));
+	OK(fw_node_connect(near, "127.0.0.1", port, key, LIMIT, &connection));
+	OK(fw_node_accept(far, LIMIT, &accepted));
+	OK(fw_sender_new((fw_engine){ 0 }, NULL, &sender));
+	OK(fw_sender_add_a1_sink(sender, connection, NULL, FW_DEFAULT, &sink));
+	OK(fw_connection_free(connection));
+	OK(fw_sink_push(sink, (const uint8_t *)"position", 8, &meta, NULL));
+	IS(FW_SMALL_BUFFER, fw_connection_recv(accepted, LIMIT, bytes, 7, &message));
+	OK(fw_connection_recv(accepted, LIMIT, bytes, sizeof bytes, &message));
+	CHECK(message.len == 8 && !memcmp(bytes, "position", 8));
+	CHECK(message.key == 7 && message.layer == 2 && message.group == 3 && message.seq == 0);
+	CHECK(!strcmp(fw_sink_carrier(sink), "a1"));
+	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
+	IS(FW_END, fw_connection_recv(accepted, LIMIT, bytes, sizeof bytes, &message));
+	OK(fw_sink_free(sink));
+	OK(fw_connection_free(accepted));
+	OK(fw_sender_free(sender));
+	OK(fw_node_free(near));
+	OK(fw_node_free(far));
+}
+
+int main(void)
+{
+	records_arrive();
+	records_are_changed();
+	a_full_ring_and_a_reset();
+	one_payload_for_many();
+	a_function_decides();
+	threads_and_forks();
+	messages_over_a1();
+	printf("conversation: ok, libfreshwire %s\n", fw_version());
+	return 0;
+}

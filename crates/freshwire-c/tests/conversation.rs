@@ -1,0 +1,83 @@
+//! The conversations of the Rust tests in C: `tests/c/conversation.c`, against the shared and the static library, and with the
+//! address, undefined-behaviour and leak sanitizers. Valgrind up to 3.19, which Debian 12 has, lacks `epoll_pwait2`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The folder with `libfreshwire_c.so` and `.a`, which cargo has built for this test.
+fn libraries() -> PathBuf {
+    let test = std::env::current_exe().expect("a program");
+    test.parent().expect("the folder of dependencies").to_owned()
+}
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+const WARNINGS: [&str; 7] =
+    ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Werror"];
+
+/// What the static library needs besides; `rustc --print native-static-libs` names it.
+const SYSTEM: [&str; 5] = ["-lgcc_s", "-lrt", "-lpthread", "-lm", "-ldl"];
+
+fn run(command: &mut Command) -> String {
+    let output = command.output().expect("the program starts");
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}\n{text}", output.status);
+    text
+}
+
+fn compile(to: &Path, options: &[&str], is_static: bool) {
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-g", "-O1"]).args(WARNINGS).args(options);
+    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to).arg(folder().join("tests/c/conversation.c"));
+    match is_static {
+        true => cc.arg(libraries().join("libfreshwire_c.a")).args(SYSTEM),
+        false => cc.arg("-L").arg(libraries()).arg("-lfreshwire_c").arg("-lpthread"),
+    };
+    run(&mut cc);
+}
+
+fn converse(mut command: Command) {
+    let text = run(command.env("LD_LIBRARY_PATH", libraries()));
+    assert!(text.contains("conversation: ok"), "{text}");
+}
+
+#[test]
+fn with_the_shared_library() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("conversation");
+    compile(&program, &[], false);
+    converse(Command::new(program));
+}
+
+#[test]
+fn with_the_static_library() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("conversation");
+    compile(&program, &[], true);
+    converse(Command::new(program));
+}
+
+#[test]
+fn with_the_address_sanitizer() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("conversation");
+    compile(&program, &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
+    converse(Command::new(program));
+}
+
+#[test]
+fn the_header_is_one_of_cpp_too() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("header.cpp");
+    std::fs::write(&source, "#include <freshwire.h>\nint main() { return fw_now() == 0; }\n")
+        .expect("written");
+    let program = folder.path().join("header");
+    let mut compiler = Command::new("c++");
+    compiler.args(["-std=c++17", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"]);
+    compiler.arg(self::folder().join("include")).arg(&source).arg("-o").arg(&program);
+    run(compiler.arg("-L").arg(libraries()).arg("-lfreshwire_c"));
+    run(Command::new(program).env("LD_LIBRARY_PATH", libraries()));
+}

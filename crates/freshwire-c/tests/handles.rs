@@ -1,0 +1,156 @@
+//! Wrong and dead handles are a status, whatever is done with them and in whatever order.
+
+use std::ffi::CStr;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::ptr::{null, null_mut};
+
+use freshwire_c::*;
+use fw_status::*;
+
+/// Every call with this handle's number, without anything behind the pointers that may be NULL.
+fn call_all(id: u64) -> Vec<fw_status> {
+    let (mut seq, mut ended, mut fate, mut stats) = (0, 0, fw_fate::default(), fw_stats::default());
+    let (sink, sender) = (fw_sink { id }, fw_sender { id });
+    let (receiver, node, connection) = (fw_receiver { id }, fw_node { id }, fw_connection { id });
+    let (mut record, mut message, mut port) = (fw_received::default(), fw_message::default(), 0);
+    let (mut new_sink, mut new_sender, mut new_connection) =
+        (fw_sink::default(), fw_sender::default(), fw_connection::default());
+    let mut text = [0; FW_KEY_TEXT];
+    let change = fw_change { what: 0, offset: 0, data: null(), len: 0, length: 0, layer: 0, deadline: 0 };
+    let meta = fw_meta { key: 1, ..fw_meta::default() };
+    // SAFETY: every pointer is to a local value, or null where that is allowed.
+    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "the same promise for all")]
+    unsafe {
+        vec![
+            fw_sink_push(sink, b"x".as_ptr(), 1, null(), &raw mut seq),
+            fw_sink_replace(sink, b"x".as_ptr(), 1, &raw const meta, null_mut()),
+            fw_sink_drop(sink, 1),
+            fw_sink_modify(sink, 1, &raw const change),
+            fw_sink_has_room(sink, 1),
+            fw_sink_poll_fate(sink, &raw mut fate),
+            fw_sink_stats(sink, &raw mut stats),
+            fw_sink_interject(sink, null(), 0),
+            fw_sink_ended(sink, &raw mut ended),
+            fw_sink_close(sink, FW_ABORT, 0, &raw mut ended),
+            fw_sender_push_to_all(sender, null(), 0, null(), 0, null(), null_mut(), null_mut()),
+            fw_sender_push_to_all(sender, &raw const sink, 1, null(), 0, null(), null_mut(), null_mut()),
+            fw_sender_add_sink(sender, 0, null(), &raw mut new_sink),
+            fw_sender_add_a1_sink(sender, connection, null(), 0, &raw mut new_sink),
+            fw_sender_new(fw_engine { id: id | 1 }, null(), &raw mut new_sender),
+            fw_receiver_next(receiver, 0, null_mut(), 0, &raw mut record),
+            fw_node_port(node, &raw mut port),
+            fw_node_public_key(node, text.as_mut_ptr()),
+            fw_node_accept(node, 0, &raw mut new_connection),
+            fw_connection_recv(connection, 0, null_mut(), 0, &raw mut message),
+            fw_connection_close(connection, 0, c"".as_ptr()),
+        ]
+    }
+}
+
+fn free_all(id: u64) -> [fw_status; 6] {
+    [
+        fw_sink_free(fw_sink { id }),
+        fw_sender_free(fw_sender { id }),
+        fw_receiver_free(fw_receiver { id }),
+        fw_node_free(fw_node { id }),
+        fw_connection_free(fw_connection { id }),
+        fw_engine_free(fw_engine { id }),
+    ]
+}
+
+#[test]
+fn any_number_is_a_status() {
+    bolero::check!().with_type::<u64>().for_each(|id| {
+        // What the other tests make has small numbers and low generations.
+        let id = *id | 1 << 62;
+        for status in call_all(id) {
+            assert_eq!(status, FW_DEAD_HANDLE);
+        }
+        assert_eq!(free_all(id), [FW_DEAD_HANDLE; 6]);
+    });
+}
+
+#[test]
+fn zero_is_no_handle() {
+    assert_eq!(free_all(0), [FW_DEAD_HANDLE; 6]);
+    // SAFETY: the message is valid until this thread's next failure.
+    let words = unsafe { CStr::from_ptr(fw_last_error()) };
+    assert_eq!(words.to_str(), Ok("the engine is 0, which is no handle"));
+}
+
+/// Handles of every kind, used and freed in any order and as any kind, also twice.
+#[test]
+fn calls_in_any_order_never_crash() {
+    bolero::check!().with_iterations(200).with_type::<Vec<(u8, u8)>>().for_each(|steps| {
+        let mut ids = vec![0_u64];
+        let mut peers = Vec::new();
+        for &(step, which) in steps {
+            let id = ids[usize::from(which) % ids.len()];
+            match step % 8 {
+                0 => ids.push(made_engine()),
+                1 => ids.push(made_sender(id)),
+                2 => {
+                    let (near, far) = UnixStream::pair().expect("a pair");
+                    let mut sink = fw_sink::default();
+                    // SAFETY: the handle is local.
+                    unsafe { fw_sender_add_sink(fw_sender { id }, near.as_raw_fd(), null(), &raw mut sink) };
+                    ids.push(sink.id);
+                    peers.push(far);
+                }
+                3 => {
+                    let (near, far) = UnixStream::pair().expect("a pair");
+                    let mut receiver = fw_receiver::default();
+                    // SAFETY: the handle is local.
+                    unsafe { fw_receiver_new(near.as_raw_fd(), 0, &raw mut receiver) };
+                    ids.push(receiver.id);
+                    peers.push(far);
+                }
+                4 => drop(free_all(id)),
+                _ => {
+                    for status in call_all(id) {
+                        assert_ne!(status, FW_PANIC);
+                    }
+                }
+            }
+        }
+        for id in ids {
+            free_all(id);
+            assert_eq!(free_all(id), [FW_DEAD_HANDLE; 6]);
+        }
+    });
+}
+
+fn made_engine() -> u64 {
+    let mut engine = fw_engine::default();
+    // SAFETY: the handle is local.
+    assert_eq!(unsafe { fw_engine_new(&raw mut engine) }, FW_OK);
+    engine.id
+}
+
+fn made_sender(engine: u64) -> u64 {
+    let mut sender = fw_sender::default();
+    // SAFETY: the handle is local.
+    unsafe { fw_sender_new(fw_engine { id: engine }, null(), &raw mut sender) };
+    sender.id
+}
+
+#[test]
+fn null_pointers_are_a_status() {
+    // SAFETY: null is what the calls promise to notice.
+    #[allow(clippy::multiple_unsafe_ops_per_block, reason = "the same promise for all")]
+    unsafe {
+        assert_eq!(fw_engine_new(null_mut()), FW_INVALID);
+        assert_eq!(fw_sink_push(fw_sink::default(), null(), 1, null(), null_mut()), FW_INVALID);
+        assert_eq!(
+            fw_sink_push(fw_sink::default(), b"x".as_ptr(), usize::MAX, null(), null_mut()),
+            FW_INVALID
+        );
+        assert_eq!(fw_sink_modify(fw_sink::default(), 0, null()), FW_INVALID);
+        assert_eq!(fw_node_bind(null(), null(), null_mut()), FW_INVALID);
+        let mut node = fw_node::default();
+        assert_eq!(fw_node_bind(c"nowhere".as_ptr(), null(), &raw mut node), FW_INVALID);
+        assert_eq!(fw_receiver_new(-1, 0, &mut fw_receiver::default()), FW_INVALID);
+        assert_eq!(fw_receiver_new(1 << 20, 0, &mut fw_receiver::default()), FW_INVALID);
+    }
+}

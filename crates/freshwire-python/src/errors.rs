@@ -1,0 +1,106 @@
+//! Exceptions with the words of the library's errors.
+
+use std::error::Error;
+
+use freshwire::{ModifyError, PushError, SenderError, StaleSink};
+use pyo3::create_exception;
+use pyo3::exceptions::{PyException, PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+create_exception!(freshwire, FreshwireError, PyException, "Base of the library's errors.");
+create_exception!(
+    freshwire,
+    Full,
+    FreshwireError,
+    "The ring or the arena has no room: wait, drop or replace a record."
+);
+create_exception!(freshwire, TooLarge, FreshwireError, "The record is larger than the ring can ever hold.");
+create_exception!(freshwire, Closed, FreshwireError, "The sink, connection or node has ended.");
+create_exception!(
+    freshwire,
+    TooLate,
+    FreshwireError,
+    "The record was committed, dropped, or is held by another party."
+);
+create_exception!(
+    freshwire,
+    NotChanged,
+    FreshwireError,
+    "The payload is shared, or the change does not fit into it."
+);
+create_exception!(freshwire, NoFreeRing, FreshwireError, "All rings are in use.");
+create_exception!(freshwire, CarrierError, FreshwireError, "The sink cannot have the kernel's ring.");
+create_exception!(freshwire, InvalidStream, FreshwireError, "The stream violates its framing.");
+create_exception!(freshwire, ConnectError, FreshwireError, "The A1 connection was not made.");
+create_exception!(
+    freshwire,
+    PolicyError,
+    FreshwireError,
+    "A Python function failed as a policy; `__cause__` has its exception."
+);
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("FreshwireError", py.get_type::<FreshwireError>())?;
+    module.add("Full", py.get_type::<Full>())?;
+    module.add("TooLarge", py.get_type::<TooLarge>())?;
+    module.add("Closed", py.get_type::<Closed>())?;
+    module.add("TooLate", py.get_type::<TooLate>())?;
+    module.add("NotChanged", py.get_type::<NotChanged>())?;
+    module.add("NoFreeRing", py.get_type::<NoFreeRing>())?;
+    module.add("CarrierError", py.get_type::<CarrierError>())?;
+    module.add("InvalidStream", py.get_type::<InvalidStream>())?;
+    module.add("ConnectError", py.get_type::<ConnectError>())?;
+    module.add("PolicyError", py.get_type::<PolicyError>())
+}
+
+/// An error's words with those of its causes, where they are not in it already.
+pub(crate) fn words(error: &dyn Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !words.contains(&more) {
+            words = format!("{words}: {more}");
+        }
+        source = cause.source();
+    }
+    words
+}
+
+pub(crate) fn of_push(error: PushError) -> PyErr {
+    let words = error.to_string();
+    match error {
+        PushError::Full | PushError::OutOfBlocks => Full::new_err(words),
+        PushError::TooLarge => TooLarge::new_err(words),
+        PushError::Closed | PushError::StaleSink(_) => Closed::new_err(words),
+        _ => FreshwireError::new_err(words),
+    }
+}
+
+pub(crate) fn of_modify(error: ModifyError) -> PyErr {
+    let words = error.to_string();
+    match error {
+        ModifyError::Invalid(_) => NotChanged::new_err(words),
+        ModifyError::StaleSink(_) => Closed::new_err(words),
+        _ => TooLate::new_err(words),
+    }
+}
+
+pub(crate) fn of_stale(error: StaleSink) -> PyErr {
+    Closed::new_err(error.to_string())
+}
+
+pub(crate) fn of_sender(error: SenderError) -> PyErr {
+    let words = words(&error);
+    match error {
+        SenderError::Create(freshwire::CreateError::Config(_)) | SenderError::TooFewSlots { .. } => {
+            PyValueError::new_err(words)
+        }
+        SenderError::Create(_) | SenderError::Stream(_) => PyOSError::new_err(words),
+        SenderError::Claim(_) => NoFreeRing::new_err(words),
+        SenderError::Carrier(_) => CarrierError::new_err(words),
+        SenderError::ConnectionEnded(_) => Closed::new_err(words),
+        _ => FreshwireError::new_err(words),
+    }
+}

@@ -1,0 +1,140 @@
+//! What survives neither a fork nor the interpreter: threads.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+/// How often this process is the child of a fork.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// What is stopped when the interpreter ends.
+static RUNNING: Mutex<Vec<Weak<dyn Stop>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    /// A Python function is being asked as a policy on this thread.
+    static DECIDES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Something with a thread of its own.
+pub(crate) trait Stop: Send + Sync {
+    fn stop(&self);
+}
+
+/// Has `it` stopped at the interpreter's end, after which no thread may call Python.
+pub(crate) fn stop_at_exit(it: &Arc<dyn Stop>) {
+    let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    running.retain(|other| other.strong_count() > 0);
+    running.push(Arc::downgrade(it));
+}
+
+/// The process that an object belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Born(u64);
+
+impl Born {
+    pub(crate) fn now() -> Self {
+        Self(FORKS.load(Ordering::Relaxed))
+    }
+
+    /// Whether this process is a child of the object's.
+    pub(crate) fn is_of_parent(self) -> bool {
+        self.0 != FORKS.load(Ordering::Relaxed)
+    }
+
+    /// # Errors
+    ///
+    /// If the call comes from another process than the object's, or from a policy, which holds the engine's lock.
+    #[inline]
+    pub(crate) fn check(self) -> PyResult<()> {
+        if self.is_of_parent() {
+            return Err(of_parent());
+        }
+        if DECIDES.get() {
+            return Err(in_policy());
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn of_parent() -> PyErr {
+    PyRuntimeError::new_err(
+        "this object belongs to the process that was forked, with its threads: make new ones in the child, or start it with \
+         multiprocessing's \"spawn\"",
+    )
+}
+
+#[cold]
+fn in_policy() -> PyErr {
+    PyRuntimeError::new_err("a policy cannot call Freshwire: it decides while the engine waits for it")
+}
+
+/// Marks this thread as deciding until it is dropped.
+pub(crate) struct Deciding(());
+
+impl Deciding {
+    pub(crate) fn begin() -> Self {
+        DECIDES.set(true);
+        Self(())
+    }
+}
+
+impl Drop for Deciding {
+    fn drop(&mut self) {
+        DECIDES.set(false);
+    }
+}
+
+/// Leaks what this process has of its parent: dropping the last handle would wait for a thread that is not there.
+pub(crate) fn leave_to_parent<T: ?Sized>(shared: &Arc<T>) {
+    std::mem::forget(Arc::clone(shared));
+}
+
+/// Drops something whose destructor may wait for a thread that wants the interpreter, or that only the parent process has.
+pub(crate) fn drop_apart<T: Send>(born: Born, value: T) {
+    if born.is_of_parent() {
+        // Its threads and locks are the parent's.
+        std::mem::forget(value);
+        return;
+    }
+    let mut value = Some(value);
+    let dropped = Python::try_attach(|py| {
+        let value = value.take();
+        py.detach(move || drop(value));
+    });
+    if dropped.is_none() {
+        // The interpreter is gone, and with it the danger.
+        drop(value);
+    }
+}
+
+#[pyfunction]
+fn _forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    // What runs is the parent's. A list that another thread had locked stays locked; then nothing is stopped at exit.
+    if let Ok(mut running) = RUNNING.try_lock() {
+        running.clear();
+    }
+}
+
+#[pyfunction]
+fn _stop_all(py: Python<'_>) {
+    let Ok(mut locked) = RUNNING.try_lock() else { return };
+    let running = std::mem::take(&mut *locked);
+    drop(locked);
+    py.detach(|| running.iter().filter_map(Weak::upgrade).for_each(|it| it.stop()));
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    let forked = wrap_pyfunction!(_forked, module)?;
+    let after = pyo3::types::PyDict::new(py);
+    after.set_item("after_in_child", forked)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&after))?;
+    let stop_all = wrap_pyfunction!(_stop_all, module)?;
+    py.import("atexit")?.call_method1("register", (stop_all,))?;
+    Ok(())
+}

@@ -1,0 +1,133 @@
+//! Records into rings.
+
+use std::sync::Arc;
+
+use freshwire::{SinkConfig, SinkId};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::a1::Connection;
+use crate::choice::Policy;
+use crate::config::{self, Ring};
+use crate::core::{About, Core};
+use crate::engine::Engine;
+use crate::errors::{of_push, of_sender};
+use crate::ffi::{duplicate, with_bytes};
+use crate::room::{Room, Watched};
+use crate::sink::Sink;
+use crate::waiting::duration;
+
+/// Puts records into the rings of its sinks. `Sender(engine, Ring(...))`; without an engine for A1 sinks alone.
+///
+/// Calls never block: a full ring is the exception `Full`. They may come from any thread.
+#[pyclass(frozen, module = "freshwire")]
+pub(crate) struct Sender {
+    core: Arc<Core>,
+}
+
+/// A sink that missed a payload, and the exception that says why.
+type Missed = (Py<Sink>, Py<PyAny>);
+
+#[pymethods]
+impl Sender {
+    #[new]
+    #[pyo3(signature = (engine = None, ring = None))]
+    fn new(engine: Option<&Bound<'_, Engine>>, ring: Option<Ring>) -> PyResult<Self> {
+        let ring = ring.map(|ring| ring.0).unwrap_or_default();
+        let sender = match engine {
+            Some(engine) => freshwire::Sender::new(&ring, &engine.get().handle()?),
+            None => freshwire::Sender::without_engine(&ring),
+        };
+        let core = Core::new(sender.map_err(of_sender)?);
+        Ok(Self { core: Arc::new(core) })
+    }
+
+    /// Serves a connected TCP socket from a free ring. The socket is duplicated: it may be closed, and the client's data read
+    /// from it, but nothing else may write to it.
+    ///
+    /// Keyword arguments, with seconds and bytes: framing ("raw", "length-prefixed", "chunked"), carrier ("tcp", "auto",
+    /// "kernel"), reserve, queue_target, max_unread, keys, congestion, min_rto, max_rto, linger, stall_timeout, ack_fates,
+    /// preface.
+    #[pyo3(signature = (socket, policy, **options))]
+    fn add_sink(
+        &self,
+        py: Python<'_>,
+        socket: &Bound<'_, PyAny>,
+        policy: &Bound<'_, Policy>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Sink> {
+        self.core.born.check()?;
+        let stream = std::net::TcpStream::from(duplicate(socket)?);
+        let made = policy.get().make(py);
+        let room = Arc::<Room>::default();
+        let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
+        let config = config::apply(SinkConfig::new(watched), options)?;
+        let sink = self.core.with(py, |state| state.sender()?.add_sink(stream, config).map_err(of_sender))?;
+        Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
+    }
+
+    /// Serves the other end of an A1 connection from a free ring. Closing the sink closes the connection.
+    #[pyo3(signature = (connection, policy, *, linger = 30.0))]
+    fn add_a1_sink(
+        &self,
+        py: Python<'_>,
+        connection: &Bound<'_, Connection>,
+        policy: &Bound<'_, Policy>,
+        linger: f64,
+    ) -> PyResult<Sink> {
+        self.core.born.check()?;
+        let connection = connection.get().native()?;
+        let made = policy.get().make(py);
+        self.core.note_node(made.asks_python);
+        let room = Arc::<Room>::default();
+        let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
+        let config = freshwire::a1::SinkConfig::new(watched).linger(duration("linger", linger)?);
+        let sink = self
+            .core
+            .with(py, |state| state.sender()?.add_a1_sink(&connection, config).map_err(of_sender))?;
+        Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
+    }
+
+    /// Queues one payload for several sinks, copied once. Returns the record's number and the sinks that missed it, with the
+    /// exception that `Sink.push` would have raised.
+    #[pyo3(signature = (sinks, payload, *, seq = None, key = 0, layer = 0, group = 0, refs = (0, 0), generated = None, deadline = None, expires_in = None))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn push_to_all(
+        &self,
+        py: Python<'_>,
+        sinks: Vec<Py<Sink>>,
+        payload: &Bound<'_, PyAny>,
+        seq: Option<u64>,
+        key: u64,
+        layer: u8,
+        group: u32,
+        refs: (u32, u32),
+        generated: Option<u64>,
+        deadline: Option<u64>,
+        expires_in: Option<f64>,
+    ) -> PyResult<(u64, Vec<Missed>)> {
+        let meta = About { seq, key, layer, group, refs, generated, deadline, expires_in }.meta()?;
+        let ids: Vec<SinkId> =
+            sinks.iter().map(|sink| sink.get().id_in(&self.core)).collect::<PyResult<_>>()?;
+        // Rings without room ask their policies, behind the engine's lock.
+        let payload = with_bytes(payload, |bytes| Ok(bytes.to_vec()))?;
+        let (seq, missed) = self.core.with_detached(py, |sender| {
+            let meta = sender.producer().number(&meta);
+            sender.push_to_all(ids.iter().copied(), &payload, &meta).map_err(of_push)?;
+            let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, of_push(error))).collect();
+            Ok((meta.user_seq, missed))
+        })?;
+        let mut told = Vec::with_capacity(missed.len());
+        for (id, error) in missed {
+            if let Some(at) = ids.iter().position(|other| *other == id) {
+                told.push((sinks[at].clone_ref(py), error.into_value(py).into_any()));
+            }
+        }
+        Ok((seq, told))
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Sender>()?;
+    module.add_class::<Ring>()
+}

@@ -1,0 +1,78 @@
+//! Counters of a sink.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use freshwire::{Rate, SinkSnapshot};
+use pyo3::prelude::*;
+
+/// Counters of a sink. Times are seconds, rates bits per second.
+#[pyclass(frozen, get_all, module = "freshwire")]
+pub(crate) struct Stats {
+    /// "tcp", "kernel-ring", "kernel-fed" or "a1".
+    carrier: &'static str,
+    /// Records of which at least one byte was committed.
+    begun: u64,
+    /// Records whose last byte was handed to the carrier.
+    finished: u64,
+    /// Bytes handed to the carrier, framing included.
+    bytes: u64,
+    /// Bytes that the peer has acknowledged.
+    acked: u64,
+    /// Records dropped, by the name of the reason.
+    drops: BTreeMap<&'static str, u64>,
+    /// Bytes committed and not on the wire after the last write.
+    horizon: u64,
+    horizon_max: u64,
+    /// The bound of the horizon, but for one chunk.
+    reserve: u64,
+    age_at_commit_mean: f64,
+    age_at_commit_max: f64,
+    /// Delivery rate, once it is known.
+    rate: Option<u64>,
+    rtt: f64,
+    min_rtt: f64,
+    /// Write system calls.
+    writes: u64,
+    /// Estimate of what the receiving program has not read.
+    unread: Option<u64>,
+}
+
+impl Stats {
+    pub(crate) fn new(stats: &SinkSnapshot) -> Self {
+        Self {
+            carrier: stats.carrier.name(),
+            begun: stats.begun,
+            finished: stats.finished,
+            bytes: stats.bytes,
+            acked: stats.acked,
+            drops: stats.drops.iter().map(|(reason, count)| (reason.name(), *count)).collect(),
+            horizon: stats.horizon,
+            horizon_max: stats.horizon_max,
+            reserve: stats.reserve,
+            age_at_commit_mean: stats.age_at_commit_mean.as_secs_f64(),
+            age_at_commit_max: stats.age_at_commit_max.as_secs_f64(),
+            rate: stats.rate.map(Rate::bits_per_sec),
+            rtt: seconds(stats.rtt),
+            min_rtt: seconds(stats.min_rtt),
+            writes: stats.writes,
+            unread: stats.unread,
+        }
+    }
+}
+
+fn seconds(time: Duration) -> f64 {
+    time.as_secs_f64()
+}
+
+#[pymethods]
+impl Stats {
+    fn __repr__(&self) -> String {
+        let Self { carrier, begun, finished, bytes, acked, .. } = self;
+        format!("<freshwire.Stats {carrier}: begun={begun} finished={finished} bytes={bytes} acked={acked}>")
+    }
+}
+
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Stats>()
+}

@@ -1,0 +1,100 @@
+"""A1: nodes and connections."""
+
+import asyncio
+import threading
+
+import pytest
+from conftest import TIMEOUT, fates_of
+
+import freshwire
+from freshwire import Outcome, a1, choice
+
+
+@pytest.fixture
+def ends():
+    with a1.Node("127.0.0.1:0") as near, a1.Node("127.0.0.1:0") as far:
+        connection = near.connect(*far.address, far.public_key, timeout=TIMEOUT)
+        accepted = far.accept(TIMEOUT)
+        assert accepted is not None
+        yield connection, accepted
+
+
+def test_messages_arrive_with_what_describes_them(ends):
+    near, far = ends
+    sink = freshwire.Sender().add_a1_sink(near, choice.fifo())
+    seq = sink.push(b"position", key=7, layer=2, group=3, refs=(1, 0))
+    message = far.recv(TIMEOUT)
+    assert (message.seq, message.payload, message.key) == (seq, b"position", 7)
+    assert (message.layer, message.group, message.refs, message.late) == (2, 3, (1, 0), False)
+    assert 0 <= message.age < TIMEOUT
+    assert fates_of(sink, 1)[seq].outcome == Outcome.Acked
+    assert sink.stats().carrier == "a1"
+
+
+def test_both_ends_know_each_other(ends):
+    near, far = ends
+    assert far.peer_key is not None
+    assert near.peer_key != far.peer_key
+    assert near.peer_address[0] == "127.0.0.1"
+
+
+def test_iteration_ends_with_the_connection(ends):
+    near, far = ends
+    sink = freshwire.Sender().add_a1_sink(near, choice.fifo())
+    received = []
+    reader = threading.Thread(target=lambda: received.extend(message.payload for message in far))
+    reader.start()
+    for number in range(100):
+        sink.push(str(number).encode())
+    assert sink.close() == freshwire.Ended.Closed()
+    reader.join(TIMEOUT)
+    assert received == [str(number).encode() for number in range(100)]
+    with pytest.raises(freshwire.Closed, match="closed by the peer"):
+        far.recv(0)
+
+
+def test_messages_are_iterated_in_asyncio(ends):
+    near, far = ends
+    sink = freshwire.Sender().add_a1_sink(near, choice.fifo())
+
+    async def conversation():
+        loop = asyncio.get_running_loop()
+        for number in range(20):
+            sink.push(str(number).encode())
+        closing = loop.run_in_executor(None, sink.close)
+        received = [int(message.payload) async for message in far]
+        await closing
+        return received
+
+    assert asyncio.run(asyncio.wait_for(conversation(), TIMEOUT)) == list(range(20))
+
+
+def test_a_function_decides_over_a1(ends):
+    near, far = ends
+
+    def odd(now, queue, link):
+        for at, record in enumerate(queue):
+            if record.seq % 2 == 0:
+                return choice.Decision.Drop(at)
+        return choice.Decision.Wait()
+
+    sink = freshwire.Sender().add_a1_sink(near, choice.from_function(odd, before=choice.fifo()))
+    for seq in range(1, 101):
+        sink.push(str(seq).encode(), seq=seq)
+    for seq in range(1, 101, 2):
+        assert far.recv(TIMEOUT).seq == seq
+
+
+def test_who_is_not_allowed_is_refused():
+    _, other = a1.generate_key()
+    with a1.Node("127.0.0.1:0") as near, a1.Node("127.0.0.1:0", allowed=[other]) as far:
+        with pytest.raises(freshwire.ConnectError):
+            near.connect(*far.address, far.public_key, timeout=1.0)
+
+
+def test_a_key_gives_the_same_identity_again():
+    private, public = a1.generate_key()
+    with a1.Node("127.0.0.1:0", key=private) as node:
+        assert node.public_key == public
+    with pytest.raises(freshwire.Closed, match="stopped"):
+        node.accept(0)

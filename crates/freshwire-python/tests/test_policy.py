@@ -1,0 +1,150 @@
+"""Policies of the library and Python functions."""
+
+import threading
+
+import pytest
+from conftest import TIMEOUT, fates_of, make_pair, read_exactly, read_to_end, until
+
+import freshwire
+from freshwire import Outcome, Reason, choice
+from freshwire.choice import Decision, Order, Rule
+
+READY_MADE = [
+    choice.fifo(),
+    choice.expiring(),
+    choice.deadline(0.01),
+    choice.latest(),
+    choice.latest([1, 2]),
+    choice.layered(),
+    choice.frames(),
+    choice.screen(),
+    choice.live(),
+    choice.thesis(1.0),
+    choice.priority_progress(1.0),
+    choice.policy([Rule.Expired(), Rule.PredictedLate(0.02), Rule.LayerLimit(3)], Order.ByLayer),
+]
+
+
+@pytest.mark.parametrize("policy", READY_MADE, ids=repr)
+def test_every_policy_serves_two_sinks(engine, policy):
+    sender = freshwire.Sender(engine, freshwire.Ring(rings=2))
+    for _ in range(2):
+        near, far = make_pair()
+        sink = sender.add_sink(near, policy)
+        sink.push(b"record", key=1, expires_in=1000.0)
+        assert read_exactly(far, 6) == b"record"
+
+
+def test_a_function_drops_and_sends(engine, pair):
+    seen = []
+
+    def odd(now, queue, link):
+        seen.append((now, [record.seq for record in queue], link.loss))
+        if queue and queue[0].seq % 2 == 0:
+            return Decision.Drop(0, Reason.LayerShed)
+        return Decision.Send(0) if queue else Decision.Wait()
+
+    sink = freshwire.Sender(engine).add_sink(pair[0], choice.from_function(odd))
+    for seq in range(1, 11):
+        sink.push(str(seq % 10).encode(), seq=seq)
+    sink.close()
+    assert read_to_end(pair[1]) == b"13579"
+    fates = fates_of(sink, 10)
+    assert {seq for seq, fate in fates.items() if fate.reason == Reason.LayerShed} == {2, 4, 6, 8, 10}
+    assert all(now <= freshwire.now() and loss == 0.0 for now, _, loss in seen)
+
+
+def test_a_function_goes_before_another_policy(engine, pair):
+    def shed(now, queue, link):
+        for at, record in enumerate(queue):
+            if record.layer > 3:
+                return Decision.Drop(at)
+        return Decision.Wait()
+
+    sink = freshwire.Sender(engine).add_sink(pair[0], choice.from_function(shed, before=choice.fifo()))
+    sink.push(b"low", layer=0)
+    high = sink.push(b"high", layer=4)
+    sink.push(b"end", layer=1)
+    sink.close()
+    assert read_to_end(pair[1]) == b"lowend"
+    assert fates_of(sink, 3)[high].outcome == Outcome.Dropped
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (lambda queue: 1 / 0, ZeroDivisionError),
+        (lambda queue: "send", TypeError),
+        (lambda queue: Decision.Send(7), ValueError),
+    ],
+)
+def test_a_function_that_fails_is_told_by_the_sink(engine, pair, answer, cause):
+    sink = freshwire.Sender(engine).add_sink(pair[0], choice.from_function(lambda now, queue, link: answer(queue)))
+    sink.push(b"x")
+
+    def fails():
+        try:
+            sink.has_room()
+        except freshwire.PolicyError as error:
+            return error
+        return None
+
+    error = until(fails, "the failure")
+    assert isinstance(error.__cause__, cause)
+    with pytest.raises(freshwire.PolicyError):
+        sink.push(b"y")
+    # The engine serves the others.
+    near, far = make_pair()
+    healthy = freshwire.Sender(engine).add_sink(near, choice.fifo())
+    healthy.push(b"fine")
+    assert read_exactly(far, 4) == b"fine"
+
+
+def test_a_function_cannot_call_freshwire(engine, pair):
+    errors = []
+
+    def calls(now, queue, link):
+        try:
+            sink.push(b"more")
+        except RuntimeError as error:
+            errors.append(str(error))
+        return Decision.Send(0)
+
+    sink = freshwire.Sender(engine).add_sink(pair[0], choice.from_function(calls))
+    sink.push(b"x")
+    assert read_exactly(pair[1], 1) == b"x"
+    assert "a policy cannot call Freshwire" in errors[0]
+
+
+def test_pushes_into_a_full_ring_and_a_slow_function_do_not_block_each_other(engine):
+    def slowly(now, queue, link):
+        sum(range(2000))
+        return Decision.Send(0) if queue else Decision.Wait()
+
+    sender = freshwire.Sender(engine, freshwire.Ring(rings=2, slots=8, blocks=16))
+    sinks, readers = [], []
+    for _ in range(2):
+        near, far = make_pair()
+        sinks.append(sender.add_sink(near, choice.from_function(slowly, before=choice.expiring())))
+        readers.append(threading.Thread(target=read_to_end, args=(far,)))
+        readers[-1].start()
+
+    def fill(sink):
+        done = 0
+        while done < 2000:
+            try:
+                sink.push(bytes(100))
+                done += 1
+            except freshwire.Full:
+                pass
+
+    threads = [threading.Thread(target=fill, args=(sink,), daemon=True) for sink in sinks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(3 * TIMEOUT)
+        assert not thread.is_alive(), "a push waits for the engine, and the engine for the interpreter"
+    for sink, reader in zip(sinks, readers):
+        sink.close()
+        reader.join(TIMEOUT)
+        assert sink.stats().finished == 2000

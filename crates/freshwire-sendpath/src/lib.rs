@@ -1,0 +1,143 @@
+//! The ways in which Linux lets a program hand the same bytes to many TCP sockets, each behind the same loop.
+//!
+//! One thread sends a picture again and again over every connection. A connection begins its next picture when the kernel has taken the
+//! last byte of the one before. A full socket costs nothing until it has room again.
+//!
+//! ```no_run
+//! use freshwire_sendpath::{Mechanism, Picture};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let picture = Picture::new(&[7; 65536])?;
+//! let viewers = vec![std::net::TcpStream::connect("127.0.0.1:5000")?];
+//! let account = Mechanism::Sendfile.send(&viewers, &picture, 100)?;
+//! println!("{} system calls", account.system_calls);
+//! # Ok(())
+//! # }
+//! ```
+
+mod copy;
+mod pages;
+mod picture;
+mod ready;
+mod uring;
+mod zero_copy;
+
+use std::fmt;
+use std::io;
+use std::net::TcpStream;
+
+pub use picture::Picture;
+
+/// A way to hand bytes to a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Mechanism {
+    /// `read` from the file into a buffer, `write` from there: two copies.
+    ReadWrite,
+    /// `write` from the mapped file: one copy.
+    MmapWrite,
+    /// `write` from the program's memory: one copy.
+    Write,
+    /// `writev` of the picture's pages: one copy.
+    Writev,
+    /// `sendfile` from the file: the kernel's pages, without a copy.
+    Sendfile,
+    /// `splice` from the file into a pipe, and from there into the socket.
+    Splice,
+    /// `tee` from one pipe that holds the picture into the connection's, and `splice` from there.
+    Tee,
+    /// `send` with `MSG_ZEROCOPY`.
+    ZeroCopy,
+    /// `IORING_OP_SEND`: one submission for all connections that are due.
+    UringSend,
+    /// `IORING_OP_SEND_ZC` from a registered buffer, submitted likewise.
+    UringSendZc,
+}
+
+/// What sending has cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// System calls, waiting included.
+    pub system_calls: u64,
+    /// Zero-copy sends that the kernel copied after all; it does so where the bytes do not leave the machine.
+    pub copied: u64,
+}
+
+impl Mechanism {
+    /// All of them, in the order of the report.
+    pub const ALL: [Self; 10] = [
+        Self::ReadWrite,
+        Self::MmapWrite,
+        Self::Write,
+        Self::Writev,
+        Self::Sendfile,
+        Self::Splice,
+        Self::Tee,
+        Self::ZeroCopy,
+        Self::UringSend,
+        Self::UringSendZc,
+    ];
+
+    /// Its name in reports and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadWrite => "read-write",
+            Self::MmapWrite => "mmap-write",
+            Self::Write => "write",
+            Self::Writev => "writev",
+            Self::Sendfile => "sendfile",
+            Self::Splice => "splice",
+            Self::Tee => "tee",
+            Self::ZeroCopy => "zerocopy",
+            Self::UringSend => "uring-send",
+            Self::UringSendZc => "uring-send-zc",
+        }
+    }
+
+    /// Sends the picture `times` times over each connection, and returns when the kernel has taken the last byte.
+    ///
+    /// # Errors
+    ///
+    /// If a connection fails, if none takes a byte for 20 s ([`io::ErrorKind::TimedOut`]), or if the kernel does not offer the mechanism
+    /// ([`io::ErrorKind::Unsupported`] or the error of `io_uring_setup`).
+    pub fn send(self, connections: &[TcpStream], picture: &Picture, times: u32) -> io::Result<Account> {
+        match self {
+            Self::ReadWrite => ready::run(copy::ReadWrite::new(picture), connections, picture.len(), times),
+            Self::MmapWrite => {
+                ready::run(copy::FromMemory(picture.mapped()), connections, picture.len(), times)
+            }
+            Self::Write => ready::run(copy::FromMemory(picture.bytes()), connections, picture.len(), times),
+            Self::Writev => ready::run(copy::Vectored(picture.bytes()), connections, picture.len(), times),
+            Self::Sendfile => ready::run(pages::Sendfile(picture), connections, picture.len(), times),
+            Self::Splice => {
+                ready::run(pages::Splice::new(picture, connections.len())?, connections, picture.len(), times)
+            }
+            Self::Tee => {
+                ready::run(pages::Tee::new(picture, connections.len())?, connections, picture.len(), times)
+            }
+            Self::ZeroCopy => {
+                ready::run(zero_copy::ZeroCopy::new(picture, connections)?, connections, picture.len(), times)
+            }
+            Self::UringSend => uring::send(connections, picture, times, uring::Copy::Once),
+            Self::UringSendZc => uring::send(connections, picture, times, uring::Copy::None),
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Mechanism {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = Self::ALL.map(Self::name).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|mechanism| mechanism.name() == name)
+            .ok_or_else(|| format!("{name:?} is no mechanism: use one of {all}"))
+    }
+}

@@ -143,8 +143,6 @@ fn run(
     Ok(places)
 }
 
-/// One of a cell's places.
-type Place = fn(&Places) -> usize;
 /// What a table is of, and where its series is.
 type Quantity = (&'static str, fn(&Places) -> usize);
 
@@ -152,7 +150,6 @@ fn grids(mechanisms: &[Mechanism], cells: &[Cell], columns: &[Vec<Places>], repo
     let Some(first) = cells.first() else { return };
     let setting = first.name();
     let setting = setting.split_once(", ").map_or("", |(_, rest)| rest);
-    let quantities: [(&str, Place); 4] = [
     let quantities: [Quantity; 4] = [
         ("throughput", |places| places.rate),
         ("sender's CPU per GB", |places| places.cpu),

@@ -87,7 +87,6 @@ impl World {
             std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
             let viewer = self.stream.view(ViewRequest {
                 socket: ViewSocket::Tcp(socket),
-                socket: socket.into(),
                 preface: Vec::new(),
                 framer: Framing::Raw.into(),
                 seal: None,

@@ -49,9 +49,10 @@ mod node;
 mod outbound;
 mod peer;
 mod record_source;
+#[cfg(feature = "reproduction")]
+pub mod reproduction;
 mod shared;
 mod sink;
-mod socket;
 mod source;
 mod status;
 
@@ -63,7 +64,7 @@ pub use freshwire_a1::{
 pub use freshwire_io::udp::Interface;
 pub use freshwire_units::Rate;
 
-pub use buffers::{BufferError, BufferLimits, BufferSender};
+pub use buffers::{BufferError, BufferLimits, BufferSink};
 pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
@@ -76,5 +77,4 @@ pub use group_config::{GroupConfig, GroupError, GroupStats, InviteError};
 pub use incoming::Incoming;
 pub use joined::{JoinConfig, JoinError, Membership};
 pub use node::Node;
-pub use socket::{Contact, MAX_SOCKET_SINKS, Received, Sent, Socket, SocketError, WhenFull};
-pub use status::Status;
+pub use status::ConnectionStatus;

@@ -56,7 +56,7 @@ impl Decoder {
 
     /// The next message in what was read.
     pub(crate) fn next(&mut self) -> Result<Option<Message>, ReceiveError> {
-        while let Some(event) = self.reader.next() {
+        for event in self.reader.by_ref() {
             match event? {
                 Event::Record { id, payload } => {
                     return Ok(Some(Message::Record { id, payload, arrived: self.arrived }));

@@ -21,7 +21,7 @@ use super::record_source::RecordSource;
 use super::shared::Shared;
 use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
 use super::source::RingSource;
-use super::status::Status;
+use super::status::{ConnectionStatus, QosNews};
 use crate::carrier::CarrierInUse;
 use crate::error::SenderError;
 use crate::sink::{Call, Sink, SinkShared};
@@ -148,43 +148,49 @@ impl Connection {
         self.0.node.act(|core, now| core.close(self.0.id, now, code, reason));
     }
 
-    /// Current status: what holds messages back ([`Status::WINDOW_EXCEEDED`], [`Status::RATE_EXCEEDED`]),
-    /// whether a change of the quality of service is pending ([`Status::QOS_PENDING`]), and how the
-    /// connection ended ([`Status::PEER_CLOSED`] with code 0, else [`Status::ABORTED`]).
-    /// [`Status::QOS_CHANGED`] is reported once, whichever end requested the change.
-    pub fn status(&self) -> Status {
-        let end = self.closed().as_ref().map(Status::of_end);
-        self.held().and(self.take_news()).and(end.unwrap_or_default())
+    /// Current status: what holds messages back, changes of the quality of service, and the end. A change of the
+    /// quality of service is reported once.
+    pub fn status(&self) -> ConnectionStatus {
+        let (held, news) = (self.held(), self.take_news());
+        ConnectionStatus {
+            qos_pending: held.qos_pending || news.pending,
+            qos_changed: news.changed,
+            closed: self.closed(),
+            ..held
+        }
     }
 
-    /// What stands in the way of its messages, and whether a change of the quality of service is under way.
-    pub(super) fn held(&self) -> Status {
+    /// What holds messages back, and whether a change of the quality of service is pending.
+    pub(super) fn held(&self) -> ConnectionStatus {
         let mut core = self.0.node.lock();
-        let mut status = Status::default();
-        if let Some(connection) = core.transport(self.0.id) {
-            status.set(Status::WINDOW_EXCEEDED, connection.is_window_full());
-            status.set(Status::RATE_EXCEEDED, connection.is_rate_exceeded());
-            status.set(Status::QOS_PENDING, connection.is_qos_pending());
+        let Some(connection) = core.transport(self.0.id) else { return ConnectionStatus::default() };
+        ConnectionStatus {
+            window_exceeded: connection.is_window_full(),
+            rate_exceeded: connection.is_rate_exceeded(),
+            qos_pending: connection.is_qos_pending(),
+            ..ConnectionStatus::default()
         }
-        status
     }
 
     /// What has happened to the quality of service since the last call.
-    pub(super) fn take_news(&self) -> Status {
-        self.0.node.lock().peer(self.0.id).map_or(Status::default(), |peer| std::mem::take(&mut peer.news))
+    pub(super) fn take_news(&self) -> QosNews {
+        self.0.node.lock().peer(self.0.id).map_or(QosNews::default(), |peer| std::mem::take(&mut peer.news))
     }
 
     /// Sends what it may of its ring.
+    #[cfg(feature = "reproduction")]
     pub(super) fn catch_up(&self) {
         self.0.node.act(|core, _| core.call(SinkTarget::Connection(self.0.id)));
     }
 
     /// How many more messages the receiver takes.
+    #[cfg(feature = "reproduction")]
     pub(super) fn credit(&self) -> u64 {
         self.0.node.lock().transport(self.0.id).map_or(0, |connection| connection.credit())
     }
 
     /// Asks for it to count as activity of the node when it has sent what it could.
+    #[cfg(feature = "reproduction")]
     pub(super) fn await_turn(&self) {
         if let Some(peer) = self.0.node.lock().peer(self.0.id) {
             peer.is_awaited = true;

@@ -28,7 +28,6 @@ use super::multicast::Groups;
 use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{AttachedSink, CloseAction};
-use super::status::Status;
 use crate::ended::{Ended, SinkError};
 
 /// How many system calls fetch datagrams before something is sent again.
@@ -344,8 +343,8 @@ impl Core {
             let Some(peer) = self.peers.get_mut(&id) else { return };
             match event {
                 Event::Readable => peer.is_readable = true,
-                Event::QosPending => peer.news.set(Status::QOS_PENDING, true),
-                Event::QosChanged => peer.news.set(Status::QOS_CHANGED, true),
+                Event::QosPending => peer.news.pending = true,
+                Event::QosChanged => peer.news.changed = true,
                 Event::Migrated(address) => peer.address = address,
                 Event::Invited { group, address } => {
                     self.join(id, group, address);

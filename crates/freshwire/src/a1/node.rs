@@ -192,6 +192,7 @@ impl Node {
     }
 }
 
+#[cfg(feature = "reproduction")]
 impl Node {
     /// How often something has happened, to be waited for with [`Node::wait_activity`].
     pub(super) fn activity(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use freshwire::a1::{
-    BufferError, BufferLimits, BufferSender, ByteStream, Closed, ConnectConfig, Connection, ConnectionConfig,
+    BufferError, BufferLimits, BufferSink, ByteStream, Closed, ConnectConfig, Connection, ConnectionConfig,
     Node, NodeConfig, Protection, Qos, SinkConfig,
 };
 use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
@@ -81,7 +81,7 @@ fn connect(place: &Place, outstanding: usize, variant: Variant, in_order: bool) 
 /// How messages are handed over.
 enum Feed {
     Ring(Box<Sender>, Sink),
-    Buffers(BufferSender),
+    Buffers(BufferSink),
 }
 
 impl Feed {
@@ -89,7 +89,7 @@ impl Feed {
         let (config, records) = (SinkConfig::new(choice::fifo()), messages(block));
         if !variant.ring {
             let limits = BufferLimits { records, bytes: records * block };
-            return Ok(Self::Buffers(BufferSender::new(connection, config, limits)?));
+            return Ok(Self::Buffers(connection.add_buffer_sink(config, limits)?));
         }
         let slots = records as u32;
         let ring = RingConfig { rings: 1, slots, block_bytes: block as u32, blocks: slots };
@@ -107,7 +107,7 @@ impl Feed {
                 Err(PushError::Full | PushError::OutOfBlocks) => Ok(false),
                 Err(error) => Err(error.into()),
             },
-            Self::Buffers(sender) => match sender.push(payload.clone(), &meta) {
+            Self::Buffers(sender) => match sender.push_owned(payload.clone(), &meta) {
                 Ok(_) => Ok(true),
                 Err(BufferError::Full) => Ok(false),
                 Err(error) => Err(error.into()),

@@ -322,7 +322,7 @@ fn any_reports_leave_a_rate_within_its_bounds() {
         let mut sent = 0;
         for &(expected, lost, stale, received, ms, round_trip) in reports {
             let interval = Duration::from_millis(ms.into());
-            now = now + interval;
+            now += interval;
             sent += u64::from(received);
             let expected = u64::from(expected);
             let reception = Reception {

@@ -1,6 +1,6 @@
 use freshwire_a1::Qos;
 
-/// Limits of a [`BufferSender`](super::BufferSender).
+/// Limits of a [`BufferSink`](super::BufferSink).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferLimits {
     /// Records queued or in progress. Default: 1024.

@@ -56,6 +56,39 @@ impl AsFd for Waker {
     }
 }
 
+/// Something that happened, as a file that is readable until it is cleared. Clones are the same event.
+#[derive(Clone, Debug)]
+pub struct Event(Arc<OwnedFd>);
+
+impl Event {
+    /// An event that has not happened.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a file descriptor.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// Makes the file readable. One system call.
+    pub fn signal(&self) {
+        // Fails only if nobody has cleared 2^64 - 2 signals; the file is readable then anyway.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Makes the file unreadable until the next [`signal`](Self::signal). One system call.
+    pub fn clear(&self) {
+        // Fails if there was no signal, and then there is nothing to clear.
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+}
+
+impl AsFd for Event {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Poller {
     /// An empty set with its waker.
     pub fn new() -> io::Result<Self> {

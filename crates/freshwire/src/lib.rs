@@ -40,6 +40,7 @@ mod record;
 mod reserve;
 mod seal;
 mod sender;
+mod signal;
 mod sink;
 mod sink_id;
 mod stats;
@@ -48,6 +49,9 @@ mod stats;
     allow(dead_code, unreachable_pub, reason = "only a fan-out sends past the rings")
 )]
 mod tcp;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+mod watch;
 
 pub use freshwire_choice as choice;
 pub use freshwire_io::now;
@@ -73,6 +77,7 @@ pub use sink::{Monitor, Sink};
 pub use sink_id::{SinkId, StaleSink};
 pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};
 pub use tcp::{Engine, EngineThread, Handle};
+pub use watch::{SinkEvents, SinkWatch};
 
 /// The examples of the documents, compiled with the tests.
 #[cfg(doctest)]

@@ -1,4 +1,5 @@
 use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use freshwire_io::{PageBuffer, now};
 use freshwire_media::framing::chunked::{self, ChunkError, Event};
@@ -39,14 +40,61 @@ pub enum ReceiveError {
     Io(#[from] std::io::Error),
 }
 
-/// Reads the records of a stream with chunked framing. A raw stream needs no receiver: its bytes are the
-/// records'.
+/// The part of a receiver that does not read.
 #[derive(Debug)]
-pub struct Receiver<R> {
-    stream: R,
+pub(crate) struct Decoder {
     reader: chunked::Reader,
     buffer: PageBuffer,
     arrived: Timestamp,
+}
+
+impl Decoder {
+    pub(crate) fn new(max_record_bytes: usize) -> Self {
+        let reader = chunked::Reader::new(max_record_bytes);
+        Self { reader, buffer: PageBuffer::new(READ_BYTES), arrived: Timestamp::ZERO }
+    }
+
+    /// The next message in what was read.
+    pub(crate) fn next(&mut self) -> Result<Option<Message>, ReceiveError> {
+        for event in self.reader.by_ref() {
+            match event? {
+                Event::Record { id, payload } => {
+                    return Ok(Some(Message::Record { id, payload, arrived: self.arrived }));
+                }
+                Event::Abandoned { id, .. } => return Ok(Some(Message::Abandoned { id })),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where bytes are to be read to.
+    pub(crate) fn buffer(&mut self) -> &mut [u8] {
+        &mut self.buffer
+    }
+
+    /// Takes in `read` bytes of the buffer. Returns `false` at the end of the stream, after zero bytes.
+    pub(crate) fn on_read(&mut self, read: usize) -> Result<bool, ReceiveError> {
+        self.arrived = now();
+        if read == 0 {
+            std::mem::take(&mut self.reader).finish()?;
+            return Ok(false);
+        }
+        self.reader.push(&self.buffer[..read]);
+        Ok(true)
+    }
+}
+
+/// Reads the records of a stream with chunked framing. A raw stream needs no receiver: its bytes are the
+/// records'.
+///
+/// With a non-blocking stream, wait for [`AsFd`] to become readable after
+/// [`WouldBlock`](std::io::ErrorKind::WouldBlock), and not before: records may be buffered. The feature `tokio` has a receiver
+/// for async programs.
+#[derive(Debug)]
+pub struct Receiver<R> {
+    stream: R,
+    decoder: Decoder,
 }
 
 impl<R: Read> Receiver<R> {
@@ -57,38 +105,37 @@ impl<R: Read> Receiver<R> {
 
     /// Reads from `stream`, accepting records of up to `max_record_bytes`.
     pub fn with_limit(stream: R, max_record_bytes: usize) -> Self {
-        let reader = chunked::Reader::new(max_record_bytes);
-        Self { stream, reader, buffer: PageBuffer::new(READ_BYTES), arrived: Timestamp::ZERO }
+        Self { stream, decoder: Decoder::new(max_record_bytes) }
     }
 
     /// Waits for the next record. Returns `None` when the stream has ended between two records.
     ///
     /// # Errors
     ///
-    /// If the stream violates the framing, exceeds the limit, or reading fails.
+    /// [`ReceiveError::Framing`] if the stream violates the framing or exceeds the limit, [`ReceiveError::Io`] if reading
+    /// fails. A non-blocking stream fails with [`WouldBlock`](std::io::ErrorKind::WouldBlock) while there is no record;
+    /// nothing is lost by that.
     pub fn next_message(&mut self) -> Result<Option<Message>, ReceiveError> {
         loop {
-            if let Some(event) = self.reader.next() {
-                match event? {
-                    Event::Record { id, payload } => {
-                        return Ok(Some(Message::Record { id, payload, arrived: self.arrived }));
-                    }
-                    Event::Abandoned { id, .. } => return Ok(Some(Message::Abandoned { id })),
-                    _ => continue,
-                }
+            if let Some(message) = self.decoder.next()? {
+                return Ok(Some(message));
             }
-            let read = match self.stream.read(&mut self.buffer) {
+            let read = match self.stream.read(self.decoder.buffer()) {
                 Ok(read) => read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
             };
-            self.arrived = now();
-            if read == 0 {
-                std::mem::take(&mut self.reader).finish()?;
+            if !self.decoder.on_read(read)? {
                 return Ok(None);
             }
-            self.reader.push(&self.buffer[..read]);
         }
+    }
+}
+
+/// The stream's file.
+impl<R: AsFd> AsFd for Receiver<R> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 

@@ -259,7 +259,7 @@ impl Sender {
             return self.checked(sink, meta, pushed).map(|_index| meta.user_seq);
         }
         let mut pushed = self.producer.push(sink.ring(), payload, meta);
-        if self.make_room(sink, payload, meta, pushed.err()) {
+        if self.make_room(sink, payload.len(), meta, pushed.err()) {
             pushed = self.producer.push(sink.ring(), payload, meta);
         }
         if self.checked(sink, meta, pushed)?.notify {
@@ -271,15 +271,15 @@ impl Sender {
     /// After a push that found no room: has the policy drop what has expired or is superseded. Returns `true` if there is
     /// room now.
     #[cold]
-    fn make_room(&mut self, sink: SinkId, payload: &[u8], meta: &Meta, error: Option<RingError>) -> bool {
+    fn make_room(&mut self, sink: SinkId, len: usize, meta: &Meta, error: Option<RingError>) -> bool {
         if !matches!(error, Some(RingError::Full | RingError::OutOfBlocks)) {
             return false;
         }
         let Ok(&Entry { server: ServedBy::Engine(number), .. }) = self.entry(sink) else { return false };
         let Self { producer, engine: Some(engine), .. } = self else { return false };
-        let Ok(len) = u32::try_from(payload.len()) else { return false };
-        let mut has_room = || producer.has_room(sink.ring(), payload.len());
-        engine.make_room(number, &record_without_place(meta, len), &mut has_room);
+        let Ok(bytes) = u32::try_from(len) else { return false };
+        let mut has_room = || producer.has_room(sink.ring(), len);
+        engine.make_room(number, &record_without_place(meta, bytes), &mut has_room);
         has_room()
     }
 
@@ -337,7 +337,7 @@ impl Sender {
                     pushed => pushed.map(|_| false),
                 },
                 Ok(None) => match self.push_once(&mut stored, sink.ring(), payload, meta) {
-                    Err(error) if self.make_room(sink, payload, meta, Some(error)) => {
+                    Err(error) if self.make_room(sink, payload.len(), meta, Some(error)) => {
                         self.push_once(&mut stored, sink.ring(), payload, meta)
                     }
                     pushed => pushed,
@@ -438,7 +438,7 @@ impl Sender {
             return self.checked(sink, meta, replaced);
         }
         let mut replaced = self.producer.replace(sink.ring(), payload, meta);
-        if self.make_room(sink, payload, meta, replaced.err()) {
+        if self.make_room(sink, payload.len(), meta, replaced.err()) {
             replaced = self.producer.replace(sink.ring(), payload, meta);
         }
         let replaced = self.checked(sink, meta, replaced)?;
@@ -498,6 +498,18 @@ impl Sender {
             ServedBy::Direct(direct) => direct.producer.pending(0),
             _ => self.producer.pending(sink.ring()),
         })
+    }
+
+    /// Returns `true` if a push of `len` bytes would find space now. If there is none, first drops records that the policy
+    /// calls stale, as the push would.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleSink`] if the sender does not serve the sink.
+    pub fn has_room(&mut self, sink: SinkId, len: usize, meta: &Meta) -> Result<bool, StaleSink> {
+        self.entry(sink)?;
+        let (producer, ring) = self.producer_of(sink);
+        Ok(producer.has_room(ring, len) || self.make_room(sink, len, meta, Some(RingError::Full)))
     }
 
     /// See [`Producer::backlog`].

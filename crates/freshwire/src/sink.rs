@@ -7,6 +7,7 @@ use freshwire_ring::MAX_KEPT_FATES;
 use crate::carrier::CarrierInUse;
 use crate::ended::{CloseMode, Ended, SinkError};
 use crate::kernel_view::KernelView;
+use crate::signal::Signal;
 use crate::sink_id::SinkId;
 use crate::stats::{SinkSnapshot, SinkStats};
 use freshwire_units::{Rate, Timestamp};
@@ -142,6 +143,8 @@ pub(crate) struct SinkShared {
     late_acks: LateAcks,
     ended: Mutex<Option<(Ended, Timestamp)>>,
     changed: Condvar,
+    /// Tells a program that waits for changes.
+    signal: Signal,
 }
 
 /// What the engine could not write into a ring any more, for whoever polls fates.
@@ -191,6 +194,17 @@ impl SinkShared {
     pub(crate) fn end(&self, ended: Ended) {
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some((ended, freshwire_io::now()));
         self.changed.notify_all();
+        self.note_change();
+    }
+
+    /// Something became of records, or the sink has ended: wakes a program that waits for it.
+    #[inline]
+    pub(crate) fn note_change(&self) {
+        self.signal.set();
+    }
+
+    pub(crate) fn signal(&self) -> &Signal {
+        &self.signal
     }
 
     pub(crate) fn has_ended(&self) -> bool {

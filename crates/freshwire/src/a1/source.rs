@@ -7,7 +7,7 @@ use freshwire_choice::{Reason, Record};
 use freshwire_ring::{Consumer, Queued};
 use freshwire_units::Timestamp;
 
-use super::supply::Supply;
+use super::record_source::RecordSource;
 use crate::record::record_of;
 use crate::sink::SinkShared;
 
@@ -79,6 +79,7 @@ impl Source for RingSource {
         if is_dropped {
             let record = self.queued.iter().find(|record| record.index == index);
             self.shared.stats.on_dropped(record.map_or(0, |record| record.layer), reason.code());
+            self.shared.note_change();
         }
         is_dropped
     }
@@ -102,10 +103,11 @@ impl Source for RingSource {
             }
             Fate::Abandoned(reason) => self.abandon(&taken, reason, now),
         }
+        self.shared.note_change();
     }
 }
 
-impl Supply for RingSource {
+impl RecordSource for RingSource {
     fn notified(&self) -> bool {
         self.consumer.notified()
     }

@@ -71,11 +71,13 @@ impl Destination {
     }
 
     pub(super) fn turn(&mut self, now: Timestamp, scratch: &mut Scratch) -> Result<Next, SinkError> {
-        match self {
+        let next = match self {
             Self::Tcp(connection) => connection.turn(now, scratch),
             Self::Kernel(connection) => connection.turn(now, scratch),
             Self::Datagrams(sink) => sink.turn(now, scratch),
-        }
+        };
+        self.shared().note_change();
+        next
     }
 
     /// Begins the record past the ring if nothing is before it; see [`TcpSink::send_at_once`].

@@ -86,7 +86,7 @@ impl World {
             let (mut far, _) = listener.accept().unwrap();
             std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
             let viewer = self.stream.view(ViewRequest {
-                socket,
+                socket: ViewSocket::Tcp(socket),
                 preface: Vec::new(),
                 framer: Framing::Raw.into(),
                 seal: None,

@@ -19,7 +19,7 @@ demo: install-demo build ## live video over a bad link, plain TCP beside Freshwi
 test: install-test ## every check and test; a few minutes
 	$(CARGO) xtask test
 
-check: ## only the rules of the workspace: arrows, sizes, unsafe code, cited rules, texts
+check: ## only the rules of the workspace: dependencies, sizes, unsafe code, cited rules, texts
 	$(CARGO) xtask check
 
 test-kernel: install-test ## the kernel modules in guests with stock kernels; some minutes, no root

@@ -25,6 +25,6 @@ for program in "$programs"/*; do
 done
 for checker in "${checkers[@]}"; do
     "$guest_dir/debug-kernel.sh" "$checker" >&2
-    "$guest_dir/run.sh" --kernel "debug-$checker" --cpus 2 --memory 2048 --limit 3600 "${add[@]}" \
-        "$guest_dir/suite.sh" 20 900 "${names[@]}"
+    "$guest_dir/run.sh" --kernel "debug-$checker" --cpus 2 --memory 2048 --limit 7200 --env FRESHWIRE_PATIENCE=10 "${add[@]}" \
+        "$guest_dir/suite.sh" 20 3600 "${names[@]}"
 done

@@ -346,6 +346,36 @@ def sim(runs: Runs) -> list[str]:
     return lines
 
 
+# Receiving UDP.
+
+RECEIVE_UNITS = {"percent": (1.0, 3, " %"), "nanoseconds": (1.0, 0, " ns"), "count": (1.0, 0, "")}
+AGE_MS = (1e-6, 1, " ms")
+
+
+def receive(runs: Runs) -> list[str]:
+    """Compare ways to receive UDP while a program stalls, and what a slow program reads."""
+    machine = only((run["data"] for run in runs if run["type"] == "machine"), "the machine")
+    kernel = machine["kernel"].split("-")[0]
+    date = runs[0]["date"]
+    lines = [f"{date}; {machine['cpu']}, {machine['cores']} cores, Linux {kernel}; commit {machine['commit']}."]
+    lines += [f"Load average {machine['load']:.0f}.", "", "```sh", machine["command"], "```"]
+    numbers = [run["data"] for run in runs if run["type"] == "number"]
+    for bench in dict.fromkeys(one["bench"] for one in numbers):
+        of_bench = {one["name"]: one for one in numbers if one["bench"] == bench}
+        columns = list(dict.fromkeys(name.rsplit(": ", 1)[1] for name in of_bench))
+        lines += ["", *head(bench, *columns)]
+        for who in dict.fromkeys(name.rsplit(": ", 1)[0] for name in of_bench):
+            cells = [receive_cell(of_bench[f"{who}: {column}"], column) for column in columns]
+            lines.append(row(who, *cells))
+    return lines
+
+
+def receive_cell(number: Json, column: str) -> str:
+    """Print the median of a number of `receive` and its range."""
+    factor, digits, unit = AGE_MS if column.startswith("age") else RECEIVE_UNITS[number["unit"]]
+    return spread([sample * factor for sample in number["samples"]], digits) + unit
+
+
 TABLES: dict[str, tuple[str, Callable[[Runs], list[str]]]] = {
     "demo": ("demo", demo),
     "state": ("state", state),
@@ -354,6 +384,7 @@ TABLES: dict[str, tuple[str, Callable[[Runs], list[str]]]] = {
     "frames": ("frames", frames),
     "a1": ("a1", a1),
     "sim": ("sim", sim),
+    "receive": ("receive", receive),
 }
 """Each table that `docs/benchmarks.md` may have: its result file, and the function that computes its lines."""
 

@@ -115,6 +115,26 @@ class Tables(unittest.TestCase):
         with self.assertRaisesRegex(tables.TableError, "thesis, 512"):
             tables.thesis([run("tcp", 400.0, 20)])
 
+    def test_receivers_are_rows_and_their_numbers_columns(self) -> None:
+        """The median and the range of each, ages in milliseconds."""
+
+        def number(bench: str, name: str, unit: str, samples: list[float]) -> tables.Json:
+            data = {"bench": bench, "name": name, "unit": unit, "samples": samples}
+            return {"type": "number", "date": "2026-01-02", "data": data}
+
+        names = {"cpu": "EPYC", "cores": 2, "kernel": "6.18.1-x", "commit": "abc", "load": 3.4, "command": "run"}
+        lines = tables.receive(
+            [
+                {"type": "machine", "date": "2026-01-02", "data": names},
+                number("receive, 9/s", "recv: lost", "percent", [30.0, 40.0, 31.0]),
+                number("receive, 9/s", "recv: taking one", "nanoseconds", [1000.4]),
+                number("receive, overload", "recv: age, most", "nanoseconds", [2e9]),
+            ]
+        )
+        self.assertEqual(lines[0], "2026-01-02; EPYC, 2 cores, Linux 6.18.1; commit abc.")
+        self.assertIn("| recv | 31.000 (30.000-40.000) % | 1000 ns |", lines)
+        self.assertEqual(lines[-1], "| recv | 2000.0 ms |")
+
     def test_frames_are_counted_on_both_links(self) -> None:
         """A dip has a recovery, which one run without it spoils."""
 

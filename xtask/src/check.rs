@@ -3,8 +3,8 @@
 mod budgets;
 mod circles;
 mod citations;
+mod dependencies;
 mod mask;
-mod rooms;
 mod style;
 mod texts;
 mod unsafety;
@@ -18,9 +18,9 @@ use workspace::Workspace;
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let workspace = Workspace::load(root)?;
     let rules: [(&str, Vec<String>); 8] = [
-        ("arrows between the rooms", rooms::findings(&workspace.packages)),
+        ("dependencies between crates", dependencies::findings(&workspace.packages)),
         ("circles between files", circles::findings(&workspace)),
-        ("dependencies", rooms::unused(&workspace)),
+        ("unused dependencies", dependencies::unused(&workspace)),
         ("sizes", budgets::findings(&workspace)),
         ("unsafe code", unsafety::findings(&workspace)),
         ("rules of the specifications", citations::findings(&workspace)),

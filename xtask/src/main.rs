@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 
 const USAGE: &str = "\
-usage: cargo xtask check           the rules of the workspace: arrows, sizes, unsafe code, texts
+usage: cargo xtask check           the rules of the workspace: dependencies, sizes, unsafe code, texts
        cargo xtask test [STEP...]  every step of the test command, or the named ones
        cargo xtask test --list     the steps and what each runs";
 

@@ -8,6 +8,7 @@
 
 mod clock;
 mod groups;
+mod multicast;
 mod path;
 mod quality;
 mod receive;
@@ -31,6 +32,7 @@ use crate::outbox::{Abandoned, Dropped, Outbox, Part};
 use crate::pool::Pool;
 use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
 use crate::source::Source;
+use crate::violation::Violation;
 use crate::window::first_window;
 use crate::wire::{Parameters, Qos, QosError};
 
@@ -189,7 +191,7 @@ pub enum Closed {
     Silent,
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
-    Violation(String),
+    Violation(Violation),
     /// The peer says that it does not know the connection any more, and proves that it is the peer: its process has begun
     /// anew with the same key, or has forgotten the connection without closing it.
     #[error("the peer has restarted and does not know the connection any more")]

@@ -34,9 +34,9 @@ use crate::source::Source;
 use crate::wire::{DATA_HEADER, DataHeader, Packet, RESET_LENGTH, is_urgent};
 
 use bucket::Bucket;
+use datagram::Call;
 use initiating::{Due, Initiating, Outcome};
 use places::Places;
-use responding::Call;
 use table::{Entry, Open, State, Table};
 
 /// Any number of connections over one UDP socket, to which others may connect as well. It does no input or output of its

@@ -20,7 +20,7 @@ use freshwire_choice::{Choice, Decision, LinkView, Outcome, Reason, Record};
 use freshwire_units::{Rate, Timestamp};
 
 use crate::connection::{Clock, Connection, describe};
-use crate::crypto::{Keys, Protection, Random, Secrets};
+use crate::crypto::{Keys, Random};
 use crate::outbox::Part;
 use crate::source::{Fate, Source, read_all};
 use crate::wire::{BlockHead, DATA_HEADER, Frame, Invitation, put_group_header};
@@ -103,7 +103,7 @@ impl Group {
             config,
             id,
             key,
-            keys: group_keys(key),
+            keys: Keys::of_group(key),
             clock: Clock::new(now),
             choice,
             number: 0,
@@ -364,11 +364,6 @@ impl Group {
             self.kept.pop_front();
         }
     }
-}
-
-/// Keys of which only one direction is used: everybody else receives.
-pub(crate) fn group_keys(key: [u8; 32]) -> Keys {
-    Keys::new(Protection::Aead, &Secrets { send: key.into(), receive: key.into() })
 }
 
 fn extent(record: &Record) -> u64 {

@@ -71,9 +71,9 @@ pub enum Missing {
     },
 }
 
-/// The peer did what it must not.
+/// A block that the peer must not send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Violation {
+pub(crate) enum Rejected {
     #[error("a message beyond the window")]
     Window,
     #[error("a message larger than agreed")]
@@ -214,10 +214,10 @@ impl Inbox {
     }
 
     /// Takes a block; whether its message is whole by it.
-    pub(crate) fn on_block(&mut self, block: &Block<'_>, qos: &Qos) -> Result<bool, Violation> {
+    pub(crate) fn on_block(&mut self, block: &Block<'_>, qos: &Qos) -> Result<bool, Rejected> {
         let head = &block.head;
         if head.id >= self.granted.messages {
-            return Err(Violation::Window);
+            return Err(Rejected::Window);
         }
         self.next_id = self.next_id.max(head.id.saturating_add(1));
         if self.done.contains(head.id) {
@@ -225,7 +225,7 @@ impl Inbox {
         }
         let reach = head.offset as usize + block.bytes.len();
         if reach > qos.max_receive_message as usize {
-            return Err(Violation::TooLarge);
+            return Err(Rejected::TooLarge);
         }
         if let Some(start) = head.start.filter(|start| start.len as usize == block.bytes.len())
             && !self.assemblies.contains_key(&head.id)
@@ -248,13 +248,13 @@ impl Inbox {
             assembly.head = head.start;
         }
         if assembly.len.is_some_and(|len| reach > len as usize) {
-            return Err(Violation::Contradiction);
+            return Err(Rejected::Contradiction);
         }
         let before = assembly.cost();
         assembly.add(head.offset as usize, reach, block.bytes, &self.pool);
         self.kept_bytes = self.kept_bytes - before + assembly.cost();
         if assembly.is_scattered() {
-            return Err(Violation::Scattered);
+            return Err(Rejected::Scattered);
         }
         let is_whole = self.complete_if_whole(head.id);
         self.make_room();
@@ -262,9 +262,9 @@ impl Inbox {
     }
 
     /// Takes a parity shard; whether its message is whole by it.
-    pub(crate) fn on_parity(&mut self, parity: &Parity<'_>, qos: &Qos) -> Result<bool, Violation> {
+    pub(crate) fn on_parity(&mut self, parity: &Parity<'_>, qos: &Qos) -> Result<bool, Rejected> {
         if parity.id >= self.granted.messages {
-            return Err(Violation::Window);
+            return Err(Rejected::Window);
         }
         if self.done.contains(parity.id) {
             return Ok(false);
@@ -278,26 +278,26 @@ impl Inbox {
         }
         let fits = |parities: &mut Parities| parities.add(usize::from(parity.index), count, parity.bytes);
         if !assembly.parity.as_mut().is_some_and(fits) {
-            return Err(Violation::Contradiction);
+            return Err(Rejected::Contradiction);
         }
         Ok(self.complete_if_whole(parity.id))
     }
 
     /// The length of a message is known.
-    fn on_length(&mut self, id: u64, len: u32, qos: &Qos) -> Result<(), Violation> {
+    fn on_length(&mut self, id: u64, len: u32, qos: &Qos) -> Result<(), Rejected> {
         if len > qos.max_receive_message {
-            return Err(Violation::TooLarge);
+            return Err(Rejected::TooLarge);
         }
         let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, id);
         if assembly.len.is_some_and(|known| known != len) || assembly.data.len() > len as usize {
-            return Err(Violation::Contradiction);
+            return Err(Rejected::Contradiction);
         }
         assembly.len = Some(len);
         self.on_reach(id, len)
     }
 
     /// A message has so many bytes at least.
-    fn on_reach(&mut self, id: u64, reach: u32) -> Result<(), Violation> {
+    fn on_reach(&mut self, id: u64, reach: u32) -> Result<(), Rejected> {
         let assembly = assembly(&mut self.assemblies, &mut self.kept_bytes, id);
         let more = reach.saturating_sub(assembly.counted);
         assembly.counted += more;
@@ -306,9 +306,9 @@ impl Inbox {
 
     /// More bytes of messages are known of.
     //= spec/a1.md A1-FLOW-3
-    fn count_bytes(&mut self, more: u64) -> Result<(), Violation> {
+    fn count_bytes(&mut self, more: u64) -> Result<(), Rejected> {
         self.bytes_seen += more;
-        if self.bytes_seen > self.granted.bytes { Err(Violation::Window) } else { Ok(()) }
+        if self.bytes_seen > self.granted.bytes { Err(Rejected::Window) } else { Ok(()) }
     }
 
     /// The next message that parity made whole.
@@ -333,16 +333,16 @@ impl Inbox {
     }
 
     /// A begun message will never be complete.
-    pub(crate) fn on_gone(&mut self, id: u64, len: u32, reason: Reason) -> Result<(), Violation> {
+    pub(crate) fn on_gone(&mut self, id: u64, len: u32, reason: Reason) -> Result<(), Rejected> {
         if id >= self.granted.messages {
-            return Err(Violation::Window);
+            return Err(Rejected::Window);
         }
         if self.done.insert(id..id + 1) == 0 {
             return Ok(());
         }
         let part = self.take_assembly(id).unwrap_or_default();
         if part.len.is_some_and(|known| known != len) || part.counted > len {
-            return Err(Violation::Contradiction);
+            return Err(Rejected::Contradiction);
         }
         self.count_bytes((len - part.counted).into())?;
         self.consumed(u64::from(len));

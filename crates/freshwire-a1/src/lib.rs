@@ -16,6 +16,7 @@ mod ranges;
 mod recovery;
 mod sequence;
 mod source;
+mod violation;
 mod window;
 mod wire;
 
@@ -31,4 +32,5 @@ pub use group::{Group, GroupConfig, GroupStats};
 pub use inbox::{Message, Missing};
 pub use sequence::Sequence;
 pub use source::{Fate, Queue, Source, Taken};
+pub use violation::Violation;
 pub use wire::{Malformed, Qos, QosError};

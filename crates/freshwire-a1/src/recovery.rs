@@ -19,6 +19,7 @@ mod mtu;
 mod pacer;
 mod rate;
 mod rtt;
+mod stamp;
 mod types;
 
 use std::ops::RangeInclusive;
@@ -32,6 +33,7 @@ use self::flight::{Cause, Flight, Lost, Packet, Spurious};
 use self::mtu::MtuSearch;
 use self::pacer::Pacer;
 use self::rate::RateSampler;
+use self::rtt::GRANULARITY;
 pub(crate) use self::rtt::Rtt;
 pub(crate) use self::types::{AckError, AckInfo, Allowance, Controller, Outcomes, RecoveryConfig, Sent};
 
@@ -483,8 +485,6 @@ impl<C> Recovery<C> {
 
 /// Packets of up to this many bytes, an Ethernet's, are not made smaller.
 const SMALL: u16 = 1472;
-/// Timers closer than this are not worth setting.
-const GRANULARITY: Duration = Duration::from_millis(1);
 /// A probe goes out at least this often while something is unacknowledged, unless a round trip takes longer.
 const MAX_BACKOFF: Duration = Duration::from_millis(500);
 /// So many unanswered probe timeouts in a row are an outage.

@@ -8,10 +8,14 @@ use std::time::Duration;
 use freshwire::a1::{self, Closed, ConnectConfig, Connection, Node, NodeConfig, PublicKey, StaticKey};
 
 use crate::border::{Failure, Result, call, fw_status, put, text};
-use crate::handles::{enter, find, free, fw_connection, fw_node};
+use crate::handles::{Object, enter, find, free, fw_connection, fw_node};
 use crate::receiver::{copy_out, until};
 
 pub(crate) struct NodeObject(Mutex<Option<Arc<Node>>>);
+
+impl Object for NodeObject {
+    const NAME: &'static str = "node";
+}
 
 impl NodeObject {
     fn native(&self) -> Result<Arc<Node>> {
@@ -24,6 +28,10 @@ pub(crate) struct ConnectionObject {
     connection: Mutex<Option<Connection>>,
     /// A message that did not fit into the caller's buffer.
     kept: Mutex<Option<a1::Message>>,
+}
+
+impl Object for ConnectionObject {
+    const NAME: &'static str = "connection";
 }
 
 impl ConnectionObject {
@@ -186,7 +194,9 @@ pub unsafe extern "C" fn fw_node_connect(
         // SAFETY: as the caller promises.
         unsafe { put("connection", connection, fw_connection::default()) }?;
         // SAFETY: as the caller promises.
-        let (host, key) = unsafe { (text("host", host)?, text("key", key)?) };
+        let host = unsafe { text("host", host) }?;
+        // SAFETY: as the caller promises.
+        let key = unsafe { text("key", key) }?;
         let key: PublicKey = key.parse().map_err(Failure::invalid)?;
         let native = find::<NodeObject>(node.id)?.native()?;
         let config = ConnectConfig::default().timeout(Duration::from_nanos(timeout));

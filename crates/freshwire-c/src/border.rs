@@ -1,7 +1,8 @@
 //! What every call has around it: no panic gets out, and failures have a status and a message.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -228,4 +229,28 @@ pub(crate) unsafe fn get<T: Copy>(name: &str, from: *const T) -> Result<T> {
     }
     // SAFETY: as the caller promises; it is neither null nor misaligned.
     Ok(unsafe { from.read() })
+}
+
+/// Reads a structure of the caller, or takes the default for NULL.
+///
+/// # Safety
+///
+/// As [`get`].
+pub(crate) unsafe fn get_or<T: Copy>(name: &str, from: *const T, default: impl FnOnce() -> T) -> Result<T> {
+    if from.is_null() {
+        return Ok(default());
+    }
+    // SAFETY: as the caller promises.
+    unsafe { get(name, from) }
+}
+
+/// Duplicates a descriptor, so that the caller may close it.
+pub(crate) fn duplicate(fd: c_int) -> Result<OwnedFd> {
+    // SAFETY: the call only asks about a number, which may be no descriptor.
+    if fd < 0 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(Failure::invalid(format!("fd={fd}: an open descriptor is wanted")));
+    }
+    // SAFETY: it is an open descriptor, and the caller keeps it open during the call.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok(borrowed.try_clone_to_owned()?)
 }

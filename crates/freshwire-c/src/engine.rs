@@ -6,9 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use freshwire::{Engine, EngineThread, Handle};
 
 use crate::border::{Failure, Result, call, fw_status, put};
-use crate::handles::{enter, find, free, fw_engine};
+use crate::handles::{Object, enter, find, free, fw_engine};
 
 pub(crate) struct EngineObject(Mutex<Option<EngineThread>>);
+
+impl Object for EngineObject {
+    const NAME: &'static str = "engine";
+}
 
 impl EngineObject {
     pub(crate) fn handle(&self) -> Result<Handle> {

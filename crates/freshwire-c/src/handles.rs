@@ -1,14 +1,9 @@
 //! The table of handles. A handle is a place and a generation: freeing it makes all copies of it invalid.
 
-use std::cell::RefCell;
+use std::any::Any;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::a1::{ConnectionObject, NodeObject};
 use crate::border::{Failure, Result, forks, fw_status, watch_forks};
-use crate::engine::EngineObject;
-use crate::receiver::ReceiverObject;
-use crate::sender::SenderObject;
-use crate::sink::SinkObject;
 
 /// Most handles at a time.
 const MAX_HANDLES: usize = 1 << 24;
@@ -17,28 +12,13 @@ const MAX_HANDLES: usize = 1 << 24;
 pub(crate) trait Object: Send + Sync + Sized + 'static {
     /// For messages.
     const NAME: &'static str;
-
-    fn entry(object: Arc<Self>) -> Entry;
-
-    fn of_entry(entry: &Entry) -> Option<&Arc<Self>>;
-}
-
-/// One place of the table.
-#[derive(Clone)]
-pub(crate) enum Entry {
-    Engine(Arc<EngineObject>),
-    Sender(Arc<SenderObject>),
-    Sink(Arc<SinkObject>),
-    Receiver(Arc<ReceiverObject>),
-    Node(Arc<NodeObject>),
-    Connection(Arc<ConnectionObject>),
 }
 
 struct Place {
     generation: u32,
     /// Forks before it was made.
     forks: u64,
-    entry: Option<Entry>,
+    object: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 struct Table {
@@ -96,45 +76,14 @@ pub struct fw_connection {
     pub id: u64,
 }
 
-macro_rules! objects {
-    ($($variant:ident $object:ident $name:literal;)*) => {
-        $(
-            impl Object for $object {
-                const NAME: &'static str = $name;
-
-                fn entry(object: Arc<Self>) -> Entry {
-                    Entry::$variant(object)
-                }
-
-                fn of_entry(entry: &Entry) -> Option<&Arc<Self>> {
-                    match entry {
-                        Entry::$variant(object) => Some(object),
-                        _ => None,
-                    }
-                }
-            }
-        )*
-    };
-}
-
-objects! {
-    Engine EngineObject "engine";
-    Sender SenderObject "sender";
-    Sink SinkObject "sink";
-    Receiver ReceiverObject "receiver";
-    Node NodeObject "node";
-    Connection ConnectionObject "connection";
-}
-
 /// Enters an object, and returns its handle's number.
 pub(crate) fn enter<T: Object>(object: T) -> Result<u64> {
     watch_forks();
-    let entry = T::entry(Arc::new(object));
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     let at = match table.free.pop() {
         Some(at) => at,
         None if table.places.len() < MAX_HANDLES => {
-            table.places.push(Place { generation: 0, forks: 0, entry: None });
+            table.places.push(Place { generation: 0, forks: 0, object: None });
             u32::try_from(table.places.len() - 1).unwrap_or(u32::MAX)
         }
         None => return Err(Failure::new(fw_status::FW_FAILED, format!("{MAX_HANDLES} handles are in use"))),
@@ -143,7 +92,7 @@ pub(crate) fn enter<T: Object>(object: T) -> Result<u64> {
     // The number 0 is no handle.
     place.generation = place.generation.wrapping_add(1).max(1);
     place.forks = forks();
-    place.entry = Some(entry);
+    place.object = Some(Arc::new(object));
     Ok(u64::from(place.generation) << 32 | u64::from(at))
 }
 
@@ -169,11 +118,12 @@ pub(crate) fn find<T: Object>(id: u64) -> Result<Arc<T>> {
         _ => TABLE.try_read().map_err(|_| of_parent::<T>())?,
     };
     let place = table.places.get(id as u32 as usize).filter(|place| u64::from(place.generation) == id >> 32);
-    let place = place.filter(|place| place.entry.is_some()).ok_or_else(|| dead::<T>(id))?;
+    let place = place.filter(|place| place.object.is_some()).ok_or_else(|| dead::<T>(id))?;
     if place.forks != now {
         return Err(of_parent::<T>());
     }
-    place.entry.as_ref().and_then(T::of_entry).map(Arc::clone).ok_or_else(|| dead::<T>(id))
+    let object = place.object.clone().and_then(|object| object.downcast().ok());
+    object.ok_or_else(|| dead::<T>(id))
 }
 
 /// Takes an object out; its destructor runs once no call uses it any more. In a child of the process that made it, it stays.
@@ -182,30 +132,9 @@ pub(crate) fn free<T: Object>(id: u64) -> Result<Arc<T>> {
     let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
     let at = id as u32;
     let place = table.places.get_mut(at as usize).filter(|place| u64::from(place.generation) == id >> 32);
-    let taken = place.and_then(|place| place.entry.take()).ok_or_else(|| dead::<T>(id))?;
+    let taken = place.and_then(|place| place.object.take()).ok_or_else(|| dead::<T>(id))?;
     table.free.push(at);
     drop(table);
     drop(taken);
-    RECENT.with_borrow_mut(|recent| {
-        recent.take_if(|(number, ..)| *number == id);
-    });
     Ok(object)
-}
-
-thread_local! {
-    /// The sink of this thread's last push: most programs push into one for long.
-    static RECENT: RefCell<Option<(u64, u64, Arc<SinkObject>)>> = const { RefCell::new(None) };
-}
-
-/// Looks a sink up, as fast as possible where it is the same as last time.
-#[inline]
-pub(crate) fn with_sink<R>(id: u64, f: impl FnOnce(&SinkObject) -> Result<R>) -> Result<R> {
-    RECENT.with_borrow_mut(|recent| match recent {
-        Some((number, born, sink)) if *number == id && *born == forks() && !sink.is_freed() => f(sink),
-        _ => {
-            *recent = None;
-            let sink = find::<SinkObject>(id)?;
-            f(&recent.insert((id, forks(), sink)).2)
-        }
-    })
 }

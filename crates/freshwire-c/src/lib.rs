@@ -12,6 +12,7 @@
 mod a1;
 mod border;
 mod engine;
+mod fanout;
 mod handles;
 mod policy;
 mod receiver;
@@ -22,6 +23,7 @@ mod types;
 pub use a1::*;
 pub use border::{fw_last_error, fw_status};
 pub use engine::*;
+pub use fanout::*;
 pub use handles::{fw_connection, fw_engine, fw_node, fw_receiver, fw_sender, fw_sink};
 pub use policy::*;
 pub use receiver::*;

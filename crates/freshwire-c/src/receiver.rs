@@ -8,14 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use freshwire::{Message, ReceiveError, Receiver, Timestamp};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::border::{Failure, Result, call, fw_status, put};
-use crate::handles::{enter, find, free, fw_receiver};
-use crate::sender::duplicate;
+use crate::border::{Failure, Result, call, duplicate, fw_status, put};
+use crate::handles::{Object, enter, find, free, fw_receiver};
 use crate::types::FW_DEFAULT;
 
 pub(crate) struct ReceiverObject {
     file: Arc<OwnedFd>,
     inner: Mutex<Inner>,
+}
+
+impl Object for ReceiverObject {
+    const NAME: &'static str = "receiver";
 }
 
 struct Inner {

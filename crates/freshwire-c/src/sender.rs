@@ -1,23 +1,20 @@
 //! Senders: records into rings.
 
-use std::ffi::c_int;
-use std::net::TcpStream;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
 
-use freshwire::{PushError, Sender, SenderError, SinkConfig, StaleSink};
+use freshwire::{PushError, Sender, SenderError, StaleSink};
 
-use crate::a1::ConnectionObject;
-use crate::border::{Failure, Result, bytes, call, fw_status, get, put, slice};
+use crate::border::{Failure, Result, call, fw_status, get_or, put};
 use crate::engine::handle_of;
-use crate::handles::{enter, find, free, fw_connection, fw_engine, fw_sender, fw_sink};
-use crate::policy::fw_policy;
-use crate::sink::SinkObject;
-use crate::types::{FW_DEFAULT, fw_meta, fw_ring, fw_sink_config};
+use crate::handles::{Object, enter, free, fw_engine, fw_sender};
+use crate::types::{fw_ring, fw_ring_default};
 
 /// A sender; `None` once it was freed.
 pub(crate) struct SenderObject(Mutex<Option<Sender>>);
+
+impl Object for SenderObject {
+    const NAME: &'static str = "sender";
+}
 
 impl SenderObject {
     /// Calls `f` with the sender.
@@ -45,7 +42,7 @@ pub(crate) fn of_push(error: PushError) -> Failure {
     Failure::new(status_of(error), error)
 }
 
-fn of_sender(error: SenderError) -> Failure {
+pub(crate) fn of_sender(error: SenderError) -> Failure {
     let status = match &error {
         SenderError::Create(freshwire::CreateError::Config(_)) | SenderError::TooFewSlots { .. } => {
             fw_status::FW_INVALID
@@ -56,17 +53,6 @@ fn of_sender(error: SenderError) -> Failure {
         _ => fw_status::FW_FAILED,
     };
     Failure::new(status, error)
-}
-
-/// Duplicates a descriptor, so that the caller may close it.
-pub(crate) fn duplicate(fd: c_int) -> Result<OwnedFd> {
-    // SAFETY: the call only asks about a number, which may be no descriptor.
-    if fd < 0 || unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-        return Err(Failure::invalid(format!("fd={fd}: an open descriptor is wanted")));
-    }
-    // SAFETY: it is an open descriptor, and the caller keeps it open during the call.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
-    Ok(borrowed.try_clone_to_owned()?)
 }
 
 /// Makes a sender with this shared memory. `engine` is zero for a sender of A1 sinks alone; `ring` may be NULL for the default.
@@ -84,8 +70,7 @@ pub unsafe extern "C" fn fw_sender_new(
         // SAFETY: as the caller promises.
         unsafe { put("sender", sender, fw_sender::default()) }?;
         // SAFETY: as the caller promises.
-        let ring =
-            if ring.is_null() { crate::types::fw_ring_default() } else { unsafe { get("ring", ring) }? };
+        let ring = unsafe { get_or("ring", ring, || fw_ring_default()) }?;
         let made = match engine.id {
             0 => Sender::without_engine(&ring.into()),
             _ => Sender::new(&ring.into(), &handle_of(engine)?),
@@ -104,129 +89,6 @@ pub extern "C" fn fw_sender_free(sender: fw_sender) -> fw_status {
         let object = free::<SenderObject>(sender.id)?;
         let taken = object.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(taken);
-        Ok(fw_status::FW_OK)
-    })
-}
-
-/// Serves a connected TCP socket from a free ring. The descriptor is duplicated: the caller may close it, and read the client's
-/// data from it, but nothing else may write to it. `config` may be NULL for the default.
-///
-/// # Safety
-///
-/// `config` is NULL or points to valid settings; `sink` points to a writable handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_sender_add_sink(
-    sender: fw_sender,
-    fd: c_int,
-    config: *const fw_sink_config,
-    sink: *mut fw_sink,
-) -> fw_status {
-    call(|| {
-        // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink::default()) }?;
-        let object = find::<SenderObject>(sender.id)?;
-        // SAFETY: as the caller promises.
-        let config = if config.is_null() {
-            crate::types::fw_sink_config_default()
-        } else {
-            unsafe { get("config", config) }?
-        };
-        let settings = config.apply(SinkConfig::new(config.policy.make()?))?;
-        let stream = TcpStream::from(duplicate(fd)?);
-        let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
-        let id = enter(SinkObject::new(object, made))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink { id }) }?;
-        Ok(fw_status::FW_OK)
-    })
-}
-
-/// Serves the other end of an A1 connection from a free ring. `policy` may be NULL for FW_FIFO. `linger` is the time for a freed
-/// sink to deliver the records in progress.
-///
-/// # Safety
-///
-/// `policy` is NULL or points to a valid policy; `sink` points to a writable handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_sender_add_a1_sink(
-    sender: fw_sender,
-    connection: fw_connection,
-    policy: *const fw_policy,
-    linger: u64,
-    sink: *mut fw_sink,
-) -> fw_status {
-    call(|| {
-        // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink::default()) }?;
-        let object = find::<SenderObject>(sender.id)?;
-        let connection = find::<ConnectionObject>(connection.id)?.native()?;
-        // SAFETY: as the caller promises.
-        let policy = if policy.is_null() { fw_policy::default() } else { unsafe { get("policy", policy) }? };
-        let mut config = freshwire::a1::SinkConfig::new(policy.make()?);
-        if linger != FW_DEFAULT {
-            config = config.linger(Duration::from_nanos(linger));
-        }
-        let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(of_sender))?;
-        let id = enter(SinkObject::new(object, made))?;
-        // SAFETY: as the caller promises.
-        unsafe { put("sink", sink, fw_sink { id }) }?;
-        Ok(fw_status::FW_OK)
-    })
-}
-
-/// Queues one payload for several sinks of a sender, copied once. `meta` may be NULL. `seq`, if it is not NULL, gets the
-/// record's number, and `missed`, if it is not NULL, the status of each sink: FW_OK, FW_FULL or FW_CLOSED.
-///
-/// # Safety
-///
-/// `sinks` points to `count` handles, `data` to `len` bytes; `meta` and `seq` are NULL or point to a valid value, `missed` is
-/// NULL or points to room for `count` values.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fw_sender_push_to_all(
-    sender: fw_sender,
-    sinks: *const fw_sink,
-    count: usize,
-    data: *const u8,
-    len: usize,
-    meta: *const fw_meta,
-    seq: *mut u64,
-    missed: *mut fw_status,
-) -> fw_status {
-    call(|| {
-        let object = find::<SenderObject>(sender.id)?;
-        // SAFETY: as the caller promises.
-        let (sinks, payload) = unsafe { (slice(sinks, count)?, bytes(data, len)?) };
-        // SAFETY: as the caller promises.
-        let meta = if meta.is_null() { fw_meta::default() } else { unsafe { get("meta", meta) }? };
-        let objects: Result<Vec<Arc<SinkObject>>> = sinks.iter().map(|sink| find(sink.id)).collect();
-        let objects = objects?;
-        if objects.iter().any(|sink| !Arc::ptr_eq(sink.sender(), &object)) {
-            return Err(Failure::invalid("a sink belongs to another sender"));
-        }
-        let mut statuses = vec![fw_status::FW_OK; count];
-        let number = object.with(|sender| {
-            let meta = sender.producer().number(&meta.meta());
-            sender.push_to_all(objects.iter().map(|sink| sink.id()), payload, &meta).map_err(of_push)?;
-            for &(id, error) in sender.missed() {
-                let named = objects.iter().zip(&mut statuses).find(|(sink, _)| sink.id() == id);
-                if let Some((_, status)) = named {
-                    *status = status_of(error);
-                }
-            }
-            Ok(meta.user_seq)
-        })?;
-        if !seq.is_null() {
-            // SAFETY: as the caller promises.
-            unsafe { put("seq", seq, number) }?;
-        }
-        if !missed.is_null() {
-            for (at, status) in statuses.into_iter().enumerate() {
-                // SAFETY: as the caller promises, there is room for `count` values.
-                let place = unsafe { missed.add(at) };
-                // SAFETY: likewise.
-                unsafe { put("missed", place, status) }?;
-            }
-        }
         Ok(fw_status::FW_OK)
     })
 }

@@ -1,5 +1,6 @@
 //! Sinks: one destination each.
 
+use std::cell::RefCell;
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +11,8 @@ use freshwire::{
     Timestamp,
 };
 
-use crate::border::{Failure, Result, bytes, call, fw_status, get, put};
-use crate::handles::{find, free, fw_sink, with_sink};
+use crate::border::{Failure, Result, bytes, call, forks, fw_status, get, get_or, put};
+use crate::handles::{Object, find, free, fw_sink};
 use crate::sender::{SenderObject, of_push, of_stale};
 use crate::types::fw_meta;
 
@@ -22,6 +23,10 @@ pub(crate) struct SinkObject {
     /// `None` once it was closed.
     open: Mutex<Option<Sink>>,
     is_freed: AtomicBool,
+}
+
+impl Object for SinkObject {
+    const NAME: &'static str = "sink";
 }
 
 impl SinkObject {
@@ -45,6 +50,24 @@ impl SinkObject {
     fn take(&self) -> Option<Sink> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
+}
+
+thread_local! {
+    /// The sink of this thread's last push: most programs push into one for long.
+    static RECENT: RefCell<Option<(u64, u64, Arc<SinkObject>)>> = const { RefCell::new(None) };
+}
+
+/// Looks a sink up, as fast as possible where it is the same as last time.
+#[inline]
+fn with_sink<R>(id: u64, f: impl FnOnce(&SinkObject) -> Result<R>) -> Result<R> {
+    RECENT.with_borrow_mut(|recent| match recent {
+        Some((number, born, sink)) if *number == id && *born == forks() && !sink.is_freed() => f(sink),
+        _ => {
+            *recent = None;
+            let sink = find::<SinkObject>(id)?;
+            f(&recent.insert((id, forks(), sink)).2)
+        }
+    })
 }
 
 /// FW_ACKED, FW_SENT, FW_DROPPED or FW_REFUSED.
@@ -196,7 +219,7 @@ pub unsafe extern "C" fn fw_sink_push(
         // SAFETY: as the caller promises.
         let payload = unsafe { bytes(data, len) }?;
         // SAFETY: as the caller promises.
-        let meta = if meta.is_null() { fw_meta::default() } else { unsafe { get("meta", meta) }? };
+        let meta = unsafe { get_or("meta", meta, fw_meta::default) }?;
         let number = queue(sink, |sender, id| sender.push(id, payload, &meta.meta()))?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.
@@ -507,6 +530,7 @@ pub extern "C" fn fw_sink_free(sink: fw_sink) -> fw_status {
     call(|| {
         let object = free::<SinkObject>(sink.id)?;
         object.is_freed.store(true, Ordering::Relaxed);
+        RECENT.with_borrow_mut(|recent| drop(recent.take_if(|(number, ..)| *number == sink.id)));
         drop(object.take());
         Ok(fw_status::FW_OK)
     })

@@ -1,5 +1,5 @@
-//! The conversations of the Rust tests in C: `tests/c/conversation.c`, against the shared and the static library, under valgrind
-//! and with the address sanitizer.
+//! The conversations of the Rust tests in C: `tests/c/conversation.c`, against the shared and the static library, and with the
+//! address, undefined-behaviour and leak sanitizers. Valgrind up to 3.19, which Debian 12 has, lacks `epoll_pwait2`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 /// The folder with `libfreshwire_c.so` and `.a`, which cargo has built for this test.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().expect("a program");
-    test.ancestors().nth(2).expect("the profile's folder").to_owned()
+    test.parent().expect("the folder of dependencies").to_owned()
 }
 
 fn folder() -> &'static Path {
@@ -44,17 +44,6 @@ fn converse(mut command: Command) {
     assert!(text.contains("conversation: ok"), "{text}");
 }
 
-/// A program that only some machines have: with `CI=true` it must be there.
-fn has(program: &str, reason: &str) -> bool {
-    let is_there =
-        Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
-    if !is_there {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{program} is missing: {reason}");
-        eprintln!("skipped: {program} is missing: {reason}");
-    }
-    is_there
-}
-
 #[test]
 fn with_the_shared_library() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -69,20 +58,6 @@ fn with_the_static_library() {
     let program = folder.path().join("conversation");
     compile(&program, &[], true);
     converse(Command::new(program));
-}
-
-#[test]
-fn under_valgrind() {
-    if !has("valgrind", "apt-get install valgrind") {
-        return;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &[], false);
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    valgrind.arg(program);
-    converse(valgrind);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 /// In the order of the header.
-const SOURCES: [&str; 9] =
-    ["border", "handles", "types", "policy", "engine", "sender", "sink", "receiver", "a1"];
+const SOURCES: [&str; 10] =
+    ["border", "handles", "types", "policy", "engine", "sender", "fanout", "sink", "receiver", "a1"];
 
 #[test]
 fn the_header_is_up_to_date() {

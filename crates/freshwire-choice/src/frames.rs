@@ -7,7 +7,7 @@ use freshwire_units::{Rate, Timestamp};
 
 use self::ladder::Ladder;
 use self::plan::{Item, MAX_ITEMS, Planner, Price};
-use crate::hope::Hope;
+use crate::idle_probe::IdleProbe;
 use crate::lost::Lost;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
@@ -23,7 +23,7 @@ pub struct Frames {
     margin: Duration,
     late_references: bool,
     lost: Lost,
-    hope: Hope,
+    probe: IdleProbe,
     stream: Stream,
 }
 
@@ -50,7 +50,7 @@ impl Frames {
             margin,
             late_references: false,
             lost: Lost::default(),
-            hope: Hope::default(),
+            probe: IdleProbe::default(),
             stream: Stream::default(),
         }
     }
@@ -176,7 +176,7 @@ impl Choice for Frames {
         if queue.is_empty() {
             return Decision::Wait(None);
         }
-        let hopeful = self.hope.link(now, link);
+        let hopeful = self.probe.link(now, link);
         if link.sustained().is_none() {
             return Decision::Send(oldest(queue));
         }
@@ -190,7 +190,7 @@ impl Choice for Frames {
             // Where keys get through, each of them measures the link, and one more frame that comes late is dear. Where they do not,
             // nothing else could show a better rate.
             let is_dear = matches!(decision, Decision::Send(at) if !queue[at].is_key());
-            (!is_dear || self.hope.may_try(now, link.rate)).then_some(decision)
+            (!is_dear || self.probe.may_try(now, link.rate)).then_some(decision)
         });
         decision
             .unwrap_or_else(|| Decision::Wait(Some(now + self.stream.ladder.interval().max(SHORTEST_WAIT))))

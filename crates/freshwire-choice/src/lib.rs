@@ -19,7 +19,7 @@
 mod choice;
 mod frames;
 mod gate;
-mod hope;
+mod idle_probe;
 mod link;
 mod live;
 pub mod log;

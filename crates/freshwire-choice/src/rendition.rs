@@ -27,7 +27,7 @@ use crate::{Choice, Decision, LinkView, Live, Outcome, Progress, Reason, Record}
 /// rendition fits with a margin: see the rule in the source for its origin and its constants.
 #[derive(Debug)]
 pub struct Adaptive {
-    stream: Arc<Known>,
+    stream: Arc<SharedModel>,
     /// The version of what is known that `rule` has.
     version: u64,
     /// The renditions that this receiver may have, as bits.
@@ -59,7 +59,7 @@ enum Turn {
 
 /// What is known of the renditions, for all receivers.
 #[derive(Debug, Default)]
-struct Known {
+struct SharedModel {
     /// Grows with each change.
     version: AtomicU64,
     renditions: Mutex<[Rendition; MAX_RENDITIONS]>,
@@ -82,7 +82,7 @@ impl Default for Rendition {
     }
 }
 
-impl Known {
+impl SharedModel {
     fn lock(&self) -> MutexGuard<'_, [Rendition; MAX_RENDITIONS]> {
         // A panic elsewhere leaves at worst a measurement half made, and each group is measured anew.
         self.renditions.lock().unwrap_or_else(PoisonError::into_inner)
@@ -107,7 +107,7 @@ impl Default for Adaptive {
 }
 
 impl Adaptive {
-    fn over(stream: Arc<Known>, allowed: u8) -> Self {
+    fn over(stream: Arc<SharedModel>, allowed: u8) -> Self {
         let mut policy = Self {
             version: 0,
             allowed,

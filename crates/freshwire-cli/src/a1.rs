@@ -95,7 +95,7 @@ pub(crate) struct OtherSide {
 
 /// How the connections of a command are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Manner {
+pub(crate) struct A1Options {
     pub(crate) transport: ConnectionConfig,
     /// Whether to get what the peer sends to a multicast group.
     pub(crate) joins: bool,
@@ -104,12 +104,12 @@ pub(crate) struct Manner {
 }
 
 /// Both that the rest of the command needs to hold.
-pub(crate) struct Open {
+pub(crate) struct OpenConnection {
     pub(crate) connection: Connection,
     pub(crate) node: Node,
 }
 
-impl Open {
+impl OpenConnection {
     /// Refuses who has come since: there is one peer.
     pub(crate) fn turn_others_away(&self) -> anyhow::Result<()> {
         while let Some(other) = self.node.incoming(Duration::ZERO)? {
@@ -198,18 +198,23 @@ impl A1Args {
     }
 
     /// The connection, as soon as there is one. `other` is what the other side types to reach us.
-    pub(crate) fn open(&self, endpoint: &Endpoint, manner: Manner, other: OtherSide) -> anyhow::Result<Open> {
+    pub(crate) fn open(
+        &self,
+        endpoint: &Endpoint,
+        options: A1Options,
+        other: OtherSide,
+    ) -> anyhow::Result<OpenConnection> {
         match (endpoint, &self.peer_key) {
             (Endpoint::Connect(peer, patience), Some(key)) => {
                 let patience = if patience.is_zero() { ANSWER } else { *patience };
-                self.connect(peer, key, patience, manner)
+                self.connect(peer, key, patience, options)
             }
             (Endpoint::Connect(..), None) => bail!("the peer's key is not known"),
             (Endpoint::Listen(address), _) => {
-                let node = self.listen(address, Manner { asks: true, ..manner }, other)?;
+                let node = self.listen(address, A1Options { asks: true, ..options }, other)?;
                 let connection = first_that_stands(&node)?;
                 say(&format!("connected to {}", name_of(&connection)));
-                Ok(Open { connection, node })
+                Ok(OpenConnection { connection, node })
             }
         }
     }
@@ -219,12 +224,12 @@ impl A1Args {
         peer: &str,
         key: &PublicKey,
         patience: Duration,
-        manner: Manner,
-    ) -> anyhow::Result<Open> {
+        options: A1Options,
+    ) -> anyhow::Result<OpenConnection> {
         let address = addresses(peer)?.first().copied().with_context(|| format!("{peer} has no address"))?;
         let any: IpAddr =
             if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let config = self.node_config(manner)?.accept(false);
+        let config = self.node_config(options)?.accept(false);
         let own = config.key.public_key();
         let node = Node::bind(SocketAddr::new(any, 0), config)?;
         let config = ConnectConfig::default().timeout(patience);
@@ -232,12 +237,12 @@ impl A1Args {
             .connect(address, key, &config)
             .map_err(|error| explain(error, patience, &own))
             .with_context(|| format!("cannot connect to {peer} over A1"))?;
-        Ok(Open { connection, node })
+        Ok(OpenConnection { connection, node })
     }
 
     /// A node that waits there, of which the user has been told.
-    pub(crate) fn listen(&self, address: &str, manner: Manner, other: OtherSide) -> anyhow::Result<Node> {
-        let mut config = self.node_config(manner)?;
+    pub(crate) fn listen(&self, address: &str, options: A1Options, other: OtherSide) -> anyhow::Result<Node> {
+        let mut config = self.node_config(options)?;
         if !self.allow_key.is_empty() {
             config = config.allowed(self.allow_key.clone());
         }
@@ -262,7 +267,7 @@ impl A1Args {
         Ok(node)
     }
 
-    fn node_config(&self, manner: Manner) -> anyhow::Result<NodeConfig> {
+    fn node_config(&self, options: A1Options) -> anyhow::Result<NodeConfig> {
         let mut config = match &self.key {
             Some(path) => NodeConfig::with_key(kept_key(path)?),
             None => NodeConfig::new().context("cannot make a key")?,
@@ -276,12 +281,12 @@ impl A1Args {
         if let Some(path) = std::env::var_os(KEY_LOG) {
             config = config.key_log(key_log(Path::new(&path))?);
         }
-        if manner.joins {
+        if options.joins {
             let join = JoinConfig::default();
             config = config.join(self.interface.map_or(join, |interface| join.interface(interface)));
         }
         config.busy_poll = self.busy_poll.or(config.busy_poll);
-        let transport = self.transport(manner.transport);
+        let transport = self.transport(options.transport);
         let largest = self.largest_record();
         let maximum = Qos {
             send_average: self.rate,
@@ -291,7 +296,7 @@ impl A1Args {
             outstanding: self.outstanding.unwrap_or(Qos::default().outstanding),
             ..Qos::default()
         };
-        Ok(config.ask(manner.asks).maximum(maximum).connection(transport))
+        Ok(config.ask(options.asks).maximum(maximum).connection(transport))
     }
 }
 
@@ -434,7 +439,7 @@ mod tests {
     fn busy_polling_is_as_the_user_wants_it() {
         for (wanted, expected) in [(None, DEFAULT_BUSY_POLL), (Some(Duration::ZERO), Duration::ZERO)] {
             let args = A1Args { busy_poll: wanted, ..A1Args::default() };
-            assert_eq!(args.node_config(Manner::default()).unwrap().busy_poll, Some(expected));
+            assert_eq!(args.node_config(A1Options::default()).unwrap().busy_poll, Some(expected));
             assert_eq!(args.check_unused().is_err(), wanted.is_some());
         }
     }

@@ -5,7 +5,7 @@
 //!  attach (TCP_ULP "ldc") ─► LDC_RING: sizes ─► map ─► records go without system calls; notify when the sender sleeps
 //! ```
 //!
-//! What lies in the memory is `spec/ring.md`'s, and not this room's. A [`Poller`](crate::poll::Poller) reports room to write
+//! What lies in the memory is `spec/ring.md`'s, and not this crate's. A [`Poller`](crate::poll::Poller) reports room to write
 //! when [`RingSocket::set_free_slots_wanted`] slots are free.
 
 mod error;

@@ -1,4 +1,4 @@
-//! The edges where Freshwire meets the operating system. This room knows no protocol and no policy.
+//! The edges where Freshwire meets the operating system. It knows no protocol and no policy.
 #![allow(clippy::disallowed_methods, reason = "this is where clocks are read")]
 
 mod clock;

@@ -24,13 +24,15 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod direction;
 mod link;
 mod loss;
 mod path;
 mod schedule;
 
 pub use config::{Builder, Config, ConfigError};
+pub use direction::Direction;
 pub use link::{Counters, Delivery, Link, Verdict};
 pub use loss::Loss;
-pub use path::{Direction, Path};
+pub use path::Path;
 pub use schedule::{Schedule, Step, TraceError, TraceProblem};

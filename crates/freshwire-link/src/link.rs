@@ -4,8 +4,8 @@ use std::time::Duration;
 use freshwire_units::Timestamp;
 
 use crate::config::Config;
+use crate::direction::Direction;
 use crate::loss::LossProcess;
-use crate::path::Direction;
 
 /// What becomes of an offered packet, known at once: what happens later does not change it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

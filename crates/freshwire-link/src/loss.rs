@@ -1,4 +1,4 @@
-use crate::path::Direction;
+use crate::direction::Direction;
 
 /// How the wire loses packets. All shares are from 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

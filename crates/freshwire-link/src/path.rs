@@ -1,32 +1,8 @@
-use std::fmt;
-
 use freshwire_units::Timestamp;
 
 use crate::config::Config;
+use crate::direction::Direction;
 use crate::link::{Delivery, Link, Verdict};
-
-/// A direction of a [`Path`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// From the near side to the far side.
-    Up = 1,
-    /// From the far side to the near side.
-    Down = 2,
-}
-
-impl Direction {
-    /// Both, up first.
-    pub const BOTH: [Self; 2] = [Self::Up, Self::Down];
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Up => "up",
-            Self::Down => "down",
-        })
-    }
-}
 
 /// Both directions between a near and a far side. They share nothing.
 #[derive(Clone, Debug)]

@@ -13,50 +13,24 @@
 //! to their callback.
 
 mod assembler;
+mod event;
 mod mp4;
 mod opus;
 mod ts;
 
-use std::sync::Arc;
-
 use freshwire_units::Timestamp;
 use memchr::memmem;
 
-use crate::h264::DEFAULT_MAX_UNIT_BYTES;
 use crate::ivf::{self, IvfError};
 use crate::mpeg_ts::SYNC;
 use crate::timeline::Given;
-use crate::unit::{Tracks, Unit};
 use crate::video::Format;
 
 pub use self::assembler::{Assembler, Faults};
+pub use self::event::{Config, Event};
 pub use self::mp4::Mp4Error;
 
 use self::ts::{Item, Ts};
-
-/// How a source is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
-    /// Largest unit that is accepted.
-    pub max_unit_bytes: usize,
-    /// Duration of a picture in nanoseconds where a source says no times, in place of what the coded stream says.
-    pub frame_ns: Option<u32>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self { max_unit_bytes: DEFAULT_MAX_UNIT_BYTES, frame_ns: None }
-    }
-}
-
-/// What a source gives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The tracks of the units that follow; before the first unit, and when something has changed.
-    Tracks(Arc<Tracks>),
-    /// The next unit.
-    Unit(Unit),
-}
 
 /// The source cannot be read, or not any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

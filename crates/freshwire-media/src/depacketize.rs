@@ -23,6 +23,7 @@
 mod aac;
 mod av1;
 pub(crate) mod nal;
+mod open;
 mod packet;
 mod reorder;
 pub mod rtcp;
@@ -31,18 +32,13 @@ mod vp9;
 use std::collections::VecDeque;
 
 pub(crate) use self::nal::Begin;
+use self::open::Open;
 use crate::sdp::{Media, MediaCodec};
 use crate::timeline::Unwrap;
 
+pub use open::MAX_FRAME_BYTES;
 pub use packet::{Packet, PacketError};
 pub use reorder::Reorder;
-
-/// Largest frame that is put together; a larger one is dropped.
-pub const MAX_FRAME_BYTES: usize = 8 << 20;
-
-/// Most NAL units or OBUs of a frame. The levels of the codecs allow a few hundred slices; each costs something to look at, and
-/// millions would fit into the largest frame.
-const MAX_PARTS: usize = 4096;
 
 /// A whole frame.
 ///
@@ -128,36 +124,6 @@ enum Markers {
     /// They stand on slices.
     OnSlices,
 }
-
-/// The access unit that is being put together.
-#[derive(Debug, Default)]
-struct Open {
-    ticks: Option<i64>,
-    bytes: Vec<u8>,
-    /// A fragment of it was begun and not ended.
-    in_fragment: bool,
-    /// Where the NAL unit begins that is being put together of fragments.
-    nal_at: usize,
-    /// NAL units or OBUs in it.
-    parts: usize,
-    /// It holds a picture and not only what belongs before one.
-    has_picture: bool,
-    /// Its newest packet had a marker, which may or may not be its end.
-    marked: bool,
-    broken: bool,
-}
-
-impl Open {
-    /// One more NAL unit or OBU.
-    fn begin_part(&mut self) -> Result<(), Malformed> {
-        self.parts += 1;
-        if self.parts > MAX_PARTS { Err(Malformed) } else { Ok(()) }
-    }
-}
-
-/// The packet breaks its payload format; the frame it belongs to is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Malformed;
 
 impl Depacketizer {
     /// For a track whose codec is known.

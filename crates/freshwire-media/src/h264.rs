@@ -23,14 +23,13 @@ use self::ladder::Ladder;
 use self::syntax::Identity;
 use crate::video::split::{Assemble, Splitter};
 
+pub use crate::annex_b::{AnnexBError, DEFAULT_MAX_UNIT_BYTES};
+
 pub(crate) use self::live::Live;
 pub(crate) use self::repeat::Place;
 pub(crate) use self::syntax::{Colours, colours, without_reordering};
 
 pub use self::syntax::SliceType;
-
-/// Largest access unit that [`AccessUnits`] accepts unless told otherwise.
-pub const DEFAULT_MAX_UNIT_BYTES: usize = 16 << 20;
 
 /// One coded picture with everything that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,49 +70,6 @@ pub struct Nal {
     pub ref_idc: u8,
     /// Its bytes, without start code and with header, in the access unit.
     pub range: Range<usize>,
-}
-
-/// The bytes are not an H.264 byte stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AnnexBError {
-    /// Something else before the first start code.
-    #[error("the stream does not begin with a start code; is it an Annex B byte stream (ffmpeg: -f h264)?")]
-    NoStartCode,
-    /// A slice whose parameter sets have not come.
-    #[error(
-        "at stream byte {at}: a slice before its parameter sets; begin at a key picture with its headers"
-    )]
-    NoParameters {
-        /// Stream offset of the slice.
-        at: u64,
-    },
-    /// A parameter set that cannot be read.
-    #[error("at stream byte {at}: an invalid parameter set")]
-    Parameters {
-        /// Stream offset of the parameter set.
-        at: u64,
-    },
-    /// A slice header that cannot be read.
-    #[error("at stream byte {at}: an invalid slice header")]
-    SliceHeader {
-        /// Stream offset of the slice.
-        at: u64,
-    },
-    /// Slices in data partitions.
-    #[error("at stream byte {at}: data partitioning is not supported")]
-    Partitioned {
-        /// Stream offset of the slice.
-        at: u64,
-    },
-    /// An access unit above the limit.
-    #[error("at stream byte {at}: an access unit of more than {limit} bytes")]
-    TooLarge {
-        /// Stream offset of the access unit.
-        at: u64,
-        /// The limit.
-        limit: usize,
-    },
 }
 
 /// Splits an H.264 byte stream, cut at any place, into access units. A unit is there as soon as the next one's first

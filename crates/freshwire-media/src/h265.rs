@@ -15,7 +15,7 @@ pub(crate) use self::pictures::Live;
 pub(crate) use self::repeat::Place;
 
 use self::syntax::{PictureSet, Sequence, Slice};
-use crate::h264::AnnexBError;
+use crate::annex_b::AnnexBError;
 use crate::video::sets::Sets;
 use crate::video::split::{Headers, Role};
 

@@ -23,6 +23,7 @@
 
 mod aac;
 pub mod adts;
+mod annex_b;
 mod av1;
 mod buffer;
 pub mod demux;

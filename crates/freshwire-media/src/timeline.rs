@@ -10,12 +10,16 @@
 //! times are shifted by one offset for both tracks. As the tracks of a source are interleaved, one of them arrives at a
 //! jump first. Each therefore keeps the offset that it is in until the newer one fits it better.
 
+mod coding;
 mod order;
 
 use freshwire_units::Timestamp;
 
 use crate::unit::{Kind, MediaTime};
 
+pub use self::coding::{Coding, DEFAULT_FRAME_NS};
+
+use self::coding::SECOND;
 use self::order::{Decoding, Display};
 
 /// Counts of a clock with few bits, continued beyond its wraps.
@@ -83,21 +87,6 @@ impl Given {
             Self::Nothing => Self::Nothing,
         }
     }
-}
-
-/// What the coded bytes say about a picture's times.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Coding {
-    /// How many pictures may come before one that is shown before them.
-    pub reorder: u8,
-    /// Duration of a picture in nanoseconds, if the stream says.
-    pub frame_ns: Option<u32>,
-    /// Sorts pictures in the order in which they are shown.
-    pub display: i64,
-    /// Distance of [`display`](Self::display) between neighbours, where that is not known yet.
-    pub display_step: u8,
-    /// All pictures from here on are shown after all before.
-    pub restart: bool,
 }
 
 /// The clock of one stream, for its two tracks.
@@ -341,12 +330,8 @@ fn bounded(time: MediaTime) -> i64 {
     time.as_nanos().clamp(-(i64::MAX / 8), i64::MAX / 8)
 }
 
-/// A picture's duration where neither the stream nor the configuration says: 25 pictures a second.
-pub const DEFAULT_FRAME_NS: u32 = 40_000_000;
-
 /// Distance of audio frames before the first has said its own.
 const DEFAULT_AUDIO_NS: i64 = 20_000_000;
-const SECOND: i64 = 1_000_000_000;
 /// Forward gap that is no jump where arrivals are not told: streams with few pictures a second exist.
 const LARGEST_GAP: i64 = 10 * SECOND;
 /// A unit this much before the one before is inexact rather than a jump.

@@ -26,6 +26,7 @@
 compile_error!("freshwire-push needs 64-bit Linux");
 
 mod lock;
+mod name;
 mod policy;
 mod receiver;
 mod threshold;

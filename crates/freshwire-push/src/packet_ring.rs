@@ -109,8 +109,10 @@ impl PacketRing {
         let payload = usize::from(header.tp_mac) + HEADERS;
         let room = BLOCK_BYTES.saturating_sub(self.at + payload);
         let len = (header.tp_snaplen as usize).saturating_sub(HEADERS).min(buffer.len()).min(room);
-        // SAFETY: `len` bytes from there are inside the block, and in the buffer.
-        unsafe { std::ptr::copy_nonoverlapping(packet.as_ptr().add(payload), buffer.as_mut_ptr(), len) };
+        // SAFETY: `len` bytes from there are inside the block.
+        let payload = unsafe { packet.add(payload) };
+        // SAFETY: as above; and the buffer is as long, which is the program's alone.
+        unsafe { std::ptr::copy_nonoverlapping(payload.as_ptr(), buffer.as_mut_ptr(), len) };
         self.at += header.tp_next_offset as usize;
         len
     }

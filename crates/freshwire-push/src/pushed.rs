@@ -145,6 +145,11 @@ pub struct Pushed {
     last_in_kernel: AtomicU32,
     native: AtomicU64,
     closed: AtomicBool,
+    /// Nanoseconds from one look to the next while nothing waits.
+    pace: AtomicU64,
+    /// What the pusher saw when it last could not lock: datagrams taken, and when that or the buffer last changed.
+    seen_native: AtomicU64,
+    seen_at: AtomicU64,
 }
 
 impl Pushed {
@@ -187,6 +192,9 @@ impl Pushed {
             last_in_kernel: AtomicU32::new(0),
             native: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            pace: AtomicU64::new(0),
+            seen_native: AtomicU64::new(0),
+            seen_at: AtomicU64::new(now.as_nanos()),
         })
     }
 
@@ -272,12 +280,12 @@ impl Pushed {
         let native = self.native.load(Ordering::Relaxed);
         let used = f64::from(memory.used);
         // A quarter may be accounted for that is gone already. With less in the buffer nobody is waited for.
-        let locked = if used > f64::from(memory.limit) / 2.0 {
-            self.state.lock_within(PATIENCE)
-        } else {
-            self.state.try_lock()
+        let urgent = used > f64::from(memory.limit) / 2.0;
+        let locked = if urgent { self.state.lock_within(PATIENCE) } else { self.state.try_lock() };
+        let Some(mut state) = locked else {
+            let next = self.next_without_lock(memory, native, now);
+            return (if urgent { Next::After(CHECK_MIN) } else { next }, false);
         };
-        let Some(mut state) = locked else { return (Next::After(CHECK_MIN), false) };
         state.counters.checks += 1;
         self.learn(&mut state, memory, native, now);
         let mut pushed = false;
@@ -301,10 +309,27 @@ impl Pushed {
         // Free lanes are worth nothing while the owner does not run.
         let is_wary = state.wary > 0.0;
         let lanes = state.ring.as_mut().filter(|ring| ring.is_armed() && !is_wary).map_or(0, Ring::free);
-        let silence = (state.threshold.level() + lanes as f64 * state.accounted) / (state.peak * ABOVE_PEAK);
+        // In time for the overflow, which is nearer the fuller the buffer is.
+        let room = state.threshold.level().min(state.threshold.limit() - state.used).max(0.0);
+        let silence = (room + lanes as f64 * state.accounted) / (state.peak * ABOVE_PEAK);
         let left = state.threshold.time_left(state.used) / 2;
         let longest = Duration::try_from_secs_f64(silence).unwrap_or(CHECK_MAX).clamp(CHECK_MIN, CHECK_MAX);
+        self.pace.store(u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         (Next::After(left.clamp(CHECK_MIN, longest)), pushed)
+    }
+
+    /// When to look again if a thread of the program is in its receive, with the lock: it takes what comes by itself.
+    fn next_without_lock(&self, memory: Memory, native: u64, now: Timestamp) -> Next {
+        if memory.used > 0 || self.seen_native.swap(native, Ordering::Relaxed) != native {
+            self.seen_at.store(now.as_nanos(), Ordering::Relaxed);
+        }
+        let silent = now.saturating_since(Timestamp::from_nanos(self.seen_at.load(Ordering::Relaxed)));
+        if silent > IDLE {
+            return Next::Arrival;
+        }
+        let pace = Duration::from_nanos(self.pace.load(Ordering::Relaxed));
+        let room = 1.0 - f64::from(memory.used) / f64::from(memory.limit.max(1));
+        Next::After(pace.mul_f64(room.clamp(0.0, 1.0)).max(CHECK_MIN))
     }
 
     /// The thread that receives from the kernel by itself, so that a push would disturb the order, if it is late with that.

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::queue::Name;
+use crate::name::Name;
 use freshwire_units::Timestamp;
 use libc::{c_int, c_void, iovec, mmsghdr, sockaddr_storage};
 

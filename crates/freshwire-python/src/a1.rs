@@ -299,10 +299,11 @@ fn generate_key() -> PyResult<(String, String)> {
 }
 
 pub(crate) fn register(parent: &Bound<'_, PyModule>) -> PyResult<()> {
-    let module = PyModule::new(parent.py(), "a1")?;
+    let module = PyModule::new(parent.py(), "freshwire.a1")?;
+    module.setattr("__doc__", "A1, an encrypted transport over UDP for two Freshwire endpoints.")?;
     module.add_class::<Node>()?;
     module.add_class::<Connection>()?;
     module.add_class::<Message>()?;
     module.add_function(wrap_pyfunction!(generate_key, &module)?)?;
-    parent.add_submodule(&module)
+    parent.add("a1", &module)
 }

@@ -468,7 +468,8 @@ fn from_function(function: Bound<'_, PyAny>, before: Option<Py<Policy>>) -> PyRe
 }
 
 pub(crate) fn register(parent: &Bound<'_, PyModule>) -> PyResult<()> {
-    let module = PyModule::new(parent.py(), "choice")?;
+    let module = PyModule::new(parent.py(), "freshwire.choice")?;
+    module.setattr("__doc__", "Policies: which queued record is sent, dropped or waited for.")?;
     module.add_class::<Policy>()?;
     module.add_class::<Rule>()?;
     module.add_class::<Order>()?;
@@ -492,5 +493,5 @@ pub(crate) fn register(parent: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
-    parent.add_submodule(&module)
+    parent.add("choice", &module)
 }

@@ -6,8 +6,8 @@ use freshwire::{NO_INDEX, Outcome as Native, SinkId, Timestamp};
 use pyo3::prelude::*;
 
 use crate::choice::Reason;
+use crate::core::Core;
 use crate::errors::of_stale;
-use crate::sender::Core;
 
 /// How a record ended.
 #[pyclass(frozen, eq, eq_int, hash, module = "freshwire")]

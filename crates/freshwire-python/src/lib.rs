@@ -10,6 +10,7 @@
 mod a1;
 mod choice;
 mod config;
+mod core;
 mod engine;
 mod errors;
 mod fate;

@@ -1,27 +1,21 @@
 //! Records into rings.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use freshwire::{Meta, SinkConfig, SinkId, Timestamp};
-use pyo3::exceptions::PyValueError;
+use freshwire::{SinkConfig, SinkId};
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 
 use crate::a1::Connection;
 use crate::choice::Policy;
 use crate::config::{self, Ring};
+use crate::core::{About, Core};
 use crate::engine::Engine;
-use crate::errors::{Closed, of_push, of_sender};
+use crate::errors::{of_push, of_sender};
 use crate::ffi::{duplicate, with_bytes};
-use crate::guard::{Born, drop_apart};
 use crate::room::{Room, Watched};
 use crate::sink::Sink;
 use crate::waiting::duration;
-
-/// A node's lock may be held while a Python function decides: true once an A1 sink has such a policy.
-static NODES_ASK_PYTHON: AtomicBool = AtomicBool::new(false);
 
 /// Puts records into the rings of its sinks. `Sender(engine, Ring(...))`; without an engine for A1 sinks alone.
 ///
@@ -31,148 +25,8 @@ pub(crate) struct Sender {
     core: Arc<Core>,
 }
 
-/// A sender that its sinks share.
-pub(crate) struct Core {
-    state: Mutex<State>,
-    has_nodes: AtomicBool,
-    pub(crate) born: Born,
-}
-
-/// What is behind the sender's lock.
-pub(crate) struct State {
-    /// `None` when it was dropped apart.
-    sender: Option<freshwire::Sender>,
-}
-
-impl State {
-    #[inline]
-    pub(crate) fn sender(&mut self) -> PyResult<&mut freshwire::Sender> {
-        self.sender.as_mut().ok_or_else(|| Closed::new_err("the sender has ended"))
-    }
-
-    /// Whether a push would find room. A stale handle finds some: the push says so.
-    #[inline]
-    pub(crate) fn has_room(&mut self, sink: SinkId, len: usize) -> PyResult<bool> {
-        Ok(self.sender()?.producer().has_room(sink.ring(), len))
-    }
-}
-
-/// What becomes of a payload.
-#[derive(Clone, Copy)]
-pub(crate) enum How {
-    Push,
-    Replace,
-}
-
-impl Core {
-    /// Calls `f` with the state. The lock is never waited for with the interpreter's.
-    #[inline]
-    pub(crate) fn with<R: Send>(
-        &self,
-        py: Python<'_>,
-        f: impl FnOnce(&mut State) -> PyResult<R> + Send,
-    ) -> PyResult<R> {
-        self.born.check()?;
-        if self.may_wait() {
-            return py.detach(|| f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner)));
-        }
-        let mut state = self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-        f(&mut state)
-    }
-
-    fn may_wait(&self) -> bool {
-        self.has_nodes.load(Ordering::Relaxed) && NODES_ASK_PYTHON.load(Ordering::Relaxed)
-    }
-
-    /// Queues a payload, and returns the record's number.
-    pub(crate) fn put(
-        &self,
-        py: Python<'_>,
-        sink: SinkId,
-        how: How,
-        payload: &[u8],
-        meta: &Meta,
-    ) -> PyResult<u64> {
-        self.born.check()?;
-        if !self.may_wait() {
-            let mut state = self.state.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
-            // Without room the policy is asked what is stale, behind the engine's lock.
-            if state.has_room(sink, payload.len())? {
-                return put_into(state.sender()?, sink, how, payload, meta);
-            }
-        }
-        // Detached, Python code may write into a bytearray.
-        let payload = payload.to_vec();
-        py.detach(|| {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            put_into(state.sender()?, sink, how, &payload, meta)
-        })
-    }
-}
-
-impl Drop for Core {
-    fn drop(&mut self) {
-        if let Ok(state) = self.state.get_mut() {
-            drop_apart(self.born, state.sender.take());
-        }
-    }
-}
-
-#[inline]
-fn put_into(
-    sender: &mut freshwire::Sender,
-    sink: SinkId,
-    how: How,
-    payload: &[u8],
-    meta: &Meta,
-) -> PyResult<u64> {
-    match how {
-        How::Push => sender.push(sink, payload, meta),
-        How::Replace => sender.replace(sink, payload, meta).map(|replaced| replaced.pushed().user_seq),
-    }
-    .map_err(of_push)
-}
-
 /// A sink that missed a payload, and the exception that says why.
 type Missed = (Py<Sink>, Py<PyAny>);
-
-/// The description of a record in Python's terms.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct About {
-    pub(crate) seq: Option<u64>,
-    pub(crate) key: u64,
-    pub(crate) layer: u8,
-    pub(crate) group: u32,
-    pub(crate) refs: (u32, u32),
-    pub(crate) generated: Option<u64>,
-    pub(crate) deadline: Option<u64>,
-    pub(crate) expires_in: Option<f64>,
-}
-
-impl About {
-    #[inline]
-    pub(crate) fn meta(self) -> PyResult<Meta> {
-        let generated = self.generated.map_or_else(freshwire::now, Timestamp::from_nanos);
-        let deadline = match (self.deadline, self.expires_in) {
-            (None, None) => Timestamp::MAX,
-            (Some(deadline), None) => Timestamp::from_nanos(deadline),
-            (None, Some(seconds)) => generated + duration("expires_in", seconds)?,
-            (Some(_), Some(_)) => {
-                return Err(PyValueError::new_err("deadline and expires_in exclude each other: give one"));
-            }
-        };
-        let refs = [self.refs.0, self.refs.1];
-        Ok(Meta {
-            user_seq: self.seq.unwrap_or(Meta::NEXT_SEQ),
-            generated,
-            deadline,
-            layer: self.layer,
-            group: self.group,
-            key: self.key,
-            refs,
-        })
-    }
-}
 
 #[pymethods]
 impl Sender {
@@ -184,9 +38,7 @@ impl Sender {
             Some(engine) => freshwire::Sender::new(&ring, &engine.get().handle()?),
             None => freshwire::Sender::without_engine(&ring),
         };
-        let sender = Some(sender.map_err(of_sender)?);
-        let state = State { sender };
-        let core = Core { state: Mutex::new(state), has_nodes: AtomicBool::new(false), born: Born::now() };
+        let core = Core::new(sender.map_err(of_sender)?);
         Ok(Self { core: Arc::new(core) })
     }
 
@@ -226,10 +78,7 @@ impl Sender {
         self.core.born.check()?;
         let connection = connection.get().native()?;
         let made = policy.get().make(py);
-        if made.asks_python {
-            NODES_ASK_PYTHON.store(true, Ordering::SeqCst);
-        }
-        self.core.has_nodes.store(true, Ordering::SeqCst);
+        self.core.note_node(made.asks_python);
         let room = Arc::<Room>::default();
         let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
         let config = freshwire::a1::SinkConfig::new(watched).linger(duration("linger", linger)?);
@@ -262,14 +111,11 @@ impl Sender {
             sinks.iter().map(|sink| sink.get().id_in(&self.core)).collect::<PyResult<_>>()?;
         // Rings without room ask their policies, behind the engine's lock.
         let payload = with_bytes(payload, |bytes| Ok(bytes.to_vec()))?;
-        self.core.born.check()?;
-        let (seq, missed) = py.detach(|| {
-            let mut state = self.core.state.lock().unwrap_or_else(PoisonError::into_inner);
-            let sender = state.sender()?;
+        let (seq, missed) = self.core.with_detached(py, |sender| {
             let meta = sender.producer().number(&meta);
             sender.push_to_all(ids.iter().copied(), &payload, &meta).map_err(of_push)?;
             let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, of_push(error))).collect();
-            Ok::<_, PyErr>((meta.user_seq, missed))
+            Ok((meta.user_seq, missed))
         })?;
         let mut told = Vec::with_capacity(missed.len());
         for (id, error) in missed {

@@ -8,12 +8,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::choice::{Failure, check};
+use crate::core::{About, Core, How};
 use crate::errors::{Closed, of_modify, of_stale};
 use crate::fate::Fates;
 use crate::ffi::with_bytes;
 use crate::guard::drop_apart;
 use crate::room::Room;
-use crate::sender::{About, Core, How};
 use crate::stats::Stats;
 use crate::waiting::{duration, interruptible};
 

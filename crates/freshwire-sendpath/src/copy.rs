@@ -3,8 +3,9 @@
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
+use crate::account::Account;
+use crate::picture::Picture;
 use crate::ready::Handover;
-use crate::{Account, Picture};
 
 /// Size of the pieces of [`Vectored`], in bytes: a page.
 const PIECE: usize = 4096;

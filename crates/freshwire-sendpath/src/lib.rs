@@ -15,6 +15,7 @@
 //! # }
 //! ```
 
+mod account;
 mod copy;
 mod pages;
 mod picture;
@@ -26,6 +27,7 @@ use std::fmt;
 use std::io;
 use std::net::TcpStream;
 
+pub use account::Account;
 pub use picture::Picture;
 
 /// A way to hand bytes to a socket.
@@ -52,15 +54,6 @@ pub enum Mechanism {
     UringSend,
     /// `IORING_OP_SEND_ZC` from a registered buffer, submitted likewise.
     UringSendZc,
-}
-
-/// What sending has cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
-    /// System calls, waiting included.
-    pub system_calls: u64,
-    /// Zero-copy sends that the kernel copied after all; it does so where the bytes do not leave the machine.
-    pub copied: u64,
 }
 
 impl Mechanism {

@@ -5,8 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
 
+use crate::account::Account;
+use crate::picture::Picture;
 use crate::ready::Handover;
-use crate::{Account, Picture};
 
 pub(crate) struct Sendfile<'a>(pub(crate) &'a Picture);
 

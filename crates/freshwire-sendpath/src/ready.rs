@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
-use crate::Account;
+use crate::account::Account;
 
 /// How long no connection may take a byte.
 pub(crate) const STANDSTILL: Duration = Duration::from_secs(20);

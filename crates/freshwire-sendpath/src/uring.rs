@@ -6,8 +6,9 @@ use std::os::fd::AsRawFd as _;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use crate::account::Account;
+use crate::picture::Picture;
 use crate::ready::{STANDSTILL, standstill};
-use crate::{Account, Picture};
 
 /// Most sends that are submitted at once; more connections take several submissions.
 const ENTRIES: u32 = 1024;

@@ -7,8 +7,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
 use rustix::net::{SendFlags, send};
 
+use crate::account::Account;
+use crate::picture::Picture;
 use crate::ready::Handover;
-use crate::{Account, Picture};
 
 /// Sends of a connection after which its reports are fetched. Reports of neighbouring sends come as one.
 const REPORT_EVERY: u32 = 16;

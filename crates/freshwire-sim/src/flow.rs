@@ -6,9 +6,9 @@ use freshwire_a1::{Closed, ConnectionConfig, ConnectionHandle, Message, Protecti
 use freshwire_choice::Choice;
 use freshwire_units::Timestamp;
 
-use crate::dice::Dice;
 use crate::feed::Feed;
-use crate::offer::{Generator, Offer};
+use crate::offer::{Generator, SourceConfig};
+use crate::rng::Rng;
 
 /// An end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct FlowConfig {
     /// What chooses at both ends.
     pub policy: PolicyKind,
     /// What the ends offer, with when they begin and end, in the order of [`Side::BOTH`].
-    pub offers: [Option<(Offer, Timestamp, Timestamp)>; 2],
+    pub offers: [Option<(SourceConfig, Timestamp, Timestamp)>; 2],
 }
 
 impl Default for FlowConfig {
@@ -124,10 +124,10 @@ struct End {
 }
 
 impl Flow {
-    pub(crate) fn new(nodes: [usize; 2], config: FlowConfig, mut dice: Dice) -> Self {
-        let mut end = |offer: Option<(Offer, Timestamp, Timestamp)>| End {
+    pub(crate) fn new(nodes: [usize; 2], config: FlowConfig, mut rng: Rng) -> Self {
+        let mut end = |offer: Option<(SourceConfig, Timestamp, Timestamp)>| End {
             generator: offer
-                .map(|(offer, start, end)| Generator::new(offer, start, end, Dice::new(dice.next(), 0))),
+                .map(|(offer, start, end)| Generator::new(offer, start, end, Rng::new(rng.next(), 0))),
             ..End::default()
         };
         let ends = config.offers.map(&mut end);

@@ -6,7 +6,6 @@
 //! reached in it; [`run()`] plays it.
 #![forbid(unsafe_code)]
 
-mod dice;
 mod feed;
 mod flow;
 mod node;
@@ -14,15 +13,16 @@ mod offer;
 mod outcome;
 mod pipe;
 pub mod queue;
+mod rng;
 mod run;
 mod scenario;
 mod world;
 
 pub use feed::{Arrival, Ending, Entry, Fault, Feed};
 pub use flow::{Flow, FlowConfig, PolicyKind, Side};
-pub use offer::Offer;
+pub use offer::SourceConfig;
 pub use outcome::{FlowOutcome, Outcome, SLOTS, Slot};
-pub use pipe::{Duplicate, Reorder, Way, WayStats};
+pub use pipe::{DirectionConfig, DirectionStats, Duplicate, Reorder};
 pub use run::run;
 pub use scenario::{Expect, FlowPlan, Happening, PathPlan, SCENARIOS, Scenario, ScenarioError};
 pub use world::{FlowId, NodeId, Overheard, PathId, World};

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use freshwire_a1::{Endpoint, EndpointConfig, StaticKey};
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// An endpoint with its address.
 pub(crate) struct Node {
@@ -12,15 +12,15 @@ pub(crate) struct Node {
     key: StaticKey,
     number: u8,
     port: u16,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Node {
-    pub(crate) fn new(number: usize, path: Option<usize>, mut dice: Dice) -> Self {
-        let key = StaticKey::generate(dice.bytes());
-        let endpoint = endpoint(&key, path.is_some(), &mut dice);
+    pub(crate) fn new(number: usize, path: Option<usize>, mut rng: Rng) -> Self {
+        let key = StaticKey::generate(rng.bytes());
+        let endpoint = endpoint(&key, path.is_some(), &mut rng);
         let number = u8::try_from(number).expect("a world has at most 256 nodes");
-        Self { endpoint, path, key, number, port: 4000, dice }
+        Self { endpoint, path, key, number, port: 4000, rng }
     }
 
     /// Where others reach it.
@@ -35,10 +35,10 @@ impl Node {
 
     /// It forgets everything but its key and its address.
     pub(crate) fn restart(&mut self) {
-        self.endpoint = endpoint(&self.key, self.path.is_some(), &mut self.dice);
+        self.endpoint = endpoint(&self.key, self.path.is_some(), &mut self.rng);
     }
 }
 
-fn endpoint(key: &StaticKey, accept: bool, dice: &mut Dice) -> Endpoint {
-    Endpoint::new(EndpointConfig::new(key.clone(), dice.bytes()).accept(accept))
+fn endpoint(key: &StaticKey, accept: bool, rng: &mut Rng) -> Endpoint {
+    Endpoint::new(EndpointConfig::new(key.clone(), rng.bytes()).accept(accept))
 }

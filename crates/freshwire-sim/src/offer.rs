@@ -5,13 +5,13 @@ use std::time::Duration;
 use freshwire_choice::Record;
 use freshwire_units::{Rate, Timestamp};
 
-use crate::dice::Dice;
 use crate::feed::Feed;
+use crate::rng::Rng;
 
 /// What an application sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Offer {
+pub enum SourceConfig {
     /// The layered source of Birkedal 2006: in each window one layer after the other, at even distance. All layers of a window are played
     /// together, so they share its deadline; each depends on the one below it.
     Layers {
@@ -61,34 +61,34 @@ pub enum Offer {
     },
 }
 
-/// Makes the records of an [`Offer`].
+/// Makes the records of an [`SourceConfig`].
 #[derive(Clone, Debug)]
 pub(crate) struct Generator {
-    offer: Offer,
+    offer: SourceConfig,
     start: Timestamp,
     end: Timestamp,
     made: u64,
-    dice: Dice,
+    rng: Rng,
 }
 
 impl Generator {
-    pub(crate) fn new(offer: Offer, start: Timestamp, end: Timestamp, dice: Dice) -> Self {
-        Self { offer, start, end, made: 0, dice }
+    pub(crate) fn new(offer: SourceConfig, start: Timestamp, end: Timestamp, rng: Rng) -> Self {
+        Self { offer, start, end, made: 0, rng }
     }
 
     /// When the next record comes into being that does not depend on what was sent.
     pub(crate) fn next_at(&self) -> Option<Timestamp> {
         let at = match self.offer {
-            Offer::Bulk { .. } if self.made > 0 => return None,
-            Offer::Bulk { .. } => self.start,
-            Offer::Layers { layers, window, .. } => {
+            SourceConfig::Bulk { .. } if self.made > 0 => return None,
+            SourceConfig::Bulk { .. } => self.start,
+            SourceConfig::Layers { layers, window, .. } => {
                 self.start + nth(window, self.made, u64::from(layers.max(1)))
             }
-            Offer::Frames { fps, .. } => self.start + Duration::from_secs_f64(self.made as f64 / fps),
-            Offer::Positions { objects, every, .. } => {
+            SourceConfig::Frames { fps, .. } => self.start + Duration::from_secs_f64(self.made as f64 / fps),
+            SourceConfig::Positions { objects, every, .. } => {
                 self.start + nth(every, self.made, u64::from(objects.max(1)))
             }
-            Offer::Messages { every, .. } => self.start + nth(every, self.made, 1),
+            SourceConfig::Messages { every, .. } => self.start + nth(every, self.made, 1),
         };
         (at < self.end).then_some(at)
     }
@@ -96,7 +96,7 @@ impl Generator {
     /// Puts what is due into the feed; whether there was something.
     pub(crate) fn fill(&mut self, now: Timestamp, feed: &mut Feed) -> bool {
         let before = self.made;
-        if let Offer::Bulk { bytes } = self.offer {
+        if let SourceConfig::Bulk { bytes } = self.offer {
             while now >= self.start && now < self.end && feed.waiting() < BULK_WAITING {
                 feed.push(Record { len: bytes, ..blank(now) });
                 self.made += 1;
@@ -114,7 +114,7 @@ impl Generator {
     fn record(&mut self, at: Timestamp) -> Record {
         let made = self.made;
         match self.offer {
-            Offer::Layers { layers, bytes, window, lifetime } => {
+            SourceConfig::Layers { layers, bytes, window, lifetime } => {
                 let layers = u64::from(layers.max(1));
                 let (group, layer) = (made / layers, made % layers);
                 Record {
@@ -126,10 +126,10 @@ impl Generator {
                     ..blank(at)
                 }
             }
-            Offer::Frames { fps, rate, gop, lifetime } => {
+            SourceConfig::Frames { fps, rate, gop, lifetime } => {
                 let place = (made % u64::from(gop.max(1))) as u32;
                 let mean = rate.bytes_per_sec() as f64 / fps;
-                let size = mean * weight(place) * (0.75 + 0.5 * self.dice.share()) / mean_weight(gop);
+                let size = mean * weight(place) * (0.75 + 0.5 * self.rng.share()) / mean_weight(gop);
                 Record {
                     len: (size as u32).max(MIN_FRAME),
                     group: (made / u64::from(gop.max(1))) as u32,
@@ -139,13 +139,15 @@ impl Generator {
                     ..blank(at)
                 }
             }
-            Offer::Positions { objects, bytes, lifetime, .. } => Record {
+            SourceConfig::Positions { objects, bytes, lifetime, .. } => Record {
                 len: bytes,
                 key: 1 + made % u64::from(objects.max(1)),
                 deadline: at + lifetime,
                 ..blank(at)
             },
-            Offer::Messages { bytes, .. } | Offer::Bulk { bytes } => Record { len: bytes, ..blank(at) },
+            SourceConfig::Messages { bytes, .. } | SourceConfig::Bulk { bytes } => {
+                Record { len: bytes, ..blank(at) }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use freshwire_units::{Rate, Timestamp};
 
 use crate::feed::{Ending, Entry, Feed};
-use crate::pipe::WayStats;
+use crate::pipe::DirectionStats;
 use crate::scenario::{FlowPlan, Scenario};
 
 /// What a run of a scenario has reached.
@@ -16,7 +16,7 @@ pub struct Outcome {
     /// Of each flow, in the scenario's order.
     pub flows: Vec<FlowOutcome>,
     /// Of each path, up and down.
-    pub paths: Vec<[WayStats; 2]>,
+    pub paths: Vec<[DirectionStats; 2]>,
     /// What was expected and not reached.
     pub misses: Vec<String>,
     /// Of that, what has to hold in every run, whatever the scenario says.
@@ -238,7 +238,7 @@ fn timeline(entries: &[Entry], usable: &[bool], start: Timestamp, length: Durati
 }
 
 /// What a path has reached of what was asked of it.
-pub(crate) fn path_misses(scenario: &Scenario, paths: &[[WayStats; 2]]) -> Vec<String> {
+pub(crate) fn path_misses(scenario: &Scenario, paths: &[[DirectionStats; 2]]) -> Vec<String> {
     let each = scenario.paths.iter().zip(paths);
     let missed = each.filter_map(|(plan, ways)| {
         let wait = ways[0].wait_p95;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use freshwire_link::{Config, Counters, Direction, Link};
 use freshwire_units::Timestamp;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// How one direction of a path behaves. The default is a link without limits.
 #[derive(Clone, Debug, Default)]
-pub struct Way {
+pub struct DirectionConfig {
     /// Rate, delay, queue and loss.
     pub link: Config,
     /// Packets that are held up behind the link, so that others overtake them.
@@ -58,7 +58,7 @@ pub(crate) struct Packet {
 /// What a direction has done to datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct WayStats {
+pub struct DirectionStats {
     /// What the link counts.
     pub link: Counters,
     /// Datagrams that were held up.
@@ -76,32 +76,32 @@ pub struct WayStats {
 }
 
 pub(crate) struct Pipe {
-    way: Way,
+    config: DirectionConfig,
     link: Link<Packet>,
     /// Behind the link, by the time of their arrival.
     arriving: BTreeMap<(Timestamp, u64), Packet>,
     next_place: u64,
-    dice: Dice,
-    stats: WayStats,
+    rng: Rng,
+    stats: DirectionStats,
     waits: Vec<Duration>,
 }
 
 impl Pipe {
-    pub(crate) fn new(way: Way, direction: Direction, start: Timestamp, dice: Dice) -> Self {
+    pub(crate) fn new(config: DirectionConfig, direction: Direction, start: Timestamp, rng: Rng) -> Self {
         Self {
-            link: Link::new(way.link.clone(), direction, start),
-            way,
+            link: Link::new(config.link.clone(), direction, start),
+            config,
             arriving: BTreeMap::new(),
             next_place: 0,
-            dice,
-            stats: WayStats::default(),
+            rng,
+            stats: DirectionStats::default(),
             waits: Vec::new(),
         }
     }
 
     pub(crate) fn send(&mut self, now: Timestamp, ecn: bool, mut packet: Packet) {
         let queued = self.link.queued_bytes(now);
-        packet.marked = ecn && self.way.mark_above.is_some_and(|limit| queued > limit);
+        packet.marked = ecn && self.config.mark_above.is_some_and(|limit| queued > limit);
         self.stats.marked += u64::from(packet.marked);
         let bytes = packet.bytes.len() as u64 + HEADERS;
         let _ = self.link.handle_packet(now, bytes, packet);
@@ -116,7 +116,7 @@ impl Pipe {
     pub(crate) fn receive(&mut self, now: Timestamp) -> Option<Packet> {
         while let Some(delivery) = self.link.poll_transmit(now) {
             let packet = delivery.packet;
-            let serialised = delivery.at - self.way.link.delay();
+            let serialised = delivery.at - self.config.link.delay();
             self.waits.push(serialised.saturating_since(packet.sent));
             self.spread(delivery.at, packet);
         }
@@ -126,33 +126,33 @@ impl Pipe {
         Some(packet)
     }
 
-    pub(crate) fn stats(&self) -> WayStats {
+    pub(crate) fn stats(&self) -> DirectionStats {
         let mut waits = self.waits.clone();
         waits.sort_unstable();
         let wait_p95 = waits.get(waits.len() * 95 / 100).copied().unwrap_or_default();
-        WayStats { link: self.link.counters(), wait_p95, ..self.stats }
+        DirectionStats { link: self.link.counters(), wait_p95, ..self.stats }
     }
 
     /// A datagram leaves the link.
     fn spread(&mut self, at: Timestamp, mut packet: Packet) {
-        let Self { way, dice, stats, .. } = self;
-        if let Some(duplicate) = way.duplicate.filter(|duplicate| dice.chance(duplicate.share)) {
+        let Self { config, rng, stats, .. } = self;
+        if let Some(duplicate) = config.duplicate.filter(|duplicate| rng.chance(duplicate.share)) {
             stats.copies += u64::from(duplicate.copies);
             for _ in 0..duplicate.copies {
-                let later = at + self.dice.time(duplicate.within);
+                let later = at + self.rng.time(duplicate.within);
                 self.arrive(later, packet.clone());
             }
         }
-        let Self { way, dice, stats, .. } = self;
-        if dice.chance(way.damage) && !packet.bytes.is_empty() {
+        let Self { config, rng, stats, .. } = self;
+        if rng.chance(config.damage) && !packet.bytes.is_empty() {
             stats.damaged += 1;
-            let bit = dice.below(packet.bytes.len() as u64 * 8);
+            let bit = rng.below(packet.bytes.len() as u64 * 8);
             packet.bytes[(bit / 8) as usize] ^= 1 << (bit % 8);
         }
         let mut at = at;
-        if let Some(reorder) = way.reorder.filter(|reorder| dice.chance(reorder.share)) {
+        if let Some(reorder) = config.reorder.filter(|reorder| rng.chance(reorder.share)) {
             stats.reordered += 1;
-            at += dice.time(reorder.by);
+            at += rng.time(reorder.by);
         }
         self.arrive(at, packet);
     }

@@ -19,11 +19,11 @@ use freshwire_a1::{
 use freshwire_link::Direction;
 use freshwire_units::Timestamp;
 
-use crate::dice::Dice;
 use crate::feed::Feed;
 use crate::flow::{Flow, FlowConfig, Side};
 use crate::node::Node;
-use crate::pipe::{Packet, Pipe, Way, WayStats};
+use crate::pipe::{DirectionConfig, DirectionStats, Packet, Pipe};
+use crate::rng::Rng;
 
 /// Endpoints, paths, and the time. Nothing in it depends on anything but its seed and the calls: the same give the same
 /// datagrams, which [`World::fingerprint`] shows.
@@ -84,10 +84,10 @@ impl World {
     pub const START: Timestamp = Timestamp::from_nanos(1_000_000_000);
 
     /// Adds a path between the near and the far side.
-    pub fn add_path(&mut self, up: Way, down: Way) -> PathId {
+    pub fn add_path(&mut self, up: DirectionConfig, down: DirectionConfig) -> PathId {
         let purpose = 2 * self.paths.len() as u64;
-        let pipe = |way, direction, purpose| {
-            Pipe::new(way, direction, self.now, Dice::new(self.seed, PIPES + purpose))
+        let pipe = |config, direction, purpose| {
+            Pipe::new(config, direction, self.now, Rng::new(self.seed, PIPES + purpose))
         };
         self.paths.push([pipe(up, Direction::Up, purpose), pipe(down, Direction::Down, purpose + 1)]);
         PathId(self.paths.len() - 1)
@@ -101,9 +101,9 @@ impl World {
     /// Adds a flow: a connection from `near` across `path` to a far endpoint of its own, with what each end sends over it.
     pub fn add_flow(&mut self, near: NodeId, path: PathId, config: FlowConfig) -> FlowId {
         let far = self.add_node(Some(path));
-        let dice = Dice::new(self.seed, FLOWS + self.flows.len() as u64);
+        let rng = Rng::new(self.seed, FLOWS + self.flows.len() as u64);
         let flow = self.flows.len();
-        self.flows.push(Flow::new([near.0, far.0], config, dice));
+        self.flows.push(Flow::new([near.0, far.0], config, rng));
         self.connect(flow);
         FlowId(flow)
     }
@@ -177,7 +177,7 @@ impl World {
     }
 
     /// What a direction of a path has done.
-    pub fn path_stats(&self, path: PathId, direction: Direction) -> WayStats {
+    pub fn path_stats(&self, path: PathId, direction: Direction) -> DirectionStats {
         self.paths[path.0][usize::from(direction == Direction::Down)].stats()
     }
 
@@ -258,8 +258,8 @@ impl World {
 
     fn add_node(&mut self, path: Option<PathId>) -> NodeId {
         let number = self.nodes.len();
-        let dice = Dice::new(self.seed, NODES + number as u64);
-        self.nodes.push(Node::new(number, path.map(|path| path.0), dice));
+        let rng = Rng::new(self.seed, NODES + number as u64);
+        self.nodes.push(Node::new(number, path.map(|path| path.0), rng));
         NodeId(number)
     }
 
@@ -477,7 +477,7 @@ const OVERHEARD: usize = 64;
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
 
-/// Keep the dice of nodes, flows and pipes apart.
+/// Keep the generators of nodes, flows and pipes apart.
 const NODES: u64 = 1 << 32;
 const FLOWS: u64 = 2 << 32;
 const PIPES: u64 = 3 << 32;

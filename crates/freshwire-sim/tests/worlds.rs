@@ -8,7 +8,9 @@ use bolero::{TypeGenerator, check, produce};
 use freshwire_a1::{Closed, Congestion, ConnectionConfig, Fate, Protection, Qos};
 use freshwire_choice::{Reason, Record};
 use freshwire_link::{Config, Direction, Loss};
-use freshwire_sim::{Duplicate, Ending, FlowConfig, FlowId, PathId, PolicyKind, Reorder, Side, Way, World};
+use freshwire_sim::{
+    DirectionConfig, Duplicate, Ending, FlowConfig, FlowId, PathId, PolicyKind, Reorder, Side, World,
+};
 use freshwire_units::{Rate, Timestamp};
 
 /// A world before anything happens in it.
@@ -139,7 +141,7 @@ impl Attack {
 }
 
 impl Road {
-    fn way(self, seed: u32, damage: bool) -> Way {
+    fn way(self, seed: u32, damage: bool) -> DirectionConfig {
         let share = f64::from(self.loss % 64) / 200.0;
         let loss = match self.burst {
             _ if share == 0.0 => Loss::None,
@@ -156,7 +158,7 @@ impl Road {
             link = link.outage(Duration::from_secs(2), Duration::from_millis(u64::from(self.outage) * 8));
         }
         let often = |value: u8| f64::from(value.saturating_sub(128)) / 256.0;
-        Way {
+        DirectionConfig {
             link: link.build().expect("a link"),
             reorder: Some(Reorder { share: often(self.reorder), by: Duration::from_millis(60) }),
             duplicate: Some(Duplicate {

@@ -1,6 +1,6 @@
 //! Time, rate, size and share, each with its unit in the type and in its text form.
 //!
-//! Every other room counts in these. `kbit` is 1000 bit and `Kibit` is 1024 bit; both may be written, and neither is
+//! Every other crate counts in these. `kbit` is 1000 bit and `Kibit` is 1024 bit; both may be written, and neither is
 //! ever taken for the other.
 #![forbid(unsafe_code)]
 

@@ -34,24 +34,27 @@
 mod attach;
 mod buffers;
 mod byte_stream;
+mod codes;
 mod config;
 mod connection;
 mod core;
 mod driver;
 mod error;
 mod group;
+mod group_config;
 mod incoming;
 mod joined;
 mod multicast;
 mod node;
 mod outbound;
 mod peer;
+mod record_source;
+#[cfg(feature = "reproduction")]
+pub mod reproduction;
 mod shared;
 mod sink;
-mod socket;
 mod source;
 mod status;
-mod supply;
 
 pub use freshwire_a1::ConnectError as HandshakeError;
 pub use freshwire_a1::{
@@ -61,7 +64,7 @@ pub use freshwire_a1::{
 pub use freshwire_io::udp::Interface;
 pub use freshwire_units::Rate;
 
-pub use buffers::{BufferError, BufferLimits, BufferSender};
+pub use buffers::{BufferError, BufferLimits, BufferSink};
 pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
@@ -69,9 +72,9 @@ pub use config::{ConnectConfig, DEFAULT_BACKLOG, DEFAULT_CONNECT_TIMEOUT, NodeCo
 pub use connection::Connection;
 pub use driver::DEFAULT_BUSY_POLL;
 pub use error::{AcceptError, BindError, ConnectError, NodeStopped};
-pub use group::{Group, GroupConfig, GroupError, GroupStats, InviteError};
+pub use group::Group;
+pub use group_config::{GroupConfig, GroupError, GroupStats, InviteError};
 pub use incoming::Incoming;
 pub use joined::{JoinConfig, JoinError, Membership};
 pub use node::Node;
-pub use socket::{Contact, MAX_SOCKET_SINKS, Received, Sent, Socket, SocketError, WhenFull};
-pub use status::Status;
+pub use status::ConnectionStatus;

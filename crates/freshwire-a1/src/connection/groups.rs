@@ -6,30 +6,27 @@ use std::time::Duration;
 use freshwire_choice::Reason;
 use freshwire_units::Timestamp;
 
-use super::{Connection, Event, State};
-use crate::acks::{Acks, Arrived};
-use crate::crypto::{Freshness, Keys, ReplayWindow};
-use crate::group::group_keys;
-use crate::inbox::{COST, Inbox, Message, Missing, Violation};
-use crate::outbox::leaves_time;
+use crate::acks::Acks;
+use crate::crypto::{Keys, ReplayWindow};
+use crate::inbox::{COST, Inbox, Message, Missing};
 use crate::pool::Pool;
 use crate::ranges::RangeSet;
-use crate::wire::{Block, BlockHead, Frame, Frames, Invitation, Qos, Ranges};
+use crate::wire::{Block, BlockHead, Frame, Invitation, Qos, Ranges};
 
 /// Groups of which this end is a member, and what it has to say of any.
 #[derive(Default)]
 pub(super) struct Groups {
-    members: BTreeMap<u32, Membership>,
+    pub(super) members: BTreeMap<u32, Membership>,
     /// Groups that the peer has invited this end to beyond what it joins.
-    declined: BTreeSet<u32>,
-    pending: VecDeque<ControlFrame>,
+    pub(super) declined: BTreeSet<u32>,
+    pub(super) pending: VecDeque<ControlFrame>,
     /// Messages of which the peer is to be told that they will not come: group, number.
-    gone: BTreeMap<(u32, u64), Reason>,
+    pub(super) gone: BTreeMap<(u32, u64), Reason>,
     /// What was missing is said a second time then.
-    again: VecDeque<(Timestamp, ControlFrame)>,
-    repairs: VecDeque<Repair>,
+    pub(super) again: VecDeque<(Timestamp, ControlFrame)>,
+    pub(super) repairs: VecDeque<Repair>,
     /// Packets of each group for which the peer got an answer when it missed them.
-    answered: BTreeMap<u32, RangeSet>,
+    pub(super) answered: BTreeMap<u32, RangeSet>,
 }
 
 /// A control frame that is retransmitted until it is acknowledged.
@@ -44,26 +41,26 @@ pub(super) enum ControlFrame {
 /// A block that a member asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Repair {
-    group: u32,
-    head: BlockHead,
-    bytes: Vec<u8>,
-    until: Timestamp,
+    pub(super) group: u32,
+    pub(super) head: BlockHead,
+    pub(super) bytes: Vec<u8>,
+    pub(super) until: Timestamp,
 }
 
-struct Membership {
-    key: [u8; 32],
-    keys: Keys,
-    replay: ReplayWindow,
-    acks: Acks,
-    inbox: Inbox,
-    offset_us: u64,
+pub(super) struct Membership {
+    pub(super) key: [u8; 32],
+    pub(super) keys: Keys,
+    pub(super) replay: ReplayWindow,
+    pub(super) acks: Acks,
+    pub(super) inbox: Inbox,
+    pub(super) offset_us: u64,
 }
 
 impl Membership {
-    fn new(invitation: &Invitation, qos: &Qos, pool: Pool) -> Self {
+    pub(super) fn new(invitation: &Invitation, qos: &Qos, pool: Pool) -> Self {
         Self {
             key: invitation.key,
-            keys: group_keys(invitation.key),
+            keys: Keys::of_group(invitation.key),
             replay: ReplayWindow::starting_at(invitation.next),
             acks: Acks::of_group(invitation.next),
             inbox: Inbox::of_group(invitation.group, qos, pool),
@@ -108,7 +105,7 @@ impl Groups {
     }
 
     /// Lets messages of the group that keeps most give way until all together keep no more than they may.
-    fn make_room(&mut self, qos: &Qos) {
+    pub(super) fn make_room(&mut self, qos: &Qos) {
         let most = most_kept(qos);
         while self.members.values().map(|member| member.inbox.kept_bytes()).sum::<u64>() > most
             && let Some(member) = self.members.values_mut().max_by_key(|member| member.inbox.kept_bytes())
@@ -161,7 +158,7 @@ impl Groups {
         Some(piece)
     }
 
-    fn tell_gone(&mut self, group: u32, id: u64, reason: Reason) {
+    pub(super) fn tell_gone(&mut self, group: u32, id: u64, reason: Reason) {
         // A member that is not told keeps what it has of the message until newer ones take its place.
         if self.gone.len() < MAX_GONE {
             self.gone.insert((group, id), reason);
@@ -220,186 +217,6 @@ impl ControlFrame {
     }
 }
 
-/// The sender of groups.
-impl Connection {
-    /// This end's time, which invitations relate a group's to.
-    pub(crate) fn micros(&self, now: Timestamp) -> u64 {
-        self.clock.micros(now)
-    }
-
-    //= spec/a1.md A1-GRP-7
-    pub(crate) fn invite(&mut self, invitation: Invitation) {
-        // What goes to the group does not pass here, and silence would end the connection.
-        self.config.keep_alive.get_or_insert(self.idle_timeout / 3);
-        self.groups.pending.push_back(ControlFrame::Invitation(invitation));
-    }
-
-    /// Whether the peer can be told that another message of a group will not come.
-    pub(crate) fn has_room_for_group_gone(&self) -> bool {
-        self.groups.gone.len() < MAX_GONE
-    }
-
-    /// Whether there is room for another repair.
-    pub(crate) fn has_room_for_repair(&self) -> bool {
-        self.groups.repairs.len() < MAX_REPAIRS
-    }
-
-    /// Packets of a group for which the peer got an answer when it missed them.
-    pub(crate) fn answered(&mut self, group: u32) -> &mut RangeSet {
-        let answered = &mut self.groups.answered;
-        if answered.len() >= MAX_GROUPS && !answered.contains_key(&group) {
-            answered.pop_first();
-        }
-        answered.entry(group).or_default()
-    }
-
-    /// Sends a block until it arrives or is of no use.
-    pub(crate) fn send_group_block(
-        &mut self,
-        now: Timestamp,
-        group: u32,
-        head: BlockHead,
-        bytes: Vec<u8>,
-        until: Timestamp,
-    ) {
-        let repair = Repair { group, head, bytes, until };
-        if !leaves_time(now, self.recovery.rtt().srtt(), until) {
-            self.groups.repairs.push_back(repair.clone());
-        }
-        self.stats.repairs_sent += 1;
-        self.groups.repairs.push_back(repair);
-    }
-
-    pub(crate) fn tell_group_at(&mut self, group: u32, next: u64) {
-        self.groups.pending.retain(|control| !matches!(control, ControlFrame::At(of, _) if *of == group));
-        self.groups.pending.push_back(ControlFrame::At(group, next));
-    }
-
-    #[cfg(test)]
-    pub(crate) fn group_announcements(&self) -> usize {
-        self.groups.pending.len() + self.groups.gone.len()
-    }
-
-    pub(crate) fn tell_group_gone(&mut self, group: u32, id: u64, reason: Reason) {
-        self.groups.tell_gone(group, id, reason);
-    }
-}
-
-/// A member.
-impl Connection {
-    /// A packet of a group came, of which the peer has made this end a member. False: it is not, or the packet did not open
-    /// or came before.
-    //= spec/a1.md A1-GRP-2
-    pub(crate) fn handle_group_packet(
-        &mut self,
-        now: Timestamp,
-        group: u32,
-        number: u32,
-        sealed: &mut [u8],
-    ) -> bool {
-        let Some(member) = self.groups.members.get_mut(&group).filter(|_| matches!(self.state, State::Open))
-        else {
-            return false;
-        };
-        let number = member.replay.expand(number);
-        let opened = match member.replay.check(number) {
-            Freshness::New => member.keys.open(now, number, false, sealed).ok(),
-            Freshness::Repeated | Freshness::TooOld => None,
-        };
-        let Some(opened) = opened else {
-            self.stats.packets_refused += 1;
-            return false;
-        };
-        member.replay.record(number);
-        self.stats.group_packets_received += 1;
-        member.acks.on_packet(now, number, Arrived { eliciting: false, ack_now: false, ce: false });
-        for frame in Frames::new(opened) {
-            match frame {
-                Ok(Frame::Block(block)) => self.on_group_block(group, &block),
-                Ok(Frame::Ping | Frame::Padding) => {}
-                // Who has the group's key may be another member: what it forges must not end the connection.
-                _ => break,
-            }
-        }
-        true
-    }
-
-    //= spec/a1.md A1-GRP-1
-    pub(super) fn on_group_frame(&mut self, now: Timestamp, frame: Frame<'_>) -> Result<(), String> {
-        match frame {
-            Frame::Group(invitation) => {
-                self.on_invitation(&invitation)?;
-            }
-            Frame::GroupNack { group, ranges } => {
-                self.events.push_back(Event::GroupMissing { group, missing: ranges.0 });
-            }
-            Frame::GroupBlock { group, block } => {
-                self.stats.repairs_received += 1;
-                self.on_group_block(group, &block);
-            }
-            Frame::GroupGone { group, id, reason } => self.on_group_gone(group, id, reason),
-            Frame::GroupAt { group, next } => {
-                if let Some(member) = self.groups.members.get_mut(&group) {
-                    member.acks.on_reached(now, next);
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn on_invitation(&mut self, invitation: &Invitation) -> Result<(), String> {
-        let Groups { members, declined, .. } = &mut self.groups;
-        let Invitation { group, address, .. } = *invitation;
-        if members.get(&group).is_some_and(|member| member.key == invitation.key) {
-            // Its packet was only thought to be lost.
-            return Ok(());
-        }
-        let is_member = members.contains_key(&group);
-        let is_known = is_member || declined.contains(&group);
-        if !is_known && members.len() + declined.len() >= MAX_GROUPS {
-            return Err("more groups than a connection can have".to_owned());
-        }
-        if is_member || members.len() < self.config.groups {
-            declined.remove(&group);
-            members.insert(group, Membership::new(invitation, self.quality.current(), self.inbox.pool()));
-        } else {
-            declined.insert(group);
-        }
-        if !is_known {
-            self.events.push_back(Event::Invited { group, address });
-        }
-        Ok(())
-    }
-
-    fn on_group_block(&mut self, group: u32, block: &Block<'_>) {
-        let Some(member) = self.groups.members.get_mut(&group) else { return };
-        let qos = self.quality.current();
-        // What contradicts itself is left out: another member could have forged it.
-        let taken = member.inbox.on_block(block, qos);
-        self.groups.make_room(qos);
-        match taken {
-            Ok(true) => {
-                self.stats.messages_received += 1;
-                self.events.push_back(Event::Readable);
-            }
-            Err(Violation::TooLarge | Violation::Scattered) => {
-                self.on_group_gone(group, block.head.id, Reason::Invalid)
-            }
-            _ => {}
-        }
-    }
-
-    /// A message of a group will not come, or is nothing for this end.
-    fn on_group_gone(&mut self, group: u32, id: u64, reason: Reason) {
-        let Some(member) = self.groups.members.get_mut(&group) else { return };
-        if member.inbox.forget(id) {
-            member.inbox.tell_missing(Missing::OfGroup { group, id, reason });
-            self.events.push_back(Event::Readable);
-        }
-    }
-}
-
 /// What all groups of a connection keep together at most: as much as the connection itself, and what each message takes
 /// besides.
 pub(super) fn most_kept(qos: &Qos) -> u64 {
@@ -407,14 +224,12 @@ pub(super) fn most_kept(qos: &Qos) -> u64 {
 }
 
 /// Groups of one connection at most.
-const MAX_GROUPS: usize = 16;
-/// Repairs that wait for one member at most; a member that misses more than that is too slow for the group.
-const MAX_REPAIRS: usize = 256;
+pub(super) const MAX_GROUPS: usize = 16;
 /// After this time a report of what is missing is said a second time.
 const NACK_AGAIN: Duration = Duration::from_millis(5);
 /// Reports that wait for the peer at most, and announcements of messages that will not come.
 const MAX_PENDING: usize = 1024;
-const MAX_GONE: usize = 1024;
+pub(super) const MAX_GONE: usize = 1024;
 /// A repair is cut into parts of at least this size; in a packet with less room it would not be worth its head.
 const LEAST_CUT: usize = 400;
 /// Room for the frame around a repair: type, group, and the head of a message's first block.

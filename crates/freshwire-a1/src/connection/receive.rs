@@ -10,6 +10,7 @@ use crate::acks::Arrived;
 use crate::crypto::{Freshness, Opening};
 use crate::outbox::Credit;
 use crate::recovery::AckInfo;
+use crate::violation::Violation;
 use crate::wire::{Ack, Block, DataHeader, Echo, Frame, Frames, ahead};
 
 impl Connection {
@@ -74,18 +75,18 @@ impl Connection {
         for frame in Frames::new(plain) {
             let frame = match frame {
                 Ok(frame) => frame,
-                Err(error) => return self.violated(now, &error.to_string()),
+                Err(error) => return self.violated(now, error.into()),
             };
             acks += usize::from(matches!(frame, Frame::Ack(_) | Frame::Nack(_)));
             if acks > MAX_ACKS {
-                return self.violated(now, "too many acknowledgements in a packet");
+                return self.violated(now, Violation::TooManyAcknowledgements);
             }
             eliciting |= !matches!(
                 frame,
                 Frame::Padding | Frame::Ack(_) | Frame::Nack(_) | Frame::Close { .. } | Frame::SyncEcho(_)
             );
             if let Err(error) = self.handle_frame(now, from, frame) {
-                return self.violated(now, &error);
+                return self.violated(now, error);
             }
             if matches!(self.state, State::Ended) {
                 return;
@@ -106,7 +107,7 @@ impl Connection {
         }
     }
 
-    fn handle_frame(&mut self, now: Timestamp, from: SocketAddr, frame: Frame<'_>) -> Result<(), String> {
+    fn handle_frame(&mut self, now: Timestamp, from: SocketAddr, frame: Frame<'_>) -> Result<(), Violation> {
         match frame {
             Frame::Padding | Frame::Ping => {}
             Frame::Ack(ack) => self.on_ack(now, &ack)?,
@@ -127,12 +128,12 @@ impl Connection {
             }
             Frame::Repair(parity) => {
                 let qos = self.quality.maximum();
-                let whole = self.inbox.on_parity(&parity, qos).map_err(|error| error.to_string())?;
+                let whole = self.inbox.on_parity(&parity, qos)?;
                 self.stats.messages_received += u64::from(whole);
             }
-            Frame::Whole { id } => self.outbox.on_whole(id).map_err(|error| error.to_string())?,
+            Frame::Whole { id } => self.outbox.on_whole(id)?,
             Frame::Gone { id, len, reason } => {
-                self.inbox.on_gone(id, len, reason).map_err(|error| error.to_string())?;
+                self.inbox.on_gone(id, len, reason)?;
                 self.credit_to_send |= self.inbox.credit_due();
                 self.events.push_back(Event::Readable);
             }
@@ -178,16 +179,16 @@ impl Connection {
         Ok(())
     }
 
-    fn on_blocks<'a>(&mut self, blocks: impl IntoIterator<Item = Block<'a>>) -> Result<(), String> {
+    fn on_blocks<'a>(&mut self, blocks: impl IntoIterator<Item = Block<'a>>) -> Result<(), Violation> {
         let qos = self.quality.maximum();
         for block in blocks {
-            let whole = self.inbox.on_block(&block, qos).map_err(|error| error.to_string())?;
+            let whole = self.inbox.on_block(&block, qos)?;
             self.stats.messages_received += u64::from(whole);
         }
         Ok(())
     }
 
-    fn on_ack(&mut self, now: Timestamp, ack: &Ack) -> Result<(), String> {
+    fn on_ack(&mut self, now: Timestamp, ack: &Ack) -> Result<(), Violation> {
         let Some(newest) = ack.ranges.0.first() else { return Ok(()) };
         let info = AckInfo {
             largest: *newest.end(),
@@ -196,7 +197,7 @@ impl Connection {
             receiver_time_us: ack.at_us,
             ce_count: ack.ce,
         };
-        self.recovery.on_ack(now, &info, &mut self.outcomes).map_err(|error| error.to_string())?;
+        self.recovery.on_ack(now, &info, &mut self.outcomes)?;
         self.keys.set_retention(self.recovery.pto() * 3);
         self.settle_outcomes(now);
         Ok(())
@@ -221,8 +222,8 @@ impl Connection {
         self.events.push_back(Event::QosChanged);
     }
 
-    fn violated(&mut self, now: Timestamp, what: &str) {
-        self.end(now, CODE_VIOLATION, what, Closed::Violation(what.to_owned()));
+    fn violated(&mut self, now: Timestamp, violation: Violation) {
+        self.end(now, Violation::CODE, &violation.to_string(), Closed::Violation(violation));
     }
 }
 
@@ -233,7 +234,6 @@ fn full_time(peer_us: u64, low: u32) -> i64 {
 }
 
 /// Codes of the protocol in CLOSE; an application's own begin at 256.
-const CODE_VIOLATION: u64 = 1;
 const CODE_KEYS: u64 = 2;
 
 /// Messages that parity made whole, of which the peer is still to be told, at most.

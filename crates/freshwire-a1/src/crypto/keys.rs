@@ -136,6 +136,11 @@ struct Receiver {
 }
 
 impl Keys {
+    /// Keys of a multicast group, of which only one direction is used: everybody else receives.
+    pub(crate) fn of_group(key: [u8; 32]) -> Self {
+        Self::new(Protection::Aead, &Secrets { send: key.into(), receive: key.into() })
+    }
+
     /// `secrets` are used by [`Protection::Aead`] only.
     pub(crate) fn new(protection: Protection, secrets: &Secrets) -> Self {
         Self::with_limits(protection, secrets, KeyLimits::default())

@@ -42,3 +42,12 @@ impl Outgoing {
         Self { to, from, bytes, segment, ecn }
     }
 }
+
+/// What an initiation's packet holds.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) version: u32,
+    pub(super) from: u32,
+    pub(super) cookie: &'a [u8],
+    pub(super) noise: &'a [u8],
+}

@@ -8,21 +8,13 @@ use crate::crypto::{Keys, Local, Protection, PublicKey, Responder};
 use crate::wire::{Cursor, Packet, Parameters, VERSION};
 
 use super::agreement::{Answer, parameters, prologue};
+use super::datagram::Call;
 use super::key_log::Ids;
 use super::table::{Asked, Entry, Initiation, Open, Response, State};
 use super::{
     AcceptConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Limits,
     Refusal, WrongHandle,
 };
-
-/// What an initiation's packet holds.
-#[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
-    pub(super) version: u32,
-    pub(super) from: u32,
-    pub(super) cookie: &'a [u8],
-    pub(super) noise: &'a [u8],
-}
 
 /// A call that was understood.
 struct Caller {

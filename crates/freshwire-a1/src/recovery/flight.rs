@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use freshwire_units::Timestamp;
 
-use super::rate::Stamp;
+use super::stamp::{Newest, Stamp};
 use super::types::{AckError, Outcomes};
 
 /// A packet on its way.
@@ -75,15 +75,6 @@ pub(super) struct Acked {
     pub(super) largest_size: u32,
     pub(super) mtu_probe: Option<(u64, u32)>,
     pub(super) spurious: Vec<Spurious>,
-}
-
-/// The newest packet of an acknowledgement.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Newest {
-    pub(super) number: u64,
-    pub(super) sent_at: Timestamp,
-    pub(super) bytes: u32,
-    pub(super) stamp: Stamp,
 }
 
 /// A packet that was declared lost and has arrived.

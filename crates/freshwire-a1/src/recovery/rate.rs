@@ -6,21 +6,7 @@ use freshwire_units::{Rate, Timestamp};
 
 use super::filter::{Best, Windowed};
 use super::first::FirstRate;
-use super::flight::Newest;
-
-/// The state of delivery when a packet left, kept with the packet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Stamp {
-    delivered: u64,
-    lost: u64,
-    delivered_at: Timestamp,
-    first_sent_at: Timestamp,
-    sent_at: Timestamp,
-    app_limited: bool,
-    /// An acknowledgement had come since the path was idle.
-    clocked: bool,
-    streak: u64,
-}
+use super::stamp::{Newest, Stamp};
 
 /// One measurement: what was delivered from the sending of a packet to its acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

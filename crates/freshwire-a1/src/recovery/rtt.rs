@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use freshwire_units::Timestamp;
 
-use super::GRANULARITY;
 use super::filter::{Best, Windowed};
+
+/// Timers closer than this are not worth setting.
+pub(super) const GRANULARITY: Duration = Duration::from_millis(1);
 
 /// Estimators of one path.
 ///

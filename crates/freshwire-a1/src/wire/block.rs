@@ -1,5 +1,7 @@
-use super::frame::{message_len, put_numbers};
-use super::{Cursor, MAX_VARINT, Malformed, Qos, put_varint, varint_len, zigzag};
+use super::cursor::{Cursor, MAX_VARINT, put_varint, varint_len, zigzag};
+use super::error::Malformed;
+use super::head::{message_len, put_numbers};
+use super::parameters::Qos;
 
 /// A part of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-use super::Malformed;
+use super::error::Malformed;
 
 /// Reads a packet from its front to its end.
 #[derive(Clone, Copy, Debug)]

@@ -4,8 +4,13 @@ use std::ops::RangeInclusive;
 use freshwire_choice::Reason;
 
 use super::block::{BLOCK, BLOCK_LAST, NEXT, NEXT_LAST};
+use super::block::{Block, BlockHead, Message, Next};
+use super::cursor::{Cursor, put_varint, varint_len};
+use super::error::Malformed;
+use super::head::{message_len, put_numbers};
+use super::parameters::Qos;
+use super::run::Run;
 use super::run::{RUN, RUN_LAST};
-use super::{Block, BlockHead, Cursor, Malformed, Message, Next, Qos, Run, put_varint, varint_len};
 use crate::ranges::RangeSet;
 
 /// The most ranges in an ACK or NACK.
@@ -447,20 +452,6 @@ impl Ranges {
             put_varint(out, range.end() - range.start());
             before = *range.start();
         }
-    }
-}
-
-pub(super) fn put_numbers(out: &mut Vec<u8>, kind: u8, numbers: &[u64]) {
-    out.push(kind);
-    for &number in numbers {
-        put_varint(out, number);
-    }
-}
-
-pub(super) fn message_len(cursor: &mut Cursor<'_>) -> Result<u32, Malformed> {
-    match cursor.varint32("length of a message")? {
-        len if len <= Qos::MAX_MESSAGE => Ok(len),
-        _ => Err(Malformed::OutOfBounds("length of a message")),
     }
 }
 

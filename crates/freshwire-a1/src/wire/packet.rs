@@ -1,4 +1,5 @@
-use super::{Cursor, Malformed};
+use super::cursor::Cursor;
+use super::error::Malformed;
 use crate::crypto::ResetToken;
 
 /// The version of the protocol.

@@ -2,7 +2,8 @@ use std::time::Duration;
 
 use freshwire_units::Rate;
 
-use super::{Cursor, Malformed, put_varint};
+use super::cursor::{Cursor, put_varint};
+use super::error::Malformed;
 use crate::crypto::ResetToken;
 
 /// The quality of service cannot be had.

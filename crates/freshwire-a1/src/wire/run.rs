@@ -1,7 +1,9 @@
 //! Small messages that are alike, with one head for all of them in a packet.
 
-use super::frame::message_len;
-use super::{Block, BlockHead, Cursor, MAX_VARINT, Malformed, Message, put_varint, varint_len};
+use super::block::{Block, BlockHead, Message};
+use super::cursor::{Cursor, MAX_VARINT, put_varint, varint_len};
+use super::error::Malformed;
+use super::head::message_len;
 
 /// Messages that are alike, one behind the other: the first may have begun in an earlier packet, the last may go on in a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use freshwire_units::Timestamp;
 
-use super::between;
+use super::formula::between;
 use crate::Record;
 
 /// The pictures seen last, in order, and what follows from them.

@@ -1,6 +1,6 @@
 //! Which pictures to send so that the screen is as fresh and as smooth as the link allows.
 
-use super::{FREEZE, FREEZE_WEIGHT, MOTION_WEIGHT, area, coarseness};
+use super::formula::{FREEZE, FREEZE_WEIGHT, MOTION_WEIGHT, area, coarseness};
 
 /// One picture that is queued or expected. Times are seconds on the sender's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]

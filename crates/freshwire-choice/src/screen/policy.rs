@@ -7,7 +7,7 @@ use freshwire_units::{Rate, Timestamp};
 
 use super::ladder::{Expected, Ladder};
 use super::plan::{Item, Planner, Start};
-use crate::hope::Hope;
+use crate::idle_probe::IdleProbe;
 use crate::lost::Lost;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
@@ -30,8 +30,8 @@ pub struct Screen {
     /// A picture was sent whose arrival is not known yet.
     is_sending: bool,
     plan: Standing,
-    hope: Hope,
-    stream: Arc<Known>,
+    probe: IdleProbe,
+    stream: Arc<SharedModel>,
 }
 
 /// What is left of the last plan. In a long queue it stands for some time: what has come since hardly changes what goes next.
@@ -58,13 +58,13 @@ impl Standing {
 
 /// The stream, for all receivers of it.
 #[derive(Debug, Default)]
-struct Known {
+struct SharedModel {
     /// One more than the newest record's number, or 0: a receiver with nothing newer does not wait for the others.
     learned: AtomicU64,
     stream: Mutex<Stream>,
 }
 
-impl Known {
+impl SharedModel {
     fn lock(&self) -> MutexGuard<'_, Stream> {
         // A panic elsewhere leaves at worst a plan half made, and each plan begins anew.
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
@@ -119,7 +119,7 @@ impl Screen {
             shown_at: None,
             is_sending: false,
             plan: Standing::default(),
-            hope: Hope::default(),
+            probe: IdleProbe::default(),
             stream: Arc::default(),
         }
     }
@@ -300,13 +300,13 @@ impl Choice for Screen {
         {
             return Decision::Send(0);
         }
-        let hopeful = self.hope.link(now, link);
+        let hopeful = self.probe.link(now, link);
         let decision = self.decide(now, queue, link).or_else(|| {
             // Only a deadline keeps pictures from an idle link. Where keys get through, each of them measures the link, and one more
             // picture that comes late is dear.
             let decision = self.decide(now, queue, &hopeful?)?;
             let is_dear = matches!(decision, Decision::Send(at) if !queue[at].is_key());
-            (!is_dear || self.hope.may_try(now, link.rate)).then_some(decision)
+            (!is_dear || self.probe.may_try(now, link.rate)).then_some(decision)
         });
         decision.unwrap_or_else(|| {
             Decision::Wait(Some(now + self.stream.lock().ladder.interval().max(SHORTEST_WAIT)))

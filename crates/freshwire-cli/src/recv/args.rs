@@ -9,10 +9,10 @@ use freshwire::Framing;
 use freshwire::a1::ConnectionConfig;
 use freshwire_units::parse_duration;
 
-use super::Input;
 use super::account::Clock;
 use super::address::Address;
-use crate::a1::{A1Args, Manner, OtherSide};
+use super::ends::Input;
+use crate::a1::{A1Args, A1Options, OtherSide};
 use crate::endpoint::Endpoint;
 use crate::send::FramingName;
 
@@ -171,10 +171,10 @@ impl Plan {
                 let mut transport = ConnectionConfig::default();
                 // Whoever reads the bytes has no numbers to put them in order by.
                 transport.in_order = self.out.is_some();
-                let manner = Manner { transport, joins: *joins, asks: false };
+                let options = A1Options { transport, joins: *joins, asks: false };
                 let note = Some("and what to send: layers, h264 FILE or records");
                 let other = OtherSide { command: "freshwire send --to", note };
-                args.open(endpoint, manner, other).map(Input::Messages)
+                args.open(endpoint, options, other).map(Input::Messages)
             }
         }
     }

@@ -3,14 +3,14 @@
 use freshwire::a1::{Closed, ConnectionStats, JoinError, Missing};
 
 use super::account::Account;
+use super::ends::{Output, Tell, WATCH};
 use super::stream::Item;
-use super::{Output, Tell, WATCH};
-use crate::a1::Open;
+use crate::a1::OpenConnection;
 use crate::output::say;
 
 /// Reads until the sender closes, or until the user ends it. `Ok(Some(..))`: what is wrong with what came.
 pub(super) fn read(
-    open: &Open,
+    open: &OpenConnection,
     is_layered: bool,
     account: &mut Account,
     mut out: Option<&mut Output>,

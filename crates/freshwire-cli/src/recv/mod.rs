@@ -3,32 +3,27 @@
 mod account;
 mod address;
 mod args;
+mod ends;
 mod messages;
 mod seen;
 mod stream;
 
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::a1;
 use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
+use ends::{Input, Output, Tell, WATCH};
 use stream::Records;
 
 pub(crate) use args::RecvArgs;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 64 << 10;
-
-/// How long one read waits at most, so that progress is told meanwhile.
-const WATCH: Duration = Duration::from_millis(200);
 
 /// Runs `freshwire recv`. Exit code 1: the stream was torn or had wrong bytes.
 pub(crate) fn run(args: &RecvArgs) -> anyhow::Result<ExitCode> {
@@ -75,20 +70,6 @@ fn is_reset(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
 }
 
-/// What is read.
-enum Input {
-    /// Bytes in which the framing says where records are.
-    Stream(TcpStream),
-    /// Records one by one.
-    Messages(a1::Open),
-}
-
-/// What is between the reader and the user.
-struct Tell<'a> {
-    progress: &'a mut Progress,
-    interrupt: &'a Interrupt,
-}
-
 /// Reads to the end, or until the user ends it. `Ok(Some(..))`: what is wrong with the stream.
 fn read(
     stream: &mut TcpStream,
@@ -132,42 +113,4 @@ fn read(
         tell.progress.tell(now, || account.progress());
     }
     Ok(None)
-}
-
-/// Where the payload goes.
-struct Output {
-    name: String,
-    is_standard: bool,
-    file: Box<dyn Write>,
-}
-
-impl Output {
-    fn open(path: &Path) -> anyhow::Result<Self> {
-        if path == Path::new("-") {
-            let name = "standard output".to_owned();
-            return Ok(Self { name, is_standard: true, file: Box::new(io::stdout()) });
-        }
-        let name = path.display().to_string();
-        let opened = File::options().write(true).create(true).truncate(false).open(path);
-        let file = opened.with_context(|| format!("cannot create {name}"))?;
-        Ok(Self { name, is_standard: false, file: Box::new(file) })
-    }
-
-    /// Forgets what was in the file; pipes and devices hold nothing.
-    fn clear(path: &Path) -> anyhow::Result<()> {
-        if path != Path::new("-") && path.is_file() {
-            let emptied = File::create(path);
-            emptied.with_context(|| format!("cannot empty {}", path.display()))?;
-        }
-        Ok(())
-    }
-
-    /// False: nobody reads standard output any more.
-    fn write(&mut self, bytes: &[u8]) -> anyhow::Result<bool> {
-        match self.file.write_all(bytes).and_then(|()| self.file.flush()) {
-            Ok(()) => Ok(true),
-            Err(error) if self.is_standard && error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(error).with_context(|| format!("cannot write {}", self.name)),
-        }
-    }
 }

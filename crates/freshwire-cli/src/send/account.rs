@@ -9,7 +9,7 @@ use freshwire::{Fate, Outcome, SinkSnapshot};
 use freshwire_units::Timestamp;
 use serde::Serialize;
 
-use super::source::Offer;
+use super::input::NewRecord;
 use crate::histogram::{Histogram, Summary};
 use crate::output;
 
@@ -85,7 +85,7 @@ impl Account {
         }
     }
 
-    pub(super) fn offered(&mut self, offer: &Offer) {
+    pub(super) fn offered(&mut self, offer: &NewRecord) {
         let bytes = offer.bytes.len() as u64;
         self.offered += 1;
         self.offered_bytes += bytes;
@@ -93,7 +93,7 @@ impl Account {
     }
 
     /// The record is sent once more.
-    pub(super) fn offered_again(&mut self, offer: &Offer) {
+    pub(super) fn offered_again(&mut self, offer: &NewRecord) {
         let known = (offer.meta.generated, offer.bytes.len() as u64);
         if self.waiting.insert(offer.meta.user_seq, known).is_none() {
             self.sent_again += 1;
@@ -264,9 +264,9 @@ mod tests {
     use super::*;
     use freshwire::Meta;
 
-    fn offer(seq: u64, at: u64) -> Offer {
+    fn offer(seq: u64, at: u64) -> NewRecord {
         let meta = Meta { user_seq: seq, generated: Timestamp::from_nanos(at), ..Meta::default() };
-        Offer { bytes: vec![0; 10], meta }
+        NewRecord { bytes: vec![0; 10], meta }
     }
 
     #[test]

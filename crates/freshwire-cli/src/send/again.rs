@@ -1,62 +1,19 @@
 //! Connecting again when the connection ends before the source does.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::Context as _;
 
-use super::source::{Offer, Polled, Source};
-use super::{Line, NOT_CONNECTED, Plan, Route, Session, WATCH, tell_carrier};
+use super::args::Plan;
+use super::input::{NewRecord, Polled, Source};
+use super::timing::WATCH;
+use super::{Line, NOT_CONNECTED, Route, Session, tell_carrier};
 use crate::output::say;
 
 /// How long after a failure it is tried again: at first, and at most.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-
-/// The newest record of each key, for whoever connects again.
-pub(super) struct Newest {
-    /// Newer records replace older ones.
-    by_key: bool,
-    /// The records themselves are kept, and not only their numbers.
-    keeps_records: bool,
-    seqs: BTreeMap<u64, u64>,
-    offers: BTreeMap<u64, Offer>,
-}
-
-impl Newest {
-    pub(super) fn new(by_key: bool, keeps_records: bool) -> Self {
-        Self { by_key, keeps_records, seqs: BTreeMap::new(), offers: BTreeMap::new() }
-    }
-
-    /// Notes a record. Those without a key are nobody's state.
-    pub(super) fn put(&mut self, offer: Offer) {
-        let key = offer.meta.key;
-        if !self.by_key || key == 0 {
-            return;
-        }
-        self.seqs.insert(key, offer.meta.user_seq);
-        if self.keeps_records {
-            self.offers.insert(key, offer);
-        }
-    }
-
-    /// The number of the newest record with this key.
-    pub(super) fn seq_of(&self, key: u64) -> Option<u64> {
-        self.seqs.get(&key).copied()
-    }
-
-    /// The numbers of those that are kept.
-    fn kept(&self) -> BTreeSet<u64> {
-        self.offers.values().map(|offer| offer.meta.user_seq).collect()
-    }
-
-    fn in_order(&self) -> Vec<Offer> {
-        let mut offers: Vec<Offer> = self.offers.values().cloned().collect();
-        offers.sort_by_key(|offer| offer.meta.user_seq);
-        offers
-    }
-}
 
 impl Session {
     /// Whether the connection has ended, and the user wants another one.
@@ -144,7 +101,7 @@ impl Session {
     }
 
     /// Takes a record while nobody is connected.
-    fn keep(&mut self, offer: Offer) {
+    fn keep(&mut self, offer: NewRecord) {
         self.account.offered(&offer);
         if self.plan.replaces() && offer.meta.key != 0 {
             self.account.replaced(self.newest.seq_of(offer.meta.key));

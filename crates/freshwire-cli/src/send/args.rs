@@ -12,7 +12,7 @@ use freshwire::{Carrier, DEFAULT_QUEUE_TARGET, Framing, Reserve, SinkConfig};
 use freshwire_media::layered;
 use freshwire_units::{parse_duration, parse_size};
 
-use crate::a1::{self, A1Args, Manner, OtherSide};
+use crate::a1::{self, A1Args, A1Options, OtherSide};
 use crate::endpoint::Endpoint;
 
 /// Send a live source and drop stale records before they reach the wire.
@@ -360,14 +360,14 @@ impl SendArgs {
 
 impl Plan {
     /// The connection over A1, if that is the carrier.
-    pub(super) fn open_a1(&self) -> Option<anyhow::Result<a1::Open>> {
+    pub(super) fn open_a1(&self) -> Option<anyhow::Result<a1::OpenConnection>> {
         (self.carrier == CarrierName::A1).then(|| {
             let mut transport = ConnectionConfig::default();
             if let Some(name) = &self.congestion {
                 transport.congestion = name.parse()?;
             }
-            let manner = Manner { transport, ..Manner::default() };
-            self.a1.open(&self.endpoint, manner, OTHER_SIDE)
+            let options = A1Options { transport, ..A1Options::default() };
+            self.a1.open(&self.endpoint, options, OTHER_SIDE)
         })
     }
 
@@ -376,7 +376,7 @@ impl Plan {
         let Endpoint::Listen(address) = &self.endpoint else { bail!("a group needs --listen") };
         self.a1.listen(
             address,
-            Manner::default(),
+            A1Options::default(),
             OtherSide { command: "freshwire recv --join --from", ..OTHER_SIDE },
         )
     }

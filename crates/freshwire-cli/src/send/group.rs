@@ -7,12 +7,12 @@ use freshwire::a1::{Connection, Group, GroupConfig, Node};
 
 use freshwire_units::Timestamp;
 
-use super::WATCH;
+use super::timing::WATCH;
 use crate::a1::name_of;
 use crate::output::say;
 
 /// A group and everybody who gets it.
-pub(super) struct Crowd {
+pub(super) struct GroupSession {
     node: Node,
     group: Group,
     members: Vec<Connection>,
@@ -20,15 +20,15 @@ pub(super) struct Crowd {
     looked_at: Timestamp,
 }
 
-impl Crowd {
+impl GroupSession {
     /// Waits until as many receivers as that are there.
     pub(super) fn gather(node: Node, config: &GroupConfig, least: usize) -> anyhow::Result<Self> {
         let group = node.group(config).with_context(|| format!("cannot send to {}", config.address))?;
-        let mut crowd = Self { node, group, members: Vec::new(), looked_at: Timestamp::ZERO };
-        while crowd.members.len() < least {
-            crowd.look(WATCH)?;
+        let mut session = Self { node, group, members: Vec::new(), looked_at: Timestamp::ZERO };
+        while session.members.len() < least {
+            session.look(WATCH)?;
         }
-        Ok(crowd)
+        Ok(session)
     }
 
     /// The group.

@@ -8,7 +8,7 @@ use freshwire::Meta;
 use freshwire_units::Timestamp;
 use serde_json::Value;
 
-use super::source::{Input, ONLY_KEY, Offer, Piece, Polled, Source};
+use super::input::{Input, NewRecord, ONLY_KEY, Piece, Polled, Source};
 use crate::output::say;
 
 /// The longest line in bytes, its end included.
@@ -157,7 +157,7 @@ impl Source for Lines {
             ..Meta::default()
         };
         self.seq += 1;
-        Ok(Polled::Record(Offer { bytes, meta }))
+        Ok(Polled::Record(NewRecord { bytes, meta }))
     }
 }
 

@@ -4,8 +4,11 @@ mod account;
 mod again;
 mod args;
 mod group;
+mod input;
 mod lines;
+mod newest;
 mod source;
+mod timing;
 
 use std::io;
 use std::net::TcpStream;
@@ -24,10 +27,11 @@ use crate::a1;
 use crate::interrupt::Interrupt;
 use crate::output::{Progress, print, say};
 use account::Account;
-use again::Newest;
 use args::Plan;
-use group::Crowd;
-use source::{Offer, Polled, Source};
+use group::GroupSession;
+use input::{NewRecord, Polled, Source};
+use newest::Newest;
+use timing::{CLOSE, LOOK, WATCH};
 
 pub(crate) use args::{FramingName, SendArgs};
 
@@ -37,15 +41,6 @@ const BLOCK_BYTES: u32 = 16 << 10;
 /// Slots of the ring, and blocks of its arena. What no policy drops piles up to this, then the source waits.
 const SLOTS: u32 = 4096;
 const BLOCKS: u32 = 2048;
-
-/// How often a full ring, or the end of the last record, is looked for.
-const LOOK: Duration = Duration::from_millis(1);
-
-/// How often a broken connection is looked for while the source is silent.
-const WATCH: Duration = Duration::from_millis(100);
-
-/// How long the engine may take to end a connection that has nothing left to deliver.
-const CLOSE: Duration = Duration::from_secs(5);
 
 /// Why records were not sent that no policy dropped.
 const NEVER_QUEUED: &str = "never-queued";
@@ -79,14 +74,14 @@ pub(crate) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
 /// The way to the receiver, or to many.
 enum Route {
     Tcp(TcpStream),
-    A1(a1::Open),
-    Group(Crowd),
+    A1(a1::OpenConnection),
+    Group(GroupSession),
 }
 
 impl Route {
     fn open(plan: &Plan) -> anyhow::Result<Self> {
         if let Some((config, members)) = &plan.group {
-            return Crowd::gather(plan.listen()?, config, *members).map(Self::Group);
+            return GroupSession::gather(plan.listen()?, config, *members).map(Self::Group);
         }
         match plan.open_a1() {
             Some(open) => open.map(Self::A1),
@@ -98,8 +93,8 @@ impl Route {
 /// What serves the sink, as long as it is held.
 enum Server {
     Engine { _engine: EngineThread },
-    Peer(a1::Open),
-    Crowd(Crowd),
+    Peer(a1::OpenConnection),
+    Group(GroupSession),
 }
 
 /// The ring, and what takes records from there to the receiver.
@@ -124,10 +119,10 @@ impl Line {
                 let sink = sender.add_a1_sink(&open.connection, plan.a1_sink())?;
                 Self { sender, sink, server: Server::Peer(open) }
             }
-            Route::Group(crowd) => {
+            Route::Group(group) => {
                 let mut sender = Sender::without_engine(&ring)?;
-                let sink = sender.add_a1_group(crowd.group(), plan.a1_sink())?;
-                Self { sender, sink, server: Server::Crowd(crowd) }
+                let sink = sender.add_a1_group(group.group(), plan.a1_sink())?;
+                Self { sender, sink, server: Server::Group(group) }
             }
         })
     }
@@ -137,7 +132,7 @@ impl Line {
         match &self.server {
             Server::Engine { .. } => None,
             Server::Peer(open) => open.connection.qos().map(|qos| qos.max_send_message),
-            Server::Crowd(_) => Some(of_group),
+            Server::Group(_) => Some(of_group),
         }
     }
 
@@ -157,7 +152,7 @@ struct Session {
     line: Option<Line>,
     newest: Newest,
     /// A record that was not put on a ring because the connection ended.
-    unsent: Option<Offer>,
+    unsent: Option<NewRecord>,
     /// The receiver came in the middle: what depends on something before is useless to it.
     is_late: bool,
     progress: Progress,
@@ -217,7 +212,7 @@ impl Session {
     }
 
     /// Puts a record on the ring; waits while the ring is full, which stops the source too.
-    fn push(&mut self, offer: Offer) -> anyhow::Result<()> {
+    fn push(&mut self, offer: NewRecord) -> anyhow::Result<()> {
         self.check_size(&offer)?;
         if std::mem::take(&mut self.is_late) && offer.meta.refs != [0; 2] {
             self.is_late = true;
@@ -246,7 +241,7 @@ impl Session {
         }
     }
 
-    fn check_size(&self, offer: &Offer) -> anyhow::Result<()> {
+    fn check_size(&self, offer: &NewRecord) -> anyhow::Result<()> {
         let largest = self.line.as_ref().and_then(|line| line.largest(self.plan.largest_to_group()));
         if let Some(largest) = largest.filter(|&largest| offer.bytes.len() > largest as usize) {
             anyhow::bail!(
@@ -257,7 +252,7 @@ impl Session {
         Ok(())
     }
 
-    fn try_push(&mut self, offer: &Offer) -> Result<(), PushError> {
+    fn try_push(&mut self, offer: &NewRecord) -> Result<(), PushError> {
         let Some(Line { sender, sink, .. }) = &mut self.line else { return Err(PushError::Closed) };
         let id = sink.id();
         if !self.plan.replaces() || offer.meta.key == 0 {
@@ -276,7 +271,7 @@ impl Session {
         match &mut line.server {
             Server::Engine { .. } => {}
             Server::Peer(open) => open.turn_others_away()?,
-            Server::Crowd(crowd) => crowd.look(Duration::ZERO)?,
+            Server::Group(group) => group.look(Duration::ZERO)?,
         }
         let (sink, account) = (&line.sink, &self.account);
         self.progress.tell(now, || account.progress(&sink.stats()));
@@ -338,7 +333,7 @@ impl Session {
             match &server {
                 Server::Engine { .. } => {}
                 Server::Peer(open) => open.connection.close(CODE_FAILED, &why),
-                Server::Crowd(crowd) => crowd.end(CODE_FAILED, &why),
+                Server::Group(group) => group.end(CODE_FAILED, &why),
             }
         }
         let broken_before = sink.ended().is_some();
@@ -348,8 +343,8 @@ impl Session {
             _ => CloseMode::Abort,
         };
         let ended = sink.close(mode, CLOSE);
-        if let Server::Crowd(crowd) = &server {
-            crowd.end(CODE_DONE, ENDED);
+        if let Server::Group(group) = &server {
+            group.end(CODE_DONE, ENDED);
         }
         while let Ok(Some(fate)) = sender.poll_fate(id) {
             self.account.fate(&fate);

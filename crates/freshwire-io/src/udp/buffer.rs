@@ -2,7 +2,7 @@ use std::io::{self, IoSliceMut};
 
 use quinn_udp::RecvMeta;
 
-use super::{Incoming, from_quinn, plain};
+use super::datagram::{Incoming, from_quinn, plain};
 use crate::PageBuffer;
 
 /// The most that one coalesced arrival holds: the IP layer's own limit.

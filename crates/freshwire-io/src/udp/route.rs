@@ -3,7 +3,7 @@ use std::net::{SocketAddr, UdpSocket as StdSocket};
 
 use rustix::net::sockopt;
 
-use super::{MAX_DATAGRAM_BYTES, addressed};
+use super::datagram::{MAX_DATAGRAM_BYTES, addressed};
 
 /// Asks the kernel about the way to a destination. Nothing is sent.
 #[derive(Debug)]

@@ -143,11 +143,14 @@ fn run(
     Ok(places)
 }
 
+/// What a table is of, and where its series is.
+type Quantity = (&'static str, fn(&Places) -> usize);
+
 fn grids(mechanisms: &[Mechanism], cells: &[Cell], columns: &[Vec<Places>], report: &mut Report) {
     let Some(first) = cells.first() else { return };
     let setting = first.name();
     let setting = setting.split_once(", ").map_or("", |(_, rest)| rest);
-    let quantities: [(&str, fn(&Places) -> usize); 4] = [
+    let quantities: [Quantity; 4] = [
         ("throughput", |places| places.rate),
         ("sender's CPU per GB", |places| places.cpu),
         ("payload of a segment, of a full one", |places| places.full),

@@ -1,19 +1,18 @@
 //! Receiving UDP: what a program loses that stalls, what not losing it costs, and what a slow program reads.
 
 mod ends;
+mod plan;
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use self::ends::Outcome;
+use self::plan::{KERNEL_BUFFER, Method, Plan, Rule};
+use super::series::{Goal, Grid, Report, Unit};
+use crate::output::say;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use freshwire_units::parse_duration;
-use serde::{Deserialize, Serialize};
-
-use self::ends::Outcome;
-use super::series::{Goal, Grid, Report, Unit};
-use crate::output::say;
 
 /// Rates, in datagrams a second, that have a goal: the loss in per cent that push may have.
 const GOALS: [(u64, f64); 2] = [(20_000, 0.0), (100_000, 0.1)];
@@ -45,60 +44,6 @@ impl ReceiveArgs {
         let plan = serde_json::from_str(plan).context("this is no plan");
         Some(plan.and_then(|plan| ends::work(&plan)).map(|()| ExitCode::SUCCESS))
     }
-}
-
-/// How a program receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-enum Method {
-    Recv,
-    Recvmmsg,
-    Large,
-    PacketRing,
-    PushThread,
-    PushUring,
-    Preloaded,
-}
-
-impl Method {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Recv => "recv",
-            Self::Recvmmsg => "recvmmsg of 32",
-            Self::Large => "recv, largest buffer",
-            Self::PacketRing => "TPACKET_V3",
-            Self::PushThread => "push by a thread",
-            Self::PushUring => "push by io_uring",
-            Self::Preloaded => "recv, preloaded",
-        }
-    }
-}
-
-/// What goes when a program is too slow for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Rule {
-    Kernel,
-    Newest,
-    Deadline,
-    LatestByKey,
-}
-
-impl Rule {
-    fn text(self) -> String {
-        match self {
-            Self::Kernel => "recv, largest buffer".to_owned(),
-            Self::Newest => "push, the kernel's rule".to_owned(),
-            Self::Deadline => format!("push, deadline of {} ms", ends::DEADLINE.as_millis()),
-            Self::LatestByKey => format!("push, newest of each of {} keys", ends::KEYS),
-        }
-    }
-}
-
-/// What a process of the bench does.
-#[derive(Debug, Serialize, Deserialize)]
-enum Plan {
-    Send { to: SocketAddr, rate: u64, count: u64 },
-    Stall { method: Method, rate: u64, count: u64, seed: u64 },
-    Slow { rule: Rule, rate: u64, count: u64 },
 }
 
 /// Each method at each rate, then the overload. Repetitions take turns.
@@ -173,10 +118,7 @@ fn stalls(
     }
     report.grids.push(Grid {
         bench,
-        caption: format!(
-            "a program that stalls 5 to 200 ms, kernel buffer of {} KiB",
-            ends::KERNEL_BUFFER >> 10
-        ),
+        caption: format!("a program that stalls 5 to 200 ms, kernel buffer of {} KiB", KERNEL_BUFFER >> 10),
         columns: ["lost", "CPU of a datagram", "taking one"].map(str::to_owned).to_vec(),
         rows: methods
             .iter()

@@ -7,19 +7,17 @@
 //!  its processor time ◄──/proc──┘  (or bare writes)             bytes of each ──► this process
 //! ```
 
+mod args;
 mod bare;
 pub(super) mod isolation;
 mod load;
 mod process;
+mod worker;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
-
-use anyhow::Context as _;
-use clap::{Args, ValueEnum};
-use freshwire_units::{Rate, parse_duration};
 
 use super::machine::allow_files;
 use super::series::{Goal, Report, Unit};
@@ -28,86 +26,22 @@ use crate::viewers::clip::Clip;
 use crate::viewers::server::Server;
 use process::{Serving, Subject};
 
+pub(super) use args::ViewersArgs;
+pub(super) use worker::Worker;
+
+use args::{OTHER_FILES, VIEWER_BYTES};
+
 const BENCH: &str = "viewers";
 
-/// What a clip has to be longer than what is measured, besides the times to begin: the server's start and some reserve.
-const RESERVE: Duration = Duration::from_secs(4);
-/// How many viewers a server connects in a second, at least.
-const CONNECTS_PER_SECOND: u32 = 40;
 /// Goals for processor time over that of bare writes and over that of GStreamer's server.
 const OF_BARE: f64 = 1.3;
 const OF_GSTREAMER: f64 = 0.5;
 /// Goal for processor time of viewers over UDP over that of viewers over TCP.
 const OF_TCP: f64 = 1.0;
-/// A viewer may take so much of the server's memory.
-const VIEWER_BYTES: f64 = 16384.0;
 /// From so many viewers on, what they take is told from the stream's first use of its arena meanwhile.
 const MANY: usize = 256;
 /// Less than this share of the stream means that the server could not keep up, and its cost tells little.
 const LEAST_SHARE: f64 = 0.95;
-/// Files besides three for each viewer.
-const OTHER_FILES: u64 = 100;
-
-/// The options of `viewers` and `isolation`.
-#[derive(Debug, Args)]
-pub(super) struct ViewersArgs {
-    /// Numbers of viewers, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "1,32,256,1000", value_parser = clap::value_parser!(u32).range(1..=5000))]
-    viewers: Vec<u32>,
-    /// Rate of the stream that `viewers` and `isolation` serve: 720p25.
-    #[arg(long, default_value = "1Mbit")]
-    rate: Rate,
-    /// How long each repetition of `viewers` and `isolation` counts.
-    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = parse_duration)]
-    duration: Duration,
-    /// How long viewers have to begin before that; from one key picture to the next it is 2 s.
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
-    settle: Duration,
-    /// Viewers of `isolation` that read as fast as they can.
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    fast: u32,
-    /// Viewers of `isolation` that read nothing while the server's memory is looked at.
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    stalled: u32,
-    /// Folder where `viewers` and `isolation` keep the encoded streams and the servers' log.
-    #[arg(long, value_name = "FOLDER", default_value = "freshwire-bench")]
-    clips: PathBuf,
-}
-
-impl ViewersArgs {
-    /// The stream, long enough for so many viewers and encoded if it is not in the folder, and where the servers' log
-    /// goes.
-    fn prepare(&self, viewers: u32) -> anyhow::Result<(Arc<Clip>, PathBuf)> {
-        std::fs::create_dir_all(&self.clips)
-            .with_context(|| format!("cannot make the folder {}", self.clips.display()))?;
-        let connecting = Duration::from_secs((viewers / CONNECTS_PER_SECOND).into());
-        let length = self.duration + self.settle * 3 + connecting + RESERVE;
-        let rate = self.rate.bits_per_sec();
-        let path = self.clips.join(format!("stream-{}s-{rate}.ts", length.as_secs()));
-        if !path.exists() {
-            say("encoding the stream, once");
-        }
-        Ok((Arc::new(Clip::prepare(&path, length, rate)?), self.clips.join("server.log")))
-    }
-}
-
-/// An end of the measurement that is a process of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Worker {
-    /// The viewers.
-    Load,
-    /// The baseline.
-    Bare,
-}
-
-impl Worker {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Load => "load",
-            Self::Bare => "bare",
-        }
-    }
-}
 
 /// Runs a worker.
 pub(super) fn work(worker: Worker) -> anyhow::Result<ExitCode> {

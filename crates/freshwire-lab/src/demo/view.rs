@@ -2,8 +2,8 @@
 
 mod big;
 mod draw;
+mod state;
 
-use std::collections::VecDeque;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -12,45 +12,9 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use super::run::Step;
-use super::wire::{Live, Scheme};
+use super::wire::Scheme;
 
-/// What is known of the runs.
-pub(super) struct State {
-    /// What the link is, in words.
-    pub(super) link: String,
-    pub(super) duration: Duration,
-    pub(super) sides: [Side; Scheme::ALL.len()],
-    /// Colours may be used.
-    pub(super) coloured: bool,
-}
-
-/// What is known of one run.
-#[derive(Default)]
-pub(super) struct Side {
-    pub(super) live: Live,
-    /// Instants in seconds, and the age of the picture in milliseconds.
-    pub(super) ages: Vec<(f64, u64)>,
-    /// Received bits per second, over the last second.
-    pub(super) rate_bps: f64,
-    /// Instants and received bytes of the last second.
-    received: VecDeque<(f64, u64)>,
-}
-
-impl Side {
-    fn take(&mut self, live: &Live) {
-        self.live = live.clone();
-        self.ages.push((live.at_s, (live.age_s * 1e3) as u64));
-        self.received.push_back((live.at_s, live.received_bytes));
-        while self.received.len() > 2 && self.received.front().is_some_and(|(at, _)| live.at_s - at > 1.0) {
-            self.received.pop_front();
-        }
-        if let (Some(first), Some(last)) = (self.received.front(), self.received.back())
-            && last.0 > first.0
-        {
-            self.rate_bps = (last.1 - first.1) as f64 * 8.0 / (last.0 - first.0);
-        }
-    }
-}
+pub(super) use state::State;
 
 /// Shows a run. Dropping it gives the terminal back.
 pub(super) struct View {

@@ -1,46 +1,11 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
+use super::age::{AgeCurve, Recovery};
+use super::delay::Delay;
+use super::link::{commit_age, wasted_share};
 use super::oracle::{self, Frame};
-use super::{Age, AgeCurve, Delay, Freezes, Recovery, commit_age, wasted_share};
+use super::results::FramesMetrics;
 use crate::schema::{LinkConfig, Run};
-
-/// What follows from the records of a stream of frames, one record each.
-///
-/// A frame is *decodable* once it and, transitively, every frame that it refers to have arrived whole; it is *on time*
-/// when that is so by its own generation plus the deadline. A reference may itself be late and still serve.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FramesMetrics {
-    /// Frames that the source offered.
-    pub(crate) offered_frames: u64,
-    /// Frames that were decodable at some time.
-    pub(crate) decodable_frames: u64,
-    /// Frames on time.
-    pub(crate) on_time_frames: u64,
-    /// Bytes of the frames on time.
-    pub(crate) on_time_bytes: u64,
-    /// Frames that an oracle could have delivered on time over this link.
-    pub(crate) oracle_frames: u64,
-    /// Frames on time as a share of the oracle's; none where the oracle delivers nothing.
-    pub(crate) share_of_oracle: Option<f64>,
-    /// Frames that arrived whole and were of no use by their deadline.
-    pub(crate) late_frames: u64,
-    /// Age of information from the start to the end of the run's duration.
-    pub(crate) age: Age,
-    /// Gaps between shown frames.
-    pub(crate) freezes: Freezes,
-    /// The return after the link's last dip.
-    pub(crate) recovery: Recovery,
-    /// From generation to arrival, over offered frames.
-    pub(crate) delay: Delay,
-    /// From generation to the commit point, over begun frames.
-    pub(crate) commit_age: Delay,
-    /// Bytes received within the run's duration, per second, in Kibit/s (1 Kibit = 1024 bit).
-    pub(crate) receive_rate_kibit: f64,
-    /// Bytes that arrived late or useless, framing included, as a share of those sent.
-    pub(crate) wasted_share: f64,
-}
 
 impl FramesMetrics {
     pub(super) fn of(run: &Run, fps: f64) -> Self {

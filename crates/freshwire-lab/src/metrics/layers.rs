@@ -1,48 +1,9 @@
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Delay, capacity_bps, commit_age, transfer_ns, wasted_share};
+use super::delay::Delay;
+use super::link::{capacity_bps, commit_age, transfer_ns, wasted_share};
+use super::results::LayersMetrics;
 use crate::schema::{Plan, Run, Source};
-
-/// What follows from the records of a layered stream.
-///
-/// All layers of a window are played together, so a record is *on time* when it and every record of the layers below
-/// it in its window arrived by the window's start plus the deadline. It is *on age* when the same happened by its own
-/// nominal submission plus the deadline.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LayersMetrics {
-    /// Records that the source offered.
-    pub(crate) offered_records: u64,
-    /// Their bytes.
-    pub(crate) offered_bytes: u64,
-    /// Bytes that an oracle could have delivered on time over this link.
-    pub(crate) ideal_bytes: u64,
-    /// Records on time.
-    pub(crate) on_time_records: u64,
-    /// Their bytes.
-    pub(crate) on_time_bytes: u64,
-    /// Bytes on age.
-    pub(crate) on_age_bytes: u64,
-    /// Bytes on time as a share of the ideal; none where the ideal is nothing.
-    pub(crate) share_of_ideal: Option<f64>,
-    /// Windows that were offered.
-    pub(crate) windows: u64,
-    /// Windows whose whole base layer was on time.
-    pub(crate) base_windows: u64,
-    /// Bytes of each layer in whole records that arrived within the run's duration, the base layer first.
-    pub(crate) received_layer_bytes: Vec<u64>,
-    /// Bytes received within the run's duration, per second, in Kibit/s (1 Kibit = 1024 bit).
-    pub(crate) receive_rate_kibit: f64,
-    /// From a record's nominal submission to its arrival, over offered records.
-    pub(crate) delay: Delay,
-    /// From a record's nominal submission to its commit point, over begun records.
-    pub(crate) commit_age: Delay,
-    /// Records that arrived and were of no use.
-    pub(crate) late_records: u64,
-    /// Bytes that arrived late or useless, framing included, as a share of those sent.
-    pub(crate) wasted_share: f64,
-}
 
 impl LayersMetrics {
     pub(super) fn of(run: &Run, layers: u8, window_ms: u32) -> Self {

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use super::transfer_end_ns;
+use super::link::transfer_end_ns;
 use crate::schema::LinkConfig;
 
 /// A frame as the oracle sees it.

@@ -3,10 +3,8 @@
 use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
-use super::metrics::Metrics;
 use super::scheme::Scheme;
 use crate::schema::{Environment, LinkConfig, Trust};
-use crate::store::Stored;
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,19 +121,41 @@ pub(super) struct Decoded {
     pub(super) ssim_p5: f64,
 }
 
-impl Stored for Run {
-    const KIND: &str = "screen";
+/// What follows from a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Metrics {
+    /// What the viewer had.
+    pub(super) screen: Screen,
+    /// What it would have had from a sender that knew all pictures and the link.
+    pub(super) oracle: Screen,
+    /// What the viewer received, as a share of what the link carries (1448 bytes of 1500, less losses).
+    pub(super) link_used: f64,
+}
 
-    fn measure(&mut self) -> anyhow::Result<()> {
-        self.check()?;
-        self.metrics = Some(Metrics::of(self));
-        Ok(())
-    }
+/// A screen over the time that counts, as [`freshwire::choice::screen`](mod@freshwire::choice::screen) defines it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Screen {
+    /// Now minus the capture of the newest picture that can be decoded, in seconds: mean.
+    pub(super) age_mean_s: f64,
+    /// What that is at most in 95 % of the time.
+    pub(super) age_p95_s: f64,
+    /// Pictures a second that arrived and can be decoded.
+    pub(super) pictures_per_s: f64,
+    /// Seconds in which the picture had stood for more than 0.5 s.
+    pub(super) frozen_s: f64,
+    /// Times that it stood for longer than that.
+    pub(super) freezes: usize,
+    /// The longest time without another picture.
+    pub(super) longest_gap_s: f64,
+    /// Mean distance between the captures of the pictures shown, as it counts in the cost.
+    pub(super) motion_s: f64,
+    /// The live policy's objective.
+    pub(super) cost: f64,
 }
 
 impl Run {
     /// Fails when the run contradicts itself.
-    fn check(&self) -> anyhow::Result<()> {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
         let Window { begin_ns, from_ns, until_ns } = self.window;
         ensure!(begin_ns <= from_ns && from_ns < until_ns, "a window from {from_ns} to {until_ns} ns");
         for (place, picture) in self.pictures.iter().enumerate() {
@@ -157,7 +177,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::store::{self, Writer};
+    use crate::store::{self, Stored as _, Writer};
     use crate::testing;
 
     const MS: u64 = 1_000_000;

@@ -7,9 +7,9 @@ use base64::prelude::BASE64_STANDARD;
 use freshwire_units::Rate;
 
 use super::decode;
-use super::metrics::{self, Metrics, Screen};
+use super::metrics;
 use super::run::{STILLS_FOLDER, camera_name, picture_name};
-use super::schema::{Plan, Run, StreamId};
+use super::schema::{Metrics, Plan, Run, Screen, StreamId};
 use super::scheme::Scheme;
 use super::source::Source;
 use crate::cells::link_label;

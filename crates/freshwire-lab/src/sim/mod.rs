@@ -1,6 +1,7 @@
 //! `freshwire-lab sim`: scenarios of the A1 transport in virtual time, and the receive queue.
 
 mod json;
+mod played;
 mod queue;
 mod show;
 
@@ -8,9 +9,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use freshwire_sim::{Outcome, SCENARIOS, Scenario};
+use freshwire_sim::{SCENARIOS, Scenario};
 
 use crate::output;
+use played::Played;
 
 /// A scenario is a world of A1 endpoints and paths in a text file, with what has to be reached in it. It is played in
 /// virtual time: the same scenario and seed give the same datagrams on every machine.
@@ -61,13 +63,6 @@ pub(crate) fn run(args: &SimArgs) -> anyhow::Result<ExitCode> {
     output::print(&text)?;
     let is_reached = played.iter().all(|played| played.outcome.misses.is_empty());
     Ok(if is_reached { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-/// A scenario with what it has reached.
-struct Played {
-    name: String,
-    scenario: Scenario,
-    outcome: Outcome,
 }
 
 fn play(name: &str, text: &str, seed: u64) -> anyhow::Result<Played> {

@@ -1,9 +1,9 @@
 //! The report of `freshwire-lab state`.
 
 use super::metrics::age_curve;
-use super::schema::Run;
+use super::schema::{Metrics, Run};
+use super::scheme;
 use super::show::{Cell, cells, path_label, silence_rounds, source_label, table};
-use super::{metrics::Metrics, scheme};
 use crate::report::axis_end;
 use crate::report::chart::{Axis, BarChart, Bars, LineChart, Series, bar_chart, line_chart};
 use crate::report::html::{self, Figure, Section, figures, page, paragraph};

@@ -5,12 +5,9 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
 use serde::{Deserialize, Serialize};
 
-use super::metrics::Metrics;
 use crate::schema::{Environment, LinkConfig, Trust};
-use crate::store::Stored;
 
 /// Everything that was chosen before a run; runs with equal plans repeat each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -185,20 +182,35 @@ impl Plan {
     }
 }
 
-impl Stored for Run {
-    const KIND: &str = "state";
-
-    fn measure(&mut self) -> anyhow::Result<()> {
-        let Arrivals { keys, ticks, gaps_us } = &self.arrivals;
-        ensure!(keys.len() == ticks.len() && keys.len() == gaps_us.len(), "columns of different length");
-        self.metrics = Some(Metrics::of(self)?);
-        Ok(())
-    }
+/// What follows from a run, all of it from the end of the warm-up to the end of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Metrics {
+    /// Values that the program read in a second.
+    pub(super) values_per_s: f64,
+    /// Age of an object's newest value at the program: the mean over time and objects, in nanoseconds.
+    pub(super) age_mean_ns: f64,
+    /// What it was below for 95 % of the time, all objects together.
+    pub(super) age_p95_ns: f64,
+    /// Its mean over time of the object that has it worst.
+    pub(super) worst_key_age_ns: f64,
+    /// Values of the object that came least often, of the mean over objects; none if nothing came.
+    pub(super) least_share: Option<f64>,
+    /// The same of the object that came most often.
+    pub(super) most_share: Option<f64>,
+    /// The longest time without a value of an object.
+    pub(super) worst_silence_ns: u64,
+    /// How long all objects together take for a value each at the rate that was read; none if nothing came.
+    pub(super) fair_round_ns: Option<f64>,
+    /// From a value's tick to its reading, the median over values that were read; none if nothing came.
+    pub(super) delay_p50_ns: Option<u64>,
+    /// The mean age over objects, 100 ms after a stalled reader has returned.
+    pub(super) after_return_ns: Option<f64>,
 }
 
 #[cfg(test)]
 pub(super) mod testing {
     use super::*;
+    use crate::store::Stored as _;
 
     /// Two objects, ten ticks a second, two seconds of which the first does not count; nothing has come.
     pub(in crate::state) fn run(scheme: &str, reader: Reader) -> Run {

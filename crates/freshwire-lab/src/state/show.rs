@@ -1,7 +1,6 @@
 //! Runs as a table.
 
-use super::metrics::Metrics;
-use super::schema::{Fates, Plan, Reader, Run};
+use super::schema::{Fates, Metrics, Plan, Reader, Run};
 use super::scheme;
 use crate::cells;
 use crate::metrics::Spread;

@@ -97,7 +97,7 @@ impl SampleFormat {
 impl Sequence {
     /// That of an OBU, with header and perhaps a size field.
     pub(crate) fn of_obu(obu: &[u8]) -> Option<Self> {
-        let (obu, _) = super::split_obu(obu)?;
+        let (obu, _) = super::obu::split_obu(obu)?;
         Self::parse(obu.payload)
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use freshwire_units::Timestamp;
 
-use super::{Config, Event, opus};
+use super::event::{Config, Event};
+use super::opus;
 use crate::aac;
 use crate::depacketize::{Begin, nal};
 use crate::timeline::{Coding, Given, Timeline};

@@ -3,10 +3,12 @@
 mod ffmpeg;
 mod odd_ts;
 
+use std::sync::Arc;
+
 use super::*;
 use crate::rtp::Packets;
 use crate::testing::ivf;
-use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, VideoCodec};
+use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, VideoCodec};
 
 /// 30 pictures of H.264 with B pictures and 52 frames of AAC, made by
 /// `ffmpeg -f lavfi -i testsrc=s=64x48:r=25 -f lavfi -i sine=r=44100 -t 1.2 -c:v libx264 -preset veryfast -pix_fmt yuv420p

@@ -1,6 +1,7 @@
 use crate::aac::Config;
 
-use super::{MAX_FRAME_BYTES, Malformed, Packet};
+use super::open::{MAX_FRAME_BYTES, Malformed};
+use super::packet::Packet;
 
 /// Widths of the fields of an AU header (RFC 3640, 3.2.1).
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-use super::{MAX_FRAME_BYTES, Malformed, Open};
+use super::open::{MAX_FRAME_BYTES, Malformed, Open};
 
 /// OBUs cut into packets (RTP payload format for AV1, 4.3 and 4.4).
 #[derive(Debug, Default)]

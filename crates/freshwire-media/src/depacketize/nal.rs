@@ -1,6 +1,6 @@
 use memchr::memmem;
 
-use super::{Malformed, Open};
+use super::open::{Malformed, Open};
 
 const START_CODE: [u8; 4] = [0, 0, 0, 1];
 

@@ -1,4 +1,4 @@
-use super::{Malformed, Open};
+use super::open::{Malformed, Open};
 
 /// RFC 9628, 4.2: flags, picture number, layer, references, and the structure of the layers, each only if the flags say so.
 pub(super) fn push(payload: &[u8], open: &mut Open) -> Result<(), Malformed> {

@@ -15,7 +15,7 @@
 //!
 //! Chunks of two records are never mixed. An ABANDON chunk gives up the open record: the reader forgets its bytes.
 
-use super::Prefix;
+use super::prefix::Prefix;
 use crate::buffer::Buffer;
 
 /// The eight bytes that open a chunked stream: magic, version, three zero bytes.

@@ -21,7 +21,7 @@ use super::viewer::Begun;
 use super::{Framer, Piece};
 use crate::rtp::{HEADER_BYTES, Identity, Packets, Reports, Stream, WallClock};
 use crate::unit::{Catalog, Kind, UnitHead};
-use crate::video::repeat::Repeater;
+use crate::video::repeater::Repeater;
 
 /// Bytes before each packet.
 pub const FRAME_HEADER_BYTES: usize = 4;

@@ -16,42 +16,20 @@
 //! back. The first unit's decode time is one second after 0, so that no time is negative; times have 33 bits and wrap
 //! after 26.5 hours.
 
+mod error;
 mod packet;
 mod pes;
 mod tables;
 
 use std::sync::Arc;
 
+pub use self::error::TsError;
 use self::packet::{Counter, Packet};
-use self::pes::Carried;
+use self::pes::{AUDIO_PID, Carried, VIDEO_PID};
 use super::viewer::{self, Begun, Units};
 use super::{Framer, Piece};
 use crate::unit::{Catalog, Kind, MediaTime, Tracks, UnitHead};
-use crate::video::repeat::Repeater;
-
-/// A stream that MPEG-TS cannot carry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TsError {
-    /// There is no mapping that players know.
-    #[error("{name} is not carried in MPEG-TS; use H.264 or H.265, or another way out")]
-    Codec {
-        /// The codec's name.
-        name: &'static str,
-    },
-    /// An AudioSpecificConfig that ADTS headers cannot express.
-    #[error("this kind of AAC does not fit into ADTS headers; use AAC-LC with a usual sampling rate")]
-    Aac,
-    /// An Opus channel layout without code.
-    #[error("Opus with {channels} channels is not carried in MPEG-TS; use 1 to 8")]
-    OpusChannels {
-        /// The channels.
-        channels: u8,
-    },
-    /// Neither pictures nor sound.
-    #[error("the stream has no track; give it one")]
-    NoTrack,
-}
+use crate::video::repeater::Repeater;
 
 /// An MPEG transport stream for one viewer. A unit that cannot be carried is skipped: it makes one piece without bytes.
 /// These are units that the catalog does not have, that need a key unit before them which was not sent, or whose tracks
@@ -316,9 +294,6 @@ impl Open {
         Piece { payload: begin..self.position, last, boundary: last }
     }
 }
-
-const VIDEO_PID: u16 = 0x100;
-const AUDIO_PID: u16 = 0x101;
 
 const TABLES_NS: i64 = 500_000_000;
 const PCR_LEAD_TICKS: i64 = 18_000;

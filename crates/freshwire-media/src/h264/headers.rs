@@ -1,7 +1,7 @@
 //! What NAL units are in an H.264 stream.
 
-use super::AnnexBError;
 use super::syntax::{Picture, Sequence, Slice, SliceType, is_exact_recovery_point};
+use crate::annex_b::AnnexBError;
 use crate::video::sets::Sets;
 use crate::video::split::{Headers, Role};
 

@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::SliceType;
 use super::headers::Coded;
-use super::syntax::{Identity, Order, Sequence};
+use super::syntax::{Identity, Order, Sequence, SliceType};
 
 /// What follows for one access unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

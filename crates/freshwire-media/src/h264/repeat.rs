@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::headers::Coded;
-use super::syntax::{Order, Picture, Sequence};
+use super::syntax::{Order, Picture, Sequence, SliceRules};
 use crate::video::arithmetic::{Context, Encoder};
 use crate::video::bits::BitWriter;
 
@@ -25,18 +25,6 @@ pub(super) struct Blank {
     slice: SliceRules,
     /// The slice's data, if it is coded apart from the header.
     arithmetic: Option<Vec<u8>>,
-}
-
-/// What a picture parameter set says about slice headers behind the picture order count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SliceRules {
-    pub(super) is_arithmetic: bool,
-    /// The default is one reference picture.
-    pub(super) one_reference: bool,
-    pub(super) weighted: bool,
-    pub(super) initial_qp_minus26: i32,
-    pub(super) has_deblocking: bool,
-    pub(super) has_redundancy: bool,
 }
 
 /// The most macroblocks: those of 8192x4320.

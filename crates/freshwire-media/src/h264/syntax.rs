@@ -1,7 +1,6 @@
 //! The fields of parameter sets and slice headers (ITU-T H.264, 7.3.2.1, 7.3.2.2 and 7.3.3) up to the picture order
 //! count. `None` means that the bytes are not a valid parameter set or header.
 
-use super::repeat::SliceRules;
 use crate::video::bits::{BitWriter, Bits};
 
 /// What a sequence parameter set says about slice headers and about the pictures.
@@ -279,6 +278,18 @@ fn skip_scaling_lists(bits: &mut Bits, lists: usize) -> Option<()> {
         }
     }
     Some(())
+}
+
+/// What a picture parameter set says about slice headers behind the picture order count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SliceRules {
+    pub(super) is_arithmetic: bool,
+    /// The default is one reference picture.
+    pub(super) one_reference: bool,
+    pub(super) weighted: bool,
+    pub(super) initial_qp_minus26: i32,
+    pub(super) has_deblocking: bool,
+    pub(super) has_redundancy: bool,
 }
 
 /// What a picture parameter set says about slice headers.

@@ -36,6 +36,8 @@ const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 const SHORTEST_ROUND_TRIP: Duration = Duration::from_micros(100);
 /// The queue that the sender may cause at the bottleneck, as over TCP.
 const QUEUE_TARGET: Duration = Duration::from_millis(50);
+/// A queue that is longer is hardly a program that was busy.
+const SURE_QUEUE: Duration = Duration::from_millis(200);
 /// A standing queue is another flow's if it keeps this share although the rate fell; the target is then so much above it.
 const STANDING: f64 = 0.9;
 const ADAPT: f64 = 1.5;
@@ -273,7 +275,7 @@ impl RateControl {
         let burst = Duration::from_secs_f64(at_once as f64 / self.rate);
         let shows_queue = self.has_queue(queue, burst);
         // Without a loss, one report may only show that a program at either end was busy.
-        let is_sure = fresh_lost > 0 || queue > MOST_QUEUE || self.had_queue;
+        let is_sure = fresh_lost > 0 || queue > SURE_QUEUE || self.had_queue;
         self.had_queue = shows_queue;
         let has_queue = shows_queue && is_sure;
         let share = self.tcp_share(loss);

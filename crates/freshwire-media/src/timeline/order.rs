@@ -1,6 +1,6 @@
 //! Decoding times from shown times, and both from the order of pictures.
 
-use super::{Coding, DEFAULT_FRAME_NS, SECOND};
+use super::coding::{Coding, DEFAULT_FRAME_NS, SECOND};
 
 /// Decoding times where a source gives only shown times: the n-th smallest of all, `reorder` pictures later.
 #[derive(Clone, Debug, Default)]

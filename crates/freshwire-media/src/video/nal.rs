@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::Coded;
+use super::coded::Coded;
 use super::repeat;
 use super::sets::trimmed;
 use super::split::{Assemble, Headers};

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use crate::h264::AnnexBError;
+use crate::annex_b::AnnexBError;
 
 /// What a codec says about NAL units.
 pub(crate) trait Headers {

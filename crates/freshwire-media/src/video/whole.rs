@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::coded::{Coded, VideoError};
 use super::depend::{Dependencies, Use};
 use super::nal::Gate;
-use super::{Coded, VideoError};
 use crate::unit::VideoTrack;
 
 /// What differs between the codecs.

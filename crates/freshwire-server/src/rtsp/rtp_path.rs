@@ -357,6 +357,8 @@ impl Inner {
             }
         }
         batch.bytes.clear();
+        // A keyframe's room is not kept for each of a thousand viewers.
+        batch.bytes.shrink_to(KEPT_BYTES);
     }
 
     fn send_report(&mut self, now: Timestamp, track: usize, packet: &[u8]) {
@@ -441,6 +443,8 @@ fn header_bytes(to: &SocketAddr) -> u64 {
 const GRAIN: Duration = Duration::from_millis(10);
 const ONE_PACKET: f64 = 1428.0;
 const LOOK: Duration = Duration::from_millis(250);
+/// Room for packets that a viewer keeps.
+const KEPT_BYTES: usize = 16 << 10;
 /// Reports that come more often say too little to judge by.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(1);
 /// The most datagrams of a viewer that are read in this time.

@@ -4,7 +4,7 @@ use std::time::Duration;
 use freshwire_push::Threshold;
 
 use super::config::{Config, ConfigError, Reading, Spread};
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// The arrival rate is measured over at least this long, as a receiver does from look to look: the inverse of a single gap says
 /// little. A tick counts as a second for the threshold, whose rule has no unit of time.
@@ -80,10 +80,10 @@ struct Machine<'a> {
     observed: f64,
     area: f64,
     outcome: Outcome,
-    arrivals: Dice,
-    spread: Dice,
-    receives: Dice,
-    pushes: Dice,
+    arrivals: Rng,
+    spread: Rng,
+    receives: Rng,
+    pushes: Rng,
 }
 
 struct Socket {
@@ -106,7 +106,7 @@ impl<'a> Machine<'a> {
             is_overflowing: false,
             threshold: Threshold::new(config.socket_packets as f64),
         };
-        let mut arrivals = Dice::new(seed, 0);
+        let mut arrivals = Rng::new(seed, 0);
         let next_arrival = exponential(&mut arrivals, config.arrival_ticks);
         Self {
             config,
@@ -124,9 +124,9 @@ impl<'a> Machine<'a> {
             area: 0.0,
             outcome: Outcome::default(),
             arrivals,
-            spread: Dice::new(seed, 1),
-            receives: Dice::new(seed, 2),
-            pushes: Dice::new(seed, 3),
+            spread: Rng::new(seed, 1),
+            receives: Rng::new(seed, 2),
+            pushes: Rng::new(seed, 3),
         }
     }
 
@@ -305,6 +305,6 @@ fn earlier(first: (f64, Event), at: f64, event: Event) -> (f64, Event) {
 }
 
 /// An exponentially distributed time.
-fn exponential(dice: &mut Dice, mean: f64) -> f64 {
-    -mean * (1.0 - dice.share()).ln()
+fn exponential(rng: &mut Rng, mean: f64) -> f64 {
+    -mean * (1.0 - rng.share()).ln()
 }

@@ -9,10 +9,10 @@ use freshwire_link::{Config, Loss, Schedule};
 use freshwire_units::{ParseUnitError, Rate, parse_duration, parse_size};
 use serde::Deserialize;
 
-use super::{Expect, FlowPlan, Happening, PathPlan, Scenario, ScenarioError};
+use super::plan::{Expect, FlowPlan, Happening, PathPlan, Scenario, ScenarioError};
 use crate::flow::{PolicyKind, Side};
-use crate::offer::Offer;
-use crate::pipe::{Duplicate, Reorder, Way};
+use crate::offer::SourceConfig;
+use crate::pipe::{DirectionConfig, Duplicate, Reorder};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,15 +38,15 @@ struct RawTrouble {
 #[serde(deny_unknown_fields)]
 struct RawPath {
     /// Both directions, unless one of them is named besides.
-    both: Option<RawWay>,
-    up: Option<RawWay>,
-    down: Option<RawWay>,
+    both: Option<RawDirection>,
+    up: Option<RawDirection>,
+    down: Option<RawDirection>,
     queue_p95: Option<Time>,
 }
 
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct RawWay {
+struct RawDirection {
     rate: Option<Bits>,
     /// Lines of a time in seconds and a rate, as `freshwire link --trace` reads them.
     trace: Option<String>,
@@ -246,17 +246,17 @@ pub(super) fn parse(text: &str, seed: u64) -> Result<Scenario, ScenarioError> {
 
 impl RawPath {
     fn plan(self, name: String, seed: u64) -> Result<PathPlan, ScenarioError> {
-        let way = |way: Option<RawWay>, direction: &str| {
-            let way = way.or_else(|| self.both.clone()).unwrap_or_default();
-            way.plan(seed).map_err(|problem| wrong(format!("path {name}, {direction}"), problem))
+        let read = |raw: Option<RawDirection>, direction: &str| {
+            let raw = raw.or_else(|| self.both.clone()).unwrap_or_default();
+            raw.plan(seed).map_err(|problem| wrong(format!("path {name}, {direction}"), problem))
         };
-        let (up, down) = (way(self.up.clone(), "up")?, way(self.down.clone(), "down")?);
+        let (up, down) = (read(self.up.clone(), "up")?, read(self.down.clone(), "down")?);
         Ok(PathPlan { up, down, queue_p95: self.queue_p95.map(|time| time.0), name })
     }
 }
 
-impl RawWay {
-    fn plan(self, seed: u64) -> Result<Way, String> {
+impl RawDirection {
+    fn plan(self, seed: u64) -> Result<DirectionConfig, String> {
         let schedule = match (&self.rate, &self.trace) {
             (None, None) => Schedule::constant(DEFAULT_RATE),
             (Some(rate), None) => Schedule::constant(rate.0),
@@ -285,7 +285,7 @@ impl RawWay {
         for outage in &self.outages {
             link = link.outage(outage.at.0, outage.length.0);
         }
-        Ok(Way {
+        Ok(DirectionConfig {
             link: link.build().map_err(|error| error.to_string())?,
             reorder: self.reorder.map(|reorder| Reorder { share: reorder.share, by: reorder.by.0 }),
             duplicate: self.duplicate.map(|duplicate| Duplicate {
@@ -325,7 +325,7 @@ impl RawFlow {
 }
 
 impl RawOffer {
-    fn plan(self) -> Result<Offer, String> {
+    fn plan(self) -> Result<SourceConfig, String> {
         let size = |bytes: Bytes| match u32::try_from(bytes.0) {
             Ok(bytes) if bytes > 0 && bytes <= Qos::MAX_MESSAGE => Ok(bytes),
             _ => Err("a record has from 1 byte to 64 MiB".to_owned()),
@@ -335,18 +335,26 @@ impl RawOffer {
             _ => Err("records come at most every 10 us".to_owned()),
         };
         Ok(match self {
-            Self::Layers { layers, bytes, window, lifetime } => {
-                Offer::Layers { layers, bytes: size(bytes)?, window: pace(window)?, lifetime: lifetime.0 }
-            }
+            Self::Layers { layers, bytes, window, lifetime } => SourceConfig::Layers {
+                layers,
+                bytes: size(bytes)?,
+                window: pace(window)?,
+                lifetime: lifetime.0,
+            },
             Self::Frames { fps, rate, gop, lifetime } if (0.1..=1000.0).contains(&fps) => {
-                Offer::Frames { fps, rate: rate.0, gop, lifetime: lifetime.0 }
+                SourceConfig::Frames { fps, rate: rate.0, gop, lifetime: lifetime.0 }
             }
             Self::Frames { .. } => return Err("there are from 0.1 to 1000 pictures in a second".to_owned()),
-            Self::Positions { objects, bytes, every, lifetime } => {
-                Offer::Positions { objects, bytes: size(bytes)?, every: pace(every)?, lifetime: lifetime.0 }
+            Self::Positions { objects, bytes, every, lifetime } => SourceConfig::Positions {
+                objects,
+                bytes: size(bytes)?,
+                every: pace(every)?,
+                lifetime: lifetime.0,
+            },
+            Self::Messages { bytes, every } => {
+                SourceConfig::Messages { bytes: size(bytes)?, every: pace(every)? }
             }
-            Self::Messages { bytes, every } => Offer::Messages { bytes: size(bytes)?, every: pace(every)? },
-            Self::Bulk { bytes } => Offer::Bulk { bytes: size(bytes)? },
+            Self::Bulk { bytes } => SourceConfig::Bulk { bytes: size(bytes)? },
         })
     }
 }

@@ -1,65 +1,33 @@
 //! Records whose bytes stay where they are until they are sealed.
 
+mod limits;
 mod source;
 mod state;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use freshwire_a1::Qos;
 use freshwire_ring::{Fate, Meta};
 
+pub use self::limits::{BufferError, BufferLimits};
 use self::source::BufferSource;
-use self::state::State;
+use self::state::{Shared, State};
 use super::config::SinkConfig;
 use super::connection::{Caller, Connection};
 use super::group::Group;
-use super::supply::Supply;
 use crate::ended::{CloseMode, Ended};
 use crate::error::SenderError;
-use crate::sink::{Call, Monitor, Sink, SinkShared};
+use crate::sink::{Call, Monitor, Sink};
 
-/// Limits of a [`BufferSender`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BufferLimits {
-    /// Records queued or in progress. Default: 1024.
-    pub records: usize,
-    /// Payload bytes queued or in progress. A single record is accepted whatever its size. Default: 16 MiB.
-    pub bytes: usize,
-}
-
-impl Default for BufferLimits {
-    fn default() -> Self {
-        Self { records: 1024, bytes: 16 << 20 }
-    }
-}
-
-/// Reason for which a buffer was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum BufferError {
-    /// No room within the [`BufferLimits`].
-    #[error("the sender holds as many records or bytes as it may: wait, drop or replace a record")]
-    Full,
-    /// The connection or group is over.
-    #[error("the sender takes nothing any more: its connection is over, or is being closed")]
-    Closed,
-    /// No message can be so large.
-    #[error("a message of {bytes} bytes is larger than the {most} that one can have", most = Qos::MAX_MESSAGE)]
-    TooLarge {
-        /// Its size.
-        bytes: usize,
-    },
-}
-
-/// Feeds a connection or a group from the application's own buffers. A payload is copied only into the packets, where it is encrypted, and
+/// Sink of a connection or a group for the application's own buffers, from [`Connection::add_buffer_sink`] or
+/// [`Group::add_buffer_sink`]. A payload is copied only into the packets, where it is encrypted, and
 /// is returned to its owner at the end of its record (Mapp 1997, "Implementation": buffers with a free function). As with a
 /// [`Sender`](crate::Sender), records can be dropped and replaced until their first packet is sent, and have fates.
 ///
 /// Use it for data that is in memory already: frames of a camera's or an encoder's pool, a mapped file, a forwarded message. Messages below
 /// about a kilobyte are cheaper in a ring. A buffer is a [`Bytes`]; [`Bytes::from_owner`] wraps any owner of bytes, and drops it with the
-/// last clone. One buffer may be pushed to any number of senders. The node's thread may drop it, so the owner's `drop` must be short and
+/// last clone. One buffer may be pushed to any number of sinks. The node's thread may drop it, so the owner's `drop` must be short and
 /// must not use the node.
 ///
 /// The records are in private memory, not in a region that a second process may edit.
@@ -67,7 +35,7 @@ pub enum BufferError {
 /// ```no_run
 /// use bytes::Bytes;
 /// use std::time::Duration;
-/// use freshwire::a1::{BufferLimits, BufferSender, ConnectConfig, Node, NodeConfig, SinkConfig};
+/// use freshwire::a1::{BufferLimits, ConnectConfig, Node, NodeConfig, SinkConfig};
 /// use freshwire::{CloseMode, Meta, choice, now};
 ///
 /// # let (address, key) = ("camera.example.org:5000", "".parse()?);
@@ -76,62 +44,64 @@ pub enum BufferError {
 /// let node = Node::bind("0.0.0.0:0".parse()?, NodeConfig::new()?)?;
 /// let connection = node.connect(address, &key, &ConnectConfig::default())?;
 /// let config = SinkConfig::new(choice::deadline(Duration::ZERO));
-/// let mut sender = BufferSender::new(&connection, config, BufferLimits::default())?;
+/// let mut sink = connection.add_buffer_sink(config, BufferLimits::default())?;
 /// let frame = Bytes::from_owner(next_frame());
 /// let now = now();
 /// let meta = Meta { generated: now, deadline: now + Duration::from_millis(300), ..Meta::default() };
-/// sender.push(frame, &meta)?;
-/// sender.close(CloseMode::Drain, Duration::from_secs(1));
+/// sink.push_owned(frame, &meta)?;
+/// sink.close(CloseMode::Drain, Duration::from_secs(1));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct BufferSender {
+pub struct BufferSink {
     shared: Arc<Shared>,
     caller: Caller,
     sink: Sink,
 }
 
-/// What the application's and the node's threads have in common.
-struct Shared {
-    state: Mutex<State>,
-    /// There is room again.
-    room: Condvar,
-}
-
-impl BufferSender {
-    /// Feeds this connection, which can still receive; closing the sender closes it.
+impl Connection {
+    /// Makes the connection a sink of the application's own buffers. It can still receive; closing the sink closes
+    /// it.
     ///
     /// # Errors
     ///
     /// As [`Sender::add_a1_sink`](crate::Sender::add_a1_sink).
-    pub fn new(
-        connection: &Connection,
+    pub fn add_buffer_sink(
+        &self,
         config: SinkConfig,
         limits: BufferLimits,
-    ) -> Result<Self, SenderError> {
+    ) -> Result<BufferSink, SenderError> {
         let shared = Arc::new(Shared::new(limits));
-        let sink = connection.feed(0, config, |stats| shared.supply(stats))?;
-        Ok(Self { shared, caller: connection.caller(), sink })
+        let sink = self.attach(0, config, |stats| Box::new(BufferSource::new(shared.clone(), stats)))?;
+        Ok(BufferSink { shared, caller: self.caller(), sink })
     }
+}
 
-    /// Feeds this group. The limits need space for the records kept for repairs; see
-    /// [`GroupConfig::repair_for`](super::GroupConfig::repair_for).
+impl Group {
+    /// Makes the group a sink of the application's own buffers. The limits need space for the records kept for
+    /// repairs; see [`GroupConfig::repair_for`](super::GroupConfig::repair_for).
     ///
     /// # Errors
     ///
     /// As [`Sender::add_a1_group`](crate::Sender::add_a1_group).
-    pub fn to_group(group: &Group, config: SinkConfig, limits: BufferLimits) -> Result<Self, SenderError> {
+    pub fn add_buffer_sink(
+        &self,
+        config: SinkConfig,
+        limits: BufferLimits,
+    ) -> Result<BufferSink, SenderError> {
         let shared = Arc::new(Shared::new(limits));
-        let sink = group.feed(0, config, |stats| shared.supply(stats))?;
-        Ok(Self { shared, caller: group.caller(), sink })
+        let sink = self.attach(0, config, |stats| Box::new(BufferSource::new(shared.clone(), stats)))?;
+        Ok(BufferSink { shared, caller: self.caller(), sink })
     }
+}
 
+impl BufferSink {
     /// Queues a record and returns its index, as [`Fate::index`] reports it. Makes no system call while the node's
     /// thread is awake.
     ///
     /// # Errors
     ///
     /// If the limits are reached, the record exceeds the largest message, or the sink has ended.
-    pub fn push(&mut self, payload: impl Into<Bytes>, meta: &Meta) -> Result<u64, BufferError> {
+    pub fn push_owned(&mut self, payload: impl Into<Bytes>, meta: &Meta) -> Result<u64, BufferError> {
         let mut state = self.shared.lock();
         let index = state.push(payload.into(), meta)?;
         self.call(state);
@@ -169,7 +139,7 @@ impl BufferSender {
     ///
     /// # Errors
     ///
-    /// As [`push`](Self::push).
+    /// As [`push_owned`](Self::push_owned).
     pub fn replace(&mut self, payload: impl Into<Bytes>, meta: &Meta) -> Result<bool, BufferError> {
         let payload = payload.into();
         let mut state = self.shared.lock();
@@ -199,7 +169,7 @@ impl BufferSender {
     }
 
     /// Closes the sink and waits at most `timeout`, after which the connection is aborted. Returns the reason
-    /// for the end. A dropped sender closes as a [`Sink`] does.
+    /// for the end. A dropped one closes as a [`Sink`] does.
     pub fn close(self, mode: CloseMode, timeout: Duration) -> Ended {
         self.sink.close(mode, timeout)
     }
@@ -211,19 +181,5 @@ impl BufferSender {
         if rests {
             self.caller.call();
         }
-    }
-}
-
-impl Shared {
-    fn new(limits: BufferLimits) -> Self {
-        Self { state: Mutex::new(State::new(limits)), room: Condvar::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn supply(self: &Arc<Self>, stats: Arc<SinkShared>) -> Box<dyn Supply> {
-        Box::new(BufferSource::new(Arc::clone(self), stats))
     }
 }

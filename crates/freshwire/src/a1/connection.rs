@@ -17,11 +17,11 @@ use super::driver::Condvar;
 use super::error::ConnectError;
 use super::joined::Membership;
 use super::peer::State;
+use super::record_source::RecordSource;
 use super::shared::Shared;
-use super::sink::{Feeding, InNode, Keeper, Wish};
+use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
 use super::source::RingSource;
-use super::status::Status;
-use super::supply::Supply;
+use super::status::{ConnectionStatus, QosNews};
 use crate::carrier::CarrierInUse;
 use crate::error::SenderError;
 use crate::sink::{Call, Sink, SinkShared};
@@ -30,10 +30,10 @@ use crate::sink::{Call, Sink, SinkShared};
 /// [`Sender::add_a1_sink`](crate::Sender::add_a1_sink). Clones refer to the same connection. Dropping the
 /// last one closes it; a sink holds one.
 #[derive(Clone)]
-pub struct Connection(Arc<Held>);
+pub struct Connection(Arc<Inner>);
 
 /// The connection as long as anybody has it.
-struct Held {
+struct Inner {
     node: Arc<Shared>,
     id: ConnectionHandle,
     /// Where the other node was at first.
@@ -48,7 +48,7 @@ impl Connection {
         address: SocketAddr,
         changed: Arc<Condvar>,
     ) -> Self {
-        Self(Arc::new(Held { node, id, address, changed }))
+        Self(Arc::new(Inner { node, id, address, changed }))
     }
 
     /// Current address of the peer, which may change during the connection.
@@ -110,7 +110,7 @@ impl Connection {
     ///
     /// If the connection has ended; messages that arrived before are returned first.
     pub fn recv(&self, timeout: Duration) -> Result<Option<Message>, Closed> {
-        let Held { node, id, changed, .. } = &*self.0;
+        let Inner { node, id, changed, .. } = &*self.0;
         let core = node.lock();
         let (called, mut received) = (now(), Ok(None));
         // The first look is now; each one after it has its own time, for the age of what it finds.
@@ -148,43 +148,49 @@ impl Connection {
         self.0.node.act(|core, now| core.close(self.0.id, now, code, reason));
     }
 
-    /// Current status: what holds messages back ([`Status::WINDOW_EXCEEDED`], [`Status::RATE_EXCEEDED`]),
-    /// whether a change of the quality of service is pending ([`Status::QOS_PENDING`]), and how the
-    /// connection ended ([`Status::PEER_CLOSED`] with code 0, else [`Status::ABORTED`]).
-    /// [`Status::QOS_CHANGED`] is reported once, whichever end requested the change.
-    pub fn status(&self) -> Status {
-        let end = self.closed().as_ref().map(Status::of_end);
-        self.held().and(self.take_news()).and(end.unwrap_or_default())
+    /// Current status: what holds messages back, changes of the quality of service, and the end. A change of the
+    /// quality of service is reported once.
+    pub fn status(&self) -> ConnectionStatus {
+        let (held, news) = (self.held(), self.take_news());
+        ConnectionStatus {
+            qos_pending: held.qos_pending || news.pending,
+            qos_changed: news.changed,
+            closed: self.closed(),
+            ..held
+        }
     }
 
-    /// What stands in the way of its messages, and whether a change of the quality of service is under way.
-    pub(super) fn held(&self) -> Status {
+    /// What holds messages back, and whether a change of the quality of service is pending.
+    pub(super) fn held(&self) -> ConnectionStatus {
         let mut core = self.0.node.lock();
-        let mut status = Status::default();
-        if let Some(connection) = core.transport(self.0.id) {
-            status.set(Status::WINDOW_EXCEEDED, connection.is_window_full());
-            status.set(Status::RATE_EXCEEDED, connection.is_rate_exceeded());
-            status.set(Status::QOS_PENDING, connection.is_qos_pending());
+        let Some(connection) = core.transport(self.0.id) else { return ConnectionStatus::default() };
+        ConnectionStatus {
+            window_exceeded: connection.is_window_full(),
+            rate_exceeded: connection.is_rate_exceeded(),
+            qos_pending: connection.is_qos_pending(),
+            ..ConnectionStatus::default()
         }
-        status
     }
 
     /// What has happened to the quality of service since the last call.
-    pub(super) fn take_news(&self) -> Status {
-        self.0.node.lock().peer(self.0.id).map_or(Status::default(), |peer| std::mem::take(&mut peer.news))
+    pub(super) fn take_news(&self) -> QosNews {
+        self.0.node.lock().peer(self.0.id).map_or(QosNews::default(), |peer| std::mem::take(&mut peer.news))
     }
 
     /// Sends what it may of its ring.
+    #[cfg(feature = "reproduction")]
     pub(super) fn catch_up(&self) {
         self.0.node.act(|core, _| core.call(SinkTarget::Connection(self.0.id)));
     }
 
     /// How many more messages the receiver takes.
+    #[cfg(feature = "reproduction")]
     pub(super) fn credit(&self) -> u64 {
         self.0.node.lock().transport(self.0.id).map_or(0, |connection| connection.credit())
     }
 
     /// Asks for it to count as activity of the node when it has sent what it could.
+    #[cfg(feature = "reproduction")]
     pub(super) fn await_turn(&self) {
         if let Some(peer) = self.0.node.lock().peer(self.0.id) {
             peer.is_awaited = true;
@@ -204,7 +210,7 @@ impl Connection {
 
     /// Waits until it has sent what it could again since it had done so `turns` times, or has ended, at most until `give_up`.
     pub(super) fn wait_turn(&self, turns: u64, give_up: Timestamp) {
-        let Held { node, id, changed, .. } = &*self.0;
+        let Inner { node, id, changed, .. } = &*self.0;
         drop(node.wait(node.lock(), changed, give_up, |core| {
             let Some(peer) = core.peer(*id) else { return true };
             peer.is_awaited = true;
@@ -214,7 +220,7 @@ impl Connection {
 
     /// Waits until it stands.
     pub(super) fn wait_open(&self) -> Result<(), ConnectError> {
-        let Held { node, id, changed, .. } = &*self.0;
+        let Inner { node, id, changed, .. } = &*self.0;
         let mut result = Ok(());
         drop(node.wait(node.lock(), changed, Timestamp::MAX, |core| {
             result = match core.peer(*id).map(|peer| peer.state.clone()) {
@@ -232,26 +238,26 @@ impl Connection {
     /// Feeds it from a ring.
     pub(crate) fn serve(&self, consumer: Consumer, config: SinkConfig) -> Result<Sink, SenderError> {
         let ring = consumer.ring();
-        self.feed(ring, config, |shared| Box::new(RingSource::new(consumer, shared)))
+        self.attach(ring, config, |shared| Box::new(RingSource::new(consumer, shared)))
     }
 
     /// Feeds it, and counts what that does.
-    pub(super) fn feed(
+    pub(super) fn attach(
         &self,
         ring: usize,
         config: SinkConfig,
-        supply: impl FnOnce(Arc<SinkShared>) -> Box<dyn Supply>,
+        make_source: impl FnOnce(Arc<SinkShared>) -> Box<dyn RecordSource>,
     ) -> Result<Sink, SenderError> {
         let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
         let SinkConfig { policy, linger } = config;
-        let feeding = Feeding::new(supply(Arc::clone(&shared)), Arc::clone(&shared));
+        let sink = AttachedSink::new(make_source(Arc::clone(&shared)), Arc::clone(&shared));
         self.0.node.act(|core, _| {
             match core.peer(self.0.id).map(|peer| &peer.state) {
                 Some(State::Open) => {}
                 Some(State::Closed(closed)) => return Err(SenderError::ConnectionEnded(closed.clone())),
                 _ => return Err(SenderError::NotConnected),
             }
-            if !core.feed(self.0.id, feeding) {
+            if !core.attach(self.0.id, sink) {
                 return Err(SenderError::HasSink);
             }
             if let Some(connection) = core.transport(self.0.id) {
@@ -279,12 +285,12 @@ impl Connection {
 }
 
 impl Keeper for Connection {
-    fn ask(&self, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish) {
+    fn ask(&self, ask: impl FnOnce(&mut AttachedSink, Timestamp) -> CloseAction) {
         self.0.node.act(|core, now| core.ask(self.0.id, now, ask));
     }
 }
 
-impl Drop for Held {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.node.act(|core, now| core.forget(self.id, now));
     }

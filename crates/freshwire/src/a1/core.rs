@@ -1,5 +1,6 @@
 //! What a node does while its lock is held: datagrams in, datagrams out, and what its connections ask for.
 
+mod accepting;
 mod newcomers;
 
 use std::collections::BTreeMap;
@@ -17,16 +18,16 @@ use freshwire_io::udp::{Ecn, ReceiveBuffer, Route, UdpConfig, UdpSocket};
 use freshwire_units::Timestamp;
 
 use self::newcomers::Newcomers;
+use super::codes::{CODE_ABORTED, CODE_DONE};
 use super::config::{ConnectConfig, NodeConfig};
 use super::driver::{Activity, Condvar, Protocol, RING_SCAN};
 use super::error::NodeStopped;
-use super::group::{GroupConfig, GroupError, InviteError};
+use super::group_config::{GroupConfig, GroupError, InviteError};
 use super::joined::{JoinError, Joined, Membership};
 use super::multicast::Groups;
 use super::outbound::Outbound;
 use super::peer::{Peer, State};
-use super::sink::{Feeding, Wish};
-use super::status::Status;
+use super::sink::{AttachedSink, CloseAction};
 use crate::ended::{Ended, SinkError};
 
 /// How many system calls fetch datagrams before something is sent again.
@@ -38,12 +39,6 @@ const BURSTS_PER_TURN: usize = 8;
 /// How many connections have their turn before datagrams are fetched again.
 const TURNS: usize = 64;
 
-/// The code of a connection that ends as it should.
-pub(super) const CODE_DONE: u64 = 0;
-
-/// The code of a connection whose owner gives up what is not delivered.
-pub(super) const CODE_ABORTED: u64 = 256;
-
 pub(super) struct Core {
     endpoint: Endpoint,
     config: NodeConfig,
@@ -53,7 +48,7 @@ pub(super) struct Core {
     outbound: Outbound,
     peers: BTreeMap<ConnectionHandle, Peer>,
     /// Those of them that are fed.
-    feedings: BTreeMap<ConnectionHandle, Feeding>,
+    sinks: BTreeMap<ConnectionHandle, AttachedSink>,
     /// Those of these that are at their end.
     closing: Vec<ConnectionHandle>,
     /// The groups that it sends to.
@@ -92,7 +87,7 @@ impl Core {
             arrived: ReceiveBuffer::default(),
             outbound: Outbound::default(),
             peers: BTreeMap::new(),
-            feedings: BTreeMap::new(),
+            sinks: BTreeMap::new(),
             closing: Vec::new(),
             activity: Activity::default(),
             has_more: false,
@@ -153,10 +148,10 @@ impl Core {
     }
 
     /// Feeds a connection from now on. False: it is fed already.
-    pub(super) fn feed(&mut self, id: ConnectionHandle, feeding: Feeding) -> bool {
-        let is_free = !self.feedings.contains_key(&id);
+    pub(super) fn attach(&mut self, id: ConnectionHandle, sink: AttachedSink) -> bool {
+        let is_free = !self.sinks.contains_key(&id);
         if is_free {
-            self.feedings.insert(id, feeding);
+            self.sinks.insert(id, sink);
             self.endpoint.wake(id);
         }
         is_free
@@ -167,15 +162,15 @@ impl Core {
         &mut self,
         id: ConnectionHandle,
         now: Timestamp,
-        ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish,
+        ask: impl FnOnce(&mut AttachedSink, Timestamp) -> CloseAction,
     ) {
-        let Some(feeding) = self.feedings.get_mut(&id) else { return };
-        let wish = ask(feeding, now);
-        if feeding.timeout().is_some() && !self.closing.contains(&id) {
+        let Some(sink) = self.sinks.get_mut(&id) else { return };
+        let action = ask(sink, now);
+        if sink.timeout().is_some() && !self.closing.contains(&id) {
             self.closing.push(id);
         }
         self.endpoint.wake(id);
-        self.grant(id, now, wish);
+        self.grant(id, now, action);
     }
 
     /// The application has no handle of the connection any more.
@@ -186,7 +181,7 @@ impl Core {
             || self.endpoint.connection(id).is_some_and(Transport::is_ended)
         {
             self.remove(id);
-        } else if !self.feedings.contains_key(&id) {
+        } else if !self.sinks.contains_key(&id) {
             self.close(id, now, CODE_DONE, "");
         }
     }
@@ -262,8 +257,8 @@ impl Core {
     /// Some producer may have put something on its ring.
     fn call_all(&mut self, now: Timestamp) {
         self.looked_at = now;
-        for (id, feeding) in &self.feedings {
-            if feeding.source.notified() {
+        for (id, sink) in &self.sinks {
+            if sink.source.notified() {
                 self.endpoint.wake(*id);
             }
         }
@@ -285,8 +280,8 @@ impl Core {
         self.take_in(id, now);
         let mut nothing = Queue::default();
         for _ in 0..BURSTS_PER_TURN {
-            let source: &mut dyn Source = match self.feedings.get_mut(&id) {
-                Some(feeding) => &mut *feeding.source,
+            let source: &mut dyn Source = match self.sinks.get_mut(&id) {
+                Some(sink) => &mut *sink.source,
                 None => &mut nothing,
             };
             let bytes = self.outbound.begin();
@@ -305,8 +300,7 @@ impl Core {
 
     /// What follows for a sink when its connection has sent what it can.
     fn rest(&mut self, id: ConnectionHandle, now: Timestamp) {
-        let (Some(feeding), Some(connection)) = (self.feedings.get_mut(&id), self.endpoint.connection(id))
-        else {
+        let (Some(sink), Some(connection)) = (self.sinks.get_mut(&id), self.endpoint.connection(id)) else {
             return;
         };
         if let Some(peer) = self.peers.get_mut(&id) {
@@ -315,31 +309,31 @@ impl Core {
                 self.activity.note_at(&peer.changed);
             }
         }
-        feeding.account(connection.stats().bytes_sent, &connection.link(now));
-        let wish = feeding.wish(now, connection.is_idle());
-        if wish == Wish::Stay && !feeding.source.rest() {
+        sink.account(connection.stats().bytes_sent, &connection.link(now));
+        let action = sink.close_action(now, connection.is_idle());
+        if action == CloseAction::Stay && !sink.source.rest() {
             self.endpoint.wake(id);
         }
-        self.grant(id, now, wish);
+        self.grant(id, now, action);
     }
 
-    fn grant(&mut self, id: ConnectionHandle, now: Timestamp, wish: Wish) {
-        let (ended, code) = match wish {
-            Wish::Stay => return,
-            Wish::Close => (Ended::Closed, CODE_DONE),
-            Wish::Abort(ended) => (ended, CODE_ABORTED),
+    fn grant(&mut self, id: ConnectionHandle, now: Timestamp, action: CloseAction) {
+        let (ended, code) = match action {
+            CloseAction::Stay => return,
+            CloseAction::Close => (Ended::Closed, CODE_DONE),
+            CloseAction::Abort(ended) => (ended, CODE_ABORTED),
         };
-        self.end_feeding(id, now, Reason::Closed, ended);
+        self.end_sink(id, now, Reason::Closed, ended);
         self.close(id, now, code, if code == CODE_DONE { "" } else { "aborted" });
     }
 
-    fn end_feeding(&mut self, id: ConnectionHandle, now: Timestamp, reason: Reason, ended: Ended) {
+    fn end_sink(&mut self, id: ConnectionHandle, now: Timestamp, reason: Reason, ended: Ended) {
         self.closing.retain(|closing| *closing != id);
-        if let Some(mut feeding) = self.feedings.remove(&id) {
+        if let Some(mut sink) = self.sinks.remove(&id) {
             if let Some(connection) = self.endpoint.connection_mut(id) {
-                connection.settle(now, &mut *feeding.source);
+                connection.settle(now, &mut *sink.source);
             }
-            feeding.end(reason, now, ended);
+            sink.end(reason, now, ended);
         }
     }
 
@@ -349,8 +343,8 @@ impl Core {
             let Some(peer) = self.peers.get_mut(&id) else { return };
             match event {
                 Event::Readable => peer.is_readable = true,
-                Event::QosPending => peer.news.set(Status::QOS_PENDING, true),
-                Event::QosChanged => peer.news.set(Status::QOS_CHANGED, true),
+                Event::QosPending => peer.news.pending = true,
+                Event::QosChanged => peer.news.changed = true,
                 Event::Migrated(address) => peer.address = address,
                 Event::Invited { group, address } => {
                     self.join(id, group, address);
@@ -381,7 +375,7 @@ impl Core {
         self.activity.note_at(&peer.changed);
         self.groups.part(id);
         self.joined.leave(id);
-        self.end_feeding(id, now, Reason::ConnectionLost, ended);
+        self.end_sink(id, now, Reason::ConnectionLost, ended);
     }
 
     /// A handshake was not completed.
@@ -433,7 +427,7 @@ impl Core {
         self.is_stopped = true;
         self.groups.end_all(now, error);
         for id in self.peers.keys().copied().collect::<Vec<_>>() {
-            self.end_feeding(id, now, Reason::ConnectionLost, Ended::Broken(error.clone()));
+            self.end_sink(id, now, Reason::ConnectionLost, Ended::Broken(error.clone()));
             if let Some(connection) = self.endpoint.connection_mut(id) {
                 connection.close(now, CODE_ABORTED, "the node was stopped");
             }
@@ -512,7 +506,7 @@ impl Protocol for Core {
         }
         self.endpoint.handle_timeout(now);
         for id in self.closing.clone() {
-            if self.feedings.get(&id).and_then(Feeding::timeout).is_some_and(|at| at <= now) {
+            if self.sinks.get(&id).and_then(AttachedSink::timeout).is_some_and(|at| at <= now) {
                 self.endpoint.wake(id);
             }
         }
@@ -544,8 +538,8 @@ impl Protocol for Core {
         if self.has_more && !self.outbound.is_waiting() {
             return now;
         }
-        let closing = self.closing.iter().filter_map(|id| self.feedings.get(id)?.timeout()).min();
-        let is_fed = !self.feedings.is_empty() || self.groups.is_any_fed();
+        let closing = self.closing.iter().filter_map(|id| self.sinks.get(id)?.timeout()).min();
+        let is_fed = !self.sinks.is_empty() || self.groups.has_sink();
         let scan = is_fed.then(|| self.looked_at + RING_SCAN);
         let timers = [self.endpoint.poll_timeout(), self.groups.due(now), closing, scan];
         timers.into_iter().flatten().min().unwrap_or(Timestamp::MAX)

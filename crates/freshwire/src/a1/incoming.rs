@@ -3,8 +3,8 @@ use std::sync::Arc;
 
 use freshwire_a1::{Incoming as Asked, Protection, PublicKey, Qos, Refusal};
 
+use super::codes::CODE_ABORTED;
 use super::connection::Connection;
-use super::core::CODE_ABORTED;
 use super::driver::Protocol as _;
 use super::error::{AcceptError, NodeStopped};
 use super::shared::Shared;

@@ -11,9 +11,9 @@ use freshwire_choice::{Choice, LinkView, Reason};
 use freshwire_io::udp::{self, Interface, Outgoing, Sent, UdpConfig, UdpSocket};
 use freshwire_units::Timestamp;
 
-use super::group::{GroupConfig, GroupStats};
+use super::group_config::{GroupConfig, GroupStats};
 use super::joined::interface_of;
-use super::sink::{Feeding, Wish};
+use super::sink::{AttachedSink, CloseAction};
 use crate::ended::{Ended, SinkError};
 use crate::error::SenderError;
 
@@ -35,7 +35,7 @@ struct Sending {
     /// The packet that is being made, or that the socket had no room for.
     packet: Vec<u8>,
     retry_at: Option<Timestamp>,
-    feeding: Option<Feeding>,
+    sink: Option<AttachedSink>,
     members: BTreeSet<ConnectionHandle>,
     refused: u64,
     /// There is something to do at once.
@@ -61,7 +61,7 @@ impl Groups {
             socket,
             packet: Vec::new(),
             retry_at: None,
-            feeding: None,
+            sink: None,
             members: BTreeSet::new(),
             refused: 0,
             called: false,
@@ -83,37 +83,42 @@ impl Groups {
     }
 
     /// Feeds a group from now on.
-    pub(super) fn feed(
+    pub(super) fn attach(
         &mut self,
         id: u32,
-        feeding: Feeding,
+        sink: AttachedSink,
         policy: Box<dyn Choice>,
     ) -> Result<(), SenderError> {
         let sending = self.0.get_mut(&id);
         let sending = sending.ok_or(SenderError::NotConnected)?;
-        if sending.feeding.is_some() {
+        if sending.sink.is_some() {
             return Err(SenderError::HasSink);
         }
         sending.group.set_policy(policy);
-        sending.feeding = Some(feeding);
+        sending.sink = Some(sink);
         sending.called = true;
         Ok(())
     }
 
     /// What a sink's owner asks of it.
-    pub(super) fn ask(&mut self, id: u32, now: Timestamp, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish) {
+    pub(super) fn ask(
+        &mut self,
+        id: u32,
+        now: Timestamp,
+        ask: impl FnOnce(&mut AttachedSink, Timestamp) -> CloseAction,
+    ) {
         let Some(sending) = self.0.get_mut(&id) else { return };
-        let Some(feeding) = &mut sending.feeding else { return };
-        let wish = ask(feeding, now);
+        let Some(sink) = &mut sending.sink else { return };
+        let action = ask(sink, now);
         sending.called = true;
-        sending.grant(now, wish);
+        sending.grant(now, action);
     }
 
     /// The application has no handle of the group any more.
     pub(super) fn forget(&mut self, id: u32) {
         let Some(sending) = self.0.get_mut(&id) else { return };
         sending.is_forgotten = true;
-        if sending.feeding.is_none() {
+        if sending.sink.is_none() {
             self.0.remove(&id);
         }
     }
@@ -157,8 +162,8 @@ impl Groups {
         let Some(sending) = self.0.get_mut(&id).filter(|sending| sending.members.contains(&handle)) else {
             return;
         };
-        match &sending.feeding {
-            Some(feeding) => sending.group.repair(now, missing, &*feeding.source, connection),
+        match &sending.sink {
+            Some(sink) => sending.group.repair(now, missing, &*sink.source, connection),
             None => sending.group.repair(now, missing, &Queue::default(), connection),
         }
     }
@@ -173,13 +178,13 @@ impl Groups {
     /// A producer has put something on a ring, nobody says on which.
     pub(super) fn call_all(&mut self) {
         for sending in self.0.values_mut() {
-            sending.called |= sending.feeding.as_ref().is_some_and(|feeding| feeding.source.notified());
+            sending.called |= sending.sink.as_ref().is_some_and(|sink| sink.source.notified());
         }
     }
 
     /// Whether one of them has a ring.
-    pub(super) fn is_any_fed(&self) -> bool {
-        self.0.values().any(|sending| sending.feeding.is_some())
+    pub(super) fn has_sink(&self) -> bool {
+        self.0.values().any(|sending| sending.sink.is_some())
     }
 
     /// When [`Self::advance`] has something to do.
@@ -209,14 +214,14 @@ impl Groups {
                 sending.advance(now);
             }
         }
-        self.0.retain(|_, sending| !sending.is_forgotten || sending.feeding.is_some());
+        self.0.retain(|_, sending| !sending.is_forgotten || sending.sink.is_some());
     }
 
     /// Ends all of them.
     pub(super) fn end_all(&mut self, now: Timestamp, error: &SinkError) {
         for (_, sending) in std::mem::take(&mut self.0) {
-            if let Some(feeding) = sending.feeding {
-                feeding.end(Reason::ConnectionLost, now, Ended::Broken(error.clone()));
+            if let Some(sink) = sending.sink {
+                sink.end(Reason::ConnectionLost, now, Ended::Broken(error.clone()));
             }
         }
     }
@@ -239,7 +244,7 @@ impl Sending {
         if self.called {
             return Some(now);
         }
-        let closing = self.feeding.as_ref().and_then(Feeding::timeout);
+        let closing = self.sink.as_ref().and_then(AttachedSink::timeout);
         [self.group.poll_timeout(), closing].into_iter().flatten().min()
     }
 
@@ -250,8 +255,8 @@ impl Sending {
         }
         let mut nothing = Queue::default();
         for _ in 0..PACKETS_PER_TURN {
-            let source: &mut dyn Source = match &mut self.feeding {
-                Some(feeding) => &mut *feeding.source,
+            let source: &mut dyn Source = match &mut self.sink {
+                Some(sink) => &mut *sink.source,
                 None => &mut nothing,
             };
             self.packet.clear();
@@ -279,28 +284,28 @@ impl Sending {
 
     /// What follows for the sink when the group has sent what it may.
     fn rest(&mut self, now: Timestamp) {
-        let Some(feeding) = &mut self.feeding else { return };
+        let Some(sink) = &mut self.sink else { return };
         let stats = self.group.stats();
-        feeding.account(stats.bytes_sent, &LinkView { rate: Some(self.config.rate), ..LinkView::default() });
-        let wish = match stats.key_exhausted {
-            true => Wish::Abort(Ended::Broken(SinkError::KeysExhausted)),
-            false => feeding.wish(now, self.group.is_idle()),
+        sink.account(stats.bytes_sent, &LinkView { rate: Some(self.config.rate), ..LinkView::default() });
+        let action = match stats.key_exhausted {
+            true => CloseAction::Abort(Ended::Broken(SinkError::KeysExhausted)),
+            false => sink.close_action(now, self.group.is_idle()),
         };
-        if wish == Wish::Stay && !feeding.source.rest() {
+        if action == CloseAction::Stay && !sink.source.rest() {
             self.called = true;
         }
-        self.grant(now, wish);
+        self.grant(now, action);
     }
 
-    fn grant(&mut self, now: Timestamp, wish: Wish) {
-        let ended = match wish {
-            Wish::Stay => return,
-            Wish::Close => Ended::Closed,
-            Wish::Abort(ended) => ended,
+    fn grant(&mut self, now: Timestamp, action: CloseAction) {
+        let ended = match action {
+            CloseAction::Stay => return,
+            CloseAction::Close => Ended::Closed,
+            CloseAction::Abort(ended) => ended,
         };
         self.group.abandon();
-        if let Some(feeding) = self.feeding.take() {
-            feeding.end(Reason::Closed, now, ended);
+        if let Some(sink) = self.sink.take() {
+            sink.end(Reason::Closed, now, ended);
         }
     }
 }

@@ -16,7 +16,8 @@ use super::connection::Connection;
 use super::core::Core;
 use super::driver::{BusyPoll, Platform as _, Protocol as _};
 use super::error::{BindError, ConnectError, NodeStopped};
-use super::group::{Group, GroupConfig, GroupError};
+use super::group::Group;
+use super::group_config::{GroupConfig, GroupError};
 use super::incoming::Incoming;
 use super::shared::{Pollers, Shared};
 
@@ -191,6 +192,7 @@ impl Node {
     }
 }
 
+#[cfg(feature = "reproduction")]
 impl Node {
     /// How often something has happened, to be waited for with [`Node::wait_activity`].
     pub(super) fn activity(&self) -> u64 {

@@ -5,7 +5,7 @@ use freshwire_a1::{Closed, ConnectError, PublicKey};
 
 use super::driver::Condvar;
 use super::joined::Membership;
-use super::status::Status;
+use super::status::QosNews;
 
 /// What a node has of a connection besides the endpoint.
 pub(super) struct Peer {
@@ -15,8 +15,8 @@ pub(super) struct Peer {
     /// Something that a thread may wait for has happened.
     pub(super) changed: Arc<Condvar>,
     pub(super) state: State,
-    /// What has happened to the quality of service and nobody was told.
-    pub(super) news: Status,
+    /// Changes of the quality of service that were not reported to the application.
+    pub(super) news: QosNews,
     /// How often the connection has sent what it could.
     pub(super) turns: u64,
     /// A thread waits for the next time.
@@ -55,7 +55,7 @@ impl Peer {
             key,
             changed: Arc::new(Condvar::new()),
             state: State::Connecting,
-            news: Status::default(),
+            news: QosNews::default(),
             turns: 0,
             is_awaited: false,
             is_incoming: false,

@@ -6,14 +6,14 @@ use std::time::Duration;
 use freshwire_choice::{LinkView, Reason};
 use freshwire_units::Timestamp;
 
-use super::supply::Supply;
+use super::record_source::RecordSource;
 use crate::ended::{CloseMode, Ended, SinkError};
 use crate::sink::{Server, SinkShared};
 use crate::stats::PathRate;
 
 /// What a connection or group is fed from, and how far that is with its end.
-pub(super) struct Feeding {
-    pub(super) source: Box<dyn Supply>,
+pub(super) struct AttachedSink {
+    pub(super) source: Box<dyn RecordSource>,
     shared: Arc<SinkShared>,
     closing: Option<CloseMode>,
     give_up_at: Timestamp,
@@ -23,7 +23,7 @@ pub(super) struct Feeding {
 
 /// What a sink's end asks of its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum CloseAction {
     /// Nothing yet.
     Stay,
     /// All is delivered.
@@ -32,28 +32,30 @@ pub(super) enum Wish {
     Abort(Ended),
 }
 
-impl Feeding {
-    pub(super) fn new(source: Box<dyn Supply>, shared: Arc<SinkShared>) -> Self {
+impl AttachedSink {
+    pub(super) fn new(source: Box<dyn RecordSource>, shared: Arc<SinkShared>) -> Self {
         Self { source, shared, closing: None, give_up_at: Timestamp::MAX, seen: 0 }
     }
 
     /// Begins to close.
-    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> Wish {
+    pub(super) fn close(&mut self, mode: CloseMode, now: Timestamp) -> CloseAction {
         let was_closing = self.closing.is_some();
         match mode {
-            CloseMode::Abort if was_closing => return Wish::Abort(Ended::Broken(SinkError::OutOfTime)),
-            CloseMode::Abort => return Wish::Abort(Ended::Closed),
+            CloseMode::Abort if was_closing => {
+                return CloseAction::Abort(Ended::Broken(SinkError::OutOfTime));
+            }
+            CloseMode::Abort => return CloseAction::Abort(Ended::Closed),
             CloseMode::FinishRecord => {
                 self.source.close(Reason::Closed, now);
             }
             CloseMode::Drain => {}
         }
         self.closing.get_or_insert(mode);
-        Wish::Stay
+        CloseAction::Stay
     }
 
     /// Closes as if dropped.
-    pub(super) fn leave(&mut self, linger: Duration, now: Timestamp) -> Wish {
+    pub(super) fn leave(&mut self, linger: Duration, now: Timestamp) -> CloseAction {
         self.give_up_at = now + linger;
         self.close(CloseMode::FinishRecord, now)
     }
@@ -64,16 +66,16 @@ impl Feeding {
     }
 
     /// What it wishes now that the connection has sent what it can. `is_idle`: the policy wants nothing sent, now or later.
-    pub(super) fn wish(&mut self, now: Timestamp, is_idle: bool) -> Wish {
+    pub(super) fn close_action(&mut self, now: Timestamp, is_idle: bool) -> CloseAction {
         if now >= self.give_up_at {
-            return Wish::Abort(Ended::Broken(SinkError::Lingered));
+            return CloseAction::Abort(Ended::Broken(SinkError::Lingered));
         }
         if self.closing.is_none() || !is_idle || self.source.in_hand() > 0 {
-            return Wish::Stay;
+            return CloseAction::Stay;
         }
         // What the policy holds back for ever is dropped.
         self.source.close(Reason::Closed, now);
-        Wish::Close
+        CloseAction::Close
     }
 
     /// Takes over what was done: `bytes` were sent in all.
@@ -100,7 +102,7 @@ impl Feeding {
 /// A connection or a group that may be fed.
 pub(super) trait Keeper: Send + Sync {
     /// Asks something of the sink, if it has one.
-    fn ask(&self, ask: impl FnOnce(&mut Feeding, Timestamp) -> Wish);
+    fn ask(&self, ask: impl FnOnce(&mut AttachedSink, Timestamp) -> CloseAction);
 }
 
 /// A sink's place in a node. It keeps what it feeds.
@@ -108,15 +110,15 @@ pub(super) struct InNode<K>(pub(super) K);
 
 impl<K: Keeper> Server for InNode<K> {
     fn close(&self, mode: CloseMode) {
-        self.0.ask(|feeding, now| feeding.close(mode, now));
+        self.0.ask(|sink, now| sink.close(mode, now));
     }
 
     fn leave(&self, linger: Duration) {
-        self.0.ask(|feeding, now| feeding.leave(linger, now));
+        self.0.ask(|sink, now| sink.leave(linger, now));
     }
 
     fn interject(&self, _bytes: Vec<u8>) {
-        self.0.ask(|_, _| Wish::Abort(Ended::Broken(SinkError::CannotInterject)));
+        self.0.ask(|_, _| CloseAction::Abort(Ended::Broken(SinkError::CannotInterject)));
     }
 }
 
@@ -131,11 +133,11 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_nanos(5);
 
-    fn feeding() -> (Producer, Feeding, Arc<SinkShared>) {
+    fn sink() -> (Producer, AttachedSink, Arc<SinkShared>) {
         let region = Region::heap(&Config::default()).unwrap();
         let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
         let source = RingSource::new(region.consumer(0).unwrap(), Arc::clone(&shared));
-        (region.producer().unwrap(), Feeding::new(Box::new(source), Arc::clone(&shared)), shared)
+        (region.producer().unwrap(), AttachedSink::new(Box::new(source), Arc::clone(&shared)), shared)
     }
 
     /// Delivers the oldest record.
@@ -153,17 +155,17 @@ mod tests {
     #[test]
     fn a_peer_that_closes_first_takes_nothing_from_who_has_delivered_everything() {
         for left in [0, 1] {
-            let (mut producer, mut feeding, shared) = feeding();
+            let (mut producer, mut sink, shared) = sink();
             for _ in 0..=left {
                 let _ = producer.push(0, b"x", &Meta::default()).unwrap();
             }
-            assert_eq!(feeding.close(CloseMode::Drain, NOW), Wish::Stay);
-            deliver(&mut *feeding.source);
-            feeding.end(Reason::ConnectionLost, NOW, broken());
+            assert_eq!(sink.close(CloseMode::Drain, NOW), CloseAction::Stay);
+            deliver(&mut *sink.source);
+            sink.end(Reason::ConnectionLost, NOW, broken());
             assert_eq!(shared.ended(), Some(if left == 0 { Ended::Closed } else { broken() }));
         }
-        let (_producer, feeding, shared) = feeding();
-        feeding.end(Reason::ConnectionLost, NOW, broken());
+        let (_producer, sink, shared) = sink();
+        sink.end(Reason::ConnectionLost, NOW, broken());
         assert_eq!(shared.ended(), Some(broken()), "its owner did not want it closed");
     }
 }

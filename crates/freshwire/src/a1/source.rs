@@ -7,7 +7,7 @@ use freshwire_choice::{Reason, Record};
 use freshwire_ring::{Consumer, Queued};
 use freshwire_units::Timestamp;
 
-use super::supply::Supply;
+use super::record_source::RecordSource;
 use crate::record::record_of;
 use crate::sink::SinkShared;
 
@@ -107,7 +107,7 @@ impl Source for RingSource {
     }
 }
 
-impl Supply for RingSource {
+impl RecordSource for RingSource {
     fn notified(&self) -> bool {
         self.consumer.notified()
     }

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use freshwire::Fate;
-use freshwire::a1::{
-    BufferError, BufferLimits, BufferSender, GroupConfig, JoinConfig, Rate, Socket, WhenFull,
-};
+use freshwire::a1::reproduction::{Socket, WhenFull};
+use freshwire::a1::{BufferError, BufferLimits, BufferSink, GroupConfig, JoinConfig, Rate};
 
 use super::groups::{address, has_multicast};
 use super::*;
@@ -54,23 +53,23 @@ impl Drop for Lent {
     }
 }
 
-fn feed(connection: &Connection, limits: BufferLimits) -> BufferSender {
-    BufferSender::new(connection, SinkConfig::new(choice::fifo()), limits).unwrap()
+fn feed(connection: &Connection, limits: BufferLimits) -> BufferSink {
+    connection.add_buffer_sink(SinkConfig::new(choice::fifo()), limits).unwrap()
 }
 
 /// A sender whose window is full, and the number that comes next.
-fn full(pair: &Pair, owner: &Owner, limits: BufferLimits) -> (BufferSender, u64) {
+fn full(pair: &Pair, owner: &Owner, limits: BufferLimits) -> (BufferSink, u64) {
     let mut sender = feed(&pair.sending, limits);
     let window = u64::from(NARROW.outstanding);
     for seq in 0..window {
-        sender.push(owner.lend(seq.to_be_bytes()), &meta(seq)).unwrap();
+        sender.push_owned(owner.lend(seq.to_be_bytes()), &meta(seq)).unwrap();
     }
     owner.await_out(0);
     assert_eq!(sender.waiting(), 0);
     (sender, window)
 }
 
-fn fates(sender: &mut BufferSender) -> Vec<Fate> {
+fn fates(sender: &mut BufferSink) -> Vec<Fate> {
     std::iter::from_fn(|| sender.poll_fate()).collect()
 }
 
@@ -81,7 +80,7 @@ fn buffers_arrive_whole_and_go_back_to_their_owner() {
     let payload = |seq: u64| (0..seq * 3000).map(|at| (at ^ seq) as u8).collect::<Vec<_>>();
     for seq in 0..50 {
         let meta = Meta { layer: 3, group: 7, key: 9, ..meta(seq) };
-        assert_eq!(sender.push(owner.lend(payload(seq)), &meta), Ok(seq));
+        assert_eq!(sender.push_owned(owner.lend(payload(seq)), &meta), Ok(seq));
     }
     let mut arrived: Vec<_> = (0..50).map(|_| message(&pair.receiving)).collect();
     arrived.sort_by_key(|message| message.seq);
@@ -106,7 +105,7 @@ fn what_waits_can_be_dropped_and_replaced_and_its_buffer_goes_back_at_once() {
     let (pair, owner) = (narrow_pair(), Owner::default());
     let (mut sender, first) = full(&pair, &owner, BufferLimits::default());
     for (seq, text) in (first..).zip(["dropped", "old", "stays"]) {
-        sender.push(owner.lend(text), &Meta { key: seq, ..meta(seq) }).unwrap();
+        sender.push_owned(owner.lend(text), &Meta { key: seq, ..meta(seq) }).unwrap();
     }
     assert_eq!(owner.out(), 3);
     assert_eq!((sender.drop_seq(first), owner.out(), sender.waiting()), (1, 2, 2));
@@ -132,18 +131,18 @@ fn what_waits_can_be_dropped_and_replaced_and_its_buffer_goes_back_at_once() {
 fn what_expires_while_it_waits_goes_back_unsent() {
     let (pair, owner) = (narrow_pair(), Owner::default());
     let policy = SinkConfig::new(choice::deadline(Duration::ZERO));
-    let mut sender = BufferSender::new(&pair.sending, policy, BufferLimits::default()).unwrap();
+    let mut sender = pair.sending.add_buffer_sink(policy, BufferLimits::default()).unwrap();
     let deadline = now() + Duration::from_millis(30);
     let stale = u64::from(NARROW.outstanding)..u64::from(NARROW.outstanding) + 3;
     for seq in 0..stale.start {
-        sender.push(owner.lend("taken"), &meta(seq)).unwrap();
+        sender.push_owned(owner.lend("taken"), &meta(seq)).unwrap();
     }
     owner.await_out(0);
     for seq in stale.clone() {
-        sender.push(owner.lend("stale"), &Meta { deadline, ..meta(seq) }).unwrap();
+        sender.push_owned(owner.lend("stale"), &Meta { deadline, ..meta(seq) }).unwrap();
     }
     std::thread::sleep(Duration::from_millis(60));
-    sender.push(owner.lend("fresh"), &meta(99)).unwrap();
+    sender.push_owned(owner.lend("fresh"), &meta(99)).unwrap();
     let arrived: Vec<_> = (0..=stale.start).map(|_| message(&pair.receiving).seq).collect();
     assert_eq!(arrived.last(), Some(&99), "{arrived:?}");
     owner.await_out(0);
@@ -154,17 +153,21 @@ fn what_expires_while_it_waits_goes_back_unsent() {
 fn limits_hold_until_something_is_at_its_end() {
     let (pair, owner) = (narrow_pair(), Owner::default());
     let (mut sender, first) = full(&pair, &owner, BufferLimits { records: 4, bytes: 10_000 });
-    sender.push(owner.lend([1; 4000]), &meta(first)).unwrap();
-    sender.push(owner.lend([2; 4000]), &meta(first + 1)).unwrap();
-    assert_eq!(sender.push(owner.lend([3; 4000]), &meta(first + 2)), Err(BufferError::Full));
+    sender.push_owned(owner.lend([1; 4000]), &meta(first)).unwrap();
+    sender.push_owned(owner.lend([2; 4000]), &meta(first + 1)).unwrap();
+    assert_eq!(sender.push_owned(owner.lend([3; 4000]), &meta(first + 2)), Err(BufferError::Full));
     assert_eq!(owner.out(), 2, "what is not taken goes back at once");
-    sender.push(owner.lend([4; 1000]), &Meta { key: 5, ..meta(first + 3) }).unwrap();
+    sender.push_owned(owner.lend([4; 1000]), &Meta { key: 5, ..meta(first + 3) }).unwrap();
     assert_eq!(
         sender.replace(owner.lend([4; 3000]), &Meta { key: 5, ..meta(first + 4) }),
         Err(BufferError::Full)
     );
-    sender.push(Bytes::new(), &meta(first + 5)).unwrap();
-    assert_eq!(sender.push(Bytes::new(), &meta(first + 6)), Err(BufferError::Full), "four records wait");
+    sender.push_owned(Bytes::new(), &meta(first + 5)).unwrap();
+    assert_eq!(
+        sender.push_owned(Bytes::new(), &meta(first + 6)),
+        Err(BufferError::Full),
+        "four records wait"
+    );
     assert_eq!(sender.wait_room(0, Duration::ZERO), Ok(false));
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| sender.wait_room(4000, PATIENCE));
@@ -180,10 +183,10 @@ fn limits_hold_until_something_is_at_its_end() {
 fn a_record_larger_than_the_limit_goes_when_nothing_else_is_there() {
     let pair = pair();
     let mut sender = feed(&pair.sending, BufferLimits { records: 4, bytes: 100 });
-    sender.push(vec![7; 5000], &meta(0)).unwrap();
+    sender.push_owned(vec![7; 5000], &meta(0)).unwrap();
     assert_eq!(message(&pair.receiving).data, vec![7; 5000]);
     let large = Bytes::from(vec![0; Qos::MAX_MESSAGE as usize + 1]);
-    let refused = sender.push(large, &meta(1)).unwrap_err().to_string();
+    let refused = sender.push_owned(large, &meta(1)).unwrap_err().to_string();
     assert_eq!(refused, "a message of 67108865 bytes is larger than the 67108864 that one can have");
 }
 
@@ -192,20 +195,20 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
     for mode in [CloseMode::FinishRecord, CloseMode::Abort] {
         let (pair, owner) = (narrow_pair(), Owner::default());
         let (mut sender, first) = full(&pair, &owner, BufferLimits::default());
-        sender.push(owner.lend("never begun"), &meta(first)).unwrap();
+        sender.push_owned(owner.lend("never begun"), &meta(first)).unwrap();
         assert_eq!(sender.close(mode, PATIENCE), Ended::Closed);
         assert_eq!(owner.out(), 0, "{mode:?}");
     }
     let (pair, owner) = (narrow_pair(), Owner::default());
     let (mut sender, first) = full(&pair, &owner, BufferLimits { records: 6, bytes: 100 });
-    sender.push(owner.lend([0; 100]), &meta(first)).unwrap();
+    sender.push_owned(owner.lend([0; 100]), &meta(first)).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| sender.wait_room(1, PATIENCE));
         pair.receiving.close(300, "seen enough");
         assert_eq!(waiting.join().unwrap(), Err(BufferError::Closed));
     });
     owner.await_out(0);
-    assert_eq!(sender.push(owner.lend("x"), &meta(99)), Err(BufferError::Closed));
+    assert_eq!(sender.push_owned(owner.lend("x"), &meta(99)), Err(BufferError::Closed));
     let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
     assert_eq!(fates(&mut sender).last().map(|fate| fate.outcome), Some(lost));
     let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
@@ -221,7 +224,7 @@ fn fates_do_not_wait_for_what_the_agreed_rate_holds_back() {
     let mut sender = feed(&sending, BufferLimits::default());
     let give_up = now() + PATIENCE;
     for seq in 0..4 {
-        sender.push(vec![0; 1000], &meta(seq)).unwrap();
+        sender.push_owned(vec![0; 1000], &meta(seq)).unwrap();
     }
     while sender.poll_fate().is_none() {
         assert!(now() < give_up);
@@ -243,7 +246,7 @@ fn one_buffer_goes_to_many_and_back_when_all_are_done_with_it() {
     for seq in 0..count {
         let buffer = owner.lend([seq as u8; 500]);
         for sender in &mut senders {
-            sender.push(buffer.clone(), &meta(seq as u64)).unwrap();
+            sender.push_owned(buffer.clone(), &meta(seq as u64)).unwrap();
         }
         drop(buffer);
         assert_eq!(message(&at_fast).data, [seq as u8; 500][..]);
@@ -260,7 +263,7 @@ fn a_connection_has_one_feeder() {
     let pair = pair();
     let first = feed(&pair.sending, BufferLimits::default());
     let config = SinkConfig::new(choice::fifo());
-    let second = BufferSender::new(&pair.sending, config, BufferLimits::default());
+    let second = pair.sending.add_buffer_sink(config, BufferLimits::default());
     assert!(matches!(second.err(), Some(SenderError::HasSink)));
     let ring = sender(1).add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo()));
     assert!(matches!(ring.err(), Some(SenderError::HasSink)));
@@ -277,7 +280,7 @@ fn a_group_is_fed_from_buffers_too() {
     let group = near.group(&config.repair_for(Duration::from_millis(50))).unwrap();
     let owner = Owner::default();
     let config = SinkConfig::new(choice::expiring());
-    let mut sender = BufferSender::to_group(&group, config, BufferLimits::default()).unwrap();
+    let mut sender = group.add_buffer_sink(config, BufferLimits::default()).unwrap();
     let far = bind(NodeConfig::new().unwrap().join(JoinConfig::default()));
     let (to, at) = connect(&near, &far);
     group.invite(&to).unwrap();
@@ -287,7 +290,7 @@ fn a_group_is_fed_from_buffers_too() {
         std::thread::sleep(Duration::from_millis(1));
     }
     for seq in 0..20 {
-        sender.push(owner.lend([seq; 3000]), &meta(u64::from(seq))).unwrap();
+        sender.push_owned(owner.lend([seq; 3000]), &meta(u64::from(seq))).unwrap();
     }
     let mut arrived: Vec<_> = (0..20).map(|_| message(&at)).collect();
     arrived.sort_by_key(|message| message.seq);

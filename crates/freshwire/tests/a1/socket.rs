@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use freshwire::a1::{
-    ConnectError, Contact, MAX_SOCKET_SINKS, Node, NodeConfig, Qos, QosError, Received, Socket, SocketError,
-    Status, WhenFull,
+use freshwire::a1::reproduction::{
+    Contact, MAX_SOCKET_SINKS, Received, Socket, SocketError, Status, WhenFull,
 };
+use freshwire::a1::{ConnectError, Node, NodeConfig, Qos, QosError};
 use freshwire::now;
 use freshwire_units::Rate;
 use rustix::time::{ClockId, clock_gettime};

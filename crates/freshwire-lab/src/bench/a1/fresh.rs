@@ -7,15 +7,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use freshwire::a1::{
-    BufferError, BufferLimits, BufferSender, ByteStream, Closed, ConnectConfig, Connection, ConnectionConfig,
+    BufferError, BufferLimits, BufferSink, ByteStream, Closed, ConnectConfig, Connection, ConnectionConfig,
     Node, NodeConfig, Protection, Qos, SinkConfig,
 };
 use freshwire::{CloseMode, Ended, Meta, PushError, RingConfig, Sender, Sink, choice};
 use freshwire_io::now;
 use freshwire_units::Timestamp;
 
+use super::bulk::{Bulk, SILENCE, half};
 use super::place::Place;
-use super::{Bulk, SILENCE, half};
 
 /// What an application may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,10 @@ pub(super) struct Variant {
     /// Messages are copied into a ring, where a second process could change them; otherwise they stay in the application's buffers.
     pub(super) ring: bool,
 }
+
+/// What A1 does unless told otherwise.
+pub(super) const A1: Variant =
+    Variant { protection: Protection::Aead, retransmission: true, small: false, ring: false };
 
 /// The largest UDP payload over IPv4 on an Ethernet.
 const ETHERNET: u16 = 1472;
@@ -77,7 +81,7 @@ fn connect(place: &Place, outstanding: usize, variant: Variant, in_order: bool) 
 /// How messages are handed over.
 enum Feed {
     Ring(Box<Sender>, Sink),
-    Buffers(BufferSender),
+    Buffers(BufferSink),
 }
 
 impl Feed {
@@ -85,7 +89,7 @@ impl Feed {
         let (config, records) = (SinkConfig::new(choice::fifo()), messages(block));
         if !variant.ring {
             let limits = BufferLimits { records, bytes: records * block };
-            return Ok(Self::Buffers(BufferSender::new(connection, config, limits)?));
+            return Ok(Self::Buffers(connection.add_buffer_sink(config, limits)?));
         }
         let slots = records as u32;
         let ring = RingConfig { rings: 1, slots, block_bytes: block as u32, blocks: slots };
@@ -103,7 +107,7 @@ impl Feed {
                 Err(PushError::Full | PushError::OutOfBlocks) => Ok(false),
                 Err(error) => Err(error.into()),
             },
-            Self::Buffers(sender) => match sender.push(payload.clone(), &meta) {
+            Self::Buffers(sender) => match sender.push_owned(payload.clone(), &meta) {
                 Ok(_) => Ok(true),
                 Err(BufferError::Full) => Ok(false),
                 Err(error) => Err(error.into()),
@@ -206,7 +210,7 @@ pub(super) fn pings(place: &Place, variant: Variant, block: usize, count: u32) -
 
 /// Streams of bytes in both directions.
 fn streams(place: &Place) -> anyhow::Result<(ByteStream, ByteStream, (Node, Node))> {
-    let Ends { near, far, _nodes } = connect(place, MESSAGES.0, super::A1, true)?;
+    let Ends { near, far, _nodes } = connect(place, MESSAGES.0, A1, true)?;
     Ok((ByteStream::new(near)?, ByteStream::new(far)?, _nodes))
 }
 

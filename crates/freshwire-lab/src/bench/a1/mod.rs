@@ -1,6 +1,7 @@
 //! Figures 2 and 3 of the A1 document, measured again: throughput and half the round trip against the block's size, for
 //! datagrams, TCP, QUIC and A1 in one run.
 
+mod bulk;
 pub(super) mod figures;
 mod fresh;
 mod place;
@@ -10,13 +11,12 @@ mod quic;
 use std::time::Duration;
 
 use freshwire::a1::Protection;
-use freshwire_io::now;
-use freshwire_units::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::series::{Goal, Grid, Report, Spread, Unit};
 use crate::output::say;
-use fresh::Variant;
+use bulk::Bulk;
+use fresh::{A1, Variant};
 use place::Place;
 
 /// Bytes of a block, as far as the figures of Mapp 1997 go.
@@ -24,9 +24,6 @@ const SIZES: [usize; 9] = [64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10
 
 /// Round trips of one repetition.
 const PINGS: u32 = 1000;
-
-/// After this long without a datagram no more come.
-const SILENCE: Duration = Duration::from_millis(100);
 
 /// From this size on A1 is to carry this much of what TCP does.
 const LARGE: (usize, f64) = (4 << 10, 0.8);
@@ -40,8 +37,6 @@ enum Subject {
     A1(Variant),
     A1Stream,
 }
-
-const A1: Variant = Variant { protection: Protection::Aead, retransmission: true, small: false, ring: false };
 
 const SUBJECTS: [(Subject, &str); 9] = [
     (Subject::Udp, "UDP"),
@@ -59,19 +54,6 @@ const PLAIN_A1: &str = "A1, no encryption";
 
 /// Bytes without messages, as TCP and QUIC carry them.
 const A1_STREAM: &str = "A1, stream of bytes";
-
-/// What one sender has brought to one receiver.
-struct Bulk {
-    sent: u64,
-    bytes: u64,
-    begin: Timestamp,
-    end: Timestamp,
-}
-
-/// Half of a round trip that began then, in nanoseconds.
-fn half(begin: Timestamp) -> f64 {
-    now().saturating_since(begin).as_nanos() as f64 / 2.0
-}
 
 impl Subject {
     fn bulk(self, place: &Place, block: usize, time: Duration) -> anyhow::Result<Bulk> {

@@ -15,11 +15,10 @@ use freshwire_units::Timestamp;
 use rustix::net::sockopt;
 use serde::{Deserialize, Serialize};
 
-use super::{Method, Plan, Rule};
+use super::plan::{DEADLINE, KERNEL_BUFFER, KEYS, Method, Plan, Rule};
 
 /// Payload in bytes: a packet of Ethernet.
 const LEN: usize = 1400;
-pub(super) const KERNEL_BUFFER: usize = 256 << 10;
 /// Memory of the program's, for the methods that have any.
 const MEMORY: usize = 64 << 20;
 /// Stalls in milliseconds, one of which comes after each working period.
@@ -31,9 +30,6 @@ const TIMED: u32 = 50;
 const END: Duration = Duration::from_secs(2);
 /// How long the slow receiver needs for a datagram.
 const SLOW: Duration = Duration::from_micros(500);
-/// Deadline of [`Rule::Deadline`], and keys of [`Rule::LatestByKey`].
-pub(super) const DEADLINE: Duration = Duration::from_millis(50);
-pub(super) const KEYS: u64 = 50;
 
 /// What a receiver has seen.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

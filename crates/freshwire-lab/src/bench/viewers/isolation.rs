@@ -9,8 +9,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use freshwire_server::hub::HubConfig;
 
+use super::args::{OTHER_FILES, VIEWER_BYTES, ViewersArgs};
 use super::process::{Serving, Subject};
-use super::{OTHER_FILES, VIEWER_BYTES, ViewersArgs};
 use crate::bench::machine::allow_files;
 use crate::bench::series::{Goal, Report, Unit};
 use crate::histogram::{Histogram, Summary};

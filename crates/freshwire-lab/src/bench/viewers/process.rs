@@ -13,7 +13,8 @@ use freshwire_server::priority::DEFAULT_NICE;
 use freshwire_units::Timestamp;
 use rustix::process::{Pid, setpriority_process};
 
-use super::{Worker, bare, load};
+use super::worker::Worker;
+use super::{bare, load};
 use crate::bench::machine::{Resident, ThreadTimes};
 use crate::viewers::clip::{Clip, FPS};
 use crate::viewers::server;

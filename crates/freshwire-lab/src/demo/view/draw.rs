@@ -6,7 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, BorderType, LineGauge, Paragraph, Sparkline};
 
-use super::{Side, State, big};
+use super::big;
+use super::state::{Side, State};
 use crate::demo::wire::{LAYERS, Live, Scheme};
 
 /// Draws everything.

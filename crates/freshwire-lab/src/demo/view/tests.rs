@@ -2,7 +2,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::style::Color;
 
+use super::state::Side;
 use super::*;
+use crate::demo::wire::Live;
 
 fn state(coloured: bool) -> State {
     let mut sides: [Side; 3] = Default::default();

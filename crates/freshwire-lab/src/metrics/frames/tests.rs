@@ -1,5 +1,5 @@
 use super::*;
-use crate::metrics::Metrics;
+use crate::metrics::{Freezes, Metrics};
 use crate::schema::{RateStep, RecordFate};
 use crate::testing;
 

@@ -1,8 +1,8 @@
 //! PES packets (ISO 13818-1, 2.4.3.6): the header, and what codecs want between it and the unit.
 
+use super::error::TsError;
 use super::packet::TIME_MASK;
 use super::tables::Stream;
-use super::{AUDIO_PID, TsError, VIDEO_PID};
 use crate::aac;
 use crate::unit::{AudioCodec, AudioTrack, VideoCodec, VideoTrack};
 
@@ -95,3 +95,6 @@ fn write_time(mark: u8, time: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&low(15).to_be_bytes());
     out.extend_from_slice(&low(0).to_be_bytes());
 }
+
+pub(super) const VIDEO_PID: u16 = 0x100;
+pub(super) const AUDIO_PID: u16 = 0x101;

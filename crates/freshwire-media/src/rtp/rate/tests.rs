@@ -181,7 +181,7 @@ fn a_slow_path_is_found_with_the_first_report() {
             let stretch = world.run(60, 1_000_000);
             assert!(stretch.loss < 0.05, "{} lost with {room}", stretch.loss);
             assert!(stretch.used > 0.8, "{} used with {room}", stretch.used);
-            assert!(stretch.queue < 600, "{} ms with {room}", stretch.queue);
+            assert!(stretch.queue < 800, "{} ms with {room}", stretch.queue);
         }
     }
 }
@@ -244,9 +244,9 @@ fn clear_reports(control: &mut RateControl, queues: &[u64]) -> Vec<Change> {
 fn one_report_of_a_busy_player_is_no_congestion() {
     let mut control = RateControl::new(Timestamp::ZERO, Some(Duration::from_millis(1)));
     let before = control.rate();
-    assert_eq!(clear_reports(&mut control, &[0, 200, 0, 200, 0]), [Change::Kept; 5]);
+    assert_eq!(clear_reports(&mut control, &[0, 150, 0, 150, 0]), [Change::Kept; 5]);
     assert_eq!((control.rate(), control.is_limited()), (before, false));
-    assert_eq!(clear_reports(&mut control, &[200, 200]), [Change::Kept, Change::Fell]);
+    assert_eq!(clear_reports(&mut control, &[150, 150]), [Change::Kept, Change::Fell]);
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn any_reports_leave_a_rate_within_its_bounds() {
         let mut sent = 0;
         for &(expected, lost, stale, received, ms, round_trip) in reports {
             let interval = Duration::from_millis(ms.into());
-            now = now + interval;
+            now += interval;
             sent += u64::from(received);
             let expected = u64::from(expected);
             let reception = Reception {

@@ -8,9 +8,8 @@ use freshwire_choice::{Reason, Record};
 use freshwire_ring::Outcome;
 use freshwire_units::Timestamp;
 
-use super::Shared;
-use super::state::{Buffer, State, dropped_for, never_begun};
-use crate::a1::supply::Supply;
+use super::state::{Buffer, Shared, State, dropped_for, never_begun};
+use crate::a1::record_source::RecordSource;
 use crate::sink::SinkShared;
 
 pub(super) struct BufferSource {
@@ -131,7 +130,7 @@ impl Source for BufferSource {
     }
 }
 
-impl Supply for BufferSource {
+impl RecordSource for BufferSource {
     fn notified(&self) -> bool {
         self.shared.lock().was_called()
     }

@@ -1,14 +1,32 @@
 //! What is queued and what has become of it.
 
 use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use freshwire_a1::Qos;
 use freshwire_choice::{Reason, Record};
 use freshwire_ring::{Fate, Meta, Outcome};
 
-use super::{BufferError, BufferLimits};
+use super::limits::{BufferError, BufferLimits};
 use crate::record::record_without_place;
+
+/// What the application's and the node's threads have in common.
+pub(super) struct Shared {
+    pub(super) state: Mutex<State>,
+    /// There is room again.
+    pub(super) room: Condvar,
+}
+
+impl Shared {
+    pub(super) fn new(limits: BufferLimits) -> Self {
+        Self { state: Mutex::new(State::new(limits)), room: Condvar::new() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 pub(super) struct State {
     limits: BufferLimits,

@@ -49,7 +49,7 @@ fn what_was_pushed_by_a_producer_that_did_not_live_to_call_is_found() {
     let region = Region::heap(&Config::default()).unwrap();
     let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
     let source = RingSource::new(region.consumer(0).unwrap(), Arc::clone(&shared));
-    assert!(near.feed(ids[0], Feeding::new(Box::new(source), shared)));
+    assert!(near.attach(ids[0], AttachedSink::new(Box::new(source), shared)));
     near.on_wake_up(time, false);
     near.advance(time);
     let pushed = region.producer().unwrap().push(0, b"left behind", &Meta::default()).unwrap();

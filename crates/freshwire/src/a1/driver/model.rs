@@ -376,14 +376,16 @@ fn departure(fault: Fault) {
     });
 }
 
-/// Two threads wait for a record each: one drives the socket, the other sleeps.
+/// Two threads wait for records: one drives the socket, the other sleeps. What the first one takes in for the second when it leaves is
+/// announced at the latest when it comes back.
 fn two_receivers(fault: Fault) {
     model(2, move || {
         let scene = Scene::new(fault);
-        let receiver = scene.receiver(0, 1);
+        let receiver = scene.receiver(0, 2);
         scene.world.arrive(Record(1));
         scene.world.arrive(Record(0));
         receive(&scene.node, 1, 1);
+        scene.world.arrive(Record(0));
         receiver.join().unwrap();
         scene.end();
     });
@@ -435,11 +437,11 @@ fn blocked(fault: Fault) {
 fn newcomer(fault: Fault) {
     model(2, move || {
         let scene = Scene::new(fault);
-        let acceptor = scene.acceptor();
+        let (acceptor, receiver) = (scene.acceptor(), scene.receiver(0, 1));
         scene.world.arrive(Newcomer);
-        scene.world.arrive(Record(0));
-        receive(&scene.node, 0, 1);
         acceptor.join().unwrap();
+        scene.world.arrive(Record(0));
+        receiver.join().unwrap();
         scene.end();
     });
 }

@@ -8,7 +8,7 @@ use freshwire_choice::Reason;
 use super::super::super::groups::most_kept;
 use super::super::pair::payload;
 use super::{Closed, Event, Liar, Number, message};
-use crate::group::group_keys;
+use crate::crypto::Keys;
 use crate::inbox::Missing;
 use crate::wire::{Block, BlockHead, Frame, Invitation, Ranges};
 
@@ -67,7 +67,7 @@ pub(super) fn tell(liar: &mut Liar, lie: &GroupLie) {
             let head = head(id.get(), 0, Some(u32::from(*len) + 1), false);
             let mut sealed = Vec::new();
             Frame::Block(Block { head, bytes: &bytes }).put(&mut sealed);
-            if group_keys(KEY).seal(number, &mut sealed, 0).is_ok() {
+            if Keys::of_group(KEY).seal(number, &mut sealed, 0).is_ok() {
                 let now = liar.pair.now;
                 liar.victim().connection.handle_group_packet(now, group, number as u32, &mut sealed);
             }
@@ -192,5 +192,5 @@ fn an_invitation_that_is_not_followed_is_reported_and_costs_nothing() {
     assert_eq!(events.iter().filter(invited).count(), 16);
     invite(&mut liar, 16, 0);
     let Some(Closed::Violation(what)) = liar.closed() else { panic!("it is open") };
-    assert!(what.contains("more groups"), "{what}");
+    assert!(what.to_string().contains("more groups"), "{what}");
 }

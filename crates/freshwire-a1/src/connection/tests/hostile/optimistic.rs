@@ -39,7 +39,7 @@ fn packets_until_found_out(honest: u64, one_by_one: bool, seed: u8) -> u64 {
         match liar.closed() {
             None => {}
             Some(Closed::Violation(what)) => {
-                assert!(next > honest && what.contains("was never sent"), "{what}");
+                assert!(next > honest && what.to_string().contains("was never sent"), "{what}");
                 return next - honest;
             }
             Some(other) => panic!("{other}"),

@@ -1,10 +1,10 @@
-//! Which room may use which: the arrows of ARCHITECTURE.md.
+//! Which crate may depend on which: the table of ARCHITECTURE.md.
 
 use super::mask::mask;
 use super::workspace::{Package, Workspace};
 
-/// Each room with the rooms that it may use. Every room may use `freshwire-units`, which uses none.
-const ROOMS: &[(&str, &[&str])] = &[
+/// Each crate with those that it may depend on. Every crate may use `freshwire-units`, which depends on none.
+const CRATES: &[(&str, &[&str])] = &[
     ("freshwire-units", &[]),
     ("freshwire-ring", &[]),
     ("freshwire-choice", &[]),
@@ -57,7 +57,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What only a room's tests may use besides: the emulated link, for paths that are not loopback.
+/// What only the tests of a crate may use besides: the emulated link, for paths that are not loopback.
 const TESTS: &[(&str, &[&str])] = &[
     ("freshwire-acks", &["freshwire-netns"]),
     ("freshwire-a1", &["freshwire-link"]),
@@ -67,16 +67,18 @@ const TESTS: &[(&str, &[&str])] = &[
 
 const EVERYBODYS: &str = "freshwire-units";
 
-/// Arrows that point the wrong way, and packages that have no place in the list.
+/// Dependencies that are not allowed, and packages that are not in the list.
 pub(super) fn findings(packages: &[Package]) -> Vec<String> {
     let mut findings = Vec::new();
     for package in packages {
         let name = &package.name;
-        let Some((_, allowed)) = ROOMS.iter().find(|(room, _)| room == name) else {
-            findings.push(format!("{name} has no rule: give it its arrows in xtask and in ARCHITECTURE.md"));
+        let Some((_, allowed)) = CRATES.iter().find(|(listed, _)| listed == name) else {
+            findings
+                .push(format!("{name} has no rule: list its dependencies in xtask and in ARCHITECTURE.md"));
             continue;
         };
-        let in_tests = TESTS.iter().find(|(room, _)| room == name).map_or(&[][..], |(_, allowed)| allowed);
+        let in_tests =
+            TESTS.iter().find(|(listed, _)| listed == name).map_or(&[][..], |(_, allowed)| allowed);
         for dependency in package.dependencies.iter().filter(|dependency| dependency.local) {
             let used = &dependency.name;
             // A crate's tests may name the crate itself, to turn on its features.
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_of_the_list_pass() {
+    fn dependencies_of_the_list_pass() {
         let packages = [
             package("freshwire-ring", &[("freshwire-units", true), ("thiserror", false)]),
             package("freshwire", &[("freshwire-ring", true), ("freshwire-io", true)]),
@@ -147,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_against_the_list_fails() {
+    fn a_dependency_against_the_list_fails() {
         let found = findings(&[package("freshwire-ring", &[("freshwire-choice", true)])]);
         assert_eq!(
             found,
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arrow_of_the_tests_is_none_of_the_room() {
+    fn a_dependency_of_the_tests_is_none_of_the_crate() {
         let mut server = package("freshwire-server", &[("freshwire-link", true)]);
         assert_eq!(findings(std::slice::from_ref(&server)).len(), 1);
         server.dependencies[0].for_tests = true;
@@ -170,7 +172,7 @@ mod tests {
         let found = findings(&[package("freshwire-extra", &[])]);
         assert_eq!(
             found,
-            ["freshwire-extra has no rule: give it its arrows in xtask and in ARCHITECTURE.md"]
+            ["freshwire-extra has no rule: list its dependencies in xtask and in ARCHITECTURE.md"]
         );
     }
 
@@ -178,11 +180,11 @@ mod tests {
     fn the_list_itself_has_no_circle() {
         fn reaches(from: &str, to: &str) -> bool {
             let allowed =
-                ROOMS.iter().find(|(room, _)| *room == from).map_or(&[][..], |(_, allowed)| allowed);
+                CRATES.iter().find(|(listed, _)| *listed == from).map_or(&[][..], |(_, allowed)| allowed);
             allowed.iter().any(|used| *used == to || reaches(used, to))
         }
-        for (room, _) in ROOMS {
-            assert!(!reaches(room, room), "{room} reaches itself");
+        for (name, _) in CRATES {
+            assert!(!reaches(name, name), "{name} reaches itself");
         }
     }
 

@@ -5,7 +5,7 @@ use freshwire_choice::Reason;
 use freshwire_units::Timestamp;
 
 /// A source with an end, which producers fill on other threads.
-pub(super) trait Supply: Source + Send {
+pub(super) trait RecordSource: Source + Send {
     /// Whether a producer has called since the last rest.
     fn notified(&self) -> bool;
 

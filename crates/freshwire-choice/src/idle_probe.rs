@@ -8,7 +8,7 @@ use crate::LinkView;
 
 /// Tries of an idle link for a higher rate.
 #[derive(Debug, Default)]
-pub(crate) struct Hope {
+pub(crate) struct IdleProbe {
     /// Since when the pipe has been seen empty.
     idle_since: Option<Timestamp>,
     /// The rate as measured when a frame was sent in the hope of a better one.
@@ -19,7 +19,7 @@ pub(crate) struct Hope {
     pause: Duration,
 }
 
-impl Hope {
+impl IdleProbe {
     /// The link as it may be by now. What was measured before the pipe ran empty says less and less, and a policy that
     /// believed it for ever would never find out that the link has recovered.
     //= spec/choice.md 23
@@ -86,39 +86,39 @@ mod tests {
     }
 
     /// The rate that is tried when the pipe has been empty for `idle` ms at `now`.
-    fn hoped(hope: &mut Hope, now: u64, for_ms: u64, kbit: u64) -> Option<u64> {
-        assert!(hope.link(at(now - for_ms - 1), &busy(kbit)).is_none());
-        hope.link(at(now - for_ms), &idle(kbit));
-        let link = hope.link(at(now), &idle(kbit))?;
-        link.rate.filter(|_| hope.may_try(at(now), idle(kbit).rate)).map(|rate| rate.bits_per_sec() / 1000)
+    fn hoped(probe: &mut IdleProbe, now: u64, for_ms: u64, kbit: u64) -> Option<u64> {
+        assert!(probe.link(at(now - for_ms - 1), &busy(kbit)).is_none());
+        probe.link(at(now - for_ms), &idle(kbit));
+        let link = probe.link(at(now), &idle(kbit))?;
+        link.rate.filter(|_| probe.may_try(at(now), idle(kbit).rate)).map(|rate| rate.bits_per_sec() / 1000)
     }
 
     #[test]
     fn a_few_bytes_are_no_traffic() {
-        let mut hope = Hope::default();
+        let mut probe = IdleProbe::default();
         let trifling = LinkView { in_flight: 300, ..idle(300) };
-        assert!(hope.link(at(0), &busy(300)).is_none());
+        assert!(probe.link(at(0), &busy(300)).is_none());
         for ms in 1..126 {
-            assert!(hope.link(at(ms), &trifling).is_none());
+            assert!(probe.link(at(ms), &trifling).is_none());
         }
-        assert!(hope.link(at(126), &trifling).is_some(), "8 ms of the link are on the way");
-        assert!(hope.link(at(127), &busy(300)).is_none());
+        assert!(probe.link(at(126), &trifling).is_some(), "8 ms of the link are on the way");
+        assert!(probe.link(at(127), &busy(300)).is_none());
     }
 
     #[test]
     fn an_idle_link_is_hoped_to_have_recovered() {
-        let hoped = |for_ms| hoped(&mut Hope::default(), 1000, for_ms, 300);
+        let hoped = |for_ms| hoped(&mut IdleProbe::default(), 1000, for_ms, 300);
         assert_eq!([100, 130, 260].map(hoped), [None, Some(600), Some(1200)]);
     }
 
     #[test]
     fn hope_that_came_to_nothing_is_rare_and_what_came_true_is_not() {
-        let mut hope = Hope::default();
+        let mut probe = IdleProbe::default();
         let mut tries = Vec::new();
         for second in 1..60 {
-            tries.extend(hoped(&mut hope, second * 1000, 130, 300).map(|_| second));
+            tries.extend(hoped(&mut probe, second * 1000, 130, 300).map(|_| second));
         }
         assert_eq!(tries, [1, 4, 9, 18, 35, 52], "2, 4, 8 and then 16 s after it is seen that it failed");
-        assert_eq!(hoped(&mut hope, 60_000, 130, 1000), Some(2000), "the link has become faster");
+        assert_eq!(hoped(&mut probe, 60_000, 130, 1000), Some(2000), "the link has become faster");
     }
 }

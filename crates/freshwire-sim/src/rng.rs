@@ -3,16 +3,16 @@ use std::time::Duration;
 /// Numbers that follow from a seed alone: SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
 /// 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Dice {
+pub(crate) struct Rng {
     state: u64,
 }
 
-impl Dice {
-    /// Dice of their own for each `purpose` of one seed.
+impl Rng {
+    /// A generator of its own for each `purpose` of one seed.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
-        let mut dice = Self { state: seed };
-        dice.state = dice.next() ^ purpose.wrapping_mul(GAMMA);
-        dice
+        let mut rng = Self { state: seed };
+        rng.state = rng.next() ^ purpose.wrapping_mul(GAMMA);
+        rng
     }
 
     pub(crate) fn next(&mut self) -> u64 {

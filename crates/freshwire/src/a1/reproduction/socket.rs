@@ -9,12 +9,12 @@ use freshwire_a1::{Message, PublicKey, Qos, QosError};
 use freshwire_io::now;
 use freshwire_ring::{Meta, Outcome};
 
-use super::buffers::{BufferError, BufferLimits, BufferSender};
-use super::config::{ConnectConfig, NodeConfig, SinkConfig};
-use super::connection::Connection;
-use super::error::{BindError, ConnectError};
-use super::node::Node;
 use super::status::Status;
+use crate::a1::buffers::{BufferError, BufferLimits, BufferSink};
+use crate::a1::config::{ConnectConfig, NodeConfig, SinkConfig};
+use crate::a1::connection::Connection;
+use crate::a1::error::{BindError, ConnectError};
+use crate::a1::node::Node;
 use crate::choice;
 use crate::ended::{CloseMode, Ended};
 use crate::error::SenderError;
@@ -103,7 +103,7 @@ pub enum SocketError {
 /// receive, change the quality within the maximum, close (Mapp 1997, "The User Interface").
 ///
 /// Each sink has its own connection; the messages are in memory once. For deadlines, layers or fates use a [`Node`] with a
-/// [`BufferSender`] or a [`Sender`](crate::Sender) instead.
+/// [`BufferSink`] or a [`Sender`](crate::Sender) instead.
 pub struct Socket {
     members: Vec<Member>,
     maximum: Qos,
@@ -122,7 +122,7 @@ pub struct Socket {
 
 /// A connection of the socket.
 struct Member {
-    sink: Option<BufferSender>,
+    sink: Option<BufferSink>,
     connection: Connection,
     key: PublicKey,
     /// Messages that it was given and that are not at their end.
@@ -198,7 +198,7 @@ impl Socket {
         }
         let config = ConnectConfig { qos, ..ConnectConfig::default() };
         let connection = self.node.connect(address, key, &config)?;
-        let sink = BufferSender::new(&connection, SinkConfig::new(choice::fifo()), UNLIMITED)?;
+        let sink = connection.add_buffer_sink(SinkConfig::new(choice::fifo()), UNLIMITED)?;
         self.members.push(Member { sink: Some(sink), ..Member::new(connection, *key) });
         Ok(())
     }
@@ -212,11 +212,11 @@ impl Socket {
     ///
     /// If there is no sink, or the message is too large for all.
     pub fn send(&mut self, payload: &[u8], when_full: WhenFull) -> Result<Sent, SocketError> {
-        self.send_letter(Payload::Lent(payload), when_full)
+        self.send_outgoing(Payload::Lent(payload), when_full)
     }
 
     /// Sends a message as [`Socket::send`] does, without a copy: its owner gets it back when every sink is
-    /// done with it. See [`BufferSender`].
+    /// done with it. See [`BufferSink`].
     ///
     /// # Errors
     ///
@@ -226,13 +226,13 @@ impl Socket {
         payload: impl Into<Bytes>,
         when_full: WhenFull,
     ) -> Result<Sent, SocketError> {
-        self.send_letter(Payload::Owned(payload.into()), when_full)
+        self.send_outgoing(Payload::Owned(payload.into()), when_full)
     }
 
-    fn send_letter(&mut self, payload: Payload<'_>, when_full: WhenFull) -> Result<Sent, SocketError> {
+    fn send_outgoing(&mut self, payload: Payload<'_>, when_full: WhenFull) -> Result<Sent, SocketError> {
         let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
         self.next_seq += 1;
-        let mut letter = Letter { payload, meta };
+        let mut outgoing = Outgoing { payload, meta };
         for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
             member.is_offered = true;
             member.catch_up();
@@ -244,7 +244,7 @@ impl Socket {
             let mut waits = false;
             for member in self.members.iter_mut().filter(|member| member.is_offered) {
                 member.connection.await_turn();
-                let outcome = letter.push(member)?;
+                let outcome = outgoing.push(member)?;
                 member.is_offered = outcome == Pushed::NoRoom;
                 match outcome {
                     Pushed::NoRoom => waits = true,
@@ -262,12 +262,12 @@ impl Socket {
         sent.status.set(Status::TOO_LARGE, most.is_some());
         for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
             // A window that is full may have had room for this one.
-            sent.status = sent.status.and(member.connection.held().without(Status::WINDOW_EXCEEDED));
+            sent.status = sent.status.and(Status::held(&member.connection).without(Status::WINDOW_EXCEEDED));
             sent.status.set(Status::GIVEN_UP, std::mem::take(&mut member.has_given_up));
         }
         match most {
             _ if waits || sent.sinks > 0 => Ok(sent),
-            Some(most) => Err(SocketError::TooLarge { bytes: letter.len(), most }),
+            Some(most) => Err(SocketError::TooLarge { bytes: outgoing.len(), most }),
             None => Err(SocketError::NoSink),
         }
     }
@@ -320,7 +320,7 @@ impl Socket {
     pub fn set_qos(&mut self, qos: Qos) -> Result<(), SocketError> {
         qos.check(&self.maximum())?;
         let sinks = || self.members.iter().filter(|member| member.is_sink()).map(|member| &member.connection);
-        if sinks().any(|connection| connection.held().contains(Status::QOS_PENDING)) {
+        if sinks().any(|connection| connection.held().qos_pending) {
             return Err(QosError::Pending.into());
         }
         if sinks().next().is_none() {
@@ -342,7 +342,7 @@ impl Socket {
         let told = self.news.drain(..).map(|(_, news)| news);
         let mut status = told.fold(Status::default(), Status::and);
         for member in &mut self.members {
-            status = status.and(member.connection.held()).and(member.news());
+            status = status.and(Status::held(&member.connection)).and(member.news());
         }
         status
     }
@@ -444,12 +444,12 @@ impl Member {
     /// Whether another message may be given to it. Nothing waits behind what the window or the rate holds back, and no more
     /// is on the way than was agreed.
     fn has_room(&self, waiting: usize, qos: &Qos) -> bool {
-        let held = Status::WINDOW_EXCEEDED.and(Status::RATE_EXCEEDED);
         if self.outstanding >= qos.outstanding || waiting == 0 {
             return self.outstanding < qos.outstanding;
         }
         // What waits may only wait for the path; one may wait for the window.
-        waiting as u64 <= self.connection.credit() && !self.connection.held().meets(held)
+        let held = self.connection.held();
+        waiting as u64 <= self.connection.credit() && !(held.window_exceeded || held.rate_exceeded)
     }
 
     /// Takes what became of its messages.
@@ -466,7 +466,7 @@ impl Member {
         // No fate comes after the end.
         let closed = self.connection.closed();
         self.take_fates();
-        let mut news = self.connection.take_news();
+        let mut news = Status::of_news(self.connection.take_news());
         news.set(Status::GIVEN_UP, std::mem::take(&mut self.has_given_up));
         if let Some(closed) = closed.filter(|_| !self.end_was_told) {
             self.end_was_told = true;
@@ -477,7 +477,7 @@ impl Member {
 }
 
 /// A message on its way to the sinks.
-struct Letter<'a> {
+struct Outgoing<'a> {
     payload: Payload<'a>,
     meta: Meta,
 }
@@ -500,7 +500,7 @@ enum Pushed {
     Ended,
 }
 
-impl Letter<'_> {
+impl Outgoing<'_> {
     fn len(&self) -> usize {
         match &self.payload {
             Payload::Lent(bytes) => bytes.len(),
@@ -528,7 +528,7 @@ impl Letter<'_> {
             return Ok(Pushed::NoRoom);
         }
         let Some(sink) = &mut to.sink else { return Ok(Pushed::Ended) };
-        match sink.push(self.payload(), &self.meta) {
+        match sink.push_owned(self.payload(), &self.meta) {
             Ok(_) => {
                 to.outstanding += 1;
                 Ok(Pushed::Taken)

@@ -1,0 +1,137 @@
+//! Sinks of a sender: adding them, and one payload for many.
+
+use std::ffi::c_int;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshwire::SinkConfig;
+
+use crate::a1::ConnectionObject;
+use crate::border::{Failure, Result, bytes, call, duplicate, fw_status, get_or, put, slice};
+use crate::handles::{enter, find, fw_connection, fw_sender, fw_sink};
+use crate::policy::fw_policy;
+use crate::sender::{SenderObject, of_push, of_sender, status_of};
+use crate::sink::SinkObject;
+use crate::types::{FW_DEFAULT, fw_meta, fw_sink_config, fw_sink_config_default};
+
+/// Serves a connected TCP socket from a free ring. The descriptor is duplicated: the caller may close it, and read the client's
+/// data from it, but nothing else may write to it. `config` may be NULL for the default.
+///
+/// # Safety
+///
+/// `config` is NULL or points to valid settings; `sink` points to a writable handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sender_add_sink(
+    sender: fw_sender,
+    fd: c_int,
+    config: *const fw_sink_config,
+    sink: *mut fw_sink,
+) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        unsafe { put("sink", sink, fw_sink::default()) }?;
+        let object = find::<SenderObject>(sender.id)?;
+        // SAFETY: as the caller promises.
+        let config = unsafe { get_or("config", config, || fw_sink_config_default()) }?;
+        let settings = config.apply(SinkConfig::new(config.policy.make()?))?;
+        let stream = TcpStream::from(duplicate(fd)?);
+        let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
+        let id = enter(SinkObject::new(object, made))?;
+        // SAFETY: as the caller promises.
+        unsafe { put("sink", sink, fw_sink { id }) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Serves the other end of an A1 connection from a free ring. `policy` may be NULL for FW_FIFO. `linger` is the time for a freed
+/// sink to deliver the records in progress.
+///
+/// # Safety
+///
+/// `policy` is NULL or points to a valid policy; `sink` points to a writable handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sender_add_a1_sink(
+    sender: fw_sender,
+    connection: fw_connection,
+    policy: *const fw_policy,
+    linger: u64,
+    sink: *mut fw_sink,
+) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        unsafe { put("sink", sink, fw_sink::default()) }?;
+        let object = find::<SenderObject>(sender.id)?;
+        let connection = find::<ConnectionObject>(connection.id)?.native()?;
+        // SAFETY: as the caller promises.
+        let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
+        let mut config = freshwire::a1::SinkConfig::new(policy.make()?);
+        if linger != FW_DEFAULT {
+            config = config.linger(Duration::from_nanos(linger));
+        }
+        let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(of_sender))?;
+        let id = enter(SinkObject::new(object, made))?;
+        // SAFETY: as the caller promises.
+        unsafe { put("sink", sink, fw_sink { id }) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Queues one payload for several sinks of a sender, copied once. `meta` may be NULL. `seq`, if it is not NULL, gets the
+/// record's number, and `missed`, if it is not NULL, the status of each sink: FW_OK, FW_FULL or FW_CLOSED.
+///
+/// # Safety
+///
+/// `sinks` points to `count` handles, `data` to `len` bytes; `meta` and `seq` are NULL or point to a valid value, `missed` is
+/// NULL or points to room for `count` values.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sender_push_to_all(
+    sender: fw_sender,
+    sinks: *const fw_sink,
+    count: usize,
+    data: *const u8,
+    len: usize,
+    meta: *const fw_meta,
+    seq: *mut u64,
+    missed: *mut fw_status,
+) -> fw_status {
+    call(|| {
+        let object = find::<SenderObject>(sender.id)?;
+        // SAFETY: as the caller promises.
+        let sinks = unsafe { slice(sinks, count) }?;
+        // SAFETY: as the caller promises.
+        let payload = unsafe { bytes(data, len) }?;
+        // SAFETY: as the caller promises.
+        let meta = unsafe { get_or("meta", meta, fw_meta::default) }?;
+        let objects: Result<Vec<Arc<SinkObject>>> = sinks.iter().map(|sink| find(sink.id)).collect();
+        let objects = objects?;
+        if objects.iter().any(|sink| !Arc::ptr_eq(sink.sender(), &object)) {
+            return Err(Failure::invalid("a sink belongs to another sender"));
+        }
+        let mut statuses = vec![fw_status::FW_OK; count];
+        let number = object.with(|sender| {
+            let meta = sender.producer().number(&meta.meta());
+            sender.push_to_all(objects.iter().map(|sink| sink.id()), payload, &meta).map_err(of_push)?;
+            for &(id, error) in sender.missed() {
+                let named = objects.iter().zip(&mut statuses).find(|(sink, _)| sink.id() == id);
+                if let Some((_, status)) = named {
+                    *status = status_of(error);
+                }
+            }
+            Ok(meta.user_seq)
+        })?;
+        if !seq.is_null() {
+            // SAFETY: as the caller promises.
+            unsafe { put("seq", seq, number) }?;
+        }
+        if !missed.is_null() {
+            for (at, status) in statuses.into_iter().enumerate() {
+                // SAFETY: as the caller promises, there is room for `count` values.
+                let place = unsafe { missed.add(at) };
+                // SAFETY: likewise.
+                unsafe { put("missed", place, status) }?;
+            }
+        }
+        Ok(fw_status::FW_OK)
+    })
+}

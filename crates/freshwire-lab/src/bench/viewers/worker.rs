@@ -1,0 +1,21 @@
+//! The processes of the measurement.
+
+use clap::ValueEnum;
+
+/// An end of the measurement that is a process of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(in crate::bench) enum Worker {
+    /// The viewers.
+    Load,
+    /// The baseline.
+    Bare,
+}
+
+impl Worker {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Bare => "bare",
+        }
+    }
+}

@@ -1,0 +1,249 @@
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from enum import Enum
+from types import TracebackType
+from typing import Literal, Protocol, final
+
+from typing_extensions import Buffer
+
+from . import a1 as a1
+from . import choice as choice
+
+__version__: str
+
+def now() -> int: ...
+
+class _HasFileno(Protocol):
+    def fileno(self) -> int: ...
+
+class FreshwireError(Exception): ...
+class Full(FreshwireError): ...
+class TooLarge(FreshwireError): ...
+class Closed(FreshwireError): ...
+class TooLate(FreshwireError): ...
+class NotChanged(FreshwireError): ...
+class NoFreeRing(FreshwireError): ...
+class CarrierError(FreshwireError): ...
+class InvalidStream(FreshwireError): ...
+class ConnectError(FreshwireError): ...
+class PolicyError(FreshwireError): ...
+
+class Reason(Enum):
+    Expired = 1
+    PredictedLate = 2
+    WindowEnd = 3
+    LayerShed = 4
+    Superseded = 5
+    ReferenceLost = 6
+    Application = 7
+    Abandoned = 8
+    Closed = 9
+    SenderLost = 10
+    HolderLost = 11
+    Invalid = 12
+    ConnectionLost = 13
+    Other = 255
+
+class Outcome(Enum):
+    Acked = ...
+    Sent = ...
+    Dropped = ...
+    Refused = ...
+
+class Close(Enum):
+    Drain = ...
+    FinishRecord = ...
+    Abort = ...
+
+class Cause(Enum):
+    Io = ...
+    A1 = ...
+    PeerClosed = ...
+    OutOfTime = ...
+    Lingered = ...
+    Stalled = ...
+    NotReading = ...
+    CannotInterject = ...
+    Stopped = ...
+    Other = ...
+
+class Ended:
+    @final
+    class Closed(Ended):
+        def __init__(self) -> None: ...
+
+    @final
+    class Broken(Ended):
+        cause: Cause
+        reason: str
+        def __init__(self, cause: Cause, reason: str) -> None: ...
+
+@final
+class Engine:
+    def __new__(cls) -> Engine: ...
+    @property
+    def is_running(self) -> bool: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Engine: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+@final
+class Ring:
+    rings: int
+    slots: int
+    block_bytes: int
+    blocks: int
+    def __new__(cls, rings: int = 1, slots: int = 1024, block_bytes: int = 1448, blocks: int = 1024) -> Ring: ...
+    @staticmethod
+    def for_clients(clients: int, keys: int, bytes: int) -> Ring: ...
+
+@final
+class Sender:
+    def __new__(cls, engine: Engine | None = None, ring: Ring | None = None) -> Sender: ...
+    def add_sink(
+        self,
+        socket: _HasFileno,
+        policy: choice.Policy,
+        *,
+        framing: Literal["raw", "length-prefixed", "chunked"] = "raw",
+        carrier: Literal["tcp", "auto", "kernel"] = "tcp",
+        reserve: int = ...,
+        queue_target: float | None = ...,
+        max_unread: int | None = ...,
+        keys: int = ...,
+        congestion: str = ...,
+        min_rto: float = ...,
+        max_rto: float = ...,
+        linger: float = ...,
+        stall_timeout: float | None = ...,
+        ack_fates: bool = True,
+        preface: bytes = ...,
+    ) -> Sink: ...
+    def add_a1_sink(self, connection: a1.Connection, policy: choice.Policy, *, linger: float = 30.0) -> Sink: ...
+    def push_to_all(
+        self,
+        sinks: list[Sink],
+        payload: Buffer,
+        *,
+        seq: int | None = None,
+        key: int = 0,
+        layer: int = 0,
+        group: int = 0,
+        refs: tuple[int, int] = (0, 0),
+        generated: int | None = None,
+        deadline: int | None = None,
+        expires_in: float | None = None,
+    ) -> tuple[int, list[tuple[Sink, FreshwireError]]]: ...
+
+@final
+class Sink:
+    def push(
+        self,
+        payload: Buffer,
+        *,
+        seq: int | None = None,
+        key: int = 0,
+        layer: int = 0,
+        group: int = 0,
+        refs: tuple[int, int] = (0, 0),
+        generated: int | None = None,
+        deadline: int | None = None,
+        expires_in: float | None = None,
+    ) -> int: ...
+    def replace(
+        self,
+        payload: Buffer,
+        *,
+        key: int,
+        seq: int | None = None,
+        layer: int = 0,
+        group: int = 0,
+        refs: tuple[int, int] = (0, 0),
+        generated: int | None = None,
+        deadline: int | None = None,
+        expires_in: float | None = None,
+    ) -> int: ...
+    def drop(self, seq: int) -> bool: ...
+    def modify(
+        self,
+        seq: int,
+        payload: Buffer | None = None,
+        *,
+        offset: int = 0,
+        length: int | None = None,
+        layer: int | None = None,
+        deadline: int | None = None,
+    ) -> None: ...
+    def has_room(self, size: int = 1) -> bool: ...
+    def writable(self, size: int = 1) -> Awaitable[None]: ...
+    def fates(self) -> Fates: ...
+    @property
+    def fates_lost(self) -> int: ...
+    def stats(self) -> Stats: ...
+    @property
+    def ended(self) -> Ended | None: ...
+    @property
+    def fallback(self) -> str | None: ...
+    def interject(self, data: bytes) -> None: ...
+    def close(self, mode: Close = Close.Drain, timeout: float = 30.0) -> Ended: ...
+    def __enter__(self) -> Sink: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+@final
+class Fate:
+    seq: int
+    outcome: Outcome
+    reason: Reason | None
+    committed_at: int | None
+    finished_at: int | None
+    acked_at: int | None
+    horizon: int
+    unread: int | None
+    text: str
+
+@final
+class Fates(Iterator[Fate]):
+    def __iter__(self) -> Fates: ...
+    def __next__(self) -> Fate: ...
+
+@final
+class Stats:
+    carrier: str
+    begun: int
+    finished: int
+    bytes: int
+    acked: int
+    drops: dict[str, int]
+    horizon: int
+    horizon_max: int
+    reserve: int
+    age_at_commit_mean: float
+    age_at_commit_max: float
+    rate: int | None
+    rtt: float
+    min_rtt: float
+    writes: int
+    unread: int | None
+
+@final
+class Record:
+    id: int
+    payload: bytes
+    arrived: int
+
+@final
+class Abandoned:
+    id: int
+
+@final
+class Receiver(Iterator[Record | Abandoned], AsyncIterator[Record | Abandoned]):
+    def __new__(cls, socket: _HasFileno, max_record_bytes: int = 16777216) -> Receiver: ...
+    def recv(self, timeout: float | None = None) -> Record | Abandoned | None: ...
+    def fileno(self) -> int: ...
+    def __iter__(self) -> Receiver: ...
+    def __next__(self) -> Record | Abandoned: ...
+    def __aiter__(self) -> Receiver: ...
+    async def __anext__(self) -> Record | Abandoned: ...

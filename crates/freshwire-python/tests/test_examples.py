@@ -1,0 +1,98 @@
+"""The examples run."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from conftest import TIMEOUT
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def needs(module):
+    """Skip without an optional package; with CI=true it must be there."""
+    if os.environ.get("CI") == "true":
+        return __import__(module)
+    return pytest.importorskip(module)
+
+
+def run(*arguments):
+    """Run an example to its end, and return what it printed."""
+    command = [sys.executable, *map(str, arguments)]
+    ended = subprocess.run(command, cwd=EXAMPLES, capture_output=True, text=True, timeout=3 * TIMEOUT)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def test_market_data_is_never_old():
+    assert "Ended.Closed()" in run("market.py", "--seconds", "0.5", "--symbols", "5")
+
+
+def test_camera_frames_arrive():
+    needs("av")
+    printed = run("camera.py", "--frames", "30", "--deadline", "30")
+    assert printed.startswith("encoded 30, received 30, dropped 0, Ended.Closed()")
+
+
+def test_viewers_follow_the_robot():
+    command = [sys.executable, "robot.py", "--port", "0", "--seconds", "600"]
+    with subprocess.Popen(command, cwd=EXAMPLES, stdout=subprocess.PIPE, text=True) as robot:
+        try:
+            port = int(robot.stdout.readline().rsplit(" ", 1)[1])
+            viewers = [socket.create_connection(("127.0.0.1", port), TIMEOUT) for _ in range(2)]
+            for viewer in viewers:
+                lines = viewer.makefile()
+                joints = set()
+                while len(joints) < 12:
+                    joints.add(json.loads(lines.readline())["joint"])
+        finally:
+            robot.kill()
+
+
+def free_port():
+    """Find a port that nobody has at the moment."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+def request(method, url, body=None):
+    """Ask the application, once it listens."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            headers = {"Content-Type": "application/json"}
+            data = None if body is None else json.dumps(body).encode()
+            wanted = urllib.request.Request(url, data, headers, method=method)
+            with urllib.request.urlopen(wanted, timeout=TIMEOUT) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError:
+            raise
+        except OSError:
+            assert time.monotonic() < deadline, "the application listens"
+            time.sleep(0.05)
+
+
+def test_programs_follow_the_application():
+    needs("fastapi")
+    needs("uvicorn")
+    web, follow = free_port(), free_port()
+    command = [sys.executable, "-m", "uvicorn", "application:app", "--port", str(web), "--log-level", "warning"]
+    with subprocess.Popen(command, cwd=EXAMPLES, env={**os.environ, "FOLLOW_PORT": str(follow)}) as application:
+        try:
+            assert request("PUT", f"http://127.0.0.1:{web}/state/7", {"temperature": 20}) == {"followers": 0}
+            lines = socket.create_connection(("127.0.0.1", follow), TIMEOUT).makefile()
+            assert json.loads(lines.readline()) == {"key": 7, "value": {"temperature": 20}}
+            assert request("PUT", f"http://127.0.0.1:{web}/state/7", {"temperature": 21}) == {"followers": 1}
+            assert json.loads(lines.readline())["value"] == {"temperature": 21}
+            assert request("GET", f"http://127.0.0.1:{web}/followers")[0]["sent"] >= 1
+            with pytest.raises(urllib.error.HTTPError, match="422"):
+                request("PUT", f"http://127.0.0.1:{web}/state/1000", {})
+        finally:
+            application.kill()

@@ -1,0 +1,146 @@
+//! Configuration, errors and statistics of multicast groups.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use freshwire_io::udp::Interface;
+use freshwire_units::Rate;
+
+use super::error::NodeStopped;
+
+/// The smallest datagram that every path carries.
+const MIN_DATAGRAM: u16 = 1200;
+
+/// Configuration of a [`Group`](super::Group).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct GroupConfig {
+    /// The multicast address.
+    pub address: SocketAddr,
+    /// Sending rate of UDP payload. There are no acknowledgements and no congestion control: the network must
+    /// provide this rate.
+    pub rate: Rate,
+    /// Largest UDP payload, at least 1200 bytes, which every member's path must carry. Default: 1200.
+    pub datagram: u16,
+    /// Time for which a sent record is kept for repairs, unless its deadline comes first. Its slot and its
+    /// blocks stay in use for that long. Default: one second.
+    pub repair_for: Duration,
+    /// Network interface of the members. Default: that of an IPv4 address to which the node is bound; else
+    /// that of the first member's connection, which is known for IPv4 and for link-local IPv6; else by the
+    /// routing table. Members elsewhere receive everything as repairs, late.
+    pub interface: Interface,
+    /// Number of networks to cross (TTL). Default: 1, this network only.
+    pub hops: u8,
+    /// Whether members on this machine receive the packets too. Default: `true`.
+    pub to_this_machine: bool,
+}
+
+impl GroupConfig {
+    /// Creates the defaults with this address and rate.
+    pub fn new(address: SocketAddr, rate: Rate) -> Self {
+        Self {
+            address,
+            rate,
+            datagram: MIN_DATAGRAM,
+            repair_for: Duration::from_secs(1),
+            interface: Interface::default(),
+            hops: 1,
+            to_this_machine: true,
+        }
+    }
+
+    /// Sets the largest UDP payload.
+    #[must_use]
+    pub fn datagram(mut self, bytes: u16) -> Self {
+        self.datagram = bytes;
+        self
+    }
+
+    /// Sets the time for which records are kept for repairs.
+    #[must_use]
+    pub fn repair_for(mut self, time: Duration) -> Self {
+        self.repair_for = time;
+        self
+    }
+
+    /// Sets the network interface of the members.
+    #[must_use]
+    pub fn interface(mut self, interface: Interface) -> Self {
+        self.interface = interface;
+        self
+    }
+
+    /// Sets the number of networks to cross.
+    #[must_use]
+    pub fn hops(mut self, hops: u8) -> Self {
+        self.hops = hops;
+        self
+    }
+
+    /// Sets whether members on this machine receive the packets too.
+    #[must_use]
+    pub fn to_this_machine(mut self, wanted: bool) -> Self {
+        self.to_this_machine = wanted;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), GroupError> {
+        if !self.address.ip().is_multicast() || self.address.port() == 0 {
+            return Err(GroupError::Address(self.address));
+        }
+        if self.rate.bits_per_sec() == 0 || self.datagram < MIN_DATAGRAM {
+            return Err(GroupError::Size);
+        }
+        Ok(())
+    }
+}
+
+/// Error of creating a group.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// The address is nobody's group, or has no port.
+    #[error("{0} is not a multicast address with a port")]
+    Address(SocketAddr),
+    /// The rate is zero, or the datagram smaller than what every path carries.
+    #[error("a group needs a rate above zero and datagrams of at least {MIN_DATAGRAM} bytes")]
+    Size,
+    /// The operating system gives no socket for it.
+    #[error("cannot send to the group: {0}")]
+    Socket(#[from] io::Error),
+    /// The node was dropped, or its socket failed.
+    #[error(transparent)]
+    Stopped(#[from] NodeStopped),
+}
+
+/// Error of inviting a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InviteError {
+    /// The connection is one of another node.
+    #[error("the connection belongs to another node than the group")]
+    OtherNode,
+    /// The connection does not stand any more.
+    #[error("the connection has ended")]
+    Ended,
+    /// The node was dropped, or its socket failed.
+    #[error(transparent)]
+    Stopped(#[from] NodeStopped),
+}
+
+/// Statistics of a group. Bytes are UDP payload. Repairs to members are in
+/// [`Connection::stats`](super::Connection::stats).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GroupStats {
+    /// Packets sent to the group's address.
+    pub packets_sent: u64,
+    /// Bytes sent to the group's address.
+    pub bytes_sent: u64,
+    /// Of `packets_sent`, those that the operating system refused: there is no route to the address, or they
+    /// are too large. If all are refused, no member receives anything.
+    pub packets_refused: u64,
+    /// Open connections that were invited.
+    pub members: usize,
+}

@@ -124,3 +124,18 @@ impl Reaction {
         self.lost == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn larger_packets_fit_into_the_window() {
+        for controller in [Controller::Copa, Controller::Cubic, Controller::NewReno] {
+            let mut congestion = build(controller, 1200, Duration::from_millis(100));
+            // As large as loopback carries them.
+            congestion.set_mtu(65_507);
+            assert!(congestion.cwnd() >= 2 * 65_507, "{controller:?}: {}", congestion.cwnd());
+        }
+    }
+}

@@ -409,7 +409,8 @@ impl Congestion for Copa {
         match &self.mode {
             Mode::Competitive(cubic) => cubic.cwnd(),
             Mode::Drain(..) => (self.carried() * DRAIN_FACTOR).min(self.window).max(self.min_window()) as u64,
-            Mode::SlowStart | Mode::Default => self.window as u64,
+            // A path that is found to carry larger packets has to get at least some of those into flight.
+            Mode::SlowStart | Mode::Default => self.window.max(self.min_window()) as u64,
         }
     }
 

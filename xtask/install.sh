@@ -20,6 +20,7 @@ demo)
 test)
     if lacks git; then needed+=(git); fi
     if lacks ffmpeg || lacks ffprobe; then wanted+=(ffmpeg); fi
+    if lacks c++; then wanted+=(g++); fi
     if lacks nc; then wanted+=(netcat-openbsd); fi
     if ! /usr/bin/python3 -c 'import cryptography' >/dev/null 2>&1; then wanted+=(python3 python3-cryptography); fi
     if ! /usr/bin/python3 -c 'import simpy' >/dev/null 2>&1; then wanted+=(python3 python3-simpy3); fi

@@ -16,14 +16,14 @@ pub enum ServeError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address} for {protocol}: {source}; {advice}")]
+    #[error("cannot listen on {address} for {protocol}: {cause}; {advice}")]
     Listen {
         /// The protocol's name.
         protocol: &'static str,
         /// The address.
         address: SocketAddr,
-        /// What the system says.
-        source: io::Error,
+        /// What the system says. A part of the message, so that a chain of causes does not repeat it.
+        cause: io::Error,
         /// What to do.
         advice: &'static str,
     },
@@ -46,9 +46,11 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    pub(super) fn listen(protocol: &'static str, address: SocketAddr, source: io::Error) -> Self {
-        let advice = match source.kind() {
-            io::ErrorKind::AddrInUse => "another program listens there; end it, or choose another port",
+    pub(super) fn listen(protocol: &'static str, address: SocketAddr, cause: io::Error) -> Self {
+        let advice = match cause.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another program listens there; end it, or choose another port (--listen-rtsp, --listen-http, --listen-internal)"
+            }
             io::ErrorKind::PermissionDenied => {
                 "ports below 1024 need CAP_NET_BIND_SERVICE (the systemd unit has it); choose a larger port"
             }
@@ -57,6 +59,6 @@ impl ServeError {
             }
             _ => "choose another address",
         };
-        Self::Listen { protocol, address, source, advice }
+        Self::Listen { protocol, address, cause, advice }
     }
 }

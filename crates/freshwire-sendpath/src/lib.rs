@@ -16,19 +16,22 @@
 //! ```
 
 mod account;
-mod copy;
-mod pages;
 mod picture;
+mod pipes;
 mod ready;
 mod uring;
 mod zero_copy;
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::TcpStream;
 
 pub use account::Account;
 pub use picture::Picture;
+
+/// Size of the pieces of `writev` in bytes, and how many the kernel takes at most (`IOV_MAX`).
+const PAGE: usize = 4096;
+const MOST_PIECES: usize = 1024;
 
 /// A way to hand bytes to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,27 +97,43 @@ impl Mechanism {
     /// If a connection fails, if none takes a byte for 20 s ([`io::ErrorKind::TimedOut`]), or if the kernel does not offer the mechanism
     /// ([`io::ErrorKind::Unsupported`] or the error of `io_uring_setup`).
     pub fn send(self, connections: &[TcpStream], picture: &Picture, times: u32) -> io::Result<Account> {
+        let (len, bytes) = (picture.len(), picture.bytes());
         match self {
-            Self::ReadWrite => ready::run(copy::ReadWrite::new(picture), connections, picture.len(), times),
-            Self::MmapWrite => {
-                ready::run(copy::FromMemory(picture.mapped()), connections, picture.len(), times)
+            Self::ReadWrite => {
+                let mut buffer = vec![0; len];
+                ready::run(connections, len, times, |_, socket, offset, account| {
+                    account.system_calls += 2;
+                    let read = rustix::io::pread(picture.file(), &mut buffer, offset as u64)?;
+                    Ok(rustix::io::write(socket, &buffer[..read])?)
+                })
             }
-            Self::Write => ready::run(copy::FromMemory(picture.bytes()), connections, picture.len(), times),
-            Self::Writev => ready::run(copy::Vectored(picture.bytes()), connections, picture.len(), times),
-            Self::Sendfile => ready::run(pages::Sendfile(picture), connections, picture.len(), times),
-            Self::Splice => {
-                ready::run(pages::Splice::new(picture, connections.len())?, connections, picture.len(), times)
-            }
-            Self::Tee => {
-                ready::run(pages::Tee::new(picture, connections.len())?, connections, picture.len(), times)
-            }
-            Self::ZeroCopy => {
-                ready::run(zero_copy::ZeroCopy::new(picture, connections)?, connections, picture.len(), times)
-            }
+            Self::MmapWrite => write_all(connections, picture.mapped(), times),
+            Self::Write => write_all(connections, bytes, times),
+            Self::Writev => ready::run(connections, len, times, |_, socket, offset, account| {
+                account.system_calls += 1;
+                let pages = bytes[offset..].chunks(PAGE).take(MOST_PIECES).map(IoSlice::new);
+                Ok(rustix::io::writev(socket, &pages.collect::<Vec<_>>())?)
+            }),
+            Self::Sendfile => ready::run(connections, len, times, |_, socket, offset, account| {
+                account.system_calls += 1;
+                let mut place = offset as u64;
+                Ok(rustix::fs::sendfile(socket, picture.file(), Some(&mut place), len - offset)?)
+            }),
+            Self::Splice => pipes::splice_file(connections, picture, times),
+            Self::Tee => pipes::tee_pipe(connections, picture, times),
+            Self::ZeroCopy => zero_copy::send(connections, picture, times),
             Self::UringSend => uring::send(connections, picture, times, uring::Copy::Once),
             Self::UringSendZc => uring::send(connections, picture, times, uring::Copy::None),
         }
     }
+}
+
+/// `write` from one place in memory.
+fn write_all(connections: &[TcpStream], bytes: &[u8], times: u32) -> io::Result<Account> {
+    ready::run(connections, bytes.len(), times, |_, socket, offset, account| {
+        account.system_calls += 1;
+        Ok(rustix::io::write(socket, &bytes[offset..])?)
+    })
 }
 
 impl fmt::Display for Mechanism {

@@ -17,31 +17,6 @@ pub(crate) const STANDSTILL: Duration = Duration::from_secs(20);
 /// Events that are fetched at once.
 const EVENTS: usize = 1024;
 
-/// Hands bytes to a socket that does not block.
-pub(crate) trait Handover {
-    /// Hands over what follows `offset` of the connection's picture, as much as the socket takes. Counts its system calls.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::WouldBlock`] without room.
-    fn hand_over(
-        &mut self,
-        connection: usize,
-        socket: BorrowedFd<'_>,
-        offset: usize,
-        account: &mut Account,
-    ) -> io::Result<usize>;
-
-    /// Everything was handed over.
-    ///
-    /// # Errors
-    ///
-    /// If what is left to do fails.
-    fn finish(&mut self, _sockets: &[TcpStream], _account: &mut Account) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// How far a connection is.
 #[derive(Clone, Copy)]
 struct Progress {
@@ -49,11 +24,13 @@ struct Progress {
     offset: usize,
 }
 
+/// Has `hand_over` hand `times` pictures of `len` bytes to each socket, which does not block. It hands over what follows the given offset
+/// of a connection's picture, as much as the socket takes, and counts its system calls.
 pub(crate) fn run(
-    mut way: impl Handover,
     sockets: &[TcpStream],
     len: usize,
     times: u32,
+    mut hand_over: impl FnMut(usize, BorrowedFd<'_>, usize, &mut Account) -> io::Result<usize>,
 ) -> io::Result<Account> {
     let mut account = Account::default();
     let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -86,7 +63,7 @@ pub(crate) fn run(
             continue;
         };
         let Progress { pictures_left, offset } = &mut progress[connection];
-        match way.hand_over(connection, sockets[connection].as_fd(), *offset, &mut account) {
+        match hand_over(connection, sockets[connection].as_fd(), *offset, &mut account) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(taken) => *offset += taken,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -106,7 +83,6 @@ pub(crate) fn run(
             ready.push_back(connection);
         }
     }
-    way.finish(sockets, &mut account)?;
     Ok(account)
 }
 

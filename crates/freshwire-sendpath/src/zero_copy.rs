@@ -5,11 +5,12 @@ use std::mem::{size_of, zeroed};
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
-use rustix::net::{SendFlags, send};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 
 use crate::account::Account;
 use crate::picture::Picture;
-use crate::ready::Handover;
+use crate::ready;
 
 /// Sends of a connection after which its reports are fetched. Reports of neighbouring sends come as one.
 const REPORT_EVERY: u32 = 16;
@@ -21,85 +22,66 @@ const CONTROL_BYTES: usize = 128;
 const ORIGIN_ZEROCOPY: u8 = 5;
 const CODE_COPIED: u8 = 1;
 
-pub(crate) struct ZeroCopy<'a> {
-    picture: &'a Picture,
-    /// Sends of each connection since its reports were fetched.
-    unreported: Vec<u32>,
-}
-
-impl<'a> ZeroCopy<'a> {
-    pub(crate) fn new(picture: &'a Picture, sockets: &[TcpStream]) -> io::Result<Self> {
-        for socket in sockets {
-            let on: libc::c_int = 1;
-            // SAFETY: the kernel reads an int at the given address.
-            let result = unsafe {
-                libc::setsockopt(
-                    socket.as_raw_fd(),
-                    libc::SOL_SOCKET,
-                    libc::SO_ZEROCOPY,
-                    (&raw const on).cast(),
-                    size_of::<libc::c_int>() as libc::socklen_t,
-                )
-            };
-            if result < 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(Self { picture, unreported: vec![0; sockets.len()] })
+pub(crate) fn send(sockets: &[TcpStream], picture: &Picture, times: u32) -> io::Result<Account> {
+    for socket in sockets {
+        allow(socket.as_fd())?;
     }
-
-    fn fetch_reports(
-        &mut self,
-        connection: usize,
-        socket: BorrowedFd<'_>,
-        account: &mut Account,
-    ) -> io::Result<()> {
-        self.unreported[connection] = 0;
+    let flags = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY as u32) | SendFlags::NOSIGNAL;
+    // Sends of each connection since its reports were fetched.
+    let mut unreported = vec![0; sockets.len()];
+    let mut account = ready::run(sockets, picture.len(), times, |connection, socket, offset, account| {
+        let unreported = &mut unreported[connection];
+        if *unreported >= REPORT_EVERY {
+            fetch_reports(socket, account)?;
+            *unreported = 0;
+        }
         loop {
             account.system_calls += 1;
-            match report(socket)? {
-                Some(copied) => account.copied += copied,
-                None => return Ok(()),
-            }
-        }
-    }
-}
-
-impl Handover for ZeroCopy<'_> {
-    fn hand_over(
-        &mut self,
-        connection: usize,
-        socket: BorrowedFd<'_>,
-        offset: usize,
-        account: &mut Account,
-    ) -> io::Result<usize> {
-        if self.unreported[connection] >= REPORT_EVERY {
-            self.fetch_reports(connection, socket, account)?;
-        }
-        let flags = SendFlags::from_bits_retain(libc::MSG_ZEROCOPY as u32) | SendFlags::NOSIGNAL;
-        loop {
-            account.system_calls += 1;
-            match send(socket, &self.picture.bytes()[offset..], flags) {
+            match rustix::net::send(socket, &picture.bytes()[offset..], flags) {
                 Ok(taken) => {
-                    self.unreported[connection] += 1;
+                    *unreported += 1;
                     return Ok(taken);
                 }
                 // The socket's memory for reports is full of those that were not fetched.
-                Err(rustix::io::Errno::NOBUFS) if self.unreported[connection] > 0 => {
-                    self.fetch_reports(connection, socket, account)?;
+                Err(Errno::NOBUFS) if *unreported > 0 => {
+                    fetch_reports(socket, account)?;
+                    *unreported = 0;
                 }
-                Err(rustix::io::Errno::NOBUFS) => return Err(io::ErrorKind::WouldBlock.into()),
+                Err(Errno::NOBUFS) => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(error) => return Err(error.into()),
             }
         }
+    })?;
+    // Later reports are lost: the picture is never changed, and the kernel holds its pages as long as it needs them.
+    for socket in sockets {
+        fetch_reports(socket.as_fd(), &mut account)?;
     }
+    Ok(account)
+}
 
-    fn finish(&mut self, sockets: &[TcpStream], account: &mut Account) -> io::Result<()> {
-        // Reports that come later find nobody: the picture is never changed, and the kernel holds its pages as long as it needs them.
-        for (connection, socket) in sockets.iter().enumerate() {
-            self.fetch_reports(connection, socket.as_fd(), account)?;
+/// Lets the socket's sends ask for zero copy.
+fn allow(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads an int at the given address.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ZEROCOPY,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn fetch_reports(socket: BorrowedFd<'_>, account: &mut Account) -> io::Result<()> {
+    loop {
+        account.system_calls += 1;
+        match report(socket)? {
+            Some(copied) => account.copied += copied,
+            None => return Ok(()),
         }
-        Ok(())
     }
 }
 

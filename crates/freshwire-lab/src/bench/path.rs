@@ -212,6 +212,8 @@ mod tests {
             let sample = series.samples[0];
             assert!(sample > 0.0, "{}", series.name);
             assert!(series.unit != Unit::Percent || sample < 101.0, "{}: {sample}", series.name);
+            let is_limited = series.unit == Unit::BytesPerSecond && series.name.contains("100 Mbit/s");
+            assert!(!is_limited || sample < RATE as f64 / 8.0, "{}: {sample}", series.name);
         }
     }
 }

@@ -1,29 +1,14 @@
-//! Mechanisms that pass on the kernel's own pages.
+//! Mechanisms that pass the kernel's own pages on through pipes.
 
 use std::io;
+use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
 
 use crate::account::Account;
 use crate::picture::Picture;
-use crate::ready::Handover;
-
-pub(crate) struct Sendfile<'a>(pub(crate) &'a Picture);
-
-impl Handover for Sendfile<'_> {
-    fn hand_over(
-        &mut self,
-        _connection: usize,
-        socket: BorrowedFd<'_>,
-        offset: usize,
-        account: &mut Account,
-    ) -> io::Result<usize> {
-        account.system_calls += 1;
-        let mut place = offset as u64;
-        Ok(rustix::fs::sendfile(socket, self.0.file(), Some(&mut place), self.0.len() - offset)?)
-    }
-}
+use crate::ready;
 
 /// A pipe, and how many bytes are in it.
 struct Pipe {
@@ -58,73 +43,41 @@ impl Pipe {
     }
 }
 
-/// A pipe for each connection, filled from the file.
-pub(crate) struct Splice<'a> {
-    picture: &'a Picture,
-    pipes: Vec<Pipe>,
-}
-
-impl<'a> Splice<'a> {
-    pub(crate) fn new(picture: &'a Picture, connections: usize) -> io::Result<Self> {
-        Ok(Self { picture, pipes: pipes(picture, connections)? })
-    }
-}
-
-impl Handover for Splice<'_> {
-    fn hand_over(
-        &mut self,
-        connection: usize,
-        socket: BorrowedFd<'_>,
-        offset: usize,
-        account: &mut Account,
-    ) -> io::Result<usize> {
-        let pipe = &mut self.pipes[connection];
+/// Fills each connection's pipe from the file.
+pub(crate) fn splice_file(sockets: &[TcpStream], picture: &Picture, times: u32) -> io::Result<Account> {
+    let mut pipes = pipes(picture, sockets.len())?;
+    ready::run(sockets, picture.len(), times, |connection, socket, offset, account| {
+        let pipe = &mut pipes[connection];
         if pipe.holds == 0 {
             account.system_calls += 1;
-            pipe.fill(self.picture, offset)?;
+            pipe.fill(picture, offset)?;
         }
         account.system_calls += 1;
         pipe.drain(socket)
-    }
+    })
 }
 
 /// One pipe holds the picture for good; each connection's pipe gets references to its pages.
-pub(crate) struct Tee {
-    source: Pipe,
-    pipes: Vec<Pipe>,
-}
-
-impl Tee {
-    pub(crate) fn new(picture: &Picture, connections: usize) -> io::Result<Self> {
-        let mut source = Pipe::new(picture.len())?;
-        while source.holds < picture.len() {
-            source.fill(picture, source.holds)?;
-        }
-        Ok(Self { source, pipes: pipes(picture, connections)? })
+pub(crate) fn tee_pipe(sockets: &[TcpStream], picture: &Picture, times: u32) -> io::Result<Account> {
+    let mut source = Pipe::new(picture.len())?;
+    while source.holds < picture.len() {
+        source.fill(picture, source.holds)?;
     }
-}
-
-impl Handover for Tee {
-    fn hand_over(
-        &mut self,
-        connection: usize,
-        socket: BorrowedFd<'_>,
-        offset: usize,
-        account: &mut Account,
-    ) -> io::Result<usize> {
-        let pipe = &mut self.pipes[connection];
+    let mut pipes = pipes(picture, sockets.len())?;
+    ready::run(sockets, picture.len(), times, |connection, socket, offset, account| {
+        let pipe = &mut pipes[connection];
         if pipe.holds == 0 {
             // `tee` always begins with the first byte, so the pipe has to take the whole picture.
             debug_assert_eq!(offset, 0);
             account.system_calls += 1;
-            pipe.holds = tee(&self.source.read, &pipe.write, self.source.holds, SpliceFlags::empty())?;
-            if pipe.holds < self.source.holds {
+            pipe.holds = tee(&source.read, &pipe.write, source.holds, SpliceFlags::empty())?;
+            if pipe.holds < source.holds {
                 return Err(io::Error::other("a pipe has no room for the picture"));
             }
         }
         account.system_calls += 1;
         pipe.drain(socket)
-    }
+    })
 }
 
 fn pipes(picture: &Picture, connections: usize) -> io::Result<Vec<Pipe>> {

@@ -3,7 +3,6 @@
 mod piece;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ops::Range;
 use std::time::Duration;
 
 use freshwire_choice::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
@@ -15,7 +14,7 @@ use crate::sequence::Sequence;
 use crate::source::{Fate, Source, read_all};
 use crate::wire::{BlockHead, Message, Next, OpenRun, PARITY_HEAD, Qos};
 
-pub(crate) use piece::{Behind, Piece, Shape, WORTH_A_BLOCK};
+pub(crate) use piece::{Behind, Part, Piece, Shape, WORTH_A_BLOCK};
 
 /// Messages that were begun and are not settled, and what of them is to be sent.
 pub(crate) struct Outbox {
@@ -124,13 +123,6 @@ impl Begun {
     fn remaining(&self) -> u32 {
         u32::try_from(self.extent() - self.sent_to + self.lost.total()).unwrap_or(u32::MAX)
     }
-}
-
-/// A part of a message that is in a packet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
-    pub(crate) id: u64,
-    pub(crate) range: Range<u64>,
 }
 
 /// What is worth sending now.

@@ -1,7 +1,15 @@
 //! What the next block of a packet may be, behind those that are in it.
 
-use crate::outbox::Part;
+use std::ops::Range;
+
 use crate::wire::{BlockHead, Message, Next, OpenRun};
+
+/// A part of a message that is in a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) id: u64,
+    pub(crate) range: Range<u64>,
+}
 
 /// A block with where its bytes are.
 #[derive(Debug)]

@@ -34,8 +34,8 @@ use freshwire_units::{Rate, Timestamp};
 
 use super::super::filter::{Best, Windowed};
 use super::super::pacer::QUANTUM;
+use super::control::{Ack, Congestion, Loss, Reaction, initial_window, paced};
 use super::cubic::Cubic;
-use super::{Ack, Congestion, Loss, Reaction, initial_window, paced};
 
 /// The paper's trade-off of delay and rate: 1 / DELTA packets of each flow are to wait in the queue.
 const DELTA: f64 = 0.5;

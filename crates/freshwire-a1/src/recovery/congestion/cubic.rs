@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
 
-use super::{Ack, Congestion, Loss, Reaction, initial_window, paced};
+use super::control::{Ack, Congestion, Loss, Reaction, initial_window, paced};
 
 /// The window as a cubic function of the time since the last loss. Windows are in packets here, as in the RFC.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use freshwire_units::{Rate, Timestamp};
 
-use super::{Ack, Congestion, Loss, Reaction, initial_window, paced};
+use super::control::{Ack, Congestion, Loss, Reaction, initial_window, paced};
 
 /// One packet more each round trip, half as many after a loss.
 #[derive(Debug)]

@@ -15,10 +15,10 @@
 //! **Default.** The queue is what the packet of each acknowledgement waited, by the receiver's clock; the least of the last half round
 //! trip is the standing queue. The window grows while less than `1 / DELTA` packets, and one pacing burst, of ours wait in it, and
 //! shrinks while more do: by `velocity / DELTA` packets a round trip. The velocity doubles from the third round in the same
-//! direction on, and is 1 after a change of direction. Loss changes nothing, so that random loss costs what it takes and no more.
+//! direction on, and is 1 after a change of direction. Loss changes nothing: random loss costs the lost packets and no more.
 //!
 //! **Drain.** Flows of our kind empty the queue every few rounds. When it was not nearly empty for five rounds, the window is cut below
-//! what the path carries without a queue. If the queue goes, it was ours. If it stays, somebody else keeps it.
+//! what the path carries without a queue. If the queue goes, it was ours. If it stays, another flow keeps it.
 //!
 //! **Competitive.** CUBIC shares fairly with CUBIC and NewReno. Copa's own competitive mode varies delta by AIMD instead; here CUBIC
 //! is there anyway, and follows RFC 9438. Every five seconds another drain tells whether the others have gone.
@@ -44,7 +44,7 @@ const SAME_ROUNDS: u32 = 3;
 /// The queue is nearly empty below this part of its longest of [`LONGEST_ROUNDS`] (the paper, mode switching).
 const NEARLY_EMPTY: f64 = 0.1;
 const LONGEST_ROUNDS: usize = 4;
-/// After so many rounds without a nearly empty queue there may be others (the paper, mode switching).
+/// After this many rounds without a nearly empty queue other flows may fill it (the paper, mode switching).
 const FULL_ROUNDS: u32 = 5;
 /// A window changes by no more than this part in a round trip: `make scenes`, queues of ten packets on long paths.
 const MAX_STEP: f64 = 0.125;
@@ -61,7 +61,7 @@ const BURST_PACKETS: u64 = 2;
 const SHORT_BURST: Duration = Duration::from_micros(250);
 /// Part of the delivered window in a drain: the pacing gain with which BBR drains (draft-cardwell-iccrg-bbr-congestion-control).
 const DRAIN_FACTOR: f64 = 0.75;
-/// What is gone on with after a drain, of the same, as acknowledgements come in bunches: `make scenes`.
+/// Part of the delivered window right after a drain. Above 1, because acknowledgements arrive in bunches: `make scenes`.
 const DRAINED_FACTOR: f64 = 1.25;
 /// Between drains in the competitive mode: half of the ten seconds after which the least delay is forgotten.
 const DRAIN_AFTER: Duration = Duration::from_secs(5);
@@ -69,7 +69,7 @@ const DRAIN_AFTER: Duration = Duration::from_secs(5);
 const CHANCE: f64 = 0.075;
 /// Runs of losses beyond chance that fill the bucket: chosen by hand; 7.5 % and 10 % for [`CHANCE`] were compared with it.
 const BUCKET: f64 = 8.0;
-/// So many overflows within [`HOLD`] are congestion: the first two may be an overshoot of the window.
+/// This many overflows within [`HOLD`] are congestion: the first two may be an overshoot of the window.
 const OVERFLOWS: u32 = 3;
 /// The time for which the least delay is remembered; doubled up to [`MOST_HOLDS`] times that.
 const HOLD: Duration = Duration::from_secs(10);

@@ -196,6 +196,34 @@ impl Testbed {
         thread::scope(|scope| joined(scope.spawn(|| within(&self.near, f))))
     }
 
+    /// Runs `f` on a thread in the far host.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot enter it.
+    pub fn in_far<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| joined(scope.spawn(|| within(&self.far, f))))
+    }
+
+    /// The counters of the near host's TCP, since it was made.
+    ///
+    /// # Errors
+    ///
+    /// If `/proc` does not have them.
+    pub fn counters(&self) -> io::Result<TcpCounters> {
+        self.in_near(tcp_counters)?
+    }
+
+    /// Gives the near interface a queue of so many packets behind a lock, as a network card's ring has; a veth has neither.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::Command`] if the kernel has no `pfifo`.
+    pub fn set_queue(&self, packets: u32) -> Result<(), TestbedError> {
+        let limit = packets.to_string();
+        run("tc", &["-n", &self.near, "qdisc", "replace", "dev", NEAR, "root", "pfifo", "limit", &limit])
+    }
+
     /// Sends bytes from the near host to an address of the far one and waits until all have arrived.
     ///
     /// # Errors
@@ -319,8 +347,9 @@ impl Testbed {
         Ok((result, outcome))
     }
 
-    /// The kernel's thread that handles the near host's arrivals, on processor 0.
-    fn arrivals(&self) -> Option<i32> {
+    /// The kernel's thread that handles the near host's arrivals, on processor 0. `None` if there is none: then no processor time is
+    /// known for arrivals.
+    pub fn arrivals(&self) -> Option<i32> {
         let name = format!("napi/{NEAR}-");
         let found = fs::read_dir("/proc").ok()?.filter_map(|entry| {
             let process = entry.ok()?.file_name().to_str()?.parse::<i32>().ok()?;
@@ -445,10 +474,14 @@ fn discard(listener: &TcpListener, connections: usize, bytes_each: u64) -> io::R
 }
 
 /// Counters of TCP in one host.
-struct TcpCounters {
-    segments_in: u64,
-    retransmitted: u64,
-    segments_out: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpCounters {
+    /// Segments that TCP was given.
+    pub segments_in: u64,
+    /// Segments that it sent again.
+    pub retransmitted: u64,
+    /// Segments that it sent, those sent again left out.
+    pub segments_out: u64,
 }
 
 /// The counters of this thread's host.
@@ -472,14 +505,15 @@ fn own_runtime() -> Duration {
     runtime(Some(gettid().as_raw_nonzero().get()))
 }
 
-/// How long a thread has run.
-fn runtime(thread: Option<i32>) -> Duration {
+/// The processor time of a thread of this machine; zero for one that has ended, or for `None`.
+pub fn runtime(thread: Option<i32>) -> Duration {
     let text = thread.and_then(|thread| fs::read_to_string(format!("/proc/{thread}/schedstat")).ok());
     let nanoseconds = text.and_then(|text| text.split_whitespace().next()?.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
-fn pin(processor: usize) {
+/// Binds the calling thread to a processor, if there are several.
+pub fn pin(processor: usize) {
     if processors() > 1 {
         let mut set = CpuSet::new();
         set.set(processor);

@@ -6,6 +6,7 @@ mod fan_out;
 mod idle;
 mod loopback;
 mod machine;
+mod mixed;
 mod path;
 mod push;
 mod receive;
@@ -61,6 +62,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     path: path::PathArgs,
     #[command(flatten)]
+    mixed: mixed::MixedArgs,
+    #[command(flatten)]
     receive: receive::ReceiveArgs,
     /// Also draw what `a1` has measured, as a page: figures 2 and 3 of the A1 document.
     #[arg(long, value_name = "FILE")]
@@ -88,6 +91,8 @@ enum What {
     Idle,
     /// Ten ways to hand a picture to many sockets, by connections, offload and rate. A quarter of an hour; needs root.
     Path,
+    /// A camera's viewers over TCP and UDP, and its sound, on a share of one processor. Minutes; needs root.
+    Mixed,
     /// UDP receivers that stall, or are too slow: push beside recv(). Minutes.
     Receive,
     /// Viewers of `freshwire serve` beside some that are slow or read nothing. Minutes; needs ffmpeg.
@@ -138,6 +143,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Path) {
         path::measure(&args.path, args.repeat, &mut report)?;
+    }
+    if args.what.contains(&What::Mixed) {
+        mixed::measure(&args.mixed, args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Receive) {
         receive::measure(args.repeat, &args.receive, &mut report)?;

@@ -1,0 +1,325 @@
+//! The mixed load of a camera: pictures to viewers over TCP and UDP, and sound whose encoder takes the processor that is left.
+//! Counterparts of tables 4.4, 4.5, 4.6 and 5.1 of Marigi 2012.
+
+mod camera;
+mod profile;
+mod receivers;
+mod share;
+mod sound;
+mod stage;
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::Args;
+use freshwire_sendpath::Picture;
+use freshwire_units::parse_duration;
+
+use super::series::{Goal, Grid, Report, Unit};
+use crate::output::say;
+use crate::table::Table;
+use camera::HandOver;
+use stage::{DATAGRAM, Ran, SOUNDS, Setting, Stage};
+
+const BENCH: &str = "mixed";
+
+/// Pictures a second of the document's camera, and their size: 1,047.65 KB/s were 25 of them (section 4.4.1, table 5.1).
+const PICTURES: f64 = 25.0;
+const PICTURE_BYTES: usize = 41_906;
+
+/// Milliseconds of sound in a block.
+const SOUND_MS: f64 = 20.0;
+
+/// Where the document's camera began: this part of its full rate, at this load.
+const FIRST_RATE: f64 = 951.34 / 1047.65;
+const FIRST_LOAD: f64 = 0.6615;
+
+/// Issue 43.
+const FASTER: Goal = Goal::AtLeast(1.10);
+const LIGHTER: Goal = Goal::AtMost(0.6);
+const AS_MANY: Goal = Goal::AtLeast(1.0);
+
+/// What `mixed` measures.
+#[derive(Args, Clone, Debug)]
+pub(super) struct MixedArgs {
+    /// How long each repetition of `mixed` films.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
+    mixed_time: Duration,
+    /// How much faster the camera of `mixed` is than the document's: a second is so many of its seconds.
+    #[arg(long, value_name = "FACTOR", default_value_t = 10.0)]
+    mixed_speed: f64,
+    /// The share of one processor that `mixed` has, in percent [default: with which it begins where the document's camera did].
+    #[arg(long, value_name = "PERCENT")]
+    mixed_share: Option<f64>,
+}
+
+/// A row of the tables.
+#[derive(Clone, Copy)]
+struct Variant {
+    name: &'static str,
+    hand_over: HandOver,
+    filter: bool,
+    batches: bool,
+}
+
+const VARIANTS: [Variant; 7] = [
+    Variant { name: "none", hand_over: HandOver::Pages, filter: false, batches: false },
+    Variant { name: "full frames", hand_over: HandOver::FullPages, filter: false, batches: false },
+    Variant { name: "many pages", hand_over: HandOver::Whole, filter: false, batches: false },
+    Variant { name: "ACK filter", hand_over: HandOver::Pages, filter: true, batches: false },
+    Variant { name: "all", hand_over: HandOver::Whole, filter: true, batches: false },
+    Variant { name: "all, UDP offload", hand_over: HandOver::Whole, filter: true, batches: true },
+    Variant { name: "write", hand_over: HandOver::Copy, filter: false, batches: false },
+];
+const NONE: usize = 0;
+const ALL: usize = 4;
+const ALL_AND_UDP: usize = 5;
+
+/// Viewers over TCP and over UDP.
+const MIXES: [(usize, usize); 2] = [(10, 0), (5, 5)];
+
+/// Tables 4.4, 4.6 and 5.1 of the document: mix, change, KB/s of a TCP viewer and of a UDP viewer, pictures a second, load in percent.
+const PUBLISHED: [(&str, &str, &str, &str, &str, &str); 8] = [
+    ("10 TCP", "none", "951.34", "–", "–", "66.15"),
+    ("10 TCP", "many pages", "1038.17", "–", "–", "52.56"),
+    ("10 TCP", "ACK filter", "1025.58", "–", "–", "58.21"),
+    ("10 TCP", "all", "1047.65", "–", "–", "23.56"),
+    ("5 TCP, 5 UDP", "none", "912.76", "867.68", "21.4", "58.36"),
+    ("5 TCP, 5 UDP", "many pages", "984.77", "915.06", "23.4", "54.69"),
+    ("5 TCP, 5 UDP", "ACK filter", "951.98", "889.85", "22.3", "57.22"),
+    ("5 TCP, 5 UDP", "all", "1044.70", "953.15", "24.8", "41.36"),
+];
+
+/// The places of a row's series.
+#[derive(Clone, Copy)]
+struct Places {
+    tcp: usize,
+    udp: Option<usize>,
+    pictures: usize,
+    load: usize,
+    cost: usize,
+    arrivals: usize,
+    acks: usize,
+    full: usize,
+    sound: usize,
+}
+
+/// A camera that is as fast as asked.
+struct Filming {
+    picture: Picture,
+    speed: f64,
+    time: Duration,
+}
+
+impl Filming {
+    fn plan(&self, hand_over: HandOver) -> camera::Plan<'_> {
+        let rate = PICTURES * self.speed;
+        camera::Plan { picture: &self.picture, hand_over, datagram: DATAGRAM, rate, time: self.time }
+    }
+
+    fn sound_interval(&self) -> Duration {
+        Duration::from_secs_f64(SOUND_MS / 1e3 / self.speed)
+    }
+
+    fn run(&self, stage: &Stage, setting: Setting, profile: bool) -> anyhow::Result<Ran> {
+        let ran = stage.run(setting, &self.plan(setting.hand_over), self.sound_interval(), profile)?;
+        ensure!(
+            ran.arrived.tcp_bytes == ran.done.tcp_bytes,
+            "{} bytes were sent over TCP, and {} arrived",
+            ran.done.tcp_bytes,
+            ran.arrived.tcp_bytes
+        );
+        Ok(ran)
+    }
+}
+
+pub(super) fn measure(args: &MixedArgs, repeat: u32, report: &mut Report) -> anyhow::Result<()> {
+    let speed = args.mixed_speed;
+    ensure!((1.0..=100.0).contains(&speed), "--mixed-speed {speed} is not from 1 to 100");
+    let stage = Stage::new()?;
+    let bytes: Vec<u8> = (0..PICTURE_BYTES).map(|place| (place % 251) as u8).collect();
+    let filming = Filming { picture: Picture::new(&bytes)?, speed, time: args.mixed_time };
+    let share = match args.mixed_share {
+        Some(percent) => percent / 100.0,
+        None => first_share(&stage, &filming)?,
+    };
+    say(&format!("mixed: {:.1} % of processor 0", 100.0 * share));
+    stage.limit(Some(share))?;
+    for (tcp, udp) in MIXES {
+        let mix = mix_name(tcp, udp);
+        let variants: Vec<Variant> = VARIANTS.into_iter().filter(|row| udp > 0 || !row.batches).collect();
+        say(&format!("mixed: {mix} ..."));
+        let mut places = Vec::new();
+        for repetition in 0..repeat {
+            for variant in &variants {
+                let Variant { hand_over, filter, batches, .. } = *variant;
+                let setting = Setting { tcp, udp, hand_over, filter, batches };
+                let ran = filming.run(&stage, setting, false)?;
+                let place = note(&filming, setting, &format!("{}; {mix}", variant.name), &ran, report);
+                if repetition == 0 {
+                    places.push(place);
+                }
+            }
+        }
+        compare(&variants, &places, &mix, report);
+        grid(&variants, &places, &mix, report);
+    }
+    profiles(&stage, &filming, report)?;
+    notes(share, speed, report);
+    Ok(())
+}
+
+fn mix_name(tcp: usize, udp: usize) -> String {
+    if udp == 0 { format!("{tcp} TCP") } else { format!("{tcp} TCP, {udp} UDP") }
+}
+
+/// The share of a processor with which the camera without changes begins at the published part of its full rate, at the published load.
+fn first_share(stage: &Stage, filming: &Filming) -> anyhow::Result<f64> {
+    let (tcp, udp) = MIXES[0];
+    let setting = Setting { tcp, udp, hand_over: HandOver::Pages, filter: false, batches: false };
+    stage.limit(None)?;
+    let ran = filming.run(stage, setting, false)?;
+    let wanted = filming.time.as_secs_f64() * PICTURES * filming.speed * (tcp * PICTURE_BYTES) as f64;
+    let cost = (ran.camera + ran.arrivals).as_secs_f64() / ran.done.tcp_bytes.max(1) as f64;
+    let share = FIRST_RATE * wanted * cost / filming.time.as_secs_f64() / FIRST_LOAD;
+    ensure!(
+        share <= 0.95,
+        "the full rate takes {:.0} % of a processor: take a lower --mixed-speed",
+        100.0 * share
+    );
+    Ok(share.max(0.05))
+}
+
+/// Adds the figures of a run, in seconds of the document's camera.
+fn note(filming: &Filming, setting: Setting, row: &str, ran: &Ran, report: &mut Report) -> Places {
+    let seconds = ran.time.as_secs_f64() * filming.speed;
+    let per_viewer = |bytes: u64, viewers: usize| bytes as f64 / 1e3 / seconds / viewers as f64;
+    let Ran { done, arrived, .. } = ran;
+    let mut add = |what: &str, unit, sample| report.add(BENCH, &format!("{what}, {row}"), unit, sample);
+    let bytes = (done.tcp_bytes + arrived.udp_bytes) as f64;
+    let cpu = (ran.camera + ran.arrivals).as_secs_f64();
+    let viewers = (setting.tcp + setting.udp) as f64;
+    Places {
+        tcp: add("TCP viewer in KB/s", Unit::Count, per_viewer(done.tcp_bytes, setting.tcp)),
+        udp: (setting.udp > 0)
+            .then(|| add("UDP viewer in KB/s", Unit::Count, per_viewer(arrived.udp_bytes, setting.udp))),
+        pictures: add(
+            "pictures a second",
+            Unit::Count,
+            (done.tcp_pictures + arrived.udp_pictures) as f64 / seconds / viewers,
+        ),
+        load: add("load", Unit::Percent, 100.0 * ran.load()),
+        cost: add("CPU per GB", Unit::SecondsPerGigabyte, cpu / (bytes / 1e9).max(1e-9)),
+        arrivals: add(
+            "arrivals' part of the load",
+            Unit::Percent,
+            100.0 * ran.arrivals.as_secs_f64() / cpu.max(1e-9),
+        ),
+        acks: add(
+            "ACKs in the stack for a picture",
+            Unit::Count,
+            ran.tcp.segments_in as f64 / done.tcp_pictures.max(1) as f64,
+        ),
+        full: add("payload of a segment, of a full one", Unit::Percent, 100.0 * ran.fullness()),
+        sound: add("blocks of sound a second", Unit::Count, ran.sound_sent as f64 / seconds / SOUNDS as f64),
+    }
+}
+
+fn compare(variants: &[Variant], places: &[Places], mix: &str, report: &mut Report) {
+    let base = places[NONE];
+    for (row, (variant, place)) in variants.iter().zip(places).enumerate().skip(1) {
+        let goal = |goal| (row == ALL || row == ALL_AND_UDP && variant.batches).then_some(goal);
+        let name = |what: &str| format!("{what}, {}: none; {mix}", variant.name);
+        report.compare(&name("throughput of TCP"), place.tcp, base.tcp, goal(FASTER));
+        if let (Some(udp), Some(base)) = (place.udp, base.udp) {
+            report.compare(&name("throughput of UDP"), udp, base, None);
+        }
+        report.compare(&name("load"), place.load, base.load, goal(LIGHTER));
+        report.compare(&name("pictures a second"), place.pictures, base.pictures, goal(AS_MANY));
+        report.compare(&name("CPU per GB"), place.cost, base.cost, None);
+    }
+}
+
+/// What a column is of, and where its series is.
+type Column = (&'static str, fn(&Places) -> Option<usize>);
+
+fn grid(variants: &[Variant], places: &[Places], mix: &str, report: &mut Report) {
+    let columns: [Column; 9] = [
+        ("TCP KB/s", |places| Some(places.tcp)),
+        ("UDP KB/s", |places| places.udp),
+        ("pictures/s", |places| Some(places.pictures)),
+        ("load", |places| Some(places.load)),
+        ("CPU per GB", |places| Some(places.cost)),
+        ("of it arrivals", |places| Some(places.arrivals)),
+        ("ACKs a picture", |places| Some(places.acks)),
+        ("full segments", |places| Some(places.full)),
+        ("sound/s", |places| Some(places.sound)),
+    ];
+    report.grids.push(Grid {
+        bench: BENCH,
+        caption: format!("{mix}, {SOUNDS} of sound; by change, in seconds of the document's camera"),
+        columns: columns.iter().map(|(name, _)| (*name).to_owned()).collect(),
+        rows: (variants.iter().zip(places))
+            .map(|(variant, places)| {
+                (variant.name.to_owned(), columns.iter().map(|(_, place)| place(places)).collect())
+            })
+            .collect(),
+    });
+}
+
+/// Table 4.5: what queueing and locking take of the send path, by samples.
+fn profiles(stage: &Stage, filming: &Filming, report: &mut Report) -> anyhow::Result<()> {
+    let (tcp, udp) = MIXES[0];
+    let mut rows = Vec::new();
+    for row in [NONE, ALL] {
+        let Variant { name, hand_over, filter, batches } = VARIANTS[row];
+        let setting = Setting { tcp, udp, hand_over, filter, batches };
+        let ran = filming.run(stage, setting, true)?;
+        let Some(shares) = ran.shares else {
+            report.notes.push("mixed: no perf on this machine: table 4.5 has no counterpart".to_owned());
+            return Ok(());
+        };
+        // Samples are of the kernel's part of the load; that part of the share is what the document's percentages are of.
+        let of_share = |percent: f64| format!("{percent:.1} ({:.2})", percent * ran.load());
+        rows.push(vec![
+            name.to_owned(),
+            shares.samples.to_string(),
+            of_share(shares.locks),
+            of_share(shares.queue),
+            of_share(shares.acks),
+            format!("{:.1}", 100.0 * ran.camera.as_secs_f64() / (ran.camera + ran.arrivals).as_secs_f64()),
+        ]);
+    }
+    rows.push(["published", "–", "– (1.27)", "– (0.05)", "– (13)", "– (4.27)"].map(str::to_owned).to_vec());
+    let head = ["change", "samples", "locks %", "queue and device %", "TCP's ACKs %", "camera's thread %"];
+    let table = Table {
+        caption:
+            "table 4.5: shares of the samples of the send path, and in brackets of the camera's processor"
+                .to_owned(),
+        head: head.map(str::to_owned).to_vec(),
+        rows,
+        labels: 1,
+    };
+    report.notes.push(format!("mixed: {}", table.to_terminal()));
+    Ok(())
+}
+
+fn notes(share: f64, speed: f64, report: &mut Report) {
+    let row = |(mix, change, tcp, udp, pictures, load): &(&str, &str, &str, &str, &str, &str)| {
+        [mix, change, tcp, udp, pictures, load].map(|cell| (*cell).to_owned()).to_vec()
+    };
+    let table = Table {
+        caption: "published (tables 4.4, 4.6 and 5.1)".to_owned(),
+        head: ["viewers", "change", "TCP KB/s", "UDP KB/s", "pictures/s", "load %"]
+            .map(str::to_owned)
+            .to_vec(),
+        rows: PUBLISHED.iter().map(row).collect(),
+        labels: 2,
+    };
+    report.notes.push(format!("mixed: {}", table.to_terminal()));
+    report.notes.push(format!(
+        "mixed: the near host had {:.1} % of processor 0, and filmed {speed} times as fast as the document's camera. Load is the part of\n\
+         that share which the camera's thread and the handling of arrivals took; the encoders of sound had the rest.",
+        100.0 * share
+    ));
+}

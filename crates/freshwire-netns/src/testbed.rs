@@ -484,8 +484,12 @@ pub struct TcpCounters {
     pub segments_out: u64,
 }
 
-/// The counters of this thread's host.
-fn tcp_counters() -> io::Result<TcpCounters> {
+/// The counters of TCP in the calling thread's network namespace.
+///
+/// # Errors
+///
+/// If `/proc` does not have them.
+pub fn tcp_counters() -> io::Result<TcpCounters> {
     let text = fs::read_to_string("/proc/thread-self/net/snmp")?;
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());

@@ -62,6 +62,8 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     path: path::PathArgs,
     #[command(flatten)]
+    acks: acks::AcksArgs,
+    #[command(flatten)]
     mixed: mixed::MixedArgs,
     #[command(flatten)]
     receive: receive::ReceiveArgs,
@@ -89,7 +91,7 @@ enum What {
     Acks,
     /// Ten thousand connections of A1 over which nothing is sent: memory, and what their timers cost. Minutes.
     Idle,
-    /// Ten ways to hand a picture to many sockets, by connections, offload and rate. A quarter of an hour; needs root.
+    /// Eleven ways to hand a picture to many sockets, by connections, offload and rate. A quarter of an hour; needs root.
     Path,
     /// A camera's viewers over TCP and UDP, and its sound, on a share of one processor. Minutes; needs root.
     Mixed,
@@ -133,7 +135,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         fan_out::measure(args.repeat, args.connections as usize, &mut report)?;
     }
     if args.what.contains(&What::Acks) {
-        acks::measure(args.repeat, &mut report)?;
+        acks::measure(&args.acks, args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Viewers) {
         viewers::measure(args.repeat, &args.viewers, &mut report)?;

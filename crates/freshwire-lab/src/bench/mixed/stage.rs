@@ -130,7 +130,7 @@ impl Stage {
                 .zip(&sounds)
                 .map(|(number, socket)| {
                     let (sender, stop) = (sender.clone(), &encoders_stop);
-                    scope.spawn(move || self.encode(socket, number, interval, &sender, stop))
+                    scope.spawn(move || self.encode(socket, number, interval, sender, stop))
                 })
                 .collect();
             drop(sender);
@@ -208,7 +208,7 @@ impl Stage {
         socket: &UdpSocket,
         number: u8,
         interval: Duration,
-        name: &mpsc::Sender<i32>,
+        name: mpsc::Sender<i32>,
         stop: &AtomicBool,
     ) -> anyhow::Result<u64> {
         pin(0);
@@ -216,6 +216,7 @@ impl Stage {
         setpriority_process(Some(gettid()), sound::NICE)?;
         // Nobody listens if the camera has failed.
         let _ = name.send(gettid().as_raw_nonzero().get());
+        drop(name);
         let (_, sent) = sound::run(socket, 0.3 + 0.1 * f32::from(number), interval, stop)?;
         Ok(sent)
     }

@@ -35,6 +35,8 @@ const QUEUE_BYTES: u64 = 125_000;
 /// What a connection may have in the kernel: more than the longest path and its queue hold, and little enough to drain soon.
 const SEND_BUFFER: usize = 512 << 10;
 
+const LATE: &str = "late links";
+
 const LINK: &str = "link0";
 const STANDSTILL: Duration = Duration::from_secs(20);
 
@@ -96,6 +98,13 @@ pub(super) fn measure(repeat: u32, time: Duration, report: &mut Report) -> anyho
         }
         grids(control, &rows, report);
     }
+    let late = report.series.iter().filter(|series| series.bench == BENCH && series.name.starts_with(LATE));
+    let (late, all) = late
+        .flat_map(|series| &series.samples)
+        .fold((0.0, 0), |(late, all), sample| (late + sample, all + 1));
+    report.notes.push(format!(
+        "acks-grid: the emulated link was late or missed packets in {late} of {all} transfers."
+    ));
     report.notes.push(format!(
         "acks-grid: a link of {} Mbit/s with a queue of {} kB; the receiver acknowledges each packet. Every byte was looked at. Sent again\n\
          without need: segments that TCP sent again, less packets that the link dropped.",
@@ -132,6 +141,7 @@ fn measure_cell(
                     100.0 * moved.tcp.segments_in as f64 / packets,
                 ),
             ];
+            add(LATE, Unit::Count, f64::from(u8::from(!moved.link.is_trustworthy())));
         }
     }
     let [plain, safe] = places;
@@ -276,5 +286,31 @@ fn receive(mut stream: TcpStream, arrived: &AtomicU64) -> anyhow::Result<u64> {
         }
         received += read as u64;
         arrived.fetch_add(read as u64, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_arrives_over_a_link_with_loss_and_with_the_filter() {
+        if !rustix::process::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "eBPF needs root");
+            println!("skipped: eBPF needs root");
+            return;
+        }
+        let namespaces = Namespaces::create().unwrap();
+        acknowledge_each_packet(&namespaces).unwrap();
+        let round_trip = Duration::from_millis(20);
+        let cell = Cell { control: "cubic", round_trip, loss: 0.005, connections: 2 };
+        for has_filter in [false, true] {
+            let moved = transfer(&namespaces, cell, Duration::from_millis(300), 1, has_filter).unwrap();
+            let link = &moved.link.up.link;
+            assert!(link.offered_packets > 0, "{moved:?}");
+            // What was lost was sent again, or nothing would have ended.
+            assert!(moved.tcp.retransmitted >= link.lost_packets.min(1), "{moved:?}");
+            assert!(moved.tcp.segments_in > 0, "{moved:?}");
+        }
     }
 }

@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-/// Samples a second of processor time. A prime, so that they do not keep step with pictures.
-const FREQUENCY: &str = "4999";
+/// Samples a second of processor time, at most. A prime, so that they do not keep step with pictures.
+const FREQUENCY: u32 = 3989;
+
+/// What the kernel allows; it lowers this on a busy machine.
+const MOST: &str = "/proc/sys/kernel/perf_event_max_sample_rate";
 
 /// Functions that take or release locks, or wait for them.
 const LOCKS: &[&str] = &[
@@ -81,9 +84,11 @@ impl Recording {
     /// Starts it; `None` if there is no `perf`.
     pub(super) fn start(threads: &[i32], time: Duration) -> anyhow::Result<Option<Self>> {
         let file = std::env::temp_dir().join(format!("freshwire-mixed-{}.perf", std::process::id()));
+        let allowed = std::fs::read_to_string(MOST).ok().and_then(|text| text.trim().parse().ok());
+        let frequency = allowed.unwrap_or(FREQUENCY).min(FREQUENCY).to_string();
         let threads = threads.iter().map(i32::to_string).collect::<Vec<_>>().join(",");
         let child = Command::new("perf")
-            .args(["record", "-q", "-e", "cpu-clock:k", "-F", FREQUENCY, "-t", &threads, "-o"])
+            .args(["record", "-q", "-e", "cpu-clock:k", "-F", &frequency, "-t", &threads, "-o"])
             .arg(&file)
             .args(["--", "sleep", &format!("{:.3}", time.as_secs_f64())])
             .stdin(Stdio::null())

@@ -65,15 +65,17 @@ impl Groups {
             let place = usize::from(tail & (self.entries - 1));
             // SAFETY: `place` is below `entries`, all of which lie in the connection's page. The kernel reads an entry only between the
             // tail's store below and its completion, after which the caller comes here again.
-            let entry = unsafe { &mut *base.add(place) };
+            let entry = unsafe { &mut *base.wrapping_add(place) };
             entry.set_addr(buffer.as_ptr() as u64);
             entry.set_len(buffer.len() as u32);
             entry.set_bid(number as u16);
             tail = tail.wrapping_add(1);
         }
         self.tails[connection] = tail;
-        // SAFETY: `base` is the first entry of a registered ring, whose tail the kernel reads and only this program writes.
-        let shared = unsafe { AtomicU16::from_ptr(BufRingEntry::tail(base).cast_mut()) };
+        // SAFETY: `base` is the first entry of a registered ring.
+        let shared = unsafe { BufRingEntry::tail(base) };
+        // SAFETY: it is aligned and lives as long as `self`; the kernel reads it atomically, and only this program writes it.
+        let shared = unsafe { AtomicU16::from_ptr(shared.cast_mut()) };
         // Pairs with the kernel's acquiring read: it sees the entries before it sees the tail.
         shared.store(tail, Ordering::Release);
     }

@@ -1,4 +1,5 @@
 //! Transfers over an emulated link with delay and loss, with and without the ACK filter: throughput, and what is sent again.
+#![allow(clippy::disallowed_methods, reason = "transfers last by the real clock")]
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -11,8 +11,9 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::net::sockopt::set_tcp_cork;
 
-/// Pictures that the camera keeps for a viewer that is behind; older ones are skipped. A third of a second at 25 a second.
-const KEPT: u64 = 8;
+/// Pictures that the camera keeps for a viewer that is behind: a second of them; older ones are skipped. Much shorter, and turns in which
+/// the camera has no processor would cost pictures, whatever they cost to send.
+const KEPT: u64 = 25;
 
 const PAGE: usize = 4096;
 

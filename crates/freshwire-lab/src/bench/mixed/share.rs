@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use rustix::thread::gettid;
 
-/// Length of a turn, after which the group has its quota again. A picture comes each 4 ms, and a viewer may be eight behind.
+/// Length of a turn, after which the group has its quota again. A picture comes each 4 ms, and a viewer may be 25 behind.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// The largest `cpu.shares`: what else the machine does takes nothing from the quota.

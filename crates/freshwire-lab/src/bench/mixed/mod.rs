@@ -38,6 +38,10 @@ const FIRST_LOAD: f64 = 0.6615;
 /// How much longer the run for samples is than one for figures.
 const PROFILE_TIMES: u32 = 5;
 
+/// Runs that look for the share, and the least one: a millisecond in each turn.
+const CALIBRATIONS: u32 = 4;
+const LEAST_SHARE: f64 = 0.05;
+
 /// Issue 43.
 const FASTER: Goal = Goal::AtLeast(1.10);
 const LIGHTER: Goal = Goal::AtMost(0.6);
@@ -183,17 +187,26 @@ fn mix_name(tcp: usize, udp: usize) -> String {
 fn first_share(stage: &Stage, filming: &Filming) -> anyhow::Result<f64> {
     let (tcp, udp) = MIXES[0];
     let setting = Setting { tcp, udp, hand_over: HandOver::Pages, filter: false, batches: false };
+    let wanted = filming.time.as_secs_f64() * PICTURES * filming.speed * (tcp * PICTURE_BYTES) as f64;
     stage.limit(None)?;
     let ran = filming.run(stage, setting, false)?;
-    let wanted = filming.time.as_secs_f64() * PICTURES * filming.speed * (tcp * PICTURE_BYTES) as f64;
     let cost = (ran.camera + ran.arrivals).as_secs_f64() / ran.done.tcp_bytes.max(1) as f64;
-    let share = FIRST_RATE * wanted * cost / filming.time.as_secs_f64() / FIRST_LOAD;
-    ensure!(
-        share <= 0.95,
-        "the full rate takes {:.0} % of a processor: take a lower --mixed-speed",
-        100.0 * share
-    );
-    Ok(share.max(0.05))
+    let mut share = FIRST_RATE * wanted * cost / filming.time.as_secs_f64() / FIRST_LOAD;
+    // Sending costs something else when the processor is scarce.
+    for _ in 0..CALIBRATIONS {
+        ensure!(
+            share <= 0.95,
+            "the full rate takes {:.0} % of a processor: take a lower --mixed-speed",
+            100.0 * share
+        );
+        share = share.max(LEAST_SHARE);
+        stage.limit(Some(share))?;
+        let ran = filming.run(stage, setting, false)?;
+        let rate = ran.done.tcp_bytes as f64 / wanted;
+        // At the full rate the load says how much less would do.
+        share *= if rate > 0.97 { FIRST_RATE * ran.load() / FIRST_LOAD } else { FIRST_RATE / rate.max(0.1) };
+    }
+    Ok(share.clamp(LEAST_SHARE, 0.95))
 }
 
 /// Adds the figures of a run, in seconds of the document's camera.

@@ -53,10 +53,10 @@ pub(super) struct MixedArgs {
     /// How long each repetition of `mixed` films.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     mixed_time: Duration,
-    /// How much faster the camera of `mixed` is than the document's: a second is so many of its seconds.
+    /// Speed of the camera of `mixed`, as a multiple of the published one's.
     #[arg(long, value_name = "FACTOR", default_value_t = 10.0)]
     mixed_speed: f64,
-    /// The share of one processor that `mixed` has, in percent [default: with which it begins where the document's camera did].
+    /// The share of one processor that `mixed` has, in percent [default: the one that reproduces the published load].
     #[arg(long, value_name = "PERCENT")]
     mixed_share: Option<f64>,
 }

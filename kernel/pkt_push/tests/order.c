@@ -11,7 +11,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <linux/seccomp.h>
 
 #include "harness.h"
 #include "pair.h"
@@ -600,6 +605,47 @@ static void stale_is_not_read(void)
 	CHECK_EQ(push_expired(pair.push), 2);
 }
 
+/* Takes ten, and is killed at the first system call but read(), write() and its end. */
+static void take_without_calls(bool from_memory)
+{
+	uint32_t i;
+
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+		_exit(1);
+	for (i = 0; i < 10; i++)
+		check_datagram(got, from_memory ? push_recv(pair.push, got, sizeof(got), 0) :
+			       recv(pair.receiver, got, sizeof(got), 0), i, 1400);
+	/* exit_group() is not allowed either. */
+	syscall(SYS_exit, 0);
+}
+
+static int end_of_taker(bool from_memory)
+{
+	pid_t child = fork();
+	int status;
+
+	CHECK(child >= 0);
+	if (!child)
+		take_without_calls(from_memory);
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	return status;
+}
+
+static void taking_makes_no_call(void)
+{
+	uint32_t i;
+
+	if (prctl(PR_GET_SECCOMP) < 0)
+		skip("this kernel has no seccomp");
+	pair_push(&pair, AF_INET, 0, NULL);
+	for (i = 0; i < 20; i++)
+		pair_send(&pair, i, 1400);
+	CHECK_EQ(push_now(pair.push), 20);
+	/* recv() makes one, which the kernel sees. */
+	CHECK(WIFSIGNALED(end_of_taker(false)));
+	CHECK_EQ(end_of_taker(true), 0);
+}
+
 static const struct test tests[] = {
 	{ "a conversation, IPv4", talk_v4, 0 },
 	{ "a conversation, IPv6", talk_v6, 0 },
@@ -620,6 +666,7 @@ static const struct test tests[] = {
 	{ "many readers", many_readers, 90 },
 	{ "the oldest goes", oldest_goes, 0 },
 	{ "stale datagrams are not read", stale_is_not_read, 0 },
+	{ "taking makes no system call", taking_makes_no_call, 0 },
 	TESTS_END
 };
 

@@ -39,7 +39,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
 /// The number that ends before the last such words.
 fn number_before(text: &str, words: &str) -> Option<u64> {
     let digits = |text: &str| text.rsplit(|byte: char| !byte.is_ascii_digit()).next()?.parse().ok();
-    text.match_indices(words).filter_map(|(at, _)| digits(&text[..at])).next_back()
+    text.rmatch_indices(words).find_map(|(at, _)| digits(&text[..at]))
 }
 
 fn pushed(arguments: &[&str]) -> Running {

@@ -44,8 +44,11 @@ const THERE: u32 = 60;
 fn allow_no_call() {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let number = |call: libc::c_long| u32::try_from(call).expect("a call's number");
-    let (load, equal, end) =
-        ((libc::BPF_LD | libc::BPF_W) as u16, (libc::BPF_JMP | libc::BPF_JEQ) as u16, libc::BPF_RET as u16);
+    let (load, equal, end) = (
+        (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16,
+        (libc::BPF_JMP | libc::BPF_JEQ) as u16,
+        libc::BPF_RET as u16,
+    );
     let mut filter = [
         // The call's number is what `seccomp_data` begins with.
         step(load, 0, 0, 0),

@@ -77,7 +77,7 @@ static void one_turn(unsigned int turn)
 	CHECK_ERR(unload(), EAGAIN);
 	for (i = 0; i < 8; i++)
 		pair_send(&pair, i, 1000);
-	CHECK_EQ(push_now(pair.push), 8);
+	CHECK_EQ(pair_push_now(&pair, 8), 8);
 	for (; i < 10; i++)
 		pair_send(&pair, i, 1000);
 	for (i = 0; i < taken; i++)

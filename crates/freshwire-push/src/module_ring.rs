@@ -114,8 +114,10 @@ impl ModuleRing {
             return None;
         }
         let mut record = self.record(at);
-        // SAFETY: records are aligned and inside the ring.
-        if unsafe { record.add(FLAGS).cast::<u16>().read_volatile() } & PAD != 0 {
+        // SAFETY: a record's header is inside the ring.
+        let flags = unsafe { record.add(FLAGS) };
+        // SAFETY: as above, and aligned, because records are.
+        if unsafe { flags.cast::<u16>().read_volatile() } & PAD != 0 {
             head += (self.data_bytes - at) as u64;
             at = 0;
             record = self.record(at);

@@ -248,7 +248,7 @@ pub unsafe extern "C" fn fw_sink_replace(
         let payload = unsafe { bytes(data, len) }?;
         // SAFETY: as the caller promises.
         let meta = unsafe { get("meta", meta) }?;
-        let replaced = |replaced: freshwire::Replaced| replaced.pushed().user_seq;
+        let replaced = |replaced: freshwire::Replaced| replaced.pushed().seq;
         let number = queue(sink, |sender, id| sender.replace(id, payload, &meta.meta()).map(replaced))?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.
@@ -355,7 +355,7 @@ pub unsafe extern "C" fn fw_sink_poll_fate(sink: fw_sink, fate: *mut fw_fate) ->
         };
         let nanos = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_nanos);
         let known = fw_fate {
-            seq: known.user_seq,
+            seq: known.seq,
             committed_at: nanos(known.committed_at),
             finished_at: nanos(known.finished_at),
             acked_at: nanos(known.acked_at),

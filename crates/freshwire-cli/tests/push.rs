@@ -16,8 +16,8 @@ fn a_push_allocates_nothing() -> Result<(), Box<dyn std::error::Error>> {
     let payload = [7; 1400];
     let (mut pushed, mut refused) = (0, 0);
     let counted = allocation_counter::measure(|| {
-        for user_seq in 0..20_000 {
-            match sender.push(sink.id(), &payload, &Meta { user_seq, ..Meta::default() }) {
+        for seq in 0..20_000 {
+            match sender.push(sink.id(), &payload, &Meta { seq, ..Meta::default() }) {
                 Ok(_) => pushed += 1,
                 Err(PushError::Full | PushError::OutOfBlocks) => {
                     refused += 1;

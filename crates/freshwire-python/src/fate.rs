@@ -52,7 +52,7 @@ impl Fate {
             _ => (Outcome::Sent, None),
         };
         Self {
-            seq: fate.user_seq,
+            seq: fate.seq,
             outcome,
             reason,
             committed_at: fate.committed_at.map(Timestamp::as_nanos),

@@ -72,7 +72,7 @@ pub struct Taken {
     /// Where it is in the ring.
     pub index: u64,
     /// The application's number for it.
-    pub user_seq: u64,
+    pub seq: u64,
     /// Payload bytes.
     pub len: u32,
     /// All of its descriptor.
@@ -567,7 +567,7 @@ impl Cursor {
             return Err(TooLate);
         };
         start_fate(view, index, Timestamp::ZERO);
-        Ok(Taken { index, user_seq: record.user_seq, len: record.len, record, extents })
+        Ok(Taken { index, seq: record.seq, len: record.len, record, extents })
     }
 
     fn try_discard(

@@ -199,7 +199,7 @@ impl std::fmt::Debug for Edit<'_> {
 /// Stores everything of `meta` but the record's length and blocks. The caller owns the slot.
 #[inline]
 pub(crate) fn write_meta(slot: &crate::layout::Slot, meta: &Meta) {
-    slot.user_seq.store(meta.user_seq, Ordering::Relaxed);
+    slot.user_seq.store(meta.seq, Ordering::Relaxed);
     slot.generated.store(meta.generated.as_nanos(), Ordering::Relaxed);
     slot.deadline.store(meta.deadline.as_nanos(), Ordering::Relaxed);
     slot.key.store(meta.key, Ordering::Relaxed);
@@ -253,13 +253,13 @@ fn each_part(
 }
 
 /// Holds the oldest ready record with this number.
-pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
+pub(crate) fn edit_seq(view: View<'_>, seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
     let (window, passed) = (view.window(), view.passed_i());
     for index in window.clone() {
         let index = view.holder(index, passed);
         if let Seen::Ready(record, _) = view.see(index, window.end)
-            && record.user_seq == user_seq
-            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.user_seq == user_seq)
+            && record.seq == seq
+            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.seq == seq)
         {
             return Ok(edit);
         }

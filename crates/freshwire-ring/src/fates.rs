@@ -138,10 +138,10 @@ fn conclude(view: &View<'_>, index: u64) -> bool {
 
 pub(crate) fn read_fate(view: &View<'_>, index: u64, outcome: Outcome) -> Fate {
     let slot = view.slot(index);
-    let user_seq = slot.user_seq.load(Ordering::Relaxed);
+    let seq = slot.user_seq.load(Ordering::Relaxed);
     let mut fate = Fate {
         index,
-        user_seq,
+        seq,
         outcome,
         committed_at: None,
         finished_at: None,

@@ -29,8 +29,8 @@
 //! let mut producer = region.producer()?;
 //! let mut sender = region.consumer(0)?;
 //!
-//! let _ = producer.push(0, b"stale", &Meta { user_seq: 1, ..Meta::default() })?;
-//! let _ = producer.push(0, b"fresh", &Meta { user_seq: 2, ..Meta::default() })?;
+//! let _ = producer.push(0, b"stale", &Meta { seq: 1, ..Meta::default() })?;
+//! let _ = producer.push(0, b"fresh", &Meta { seq: 2, ..Meta::default() })?;
 //! assert!(producer.drop_seq(0, 1));
 //!
 //! let mut queue = Vec::new();

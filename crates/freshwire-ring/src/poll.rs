@@ -67,9 +67,9 @@ impl Producer {
     }
 
     /// Adds the fate of a record that did not get on the ring to those that are polled.
-    pub fn note_refused(&mut self, ring: usize, user_seq: u64) {
+    pub fn note_refused(&mut self, ring: usize, seq: u64) {
         if let Some(own) = self.rings.get_mut(ring) {
-            own.fates.keep(Fate::refused(user_seq));
+            own.fates.keep(Fate::refused(seq));
         }
     }
 

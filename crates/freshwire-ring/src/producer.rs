@@ -64,9 +64,9 @@ impl Producer {
     /// than that of the record numbered before, in whichever ring, and is used up even if a push is then refused.
     /// Pushes do this themselves; call it to give one record the same number in several rings.
     pub fn number(&mut self, meta: &Meta) -> Meta {
-        let user_seq = if meta.user_seq == Meta::NEXT_SEQ { self.next_seq } else { meta.user_seq };
-        self.next_seq = following(user_seq);
-        Meta { user_seq, ..*meta }
+        let seq = if meta.seq == Meta::NEXT_SEQ { self.next_seq } else { meta.seq };
+        self.next_seq = following(seq);
+        Meta { seq, ..*meta }
     }
 
     /// Puts a record on a ring: copies `payload` into the arena, fills the slots, makes them visible. No system call,
@@ -79,7 +79,7 @@ impl Producer {
     pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Pushed, PushError> {
         let meta = self.number(meta);
         let index = self.push_quiet(ring, payload, &meta)?;
-        Ok(Pushed { index, user_seq: meta.user_seq, notify: self.wake_for_push(ring) })
+        Ok(Pushed { index, seq: meta.seq, notify: self.wake_for_push(ring) })
     }
 
     /// Like [`push`](Self::push), without looking whether the sender sleeps: to fill first and notify once, call
@@ -164,7 +164,7 @@ impl Producer {
     pub fn push_stored(&mut self, ring: usize, payload: &Stored, meta: &Meta) -> Result<Pushed, PushError> {
         let meta = self.number(meta);
         let index = self.push_stored_quiet(ring, payload, &meta)?;
-        Ok(Pushed { index, user_seq: meta.user_seq, notify: self.wake_for_push(ring) })
+        Ok(Pushed { index, seq: meta.seq, notify: self.wake_for_push(ring) })
     }
 
     /// Like [`push_stored`](Self::push_stored), without looking whether the sender sleeps.
@@ -205,8 +205,8 @@ impl Producer {
 
     /// Drops the queued records with this number. Returns `true` if there was one: it is never sent. Returns `false` if
     /// it is too late: the record was taken, held or dropped before, or was never in the ring.
-    pub fn drop_seq(&self, ring: usize, user_seq: u64) -> bool {
-        self.drop_where(ring, reason::APPLICATION, |record| record.user_seq == user_seq) > 0
+    pub fn drop_seq(&self, ring: usize, seq: u64) -> bool {
+        self.drop_where(ring, reason::APPLICATION, |record| record.seq == seq) > 0
     }
 
     /// Drops the queued records that `pick` selects, for a [`reason`]. Returns how many.
@@ -224,10 +224,10 @@ impl Producer {
     pub fn modify(
         &self,
         ring: usize,
-        user_seq: u64,
+        seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
     ) -> Result<bool, ModifyError> {
-        self.edit(ring, user_seq)?.apply(change)
+        self.edit(ring, seq)?.apply(change)
     }
 
     /// Holds the oldest queued record with this number for editing.
@@ -235,9 +235,9 @@ impl Producer {
     /// # Errors
     ///
     /// [`TooLate`] if there is none.
-    pub fn edit(&self, ring: usize, user_seq: u64) -> Result<Edit<'_>, TooLate> {
+    pub fn edit(&self, ring: usize, seq: u64) -> Result<Edit<'_>, TooLate> {
         let view = self.view(ring).ok_or(TooLate)?;
-        edit_seq(view, user_seq, self.pid)
+        edit_seq(view, seq, self.pid)
     }
 
     /// Holds the record at `index` for editing.
@@ -665,7 +665,7 @@ impl Producer {
         }
         edit.set_meta(meta);
         let notify = edit.release().ok()?;
-        Some(Pushed { index: older.index, user_seq: meta.user_seq, notify })
+        Some(Pushed { index: older.index, seq: meta.seq, notify })
     }
 }
 

@@ -7,7 +7,7 @@ pub struct Pushed {
     /// Its place in the ring.
     pub index: u64,
     /// Its number, which names it in drops, edits and fates.
-    pub user_seq: u64,
+    pub seq: u64,
     /// The sender sleeps, and this call is the one that has to notify it.
     pub notify: bool,
 }

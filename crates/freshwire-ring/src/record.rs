@@ -9,7 +9,7 @@ use crate::reason;
 pub struct Meta {
     /// The application's own number; it names the record in drops, edits and fates. Default:
     /// [`NEXT_SEQ`](Self::NEXT_SEQ), the producer counts from 0 and returns the number.
-    pub user_seq: u64,
+    pub seq: u64,
     /// When the data came into being.
     pub generated: Timestamp,
     /// When it loses its value; `Timestamp::MAX` for never.
@@ -20,7 +20,7 @@ pub struct Meta {
     pub group: u32,
     /// Records of which a newer one replaces an older one; 0 = none.
     pub key: u64,
-    /// How far back in `user_seq` the records lie that this one depends on; 0 = none.
+    /// How far back in `seq` the records lie that this one depends on; 0 = none.
     pub refs: [u32; 2],
 }
 
@@ -32,7 +32,7 @@ impl Meta {
 impl Default for Meta {
     fn default() -> Self {
         Self {
-            user_seq: Self::NEXT_SEQ,
+            seq: Self::NEXT_SEQ,
             generated: Timestamp::ZERO,
             deadline: Timestamp::MAX,
             layer: 0,
@@ -49,7 +49,7 @@ pub struct Queued {
     /// Where it is in the ring; grows by the slots of each record and never comes again.
     pub index: u64,
     /// The application's number for it.
-    pub user_seq: u64,
+    pub seq: u64,
     /// Payload bytes.
     pub len: u32,
     /// Slots that it takes.
@@ -60,7 +60,7 @@ pub struct Queued {
     pub group: u32,
     /// Records of which a newer one replaces an older one; 0 = none.
     pub key: u64,
-    /// How far back in `user_seq` the records lie that this one depends on; 0 = none.
+    /// How far back in `seq` the records lie that this one depends on; 0 = none.
     pub refs: [u32; 2],
     /// When the data came into being.
     pub generated: Timestamp,
@@ -76,7 +76,7 @@ pub struct Fate {
     /// Index of the record in the ring.
     pub index: u64,
     /// The application's number for it.
-    pub user_seq: u64,
+    pub seq: u64,
     /// Outcome of the record.
     pub outcome: Outcome,
     /// Commit time: when its first byte was handed to the carrier. `None` if it never was.
@@ -145,10 +145,10 @@ pub const NO_INDEX: u64 = u64::MAX;
 
 impl Fate {
     /// The fate of a record that the ring did not take.
-    pub fn refused(user_seq: u64) -> Self {
+    pub fn refused(seq: u64) -> Self {
         Self {
             index: NO_INDEX,
-            user_seq,
+            seq,
             outcome: Outcome::Refused,
             committed_at: None,
             finished_at: None,
@@ -173,7 +173,7 @@ impl fmt::Display for Outcome {
 /// Such as "record 4711: acknowledged after 12.345ms": the time since its first byte was handed over.
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "record {}: {}", self.user_seq, self.outcome)?;
+        write!(f, "record {}: {}", self.seq, self.outcome)?;
         match (self.outcome, self.committed_at, self.acked_at) {
             (Outcome::Acked, Some(begun), Some(acked)) => {
                 write!(f, " after {:?}", acked.saturating_since(begun))

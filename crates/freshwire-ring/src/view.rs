@@ -158,7 +158,7 @@ impl<'a> View<'a> {
         let slot = self.slot(index);
         Queued {
             index,
-            user_seq: slot.user_seq.load(Ordering::Relaxed),
+            seq: slot.user_seq.load(Ordering::Relaxed),
             len: slot.len.load(Ordering::Relaxed),
             slots: u32::from(slot.span.load(Ordering::Relaxed)),
             layer: slot.layer.load(Ordering::Relaxed),

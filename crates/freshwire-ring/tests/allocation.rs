@@ -44,7 +44,7 @@ fn pushing_allocates_nothing() {
     assert_eq!(producer.poll_fate(0), None);
     let before = CALLS.get();
     for number in 0..1000_u64 {
-        let meta = Meta { user_seq: number, key: number % 3, ..Meta::default() };
+        let meta = Meta { seq: number, key: number % 3, ..Meta::default() };
         // Full, out of blocks, several slots: all of these happen on the way.
         let _ = producer.push(0, &[1; 150], &meta);
         let _ = producer.replace(0, &[2; 10], &meta);

@@ -29,8 +29,7 @@ fn victim() -> Victim {
     let file = File::from(region.as_fd().unwrap().try_clone_to_owned().unwrap());
     let mut producer = region.producer().unwrap();
     for number in 1..=3 {
-        let _ =
-            producer.push(0, &[number as u8; 100], &Meta { user_seq: number, ..Meta::default() }).unwrap();
+        let _ = producer.push(0, &[number as u8; 100], &Meta { seq: number, ..Meta::default() }).unwrap();
     }
     Victim { producer, sender: region.consumer(0).unwrap(), file }
 }
@@ -43,7 +42,7 @@ impl Victim {
     fn seen(&mut self) -> Vec<u64> {
         let mut queue = Vec::new();
         self.sender.queue(usize::MAX, &mut queue);
-        queue.iter().map(|record| record.user_seq).collect()
+        queue.iter().map(|record| record.seq).collect()
     }
 }
 
@@ -132,7 +131,7 @@ const HOLD: u64 = RING + 64;
 const FLAG: u64 = RING + 192;
 
 fn push(producer: &mut Producer, number: u64) -> Result<bool, PushError> {
-    let meta = Meta { user_seq: number, ..Meta::default() };
+    let meta = Meta { seq: number, ..Meta::default() };
     producer.push(0, &[0; 10], &meta).map(|pushed| pushed.notify)
 }
 
@@ -193,7 +192,7 @@ fn a_ring_that_is_made_anew_remembers_nothing() {
         let mut victim = Victim { sender: producer.region().consumer(0).unwrap(), producer, file };
         assert_eq!(victim.seen(), [0; 0]);
         for number in 4..100 {
-            let meta = Meta { user_seq: number, ..Meta::default() };
+            let meta = Meta { seq: number, ..Meta::default() };
             let pushed = victim.producer.push(0, &[0; 10], &meta).unwrap();
             assert_eq!(victim.seen(), [number], "{words:?}");
             let taken = victim.sender.take(pushed.index).unwrap();
@@ -283,7 +282,7 @@ impl Drop for Stop<'_> {
 }
 
 fn submit(producer: &mut Producer, number: u64) {
-    let meta = Meta { user_seq: number, key: number % 4, ..Meta::default() };
+    let meta = Meta { seq: number, key: number % 4, ..Meta::default() };
     let _refused_or_not = producer.push(0, &vec![1; (number % 200) as usize], &meta);
     let _refused_or_not = producer.replace(0, &[2; 60], &meta);
     producer.drop_seq(0, number / 2);

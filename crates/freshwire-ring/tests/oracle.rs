@@ -100,7 +100,7 @@ impl Pair {
         self.number += 1;
         let number = self.number;
         let payload = (0..len % 80).map(|at| (number as u8).wrapping_mul(31).wrapping_add(at)).collect();
-        (payload, Meta { user_seq: number, key, ..Meta::default() })
+        (payload, Meta { seq: number, key, ..Meta::default() })
     }
 
     fn apply(&mut self, op: &Op) {
@@ -108,7 +108,7 @@ impl Pair {
             Op::Push { ring, len, key } => {
                 let ring = usize::from(ring) % RINGS;
                 let (payload, meta) = self.next(len, u64::from(key));
-                let expected = self.model.push(ring, &payload, meta.user_seq, meta.key);
+                let expected = self.model.push(ring, &payload, meta.seq, meta.key);
                 let pushed = self.producer().push(ring, &payload, &meta);
                 assert_eq!(pushed.map(|pushed| (pushed.index, pushed.notify)), expected);
             }
@@ -147,7 +147,7 @@ impl Pair {
                 let ring = usize::from(ring) % RINGS;
                 let expected = self.model.poll_fate(ring);
                 let fate = self.producer().poll_fate(ring);
-                assert_eq!(fate.map(|fate| (fate.index, fate.user_seq, fate.outcome)), expected);
+                assert_eq!(fate.map(|fate| (fate.index, fate.seq, fate.outcome)), expected);
             }
             Op::Hold { ring, back } => {
                 let ring = usize::from(ring) % RINGS;
@@ -188,7 +188,7 @@ impl Pair {
         assert_eq!(stored.as_ref().map(|_| ()).map_err(|error| *error), expected.map(|_| ()));
         let (Ok(stored), Ok(id)) = (stored, expected) else { return };
         for ring in (0..RINGS).filter(|ring| rings & (1 << ring) != 0) {
-            let expected = self.model.push_stored(ring, id, &payload, meta.user_seq);
+            let expected = self.model.push_stored(ring, id, &payload, meta.seq);
             let pushed = self.producer().push_stored(ring, &stored, &meta);
             assert_eq!(pushed.map(|pushed| (pushed.index, pushed.notify)), expected);
         }
@@ -198,7 +198,7 @@ impl Pair {
 
     fn replace(&mut self, ring: usize, len: u8) {
         let (payload, meta) = self.next(len, 1);
-        let (expected, in_place) = self.model.replace(ring, &payload, meta.user_seq, 1);
+        let (expected, in_place) = self.model.replace(ring, &payload, meta.seq, 1);
         let replaced = self.producer().replace(ring, &payload, &meta);
         assert_eq!(
             replaced.map(|replaced| (replaced.pushed().index, replaced.pushed().notify)),
@@ -287,7 +287,7 @@ impl Pair {
         let mut queue: Vec<Queued> = Vec::new();
         self.sender(ring).queue(usize::MAX, &mut queue);
         let seen: Vec<_> =
-            queue.iter().map(|record| (record.index, record.user_seq, record.len as usize)).collect();
+            queue.iter().map(|record| (record.index, record.seq, record.len as usize)).collect();
         assert_eq!(seen, self.model.visible(ring));
     }
 

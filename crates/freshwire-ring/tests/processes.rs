@@ -75,12 +75,12 @@ fn len_of(number: u64) -> usize {
 
 fn push(producer: &mut Producer, number: u64) -> Result<(), PushError> {
     let payload = [number as u8; 200];
-    let meta = Meta { user_seq: number, ..Meta::default() };
+    let meta = Meta { seq: number, ..Meta::default() };
     producer.push(0, &payload[..len_of(number)], &meta).map(|_| ())
 }
 
 fn rewrite(edit: &mut freshwire_ring::Edit<'_>) {
-    let number = edit.record().user_seq;
+    let number = edit.record().seq;
     let len = edit.record().len as usize;
     // Byte by byte, so that a kill in between leaves a torn payload.
     for at in 0..len {
@@ -144,10 +144,10 @@ fn receive(sender: &mut Consumer, each: &mut dyn FnMut(u64)) -> usize {
         let Ok(taken) = sender.take(record.index) else { continue };
         let mut payload = Vec::new();
         sender.copy(&taken, 0, usize::MAX, &mut payload);
-        assert!(is_whole(taken.user_seq, &payload), "record {} is torn", taken.user_seq);
+        assert!(is_whole(taken.seq, &payload), "record {} is torn", taken.seq);
         sender.commit(&taken, Timestamp::ZERO, 0);
         sender.finish(&taken, Timestamp::ZERO).unwrap();
-        each(taken.user_seq);
+        each(taken.seq);
         received += 1;
     }
     received
@@ -198,7 +198,7 @@ fn fill_and_empty(producer: &mut Producer, sender: &mut Consumer, last: &mut u64
     assert_eq!(producer.free_slots(0), CONFIG.slots);
     for _ in 0..whole {
         *last += 1;
-        let meta = Meta { user_seq: *last, ..Meta::default() };
+        let meta = Meta { seq: *last, ..Meta::default() };
         let payload = vec![*last as u8; len_of(*last).min(64)];
         let _ = producer.push(0, &payload, &meta).unwrap();
     }
@@ -239,7 +239,7 @@ fn every_record_has_one_fate_when_the_sender_is_killed() {
     let lost = Outcome::Dropped { reason: reason::SENDER_LOST };
     let lost_in_hand = fates.iter().filter(|fate| fate.outcome == lost).count() as u64;
     assert_eq!(producer.fates_lost(0), 0);
-    assert!(fates.iter().map(|fate| fate.user_seq).eq(1..=number), "one fate each, in order");
+    assert!(fates.iter().map(|fate| fate.seq).eq(1..=number), "one fate each, in order");
     assert!((1..=ROUNDS).contains(&lost_in_hand), "a sender has one record in hand: {lost_in_hand}");
     assert_eq!(producer.bad_values(), 0);
 }

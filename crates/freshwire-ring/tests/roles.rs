@@ -17,8 +17,8 @@ fn roles(slots: u32, blocks: u32) -> (Producer, Consumer) {
     (region.producer().unwrap(), region.consumer(0).unwrap())
 }
 
-fn seq(user_seq: u64) -> Meta {
-    Meta { user_seq, ..Meta::default() }
+fn seq(seq: u64) -> Meta {
+    Meta { seq, ..Meta::default() }
 }
 
 fn at(nanos: u64) -> Timestamp {
@@ -32,7 +32,7 @@ fn queued(sender: &mut Consumer) -> Vec<Queued> {
 }
 
 fn seqs(sender: &mut Consumer) -> Vec<u64> {
-    queued(sender).iter().map(|record| record.user_seq).collect()
+    queued(sender).iter().map(|record| record.seq).collect()
 }
 
 fn send(sender: &mut Consumer, index: u64) -> Vec<u8> {
@@ -47,13 +47,12 @@ fn send(sender: &mut Consumer, index: u64) -> Vec<u8> {
 #[test]
 fn a_descriptor_arrives_as_it_was_pushed() {
     let (mut producer, mut sender) = roles(4, 4);
-    let meta =
-        Meta { user_seq: 9, generated: at(1), deadline: at(2), layer: 3, group: 4, key: 5, refs: [6, 7] };
+    let meta = Meta { seq: 9, generated: at(1), deadline: at(2), layer: 3, group: 4, key: 5, refs: [6, 7] };
     let pushed = producer.push(0, b"payload", &meta).unwrap();
     assert_eq!((pushed.index, pushed.notify), (0, false));
     let expected = Queued {
         index: 0,
-        user_seq: 9,
+        seq: 9,
         len: 7,
         slots: 1,
         layer: 3,
@@ -194,7 +193,7 @@ fn the_sender_is_held_back_at_umod_i() {
 #[test]
 fn replacing_by_key_says_which_way_it_went() {
     let (mut producer, mut sender) = roles(8, 8);
-    let keyed = |user_seq| Meta { user_seq, key: 77, ..Meta::default() };
+    let keyed = |seq| Meta { seq, key: 77, ..Meta::default() };
     assert!(matches!(producer.replace(0, b"one", &keyed(1)), Ok(Replaced::Appended(_))));
     let _ = producer.push(0, b"other", &seq(2)).unwrap();
     let Ok(Replaced::InPlace(pushed)) = producer.replace(0, b"longer", &keyed(3)) else { panic!() };
@@ -216,7 +215,7 @@ fn replacing_by_key_says_which_way_it_went() {
 #[test]
 fn a_failed_replacement_leaves_the_older_record() {
     let (mut producer, mut sender) = roles(2, 2);
-    let keyed = |user_seq| Meta { user_seq, key: 77, ..Meta::default() };
+    let keyed = |seq| Meta { seq, key: 77, ..Meta::default() };
     let _ = producer.push(0, b"old", &keyed(1)).unwrap();
     let _ = producer.push(0, b"x", &seq(2)).unwrap();
     assert_eq!(producer.replace(0, &[0; 20], &keyed(3)), Err(PushError::Full));
@@ -237,7 +236,7 @@ fn fates_come_in_slot_order_with_their_times() {
     assert_eq!((fate.index, fate.outcome), (0, Outcome::Dropped { reason: reason::EXPIRED }));
     assert_eq!((fate.committed_at, fate.finished_at), (None, Some(at(40))));
     let fate = producer.poll_fate(0).unwrap();
-    assert_eq!((fate.user_seq, fate.outcome, fate.horizon), (1, Outcome::Acked, 7));
+    assert_eq!((fate.seq, fate.outcome, fate.horizon), (1, Outcome::Acked, 7));
     assert_eq!(
         (fate.committed_at, fate.finished_at, fate.acked_at),
         (Some(at(10)), Some(at(20)), Some(at(30)))
@@ -279,9 +278,9 @@ fn a_push_reuses_finished_slots_and_fates_outlive_them() {
         producer.note_acked(0, 7, Some(at(2)));
         if are_kept {
             let fate = producer.poll_fate(0).unwrap();
-            assert_eq!((fate.user_seq, fate.outcome, fate.acked_at), (7, Outcome::Acked, Some(at(2))));
+            assert_eq!((fate.seq, fate.outcome, fate.acked_at), (7, Outcome::Acked, Some(at(2))));
         }
-        assert_eq!(producer.poll_fate(0).map(|fate| fate.user_seq), Some(8));
+        assert_eq!(producer.poll_fate(0).map(|fate| fate.seq), Some(8));
         assert_eq!(producer.last_seq(0), Some(9));
         sender.close(reason::CLOSED, at(3));
         let rest: Vec<_> = std::iter::from_fn(|| producer.poll_fate(0)).map(|fate| fate.outcome).collect();
@@ -327,7 +326,7 @@ fn a_begun_record_costs_nobody_else_a_slot() {
     for number in 1..1000 {
         let pushed = producer.push(0, &[number as u8], &seq(number)).unwrap();
         sender.queue(8, &mut queue);
-        assert_eq!(queue.iter().map(|record| record.user_seq).collect::<Vec<_>>(), [number]);
+        assert_eq!(queue.iter().map(|record| record.seq).collect::<Vec<_>>(), [number]);
         send(&mut sender, pushed.index);
     }
     let mut payload = Vec::new();
@@ -335,7 +334,7 @@ fn a_begun_record_costs_nobody_else_a_slot() {
     assert_eq!(payload, b"begun");
     sender.finish_for_good(&taken, at(9)).unwrap();
     let fate = producer.poll_fate(0).unwrap();
-    assert_eq!((fate.index, fate.user_seq, fate.outcome), (first.index, 0, Outcome::Sent));
+    assert_eq!((fate.index, fate.seq, fate.outcome), (first.index, 0, Outcome::Sent));
     assert_eq!(sender.counters().bad_values() + producer.bad_values(), 0);
 }
 
@@ -352,7 +351,7 @@ fn a_record_that_waits_long_is_found_by_everybody() {
     let mut queue = Vec::new();
     let editor = producer.region().editor();
     editor.queue(0, 4, &mut queue);
-    assert_eq!(queue.iter().map(|record| record.user_seq).collect::<Vec<_>>(), [50]);
+    assert_eq!(queue.iter().map(|record| record.seq).collect::<Vec<_>>(), [50]);
     assert_eq!((producer.pending(0), editor.unfinished(0)), (1, 1));
     assert!(editor.drop_seq(0, 50));
     let mut gone = Vec::new();
@@ -416,7 +415,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     // A dead record gives its blocks to any ring, even from behind a living one.
     sender.discard(0, reason::EXPIRED, at(1)).unwrap();
     let _ = producer.push(1, &[0; 17], &seq(2)).unwrap();
-    assert_eq!(producer.poll_fate(0).map(|fate| fate.user_seq), Some(1));
+    assert_eq!(producer.poll_fate(0).map(|fate| fate.seq), Some(1));
 }
 
 #[test]
@@ -550,20 +549,20 @@ fn records_without_a_number_of_their_own_are_counted() {
     let mut producer = region.producer().unwrap();
     let counted = Meta::default();
     let numbers = [
-        producer.push(0, b"a", &counted).unwrap().user_seq,
-        producer.push(1, b"b", &counted).unwrap().user_seq,
-        producer.push(0, b"c", &seq(40)).unwrap().user_seq,
-        producer.replace(0, b"d", &Meta { key: 7, ..counted }).unwrap().pushed().user_seq,
-        producer.replace(0, b"e", &Meta { key: 7, ..counted }).unwrap().pushed().user_seq,
+        producer.push(0, b"a", &counted).unwrap().seq,
+        producer.push(1, b"b", &counted).unwrap().seq,
+        producer.push(0, b"c", &seq(40)).unwrap().seq,
+        producer.replace(0, b"d", &Meta { key: 7, ..counted }).unwrap().pushed().seq,
+        producer.replace(0, b"e", &Meta { key: 7, ..counted }).unwrap().pushed().seq,
     ];
     assert_eq!(numbers, [0, 1, 40, 41, 42]);
-    assert_eq!(producer.number(&counted).user_seq, 43);
-    assert_eq!(producer.number(&seq(9)).user_seq, 9);
+    assert_eq!(producer.number(&counted).seq, 43);
+    assert_eq!(producer.number(&seq(9)).seq, 9);
     let _ = producer.push(1, b"f", &seq(u64::MAX - 1)).unwrap();
-    assert_eq!(producer.number(&counted).user_seq, 0, "the largest number means the next one");
+    assert_eq!(producer.number(&counted).seq, 0, "the largest number means the next one");
     let _ = producer.push(1, b"g", &seq(50)).unwrap();
     drop(producer);
-    assert_eq!(region.producer().unwrap().number(&counted).user_seq, 51, "a new producer goes on");
+    assert_eq!(region.producer().unwrap().number(&counted).seq, 51, "a new producer goes on");
 }
 
 #[test]

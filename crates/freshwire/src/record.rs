@@ -5,7 +5,7 @@ use freshwire_ring::{Meta, Queued};
 pub(crate) fn record_of(queued: &Queued) -> Record {
     Record {
         index: queued.index,
-        seq: queued.user_seq,
+        seq: queued.seq,
         len: queued.len,
         layer: queued.layer,
         group: queued.group,
@@ -19,6 +19,6 @@ pub(crate) fn record_of(queued: &Queued) -> Record {
 /// Builds the view that a policy gets of a payload of `len` bytes with this descriptor, before it is in a
 /// ring.
 pub fn record_without_place(meta: &Meta, len: u32) -> Record {
-    let &Meta { user_seq: seq, generated, deadline, layer, group, key, refs } = meta;
+    let &Meta { seq, generated, deadline, layer, group, key, refs } = meta;
     Record { index: 0, seq, len, layer, group, key, refs, generated, deadline }
 }

@@ -106,7 +106,7 @@ fn push(size: usize) -> anyhow::Result<f64> {
         let begin = now();
         for _ in 0..BATCH {
             seq += 1;
-            sender.push(sink.id(), &payload, &Meta { user_seq: seq, generated: begin, ..Meta::default() })?;
+            sender.push(sink.id(), &payload, &Meta { seq, generated: begin, ..Meta::default() })?;
         }
         if round >= WARM_UP {
             time += now().saturating_since(begin);
@@ -181,7 +181,7 @@ fn wake(size: usize) -> anyhow::Result<f64> {
     for seq in 0..WAKES {
         std::thread::sleep(SLEEPY);
         let begin = now();
-        sender.push(sink.id(), &payload, &Meta { user_seq: u64::from(seq), ..Meta::default() })?;
+        sender.push(sink.id(), &payload, &Meta { seq: u64::from(seq), ..Meta::default() })?;
         time += now().saturating_since(begin);
     }
     drop(sink);

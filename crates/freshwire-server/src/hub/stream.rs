@@ -428,7 +428,7 @@ impl Stream {
         state.policy.observe(offer.published, &record);
         let number = units.len() as u64;
         let mut bytes = Vec::new();
-        for (seq, unit) in (offer.meta.user_seq..).zip(units) {
+        for (seq, unit) in (offer.meta.seq..).zip(units) {
             if bytes.is_empty() {
                 bytes = unit.bytes;
             } else {
@@ -482,7 +482,7 @@ impl State {
         let grace = if begins || kind == Kind::Audio { config.key_grace } else { Duration::ZERO };
         let latency = config.latency.or((kind == Kind::Audio).then_some(SOUND_LATENCY));
         let meta = Meta {
-            user_seq: seq,
+            seq,
             generated: self.captured(rendition, first, published),
             deadline: latency.map_or(Timestamp::MAX, |latency| published + latency + grace),
             layer: first.layer,
@@ -701,15 +701,15 @@ fn drop_stale(producer: &Producer, ring: usize) {
     let now = now();
     let mut newest_keys = [0; MAX_RENDITIONS];
     producer.drop_where(ring, reason::EXPIRED, |record| {
-        let key = rendition_of(record.user_seq).filter(|_| record.refs == [0; 2]);
+        let key = rendition_of(record.seq).filter(|_| record.refs == [0; 2]);
         if let Some(newest) = key.and_then(|rendition| newest_keys.get_mut(rendition)) {
-            *newest = record.user_seq.max(*newest);
+            *newest = record.seq.max(*newest);
         }
         record.deadline < now
     });
     producer.drop_where(ring, reason::SUPERSEDED, |record| {
-        let rendition = rendition_of(record.user_seq);
-        rendition.and_then(|rendition| newest_keys.get(rendition)).is_some_and(|&key| record.user_seq < key)
+        let rendition = rendition_of(record.seq);
+        rendition.and_then(|rendition| newest_keys.get(rendition)).is_some_and(|&key| record.seq < key)
     });
 }
 

@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn push(producer: &mut Producer, seq: u64, payload: &[u8]) -> bool {
-        let meta = Meta { user_seq: seq, layer: seq as u8, ..Meta::default() };
+        let meta = Meta { seq, layer: seq as u8, ..Meta::default() };
         producer.push(0, payload, &meta).unwrap().notify
     }
 

@@ -56,7 +56,7 @@ fn sender(rings: u32) -> Sender {
 }
 
 fn meta(seq: u64) -> Meta {
-    Meta { user_seq: seq, generated: now(), ..Meta::default() }
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 fn message(connection: &Connection) -> Message {
@@ -165,7 +165,7 @@ fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
     let dropped: Vec<_> = fates
         .iter()
         .filter(|fate| matches!(fate.outcome, Outcome::Dropped { .. }))
-        .map(|fate| fate.user_seq)
+        .map(|fate| fate.seq)
         .collect();
     assert_eq!(dropped, [first]);
 }
@@ -432,7 +432,7 @@ fn a_sink_is_waited_for_as_over_tcp() {
     let wait = async {
         let number = watch.push(&mut sender, b"hello", &Meta::default()).await.unwrap();
         let fate = watch.next_fate(&mut sender).await.unwrap().unwrap();
-        assert_eq!((fate.user_seq, fate.outcome), (number, Outcome::Acked));
+        assert_eq!((fate.seq, fate.outcome), (number, Outcome::Acked));
         drop(sink);
         assert_eq!(watch.next_fate(&mut sender).await, Ok(None));
     };

@@ -264,8 +264,8 @@ fn aborted() -> Result<()> {
     check(far.read_to_end(&mut bytes).is_err(), || "the peer saw a regular end".to_owned())?;
     let mut told = 0;
     while let Some(fate) = sender.poll_fate(id)? {
-        told += u64::from(fate.user_seq < 20);
-        check(fate.outcome != Outcome::Acked || fate.user_seq >= FILLERS, || format!("{fate:?}"))?;
+        told += u64::from(fate.seq < 20);
+        check(fate.outcome != Outcome::Acked || fate.seq >= FILLERS, || format!("{fate:?}"))?;
     }
     same(&told, &20)
 }
@@ -286,7 +286,7 @@ fn reset() -> Result<()> {
     check(matches!(sink.ended(), Some(Ended::Broken(_))), || format!("{:?}", sink.ended()))?;
     let mut last = None;
     while let Some(fate) = sender.poll_fate(id)? {
-        last = Some((fate.user_seq, fate.outcome));
+        last = Some((fate.seq, fate.outcome));
     }
     same(&last, &Some((1, Outcome::Dropped { reason: reason::CONNECTION_LOST })))
 }

@@ -100,7 +100,7 @@ impl Run {
         let unit = &self.stream.units[at];
         let captured = self.start + self.stream.captured(unit.frame);
         let meta = Meta {
-            user_seq: at as u64,
+            seq: at as u64,
             generated: captured,
             deadline: captured + Duration::from_millis(self.order.deadline_ms),
             layer: unit.layer,
@@ -117,11 +117,11 @@ impl Run {
 }
 
 fn note_fates(sender: &mut Sender, id: SinkId, drops: &mut Vec<Dropped>) {
-    while let Ok(Some(Fate { user_seq, outcome, .. })) = sender.poll_fate(id) {
+    while let Ok(Some(Fate { seq, outcome, .. })) = sender.poll_fate(id) {
         if let Outcome::Dropped { reason } = outcome {
             let reason =
                 Reason::try_from(reason).map_or_else(|error| error.to_string(), |reason| reason.to_string());
-            drops.push(Dropped { unit: user_seq as usize, reason });
+            drops.push(Dropped { unit: seq as usize, reason });
         }
     }
 }

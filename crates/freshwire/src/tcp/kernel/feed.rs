@@ -303,8 +303,8 @@ impl Feed {
         let record = record_of(&taken.record);
         frame(framer.as_mut(), consumer, &taken, &mut self.framed);
         let deadline = if choice.drops_expired() { record.deadline } else { Timestamp::MAX };
-        let Record { seq: user_seq, generated, layer, group, .. } = record;
-        let meta = Meta { user_seq, generated, deadline, layer, group, ..Meta::default() };
+        let Record { seq, generated, layer, group, .. } = record;
+        let meta = Meta { seq, generated, deadline, layer, group, ..Meta::default() };
         let pushed = self.push(&meta);
         let Parts { consumer, choice, .. } = &mut self.parts;
         match pushed {
@@ -428,7 +428,7 @@ impl Drop for Feed {
 /// The bytes of a record in the stream. A plain framing makes them of the record alone.
 fn frame(framer: &mut dyn Framer, source: &Consumer, taken: &Taken, out: &mut Vec<u8>) {
     out.clear();
-    framer.begin(taken.user_seq, taken.len);
+    framer.begin(taken.seq, taken.len);
     while let Some(piece) = framer.next(usize::MAX, out) {
         let end = out.len() + piece.payload.len();
         source.copy(taken, piece.payload.start, piece.payload.len(), out);

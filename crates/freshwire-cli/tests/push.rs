@@ -3,7 +3,7 @@
 
 use std::net::{TcpListener, TcpStream};
 
-use freshwire::{Engine, Meta, PushError, RingConfig, Sender, SinkConfig, choice, reason};
+use freshwire::{Engine, Meta, PushError, Reason, RingConfig, Sender, SinkConfig, choice};
 
 #[test]
 fn a_push_allocates_nothing() -> Result<(), Box<dyn std::error::Error>> {
@@ -21,7 +21,7 @@ fn a_push_allocates_nothing() -> Result<(), Box<dyn std::error::Error>> {
                 Ok(_) => pushed += 1,
                 Err(PushError::Full | PushError::OutOfBlocks) => {
                     refused += 1;
-                    sender.producer().drop_where(sink.id().ring(), reason::APPLICATION, |_| true);
+                    sender.producer().drop_where(sink.id().ring(), Reason::Application, |_| true);
                 }
                 Err(error) => panic!("{error}"),
             }

@@ -1,8 +1,8 @@
+use freshwire_record::{Reason, Record};
+
 use crate::edit::{Edit, edit_seq};
 use crate::error::{EditError, ModifyError, TooLate};
 use crate::process::own_pid;
-use crate::reason;
-use crate::record::Queued;
 use crate::region::Region;
 use crate::view::View;
 
@@ -20,7 +20,7 @@ impl Editor {
     }
 
     /// Lists up to `limit` ready records of a ring into `out`, oldest first.
-    pub fn queue(&self, ring: usize, limit: usize, out: &mut Vec<Queued>) {
+    pub fn queue(&self, ring: usize, limit: usize, out: &mut Vec<Record>) {
         out.clear();
         if let Some(view) = self.view(ring) {
             view.list(limit, out);
@@ -30,11 +30,11 @@ impl Editor {
     /// Drops the queued records with this number. Returns `true` if there was one: it is never sent. Returns `false` if
     /// it is too late: the record was taken, held or dropped before, or was never in the ring.
     pub fn drop_seq(&self, ring: usize, seq: u64) -> bool {
-        self.drop_where(ring, reason::APPLICATION, |record| record.seq == seq) > 0
+        self.drop_where(ring, Reason::Application, |record| record.seq == seq) > 0
     }
 
-    /// Drops the queued records that `pick` selects, for a [`reason`]. Returns how many.
-    pub fn drop_where(&self, ring: usize, reason: u8, pick: impl FnMut(&Queued) -> bool) -> usize {
+    /// Drops the queued records that `pick` selects. Returns how many.
+    pub fn drop_where(&self, ring: usize, reason: Reason, pick: impl FnMut(&Record) -> bool) -> usize {
         self.view(ring).map_or(0, |view| view.drop_where(reason, pick))
     }
 

@@ -61,7 +61,6 @@ mod prefetch;
 mod process;
 mod producer;
 mod pushed;
-pub mod reason;
 mod record;
 mod region;
 mod roles;
@@ -70,6 +69,8 @@ mod sync;
 mod takeover;
 mod view;
 mod word;
+
+pub use freshwire_record::{Fate, Meta, NO_INDEX, Outcome, Reason, Record};
 
 pub use blocks::Stored;
 pub use consumer::{Consumer, Counters, RawSlice, Taken};
@@ -86,5 +87,5 @@ pub use layout::{
 pub use prefetch::prefetch;
 pub use producer::Producer;
 pub use pushed::{Pushed, Replaced};
-pub use record::{Fate, Meta, NO_INDEX, Outcome, Queued, Stage, Standing};
+pub use record::{Stage, Standing};
 pub use region::Region;

@@ -17,7 +17,7 @@ pub struct Pushed {
 pub enum Replaced {
     /// The older record's bytes and descriptor were overwritten; it keeps its place in the queue.
     InPlace(Pushed),
-    /// The older one was dropped ([`SUPERSEDED`](crate::reason::SUPERSEDED)) and the new one pushed behind all others.
+    /// The older one was dropped ([`SUPERSEDED`](crate::Reason::Superseded)) and the new one pushed behind all others.
     Superseded(Pushed),
     /// There was no unsent record with this key, or the sender took it just now: the new one was pushed.
     Appended(Pushed),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, PushError, Queued, Region, TooLate, reason};
+use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, PushError, Reason, Record, Region, TooLate};
 use freshwire_units::Timestamp;
 use rustix::fs::FallocateFlags;
 
@@ -99,7 +99,7 @@ fn a_record_with_wrong_blocks_is_not_taken_and_dies() {
         assert_eq!(victim.sender.take(0), Err(TooLate), "{what}");
         assert_eq!(victim.sender.counters().bad_descriptors, 1, "{what}");
         let fate = victim.producer.poll_fate(0).unwrap();
-        assert_eq!(fate.outcome, Outcome::Dropped { reason: reason::INVALID }, "{what}");
+        assert_eq!(fate.outcome, Outcome::Dropped(Reason::Invalid), "{what}");
     }
 }
 
@@ -111,7 +111,7 @@ fn a_wrong_state_is_counted_by_both_sides() {
         assert_eq!(victim.seen(), [2, 3]);
         assert!(victim.sender.counters().bad_states > 0 || state >> 32 == 7, "{state:x}");
         let fate = victim.producer.poll_fate(0).unwrap();
-        assert_eq!(fate.outcome, Outcome::Dropped { reason: reason::INVALID });
+        assert_eq!(fate.outcome, Outcome::Dropped(Reason::Invalid));
         assert_eq!(victim.producer.bad_values(), 1);
     }
 }
@@ -298,28 +298,28 @@ fn submit(producer: &mut Producer, number: u64) {
 }
 
 fn deliver(sender: &mut Consumer, bounds: &Range<usize>) -> u64 {
-    let mut queue: Vec<Queued> = Vec::new();
+    let mut queue: Vec<Record> = Vec::new();
     sender.queue(64, &mut queue);
     assert!(queue.len() <= CONFIG.slots as usize);
     let mut copied = 0;
     for record in &queue {
-        assert!(record.len <= record.slots * CONFIG.block_bytes && record.slots <= CONFIG.slots);
+        assert!(record.len <= CONFIG.slots * CONFIG.block_bytes);
         let Ok(taken) = sender.take(record.index) else { continue };
         let mut slices = Vec::new();
         sender.slices(&taken, 0, usize::MAX, &mut slices);
-        assert_eq!(slices.iter().map(|slice| slice.len).sum::<usize>(), taken.len as usize);
+        assert_eq!(slices.iter().map(|slice| slice.len).sum::<usize>(), taken.record.len as usize);
         for slice in &slices {
             assert!(bounds.contains(&slice.ptr.addr()) && slice.ptr.addr() + slice.len <= bounds.end);
         }
         let mut payload = vec![0xA5; 64];
-        let len = sender.copy(&taken, 0, taken.len as usize + 64, &mut payload);
-        assert_eq!((len, payload.len()), (taken.len as usize, 64 + len));
+        let len = sender.copy(&taken, 0, taken.record.len as usize + 64, &mut payload);
+        assert_eq!((len, payload.len()), (taken.record.len as usize, 64 + len));
         assert!(payload[..64].iter().all(|&byte| byte == 0xA5), "wrote in front of the place");
         sender.commit(&taken, Timestamp::ZERO, 0);
         let _late_or_not = sender.finish(&taken, Timestamp::ZERO);
         copied += 1;
     }
-    let _late_or_not = sender.discard(0, reason::EXPIRED, Timestamp::ZERO);
+    let _late_or_not = sender.discard(0, Reason::Expired, Timestamp::ZERO);
     if sender.sleep() {
         sender.awake();
     }

@@ -4,7 +4,7 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
-use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, Queued, Region, TooLate, reason};
+use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, Reason, Record, Region, TooLate};
 use freshwire_units::Timestamp;
 use loom::thread;
 
@@ -28,7 +28,7 @@ fn seq(seq: u64) -> Meta {
     Meta { seq, ..Meta::default() }
 }
 
-fn queued(sender: &mut Consumer) -> Vec<Queued> {
+fn queued(sender: &mut Consumer) -> Vec<Record> {
     let mut out = Vec::new();
     sender.queue(4, &mut out);
     out
@@ -103,7 +103,7 @@ fn a_record_is_taken_or_dropped_never_both() {
         assert_eq!(dropped, taken == Err(TooLate), "exactly one of them has it");
         if dropped {
             let outcome = producer.poll_fate(0).unwrap().outcome;
-            assert_eq!(outcome, Outcome::Dropped { reason: reason::APPLICATION });
+            assert_eq!(outcome, Outcome::Dropped(Reason::Application));
         }
     });
 }
@@ -219,7 +219,7 @@ fn a_record_pushed_while_the_ring_closes_is_dropped() {
     model(|| {
         let (_region, mut producer, mut sender) = roles();
         let pushing = thread::spawn(move || (producer.push(0, b"a", &seq(1)).is_ok(), producer));
-        sender.close(reason::CLOSED, NOW);
+        sender.close(Reason::Closed, NOW);
         let (pushed, mut producer) = pushing.join().unwrap();
         assert_eq!(producer.pending(0), 0, "dropped by the sender or by the push itself");
         let fate = producer.poll_fate(0);

@@ -10,7 +10,7 @@ mod model;
 
 use bolero::{TypeGenerator, check};
 use freshwire_ring::{
-    Config, Consumer, Meta, Producer, PushError, Queued, Region, Replaced, Taken, TooLate, reason,
+    Config, Consumer, Meta, Producer, PushError, Reason, Record, Region, Replaced, Taken, TooLate,
 };
 use freshwire_units::Timestamp;
 
@@ -141,7 +141,7 @@ impl Pair {
                 let ring = usize::from(ring) % RINGS;
                 let index = self.model.rings[ring].index_of(nth);
                 let expected = if self.model.discard(ring, index) { Ok(()) } else { Err(TooLate) };
-                assert_eq!(self.sender(ring).discard(index, reason::EXPIRED, Timestamp::ZERO), expected);
+                assert_eq!(self.sender(ring).discard(index, Reason::Expired, Timestamp::ZERO), expected);
             }
             Op::PollFate { ring } => {
                 let ring = usize::from(ring) % RINGS;
@@ -225,7 +225,7 @@ impl Pair {
         assert_eq!(payload[..length], record.payload);
         if kill {
             assert_eq!(edit.kill(), Ok(()));
-            record.kill(reason::APPLICATION);
+            record.kill(Reason::Application);
             return;
         }
         let fits = u64::from(len % 80) <= record.span * u64::from(BLOCK_BYTES) && !record.shared;
@@ -245,7 +245,10 @@ impl Pair {
             Ok(taken) => {
                 let payload = expected.unwrap();
                 let mut copy = Vec::new();
-                assert_eq!(self.sender(ring).copy(&taken, 0, usize::MAX, &mut copy), taken.len as usize);
+                assert_eq!(
+                    self.sender(ring).copy(&taken, 0, usize::MAX, &mut copy),
+                    taken.record.len as usize
+                );
                 assert_eq!(copy, payload);
                 self.in_hand[ring].push((taken, payload));
             }
@@ -264,12 +267,12 @@ impl Pair {
         self.sender(ring).copy(&taken, 0, usize::MAX, &mut copy);
         assert_eq!(copy, payload);
         let ended = if abandon {
-            self.sender(ring).abandon(&taken, reason::ABANDONED, Timestamp::ZERO)
+            self.sender(ring).abandon(&taken, Reason::Abandoned, Timestamp::ZERO)
         } else {
             self.sender(ring).finish(&taken, Timestamp::ZERO)
         };
         assert_eq!(ended, Ok(()));
-        self.model.end(ring, taken.index, abandon);
+        self.model.end(ring, taken.record.index, abandon);
     }
 
     fn put_back(&mut self, ring: usize, nth: u8) {
@@ -279,12 +282,12 @@ impl Pair {
         let at = usize::from(nth) % self.in_hand[ring].len();
         let (taken, _) = self.in_hand[ring].swap_remove(at);
         assert_eq!(self.sender(ring).put_back(&taken), Ok(()));
-        self.model.put_back(ring, taken.index);
+        self.model.put_back(ring, taken.record.index);
     }
 
     /// What the sender sees is what the model says.
     fn look(&mut self, ring: usize) {
-        let mut queue: Vec<Queued> = Vec::new();
+        let mut queue: Vec<Record> = Vec::new();
         self.sender(ring).queue(usize::MAX, &mut queue);
         let seen: Vec<_> =
             queue.iter().map(|record| (record.index, record.seq, record.len as usize)).collect();

@@ -83,12 +83,12 @@ fn receive(region: &Region, done: &AtomicBool) -> Vec<u64> {
         let Ok(taken) = sender.take(record.index) else { continue };
         let mut payload = Vec::new();
         sender.copy(&taken, 0, usize::MAX, &mut payload);
-        let number = taken.seq as u8;
-        assert_eq!(payload.len(), (taken.seq % 40) as usize);
+        let number = taken.record.seq as u8;
+        assert_eq!(payload.len(), (taken.record.seq % 40) as usize);
         assert!(payload.iter().all(|&byte| byte == number) || payload.iter().all(|&byte| byte == !number));
         sender.finish(&taken, Timestamp::ZERO).unwrap();
-        received.push(taken.seq);
-        sender.acked(taken.index, Timestamp::ZERO).unwrap();
+        received.push(taken.record.seq);
+        sender.acked(taken.record.index, Timestamp::ZERO).unwrap();
     }
     assert_eq!(sender.counters().bad_values(), 0);
     received

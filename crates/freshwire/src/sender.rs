@@ -5,14 +5,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use freshwire_ring::{
-    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Region,
-    Replaced, Stored,
+    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Record,
+    Region, Replaced, Stored,
 };
 
 use crate::config::SinkConfig;
 use crate::datagrams::DatagramPath;
 use crate::error::{ModifyError, PushError, SenderError};
-use crate::record::record_without_place;
 use crate::sink::{Call, Sink, SinkShared};
 use crate::sink_id::{SinkId, StaleSink};
 #[cfg(feature = "fanout")]
@@ -279,7 +278,7 @@ impl Sender {
         let Self { producer, engine: Some(engine), .. } = self else { return false };
         let Ok(bytes) = u32::try_from(len) else { return false };
         let mut has_room = || producer.has_room(sink.ring(), len);
-        engine.make_room(number, &record_without_place(meta, bytes), &mut has_room);
+        engine.make_room(number, &Record::of(meta, bytes), &mut has_room);
         has_room()
     }
 

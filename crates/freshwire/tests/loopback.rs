@@ -122,7 +122,7 @@ fn nothing_expired_is_begun() -> Result<()> {
     far.read_to_string(&mut text)?;
     assert_eq!(text, "fresh");
     let fate = sender.poll_fate(id)?.ok_or("a fate")?;
-    assert_eq!(fate.outcome, Outcome::Dropped { reason: Reason::Expired.code() });
+    assert_eq!(fate.outcome, Outcome::Dropped(Reason::Expired));
     Ok(())
 }
 

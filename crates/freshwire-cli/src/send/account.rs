@@ -149,10 +149,8 @@ impl Account {
                     self.age_when_acked.add(acked.saturating_since(generated));
                 }
             }
-            Outcome::Dropped { reason } => {
-                let word =
-                    Reason::try_from(reason).map_or_else(|e| e.to_string(), |reason| reason.to_string());
-                *self.dropped.entry(word).or_default() += 1;
+            Outcome::Dropped(reason) => {
+                *self.dropped.entry(reason.to_string()).or_default() += 1;
             }
             _ => *self.dropped.entry("sent-not-acknowledged".to_owned()).or_default() += 1,
         }
@@ -289,7 +287,7 @@ mod tests {
         for _ in 0..2 {
             account.fate(&fate(0, Outcome::Acked));
         }
-        account.fate(&fate(1, Outcome::Dropped { reason: Reason::Expired.code() }));
+        account.fate(&fate(1, Outcome::Dropped(Reason::Expired)));
         assert_eq!(account.outstanding(), 1);
         assert_eq!((account.delivered, account.delivered_bytes), (1, 10));
         let words: Vec<_> = account.dropped.iter().map(|(word, count)| (word.as_str(), *count)).collect();

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::{Engine, Meta, PushError, RingConfig, Sender, Sink, SinkConfig, choice, reason};
+use freshwire::{Engine, Meta, PushError, Reason, RingConfig, Sender, Sink, SinkConfig, choice};
 use freshwire_io::now;
 
 use super::loopback::{Drain, pair, pair_over};
@@ -111,7 +111,7 @@ fn push(size: usize) -> anyhow::Result<f64> {
         if round >= WARM_UP {
             time += now().saturating_since(begin);
         }
-        let dropped = editor.drop_where(sink.id().ring(), reason::APPLICATION, |_| true);
+        let dropped = editor.drop_where(sink.id().ring(), Reason::Application, |_| true);
         anyhow::ensure!(dropped == BATCH as usize, "{dropped} of {BATCH} records were in the ring");
     }
     Ok(time.as_nanos() as f64 / f64::from(BATCH * ROUNDS))

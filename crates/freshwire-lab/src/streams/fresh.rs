@@ -127,18 +127,17 @@ fn note_fates(sender: &mut Sender, id: SinkId, paced: &mut Paced) {
         }
         fate.committed = committed_at;
         fate.word = Some(match outcome {
-            Outcome::Dropped { reason } => word(reason, committed_at.is_some()),
+            Outcome::Dropped(reason) => word(reason, committed_at.is_some()),
             _ => "sent".to_owned(),
         });
     }
 }
 
-fn word(code: u8, begun: bool) -> String {
-    match Reason::try_from(code) {
-        Ok(Reason::Closed | Reason::ConnectionLost) => "unsent".to_owned(),
-        Ok(_) if begun => "abandoned".to_owned(),
-        Ok(reason) => format!("dropped: {reason}"),
-        Err(error) => format!("dropped: {error}"),
+fn word(reason: Reason, begun: bool) -> String {
+    match reason {
+        Reason::Closed | Reason::ConnectionLost => "unsent".to_owned(),
+        _ if begun => "abandoned".to_owned(),
+        reason => format!("dropped: {reason}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use freshwire_ring::{Outcome, PushError, Stage, reason};
+use freshwire_ring::{Outcome, PushError, Reason, Stage};
 
 pub(crate) const RINGS: usize = 2;
 pub(crate) const SLOTS: u64 = 4;
@@ -14,7 +14,7 @@ pub(crate) enum State {
     Taken,
     Sent { last: bool },
     Acked,
-    Dead(u8),
+    Dead(Reason),
 }
 
 pub(crate) struct Record {
@@ -61,12 +61,12 @@ impl Record {
         match self.state {
             State::Acked => Some(Outcome::Acked),
             State::Sent { last: true } => Some(Outcome::Sent),
-            State::Dead(reason) => Some(Outcome::Dropped { reason }),
+            State::Dead(reason) => Some(Outcome::Dropped(reason)),
             _ => None,
         }
     }
 
-    pub(crate) fn kill(&mut self, reason: u8) {
+    pub(crate) fn kill(&mut self, reason: Reason) {
         self.state = State::Dead(reason);
     }
 }
@@ -198,14 +198,14 @@ impl Model {
         if is_full
             && self.span(payload.len()).is_ok_and(|wanted| wanted <= span && self.make_blocks(wanted).is_ok())
         {
-            self.rings[ring].record(index).unwrap().kill(reason::SUPERSEDED);
+            self.rings[ring].record(index).unwrap().kill(Reason::Superseded);
             let pushed = self.push(ring, payload, seq, key);
             return (pushed.map(|(new, notify)| (new, notify, span as usize)), false);
         }
         let pushed = self.push(ring, payload, seq, key);
         let pushed = pushed.map(|(new, notify)| {
             let older = self.rings[ring].record(index).unwrap();
-            older.kill(reason::SUPERSEDED);
+            older.kill(Reason::Superseded);
             (new, notify, older.span as usize)
         });
         (pushed, false)
@@ -214,7 +214,7 @@ impl Model {
     pub(crate) fn drop_seq(&mut self, ring: usize, seq: u64) -> usize {
         match self.ready(ring, seq) {
             Some(record) => {
-                record.kill(reason::APPLICATION);
+                record.kill(Reason::Application);
                 record.span as usize
             }
             None => 0,
@@ -235,14 +235,14 @@ impl Model {
 
     pub(crate) fn discard(&mut self, ring: usize, index: u64) -> bool {
         match self.rings[ring].record(index).filter(|record| record.state == State::Ready) {
-            Some(record) => record.kill(reason::EXPIRED),
+            Some(record) => record.kill(Reason::Expired),
             None => return false,
         }
         true
     }
 
     pub(crate) fn end(&mut self, ring: usize, index: u64, abandon: bool) {
-        let ended = if abandon { State::Dead(reason::ABANDONED) } else { State::Sent { last: false } };
+        let ended = if abandon { State::Dead(Reason::Abandoned) } else { State::Sent { last: false } };
         self.rings[ring].record(index).unwrap().state = ended;
     }
 
@@ -256,9 +256,9 @@ impl Model {
         let stage = |record: &Record| match record.state {
             State::Ready => Stage::Waiting,
             State::Taken => Stage::Taken,
-            State::Sent { .. } => Stage::Sent,
-            State::Acked => Stage::Acked,
-            State::Dead(reason) => Stage::Dropped(reason),
+            State::Sent { .. } => Stage::Ended(Outcome::Sent),
+            State::Acked => Stage::Ended(Outcome::Acked),
+            State::Dead(reason) => Stage::Ended(Outcome::Dropped(reason)),
         };
         let known = ring.all().map(|record| (record.index, Some(stage(record))));
         known.chain([(ring.user_i, None)]).collect()
@@ -334,7 +334,7 @@ impl Model {
         self.rings[ring].asleep = false;
         for record in self.rings[ring].all_mut() {
             match record.state {
-                State::Taken => record.kill(reason::SENDER_LOST),
+                State::Taken => record.kill(Reason::SenderLost),
                 State::Sent { .. } => record.state = State::Sent { last: true },
                 _ => {}
             }

@@ -209,7 +209,7 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
     });
     owner.await_out(0);
     assert_eq!(sender.push_owned(owner.lend("x"), &meta(99)), Err(BufferError::Closed));
-    let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
+    let lost = Outcome::Dropped(Reason::ConnectionLost);
     assert_eq!(fates(&mut sender).last().map(|fate| fate.outcome), Some(lost));
     let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
     assert_eq!(sender.monitor().ended(), Some(Ended::Broken(SinkError::A1(closed))));

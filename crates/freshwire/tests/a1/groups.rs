@@ -256,7 +256,7 @@ fn a_record_is_acknowledged_when_it_can_be_repaired_no_more() {
     assert_eq!(fates.len(), 4, "{fates:?}");
     for fate in fates {
         if fate.seq == 99 {
-            assert_eq!(fate.outcome, Outcome::Dropped { reason: Reason::Expired.code() });
+            assert_eq!(fate.outcome, Outcome::Dropped(Reason::Expired));
             continue;
         }
         assert_eq!(fate.outcome, Outcome::Acked);

@@ -212,7 +212,7 @@ fn finish_record_delivers_what_was_begun_and_drops_the_rest() {
     assert_eq!(sink.close(CloseMode::FinishRecord, PATIENCE), Ended::Closed);
     let fates: Vec<_> = sender.fates(id).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
-    let closed = Outcome::Dropped { reason: Reason::Closed.code() };
+    let closed = Outcome::Dropped(Reason::Closed);
     assert_eq!(fates.last().map(|fate| fate.outcome), Some(closed));
     // What had come is there to be taken after the end.
     for _ in 0..first {
@@ -257,7 +257,7 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
     assert!(sender.push(sink.id(), b"x", &meta(99)).is_err());
     let fates: Vec<_> = sender.fates(sink.id()).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
-    let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
+    let lost = Outcome::Dropped(Reason::ConnectionLost);
     assert_eq!(fates.last().map(|fate| fate.outcome), Some(lost));
 }
 

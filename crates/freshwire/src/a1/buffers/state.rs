@@ -9,7 +9,6 @@ use freshwire_choice::{Reason, Record};
 use freshwire_ring::{Fate, Meta, Outcome};
 
 use super::limits::{BufferError, BufferLimits};
-use crate::record::record_without_place;
 
 /// What the application's and the node's threads have in common.
 pub(super) struct Shared {
@@ -140,7 +139,8 @@ impl State {
         self.waiting.extend(kept);
         for Buffer { record, .. } in &dropped {
             self.dropped.push(*record);
-            self.settle(record, Fate { outcome: dropped_for(Reason::Application), ..never_begun(record) });
+            let outcome = Outcome::Dropped(Reason::Application);
+            self.settle(record, Fate::uncommitted(record.index, record.seq, outcome));
         }
         dropped
     }
@@ -221,27 +221,9 @@ impl State {
     }
 }
 
-pub(super) fn dropped_for(reason: Reason) -> Outcome {
-    Outcome::Dropped { reason: reason.code() }
-}
-
-/// The fate, but for its outcome, of a record that was never begun.
-pub(super) fn never_begun(record: &Record) -> Fate {
-    Fate {
-        index: record.index,
-        seq: record.seq,
-        outcome: Outcome::Sent,
-        committed_at: None,
-        finished_at: None,
-        acked_at: None,
-        horizon: 0,
-        unread: None,
-    }
-}
-
 fn record_of(payload: &Bytes, meta: &Meta) -> Result<Record, BufferError> {
     match u32::try_from(payload.len()) {
-        Ok(len) if len <= Qos::MAX_MESSAGE => Ok(record_without_place(meta, len)),
+        Ok(len) if len <= Qos::MAX_MESSAGE => Ok(Record::of(meta, len)),
         _ => Err(BufferError::TooLarge { bytes: payload.len() }),
     }
 }

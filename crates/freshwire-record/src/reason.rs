@@ -129,6 +129,15 @@ mod tests {
     }
 
     #[test]
+    fn codes_and_names_are_those_of_the_specification() {
+        let specification = include_str!("../../../spec/ring.md");
+        for reason in Reason::ALL {
+            let row = format!("\n| {} | {reason} |", reason.code());
+            assert!(specification.contains(&row), "{row} is not in spec/ring.md");
+        }
+    }
+
+    #[test]
     fn only_a_code_of_the_application_is_custom() {
         let names = [13, 14, 127, 128, 255].map(|code| Reason::from_code(code).name());
         assert_eq!(names, ["connection-lost", "unknown", "unknown", "custom", "custom"]);

@@ -21,6 +21,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Why the record was dropped. `None` if it was not.
+    #[inline]
     pub const fn reason(self) -> Option<Reason> {
         match self {
             Self::Dropped(reason) => Some(reason),

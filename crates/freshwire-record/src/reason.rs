@@ -58,6 +58,7 @@ impl Reason {
     pub const FIRST_CUSTOM: u8 = 128;
 
     /// The number in shared memory and on the wire.
+    #[inline]
     pub const fn code(self) -> u8 {
         match self {
             Self::Expired => 1,
@@ -78,6 +79,7 @@ impl Reason {
     }
 
     /// The reason with this number. 0 means "not dropped", so a dropped record that has it is [`Invalid`](Self::Invalid).
+    #[inline]
     pub const fn from_code(code: u8) -> Self {
         match code {
             0 => Self::Invalid,

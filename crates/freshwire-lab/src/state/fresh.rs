@@ -95,7 +95,7 @@ impl Tally<'_> {
         while let Ok(Some(fate)) = sender.poll_fate(id) {
             match fate.outcome {
                 Outcome::Acked => self.fates.acked += 1,
-                Outcome::Dropped { .. } => self.fates.dropped += 1,
+                Outcome::Dropped(_) => self.fates.dropped += 1,
                 // Counted where they were pushed.
                 Outcome::Refused => continue,
                 _ => self.fates.sent += 1,

@@ -121,7 +121,7 @@ fn what_waits_can_be_dropped_and_replaced_and_its_buffer_goes_back_at_once() {
         [(first + 9, b"a new one"), (first + 2, b"stays"), (first + 10, b"the first of its key")];
     assert_eq!(rest, expected);
     owner.await_out(0);
-    let is_dropped = |fate: &Fate| matches!(fate.outcome, Outcome::Dropped { .. });
+    let is_dropped = |fate: &Fate| matches!(fate.outcome, Outcome::Dropped(_));
     let dropped: Vec<_> = fates(&mut sender).into_iter().filter(is_dropped).map(|it| it.seq).collect();
     assert_eq!(dropped, [first]);
     assert_eq!(sender.monitor().stats().drops, [(Reason::Application, 1)]);

@@ -164,7 +164,7 @@ fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
     let fates: Vec<_> = sender.fates(id).unwrap().collect();
     let dropped: Vec<_> = fates
         .iter()
-        .filter(|fate| matches!(fate.outcome, Outcome::Dropped { .. }))
+        .filter(|fate| matches!(fate.outcome, Outcome::Dropped(_)))
         .map(|fate| fate.seq)
         .collect();
     assert_eq!(dropped, [first]);

@@ -457,7 +457,7 @@ impl Member {
         let Some(sink) = &mut self.sink else { return };
         while let Some(fate) = sink.poll_fate() {
             self.outstanding = self.outstanding.saturating_sub(1);
-            self.has_given_up |= matches!(fate.outcome, Outcome::Dropped { .. });
+            self.has_given_up |= matches!(fate.outcome, Outcome::Dropped(_));
         }
     }
 

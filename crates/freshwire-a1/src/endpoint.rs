@@ -2,7 +2,6 @@
 
 mod agreement;
 mod bucket;
-mod config;
 mod datagram;
 mod event;
 mod initiating;
@@ -14,7 +13,6 @@ mod table;
 mod tests;
 mod timers;
 
-pub use config::{AcceptConfig, ConnectConfig, EndpointConfig, Limits};
 pub use datagram::{Datagram, Outgoing};
 pub use event::{
     ConnectError, ConnectionHandle, EndpointEvent, EndpointStats, Incoming, Refusal, WrongHandle,
@@ -26,16 +24,17 @@ use std::net::{IpAddr, SocketAddr};
 
 use freshwire_units::Timestamp;
 
+use crate::config::{ConnectConfig, ConnectionConfig, EndpointConfig};
 use crate::connection::{Connection, Setup};
 use crate::crypto::{CookieJar, Local, PublicKey, Random, ResetKey, ResetToken};
 use crate::inbox::Message;
 use crate::pool::Pool;
 use crate::source::Source;
-use crate::wire::{DATA_HEADER, DataHeader, Packet, RESET_LENGTH, is_urgent};
+use crate::wire::{DATA_HEADER, DataHeader, Packet, QosError, RESET_LENGTH, is_urgent};
 
 use bucket::Bucket;
 use datagram::Call;
-use initiating::{Due, Initiating, Outcome};
+use initiating::{Due, Initiating, Outcome, Plan};
 use places::Places;
 use table::{Entry, Open, State, Table};
 
@@ -57,7 +56,7 @@ use table::{Entry, Open, State, Table};
 ///
 /// Who connects to it proves first that it receives at its address, by a cookie. Until then nothing is kept of it and
 /// no more than a thirtieth of what came is sent to it. What is kept of those that have not shown that they have got
-/// the answer is bounded by [`Limits`].
+/// the answer is bounded by [`Limits`](crate::Limits).
 ///
 /// When a packet comes for a connection that it does not know, because it has begun anew, it answers with a reset: the peer's
 /// connection ends with [`crate::Closed::PeerRestarted`]. The proof in it follows from [`EndpointConfig::key`], so an endpoint
@@ -88,9 +87,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint without connections.
-    pub fn new(config: EndpointConfig) -> Self {
-        let mut random = Random::from_seed(config.seed);
+    /// Creates an endpoint without connections.
+    ///
+    /// All randomness comes from `seed`: 32 bytes that nobody can guess and that are never used again. The same seed and
+    /// the same calls give the same bytes.
+    pub fn new(config: EndpointConfig, seed: [u8; 32]) -> Self {
+        let mut random = Random::from_seed(seed);
         let limits = config.limits;
         Self {
             cookies: CookieJar::new(random.bytes()),
@@ -119,19 +121,25 @@ impl Endpoint {
 
     /// Begins a connection to the owner of `key` at `remote`. [`EndpointEvent::Connected`] or
     /// [`EndpointEvent::Failed`] follows.
+    ///
+    /// # Errors
+    ///
+    /// If the maximum of `connection` is out of range, or `config` requests more.
     pub fn connect(
         &mut self,
         now: Timestamp,
         remote: SocketAddr,
         key: PublicKey,
-        config: ConnectConfig,
-    ) -> ConnectionHandle {
+        config: &ConnectConfig,
+        connection: ConnectionConfig,
+    ) -> Result<ConnectionHandle, QosError> {
+        let qos = connection.requested(config)?;
         let handle = self.table.reserve(&mut self.random);
         let reset = self.resets.token(handle.id, remote.ip());
-        let initiating = Initiating::new(now, handle.id, remote, key, reset, config);
-        self.table.insert_ours(handle, initiating);
+        let plan = Plan { id: handle.id, remote, key, reset, qos, connection };
+        self.table.insert_ours(handle, Initiating::new(now, now + config.timeout, plan));
         self.on_timer(now, handle);
-        handle
+        Ok(handle)
     }
 
     /// Takes the datagrams that one system call brought. Those with retransmitted blocks, or with nothing but

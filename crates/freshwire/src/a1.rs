@@ -58,7 +58,8 @@ mod status;
 
 pub use freshwire_a1::ConnectError as HandshakeError;
 pub use freshwire_a1::{
-    Closed, Congestion, ConnectionConfig, ConnectionStats, EndpointStats, KeyLog, Limits, Message, Missing,
+    Closed, Congestion, ConnectConfig, ConnectionConfig, ConnectionStats, DEFAULT_CONNECT_TIMEOUT,
+    EndpointConfig, EndpointStats, GroupConfigError, GroupTransportConfig, KeyLog, Limits, Message, Missing,
     ParseKeyError, Protection, Psk, PublicKey, Qos, QosError, Refusal, StaticKey,
 };
 pub use freshwire_io::udp::Interface;
@@ -68,7 +69,7 @@ pub use buffers::{BufferError, BufferLimits, BufferSink};
 pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
-pub use config::{ConnectConfig, DEFAULT_BACKLOG, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
+pub use config::{DEFAULT_BACKLOG, NodeConfig, SinkConfig, generate_key};
 pub use connection::Connection;
 pub use driver::DEFAULT_BUSY_POLL;
 pub use error::{AcceptError, BindError, ConnectError, NodeStopped};

@@ -78,7 +78,7 @@ impl Connection {
 
 impl Group {
     /// Makes the group a sink of the application's own buffers. The limits need space for the records kept for
-    /// repairs; see [`GroupConfig::repair_for`](super::GroupConfig::repair_for).
+    /// repairs; see [`GroupTransportConfig::repair_for`](super::GroupTransportConfig::repair_for).
     ///
     /// # Errors
     ///

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use freshwire::Fate;
 use freshwire::a1::reproduction::{Socket, WhenFull};
-use freshwire::a1::{BufferError, BufferLimits, BufferSink, GroupConfig, JoinConfig, Rate};
+use freshwire::a1::{
+    BufferError, BufferLimits, BufferSink, GroupConfig, GroupTransportConfig, JoinConfig, Rate,
+};
 
 use super::groups::{address, has_multicast};
 use super::*;
@@ -219,7 +221,7 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
 #[test]
 fn fates_do_not_wait_for_what_the_agreed_rate_holds_back() {
     let slow = Qos { send_average: Some(Rate::from_bits_per_sec(1000)), send_burst: 1500, ..Qos::default() };
-    let (near, far) = (bind(NodeConfig::new().unwrap().maximum(slow)), node());
+    let (near, far) = (bind(limited(slow)), node());
     let (sending, _receiving) = connect(&near, &far);
     let mut sender = feed(&sending, BufferLimits::default());
     let give_up = now() + PATIENCE;
@@ -236,7 +238,7 @@ fn fates_do_not_wait_for_what_the_agreed_rate_holds_back() {
 #[test]
 fn one_buffer_goes_to_many_and_back_when_all_are_done_with_it() {
     let near = node();
-    let narrow = || bind(NodeConfig::new().unwrap().maximum(NARROW));
+    let narrow = || bind(limited(NARROW));
     let (fast, slow) = (narrow(), narrow());
     let (to_fast, at_fast) = connect(&near, &fast);
     let (to_slow, at_slow) = connect(&near, &slow);
@@ -276,8 +278,9 @@ fn a_group_is_fed_from_buffers_too() {
         return;
     }
     let near = node();
-    let config = GroupConfig::new(address(), Rate::from_bits_per_sec(1_000_000_000));
-    let group = near.group(&config.repair_for(Duration::from_millis(50))).unwrap();
+    let config = GroupTransportConfig::new(address(), Rate::from_bits_per_sec(1_000_000_000));
+    let config = GroupConfig::from(config.repair_for(Duration::from_millis(50)));
+    let group = near.group(&config).unwrap();
     let owner = Owner::default();
     let config = SinkConfig::new(choice::expiring());
     let mut sender = group.add_buffer_sink(config, BufferLimits::default()).unwrap();

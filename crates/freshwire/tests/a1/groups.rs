@@ -4,7 +4,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use freshwire::a1::{Group, GroupConfig, GroupError, Interface, InviteError, JoinConfig, JoinError, Rate};
+use freshwire::a1::{
+    Group, GroupConfig, GroupConfigError, GroupError, GroupTransportConfig, Interface, InviteError,
+    JoinConfig, JoinError, Rate,
+};
 
 use freshwire_netns::Namespaces;
 
@@ -156,7 +159,10 @@ fn who_loses_packets_is_repaired_and_who_stalls_holds_nobody() {
     if !has_multicast() {
         return;
     }
-    let mut stage = Stage::new(|config| config.repair_for(Duration::from_secs(5)));
+    let mut stage = Stage::new(|mut config| {
+        config.transport.repair_for = Duration::from_secs(5);
+        config
+    });
     let sink = stage.feed();
     let good = [stage.member(config()), stage.member(config())];
     // Its kernel keeps one or two packets: a burst is more than that.
@@ -242,7 +248,10 @@ fn a_record_is_acknowledged_when_it_can_be_repaired_no_more() {
         return;
     }
     let keep = Duration::from_millis(300);
-    let mut stage = Stage::new(|config| config.repair_for(keep));
+    let mut stage = Stage::new(|mut config| {
+        config.transport.repair_for = keep;
+        config
+    });
     let sink = stage.feed();
     let member = stage.member(config());
     let pushed = stage.push(&sink, 3, 3000);
@@ -334,11 +343,11 @@ fn what_cannot_be_a_group_is_refused() {
     let rate = Rate::from_bits_per_sec(1_000_000);
     for wrong in ["127.0.0.1:5004", "239.255.77.1:0"] {
         let made = node.group(&GroupConfig::new(wrong.parse().unwrap(), rate));
-        assert!(matches!(made, Err(GroupError::Address(_))), "{wrong}");
+        assert!(matches!(made, Err(GroupError::Config(GroupConfigError::Address(_)))), "{wrong}");
     }
     let there = "239.255.77.1:5004".parse().unwrap();
-    let small = node.group(&GroupConfig::new(there, rate).datagram(1199));
-    assert!(matches!(small, Err(GroupError::Size)));
+    let small = node.group(&GroupTransportConfig::new(there, rate).datagram(1199).into());
+    assert!(matches!(small, Err(GroupError::Config(GroupConfigError::Datagram(1199)))));
     let group = node.group(&GroupConfig::new(there, rate)).unwrap();
     let others = pair();
     assert_eq!(group.invite(&others.sending), Err(InviteError::OtherNode));

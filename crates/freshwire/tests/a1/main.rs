@@ -12,8 +12,8 @@ mod stalls;
 use std::time::Duration;
 
 use freshwire::a1::{
-    AcceptError, BindError, Closed, ConnectConfig, ConnectError, Connection, ConnectionStatus, Message,
-    Missing, Node, NodeConfig, Protection, Qos, QosError, SinkConfig,
+    AcceptError, BindError, Closed, ConnectConfig, ConnectError, Connection, ConnectionConfig,
+    ConnectionStatus, Message, Missing, Node, NodeConfig, Protection, Qos, QosError, SinkConfig,
 };
 use freshwire::choice::Reason;
 use freshwire::{
@@ -32,6 +32,11 @@ struct Pair {
 
 fn node() -> Node {
     bind(NodeConfig::new().unwrap())
+}
+
+/// A node whose connections have at most this quality of service.
+fn limited(maximum: Qos) -> NodeConfig {
+    NodeConfig::new().unwrap().connection(ConnectionConfig::default().maximum(maximum))
 }
 
 fn bind(config: NodeConfig) -> Node {
@@ -138,7 +143,7 @@ const NARROW: Qos = Qos {
 
 /// A connection whose window holds four messages.
 fn narrow_pair() -> Pair {
-    let narrow = || bind(NodeConfig::new().unwrap().maximum(NARROW));
+    let narrow = || bind(limited(NARROW));
     let (near, far) = (narrow(), narrow());
     let (sending, receiving) = connect(&near, &far);
     Pair { _near: near, _far: far, sending, receiving }
@@ -264,7 +269,7 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
 #[test]
 fn a_slow_sink_does_not_hold_the_other_one() {
     let (near, far) = (node(), node());
-    let narrow = bind(NodeConfig::new().unwrap().maximum(NARROW));
+    let narrow = bind(limited(NARROW));
     let (to_fast, fast) = connect(&near, &far);
     let (to_slow, _slow) = connect(&near, &narrow);
     let mut sender = sender(2);
@@ -329,9 +334,10 @@ fn a_node_is_found_by_its_name_and_at_the_first_address_that_answers() {
 
 #[test]
 fn only_those_on_the_list_are_accepted() {
-    let far_config = NodeConfig::new().unwrap();
+    let mut far_config = NodeConfig::new().unwrap();
     let near = node();
-    let far = Node::bind("[::1]:0".parse().unwrap(), far_config.allowed(vec![near.public_key()])).unwrap();
+    far_config.endpoint.allowed = Some([near.public_key()].into());
+    let far = Node::bind("[::1]:0".parse().unwrap(), far_config).unwrap();
     let stranger = Node::bind("[::1]:0".parse().unwrap(), NodeConfig::new().unwrap()).unwrap();
     let address = far.local_addr().unwrap();
     let refused = stranger.connect(address, &far.public_key(), &ConnectConfig::default());
@@ -392,7 +398,7 @@ fn a_quality_that_no_connection_has_is_refused_before_anything_is_sent() {
         Qos { max_send_message: Qos::MAX_MESSAGE + 1, ..Qos::default() },
         Qos { max_receive_message: Qos::MAX_MESSAGE + 1, ..Qos::default() },
     ] {
-        let config = NodeConfig::new().unwrap().maximum(beyond);
+        let config = limited(beyond);
         let bound = Node::bind("127.0.0.1:0".parse().unwrap(), config);
         assert!(matches!(bound, Err(BindError::Maximum(QosError::OutOfRange { .. }))), "{:?}", bound.err());
     }
@@ -416,7 +422,10 @@ fn both_ends_see_the_better_protection_of_what_they_ask_for() {
     for (ours, theirs, agreed) in
         [(Aead, DangerousPlain, Aead), (DangerousPlain, DangerousPlain, DangerousPlain)]
     {
-        let [near, far] = [ours, theirs].map(|least| bind(NodeConfig::new().unwrap().protection(least)));
+        let bind = |least| {
+            bind(NodeConfig::new().unwrap().connection(ConnectionConfig::default().protection(least)))
+        };
+        let [near, far] = [ours, theirs].map(bind);
         let (sending, receiving) = connect(&near, &far);
         assert_eq!((sending.protection(), receiving.protection()), (Some(agreed), Some(agreed)));
     }

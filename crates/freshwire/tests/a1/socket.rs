@@ -6,19 +6,19 @@ use std::time::Duration;
 use freshwire::a1::reproduction::{
     Contact, MAX_SOCKET_SINKS, Received, Socket, SocketError, Status, WhenFull,
 };
-use freshwire::a1::{ConnectError, Node, NodeConfig, Qos, QosError};
+use freshwire::a1::{ConnectError, Node, Qos, QosError};
 use freshwire::now;
 use freshwire_units::Rate;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::relay::Relay;
-use super::{NARROW, PATIENCE, message, meta, node, sender};
+use super::{NARROW, PATIENCE, limited, message, meta, node, sender};
 
 const WHOLE: Status = Status::START.and(Status::END);
 
 fn socket(maximum: Qos) -> Socket {
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    Socket::bind(any, NodeConfig::new().unwrap().maximum(maximum)).unwrap()
+    Socket::bind(any, limited(maximum)).unwrap()
 }
 
 fn add(from: &mut Socket, to: &Socket, qos: Option<Qos>) {

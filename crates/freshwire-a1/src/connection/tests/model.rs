@@ -7,8 +7,8 @@ use bolero::{TypeGenerator, check};
 use freshwire_link::{Config, Loss};
 use freshwire_units::{Rate, Timestamp};
 
-use super::super::ConnectionConfig;
 use super::pair::{End, Pair, payload, record};
+use crate::config::ConnectionConfig;
 use crate::source::Fate;
 use crate::wire::Qos;
 

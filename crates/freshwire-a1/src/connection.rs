@@ -348,6 +348,10 @@ impl Connection {
     }
 
     /// Asks the peer for another quality of service. Until it has answered the change is pending.
+    ///
+    /// # Errors
+    ///
+    /// If `qos` is out of range or exceeds [`maximum`](Self::maximum), another change is pending, or the connection has ended.
     pub fn set_qos(&mut self, qos: Qos) -> Result<(), QosError> {
         if !matches!(self.state, State::Open) {
             return Err(QosError::Ended);

@@ -75,6 +75,10 @@ impl Schedule {
 
     /// Checked steps: the first at zero, times ascending. With `repeat_after`, later than the last step, everything
     /// starts again at that time; without, the last step holds.
+    ///
+    /// # Errors
+    ///
+    /// If there is no step, the first is not at zero, the times do not ascend, or `repeat_after` is not after the last.
     pub fn from_steps(steps: Vec<Step>, repeat_after: Option<Duration>) -> Result<Self, TraceError> {
         let fail = |index: usize, problem| Err(TraceError { line: index + 1, problem });
         match steps.first() {
@@ -107,6 +111,10 @@ impl Schedule {
     /// assert_eq!(error.to_string(), "line 2: \"fast\" is not a rate such as 512kbit, 0 for an outage, or unlimited");
     /// # Ok::<(), freshwire_link::TraceError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a line is not a step, or the steps are not a schedule as in [`from_steps`](Self::from_steps).
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut steps = Vec::new();
         let mut step_lines = Vec::new();

@@ -127,6 +127,10 @@ enum Markers {
 
 impl Depacketizer {
     /// For a track whose codec is known.
+    ///
+    /// # Errors
+    ///
+    /// If the codec has no RTP payload format here, or its parameters are invalid.
     pub fn new(media: &Media, codec: &MediaCodec) -> Result<Self, FormatError> {
         let format = match codec {
             MediaCodec::H264 { packetization_mode: 2, .. } => return Err(FormatError::Interleaved),

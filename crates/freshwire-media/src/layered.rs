@@ -76,6 +76,10 @@ impl Header {
     }
 
     /// Reads the header at the beginning of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// If there are too few bytes, or a field is invalid.
     //= spec/framing.md 16
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short(bytes.len()))?;
@@ -137,6 +141,10 @@ pub enum SourceError {
 
 impl Source {
     /// `layers` records of `record_bytes` bytes, header included, in every `window`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no layer, the record has no room for its header, or the window is too short for the layers.
     pub fn new(layers: u8, record_bytes: u32, window: Duration) -> Result<Self, SourceError> {
         if layers == 0 {
             return Err(SourceError::NoLayer);
@@ -330,6 +338,10 @@ impl Reader {
     }
 
     /// Tells that the stream has ended. An error if that is inside a record.
+    ///
+    /// # Errors
+    ///
+    /// If the stream ends inside a record, or a record was invalid.
     pub fn finish(self) -> Result<(), ReadError> {
         let header = if self.header.is_some() { HEADER_BYTES as u64 } else { 0 };
         let bytes = self.buffer.peek().len() as u64 + header;

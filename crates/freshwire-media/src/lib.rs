@@ -20,6 +20,7 @@
 //! besides what was pushed and not yet taken. After an error it yields nothing more, because a byte stream that broke
 //! its framing has no place to begin again.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod aac;
 pub mod adts;

@@ -22,6 +22,8 @@
 //! with a thread or `io_uring` in the place of the publication's changes to the kernel: [`Threshold`] is its rule. Linux only,
 //! 64-bit only.
 
+#![warn(clippy::missing_errors_doc)]
+
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("freshwire-push needs 64-bit Linux");
 

@@ -170,6 +170,10 @@ impl Reader {
     }
 
     /// Tells that the stream has ended. An error if that is not at the end of a record.
+    ///
+    /// # Errors
+    ///
+    /// If the stream ends inside a record, or a chunk was invalid.
     pub fn finish(self) -> Result<(), ChunkError> {
         let at = self.buffer.offset() + self.buffer.peek().len() as u64;
         let inside = match (&self.record, self.opened) {

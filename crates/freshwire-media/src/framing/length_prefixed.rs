@@ -58,6 +58,10 @@ impl Reader {
     }
 
     /// Tells that the stream has ended. An error if that is inside a record.
+    ///
+    /// # Errors
+    ///
+    /// If the stream ends inside a record.
     pub fn finish(self) -> Result<(), LengthError> {
         let buffered = self.buffer.peek().len() as u64;
         if self.buffer.has_failed() || buffered == 0 && self.length.is_none() {

@@ -128,6 +128,10 @@ impl NalFormat {
 
 impl Packets {
     /// The plan for a unit. Its timestamp is its `pts` in the track's clock plus `timestamp_offset`.
+    ///
+    /// # Errors
+    ///
+    /// If the unit has no RTP payload format, or does not follow its own.
     pub fn new(head: Arc<UnitHead>, timestamp_offset: u32) -> Result<Self, PlanError> {
         let format = Format::of(&head)?;
         let rate = super::clock_rate(&head.tracks, head.kind).ok_or(PlanError::NoTrack)?;

@@ -103,6 +103,10 @@ impl Stream {
     }
 
     /// The plan for a unit of this track.
+    ///
+    /// # Errors
+    ///
+    /// If the unit is of another kind of track, has no RTP payload format, or does not follow its own.
     pub fn packets(&self, head: Arc<UnitHead>) -> Result<Packets, PlanError> {
         if head.kind != self.kind {
             return Err(PlanError::NoTrack);

@@ -8,6 +8,7 @@
 mod digest;
 mod link;
 mod names;
+mod rights;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,6 +21,7 @@ pub(crate) use digest::{Algorithm, parameters};
 pub use digest::{REALM, answer};
 pub use link::LinkKey;
 pub use names::Names;
+pub use rights::{Right, Rights};
 
 use digest::{Authorization, Nonces};
 use link::LinkVerdict;
@@ -29,15 +31,6 @@ use crate::net::{Allowance, Throttle};
 /// Bytes as text: UTF-8, or else Latin-1, which programs wrote before.
 pub(crate) fn text(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| bytes.iter().copied().map(char::from).collect(), str::to_owned)
-}
-
-/// What somebody wants to do with a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
-    /// Get it.
-    View,
-    /// Feed it.
-    Publish,
 }
 
 /// A request that needs a right.
@@ -75,15 +68,6 @@ pub enum Verdict {
     Challenge(Vec<String>),
     /// Answer 403 with this text.
     Denied(&'static str),
-}
-
-/// Which streams somebody may view and publish.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rights {
-    /// Streams to view.
-    pub view: Names,
-    /// Streams to publish.
-    pub publish: Names,
 }
 
 /// A user's password, as the hash of `user:realm:password` in lower-case hexadecimal digits, one for each algorithm.
@@ -149,20 +133,6 @@ const FAILURES: Allowance = Allowance { at_once: 10, each: Duration::from_secs(6
 pub(crate) const UNKNOWN_HOST: &str = "the server is not known by this name; call it by its address or localhost, or add the name to http.hosts";
 
 const THROTTLED: &str = "too many failed attempts from this address; try again in a minute";
-
-impl Rights {
-    /// Everything.
-    pub fn all() -> Self {
-        Self { view: Names::all(), publish: Names::all() }
-    }
-
-    fn allow(&self, right: Right, stream: &str) -> bool {
-        match right {
-            Right::View => self.view.contain(stream),
-            Right::Publish => self.publish.contain(stream),
-        }
-    }
-}
 
 impl Password {
     /// Keeps the hashes of a password in plain text.

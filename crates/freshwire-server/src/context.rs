@@ -1,12 +1,12 @@
 //! What every connection of the server shares.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::config::Limits;
+use crate::counter::Counter;
 use crate::http::Origins;
 use crate::hub::Hub;
 use crate::net::Admission;
@@ -90,30 +90,4 @@ pub struct Counters {
     pub denied: Counter,
     /// Bytes received from those who publish.
     pub published_bytes: Counter,
-}
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Nothing counted yet.
-    pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    /// One more.
-    pub fn add_one(&self) {
-        self.add(1);
-    }
-
-    /// So many more.
-    pub fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// The number so far.
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }

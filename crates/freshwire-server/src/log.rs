@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
 
-use crate::context::Counter;
+use crate::counter::Counter;
 
 /// Lines that may wait to be written. More are lost.
 pub const MAX_WAITING_LINES: usize = 1024;

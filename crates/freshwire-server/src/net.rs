@@ -29,7 +29,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 pub use acceptor::Acceptor;
-pub(crate) use admission::source_of;
 pub use admission::{Admission, Permit};
 pub(crate) use patience::Patience;
 pub(crate) use throttle::{Allowance, Throttle};

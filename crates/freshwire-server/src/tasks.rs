@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 
-use crate::context::Counter;
+use crate::counter::Counter;
 
 /// The pause before a task begins again after its first panic; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

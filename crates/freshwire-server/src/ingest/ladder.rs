@@ -27,7 +27,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::{FIRST_PAUSE, LONGEST_PAUSE, Outlet, SourceError, program};
+use super::error::{FIRST_PAUSE, LONGEST_PAUSE, SourceError};
+use super::outlet::Outlet;
+use super::program;
 use crate::hub::{Publisher, Stream, Tapping};
 
 /// How often to look whether somebody views.

@@ -9,6 +9,9 @@ use rtsp_types::headers::{CSEQ, PROXY_REQUIRE, REQUIRE, SESSION};
 use super::message::Request;
 use super::reply::Reply;
 
+/// A viewer over UDP that is not heard of for this long is gone.
+pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The methods there are.
 pub(super) const METHODS: &str =
     "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER, SET_PARAMETER, ANNOUNCE, RECORD";

@@ -11,14 +11,13 @@ use freshwire_media::rtp::{DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, 
 use freshwire_media::sdp::{self, DescribeError};
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
-use super::methods::{random, session_id};
+use super::begin_error::BeginError;
+use super::methods::{self, SESSION_TIMEOUT, random, session_id};
 use super::multicast::{Group, Groups};
 use super::reply::Reply;
 use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
 use super::transport::Offer;
-use super::viewing::BeginError;
-use super::{SESSION_TIMEOUT, methods};
 use crate::hub::{RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer};
 
 /// A viewer's session.

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use super::camera::Camera;
 use super::challenge::Challenge;
-use super::{PullError, within};
+use super::error::{PullError, within};
 use crate::rtsp::link::{Link, LinkError};
 use crate::rtsp::message::{Bounds, Message, Request, Response};
 use crate::rtsp::methods::random;

@@ -389,6 +389,14 @@ impl Watching {
         matches!(self, Self::Udp(_, listener) if listener.was_heard())
     }
 
+    /// The viewer's number in the metrics; a group's members share one.
+    pub(super) fn viewer(&self) -> Option<u64> {
+        match self {
+            Self::Udp(viewer, _) => Some(viewer.id()),
+            Self::Group(group) => group.viewer().map(Viewer::id),
+        }
+    }
+
     /// By which protocol.
     pub(super) fn protocol(&self) -> &'static str {
         match self {

@@ -29,6 +29,7 @@ fn stalling_program(backend: Backend) {
         for _ in 0..20 {
             receiver.recv(&mut buffer).expect("recv");
         }
+        // Pause: a program that is busy.
         std::thread::sleep(Duration::from_millis(3));
     }
 }
@@ -49,6 +50,7 @@ fn kill_one(role: &str, datagrams: u32, sender: &UdpSocket) {
     let begin = Instant::now();
     while UdpSocket::bind(&address).is_err() {
         assert!(begin.elapsed() < LONG, "{address} is still bound");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -149,6 +149,7 @@ mod tests {
             kept.keep("camera".to_owned(), begin).await;
         });
         while tasks.panics() == 0 {
+            // Pause: until the next look.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(tasks.unwell(Instant::now()), ["camera"]);

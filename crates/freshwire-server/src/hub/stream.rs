@@ -814,10 +814,12 @@ mod tests {
         });
         for number in 0..60 {
             publisher.push(picture(true, if number < 30 { 200_000 } else { 1000 }));
+            // Pause: the pace of the source.
             std::thread::sleep(Duration::from_millis(10));
         }
         let until = Instant::now() + Duration::from_secs(5);
         while stream.snapshot().viewers[0].sink.finished < 60 && Instant::now() < until {
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(1));
         }
         let snapshot = stream.snapshot();
@@ -838,6 +840,7 @@ mod tests {
         let pictures = [true, false, false, true, false];
         for key in pictures {
             publisher.push(picture(key, 1000));
+            // Pause: the pace of the source.
             std::thread::sleep(Duration::from_millis(20));
         }
         let state = lock(&stream.state);

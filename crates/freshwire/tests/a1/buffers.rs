@@ -34,11 +34,7 @@ impl Owner {
 
     /// Waits until no more than these are out.
     fn await_out(&self, most: usize) {
-        let give_up = now() + PATIENCE;
-        while self.out() > most {
-            assert!(now() < give_up, "{} are out", self.out());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("buffers come back", || self.out() <= most);
         assert_eq!(self.out(), most);
     }
 }
@@ -143,6 +139,7 @@ fn what_expires_while_it_waits_goes_back_unsent() {
     for seq in stale.clone() {
         sender.push_owned(owner.lend("stale"), &Meta { deadline, ..meta(seq) }).unwrap();
     }
+    // Pause: the deadlines pass.
     std::thread::sleep(Duration::from_millis(60));
     sender.push_owned(owner.lend("fresh"), &meta(99)).unwrap();
     let arrived: Vec<_> = (0..=stale.start).map(|_| message(&pair.receiving).seq).collect();
@@ -224,14 +221,10 @@ fn fates_do_not_wait_for_what_the_agreed_rate_holds_back() {
     let (near, far) = (bind(limited(slow)), node());
     let (sending, _receiving) = connect(&near, &far);
     let mut sender = feed(&sending, BufferLimits::default());
-    let give_up = now() + PATIENCE;
     for seq in 0..4 {
         sender.push_owned(vec![0; 1000], &meta(seq)).unwrap();
     }
-    while sender.poll_fate().is_none() {
-        assert!(now() < give_up);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    found("a fate", || sender.poll_fate());
     assert!(sender.waiting() > 0, "they have waited until the rest was sent");
 }
 
@@ -287,11 +280,7 @@ fn a_group_is_fed_from_buffers_too() {
     let far = bind(NodeConfig::new().unwrap().join(JoinConfig::default()));
     let (to, at) = connect(&near, &far);
     group.invite(&to).unwrap();
-    let give_up = now() + PATIENCE;
-    while at.memberships().is_empty() {
-        assert!(now() < give_up);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the invitation comes", || !at.memberships().is_empty());
     for seq in 0..20 {
         sender.push_owned(owner.lend([seq; 3000]), &meta(u64::from(seq))).unwrap();
     }

@@ -103,14 +103,10 @@ fn payload(seq: u64, len: usize) -> Vec<u8> {
 
 /// What has become of the invitation.
 fn joined(member: &Member) -> Result<(), JoinError> {
-    let give_up = now() + PATIENCE;
-    loop {
-        if let [membership] = member.at.memberships().as_slice() {
-            return membership.joined.clone();
-        }
-        assert!(now() < give_up, "no invitation came");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    found("an invitation", || match member.at.memberships().as_slice() {
+        [membership] => Some(membership.joined.clone()),
+        _ => None,
+    })
 }
 
 /// The next messages, in whichever order they came.
@@ -121,14 +117,6 @@ fn take(member: &Member, seqs: std::ops::Range<u64>, len: usize) {
     for message in arrived {
         assert_eq!(message.data, payload(message.seq, len));
         assert!(!message.late && message.age < PATIENCE);
-    }
-}
-
-fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let give_up = now() + PATIENCE;
-    while !condition() {
-        assert!(now() < give_up, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -180,12 +168,9 @@ fn who_loses_packets_is_repaired_and_who_stalls_holds_nobody() {
             take(member, pushed.clone(), 1000);
         }
         // What its application does not take is read all the same.
-        let give_up = now() + PATIENCE;
-        while stalled.at.stats().unwrap().messages_received < stage.next {
-            let stats = (stalled.at.stats(), stalled.to.stats());
-            assert!(now() < give_up, "{stats:?} of {}", stage.next);
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the stalled member has everything", || {
+            stalled.at.stats().unwrap().messages_received >= stage.next
+        });
     }
     for member in good.iter().chain([&stalled]) {
         assert_eq!(repairs(member), 0, "it has asked for nothing");
@@ -331,12 +316,12 @@ fn a_member_leaves_with_its_connection() {
     };
     assert_eq!(sockets(), 2);
     first.to.close(0, "");
-    wait_for("the socket is closed", || sockets() == 1);
-    wait_for("one member is left", || stage.group.stats().unwrap().members == 1);
+    until("the socket is closed", || sockets() == 1);
+    until("one member is left", || stage.group.stats().unwrap().members == 1);
     assert_eq!(stage.group.invite(&first.to), Err(InviteError::Ended));
     second.at.close(0, "");
-    wait_for("the socket is closed", || sockets() == 0);
-    wait_for("nobody is left", || stage.group.stats().unwrap().members == 0);
+    until("the socket is closed", || sockets() == 0);
+    until("nobody is left", || stage.group.stats().unwrap().members == 0);
 }
 
 #[test]

@@ -8,8 +8,12 @@ mod newcomers;
 mod relay;
 mod socket;
 mod stalls;
+#[path = "../until/mod.rs"]
+mod until;
 
 use std::time::Duration;
+
+use until::{found, until};
 
 use freshwire::a1::{
     AcceptError, BindError, Closed, ConnectConfig, ConnectError, Connection, ConnectionConfig,
@@ -120,11 +124,7 @@ fn fill(sender: &mut Sender, sink: &Sink) -> u64 {
     for seq in 0..qos_window {
         sender.push(sink.id(), &seq.to_be_bytes(), &meta(seq)).unwrap();
     }
-    let give_up = now() + PATIENCE;
-    while sink.stats().finished < qos_window {
-        assert!(now() < give_up, "{:?}", sink.stats());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the window is full", || sink.stats().finished == qos_window);
     qos_window
 }
 
@@ -186,21 +186,19 @@ fn what_expires_while_it_waits_is_never_sent_and_the_receiver_is_told() {
     for seq in first..first + 3 {
         sender.push(sink.id(), b"stale", &Meta { deadline, ..meta(seq) }).unwrap();
     }
+    // Pause: the deadlines pass.
     std::thread::sleep(Duration::from_millis(60));
     sender.push(sink.id(), b"fresh", &meta(first + 3)).unwrap();
     let arrived: Vec<_> = (0..=first).map(|_| message(&pair.receiving).seq).collect();
     assert_eq!(arrived.last(), Some(&(first + 3)), "{arrived:?}");
     let mut missing = Vec::new();
-    let give_up = now() + PATIENCE;
     while missing.iter().sum::<u64>() < 3 {
-        assert!(now() < give_up, "{missing:?}");
-        match pair.receiving.poll_missing() {
-            Some(Missing::NeverBegun { first: seq, count, .. }) => {
+        match found("a report of missing records", || pair.receiving.poll_missing()) {
+            Missing::NeverBegun { first: seq, count, .. } => {
                 assert!((first..first + 3).contains(&seq));
                 missing.push(count);
             }
-            Some(other) => panic!("{other:?}"),
-            None => std::thread::sleep(Duration::from_millis(1)),
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!(sink.stats().drops, [(Reason::Expired, 3)]);
@@ -249,14 +247,7 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
     let first = fill(&mut sender, &sink);
     sender.push(sink.id(), b"too late", &meta(first)).unwrap();
     pair.receiving.close(300, "seen enough");
-    let give_up = now() + PATIENCE;
-    let ended = loop {
-        if let Some(ended) = sink.ended() {
-            break ended;
-        }
-        assert!(now() < give_up);
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    let ended = found("the sink ends", || sink.ended());
     let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
     assert_eq!(ended, Ended::Broken(SinkError::A1(closed)));
     assert!(sender.push(sink.id(), b"x", &meta(99)).is_err());
@@ -352,11 +343,7 @@ fn a_connection_says_what_holds_it_and_how_it_ended() {
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
     assert_eq!(pair.sending.status(), ConnectionStatus::default());
     let await_status = |connection: &Connection, is_wanted: fn(&ConnectionStatus) -> bool| {
-        let give_up = now() + PATIENCE;
-        while !is_wanted(&connection.status()) {
-            assert!(now() < give_up, "{:?}", connection.status());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the status changes", || is_wanted(&connection.status()));
     };
     let first = fill(&mut sender, &sink);
     sender.push(sink.id(), b"one too many", &meta(first)).unwrap();

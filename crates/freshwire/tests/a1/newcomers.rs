@@ -164,9 +164,11 @@ fn whom_nobody_decides_about_takes_a_place_and_goes_when_it_has_waited_for_too_l
     assert!(matches!(ignored.err(), Some(ConnectError::Failed(HandshakeError::NoResponse))));
     assert_eq!(refusal(try_connect(&other, &far)).code, Refusal::BUSY);
     let late = far.incoming(PATIENCE).unwrap().unwrap();
+    // Pause: the handshake's time passes.
     std::thread::sleep(limits.handshake_time);
     assert_eq!(late.accept().err(), Some(AcceptError::Gone));
     assert!(near.connect(address, &key, &config).is_err());
+    // Pause: another attempt would have come by now.
     std::thread::sleep(2 * limits.handshake_time);
     assert!(far.incoming(Duration::ZERO).unwrap().is_none());
 }

@@ -162,6 +162,7 @@ mod tests {
         let (mut far, mut near) = (core(config()), core(config()));
         let handle = admitted(&mut near, &mut far);
         assert!(matches!(far.peer(handle).unwrap().state, State::Open));
+        // Pause: the handshake's time passes.
         std::thread::sleep(limits.handshake_time);
         serve(&mut far);
         let peer = far.peer(handle).unwrap();

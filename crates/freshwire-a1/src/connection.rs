@@ -96,8 +96,8 @@ pub enum Closed {
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Violation(Violation),
-    /// The peer says that it does not know the connection any more, and proves that it is the peer: its process has begun
-    /// anew with the same key, or has forgotten the connection without closing it.
+    /// The peer has reported, with proof of its identity, that it no longer knows the connection. Its process was
+    /// restarted with the same key, or has forgotten the connection without closing it.
     #[error("the peer has restarted and does not know the connection any more")]
     PeerRestarted,
     /// The keys can protect no more packets.
@@ -386,7 +386,7 @@ impl Connection {
         self.quality.is_exceeded()
     }
 
-    /// Whether every message that was begun has been acknowledged or given up.
+    /// Whether every started message has been acknowledged or given up.
     pub fn is_settled(&self) -> bool {
         self.outbox.is_settled()
     }
@@ -410,12 +410,12 @@ impl Connection {
         self.stats
     }
 
-    /// Whether messages are handed out in the order in which they were begun.
+    /// Whether messages are delivered in sending order.
     pub fn is_in_order(&self) -> bool {
         self.config.in_order
     }
 
-    /// What is known of the path, in payload rather than in datagrams.
+    /// The state of the path, in payload rather than in datagrams.
     pub fn link(&self, now: Timestamp) -> LinkView {
         let recovery = &self.recovery;
         let is_known = self.busy_at.is_some_and(|at| now.saturating_since(at) < RATE_KEEPS);
@@ -440,7 +440,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: the peer is told the code (0 is a normal end) and the text. What is not settled is given up.
+    /// Ends the connection, and sends the code (0 is a normal end) and the text to the peer. Messages that are not
+    /// settled are given up.
     pub fn close(&mut self, now: Timestamp, code: u64, reason: &str) {
         self.end(now, code, reason, Closed::Local);
     }

@@ -54,15 +54,15 @@ use table::{Entry, Open, State, Table};
 /// ```
 /// The source of what a connection sends is its owner's: [`Endpoint::wake`] tells that there is something new in it.
 ///
-/// Who connects to it proves first that it receives at its address, by a cookie. Until then nothing is kept of it and
-/// no more than a thirtieth of what came is sent to it. What is kept of those that have not shown that they have got
-/// the answer is bounded by [`Limits`](crate::Limits).
+/// An initiator first proves by a cookie that it receives at its address. Until then, no state is kept for it, and it
+/// is sent at most a thirtieth of what it sent. State of initiators that have not confirmed the response is bounded
+/// by [`Limits`](crate::Limits).
 ///
-/// When a packet comes for a connection that it does not know, because it has begun anew, it answers with a reset: the peer's
-/// connection ends with [`crate::Closed::PeerRestarted`]. The proof in it follows from [`EndpointConfig::key`], so an endpoint
-/// that begins anew with another key cannot end what the one before has left, and the peer waits for its idle timeout.
-/// Endpoints that run at the same time should not share a key: one of them would tell who is on the path how to end the
-/// connections of another.
+/// After a restart, a packet of an unknown connection is answered with a reset, and the peer's connection ends with
+/// [`crate::Closed::PeerRestarted`]. The proof in it follows from [`EndpointConfig::key`]. An endpoint restarted with
+/// another key therefore cannot end its predecessor's connections, and their peers wait for the idle timeout.
+/// Endpoints that run at the same time should not share a key: resets of one would let an observer on the path end
+/// the connections of another.
 pub struct Endpoint {
     config: EndpointConfig,
     random: Random,
@@ -228,7 +228,7 @@ impl Endpoint {
     }
 
     /// Appends the next datagrams of a connection to `out`, as many as may leave at once. `None`: nothing may be sent now.
-    /// Who stops before has to [`Endpoint::wake`] the connection, or its timer does not run.
+    /// A caller that stops before must [`Endpoint::wake`] the connection, or its timer does not run.
     pub fn poll_transmit(
         &mut self,
         now: Timestamp,
@@ -284,9 +284,9 @@ impl Endpoint {
         self.table.has_ready()
     }
 
-    /// Forgets a connection; the handle is void then. The peer is told nothing, but that there is no such connection when it
-    /// sends something: use [`Connection::close`] first, and wait for [`EndpointEvent::Ended`]. A handshake that was begun is
-    /// given up. False: there is no such connection.
+    /// Forgets a connection; the handle is void then. The peer is not informed; when it sends something, it learns
+    /// that there is no such connection. Use [`Connection::close`] first, and wait for [`EndpointEvent::Ended`]. A
+    /// handshake in progress is given up. False: there is no such connection.
     pub fn remove(&mut self, handle: ConnectionHandle) -> bool {
         self.half_open.remove(handle);
         self.refused.remove(handle);
@@ -319,7 +319,7 @@ impl Endpoint {
         self.half_open.len()
     }
 
-    /// What has been counted.
+    /// The counters so far.
     pub fn stats(&self) -> EndpointStats {
         self.stats
     }

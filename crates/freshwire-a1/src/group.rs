@@ -1,5 +1,5 @@
-//! One stream to many over IP multicast: packets leave once for all members, and what a member misses is repaired over its own
-//! connection, if it is still worth it (Mapp 1997, "Support for multicast").
+//! One stream to many over IP multicast. Packets leave once for all members. A member's losses are repaired over its
+//! own connection, if that is still worth it (Mapp 1997, "Support for multicast").
 //!
 //! ```text
 //!  Source ──choice──► Group ──packets with a group key──► multicast address ──► every member
@@ -118,12 +118,12 @@ impl Group {
         self.stats
     }
 
-    /// Whether nothing is begun and the policy waits for no time. What was sent may still be kept for repairs.
+    /// Whether no record is in progress and the policy waits for no time. Sent records may still be kept for repairs.
     pub fn is_idle(&self) -> bool {
         self.open.is_none() && self.ask_again_at.is_none()
     }
 
-    /// Forgets what was begun and what is kept for repairs: its source is done with all of it.
+    /// Forgets records in progress and those kept for repairs: its source is done with all of them.
     pub fn abandon(&mut self) {
         self.open = None;
         self.kept.clear();

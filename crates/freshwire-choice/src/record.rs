@@ -79,9 +79,9 @@ pub enum Reason {
     ReferenceLost = 6,
     /// The application dropped it.
     Application = 7,
-    /// It was begun and given up at a chunk boundary.
+    /// Its sending was abandoned at a chunk boundary.
     Abandoned = 8,
-    /// The ring or the connection was closed before it was begun.
+    /// The ring or the connection was closed before its sending started.
     Closed = 9,
     /// The sender went away.
     SenderLost = 10,

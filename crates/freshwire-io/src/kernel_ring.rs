@@ -1,5 +1,5 @@
-//! The ring inside Linux's TCP, as the module `tcp_ldc` gives it: records lie in memory that a program and the kernel
-//! share, and the kernel takes the next one when TCP can send it.
+//! The ring inside Linux's TCP, provided by the module `tcp_ldc`. Records lie in memory that a program and the kernel
+//! share; the kernel takes the next one when TCP can send it.
 //!
 //! ```text
 //!  attach (TCP_ULP "ldc") ─► LDC_RING: sizes ─► map ─► records go without system calls; notify when the sender sleeps
@@ -49,7 +49,7 @@ pub const MAX_WATCH: Duration = Duration::from_millis(uapi::LDC_MAX_WATCH as u64
 /// A TCP socket that sends from a ring in the kernel, and from nothing else: writing to it fails.
 ///
 /// Dropping the last descriptor closes the connection, also while the ring is still mapped: the kernel finishes the
-/// record that it has begun and drops the others.
+/// record in progress and drops the others.
 #[derive(Debug)]
 pub struct RingSocket(TcpSocket);
 
@@ -161,9 +161,10 @@ impl RingSocket {
         self.set_word(uapi::LDC_ZEROCOPY, u32::from(zero_copy))
     }
 
-    /// Has the kernel look at an empty ring again after this time instead of sleeping, until nothing has come for a second: a
-    /// steady stream then needs one notification, at its beginning, and a record waits for the next look. `None`: it
-    /// sleeps at once. Whole milliseconds, rounded up; at most [`MAX_WATCH`], else `InvalidInput`. Default: `None`.
+    /// Has the kernel look at an empty ring again after this time instead of sleeping, until nothing has come for a
+    /// second. A steady stream then needs one notification, at its beginning, and a record waits for the next look.
+    /// `None`: it sleeps at once. Whole milliseconds, rounded up; at most [`MAX_WATCH`], else `InvalidInput`.
+    /// Default: `None`.
     ///
     /// # Errors
     ///

@@ -30,8 +30,8 @@ pub struct Ready {
     pub noted: bool,
 }
 
-/// Waits for many files at once, level-triggered. A file reports that it is broken at any time, and that it is writable
-/// while [`Poller::watch`] asks for it, and that there is something to read if it was added as a reader.
+/// Waits for many files at once, level-triggered. A file always reports that it is broken. It reports that it is
+/// writable while [`Poller::watch`] asks for it, and that there is something to read if it was added as a reader.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,

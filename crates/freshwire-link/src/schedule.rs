@@ -27,12 +27,12 @@ pub struct Schedule {
 pub struct TraceError {
     /// Line of the text, or number of the step, counted from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     #[source]
     pub problem: TraceProblem,
 }
 
-/// What is wrong with a line of a rate trace.
+/// The problem of a line of a rate trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceProblem {
@@ -151,7 +151,7 @@ impl Schedule {
     }
 
     /// The same schedule with nothing passing from `start` for `length`; `None` if this schedule repeats, because the
-    /// outage would then have to repeat too: write it as a step of rate zero.
+    /// outage would then repeat too. Write it as a step of rate zero.
     #[must_use]
     pub fn with_outage(&self, start: Duration, length: Duration) -> Option<Self> {
         if self.repeat_after.is_some() {

@@ -21,7 +21,7 @@ pub const MAGIC: [u8; 4] = *b"FWLR";
 pub const VERSION: u8 = 1;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 32;
-/// Largest record that a [`Reader`] accepts unless told otherwise.
+/// Default of the largest record that a [`Reader`] accepts, in bytes.
 pub const DEFAULT_MAX_RECORD_BYTES: u32 = 1 << 20;
 
 /// The header of one record.
@@ -109,8 +109,8 @@ impl Header {
     }
 }
 
-/// A source of N layers: in every window one record of each layer, base first, evenly spaced. The default is the
-/// documents' experiment: 8 layers of 128 Kibit each, one second.
+/// A source of N layers: in every window one record of each layer, base first, evenly spaced. The default is that of
+/// the published experiment: 8 layers of 128 Kibit each, one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     layers: u8,
@@ -280,10 +280,10 @@ pub enum ReadError {
     Header {
         /// Stream offset of the expected header.
         at: u64,
-        /// What is wrong with it.
+        /// The fault.
         source: HeaderError,
     },
-    /// More bytes than the reader was told to accept.
+    /// More bytes than the reader accepts.
     #[error("at stream byte {at}: a record of {record_bytes} bytes, more than the limit of {limit}")]
     TooLarge {
         /// Stream offset of the header.

@@ -1,4 +1,4 @@
-//! What was done, said at the end if the environment asks for it.
+//! The report at the end of the program, if the environment asks for it.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};

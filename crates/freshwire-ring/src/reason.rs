@@ -7,7 +7,7 @@ pub const NONE: u8 = 0;
 pub const EXPIRED: u8 = 1;
 /// It was predicted to arrive after its deadline.
 pub const PREDICTED_LATE: u8 = 2;
-/// Its window ended before it was begun.
+/// Its window ended before its sending started.
 pub const WINDOW_END: u8 = 3;
 /// Its layer was shed to fit the rate.
 pub const LAYER_SHED: u8 = 4;
@@ -17,7 +17,7 @@ pub const SUPERSEDED: u8 = 5;
 pub const REFERENCE_LOST: u8 = 6;
 /// The application, or a second party, dropped it.
 pub const APPLICATION: u8 = 7;
-/// It was begun and given up at a chunk boundary.
+/// Its sending was abandoned at a chunk boundary.
 pub const ABANDONED: u8 = 8;
 /// The sender closed the ring.
 pub const CLOSED: u8 = 9;

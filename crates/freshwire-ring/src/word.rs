@@ -7,8 +7,8 @@
 //! └────────────────┴──────────────┴────────┴───────┘
 //! ```
 //!
-//! The lap makes a word of an earlier use of the slot differ from the present one; the edit count makes a record that
-//! was changed differ from what was read of it. So one compare-and-swap of the whole word decides every race.
+//! The lap makes a word of an earlier use of the slot differ from the present one. The edit count makes a changed
+//! record differ from its earlier reading. So one compare-and-swap of the whole word decides every race.
 
 /// Largest process id that fits: Linux's own limit (`PID_MAX_LIMIT`) is 2^22.
 pub(crate) const PID_MASK: u32 = (1 << 22) - 1;

@@ -1,9 +1,9 @@
-//! Who may view and publish what.
+//! Access control: rights to view and to publish streams.
 //!
 //! A request is granted because everybody may do it, because its address ends in a valid signed link, or because it
-//! names a user who has the right. Passwords are kept as the hashes that HTTP digest authentication (RFC 7616, and RFC
-//! 2069 as RTSP clients use it) compares; basic authentication is taken over encrypted connections only. Who fails too
-//! often has to wait.
+//! names a user who has the right. Passwords are kept as the hashes that HTTP digest authentication (RFC 7616, and
+//! RFC 2069 as RTSP clients use it) compares; basic authentication is taken over encrypted connections only. A client
+//! that fails too often has to wait.
 
 mod digest;
 mod link;
@@ -36,7 +36,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// A request that needs a right.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// What is wanted.
+    /// The wanted right.
     pub right: Right,
     /// Of which stream.
     pub stream: &'a str,
@@ -50,7 +50,7 @@ pub struct Attempt<'a> {
     pub authorization: Option<&'a str>,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
-    /// Who asks.
+    /// The client's address.
     pub peer: IpAddr,
     /// By which name it calls the server, as the header `Host` has it; `None` where no browser can ask.
     pub host: Option<&'a str>,
@@ -178,8 +178,8 @@ impl Access {
         self.check_at(attempt, Now { wall, monotonic: Instant::now() })
     }
 
-    /// Whether a client that calls the server so was told its address, or a name that leads here for all: a browser on this
-    /// machine may have been led here by the name of somebody else's page (DNS rebinding).
+    /// Whether this name of the server in a request is one of its own. A browser on this machine may have been led
+    /// here by the name of a foreign page (DNS rebinding).
     pub fn knows_host(&self, host: Option<&str>) -> bool {
         let Some(host) = host else { return true };
         let Ok(authority) = host.parse::<hyper::http::uri::Authority>() else { return false };

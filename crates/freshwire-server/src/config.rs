@@ -28,7 +28,7 @@ impl Config {
         Self::parse(&text, path)
     }
 
-    /// Reads the text of a file that stands at `path`.
+    /// Reads the text of a file at `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         file::read(text, path)
     }

@@ -19,11 +19,11 @@ pub struct Context {
     pub hub: Hub,
     /// True from the moment on at which the server stops: accept nothing more, end what is open.
     pub shutdown: watch::Receiver<bool>,
-    /// Who is let in, with the limits in force.
+    /// Admission of connections, with the limits in force.
     pub admission: Arc<Admission>,
     /// What runs, and what has panicked.
     pub tasks: Tasks,
-    /// What has happened so far.
+    /// The counters so far.
     pub counters: Counters,
     pub(crate) groups: Groups,
     access: RwLock<Arc<Access>>,
@@ -76,7 +76,7 @@ impl Context {
     }
 }
 
-/// What the server's protocols have met, for `/metrics`. What was refused before a request was read is counted in
+/// What the server's protocols have met, for `/metrics`. Connections refused before a request was read are counted in
 /// [`Admission`].
 #[derive(Debug, Default)]
 pub struct Counters {

@@ -17,7 +17,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// So many more.
+    /// Adds to the number.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }

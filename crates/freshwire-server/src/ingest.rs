@@ -86,9 +86,9 @@ impl fmt::Display for Source {
     }
 }
 
-/// Feeds the stream, or one of its renditions, from the source until the caller drops the future. A source that ends or fails is begun again, after
-/// a pause that grows; each failure is logged. Returns only when there is nothing more to fetch: standard input has ended,
-/// or the stream is published by others.
+/// Feeds the stream, or one of its renditions, from the source until the caller drops the future. A source that ends
+/// or fails is restarted, after a growing pause; each failure is logged. Returns only when there is nothing more to
+/// fetch: standard input has ended, or the stream is published by others.
 pub async fn run(source: Source, outlet: impl Into<Outlet>) {
     let outlet = outlet.into();
     let stream = outlet.name();

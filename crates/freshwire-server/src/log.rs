@@ -5,7 +5,8 @@
 //!               └─ full: lost                          └─ refused: lost
 //! ```
 //!
-//! Who reads a server's log may stop reading, or its disk may be full. Lines that cannot be written then are lost and counted.
+//! The reader of a server's log may stop reading, or its disk may be full. Lines that cannot be written then are lost
+//! and counted.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, SyncSender};

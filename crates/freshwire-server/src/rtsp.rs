@@ -8,9 +8,9 @@
 //!             └────────────────────────────────────────────────┘
 //! ```
 //!
-//! A session lives as long as its connection. Where the stream goes over the same connection, that it is taken proves that
-//! the viewer is alive, and [`HubConfig::stall_timeout`](crate::hub::HubConfig::stall_timeout) ends those that take
-//! nothing; over UDP a request or an RTCP packet has to come within [`SESSION_TIMEOUT`].
+//! A session lives as long as its connection. Where the stream goes over the same connection, reading it proves that
+//! the viewer is alive, and [`HubConfig::stall_timeout`](crate::hub::HubConfig::stall_timeout) ends those that read
+//! nothing. Over UDP, a request or an RTCP packet has to come within [`SESSION_TIMEOUT`].
 
 mod begin_error;
 pub(crate) mod channel;

@@ -136,7 +136,7 @@ impl Server {
         Ok(fixed)
     }
 
-    /// Stops: accepts nobody, lets viewers take the record that was begun, a few seconds at most.
+    /// Stops: accepts nobody, lets viewers receive the record in progress, a few seconds at most.
     pub async fn stop(mut self) {
         // Nobody is left to tell if no service runs.
         let _ = self.shutdown.send(true);

@@ -1,5 +1,5 @@
-//! The server's tasks. A panic ends the task in which it happens and nothing else: it is logged and counted, and a task that
-//! serves for as long as the server does begins again.
+//! The server's tasks. A panic ends the task in which it happens and nothing else. It is logged and counted, and a
+//! task that serves for as long as the server is restarted.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A [`Node`] has an address, a key and a thread. It makes connections to other nodes, whose key has to be known, and
-//! accepts theirs. A [`Connection`] works in both directions: it receives messages, and it is a sink of a
-//! [`Sender`](crate::Sender) once it was given to [`add_a1_sink`](crate::Sender::add_a1_sink), with the same policies, fates
-//! and ends as a sink over TCP.
+//! accepts theirs. A [`Connection`] works in both directions: it receives messages, and
+//! [`add_a1_sink`](crate::Sender::add_a1_sink) makes it a sink of a [`Sender`](crate::Sender). Policies, fates and
+//! endings are those of a sink over TCP.
 //!
 //! Where all that is written has to arrive, in its order, a [`ByteStream`] on top of a connection does what TCP does.
 //!

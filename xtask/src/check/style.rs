@@ -1,4 +1,4 @@
-//! The style of text: `docs/style.md`. Sentences of documents, specifications, error messages, help and configuration are short
+//! The style of text: `docs/style.md`. Sentences of documents, specifications, public documentation, error messages, help and configuration are short
 //! and free of listed words; some documents have a size; links lead somewhere.
 
 mod extract;
@@ -45,6 +45,27 @@ const MOST_OF_CHANGELOG: usize = 60;
 /// Folders whose text keeps its date: what was written then is not rewritten.
 const DATED: &[&str] = &["docs/lab-notebook/", "docs/adr/"];
 
+/// Crates whose documentation of public items keeps to the style sheet. The list only grows.
+const DOCUMENTED: &[&str] = &[
+    "freshwire-a1",
+    "freshwire-acks",
+    "freshwire-choice",
+    "freshwire-cli",
+    "freshwire-io",
+    "freshwire-link",
+    "freshwire-media",
+    "freshwire-netns",
+    "freshwire-preload",
+    "freshwire-push",
+    "freshwire-python",
+    "freshwire-ring",
+    "freshwire-sendpath",
+    "freshwire-server",
+    "freshwire-terminal",
+    "freshwire-units",
+    "freshwire",
+];
+
 /// Text that breaks a rule of the style sheet.
 pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
     let mut findings = sizes(workspace);
@@ -73,10 +94,19 @@ fn texts(file: &File) -> Vec<Text> {
     } else if path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs") {
         let mut texts = extract::errors(&file.text);
         texts.extend(extract::help(&file.text));
+        if is_documented(path) {
+            texts.extend(extract::documentation(&file.text));
+        }
         texts
     } else {
         Vec::new()
     }
+}
+
+/// Whether a file belongs to a crate of [`DOCUMENTED`].
+fn is_documented(path: &str) -> bool {
+    let name = path.split('/').nth(1).unwrap_or_default();
+    DOCUMENTED.contains(&name)
 }
 
 /// What is wrong with the sentences of a text.
@@ -210,6 +240,16 @@ mod tests {
         assert_eq!(found("crates/a/src/args.rs", help).len(), 2);
         assert_eq!(found("packaging/a.toml", "# Is told.\na = 1 # fine\n# b = \"told\"\n").len(), 1);
         assert!(found("docs/adr/1.md", "It was begun.").is_empty());
+    }
+
+    #[test]
+    fn documentation_of_listed_crates_is_text() {
+        let code = "/// Was told.\npub fn f() {}\n/// Was told.\nfn g() {}\n";
+        assert_eq!(
+            found("crates/freshwire/src/a.rs", code),
+            ["crates/freshwire/src/a.rs:1 says \"told\": \"Was told....\""]
+        );
+        assert!(found("crates/another/src/a.rs", code).is_empty());
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Refuses an initiator, which is told why. Its handle is void from now on.
+    /// Refuses an initiator, and sends it the reason. Its handle is void from now on.
     ///
     /// # Errors
     /// If the initiator does not wait any more: it was answered already, or it waited for too long.

@@ -19,7 +19,7 @@ pub enum QosError {
     OutOfRange {
         /// What it is the value of.
         name: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: u32,
         /// The least that there is.
         least: u32,

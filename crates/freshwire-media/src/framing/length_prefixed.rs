@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 
-/// Largest record that a [`Reader`] accepts unless told otherwise.
+/// Default of the largest record that a [`Reader`] accepts, in bytes.
 pub const DEFAULT_MAX_RECORD_BYTES: u32 = 16 << 20;
 
 /// The stream is not a sequence of whole records.

@@ -154,8 +154,8 @@ impl Packets {
         &self.head
     }
 
-    /// The next packet, with at most `max` bytes after its RTP header. `None` after the last one, or if `max` is too small
-    /// for one byte of the unit or for an Opus packet, which cannot be cut; the plan is then as before.
+    /// The next packet, with at most `max` bytes after its RTP header. `None` after the last one, or if `max` is too
+    /// small for one byte of the unit or for an Opus packet, which cannot be cut. The plan is then as before.
     pub fn next_packet(&mut self, max: usize) -> Option<Packet> {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         // An OBU may have no payload, so the place does not tell of the last one.

@@ -235,8 +235,8 @@ impl Stream {
         })
     }
 
-    /// The right to feed the rendition of this name: another coding of the same pictures, at the same time. What is published under
-    /// the stream's own name is the rendition `main`. Each viewer gets one at a time, as its path allows.
+    /// The right to feed the rendition of this name: another coding of the same pictures, at the same time. The
+    /// rendition published under the stream's own name is `main`. Each viewer gets one at a time, as its path allows.
     pub fn publish_rendition(
         self: &Arc<Self>,
         name: &str,

@@ -34,7 +34,7 @@ pub enum SourceError {
     /// Reading failed.
     #[error("cannot read {what}: {error}")]
     Read {
-        /// What was read.
+        /// The file or stream.
         what: String,
         /// Why.
         error: std::io::Error,

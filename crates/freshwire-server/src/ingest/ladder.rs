@@ -41,7 +41,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Pictures that wait for ffmpeg; one that does not keep up gets no more until the next keyframe.
 const WAITING: usize = 64;
 
-/// What is asked of pictures that ffmpeg makes.
+/// The size and rate of pictures that ffmpeg makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rung {
     /// Largest width of a picture in samples; the stream's proportions stay.
@@ -92,8 +92,8 @@ impl FromStr for Rung {
     }
 }
 
-/// Makes renditions of the stream's main one while somebody views it, until the caller drops the future. An encoder that ends is
-/// begun again, after a pause that grows.
+/// Makes renditions of the stream's main one while somebody views it, until the caller drops the future. An encoder
+/// that ends is restarted, after a growing pause.
 pub async fn run(stream: Arc<Stream>, rungs: Vec<Rung>) {
     for rung in &rungs {
         if let Err(error) = stream.expect_rendition(&rung.name()) {

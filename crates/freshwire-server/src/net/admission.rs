@@ -52,7 +52,7 @@ impl Admission {
         *self.limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the limits. What is open stays open.
+    /// Replaces the limits. Open connections stay open.
     pub fn set_limits(&self, limits: Limits) {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }

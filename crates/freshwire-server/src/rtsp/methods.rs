@@ -1,4 +1,4 @@
-//! What is the same for every request.
+//! The common part of every request.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -21,8 +21,8 @@ use crate::error::SenderError;
 use crate::sink::{Call, Monitor, Sink};
 
 /// Sink of a connection or a group for the application's own buffers, from [`Connection::add_buffer_sink`] or
-/// [`Group::add_buffer_sink`]. A payload is copied only into the packets, where it is encrypted, and
-/// is returned to its owner at the end of its record (Mapp 1997, "Implementation": buffers with a free function). As with a
+/// [`Group::add_buffer_sink`]. A payload is copied only into the packets, where it is encrypted. It is returned to
+/// its owner at the end of its record (Mapp 1997, "Implementation": buffers with a free function). As with a
 /// [`Sender`](crate::Sender), records can be dropped and replaced until their first packet is sent, and have fates.
 ///
 /// Use it for data that is in memory already: frames of a camera's or an encoder's pool, a mapped file, a forwarded message. Messages below

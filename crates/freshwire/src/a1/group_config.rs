@@ -15,9 +15,9 @@ use super::error::NodeStopped;
 pub struct GroupConfig {
     /// Address, rate and repairs.
     pub transport: GroupTransportConfig,
-    /// Network interface of the members. Default: that of an IPv4 address to which the node is bound; else
-    /// that of the first member's connection, which is known for IPv4 and for link-local IPv6; else by the
-    /// routing table. Members elsewhere receive everything as repairs, late.
+    /// Network interface of the members. Default: that of an IPv4 address to which the node is bound. Otherwise that
+    /// of the first member's connection, known for IPv4 and for link-local IPv6; otherwise by the routing table.
+    /// Members elsewhere receive everything as repairs, late.
     pub interface: Interface,
     /// Number of networks to cross (TTL). Default: 1, this network only.
     pub hops: u8,

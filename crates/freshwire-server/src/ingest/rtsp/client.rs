@@ -1,7 +1,7 @@
 //! A small RTSP client: requests, their answers, and what comes between.
 //!
-//! Our own, because a client for cameras has to take what it means and not what it says, and because a camera may be hostile:
-//! everything that it sends has a bound, and every answer a deadline.
+//! It is our own, because cameras deviate from the protocol and have to be understood all the same, and because a
+//! camera may be hostile. Everything that it sends has a bound, and every answer a deadline.
 
 use std::collections::VecDeque;
 use std::io;

@@ -99,8 +99,8 @@ pub enum SocketError {
     },
 }
 
-/// Messages to any number of sinks and from any connecting peer: bind to an address with a maximum quality of service, add sinks, send or
-/// receive, change the quality within the maximum, close (Mapp 1997, "The User Interface").
+/// Messages to any number of sinks and from any connecting peer (Mapp 1997, "The User Interface"). Bind to an address
+/// with a maximum quality of service, add sinks, send or receive, change the quality within the maximum, close.
 ///
 /// Each sink has its own connection; the messages are in memory once. For deadlines, layers or fates use a [`Node`] with a
 /// [`BufferSink`] or a [`Sender`](crate::Sender) instead.

@@ -286,8 +286,8 @@ fn room_is_made_by_the_policy() -> Result<()> {
     // Until the path takes nothing more.
     while sender.push(sink.id(), &large, &never(seq)).is_ok() || sink.stats().begun == 0 || {
         let begun = sink.stats().begun;
-        // Pause: time for the engine to write on.
-        std::thread::sleep(Duration::from_millis(100));
+        // Pause: time for the engine to write on, also on a busy machine.
+        std::thread::sleep(Duration::from_millis(300));
         sink.stats().begun != begun
     } {
         seq += 1;

@@ -23,7 +23,7 @@ use crate::config::GroupTransportConfig;
 use crate::connection::{Clock, Connection, describe};
 use crate::crypto::{Keys, Random};
 use crate::outbox::Part;
-use crate::source::{Fate, Source, read_all};
+use crate::source::{Source, read_all};
 use crate::wire::{BlockHead, DATA_HEADER, Frame, Invitation, put_group_header};
 
 /// The sending end of a multicast group.
@@ -346,7 +346,7 @@ impl Group {
     fn forget(&mut self, now: Timestamp, source: &mut dyn Source) {
         while let Some(kept) = self.kept.front().filter(|kept| kept.until <= now || self.kept.len() > KEPT) {
             // Nobody acknowledges: sent is all that is known.
-            source.settle(now, kept.token, Fate::Acknowledged);
+            source.settle(now, kept.token, Outcome::Acked);
             self.kept.pop_front();
         }
     }

@@ -58,6 +58,7 @@ const DOCUMENTED: &[&str] = &[
     "freshwire-preload",
     "freshwire-push",
     "freshwire-python",
+    "freshwire-record",
     "freshwire-ring",
     "freshwire-sendpath",
     "freshwire-server",

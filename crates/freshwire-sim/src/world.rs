@@ -42,7 +42,7 @@ pub struct World {
 /// A datagram as somebody beside the path sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overheard {
-    /// Who sent it.
+    /// The sender's address.
     pub from: SocketAddr,
     /// To whom.
     pub to: SocketAddr,
@@ -162,7 +162,7 @@ impl World {
         &self.flows[flow.0]
     }
 
-    /// An end's connection, while it stands.
+    /// An end's connection, while it is open.
     pub fn connection(&self, flow: FlowId, side: Side) -> Option<&Connection> {
         let flow = &self.flows[flow.0];
         self.nodes[flow.node(side)].endpoint.connection(flow.handle(side)?)

@@ -45,30 +45,6 @@ const MOST_OF_CHANGELOG: usize = 60;
 /// Folders whose text keeps its date: what was written then is not rewritten.
 const DATED: &[&str] = &["docs/lab-notebook/", "docs/adr/"];
 
-/// Crates whose documentation of public items keeps to the style sheet. The list only grows.
-const DOCUMENTED: &[&str] = &[
-    "freshwire-a1",
-    "freshwire-acks",
-    "freshwire-choice",
-    "freshwire-cli",
-    "freshwire-io",
-    "freshwire-lab",
-    "freshwire-link",
-    "freshwire-media",
-    "freshwire-netns",
-    "freshwire-preload",
-    "freshwire-push",
-    "freshwire-python",
-    "freshwire-record",
-    "freshwire-ring",
-    "freshwire-sendpath",
-    "freshwire-server",
-    "freshwire-sim",
-    "freshwire-terminal",
-    "freshwire-units",
-    "freshwire",
-];
-
 /// Text that breaks a rule of the style sheet.
 pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
     let mut findings = sizes(workspace);
@@ -97,19 +73,11 @@ fn texts(file: &File) -> Vec<Text> {
     } else if path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs") {
         let mut texts = extract::errors(&file.text);
         texts.extend(extract::help(&file.text));
-        if is_documented(path) {
-            texts.extend(extract::documentation(&file.text));
-        }
+        texts.extend(extract::documentation(&file.text));
         texts
     } else {
         Vec::new()
     }
-}
-
-/// Whether a file belongs to a crate of [`DOCUMENTED`].
-fn is_documented(path: &str) -> bool {
-    let name = path.split('/').nth(1).unwrap_or_default();
-    DOCUMENTED.contains(&name)
 }
 
 /// What is wrong with the sentences of a text.
@@ -246,13 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn documentation_of_listed_crates_is_text() {
+    fn documentation_of_public_items_is_text() {
         let code = "/// Was told.\npub fn f() {}\n/// Was told.\nfn g() {}\n";
         assert_eq!(
             found("crates/freshwire/src/a.rs", code),
             ["crates/freshwire/src/a.rs:1 says \"told\": \"Was told....\""]
         );
-        assert!(found("crates/another/src/a.rs", code).is_empty());
     }
 
     #[test]

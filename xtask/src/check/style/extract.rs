@@ -248,7 +248,7 @@ mod tests {
                     #[derive(Debug)]\npub enum B {\n    /// A variant.\n    C,\n}\n/// In the crate.\npub(crate) fn d() {}\n\
                     mod tests {\n/// Of a test.\npub fn e() {}\n}\n";
         let found: Vec<_> = documentation(code).into_iter().map(|text| (text.line, text.words)).collect();
-        let expected = [(1, "A module."), (5, "Public, on two lines."), (14, "A variant.")];
+        let expected = [(1, "A module."), (5, "Public, on two lines."), (13, "A variant.")];
         assert_eq!(found, expected.map(|(line, words)| (line, words.to_owned())));
     }
 

@@ -91,9 +91,10 @@ fn taking_program(backend: Option<Backend>) {
         };
         while !is_pushed() {
             assert!(begin.elapsed() < LONG, "nothing is pushed");
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The pusher sleeps when nothing has come for a while, and its lock is free.
+        // Pause: the pusher sleeps when nothing has come for a while, and its lock is free.
         std::thread::sleep(Duration::from_millis(300));
     }
     allow_no_call();

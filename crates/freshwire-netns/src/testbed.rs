@@ -231,7 +231,7 @@ impl Testbed {
     ///
     /// # Errors
     ///
-    /// If a connection fails, or stands still for 20 s.
+    /// If a connection fails, or stalls for 20 s.
     pub fn transfer(&self, to: SocketAddr, transfer: &Transfer) -> io::Result<Outcome> {
         let listener =
             thread::scope(|scope| joined(scope.spawn(|| within(&self.far, || TcpListener::bind(to))))?)?;
@@ -301,7 +301,7 @@ impl Testbed {
     ///
     /// # Errors
     ///
-    /// If a connection fails, ends early, or stands still for 20 s.
+    /// If a connection fails, ends early, or stalls for 20 s.
     pub fn fan_out<T: Send>(
         &self,
         connections: usize,

@@ -1,4 +1,4 @@
-//! What is sent: the same bytes in memory, in a file, and as the file's mapping.
+//! The picture to send: the same bytes in memory, in a file, and as the file's mapping.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

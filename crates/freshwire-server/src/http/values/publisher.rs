@@ -62,6 +62,8 @@ pub(super) async fn run(
             }
         }
         if let Some(error) = refused {
+            // Its place is free while it reads why.
+            drop(permit);
             return leave(&mut conn, &farewell(POLICY, &error.to_string())).await;
         }
         let output = reader.take_output();

@@ -7,6 +7,8 @@
 //! - [`Framing::Chunked`]: records are cut into chunks, and a record in progress can be abandoned at a chunk boundary
 //!   (`spec/framing.md`).
 //!
+//! Records of any content, for browsers: [`websocket::Messages`] and [`event_stream::EventStream`].
+//!
 //! Units of a live stream, for players ([`Framer`]): [`ts`] (MPEG-TS), [`fmp4`] (MP4 over HTTP or [`websocket`]) and
 //! [`interleaved`] (RTP over an RTSP connection).
 
@@ -14,6 +16,7 @@ mod basic;
 pub mod chunked;
 #[cfg(test)]
 mod clip;
+pub mod event_stream;
 pub mod fmp4;
 mod framer;
 pub mod interleaved;

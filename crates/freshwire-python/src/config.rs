@@ -1,6 +1,8 @@
 //! Sizes of the shared memory and settings of a sink.
 
-use freshwire::{Carrier, Framing, RingConfig, SinkConfig};
+use freshwire::event_stream::EventStream;
+use freshwire::websocket::Messages;
+use freshwire::{Carrier, Framer, Framing, RingConfig, SinkConfig};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -91,15 +93,20 @@ fn apply_one(config: SinkConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResu
     })
 }
 
-fn framing(name: &str) -> PyResult<Framing> {
-    match name {
-        "raw" => Ok(Framing::Raw),
-        "length-prefixed" => Ok(Framing::LengthPrefixed),
-        "chunked" => Ok(Framing::Chunked),
+fn framing(name: &str) -> PyResult<Box<dyn Framer>> {
+    Ok(match name {
+        "raw" => Framing::Raw.into(),
+        "length-prefixed" => Framing::LengthPrefixed.into(),
+        "chunked" => Framing::Chunked.into(),
+        "websocket" => Box::new(Messages::text()),
+        "websocket-binary" => Box::new(Messages::binary()),
+        "event-stream" => Box::new(EventStream::new()),
         _ => {
-            Err(PyValueError::new_err(format!("framing={name:?}: raw, length-prefixed or chunked is wanted")))
+            return Err(PyValueError::new_err(format!(
+                "framing={name:?}: raw, length-prefixed, chunked, websocket, websocket-binary or event-stream is wanted"
+            )));
         }
-    }
+    })
 }
 
 fn carrier(name: &str) -> PyResult<Carrier> {

@@ -22,6 +22,7 @@ mod sender;
 mod sink;
 mod stats;
 mod waiting;
+mod websocket;
 
 use pyo3::prelude::*;
 
@@ -44,5 +45,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     receiver::register(module)?;
     choice::register(module)?;
     a1::register(module)?;
+    websocket::register(module)?;
     guard::register(module)
 }

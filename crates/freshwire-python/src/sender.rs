@@ -45,7 +45,8 @@ impl Sender {
     /// Serves a connected TCP socket from a free ring. The socket is duplicated: it may be closed, and the client's data read
     /// from it, but nothing else may write to it.
     ///
-    /// Keyword arguments, with seconds and bytes: framing ("raw", "length-prefixed", "chunked"), carrier ("tcp", "auto",
+    /// Keyword arguments, with seconds and bytes: framing ("raw", "length-prefixed", "chunked",
+    /// "websocket", "websocket-binary", "event-stream"), carrier ("tcp", "auto",
     /// "kernel"), reserve, queue_target, max_unread, keys, congestion, min_rto, max_rto, linger, stall_timeout, ack_fates,
     /// preface.
     #[pyo3(signature = (socket, policy, **options))]

@@ -297,6 +297,17 @@ impl Sink {
         })
     }
 
+    /// Closes the sink after the record in progress and `last`, without waiting.
+    fn _finish_with(&self, py: Python<'_>, last: Vec<u8>) -> PyResult<()> {
+        self.core.born.check()?;
+        py.detach(|| {
+            if let Some(sink) = self.take() {
+                sink.finish_with(last);
+            }
+        });
+        Ok(())
+    }
+
     /// Closes the sink, and waits at most `timeout` seconds, after which the connection is aborted. Returns why it has ended.
     #[pyo3(signature = (mode = Close::Drain, timeout = 30.0))]
     fn close(&self, py: Python<'_>, mode: Close, timeout: f64) -> PyResult<Ended> {

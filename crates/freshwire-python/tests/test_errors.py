@@ -52,7 +52,7 @@ def test_a_wrong_argument_is_named(sink, call, error, words):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"framing": "json"}, ValueError, "raw, length-prefixed or chunked"),
+        ({"framing": "json"}, ValueError, "websocket-binary or event-stream"),
         ({"carrier": "pigeon"}, ValueError, "tcp, auto or kernel"),
         ({"colour": 1}, TypeError, "no argument colour"),
         ({"keys": 10_000}, ValueError, "slots are too few for 10000 keys"),

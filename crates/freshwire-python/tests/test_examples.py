@@ -96,3 +96,31 @@ def test_programs_follow_the_application():
                 request("PUT", f"http://127.0.0.1:{web}/state/1000", {})
         finally:
             application.kill()
+
+
+def test_browsers_follow_the_robot():
+    command = [sys.executable, "browser.py", "--port", "0"]
+    with subprocess.Popen(command, cwd=EXAMPLES, stdout=subprocess.PIPE, text=True) as robot:
+        try:
+            port = int(robot.stdout.readline().rstrip().rstrip("/").rsplit(":", 1)[1])
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=TIMEOUT) as page:
+                assert b"new WebSocket" in page.read()
+            needs("websockets")
+            from websockets.sync import client
+
+            def follow(address):
+                """Read as an independent client does: permessage-deflate is offered, and declined."""
+                with client.connect(address, open_timeout=TIMEOUT) as browser:
+                    joints = set()
+                    while len(joints) < 12:
+                        joints.add(json.loads(browser.recv(TIMEOUT))["joint"])
+                    pong = browser.ping()
+                    until = time.monotonic() + TIMEOUT
+                    while not pong.is_set():
+                        browser.recv(TIMEOUT)
+                        assert time.monotonic() < until, "a pong comes between messages"
+
+            follow(f"ws://127.0.0.1:{port}/state")
+            assert robot.stdout.readline() == "a browser has left with code 1000\n"
+        finally:
+            robot.kill()

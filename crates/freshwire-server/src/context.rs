@@ -12,11 +12,14 @@ use crate::hub::Hub;
 use crate::net::Admission;
 use crate::rtsp::{Groups, MulticastConfig};
 use crate::tasks::Tasks;
+use crate::values::Topics;
 
 /// What every connection of the server shares. Lives as long as the server.
 pub struct Context {
     /// The streams.
     pub hub: Hub,
+    /// Values by key.
+    pub topics: Topics,
     /// True from the moment on at which the server stops: accept nothing more, end what is open.
     pub shutdown: watch::Receiver<bool>,
     /// Admission of connections, with the limits in force.
@@ -33,8 +36,10 @@ pub struct Context {
 impl Context {
     /// The context of a server with this hub and these rules. `shutdown` becomes true when it stops.
     pub fn new(hub: Hub, access: Access, limits: Limits, shutdown: watch::Receiver<bool>) -> Self {
+        let topics = Topics::new(hub.engine(), hub.config().clone());
         Self {
             hub,
+            topics,
             shutdown,
             admission: Arc::new(Admission::new(limits)),
             tasks: Tasks::new(),

@@ -8,6 +8,13 @@
 //!  GET /NAME.ts     MPEG-TS                         │ answer's head and everything behind it, a task goes on
 //!  GET /NAME.mp4    fragmented MP4                  │ reading
 //!  GET /NAME.fw     Freshwire's own stream         ─┘
+//!
+//!  GET /NAME/values   a stream's values by key, as WebSocket messages     ─┐ the same
+//!  GET /NAME/events   the same as server-sent events                      ─┘
+//!  GET /NAME/push     WebSocket of a publisher of values
+//!  GET /NAME/watch    a page that shows the values
+//!  POST /NAME/KEY     a value: the body        DELETE /NAME/KEY   deletes the key
+//!  POST /NAME         changes, one to a line
 //! ```
 //!
 //! A stream's name may contain `/`. `/health`, `/metrics` and `/api/streams` are on an address of their own: see
@@ -21,6 +28,7 @@ pub mod internal;
 mod metrics;
 pub(crate) mod origin;
 mod page;
+mod permission;
 mod reply;
 mod route;
 mod shutdown;
@@ -28,6 +36,7 @@ mod site;
 mod socket;
 mod statistics;
 mod takeover;
+mod values;
 
 use std::sync::Arc;
 

@@ -84,6 +84,12 @@ pub struct HubConfig {
     pub max_viewers: usize,
     /// Bytes of one stream's arena: the bound of its payload memory, whatever viewers do. Default 32 MiB.
     pub arena_bytes: usize,
+    /// Most keys of one stream of values. Default 256.
+    pub max_keys: usize,
+    /// Most bytes of one value. Default 64 KiB.
+    pub max_value_bytes: usize,
+    /// Most publishers of one stream's values over WebSocket. Default 16.
+    pub max_publishers: usize,
     /// How old a picture may be when it arrives. Default `None`: as old as it likes, as long as it makes the screen fresher.
     pub latency: Option<Duration>,
     /// A keyframe and sound may be this much older. Default 600 ms.
@@ -103,6 +109,9 @@ impl Default for HubConfig {
             unused_timeout: Duration::from_secs(30),
             max_viewers: 1024,
             arena_bytes: 32 << 20,
+            max_keys: 256,
+            max_value_bytes: 64 << 10,
+            max_publishers: 16,
             latency: None,
             key_grace: Duration::from_millis(600),
             join_age: Duration::from_millis(500),
@@ -152,6 +161,16 @@ impl Hub {
         let engine = Engine::new()?.spawn()?;
         let shared = Shared { config, engine: engine.handle(), viewer_ids: AtomicU64::new(1) };
         Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engine })))
+    }
+
+    /// The engine that serves the viewers.
+    pub(crate) fn engine(&self) -> Handle {
+        self.0.engine.handle()
+    }
+
+    /// What it allows.
+    pub(crate) fn config(&self) -> &HubConfig {
+        &self.0.shared.config
     }
 
     /// Whether the engine runs that serves the viewers. It ends early only by a panic, which is a bug.

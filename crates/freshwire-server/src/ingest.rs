@@ -41,7 +41,7 @@ pub enum Source {
     File(PathBuf),
     /// A camera, by its `rtsp://` address.
     Rtsp(String),
-    /// Whoever publishes to the stream's address by RTSP.
+    /// Publishers: pictures and sound by RTSP, values by HTTP.
     Publish,
 }
 

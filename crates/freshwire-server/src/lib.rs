@@ -6,6 +6,9 @@
 //!  encoder (RTSP publish)     ──► rtsp   ──┘   one arena        └─► ring ─► MPEG-TS over HTTP ─► anything
 //! ```
 //!
+//! [`values`] does the same for values by key, which publishers send over HTTP and browsers read over WebSocket or as
+//! server-sent events.
+//!
 //! A stream's payload is in memory once, in its arena. Each viewer has a ring of descriptors into it, and the engine
 //! chooses for each viewer what is still worth sending when that viewer's connection can take it.
 #![forbid(unsafe_code)]
@@ -26,3 +29,4 @@ pub mod rtsp;
 pub mod server;
 pub mod tasks;
 pub mod tls;
+pub mod values;

@@ -35,10 +35,11 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let tests: [(_, _, fn(&Namespaces)); 5] = [
+    let tests: [(_, _, fn(&Namespaces)); 6] = [
         ("chromium", "a_fast_path_plays_at_once_in_chromium", a_fast_path_plays_at_once_in_chromium),
         ("chromium", "a_slow_path_stays_live_in_chromium", a_slow_path_stays_live_in_chromium),
         ("chromium", "the_picture_goes_on_in_another_size", the_picture_goes_on_in_another_size),
+        ("chromium", "a_slow_reader_skips_values", a_slow_reader_skips_values),
         ("firefox-esr", "a_fast_path_plays_at_once_in_firefox", a_fast_path_plays_at_once_in_firefox),
         ("firefox-esr", "a_slow_path_stays_live_in_firefox", a_slow_path_stays_live_in_firefox),
     ];
@@ -123,6 +124,35 @@ fn the_picture_goes_on_in_another_size(namespaces: &Namespaces) {
     assert!(run.frames > 200, "{run:?}");
     let said = page.browser.evaluate("document.getElementById('path').textContent");
     assert!(said.as_str().is_some_and(|said| said.contains("renditionsmall")), "{said}");
+}
+
+/// A page whose program is slow gets the newest values, and no queue of old ones in the browser.
+fn a_slow_reader_skips_values(namespaces: &Namespaces) {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let options = EmulatorOptions::default();
+    let _emulator = Emulator::start(namespaces, Config::default(), Config::default(), options).unwrap();
+    let listener =
+        namespaces.in_far(|| std::net::TcpListener::bind((Namespaces::FAR_V4, 0))).unwrap().unwrap();
+    let server = Server::new(listener, Access::open(), Limits::default());
+    server.context.topics.keep(["state".to_owned()]);
+    let mut browser = Chromium::start(namespaces);
+    browser.go(&format!("http://{}/state/watch", server.address));
+    let connected = "window.freshwire?.readers.filter((reader) => reader?.connected).length ?? 0";
+    wait_for("two readers", PATIENCE, || browser.evaluate(connected) == 2);
+    browser.evaluate("document.getElementById('publish').click()");
+    let readers = "freshwire.readers.map(({ received, skipped }) => ({ received, skipped }))";
+    let count = |readers: &Value, reader: usize, field: &str| readers[reader][field].as_u64().unwrap();
+    wait_for("values of the slow reader", PATIENCE, || {
+        count(&browser.evaluate(readers), 1, "received") >= 30
+    });
+    let counts = browser.evaluate(readers);
+    // It takes 200 ms for a value, and there are 50 a second.
+    assert!(count(&counts, 1, "skipped") > 2 * count(&counts, 1, "received"), "{counts}");
+    assert!(count(&counts, 0, "received") > 2 * count(&counts, 1, "received"), "{counts}");
+    assert_eq!(browser.evaluate("freshwire.error"), Value::Null);
+    let table = browser.evaluate("document.getElementById('values').textContent");
+    assert!(table.as_str().is_some_and(|table| table.starts_with("test{\"number\":")), "{table}");
+    keep_picture(&mut browser, "chromium-values");
 }
 
 /// Seconds after which that path becomes slower: by then the page has the larger rendition.
@@ -221,15 +251,18 @@ impl<B: Browser> Page<B> {
         run
     }
 
-    /// Keeps a screenshot.
     fn picture(&mut self, name: &str) {
-        // The drawings are renewed four times a second.
-        // Pause: the drawings are renewed four times a second.
-        std::thread::sleep(Duration::from_millis(400));
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png"));
-        std::fs::write(&path, self.browser.screenshot()).unwrap();
-        println!("{name}: screenshot in {}", path.display());
+        keep_picture(&mut self.browser, name);
     }
+}
+
+/// Keeps a screenshot.
+fn keep_picture(browser: &mut impl Browser, name: &str) {
+    // Pause: the drawings are renewed four times a second.
+    std::thread::sleep(Duration::from_millis(400));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png"));
+    std::fs::write(&path, browser.screenshot()).unwrap();
+    println!("{name}: screenshot in {}", path.display());
 }
 
 /// How often it is tried to play at once.

@@ -50,10 +50,12 @@ mod tcp;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod watch;
+pub mod websocket;
 
 pub use freshwire_choice as choice;
 pub use freshwire_io::now;
 pub use freshwire_io::poll::Waker;
+pub use freshwire_media::framing::event_stream;
 pub use freshwire_media::framing::{Framer, Framing, Piece};
 pub use freshwire_ring::{
     AttachError, ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate,

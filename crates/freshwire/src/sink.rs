@@ -31,8 +31,8 @@ pub(crate) trait Call: Send + Sync {
 pub(crate) trait Server: Send + Sync {
     /// Begin to close, or abort what is closing already.
     fn close(&self, mode: CloseMode);
-    /// Close as if dropped: finish the record, and abort if that takes longer than the time given.
-    fn leave(&self, linger: Duration);
+    /// Close as if dropped: finish the record, send `last`, and abort if that takes longer than the time given.
+    fn leave(&self, last: Vec<u8>, linger: Duration);
     /// Send bytes between two records.
     fn interject(&self, bytes: Vec<u8>);
 }
@@ -93,6 +93,13 @@ impl Sink {
         self.server.interject(bytes);
     }
 
+    /// Closes the sink as if dropped, and sends `last` behind the record in progress: for example what ends the
+    /// session of the protocol. No other record is sent. At most 64 KiB; A1 and the kernel's ring cannot send it.
+    pub fn finish_with(mut self, last: Vec<u8>) {
+        self.closed = true;
+        self.server.leave(last, self.linger);
+    }
+
     /// Closes the sink and waits at most `timeout`, after which the connection is aborted. Returns the reason
     /// for the end.
     pub fn close(mut self, mode: CloseMode, timeout: Duration) -> Ended {
@@ -109,7 +116,7 @@ impl Sink {
 impl Drop for Sink {
     fn drop(&mut self) {
         if !self.closed {
-            self.server.leave(self.linger);
+            self.server.leave(Vec::new(), self.linger);
         }
     }
 }

@@ -8,9 +8,10 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use freshwire::choice::{self, Reason};
+use freshwire::websocket::{Event, MessageKind, Messages, Session, Violation};
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Meta, ModifyError, NO_INDEX, Outcome, PushError, RingConfig,
-    Sender, SenderError, Sink, SinkConfig, SinkId, StaleSink, Timestamp, TooLate, now,
+    CloseMode, Ended, Engine, EngineThread, Framing, Meta, ModifyError, NO_INDEX, Outcome, PushError,
+    RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, StaleSink, Timestamp, TooLate, now,
 };
 
 use until::until;
@@ -431,5 +432,89 @@ fn an_abort_resets_although_a_clone_is_open_and_clones_stay_blocking() -> Result
     assert_eq!(sink.close(CloseMode::Abort, TIMEOUT), Ended::Closed);
     let error = far.read(&mut [0]).map_err(|error| error.kind());
     assert_eq!(error, Err(ErrorKind::ConnectionReset));
+    Ok(())
+}
+
+/// A frame of a client: this first byte, and a payload of less than 126 bytes.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let mask = [9, 8, 7, 6];
+    let masked = payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask);
+    [first, 0x80 | payload.len() as u8].into_iter().chain(mask).chain(masked).collect()
+}
+
+#[test]
+fn a_session_answers_between_whole_messages() -> Result<()> {
+    let config = SinkConfig::new(choice::fifo()).framing(Messages::text());
+    let Fixture { engine, mut sender, sink, mut far } = fixture(&RingConfig::default(), config)?;
+    let mut session = Session::new(sink, 1000);
+    let mut bytes = [0; 7];
+    sender.push(session.id(), b"first", &Meta::default())?;
+    far.read_exact(&mut bytes)?;
+    assert_eq!(&bytes, b"\x81\x05first");
+    let events = session.received(&[frame(0x89, b"there"), frame(0x81, b"me")[..4].to_vec()].concat());
+    assert_eq!(events, [Event::Ping(b"there".to_vec())]);
+    assert_eq!(session.received(&frame(0x81, b"me")[4..]), [Event::Text("me".to_owned())]);
+    far.read_exact(&mut bytes)?;
+    assert_eq!(&bytes, b"\x8a\x05there");
+    session.say(MessageKind::Binary, b"aside");
+    session.ping(b"");
+    far.read_exact(&mut bytes)?;
+    assert_eq!(&bytes, b"\x82\x05aside");
+    sender.push(session.id(), &[b'x'; 200], &Meta::default())?;
+    session.received(&frame(0x88, &1001_u16.to_be_bytes()));
+    assert!(session.is_closed());
+    let mut rest = Vec::new();
+    far.read_to_end(&mut rest)?;
+    assert!(rest.starts_with(b"\x89\x00") && rest.ends_with(b"\x88\x02\x03\xe9"), "{rest:x?}");
+    assert_eq!(session.violation(), None);
+    drop(engine);
+    Ok(())
+}
+
+#[test]
+fn a_session_that_breaks_the_protocol_ends_with_the_reason() -> Result<()> {
+    let config = SinkConfig::new(choice::latest()).framing(Messages::text());
+    let Fixture { engine, mut sender, sink, mut far } = fixture(&RingConfig::default(), config)?;
+    let mut session = Session::new(sink, 1000);
+    assert_eq!(session.received(&frame(0x83, b"")), []);
+    assert_eq!(session.violation(), Some(Violation::Opcode(3)));
+    let mut last = Vec::new();
+    far.read_to_end(&mut last)?;
+    assert_eq!(last[..4], [0x88, last.len() as u8 - 2, 0x03, 0xea]);
+    drop(far);
+    until("the sink ends", || session.ended().is_some());
+    assert_eq!(sender.push(session.id(), b"late", &Meta::default()), Err(PushError::Closed));
+    drop(engine);
+    Ok(())
+}
+
+/// A record that is begun where a segment has less room than its length takes.
+#[test]
+fn no_length_prefixed_record_is_lost_at_the_end_of_a_segment() -> Result<()> {
+    const RECORDS: u32 = 100_000;
+    let ring = RingConfig { rings: 1, slots: 4096, block_bytes: 128, blocks: 4096 };
+    let config = SinkConfig::new(choice::fifo()).framing(Framing::LengthPrefixed).ack_fates(false);
+    let Fixture { engine, mut sender, sink, mut far } = fixture(&ring, config)?;
+    let reader = std::thread::spawn(move || {
+        let mut reader = std::io::BufReader::new(&mut far);
+        for expected in 0..RECORDS {
+            let mut record = [0; 4 + 96];
+            reader.read_exact(&mut record).expect("a whole record");
+            let number = [record[4], record[5], record[6], record[7]].map(u32::from);
+            let number = number.into_iter().fold(0, |number, byte| number << 8 | byte);
+            assert_eq!(number, expected, "none is missing");
+        }
+    });
+    let mut record = [0; 96];
+    for number in 0..RECORDS {
+        record[..4].copy_from_slice(&number.to_be_bytes());
+        let until = now() + TIMEOUT;
+        while sender.push(sink.id(), &record, &Meta::default()) == Err(PushError::Full) {
+            assert!(now() < until && !reader.is_finished(), "room in time");
+            std::thread::yield_now();
+        }
+    }
+    reader.join().expect("every record in order");
+    drop(engine);
     Ok(())
 }

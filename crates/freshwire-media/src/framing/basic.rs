@@ -29,6 +29,8 @@ impl Framer for Basic {
         if self.ended {
             return None;
         }
+        // A caller takes `None` for the record's end, and the last bytes of a segment may be fewer than a length.
+        let max = max.max(self.framing.prefix_bytes(self.position) + 1);
         let remaining = self.len - self.position;
         let chunk = self.framing.chunk(self.seq, self.position, remaining, max)?;
         prefix.extend_from_slice(chunk.prefix.as_bytes());

@@ -169,3 +169,17 @@ fn arbitrary_bytes_and_splits_give_one_result() {
         },
     );
 }
+
+#[test]
+fn a_record_is_complete_however_little_room_there_is() {
+    for framing in [Framing::Raw, Framing::LengthPrefixed, Framing::Chunked] {
+        for max in 0..12 {
+            let mut framer: Box<dyn Framer> = framing.into();
+            framer.begin(7, 20);
+            let mut prefix = Vec::new();
+            let pieces = std::iter::from_fn(|| framer.next(max, &mut prefix));
+            let payload: u32 = pieces.map(|piece| piece.payload.end - piece.payload.start).sum();
+            assert_eq!(payload, 20, "{framing:?} in pieces of {max}");
+        }
+    }
+}

@@ -1,45 +1,25 @@
-//! WebSocket frames from server to client (RFC 6455, section 5.2): whole messages, not masked.
+//! WebSocket (RFC 6455) behind the handshake: frames of the sender, and a reader of the peer's.
+//!
+//! [`Messages`] writes each record as one message, whatever was dropped before it. [`Reader`] reads what the peer sends,
+//! checks it, and makes the answers: pongs, and the closing handshake. They go between two records.
+//!
+//! A message in progress cannot be given up. Its length is in its first bytes, and a message in fragments has an end only
+//! in its final fragment, so a receiver would take a part for the whole. Records therefore stay whole: keep them small
+//! on slow paths.
 
-/// What a message is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Opcode {
-    /// Text in UTF-8.
-    Text = 1,
-    /// Bytes.
-    Binary = 2,
-    /// The end of the connection; at most 125 bytes.
-    Close = 8,
-    /// A question whether the peer is there; at most 125 bytes.
-    Ping = 9,
-    /// The answer to a ping, with its bytes.
-    Pong = 10,
-}
+mod frame;
+mod messages;
+mod reader;
 
-/// Adds to `out` the header of an unfragmented message of `len` bytes, in the shortest form. The payload follows it as it
-/// is.
-pub fn header(opcode: Opcode, len: u64, out: &mut Vec<u8>) {
-    out.push(FIN | opcode as u8);
-    if let Ok(len) = u8::try_from(len)
-        && len <= SHORT_MAX
-    {
-        out.push(len);
-    } else if let Ok(len) = u16::try_from(len) {
-        out.push(FOLLOWS_16);
-        out.extend_from_slice(&len.to_be_bytes());
-    } else {
-        out.push(FOLLOWS_64);
-        out.extend_from_slice(&len.to_be_bytes());
-    }
-}
-
-const FIN: u8 = 0x80;
-const SHORT_MAX: u8 = 125;
-const FOLLOWS_16: u8 = 126;
-const FOLLOWS_64: u8 = 127;
+pub use frame::{MAX_CONTROL_BYTES, MessageKind, Opcode, close, header, ping};
+pub use messages::Messages;
+pub use reader::{Event, Reader, Role, Violation};
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::frame::FIN;
     use super::*;
+    use crate::framing::Framer as _;
 
     /// Opcode and payload of the message that `bytes` begins with, and what follows it.
     pub(in super::super) fn read(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
@@ -77,6 +57,69 @@ pub(super) mod tests {
         assert_eq!(of(Opcode::Binary, 126), [0x82, 126, 0, 126]);
         assert_eq!(of(Opcode::Binary, 65535), [0x82, 126, 255, 255]);
         assert_eq!(of(Opcode::Binary, 65536), [0x82, 127, 0, 0, 0, 0, 0, 1, 0, 0]);
+    }
+
+    /// The stream of these records, and where other frames may be interjected.
+    fn stream(framer: &mut Messages, records: &[&[u8]]) -> (Vec<u8>, Vec<usize>) {
+        let (mut out, mut boundaries) = (Vec::new(), vec![0]);
+        for (seq, record) in (0..).zip(records) {
+            framer.begin(seq, record.len() as u32);
+            while let Some(piece) = framer.next(1, &mut out) {
+                out.extend_from_slice(&record[piece.payload.start as usize..piece.payload.end as usize]);
+                if piece.boundary {
+                    boundaries.push(out.len());
+                }
+                if piece.last {
+                    break;
+                }
+            }
+        }
+        (out, boundaries)
+    }
+
+    fn events(bytes: &[u8]) -> Vec<Event> {
+        let mut reader = Reader::new(Role::Client, 1 << 20);
+        reader.push(bytes);
+        reader.map(|event| event.expect("valid frames")).collect()
+    }
+
+    #[test]
+    fn each_record_is_one_message() {
+        let (bytes, _) = stream(&mut Messages::text(), &[b"one", b"", b"three"]);
+        let text = |text: &str| Event::Text(text.to_owned());
+        assert_eq!(events(&bytes), [text("one"), text(""), text("three")]);
+        let odd = |seq: u64| if seq % 2 == 1 { MessageKind::Binary } else { MessageKind::Text };
+        let (bytes, _) = stream(&mut Messages::by_number(odd), &[b"a", b"\xff"]);
+        assert_eq!(events(&bytes), [text("a"), Event::Binary(vec![0xff])]);
+    }
+
+    #[test]
+    fn a_ping_fits_between_any_two_pieces() {
+        bolero::check!().with_iterations(500).with_type::<(Vec<Vec<u8>>, u8)>().for_each(
+            |(records, fragment)| {
+                let records: Vec<_> = records.iter().map(Vec::as_slice).collect();
+                let mut framer = Messages::binary().fragments(u32::from(*fragment));
+                let (bytes, boundaries) = stream(&mut framer, &records);
+                let mut pinged = Vec::new();
+                for ends in boundaries.windows(2) {
+                    ping(b"?", &mut pinged);
+                    pinged.extend_from_slice(&bytes[ends[0]..ends[1]]);
+                }
+                let messages: Vec<_> = events(&pinged)
+                    .into_iter()
+                    .filter(|event| *event != Event::Ping(b"?".to_vec()))
+                    .collect();
+                let expected: Vec<_> = records.iter().map(|record| Event::Binary(record.to_vec())).collect();
+                assert_eq!(messages, expected);
+            },
+        );
+    }
+
+    #[test]
+    fn the_reason_of_a_close_is_cut_between_characters() {
+        let mut out = Vec::new();
+        close(1013, &"\u{fc}".repeat(70), &mut out);
+        assert_eq!(events(&out), [Event::Close { code: Some(1013), reason: "\u{fc}".repeat(61) }]);
     }
 
     #[test]

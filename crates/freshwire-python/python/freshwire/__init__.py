@@ -51,6 +51,8 @@ from ._native import (
     now,
 )
 
+from ._websocket import WebSocket
+
 # So that `import freshwire.choice` and pickled names work.
 _sys.modules[__name__ + ".choice"] = choice
 _sys.modules[__name__ + ".a1"] = a1
@@ -82,6 +84,7 @@ __all__ = [
     "Stats",
     "TooLarge",
     "TooLate",
+    "WebSocket",
     "__version__",
     "a1",
     "choice",

@@ -1,3 +1,4 @@
+from asyncio import Transport
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from enum import Enum
 from types import TracebackType
@@ -106,7 +107,9 @@ class Sender:
         socket: _HasFileno,
         policy: choice.Policy,
         *,
-        framing: Literal["raw", "length-prefixed", "chunked"] = "raw",
+        framing: Literal[
+            "raw", "length-prefixed", "chunked", "websocket", "websocket-binary", "event-stream"
+        ] = "raw",
         carrier: Literal["tcp", "auto", "kernel"] = "tcp",
         reserve: int = ...,
         queue_target: float | None = ...,
@@ -191,6 +194,28 @@ class Sink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+class WebSocket:
+    @property
+    def sink(self) -> Sink: ...
+    def __init__(
+        self,
+        sender: Sender,
+        socket: _HasFileno | Transport,
+        policy: choice.Policy,
+        *,
+        leftover: bytes = b"",
+        binary: bool = False,
+        max_message: int = 65536,
+        **options: object,
+    ) -> None: ...
+    @property
+    def code(self) -> int | None: ...
+    @property
+    def violation(self) -> str | None: ...
+    def close(self, code: int = 1000, reason: str = "") -> None: ...
+    def __aiter__(self) -> WebSocket: ...
+    async def __anext__(self) -> str | bytes: ...
 
 @final
 class Fate:

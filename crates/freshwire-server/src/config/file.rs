@@ -125,6 +125,9 @@ struct HubSection {
     unused_timeout: Value,
     max_viewers: Value,
     arena: Value,
+    max_keys: Value,
+    max_value: Value,
+    max_publishers: Value,
     latency: Value,
     key_grace: Value,
     join_age: Value,
@@ -291,6 +294,10 @@ fn hub(section: HubSection) -> Result<HubConfig, Fault> {
     set(&mut hub.max_streams, "max_streams", section.max_streams.as_ref(), parse_count, ("1", "10000"))?;
     set(&mut hub.max_viewers, "max_viewers", section.max_viewers.as_ref(), parse_count, ("1", "65536"))?;
     set(&mut hub.arena_bytes, "arena", section.arena.as_ref(), size, ("1MiB", "2GiB"))?;
+    set(&mut hub.max_keys, "max_keys", section.max_keys.as_ref(), parse_count, ("1", "4096"))?;
+    set(&mut hub.max_value_bytes, "max_value", section.max_value.as_ref(), size, ("64B", "1MiB"))?;
+    let publishers = section.max_publishers.as_ref();
+    set(&mut hub.max_publishers, "max_publishers", publishers, parse_count, ("1", "65536"))?;
     let bound = |text: &str| parse_duration(text).map(Some);
     set(&mut hub.latency, "latency", section.latency.as_ref(), bound, ("20ms", "1min"))?;
     set(&mut hub.key_grace, "key_grace", section.key_grace.as_ref(), parse_duration, ("0s", "1min"))?;

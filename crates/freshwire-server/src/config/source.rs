@@ -82,7 +82,7 @@ pub fn check_published_name(name: &str) -> Result<(), SourceError> {
     if parts.next() == Some("_") {
         return refuse("what begins with _/ is the page's own");
     }
-    let ends = [".ts", ".mp4", ".fw", "/ws"];
+    let ends = [".ts", ".mp4", ".fw", "/ws", "/watch", "/values", "/events", "/push"];
     match ends.into_iter().find(|end| name.ends_with(end)) {
         Some(end) => refuse(&format!("{end} at the end is how another stream's address is told")),
         None => Ok(()),
@@ -140,8 +140,20 @@ mod tests {
         {
             assert_eq!(check_published_name(name), Ok(()), "{name}");
         }
-        let wrong =
-            ["", "/", "..", "a/../b", "a//b", "a/", ".a", "live.ts", "a/b.mp4", "live/ws", "_/player.js"];
+        let wrong = [
+            "",
+            "/",
+            "..",
+            "a/../b",
+            "a//b",
+            "a/",
+            ".a",
+            "live.ts",
+            "a/b.mp4",
+            "live/ws",
+            "live/events",
+            "_/player.js",
+        ];
         for name in wrong.into_iter().chain(["live.fw", "a\u{202e}b", "a\u{1b}[2J", "_"]) {
             assert!(check_published_name(name).is_err(), "{name}");
             assert!(check_stream_name(name).is_err(), "{name}");

@@ -4,12 +4,13 @@ use hyper::{Method, Request, StatusCode, header};
 
 use super::asker::{Asker, text_of};
 use super::page;
+use super::permission::check;
 use super::reply::{self, Reply};
-use super::route::{Container, Route};
+use super::route::{Container, Exchange, Route};
 use super::socket;
 use super::takeover::{Body, Carriage, Order};
-use crate::access::text;
-use crate::access::{Attempt, Right, Verdict};
+use super::values;
+use crate::access::{Right, Verdict};
 use crate::context::Context;
 use crate::hub::{RenditionsAsked, Stream, ViewRequest};
 
@@ -22,6 +23,8 @@ pub(super) enum Outcome {
     Reply(Box<Reply>),
     /// A stream, on this connection.
     Order(Box<Order>),
+    /// Values of a stream, on this connection.
+    Exchange(Box<values::Order>),
 }
 
 impl From<Reply> for Outcome {
@@ -51,11 +54,21 @@ where
         };
     };
     // Who has no right does not learn which streams there are.
-    let user = match check(context, asker, request, name) {
+    let right = match route {
+        Route::Values(_, Exchange::Push) => Right::Publish,
+        _ => Right::View,
+    };
+    let user = match check(context, asker, request, right, name) {
         Verdict::Granted { user } => user,
         Verdict::Challenge(challenges) => return reply::challenge(&challenges).into(),
         Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why).into(),
     };
+    if let Route::Values(_, exchange) = route {
+        return match values::exchange(context, asker, request, name, exchange) {
+            Ok(order) => Outcome::Exchange(Box::new(order)),
+            Err(reply) => Outcome::Reply(reply),
+        };
+    }
     let Some(stream) = context.hub.find(name) else { return not_found() };
     let latency = match ViewRequest::latency_asked(request.uri().query()) {
         Ok(latency) => latency,
@@ -106,7 +119,7 @@ fn index<B>(context: &Context, asker: &Asker, request: &Request<B>) -> Reply {
     let mut shown = Vec::new();
     let mut challenges = None;
     for stream in context.hub.streams() {
-        match check(context, asker, request, stream.name()) {
+        match check(context, asker, request, Right::View, stream.name()) {
             Verdict::Granted { .. } => shown.push(stream),
             Verdict::Challenge(values) => challenges = Some(values),
             Verdict::Denied(_) => {}
@@ -114,36 +127,11 @@ fn index<B>(context: &Context, asker: &Asker, request: &Request<B>) -> Reply {
     }
     match challenges {
         Some(challenges) if shown.is_empty() => reply::challenge(&challenges),
-        _ => page::index(&shown, &host(request), asker, request.uri().query()),
+        _ => {
+            let keys = |name: &str| context.topics.find(name).map(|topic| topic.snapshot().keys);
+            page::index(&shown, keys, &host(request), asker, request.uri().query())
+        }
     }
-}
-
-fn check<B>(context: &Context, asker: &Asker, request: &Request<B>, stream: &str) -> Verdict {
-    let uri = request.uri();
-    // A user's name need not be ASCII; those that are not UTF-8 are of the older kind.
-    let authorization = request.headers().get(header::AUTHORIZATION).map(|value| text(value.as_bytes()));
-    let authorization = authorization.as_deref();
-    let verdict = context.access().check(&Attempt {
-        right: Right::View,
-        stream,
-        method: request.method().as_str(),
-        uri: uri.path_and_query().map_or("/", |path| path.as_str()),
-        query: uri.query(),
-        authorization,
-        encrypted: asker.encrypted,
-        peer: asker.peer.ip(),
-        host: text_of(request.headers(), &header::HOST),
-    });
-    let refused = match &verdict {
-        Verdict::Granted { .. } => None,
-        Verdict::Challenge(_) => authorization.map(|_| "its credentials are not valid"),
-        Verdict::Denied(why) => Some(*why),
-    };
-    if let Some(why) = refused {
-        context.counters.denied.add_one();
-        tracing::info!(peer = %asker.peer, stream, why, "a viewer is not let in");
-    }
-    verdict
 }
 
 /// The host without its port, as the client calls it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
@@ -17,7 +17,8 @@ use super::asker::Asker;
 use super::reply::Reply;
 use super::shutdown::stopped;
 use super::site::Site;
-use super::takeover::{self, Order};
+use super::takeover;
+use super::values;
 use crate::config::Limits;
 use crate::context::Context;
 use crate::net::{Conn, Patience};
@@ -27,14 +28,29 @@ pub(super) async fn run(conn: Conn, context: Arc<Context>, site: Site) {
     let asker = Asker { peer: conn.peer_addr(), encrypted: conn.is_encrypted(), site };
     let peer = asker.peer;
     let Some((conn, early, order)) = speak(conn, Arc::clone(&context), asker).await else { return };
-    let stream = order.stream.name().to_owned();
-    if let Err(error) = takeover::run(conn, early, order, &context).await {
+    let (stream, served) = match order {
+        Taken::Stream(order) => {
+            let stream = order.stream.name().to_owned();
+            (stream, takeover::run(conn, early, *order, &context).await)
+        }
+        Taken::Exchange(order) => {
+            let stream = order.topic.name().to_owned();
+            (stream, values::run(conn, early, *order, &context).await)
+        }
+    };
+    if let Err(error) = served {
         tracing::info!(%peer, stream, %error, "a viewer could not be served");
     }
 }
 
+/// What a connection is taken from hyper for.
+enum Taken {
+    Stream(Box<takeover::Order>),
+    Exchange(Box<values::Order>),
+}
+
 /// Speaks HTTP. The connection comes back when somebody asks for a stream, with what was read too much.
-async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn, Vec<u8>, Order)> {
+async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn, Vec<u8>, Taken)> {
     let (orders, mut ordered) = mpsc::channel(1);
     let mut shutdown = context.shutdown.clone();
     let counters = Arc::clone(&context);
@@ -43,17 +59,23 @@ async fn speak(conn: Conn, context: Arc<Context>, asker: Asker) -> Option<(Conn,
         let (context, orders) = (Arc::clone(&context), orders.clone());
         // Boxed, because the connection can only be taken from a future that can be moved.
         let reply: Pin<Box<dyn Future<Output = Result<Reply, Infallible>> + Send>> = Box::pin(async move {
-            match answer(&context, &asker, &request).await {
+            let (method, uri) = (request.method().clone(), request.uri().clone());
+            let outcome = if values::is_change(&method) {
+                values::change(&context, &asker, request).await.into()
+            } else {
+                answer(&context, &asker, &request).await
+            };
+            let taken = match outcome {
                 Outcome::Reply(reply) => {
-                    log_refusal(peer, &request, &reply);
-                    Ok(*reply)
+                    log_refusal(peer, &method, &uri, &reply);
+                    return Ok(*reply);
                 }
-                Outcome::Order(order) => {
-                    // The receiver takes the connection apart at once, with this future in it.
-                    let _ = orders.send(*order).await;
-                    std::future::pending().await
-                }
-            }
+                Outcome::Order(order) => Taken::Stream(order),
+                Outcome::Exchange(order) => Taken::Exchange(order),
+            };
+            // The receiver takes the connection apart at once, with this future in it.
+            let _ = orders.send(taken).await;
+            std::future::pending().await
         });
         reply
     });
@@ -111,11 +133,11 @@ async fn leave(mut conn: Conn) {
 }
 
 /// A client that has yet to say who it is was not refused, and 5xx is the server's state rather than the request.
-fn log_refusal(peer: SocketAddr, request: &Request<Incoming>, reply: &Reply) {
+fn log_refusal(peer: SocketAddr, method: &Method, uri: &Uri, reply: &Reply) {
     let status = reply.status();
     if status.is_client_error() && status != StatusCode::UNAUTHORIZED {
-        let path: String = request.uri().path().chars().take(MOST_PATH_LOGGED).collect();
-        tracing::info!(%peer, method = %request.method(), path, %status, "a request is refused");
+        let path: String = uri.path().chars().take(MOST_PATH_LOGGED).collect();
+        tracing::info!(%peer, %method, path, %status, "a request is refused");
     }
 }
 

@@ -13,6 +13,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::context::Context;
 use crate::hub::{StreamSnapshot, ViewerSnapshot};
 use crate::log::LOST_LINES;
+use crate::values::{TopicSnapshot, WatcherSnapshot};
 
 pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -20,7 +21,8 @@ pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 pub(super) fn text(context: &Context) -> Result<String, fmt::Error> {
     let streams = context.hub.streams().iter().map(|stream| stream.snapshot()).collect();
     let mut registry = Registry::with_prefix("freshwire");
-    registry.register_collector(Box::new(Reading { streams, server: server_values(context) }));
+    let topics = context.topics.all().iter().map(|topic| topic.snapshot()).collect();
+    registry.register_collector(Box::new(Reading { streams, topics, server: server_values(context) }));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
@@ -67,6 +69,7 @@ fn server_values(context: &Context) -> Vec<ServerValue> {
 #[derive(Debug)]
 struct Reading {
     streams: Vec<StreamSnapshot>,
+    topics: Vec<TopicSnapshot>,
     server: Vec<ServerValue>,
 }
 
@@ -78,6 +81,7 @@ impl Collector for Reading {
             value.encode(encoder.encode_descriptor(name, help, None, value.metric_type())?)?;
         }
         self.encode_streams(&mut encoder)?;
+        self.encode_topics(&mut encoder)?;
         self.encode_viewers(&mut encoder)?;
         self.encode_renditions(&mut encoder)?;
         self.encode_layers(&mut encoder)
@@ -130,6 +134,42 @@ const STREAM_METRICS: [Metric<StreamSnapshot>; 10] = [
     ("stream_viewers", "Viewers at present", None, |stream| Some(Value::Gauge(stream.viewers.len() as f64))),
     ("stream_viewers_limited", "Viewers whose path was the limit recently", None, |stream| {
         Some(Value::Gauge(stream.viewers.iter().filter(|viewer| is_limited(viewer)).count() as f64))
+    }),
+];
+
+const TOPIC_METRICS: [Metric<TopicSnapshot>; 6] = [
+    ("values_keys", "Keys that have a value", None, |topic| Some(Value::Gauge(topic.keys as f64))),
+    ("values_changes", "Values set and keys deleted", None, |topic| Some(Value::Counter(topic.changes))),
+    ("values_newest", "Memory of the newest values", Some(Unit::Bytes), |topic| {
+        Some(Value::Gauge(topic.bytes as f64))
+    }),
+    ("values_arena_used", "Memory of queued values", Some(Unit::Bytes), |topic| {
+        Some(Value::Gauge(topic.arena_used as f64))
+    }),
+    ("values_publishers", "Publishers over WebSocket", None, |topic| {
+        Some(Value::Gauge(topic.publishers as f64))
+    }),
+    ("values_watchers", "Watchers at present", None, |topic| Some(Value::Gauge(topic.watchers.len() as f64))),
+];
+
+const WATCHER_METRICS: [Metric<WatcherSnapshot>; 5] = [
+    ("watcher_sent", "Values committed", None, |watcher| {
+        Some(Value::Counter(watcher.sink.begun_by_layer.iter().sum()))
+    }),
+    ("watcher_dropped", "Values dropped for newer ones, or as too old", None, |watcher| {
+        Some(Value::Counter(watcher.dropped))
+    }),
+    ("watcher_waiting_keys", "Keys whose newest value found no room yet", None, |watcher| {
+        Some(Value::Gauge(watcher.waiting_keys as f64))
+    }),
+    (
+        "watcher_age_at_commit_max",
+        "Largest age of a value at its commit point",
+        Some(Unit::Seconds),
+        |watcher| Some(Value::Gauge(watcher.sink.age_at_commit_max.as_secs_f64())),
+    ),
+    ("watcher_rtt", "Smoothed round trip", Some(Unit::Seconds), |watcher| {
+        Some(Value::Gauge(watcher.sink.rtt.as_secs_f64()))
     }),
 ];
 
@@ -201,6 +241,24 @@ impl Reading {
         });
         let help = "Rate of a viewer's path; a lower bound if stream_viewers_limited does not count it";
         encode_family(encoder, ("stream_fit_bytes_per_second", help, None), fits)
+    }
+
+    fn encode_topics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let labels = |topic: &TopicSnapshot| vec![("stream", topic.name.clone())];
+        for (name, help, unit, read) in &TOPIC_METRICS {
+            let values = self.topics.iter().map(|topic| (labels(topic), read(topic)));
+            encode_family(encoder, (name, help, unit.as_ref()), values)?;
+        }
+        for (name, help, unit, read) in &WATCHER_METRICS {
+            let values = self.topics.iter().flat_map(|topic| {
+                topic.watchers.iter().map(move |watcher| {
+                    let labels = with(&labels(topic), "protocol", &watcher.protocol);
+                    (with(&labels, "watcher", &watcher.id), read(watcher))
+                })
+            });
+            encode_family(encoder, (name, help, unit.as_ref()), values)?;
+        }
+        Ok(())
     }
 
     fn encode_viewers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

@@ -14,7 +14,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Name, type and content of what the pages refer to below `/_/`.
-const ASSETS: [(&str, &str, &str); 10] = [
+const ASSETS: [(&str, &str, &str); 12] = [
     ("style.css", "text/css; charset=utf-8", include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     ("index.js", SCRIPT, include_str!("page/index.js")),
@@ -24,11 +24,14 @@ const ASSETS: [(&str, &str, &str); 10] = [
     ("feed.js", SCRIPT, include_str!("page/feed.js")),
     ("mp4.js", SCRIPT, include_str!("page/mp4.js")),
     ("player.js", SCRIPT, include_str!("page/player.js")),
+    ("watch.js", SCRIPT, include_str!("page/watch.js")),
+    ("watch-worker.js", SCRIPT, include_str!("page/watch-worker.js")),
     ("charts.js", SCRIPT, include_str!("page/charts.js")),
 ];
 
 const INDEX: &str = include_str!("page/index.html");
 const PLAYER: &str = include_str!("page/player.html");
+const WATCH: &str = include_str!("page/watch.html");
 
 /// Everything in a path's segment but what it may have unescaped (RFC 3986); `/` stays, it is part of names.
 const IN_PATH: &AsciiSet = &CONTROLS
@@ -58,11 +61,26 @@ pub(super) fn player(name: &str) -> Reply {
     reply::of(StatusCode::OK, HTML, page)
 }
 
-/// The list of streams, with the addresses under which others play them. A signed link's query stays in them.
-pub(super) fn index(streams: &[Arc<Stream>], host: &str, asker: &Asker, query: Option<&str>) -> Reply {
+/// The page that shows the values of a stream.
+pub(super) fn watch(name: &str) -> Reply {
+    let path = utf8_percent_encode(name, IN_PATH);
+    let page =
+        WATCH.replace("{{path}}", &Escaped(path).to_string()).replace("{{name}}", &Escaped(name).to_string());
+    reply::of(StatusCode::OK, HTML, page)
+}
+
+/// The list of streams, with the addresses under which others play them. A signed link's query stays in them. `keys` says how
+/// many keys a stream of values has; `None` for others.
+pub(super) fn index(
+    streams: &[Arc<Stream>],
+    keys: impl Fn(&str) -> Option<usize>,
+    host: &str,
+    asker: &Asker,
+    query: Option<&str>,
+) -> Reply {
     let mut list = String::new();
     for stream in streams {
-        let entry = Entry { stream, host, asker, query };
+        let entry = Entry { stream, keys: keys(stream.name()), host, asker, query };
         // Writing to a string does not fail.
         let _ = write!(list, "{entry}");
     }
@@ -77,6 +95,7 @@ pub(super) fn index(streams: &[Arc<Stream>], host: &str, asker: &Asker, query: O
 /// One stream of the list.
 struct Entry<'a> {
     stream: &'a Stream,
+    keys: Option<usize>,
     host: &'a str,
     asker: &'a Asker,
     query: Option<&'a str>,
@@ -88,7 +107,12 @@ impl Display for Entry<'_> {
         let path = utf8_percent_encode(name, IN_PATH).to_string();
         let query = self.query.map(|query| format!("?{query}")).unwrap_or_default();
         let is_live = self.stream.snapshot().origin.is_some();
-        let (class, state) = if is_live { ("live", "live") } else { ("away", "no source") };
+        let has_values = self.keys > Some(0);
+        let (class, state) = match (is_live, has_values) {
+            (true, _) => ("live", "live"),
+            (false, true) => ("live", "values"),
+            (false, false) => ("away", "no source"),
+        };
         write!(
             f,
             "<li><div class=\"head\"><a class=\"name\" href=\"/{0}{1}\">{2}</a>\
@@ -110,6 +134,9 @@ impl Display for Entry<'_> {
         // The page knows under which address it was reached; its script puts that in front.
         for (label, suffix) in [("MPEG-TS", "ts"), ("MP4", "mp4")] {
             write_address(f, label, &format!("/{path}.{suffix}{query}"), " data-here")?;
+        }
+        if self.keys.is_some() {
+            write_address(f, "Values", &format!("/{path}/watch{query}"), " data-here")?;
         }
         f.write_str("</dl></li>")
     }
@@ -155,7 +182,7 @@ mod tests {
 
     #[test]
     fn pages_refer_only_to_assets_that_exist() {
-        for page in [INDEX, PLAYER].into_iter().chain(ASSETS.map(|(_, _, content)| content)) {
+        for page in [INDEX, PLAYER, WATCH].into_iter().chain(ASSETS.map(|(_, _, content)| content)) {
             assert!(!page.contains("https://") && !page.contains("//cdn"), "nothing from elsewhere");
             for reference in page.split("\"/_/").skip(1) {
                 let name = reference.split('"').next().unwrap_or_default();

@@ -14,6 +14,31 @@ pub(super) enum Route {
     Socket(String),
     /// A stream as the body of an answer.
     Body(String, Container),
+    /// A stream's values by key.
+    Values(String, Exchange),
+}
+
+/// What is done with a stream's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exchange {
+    /// A page shows them.
+    Page,
+    /// WebSocket messages for a watcher.
+    Messages,
+    /// Server-sent events for a watcher.
+    Events,
+    /// WebSocket messages of a publisher.
+    Push,
+}
+
+impl Exchange {
+    /// What the path ends with.
+    const SUFFIXES: [(&'static str, Self); 4] = [
+        ("/watch", Self::Page),
+        ("/values", Self::Messages),
+        ("/events", Self::Events),
+        ("/push", Self::Push),
+    ];
 }
 
 /// The form of a stream that is the body of an answer.
@@ -49,6 +74,11 @@ impl Route {
         if let Some(name) = path.strip_suffix("/ws") {
             return named(name).map(Self::Socket);
         }
+        for (suffix, exchange) in Exchange::SUFFIXES {
+            if let Some(name) = path.strip_suffix(suffix) {
+                return named(name).map(|name| Self::Values(name, exchange));
+            }
+        }
         for (suffix, container) in Container::SUFFIXES {
             if let Some(name) = path.strip_suffix(suffix) {
                 return named(name).map(|name| Self::Body(name, container));
@@ -61,7 +91,9 @@ impl Route {
     pub(super) fn stream(&self) -> Option<&str> {
         match self {
             Self::Index | Self::Asset(_) => None,
-            Self::Player(name) | Self::Socket(name) | Self::Body(name, _) => Some(name),
+            Self::Player(name) | Self::Socket(name) | Self::Body(name, _) | Self::Values(name, _) => {
+                Some(name)
+            }
         }
     }
 }
@@ -83,6 +115,8 @@ mod tests {
         assert_eq!(route("/cam"), Some(Route::Player(name())));
         assert_eq!(route("/cam/?token=x"), Some(Route::Player(name())));
         assert_eq!(route("/cam/ws"), Some(Route::Socket(name())));
+        assert_eq!(route("/cam/events"), Some(Route::Values(name(), Exchange::Events)));
+        assert_eq!(route("/cam/watch/"), Some(Route::Values(name(), Exchange::Page)));
         assert_eq!(route("/cam.ts?x"), Some(Route::Body(name(), Container::Ts)));
         assert_eq!(route("/cam.mp4"), Some(Route::Body(name(), Container::Mp4)));
         assert_eq!(route("/cam.fw"), Some(Route::Body(name(), Container::Freshwire)));
@@ -92,7 +126,7 @@ mod tests {
 
     #[test]
     fn what_names_no_stream_leads_nowhere() {
-        for path in ["//", "//ws", "/.ts", "/%ff", "*"] {
+        for path in ["//", "//ws", "//values", "/.ts", "/%ff", "*"] {
             assert_eq!(route(path), None, "{path}");
         }
     }
@@ -105,7 +139,7 @@ mod tests {
             let path = format!("/{}", utf8_percent_encode(name, NON_ALPHANUMERIC));
             assert_eq!(route(&path), Some(Route::Player(name.to_owned())), "{name}");
         };
-        let parts = ["live", "ws", "_", "a.ts", ".mp4", "fw", "..", "\u{e4} b", ""];
+        let parts = ["live", "ws", "push", "_", "a.ts", ".mp4", "fw", "..", "\u{e4} b", ""];
         for first in parts {
             for second in parts {
                 for name in [format!("{first}/{second}"), format!("{first}.{second}"), first.to_owned()] {

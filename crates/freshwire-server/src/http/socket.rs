@@ -1,15 +1,9 @@
-use std::io;
-use std::pin::Pin;
-use std::task::{Context as TaskContext, Poll};
 use std::time::{Duration, SystemTime};
 
-use futures_util::{SinkExt as _, StreamExt as _};
+use freshwire::websocket::{self, Event, Opcode, Role};
 use hyper::{HeaderMap, Method, Request, StatusCode, Version, header};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
-use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
-use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
+use sha1::Digest as _;
+use tokio::io::AsyncReadExt as _;
 
 use super::asker::text_of;
 use super::origin::Origins;
@@ -26,8 +20,9 @@ const REPORT_EVERY: Duration = Duration::from_millis(500);
 /// What a viewer says is short.
 const MAX_MESSAGE_BYTES: usize = 1 << 10;
 
-/// Questions answered between two reports; a client that asks more is closed.
-const MAX_QUESTIONS: u32 = 20;
+/// Messages between two reports, and those of them that are answered; a client that says more is closed.
+const MAX_MESSAGES: u32 = 2000;
+const MAX_ANSWERS: u32 = 20;
 
 /// Checks that a request may become a WebSocket of a page of one of these origins; the head of the answer that makes it one.
 pub(super) fn accept<B>(request: &Request<B>, origins: &Origins) -> Result<Vec<u8>, Box<Reply>> {
@@ -52,7 +47,7 @@ pub(super) fn accept<B>(request: &Request<B>, origins: &Origins) -> Result<Vec<u
             "pages of other sites may not play this stream; trusted_origins in [http] names those that may";
         return refuse(StatusCode::FORBIDDEN, why);
     }
-    let accept = derive_accept_key(key.as_bytes());
+    let accept = accept_key(key);
     let head = format!(
         "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
          sec-websocket-accept: {accept}\r\n\r\n"
@@ -70,114 +65,137 @@ fn has_token(headers: &HeaderMap, name: &header::HeaderName, token: &str) -> boo
         .any(|value| value.trim().eq_ignore_ascii_case(token))
 }
 
-/// Reads what the viewer says, answers it, and reports how it is served, until one of them has enough.
-pub(super) async fn attend(
-    reader: Reader,
-    early: Vec<u8>,
-    stream: &Stream,
-    viewer: &Viewer,
-    context: &Context,
-) {
-    let config = WebSocketConfig::default()
-        .read_buffer_size(MAX_MESSAGE_BYTES)
-        .write_buffer_size(0)
-        .max_message_size(Some(MAX_MESSAGE_BYTES))
-        .max_frame_size(Some(MAX_MESSAGE_BYTES));
-    let half = Half { reader, out: Vec::new() };
-    let mut socket = WebSocketStream::from_partially_read(half, early, Role::Server, Some(config)).await;
+/// What is served over a WebSocket.
+pub(super) trait Served {
+    /// What to answer to a text message.
+    fn reply(&self, text: &str) -> Option<String>;
+
+    /// How it is served, in words for the client; an error once it is not any more.
+    fn report(&mut self) -> Result<Option<String>, Ended>;
+
+    /// Lets the engine write frames between two messages.
+    fn interject(&self, frames: Vec<u8>);
+
+    /// Lets the engine write the close frame, and ends it.
+    fn finish(self, last: Vec<u8>);
+}
+
+/// It is not served any more.
+pub(super) struct Ended;
+
+/// Reads what the client says, answers it, and reports how it is served, until one of them has enough.
+pub(super) async fn attend<S: Served>(mut reader: Reader, early: &[u8], mut served: S, context: &Context) {
+    let mut frames = websocket::Reader::new(Role::Server, MAX_MESSAGE_BYTES);
     let mut shutdown = context.shutdown.clone();
     let mut reports = tokio::time::interval(REPORT_EVERY);
-    let mut questions = 0;
-    let mut acked = 0;
+    let mut buffer = [0; MAX_MESSAGE_BYTES];
+    let (mut messages, mut answers) = (0, 0);
+    frames.push(early);
     loop {
-        let said = tokio::select! {
-            message = socket.next() => match message {
-                Some(Ok(message)) => {
-                    questions += 1;
-                    if questions > MAX_QUESTIONS {
-                        let _ = socket.close(Some(close(CloseCode::Policy, "too many messages"))).await;
-                        break;
+        for event in frames.by_ref() {
+            match event {
+                Ok(event) => {
+                    messages += 1;
+                    if let Event::Text(text) = event
+                        && let Some(answer) = served.reply(&text)
+                    {
+                        answers += 1;
+                        served.interject(message(&answer));
                     }
-                    reply_to(&message, stream)
                 }
-                Some(Err(_)) | None => break,
+                Err(violation) => tracing::debug!(%violation, "a WebSocket client broke the protocol"),
+            }
+        }
+        let output = frames.take_output();
+        if frames.is_closed() {
+            return served.finish(output);
+        }
+        if messages > MAX_MESSAGES || answers > MAX_ANSWERS {
+            return served.finish(farewell(POLICY, "too many messages"));
+        }
+        if !output.is_empty() {
+            served.interject(output);
+        }
+        tokio::select! {
+            read = reader.read(&mut buffer) => match read {
+                Ok(count @ 1..) => frames.push(&buffer[..count]),
+                Ok(0) | Err(_) => return,
             },
             _ = reports.tick() => {
-                let Some(snapshot) = viewer.snapshot().filter(|_| viewer.ended().is_none()) else { return };
-                questions = 0;
-                // While the path takes nothing, reports would only pile up and delay what comes after.
-                let is_stuck = snapshot.sink.acked < snapshot.sink.bytes && snapshot.sink.acked == acked;
-                acked = snapshot.sink.acked;
-                (!is_stuck).then(|| statistics::report(&snapshot, stream))
+                (messages, answers) = (0, 0);
+                match served.report() {
+                    Ok(Some(report)) => served.interject(message(&report)),
+                    Ok(None) => {}
+                    Err(Ended) => return,
+                }
             }
-            _ = stopped(&mut shutdown) => {
-                let _ = socket.close(Some(close(CloseCode::Away, "the server stops"))).await;
-                break;
-            }
-        };
-        if let Some(text) = said
-            && socket.send(Message::text(text)).await.is_err()
-        {
-            break;
+            _ = stopped(&mut shutdown) => return served.finish(farewell(AWAY, "the server stops")),
         }
-        pass_on(&mut socket, viewer);
-    }
-    pass_on(&mut socket, viewer);
-}
-
-/// Lets the engine write what the session has written.
-fn pass_on(socket: &mut WebSocketStream<Half>, viewer: &Viewer) {
-    let out = std::mem::take(&mut socket.get_mut().out);
-    if !out.is_empty() {
-        viewer.interject(out);
     }
 }
 
-fn reply_to(message: &Message, stream: &Stream) -> Option<String> {
-    let Message::Text(text) = message else { return None };
-    match Question::read(text)? {
-        Question::Ping { at } => Some(statistics::pong(at, stream.wall_clock(), SystemTime::now())),
+fn message(text: &str) -> Vec<u8> {
+    let mut message = Vec::new();
+    websocket::header(Opcode::Text, text.len() as u64, &mut message);
+    message.extend_from_slice(text.as_bytes());
+    message
+}
+
+/// A close frame.
+pub(super) fn farewell(code: u16, reason: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    websocket::close(code, reason, &mut frame);
+    frame
+}
+
+/// A viewer of pictures.
+pub(super) struct Viewing<'a> {
+    stream: &'a Stream,
+    viewer: Viewer,
+    acked: u64,
+}
+
+impl<'a> Viewing<'a> {
+    pub(super) fn new(stream: &'a Stream, viewer: Viewer) -> Self {
+        Self { stream, viewer, acked: 0 }
     }
 }
 
-fn close(code: CloseCode, reason: &'static str) -> CloseFrame {
-    CloseFrame { code, reason: reason.into() }
-}
+impl Served for Viewing<'_> {
+    fn reply(&self, text: &str) -> Option<String> {
+        match Question::read(text)? {
+            Question::Ping { at } => Some(statistics::pong(at, self.stream.wall_clock(), SystemTime::now())),
+            Question::Ack { .. } => None,
+        }
+    }
 
-/// The reading half of a connection; what is written waits until the engine is told.
-struct Half {
-    reader: Reader,
-    out: Vec<u8>,
-}
+    fn report(&mut self) -> Result<Option<String>, Ended> {
+        let snapshot = self.viewer.snapshot().filter(|_| self.viewer.ended().is_none()).ok_or(Ended)?;
+        // While the path takes nothing, reports would only pile up and delay what comes after.
+        let is_stuck = snapshot.sink.acked < snapshot.sink.bytes && snapshot.sink.acked == self.acked;
+        self.acked = snapshot.sink.acked;
+        Ok((!is_stuck).then(|| statistics::report(&snapshot, self.stream)))
+    }
 
-impl AsyncRead for Half {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut TaskContext<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.reader).poll_read(cx, buffer)
+    fn interject(&self, frames: Vec<u8>) {
+        self.viewer.interject(frames);
+    }
+
+    fn finish(self, last: Vec<u8>) {
+        self.viewer.finish_with(last);
     }
 }
 
-impl AsyncWrite for Half {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        _: &mut TaskContext<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.out.extend_from_slice(bytes);
-        Poll::Ready(Ok(bytes.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut TaskContext<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
+/// The proof that the server has read the key (RFC 6455, section 4.2.2).
+fn accept_key(key: &str) -> String {
+    let digest = sha1::Sha1::new().chain_update(key).chain_update(KEY_SUFFIX).finalize();
+    data_encoding::BASE64.encode(&digest)
 }
+
+const KEY_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+// RFC 6455, section 7.4.1.
+const AWAY: u16 = 1001;
+pub(super) const POLICY: u16 = 1008;
 
 /// 16 bytes in base64.
 const KEY_CHARS: usize = 24;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hub::{Stream, ViewerSnapshot};
 use crate::report::PathReport;
+use crate::values::WatcherSnapshot;
 
 /// What the page asks.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -16,6 +17,11 @@ pub(super) enum Question {
     Ping {
         /// Comes back as it is.
         at: f64,
+    },
+    /// Not a question: a watcher of values with a window has handled this number of messages.
+    Ack {
+        /// Values handled so far, on this connection.
+        received: u64,
     },
 }
 
@@ -46,6 +52,32 @@ enum Statement<'a> {
     },
 }
 
+/// How a watcher of values is served.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct WatchReport {
+    r#type: &'static str,
+    /// Values sent, counted when they are committed.
+    sent: u64,
+    /// Values left out, because a newer one came or they were too old.
+    dropped: u64,
+    /// Keys whose newest value found no room yet.
+    waiting_keys: usize,
+    path: PathReport,
+}
+
+/// How a watcher of values is served, in words for its page.
+pub(super) fn watch_report(watcher: &WatcherSnapshot) -> String {
+    let report = WatchReport {
+        r#type: "stats",
+        sent: watcher.sink.begun_by_layer.iter().sum(),
+        dropped: watcher.dropped,
+        waiting_keys: watcher.waiting_keys,
+        path: PathReport::from(&watcher.sink),
+    };
+    // A structure of numbers has a text.
+    serde_json::to_string(&report).unwrap_or_default()
+}
+
 /// A place of the stream's clock and the wall time that belongs to it, both in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 struct Clock {
@@ -57,8 +89,10 @@ impl Question {
     /// `None` if it is no question.
     pub(super) fn read(text: &str) -> Option<Self> {
         let question = serde_json::from_str(text).ok()?;
-        let Self::Ping { at } = question;
-        at.is_finite().then_some(question)
+        match question {
+            Self::Ping { at } => at.is_finite().then_some(question),
+            Self::Ack { .. } => Some(question),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
+use std::fmt::Display;
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::route::Container;
 use super::shutdown::stopped;
 use super::socket;
 use crate::context::Context;
-use crate::hub::{RenditionsAsked, Stream, ViewRequest, Viewer};
+use crate::hub::{RenditionsAsked, Stream, ViewRequest};
 use crate::net::{Conn, Reader};
 
 /// How often to see whether a viewer has ended.
@@ -112,26 +113,32 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
         join_age: None,
     });
     let viewer = viewer.map_err(|error| {
-        if let Some(mut socket) = refusal {
-            // The connection is new, so that a short answer has room; if not, the client sees it close.
-            let _ = write!(
-                socket,
-                "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\
-                 retry-after: 5\r\n\r\n{error}\n"
-            );
-        }
+        refuse(refusal, &error);
         io::Error::other(error)
     })?;
     if order.carriage.is_socket {
-        socket::attend(parts.reader, early, &order.stream, &viewer, context).await;
+        let viewing = socket::Viewing::new(&order.stream, viewer);
+        socket::attend(parts.reader, &early, viewing, context).await;
     } else {
-        wait(parts.reader, &viewer, context).await;
+        wait(parts.reader, context, || viewer.ended().is_some()).await;
     }
     Ok(())
 }
 
-/// Waits until the client closes, the engine has given up, or the server stops.
-async fn wait(mut reader: Reader, viewer: &Viewer, context: &Context) {
+/// Says why a client whose connection was taken from hyper is not served. An encrypted one sees it close.
+pub(super) fn refuse(socket: Option<TcpStream>, why: &dyn Display) {
+    if let Some(mut socket) = socket {
+        // The connection is new, so that a short answer has room; if not, the client sees it close.
+        let _ = write!(
+            socket,
+            "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-type: text/plain\r\n\
+             retry-after: 5\r\n\r\n{why}\n"
+        );
+    }
+}
+
+/// Waits until the client closes, the engine has given up, or the server stops. `ended` is asked once a second.
+pub(super) async fn wait(mut reader: Reader, context: &Context, mut ended: impl FnMut() -> bool) {
     let mut shutdown = context.shutdown.clone();
     let mut look = tokio::time::interval(LOOK);
     let mut ignored = [0; 256];
@@ -148,7 +155,7 @@ async fn wait(mut reader: Reader, viewer: &Viewer, context: &Context) {
                 Ok(_) => {}
             },
             _ = look.tick() => {
-                if viewer.ended().is_some() {
+                if ended() {
                     return;
                 }
             }

@@ -285,7 +285,7 @@ impl Stream {
         let mut queue = ViewerQueue::new(sink.id(), Arc::clone(&identity), request.only, request.latency);
         (queue.allowed, queue.selection) = (allowed, selection);
         state.join(queue, request.join_age.unwrap_or(config.join_age), config);
-        Ok(Viewer { sink, stream: Arc::clone(self), identity })
+        Ok(Viewer { sink: Some(sink), stream: Arc::clone(self), identity })
     }
 
     /// Gives the units of the main rendition to whoever makes others of it, from the next keyframe until `sink` says that it is gone.

@@ -103,7 +103,8 @@ impl ViewRequest {
 
 /// One viewer; dropping it disconnects after the record in progress.
 pub struct Viewer {
-    pub(super) sink: Sink,
+    /// `None` after [`finish_with`](Self::finish_with).
+    pub(super) sink: Option<Sink>,
     pub(super) stream: Arc<Stream>,
     pub(super) identity: Arc<Identity>,
 }
@@ -193,7 +194,17 @@ impl Viewer {
     /// Sends bytes between two records, such as the answer to a request. A viewer that asks and does not read the answers
     /// is disconnected.
     pub fn interject(&self, bytes: Vec<u8>) {
-        self.sink.interject(bytes);
+        if let Some(sink) = &self.sink {
+            sink.interject(bytes);
+        }
+    }
+
+    /// Ends it: the unit in progress, then these bytes.
+    pub fn finish_with(mut self, last: Vec<u8>) {
+        if let Some(sink) = self.sink.take() {
+            self.stream.leave(self.identity.id, sink.id());
+            sink.finish_with(last);
+        }
     }
 
     /// Offers it no more units; queued ones are dropped, the one in progress is finished.
@@ -209,7 +220,10 @@ impl Viewer {
     /// How it ended, `None` while it is served. Nothing calls: look once a second.
     pub fn ended(&self) -> Option<Ended> {
         let given_up = || Ended::Broken(SinkError::RingStuck);
-        self.sink.ended().or_else(|| self.identity.is_given_up.load(Ordering::Relaxed).then(given_up))
+        self.identity
+            .monitor
+            .ended()
+            .or_else(|| self.identity.is_given_up.load(Ordering::Relaxed).then(given_up))
     }
 
     /// What it has got and missed; `None` once it has ended.
@@ -220,7 +234,9 @@ impl Viewer {
 
 impl Drop for Viewer {
     fn drop(&mut self) {
-        self.stream.leave(self.identity.id, self.sink.id());
+        if let Some(sink) = &self.sink {
+            self.stream.leave(self.identity.id, sink.id());
+        }
     }
 }
 

@@ -58,6 +58,8 @@ impl Sources {
         let removed: Vec<_> =
             self.running.keys().filter(|name| !wanted.contains_key(*name)).cloned().collect();
         let streams = context.hub.exchange(&removed, wanted.keys())?;
+        let published = wanted.iter().filter(|(_, stream)| stream.source == Source::Publish);
+        context.topics.keep(published.map(|(name, _)| name.clone()));
         for name in &removed {
             tracing::info!(stream = name, "removed");
         }

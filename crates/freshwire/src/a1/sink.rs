@@ -113,7 +113,7 @@ impl<K: Keeper> Server for InNode<K> {
         self.0.ask(|sink, now| sink.close(mode, now));
     }
 
-    fn leave(&self, linger: Duration) {
+    fn leave(&self, _last: Vec<u8>, linger: Duration) {
         self.0.ask(|sink, now| sink.leave(linger, now));
     }
 

@@ -7,8 +7,8 @@ use crate::ended::CloseMode;
 pub(crate) enum Command {
     Add(u64, Destination),
     Close(u64, CloseMode),
-    /// Close as if dropped: finish the record, and abort if that takes longer than the time given.
-    Leave(u64, Duration),
+    /// Close as if dropped: finish the record, send these bytes, and abort if that takes longer than the time given.
+    Leave(u64, Vec<u8>, Duration),
     /// Send bytes between two records.
     Interject(u64, Vec<u8>),
     /// Ask the policy again, although neither the queue nor the path has changed.

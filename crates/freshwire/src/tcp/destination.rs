@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use freshwire_choice::{Reason, Record};
 use freshwire_io::tcp::TcpSocket;
@@ -135,6 +136,13 @@ impl Destination {
             Self::Kernel(connection) => connection.give_up_at(instant),
             Self::Datagrams(sink) => sink.give_up_at(instant),
         }
+    }
+
+    /// Finishes the record, sends `last`, and aborts if that takes longer than `linger`.
+    pub(super) fn leave(&mut self, last: Vec<u8>, linger: Duration, now: Timestamp) -> Result<(), SinkError> {
+        self.give_up_at(now + linger);
+        self.close(CloseMode::FinishRecord, now)?;
+        if last.is_empty() { Ok(()) } else { self.interject(last) }
     }
 
     /// Begins to close. Returns true when the connection is at its end already.

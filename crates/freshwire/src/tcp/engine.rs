@@ -63,8 +63,8 @@ impl Server for InEngine {
         self.engine.send(Command::Close(self.id, mode));
     }
 
-    fn leave(&self, linger: Duration) {
-        self.engine.send(Command::Leave(self.id, linger));
+    fn leave(&self, last: Vec<u8>, linger: Duration) {
+        self.engine.send(Command::Leave(self.id, last, linger));
     }
 
     fn interject(&self, bytes: Vec<u8>) {

@@ -16,7 +16,7 @@ use super::next::{AtOnce, Next};
 use super::payload::Payload;
 use super::scratch::Scratch;
 use super::target::{Offered, Target};
-use crate::ended::{CloseMode, Ended, SinkError};
+use crate::ended::{Ended, SinkError};
 
 /// So many turns before its own a connection's memory is asked for.
 const PREFETCHED_TURNS: usize = 3;
@@ -330,12 +330,11 @@ impl Scheduler {
                     self.connections.insert(id, Entry::new(connection));
                     turns.push(id);
                 }
-                Command::Leave(id, linger) => {
+                Command::Leave(id, last, linger) => {
                     let Some(Entry { connection, .. }) = self.connections.get_mut(&id) else { continue };
-                    connection.give_up_at(now + linger);
-                    match connection.close(CloseMode::FinishRecord, now) {
-                        Ok(_) => turns.push(id),
-                        Err(error) => self.remove(id, error.into()),
+                    match connection.leave(last, linger, now) {
+                        Ok(()) => turns.push(id),
+                        Err(error) => self.remove(id, Ended::Broken(error)),
                     }
                 }
                 Command::Close(id, mode) => {

@@ -1,0 +1,181 @@
+"""Sockets of browsers, handed over after the upgrade."""
+
+import asyncio
+import os
+import struct
+
+import pytest
+from conftest import TIMEOUT, make_pair, read_exactly, until
+
+import freshwire
+from freshwire import choice
+
+MASK = b"\x01\x02\x03\x04"
+
+
+def frame(first, payload):
+    """Make a client's frame with this first byte."""
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack("!H", size)
+    return bytes([first]) + length + MASK + bytes(byte ^ MASK[at % 4] for at, byte in enumerate(payload))
+
+
+def message(far):
+    """Read a server's frame: its first byte and its payload."""
+    first, size = read_exactly(far, 2)
+    if size == 126:
+        size = struct.unpack("!H", read_exactly(far, 2))[0]
+    return first, read_exactly(far, size)
+
+
+def run(coroutine):
+    async def limited():
+        return await asyncio.wait_for(coroutine, TIMEOUT)
+
+    return asyncio.run(limited())
+
+
+async def apart(function, *arguments):
+    """Call a function that blocks."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def test_records_are_messages_and_messages_are_iterated(engine, pair):
+    near, far = pair
+
+    async def conversation():
+        first = frame(0x81, "grü".encode())
+        websocket = freshwire.WebSocket(freshwire.Sender(engine), near, choice.fifo(), leftover=first[:5])
+        near.close()
+        far.sendall(first[5:] + frame(0x89, b"there?") + frame(0x02, b"a") + frame(0x80, b"b"))
+        assert await websocket.__anext__() == "grü"
+        assert await websocket.__anext__() == b"ab"
+        websocket.sink.push(b"x" * 200)
+        assert await apart(message, far) == (0x8A, b"there?")
+        assert await apart(message, far) == (0x81, b"x" * 200)
+        far.sendall(frame(0x88, b"\x03\xe9"))
+        assert [rest async for rest in websocket] == []
+        assert await apart(message, far) == (0x88, b"\x03\xe9")
+        assert await apart(far.recv, 1) == b""
+        return websocket
+
+    websocket = run(conversation())
+    assert (websocket.code, websocket.violation) == (1001, None)
+    until(lambda: websocket.sink.ended, "the end")
+    with pytest.raises(freshwire.Closed):
+        websocket.sink.push(b"late")
+
+
+def test_a_breach_of_the_protocol_ends_the_iteration(engine, pair):
+    near, far = pair
+
+    async def conversation():
+        websocket = freshwire.WebSocket(freshwire.Sender(engine), near, choice.latest(), max_message=100, binary=True)
+        near.close()
+        far.sendall(frame(0x82, b"x" * 101))
+        assert [rest async for rest in websocket] == []
+        return websocket
+
+    websocket = run(conversation())
+    assert websocket.code == 1009 and "limit" in websocket.violation
+    first, payload = message(far)
+    assert (first, payload[:2]) == (0x88, b"\x03\xf1")
+
+
+def test_a_close_and_a_client_that_vanishes(engine):
+    async def conversation():
+        sender = freshwire.Sender(engine, freshwire.Ring(rings=2))
+        before = len(os.listdir("/proc/self/fd"))
+        (near, far), (other, vanished) = make_pair(), make_pair()
+        websockets = [freshwire.WebSocket(sender, socket, choice.fifo()) for socket in (near, other)]
+        near.close()
+        other.close()
+        websockets[0].close(1001, "restart")
+        vanished.close()
+        for websocket in websockets:
+            assert [rest async for rest in websocket] == []
+        assert await apart(message, far) == (0x88, b"\x03\xe9restart")
+        far.close()
+        for websocket in websockets:
+            await apart(until, lambda sink=websocket.sink: sink.ended, "the end")
+        await apart(until, lambda: len(os.listdir("/proc/self/fd")) <= before + 1, "closed descriptors")
+
+    run(conversation())
+
+
+def test_a_slow_client_gets_the_newest(engine):
+    near, far = make_pair(SO_RCVBUF=4096)
+
+    async def conversation():
+        sender = freshwire.Sender(engine, freshwire.Ring.for_clients(clients=1, keys=1, bytes=1024))
+        websocket = freshwire.WebSocket(sender, near, choice.latest(), keys=1)
+        for number in range(2000):
+            websocket.sink.replace(b"%d " % number + b"x" * 1000, key=1)
+        websocket.sink.push(b"last", key=1)
+        received = 0
+        while True:
+            _, payload = await apart(message, far)
+            received += 1
+            if payload == b"last":
+                return received
+
+    with near, far:
+        assert run(conversation()) < 1000
+
+
+def test_a_transport_is_handed_over(engine):
+    """What the event loop read before it was paused is the leftover; the rest is read from the descriptor."""
+
+    async def conversation():
+        sender = freshwire.Sender(engine)
+        made = asyncio.get_running_loop().create_future()
+
+        class Http(asyncio.Protocol):
+            def connection_made(self, transport):
+                self.transport = transport
+
+            def data_received(self, data):
+                self.transport.write(b"101")
+                made.set_result(freshwire.WebSocket(sender, self.transport, choice.fifo(), leftover=data))
+
+        server = await asyncio.get_running_loop().create_server(Http, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(frame(0x81, b"one"))
+        websocket = await made
+        assert await reader.readexactly(3) == b"101"
+        writer.write(frame(0x81, b"two"))
+        assert [await websocket.__anext__(), await websocket.__anext__()] == ["one", "two"]
+        websocket.sink.push(b"state")
+        assert await reader.readexactly(7) == b"\x81\x05state"
+        websocket.close()
+        assert await reader.read() == b"\x88\x02\x03\xe8"
+        writer.close()
+        server.close()
+
+    run(conversation())
+
+
+def test_messages_that_nobody_takes_are_not_read(engine, pair):
+    near, far = pair
+    far.setblocking(False)
+    one = frame(0x82, bytes(16000))
+
+    async def conversation():
+        websocket = freshwire.WebSocket(freshwire.Sender(engine), near, choice.fifo())
+        near.close()
+        sent = 0
+        stuck = 0
+        # Until the buffers of both kernels are full, for a while.
+        while stuck < 20:
+            try:
+                sent += far.send(one[sent % len(one) :])
+                stuck = 0
+            except BlockingIOError:
+                stuck += 1
+            await asyncio.sleep(0.01)
+            assert len(websocket._messages) <= 66
+        for _ in range(sent // len(one)):
+            assert len(await websocket.__anext__()) == 16000
+        websocket.close()
+
+    run(conversation())

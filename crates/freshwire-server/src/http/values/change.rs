@@ -1,0 +1,135 @@
+//! `POST` and `DELETE`: changes of values, one request each or a batch of lines.
+
+use std::sync::Arc;
+
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes};
+use hyper::{Method, Request, StatusCode, Uri, header};
+use percent_encoding::percent_decode_str;
+
+use super::{FOREIGN, NO_TOPIC, status};
+use crate::access::{Right, Verdict};
+use crate::context::Context;
+use crate::http::asker::{Asker, text_of};
+use crate::http::permission::check;
+use crate::http::reply::{self, Reply};
+use crate::values::{Change, Content, Topic, ValueError};
+
+/// Whether a request with this method changes values.
+pub(in crate::http) fn is_change(method: &Method) -> bool {
+    matches!(*method, Method::POST | Method::PUT | Method::DELETE)
+}
+
+/// What a path of such a request names: `/NAME/KEY`, or `/NAME` for a batch.
+#[derive(Debug, PartialEq, Eq)]
+struct Target {
+    name: String,
+    key: Option<String>,
+}
+
+impl Target {
+    /// A stream's own path is for batches. Otherwise the key is behind the last slash; one in the key itself is `%2F`.
+    fn of(uri: &Uri, is_topic: impl Fn(&str) -> bool) -> Option<Self> {
+        let decode = |text: &str| percent_decode_str(text).decode_utf8().ok().map(|text| text.into_owned());
+        let path = uri.path().strip_prefix('/')?;
+        let whole = decode(path)?;
+        if is_topic(&whole) {
+            return Some(Self { name: whole, key: None });
+        }
+        let (name, key) = path.rsplit_once('/')?;
+        Some(Self { name: decode(name)?, key: Some(decode(key)?) })
+    }
+}
+
+/// Carries out a change, and answers.
+pub(in crate::http) async fn change<B>(context: &Context, asker: &Asker, request: Request<B>) -> Reply
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    context.counters.http_requests.add_one();
+    let Some(target) = Target::of(request.uri(), |name| context.topics.find(name).is_some()) else {
+        return reply::method_not_allowed();
+    };
+    match check(context, asker, &request, Right::Publish, &target.name) {
+        Verdict::Granted { .. } => {}
+        Verdict::Challenge(challenges) => return reply::challenge(&challenges),
+        Verdict::Denied(why) => return reply::text(StatusCode::FORBIDDEN, why),
+    }
+    // A page of another site may send a form here without asking.
+    if !context.origins().allow(request.headers()) {
+        return reply::text(StatusCode::FORBIDDEN, FOREIGN);
+    }
+    let Some(topic) = context.topics.find(&target.name) else {
+        return reply::text(StatusCode::NOT_FOUND, NO_TOPIC);
+    };
+    let method = request.method().clone();
+    let content_type = text_of(request.headers(), &header::CONTENT_TYPE).map(str::to_owned);
+    let limits = context.limits();
+    let body = Limited::new(request.into_body(), limits.max_body_bytes).collect();
+    let body = match tokio::time::timeout(limits.request_timeout, body).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let why = format!(
+                "the body has more than {} bytes, the limit: raise limits.max_body",
+                limits.max_body_bytes
+            );
+            return reply::text(StatusCode::PAYLOAD_TOO_LARGE, &why);
+        }
+        Ok(Err(_)) => return reply::text(StatusCode::BAD_REQUEST, "the body ended early"),
+        Err(_) => {
+            return reply::text(
+                StatusCode::REQUEST_TIMEOUT,
+                "the body took longer than limits.request_timeout",
+            );
+        }
+    };
+    context.counters.published_bytes.add(body.len() as u64);
+    let result = match (method, target.key) {
+        (Method::DELETE, Some(key)) => topic.delete(&key),
+        (Method::DELETE, None) => {
+            return reply::text(StatusCode::BAD_REQUEST, "name the key: DELETE /NAME/KEY");
+        }
+        (_, Some(key)) => {
+            Content::of_body(content_type.as_deref(), &body).and_then(|value| topic.set(&key, &value))
+        }
+        (_, None) => batch(&topic, &body),
+    };
+    match result {
+        Ok(()) => reply::text(StatusCode::NO_CONTENT, ""),
+        Err(error) => reply::text(status(&error), &error.to_string()),
+    }
+}
+
+/// Carries out the lines of a batch, up to the first that is refused. Empty lines are skipped.
+fn batch(topic: &Arc<Topic>, body: &[u8]) -> Result<(), ValueError> {
+    let lines = body.split(|byte| *byte == b'\n').zip(1..);
+    for (bytes, line) in lines.filter(|(bytes, _)| !bytes.trim_ascii().is_empty()) {
+        let text = str::from_utf8(bytes).map_err(|_| ValueError::NotText);
+        let result = text.and_then(Change::of_text).and_then(|change| topic.apply(&change));
+        result.map_err(|error| ValueError::Line { line, error: Box::new(error) })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_names_a_stream_and_a_key() {
+        let is_topic = |name: &str| ["state", "a/b"].contains(&name);
+        let target = |path: &str| Target::of(&path.parse().unwrap(), is_topic);
+        let of = |name: &str, key: Option<&str>| {
+            Some(Target { name: name.to_owned(), key: key.map(str::to_owned) })
+        };
+        assert_eq!(target("/state"), of("state", None));
+        assert_eq!(target("/a/b"), of("a/b", None));
+        assert_eq!(target("/state/door?token=x"), of("state", Some("door")));
+        assert_eq!(target("/a/b/t%C3%BCr%2F1"), of("a/b", Some("tür/1")));
+        assert_eq!(target("/state/"), of("state", Some("")));
+        for none in ["/", "/other", "*", "/state/%ff"] {
+            assert_eq!(target(none), None, "{none}");
+        }
+    }
+}

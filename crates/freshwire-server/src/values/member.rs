@@ -1,0 +1,109 @@
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use freshwire::choice::Reason;
+use freshwire::websocket::{MessageKind, Messages};
+use freshwire::{Framer, Monitor, Seal, SinkSnapshot, event_stream};
+
+use super::envelope::is_bytes;
+
+/// The pause before a browser reconnects to a stream of events.
+const RETRY_MS: u32 = 1000;
+
+/// How a watcher is served.
+pub struct WatchRequest {
+    /// Where the values go. The caller keeps a clone for reading.
+    pub socket: TcpStream,
+    /// Bytes in front of the values, such as the head of an answer; not yet encrypted.
+    pub preface: Vec<u8>,
+    /// Encrypts the connection, if it is encrypted.
+    pub seal: Option<Box<dyn Seal>>,
+    /// Writes the values.
+    pub framer: Box<dyn Framer>,
+    /// Values that are bytes are sent, too.
+    pub takes_bytes: bool,
+    /// `None`: the newest value of each key. Otherwise every value that arrives within this time, in order.
+    pub within: Option<Duration>,
+    /// Values that may be on the way before [`Watcher::acknowledge`](super::Watcher::acknowledge): a program that is slow to handle them then gets the
+    /// newest next, instead of a queue in its own buffers. `None`: TCP alone bounds them.
+    pub window: Option<u32>,
+    /// The only keys it gets; `None` for all.
+    pub keys: Option<BTreeSet<String>>,
+    /// By which protocol: `websocket`, `events`.
+    pub protocol: &'static str,
+    /// The watcher's address.
+    pub peer: SocketAddr,
+}
+
+impl WatchRequest {
+    /// Writes each value as a message: text, or binary if it is bytes.
+    pub fn messages() -> Box<dyn Framer> {
+        let kind = |number| if is_bytes(number) { MessageKind::Binary } else { MessageKind::Text };
+        Box::new(Messages::by_number(kind))
+    }
+
+    /// Writes each value as an event.
+    pub fn events() -> Box<dyn Framer> {
+        Box::new(event_stream::EventStream::new().retry(RETRY_MS))
+    }
+}
+
+/// A watcher, and what its sink reports.
+pub(super) struct Identity {
+    pub(super) id: u64,
+    protocol: &'static str,
+    peer: SocketAddr,
+    since: Instant,
+    pub(super) monitor: Monitor,
+}
+
+/// What a watcher has received and missed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WatcherSnapshot {
+    /// Number of the watcher, unique in the topic's life.
+    pub id: u64,
+    /// By which protocol.
+    pub protocol: &'static str,
+    /// Its address.
+    pub peer: SocketAddr,
+    /// How long it has been served.
+    pub age: Duration,
+    /// [`WatchRequest::within`].
+    pub within: Option<Duration>,
+    /// Values dropped because a newer one of their key came, or because they were too old.
+    pub dropped: u64,
+    /// Keys whose newest value found no room yet.
+    pub waiting_keys: usize,
+    /// What the engine has counted.
+    pub sink: SinkSnapshot,
+}
+
+impl Identity {
+    pub(super) fn new(id: u64, protocol: &'static str, peer: SocketAddr, monitor: Monitor) -> Self {
+        Self { id, protocol, peer, since: Instant::now(), monitor }
+    }
+
+    pub(super) fn snapshot(
+        &self,
+        within: Option<Duration>,
+        replaced: u64,
+        waiting_keys: usize,
+    ) -> WatcherSnapshot {
+        let sink = self.monitor.stats();
+        // The policy hears of some of those that the topic dropped.
+        let others = sink.drops.iter().filter(|(reason, _)| *reason != Reason::Application);
+        let dropped = replaced + others.map(|(_, count)| count).sum::<u64>();
+        WatcherSnapshot {
+            id: self.id,
+            protocol: self.protocol,
+            peer: self.peer,
+            age: self.since.elapsed(),
+            within,
+            dropped,
+            waiting_keys,
+            sink,
+        }
+    }
+}

@@ -1,0 +1,401 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use freshwire::choice::{self, Choice, Gate};
+use freshwire::{
+    Handle, Meta, PushError, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, Timestamp, now,
+};
+
+use super::envelope::{number, record};
+use super::member::{Identity, WatchRequest, WatcherSnapshot};
+use super::{Change, Content, MAX_KEY_BYTES, ValueError};
+use crate::hub::HubConfig;
+
+/// Bytes of a block of the arena: most values take one slot.
+const BLOCK_BYTES: u32 = 2 << 10;
+
+/// The longest pause before a watcher's path is tried again in an outage.
+const MAX_RTO: Duration = Duration::from_secs(1);
+
+/// Watchers that leave get this long to take the value in progress.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The room that an envelope takes beside key and value.
+const ENVELOPE_BYTES: usize = 128;
+
+/// Values by key, with those who watch them.
+pub struct Topic {
+    name: String,
+    engine: Handle,
+    config: HubConfig,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Made for the first watcher.
+    sender: Option<Sender>,
+    keys: BTreeMap<String, Value>,
+    members: Vec<Member>,
+    /// Keys that there have been; the ring's number of a key. A key that comes again is another one, so that its values do
+    /// not replace its deletion.
+    numbers: u64,
+    /// Changes so far.
+    changes: u64,
+    watchers: u64,
+    publishers: usize,
+}
+
+/// The newest value of a key.
+struct Value {
+    number: u64,
+    count: u64,
+    seq: u64,
+    generated: Timestamp,
+    is_bytes: bool,
+    record: Vec<u8>,
+}
+
+/// A watcher as the topic sees it.
+struct Member {
+    id: u64,
+    sink: SinkId,
+    within: Option<Duration>,
+    keys: Option<BTreeSet<String>>,
+    takes_bytes: bool,
+    identity: Arc<Identity>,
+    /// Keys whose newest value found no room in its ring.
+    missed: BTreeSet<String>,
+    replaced: u64,
+}
+
+/// A new watcher: who it is, its sink, and what it acknowledges to.
+pub(super) type Joined = (Arc<Identity>, Sink, Option<Gate>);
+
+/// What a topic has.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TopicSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Keys that have a value.
+    pub keys: usize,
+    /// Changes so far: values and deletions.
+    pub changes: u64,
+    /// Publishers over WebSocket.
+    pub publishers: usize,
+    /// Bytes of the newest values.
+    pub bytes: usize,
+    /// Bytes of its arena in use.
+    pub arena_used: usize,
+    /// Those who watch it.
+    pub watchers: Vec<WatcherSnapshot>,
+}
+
+/// The place of a publisher; dropping it gives the place back.
+pub struct PublisherPermit(Arc<Topic>);
+
+impl Drop for PublisherPermit {
+    fn drop(&mut self) {
+        self.0.lock().publishers -= 1;
+    }
+}
+
+impl Topic {
+    pub(super) fn new(name: String, engine: Handle, config: HubConfig) -> Self {
+        Self { name, engine, config, state: Mutex::default() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Sets a key or deletes it, for all that watch it. Takes about a microsecond for each watcher, and never waits.
+    pub fn apply(&self, change: &Change) -> Result<(), ValueError> {
+        match &change.value {
+            Some(content) => self.set(&change.key, content),
+            None => self.delete(&change.key),
+        }
+    }
+
+    /// Sets a key.
+    pub fn set(&self, key: &str, content: &Content) -> Result<(), ValueError> {
+        if !(1..=MAX_KEY_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
+            return Err(ValueError::Key(key.chars().take(64).collect()));
+        }
+        let bytes = match content {
+            Content::Json(json) => json.len(),
+            Content::Bytes(bytes) => bytes.len(),
+        };
+        let limit = self.config.max_value_bytes;
+        if bytes > limit {
+            return Err(ValueError::TooLarge { bytes, limit });
+        }
+        let mut state = self.lock();
+        let before = state.keys.get(key).map(|value| (value.number, value.count, value.seq));
+        if before.is_none() && state.keys.len() >= self.config.max_keys {
+            return Err(ValueError::TooManyKeys(self.config.max_keys));
+        }
+        let (key_number, count, replaces) = match before {
+            Some((number, count, seq)) => (number, count + 1, Some(seq)),
+            None => (state.numbers + 1, 1, None),
+        };
+        state.numbers = state.numbers.max(key_number);
+        state.changes += 1;
+        let is_bytes = matches!(content, Content::Bytes(_));
+        let value = Value {
+            number: key_number,
+            count,
+            seq: number(state.changes, is_bytes),
+            generated: now(),
+            is_bytes,
+            record: record(key, count, SystemTime::now(), Some(content)),
+        };
+        state.offer(key, &value, replaces);
+        state.keys.insert(key.to_owned(), value);
+        state.retry();
+        Ok(())
+    }
+
+    /// Deletes a key.
+    pub fn delete(&self, key: &str) -> Result<(), ValueError> {
+        let mut state = self.lock();
+        let before = state.keys.remove(key);
+        let before = before.ok_or_else(|| ValueError::NoKey(key.chars().take(64).collect()))?;
+        state.changes += 1;
+        let value = Value {
+            count: before.count + 1,
+            seq: number(state.changes, false),
+            generated: now(),
+            is_bytes: false,
+            record: record(key, before.count + 1, SystemTime::now(), None),
+            ..before
+        };
+        state.offer(key, &value, Some(before.seq));
+        state.retry();
+        Ok(())
+    }
+
+    /// Room for one more publisher over WebSocket.
+    pub fn publisher(self: &Arc<Self>) -> Result<PublisherPermit, ValueError> {
+        let mut state = self.lock();
+        if state.publishers >= self.config.max_publishers {
+            return Err(ValueError::TooManyPublishers(self.config.max_publishers));
+        }
+        state.publishers += 1;
+        Ok(PublisherPermit(Arc::clone(self)))
+    }
+
+    /// A ring and a sink for a watcher, with the newest values.
+    pub(super) fn join(&self, request: WatchRequest) -> Result<Joined, ValueError> {
+        let policy = match request.within {
+            None => choice::latest(),
+            Some(_) => choice::deadline(Duration::ZERO),
+        };
+        let (policy, gate): (Box<dyn Choice>, _) = match request.window {
+            None => (Box::new(policy), None),
+            Some(window) => {
+                let (policy, gate) = choice::gate(policy, window);
+                (Box::new(policy), Some(gate))
+            }
+        };
+        let mut sink = SinkConfig::new(policy)
+            .framing(request.framer)
+            .seal(request.seal)
+            .preface(request.preface)
+            .stall_timeout(Some(self.config.stall_timeout))
+            .ack_fates(false)
+            .linger(LINGER)
+            .max_rto(MAX_RTO);
+        sink.congestion.clone_from(&self.config.congestion);
+        let mut state = self.lock();
+        let sender = match &mut state.sender {
+            Some(sender) => sender,
+            none => {
+                let sender = Sender::new(&self.region(), &self.engine);
+                none.insert(sender.map_err(|error| ValueError::Io(error.to_string()))?)
+            }
+        };
+        let sink = sender.add_sink(request.socket, sink).map_err(|error| match error {
+            SenderError::Claim(_) => ValueError::TooManyWatchers(self.config.max_viewers),
+            error => ValueError::Io(error.to_string()),
+        })?;
+        state.watchers += 1;
+        let identity =
+            Arc::new(Identity::new(state.watchers, request.protocol, request.peer, sink.monitor()));
+        let mut member = Member {
+            id: state.watchers,
+            sink: sink.id(),
+            within: request.within,
+            keys: request.keys,
+            takes_bytes: request.takes_bytes,
+            identity: Arc::clone(&identity),
+            missed: BTreeSet::new(),
+            replaced: 0,
+        };
+        // What found no room follows the first that do, so their order is that of the keys.
+        let State { sender, keys, members, .. } = &mut *state;
+        let mut newest: Vec<_> = keys.iter().filter(|(key, value)| member.wants(key, value)).collect();
+        newest.sort_unstable_by_key(|(_, value)| value.seq);
+        for (key, value) in newest {
+            let meta = member.meta(value);
+            let pushed = sender.as_mut().map(|sender| sender.push(sink.id(), &value.record, &meta));
+            if !matches!(pushed, Some(Ok(_))) {
+                member.missed.insert(key.clone());
+            }
+        }
+        members.push(member);
+        drop(state);
+        Ok((identity, sink, gate))
+    }
+
+    /// A ring for each watcher, with room for one value of the limit beside those of all keys.
+    fn region(&self) -> RingConfig {
+        let most = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let largest = self.config.max_value_bytes + MAX_KEY_BYTES * 6 + ENVELOPE_BYTES;
+        let span = most(largest).div_ceil(BLOCK_BYTES);
+        let slots = RingConfig::slots_for(most(self.config.max_keys)).max((2 * span).next_power_of_two());
+        RingConfig {
+            rings: most(self.config.max_viewers),
+            slots,
+            block_bytes: BLOCK_BYTES,
+            blocks: most(self.config.arena_bytes / BLOCK_BYTES as usize),
+        }
+    }
+
+    /// Offers a watcher again what found no room. To be called about twice a second while nothing is published.
+    pub(super) fn retry(&self) {
+        self.lock().retry();
+    }
+
+    pub(super) fn leave(&self, id: u64) {
+        let mut state = self.lock();
+        let State { sender, members, .. } = &mut *state;
+        members.retain(|member| {
+            if let Some(sender) = sender.as_mut().filter(|_| member.id == id) {
+                sender.reuse(member.sink);
+            }
+            member.id != id
+        });
+    }
+
+    pub(super) fn watcher_snapshot(&self, id: u64) -> Option<WatcherSnapshot> {
+        let state = self.lock();
+        state.members.iter().find(|member| member.id == id).map(Member::snapshot)
+    }
+
+    /// What it has.
+    pub fn snapshot(&self) -> TopicSnapshot {
+        let mut state = self.lock();
+        let blocks = self.region().blocks as usize;
+        let free = state.sender.as_mut().map_or(blocks, |sender| sender.producer().free_blocks());
+        TopicSnapshot {
+            name: self.name.clone(),
+            keys: state.keys.len(),
+            changes: state.changes,
+            publishers: state.publishers,
+            bytes: state.keys.values().map(|value| value.record.len()).sum(),
+            arena_used: blocks.saturating_sub(free) * BLOCK_BYTES as usize,
+            watchers: state.members.iter().map(Member::snapshot).collect(),
+        }
+    }
+
+    /// What another thread left half done when it panicked is still sound: a value that was not offered to all is offered
+    /// with the next one.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Puts a value into the ring of each that wants it, in place of the one with the number `replaces`.
+    fn offer(&mut self, key: &str, value: &Value, replaces: Option<u64>) {
+        let Self { sender: Some(sender), members, .. } = self else { return };
+        // The payload is stored once for all with the same deadline.
+        let mut groups: BTreeMap<Option<Duration>, Vec<usize>> = BTreeMap::new();
+        for (at, member) in members.iter_mut().enumerate().filter(|(_, member)| member.wants(key, value)) {
+            member.missed.remove(key);
+            if member.within.is_none() {
+                member.drop_older(sender, replaces);
+            }
+            groups.entry(member.within).or_default().push(at);
+        }
+        for group in groups.into_values() {
+            let sinks = group.iter().map(|&at| members[at].sink);
+            let meta = members[group[0]].meta(value);
+            let pushed = sender.push_to_all(sinks, &value.record, &meta);
+            if pushed.is_ok() && sender.missed().is_empty() {
+                continue;
+            }
+            for at in group {
+                let refused = sender.missed().iter().find(|(sink, _)| *sink == members[at].sink);
+                // Without a free block it is unknown who has the value: it is offered to all of them again.
+                if pushed.is_err() || refused.is_some_and(|(_, error)| *error != PushError::Closed) {
+                    members[at].missed.insert(key.to_owned());
+                }
+            }
+        }
+    }
+
+    /// Offers again what found no room.
+    fn retry(&mut self) {
+        let Self { sender: Some(sender), members, keys, numbers, changes, .. } = self else { return };
+        for member in members.iter_mut().filter(|member| !member.missed.is_empty()) {
+            for key in std::mem::take(&mut member.missed) {
+                let deleted;
+                let value = match keys.get(&key) {
+                    Some(value) => value,
+                    None => {
+                        (*numbers, *changes) = (*numbers + 1, *changes + 1);
+                        deleted = Value {
+                            number: *numbers,
+                            count: 0,
+                            seq: number(*changes, false),
+                            generated: now(),
+                            is_bytes: false,
+                            record: record(&key, 0, SystemTime::now(), None),
+                        };
+                        &deleted
+                    }
+                };
+                let meta = member.meta(value);
+                let pushed = sender.push(member.sink, &value.record, &meta);
+                if let Err(PushError::Full | PushError::OutOfBlocks) = pushed {
+                    member.missed.insert(key);
+                }
+            }
+        }
+    }
+}
+
+impl Member {
+    fn wants(&self, key: &str, value: &Value) -> bool {
+        (self.takes_bytes || !value.is_bytes) && self.keys.as_ref().is_none_or(|keys| keys.contains(key))
+    }
+
+    fn meta(&self, value: &Value) -> Meta {
+        Meta {
+            seq: value.seq,
+            generated: value.generated,
+            deadline: self.within.map_or(Timestamp::MAX, |within| value.generated + within),
+            key: value.number,
+            ..Meta::default()
+        }
+    }
+
+    /// Drops the key's older value, if it still waits: its blocks are free at once, however slow the path is.
+    fn drop_older(&mut self, sender: &mut Sender, replaces: Option<u64>) {
+        let waits = sender.waiting(self.sink).is_ok_and(|waiting| waiting > 0);
+        if let Some(seq) = replaces.filter(|_| waits)
+            && sender.drop_seq(self.sink, seq) == Ok(true)
+        {
+            self.replaced += 1;
+        }
+    }
+
+    fn snapshot(&self) -> WatcherSnapshot {
+        self.identity.snapshot(self.within, self.replaced, self.missed.len())
+    }
+}

@@ -1,0 +1,68 @@
+use std::sync::Arc;
+
+use freshwire::choice::Gate;
+use freshwire::{Ended, Sink};
+
+use super::member::{Identity, WatchRequest, WatcherSnapshot};
+use super::{Topic, ValueError};
+
+/// A watcher's place in a topic; dropping it disconnects after the value in progress.
+pub struct Watcher {
+    topic: Arc<Topic>,
+    identity: Arc<Identity>,
+    /// `None` after [`finish_with`](Self::finish_with).
+    sink: Option<Sink>,
+    gate: Option<Gate>,
+}
+
+impl Topic {
+    /// Serves a watcher: the newest value of each key first, in the order in which they were set.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::TooManyWatchers`], and [`ValueError::Io`] if the socket cannot be used.
+    pub fn watch(self: &Arc<Self>, request: WatchRequest) -> Result<Watcher, ValueError> {
+        let (identity, sink, gate) = self.join(request)?;
+        Ok(Watcher { topic: Arc::clone(self), identity, sink: Some(sink), gate })
+    }
+}
+
+impl Watcher {
+    /// The client has handled this number of values in all. Without a [`window`](WatchRequest::window) it has no effect.
+    pub fn acknowledge(&self, total: u64) {
+        if let Some(gate) = &self.gate {
+            gate.acknowledge(total);
+        }
+    }
+
+    /// Sends whole frames or events of its protocol between two values.
+    pub fn interject(&self, bytes: Vec<u8>) {
+        if let Some(sink) = &self.sink {
+            sink.interject(bytes);
+        }
+    }
+
+    /// Ends it: the value in progress, then these bytes.
+    pub fn finish_with(mut self, last: Vec<u8>) {
+        if let Some(sink) = self.sink.take() {
+            sink.finish_with(last);
+        }
+    }
+
+    /// How it ended, `None` while it is served.
+    pub fn ended(&self) -> Option<Ended> {
+        self.identity.monitor.ended()
+    }
+
+    /// What it has received and missed. Offers it again what found no room: call it about twice a second.
+    pub fn snapshot(&self) -> Option<WatcherSnapshot> {
+        self.topic.retry();
+        self.topic.watcher_snapshot(self.identity.id)
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.topic.leave(self.identity.id);
+    }
+}

@@ -306,6 +306,7 @@ impl RawFlow {
             .ok_or_else(|| wrong(&part, format!("there is no path {:?}", self.path)))?;
         let offer = self.offer.plan().map_err(|problem| wrong(&part, problem))?;
         let (connection, qos) = self.connection.plan();
+        qos.check_range().map_err(|problem| wrong(&part, problem))?;
         Ok(FlowPlan {
             path,
             near: self.near.unwrap_or_else(|| name.clone()),

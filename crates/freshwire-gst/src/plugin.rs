@@ -1,0 +1,22 @@
+//! What GStreamer asks of a plugin.
+
+use gst::glib;
+
+use crate::{sink, source};
+
+fn init(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
+    sink::register(plugin)?;
+    source::register(plugin)
+}
+
+gst::plugin_define!(
+    freshwire,
+    env!("CARGO_PKG_DESCRIPTION"),
+    init,
+    env!("CARGO_PKG_VERSION"),
+    // The form of GStreamer's list of licences. Apache-2.0 is the other choice.
+    "MIT",
+    env!("CARGO_PKG_NAME"),
+    env!("CARGO_PKG_NAME"),
+    env!("CARGO_PKG_REPOSITORY")
+);

@@ -362,7 +362,8 @@ impl Line {
     }
 
     fn hang_up(&mut self, mode: CloseMode, patience: Duration) {
-        let Some(Receiver { mut sender, sink, .. }) = self.receiver.take() else { return };
+        // What serves the sink is held until it is closed.
+        let Some(Receiver { mut sender, sink, server: _server }) = self.receiver.take() else { return };
         let id = sink.id();
         let monitor = sink.monitor();
         if let Ended::Broken(why) = sink.close(mode, patience) {

@@ -1,4 +1,5 @@
 //! What GStreamer asks of a plugin.
+#![allow(missing_docs, reason = "GStreamer's macro writes no documentation")]
 
 use gst::glib;
 

@@ -18,7 +18,7 @@ const WORKERS: usize = 2;
 /// Requests for a keyframe that wait: one says it all.
 const KEY_REQUESTS: usize = 1;
 
-/// What a server is told.
+/// What a server is told, by the properties of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ServerSettings {
     /// A file as `packaging/freshwire.toml`.
@@ -45,6 +45,9 @@ impl ServerSettings {
         listen(&self.listen_rtsp, "listen-rtsp", &mut config.rtsp.plain)?;
         listen(&self.listen_http, "listen-http", &mut config.http.plain)?;
         config.open |= self.open;
+        // The server's words are those of the command.
+        let check = config.check();
+        check.map_err(|error| format!("{error}; here that is open=true, or users in the file of config"))?;
         Ok(config)
     }
 }

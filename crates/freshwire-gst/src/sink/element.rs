@@ -94,7 +94,7 @@ impl Element {
         };
         let settings = self.settings().clone();
         if let Err(text) = self.session.open(&settings, &kinds, request_key) {
-            gst::element_imp_error!(self, gst::ResourceError::OpenWrite, ["{text}"]);
+            gst::element_imp_error!(self, gst::ResourceError::OpenWrite, ("{text}"));
             return Err(gst::StateChangeError);
         }
         let (urls, key) = (self.session.urls(), self.session.public_key());

@@ -46,7 +46,7 @@ impl Track {
     }
 
     fn fail(&self, text: &str) {
-        gst::element_imp_error!(self, gst::ResourceError::Write, ["{text}"]);
+        gst::element_imp_error!(self, gst::ResourceError::Write, ("{text}"));
     }
 
     fn is_upstream_live(&self) -> bool {
@@ -127,7 +127,7 @@ impl BaseSinkImpl for Track {
         self.obj().set_sync(waits);
         gst::debug!(CAT, imp = self, "caps {caps}, {}", if waits { "paced" } else { "as they come" });
         media::of_caps(caps).and_then(|media| session.set_media(media)).map_err(|text| {
-            gst::element_imp_error!(self, gst::StreamError::WrongType, ["{text}"]);
+            gst::element_imp_error!(self, gst::StreamError::WrongType, ("{text}"));
             gst::loggable_error!(CAT, "{text}")
         })
     }

@@ -131,7 +131,7 @@ impl Element {
     }
 
     fn fail(&self, text: &str) -> gst::FlowError {
-        gst::element_imp_error!(self, gst::ResourceError::Read, ["{text}"]);
+        gst::element_imp_error!(self, gst::ResourceError::Read, ("{text}"));
         gst::FlowError::Error
     }
 
@@ -203,7 +203,7 @@ impl BaseSrcImpl for Element {
     fn start(&self) -> Result<(), gst::ErrorMessage> {
         let settings = lock(&self.settings).clone();
         let link = settings.link().and_then(|link| Link::open(&link));
-        let link = link.map_err(|text| gst::error_msg!(gst::ResourceError::OpenRead, ["{text}"]))?;
+        let link = link.map_err(|text| gst::error_msg!(gst::ResourceError::OpenRead, ("{text}")))?;
         self.tell_listening(&link);
         *lock(&self.open) = Some(Open { link, reader: Reader::new(settings.codec), has_ended: false });
         Ok(())

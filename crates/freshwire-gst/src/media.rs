@@ -3,10 +3,10 @@
 use freshwire_media::unit::{AudioCodec, AudioTrack, Kind, VideoCodec, VideoTrack};
 use freshwire_media::video::Format;
 
-/// The caps of pictures.
+/// The caps of pictures. GStreamer 1.22's av1enc does not name its stream format.
 const VIDEO: &str = "video/x-h264, stream-format=(string)byte-stream, alignment=(string)au; \
     video/x-h265, stream-format=(string)byte-stream, alignment=(string)au; \
-    video/x-av1, stream-format=(string)obu-stream, alignment=(string)tu; \
+    video/x-av1, alignment=(string)tu; \
     video/x-vp9";
 
 /// The caps of sound.
@@ -56,6 +56,12 @@ pub(crate) fn of_caps(caps: &gst::CapsRef) -> Result<Media, String> {
     Ok(match structure.name().as_str() {
         "video/x-h264" => Media::Video(Format::H264),
         "video/x-h265" => Media::Video(Format::H265),
+        "video/x-av1" if structure.get::<&str>("stream-format") == Ok("annexb") => {
+            return Err(
+                "AV1 in Annex B form; put av1parse and stream-format=obu-stream before freshwiresink"
+                    .to_owned(),
+            );
+        }
         "video/x-av1" => Media::Video(Format::Av1),
         "video/x-vp9" if structure.get::<&str>("alignment") == Ok("frame") => {
             return Err("VP9 frame by frame; put vp9parse before freshwiresink".to_owned());

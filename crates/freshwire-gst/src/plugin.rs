@@ -15,8 +15,8 @@ gst::plugin_define!(
     env!("CARGO_PKG_DESCRIPTION"),
     init,
     env!("CARGO_PKG_VERSION"),
-    // The form of GStreamer's list of licences. Apache-2.0 is the other choice.
-    "MIT",
+    // As in GStreamer's list of licences. Apache-2.0 is the other choice.
+    "MIT/X11",
     env!("CARGO_PKG_NAME"),
     env!("CARGO_PKG_NAME"),
     env!("CARGO_PKG_REPOSITORY")

@@ -38,14 +38,14 @@ pub(crate) struct Reader {
 }
 
 enum Decoder {
-    /// It is not known yet what comes. The first bytes, and whether they end with a record.
+    /// It is not known yet what comes. The first bytes.
     Open(Vec<u8>),
     Video {
         format: Format,
         parser: Parser,
         track: Option<Arc<VideoTrack>>,
     },
-    Audio(Audio),
+    Audio(Box<Audio>),
 }
 
 struct Audio {
@@ -66,9 +66,12 @@ impl Reader {
             Codec::H265 => video(Format::H265),
             Codec::Av1 => video(Format::Av1),
             Codec::Vp9 => video(Format::Vp9),
-            Codec::Opus | Codec::Aac => {
-                Decoder::Audio(Audio { codec, frames: adts::Frames::new(), assembler: None, track: None })
-            }
+            Codec::Opus | Codec::Aac => Decoder::Audio(Box::new(Audio {
+                codec,
+                frames: adts::Frames::new(),
+                assembler: None,
+                track: None,
+            })),
         };
         Self { decoder, outputs: VecDeque::new(), latest: gst::ClockTime::ZERO, has_gap: true }
     }

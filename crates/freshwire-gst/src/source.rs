@@ -5,10 +5,7 @@ mod element;
 use gst::glib;
 use gst::prelude::*;
 
-glib::wrapper! {
-    pub(crate) struct FreshwireSrc(ObjectSubclass<element::Element>)
-        @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object;
-}
+use element::FreshwireSrc;
 
 pub(crate) fn register(plugin: &gst::Plugin) -> Result<(), glib::BoolError> {
     gst::Element::register(Some(plugin), "freshwiresrc", gst::Rank::NONE, FreshwireSrc::static_type())

@@ -141,7 +141,12 @@ pub(super) fn all() -> Vec<Step> {
         // It builds the wheel, and the first time an environment.
         script("python", "xtask/python.sh", minutes(15), &[Need::Python]),
         // Of the workspace's build it changes a few crates beside the elements.
-        script("gstreamer", "xtask/gstreamer.sh", minutes(15), &[Need::GstreamerHeaders, Need::Gstreamer, Need::Ffmpeg]),
+        script(
+            "gstreamer",
+            "xtask/gstreamer.sh",
+            minutes(15),
+            &[Need::GstreamerHeaders, Need::Gstreamer, Need::Ffmpeg],
+        ),
         // It may have to build the command first.
         script("interop", "xtask/interop-a1.sh", minutes(10), &[Need::Lab, Need::Cryptography]),
         script("kernel", "kernel/guest/test.sh", minutes(25), &[Need::Guests]),

@@ -169,7 +169,8 @@ impl Plan {
             Origin::Server(address, patience) => {
                 // A server that answered once is there.
                 let mut patience = *patience;
-                let connect = |peer: &str| Endpoint::Connect(peer.to_owned(), std::mem::take(&mut patience)).open();
+                let connect =
+                    |peer: &str| Endpoint::Connect(peer.to_owned(), std::mem::take(&mut patience)).open();
                 address.open(connect).map(Input::Stream)
             }
             Origin::A1 { endpoint, args, joins } => {

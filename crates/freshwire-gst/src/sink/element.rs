@@ -8,19 +8,24 @@ use gst::prelude::*;
 use gst::subclass::prelude::*;
 use gst_base::prelude::*;
 
-use super::TrackSink;
 use super::session::Session;
-use super::settings::Settings;
-use super::settings::{DRAIN_MS, TIMEOUT_MS};
+use super::settings::{DRAIN_MS, Settings, TIMEOUT_MS};
+use super::track::TrackSink;
 use crate::log::CAT;
 use crate::media;
 use crate::names::{Framing, Mode, Policy};
+
+glib::wrapper! {
+    pub(crate) struct FreshwireSink(ObjectSubclass<Element>)
+        @extends gst::Bin, gst::Element, gst::Object,
+        @implements gst::ChildProxy;
+}
 
 /// The property that is a structure, which the derived ones cannot be.
 const STATS: &str = "stats";
 
 #[derive(Default, glib::Properties)]
-#[properties(wrapper_type = super::FreshwireSink)]
+#[properties(wrapper_type = FreshwireSink)]
 pub(crate) struct Element {
     #[property(name = "stream-name", get, set, type = Option<String>, member = stream_name, default = Some("live"),
         blurb = "Name of the stream in the server: rtsp://HOST:8554/NAME, http://HOST:8080/NAME")]
@@ -114,7 +119,7 @@ impl Element {
 #[glib::object_subclass]
 impl ObjectSubclass for Element {
     const NAME: &'static str = "GstFreshwireSink";
-    type Type = super::FreshwireSink;
+    type Type = FreshwireSink;
     type ParentType = gst::Bin;
 }
 

@@ -15,6 +15,10 @@ use crate::feed::Frame;
 use crate::log::CAT;
 use crate::media;
 
+glib::wrapper! {
+    pub(super) struct TrackSink(ObjectSubclass<Track>) @extends gst_base::BaseSink, gst::Element, gst::Object;
+}
+
 #[derive(Default)]
 pub(super) struct Track {
     place: OnceLock<(Kind, Arc<Session>)>,
@@ -70,7 +74,7 @@ impl Track {
 #[glib::object_subclass]
 impl ObjectSubclass for Track {
     const NAME: &'static str = "GstFreshwireTrackSink";
-    type Type = super::TrackSink;
+    type Type = TrackSink;
     type ParentType = gst_base::BaseSink;
 }
 

@@ -73,8 +73,13 @@ impl Settings {
     }
 }
 
+glib::wrapper! {
+    pub(crate) struct FreshwireSrc(ObjectSubclass<Element>)
+        @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object;
+}
+
 #[derive(Default, glib::Properties)]
-#[properties(wrapper_type = super::FreshwireSrc)]
+#[properties(wrapper_type = FreshwireSrc)]
 pub(crate) struct Element {
     #[property(name = "location", get, set, type = Option<String>, member = location,
         blurb = "a1://HOST:PORT, tcp://HOST:PORT, or a server's stream at http://[USER:PASSWORD@]HOST:PORT/NAME.fw")]
@@ -158,7 +163,7 @@ impl Element {
 #[glib::object_subclass]
 impl ObjectSubclass for Element {
     const NAME: &'static str = "GstFreshwireSrc";
-    type Type = super::FreshwireSrc;
+    type Type = FreshwireSrc;
     type ParentType = gst_base::PushSrc;
 }
 

@@ -1,13 +1,13 @@
 //! One receiver: a ring, a policy, and TCP or A1.
 
 use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshwire::a1::{Connection, Node, PublicKey, Refusal};
 use freshwire::{
-    CloseMode, Ended, Engine, EngineThread, Meta, PushError, RingConfig, Sender, Sink, SinkConfig,
+    CloseMode, Ended, Engine, EngineThread, Meta, Monitor, PushError, RingConfig, Sender, Sink, SinkConfig,
     SinkSnapshot, now,
 };
 use freshwire_media::adts;
@@ -75,15 +75,44 @@ enum Server {
     },
 }
 
-/// What was sent and what was not.
-#[derive(Clone, Copy, Debug, Default)]
+/// What was sent and what was not, for whoever asks while a full ring stops the line.
+#[derive(Debug, Default)]
+pub(crate) struct LineStats {
+    queued: AtomicU64,
+    unsent: AtomicU64,
+    receivers: AtomicU64,
+    /// Of the newest receiver, also after its end.
+    monitor: Mutex<Option<Monitor>>,
+}
+
+/// What a line has done so far.
 pub(crate) struct LineCounts {
     /// Records put on the ring.
     pub(crate) queued: u64,
-    /// Records that found no room, or nobody who was connected.
+    /// Records that found no room, or no receiver.
     pub(crate) unsent: u64,
     /// Receivers so far.
     pub(crate) receivers: u64,
+    /// The newest receiver's statistics.
+    pub(crate) sink: Option<SinkSnapshot>,
+}
+
+impl LineStats {
+    /// The counts now.
+    pub(crate) fn counts(&self) -> LineCounts {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let monitor = self.monitor.lock().unwrap_or_else(PoisonError::into_inner);
+        LineCounts {
+            queued: load(&self.queued),
+            unsent: load(&self.unsent),
+            receivers: load(&self.receivers),
+            sink: monitor.as_ref().map(Monitor::stats),
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The way to one receiver.
@@ -97,9 +126,7 @@ pub(crate) struct Line {
     /// What depends on something before is useless.
     waits_for_key: bool,
     wants_key: bool,
-    counts: LineCounts,
-    /// What the receivers before have got.
-    last: Option<SinkSnapshot>,
+    stats: Arc<LineStats>,
     /// The stream has ended, and its receiver has been told.
     has_ended: bool,
 }
@@ -114,8 +141,7 @@ impl Line {
             next_seq: 0,
             waits_for_key: true,
             wants_key: false,
-            counts: LineCounts::default(),
-            last: None,
+            stats: Arc::default(),
             has_ended: false,
             settings,
         };
@@ -163,10 +189,9 @@ impl Line {
         }
     }
 
-    /// What was sent and what was not, and the newest receiver's statistics.
-    pub(crate) fn counts(&self) -> (LineCounts, Option<SinkSnapshot>) {
-        let current = self.receiver.as_ref().map(|receiver| receiver.sink.stats());
-        (self.counts, current.or_else(|| self.last.clone()))
+    /// What was sent and what was not.
+    pub(crate) fn stats(&self) -> Arc<LineStats> {
+        Arc::clone(&self.stats)
     }
 
     /// Whether a keyframe has been needed since the last call.
@@ -185,7 +210,7 @@ impl Line {
         self.look()?;
         let is_video = unit.head.kind == Kind::Video;
         if self.receiver.is_none() || (is_video && self.waits_for_key && !unit.head.key) {
-            self.counts.unsent += 1;
+            count(&self.stats.unsent);
             return Ok(());
         }
         self.waits_for_key = false;
@@ -261,7 +286,7 @@ impl Line {
             };
             match pushed {
                 Ok(()) => {
-                    self.counts.queued += 1;
+                    count(&self.stats.queued);
                     return Ok(());
                 }
                 Err(PushError::Full | PushError::OutOfBlocks)
@@ -270,7 +295,7 @@ impl Line {
                     std::thread::sleep(LOOK);
                 }
                 Err(PushError::Full | PushError::OutOfBlocks) => {
-                    self.counts.unsent += 1;
+                    count(&self.stats.unsent);
                     self.await_key();
                     return Ok(());
                 }
@@ -297,7 +322,6 @@ impl Line {
                     Ended::Broken(error) => error.to_string(),
                     ended => ended.to_string(),
                 };
-                self.last = Some(sink.stats());
                 self.receiver = None;
                 if matches!(self.route, Route::Caller) {
                     return Err(format!("the connection to the receiver broke: {why}"));
@@ -355,7 +379,9 @@ impl Line {
 
     fn add(&mut self, receiver: Receiver) {
         gst::info!(CAT, "a receiver is connected");
-        self.counts.receivers += 1;
+        count(&self.stats.receivers);
+        let monitor = receiver.sink.monitor();
+        *self.stats.monitor.lock().unwrap_or_else(PoisonError::into_inner) = Some(monitor);
         self.receiver = Some(receiver);
         self.next_seq = 0;
         self.await_key();
@@ -365,12 +391,10 @@ impl Line {
         // What serves the sink is held until it is closed.
         let Some(Receiver { mut sender, sink, server: _server }) = self.receiver.take() else { return };
         let id = sink.id();
-        let monitor = sink.monitor();
         if let Ended::Broken(why) = sink.close(mode, patience) {
             gst::warning!(CAT, "the receiver does not have everything: {why}");
         }
         while let Ok(Some(_)) = sender.poll_fate(id) {}
-        self.last = Some(monitor.stats());
     }
 }
 

@@ -42,7 +42,7 @@ enum Decoder {
     Open(Vec<u8>),
     Video {
         format: Format,
-        parser: Parser,
+        parser: Box<Parser>,
         track: Option<Arc<VideoTrack>>,
     },
     Audio(Box<Audio>),
@@ -59,7 +59,7 @@ struct Audio {
 impl Reader {
     /// A reader of this codec.
     pub(crate) fn new(codec: Codec) -> Self {
-        let video = |format| Decoder::Video { format, parser: Parser::new(format), track: None };
+        let video = |format| Decoder::Video { format, parser: Box::new(Parser::new(format)), track: None };
         let decoder = match codec {
             Codec::Auto => Decoder::Open(Vec::new()),
             Codec::H264 => video(Format::H264),
@@ -112,7 +112,8 @@ impl Reader {
             match format {
                 Some(format) => {
                     let first = std::mem::take(first);
-                    self.decoder = Decoder::Video { format, parser: Parser::new(format), track: None };
+                    self.decoder =
+                        Decoder::Video { format, parser: Box::new(Parser::new(format)), track: None };
                     return self.push(&first, is_whole, at);
                 }
                 None if first.len() > MOST_FIRST_BYTES => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshwire_server::config::{Config, parse_listen};
-use freshwire_server::hub::Publisher;
+use freshwire_server::hub::{Publisher, Stream};
 use freshwire_server::server::Server;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc;
@@ -113,10 +113,9 @@ impl Seat {
         Ok((publisher, key_requests))
     }
 
-    /// What a stream has carried.
-    pub(crate) fn snapshot(&self, stream: &str) -> Option<freshwire_server::hub::StreamSnapshot> {
-        let hub = self.with(|running| running.server.context().hub.clone()).ok()?;
-        hub.find(stream).map(|stream| stream.snapshot())
+    /// A stream that is published.
+    pub(crate) fn stream(&self, name: &str) -> Option<Arc<Stream>> {
+        self.with(|running| running.server.context().hub.find(name)).ok()?
     }
 
     fn with<T>(&self, use_it: impl FnOnce(&Running) -> T) -> Result<T, String> {

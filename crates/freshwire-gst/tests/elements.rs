@@ -1,4 +1,6 @@
 //! Both elements in real pipelines, viewed by real programs.
+#![allow(clippy::disallowed_methods, reason = "these run against real time")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};

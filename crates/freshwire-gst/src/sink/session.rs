@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use freshwire_media::unit::Kind;
+use freshwire_server::hub::Stream;
 use gst::prelude::*;
 use tokio::sync::mpsc;
 
 use super::settings::Settings;
 use crate::feed::{Feed, Frame, Outlet};
-use crate::line::Line;
+use crate::line::{Line, LineStats};
 use crate::media::Media;
 use crate::servers::Seat;
 
@@ -25,6 +26,7 @@ pub(super) enum Refused {
 #[derive(Default)]
 pub(super) struct Session {
     open: Mutex<Option<Open>>,
+    told: Mutex<Told>,
     /// Set while nothing may block.
     flushing: Arc<AtomicBool>,
 }
@@ -34,15 +36,27 @@ struct Open {
     feed: Feed,
     keys: Option<JoinHandle<()>>,
     seat: Option<Seat>,
-    stream: String,
+}
+
+/// What properties say: apart from `open`, which a full ring may hold for long.
+#[derive(Default)]
+struct Told {
+    urls: Vec<String>,
+    key: Option<String>,
+    stats: Option<Stats>,
+}
+
+enum Stats {
+    Server(Arc<Stream>),
+    Line(Arc<LineStats>),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is of one field.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Session {
-    fn lock(&self) -> MutexGuard<'_, Option<Open>> {
-        // Every change is of one field.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Opens it for pads of these kinds. `request_key` asks the encoder for a keyframe.
     pub(super) fn open(
         &self,
@@ -51,33 +65,42 @@ impl Session {
         request_key: impl Fn() + Send + 'static,
     ) -> Result<(), String> {
         self.flushing.store(false, Ordering::Relaxed);
-        let (outlet, keys, seat) = match &settings.location {
+        let (outlet, keys, seat, told) = match &settings.location {
             Some(location) => {
                 if kinds.len() > 1 {
-                    return Err(
-                        "a location takes one stream; use an element for pictures and another for sound"
-                            .to_owned(),
-                    );
+                    let remedy = "use an element for pictures and another for sound";
+                    return Err(format!("a location takes one stream; {remedy}"));
                 }
                 let line = settings.line(location, kinds.first() != Some(&Kind::Audio))?;
-                (Outlet::Line(Box::new(Line::open(line, Arc::clone(&self.flushing))?)), None, None)
+                let line = Line::open(line, Arc::clone(&self.flushing))?;
+                let key = line.public_key().map(|key| key.to_string());
+                let scheme = if key.is_some() { "a1" } else { "tcp" };
+                let url = line.local_address().map(|address| format!("{scheme}://{address}"));
+                let told =
+                    Told { urls: url.into_iter().collect(), key, stats: Some(Stats::Line(line.stats())) };
+                (Outlet::Line(Box::new(line)), None, None, told)
             }
             None => {
                 let seat = Seat::take(&settings.server())?;
-                let (publisher, requests) = seat.publish(settings.stream())?;
+                let name = settings.stream();
+                let (publisher, requests) = seat.publish(name)?;
                 let keys = pass_on(requests, request_key)?;
-                (Outlet::Server(publisher), Some(keys), Some(seat))
+                let told =
+                    Told { urls: seat.urls(name), key: None, stats: seat.stream(name).map(Stats::Server) };
+                (Outlet::Server(publisher), Some(keys), Some(seat), told)
             }
         };
         let feed = Feed::new(outlet, kinds.iter().copied());
-        *self.lock() = Some(Open { feed, keys, seat, stream: settings.stream().to_owned() });
+        *lock(&self.told) = told;
+        *lock(&self.open) = Some(Open { feed, keys, seat });
         Ok(())
     }
 
     /// Ends it. Receivers get the record in progress, viewers what was begun.
     pub(super) fn close(&self) {
-        let Some(Open { feed, keys, seat, .. }) = self.lock().take() else { return };
+        let Some(Open { feed, keys, seat, .. }) = lock(&self.open).take() else { return };
         // The publisher goes with it, and with that the other end of what the thread waits for.
+        *lock(&self.told) = Told::default();
         drop(feed);
         if let Some(keys) = keys {
             // It has nothing to panic with.
@@ -92,20 +115,20 @@ impl Session {
 
     /// One more pad. False: it comes too late.
     pub(super) fn add(&self, kind: Kind) -> bool {
-        self.lock().as_mut().is_none_or(|open| open.seat.is_some() && open.feed.add(kind))
+        lock(&self.open).as_mut().is_none_or(|open| open.seat.is_some() && open.feed.add(kind))
     }
 
     pub(super) fn remove(&self, kind: Kind) -> Result<(), String> {
-        self.lock().as_mut().map_or(Ok(()), |open| open.feed.remove(kind))
+        lock(&self.open).as_mut().map_or(Ok(()), |open| open.feed.remove(kind))
     }
 
     pub(super) fn set_media(&self, media: Media) -> Result<(), String> {
-        self.lock().as_mut().map_or(Ok(()), |open| open.feed.set_media(media))
+        lock(&self.open).as_mut().map_or(Ok(()), |open| open.feed.set_media(media))
     }
 
     /// Takes a buffer. True: the encoder should make a keyframe.
     pub(super) fn push(&self, frame: Frame) -> Result<bool, Refused> {
-        let mut open = self.lock();
+        let mut open = lock(&self.open);
         let Some(Open { feed, .. }) = &mut *open else { return Err(Refused::Flushing) };
         feed.push(frame).map_err(Refused::Failed)?;
         Ok(match feed.outlet() {
@@ -116,7 +139,7 @@ impl Session {
 
     /// A pad's stream has ended. With the last one a receiver gets the rest.
     pub(super) fn end(&self, kind: Kind) -> Result<(), String> {
-        let mut open = self.lock();
+        let mut open = lock(&self.open);
         let Some(Open { feed, .. }) = &mut *open else { return Ok(()) };
         feed.end(kind)?;
         if feed.has_ended()
@@ -129,54 +152,44 @@ impl Session {
 
     /// Where the stream can be viewed, or a receiver can connect to.
     pub(super) fn urls(&self) -> Vec<String> {
-        let mut open = self.lock();
-        let Some(Open { feed, seat, stream, .. }) = &mut *open else { return Vec::new() };
-        match (seat, feed.outlet()) {
-            (Some(seat), _) => seat.urls(stream),
-            (None, Outlet::Line(line)) => {
-                let scheme = if line.public_key().is_some() { "a1" } else { "tcp" };
-                line.local_address().map(|address| format!("{scheme}://{address}")).into_iter().collect()
-            }
-            (None, Outlet::Server(_)) => Vec::new(),
-        }
+        lock(&self.told).urls.clone()
     }
 
     /// The key that a caller over A1 has to know.
     pub(super) fn public_key(&self) -> Option<String> {
-        match self.lock().as_mut()?.feed.outlet() {
-            Outlet::Line(line) => line.public_key().map(|key| key.to_string()),
-            Outlet::Server(_) => None,
-        }
+        lock(&self.told).key.clone()
     }
 
+    /// The property of the same name.
     pub(super) fn stats(&self) -> gst::Structure {
         let builder = gst::Structure::builder("freshwiresink-stats");
-        let mut open = self.lock();
-        let Some(Open { feed, seat, stream, .. }) = &mut *open else { return builder.build() };
-        if let Outlet::Line(line) = feed.outlet() {
-            let (counts, sink) = line.counts();
-            let builder = builder
-                .field("receivers", counts.receivers)
-                .field("queued", counts.queued)
-                .field("unsent", counts.unsent);
-            let Some(sink) = sink else { return builder.build() };
-            let dropped: u64 = sink.drops.iter().map(|(_, count)| count).sum();
-            return builder
-                .field("sent", sink.finished)
-                .field("dropped", dropped)
-                .field("bytes", sink.bytes)
-                .build();
+        match &lock(&self.told).stats {
+            None => builder.build(),
+            Some(Stats::Line(line)) => {
+                let counts = line.counts();
+                let builder = builder
+                    .field("receivers", counts.receivers)
+                    .field("queued", counts.queued)
+                    .field("unsent", counts.unsent);
+                let Some(sink) = counts.sink else { return builder.build() };
+                let dropped: u64 = sink.drops.iter().map(|(_, count)| count).sum();
+                builder
+                    .field("sent", sink.finished)
+                    .field("dropped", dropped)
+                    .field("bytes", sink.bytes)
+                    .build()
+            }
+            Some(Stats::Server(stream)) => {
+                let stats = stream.snapshot();
+                builder
+                    .field("viewers", u64::try_from(stats.viewers.len()).unwrap_or(u64::MAX))
+                    .field("units", stats.units)
+                    .field("bytes", stats.bytes)
+                    .field("keyframes", stats.keys)
+                    .field("lost", stats.lost)
+                    .build()
+            }
         }
-        let Some(snapshot) = seat.as_ref().and_then(|seat| seat.snapshot(stream)) else {
-            return builder.build();
-        };
-        builder
-            .field("viewers", u64::try_from(snapshot.viewers.len()).unwrap_or(u64::MAX))
-            .field("units", snapshot.units)
-            .field("bytes", snapshot.bytes)
-            .field("keyframes", snapshot.keys)
-            .field("lost", snapshot.lost)
-            .build()
     }
 }
 

@@ -216,7 +216,7 @@ impl Line {
         self.waits_for_key = false;
         let now = now();
         let meta = Meta {
-            user_seq: self.next_seq,
+            seq: self.next_seq,
             generated: now,
             deadline: self.settings.deadline.map_or(Timestamp::MAX, |deadline| now + deadline),
             layer: unit.layer,

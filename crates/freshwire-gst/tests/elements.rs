@@ -17,9 +17,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Pictures at their pace, and pictures as fast as they can be encoded.
+/// Pictures at their pace. A viewer that joins within the first twenty seconds has to make the encoder give it a keyframe.
 const LIVE: &str = "videotestsrc is-live=true ! video/x-raw,width=160,height=120,framerate=30/1 \
-    ! x264enc tune=zerolatency key-int-max=15 ! h264parse";
+    ! x264enc tune=zerolatency key-int-max=600 ! h264parse";
+
+/// Pictures that are not live, and come to an end.
 const FILE: &str = "videotestsrc num-buffers=20 ! video/x-raw,width=160,height=120,framerate=30/1 \
     ! x264enc tune=zerolatency ! h264parse";
 

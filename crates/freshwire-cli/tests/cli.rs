@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test waits for real processes")]
 
 mod lines;
+mod receivers;
 mod support;
 
 use std::io::{Read, Write};

@@ -149,7 +149,7 @@ impl Feed {
         Ok(())
     }
 
-    /// A pad's stream has ended. True: all have.
+    /// A pad's stream has ended. With the last one the units that were kept back come out.
     pub(crate) fn end(&mut self, kind: Kind) -> Result<(), String> {
         for pad in self.pads.iter_mut().filter(|pad| pad.kind == kind) {
             pad.has_ended = true;

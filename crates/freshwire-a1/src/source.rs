@@ -17,11 +17,12 @@ pub struct Taken {
     pub record: Record,
 }
 
-/// The queue from which a connection sends. Until a record's first packet leaves, it stays here, where the application can
-/// change, replace or drop it; after that its bytes are read for each transmission until the record is settled.
+/// The queue from which a connection sends. Until a record's first packet leaves, it stays here, where the
+/// application can change, replace or drop it. Then its bytes are read for each transmission, until the record is
+/// settled.
 pub trait Source {
-    /// Replaces `records` by the oldest queued ones, oldest first, at least `lookahead` of them where there are as many;
-    /// `gone` by those that others dropped since the last call, by number.
+    /// Replaces `records` by the oldest queued ones, oldest first, at least `lookahead` of them where there are as
+    /// many. Replaces `gone` by the numbers of those that others dropped since the last call.
     fn list(&mut self, lookahead: usize, records: &mut Vec<Record>, gone: &mut Vec<(u64, Reason)>);
 
     /// Takes the record with this [`Record::index`] out of the queue; `horizon` are the bytes that are committed and

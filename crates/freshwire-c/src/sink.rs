@@ -97,8 +97,8 @@ pub struct fw_fate {
     pub outcome: fw_outcome,
     /// Bytes committed and not yet on the wire at its commit point.
     pub horizon: u32,
-    /// Why it was dropped, as the ring's ABI numbers it: 1 expired, 2 predicted late, 3 window's end, 4 layer shed, 5 superseded,
-    /// 6 reference lost, 7 application, 8 abandoned, 9 closed, 10 sender lost, 11 holder lost, 12 invalid, 13 connection lost.
+    /// Reason of a drop, as the ring's ABI numbers it. 1 expired, 2 predicted late, 3 window's end, 4 layer shed, 5 superseded,
+    /// 6 reference lost, 7 application. 8 abandoned, 9 closed, 10 sender lost, 11 holder lost, 12 invalid, 13 connection lost.
     pub reason: u8,
 }
 

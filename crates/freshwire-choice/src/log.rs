@@ -1,7 +1,7 @@
 //! Decisions as events: recorded, written, and replayed.
 //!
-//! A choice depends on nothing but its calls, so a log of the calls with the decisions is a complete account: fed to an
-//! equal choice it gives the same decisions, and where it does not, [`replay`] says at which entry. Questions that change
+//! A choice depends on nothing but its calls, so a log of calls and decisions is a complete account. An equal choice
+//! gives the same decisions for the same calls; where it does not, [`replay`] names the entry. Questions that change
 //! nothing in a choice, such as [`Choice::overtakes`], are not noted.
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ pub enum Entry {
         now: Timestamp,
         /// What the carrier knew of its path.
         link: LinkView,
-        /// What was queued.
+        /// The queue.
         queue: Vec<Record>,
         /// The answer.
         decision: Decision,
@@ -33,7 +33,7 @@ pub enum Entry {
         now: Timestamp,
         /// What the carrier knew of its path.
         link: LinkView,
-        /// The begun record.
+        /// The record in progress.
         record: Record,
         /// Its bytes that were not yet committed.
         remaining: u32,

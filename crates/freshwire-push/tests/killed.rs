@@ -32,6 +32,7 @@ fn stalling_program(backend: Backend) {
         for _ in 0..20 {
             receiver.recv(&mut buffer).expect("recv");
         }
+        // Pause: a program that is busy.
         std::thread::sleep(Duration::from_millis(3));
     }
 }
@@ -90,9 +91,10 @@ fn taking_program(backend: Option<Backend>) {
         };
         while !is_pushed() {
             assert!(begin.elapsed() < LONG, "nothing is pushed");
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The pusher sleeps when nothing has come for a while, and its lock is free.
+        // Pause: the pusher sleeps when nothing has come for a while, and its lock is free.
         std::thread::sleep(Duration::from_millis(300));
     }
     allow_no_call();
@@ -132,6 +134,7 @@ fn kill_one(role: &str, datagrams: u32, sender: &UdpSocket) {
     let begin = Instant::now();
     while UdpSocket::bind(&address).is_err() {
         assert!(begin.elapsed() < LONG, "{address} is still bound");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
     }
 }

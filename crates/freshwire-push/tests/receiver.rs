@@ -86,6 +86,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed() < LONG, "not within {LONG:?}: {what}");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -136,6 +137,7 @@ fn stall_after_a_wait_loses_nothing(backend: Backend) {
         std::thread::scope(|scope| {
             let sender = &sender;
             scope.spawn(move || {
+                // Pause: the datagram comes while the receiver waits.
                 std::thread::sleep(Duration::from_millis(5));
                 sender.send(&numbered(begin, 1400)).expect("send");
             });
@@ -225,6 +227,7 @@ fn arrival_time_and_congestion_marks_are_the_kernels(backend: Backend) {
         let before = freshwire_push::sys::now();
         sender.send(b"marked").expect("send");
         let sent = freshwire_push::sys::now();
+        // Pause: the datagram waits, and its stamp stays.
         std::thread::sleep(Duration::from_millis(20));
         let received = receiver.receive(&mut [0; 100]).expect("datagram");
         assert_eq!(received.ecn, 3, "{address}");
@@ -309,6 +312,7 @@ fn under_overload_nothing_older_than_the_deadline_is_read(backend: Backend) {
             number += 1;
         }
         // Ten come in the time that the program needs for one.
+        // Pause: a program that is busy.
         std::thread::sleep(Duration::from_millis(2));
         if let Ok(received) = receiver.try_receive(&mut buffer) {
             let age = freshwire_push::sys::now().saturating_since(received.arrived);
@@ -533,6 +537,7 @@ fn asynchronous_receives_wake() {
         for round in 0..20 {
             let late = sender.try_clone().expect("clone");
             let thread = std::thread::spawn(move || {
+                // Pause: the datagrams come while the receiver waits.
                 std::thread::sleep(Duration::from_millis(5));
                 for number in 0..10 {
                     late.send(&numbered(round * 10 + number, 1400)).expect("send");

@@ -10,9 +10,9 @@ use crate::sync::Ordering;
 use crate::view::View;
 use crate::word::{SENT_LAST, State};
 
-/// Fates of one ring that are kept for a producer that [asks for them](crate::Producer::keep_fates) or polls. Of one that has let so many pile
-/// up nothing is kept until it polls again: each record then costs no more than its count. A program that polls once a second loses
-/// none below this many records a second.
+/// Fates of one ring that are kept for a producer that [asks for them](crate::Producer::keep_fates) or polls. Beyond
+/// this number nothing is kept until the producer polls again: each record then costs no more than its count. A
+/// program that polls once a second loses none below this many records a second.
 pub const MAX_KEPT_FATES: usize = 16_384;
 
 /// What is kept of the records whose slots were used again.

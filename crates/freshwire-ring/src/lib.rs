@@ -1,9 +1,8 @@
 //! The shared-memory arena and rings of late data choice.
 //!
 //! An application puts records into a ring that it shares with a sender. Until the sender takes a record, the
-//! application, or a second party in another process, can drop it, modify it in place, re-rank it or replace it, and
-//! the answer is exact: done, or too late. One arena holds payload bytes, once; each destination has its own ring of
-//! descriptors into it.
+//! application or a second process can drop it, modify it in place, re-rank it or replace it. The answer is exact:
+//! done, or too late. One arena holds payload bytes, once; each destination has its own ring of descriptors into it.
 //!
 //! ```text
 //!              taken, finished          ready            free

@@ -1,4 +1,5 @@
-//! Passing over slots that are still in use, so that one record which is begun, held or waits keeps nobody else from a slot.
+//! Passing over slots that are still in use, so that a record that is in progress, held or waiting keeps no other
+//! from a slot.
 //!
 //! ```text
 //!  lap 3:   │ a │ b │ c │ d │ e │ f │ g │ h │     b is not finished, all others are

@@ -18,10 +18,10 @@ use crate::word::{State, Word};
 /// The only one that pushes records into a region's rings. Dropping it gives the role back; the rings stay as they
 /// are.
 ///
-/// A push reuses the slots of finished records when it needs them, oldest first, and passes over those of records that are not: one that
-/// is slow keeps the others from no slot. Fates that have not been polled until then are kept, up to
-/// [`MAX_KEPT_FATES`](crate::MAX_KEPT_FATES); the others are counted as [lost](Self::fates_lost). The blocks of the arena are given back as soon as a
-/// push needs them.
+/// A push reuses the slots of finished records when it needs them, oldest first, and skips those of unfinished
+/// records: a slow record keeps no other from a slot. Fates that have not been polled until then are kept, up to
+/// [`MAX_KEPT_FATES`](crate::MAX_KEPT_FATES); the others are counted as [lost](Self::fates_lost). The blocks of the
+/// arena are given back as soon as a push needs them.
 #[derive(Debug)]
 pub struct Producer {
     pub(crate) region: Region,
@@ -250,9 +250,9 @@ impl Producer {
         Edit::begin(self.view(ring).ok_or(TooLate)?, index, self.pid, |_| true)
     }
 
-    /// Puts a record in the place of the newest unsent one with the same key, if it has a key: overwrites it if the payload fits into
-    /// its slots and is in no other ring, else pushes anew and drops the older one. If that push fails the older one
-    /// stays.
+    /// Puts a record in the place of the newest unsent one with the same key, if it has a key. Overwrites it if the
+    /// payload fits into its slots and is in no other ring; otherwise pushes a new one and drops the older one. If
+    /// that push fails the older one stays.
     ///
     /// # Errors
     ///
@@ -399,8 +399,8 @@ impl Producer {
         Some(Standing { stage, committed_at, finished_at, acked_at, horizon })
     }
 
-    /// Slots that a push can use without skipping any that is in use, those of finished records among them: a record of so many
-    /// finds room. Behind slots that are in use there may be more.
+    /// Slots that a push can use without skipping any that is in use, those of finished records among them: a record
+    /// of that many blocks finds room. Behind slots that are in use there may be more.
     pub fn free_slots(&self, ring: usize) -> u32 {
         let Some(own) = self.rings.get(ring) else { return 0 };
         if !own.behind.is_empty() {

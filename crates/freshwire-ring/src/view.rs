@@ -1,4 +1,4 @@
-//! One ring as any party sees it: checked reads, drops and holds. What is loaded here is never trusted.
+//! One ring as any party sees it: checked reads, drops and holds. Loaded values are never trusted.
 
 use freshwire_record::{Reason, Record};
 use freshwire_units::Timestamp;

@@ -7,8 +7,8 @@
 //! └────────────────┴──────────────┴────────┴───────┘
 //! ```
 //!
-//! The lap makes a word of an earlier use of the slot differ from the present one; the edit count makes a record that
-//! was changed differ from what was read of it. So one compare-and-swap of the whole word decides every race.
+//! The lap makes a word of an earlier use of the slot differ from the present one. The edit count makes a changed
+//! record differ from its earlier reading. So one compare-and-swap of the whole word decides every race.
 
 use freshwire_record::Reason;
 

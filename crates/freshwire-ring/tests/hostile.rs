@@ -251,6 +251,7 @@ fn scribble_once(seed: u64) -> (u64, u64) {
             let mut scribbler = Scribbler::new(&file, total, seed);
             while !stop.load(Ordering::Relaxed) {
                 let pause = scribbler.write_one() % 50;
+                // Pause: the scribbler writes at irregular times.
                 thread::sleep(Duration::from_micros(pause));
             }
         });

@@ -51,6 +51,7 @@ fn wait_for(mut done: impl FnMut() -> bool) {
         if done() {
             return;
         }
+        // Pause: until the next look.
         thread::sleep(Duration::from_millis(1));
     }
     panic!("nothing happened within five seconds");
@@ -116,6 +117,7 @@ fn deliver(sender: &mut Consumer) {
         };
         let taken = sender.take(record.index).unwrap();
         sender.commit(&taken, Timestamp::ZERO, 0);
+        // Pause: a send takes time.
         thread::sleep(Duration::from_micros(20));
         sender.finish(&taken, Timestamp::ZERO).unwrap();
     }
@@ -154,6 +156,7 @@ fn receive(sender: &mut Consumer, each: &mut dyn FnMut(u64)) -> usize {
 }
 
 fn pause(round: u64) {
+    // Pause: the process is killed at another point in each round.
     thread::sleep(Duration::from_micros(round * 7919 % 3000));
 }
 

@@ -46,7 +46,7 @@ pub struct Entry {
 pub enum Ending {
     /// Its first packet had left.
     Begun(Outcome),
-    /// It was never begun.
+    /// Its sending never started.
     Dropped(Reason),
 }
 
@@ -57,7 +57,7 @@ pub struct Arrival {
     pub at: Timestamp,
     /// Whether it was marked late.
     pub marked_late: bool,
-    /// How far the age that the receiver was told is from the truth.
+    /// Error of the age reported to the receiver.
     pub age_error: Duration,
 }
 
@@ -67,7 +67,7 @@ pub struct Arrival {
 pub struct Fault {
     /// The record's number.
     pub seq: u64,
-    /// What is wrong with it.
+    /// The fault.
     pub what: &'static str,
 }
 

@@ -17,7 +17,7 @@ pub struct Outcome {
     pub flows: Vec<FlowOutcome>,
     /// Of each path, up and down.
     pub paths: Vec<[DirectionStats; 2]>,
-    /// What was expected and not reached.
+    /// Expectations that were not met.
     pub misses: Vec<String>,
     /// Of that, what has to hold in every run, whatever the scenario says.
     pub faults: Vec<String>,
@@ -41,9 +41,9 @@ pub struct FlowOutcome {
     pub base: f64,
     /// Records that came after their deadline.
     pub late: usize,
-    /// Records that were never begun.
+    /// Records whose sending never started.
     pub dropped: usize,
-    /// Records that were begun and given up.
+    /// Records that were abandoned in progress.
     pub abandoned: usize,
     /// Payload that was of use on time, over the scenario's length.
     pub goodput: Rate,

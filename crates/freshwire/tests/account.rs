@@ -85,6 +85,7 @@ fn run(namespaces: &Namespaces) -> Run {
             let meta = Meta { seq, generated: now(), key, ..Meta::default() };
             sender.replace(id, &value, &meta).unwrap();
         }
+        // Pause: the pace of the source.
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
         fates.extend(sender.fates(id).unwrap().map(|fate| (fate.seq, fate)));
     }

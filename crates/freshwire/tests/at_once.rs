@@ -86,6 +86,7 @@ fn send_until_at_once(fixture: &mut Fixture, id: SinkId, from: u64, len: usize) 
             return Ok(seq);
         }
         queue(&mut fixture.sender, &targets[0], &stored)?;
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(2));
     }
     Err("nothing was sent at once".into())
@@ -128,6 +129,7 @@ fn streams_are_whole_whichever_way_their_records_went() -> Result<()> {
                         record.len()
                     );
                     if seq % 50 == 0 {
+                        // Pause: a reader stalls, each for another time.
                         std::thread::sleep(Duration::from_millis(20 * place as u64));
                     }
                 }
@@ -147,10 +149,12 @@ fn streams_are_whole_whichever_way_their_records_went() -> Result<()> {
             }
             while let Err(full) = queue(&mut fixture.sender, target, &stored) {
                 assert_eq!(full, RingPushError::Full);
+                // Pause: the ring is full.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
         if seq % 3 == 0 {
+            // Pause: the pace of the source.
             std::thread::sleep(Duration::from_micros(300));
         }
     }
@@ -203,6 +207,7 @@ fn nothing_goes_past_a_ring_that_has_to_tell_of_it() -> Result<()> {
             fixture.sender.send_at_once(&stored, &mut targets)?;
             assert!(!targets[0].is_sent());
             queue(&mut fixture.sender, &targets[0], &stored)?;
+            // Pause: the engine's turn comes between two records.
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(fixture.sinks[0].stats().begun, 50);

@@ -52,6 +52,7 @@ fn run(name: &str, arguments: &[&str]) -> Result<Option<String>> {
                 child.wait()?;
                 return Err(format!("{name} runs for more than {PATIENCE:?}").into());
             }
+            // Pause: until the next look.
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };

@@ -138,6 +138,7 @@ fn a_task_that_waits_for_space_learns_that_the_sink_has_ended() -> Result<()> {
         let stop = async {
             let (mut bytes, mut still) = (0, 0);
             while still < 20 {
+                // Pause: until the next look.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 let now = sink.stats().bytes;
                 (still, bytes) = if now == bytes && now > 0 { (still + 1, now) } else { (0, now) };

@@ -1,4 +1,4 @@
-//! What stands in the way of a library that is preloaded into a program.
+//! Obstacles to a library that is preloaded into a program.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -41,7 +41,7 @@ impl Session {
         if let Some(route) = self.wait_for(&routes, source)? {
             let line = Line::new(&self.plan, route)?;
             if !self.quiet {
-                tell_carrier(&line.sink);
+                tell_carrier(&line.sink, &self.plan);
             }
             self.line = Some(line);
             self.is_late = true;

@@ -164,7 +164,7 @@ impl Session {
     fn new(plan: Arc<Plan>, route: Route, quiet: bool, interrupt: Interrupt) -> anyhow::Result<Self> {
         let line = Line::new(&plan, route)?;
         if !quiet {
-            tell_carrier(&line.sink);
+            tell_carrier(&line.sink, &plan);
         }
         Ok(Self {
             newest: Newest::new(plan.replaces(), plan.reconnects),
@@ -356,10 +356,13 @@ impl Session {
     }
 }
 
-fn tell_carrier(sink: &Sink) {
+fn tell_carrier(sink: &Sink, plan: &Plan) {
     match (sink.stats().carrier, sink.fallback()) {
         (CarrierInUse::Tcp, None) => {}
-        (CarrierInUse::Tcp, Some(why)) => say(&format!("carrier: plain TCP; no kernel ring: {why}")),
+        (CarrierInUse::Tcp, Some(why)) if plan.reports_fallback => {
+            say(&format!("carrier: plain TCP; no kernel ring: {why}"));
+        }
+        (CarrierInUse::Tcp, Some(_)) => {}
         (CarrierInUse::KernelFed, _) => {
             say("carrier: the kernel's ring, filled with the records that the policy chooses");
         }

@@ -32,6 +32,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed() < TIMEOUT, "waited in vain: {what}");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -231,6 +232,7 @@ fn what_captures_packets_runs_untouched_and_the_user_is_told() {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 // Refused where nobody listens.
                 let _ = socket.send_to(&[0; 92], ("127.0.0.1", port));
+                // Pause: the pace of the sender.
                 std::thread::sleep(Duration::from_millis(20));
             }
         }

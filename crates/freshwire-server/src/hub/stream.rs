@@ -235,8 +235,8 @@ impl Stream {
         })
     }
 
-    /// The right to feed the rendition of this name: another coding of the same pictures, at the same time. What is published under
-    /// the stream's own name is the rendition `main`. Each viewer gets one at a time, as its path allows.
+    /// The right to feed the rendition of this name: another coding of the same pictures, at the same time. The
+    /// rendition published under the stream's own name is `main`. Each viewer gets one at a time, as its path allows.
     pub fn publish_rendition(
         self: &Arc<Self>,
         name: &str,
@@ -814,10 +814,12 @@ mod tests {
         });
         for number in 0..60 {
             publisher.push(picture(true, if number < 30 { 200_000 } else { 1000 }));
+            // Pause: the pace of the source.
             std::thread::sleep(Duration::from_millis(10));
         }
         let until = Instant::now() + Duration::from_secs(5);
         while stream.snapshot().viewers[0].sink.finished < 60 && Instant::now() < until {
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(1));
         }
         let snapshot = stream.snapshot();
@@ -838,6 +840,7 @@ mod tests {
         let pictures = [true, false, false, true, false];
         for key in pictures {
             publisher.push(picture(key, 1000));
+            // Pause: the pace of the source.
             std::thread::sleep(Duration::from_millis(20));
         }
         let state = lock(&stream.state);

@@ -511,6 +511,7 @@ mod tests {
                 drop(reader);
                 while writer.connection.closed().is_none() {
                     assert!(now() < give_up, "the end is not told");
+                    // Pause: until the next look.
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }

@@ -15,15 +15,15 @@ impl Sender {
         &mut self.producer
     }
 
-    /// Sends a stored payload directly to the sinks for which it would be the next record on the wire:
-    /// nothing is queued or half sent, the path has shown no limit recently, and the policy agrees.
-    /// [`Target::is_sent`] reports the result; [push](Producer::push_stored) the payload to the others. For
-    /// receivers that keep up this is much cheaper than their rings.
+    /// Sends a stored payload directly to the sinks for which it would be the next record on the wire. That requires
+    /// that nothing is queued or half sent, the path has shown no limit recently, and the policy agrees.
+    /// [`Target::is_sent`] reports the result; [push](Producer::push_stored) the payload to the others. For receivers
+    /// that keep up this is much cheaper than their rings.
     ///
-    /// Such a record has no fate and can be neither dropped nor changed. The call takes as long as the
-    /// writes. It sends nothing while the engine is at work, above [`MAX_AT_ONCE`] bytes, or to a sink that
-    /// reports [acknowledgements](crate::SinkConfig::ack_fates), encrypts, has a framing that can abandon records,
-    /// or is not plain TCP.
+    /// Such a record has no fate and can be neither dropped nor changed. The call takes as long as the writes. It
+    /// sends nothing while the engine is at work, or above [`MAX_AT_ONCE`] bytes. Nor does it send to a sink that
+    /// reports [acknowledgements](crate::SinkConfig::ack_fates), encrypts, has a framing that can abandon records, or
+    /// is not plain TCP.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The records that are begun and not wholly written.
+//! The records in progress: committed and not wholly written.
 
 use std::collections::VecDeque;
 

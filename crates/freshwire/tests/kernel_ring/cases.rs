@@ -87,6 +87,7 @@ fn expired() -> Result<()> {
         let left = if seq % 2 == 0 { Duration::from_millis(50) } else { TIMEOUT };
         rig.push_with(&due_in(seq, left))?;
     }
+    // Pause: the deadlines pass.
     std::thread::sleep(Duration::from_millis(100));
     same(&rig.read(10)?, &(0..20).filter(|seq| seq % 2 == 1).collect())?;
     rig.await_fates(0..20)?;
@@ -160,6 +161,7 @@ fn reordered() -> Result<()> {
     for seq in 0..40 {
         rig.push(seq)?;
         // Each lies in the kernel's ring for a while, and gives way to newer ones.
+        // Pause: a record waits in the kernel's ring for a while.
         std::thread::sleep(Duration::from_millis(10));
     }
     same(&rig.sender.drop_seq(rig.sink.id(), 5), &Ok(true))?;
@@ -181,6 +183,7 @@ fn expired_while_fed() -> Result<()> {
     for seq in 0..6 {
         rig.push_with(&due_in(seq, if seq < 4 { Duration::from_millis(100) } else { TIMEOUT }))?;
     }
+    // Pause: the deadlines pass.
     std::thread::sleep(Duration::from_millis(250));
     same(&rig.read(2)?, &vec![4, 5])?;
     rig.await_fates(0..6)?;
@@ -233,6 +236,7 @@ fn finished() -> Result<()> {
         let Rig { sink, far, sender, .. } = rig;
         let id = sink.id();
         let closer = std::thread::spawn(move || sink.close(CloseMode::FinishRecord, TIMEOUT));
+        // Pause: the reader comes late.
         std::thread::sleep(Duration::from_millis(100));
         let mut bytes = Vec::new();
         (&far).read_to_end(&mut bytes)?;
@@ -281,6 +285,7 @@ fn reset() -> Result<()> {
     let give_up = freshwire::now() + TIMEOUT;
     while sink.ended().is_none() {
         check(freshwire::now() < give_up, || "the reset was not noticed".to_owned())?;
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(5));
     }
     check(matches!(sink.ended(), Some(Ended::Broken(_))), || format!("{:?}", sink.ended()))?;
@@ -320,6 +325,7 @@ fn second_party() -> Result<()> {
     edit.write(0, &payload(33))?;
     same(&rig.read(3)?, &vec![0, 2, 4])?;
     // The kernel passes a held record over, and sleeps when it has nothing else.
+    // Pause: the kernel goes to sleep.
     std::thread::sleep(Duration::from_millis(50));
     check(edit.release()?, || "the kernel does not sleep".to_owned())?;
     rig.sender.notify();

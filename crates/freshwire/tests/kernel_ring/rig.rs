@@ -100,6 +100,7 @@ impl Rig {
                 if now() > patience && self.fillers * LEN as u64 > SMALLEST_WINDOW {
                     return Ok(());
                 }
+                // Pause: until the next look.
                 std::thread::sleep(Duration::from_millis(2));
             }
             check(self.fillers < u64::from(SLOTS), || "the peer's window has no end".to_owned())?;
@@ -147,6 +148,7 @@ impl Rig {
                     Some(fate) => {
                         self.fates.insert(fate.seq, fate);
                     }
+                    // Pause: until the next look.
                     None => std::thread::sleep(Duration::from_millis(2)),
                 }
                 check(now() < give_up, || {

@@ -8,8 +8,8 @@ use freshwire_choice::Outcome;
 use freshwire_link::{Config, Loss};
 use freshwire_units::{Rate, Timestamp};
 
-use super::super::ConnectionConfig;
 use super::pair::{End, Pair, payload, record};
+use crate::config::ConnectionConfig;
 use crate::wire::Qos;
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]

@@ -7,7 +7,8 @@ use freshwire_choice::{Outcome, Record};
 use freshwire_link::{Config, Direction, Link};
 use freshwire_units::Timestamp;
 
-use super::super::{Connection, ConnectionConfig, Event, Setup};
+use super::super::{Connection, Event, Setup};
+use crate::config::ConnectionConfig;
 use crate::crypto::{Keys, Protection, Secrets};
 use crate::inbox::Message;
 use crate::pool::Pool;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use freshwire_choice::{Outcome, Reason};
 use freshwire_units::Rate;
 
-use super::super::{ConnectionConfig, Event, Message, Missing};
+use super::super::{Event, Message, Missing};
 use super::pair::{Pair, payload, record};
 use super::{check_payloads, lossy};
+use crate::config::ConnectionConfig;
 use crate::wire::Qos;
 
 /// 50,000 bytes a second.

@@ -1,8 +1,8 @@
 //! QUIC by quinn, set up as its documents advise for live data: a stream for each record, sent by priority and reset
 //! when the record has lost its value.
 //!
-//! What else can be chosen was chosen by trial, in quinn's favour: a send window of a quarter of the source's second
-//! (its BBR puts as much on the way as it may), and an acknowledgement for each packet.
+//! The other settings were chosen by trial, in quinn's favour. They are a send window of a quarter of the source's
+//! second (its BBR puts as much on the way as it may), and an acknowledgement for each packet.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

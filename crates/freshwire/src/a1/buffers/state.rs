@@ -1,4 +1,4 @@
-//! What is queued and what has become of it.
+//! The queue of buffers and their fates.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,11 +1,17 @@
 //! AAC in a byte stream (ADTS, ISO 13818-7, 6.2): a header of seven bytes before each frame, or nine with a checksum.
 
-use crate::aac::SAMPLE_RATES;
+use crate::aac::{Config, SAMPLE_RATES};
 use crate::buffer::Buffer;
 use crate::unit::{AudioCodec, AudioTrack};
 
 /// Samples of a frame for each channel.
 pub const SAMPLES: u32 = 1024;
+
+/// The header of a frame of `len` bytes of a track. `None`: a header cannot express the track, or the frame is too long.
+pub fn header(track: &AudioTrack, len: u32) -> Option<[u8; 7]> {
+    let AudioCodec::Aac { config } = &track.codec else { return None };
+    Config::parse(config).filter(Config::fits_adts)?.adts(len)
+}
 
 /// What a header says about its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +163,17 @@ mod tests {
         assert_eq!((header.object_type, header.header_len, header.frame_len), (2, 7, 10));
         let codec = AudioCodec::Aac { config: vec![0x12, 0x10] };
         assert_eq!(header.track(), AudioTrack { codec, rate: 44_100, channels: 2 });
+    }
+
+    #[test]
+    fn a_written_header_is_read() {
+        let track = Header::parse(&framed(b"abc")).expect("valid").track();
+        let mut bytes = header(&track, 3).expect("a track that fits").to_vec();
+        bytes.extend_from_slice(b"abc");
+        let read = Header::parse(&bytes).expect("valid");
+        assert_eq!((read.track(), read.frame_len), (track.clone(), 10));
+        assert_eq!(header(&track, 8192), None, "the length has 13 bits");
+        assert_eq!(header(&AudioTrack { codec: AudioCodec::Opus, ..track }, 3), None);
     }
 
     #[test]

@@ -292,6 +292,15 @@ enum Guess {
     More,
 }
 
+/// Whether a byte stream that begins so is H.264 or H.265 (Annex B). `None`: the first bytes do not tell, or it is something
+/// else.
+pub fn recognize_byte_stream(first: &[u8]) -> Option<Format> {
+    match recognize(first) {
+        Guess::Stream(format) => Some(format),
+        Guess::Ts | Guess::Ivf | Guess::Mp4 | Guess::More => None,
+    }
+}
+
 fn recognize(first: &[u8]) -> Guess {
     if first.starts_with(ivf::MAGIC) {
         return Guess::Ivf;

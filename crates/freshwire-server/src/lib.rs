@@ -15,6 +15,7 @@
 #![allow(clippy::disallowed_methods, reason = "a server reads the clocks; nothing here has to be replayed")]
 
 pub mod access;
+pub mod client;
 pub mod config;
 pub mod context;
 pub mod counter;

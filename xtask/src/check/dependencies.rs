@@ -23,6 +23,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("freshwire-server", &["freshwire", "freshwire-media", "freshwire-io"]),
     ("freshwire-python", &["freshwire"]),
     ("freshwire-c", &["freshwire"]),
+    ("freshwire-gst", &["freshwire", "freshwire-server", "freshwire-media"]),
     ("freshwire-terminal", &["freshwire-io"]),
     (
         "freshwire-cli",

@@ -20,6 +20,8 @@ pub(super) enum Need {
     Ffmpeg,
     /// GStreamer's command line with the plugins of players and publishers, and its RTSP server for Python.
     Gstreamer,
+    /// What the elements are compiled against.
+    GstreamerHeaders,
     /// A browser that runs without a screen.
     Chromium,
     /// Another one. Debian's name for it: Ubuntu has Firefox as a snap alone, which cannot run in the tests' namespaces.
@@ -68,6 +70,10 @@ impl Need {
                 GSTREAMER_ELEMENTS.iter().all(|element| succeeds("gst-inspect-1.0", &[element]))
                     && succeeds("/usr/bin/python3", &["-c", RTSP_SERVER]),
                 "GStreamer is missing or lacks plugins: xtask/install.sh test says which packages",
+            ),
+            Self::GstreamerHeaders => (
+                succeeds(&root.join("xtask/gstreamer.sh").to_string_lossy(), &["--check"]),
+                "GStreamer's headers are missing: apt-get install libgstreamer1.0-dev pkg-config",
             ),
             Self::Tshark => (succeeds("tshark", &["--version"]), "tshark is missing: apt-get install tshark"),
             Self::Guests => (

@@ -140,6 +140,13 @@ pub(super) fn all() -> Vec<Step> {
         python("published", &["-m", "freshwire_lab.published", "check"], &[("PYTHONPATH", "lab")]),
         // It builds the wheel, and the first time an environment.
         script("python", "xtask/python.sh", minutes(15), &[Need::Python]),
+        // Of the workspace's build it changes a few crates beside the elements.
+        script(
+            "gstreamer",
+            "xtask/gstreamer.sh",
+            minutes(15),
+            &[Need::GstreamerHeaders, Need::Gstreamer, Need::Ffmpeg],
+        ),
         // It may have to build the command first.
         script("interop", "xtask/interop-a1.sh", minutes(10), &[Need::Lab, Need::Cryptography]),
         script("kernel", "kernel/guest/test.sh", minutes(25), &[Need::Guests]),

@@ -7,10 +7,10 @@ use anyhow::bail;
 use clap::{Args, ValueEnum};
 use freshwire::Framing;
 use freshwire::a1::ConnectionConfig;
+use freshwire_server::client::StreamAddress;
 use freshwire_units::parse_duration;
 
 use super::account::Clock;
-use super::address::Address;
 use super::ends::Input;
 use crate::a1::{A1Args, A1Options, OtherSide};
 use crate::endpoint::Endpoint;
@@ -33,7 +33,7 @@ Exit code: 0 the stream has ended and was whole, 1 it was torn or had a wrong by
 pub(crate) struct RecvArgs {
     /// View a stream of `freshwire serve`: `http://[USER:PASSWORD@]HOST[:PORT]/NAME.fw`, or a signed link to it.
     #[arg(conflicts_with_all = ["from", "listen", "framing"])]
-    url: Option<Address>,
+    url: Option<StreamAddress>,
     /// Connect to a sender that listens.
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
     from: Option<String>,
@@ -96,7 +96,7 @@ enum Origin {
     /// A sender that speaks A1.
     A1 { endpoint: Endpoint, args: A1Args, joins: bool },
     /// A live server; how long to try while nobody listens there.
-    Server(Address, Duration),
+    Server(StreamAddress, Duration),
 }
 
 /// A command line that was understood.
@@ -166,7 +166,13 @@ impl Plan {
     pub(super) fn open(&self) -> anyhow::Result<Input> {
         match &self.origin {
             Origin::Peer(endpoint) => endpoint.open().map(Input::Stream),
-            Origin::Server(address, patience) => address.open(*patience).map(Input::Stream),
+            Origin::Server(address, patience) => {
+                // A server that answered once is there.
+                let mut patience = *patience;
+                let connect =
+                    |peer: &str| Endpoint::Connect(peer.to_owned(), std::mem::take(&mut patience)).open();
+                address.open(connect).map(Input::Stream)
+            }
             Origin::A1 { endpoint, args, joins } => {
                 let mut transport = ConnectionConfig::default();
                 // Whoever reads the bytes has no numbers to put them in order by.

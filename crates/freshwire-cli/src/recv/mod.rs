@@ -1,7 +1,6 @@
 //! `freshwire recv`: reads a stream, checks it, and says how old it was.
 
 mod account;
-mod address;
 mod args;
 mod ends;
 mod messages;

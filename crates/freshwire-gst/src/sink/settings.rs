@@ -1,0 +1,100 @@
+//! The properties of `freshwiresink`.
+
+use std::time::Duration;
+
+use crate::endpoint::{Keys, Location};
+use crate::line::LineSettings;
+use crate::names::{Framing, Mode, Policy};
+use crate::servers::ServerSettings;
+
+/// How long connecting may take, in milliseconds.
+pub(super) const TIMEOUT_MS: u32 = 5000;
+
+/// How long the rest may take at the end of the stream, in milliseconds.
+pub(super) const DRAIN_MS: u32 = 10_000;
+
+/// The name of a stream that was given none.
+const STREAM: &str = "live";
+
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) stream_name: Option<String>,
+    pub(super) listen_rtsp: Option<String>,
+    pub(super) listen_http: Option<String>,
+    pub(super) open: bool,
+    pub(super) config: Option<String>,
+    pub(super) location: Option<String>,
+    pub(super) mode: Mode,
+    pub(super) peer_key: Option<String>,
+    pub(super) key_file: Option<String>,
+    pub(super) psk_file: Option<String>,
+    pub(super) policy: Policy,
+    pub(super) deadline: u32,
+    pub(super) framing: Framing,
+    pub(super) congestion: Option<String>,
+    pub(super) timeout: u32,
+    pub(super) drain_timeout: u32,
+    pub(super) sync: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            stream_name: Some(STREAM.to_owned()),
+            listen_rtsp: None,
+            listen_http: None,
+            open: false,
+            config: None,
+            location: None,
+            mode: Mode::default(),
+            peer_key: None,
+            key_file: None,
+            psk_file: None,
+            policy: Policy::default(),
+            deadline: 0,
+            framing: Framing::default(),
+            congestion: None,
+            timeout: TIMEOUT_MS,
+            drain_timeout: DRAIN_MS,
+            sync: true,
+        }
+    }
+}
+
+impl Settings {
+    /// The name of the stream of a server.
+    pub(super) fn stream(&self) -> &str {
+        self.stream_name.as_deref().unwrap_or(STREAM)
+    }
+
+    /// What a server is told.
+    pub(super) fn server(&self) -> ServerSettings {
+        ServerSettings {
+            config: self.config.clone(),
+            listen_rtsp: self.listen_rtsp.clone(),
+            listen_http: self.listen_http.clone(),
+            open: self.open,
+        }
+    }
+
+    /// How one receiver at `location` is sent to.
+    pub(super) fn line(&self, location: &str, is_video: bool) -> Result<LineSettings, String> {
+        let millis = |number: u32| Duration::from_millis(number.into());
+        Ok(LineSettings {
+            location: Location::parse(location)?,
+            mode: self.mode,
+            keys: Keys {
+                peer: self.peer_key.clone(),
+                file: self.key_file.clone(),
+                psk_file: self.psk_file.clone(),
+            },
+            is_video,
+            policy: self.policy,
+            deadline: (self.deadline > 0).then(|| millis(self.deadline)),
+            framing: self.framing,
+            congestion: self.congestion.clone(),
+            timeout: millis(self.timeout),
+            drain: millis(self.drain_timeout),
+        })
+    }
+}

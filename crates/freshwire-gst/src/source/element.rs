@@ -1,0 +1,286 @@
+//! The element: properties, states, and the loop that makes buffers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use freshwire_media::unit::Kind;
+use gst::glib;
+use gst::prelude::*;
+use gst::subclass::prelude::*;
+use gst_base::prelude::*;
+use gst_base::subclass::base_src::CreateSuccess;
+use gst_base::subclass::prelude::*;
+
+use crate::endpoint::{Keys, Location};
+use crate::link::{Arrival, Link, LinkSettings};
+use crate::log::CAT;
+use crate::media;
+use crate::names::{Codec, Framing, Mode};
+use crate::reader::Reader;
+
+/// How often the loop looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long connecting may take, in milliseconds.
+const TIMEOUT_MS: u32 = 5000;
+
+#[derive(Clone, Debug)]
+struct Settings {
+    location: Option<String>,
+    mode: Mode,
+    peer_key: Option<String>,
+    key_file: Option<String>,
+    psk_file: Option<String>,
+    codec: Codec,
+    framing: Framing,
+    timeout: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            location: None,
+            mode: Mode::default(),
+            peer_key: None,
+            key_file: None,
+            psk_file: None,
+            codec: Codec::default(),
+            framing: Framing::default(),
+            timeout: TIMEOUT_MS,
+        }
+    }
+}
+
+impl Settings {
+    fn link(&self) -> Result<LinkSettings, String> {
+        let Some(location) = &self.location else {
+            return Err(
+                "location is missing: a1://HOST:PORT, tcp://HOST:PORT or http://HOST:PORT/NAME.fw".to_owned()
+            );
+        };
+        Ok(LinkSettings {
+            location: Location::parse(location)?,
+            mode: self.mode,
+            keys: Keys {
+                peer: self.peer_key.clone(),
+                file: self.key_file.clone(),
+                psk_file: self.psk_file.clone(),
+            },
+            framing: self.framing,
+            timeout: Duration::from_millis(self.timeout.into()),
+        })
+    }
+}
+
+glib::wrapper! {
+    pub(crate) struct FreshwireSrc(ObjectSubclass<Element>)
+        @extends gst_base::PushSrc, gst_base::BaseSrc, gst::Element, gst::Object;
+}
+
+#[derive(Default, glib::Properties)]
+#[properties(wrapper_type = FreshwireSrc)]
+pub(crate) struct Element {
+    #[property(name = "location", get, set, type = Option<String>, member = location,
+        blurb = "a1://HOST:PORT, tcp://HOST:PORT, or a server's stream at http://[USER:PASSWORD@]HOST:PORT/NAME.fw")]
+    #[property(name = "mode", get, set, type = Mode, member = mode,
+        builder(Mode::Caller).blurb("Connect to the location, or listen there for one sender"))]
+    #[property(name = "peer-key", get, set, type = Option<String>, member = peer_key,
+        blurb = "With a1://: public key of the sender; with mode=listener the only one that is let in")]
+    #[property(name = "key-file", get, set, type = Option<String>, member = key_file,
+        blurb = "With a1://: file with this end's private key, as freshwire key makes it (default: a new key each time)")]
+    #[property(name = "psk-file", get, set, type = Option<String>, member = psk_file,
+        blurb = "With a1://: file with a secret that both ends have, 64 hexadecimal digits")]
+    #[property(name = "codec", get, set, type = Codec, member = codec,
+        builder(Codec::Auto).blurb("What the records are: they do not say it themselves"))]
+    #[property(name = "framing", get, set, type = Framing, member = framing,
+        builder(Framing::Raw).blurb("With tcp://: how records lie in the stream"))]
+    #[property(name = "timeout", get, set, type = u32, member = timeout, default = TIMEOUT_MS,
+        blurb = "How long connecting may take, in ms")]
+    settings: Mutex<Settings>,
+    #[property(name = "urls", get = Self::urls, type = Vec<String>,
+        blurb = "From PAUSED on, with mode=listener: where the element listens")]
+    #[property(name = "public-key", get = Self::public_key, type = Option<String>,
+        blurb = "From PAUSED on, with mode=listener at a1://: the key that the sender has to know")]
+    listening: Mutex<Listening>,
+    open: Mutex<Option<Open>>,
+    /// Set while nothing may block.
+    flushing: AtomicBool,
+}
+
+/// Where the element listens: apart from what the loop holds while it waits.
+#[derive(Clone, Debug, Default)]
+struct Listening {
+    urls: Vec<String>,
+    key: Option<String>,
+}
+
+struct Open {
+    link: Link,
+    reader: Reader,
+    has_ended: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a thread that panicked left is one field short at most.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Element {
+    fn urls(&self) -> Vec<String> {
+        lock(&self.listening).urls.clone()
+    }
+
+    fn public_key(&self) -> Option<String> {
+        lock(&self.listening).key.clone()
+    }
+
+    fn fail(&self, text: &str) -> gst::FlowError {
+        gst::element_imp_error!(self, gst::ResourceError::Read, ("{text}"));
+        gst::FlowError::Error
+    }
+
+    fn tell_listening(&self, link: &Link) {
+        let scheme = if link.public_key().is_some() { "a1" } else { "tcp" };
+        let urls = link.local_address().map(|address| format!("{scheme}://{address}")).into_iter().collect();
+        let key = link.public_key().map(|key| key.to_string());
+        let listening = Listening { urls, key };
+        *lock(&self.listening) = listening.clone();
+        if listening.urls.is_empty() {
+            return;
+        }
+        let Listening { urls, key } = listening;
+        gst::info!(CAT, imp = self, "{} {}", urls.join(" "), key.as_deref().unwrap_or_default());
+        let message =
+            gst::Structure::builder("freshwiresrc-listening").field("urls", urls).field("public-key", key);
+        // Whoever reads the pipeline's messages can tell people; nobody has to.
+        let _ = self
+            .obj()
+            .post_message(gst::message::Element::builder(message.build()).src(&*self.obj()).build());
+    }
+}
+
+#[glib::object_subclass]
+impl ObjectSubclass for Element {
+    const NAME: &'static str = "GstFreshwireSrc";
+    type Type = FreshwireSrc;
+    type ParentType = gst_base::PushSrc;
+}
+
+#[glib::derived_properties]
+impl ObjectImpl for Element {
+    fn constructed(&self) {
+        self.parent_constructed();
+        let obj = self.obj();
+        obj.set_live(true);
+        obj.set_format(gst::Format::Time);
+    }
+}
+
+impl GstObjectImpl for Element {}
+
+impl ElementImpl for Element {
+    fn metadata() -> Option<&'static gst::subclass::ElementMetadata> {
+        static METADATA: OnceLock<gst::subclass::ElementMetadata> = OnceLock::new();
+        Some(METADATA.get_or_init(|| {
+            gst::subclass::ElementMetadata::new(
+                "Freshwire source",
+                "Source/Network",
+                "Receives an encoded stream over A1 or TCP, or from a Freshwire server",
+                env!("CARGO_PKG_NAME"),
+            )
+        }))
+    }
+
+    fn pad_templates() -> &'static [gst::PadTemplate] {
+        static TEMPLATES: OnceLock<Vec<gst::PadTemplate>> = OnceLock::new();
+        TEMPLATES.get_or_init(|| {
+            let mut caps = media::template_caps(Kind::Video);
+            caps.merge(media::template_caps(Kind::Audio));
+            gst::PadTemplate::new("src", gst::PadDirection::Src, gst::PadPresence::Always, &caps)
+                .into_iter()
+                .collect()
+        })
+    }
+}
+
+impl BaseSrcImpl for Element {
+    fn start(&self) -> Result<(), gst::ErrorMessage> {
+        let settings = lock(&self.settings).clone();
+        let link = settings.link().and_then(|link| Link::open(&link));
+        let link = link.map_err(|text| gst::error_msg!(gst::ResourceError::OpenRead, ("{text}")))?;
+        self.tell_listening(&link);
+        *lock(&self.open) = Some(Open { link, reader: Reader::new(settings.codec), has_ended: false });
+        Ok(())
+    }
+
+    fn stop(&self) -> Result<(), gst::ErrorMessage> {
+        *lock(&self.open) = None;
+        *lock(&self.listening) = Listening::default();
+        Ok(())
+    }
+
+    fn is_seekable(&self) -> bool {
+        false
+    }
+
+    /// Caps come with the first picture, which says its size.
+    fn negotiate(&self) -> Result<(), gst::LoggableError> {
+        Ok(())
+    }
+
+    fn query(&self, query: &mut gst::QueryRef) -> bool {
+        if let gst::QueryViewMut::Latency(latency) = query.view_mut() {
+            // A buffer's time is that of its arrival, or before it by its age: nothing waits here.
+            latency.set(true, gst::ClockTime::ZERO, gst::ClockTime::NONE);
+            return true;
+        }
+        BaseSrcImplExt::parent_query(self, query)
+    }
+
+    fn unlock(&self) -> Result<(), gst::ErrorMessage> {
+        self.flushing.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn unlock_stop(&self) -> Result<(), gst::ErrorMessage> {
+        self.flushing.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl PushSrcImpl for Element {
+    fn create(&self, _buffer: Option<&mut gst::BufferRef>) -> Result<CreateSuccess, gst::FlowError> {
+        let mut open = lock(&self.open);
+        let Some(Open { link, reader, has_ended }) = &mut *open else { return Err(gst::FlowError::Flushing) };
+        loop {
+            if let Some(output) = reader.next() {
+                if let Some(caps) = output.caps {
+                    gst::debug!(CAT, imp = self, "caps {caps}");
+                    self.obj().set_caps(&caps).map_err(|_| gst::FlowError::NotNegotiated)?;
+                }
+                return Ok(CreateSuccess::NewBuffer(output.buffer));
+            }
+            if *has_ended {
+                return Err(gst::FlowError::Eos);
+            }
+            if self.flushing.load(Ordering::Relaxed) {
+                return Err(gst::FlowError::Flushing);
+            }
+            let arrival = link.poll(LOOK).map_err(|text| self.fail(&text))?;
+            let now = self.obj().current_running_time().unwrap_or(gst::ClockTime::ZERO);
+            match arrival {
+                None => {}
+                Some(Arrival::Record { bytes, age }) => {
+                    reader.record(&bytes, age, now).map_err(|text| self.fail(&text))?;
+                }
+                Some(Arrival::Bytes(bytes)) => reader.bytes(&bytes, now).map_err(|text| self.fail(&text))?,
+                Some(Arrival::Abandoned) => reader.gap(),
+                Some(Arrival::End) => {
+                    reader.finish(now);
+                    *has_ended = true;
+                }
+            }
+        }
+    }
+}

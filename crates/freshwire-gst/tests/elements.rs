@@ -1,0 +1,385 @@
+//! Both elements in real pipelines, viewed by real programs.
+#![allow(clippy::disallowed_methods, reason = "these run against real time")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
+use std::time::{Duration, Instant};
+
+use freshwire_media::video::{Format, Parser};
+use gst::prelude::*;
+
+/// When a test counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Pictures at their pace. A viewer that joins within the first twenty seconds has to make the encoder give it a keyframe.
+const LIVE: &str = "videotestsrc is-live=true ! video/x-raw,width=160,height=120,framerate=30/1 \
+    ! x264enc tune=zerolatency key-int-max=600 ! h264parse";
+
+/// Pictures that are not live, and come to an end.
+const FILE: &str = "videotestsrc num-buffers=20 ! video/x-raw,width=160,height=120,framerate=30/1 \
+    ! x264enc tune=zerolatency ! h264parse";
+
+/// The elements of other plugins that the tests use.
+const NEEDED: &[&str] =
+    &["videotestsrc", "audiotestsrc", "x264enc", "h264parse", "avdec_h264", "opusenc", "vp9enc"];
+
+/// One test at a time, because threads are counted; `None` if the machine lacks plugins. In CI it may not.
+fn begin() -> Option<MutexGuard<'static, ()>> {
+    static ONE: Mutex<()> = Mutex::new(());
+    static REGISTERED: Once = Once::new();
+    let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    gst::init().unwrap();
+    REGISTERED.call_once(|| gstfreshwire::plugin_register_static().unwrap());
+    let is_there = |element: &str| gst::ElementFactory::find(element).is_some();
+    let missing: Vec<_> = NEEDED.iter().filter(|element| !is_there(element)).collect();
+    if missing.is_empty() {
+        return Some(guard);
+    }
+    assert!(std::env::var_os("CI").is_none(), "{missing:?} are needed in CI");
+    eprintln!("skipped: GStreamer has no {missing:?}; xtask/install.sh test says which packages");
+    None
+}
+
+fn has(program: &str) -> bool {
+    let mut command = Command::new(program);
+    let there = command.arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    assert!(there || std::env::var_os("CI").is_none(), "{program} is needed in CI");
+    there
+}
+
+/// A pipeline, which stops with it.
+struct Pipeline(gst::Pipeline);
+
+impl Pipeline {
+    fn new(description: &str) -> Self {
+        Self(gst::parse::launch(description).unwrap().downcast().unwrap())
+    }
+
+    fn playing(description: &str) -> Self {
+        let pipeline = Self::new(description);
+        pipeline.0.set_state(gst::State::Playing).unwrap();
+        pipeline
+    }
+
+    fn element(&self, name: &str) -> gst::Element {
+        self.0.by_name(name).unwrap()
+    }
+
+    fn url(&self, name: &str, scheme: &str) -> String {
+        let urls: Vec<String> = self.element(name).property("urls");
+        urls.into_iter().find(|url| url.starts_with(scheme)).unwrap()
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.element(name).property::<Option<String>>("public-key").unwrap()
+    }
+
+    /// How many buffers reach this element from now on.
+    fn count(&self, name: &str) -> Arc<AtomicU64> {
+        let count = Arc::new(AtomicU64::new(0));
+        let pad = self.element(name).static_pad("sink").unwrap();
+        let counted = Arc::clone(&count);
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            gst::PadProbeReturn::Ok
+        });
+        count
+    }
+
+    /// `None` at the end of the stream, else what went wrong.
+    fn end(&self) -> Option<String> {
+        let types = [gst::MessageType::Eos, gst::MessageType::Error];
+        let patience = gst::ClockTime::try_from(PATIENCE).unwrap();
+        let message = self.0.bus().unwrap().timed_pop_filtered(patience, &types).expect("it ends in time");
+        match message.view() {
+            gst::MessageView::Error(error) => Some(error.error().message().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// What keeps it from playing.
+    fn refusal(description: &str) -> String {
+        let pipeline = Self::new(description);
+        let _ = pipeline.0.set_state(gst::State::Playing);
+        pipeline.end().expect("an error")
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        self.0.set_state(gst::State::Null).unwrap();
+    }
+}
+
+fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
+    let give_up = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < give_up, "{what}");
+        // Pause: a poll of the condition.
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The threads that only these elements have.
+fn own_threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    // A thread may end meanwhile.
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    let names = names.map(|name| name.trim().to_owned());
+    names.filter(|name| name.starts_with("freshwire")).collect()
+}
+
+#[test]
+fn players_view_pictures_and_sound_over_rtsp() {
+    let Some(_one) = begin() else { return };
+    if !has("ffprobe") {
+        return;
+    }
+    let pipeline = Pipeline::playing(&format!(
+        "{LIVE} ! freshwiresink name=sink listen-rtsp=127.0.0.1:0 listen-http=none \
+         audiotestsrc is-live=true ! opusenc ! sink."
+    ));
+    let url = pipeline.url("sink", "rtsp://");
+    let arguments = "-v error -rtsp_transport tcp -count_frames -read_intervals %+#30 \
+        -show_entries stream=codec_name,nb_read_frames -of csv=p=0";
+    let output = Command::new("ffprobe").args(arguments.split_whitespace()).arg(&url).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let frames = |codec: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(codec)?.strip_prefix(','));
+        line.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{codec}: {text:?}"))
+    };
+    assert!(frames("h264") > 3 && frames("opus") > 3, "{text}");
+    let stats: gst::Structure = pipeline.element("sink").property("stats");
+    assert!(stats.get::<u64>("units").unwrap() > 30 && stats.get::<u64>("keyframes").unwrap() > 0, "{stats}");
+}
+
+#[test]
+fn two_streams_are_on_the_same_ports_and_are_fetched() {
+    let Some(_one) = begin() else { return };
+    // Port 0 is another one for each server; one server has both.
+    let sink = "freshwiresink listen-rtsp=none listen-http=127.0.0.1:0";
+    let servers = Pipeline::playing(&format!(
+        "{LIVE} ! {sink} stream-name=a name=a {LIVE} ! {sink} stream-name=b name=b"
+    ));
+    let (a, b) = (servers.url("a", "http://"), servers.url("b", "http://"));
+    assert_eq!(a.strip_suffix('a'), b.strip_suffix('b'));
+    let viewer = Pipeline::new(&format!(
+        "freshwiresrc location={b}.fw ! h264parse ! avdec_h264 ! fakesink name=out sync=false"
+    ));
+    let pictures = viewer.count("out");
+    viewer.0.set_state(gst::State::Playing).unwrap();
+    wait_for("ten pictures are decoded", || pictures.load(Ordering::Relaxed) >= 10);
+    // A stream has one publisher.
+    let again = Pipeline::refusal(&format!("{LIVE} ! {sink} stream-name=a"));
+    assert!(again.contains("stream a has a publisher already"), "{again}");
+}
+
+#[test]
+fn a1_brings_all_to_the_end() {
+    let Some(_one) = begin() else { return };
+    let receiver = Pipeline::new(
+        "freshwiresrc name=src mode=listener location=a1://127.0.0.1:0 ! h264parse ! avdec_h264 \
+         ! fakesink name=out sync=false",
+    );
+    let pictures = receiver.count("out");
+    receiver.0.set_state(gst::State::Playing).unwrap();
+    let (url, key) = (receiver.url("src", "a1://"), receiver.key("src"));
+    let sender = Pipeline::playing(&format!(
+        "{FILE} ! freshwiresink name=sink location={url} peer-key={key} policy=fifo"
+    ));
+    assert_eq!((sender.end(), receiver.end()), (None, None));
+    assert_eq!(pictures.load(Ordering::Relaxed), 20);
+    let stats: gst::Structure = sender.element("sink").property("stats");
+    assert_eq!((stats.get("sent"), stats.get("unsent")), (Ok(20_u64), Ok(0_u64)), "{stats}");
+}
+
+#[test]
+fn a_listening_sink_has_one_receiver_after_another() {
+    let Some(_one) = begin() else { return };
+    let sender = Pipeline::playing(&format!(
+        "{LIVE} ! freshwiresink name=sink mode=listener location=a1://127.0.0.1:0"
+    ));
+    let (url, key) = (sender.url("sink", "a1://"), sender.key("sink"));
+    for receivers in 1..=2_u64 {
+        let receiver = Pipeline::new(&format!(
+            "freshwiresrc location={url} peer-key={key} ! avdec_h264 ! fakesink name=out sync=false"
+        ));
+        let pictures = receiver.count("out");
+        receiver.0.set_state(gst::State::Playing).unwrap();
+        wait_for("pictures are decoded", || pictures.load(Ordering::Relaxed) >= 5);
+        let mut latency = gst::query::Latency::new();
+        assert!(receiver.element("out").static_pad("sink").unwrap().peer_query(&mut latency));
+        assert!(latency.result().0, "it is live");
+        let stats: gst::Structure = sender.element("sink").property("stats");
+        assert_eq!(stats.get("receivers"), Ok(receivers));
+    }
+}
+
+#[test]
+fn every_codec_comes_through() {
+    let Some(_one) = begin() else { return };
+    let pictures = "videotestsrc num-buffers=8 ! video/x-raw,width=64,height=64,framerate=30/1";
+    let sound = "audiotestsrc num-buffers=20 samplesperbuffer=1024 ! audio/x-raw,rate=48000,channels=2";
+    for (codec, encoder, decoder, least) in [
+        ("h265", format!("{pictures} ! x265enc tune=zerolatency ! h265parse"), "avdec_h265", 8),
+        ("vp9", format!("{pictures} ! vp9enc deadline=1 lag-in-frames=0"), "vp9dec", 8),
+        (
+            "av1",
+            format!("{pictures} ! av1enc cpu-used=8 lag-in-frames=0 usage-profile=realtime"),
+            "av1dec",
+            8,
+        ),
+        ("opus", format!("{sound} ! opusenc"), "opusdec", 15),
+        ("aac", format!("{sound} ! voaacenc"), "avdec_aac", 15),
+    ] {
+        let names = encoder.split(" ! ").skip(2).chain([decoder]);
+        let missing: Vec<_> = names
+            .filter_map(|name| name.split_whitespace().next())
+            .filter(|name| gst::ElementFactory::find(name).is_none())
+            .collect();
+        if !missing.is_empty() {
+            assert!(std::env::var_os("CI").is_none(), "{missing:?} are needed in CI");
+            eprintln!("{codec} skipped: GStreamer has no {missing:?}");
+            continue;
+        }
+        let receiver = Pipeline::new(&format!(
+            "freshwiresrc name=src mode=listener location=tcp://127.0.0.1:0 framing=chunked codec={codec} \
+             ! {decoder} ! fakesink name=out sync=false"
+        ));
+        let decoded = receiver.count("out");
+        receiver.0.set_state(gst::State::Playing).unwrap();
+        let url = receiver.url("src", "tcp://");
+        let sender = Pipeline::playing(&format!(
+            "{encoder} ! freshwiresink location={url} framing=chunked policy=fifo"
+        ));
+        assert_eq!((sender.end(), receiver.end()), (None, None), "{codec}");
+        let decoded = decoded.load(Ordering::Relaxed);
+        assert!(decoded >= least, "{codec}: {decoded}");
+    }
+}
+
+#[test]
+fn states_can_be_changed_again_and_again() {
+    let Some(_one) = begin() else { return };
+    let server = Pipeline::new(&format!(
+        "{LIVE} ! freshwiresink name=sink listen-rtsp=127.0.0.1:0 listen-http=127.0.0.1:0"
+    ));
+    let line =
+        Pipeline::new(&format!("{LIVE} ! freshwiresink name=sink mode=listener location=a1://127.0.0.1:0"));
+    let source = Pipeline::new("freshwiresrc name=src mode=listener location=a1://127.0.0.1:0 ! fakesink");
+    for _ in 0..4 {
+        for pipeline in [&server, &line, &source] {
+            pipeline.0.set_state(gst::State::Playing).unwrap();
+        }
+        wait_for("units are published", || {
+            let stats: gst::Structure = server.element("sink").property("stats");
+            stats.get::<u64>("units").is_ok_and(|units| units > 2)
+        });
+        assert!(!own_threads().is_empty());
+        let address = server.url("sink", "rtsp://");
+        let address = address.strip_prefix("rtsp://").and_then(|rest| rest.strip_suffix("/live")).unwrap();
+        assert!(TcpStream::connect(address).is_ok());
+        for pipeline in [&server, &line, &source] {
+            pipeline.0.set_state(gst::State::Null).unwrap();
+        }
+        assert!(TcpStream::connect(address).is_err(), "the port is closed");
+        wait_for("its threads have ended", || own_threads().is_empty());
+        let urls: Vec<String> = server.element("sink").property("urls");
+        assert!(urls.is_empty(), "{urls:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    let Some(_one) = begin() else { return };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    let sound = "audiotestsrc num-buffers=50 ! opusenc";
+    for (description, reason) in [
+        (format!("{FILE} ! freshwiresink location=viewer:5000"), "it has no scheme"),
+        (
+            format!("{FILE} ! freshwiresink location=http://viewer/live.fw"),
+            "without a location freshwiresink serves",
+        ),
+        (format!("{FILE} ! freshwiresink location=a1://127.0.0.1:9"), "peer-key is missing"),
+        (
+            format!("{FILE} ! freshwiresink location=tcp://127.0.0.1:1 timeout=100"),
+            "cannot connect to 127.0.0.1:1",
+        ),
+        (
+            format!("{FILE} ! freshwiresink mode=listener location=tcp://127.0.0.1:0 policy=frames"),
+            "set deadline",
+        ),
+        (
+            format!("{FILE} ! freshwiresink name=s mode=listener location=tcp://127.0.0.1:0 {sound} ! s."),
+            "a location takes one stream",
+        ),
+        (format!("{sound} ! freshwiresink location=tcp://{taken}"), "use framing=chunked"),
+        (
+            format!("{FILE} ! freshwiresink listen-rtsp={taken} listen-http=none"),
+            "another program listens there",
+        ),
+        (format!("{FILE} ! freshwiresink listen-rtsp=0.0.0.0:0 listen-http=none"), "here that is open=true"),
+        (format!("{FILE} ! freshwiresink listen-rtsp=soon"), "listen-rtsp: "),
+        (format!("{FILE} ! freshwiresink config=/nowhere.toml"), "cannot be read"),
+        (
+            format!("{FILE} ! freshwiresink stream-name=a/../b listen-rtsp=127.0.0.1:0 listen-http=none"),
+            "cannot be a stream's name",
+        ),
+        ("freshwiresrc ! fakesink".to_owned(), "location is missing"),
+        ("freshwiresrc location=http://127.0.0.1:1/live.ts ! fakesink".to_owned(), "does not end in .fw"),
+        ("freshwiresrc location=a1://127.0.0.1:1 peer-key=x ! fakesink".to_owned(), "peer-key \"x\""),
+    ] {
+        let refusal = Pipeline::refusal(&description);
+        assert!(refusal.contains(reason), "{description}: {refusal}");
+    }
+}
+
+#[test]
+fn a_track_has_one_pad() {
+    let Some(_one) = begin() else { return };
+    let sink = gst::ElementFactory::make("freshwiresink").build().unwrap();
+    let pad = sink.request_pad_simple("video_%u").unwrap();
+    assert_eq!(sink.request_pad_simple("video_%u"), None);
+    sink.release_request_pad(&pad);
+    assert!(sink.request_pad_simple("video_%u").is_some());
+    assert!(sink.request_pad_simple("audio_%u").is_some());
+    assert_eq!(sink.pads().len(), 2);
+}
+
+#[test]
+fn gst_launch_and_gst_inspect_find_the_plugin() {
+    let Some(_one) = begin() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let library = std::env::current_exe().unwrap().with_file_name("libgstfreshwire.so");
+    std::os::unix::fs::symlink(&library, folder.path().join("libgstfreshwire.so")).unwrap();
+    let tool = |program: &str| {
+        let mut command = Command::new(program);
+        // The user's own list of plugins is left alone.
+        command.env("GST_PLUGIN_PATH", folder.path()).env("GST_REGISTRY", folder.path().join("registry"));
+        command
+    };
+    let listed = tool("gst-inspect-1.0").arg("freshwire").output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("freshwiresink") && listed.contains("freshwiresrc"), "{listed}");
+
+    let viewer = TcpListener::bind("127.0.0.1:0").unwrap();
+    let location = format!("location=tcp://{}", viewer.local_addr().unwrap());
+    let line = format!("-q -e {FILE} ! freshwiresink {location} policy=fifo");
+    let mut launched = tool("gst-launch-1.0").args(line.split_whitespace()).spawn().unwrap();
+    let (mut stream, _) = viewer.accept().unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).unwrap();
+    assert!(launched.wait().unwrap().success());
+    let mut parser = Parser::new(Format::H264);
+    parser.push(&bytes);
+    parser.finish();
+    assert_eq!(parser.filter(Result::is_ok).count(), 20);
+}

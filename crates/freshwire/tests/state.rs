@@ -478,6 +478,7 @@ fn a_session_that_breaks_the_protocol_ends_with_the_reason() -> Result<()> {
     let until = now() + TIMEOUT;
     while session.ended().is_none() {
         assert!(now() < until, "the sink ends");
+        // Pause: between two looks at a condition with a deadline.
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(sender.push(session.id(), b"late", &Meta::default()), Err(PushError::Closed));

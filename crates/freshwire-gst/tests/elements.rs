@@ -121,6 +121,7 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < give_up, "{what}");
+        // Pause: between two looks at a condition that nothing announces.
         std::thread::sleep(LOOK);
     }
 }

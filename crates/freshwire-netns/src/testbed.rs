@@ -217,7 +217,7 @@ impl Testbed {
         self.in_near(tcp_counters)?
     }
 
-    /// Gives the near interface a queue of so many packets behind a lock, as a network card's ring has; a veth has neither.
+    /// Gives the near interface a queue of this many packets behind a lock, as a network card's ring has; a veth has neither.
     ///
     /// # Errors
     ///

@@ -76,7 +76,7 @@ impl Keys {
         };
         if let Some(path) = &self.psk_file {
             let psk = secret::<Psk>("psk-file", path, "it holds 64 hexadecimal digits")?;
-            config = config.psk(Some(psk));
+            config.endpoint = config.endpoint.psk(psk);
         }
         // A decoder takes records in their order.
         let mut transport = ConnectionConfig::default();
@@ -84,7 +84,7 @@ impl Keys {
         transport.keep_alive = Some(transport.idle_timeout / SIGNS_OF_LIFE);
         let maximum =
             Qos { max_send_message: LARGEST_RECORD, max_receive_message: LARGEST_RECORD, ..Qos::default() };
-        Ok(config.maximum(maximum).connection(transport))
+        Ok(config.connection(transport.maximum(maximum)))
     }
 
     /// A connection to the node at `address`.
@@ -97,8 +97,9 @@ impl Keys {
             Some(SocketAddr::V6(_)) => (Ipv6Addr::UNSPECIFIED, 0).into(),
             _ => (Ipv4Addr::UNSPECIFIED, 0).into(),
         };
-        let config = self.config()?.accept(false);
-        let own = config.key.public_key();
+        let mut config = self.config()?;
+        config.endpoint = config.endpoint.accept(false);
+        let own = config.endpoint.key.public_key();
         let node = Node::bind(any, config).map_err(|error| error.to_string())?;
         let config = ConnectConfig::default().timeout(patience);
         let connection = node.connect(found.as_slice(), &key, &config).map_err(|error| {
@@ -111,7 +112,7 @@ impl Keys {
     pub(crate) fn listen(&self, address: &str) -> Result<Node, String> {
         let mut config = self.config()?;
         if let Some(key) = self.peer()? {
-            config = config.allowed(vec![key]);
+            config.endpoint = config.endpoint.allowed(vec![key]);
         }
         let bind = |address| Node::bind(address, config.clone());
         let (first, second) = listen_addresses(address)?;

@@ -108,7 +108,6 @@ step_command() {
     gzip -9n "$stage"/man/man1/*.1
     add_documents freshwire "$stage"
     cargo deb --quiet --no-build --no-strip --package freshwire-cli --maintainer "$maintainer" --output "$out/freshwire_${deb_version}_$arch.deb"
-    say "$out/freshwire_${deb_version}_$arch.deb"
 }
 
 # By hand: cargo-deb makes neither a `shlibs` file nor packages for all architectures.

@@ -47,15 +47,15 @@ chmod 755 "$root/usr/sbin/policy-rc.d"
 # As this machine's apt reaches its mirrors.
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
 cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
-cp "$packages"/*.deb "$packages"/*.whl "$root/root/"
-cp crates/freshwire-c/examples/positions.c "$root/root/"
+cp "$packages"/*.deb "$packages"/*.whl "$root/srv/"
+cp crates/freshwire-c/examples/positions.c "$root/srv/"
 
 passed=0
 # A command in the root: prints it with its output, and ends the test if it fails.
 try() {
     echo "+ $*"
-    chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-        /bin/sh -ec "cd /root; $*" 2>&1 | sed 's/^/    /' || { echo "FAILED: $*"; exit 1; }
+    chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/srv LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+        /bin/sh -ec "cd /srv; $*" 2>&1 | sed 's/^/    /' || { echo "FAILED: $*"; exit 1; }
     passed=$((passed + 1))
 }
 
@@ -66,7 +66,7 @@ try 'freshwire --version'
 # The exit code is 1 where something optional is missing, as in a root without ffmpeg.
 try 'freshwire doctor || test $? -le 1'
 try 'freshwire serve --config /etc/freshwire/freshwire.toml --check'
-try 'test -s /usr/lib/systemd/system/freshwire.service || test -s /lib/systemd/system/freshwire.service; test -s /usr/share/bash-completion/completions/freshwire; zcat /usr/share/man/man1/freshwire-serve.1.gz | grep -c -e --config'
+try 'test -s /usr/lib/systemd/system/freshwire.service || test -s /lib/systemd/system/freshwire.service; test -s /usr/share/bash-completion/completions/freshwire; zcat /usr/share/man/man1/freshwire-serve.1.gz | grep -c config'
 try 'python3 -c "import freshwire; print(freshwire.__file__, freshwire.now() > 0)"'
 try 'apt-get -qq purge -y python3-freshwire >/dev/null; ! python3 -c "import freshwire" 2>/dev/null'
 # The wheel, as a user without packages would: in an environment, and from no registry.

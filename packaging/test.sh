@@ -39,6 +39,12 @@ if [ ! -e "$base/etc/debian_version" ]; then
         { tail -n 5 "$target/debootstrap.log" >&2; exit 1; }
     mv "$base.part" "$base"
 fi
+if command -v lintian >/dev/null; then
+    echo "+ lintian --fail-on error"
+    lintian --fail-on error --tag-display-limit 0 "$packages"/*.deb 2>&1 | sed 's/^/    /'
+else
+    echo "lintian is missing: the packages are not checked by it" >&2
+fi
 cp -a "$base" "$root"
 mount --bind /proc "$root/proc"
 # Services are not started in it.

@@ -32,6 +32,9 @@ test)
     if lacks valgrind; then wanted+=(valgrind); fi
     if lacks dpkg-architecture; then wanted+=(dpkg-dev); fi
     if lacks tshark; then wanted+=(tshark); fi
+    # UDP receivers of other people, for `freshwire push`.
+    if lacks iperf; then wanted+=(iperf); fi
+    if lacks dnsmasq; then wanted+=(dnsmasq-base); fi
     if lacks chromium; then wanted+=(chromium); fi
     if lacks firefox-esr; then wanted+=(firefox-esr); fi
     if lacks gst-inspect-1.0; then wanted+=(gstreamer1.0-tools); fi
@@ -41,6 +44,7 @@ test)
     done <<'ELEMENTS'
 videotestsrc gstreamer1.0-plugins-base
 rtspsrc gstreamer1.0-plugins-good
+udpsrc gstreamer1.0-plugins-good
 h264parse gstreamer1.0-plugins-bad
 x264enc gstreamer1.0-plugins-ugly
 avdec_h264 gstreamer1.0-libav

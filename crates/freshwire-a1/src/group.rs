@@ -22,7 +22,7 @@ use freshwire_units::{Rate, Timestamp};
 use crate::connection::{Clock, Connection, describe};
 use crate::crypto::{Keys, Random};
 use crate::outbox::Part;
-use crate::source::{Fate, Source, read_all};
+use crate::source::{Source, read_all};
 use crate::wire::{BlockHead, DATA_HEADER, Frame, Invitation, put_group_header};
 
 /// How a group sends.
@@ -360,7 +360,7 @@ impl Group {
     fn forget(&mut self, now: Timestamp, source: &mut dyn Source) {
         while let Some(kept) = self.kept.front().filter(|kept| kept.until <= now || self.kept.len() > KEPT) {
             // Nobody acknowledges: sent is all that is known.
-            source.settle(now, kept.token, Fate::Acknowledged);
+            source.settle(now, kept.token, Outcome::Acked);
             self.kept.pop_front();
         }
     }

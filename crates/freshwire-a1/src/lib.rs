@@ -31,6 +31,6 @@ pub use endpoint::{
 pub use group::{Group, GroupConfig, GroupStats};
 pub use inbox::{Message, Missing};
 pub use sequence::Sequence;
-pub use source::{Fate, Queue, Source, Taken};
+pub use source::{Queue, Source, Taken};
 pub use violation::Violation;
 pub use wire::{Malformed, Qos, QosError};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use freshwire_choice::{Reason, Record};
+use freshwire_choice::{Outcome, Reason, Record};
 use freshwire_units::Timestamp;
 
 use crate::sequence::Sequence;
@@ -15,15 +15,6 @@ pub struct Taken {
     pub token: u64,
     /// The record as it is now: it may have been changed since it was listed.
     pub record: Record,
-}
-
-/// What became of a taken record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// All of it was acknowledged.
-    Acknowledged,
-    /// It was given up before its end.
-    Abandoned(Reason),
 }
 
 /// The queue from which a connection sends. Until a record's first packet leaves, it stays here, where the application can
@@ -43,8 +34,9 @@ pub trait Source {
     /// Adds `bytes` bytes of the payload of a taken record to `out`, from `offset` on.
     fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>);
 
-    /// A taken record is done with; its bytes are not read any more.
-    fn settle(&mut self, now: Timestamp, token: u64, fate: Fate);
+    /// A taken record is done with: [`Outcome::Acked`], or [`Outcome::Dropped`] if it was abandoned. Its bytes are not read any
+    /// more.
+    fn settle(&mut self, now: Timestamp, token: u64, outcome: Outcome);
 }
 
 /// Adds exactly `bytes` bytes of a payload to `out`, as its head says, whatever the source makes of it.
@@ -62,7 +54,7 @@ pub struct Queue {
     /// Numbers and payloads.
     taken: Sequence<(u64, Bytes)>,
     next_index: u64,
-    settled: VecDeque<(u64, Fate)>,
+    settled: VecDeque<(u64, Outcome)>,
     gone: Vec<(u64, Reason)>,
 }
 
@@ -104,7 +96,7 @@ impl Queue {
     }
 
     /// The next record that is done with, by its [`Record::seq`].
-    pub fn poll_fate(&mut self) -> Option<(u64, Fate)> {
+    pub fn poll_fate(&mut self) -> Option<(u64, Outcome)> {
         self.settled.pop_front()
     }
 }
@@ -138,9 +130,9 @@ impl Source for Queue {
         out.extend_from_slice(payload.and_then(|payload| payload.get(..bytes)).unwrap_or_default());
     }
 
-    fn settle(&mut self, _now: Timestamp, token: u64, fate: Fate) {
+    fn settle(&mut self, _now: Timestamp, token: u64, outcome: Outcome) {
         if let Some((seq, _)) = self.taken.remove(token) {
-            self.settled.push_back((seq, fate));
+            self.settled.push_back((seq, outcome));
         }
     }
 }

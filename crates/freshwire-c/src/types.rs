@@ -74,7 +74,7 @@ impl fw_meta {
             time => Timestamp::from_nanos(time),
         };
         Meta {
-            user_seq: if self.seq == 0 { Meta::NEXT_SEQ } else { self.seq },
+            seq: if self.seq == 0 { Meta::NEXT_SEQ } else { self.seq },
             generated: or(self.generated, freshwire::now),
             deadline: or(self.deadline, || Timestamp::MAX),
             layer: self.layer,

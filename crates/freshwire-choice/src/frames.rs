@@ -207,7 +207,7 @@ impl Choice for Frames {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         self.lost.seen(record.seq);
-        if matches!(outcome, Outcome::Dropped(_)) {
+        if outcome.reason().is_some() {
             self.lost.insert(record.seq);
         }
     }

@@ -19,7 +19,6 @@ pub enum Entry {
     /// [`Choice::pick`].
     Pick {
         /// When it was asked.
-        #[cfg_attr(feature = "serde", serde(with = "crate::serde_units::timestamp"))]
         now: Timestamp,
         /// What the carrier knew of its path.
         link: LinkView,
@@ -31,7 +30,6 @@ pub enum Entry {
     /// [`Choice::progress`].
     Progress {
         /// When it was asked.
-        #[cfg_attr(feature = "serde", serde(with = "crate::serde_units::timestamp"))]
         now: Timestamp,
         /// What the carrier knew of its path.
         link: LinkView,
@@ -112,11 +110,7 @@ impl<C: Choice> Choice for Recorder<C> {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         self.choice.outcome(record, outcome);
-        let dropped = match outcome {
-            Outcome::Sent => None,
-            Outcome::Dropped(reason) => Some(reason),
-        };
-        self.note(Entry::Outcome { record: *record, dropped });
+        self.note(Entry::Outcome { record: *record, dropped: outcome.reason() });
     }
 
     fn lookahead(&self) -> usize {

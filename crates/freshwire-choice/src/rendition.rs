@@ -328,7 +328,7 @@ impl Choice for Adaptive {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         let rendition = rendition_of(record.seq);
-        let is_sent = outcome == Outcome::Sent;
+        let is_sent = outcome.reason().is_none();
         if is_sent {
             let is_key = rendition.is_some() && record.is_key();
             if let Some(rendition) = rendition.filter(|_| rendition != self.selection.get().current) {

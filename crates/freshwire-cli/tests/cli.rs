@@ -4,6 +4,7 @@
 
 mod generate;
 mod lines;
+mod receivers;
 mod support;
 
 use std::io::{Read, Write};

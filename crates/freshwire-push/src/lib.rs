@@ -34,6 +34,9 @@ mod uring;
 
 #[cfg(feature = "bench")]
 #[doc(hidden)]
+pub mod module_ring;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
 pub mod packet_ring;
 #[doc(hidden)]
 pub mod pushed;

@@ -36,6 +36,7 @@ with_both_backends! {
     several_threads_share_a_receiver
     under_overload_nothing_older_than_the_deadline_is_read
     by_key_at_most_one_datagram_of_each_waits
+    by_the_kernels_rule_a_full_memory_is_read_from_its_oldest
     alarm_comes_before_memory_is_full
     a_refused_connection_is_reported_once
 }
@@ -334,6 +335,30 @@ fn by_key_at_most_one_datagram_of_each_waits(backend: Backend) {
     }
     assert_eq!(read, (992..1000).collect::<Vec<_>>(), "the newest of each key, in order");
     assert_eq!(receiver.statistics().expect("statistics").drops.of(Reason::Superseded), 992);
+}
+
+fn by_the_kernels_rule_a_full_memory_is_read_from_its_oldest(backend: Backend) {
+    const MEMORY: usize = 1 << 20;
+    const MOST: u32 = (MEMORY / 1400) as u32;
+    let config = Config { memory: MEMORY, ..small_kernel_buffer(Policy::Newest) };
+    let (receiver, sender) = pair(backend, config);
+    let mut sent = 0;
+    while receiver.statistics().expect("statistics").occupied < MEMORY * 9 / 10 {
+        assert!(sent < 2 * MOST, "{sent} datagrams do not fill the memory");
+        send_all(&receiver, &sender, (sent..sent + 10).map(|number| numbered(number, 1400)));
+        sent += 10;
+    }
+    // Far more than is free, in the memory and in the kernel's buffer.
+    for number in sent..sent + 500 {
+        sender.send(&numbered(number, 1400)).expect("send");
+    }
+    let mut buffer = [0; 2048];
+    let next = || receiver.try_receive(&mut buffer).ok().map(|_| number(&buffer));
+    let read: Vec<u32> = std::iter::from_fn(next).collect();
+    // The first one is older than a whole memory of others, and of the last ones most are gone.
+    assert!(read.first() == Some(&0) && read.is_sorted(), "{read:?}");
+    assert!(read.len() * 1536 >= MEMORY * 9 / 10, "{} datagrams", read.len());
+    assert!(read.len() < (sent + 500) as usize - 400, "{} datagrams of {}", read.len(), sent + 500);
 }
 
 fn alarm_comes_before_memory_is_full(backend: Backend) {

@@ -97,7 +97,7 @@ impl FlowOutcome {
             base: share(pairs().filter(|(entry, _)| entry.record.layer == 0).map(|(_, is)| is)),
             late: entries.iter().filter(|entry| is_late(entry)).count(),
             dropped: count(|ending| matches!(ending, Ending::Dropped(_))),
-            abandoned: count(|ending| matches!(ending, Ending::Begun(freshwire_a1::Fate::Abandoned(_)))),
+            abandoned: count(|ending| matches!(ending, Ending::Begun(outcome) if outcome.reason().is_some())),
             goodput: Rate::from_bits_per_sec((bytes as f64 * 8.0 / seconds) as u64),
             delays: delays(entries.iter()),
             base_delays: delays(entries.iter().filter(|entry| entry.record.layer == 0)),

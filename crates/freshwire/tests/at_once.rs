@@ -49,8 +49,8 @@ fn plain() -> SinkConfig {
     SinkConfig::new(choice::fifo()).framing(Framing::LengthPrefixed).ack_fates(false)
 }
 
-fn meta(user_seq: u64) -> Meta {
-    Meta { user_seq, generated: now(), ..Meta::default() }
+fn meta(seq: u64) -> Meta {
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 /// The bytes of a record, by its number.
@@ -101,7 +101,7 @@ fn a_record_that_goes_at_once_takes_no_place_in_its_ring() -> Result<()> {
     }
     // Its number is in no fate, and it counts like the others.
     let fates = fixture.sender.fates(id).unwrap();
-    assert_eq!(fates.map(|fate| fate.user_seq).collect::<Vec<_>>(), (0..first).collect::<Vec<_>>());
+    assert_eq!(fates.map(|fate| fate.seq).collect::<Vec<_>>(), (0..first).collect::<Vec<_>>());
     let stats = fixture.sinks[0].stats();
     assert_eq!([stats.begun, stats.finished, stats.begun_by_layer[0]], [first + 1; 3]);
     assert_eq!(stats.bytes, (first + 1) * 104);
@@ -185,7 +185,7 @@ fn what_the_socket_does_not_take_is_held_and_follows() -> Result<()> {
     // It has become a record of the ring like others. Its bytes may be here before the engine has written down its end.
     let (mut fates, give_up) = (Vec::new(), now() + TIMEOUT);
     while fates.last() != Some(&(large + 1)) && now() < give_up {
-        fates.extend(fixture.sender.fates(id).unwrap().map(|fate| fate.user_seq));
+        fates.extend(fixture.sender.fates(id).unwrap().map(|fate| fate.seq));
     }
     assert!(fates.ends_with(&[large, large + 1]), "{fates:?}");
     Ok(())

@@ -60,8 +60,8 @@ fn lock(sender: &Mutex<Sender>) -> std::sync::MutexGuard<'_, Sender> {
     sender.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn meta(user_seq: u64) -> Meta {
-    Meta { user_seq, generated: now(), ..Meta::default() }
+fn meta(seq: u64) -> Meta {
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 /// Pushes until the peer's window is full and all that was pushed is in the kernel.
@@ -191,7 +191,7 @@ fn without_ack_fates_a_record_is_over_when_it_is_sent() -> Result<()> {
         assert!(now() < deadline, "the record has no fate");
         std::thread::sleep(Duration::from_millis(1));
     };
-    assert_eq!((fate.user_seq, fate.outcome, fate.acked_at), (1, Outcome::Sent, None));
+    assert_eq!((fate.seq, fate.outcome, fate.acked_at), (1, Outcome::Sent, None));
     // The sink knows of the acknowledgement all the same: its end is not an abort.
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
     Ok(())
@@ -615,7 +615,7 @@ fn a_small_record_overtakes_the_rest_of_a_large_one() -> Result<()> {
         let mut fates = Vec::new();
         while let Some(fate) = sender.poll_fate(id)? {
             assert_eq!(fate.outcome, Outcome::Acked, "{fate:?}");
-            fates.push(fate.user_seq);
+            fates.push(fate.seq);
         }
         fates.sort_unstable();
         assert_eq!(fates, [0, 1, 2, 3, 4, 5]);

@@ -38,8 +38,8 @@ fn fixture(address: &str, config: SinkConfig) -> Result<Fixture> {
     Ok(Fixture { _engine: engine, sender, sink, far })
 }
 
-fn meta(user_seq: u64) -> Meta {
-    Meta { user_seq, generated: now(), ..Meta::default() }
+fn meta(seq: u64) -> Meta {
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 /// A reader that never reads fills its window; what is pushed after that stays in the ring.
@@ -78,7 +78,7 @@ fn records_arrive_in_order_over_both_families() -> Result<()> {
         let fates: Vec<_> = sender.fates(id).unwrap().collect();
         assert_eq!(fates.len(), 50);
         for (seq, fate) in (0..).zip(fates) {
-            assert_eq!((fate.user_seq, fate.outcome), (seq, Outcome::Acked));
+            assert_eq!((fate.seq, fate.outcome), (seq, Outcome::Acked));
             assert!(fate.committed_at <= fate.finished_at && fate.finished_at <= fate.acked_at);
         }
     }
@@ -122,7 +122,7 @@ fn nothing_expired_is_begun() -> Result<()> {
     far.read_to_string(&mut text)?;
     assert_eq!(text, "fresh");
     let fate = sender.poll_fate(id)?.ok_or("a fate")?;
-    assert_eq!(fate.outcome, Outcome::Dropped { reason: Reason::Expired.code() });
+    assert_eq!(fate.outcome, Outcome::Dropped(Reason::Expired));
     Ok(())
 }
 

@@ -87,7 +87,7 @@ fn play(sender: &mut Sender, id: SinkId, keys: u64, ticks: u64) -> Result<()> {
     for tick in 0..ticks {
         for key in 1..=keys {
             let at = now();
-            let meta = Meta { user_seq: tick * keys + key, generated: at, key, ..Meta::default() };
+            let meta = Meta { seq: tick * keys + key, generated: at, key, ..Meta::default() };
             sender.replace(id, &value(key, tick, at), &meta)?;
         }
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
@@ -208,7 +208,7 @@ fn bulk_has_no_bound() -> Result<()> {
     let Fixture { engine: _engine, mut sender, sink, far: _far } =
         fixture(&ring, SinkConfig::new(choice::fifo()))?;
     for seq in 0..60 {
-        sender.push(sink.id(), &[7; 1000], &Meta { user_seq: seq, ..Meta::default() })?;
+        sender.push(sink.id(), &[7; 1000], &Meta { seq, ..Meta::default() })?;
     }
     let deadline = now() + TIMEOUT;
     while sink.stats().finished < 60 {
@@ -233,15 +233,15 @@ fn the_account_is_that_of_the_reader() -> Result<()> {
     for tick in 0..TICKS {
         for key in 1..=KEYS {
             let at = now();
-            let meta = Meta { user_seq: tick * KEYS + key, generated: at, key, ..Meta::default() };
+            let meta = Meta { seq: tick * KEYS + key, generated: at, key, ..Meta::default() };
             sender.replace(sink.id(), &value(key, tick, at), &meta)?;
         }
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
-        fates.extend(sender.fates(sink.id())?.map(|fate| (fate.user_seq, fate)));
+        fates.extend(sender.fates(sink.id())?.map(|fate| (fate.seq, fate)));
     }
     let id = sink.id();
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
-    fates.extend(sender.fates(id)?.map(|fate| (fate.user_seq, fate)));
+    fates.extend(sender.fates(id)?.map(|fate| (fate.seq, fate)));
     let readings = reader.join().map_err(|_| "the reader panicked")??;
     assert_eq!(sender.fates_lost(id), Ok(0));
     let mut errors = Vec::new();
@@ -276,7 +276,7 @@ fn room_is_made_by_the_policy() -> Result<()> {
     let large = vec![0; 64 << 10];
     let config = || SinkConfig::new(choice::deadline(Duration::ZERO)).queue_target(None);
     let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(&ring, config())?;
-    let never = |user_seq| Meta { user_seq, ..Meta::default() };
+    let never = |seq| Meta { seq, ..Meta::default() };
     let mut seq = 0;
     let deadline = now() + TIMEOUT;
     // Until the path takes nothing more.
@@ -297,7 +297,7 @@ fn room_is_made_by_the_policy() -> Result<()> {
     let first = {
         let mut queue = Vec::new();
         sender.producer().queue(id.ring(), 8, &mut queue);
-        queue[1].user_seq
+        queue[1].seq
     };
     sender.modify(id, first, |edit| {
         edit.set_deadline(now());
@@ -309,10 +309,7 @@ fn room_is_made_by_the_policy() -> Result<()> {
     assert_eq!(sender.push_to_all([id], b"does not", &never(90_002))?, 0);
     assert_eq!(sender.missed(), [(id, PushError::Full)]);
     let refused: Vec<_> = sender.fates(id)?.filter(|fate| fate.outcome == Outcome::Refused).collect();
-    assert_eq!(
-        refused.iter().map(|fate| (fate.user_seq, fate.index)).collect::<Vec<_>>(),
-        [(90_002, NO_INDEX)]
-    );
+    assert_eq!(refused.iter().map(|fate| (fate.seq, fate.index)).collect::<Vec<_>>(), [(90_002, NO_INDEX)]);
     assert_eq!(refused[0].to_string(), "record 90002: refused: the ring had no room or was closed");
     assert_eq!(sink.stats().drops, [(Reason::Expired, 1)]);
     Ok(())
@@ -349,14 +346,14 @@ fn rings_of_ended_sinks_are_used_again() -> Result<()> {
         assert!(error.to_string().contains("raise RingConfig::rings"), "{error}");
         let id = sink.id();
         ids.push(id);
-        sender.push(id, &[round], &Meta { user_seq: u64::from(round), ..Meta::default() })?;
+        sender.push(id, &[round], &Meta { seq: u64::from(round), ..Meta::default() })?;
         assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
         let mut bytes = Vec::new();
         far.read_to_end(&mut bytes)?;
         assert_eq!(bytes, [round]);
         if round == 1 {
             let fate = sender.fates(id)?.next().ok_or("a fate")?;
-            assert_eq!((fate.user_seq, fate.outcome), (1, Outcome::Acked));
+            assert_eq!((fate.seq, fate.outcome), (1, Outcome::Acked));
         }
     }
     assert_eq!(sender.fates_lost(ids[2]), Ok(1), "those of the first client, that nobody polled");

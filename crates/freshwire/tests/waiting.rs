@@ -108,7 +108,7 @@ fn an_async_program_waits_for_space_records_fates_and_the_end() -> Result<()> {
             while (acked.len() as u64) < RECORDS {
                 let fate = watch.next_fate(&mut sender).await?.ok_or("the sink has ended")?;
                 assert_eq!(fate.outcome, Outcome::Acked, "{fate}");
-                assert!(acked.insert(fate.user_seq), "{fate}: twice");
+                assert!(acked.insert(fate.seq), "{fate}: twice");
             }
             // Not `close`, which would block the receiver's task.
             drop(sink);

@@ -326,12 +326,12 @@ impl Choice for Screen {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         self.lost.seen(record.seq);
-        match outcome {
-            Outcome::Sent => {
+        match outcome.reason() {
+            None => {
                 self.newest = self.newest.max(Some(record.generated));
                 self.is_sending = true;
             }
-            Outcome::Dropped(_) => self.lost.insert(record.seq),
+            Some(_) => self.lost.insert(record.seq),
         }
     }
 }

@@ -216,7 +216,7 @@ impl Session {
         self.check_size(&offer)?;
         if std::mem::take(&mut self.is_late) && offer.meta.refs != [0; 2] {
             self.is_late = true;
-            self.account.not_sent(offer.meta.user_seq, NOT_CONNECTED);
+            self.account.not_sent(offer.meta.seq, NOT_CONNECTED);
             return Ok(());
         }
         loop {
@@ -235,7 +235,7 @@ impl Session {
                 return Err(error);
             }
             if self.interrupt.arrived() {
-                self.account.not_sent(offer.meta.user_seq, NEVER_QUEUED);
+                self.account.not_sent(offer.meta.seq, NEVER_QUEUED);
                 return Ok(());
             }
         }

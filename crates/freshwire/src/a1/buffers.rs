@@ -128,9 +128,9 @@ impl BufferSink {
     }
 
     /// Drops the queued records with this number and returns their count. A counted record is never sent.
-    pub fn drop_seq(&mut self, user_seq: u64) -> usize {
+    pub fn drop_seq(&mut self, seq: u64) -> usize {
         // Their owners get them back when nobody waits for the lock any more.
-        let dropped = self.shared.lock().drop_seq(user_seq);
+        let dropped = self.shared.lock().drop_seq(seq);
         dropped.len()
     }
 

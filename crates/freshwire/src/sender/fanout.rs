@@ -33,11 +33,11 @@ impl Sender {
         let Some(engine) = engine.as_ref().filter(|_| payload.len() <= MAX_AT_ONCE) else { return Ok(()) };
         producer.read_stored(payload, bytes.renew())?;
         in_order(order, sinks, targets.iter().map(|target| target.sink));
-        let is_open = |target: &&mut Target| target.meta.user_seq == Meta::NEXT_SEQ;
+        let is_open = |target: &&mut Target| target.meta.seq == Meta::NEXT_SEQ;
         let mut open = targets.iter_mut().filter(is_open).peekable();
         if open.peek().is_some() {
-            let Meta { user_seq, .. } = producer.number(&Meta::default());
-            open.for_each(|target| target.meta.user_seq = user_seq);
+            let Meta { seq, .. } = producer.number(&Meta::default());
+            open.for_each(|target| target.meta.seq = seq);
         }
         let queue =
             |target: &Target| producer.push_stored_quiet(target.sink.ring(), payload, &target.meta).ok();

@@ -17,7 +17,6 @@ use super::payload::Payload;
 use super::scratch::Scratch;
 use super::target::{Offered, Target};
 use crate::ended::{CloseMode, Ended, SinkError};
-use crate::record::record_without_place;
 
 /// So many turns before its own a connection's memory is asked for.
 const PREFETCHED_TURNS: usize = 3;
@@ -86,7 +85,7 @@ impl Entry {
         if !self.is_asleep {
             return Ok(());
         }
-        let record = record_without_place(&target.meta, payload.len());
+        let record = Record::of(&target.meta, payload.len());
         let sent = self.connection.send_at_once(now, &record, payload, context.scratch);
         match sent? {
             AtOnce::Not => return Ok(()),

@@ -121,8 +121,8 @@ fn what_waits_can_be_dropped_and_replaced_and_its_buffer_goes_back_at_once() {
         [(first + 9, b"a new one"), (first + 2, b"stays"), (first + 10, b"the first of its key")];
     assert_eq!(rest, expected);
     owner.await_out(0);
-    let is_dropped = |fate: &Fate| matches!(fate.outcome, Outcome::Dropped { .. });
-    let dropped: Vec<_> = fates(&mut sender).into_iter().filter(is_dropped).map(|it| it.user_seq).collect();
+    let is_dropped = |fate: &Fate| matches!(fate.outcome, Outcome::Dropped(_));
+    let dropped: Vec<_> = fates(&mut sender).into_iter().filter(is_dropped).map(|it| it.seq).collect();
     assert_eq!(dropped, [first]);
     assert_eq!(sender.monitor().stats().drops, [(Reason::Application, 1)]);
 }
@@ -209,7 +209,7 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
     });
     owner.await_out(0);
     assert_eq!(sender.push_owned(owner.lend("x"), &meta(99)), Err(BufferError::Closed));
-    let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
+    let lost = Outcome::Dropped(Reason::ConnectionLost);
     assert_eq!(fates(&mut sender).last().map(|fate| fate.outcome), Some(lost));
     let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
     assert_eq!(sender.monitor().ended(), Some(Ended::Broken(SinkError::A1(closed))));

@@ -255,8 +255,8 @@ fn a_record_is_acknowledged_when_it_can_be_repaired_no_more() {
     let fates: Vec<_> = stage.sender.fates(id).unwrap().collect();
     assert_eq!(fates.len(), 4, "{fates:?}");
     for fate in fates {
-        if fate.user_seq == 99 {
-            assert_eq!(fate.outcome, Outcome::Dropped { reason: Reason::Expired.code() });
+        if fate.seq == 99 {
+            assert_eq!(fate.outcome, Outcome::Dropped(Reason::Expired));
             continue;
         }
         assert_eq!(fate.outcome, Outcome::Acked);
@@ -354,5 +354,5 @@ fn a_stopped_node_ends_the_sinks_of_its_groups() {
     let Stage { node, mut sender, .. } = stage;
     drop(node);
     assert_eq!(sink.ended(), Some(Ended::Broken(SinkError::Stopped)));
-    assert_eq!(sender.poll_fate(sink.id()).unwrap().unwrap().user_seq, pushed.start);
+    assert_eq!(sender.poll_fate(sink.id()).unwrap().unwrap().seq, pushed.start);
 }

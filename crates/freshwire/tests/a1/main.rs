@@ -56,7 +56,7 @@ fn sender(rings: u32) -> Sender {
 }
 
 fn meta(seq: u64) -> Meta {
-    Meta { user_seq: seq, generated: now(), ..Meta::default() }
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 fn message(connection: &Connection) -> Message {
@@ -164,8 +164,8 @@ fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
     let fates: Vec<_> = sender.fates(id).unwrap().collect();
     let dropped: Vec<_> = fates
         .iter()
-        .filter(|fate| matches!(fate.outcome, Outcome::Dropped { .. }))
-        .map(|fate| fate.user_seq)
+        .filter(|fate| matches!(fate.outcome, Outcome::Dropped(_)))
+        .map(|fate| fate.seq)
         .collect();
     assert_eq!(dropped, [first]);
 }
@@ -212,7 +212,7 @@ fn finish_record_delivers_what_was_begun_and_drops_the_rest() {
     assert_eq!(sink.close(CloseMode::FinishRecord, PATIENCE), Ended::Closed);
     let fates: Vec<_> = sender.fates(id).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
-    let closed = Outcome::Dropped { reason: Reason::Closed.code() };
+    let closed = Outcome::Dropped(Reason::Closed);
     assert_eq!(fates.last().map(|fate| fate.outcome), Some(closed));
     // What had come is there to be taken after the end.
     for _ in 0..first {
@@ -257,7 +257,7 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
     assert!(sender.push(sink.id(), b"x", &meta(99)).is_err());
     let fates: Vec<_> = sender.fates(sink.id()).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
-    let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
+    let lost = Outcome::Dropped(Reason::ConnectionLost);
     assert_eq!(fates.last().map(|fate| fate.outcome), Some(lost));
 }
 
@@ -432,7 +432,7 @@ fn a_sink_is_waited_for_as_over_tcp() {
     let wait = async {
         let number = watch.push(&mut sender, b"hello", &Meta::default()).await.unwrap();
         let fate = watch.next_fate(&mut sender).await.unwrap().unwrap();
-        assert_eq!((fate.user_seq, fate.outcome), (number, Outcome::Acked));
+        assert_eq!((fate.seq, fate.outcome), (number, Outcome::Acked));
         drop(sink);
         assert_eq!(watch.next_fate(&mut sender).await, Ok(None));
     };

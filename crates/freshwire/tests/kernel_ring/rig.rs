@@ -56,7 +56,7 @@ pub(crate) fn payload(seq: u64) -> Vec<u8> {
 }
 
 pub(crate) fn meta(seq: u64) -> Meta {
-    Meta { user_seq: seq, generated: now(), ..Meta::default() }
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 pub(crate) fn due_in(seq: u64, left: Duration) -> Meta {
@@ -84,7 +84,7 @@ impl Rig {
     }
 
     pub(crate) fn push_with(&mut self, meta: &Meta) -> Result<()> {
-        self.sender.push(self.sink.id(), &payload(meta.user_seq), meta)?;
+        self.sender.push(self.sink.id(), &payload(meta.seq), meta)?;
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Rig {
             while !self.fates.contains_key(&seq) {
                 match self.sender.poll_fate(self.sink.id())? {
                     Some(fate) => {
-                        self.fates.insert(fate.user_seq, fate);
+                        self.fates.insert(fate.seq, fate);
                     }
                     None => std::thread::sleep(Duration::from_millis(2)),
                 }

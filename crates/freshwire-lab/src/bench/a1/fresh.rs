@@ -99,8 +99,8 @@ impl Feed {
     }
 
     /// False: there is no room.
-    fn push(&mut self, payload: &Bytes, (generated, user_seq): (Timestamp, u64)) -> anyhow::Result<bool> {
-        let meta = Meta { user_seq, generated, ..Meta::default() };
+    fn push(&mut self, payload: &Bytes, (generated, seq): (Timestamp, u64)) -> anyhow::Result<bool> {
+        let meta = Meta { seq, generated, ..Meta::default() };
         match self {
             Self::Ring(sender, sink) => match sender.push(sink.id(), payload, &meta) {
                 Ok(_) => Ok(true),

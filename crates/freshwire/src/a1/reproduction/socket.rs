@@ -230,7 +230,7 @@ impl Socket {
     }
 
     fn send_outgoing(&mut self, payload: Payload<'_>, when_full: WhenFull) -> Result<Sent, SocketError> {
-        let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
+        let meta = Meta { seq: self.next_seq, generated: now(), ..Meta::default() };
         self.next_seq += 1;
         let mut outgoing = Outgoing { payload, meta };
         for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
@@ -457,7 +457,7 @@ impl Member {
         let Some(sink) = &mut self.sink else { return };
         while let Some(fate) = sink.poll_fate() {
             self.outstanding = self.outstanding.saturating_sub(1);
-            self.has_given_up |= matches!(fate.outcome, Outcome::Dropped { .. });
+            self.has_given_up |= matches!(fate.outcome, Outcome::Dropped(_));
         }
     }
 

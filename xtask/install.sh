@@ -4,7 +4,7 @@
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
-job=${1:?usage: install.sh demo|test}
+job=${1:?usage: install.sh demo|test|packages}
 
 needed=()   # packages without which the job cannot run
 wanted=()   # packages without which a step of the job is skipped
@@ -27,6 +27,10 @@ test)
     # The Python package's tests make an environment of their own (xtask/python.sh).
     if ! xtask/python.sh --check 2>/dev/null; then wanted+=(python3 python3-venv); fi
     if lacks openssl; then wanted+=(openssl); fi
+    # The C library: as a user links it, and under valgrind.
+    if lacks pkg-config; then wanted+=(pkg-config); fi
+    if lacks valgrind; then wanted+=(valgrind); fi
+    if lacks dpkg-architecture; then wanted+=(dpkg-dev); fi
     if lacks tshark; then wanted+=(tshark); fi
     # UDP receivers of other people, for `freshwire push`.
     if lacks iperf; then wanted+=(iperf); fi
@@ -71,8 +75,18 @@ HEADERS
         wanted+=(python3-gi gir1.2-gst-rtsp-server-1.0)
     fi
     ;;
+packages)
+    if lacks c++; then needed+=(g++); fi
+    if lacks git; then needed+=(git); fi
+    if lacks make; then needed+=(make); fi
+    if lacks dpkg-architecture; then needed+=(dpkg-dev); fi
+    if ! python3 -c 'import ensurepip' 2>/dev/null; then needed+=(python3 python3-venv); fi
+    # The test of the packages.
+    if lacks debootstrap; then wanted+=(debootstrap); fi
+    if lacks lintian; then wanted+=(lintian); fi
+    ;;
 *)
-    echo "install.sh: unknown job $job: use demo or test" >&2
+    echo "install.sh: unknown job $job: use demo, test or packages" >&2
     exit 2
     ;;
 esac
@@ -109,4 +123,7 @@ if [ "$job" = test ] && ! { cargo fmt --version && cargo clippy --version; } >/d
         echo "rustfmt and clippy are missing: rustup component add rustfmt clippy" >&2
         exit 1
     fi
+fi
+if [ "$job" = packages ] && lacks cargo-deb; then
+    cargo install --quiet --locked cargo-deb@3.8.0
 fi

@@ -12,6 +12,12 @@ fn main() {
         println!("cargo::rerun-if-changed={}", own.join("..").join(source).display());
     }
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rustc-check-cfg=cfg(carries_preload)");
+    // A package of a registry has no folder beside it, and Cargo cannot build a library for another package to embed.
+    if !package.exists() {
+        return;
+    }
+    println!("cargo::rustc-cfg=carries_preload");
     let library = build(&package.join("Cargo.toml"), &variable("TARGET"));
     println!("cargo::rustc-env=FRESHWIRE_PRELOAD={}", library.display());
 }

@@ -6,6 +6,7 @@ mod citations;
 mod dependencies;
 mod mask;
 mod pauses;
+mod publication;
 mod style;
 mod texts;
 mod unsafety;
@@ -18,10 +19,11 @@ use workspace::Workspace;
 /// Runs every rule, prints what was found and returns whether nothing was.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let workspace = Workspace::load(root)?;
-    let rules: [(&str, Vec<String>); 9] = [
+    let rules: [(&str, Vec<String>); 10] = [
         ("dependencies between crates", dependencies::findings(&workspace.packages)),
         ("circles between files", circles::findings(&workspace)),
         ("unused dependencies", dependencies::unused(&workspace)),
+        ("publication", publication::findings(&workspace)),
         ("sizes", budgets::findings(&workspace)),
         ("unsafe code", unsafety::findings(&workspace)),
         ("rules of the specifications", citations::findings(&workspace)),

@@ -588,6 +588,20 @@ fw_status fw_sink_modify(fw_sink sink,
 // Whether a push of `len` bytes would find room now: FW_OK, or FW_NOTHING without room.
 fw_status fw_sink_has_room(fw_sink sink, size_t len);
 
+// Writes a descriptor that becomes readable when something has become of records, or the sink has ended: a push may find room,
+// and fw_sink_poll_fate a fate. For poll(2), epoll and their kin. It stays readable until fw_sink_clear_events. It is the sink's
+// own, the same at each call and valid until fw_sink_free: do not close it, and let one place wait for it. FW_FAILED for the
+// carrier "kernel-ring", whose records no thread of this process handles.
+//
+// # Safety
+//
+// `fd` points to a writable value.
+fw_status fw_sink_events(fw_sink sink,
+                         int *fd);
+
+// Makes the descriptor of fw_sink_events unreadable until the next change. Call it before the next attempt, not after.
+fw_status fw_sink_clear_events(fw_sink sink);
+
 // Writes the next known fate of a record, each once. FW_NOTHING: there is none now.
 //
 // # Safety

@@ -1,14 +1,16 @@
 //! Sinks: one destination each.
 
 use std::cell::RefCell;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use freshwire::{
     CloseMode, Edit, Ended, ModifyError, Monitor, Outcome, PushError, Rate, Reason, Sender, Sink, SinkError,
-    SinkId, Timestamp,
+    SinkEvents, SinkId, Timestamp,
 };
 
 use crate::border::{Failure, Result, bytes, call, forks, fw_status, get, get_or, put};
@@ -22,6 +24,8 @@ pub(crate) struct SinkObject {
     monitor: Monitor,
     /// `None` once it was closed.
     open: Mutex<Option<Sink>>,
+    /// From the first `fw_sink_events` on.
+    events: OnceLock<SinkEvents>,
     is_freed: AtomicBool,
 }
 
@@ -32,7 +36,8 @@ impl Object for SinkObject {
 impl SinkObject {
     pub(crate) fn new(sender: Arc<SenderObject>, sink: Sink) -> Self {
         let (id, monitor) = (sink.id(), sink.monitor());
-        Self { sender, id, monitor, open: Mutex::new(Some(sink)), is_freed: AtomicBool::new(false) }
+        let (open, is_freed) = (Mutex::new(Some(sink)), AtomicBool::new(false));
+        Self { sender, id, monitor, open, events: OnceLock::new(), is_freed }
     }
 
     pub(crate) fn sender(&self) -> &Arc<SenderObject> {
@@ -45,6 +50,22 @@ impl SinkObject {
 
     pub(crate) fn is_freed(&self) -> bool {
         self.is_freed.load(Ordering::Relaxed)
+    }
+
+    fn events(&self) -> Result<&SinkEvents> {
+        if let Some(events) = self.events.get() {
+            return Ok(events);
+        }
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the sink was closed"))?;
+        let events = open.events().map_err(|error| match error.kind() {
+            ErrorKind::Unsupported => Failure::new(
+                fw_status::FW_FAILED,
+                "the kernel sends the records of this sink and reports nothing of them: use the carrier FW_TCP to wait for room",
+            ),
+            _ => Failure::from(error),
+        })?;
+        Ok(self.events.get_or_init(|| events))
     }
 
     fn take(&self) -> Option<Sink> {
@@ -331,6 +352,36 @@ pub extern "C" fn fw_sink_has_room(sink: fw_sink, len: usize) -> fw_status {
             Ok(sender.producer().has_room(object.id.ring(), len))
         })?;
         Ok(if has_room { fw_status::FW_OK } else { fw_status::FW_NOTHING })
+    })
+}
+
+/// Writes a descriptor that becomes readable when something has become of records, or the sink has ended: a push may find room,
+/// and fw_sink_poll_fate a fate. For poll(2), epoll and their kin. It stays readable until fw_sink_clear_events. It is the sink's
+/// own, the same at each call and valid until fw_sink_free: do not close it, and let one place wait for it. FW_FAILED for the
+/// carrier "kernel-ring", whose records no thread of this process handles.
+///
+/// # Safety
+///
+/// `fd` points to a writable value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_sink_events(sink: fw_sink, fd: *mut c_int) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        unsafe { put("fd", fd, -1) }?;
+        let object = find::<SinkObject>(sink.id)?;
+        let number = object.events()?.as_raw_fd();
+        // SAFETY: as the caller promises.
+        unsafe { put("fd", fd, number) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Makes the descriptor of fw_sink_events unreadable until the next change. Call it before the next attempt, not after.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_sink_clear_events(sink: fw_sink) -> fw_status {
+    call(|| {
+        find::<SinkObject>(sink.id)?.events()?.clear();
+        Ok(fw_status::FW_OK)
     })
 }
 

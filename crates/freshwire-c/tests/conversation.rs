@@ -1,5 +1,7 @@
 //! The conversations of the Rust tests in C: `tests/c/conversation.c`, against the shared and the static library, and with the
-//! address, undefined-behaviour and leak sanitizers. Valgrind up to 3.19, which Debian 12 has, lacks `epoll_pwait2`.
+//! address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
+
+mod install;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,6 +68,30 @@ fn with_the_address_sanitizer() {
     let program = folder.path().join("conversation");
     compile(&program, &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
     converse(Command::new(program));
+}
+
+/// Whether a program is there, which it has to be in CI.
+fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    assert!(found || std::env::var_os("CI").is_none(), "{program} is missing (CI: nothing may be skipped)");
+    if !found {
+        eprintln!("skipped: {program} is missing");
+    }
+    found
+}
+
+#[test]
+fn under_valgrind_nothing_is_lost_or_invalid() {
+    if !has("valgrind") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("conversation");
+    compile(&program, &[], false);
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
+    valgrind.args(["--show-leak-kinds=definite", "--fair-sched=yes"]).arg(program).arg("without-forks");
+    converse(valgrind);
 }
 
 #[test]

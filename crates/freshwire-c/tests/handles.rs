@@ -10,7 +10,8 @@ use fw_status::*;
 
 /// Every call with this handle's number, without anything behind the pointers that may be NULL.
 fn call_all(id: u64) -> Vec<fw_status> {
-    let (mut seq, mut ended, mut fate, mut stats) = (0, 0, fw_fate::default(), fw_stats::default());
+    let (mut seq, mut fd, mut ended, mut fate, mut stats) =
+        (0, 0, 0, fw_fate::default(), fw_stats::default());
     let (sink, sender) = (fw_sink { id }, fw_sender { id });
     let (receiver, node, connection) = (fw_receiver { id }, fw_node { id }, fw_connection { id });
     let (mut record, mut message, mut port) = (fw_received::default(), fw_message::default(), 0);
@@ -28,6 +29,8 @@ fn call_all(id: u64) -> Vec<fw_status> {
             fw_sink_drop(sink, 1),
             fw_sink_modify(sink, 1, &raw const change),
             fw_sink_has_room(sink, 1),
+            fw_sink_events(sink, &raw mut fd),
+            fw_sink_clear_events(sink),
             fw_sink_poll_fate(sink, &raw mut fate),
             fw_sink_stats(sink, &raw mut stats),
             fw_sink_interject(sink, null(), 0),

@@ -4,13 +4,14 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use freshwire_terminal::{histogram, output};
 
 mod a1;
 mod ack_filter;
 mod doctor;
 mod endpoint;
+mod generate;
 mod interrupt;
 mod key;
 mod link;
@@ -37,6 +38,8 @@ enum Command {
     AckFilter(ack_filter::AckFilterArgs),
     /// Check this machine and print what is missing.
     Doctor(doctor::DoctorArgs),
+    /// Write the man pages and shell completions.
+    Generate(generate::GenerateArgs),
     /// Make the key of an A1 end and print its public key.
     Key(key::KeyArgs),
     /// Run a program behind an emulated link, without root.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::AckFilter(args) => ack_filter::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Generate(args) => generate::run(&args, Cli::command()),
         Command::Key(args) => key::run(&args),
         Command::Link(args) => link::run(args),
         Command::Push(args) => push::run(&args),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test waits for real processes")]
 
+mod generate;
 mod lines;
 mod receivers;
 mod support;

@@ -13,6 +13,7 @@ mod config;
 mod core;
 mod engine;
 mod errors;
+mod events;
 mod fate;
 mod ffi;
 mod guard;
@@ -40,6 +41,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     engine::register(module)?;
     sender::register(module)?;
     sink::register(module)?;
+    events::register(module)?;
     fate::register(module)?;
     stats::register(module)?;
     receiver::register(module)?;

@@ -10,6 +10,7 @@ use pyo3::types::PyTuple;
 use crate::choice::{Failure, check};
 use crate::core::{About, Core, How};
 use crate::errors::{Closed, of_modify, of_stale};
+use crate::events::SinkEvents;
 use crate::fate::Fates;
 use crate::ffi::with_bytes;
 use crate::guard::drop_apart;
@@ -248,6 +249,16 @@ impl Sink {
     fn writable<'py>(slf: &Bound<'py, Self>, size: usize) -> PyResult<Bound<'py, PyAny>> {
         let helper = slf.py().import("freshwire._aio")?.getattr("writable")?;
         helper.call1((slf, size))
+    }
+
+    /// Changes of the sink as a file that becomes readable: a push may find room, a fate may be known, or the sink has ended.
+    ///
+    /// For event loops other than asyncio. Raises `Closed` after `close`, and `OSError` where the kernel sends the records itself.
+    fn events(&self) -> PyResult<SinkEvents> {
+        self.core.born.check()?;
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = open.as_ref().ok_or_else(|| Closed::new_err("the sink was closed"))?;
+        Ok(SinkEvents::new(open.events()?, self.core.born))
     }
 
     /// A descriptor that becomes readable when the ring may have room. Armed by each call.

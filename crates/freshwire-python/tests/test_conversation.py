@@ -1,5 +1,6 @@
 """The conversations of the Rust tests, through Python."""
 
+import selectors
 import socket
 import threading
 
@@ -182,6 +183,34 @@ def test_an_engine_that_was_stopped_says_so(pair):
     assert isinstance(sink.ended, Ended.Broken)
     with pytest.raises(freshwire.Closed):
         sink.push(b"x")
+
+
+def test_room_is_waited_for_with_a_selector(engine):
+    sender, sink, far, _ = stuck(engine, choice.fifo(), freshwire.Ring(slots=4, block_bytes=65536, blocks=16))
+    events = sink.events()
+    with selectors.DefaultSelector() as selector:
+        selector.register(events, selectors.EVENT_READ)
+        with pytest.raises(freshwire.Full):
+            for _ in range(100):
+                sink.push(bytes(1 << 17))
+        reader = threading.Thread(target=read_to_end, args=(far,))
+        reader.start()
+        pushed = waits = 0
+        while pushed < 20:
+            try:
+                sink.push(bytes(1 << 17))
+                pushed += 1
+            except freshwire.Full:
+                assert selector.select(TIMEOUT), "a change"
+                events.clear()
+                waits += 1
+        assert waits > 0
+        sink.close()
+        # The end is a change as well.
+        assert selector.select(TIMEOUT)
+    reader.join()
+    with pytest.raises(freshwire.Closed):
+        sink.events()
 
 
 def test_the_answer_to_a_request_goes_between_records(engine, pair):

@@ -12,6 +12,17 @@ pub(super) struct Package {
     pub(super) name: String,
     /// Relative to the workspace's root, with a slash at the end.
     pub(super) folder: String,
+    pub(super) version: String,
+    /// A registry may have it.
+    pub(super) is_published: bool,
+    pub(super) has_description: bool,
+    pub(super) has_license: bool,
+    pub(super) has_repository: bool,
+    pub(super) has_readme: bool,
+    /// How many.
+    pub(super) keywords: usize,
+    /// How many.
+    pub(super) categories: usize,
     /// The lowest Rust version that it declares.
     pub(super) rust_version: String,
     /// The root files of its library and programs, relative to the workspace's root.
@@ -25,6 +36,8 @@ pub(super) struct Dependency {
     pub(super) name: String,
     /// What its manifest calls it in code, if that is not the package's name.
     pub(super) alias: Option<String>,
+    /// The versions that it accepts: `*` without any.
+    pub(super) requirement: String,
     /// It is a folder of this workspace, not a third party's crate.
     pub(super) local: bool,
     /// Only tests and examples use it.
@@ -97,6 +110,7 @@ fn read_package(root: &Path, package: &Value) -> anyhow::Result<Package> {
         .map(|dependency| Dependency {
             name: text(&dependency["name"]),
             alias: dependency["rename"].as_str().map(str::to_owned),
+            requirement: text(&dependency["req"]),
             local: !dependency["path"].is_null(),
             for_tests: dependency["kind"] == "dev",
         })
@@ -104,6 +118,15 @@ fn read_package(root: &Path, package: &Value) -> anyhow::Result<Package> {
     Ok(Package {
         name: text(&package["name"]),
         folder: format!("{}/", folder.display()),
+        version: text(&package["version"]),
+        // `publish = false` is a list of no registries, `publish = true` is null.
+        is_published: package["publish"].is_null(),
+        has_description: !package["description"].is_null(),
+        has_license: !package["license"].is_null(),
+        has_repository: !package["repository"].is_null(),
+        has_readme: !package["readme"].is_null(),
+        keywords: list(&package["keywords"]).len(),
+        categories: list(&package["categories"]).len(),
         rust_version: text(&package["rust_version"]),
         crate_roots,
         dependencies,

@@ -30,6 +30,8 @@ pub(super) enum Need {
     Tshark,
     /// What boots a guest with a stock kernel.
     Guests,
+    /// What builds a package for Debian.
+    Dpkg,
     /// A Python that can make an environment for the package's tests.
     Python,
 }
@@ -83,6 +85,10 @@ impl Need {
             Self::Python => (
                 succeeds(&root.join("xtask/python.sh").to_string_lossy(), &["--check"]),
                 "Python 3.11 to 3.13 with venv is missing: apt-get install python3 python3-venv",
+            ),
+            Self::Dpkg => (
+                succeeds("dpkg-deb", &["--version"]) && succeeds("dpkg-architecture", &["--version"]),
+                "dpkg-dev is missing: apt-get install dpkg-dev",
             ),
             Self::Chromium => {
                 (succeeds("chromium", &["--version"]), "chromium is missing: apt-get install chromium")

@@ -138,6 +138,8 @@ pub(super) fn all() -> Vec<Step> {
         },
         // Documents say what the published results say.
         python("published", &["-m", "freshwire_lab.published", "check"], &[("PYTHONPATH", "lab")]),
+        // The packages that need no compiler; `make packages-test` has the others.
+        script("packages", "packaging/check.sh", minutes(2), &[Need::Dpkg]),
         // It builds the wheel, and the first time an environment.
         script("python", "xtask/python.sh", minutes(15), &[Need::Python]),
         // Of the workspace's build it changes a few crates beside the elements.

@@ -7,21 +7,27 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
-/// What `build.rs` has built.
-const LIBRARY: &[u8] = include_bytes!(env!("FRESHWIRE_PRELOAD"));
+/// What `build.rs` has built: nothing in a package from a registry.
+#[cfg(carries_preload)]
+const LIBRARY: Option<&[u8]> = Some(include_bytes!(env!("FRESHWIRE_PRELOAD")));
+#[cfg(not(carries_preload))]
+const LIBRARY: Option<&[u8]> = None;
 
 /// Writes the library into a folder of the user's, unless it is there, and returns its path.
 ///
 /// A file and no anonymous memory: the program's own children, which inherit the environment, have to find it as well.
 pub(super) fn unpack() -> anyhow::Result<PathBuf> {
+    let library = LIBRARY.context(
+        "this build of the command carries no library to preload: build it from the repository, or give --library",
+    )?;
     let folder = folder()?;
     // Other versions of the command have other names.
-    let path = folder.join(format!("libfreshwire-push-{:016x}.so", fingerprint(LIBRARY)));
-    if fs::read(&path).is_ok_and(|there| there == LIBRARY) {
+    let path = folder.join(format!("libfreshwire-push-{:016x}.so", fingerprint(library)));
+    if fs::read(&path).is_ok_and(|there| there == library) {
         return Ok(path);
     }
     let part = folder.join(format!(".part-{}", std::process::id()));
-    let written = write(&part).and_then(|()| fs::rename(&part, &path));
+    let written = write(&part, library).and_then(|()| fs::rename(&part, &path));
     if written.is_err() {
         // It may not be there at all.
         let _ = fs::remove_file(&part);
@@ -32,9 +38,9 @@ pub(super) fn unpack() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-fn write(path: &Path) -> std::io::Result<()> {
+fn write(path: &Path, library: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
-    file.write_all(LIBRARY)?;
+    file.write_all(library)?;
     file.set_permissions(fs::Permissions::from_mode(0o755))
 }
 
@@ -73,8 +79,9 @@ mod tests {
 
     #[test]
     fn the_command_carries_a_shared_object() {
-        assert_eq!(LIBRARY[..4], *b"\x7fELF");
-        assert_eq!(u16::from_le_bytes([LIBRARY[16], LIBRARY[17]]), 3, "ET_DYN");
+        let library = LIBRARY.expect("this is the repository");
+        assert_eq!(library[..4], *b"\x7fELF");
+        assert_eq!(u16::from_le_bytes([library[16], library[17]]), 3, "ET_DYN");
     }
 
     #[test]

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Builds the packages that need no compiler, and checks what is in them; checks that the test of the Dockerfile knows each of its steps.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+fail() { echo "packages: $*" >&2; exit 1; }
+
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+O=$out packaging/build.sh dkms wireshark >/dev/null
+
+# Package, and files that it has to contain.
+contains() {
+    local package=$1 deb listed path
+    shift
+    deb=$(echo "$out/${package}"_*.deb)
+    [ "$(dpkg-deb --field "$deb" Version)" = "$version-1" ] || fail "$package has not the version of Cargo.toml"
+    listed=$(dpkg-deb --fsys-tarfile "$deb" | tar -t)
+    for path in "usr/share/doc/$package/copyright" "usr/share/doc/$package/changelog.Debian.gz" "$@"; do
+        grep -qx "./$path" <<<"$listed" || fail "$package lacks $path"
+    done
+    dpkg-deb --fsys-tarfile "$deb" | tar -tv | grep -v ' root/root ' && fail "$package has files that are not root's"
+    echo "ok $package"
+}
+
+multiarch=$(dpkg-architecture -q DEB_HOST_MULTIARCH)
+for module in tcp_ldc pkt_push; do
+    source=usr/src/$module-$version
+    contains "${module//_/-}-dkms" "$source/Kbuild" "$source/Makefile" "$source/main.c" "$source/dkms.conf" "$source/include/uapi/linux/$module.h"
+    dpkg-deb --fsys-tarfile "$out/${module//_/-}"-dkms_*.deb | tar -xO "./$source/dkms.conf" | grep -qx "PACKAGE_VERSION=\"$version\"" ||
+        fail "dkms.conf of $module has another version"
+    for script in postinst prerm; do
+        dpkg-deb --ctrl-tarfile "$out/${module//_/-}"-dkms_*.deb | tar -xO "./$script" | sh -n
+        dpkg-deb --ctrl-tarfile "$out/${module//_/-}"-dkms_*.deb | tar -xO "./$script" | grep -q '@[A-Z]*@' && fail "$script of $module has an open place"
+    done
+done
+plugins=usr/lib/$multiarch/wireshark/plugins
+contains freshwire-wireshark "$plugins/a1.lua" "$plugins/a1_crypto.lua" "$plugins/a1_streams.lua"
+
+# The same commit gives the same bytes.
+O=$out/again packaging/build.sh dkms >/dev/null
+for deb in "$out"/again/*.deb; do
+    cmp "$deb" "$out/$(basename "$deb")" || fail "a second build differs"
+done
+echo "ok a second build is the same"
+
+python3 packaging/docker/test.py --steps
+for script in packaging/build.sh packaging/test.sh; do bash -n "$script"; done

@@ -1,5 +1,8 @@
 //! Records that go past the rings: the stream is the one that the rings would make.
 
+#[path = "at_once/group.rs"]
+mod group;
+
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};

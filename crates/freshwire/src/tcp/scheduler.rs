@@ -12,6 +12,7 @@ use freshwire_units::Timestamp;
 
 use super::command::Command;
 use super::destination::Destination;
+use super::load::Place;
 use super::next::{AtOnce, Next};
 use super::payload::Payload;
 use super::scratch::Scratch;
@@ -47,12 +48,14 @@ struct Entry {
     wake_at: Timestamp,
     /// When its timer fires, which may be earlier: a time that is put off again and again costs no new timer.
     timer_at: Timestamp,
+    /// Counts it among the sinks of the engine.
+    _place: Place,
 }
 
 impl Entry {
-    fn new(connection: Destination) -> Self {
+    fn new(connection: Destination, place: Place) -> Self {
         let never = Timestamp::MAX;
-        Self { connection, watched: false, is_asleep: false, wake_at: never, timer_at: never }
+        Self { connection, watched: false, is_asleep: false, wake_at: never, timer_at: never, _place: place }
     }
 
     /// The time of a timer to start, if none fires early enough.
@@ -322,13 +325,13 @@ impl Scheduler {
     fn take_commands(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Add(id, connection) => {
+                Command::Add(id, connection, place) => {
                     let added = connection.socket().map(|socket| self.poller.add(socket, id));
                     if let Some(Err(error)) = added {
                         connection.shared().end(error.into());
                         continue;
                     }
-                    self.connections.insert(id, Entry::new(connection));
+                    self.connections.insert(id, Entry::new(connection, place));
                     turns.push(id);
                 }
                 Command::Leave(id, linger) => {

@@ -129,6 +129,7 @@ struct HubSection {
     join_age: Value,
     stall_timeout: Value,
     congestion: Option<String>,
+    engines: Value,
 }
 
 #[derive(Deserialize)]
@@ -299,6 +300,7 @@ fn hub(section: HubSection) -> Result<HubConfig, Fault> {
     let stall = section.stall_timeout.as_ref();
     set(&mut hub.stall_timeout, "stall_timeout", stall, parse_duration, ("1s", "1h"))?;
     hub.congestion = section.congestion;
+    set(&mut hub.engines, "engines", section.engines.as_ref(), parse_count, ("1", "64"))?;
     Ok(hub)
 }
 

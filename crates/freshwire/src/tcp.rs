@@ -1,6 +1,7 @@
 //! Sinks over TCP: one engine serves many rings, the 'kernel side' of Birkedal's figure in user space.
 
 mod admit;
+mod batch;
 mod begun;
 mod choose;
 mod command;

@@ -195,6 +195,16 @@ impl Handle {
         &self.load
     }
 
+    /// Sets whether records past the rings of many sinks are written with one system call, by io_uring. Default `true`; without
+    /// io_uring each sink has its own call in any case.
+    pub fn set_io_uring(&self, on: bool) {
+        // After a panic of a policy nothing is sent any more.
+        let Ok(mut scheduler) = self.scheduler.lock() else { return };
+        if let Some(scheduler) = scheduler.as_mut() {
+            scheduler.set_batching(on);
+        }
+    }
+
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }

@@ -77,6 +77,11 @@ impl EnginePool {
         self.0.iter().all(EngineThread::is_running)
     }
 
+    /// Sets [`Handle::set_io_uring`] of all.
+    pub fn set_io_uring(&self, on: bool) {
+        self.0.iter().for_each(|engine| engine.handle().set_io_uring(on));
+    }
+
     /// The engines as a group, for [`Sender::new`](crate::Sender::new).
     pub fn group(&self) -> EngineGroup {
         let engines = self.0.iter().map(EngineThread::handle).collect();

@@ -1,6 +1,7 @@
 use freshwire_choice::Record;
 use freshwire_ring::Queued;
 
+use super::batch::Plan;
 use super::begun::Room;
 use super::output::WriteBuffers;
 
@@ -13,4 +14,5 @@ pub(super) struct Scratch {
     pub(super) head: Vec<u8>,
     pub(super) write: WriteBuffers,
     pub(super) begun: Room,
+    pub(super) plan: Plan,
 }

@@ -98,6 +98,8 @@ pub struct HubConfig {
     pub engines: usize,
     /// Viewers of one stream that its first engine gets before another one gets any. Default [`DEFAULT_FILL_FIRST`].
     pub fill_first: usize,
+    /// Writes to many viewers with one system call, where the system has io_uring. Default `true`.
+    pub io_uring: bool,
 }
 
 impl Default for HubConfig {
@@ -114,6 +116,7 @@ impl Default for HubConfig {
             congestion: None,
             engines: default_engines(),
             fill_first: DEFAULT_FILL_FIRST,
+            io_uring: true,
         }
     }
 }
@@ -164,6 +167,7 @@ impl Hub {
     /// A hub without streams; starts its engines.
     pub fn new(config: HubConfig) -> io::Result<Self> {
         let pool = EnginePool::spawn(config.engines)?;
+        pool.set_io_uring(config.io_uring);
         let engines = pool.group().fill_first(config.fill_first);
         let shared = Shared { config, engines, viewer_ids: AtomicU64::new(1) };
         Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engines: pool })))

@@ -71,6 +71,7 @@ fn all_sections() {
         arena = "8MiB"
         latency = "1s"
         engines = 3
+        io_uring = false
         [streams.a]
         source = "film.ts"
         view = ["anna"]
@@ -88,7 +89,7 @@ fn all_sections() {
     assert_eq!(config.limits.max_connection_rate_per_ip, 3);
     assert_eq!(config.limits.max_publish_rate, freshwire_units::Rate::from_bits_per_sec(8_000_000));
     assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Some(Duration::from_secs(1))));
-    assert_eq!((config.nice, config.hub.engines), (Some(5), 3));
+    assert_eq!((config.nice, config.hub.engines, config.hub.io_uring), (Some(5), 3, false));
     assert_eq!(config.streams["a"].source, Source::File("etc/film.ts".into()));
     let (anna, cam) = (&config.access.users["anna"].rights, &config.access.users["cam"].rights);
     assert!(anna.view.contain("a") && !anna.view.contain("b") && anna.publish.is_empty());

@@ -15,7 +15,7 @@ const FEWEST: usize = 4;
 pub(super) enum Batching {
     #[default]
     Untried,
-    Ready(SendBatch),
+    Ready(Box<SendBatch>),
     Off,
 }
 
@@ -27,7 +27,7 @@ impl Batching {
         }
         if let Self::Untried = self {
             // Many containers forbid io_uring. Single writes do the same.
-            *self = SendBatch::new().map_or(Self::Off, Self::Ready);
+            *self = SendBatch::new().map_or(Self::Off, |batch| Self::Ready(Box::new(batch)));
         }
         match self {
             Self::Ready(batch) => Some(batch),

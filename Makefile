@@ -7,7 +7,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 FUZZ_MS ?= 60000
 
 .PHONY: help demo test check build install-demo install-test fuzz worlds scenes held-out lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
-	test-kernel test-kernel-long test-kernel-debug kernel-experiment kernel-costs kernel-push
+	test-kernel test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
 help:
@@ -27,6 +27,9 @@ test-kernel: install-test ## the kernel modules in guests with stock kernels; so
 
 test-kernel-long: install-test ## the same with more repetitions; a quarter of an hour
 	kernel/guest/test.sh --long
+
+test-kernel-loads: install-test ## packet push's module loaded, used and unloaded 1,000 times in each stock kernel; half an hour
+	kernel/guest/test.sh --loads
 
 test-kernel-debug: install-test ## the same under lockdep, KASAN, kmemleak and KCSAN; builds two kernels first, hours
 	kernel/guest/debug-test.sh

@@ -28,6 +28,9 @@ test)
     if ! xtask/python.sh --check 2>/dev/null; then wanted+=(python3 python3-venv); fi
     if lacks openssl; then wanted+=(openssl); fi
     if lacks tshark; then wanted+=(tshark); fi
+    # UDP receivers of other people, for `freshwire push`.
+    if lacks iperf; then wanted+=(iperf); fi
+    if lacks dnsmasq; then wanted+=(dnsmasq-base); fi
     if lacks chromium; then wanted+=(chromium); fi
     if lacks firefox-esr; then wanted+=(firefox-esr); fi
     if lacks gst-inspect-1.0; then wanted+=(gstreamer1.0-tools); fi
@@ -37,6 +40,7 @@ test)
     done <<'ELEMENTS'
 videotestsrc gstreamer1.0-plugins-base
 rtspsrc gstreamer1.0-plugins-good
+udpsrc gstreamer1.0-plugins-good
 h264parse gstreamer1.0-plugins-bad
 x264enc gstreamer1.0-plugins-ugly
 avdec_h264 gstreamer1.0-libav

@@ -4,7 +4,9 @@
 # the cache; run.sh then knows it as the kernel "debug-kasan" or "debug-kcsan". Takes 20 minutes or more, once.
 #
 #   kasan   KASAN, kmemleak, UBSAN: use after free, out of bounds, leaks
-#   kcsan   KCSAN: data races
+#   kcsan   KCSAN, kmemleak: data races, leaks
+#
+# FRESHWIRE_JOBS says how many compilers run side by side; as many as there are processors by default.
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 source "$(dirname "$0")/lib.sh"
@@ -39,8 +41,9 @@ checker_options() {
         ;;
     kcsan)
         # The default interval; reports of values that happened to stay the same are of interest as well.
+        # kmemleak scans only when it is told to, without a module: its scan races with everything.
         printf '%s\n' CONFIG_KCSAN=y CONFIG_KCSAN_REPORT_VALUE_CHANGE_ONLY=n CONFIG_KCSAN_REPORT_ONCE_IN_MS=1000 \
-            CONFIG_KCSAN_INTERRUPT_WATCHER=y CONFIG_KCSAN_VERBOSE=n
+            CONFIG_KCSAN_INTERRUPT_WATCHER=y CONFIG_KCSAN_VERBOSE=n CONFIG_DEBUG_KMEMLEAK=y CONFIG_DEBUG_KMEMLEAK_AUTO_SCAN=n
         ;;
     esac
 }
@@ -67,7 +70,7 @@ build() {
     mkdir -p "$place/tree/boot" "$place/tree/usr/src"
     configure
     local release
-    nice -n 19 make -C "$source_tree" O="$place/build" -j"$(nproc)" bzImage modules >>"$place/log" 2>&1 ||
+    nice -n 19 make -C "$source_tree" O="$place/build" -j"${FRESHWIRE_JOBS:-$(nproc)}" bzImage modules >>"$place/log" 2>&1 ||
         die "the kernel does not build, see $place/log"
     release=$(make -s -C "$source_tree" O="$place/build" kernelrelease)
     make -C "$source_tree" O="$place/build" INSTALL_MOD_PATH="$place/tree" modules_install >>"$place/log" 2>&1

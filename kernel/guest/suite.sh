@@ -56,10 +56,10 @@ leaks() {
     cat /sys/kernel/debug/kmemleak
 }
 
-# A device does not load its module by itself.
-modprobe pkt_push
 for program in "$@"; do
     echo "--- $program"
+    # A device does not load its module by itself.
+    modprobe pkt_push
     run_program "$program"
 done
 rmmod tcp_ldc 2>/dev/null

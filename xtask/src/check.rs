@@ -5,6 +5,7 @@ mod circles;
 mod citations;
 mod dependencies;
 mod mask;
+mod pauses;
 mod style;
 mod texts;
 mod unsafety;
@@ -17,13 +18,14 @@ use workspace::Workspace;
 /// Runs every rule, prints what was found and returns whether nothing was.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let workspace = Workspace::load(root)?;
-    let rules: [(&str, Vec<String>); 8] = [
+    let rules: [(&str, Vec<String>); 9] = [
         ("dependencies between crates", dependencies::findings(&workspace.packages)),
         ("circles between files", circles::findings(&workspace)),
         ("unused dependencies", dependencies::unused(&workspace)),
         ("sizes", budgets::findings(&workspace)),
         ("unsafe code", unsafety::findings(&workspace)),
         ("rules of the specifications", citations::findings(&workspace)),
+        ("pauses in tests", pauses::findings(&workspace)),
         ("texts", texts::findings(&workspace)),
         ("style", style::findings(&workspace)),
     ];

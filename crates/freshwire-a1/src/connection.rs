@@ -19,18 +19,18 @@ mod transmit;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::str::FromStr;
 use std::time::Duration;
 
 use freshwire_choice::{Choice, LinkView, Reason};
 use freshwire_units::{Rate, Timestamp};
 
 use crate::acks::Acks;
+use crate::config::ConnectionConfig;
 use crate::crypto::{Keys, Protection, Random, ReplayWindow, ResetToken};
 use crate::inbox::{Inbox, Message, Missing};
 use crate::outbox::{Abandoned, Dropped, Outbox, Part};
 use crate::pool::Pool;
-use crate::recovery::{Controller, Outcomes, Recovery, RecoveryConfig};
+use crate::recovery::{Outcomes, Recovery, RecoveryConfig};
 use crate::source::Source;
 use crate::violation::Violation;
 use crate::window::first_window;
@@ -44,102 +44,6 @@ use skips::Skips;
 use sync::Syncs;
 pub use transmit::Transmit;
 pub(crate) use transmit::describe;
-
-/// How a connection behaves; the same for its life.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ConnectionConfig {
-    /// A silence of this length ends the connection; the shorter one of both ends counts. Default: 30 s.
-    pub idle_timeout: Duration,
-    /// Something is sent after a silence of this length, so that neither the peer nor a NAT forgets the connection. Default:
-    /// never.
-    pub keep_alive: Option<Duration>,
-    /// How long an acknowledgement may be put off that the sender does not want at once. Default: 25 ms.
-    pub ack_delay: Duration,
-    /// The largest UDP payload that is tried, if the path and the peer can take it. `None`, the default: what the network
-    /// interface carries, for who drives the endpoint and knows it; otherwise 1472, an Ethernet's over IPv4.
-    pub max_datagram: Option<u16>,
-    /// Which congestion control runs. Default: [`Congestion::Copa`].
-    pub congestion: Congestion,
-    /// Whether packets carry the mark that lets routers signal congestion without loss. Default: true.
-    pub ecn: bool,
-    /// Whether messages are handed out in the order in which they were begun, so that a lost one delays those behind it.
-    /// Default: false.
-    pub in_order: bool,
-    /// Whether messages get parity, from which lost blocks can be made again, when their deadline leaves no time for a repair
-    /// that may itself be lost, the path loses packets, and there is nothing else to send. Repairs go twice then, those of
-    /// messages that depend on no other before anything else is begun. Default: true.
-    pub fec: bool,
-    /// Messages of layers below this get it before anything else is begun. Default: 0, none.
-    pub fec_layers: u8,
-    /// Of how many multicast groups the peer can make this end a member; 16 at most. An invitation to more is an
-    /// [`Event::Invited`] all the same, but nothing is taken of the group. Default: 0, none.
-    pub groups: usize,
-}
-
-impl Default for ConnectionConfig {
-    fn default() -> Self {
-        Self {
-            idle_timeout: Duration::from_secs(30),
-            keep_alive: None,
-            ack_delay: Duration::from_millis(25),
-            max_datagram: None,
-            congestion: Congestion::default(),
-            ecn: true,
-            in_order: false,
-            fec: true,
-            fec_layers: 0,
-            groups: 0,
-        }
-    }
-}
-
-impl ConnectionConfig {
-    pub(crate) fn largest_datagram(&self) -> u16 {
-        self.max_datagram.unwrap_or(ETHERNET)
-    }
-}
-
-/// A congestion control.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Congestion {
-    /// Copa (NSDI 2018), delay-based: short queues, and random loss does not starve it. Beside flows that fill the queue, CUBIC.
-    #[default]
-    Copa,
-    /// CUBIC (RFC 9438), as a reference.
-    Cubic,
-    /// NewReno (RFC 9002), as a reference.
-    NewReno,
-}
-
-/// A name that is not one of the congestion controls.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("A1 has copa, cubic and newreno for congestion control, not {0:?}")]
-pub struct UnknownCongestion(String);
-
-impl FromStr for Congestion {
-    type Err = UnknownCongestion;
-
-    fn from_str(name: &str) -> Result<Self, UnknownCongestion> {
-        match name {
-            "copa" => Ok(Self::Copa),
-            "cubic" => Ok(Self::Cubic),
-            "newreno" => Ok(Self::NewReno),
-            _ => Err(UnknownCongestion(name.to_owned())),
-        }
-    }
-}
-
-impl From<Congestion> for Controller {
-    fn from(congestion: Congestion) -> Self {
-        match congestion {
-            Congestion::Copa => Self::Copa,
-            Congestion::Cubic => Self::Cubic,
-            Congestion::NewReno => Self::NewReno,
-        }
-    }
-}
 
 /// What the application gets to know of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,8 +96,8 @@ pub enum Closed {
     /// The peer broke the protocol.
     #[error("the peer broke the protocol: {0}")]
     Violation(Violation),
-    /// The peer says that it does not know the connection any more, and proves that it is the peer: its process has begun
-    /// anew with the same key, or has forgotten the connection without closing it.
+    /// The peer has reported, with proof of its identity, that it no longer knows the connection. Its process was
+    /// restarted with the same key, or has forgotten the connection without closing it.
     #[error("the peer has restarted and does not know the connection any more")]
     PeerRestarted,
     /// The keys can protect no more packets.
@@ -444,6 +348,10 @@ impl Connection {
     }
 
     /// Asks the peer for another quality of service. Until it has answered the change is pending.
+    ///
+    /// # Errors
+    ///
+    /// If `qos` is out of range or exceeds [`maximum`](Self::maximum), another change is pending, or the connection has ended.
     pub fn set_qos(&mut self, qos: Qos) -> Result<(), QosError> {
         if !matches!(self.state, State::Open) {
             return Err(QosError::Ended);
@@ -478,7 +386,7 @@ impl Connection {
         self.quality.is_exceeded()
     }
 
-    /// Whether every message that was begun has been acknowledged or given up.
+    /// Whether every started message has been acknowledged or given up.
     pub fn is_settled(&self) -> bool {
         self.outbox.is_settled()
     }
@@ -502,12 +410,12 @@ impl Connection {
         self.stats
     }
 
-    /// Whether messages are handed out in the order in which they were begun.
+    /// Whether messages are delivered in sending order.
     pub fn is_in_order(&self) -> bool {
         self.config.in_order
     }
 
-    /// What is known of the path, in payload rather than in datagrams.
+    /// The state of the path, in payload rather than in datagrams.
     pub fn link(&self, now: Timestamp) -> LinkView {
         let recovery = &self.recovery;
         let is_known = self.busy_at.is_some_and(|at| now.saturating_since(at) < RATE_KEEPS);
@@ -532,7 +440,8 @@ impl Connection {
         }
     }
 
-    /// Ends the connection: the peer is told the code (0 is a normal end) and the text. What is not settled is given up.
+    /// Ends the connection, and sends the code (0 is a normal end) and the text to the peer. Messages that are not
+    /// settled are given up.
     pub fn close(&mut self, now: Timestamp, code: u64, reason: &str) {
         self.end(now, code, reason, Closed::Local);
     }
@@ -702,9 +611,6 @@ impl Connection {
         self.outbox.settle(now, source);
     }
 }
-
-/// UDP payload of an Ethernet's packet over IPv4.
-const ETHERNET: u16 = 1472;
 
 /// PATH_CHALLENGE and PATH_RESPONSE: type and token.
 const PROOF: usize = 1 + 8;

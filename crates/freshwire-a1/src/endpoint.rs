@@ -2,7 +2,6 @@
 
 mod agreement;
 mod bucket;
-mod config;
 mod datagram;
 mod event;
 mod initiating;
@@ -14,7 +13,6 @@ mod table;
 mod tests;
 mod timers;
 
-pub use config::{AcceptConfig, ConnectConfig, EndpointConfig, Limits};
 pub use datagram::{Datagram, Outgoing};
 pub use event::{
     ConnectError, ConnectionHandle, EndpointEvent, EndpointStats, Incoming, Refusal, WrongHandle,
@@ -26,16 +24,17 @@ use std::net::{IpAddr, SocketAddr};
 
 use freshwire_units::Timestamp;
 
+use crate::config::{ConnectConfig, ConnectionConfig, EndpointConfig};
 use crate::connection::{Connection, Setup};
 use crate::crypto::{CookieJar, Local, PublicKey, Random, ResetKey, ResetToken};
 use crate::inbox::Message;
 use crate::pool::Pool;
 use crate::source::Source;
-use crate::wire::{DATA_HEADER, DataHeader, Packet, RESET_LENGTH, is_urgent};
+use crate::wire::{DATA_HEADER, DataHeader, Packet, QosError, RESET_LENGTH, is_urgent};
 
 use bucket::Bucket;
 use datagram::Call;
-use initiating::{Due, Initiating, Outcome};
+use initiating::{Due, Initiating, Outcome, Plan};
 use places::Places;
 use table::{Entry, Open, State, Table};
 
@@ -55,15 +54,15 @@ use table::{Entry, Open, State, Table};
 /// ```
 /// The source of what a connection sends is its owner's: [`Endpoint::wake`] tells that there is something new in it.
 ///
-/// Who connects to it proves first that it receives at its address, by a cookie. Until then nothing is kept of it and
-/// no more than a thirtieth of what came is sent to it. What is kept of those that have not shown that they have got
-/// the answer is bounded by [`Limits`].
+/// An initiator first proves by a cookie that it receives at its address. Until then, no state is kept for it, and it
+/// is sent at most a thirtieth of what it sent. State of initiators that have not confirmed the response is bounded
+/// by [`Limits`](crate::Limits).
 ///
-/// When a packet comes for a connection that it does not know, because it has begun anew, it answers with a reset: the peer's
-/// connection ends with [`crate::Closed::PeerRestarted`]. The proof in it follows from [`EndpointConfig::key`], so an endpoint
-/// that begins anew with another key cannot end what the one before has left, and the peer waits for its idle timeout.
-/// Endpoints that run at the same time should not share a key: one of them would tell who is on the path how to end the
-/// connections of another.
+/// After a restart, a packet of an unknown connection is answered with a reset, and the peer's connection ends with
+/// [`crate::Closed::PeerRestarted`]. The proof in it follows from [`EndpointConfig::key`]. An endpoint restarted with
+/// another key therefore cannot end its predecessor's connections, and their peers wait for the idle timeout.
+/// Endpoints that run at the same time should not share a key: resets of one would let an observer on the path end
+/// the connections of another.
 pub struct Endpoint {
     config: EndpointConfig,
     random: Random,
@@ -88,9 +87,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint without connections.
-    pub fn new(config: EndpointConfig) -> Self {
-        let mut random = Random::from_seed(config.seed);
+    /// Creates an endpoint without connections.
+    ///
+    /// All randomness comes from `seed`: 32 bytes that nobody can guess and that are never used again. The same seed and
+    /// the same calls give the same bytes.
+    pub fn new(config: EndpointConfig, seed: [u8; 32]) -> Self {
+        let mut random = Random::from_seed(seed);
         let limits = config.limits;
         Self {
             cookies: CookieJar::new(random.bytes()),
@@ -119,19 +121,25 @@ impl Endpoint {
 
     /// Begins a connection to the owner of `key` at `remote`. [`EndpointEvent::Connected`] or
     /// [`EndpointEvent::Failed`] follows.
+    ///
+    /// # Errors
+    ///
+    /// If the maximum of `connection` is out of range, or `config` requests more.
     pub fn connect(
         &mut self,
         now: Timestamp,
         remote: SocketAddr,
         key: PublicKey,
-        config: ConnectConfig,
-    ) -> ConnectionHandle {
+        config: &ConnectConfig,
+        connection: ConnectionConfig,
+    ) -> Result<ConnectionHandle, QosError> {
+        let qos = connection.requested(config)?;
         let handle = self.table.reserve(&mut self.random);
         let reset = self.resets.token(handle.id, remote.ip());
-        let initiating = Initiating::new(now, handle.id, remote, key, reset, config);
-        self.table.insert_ours(handle, initiating);
+        let plan = Plan { id: handle.id, remote, key, reset, qos, connection };
+        self.table.insert_ours(handle, Initiating::new(now, now + config.timeout, plan));
         self.on_timer(now, handle);
-        handle
+        Ok(handle)
     }
 
     /// Takes the datagrams that one system call brought. Those with retransmitted blocks, or with nothing but
@@ -220,7 +228,7 @@ impl Endpoint {
     }
 
     /// Appends the next datagrams of a connection to `out`, as many as may leave at once. `None`: nothing may be sent now.
-    /// Who stops before has to [`Endpoint::wake`] the connection, or its timer does not run.
+    /// A caller that stops before must [`Endpoint::wake`] the connection, or its timer does not run.
     pub fn poll_transmit(
         &mut self,
         now: Timestamp,
@@ -276,9 +284,9 @@ impl Endpoint {
         self.table.has_ready()
     }
 
-    /// Forgets a connection; the handle is void then. The peer is told nothing, but that there is no such connection when it
-    /// sends something: use [`Connection::close`] first, and wait for [`EndpointEvent::Ended`]. A handshake that was begun is
-    /// given up. False: there is no such connection.
+    /// Forgets a connection; the handle is void then. The peer is not informed; when it sends something, it learns
+    /// that there is no such connection. Use [`Connection::close`] first, and wait for [`EndpointEvent::Ended`]. A
+    /// handshake in progress is given up. False: there is no such connection.
     pub fn remove(&mut self, handle: ConnectionHandle) -> bool {
         self.half_open.remove(handle);
         self.refused.remove(handle);
@@ -311,7 +319,7 @@ impl Endpoint {
         self.half_open.len()
     }
 
-    /// What has been counted.
+    /// The counters so far.
     pub fn stats(&self) -> EndpointStats {
         self.stats
     }

@@ -1,5 +1,5 @@
-//! One stream to many over IP multicast: packets leave once for all members, and what a member misses is repaired over its own
-//! connection, if it is still worth it (Mapp 1997, "Support for multicast").
+//! One stream to many over IP multicast. Packets leave once for all members. A member's losses are repaired over its
+//! own connection, if that is still worth it (Mapp 1997, "Support for multicast").
 //!
 //! ```text
 //!  Source ──choice──► Group ──packets with a group key──► multicast address ──► every member
@@ -17,38 +17,18 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use freshwire_choice::{Choice, Decision, LinkView, Outcome, Reason, Record};
-use freshwire_units::{Rate, Timestamp};
+use freshwire_units::Timestamp;
 
+use crate::config::GroupTransportConfig;
 use crate::connection::{Clock, Connection, describe};
 use crate::crypto::{Keys, Random};
 use crate::outbox::Part;
-use crate::source::{Fate, Source, read_all};
+use crate::source::{Source, read_all};
 use crate::wire::{BlockHead, DATA_HEADER, Frame, Invitation, put_group_header};
-
-/// How a group sends.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct GroupConfig {
-    /// The multicast address.
-    pub address: SocketAddr,
-    /// At which rate, in UDP payload. There is no other limit.
-    pub rate: Rate,
-    /// The largest UDP payload, at least 160; every member's path has to carry it. Default: 1200.
-    pub datagram: u16,
-    /// For how long a message can be repaired after it was sent, unless its deadline comes first. Default: one second.
-    pub repair_for: Duration,
-}
-
-impl GroupConfig {
-    /// The defaults with this address and rate.
-    pub fn new(address: SocketAddr, rate: Rate) -> Self {
-        Self { address, rate, datagram: 1200, repair_for: Duration::from_secs(1) }
-    }
-}
 
 /// The sending end of a multicast group.
 pub struct Group {
-    config: GroupConfig,
+    config: GroupTransportConfig,
     id: u32,
     key: [u8; 32],
     keys: Keys,
@@ -95,8 +75,14 @@ struct Kept {
 }
 
 impl Group {
-    /// A group without members. `seed` makes its number and key, which are told to members over their connections.
-    pub fn new(now: Timestamp, config: GroupConfig, choice: Box<dyn Choice>, seed: [u8; 32]) -> Self {
+    /// Creates a group without members. `config` has passed [`GroupTransportConfig::check`]. Number and key come from `seed`; an
+    /// invitation carries them to a member over its connection.
+    pub fn new(
+        now: Timestamp,
+        config: GroupTransportConfig,
+        choice: Box<dyn Choice>,
+        seed: [u8; 32],
+    ) -> Self {
         let mut random = Random::from_seed(seed);
         let (id, key) = (random.next_u32(), random.bytes());
         Self {
@@ -132,12 +118,12 @@ impl Group {
         self.stats
     }
 
-    /// Whether nothing is begun and the policy waits for no time. What was sent may still be kept for repairs.
+    /// Whether no record is in progress and the policy waits for no time. Sent records may still be kept for repairs.
     pub fn is_idle(&self) -> bool {
         self.open.is_none() && self.ask_again_at.is_none()
     }
 
-    /// Forgets what was begun and what is kept for repairs: its source is done with all of it.
+    /// Forgets records in progress and those kept for repairs: its source is done with all of them.
     pub fn abandon(&mut self) {
         self.open = None;
         self.kept.clear();
@@ -360,7 +346,7 @@ impl Group {
     fn forget(&mut self, now: Timestamp, source: &mut dyn Source) {
         while let Some(kept) = self.kept.front().filter(|kept| kept.until <= now || self.kept.len() > KEPT) {
             // Nobody acknowledges: sent is all that is known.
-            source.settle(now, kept.token, Fate::Acknowledged);
+            source.settle(now, kept.token, Outcome::Acked);
             self.kept.pop_front();
         }
     }

@@ -30,8 +30,8 @@ pub struct Message {
     pub key: u64,
     /// Distances back in `seq` to the messages it depends on; 0 is none.
     pub refs: [u32; 2],
-    /// How old its content was when the application took it, by an estimate of the sender's clock that is right to half a
-    /// round trip at first and to the asymmetry of the path after the first SYNC.
+    /// Age of its content when the application took it, by an estimate of the sender's clock. The estimate is right
+    /// to half a round trip at first, and to the asymmetry of the path after the first SYNC.
     pub age: Duration,
     /// It was taken after its deadline, by the same estimate.
     pub late: bool,
@@ -43,7 +43,7 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Missing {
-    /// A message that was begun, by its number among those.
+    /// A message whose sending had started, by its number among those.
     Begun {
         /// The number ([`Message::id`]).
         id: u64,
@@ -60,7 +60,7 @@ pub enum Missing {
         /// [`Reason::Superseded`]: it was not taken, or not whole, before newer ones needed its room.
         reason: Reason,
     },
-    /// Messages that were never begun, by the application's numbers.
+    /// Messages whose sending never started, by the application's numbers.
     NeverBegun {
         /// The first number ([`Message::seq`]).
         first: u64,

@@ -1,9 +1,11 @@
 //! A1: a transport of messages over datagrams, sans-IO, in which the choice of what is worth sending is made at every
 //! transmission and every retransmission.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 mod acks;
+mod config;
 mod connection;
 mod crypto;
 mod endpoint;
@@ -20,17 +22,19 @@ mod violation;
 mod window;
 mod wire;
 
-pub use connection::{
-    Closed, Congestion, Connection, ConnectionConfig, ConnectionStats, Event, Transmit, UnknownCongestion,
+pub use config::{
+    Congestion, ConnectConfig, ConnectionConfig, DEFAULT_CONNECT_TIMEOUT, EndpointConfig, GroupConfigError,
+    GroupTransportConfig, Limits, UnknownCongestion,
 };
+pub use connection::{Closed, Connection, ConnectionStats, Event, Transmit};
 pub use crypto::{ParseKeyError, Protection, Psk, PublicKey, StaticKey};
 pub use endpoint::{
-    AcceptConfig, ConnectConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointConfig,
-    EndpointEvent, EndpointStats, Incoming, KeyLog, Limits, Outgoing, Refusal, WrongHandle,
+    ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, EndpointStats, Incoming, KeyLog,
+    Outgoing, Refusal, WrongHandle,
 };
-pub use group::{Group, GroupConfig, GroupStats};
+pub use group::{Group, GroupStats};
 pub use inbox::{Message, Missing};
 pub use sequence::Sequence;
-pub use source::{Fate, Queue, Source, Taken};
+pub use source::{Queue, Source, Taken};
 pub use violation::Violation;
 pub use wire::{Malformed, Qos, QosError};

@@ -11,7 +11,7 @@ use freshwire_units::{Rate, Timestamp};
 use crate::fec;
 use crate::ranges::RangeSet;
 use crate::sequence::Sequence;
-use crate::source::{Fate, Source, read_all};
+use crate::source::{Source, read_all};
 use crate::wire::{BlockHead, Message, Next, OpenRun, PARITY_HEAD, Qos};
 
 pub(crate) use piece::{Behind, Part, Piece, Shape, WORTH_A_BLOCK};
@@ -31,7 +31,7 @@ pub(crate) struct Outbox {
     bytes_begun: u64,
     window_full: bool,
     ask_again_at: Option<Timestamp>,
-    settled: Vec<(u64, Fate)>,
+    settled: Vec<(u64, Outcome)>,
     fec: Option<Fec>,
     is_rate_settled: bool,
     /// What the path carries, as far as its first packets show.
@@ -221,8 +221,8 @@ impl Outbox {
 
     /// Hands what is settled back to its owner.
     pub(crate) fn settle(&mut self, now: Timestamp, source: &mut dyn Source) {
-        for (token, fate) in self.settled.drain(..) {
-            source.settle(now, token, fate);
+        for (token, outcome) in self.settled.drain(..) {
+            source.settle(now, token, outcome);
         }
     }
 
@@ -488,7 +488,7 @@ impl Outbox {
             }
         }
         if is_all || begun.acked.covers(&(0..extent)) {
-            self.settled.push((begun.token, Fate::Acknowledged));
+            self.settled.push((begun.token, Outcome::Acked));
             self.begun.remove(part.id);
         }
     }
@@ -502,7 +502,7 @@ impl Outbox {
         }
         if let Some(begun) = self.begun.remove(id) {
             self.repairs.remove(&(begun.record.layer, id));
-            self.settled.push((begun.token, Fate::Acknowledged));
+            self.settled.push((begun.token, Outcome::Acked));
         }
         Ok(())
     }
@@ -548,7 +548,7 @@ impl Outbox {
         let Some(begun) = self.begun.remove(id) else { return };
         self.repairs.remove(&(begun.record.layer, id));
         self.choice.outcome(&begun.record, Outcome::Dropped(reason));
-        self.settled.push((begun.token, Fate::Abandoned(reason)));
+        self.settled.push((begun.token, Outcome::Dropped(reason)));
         self.gone.push_back(Abandoned { id, len: begun.record.len, reason });
     }
 

@@ -7,9 +7,10 @@
 //!               rtt, rate ───────────────► congestion control ──► window, pacing rate ──► allowance
 //! ```
 //!
-//! The connection asks [`Recovery::allowance`] before it builds packets, reports each with [`Recovery::on_sent`], and
-//! gets each packet's content back exactly once, as acknowledged or as lost, so that it can decide anew what is worth
-//! sending. Nothing here reads a clock; [`Recovery::timeout`] says when [`Recovery::on_timeout`] is due.
+//! The connection asks [`Recovery::allowance`] before it builds packets, and reports each with [`Recovery::on_sent`].
+//! Each packet's content is returned exactly once, as acknowledged or as lost, so that the connection can decide anew
+//! what is worth sending. Nothing here reads a clock; [`Recovery::timeout`] says when [`Recovery::on_timeout`] is
+//! due.
 mod congestion;
 mod ecn;
 mod filter;

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-/// A map for numbers that are mostly added and removed in ascending order: a map of any other order too, but then adding and
-/// removing move what is between the number and the nearer end. Finding one takes one comparison as long as none between it
-/// and the first was removed; the memory is that of what is there.
+/// A map for numbers that are mostly added and removed in ascending order. Any other order works too, but moves the
+/// entries between the number and the nearer end. Finding one takes one comparison as long as none between it and the
+/// first was removed; the memory is that of what is there.
 #[derive(Clone, Debug)]
 pub struct Sequence<T>(VecDeque<(u64, T)>);
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use freshwire_choice::{Reason, Record};
+use freshwire_choice::{Outcome, Reason, Record};
 use freshwire_units::Timestamp;
 
 use crate::sequence::Sequence;
@@ -17,20 +17,12 @@ pub struct Taken {
     pub record: Record,
 }
 
-/// What became of a taken record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// All of it was acknowledged.
-    Acknowledged,
-    /// It was given up before its end.
-    Abandoned(Reason),
-}
-
-/// The queue from which a connection sends. Until a record's first packet leaves, it stays here, where the application can
-/// change, replace or drop it; after that its bytes are read for each transmission until the record is settled.
+/// The queue from which a connection sends. Until a record's first packet leaves, it stays here, where the
+/// application can change, replace or drop it. Then its bytes are read for each transmission, until the record is
+/// settled.
 pub trait Source {
-    /// Replaces `records` by the oldest queued ones, oldest first, at least `lookahead` of them where there are as many;
-    /// `gone` by those that others dropped since the last call, by number.
+    /// Replaces `records` by the oldest queued ones, oldest first, at least `lookahead` of them where there are as
+    /// many. Replaces `gone` by the numbers of those that others dropped since the last call.
     fn list(&mut self, lookahead: usize, records: &mut Vec<Record>, gone: &mut Vec<(u64, Reason)>);
 
     /// Takes the record with this [`Record::index`] out of the queue; `horizon` are the bytes that are committed and
@@ -43,8 +35,9 @@ pub trait Source {
     /// Adds `bytes` bytes of the payload of a taken record to `out`, from `offset` on.
     fn read(&self, token: u64, offset: u32, bytes: usize, out: &mut Vec<u8>);
 
-    /// A taken record is done with; its bytes are not read any more.
-    fn settle(&mut self, now: Timestamp, token: u64, fate: Fate);
+    /// A taken record is done with: [`Outcome::Acked`], or [`Outcome::Dropped`] if it was abandoned. Its bytes are not read any
+    /// more.
+    fn settle(&mut self, now: Timestamp, token: u64, outcome: Outcome);
 }
 
 /// Adds exactly `bytes` bytes of a payload to `out`, as its head says, whatever the source makes of it.
@@ -62,7 +55,7 @@ pub struct Queue {
     /// Numbers and payloads.
     taken: Sequence<(u64, Bytes)>,
     next_index: u64,
-    settled: VecDeque<(u64, Fate)>,
+    settled: VecDeque<(u64, Outcome)>,
     gone: Vec<(u64, Reason)>,
 }
 
@@ -104,7 +97,7 @@ impl Queue {
     }
 
     /// The next record that is done with, by its [`Record::seq`].
-    pub fn poll_fate(&mut self) -> Option<(u64, Fate)> {
+    pub fn poll_fate(&mut self) -> Option<(u64, Outcome)> {
         self.settled.pop_front()
     }
 }
@@ -138,9 +131,9 @@ impl Source for Queue {
         out.extend_from_slice(payload.and_then(|payload| payload.get(..bytes)).unwrap_or_default());
     }
 
-    fn settle(&mut self, _now: Timestamp, token: u64, fate: Fate) {
+    fn settle(&mut self, _now: Timestamp, token: u64, outcome: Outcome) {
         if let Some((seq, _)) = self.taken.remove(token) {
-            self.settled.push_back((seq, fate));
+            self.settled.push_back((seq, outcome));
         }
     }
 }

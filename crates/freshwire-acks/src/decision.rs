@@ -11,9 +11,10 @@ pub enum Rule {
     /// Of acknowledgements that say nothing but progress one passes each [`Config::guard_ns`]: what CAKE's `ack-filter` leaves of a
     /// queue that is as long. CAKE drops an acknowledgement when a newer one has come; a filter without a queue cannot wait for it.
     Cake,
-    /// The checkpoint of Marigi and Irestål, "Optimizing Network Performance" (2012), section 4.4.1: what was sent when the last
-    /// one passed has to be acknowledged before the next one passes, about one in a round trip. It says nothing of windows and SACK.
-    /// Beyond the thesis, everything passes until a retransmission is repaired: without that a sender stood still for 20 s.
+    /// The checkpoint of Marigi and Irestål, "Optimizing Network Performance" (2012), section 4.4.1. An
+    /// acknowledgement passes when it covers everything sent before the last one passed, about one in a round trip.
+    /// It says nothing of windows and SACK. Beyond the thesis, everything passes until a retransmission is repaired:
+    /// without that a sender stood still for 20 s.
     Checkpoint,
 }
 
@@ -24,7 +25,7 @@ pub struct Config {
     pub rule: Rule,
     /// A window that differs by more than `1 / 2^window_shift` from the last one that passed is news; from 0 to 31.
     pub window_shift: u32,
-    /// An acknowledgement passes when the last one passed so many nanoseconds ago; at most `i64::MAX`.
+    /// Nanoseconds since the last acknowledgement passed, after which the next one passes; at most `i64::MAX`.
     pub guard_ns: u64,
 }
 
@@ -141,7 +142,7 @@ pub struct Segment {
     pub packet_bytes: u32,
 }
 
-/// What is known of a connection; the same fields as in the kernel's map.
+/// The state of a connection, with the fields of the kernel's map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connection {
     /// The sequence number after the last byte sent.
@@ -150,7 +151,7 @@ pub struct Connection {
     pub quantum: u32,
     /// Bytes of a packet.
     pub mss: u32,
-    /// What has to be acknowledged before the next one passes, of [`Rule::Checkpoint`].
+    /// The number to be acknowledged before the next one passes, of [`Rule::Checkpoint`].
     pub checkpoint: u32,
     /// A retransmission is repaired once this is acknowledged.
     pub recover: u32,

@@ -70,7 +70,7 @@ pub enum FilterError {
     Incomplete(&'static str),
 }
 
-/// What has happened since the programs were loaded; numbers only grow.
+/// Counters since the programs were loaded; numbers only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     verdicts: [u64; Verdict::ALL.len()],
@@ -203,7 +203,7 @@ impl Loaded {
         Ok(map.insert(key, value, 0)?)
     }
 
-    /// What is known of a connection; `None` if nothing is.
+    /// The state of a connection; `None` if it is unknown.
     ///
     /// # Errors
     ///
@@ -313,8 +313,8 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Attaches the programs; nothing happens if they are. What was known of connections while they were detached is out of date
-    /// and is forgotten.
+    /// Attaches the programs; nothing happens if they are. The state of connections from before they were detached is
+    /// out of date and is discarded.
     ///
     /// # Errors
     ///

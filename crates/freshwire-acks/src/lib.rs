@@ -1,8 +1,8 @@
 //! Acknowledgements that a TCP stack need not see, dropped before it by eBPF.
 //!
-//! A host that sends at high rates to receivers that acknowledge each packet spends much of its time on acknowledgements. The
-//! document's camera (Marigi and Irestål, 2012) filtered them in its network processor; here two small programs do, one at each
-//! direction of a network interface:
+//! A host that sends at high rates to receivers that acknowledge each packet spends much of its time on
+//! acknowledgements. The camera of Marigi and Irestål (2012) filtered them in its network processor; here two small
+//! programs do, one at each direction of a network interface:
 //!
 //! ```text
 //!  TCP ──► acks_out (tc egress): segments before offload ──► device

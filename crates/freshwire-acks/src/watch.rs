@@ -33,7 +33,7 @@ pub enum Advice {
 
 /// Follows the gain of a filter: receivers that acknowledge in large steps (generic receive offload) leave it nothing to drop.
 ///
-/// Sans-IO: the caller looks at a steady pace and does as it is told.
+/// Sans-IO: the caller looks at a steady pace and follows the advice.
 #[derive(Clone, Debug)]
 pub struct Watch {
     config: WatchConfig,

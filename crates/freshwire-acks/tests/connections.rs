@@ -143,6 +143,7 @@ fn programs_leave_with_a_process_that_is_killed() {
     let deadline = Instant::now() + Duration::from_secs(10);
     while programs() != [0, 0] {
         assert!(Instant::now() < deadline, "the programs are still there: {:?}", programs());
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(10));
     }
     // XDP has one place: it is free.

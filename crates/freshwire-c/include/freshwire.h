@@ -130,7 +130,7 @@ typedef struct {
   uint8_t layer;
 } fw_record;
 
-// What is known of the path.
+// The state of the path.
 typedef struct {
   // Delivery rate in bits per second; 0 while it is not known.
   uint64_t rate;
@@ -168,7 +168,7 @@ typedef uint32_t fw_carrier;
 
 // Settings of a sink, from fw_sink_config_default. FW_DEFAULT leaves a default.
 typedef struct {
-  // What is sent, dropped or waited for.
+  // Selects the record to send, to drop or to wait for.
   fw_policy policy;
   // How records lie in the stream.
   fw_framing framing;
@@ -267,8 +267,8 @@ typedef struct {
   fw_outcome outcome;
   // Bytes committed and not yet on the wire at its commit point.
   uint32_t horizon;
-  // Why it was dropped, as the ring's ABI numbers it: 1 expired, 2 predicted late, 3 window's end, 4 layer shed, 5 superseded,
-  // 6 reference lost, 7 application, 8 abandoned, 9 closed, 10 sender lost, 11 holder lost, 12 invalid, 13 connection lost.
+  // Reason of a drop, as the ring's ABI numbers it. 1 expired, 2 predicted late, 3 window's end, 4 layer shed, 5 superseded,
+  // 6 reference lost, 7 application. 8 abandoned, 9 closed, 10 sender lost, 11 holder lost, 12 invalid, 13 connection lost.
   uint8_t reason;
 } fw_fate;
 

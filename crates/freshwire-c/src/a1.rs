@@ -101,7 +101,7 @@ unsafe fn put_key(name: &str, to: *mut c_char, key: &str) -> Result<()> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_key_generate(private_key: *mut c_char, public_key: *mut c_char) -> fw_status {
     call(|| {
-        let key = NodeConfig::new()?.key;
+        let key = a1::generate_key()?;
         let text: String = key.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         // SAFETY: as the caller promises.
         unsafe { put_key("private_key", private_key, &text) }?;

@@ -118,7 +118,7 @@ pub unsafe extern "C" fn fw_sender_push_to_all(
                     *status = status_of(error);
                 }
             }
-            Ok(meta.user_seq)
+            Ok(meta.seq)
         })?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.

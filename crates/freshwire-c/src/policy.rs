@@ -53,7 +53,7 @@ pub struct fw_record {
     pub layer: u8,
 }
 
-/// What is known of the path.
+/// The state of the path.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fw_link {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshwire::{
-    CloseMode, Edit, Ended, ModifyError, Monitor, Outcome, PushError, Rate, Sender, Sink, SinkError, SinkId,
-    Timestamp,
+    CloseMode, Edit, Ended, ModifyError, Monitor, Outcome, PushError, Rate, Reason, Sender, Sink, SinkError,
+    SinkId, Timestamp,
 };
 
 use crate::border::{Failure, Result, bytes, call, forks, fw_status, get, get_or, put};
@@ -97,8 +97,8 @@ pub struct fw_fate {
     pub outcome: fw_outcome,
     /// Bytes committed and not yet on the wire at its commit point.
     pub horizon: u32,
-    /// Why it was dropped, as the ring's ABI numbers it: 1 expired, 2 predicted late, 3 window's end, 4 layer shed, 5 superseded,
-    /// 6 reference lost, 7 application, 8 abandoned, 9 closed, 10 sender lost, 11 holder lost, 12 invalid, 13 connection lost.
+    /// Reason of a drop, as the ring's ABI numbers it. 1 expired, 2 predicted late, 3 window's end, 4 layer shed, 5 superseded,
+    /// 6 reference lost, 7 application. 8 abandoned, 9 closed, 10 sender lost, 11 holder lost, 12 invalid, 13 connection lost.
     pub reason: u8,
 }
 
@@ -248,7 +248,7 @@ pub unsafe extern "C" fn fw_sink_replace(
         let payload = unsafe { bytes(data, len) }?;
         // SAFETY: as the caller promises.
         let meta = unsafe { get("meta", meta) }?;
-        let replaced = |replaced: freshwire::Replaced| replaced.pushed().user_seq;
+        let replaced = |replaced: freshwire::Replaced| replaced.pushed().seq;
         let number = queue(sink, |sender, id| sender.replace(id, payload, &meta.meta()).map(replaced))?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.
@@ -347,21 +347,21 @@ pub unsafe extern "C" fn fw_sink_poll_fate(sink: fw_sink, fate: *mut fw_fate) ->
         let object = find::<SinkObject>(sink.id)?;
         let known = object.sender.with(|sender| sender.poll_fate(object.id).map_err(of_stale))?;
         let Some(known) = known else { return Ok(fw_status::FW_NOTHING) };
-        let (outcome, reason) = match known.outcome {
-            Outcome::Acked => (FW_ACKED, 0),
-            Outcome::Dropped { reason } => (FW_DROPPED, reason),
-            Outcome::Refused => (FW_REFUSED, 0),
-            _ => (FW_SENT, 0),
+        let outcome = match known.outcome {
+            Outcome::Acked => FW_ACKED,
+            Outcome::Dropped(_) => FW_DROPPED,
+            Outcome::Refused => FW_REFUSED,
+            _ => FW_SENT,
         };
         let nanos = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_nanos);
         let known = fw_fate {
-            seq: known.user_seq,
+            seq: known.seq,
             committed_at: nanos(known.committed_at),
             finished_at: nanos(known.finished_at),
             acked_at: nanos(known.acked_at),
             outcome,
             horizon: known.horizon,
-            reason,
+            reason: known.outcome.reason().map_or(0, Reason::code),
         };
         // SAFETY: as the caller promises.
         unsafe { put("fate", fate, known) }?;

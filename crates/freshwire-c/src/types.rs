@@ -74,7 +74,7 @@ impl fw_meta {
             time => Timestamp::from_nanos(time),
         };
         Meta {
-            user_seq: if self.seq == 0 { Meta::NEXT_SEQ } else { self.seq },
+            seq: if self.seq == 0 { Meta::NEXT_SEQ } else { self.seq },
             generated: or(self.generated, freshwire::now),
             deadline: or(self.deadline, || Timestamp::MAX),
             layer: self.layer,
@@ -110,7 +110,7 @@ pub const FW_KERNEL: fw_carrier = 2;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fw_sink_config {
-    /// What is sent, dropped or waited for.
+    /// Selects the record to send, to drop or to wait for.
     pub policy: fw_policy,
     /// How records lie in the stream.
     pub framing: fw_framing,

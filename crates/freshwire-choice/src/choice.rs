@@ -1,6 +1,6 @@
 use freshwire_units::Timestamp;
 
-use crate::{LinkView, Reason, Record};
+use crate::{LinkView, Outcome, Reason, Record};
 
 /// Answer of a policy. Positions refer to the given queue slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,10 +12,7 @@ pub enum Decision {
     /// Remove the record at this position, report the outcome, and ask again.
     Drop(usize, Reason),
     /// Commit nothing. Ask again when the queue or the link changes, or at the given time.
-    Wait(
-        #[cfg_attr(feature = "serde", serde(with = "crate::serde_units::optional_timestamp"))]
-        Option<Timestamp>,
-    ),
+    Wait(Option<Timestamp>),
 }
 
 /// Whether to finish a record in progress.
@@ -26,15 +23,6 @@ pub enum Progress {
     Continue,
     /// Abandon it at this chunk boundary.
     Abandon(Reason),
-}
-
-/// Outcome of a record at the commit point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The record was committed.
-    Sent,
-    /// The record was dropped, or abandoned in progress.
-    Dropped(Reason),
 }
 
 /// A policy. It is asked at each commit point and holds no record itself.
@@ -55,7 +43,8 @@ pub trait Choice: Send {
         Progress::Continue
     }
 
-    /// Reports a record that left the queue.
+    /// Reports a record that left the queue: [`Outcome::Sent`] at its commit point, or [`Outcome::Dropped`]. No policy receives
+    /// another outcome.
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         let _ = (record, outcome);
     }

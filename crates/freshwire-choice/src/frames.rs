@@ -13,11 +13,11 @@ use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
 /// For video frames: as many whole, decodable frames on time as the link carries.
 ///
-/// It learns the stream's ladder (how often a key frame comes, how large the frames of each layer are) and plans over
-/// what is queued and what is expected up to the next key frame. A frame is sent if the best plan sends it; those
-/// before it are dropped at that instant and not earlier. So droppable frames give way to the reference chain, a
-/// frame that is of no use on time is not begun, and when the chain cannot be kept the link is free for the next key frame.
-/// Frames go in order and whole. Made ready by [`crate::frames`].
+/// It learns the stream's ladder: how often a key frame comes, and how large the frames of each layer are. It plans
+/// over the queued frames and the expected ones, up to the next key frame. A frame is sent if the best plan sends it;
+/// those before it are dropped at that instant and not earlier. So droppable frames give way to the reference chain,
+/// and a frame that would be late is not started. When the chain cannot be kept, the link is free for the next key
+/// frame. Frames go in order and whole. Made ready by [`crate::frames`].
 #[derive(Debug)]
 pub struct Frames {
     margin: Duration,
@@ -207,7 +207,7 @@ impl Choice for Frames {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         self.lost.seen(record.seq);
-        if matches!(outcome, Outcome::Dropped(_)) {
+        if outcome.reason().is_some() {
             self.lost.insert(record.seq);
         }
     }

@@ -146,15 +146,15 @@ impl<C: Choice> Choice for Gated<C> {
     }
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
-        match outcome {
-            Outcome::Sent => {
+        match outcome.reason() {
+            None => {
                 self.begun.push_back(record.seq);
                 if self.begun.len() as u64 > self.most {
                     self.begun.pop_front();
                 }
                 self.count(self.begun() + 1);
             }
-            Outcome::Dropped(_) => {
+            Some(_) => {
                 if let Some(at) = self.begun.iter().rposition(|&seq| seq == record.seq) {
                     self.begun.remove(at);
                     self.count(self.begun() - 1);

@@ -27,14 +27,15 @@ mod lost;
 mod number;
 mod policy;
 mod ready_made;
-mod record;
 mod rendition;
 pub mod screen;
 #[cfg(feature = "serde")]
 mod serde_units;
 mod turns;
 
-pub use choice::{Around, AskAgain, Choice, Decision, FromFn, Outcome, Progress, from_fn};
+pub use freshwire_record::{Outcome, Reason, Record};
+
+pub use choice::{Around, AskAgain, Choice, Decision, FromFn, Progress, from_fn};
 pub use frames::Frames;
 pub use gate::{Gate, Gated, gate};
 pub use link::LinkView;
@@ -44,5 +45,4 @@ pub use policy::{Builder, Order, Policy, Rule};
 pub use ready_made::{
     deadline, expiring, fifo, frames, latest, layered, live, priority_progress, screen, thesis,
 };
-pub use record::{Reason, Record, UnknownReason};
 pub use rendition::{Adaptive, Cost, Selected, Selection, Why};

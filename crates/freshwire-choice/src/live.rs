@@ -4,9 +4,10 @@ use crate::number::is_sound;
 use crate::screen::Screen;
 use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
-/// For live pictures with sound: sound first, as long as it is fresh, also before the rest of a picture that is begun; and then
-/// as [`Screen`] does. Sound has numbers of no rendition ([`rendition_of`](crate::rendition_of)), because pictures are numbered
-/// without gaps. A viewer forgives a picture that is missing more easily than a word. Made ready by [`crate::live`].
+/// For live pictures with sound: sound first, as long as it is fresh, also before the rest of a picture in progress;
+/// and then as [`Screen`] does. Sound has numbers of no rendition ([`rendition_of`](crate::rendition_of)), because
+/// pictures are numbered without gaps. A viewer forgives a picture that is missing more easily than a word. Made
+/// ready by [`crate::live`].
 #[derive(Debug)]
 pub struct Live {
     pictures: Screen,

@@ -1,7 +1,7 @@
 //! Decisions as events: recorded, written, and replayed.
 //!
-//! A choice depends on nothing but its calls, so a log of the calls with the decisions is a complete account: fed to an
-//! equal choice it gives the same decisions, and where it does not, [`replay`] says at which entry. Questions that change
+//! A choice depends on nothing but its calls, so a log of calls and decisions is a complete account. An equal choice
+//! gives the same decisions for the same calls; where it does not, [`replay`] names the entry. Questions that change
 //! nothing in a choice, such as [`Choice::overtakes`], are not noted.
 
 use std::collections::VecDeque;
@@ -19,11 +19,10 @@ pub enum Entry {
     /// [`Choice::pick`].
     Pick {
         /// When it was asked.
-        #[cfg_attr(feature = "serde", serde(with = "crate::serde_units::timestamp"))]
         now: Timestamp,
         /// What the carrier knew of its path.
         link: LinkView,
-        /// What was queued.
+        /// The queue.
         queue: Vec<Record>,
         /// The answer.
         decision: Decision,
@@ -31,11 +30,10 @@ pub enum Entry {
     /// [`Choice::progress`].
     Progress {
         /// When it was asked.
-        #[cfg_attr(feature = "serde", serde(with = "crate::serde_units::timestamp"))]
         now: Timestamp,
         /// What the carrier knew of its path.
         link: LinkView,
-        /// The begun record.
+        /// The record in progress.
         record: Record,
         /// Its bytes that were not yet committed.
         remaining: u32,
@@ -112,11 +110,7 @@ impl<C: Choice> Choice for Recorder<C> {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         self.choice.outcome(record, outcome);
-        let dropped = match outcome {
-            Outcome::Sent => None,
-            Outcome::Dropped(reason) => Some(reason),
-        };
-        self.note(Entry::Outcome { record: *record, dropped });
+        self.note(Entry::Outcome { record: *record, dropped: outcome.reason() });
     }
 
     fn lookahead(&self) -> usize {

@@ -237,9 +237,9 @@ impl Choice for Policy {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         self.lost.seen(record.seq);
-        match outcome {
-            Outcome::Sent => self.turns.served(record),
-            Outcome::Dropped(_) => self.lost.insert(record.seq),
+        match outcome.reason() {
+            None => self.turns.served(record),
+            Some(_) => self.lost.insert(record.seq),
         }
     }
 

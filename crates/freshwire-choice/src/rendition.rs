@@ -24,7 +24,7 @@ use crate::{Choice, Decision, LinkView, Live, Outcome, Progress, Reason, Record}
 /// be taken back until then. Within a rendition, and for sound, it does as [`Live`]. A stream of one rendition costs a comparison.
 ///
 /// It goes down as soon as the path carries too little, and up when key frames have left so quickly that the next
-/// rendition fits with a margin: see the rule in the source for its origin and its constants.
+/// rendition fits with a margin. The source documents the rule's origin and constants.
 #[derive(Debug)]
 pub struct Adaptive {
     stream: Arc<SharedModel>,
@@ -328,7 +328,7 @@ impl Choice for Adaptive {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         let rendition = rendition_of(record.seq);
-        let is_sent = outcome == Outcome::Sent;
+        let is_sent = outcome.reason().is_none();
         if is_sent {
             let is_key = rendition.is_some() && record.is_key();
             if let Some(rendition) = rendition.filter(|_| rendition != self.selection.get().current) {

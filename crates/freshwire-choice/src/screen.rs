@@ -10,13 +10,13 @@
 //!
 //! - `a(t)` is the age of the screen: `t` minus the capture time of the newest picture that has arrived. It is the delay that a
 //!   person notices in a conversation or at a remote control. A frozen picture ages, so a freeze of length g costs g²/2.
-//! - `z(t)` is 1 while the picture has stood for more than [`FREEZE`], else 0. Age alone takes a picture that is steadily one second
-//!   old and one that stands for two seconds for the same. A person does not: `F` = [`FREEZE_WEIGHT`] makes a second of standing picture
-//!   cost one second of age more.
-//! - `m` is how coarse the motion is: the mean, over the time that was filmed, of the distance back to the last picture shown, of
-//!   which no more than [`FREEZE`] counts, since nothing moves beyond that. A gap g between the capture times of two pictures shown
-//!   adds g²/2 while it is shorter. Without this term a picture that arrives after a newer one, as B pictures do, would be worth
-//!   nothing. `M` = [`MOTION_WEIGHT`].
+//! - `z(t)` is 1 while the picture has stood for more than [`FREEZE`], else 0. Age alone takes a picture that is
+//!   steadily one second old and one that is frozen for two seconds for the same. A person does not: `F` =
+//!   [`FREEZE_WEIGHT`] makes a second of standing picture cost one second of age more.
+//! - `m` is how coarse the motion is: the mean, over the filmed time, of the distance back to the last picture shown.
+//!   At most [`FREEZE`] of it counts, since nothing moves beyond that. A gap g between the capture times of two
+//!   pictures shown adds g²/2 while it is shorter. Without this term a picture that arrives after a newer one, as B
+//!   pictures do, would be worth nothing. `M` = [`MOTION_WEIGHT`].
 //!
 //! All terms are seconds. Smaller is better.
 

@@ -1,35 +1,4 @@
-//! Times and rates as plain numbers: nanoseconds and bits per second.
-
-pub(crate) mod timestamp {
-    use freshwire_units::Timestamp;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(time.as_nanos())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
-        u64::deserialize(deserializer).map(Timestamp::from_nanos)
-    }
-}
-
-pub(crate) mod optional_timestamp {
-    use freshwire_units::Timestamp;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(
-        time: &Option<Timestamp>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        time.map(Timestamp::as_nanos).serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Option<Timestamp>, D::Error> {
-        Ok(Option::<u64>::deserialize(deserializer)?.map(Timestamp::from_nanos))
-    }
-}
+//! Durations and rates as plain numbers: nanoseconds and bits per second.
 
 pub(crate) mod duration {
     use std::time::Duration;

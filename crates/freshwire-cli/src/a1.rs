@@ -229,8 +229,9 @@ impl A1Args {
         let address = addresses(peer)?.first().copied().with_context(|| format!("{peer} has no address"))?;
         let any: IpAddr =
             if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let config = self.node_config(options)?.accept(false);
-        let own = config.key.public_key();
+        let mut config = self.node_config(options)?;
+        config.endpoint.accept = false;
+        let own = config.endpoint.key.public_key();
         let node = Node::bind(SocketAddr::new(any, 0), config)?;
         let config = ConnectConfig::default().timeout(patience);
         let connection = node
@@ -244,7 +245,7 @@ impl A1Args {
     pub(crate) fn listen(&self, address: &str, options: A1Options, other: OtherSide) -> anyhow::Result<Node> {
         let mut config = self.node_config(options)?;
         if !self.allow_key.is_empty() {
-            config = config.allowed(self.allow_key.clone());
+            config.endpoint.allowed = Some(self.allow_key.iter().copied().collect());
         }
         let node = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {
             // A machine without IPv6 has only the second.
@@ -276,10 +277,10 @@ impl A1Args {
             let text = std::fs::read_to_string(path)
                 .with_context(|| format!("cannot read the secret in {}", path.display()))?;
             let psk: Psk = text.trim().parse().with_context(|| format!("in {}", path.display()))?;
-            config = config.psk(Some(psk));
+            config.endpoint.psk = Some(psk);
         }
         if let Some(path) = std::env::var_os(KEY_LOG) {
-            config = config.key_log(key_log(Path::new(&path))?);
+            config.endpoint.key_log = Some(key_log(Path::new(&path))?);
         }
         if options.joins {
             let join = JoinConfig::default();
@@ -296,7 +297,7 @@ impl A1Args {
             outstanding: self.outstanding.unwrap_or(Qos::default().outstanding),
             ..Qos::default()
         };
-        Ok(config.ask(options.asks).maximum(maximum).connection(transport))
+        Ok(config.ask(options.asks).connection(transport.maximum(maximum)))
     }
 }
 

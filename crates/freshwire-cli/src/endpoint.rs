@@ -87,6 +87,7 @@ mod tests {
         let error = endpoint(Duration::ZERO).open().map_err(|error| error.to_string());
         assert!(error.is_err_and(|error| error.contains("nobody listens")));
         let late = std::thread::spawn(move || {
+            // Pause: the listener comes late.
             std::thread::sleep(Duration::from_millis(100));
             TcpListener::bind(address)?.accept()
         });

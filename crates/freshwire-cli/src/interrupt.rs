@@ -1,4 +1,4 @@
-//! Ctrl-C ends a live stream in order: what was begun is finished, and the account is told.
+//! Ctrl-C ends a live stream in order: records in progress are finished, and the account is printed.
 
 use std::process::exit;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test waits for real processes")]
 
 mod lines;
+mod receivers;
 mod support;
 
 use std::io::{Read, Write};
@@ -107,6 +108,7 @@ fn a_payload_that_nobody_reads_any_more_is_no_error() {
     let give_up = Instant::now() + TIMEOUT;
     while stream.write_all(b"some bytes").is_ok() {
         assert!(Instant::now() < give_up, "it goes on although nobody reads");
+        // Pause: the pace of a writer.
         std::thread::sleep(Duration::from_millis(10));
     }
     let mut rest = String::new();
@@ -228,6 +230,7 @@ fn over_a1_a_source_may_be_quiet_for_longer_than_the_idle_timeout() {
     let mut send = Running::start(freshwire(&[]).args(&command).arg("records").stdin(Stdio::piped()));
     let stdin = send.stdin();
     write_records(&stdin, &some_records(1)).unwrap();
+    // Pause: longer than two of the seconds after which progress is printed.
     std::thread::sleep(Duration::from_millis(2500));
     write_records(stdin, &some_records(1)).unwrap();
     send.wait().ok();
@@ -555,6 +558,7 @@ fn of_a_state_a_slow_reader_gets_the_newest() {
     std::thread::spawn(move || {
         let (fill_the_buffers, rest) = states.split_at(1000);
         write_records(&mut stdin, fill_the_buffers)?;
+        // Pause: the reader's buffers fill meanwhile.
         std::thread::sleep(Duration::from_millis(300));
         done.send(write_records(stdin, rest)).map_err(std::io::Error::other)
     });

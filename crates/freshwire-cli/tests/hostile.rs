@@ -47,6 +47,7 @@ fn callers_without_the_secret_keep_nobody_out() {
                 }
             });
         }
+        // Pause: the crowd comes first.
         std::thread::sleep(Duration::from_secs(2));
         let (to, key) = (address.to_string(), key.to_string());
         let sends =

@@ -3,7 +3,7 @@
 
 use std::net::{TcpListener, TcpStream};
 
-use freshwire::{Engine, Meta, PushError, RingConfig, Sender, SinkConfig, choice, reason};
+use freshwire::{Engine, Meta, PushError, Reason, RingConfig, Sender, SinkConfig, choice};
 
 #[test]
 fn a_push_allocates_nothing() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,12 +16,12 @@ fn a_push_allocates_nothing() -> Result<(), Box<dyn std::error::Error>> {
     let payload = [7; 1400];
     let (mut pushed, mut refused) = (0, 0);
     let counted = allocation_counter::measure(|| {
-        for user_seq in 0..20_000 {
-            match sender.push(sink.id(), &payload, &Meta { user_seq, ..Meta::default() }) {
+        for seq in 0..20_000 {
+            match sender.push(sink.id(), &payload, &Meta { seq, ..Meta::default() }) {
                 Ok(_) => pushed += 1,
                 Err(PushError::Full | PushError::OutOfBlocks) => {
                     refused += 1;
-                    sender.producer().drop_where(sink.id().ring(), reason::APPLICATION, |_| true);
+                    sender.producer().drop_where(sink.id().ring(), Reason::Application, |_| true);
                 }
                 Err(error) => panic!("{error}"),
             }

@@ -140,6 +140,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
             assert!(sent.is_ok_and(|status| status.success()));
         };
         signal("-HUP");
+        // Pause: nothing shows that a signal was handled without an effect.
         std::thread::sleep(Duration::from_millis(200));
         assert!(ask("nobody").is_some(), "SIGHUP is heard and survived");
         signal("-TERM");
@@ -176,6 +177,7 @@ fn a_jump_in_time_does_not_stop_a_stream() {
         // At the pace at which an encoder would write it.
         for piece in part.chunks(part.len() / 40) {
             input.write_all(piece).expect("the server reads");
+            // Pause: the pace of an encoder.
             std::thread::sleep(Duration::from_millis(50));
             if player.is_none() && ready(&server) {
                 player = Player::start(server.address("http "), "live").ok();
@@ -252,6 +254,7 @@ fn view_again(http: SocketAddr) -> Option<Player> {
         if let Ok(player) = Player::start(http, "live") {
             return Some(player);
         }
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(50));
     }
     None
@@ -371,6 +374,7 @@ fn who_may_not_is_refused_and_the_log_says_why() {
     let mut valid = ffmpeg_player(&link("1h"), "1");
     assert!(valid.end().success(), "{}\n{}", valid.log(), server.0.log());
     // The expiry is one of whole seconds.
+    // Pause: the link expires.
     std::thread::sleep(Duration::from_millis(1100));
     assert!(!ffmpeg_player(&expired, "1").end().success(), "an expired link lets in;\n{}", server.0.log());
     server.0.says("the link has expired");

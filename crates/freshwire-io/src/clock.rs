@@ -16,6 +16,7 @@ mod tests {
     #[test]
     fn the_clock_advances() {
         let before = now();
+        // Pause: longer than one millisecond, in the same order as the two clocks.
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(now().saturating_since(before) >= std::time::Duration::from_millis(2));
     }

@@ -1,5 +1,5 @@
-//! The ring inside Linux's TCP, as the module `tcp_ldc` gives it: records lie in memory that a program and the kernel
-//! share, and the kernel takes the next one when TCP can send it.
+//! The ring inside Linux's TCP, provided by the module `tcp_ldc`. Records lie in memory that a program and the kernel
+//! share; the kernel takes the next one when TCP can send it.
 //!
 //! ```text
 //!  attach (TCP_ULP "ldc") ─► LDC_RING: sizes ─► map ─► records go without system calls; notify when the sender sleeps
@@ -49,7 +49,7 @@ pub const MAX_WATCH: Duration = Duration::from_millis(uapi::LDC_MAX_WATCH as u64
 /// A TCP socket that sends from a ring in the kernel, and from nothing else: writing to it fails.
 ///
 /// Dropping the last descriptor closes the connection, also while the ring is still mapped: the kernel finishes the
-/// record that it has begun and drops the others.
+/// record in progress and drops the others.
 #[derive(Debug)]
 pub struct RingSocket(TcpSocket);
 
@@ -74,6 +74,10 @@ pub fn is_loaded() -> bool {
 impl RingSocket {
     /// Gives a connected socket a ring of this size. On failure the socket comes back as it was: it still sends what is
     /// written to it. (If only the memory was refused it stays marked as one that may have a ring, which changes nothing.)
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has no module for it, or refuses the socket, the geometry or the memory. The socket is returned.
     pub fn attach(socket: TcpSocket, geometry: &Geometry) -> Result<Self, Refused> {
         match attach(socket.as_fd(), geometry) {
             Ok(()) => Ok(Self(socket)),
@@ -82,6 +86,10 @@ impl RingSocket {
     }
 
     /// Takes a socket that has its ring already, for instance one that another process passed on.
+    ///
+    /// # Errors
+    ///
+    /// If the socket has no ring. It is returned.
     pub fn join(socket: TcpSocket) -> Result<Self, Refused> {
         match read_geometry(socket.as_fd()) {
             Ok(_) => Ok(Self(socket)),
@@ -95,12 +103,20 @@ impl RingSocket {
     }
 
     /// The ring's sizes.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn geometry(&self) -> io::Result<Geometry> {
         let raw = read_geometry(self.0.as_fd())?;
         Ok(Geometry { slots: raw.slots, block_bytes: raw.block_bytes, blocks: raw.blocks })
     }
 
     /// Maps the ring's memory. A child process does not inherit the mapping.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the mapping, or describes an invalid ring.
     pub fn map(&self) -> Result<Mapping, KernelRingError> {
         let raw = read_geometry(self.0.as_fd()).map_err(KernelRingError::NoRing)?;
         let bytes = usize::try_from(raw.total_bytes).map_err(|_| KernelRingError::OutOfMemory)?;
@@ -117,25 +133,42 @@ impl RingSocket {
 
     /// Wakes a sleeping sender; to be called by whoever found that it sleeps and has to be notified. One system call.
     /// Fails with `BrokenPipe` when the sending direction has ended.
+    ///
+    /// # Errors
+    ///
+    /// `BrokenPipe` if the sending direction has ended.
     pub fn notify(&self) -> io::Result<()> {
         // SAFETY: this request has no argument.
         check(unsafe { libc::ioctl(self.0.as_fd().as_raw_fd(), uapi::LDC_IOC_NOTIFY) })
     }
 
     /// Chooses how much may be committed and not on the wire. Default: [`Horizon::OneSegment`].
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the option.
     pub fn set_horizon(&self, horizon: Horizon) -> io::Result<()> {
         self.set_word(uapi::LDC_HORIZON, u32::from(horizon == Horizon::OneSegment))
     }
 
     /// Lets segments refer to the ring's memory instead of copying from it; a record is then finished when TCP lets go of
     /// its last page. Default: copying.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the option.
     pub fn set_zero_copy(&self, zero_copy: bool) -> io::Result<()> {
         self.set_word(uapi::LDC_ZEROCOPY, u32::from(zero_copy))
     }
 
-    /// Has the kernel look at an empty ring again after this time instead of sleeping, until nothing has come for a second: a
-    /// steady stream then needs one notification, at its beginning, and a record waits for the next look. `None`: it
-    /// sleeps at once. Whole milliseconds, rounded up; at most [`MAX_WATCH`], else `InvalidInput`. Default: `None`.
+    /// Has the kernel look at an empty ring again after this time instead of sleeping, until nothing has come for a
+    /// second. A steady stream then needs one notification, at its beginning, and a record waits for the next look.
+    /// `None`: it sleeps at once. Whole milliseconds, rounded up; at most [`MAX_WATCH`], else `InvalidInput`.
+    /// Default: `None`.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidInput` above [`MAX_WATCH`].
     pub fn set_watch(&self, every: Option<Duration>) -> io::Result<()> {
         let millis = every.unwrap_or_default().as_nanos().div_ceil(1_000_000);
         let Some(word) = u32::try_from(millis).ok().filter(|&millis| millis <= uapi::LDC_MAX_WATCH) else {
@@ -147,11 +180,19 @@ impl RingSocket {
 
     /// How many slots have to be free, each with a block, for the socket to count as writable: 1 to the number of slots.
     /// Default: 1.
+    ///
+    /// # Errors
+    ///
+    /// If `slots` is out of range.
     pub fn set_free_slots_wanted(&self, slots: u32) -> io::Result<()> {
         self.set_word(uapi::LDC_LOWAT, slots)
     }
 
     /// What the kernel has done with the ring's records.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn stats(&self) -> io::Result<Stats> {
         let mut stats = Stats::default();
         // An older module knows fewer counters; the rest stays zero.

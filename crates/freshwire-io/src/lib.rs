@@ -1,4 +1,5 @@
 //! The edges where Freshwire meets the operating system. It knows no protocol and no policy.
+#![warn(clippy::missing_errors_doc)]
 #![allow(clippy::disallowed_methods, reason = "this is where clocks are read")]
 
 mod clock;

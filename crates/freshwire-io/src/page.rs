@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 /// Bytes that begin with a page, as what the kernel copies into them does as a rule.
 ///
-/// Where the destination lies up to 31 bytes further into its page than the source, some processors (Zen 3) copy ten times as
-/// slowly; that is where the allocator puts every buffer that it asks the kernel for.
+/// Some processors (Zen 3) copy ten times as slowly where the destination lies up to 31 bytes further into its page
+/// than the source. The allocator places every buffer from the kernel like that.
 pub struct PageBuffer {
     /// A page more than is used.
     bytes: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct PageBuffer {
 }
 
 impl PageBuffer {
-    /// So many bytes, all zero. The kernel makes their pages when they are written first.
+    /// A buffer of this length, all zero. The kernel makes their pages when they are written first.
     pub fn new(len: usize) -> Self {
         let mut bytes = vec![0; len + PAGE_BYTES];
         // The offset is below a page where it is known, which it is but for `const` evaluation.

@@ -30,8 +30,8 @@ pub struct Ready {
     pub noted: bool,
 }
 
-/// Waits for many files at once, level-triggered. A file reports that it is broken at any time, and that it is writable
-/// while [`Poller::watch`] asks for it, and that there is something to read if it was added as a reader.
+/// Waits for many files at once, level-triggered. A file always reports that it is broken. It reports that it is
+/// writable while [`Poller::watch`] asks for it, and that there is something to read if it was added as a reader.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -91,6 +91,10 @@ impl AsFd for Event {
 
 impl Poller {
     /// An empty set with its waker.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a file descriptor.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
@@ -104,12 +108,20 @@ impl Poller {
     }
 
     /// Adds a file that is not watched for room yet. `token` must not be `u64::MAX`.
+    ///
+    /// # Errors
+    ///
+    /// If the file is in the set already, or cannot be polled.
     pub fn add(&self, file: impl AsFd, token: u64) -> io::Result<()> {
         epoll::add(&self.epoll, file, epoll::EventData::new_u64(token), epoll::EventFlags::empty())?;
         Ok(())
     }
 
     /// Starts or stops watching a file for room to write.
+    ///
+    /// # Errors
+    ///
+    /// If the file is not in the set.
     pub fn watch(&self, file: impl AsFd, token: u64, writable: bool) -> io::Result<()> {
         let flags = if writable { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         epoll::modify(&self.epoll, file, epoll::EventData::new_u64(token), flags)?;
@@ -117,12 +129,20 @@ impl Poller {
     }
 
     /// Adds a file that reports what it has to read, and is not watched for room yet. `token` must not be `u64::MAX`.
+    ///
+    /// # Errors
+    ///
+    /// If the file is in the set already, or cannot be polled.
     pub fn add_reader(&self, file: impl AsFd, token: u64) -> io::Result<()> {
         epoll::add(&self.epoll, file, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?;
         Ok(())
     }
 
     /// Starts or stops watching a reader for room to write; what it has to read is reported either way.
+    ///
+    /// # Errors
+    ///
+    /// If the file is not in the set.
     pub fn watch_reader(&self, file: impl AsFd, token: u64, writable: bool) -> io::Result<()> {
         let room = if writable { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         epoll::modify(&self.epoll, file, epoll::EventData::new_u64(token), epoll::EventFlags::IN | room)?;
@@ -130,6 +150,10 @@ impl Poller {
     }
 
     /// Takes a file out of the set.
+    ///
+    /// # Errors
+    ///
+    /// If the file is not in the set.
     pub fn remove(&self, file: impl AsFd) -> io::Result<()> {
         epoll::delete(&self.epoll, file)?;
         Ok(())
@@ -137,6 +161,10 @@ impl Poller {
 
     /// Waits at most `timeout` (for ever if `None`) and appends what became ready to `ready`. Returns whether the
     /// waker was used.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses to wait. A signal is no error.
     pub fn wait(&self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

@@ -3,6 +3,10 @@ use std::io;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Bytes that nobody can guess, from the operating system.
+///
+/// # Errors
+///
+/// If the system has no source of randomness.
 pub fn random() -> io::Result<[u8; 32]> {
     let mut bytes = [0; 32];
     // The kernel gives so few bytes at once or not at all.

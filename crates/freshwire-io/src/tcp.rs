@@ -46,12 +46,20 @@ pub const MAX_SLICES: usize = 256;
 impl TcpSocket {
     /// Takes over a connected stream, without Nagle's delay. No call here waits, whether the stream is non-blocking or not: that mode
     /// is one for all clones of a socket, and stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// If the socket refuses its options.
     pub fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         Ok(Self(stream.into()))
     }
 
     /// Sends the slices in order, as much as the socket takes now. `Ok(None)`: nothing can be taken now.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is broken, or its sending direction has ended.
     ///
     /// # Safety
     ///
@@ -69,6 +77,10 @@ impl TcpSocket {
     }
 
     /// Sends what the socket takes of `bytes` now. `Ok(None)`: nothing can be taken now.
+    ///
+    /// # Errors
+    ///
+    /// If the connection is broken, or its sending direction has ended.
     pub fn write(&self, bytes: &[u8]) -> io::Result<Option<usize>> {
         let (start, len) = (bytes.as_ptr(), bytes.len());
         let nobody = std::ptr::null::<libc::sockaddr>();
@@ -79,62 +91,106 @@ impl TcpSocket {
     }
 
     /// Fixes the send buffer, which ends the kernel's own tuning of it. The kernel doubles the number for its overhead.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the option.
     pub fn set_send_buffer(&self, bytes: usize) -> io::Result<()> {
         rustix::net::sockopt::set_socket_send_buffer_size(&self.0, bytes)?;
         Ok(())
     }
 
     /// The connection's state as the kernel sees it. One system call, about a microsecond.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn info(&self) -> io::Result<TcpInfo> {
         info::read(self.0.as_fd())
     }
 
     /// Bytes that were written and are not acknowledged, sent or not (`SIOCOUTQ`).
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn unacknowledged(&self) -> io::Result<u64> {
         options::queue_len(self.0.as_fd(), libc::TIOCOUTQ)
     }
 
     /// Bytes that were written and are not on the wire (`SIOCOUTQNSD`): the horizon.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn unsent(&self) -> io::Result<u64> {
         options::queue_len(self.0.as_fd(), options::SIOCOUTQNSD)
     }
 
     /// Below how many unsent bytes the socket counts as writable (`TCP_NOTSENT_LOWAT`). The kernel wakes a waiter
     /// when twice the unsent bytes are below it.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the option.
     pub fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
         options::set_u32(self.0.as_fd(), libc::TCP_NOTSENT_LOWAT, bytes)
     }
 
     /// The shortest retransmission timeout (`TCP_RTO_MIN_US`, Linux 6.15 and later). `Ok(false)`: this kernel has no
     /// such option and keeps its 200 ms.
+    ///
+    /// # Errors
+    ///
+    /// If the timeout is out of the kernel's range.
     pub fn set_min_rto(&self, timeout: Duration) -> io::Result<bool> {
         options::set_min_rto(self.0.as_fd(), timeout)
     }
 
     /// The longest retransmission timeout (`TCP_RTO_MAX_MS`, Linux 6.15 and later), at least a second. `Ok(false)`: this
     /// kernel has no such option and keeps its two minutes.
+    ///
+    /// # Errors
+    ///
+    /// If the timeout is out of the kernel's range.
     pub fn set_max_rto(&self, timeout: Duration) -> io::Result<bool> {
         options::set_max_rto(self.0.as_fd(), timeout)
     }
 
     /// Chooses the congestion control by its kernel name.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel has no such algorithm loaded, or does not permit it.
     pub fn set_congestion(&self, name: &str) -> io::Result<()> {
         rustix::net::sockopt::set_tcp_congestion(&self.0, name)?;
         Ok(())
     }
 
     /// The congestion control's kernel name.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn congestion(&self) -> io::Result<String> {
         Ok(rustix::net::sockopt::tcp_congestion(&self.0)?)
     }
 
     /// Ends the sending direction: the peer reads what was written, then end of file.
+    ///
+    /// # Errors
+    ///
+    /// If the socket is not connected.
     pub fn finish(&self) -> io::Result<()> {
         rustix::net::shutdown(&self.0, rustix::net::Shutdown::Write)?;
         Ok(())
     }
 
     /// Makes closing discard what is unsent and reset the connection, once the last clone of the socket is closed.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the option.
     pub fn abort_on_close(&self) -> io::Result<()> {
         rustix::net::sockopt::set_socket_linger(&self.0, Some(Duration::ZERO))?;
         Ok(())
@@ -142,6 +198,10 @@ impl TcpSocket {
 
     /// Discards what is unsent and resets the connection at once, whatever clones of the socket there are: they find it reset too. Where
     /// the kernel does not do that (a socket with a ring of its own), it is reset when the last clone is closed.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel neither resets the connection nor takes the option for it.
     pub fn abort(&self) -> io::Result<()> {
         self.abort_on_close()?;
         options::disconnect(self.0.as_fd());
@@ -149,6 +209,10 @@ impl TcpSocket {
     }
 
     /// The error that broke the connection, if one did.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         Ok(rustix::net::sockopt::socket_error(&self.0)?.err().map(Into::into))
     }

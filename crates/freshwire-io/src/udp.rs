@@ -82,6 +82,10 @@ impl UdpConfig {
 impl UdpSocket {
     /// Binds to `address`; port 0 lets the kernel choose one. Fails as `bind` does, and if the kernel cannot keep
     /// datagrams whole.
+    ///
+    /// # Errors
+    ///
+    /// As bind(2), and if the kernel cannot keep datagrams whole.
     pub fn bind(address: SocketAddr, config: UdpConfig) -> io::Result<Self> {
         let is_v6 = address.is_ipv6();
         let family = if is_v6 { AddressFamily::INET6 } else { AddressFamily::INET };
@@ -104,6 +108,10 @@ impl UdpSocket {
     }
 
     /// Takes over a bound socket and makes it non-blocking. Fails if the kernel cannot keep datagrams whole.
+    ///
+    /// # Errors
+    ///
+    /// If the socket refuses its options, or the kernel cannot keep datagrams whole.
     pub fn from_std(socket: StdSocket) -> io::Result<Self> {
         let is_v6 = socket.local_addr()?.is_ipv6();
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
@@ -115,11 +123,19 @@ impl UdpSocket {
     }
 
     /// The address that it is bound to.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr().map(plain)
     }
 
     /// The receive buffer that the kernel granted, in its own count: twice what was asked for, for its overhead.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the query.
     pub fn receive_buffer(&self) -> io::Result<usize> {
         Ok(sockopt::socket_recv_buffer_size(&self.socket)?)
     }
@@ -139,6 +155,10 @@ impl UdpSocket {
     ///
     /// Errors concern this destination at this moment (no route, a firewall's refusal): the rest of `outgoing` is lost
     /// as if by the network.
+    ///
+    /// # Errors
+    ///
+    /// If the destination is unreachable at this moment. The rest of `outgoing` is lost.
     pub fn send(&mut self, outgoing: &Outgoing<'_>) -> io::Result<Sent> {
         let total = outgoing.bytes.len();
         let segment = outgoing.segment.unwrap_or(total).clamp(1, total.max(1));
@@ -165,6 +185,10 @@ impl UdpSocket {
 
     /// Fills `buffer` with what has arrived, in the order of arrival and at most as much as it holds; see
     /// [`ReceiveBuffer::datagrams`]. False: nothing is there.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to read. Errors that earlier datagrams caused are none.
     pub fn receive(&self, buffer: &mut ReceiveBuffer) -> io::Result<bool> {
         buffer.fill(|slices, metas| self.state.recv(UdpSockRef::from(&self.socket), slices, metas))
     }

@@ -1,7 +1,7 @@
 //! The laboratory: experiments across emulated links, benchmarks, simulations and the demonstration.
 //!
-//! A runner produces [`schema::Run`]s and appends them to a result file; everything shown to a person (tables, the
-//! HTML report) and everything that is checked again elsewhere comes from that file alone.
+//! A runner produces [`schema::Run`]s and appends them to a result file. Everything shown to a person (tables, the
+//! HTML report) and everything checked elsewhere comes from that file alone.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::print_stderr, reason = "it panics when nobody reads: output::say"))]
 

@@ -231,6 +231,7 @@ fn workers_end_with_who_started_them() {
             || std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|at| at.contains("pipe"));
         let begun = Instant::now();
         while !waits() && begun.elapsed() < Duration::from_secs(5) {
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(10));
         }
         assert!(is_there(), "{worker}");
@@ -239,6 +240,7 @@ fn workers_end_with_who_started_them() {
         let give_up = Instant::now() + TIMEOUT;
         while is_there() {
             assert!(Instant::now() < give_up, "{worker} outlives who started it");
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(10));
         }
     }

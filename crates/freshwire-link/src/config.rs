@@ -150,6 +150,10 @@ impl Builder {
     }
 
     /// Checks everything.
+    ///
+    /// # Errors
+    ///
+    /// If a value is out of range.
     pub fn build(self) -> Result<Config, ConfigError> {
         let Self { mut config, outages } = self;
         if !config.loss.is_valid() {

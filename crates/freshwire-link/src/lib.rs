@@ -22,6 +22,7 @@
 //! The drain law: call [`Link::handle_packet`] as packets come, then [`Link::poll_transmit`] until it returns `None`,
 //! then sleep until [`Link::poll_timeout`].
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod config;
 mod direction;

@@ -149,7 +149,7 @@ impl<T> Link<T> {
         self.in_flight.front().map(|delivery| delivery.at).filter(|&at| at < Timestamp::MAX)
     }
 
-    /// What has been done so far.
+    /// The counters so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }

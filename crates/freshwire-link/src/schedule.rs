@@ -27,12 +27,12 @@ pub struct Schedule {
 pub struct TraceError {
     /// Line of the text, or number of the step, counted from 1.
     pub line: usize,
-    /// What is wrong.
+    /// The problem.
     #[source]
     pub problem: TraceProblem,
 }
 
-/// What is wrong with a line of a rate trace.
+/// The problem of a line of a rate trace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceProblem {
@@ -75,6 +75,10 @@ impl Schedule {
 
     /// Checked steps: the first at zero, times ascending. With `repeat_after`, later than the last step, everything
     /// starts again at that time; without, the last step holds.
+    ///
+    /// # Errors
+    ///
+    /// If there is no step, the first is not at zero, the times do not ascend, or `repeat_after` is not after the last.
     pub fn from_steps(steps: Vec<Step>, repeat_after: Option<Duration>) -> Result<Self, TraceError> {
         let fail = |index: usize, problem| Err(TraceError { line: index + 1, problem });
         match steps.first() {
@@ -107,6 +111,10 @@ impl Schedule {
     /// assert_eq!(error.to_string(), "line 2: \"fast\" is not a rate such as 512kbit, 0 for an outage, or unlimited");
     /// # Ok::<(), freshwire_link::TraceError>(())
     /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a line is not a step, or the steps are not a schedule as in [`from_steps`](Self::from_steps).
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut steps = Vec::new();
         let mut step_lines = Vec::new();
@@ -143,7 +151,7 @@ impl Schedule {
     }
 
     /// The same schedule with nothing passing from `start` for `length`; `None` if this schedule repeats, because the
-    /// outage would then have to repeat too: write it as a step of rate zero.
+    /// outage would then repeat too. Write it as a step of rate zero.
     #[must_use]
     pub fn with_outage(&self, start: Duration, length: Duration) -> Option<Self> {
         if self.repeat_after.is_some() {

@@ -23,9 +23,9 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the header at the begin of `bytes`. `None` if there is none that can be used: another sync word, a reserved
-    /// sample rate, channels that are described in the frame, several frames behind one header, a length that is too
-    /// small.
+    /// Reads the header at the begin of `bytes`. `None` if there is no usable one. That is another sync word, a
+    /// reserved sample rate, channels that are described in the frame, several frames behind one header, or a length
+    /// that is too small.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let &[sync, kind, format, mixed, length, tail, blocks] = bytes.first_chunk::<HEADER_BYTES>()?;
         let header_len = if kind & 1 == 1 { HEADER_BYTES } else { HEADER_BYTES + 2 };
@@ -73,7 +73,7 @@ pub struct Frame {
     pub bytes: Vec<u8>,
 }
 
-/// Splits an ADTS stream, cut at any place, into frames. What is no frame is skipped and counted. Memory: what was pushed
+/// Splits an ADTS stream, cut at any place, into frames. Other bytes are skipped and counted. Memory: what was pushed
 /// and not yet taken, at most one frame of 8 kB besides.
 #[derive(Clone, Debug, Default)]
 pub struct Frames {

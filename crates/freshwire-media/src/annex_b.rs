@@ -1,6 +1,6 @@
 //! What the byte streams of H.264 and H.265 have in common: their limits and what can be wrong with them.
 
-/// Largest access unit that [`AccessUnits`](crate::h264::AccessUnits) accepts unless told otherwise.
+/// Default of the largest access unit that [`AccessUnits`](crate::h264::AccessUnits) accepts, in bytes.
 pub const DEFAULT_MAX_UNIT_BYTES: usize = 16 << 20;
 
 /// The bytes are not an H.264 byte stream.

@@ -8,8 +8,8 @@
 //!                              RTP, depacketised ┘
 //! ```
 //!
-//! The reader of transport streams is our own: it has to give a unit as soon as its last byte is there, to bound what
-//! damaged streams make it keep, and never to panic. The crates that exist are made for whole files, or leave all of that
+//! The reader of transport streams is our own: it gives a unit as soon as its last byte is there, bounds the memory
+//! that damaged streams take, and never panics. The crates that exist are made for whole files, or leave all of that
 //! to their callback.
 
 mod assembler;
@@ -123,7 +123,7 @@ impl Demux {
         self.keep(result.and(nothing));
     }
 
-    /// What was wrong so far.
+    /// Faults so far.
     pub fn faults(&self) -> Faults {
         let mut faults = self.assembler.faults();
         if let Container::Ts(ts) = &self.container {

@@ -14,8 +14,9 @@
 //! | AAC | RFC 3640, AAC-hbr and AAC-lbr | several frames in a packet, and fragments of one |
 //! | Opus | RFC 7587 | all |
 //!
-//! What senders do besides, and decoders take: start codes before a NAL unit or between several in a packet or fragment,
-//! fragments without an end, aggregates with zeroes behind them, packets without content, NAL units of types that mean nothing.
+//! Deviations of senders that decoders accept are accepted too. There are start codes before a NAL unit or between
+//! several in a packet or fragment, and fragments without an end. There are aggregates with zeroes behind them,
+//! packets without content, and NAL units of unspecified types.
 //!
 //! A picture ends with a marker, or where its timestamp does. Some senders set the marker on each slice. So the first pictures
 //! of a track wait for the packet after their marker, until markers have proved to be the end.
@@ -84,7 +85,7 @@ pub enum FormatError {
     OrderNumbers,
 }
 
-/// What was lost on the way or could not be used.
+/// Losses on the way, and unusable data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Damage {
     /// Packets that are missing.
@@ -127,6 +128,10 @@ enum Markers {
 
 impl Depacketizer {
     /// For a track whose codec is known.
+    ///
+    /// # Errors
+    ///
+    /// If the codec has no RTP payload format here, or its parameters are invalid.
     pub fn new(media: &Media, codec: &MediaCodec) -> Result<Self, FormatError> {
         let format = match codec {
             MediaCodec::H264 { packetization_mode: 2, .. } => return Err(FormatError::Interleaved),
@@ -195,7 +200,7 @@ impl Depacketizer {
         self.frames.pop_front()
     }
 
-    /// What was lost so far.
+    /// Losses so far.
     pub fn damage(&self) -> Damage {
         self.damage
     }

@@ -2,9 +2,9 @@
 //!
 //! Records of any content, for readers of ours ([`Framing`]):
 //!
-//! - [`Framing::Raw`]: nothing is added. A begun record has to be finished.
-//! - [`Framing::LengthPrefixed`]: each record has its length before it. A begun record has to be finished.
-//! - [`Framing::Chunked`]: records are cut into chunks, and a begun record can be given up at a chunk boundary
+//! - [`Framing::Raw`]: nothing is added. A record in progress has to be finished.
+//! - [`Framing::LengthPrefixed`]: each record has its length before it. A record in progress has to be finished.
+//! - [`Framing::Chunked`]: records are cut into chunks, and a record in progress can be abandoned at a chunk boundary
 //!   (`spec/framing.md`).
 //!
 //! Units of a live stream, for players ([`Framer`]): [`ts`] (MPEG-TS), [`fmp4`] (MP4 over HTTP or [`websocket`]) and
@@ -89,7 +89,7 @@ impl Framing {
         Some(Chunk { prefix, body })
     }
 
-    /// The bytes that give up a begun record; `None` if this framing cannot.
+    /// The bytes that abandon a record in progress; `None` if this framing cannot.
     pub fn abandon(self) -> Option<Prefix> {
         self.can_abandon().then(chunked::abandon_marker)
     }

@@ -21,7 +21,7 @@ pub const MAGIC: [u8; 4] = *b"FWLR";
 pub const VERSION: u8 = 1;
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 32;
-/// Largest record that a [`Reader`] accepts unless told otherwise.
+/// Default of the largest record that a [`Reader`] accepts, in bytes.
 pub const DEFAULT_MAX_RECORD_BYTES: u32 = 1 << 20;
 
 /// The header of one record.
@@ -76,6 +76,10 @@ impl Header {
     }
 
     /// Reads the header at the beginning of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// If there are too few bytes, or a field is invalid.
     //= spec/framing.md 16
     pub fn decode(bytes: &[u8]) -> Result<Self, HeaderError> {
         let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or(HeaderError::Short(bytes.len()))?;
@@ -105,8 +109,8 @@ impl Header {
     }
 }
 
-/// A source of N layers: in every window one record of each layer, base first, evenly spaced. The default is the
-/// documents' experiment: 8 layers of 128 Kibit each, one second.
+/// A source of N layers: in every window one record of each layer, base first, evenly spaced. The default is that of
+/// the published experiment: 8 layers of 128 Kibit each, one second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     layers: u8,
@@ -137,6 +141,10 @@ pub enum SourceError {
 
 impl Source {
     /// `layers` records of `record_bytes` bytes, header included, in every `window`.
+    ///
+    /// # Errors
+    ///
+    /// If there is no layer, the record has no room for its header, or the window is too short for the layers.
     pub fn new(layers: u8, record_bytes: u32, window: Duration) -> Result<Self, SourceError> {
         if layers == 0 {
             return Err(SourceError::NoLayer);
@@ -272,10 +280,10 @@ pub enum ReadError {
     Header {
         /// Stream offset of the expected header.
         at: u64,
-        /// What is wrong with it.
+        /// The fault.
         source: HeaderError,
     },
-    /// More bytes than the reader was told to accept.
+    /// More bytes than the reader accepts.
     #[error("at stream byte {at}: a record of {record_bytes} bytes, more than the limit of {limit}")]
     TooLarge {
         /// Stream offset of the header.
@@ -330,6 +338,10 @@ impl Reader {
     }
 
     /// Tells that the stream has ended. An error if that is inside a record.
+    ///
+    /// # Errors
+    ///
+    /// If the stream ends inside a record, or a record was invalid.
     pub fn finish(self) -> Result<(), ReadError> {
         let header = if self.header.is_some() { HEADER_BYTES as u64 } else { 0 };
         let bytes = self.buffer.peek().len() as u64 + header;

@@ -1,4 +1,4 @@
-//! What is inside records, and how records lie in a byte stream. Bytes in, bytes out: no input or output, no clock.
+//! The contents of records, and their framing in a byte stream. Bytes in, bytes out: no input or output, no clock.
 //!
 //! ```text
 //!  MPEG-TS, IVF, Annex B ─► demux ─────────┐
@@ -13,13 +13,15 @@
 //! ```
 //!
 //! A *unit* is a picture or a frame of sound; the record of a unit has its bytes. [`unit::Catalog`] tells framers the
-//! rest of it by the record's number. The modules [`video`] and [`h264`] say which units can be dropped and what depends
-//! on them; [`timeline`] says when they are due; a [`framing::Framer`] writes what is left of them for one receiver.
+//! rest of it by the record's number. The modules [`video`] and [`h264`] say which units can be dropped and what
+//! depends on them. [`timeline`] says when they are due. A [`framing::Framer`] writes the remaining ones for one
+//! receiver.
 //!
 //! Readers share one law: push bytes, take items until `None`, push again. A reader holds at most one incomplete item
 //! besides what was pushed and not yet taken. After an error it yields nothing more, because a byte stream that broke
 //! its framing has no place to begin again.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod aac;
 pub mod adts;

@@ -6,9 +6,9 @@
 //!  neither (Annex B) ──► order::Display ─────────┘     one for both tracks      jumps closed up
 //! ```
 //!
-//! A source that jumps in time, because a file begins again or an encoder was restarted, goes on without a seam: its
-//! times are shifted by one offset for both tracks. As the tracks of a source are interleaved, one of them arrives at a
-//! jump first. Each therefore keeps the offset that it is in until the newer one fits it better.
+//! A source that jumps in time, because a file or an encoder was restarted, continues without a seam: its times are
+//! shifted by one offset for both tracks. As the tracks of a source are interleaved, one of them arrives at a jump
+//! first. Each therefore keeps the offset that it is in until the newer one fits it better.
 
 mod coding;
 mod order;

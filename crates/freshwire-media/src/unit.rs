@@ -132,17 +132,16 @@ pub struct Tracks {
 
 /// A video access unit or an audio frame, with its bytes.
 ///
-/// H.264 and H.265: an Annex B access unit in which every NAL unit has a start code of exactly four bytes, without access
-/// unit delimiters; a key unit begins with its parameter sets. AV1: a temporal unit of OBUs with size fields, without
-/// temporal delimiters. VP9: a frame or superframe. AAC: a raw frame without ADTS header. Opus: a packet.
+/// H.264 and H.265: an Annex B access unit in which every NAL unit has a start code of exactly four bytes, without
+/// access unit delimiters. A key unit begins with its parameter sets. AV1: a temporal unit of OBUs with size fields,
+/// without temporal delimiters. VP9: a frame or superframe. AAC: a raw frame without ADTS header. Opus: a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// What a framing has to know of it.
     pub head: UnitHead,
     /// 0 for a key unit and for sound; a higher layer is dropped first; the highest has nothing that depends on it.
     pub layer: u8,
-    /// Number of its group of pictures; a group begins with each key unit. Sound carries the number of the group that
-    /// was begun last.
+    /// Number of its group of pictures; a group begins with each key unit. Sound carries the number of the latest group.
     pub group: u32,
     /// Distances back, in units of the same track in decoding order, to those it depends on; 0 is none.
     pub refs: [u32; 2],
@@ -170,8 +169,8 @@ pub struct UnitHead {
     pub nals: Vec<Range<u32>>,
     /// The first two bytes of each of [`nals`](Self::nals), in the same order; what a NAL unit of one byte lacks is 0.
     pub nal_headers: Vec<[u8; 2]>,
-    /// How a repetition of the picture before it can take its place, where that is done: in H.264 of whole
-    /// frames, unless one of the last two keys was no IDR picture, and in H.265 of its main profiles.
+    /// How a repetition of the picture before it can take its place, where that is supported. It is for H.264 of
+    /// whole frames, unless one of the last two keys was no IDR picture, and for H.265 of its main profiles.
     pub repeat: Option<Repeat>,
     /// The stream's tracks at this unit. The same allocation as long as they do not change.
     pub tracks: Arc<Tracks>,

@@ -73,8 +73,8 @@ impl Parser {
         Self { inner }
     }
 
-    /// Adds bytes. H.264 and H.265: the next ones of the byte stream, cut at any place; a unit is there once the next
-    /// one has begun. AV1 and VP9: part of one unit, which is there after [`complete`](Self::complete).
+    /// Adds bytes. H.264 and H.265: the next ones of the byte stream, cut at any place; a unit is complete once the
+    /// next one starts. AV1 and VP9: part of one unit, which is there after [`complete`](Self::complete).
     pub fn push(&mut self, bytes: &[u8]) {
         match &mut self.inner {
             Inner::H264(splitter) => splitter.push(bytes),
@@ -100,8 +100,8 @@ impl Parser {
         self.complete();
     }
 
-    /// Tells that bytes were lost before those that are pushed next. What is not complete is left out, and so is what
-    /// follows up to the next key unit.
+    /// Tells that bytes were lost before those that are pushed next. Incomplete units are left out, and so are all
+    /// others up to the next key unit.
     pub fn lost(&mut self) {
         match &mut self.inner {
             Inner::H264(splitter) => splitter.lose(),

@@ -34,8 +34,8 @@ const BATCH_FRAMES: usize = 64;
 /// What an [`Emulator`] does beside carrying packets.
 #[derive(Clone, Debug, Default)]
 pub struct EmulatorOptions {
-    /// Where to write a packet log in pcapng format: interface 0 is the near side, 1 the far side; a packet that is
-    /// dropped or lost says so in its comment.
+    /// Where to write a packet log in pcapng format: interface 0 is the near side, 1 the far side. The comment of a
+    /// dropped or lost packet says so.
     pub packet_log: Option<PathBuf>,
 }
 

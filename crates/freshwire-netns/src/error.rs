@@ -21,7 +21,7 @@ pub enum NetnsError {
     /// A step of the set-up failed.
     #[error("cannot {step}: {source}")]
     Setup {
-        /// What was tried.
+        /// The operation.
         step: &'static str,
         /// What the system said.
         #[source]

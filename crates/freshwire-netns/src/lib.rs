@@ -12,7 +12,7 @@
 //!
 //! The kernel's own TCP runs at both ends; what lies between is the model, with the arrival times that the kernel
 //! stamped. Neighbours are fixed, offloads are off, and only IPv4 and IPv6 packets from one end to the other are
-//! carried, so that the n-th packet is the same packet in every run.
+//! carried. So the n-th packet is the same packet in every run.
 //!
 //! [`Namespaces::create`] makes them, [`Emulator::start`] connects them. The process itself stays in its own network
 //! namespace; [`Namespaces::in_near`] and [`Namespaces::in_far`] run code in the others. A socket belongs to the

@@ -34,10 +34,10 @@ impl Namespaces {
 
     /// Makes and configures the three namespaces.
     ///
-    /// With `CAP_SYS_ADMIN` and `CAP_NET_ADMIN` it can be called at any time. Without, the process enters a user
-    /// namespace of its own first, for good, in which it keeps its user and group id and has all capabilities over
-    /// the new network namespaces alone. The kernel allows that only while the process has a single thread: call it
-    /// at the start of `main`. Further calls then work at any time.
+    /// With `CAP_SYS_ADMIN` and `CAP_NET_ADMIN` it can be called at any time. Without them, the process first enters
+    /// a user namespace of its own, for good. There it keeps its user and group id, and has all capabilities over the
+    /// new network namespaces alone. The kernel allows that only while the process has a single thread: call it at
+    /// the start of `main`. Further calls then work at any time.
     pub fn create() -> Result<Self, NetnsError> {
         user::become_capable()?;
         let near = new_namespace()?;

@@ -141,6 +141,9 @@ impl Testbed {
         veth((middle, MIDDLE_FAR), (far, FAR))?;
         let tso = if receiver == Receiver::Offload { "on" } else { "off" };
         inside(near, "ethtool", &["-K", NEAR, "gro", "on"])?;
+        // A veth hands arrivals to the other end's thread only if its own side does not segment. Else they are handled on whatever
+        // processor sends, and counted as nobody's.
+        inside(middle, "ethtool", &["-K", MIDDLE_NEAR, "tso", "off"])?;
         inside(middle, "ethtool", &["-K", MIDDLE_FAR, "tso", tso])?;
         inside(far, "ethtool", &["-K", FAR, "gro", "off"])?;
         for (host, interface, addresses) in [
@@ -196,11 +199,39 @@ impl Testbed {
         thread::scope(|scope| joined(scope.spawn(|| within(&self.near, f))))
     }
 
+    /// Runs `f` on a thread in the far host.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot enter it.
+    pub fn in_far<T: Send>(&self, f: impl FnOnce() -> T + Send) -> io::Result<T> {
+        thread::scope(|scope| joined(scope.spawn(|| within(&self.far, f))))
+    }
+
+    /// The counters of the near host's TCP, since it was made.
+    ///
+    /// # Errors
+    ///
+    /// If `/proc` does not have them.
+    pub fn counters(&self) -> io::Result<TcpCounters> {
+        self.in_near(tcp_counters)?
+    }
+
+    /// Gives the near interface a queue of so many packets behind a lock, as a network card's ring has; a veth has neither.
+    ///
+    /// # Errors
+    ///
+    /// [`TestbedError::Command`] if the kernel has no `pfifo`.
+    pub fn set_queue(&self, packets: u32) -> Result<(), TestbedError> {
+        let limit = packets.to_string();
+        run("tc", &["-n", &self.near, "qdisc", "replace", "dev", NEAR, "root", "pfifo", "limit", &limit])
+    }
+
     /// Sends bytes from the near host to an address of the far one and waits until all have arrived.
     ///
     /// # Errors
     ///
-    /// If a connection fails, or stands still for 20 s.
+    /// If a connection fails, or stalls for 20 s.
     pub fn transfer(&self, to: SocketAddr, transfer: &Transfer) -> io::Result<Outcome> {
         let listener =
             thread::scope(|scope| joined(scope.spawn(|| within(&self.far, || TcpListener::bind(to))))?)?;
@@ -270,7 +301,7 @@ impl Testbed {
     ///
     /// # Errors
     ///
-    /// If a connection fails, ends early, or stands still for 20 s.
+    /// If a connection fails, ends early, or stalls for 20 s.
     pub fn fan_out<T: Send>(
         &self,
         connections: usize,
@@ -319,8 +350,9 @@ impl Testbed {
         Ok((result, outcome))
     }
 
-    /// The kernel's thread that handles the near host's arrivals, on processor 0.
-    fn arrivals(&self) -> Option<i32> {
+    /// The kernel's thread that handles the near host's arrivals, on processor 0. `None` if there is none: then no processor time is
+    /// known for arrivals.
+    pub fn arrivals(&self) -> Option<i32> {
         let name = format!("napi/{NEAR}-");
         let found = fs::read_dir("/proc").ok()?.filter_map(|entry| {
             let process = entry.ok()?.file_name().to_str()?.parse::<i32>().ok()?;
@@ -445,14 +477,22 @@ fn discard(listener: &TcpListener, connections: usize, bytes_each: u64) -> io::R
 }
 
 /// Counters of TCP in one host.
-struct TcpCounters {
-    segments_in: u64,
-    retransmitted: u64,
-    segments_out: u64,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpCounters {
+    /// Segments that TCP was given.
+    pub segments_in: u64,
+    /// Segments that it sent again.
+    pub retransmitted: u64,
+    /// Segments that it sent, those sent again left out.
+    pub segments_out: u64,
 }
 
-/// The counters of this thread's host.
-fn tcp_counters() -> io::Result<TcpCounters> {
+/// The counters of TCP in the calling thread's network namespace.
+///
+/// # Errors
+///
+/// If `/proc` does not have them.
+pub fn tcp_counters() -> io::Result<TcpCounters> {
     let text = fs::read_to_string("/proc/thread-self/net/snmp")?;
     let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
     let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
@@ -472,14 +512,15 @@ fn own_runtime() -> Duration {
     runtime(Some(gettid().as_raw_nonzero().get()))
 }
 
-/// How long a thread has run.
-fn runtime(thread: Option<i32>) -> Duration {
+/// The processor time of a thread of this machine; zero for one that has ended, or for `None`.
+pub fn runtime(thread: Option<i32>) -> Duration {
     let text = thread.and_then(|thread| fs::read_to_string(format!("/proc/{thread}/schedstat")).ok());
     let nanoseconds = text.and_then(|text| text.split_whitespace().next()?.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
-fn pin(processor: usize) {
+/// Binds the calling thread to a processor, if there are several.
+pub fn pin(processor: usize) {
     if processors() > 1 {
         let mut set = CpuSet::new();
         set.set(processor);

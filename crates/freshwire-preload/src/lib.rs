@@ -8,5 +8,8 @@ pub mod calls;
 mod deliver;
 mod fork;
 mod real;
+mod relatives;
 mod report;
+mod settings;
 mod sockets;
+mod tables;

@@ -1,4 +1,4 @@
-//! The calls that this library stands in front of.
+//! The calls that this library replaces.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -1,11 +1,12 @@
-//! What was done, said at the end if the environment asks for it.
+//! The report at the end of the program, if the environment asks for it.
 
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use freshwire_push::pushed::Pushed;
 
-use crate::sockets;
+use crate::settings::settings;
+use crate::tables;
 
 static SOCKETS: AtomicU64 = AtomicU64::new(0);
 static PUSHES: AtomicU64 = AtomicU64::new(0);
@@ -24,7 +25,7 @@ pub(crate) fn add(pushed: &Pushed) {
 }
 
 extern "C" fn at_end() {
-    for pushed in sockets::all() {
+    for pushed in tables::all() {
         add(&pushed);
     }
     let sockets = SOCKETS.load(Ordering::Relaxed);
@@ -45,7 +46,7 @@ extern "C" fn at_end() {
 /// Has the report written when the program ends, at the first registered socket.
 pub(crate) fn prepare_once() {
     static ONCE: std::sync::Once = std::sync::Once::new();
-    if sockets::settings().report {
+    if settings().report {
         ONCE.call_once(|| {
             // SAFETY: the function takes and returns nothing, and this library is never unloaded.
             unsafe { libc::atexit(at_end) };

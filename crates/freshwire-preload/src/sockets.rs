@@ -1,10 +1,9 @@
-//! Which descriptors are UDP sockets, and the memory of each.
+//! Which descriptors are UDP sockets, followed from their creation to their closing.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use freshwire_push::Policy;
 use freshwire_push::pushed::{Pushed, Rules};
@@ -12,30 +11,11 @@ use freshwire_push::pusher::Pusher;
 use freshwire_push::queue::Queue;
 use freshwire_push::sys;
 
-use crate::fork;
-
-/// Descriptors from here on are served by the kernel alone.
-const DESCRIPTORS: usize = 65_536;
-
-/// Nothing is known of it.
-const UNKNOWN: u8 = 0;
-/// Anything but a UDP socket.
-const OTHER: u8 = 1;
-/// A UDP socket from which nothing was received. One that is used once, for a question and its answer, is left alone.
-const FRESH: u8 = 2;
-/// A UDP socket from which something was received: the next receive registers it.
-const USED: u8 = 3;
-/// A UDP socket whose buffer is emptied.
-const SERVED: u8 = 4;
-
-static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(UNKNOWN) }; DESCRIPTORS];
-
-type Sockets = BTreeMap<RawFd, Arc<Pushed>>;
-
-static SOCKETS: RwLock<Sockets> = RwLock::new(BTreeMap::new());
-
-/// The thread, of this process: after a fork the child needs one of its own.
-static PUSHER: Mutex<Option<Pusher>> = Mutex::new(None);
+use crate::settings::settings;
+use crate::tables::{
+    FRESH, KINDS, OTHER, SERVED, Sockets, UNKNOWN, USED, kind, pusher, read, set_own, write,
+};
+use crate::{fork, relatives, tables};
 
 thread_local! {
     /// Whether this thread holds a lock of ours. A signal handler that receives meanwhile goes to the kernel.
@@ -58,46 +38,10 @@ impl Drop for Inside {
     }
 }
 
-/// What the environment says.
-#[derive(Debug)]
-pub(crate) struct Settings {
-    memory: usize,
-    oldest: bool,
-    pub(crate) report: bool,
-}
-
-pub(crate) fn settings() -> &'static Settings {
-    static SETTINGS: OnceLock<Settings> = OnceLock::new();
-    SETTINGS.get_or_init(|| {
-        let memory = std::env::var("FRESHWIRE_PUSH_MEMORY").ok().and_then(|memory| memory.parse().ok());
-        Settings {
-            memory: memory.unwrap_or(64 << 20),
-            oldest: std::env::var("FRESHWIRE_PUSH_DROP").is_ok_and(|drop| drop == "oldest"),
-            report: std::env::var_os("FRESHWIRE_PUSH_REPORT").is_some(),
-        }
-    })
-}
-
-fn kind(fd: RawFd) -> Option<&'static AtomicU8> {
-    usize::try_from(fd).ok().and_then(|fd| KINDS.get(fd))
-}
-
-fn read() -> RwLockReadGuard<'static, Sockets> {
-    SOCKETS.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn write() -> RwLockWriteGuard<'static, Sockets> {
-    SOCKETS.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn pusher() -> std::sync::MutexGuard<'static, Option<Pusher>> {
-    PUSHER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A new socket.
 pub(crate) fn created(fd: RawFd, is_udp: bool) {
     if let Some(kind) = kind(fd)
-        && fork::is_owner()
+        && relatives::is_owner()
     {
         if is_udp {
             fork::prepare_once();
@@ -157,7 +101,7 @@ fn register(fd: RawFd) -> Option<Arc<Pushed>> {
     let settings = settings();
     let policy = if settings.oldest { Policy::Oldest } else { Policy::Newest };
     let queue = Queue::new(settings.memory, policy, None);
-    let rules = Rules { keep_one: true, may_push: Some(fork::may_push), ..Rules::default() };
+    let rules = Rules { keep_one: true, may_push: Some(relatives::may_push), ..Rules::default() };
     let pushed = Arc::new(Pushed::new(fd, queue, rules).ok()?);
     let mut pusher = pusher();
     if pusher.is_none() {
@@ -178,7 +122,7 @@ fn register(fd: RawFd) -> Option<Arc<Pushed>> {
 /// A descriptor is about to be closed, or was closed.
 pub(crate) fn forget(fd: RawFd) {
     let Some(kind) = kind(fd) else { return };
-    if kind.load(Ordering::Acquire) == UNKNOWN || !fork::is_owner() {
+    if kind.load(Ordering::Acquire) == UNKNOWN || !relatives::is_owner() {
         return;
     }
     if kind.swap(UNKNOWN, Ordering::AcqRel) != SERVED {
@@ -210,7 +154,7 @@ pub(crate) fn forget_range(first: usize, last: usize) {
 
 /// `new` is another descriptor of what `old` is.
 pub(crate) fn duplicated(old: RawFd, new: RawFd) {
-    if !fork::is_owner() {
+    if !relatives::is_owner() {
         return;
     }
     forget(new);
@@ -227,32 +171,7 @@ pub(crate) fn duplicated(old: RawFd, new: RawFd) {
     }
 }
 
-/// The thread's descriptors.
-static OWN: [AtomicI32; 2] = [const { AtomicI32::new(-1) }; 2];
-
-pub(crate) fn set_own(descriptors: Option<[RawFd; 2]>) {
-    for (own, fd) in OWN.iter().zip(descriptors.unwrap_or([-1; 2])) {
-        own.store(fd, Ordering::Release);
-    }
-}
-
 /// Whether a descriptor is one of ours, which the program does not know.
 pub(crate) fn is_own(fd: RawFd) -> bool {
-    fd >= 0 && (OWN.iter().any(|own| own.load(Ordering::Acquire) == fd) || fork::is_own(fd))
-}
-
-/// After a fork, in the child: the parent has the datagrams that wait, and the child begins anew.
-pub(crate) fn begin_anew(sockets: &mut Sockets) {
-    for (fd, pushed) in std::mem::take(sockets) {
-        if let Some(kind) = kind(fd) {
-            kind.store(USED, Ordering::Release);
-        }
-        // Its lock may be held by a thread that does not exist here.
-        std::mem::forget(pushed);
-    }
-}
-
-/// All sockets that are served.
-pub(crate) fn all() -> Vec<Arc<Pushed>> {
-    read().values().map(Arc::clone).collect()
+    fd >= 0 && (tables::is_of_thread(fd) || relatives::is_own(fd))
 }

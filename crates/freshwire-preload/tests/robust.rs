@@ -58,6 +58,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) -> Result<(), String> 
         if begin.elapsed() > LONG {
             return Err(format!("not within {LONG:?}: {what}"));
         }
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())
@@ -98,6 +99,7 @@ fn stalling_program() {
         for _ in 0..20 {
             socket.recv(&mut buffer).expect("recv");
         }
+        // Pause: a program that is busy.
         std::thread::sleep(Duration::from_millis(3));
     }
 }
@@ -207,6 +209,7 @@ fn many_sockets_program() {
         let begin = Instant::now();
         while memory(socket.as_raw_fd()).0 > memory(socket.as_raw_fd()).1 / 3 * 2 {
             assert!(begin.elapsed() < LONG, "nothing is pushed");
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_micros(200));
         }
         most = most.max(resident());

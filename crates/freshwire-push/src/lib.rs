@@ -18,9 +18,11 @@
 //! # std::io::Result::Ok(())
 //! ```
 //!
-//! The method is that of Choi, Kim and Yoo, "Self-prevention of socket buffer overflow" (Computer Networks 51, 2007),
-//! with a thread or `io_uring` in the place of the publication's changes to the kernel: [`Threshold`] is its rule. Linux only,
-//! 64-bit only.
+//! The method is that of Choi, Kim and Yoo, "Self-prevention of socket buffer overflow" (Computer Networks 51, 2007).
+//! A thread or `io_uring` takes the place of the publication's changes to the kernel. [`Threshold`] is its rule.
+//! Linux only, 64-bit only.
+
+#![warn(clippy::missing_errors_doc)]
 
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("freshwire-push needs 64-bit Linux");
@@ -32,6 +34,9 @@ mod receiver;
 mod threshold;
 mod uring;
 
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod module_ring;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod packet_ring;

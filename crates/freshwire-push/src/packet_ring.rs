@@ -29,7 +29,7 @@ pub struct PacketRing {
 }
 
 impl PacketRing {
-    /// A ring of at most so many bytes for the interface of this number.
+    /// A ring of at most this many bytes for the interface of this number.
     ///
     /// # Errors
     ///

@@ -76,7 +76,8 @@ impl fmt::Debug for Policy {
     }
 }
 
-/// Why a datagram in the program's memory was dropped.
+/// Why a datagram in the program's memory was dropped. A receiver has no layers, references or commit point, so these are not
+/// the reasons of records in a sender's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
     /// It came last and memory was full.

@@ -65,7 +65,7 @@ pub struct Counters {
     pub checks: u64,
 }
 
-/// What is locked.
+/// The state behind the lock.
 #[derive(Debug)]
 pub struct State {
     /// Datagrams in the program's memory.
@@ -218,8 +218,8 @@ impl Pushed {
         self.state.try_lock()
     }
 
-    /// Locks the state, unless a thread that holds the lock is in the kernel's call: then nothing waits here, nothing is
-    /// pushed before [`Others`] is dropped, and the caller goes to the kernel as well.
+    /// Locks the state, unless a thread that holds the lock is in the kernel's call. Then nothing waits here, nothing
+    /// is pushed before [`Others`] is dropped, and the caller goes to the kernel as well.
     pub fn lock_or_follow(&self) -> Result<Guard<'_, State>, Others<'_>> {
         loop {
             if let Some(guard) = self.state.try_lock() {
@@ -241,8 +241,9 @@ impl Pushed {
         }
     }
 
-    /// Makes the kernel's call with the lock held. The pusher waits for the lock when the buffer is above the threshold, and
-    /// lends its precedence: a thread that has to wait for a processor in the middle of its call gets one.
+    /// Makes the kernel's call with the lock held. The pusher waits for the lock when the buffer is above the
+    /// threshold, and lends its precedence. So a thread that has to wait for a processor in the middle of its call
+    /// gets one.
     pub fn in_kernel<T>(&self, guard: Guard<'_, State>, call: impl FnOnce() -> T) -> T {
         self.owner_in_kernel.store(true, Ordering::SeqCst);
         let returned = call();
@@ -260,7 +261,7 @@ impl Pushed {
         Others(self)
     }
 
-    /// So many datagrams were received from the kernel, past the program's memory.
+    /// Counts datagrams that were received from the kernel, past the program's memory.
     pub fn received(&self, datagrams: u64) {
         self.native.fetch_add(datagrams, Ordering::Relaxed);
     }

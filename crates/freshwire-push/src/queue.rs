@@ -150,7 +150,7 @@ impl Queue {
         self.peak_blocks * BLOCK
     }
 
-    /// What was dropped, by reason.
+    /// Dropped datagrams, by reason.
     pub fn drops(&self) -> Drops {
         self.drops
     }

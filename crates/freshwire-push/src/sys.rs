@@ -56,7 +56,7 @@ pub struct Raw<'a> {
 }
 
 impl Batch {
-    /// Buffers for so many datagrams of any size. Memory is touched as datagrams come: a page for each of at most
+    /// Buffers for this many datagrams of any size. Memory is touched as datagrams come: a page for each of at most
     /// 4096 bytes, and 2 kB for its address and control messages.
     pub fn new(lanes: usize) -> Self {
         let lanes = lanes.clamp(1, 1024);

@@ -13,7 +13,7 @@ const FAST: f64 = 0.75;
 
 /// The overflow threshold `min(2L/3, L - lambda * m)` of a buffer of size `L`.
 ///
-/// `m` is the mean time of a push, by a slow filter; `lambda` is the arrival rate, by a fast one: arrivals change at
+/// `m` is the mean time of a push, by a slow filter. `lambda` is the arrival rate, by a fast one: arrivals change at
 /// once, the time of a push hardly does. Before the first push the threshold is `2L/3`.
 ///
 /// ```
@@ -45,7 +45,7 @@ impl Threshold {
         self.limit
     }
 
-    /// The buffer has another size from now on. What was learned stays.
+    /// The buffer has another size from now on. The learned rates stay.
     pub fn resize(&mut self, limit: f64) {
         self.limit = limit.max(0.0);
     }

@@ -36,6 +36,7 @@ with_both_backends! {
     several_threads_share_a_receiver
     under_overload_nothing_older_than_the_deadline_is_read
     by_key_at_most_one_datagram_of_each_waits
+    by_the_kernels_rule_a_full_memory_is_read_from_its_oldest
     alarm_comes_before_memory_is_full
     a_refused_connection_is_reported_once
 }
@@ -85,6 +86,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !condition() {
         assert!(begin.elapsed() < LONG, "not within {LONG:?}: {what}");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -135,6 +137,7 @@ fn stall_after_a_wait_loses_nothing(backend: Backend) {
         std::thread::scope(|scope| {
             let sender = &sender;
             scope.spawn(move || {
+                // Pause: the datagram comes while the receiver waits.
                 std::thread::sleep(Duration::from_millis(5));
                 sender.send(&numbered(begin, 1400)).expect("send");
             });
@@ -224,6 +227,7 @@ fn arrival_time_and_congestion_marks_are_the_kernels(backend: Backend) {
         let before = freshwire_push::sys::now();
         sender.send(b"marked").expect("send");
         let sent = freshwire_push::sys::now();
+        // Pause: the datagram waits, and its stamp stays.
         std::thread::sleep(Duration::from_millis(20));
         let received = receiver.receive(&mut [0; 100]).expect("datagram");
         assert_eq!(received.ecn, 3, "{address}");
@@ -308,6 +312,7 @@ fn under_overload_nothing_older_than_the_deadline_is_read(backend: Backend) {
             number += 1;
         }
         // Ten come in the time that the program needs for one.
+        // Pause: a program that is busy.
         std::thread::sleep(Duration::from_millis(2));
         if let Ok(received) = receiver.try_receive(&mut buffer) {
             let age = freshwire_push::sys::now().saturating_since(received.arrived);
@@ -334,6 +339,30 @@ fn by_key_at_most_one_datagram_of_each_waits(backend: Backend) {
     }
     assert_eq!(read, (992..1000).collect::<Vec<_>>(), "the newest of each key, in order");
     assert_eq!(receiver.statistics().expect("statistics").drops.of(Reason::Superseded), 992);
+}
+
+fn by_the_kernels_rule_a_full_memory_is_read_from_its_oldest(backend: Backend) {
+    const MEMORY: usize = 1 << 20;
+    const MOST: u32 = (MEMORY / 1400) as u32;
+    let config = Config { memory: MEMORY, ..small_kernel_buffer(Policy::Newest) };
+    let (receiver, sender) = pair(backend, config);
+    let mut sent = 0;
+    while receiver.statistics().expect("statistics").occupied < MEMORY * 9 / 10 {
+        assert!(sent < 2 * MOST, "{sent} datagrams do not fill the memory");
+        send_all(&receiver, &sender, (sent..sent + 10).map(|number| numbered(number, 1400)));
+        sent += 10;
+    }
+    // Far more than is free, in the memory and in the kernel's buffer.
+    for number in sent..sent + 500 {
+        sender.send(&numbered(number, 1400)).expect("send");
+    }
+    let mut buffer = [0; 2048];
+    let next = || receiver.try_receive(&mut buffer).ok().map(|_| number(&buffer));
+    let read: Vec<u32> = std::iter::from_fn(next).collect();
+    // The first one is older than a whole memory of others, and of the last ones most are gone.
+    assert!(read.first() == Some(&0) && read.is_sorted(), "{read:?}");
+    assert!(read.len() * 1536 >= MEMORY * 9 / 10, "{} datagrams", read.len());
+    assert!(read.len() < (sent + 500) as usize - 400, "{} datagrams of {}", read.len(), sent + 500);
 }
 
 fn alarm_comes_before_memory_is_full(backend: Backend) {
@@ -508,6 +537,7 @@ fn asynchronous_receives_wake() {
         for round in 0..20 {
             let late = sender.try_clone().expect("clone");
             let thread = std::thread::spawn(move || {
+                // Pause: the datagrams come while the receiver waits.
                 std::thread::sleep(Duration::from_millis(5));
                 for number in 0..10 {
                     late.send(&numbered(round * 10 + number, 1400)).expect("send");

@@ -1,5 +1,6 @@
 //! A1: nodes and connections.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -62,13 +63,15 @@ impl Node {
             Some(key) => NodeConfig::with_key(parse::<StaticKey>("key", key)?),
             None => NodeConfig::new()?,
         };
-        config = config.accept(accept).psk(psk.map(|psk| parse("psk", psk)).transpose()?);
+        config.endpoint.accept = accept;
+        config.endpoint.psk = psk.map(|psk| parse("psk", psk)).transpose()?;
         if let Some(backlog) = backlog {
             config = config.backlog(backlog);
         }
         if let Some(allowed) = allowed {
-            let keys: PyResult<Vec<PublicKey>> = allowed.iter().map(|key| parse("allowed", key)).collect();
-            config = config.allowed(keys?);
+            let keys: PyResult<BTreeSet<PublicKey>> =
+                allowed.iter().map(|key| parse("allowed", key)).collect();
+            config.endpoint.allowed = Some(keys?);
         }
         let node = a1::Node::bind(address, config).map_err(|error| PyOSError::new_err(words(&error)))?;
         let slot = Arc::new(Slot(Mutex::new(Some(Arc::new(node)))));
@@ -293,7 +296,7 @@ impl Drop for Connection {
 /// A new private key and its public key, 64 hexadecimal digits each.
 #[pyfunction]
 fn generate_key() -> PyResult<(String, String)> {
-    let key = NodeConfig::new()?.key;
+    let key = a1::generate_key()?;
     let private = key.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok((private, key.public_key().to_string()))
 }

@@ -84,12 +84,12 @@ impl Reason {
         Self::ConnectionLost,
     ];
 
-    pub(crate) fn of_code(code: u8) -> Self {
-        Self::ALL.into_iter().find(|reason| *reason as u8 == code).unwrap_or(Self::Other)
+    pub(crate) fn of(reason: native::Reason) -> Self {
+        Self::ALL.into_iter().find(|mirrored| *mirrored as u8 == reason.code()).unwrap_or(Self::Other)
     }
 
     fn native(self) -> native::Reason {
-        native::Reason::try_from(self as u8).unwrap_or(native::Reason::Application)
+        native::Reason::from_code(self as u8)
     }
 }
 

@@ -135,7 +135,7 @@ fn put_into(
 ) -> PyResult<u64> {
     match how {
         How::Push => sender.push(sink, payload, meta),
-        How::Replace => sender.replace(sink, payload, meta).map(|replaced| replaced.pushed().user_seq),
+        How::Replace => sender.replace(sink, payload, meta).map(|replaced| replaced.pushed().seq),
     }
     .map_err(of_push)
 }
@@ -170,7 +170,7 @@ impl About {
         }
         let refs = [self.refs.0, self.refs.1];
         Ok(Meta {
-            user_seq: self.seq.unwrap_or(Meta::NEXT_SEQ),
+            seq: self.seq.unwrap_or(Meta::NEXT_SEQ),
             generated,
             deadline,
             layer: self.layer,

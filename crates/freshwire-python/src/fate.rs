@@ -44,17 +44,17 @@ pub(crate) struct Fate {
 impl Fate {
     pub(crate) fn new(fate: &freshwire::Fate) -> Self {
         debug_assert!(fate.outcome != Native::Refused || fate.index == NO_INDEX);
-        let (outcome, reason) = match fate.outcome {
-            Native::Acked => (Outcome::Acked, None),
-            Native::Dropped { reason } => (Outcome::Dropped, Some(Reason::of_code(reason))),
-            Native::Refused => (Outcome::Refused, None),
+        let outcome = match fate.outcome {
+            Native::Acked => Outcome::Acked,
+            Native::Dropped(_) => Outcome::Dropped,
+            Native::Refused => Outcome::Refused,
             // Handed over, and nothing more is known.
-            _ => (Outcome::Sent, None),
+            _ => Outcome::Sent,
         };
         Self {
-            seq: fate.user_seq,
+            seq: fate.seq,
             outcome,
-            reason,
+            reason: fate.outcome.reason().map(Reason::of),
             committed_at: fate.committed_at.map(Timestamp::as_nanos),
             finished_at: fate.finished_at.map(Timestamp::as_nanos),
             acked_at: fate.acked_at.map(Timestamp::as_nanos),

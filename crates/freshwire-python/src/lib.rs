@@ -4,8 +4,8 @@
 //!
 //! - A thread that holds the interpreter's lock never waits for a thread that may want it. The engine's lock may be held
 //!   while a Python function decides, so calls that can wait for it are made detached from the interpreter.
-//! - A push that finds room makes no such call, and keeps the interpreter's lock: giving it up costs more than the push,
-//!   and up to 5 ms where another Python thread computes.
+//! - A push that finds room makes no such call, and keeps the interpreter's lock. Giving it up costs more than the
+//!   push, and up to 5 ms where another Python thread computes.
 
 mod a1;
 mod choice;

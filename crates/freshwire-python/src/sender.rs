@@ -115,7 +115,7 @@ impl Sender {
             let meta = sender.producer().number(&meta);
             sender.push_to_all(ids.iter().copied(), &payload, &meta).map_err(of_push)?;
             let missed: Vec<_> = sender.missed().iter().map(|&(id, error)| (id, of_push(error))).collect();
-            Ok((meta.user_seq, missed))
+            Ok((meta.seq, missed))
         })?;
         let mut told = Vec::with_capacity(missed.len());
         for (id, error) in missed {

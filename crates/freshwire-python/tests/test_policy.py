@@ -54,6 +54,20 @@ def test_a_function_drops_and_sends(engine, pair):
     assert all(now <= freshwire.now() and loss == 0.0 for now, _, loss in seen)
 
 
+def test_a_fate_has_the_reason_of_the_decision(engine, pair):
+    reasons = [getattr(Reason, name) for name in dir(Reason) if name[0].isupper()]
+
+    def drop(now, queue, link):
+        return Decision.Drop(0, reasons[queue[0].seq]) if queue else Decision.Wait()
+
+    sink = freshwire.Sender(engine).add_sink(pair[0], choice.from_function(drop))
+    for seq in range(len(reasons)):
+        sink.push(b"x", seq=seq)
+    fates = fates_of(sink, len(reasons))
+    assert [fates[seq].reason for seq in range(len(reasons))] == reasons
+    assert {int(reason) for reason in reasons} == {*range(1, 14), 255}
+
+
 def test_a_function_goes_before_another_policy(engine, pair):
     def shed(now, queue, link):
         for at, record in enumerate(queue):

@@ -1,3 +1,4 @@
+use freshwire_record::{Reason, Record};
 use freshwire_units::Timestamp;
 
 use crate::edit::append_out;
@@ -5,8 +6,6 @@ use crate::error::{ClaimError, TooLate};
 use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS, FLAG_TELLS};
 use crate::prefetch::prefetch;
 use crate::process::Claim;
-use crate::reason;
-use crate::record::Queued;
 use crate::region::{Region, claim, release_claim};
 use crate::sync::{Ordering, fence};
 use crate::view::{Extents, Seen, View};
@@ -69,14 +68,8 @@ impl Counters {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a taken record has to be finished or abandoned"]
 pub struct Taken {
-    /// Where it is in the ring.
-    pub index: u64,
-    /// The application's number for it.
-    pub user_seq: u64,
-    /// Payload bytes.
-    pub len: u32,
-    /// All of its descriptor.
-    pub record: Queued,
+    /// Its description as it was taken: it may have been modified or replaced since it was listed.
+    pub record: Record,
     extents: Extents,
 }
 
@@ -154,7 +147,7 @@ impl Consumer {
 
     /// Fills `out` with the oldest ready records, at most `limit`. Held records, and those from `umod_i` on, are
     /// passed over. The cost is that of the records looked at.
-    pub fn queue(&mut self, limit: usize, out: &mut Vec<Queued>) {
+    pub fn queue(&mut self, limit: usize, out: &mut Vec<Record>) {
         out.clear();
         let Some(view) = View::new(self.region.inner(), self.ring) else { return };
         self.cursor.look(&view, limit, out);
@@ -163,7 +156,7 @@ impl Consumer {
     /// Adds to `out` the number and the reason of each record that another party dropped, once each: what depends on
     /// them is of no use either. A record whose slot was reused before this call is not reported. The cost is that of
     /// the ring's slots in use.
-    pub fn dropped_by_others(&mut self, out: &mut Vec<(u64, u8)>) {
+    pub fn dropped_by_others(&mut self, out: &mut Vec<(u64, Reason)>) {
         let Some(view) = View::new(self.region.inner(), self.ring) else { return };
         let Some(user_i) = view.user_i().filter(|&user_i| user_i >= self.cursor.told_to) else { return };
         let mut leading = true;
@@ -220,7 +213,7 @@ impl Consumer {
         let inner = self.region.inner();
         let block_bytes = inner.layout.config.block_bytes as usize;
         let mut at = offset as usize;
-        let end = (taken.len as usize).min(at.saturating_add(max));
+        let end = (taken.record.len as usize).min(at.saturating_add(max));
         while at < end {
             let within = at % block_bytes;
             let len = (end - at).min(block_bytes - within);
@@ -235,17 +228,17 @@ impl Consumer {
     //= spec/ring.md R-TRUST-2
     pub fn copy(&self, taken: &Taken, offset: u32, max: usize, out: &mut Vec<u8>) -> usize {
         match View::new(self.region.inner(), self.ring) {
-            Some(view) => append_out(&view, &taken.extents, taken.len, (offset, max), out),
+            Some(view) => append_out(&view, &taken.extents, taken.record.len, (offset, max), out),
             None => 0,
         }
     }
 
-    /// Drops a ready record for a [`reason`].
+    /// Drops a ready record.
     ///
     /// # Errors
     ///
     /// [`TooLate`] if the record has been taken, held or dropped.
-    pub fn discard(&mut self, index: u64, reason: u8, now: Timestamp) -> Result<(), TooLate> {
+    pub fn discard(&mut self, index: u64, reason: Reason, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         let discarded = self.cursor.try_discard(&view, index, reason, now);
         match discarded {
@@ -262,7 +255,7 @@ impl Consumer {
     /// Says that the record's first byte is being handed over, with `horizon` bytes committed before it and not yet
     /// on the wire.
     pub fn commit(&mut self, taken: &Taken, now: Timestamp, horizon: u32) {
-        let slot = self.region.inner().slot(self.ring, taken.index);
+        let slot = self.region.inner().slot(self.ring, taken.record.index);
         slot.committed_at.store(stamp(now), Ordering::Relaxed);
         slot.horizon.store(horizon, Ordering::Relaxed);
     }
@@ -270,7 +263,7 @@ impl Consumer {
     /// Notes how many bytes the receiving program had not read at the record's commit point, as far as that is known. After
     /// [`commit`](Self::commit).
     pub fn note_unread(&mut self, taken: &Taken, bytes: u64) {
-        let slot = self.region.inner().slot(self.ring, taken.index);
+        let slot = self.region.inner().slot(self.ring, taken.record.index);
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX - 1).min(u32::MAX - 1);
         slot.unread.store(bytes + 1, Ordering::Relaxed);
     }
@@ -282,7 +275,7 @@ impl Consumer {
     /// [`TooLate`] if another party overwrote the state of the slot.
     pub fn finish(&mut self, taken: &Taken, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
-        self.cursor.end(&view, taken.index, Ending { state: State::Sent, arg: 0, now })
+        self.cursor.end(&view, taken.record.index, Ending { state: State::Sent, arg: 0, now })
     }
 
     /// As above, without a later acknowledgement: the fate is complete.
@@ -292,7 +285,7 @@ impl Consumer {
     /// [`TooLate`] if another party overwrote the state of the slot.
     pub fn finish_for_good(&mut self, taken: &Taken, now: Timestamp) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
-        self.cursor.end(&view, taken.index, Ending { state: State::Sent, arg: 1, now })
+        self.cursor.end(&view, taken.record.index, Ending { state: State::Sent, arg: 1, now })
     }
 
     /// Reports that the record was taken or in progress, and abandoned.
@@ -300,10 +293,14 @@ impl Consumer {
     /// # Errors
     ///
     /// [`TooLate`] if another party overwrote the state of the slot.
-    pub fn abandon(&mut self, taken: &Taken, reason: u8, now: Timestamp) -> Result<(), TooLate> {
-        self.cursor.tell(taken.index);
+    pub fn abandon(&mut self, taken: &Taken, reason: Reason, now: Timestamp) -> Result<(), TooLate> {
+        self.cursor.tell(taken.record.index);
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
-        self.cursor.end(&view, taken.index, Ending { state: State::Dead, arg: u32::from(reason), now })
+        self.cursor.end(
+            &view,
+            taken.record.index,
+            Ending { state: State::Dead, arg: u32::from(reason.code()), now },
+        )
     }
 
     /// Makes a taken record ready again, unchanged, as long as none of its bytes was handed over. "Too late" answers given
@@ -315,9 +312,9 @@ impl Consumer {
     pub fn put_back(&mut self, taken: &Taken) -> Result<(), TooLate> {
         let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
         let in_hand = |word: &Word| word.state() == Some(State::Taken);
-        let word = view.word(taken.index).ok().filter(in_hand).ok_or(TooLate)?;
-        view.swap(taken.index, word, word.to(State::Ready, 0)).map_err(|_| TooLate)?;
-        self.cursor.next = self.cursor.next.min(taken.index);
+        let word = view.word(taken.record.index).ok().filter(in_hand).ok_or(TooLate)?;
+        view.swap(taken.record.index, word, word.to(State::Ready, 0)).map_err(|_| TooLate)?;
+        self.cursor.next = self.cursor.next.min(taken.record.index);
         view.head.kern_i.0.store(self.cursor.next, Ordering::Release);
         Ok(())
     }
@@ -352,7 +349,7 @@ impl Consumer {
     /// Ends the ring: every ready record is dropped for `reason`, pushes are refused, sent records count as finished.
     /// Taken records are still to be finished or abandoned. Claiming the role anew opens the ring again. Returns the
     /// records dropped.
-    pub fn close(&mut self, reason: u8, now: Timestamp) -> usize {
+    pub fn close(&mut self, reason: Reason, now: Timestamp) -> usize {
         let dropped = self.refuse(reason, now);
         self.tell_no_more();
         dropped
@@ -360,7 +357,7 @@ impl Consumer {
 
     /// Like [`close`](Self::close), for a sender that still tells of acknowledgements: fates of sent records are final when it
     /// [closes](Self::close) the ring or is dropped.
-    pub fn refuse(&mut self, reason: u8, now: Timestamp) -> usize {
+    pub fn refuse(&mut self, reason: Reason, now: Timestamp) -> usize {
         let Some(view) = View::new(self.region.inner(), self.ring) else { return 0 };
         self.cursor.closed = true;
         if !view.is_closed() {
@@ -443,7 +440,7 @@ impl Cursor {
     }
 
     //= spec/ring.md R-ROLE-2
-    fn look(&mut self, view: &View<'_>, limit: usize, out: &mut Vec<Queued>) {
+    fn look(&mut self, view: &View<'_>, limit: usize, out: &mut Vec<Record>) {
         self.seen = visible(view);
         let Some(range) = self.range(view) else { return };
         let end = range.end.min(view.head.umod_i.0.load(Ordering::Acquire));
@@ -457,9 +454,9 @@ impl Cursor {
                 break;
             }
             match view.see(index, range.end) {
-                Seen::Ready(record, _) => {
+                Seen::Ready(descriptor, _) => {
                     leading = false;
-                    out.push(record);
+                    out.push(descriptor.record);
                 }
                 Seen::Held => leading = false,
                 Seen::Gone if leading => self.next = index + 1,
@@ -480,7 +477,7 @@ impl Cursor {
         view: &View<'_>,
         (user_i, end, passed): (u64, u64, u64),
         limit: usize,
-        out: &mut Vec<Queued>,
+        out: &mut Vec<Record>,
     ) {
         let mut next = user_i;
         for at in user_i.saturating_sub(view.slots())..user_i {
@@ -490,9 +487,9 @@ impl Cursor {
                 continue;
             }
             match view.see(index, user_i) {
-                Seen::Ready(record, _) => {
+                Seen::Ready(descriptor, _) => {
                     next = next.min(index);
-                    out.push(record);
+                    out.push(descriptor.record);
                 }
                 Seen::Held => next = next.min(index),
                 Seen::Gone => {}
@@ -554,27 +551,27 @@ impl Cursor {
         // Pairs with the fence in `Producer::hold_from`: either it sees `taken` there, or we see its `umod_i` here.
         fence(Ordering::SeqCst);
         let taken = was.to(State::Taken, 0);
-        let record = view.describe(index);
-        if index >= view.head.umod_i.0.load(Ordering::Relaxed) || record.len > most {
+        let descriptor = view.describe(index);
+        if index >= view.head.umod_i.0.load(Ordering::Relaxed) || descriptor.record.len > most {
             // Nobody else moves a taken record on, so a failure is a lie and the record is lost to us.
             let _put_back = view.swap(index, taken, was);
             return Err(TooLate);
         }
-        let extents = view.is_sound(&record, user_i).then(|| view.extents(&record)).flatten();
+        let extents = view.is_sound(&descriptor, user_i).then(|| view.extents(&descriptor)).flatten();
         let Some(extents) = extents else {
             self.counters.bad_descriptors += 1;
-            let _dropped = view.swap(index, taken, taken.to(State::Dead, u32::from(reason::INVALID)));
+            let _dropped = view.swap(index, taken, taken.dead(Reason::Invalid));
             return Err(TooLate);
         };
         start_fate(view, index, Timestamp::ZERO);
-        Ok(Taken { index, user_seq: record.user_seq, len: record.len, record, extents })
+        Ok(Taken { record: descriptor.record, extents })
     }
 
     fn try_discard(
         &mut self,
         view: &View<'_>,
         index: u64,
-        reason: u8,
+        reason: Reason,
         now: Timestamp,
     ) -> Result<(), TooLate> {
         self.check_index(view, index)?;
@@ -584,7 +581,7 @@ impl Cursor {
         }
         // Written before the state, so that it is there for whoever sees the state.
         start_fate(view, index, now);
-        view.move_ready(index, State::Dead, u32::from(reason)).map(|_| ()).map_err(|()| TooLate)
+        view.move_ready(index, State::Dead, u32::from(reason.code())).map(|_| ()).map_err(|()| TooLate)
     }
 
     fn end(&mut self, view: &View<'_>, index: u64, to: Ending) -> Result<(), TooLate> {
@@ -670,7 +667,7 @@ fn clear_left_overs(view: &View<'_>) -> u64 {
         next = next.min(index);
         let Ok(word) = view.word(index) else { continue };
         let ended = match word.state() {
-            Some(State::Taken) => word.to(State::Dead, u32::from(reason::SENDER_LOST)),
+            Some(State::Taken) => word.dead(Reason::SenderLost),
             Some(State::Sent) => word.to(State::Sent, SENT_LAST),
             _ => continue,
         };

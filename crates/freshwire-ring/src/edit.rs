@@ -1,11 +1,11 @@
 use std::ops::Range;
 
+use freshwire_record::{Meta, Reason, Record};
 use freshwire_units::Timestamp;
 
 use crate::error::{EditError, ModifyError, TooLate};
 use crate::layout::SLOT_SHARED;
-use crate::reason;
-use crate::record::{Meta, Queued};
+use crate::record::Descriptor;
 use crate::sync::{Ordering, fence};
 use crate::view::{Extents, Seen, View};
 use crate::word::{State, Word};
@@ -18,7 +18,7 @@ use crate::word::{State, Word};
 pub struct Edit<'a> {
     view: View<'a>,
     held: Word,
-    record: Queued,
+    descriptor: Descriptor,
     extents: Extents,
     released: bool,
 }
@@ -29,7 +29,7 @@ impl<'a> Edit<'a> {
         view: View<'a>,
         index: u64,
         pid: u32,
-        pick: impl Fn(&Queued) -> bool,
+        pick: impl Fn(&Record) -> bool,
     ) -> Result<Self, TooLate> {
         let user_i = view.user_i().ok_or(TooLate)?;
         let oldest = user_i.saturating_sub(view.slots());
@@ -39,8 +39,8 @@ impl<'a> Edit<'a> {
         }
         // A few attempts: each failure means that the record was changed between looking and holding.
         for _ in 0..4 {
-            let Seen::Ready(record, word) = view.see(index, user_i) else { return Err(TooLate) };
-            if !pick(&record) {
+            let Seen::Ready(descriptor, word) = view.see(index, user_i) else { return Err(TooLate) };
+            if !pick(&descriptor.record) {
                 return Err(TooLate);
             }
             let held = word.to(State::Held, pid);
@@ -49,27 +49,27 @@ impl<'a> Edit<'a> {
             }
             // Orders the hold before the stores of this edit, for readers in `View::see`.
             fence(Ordering::Release);
-            let Some(extents) = view.extents(&record) else {
-                let dead = held.to(State::Dead, u32::from(reason::INVALID));
+            let Some(extents) = view.extents(&descriptor) else {
+                let dead = held.dead(Reason::Invalid);
                 // A failure means that somebody has already dropped it for a dead holder.
                 let _gone = view.swap(index, held, dead);
                 return Err(TooLate);
             };
-            return Ok(Self { view, held, record, extents, released: false });
+            return Ok(Self { view, held, descriptor, extents, released: false });
         }
         Err(TooLate)
     }
 
     /// The record's descriptor as it now is.
-    pub fn record(&self) -> &Queued {
-        &self.record
+    pub fn record(&self) -> &Record {
+        &self.descriptor.record
     }
 
     /// Copies payload bytes from `offset` on into `to`; returns how many there were.
     pub fn read(&self, offset: u32, to: &mut [u8]) -> usize {
-        let Self { view, extents, record, .. } = self;
+        let Self { view, extents, descriptor, .. } = self;
         let wanted = to.len();
-        each_part(view, extents, record.len, (offset, wanted), |block, within, part| {
+        each_part(view, extents, descriptor.record.len, (offset, wanted), |block, within, part| {
             view.inner.copy_out(block, within, &mut to[part])
         })
     }
@@ -82,11 +82,11 @@ impl<'a> Edit<'a> {
     /// other rings too.
     //= spec/ring.md R-ROLE-4
     pub fn write(&mut self, offset: u32, bytes: &[u8]) -> Result<(), EditError> {
-        if self.record.shared {
+        if self.descriptor.shared {
             return Err(EditError::Shared);
         }
         let end = u64::from(offset) + bytes.len() as u64;
-        if end > u64::from(self.record.len) {
+        if end > u64::from(self.record().len) {
             return Err(EditError::OutOfRange);
         }
         let block_bytes = self.view.inner.layout.config.block_bytes as usize;
@@ -111,28 +111,28 @@ impl<'a> Edit<'a> {
     ///
     /// [`EditError::OutOfRange`] if the slots hold less, [`EditError::Shared`] if the payload is in other rings too.
     pub fn set_len(&mut self, len: u32) -> Result<(), EditError> {
-        if self.record.shared {
+        if self.descriptor.shared {
             return Err(EditError::Shared);
         }
         let block_bytes = self.view.inner.layout.config.block_bytes;
-        if u64::from(len) > u64::from(self.record.slots) * u64::from(block_bytes) {
+        if u64::from(len) > u64::from(self.descriptor.slots) * u64::from(block_bytes) {
             return Err(EditError::OutOfRange);
         }
-        self.record.len = len;
-        self.view.slot(self.record.index).len.store(len, Ordering::Relaxed);
+        self.descriptor.record.len = len;
+        self.view.slot(self.record().index).len.store(len, Ordering::Relaxed);
         Ok(())
     }
 
     /// Re-ranks the record.
     pub fn set_layer(&mut self, layer: u8) {
-        self.record.layer = layer;
-        self.view.slot(self.record.index).layer.store(layer, Ordering::Relaxed);
+        self.descriptor.record.layer = layer;
+        self.view.slot(self.record().index).layer.store(layer, Ordering::Relaxed);
     }
 
     /// Changes when the record loses its value.
     pub fn set_deadline(&mut self, deadline: Timestamp) {
-        self.record.deadline = deadline;
-        self.view.slot(self.record.index).deadline.store(deadline.as_nanos(), Ordering::Relaxed);
+        self.descriptor.record.deadline = deadline;
+        self.view.slot(self.record().index).deadline.store(deadline.as_nanos(), Ordering::Relaxed);
     }
 
     /// Gives the record back to the sender. Returns `true` if the sender sleeps and has to be notified by the caller.
@@ -151,7 +151,7 @@ impl<'a> Edit<'a> {
     ///
     /// [`TooLate`] if another party took this process for dead and dropped the record.
     pub fn kill(mut self) -> Result<(), TooLate> {
-        self.finish(self.held.to(State::Dead, u32::from(reason::APPLICATION)))
+        self.finish(self.held.dead(Reason::Application))
     }
 
     /// Applies `change`, then gives the record back. Returns `true` if the sender sleeps and has to be notified.
@@ -167,14 +167,14 @@ impl<'a> Edit<'a> {
 
     /// Puts another record's description in place of this one's.
     pub(crate) fn set_meta(&mut self, meta: &Meta) {
-        let slot = self.view.slot(self.record.index);
+        let slot = self.view.slot(self.record().index);
         write_meta(slot, meta);
-        self.record = self.view.describe(self.record.index);
+        self.descriptor = self.view.describe(self.record().index);
     }
 
     fn finish(&mut self, to: Word) -> Result<(), TooLate> {
         self.released = true;
-        self.view.swap(self.record.index, self.held, to).map_err(|_| TooLate)
+        self.view.swap(self.record().index, self.held, to).map_err(|_| TooLate)
     }
 }
 
@@ -191,7 +191,7 @@ impl std::fmt::Debug for Edit<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Edit")
             .field("ring", &self.view.ring)
-            .field("record", &self.record)
+            .field("record", self.record())
             .finish_non_exhaustive()
     }
 }
@@ -199,7 +199,7 @@ impl std::fmt::Debug for Edit<'_> {
 /// Stores everything of `meta` but the record's length and blocks. The caller owns the slot.
 #[inline]
 pub(crate) fn write_meta(slot: &crate::layout::Slot, meta: &Meta) {
-    slot.user_seq.store(meta.user_seq, Ordering::Relaxed);
+    slot.user_seq.store(meta.seq, Ordering::Relaxed);
     slot.generated.store(meta.generated.as_nanos(), Ordering::Relaxed);
     slot.deadline.store(meta.deadline.as_nanos(), Ordering::Relaxed);
     slot.key.store(meta.key, Ordering::Relaxed);
@@ -253,13 +253,13 @@ fn each_part(
 }
 
 /// Holds the oldest ready record with this number.
-pub(crate) fn edit_seq(view: View<'_>, user_seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
+pub(crate) fn edit_seq(view: View<'_>, seq: u64, pid: u32) -> Result<Edit<'_>, TooLate> {
     let (window, passed) = (view.window(), view.passed_i());
     for index in window.clone() {
         let index = view.holder(index, passed);
-        if let Seen::Ready(record, _) = view.see(index, window.end)
-            && record.user_seq == user_seq
-            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.user_seq == user_seq)
+        if let Seen::Ready(descriptor, _) = view.see(index, window.end)
+            && descriptor.record.seq == seq
+            && let Ok(edit) = Edit::begin(view, index, pid, |record| record.seq == seq)
         {
             return Ok(edit);
         }

@@ -1,8 +1,8 @@
+use freshwire_record::{Reason, Record};
+
 use crate::edit::{Edit, edit_seq};
 use crate::error::{EditError, ModifyError, TooLate};
 use crate::process::own_pid;
-use crate::reason;
-use crate::record::Queued;
 use crate::region::Region;
 use crate::view::View;
 
@@ -20,7 +20,7 @@ impl Editor {
     }
 
     /// Lists up to `limit` ready records of a ring into `out`, oldest first.
-    pub fn queue(&self, ring: usize, limit: usize, out: &mut Vec<Queued>) {
+    pub fn queue(&self, ring: usize, limit: usize, out: &mut Vec<Record>) {
         out.clear();
         if let Some(view) = self.view(ring) {
             view.list(limit, out);
@@ -29,12 +29,12 @@ impl Editor {
 
     /// Drops the queued records with this number. Returns `true` if there was one: it is never sent. Returns `false` if
     /// it is too late: the record was taken, held or dropped before, or was never in the ring.
-    pub fn drop_seq(&self, ring: usize, user_seq: u64) -> bool {
-        self.drop_where(ring, reason::APPLICATION, |record| record.user_seq == user_seq) > 0
+    pub fn drop_seq(&self, ring: usize, seq: u64) -> bool {
+        self.drop_where(ring, Reason::Application, |record| record.seq == seq) > 0
     }
 
-    /// Drops the queued records that `pick` selects, for a [`reason`]. Returns how many.
-    pub fn drop_where(&self, ring: usize, reason: u8, pick: impl FnMut(&Queued) -> bool) -> usize {
+    /// Drops the queued records that `pick` selects. Returns how many.
+    pub fn drop_where(&self, ring: usize, reason: Reason, pick: impl FnMut(&Record) -> bool) -> usize {
         self.view(ring).map_or(0, |view| view.drop_where(reason, pick))
     }
 
@@ -48,10 +48,10 @@ impl Editor {
     pub fn modify(
         &self,
         ring: usize,
-        user_seq: u64,
+        seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
     ) -> Result<bool, ModifyError> {
-        self.edit(ring, user_seq)?.apply(change)
+        self.edit(ring, seq)?.apply(change)
     }
 
     /// Holds the oldest queued record with this number for editing.
@@ -59,8 +59,8 @@ impl Editor {
     /// # Errors
     ///
     /// [`TooLate`] if there is none.
-    pub fn edit(&self, ring: usize, user_seq: u64) -> Result<Edit<'_>, TooLate> {
-        edit_seq(self.view(ring).ok_or(TooLate)?, user_seq, self.pid)
+    pub fn edit(&self, ring: usize, seq: u64) -> Result<Edit<'_>, TooLate> {
+        edit_seq(self.view(ring).ok_or(TooLate)?, seq, self.pid)
     }
 
     /// Holds the record at `index` for editing.
@@ -78,8 +78,8 @@ impl Editor {
     /// # Errors
     ///
     /// [`TooLate`] if there is no such record.
-    pub fn set_layer(&self, ring: usize, user_seq: u64, layer: u8) -> Result<bool, TooLate> {
-        let mut edit = self.edit(ring, user_seq)?;
+    pub fn set_layer(&self, ring: usize, seq: u64, layer: u8) -> Result<bool, TooLate> {
+        let mut edit = self.edit(ring, seq)?;
         edit.set_layer(layer);
         edit.release()
     }

@@ -2,18 +2,17 @@
 
 use std::collections::VecDeque;
 
+use freshwire_record::{Fate, Outcome};
 use freshwire_units::Timestamp;
 
-use crate::finished::{Finished, finished};
-use crate::reason;
-use crate::record::{Fate, Outcome};
+use crate::finished::finished;
 use crate::sync::Ordering;
 use crate::view::View;
 use crate::word::{SENT_LAST, State};
 
-/// Fates of one ring that are kept for a producer that [asks for them](crate::Producer::keep_fates) or polls. Of one that has let so many pile
-/// up nothing is kept until it polls again: each record then costs no more than its count. A program that polls once a second loses
-/// none below this many records a second.
+/// Fates of one ring that are kept for a producer that [asks for them](crate::Producer::keep_fates) or polls. Beyond
+/// this number nothing is kept until the producer polls again: each record then costs no more than its count. A
+/// program that polls once a second loses none below this many records a second.
 pub const MAX_KEPT_FATES: usize = 16_384;
 
 /// What is kept of the records whose slots were used again.
@@ -118,13 +117,7 @@ impl Fates {
 
 /// The fate of a finished record.
 pub(crate) fn fate_of(view: &View<'_>, index: u64) -> Option<Fate> {
-    let outcome = match finished(view, index) {
-        Finished::Acked => Outcome::Acked,
-        Finished::Sent { .. } => Outcome::Sent,
-        Finished::Dropped(reason) => Outcome::Dropped { reason },
-        Finished::Bad => Outcome::Dropped { reason: reason::INVALID },
-        Finished::No => return None,
-    };
+    let outcome = finished(view, index).outcome()?;
     Some(read_fate(view, index, outcome))
 }
 
@@ -138,17 +131,8 @@ fn conclude(view: &View<'_>, index: u64) -> bool {
 
 pub(crate) fn read_fate(view: &View<'_>, index: u64, outcome: Outcome) -> Fate {
     let slot = view.slot(index);
-    let user_seq = slot.user_seq.load(Ordering::Relaxed);
-    let mut fate = Fate {
-        index,
-        user_seq,
-        outcome,
-        committed_at: None,
-        finished_at: None,
-        acked_at: None,
-        horizon: 0,
-        unread: None,
-    };
+    let seq = slot.user_seq.load(Ordering::Relaxed);
+    let mut fate = Fate::uncommitted(index, seq, outcome);
     // The Acquire load of the state came before: the sender's line is what it wrote for this record, if for any.
     if slot.fate_of.load(Ordering::Relaxed) == index + 1 {
         let time = |nanos: u64| (nanos != 0).then(|| Timestamp::from_nanos(nanos));

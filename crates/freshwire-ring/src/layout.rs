@@ -57,23 +57,24 @@ impl Config {
     /// Each ring has [`slots_for`](Self::slots_for) the keys, and the arena one block per slot. Creating the region fails if the sizes
     /// exceed the limits.
     ///
-    /// Over A1 a value keeps its slot until it is acknowledged. Add to `keys` the values that may be in flight: rate × (round trip +
-    /// queueing delay) / bytes of a value with its overhead, such as 1 Mbit/s × 150 ms / (16 + 40) B = 335. With fewer slots,
-    /// a push is refused while every slot holds a value in flight.
+    /// Over A1 a value keeps its slot until it is acknowledged. Add to `keys` the values that may be in flight: rate
+    /// × (round trip + queueing delay) / bytes of a value with its overhead. For example, 1 Mbit/s × 150 ms / (16 +
+    /// 40) B = 335. With fewer slots, a push is refused while every slot holds a value in flight.
     pub fn for_clients(clients: u32, keys: u32, bytes: u32) -> Self {
         let slots = Self::slots_for(keys);
         let block_bytes = bytes.max(MIN_BLOCK_BYTES);
         Self { rings: clients, slots, block_bytes, blocks: clients.saturating_mul(slots) }
     }
 
-    /// Slots that the newest values of `keys` keys need in a ring, each in one slot: one for each key, and an eighth of the ring for
-    /// values that are begun, rounded up to a power of two. The sender begins no more than that at a time.
+    /// Slots that the newest values of `keys` keys need in a ring, each in one slot. The number is one for each key
+    /// plus an eighth of the ring for values in progress, rounded up to a power of two. The sender has no more than
+    /// that in progress at a time.
     pub fn slots_for(keys: u32) -> u32 {
         let needed = u64::from(keys) * 8 / 7 + 1;
         u32::try_from(needed.next_power_of_two()).unwrap_or(u32::MAX).max(MIN_KEYED_SLOTS)
     }
 
-    /// Records that may be begun and not finished while others still find the slots that [`slots_for`](Self::slots_for) counts on.
+    /// Records that may be in progress while others still find the slots that [`slots_for`](Self::slots_for) counts on.
     pub fn begun_slots(&self) -> u32 {
         (self.slots / 8).max(1)
     }

@@ -1,9 +1,8 @@
 //! The shared-memory arena and rings of late data choice.
 //!
 //! An application puts records into a ring that it shares with a sender. Until the sender takes a record, the
-//! application, or a second party in another process, can drop it, modify it in place, re-rank it or replace it, and
-//! the answer is exact: done, or too late. One arena holds payload bytes, once; each destination has its own ring of
-//! descriptors into it.
+//! application or a second process can drop it, modify it in place, re-rank it or replace it. The answer is exact:
+//! done, or too late. One arena holds payload bytes, once; each destination has its own ring of descriptors into it.
 //!
 //! ```text
 //!              taken, finished          ready            free
@@ -29,8 +28,8 @@
 //! let mut producer = region.producer()?;
 //! let mut sender = region.consumer(0)?;
 //!
-//! let _ = producer.push(0, b"stale", &Meta { user_seq: 1, ..Meta::default() })?;
-//! let _ = producer.push(0, b"fresh", &Meta { user_seq: 2, ..Meta::default() })?;
+//! let _ = producer.push(0, b"stale", &Meta { seq: 1, ..Meta::default() })?;
+//! let _ = producer.push(0, b"fresh", &Meta { seq: 2, ..Meta::default() })?;
 //! assert!(producer.drop_seq(0, 1));
 //!
 //! let mut queue = Vec::new();
@@ -61,7 +60,6 @@ mod prefetch;
 mod process;
 mod producer;
 mod pushed;
-pub mod reason;
 mod record;
 mod region;
 mod roles;
@@ -70,6 +68,8 @@ mod sync;
 mod takeover;
 mod view;
 mod word;
+
+pub use freshwire_record::{Fate, Meta, NO_INDEX, Outcome, Reason, Record};
 
 pub use blocks::Stored;
 pub use consumer::{Consumer, Counters, RawSlice, Taken};
@@ -86,5 +86,5 @@ pub use layout::{
 pub use prefetch::prefetch;
 pub use producer::Producer;
 pub use pushed::{Pushed, Replaced};
-pub use record::{Fate, Meta, NO_INDEX, Outcome, Queued, Stage, Standing};
+pub use record::{Stage, Standing};
 pub use region::Region;

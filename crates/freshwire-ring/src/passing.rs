@@ -1,4 +1,5 @@
-//! Passing over slots that are still in use, so that one record which is begun, held or waits keeps nobody else from a slot.
+//! Passing over slots that are still in use, so that a record that is in progress, held or waiting keeps no other
+//! from a slot.
 //!
 //! ```text
 //!  lap 3:   │ a │ b │ c │ d │ e │ f │ g │ h │     b is not finished, all others are
@@ -59,7 +60,7 @@ impl Producer {
 
     /// Whether the slots that index `at`, and those behind it that belong to the same record, would use are free.
     fn is_free(&self, view: &View<'_>, own: &Ring, at: u64) -> (bool, u64) {
-        let has_ended = |index: u64| !matches!(finished(view, index), Finished::No);
+        let has_ended = |index: u64| !matches!(finished(view, index), Finished::No { .. });
         if let Some(behind) = own.behind_at(own.at(at)) {
             return (has_ended(behind.index), 1);
         }
@@ -148,7 +149,7 @@ impl Producer {
         let (view, own) = (self.view(ring)?, self.rings.get(ring)?);
         let is_final = view.is_final();
         let has_ended = |behind: &&Behind| match finished(&view, behind.index) {
-            Finished::No => false,
+            Finished::No { .. } => false,
             Finished::Sent { last } => last || is_final,
             Finished::Acked | Finished::Dropped(_) | Finished::Bad => true,
         };

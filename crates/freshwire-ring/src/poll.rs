@@ -1,12 +1,11 @@
 //! The producer's account of what became of its records.
 
+use freshwire_record::{Fate, Reason};
 use freshwire_units::Timestamp;
 
 use crate::fates::fate_of;
 use crate::finished::{Finished, finished};
 use crate::producer::Producer;
-use crate::reason;
-use crate::record::Fate;
 use crate::view::View;
 
 impl Producer {
@@ -25,7 +24,7 @@ impl Producer {
     pub fn poll_fate(&mut self, ring: usize) -> Option<Fate> {
         let view = View::new(self.region.inner(), ring)?;
         if view.is_closed() {
-            view.drop_where(reason::CLOSED, |_| true);
+            view.drop_where(Reason::Closed, |_| true);
         }
         let closed = view.is_final();
         let fates = &mut self.rings[ring].fates;
@@ -49,7 +48,7 @@ impl Producer {
         }
         let (view, tail) = (View::new(self.region.inner(), ring)?, own.tail);
         match finished(&view, tail) {
-            Finished::No => return None,
+            Finished::No { .. } => return None,
             Finished::Sent { last } if !closed && !last => return None,
             _ => {}
         }
@@ -67,9 +66,9 @@ impl Producer {
     }
 
     /// Adds the fate of a record that did not get on the ring to those that are polled.
-    pub fn note_refused(&mut self, ring: usize, user_seq: u64) {
+    pub fn note_refused(&mut self, ring: usize, seq: u64) {
         if let Some(own) = self.rings.get_mut(ring) {
-            own.fates.keep(Fate::refused(user_seq));
+            own.fates.keep(Fate::refused(seq));
         }
     }
 

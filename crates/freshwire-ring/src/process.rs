@@ -93,6 +93,7 @@ mod tests {
             if !pid_is_alive(child.id()) {
                 break;
             }
+            // Pause: until the next look.
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         assert!(!pid_is_alive(child.id()));

@@ -1,3 +1,5 @@
+use freshwire_record::{Fate, Meta, Outcome, Reason, Record};
+
 use crate::blocks::{Blocks, Stored};
 use crate::edit::{Edit, edit_seq, flags, write_meta};
 use crate::error::{ClaimError, EditError, ModifyError, PushError, TooLate};
@@ -7,8 +9,7 @@ use crate::layout::{MAX_INDEX, NO_HOLD};
 use crate::own::{Own, Ring, Room};
 use crate::process::{Claim, own_pid};
 use crate::pushed::{Pushed, Replaced};
-use crate::reason;
-use crate::record::{Fate, Meta, Outcome, Queued, Stage, Standing};
+use crate::record::{Descriptor, Stage, Standing};
 use crate::region::{Region, claim, release_claim};
 use crate::sync::{Ordering, fence};
 use crate::view::{Seen, View};
@@ -17,10 +18,10 @@ use crate::word::{State, Word};
 /// The only one that pushes records into a region's rings. Dropping it gives the role back; the rings stay as they
 /// are.
 ///
-/// A push reuses the slots of finished records when it needs them, oldest first, and passes over those of records that are not: one that
-/// is slow keeps the others from no slot. Fates that have not been polled until then are kept, up to
-/// [`MAX_KEPT_FATES`](crate::MAX_KEPT_FATES); the others are counted as [lost](Self::fates_lost). The blocks of the arena are given back as soon as a
-/// push needs them.
+/// A push reuses the slots of finished records when it needs them, oldest first, and skips those of unfinished
+/// records: a slow record keeps no other from a slot. Fates that have not been polled until then are kept, up to
+/// [`MAX_KEPT_FATES`](crate::MAX_KEPT_FATES); the others are counted as [lost](Self::fates_lost). The blocks of the
+/// arena are given back as soon as a push needs them.
 #[derive(Debug)]
 pub struct Producer {
     pub(crate) region: Region,
@@ -64,9 +65,9 @@ impl Producer {
     /// than that of the record numbered before, in whichever ring, and is used up even if a push is then refused.
     /// Pushes do this themselves; call it to give one record the same number in several rings.
     pub fn number(&mut self, meta: &Meta) -> Meta {
-        let user_seq = if meta.user_seq == Meta::NEXT_SEQ { self.next_seq } else { meta.user_seq };
-        self.next_seq = following(user_seq);
-        Meta { user_seq, ..*meta }
+        let seq = if meta.seq == Meta::NEXT_SEQ { self.next_seq } else { meta.seq };
+        self.next_seq = following(seq);
+        Meta { seq, ..*meta }
     }
 
     /// Puts a record on a ring: copies `payload` into the arena, fills the slots, makes them visible. No system call,
@@ -79,7 +80,7 @@ impl Producer {
     pub fn push(&mut self, ring: usize, payload: &[u8], meta: &Meta) -> Result<Pushed, PushError> {
         let meta = self.number(meta);
         let index = self.push_quiet(ring, payload, &meta)?;
-        Ok(Pushed { index, user_seq: meta.user_seq, notify: self.wake_for_push(ring) })
+        Ok(Pushed { index, seq: meta.seq, notify: self.wake_for_push(ring) })
     }
 
     /// Like [`push`](Self::push), without looking whether the sender sleeps: to fill first and notify once, call
@@ -164,7 +165,7 @@ impl Producer {
     pub fn push_stored(&mut self, ring: usize, payload: &Stored, meta: &Meta) -> Result<Pushed, PushError> {
         let meta = self.number(meta);
         let index = self.push_stored_quiet(ring, payload, &meta)?;
-        Ok(Pushed { index, user_seq: meta.user_seq, notify: self.wake_for_push(ring) })
+        Ok(Pushed { index, seq: meta.seq, notify: self.wake_for_push(ring) })
     }
 
     /// Like [`push_stored`](Self::push_stored), without looking whether the sender sleeps.
@@ -205,12 +206,12 @@ impl Producer {
 
     /// Drops the queued records with this number. Returns `true` if there was one: it is never sent. Returns `false` if
     /// it is too late: the record was taken, held or dropped before, or was never in the ring.
-    pub fn drop_seq(&self, ring: usize, user_seq: u64) -> bool {
-        self.drop_where(ring, reason::APPLICATION, |record| record.user_seq == user_seq) > 0
+    pub fn drop_seq(&self, ring: usize, seq: u64) -> bool {
+        self.drop_where(ring, Reason::Application, |record| record.seq == seq) > 0
     }
 
-    /// Drops the queued records that `pick` selects, for a [`reason`]. Returns how many.
-    pub fn drop_where(&self, ring: usize, reason: u8, pick: impl FnMut(&Queued) -> bool) -> usize {
+    /// Drops the queued records that `pick` selects. Returns how many.
+    pub fn drop_where(&self, ring: usize, reason: Reason, pick: impl FnMut(&Record) -> bool) -> usize {
         self.view(ring).map_or(0, |view| view.drop_where(reason, pick))
     }
 
@@ -224,10 +225,10 @@ impl Producer {
     pub fn modify(
         &self,
         ring: usize,
-        user_seq: u64,
+        seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
     ) -> Result<bool, ModifyError> {
-        self.edit(ring, user_seq)?.apply(change)
+        self.edit(ring, seq)?.apply(change)
     }
 
     /// Holds the oldest queued record with this number for editing.
@@ -235,9 +236,9 @@ impl Producer {
     /// # Errors
     ///
     /// [`TooLate`] if there is none.
-    pub fn edit(&self, ring: usize, user_seq: u64) -> Result<Edit<'_>, TooLate> {
+    pub fn edit(&self, ring: usize, seq: u64) -> Result<Edit<'_>, TooLate> {
         let view = self.view(ring).ok_or(TooLate)?;
-        edit_seq(view, user_seq, self.pid)
+        edit_seq(view, seq, self.pid)
     }
 
     /// Holds the record at `index` for editing.
@@ -249,9 +250,9 @@ impl Producer {
         Edit::begin(self.view(ring).ok_or(TooLate)?, index, self.pid, |_| true)
     }
 
-    /// Puts a record in the place of the newest unsent one with the same key, if it has a key: overwrites it if the payload fits into
-    /// its slots and is in no other ring, else pushes anew and drops the older one. If that push fails the older one
-    /// stays.
+    /// Puts a record in the place of the newest unsent one with the same key, if it has a key. Overwrites it if the
+    /// payload fits into its slots and is in no other ring; otherwise pushes a new one and drops the older one. If
+    /// that push fails the older one stays.
     ///
     /// # Errors
     ///
@@ -268,14 +269,14 @@ impl Producer {
         if let Some(pushed) = self.overwrite(&view, &older, payload, meta) {
             return Ok(Replaced::InPlace(pushed));
         }
-        let same = |record: &Queued| record.index == older.index && record.key == meta.key;
+        let same = |record: &Record| record.index == older.record.index && record.key == meta.key;
         if self.room_is_the_older_ones(ring, payload.len(), older.slots) {
-            let is_dropped = self.drop_where(ring, reason::SUPERSEDED, same) > 0;
+            let is_dropped = self.drop_where(ring, Reason::Superseded, same) > 0;
             let pushed = self.push(ring, payload, meta)?;
             return Ok(if is_dropped { Replaced::Superseded(pushed) } else { Replaced::Appended(pushed) });
         }
         let pushed = self.push(ring, payload, meta)?;
-        let is_dropped = self.drop_where(ring, reason::SUPERSEDED, same) > 0;
+        let is_dropped = self.drop_where(ring, Reason::Superseded, same) > 0;
         Ok(if is_dropped { Replaced::Superseded(pushed) } else { Replaced::Appended(pushed) })
     }
 
@@ -342,8 +343,8 @@ impl Producer {
         view.head.kern_i.0.store(own.user_i, Ordering::Relaxed);
         let waiting = (own.tail..own.user_i).filter(|&index| own.own(index).record_span() != 0);
         for index in waiting.chain(own.behind.iter().map(|behind| behind.index)) {
-            if matches!(finished(&view, index), Finished::No) {
-                let dead = Word::new(view.lap(index), State::Dead, u32::from(reason::CLOSED));
+            if matches!(finished(&view, index), Finished::No { .. }) {
+                let dead = Word::new(view.lap(index), State::Dead, u32::from(Reason::Closed.code()));
                 // Nobody but a sender, of which there is none, and the holder of an edit, who comes too late now, waits for
                 // what it was.
                 view.slot(index).state.store(dead.0, Ordering::Release);
@@ -387,21 +388,19 @@ impl Producer {
             return None;
         }
         let view = self.view(ring)?;
-        let stage = match view.word(index).ok().map(|word| (word.state(), word.reason())) {
-            Some((Some(State::Ready | State::Held), _)) => Stage::Waiting,
-            Some((Some(State::Taken), _)) => Stage::Taken,
-            Some((Some(State::Sent), _)) => Stage::Sent,
-            Some((Some(State::Acked), _)) => Stage::Acked,
-            Some((Some(State::Dead), reason)) => Stage::Dropped(reason),
-            _ => Stage::Dropped(reason::INVALID),
+        let finished = finished(&view, index);
+        let stage = match (finished.outcome(), finished) {
+            (Some(outcome), _) => Stage::Ended(outcome),
+            (None, Finished::No { taken: true }) => Stage::Taken,
+            (None, _) => Stage::Waiting,
         };
         let fate = read_fate(&view, index, Outcome::Sent);
         let Fate { committed_at, finished_at, acked_at, horizon, .. } = fate;
         Some(Standing { stage, committed_at, finished_at, acked_at, horizon })
     }
 
-    /// Slots that a push can use without skipping any that is in use, those of finished records among them: a record of so many
-    /// finds room. Behind slots that are in use there may be more.
+    /// Slots that a push can use without skipping any that is in use, those of finished records among them: a record
+    /// of that many blocks finds room. Behind slots that are in use there may be more.
     pub fn free_slots(&self, ring: usize) -> u32 {
         let Some(own) = self.rings.get(ring) else { return 0 };
         if !own.behind.is_empty() {
@@ -444,7 +443,7 @@ impl Producer {
     }
 
     /// Lists up to `limit` ready records into `out`, oldest first.
-    pub fn queue(&self, ring: usize, limit: usize, out: &mut Vec<Queued>) {
+    pub fn queue(&self, ring: usize, limit: usize, out: &mut Vec<Record>) {
         out.clear();
         if let Some(view) = self.view(ring) {
             view.list(limit, out);
@@ -513,7 +512,7 @@ impl Producer {
         let mut tail = own.tail;
         while tail < own.user_i.min(enough) {
             let span = own.own(tail).record_span();
-            if span != 0 && matches!(finished(&view, tail), Finished::No) {
+            if span != 0 && matches!(finished(&view, tail), Finished::No { .. }) {
                 break;
             }
             tail += u64::from(span.max(1));
@@ -546,7 +545,7 @@ impl Producer {
         let own = &mut self.rings[ring];
         for place in 0..own.behind.len() {
             let behind = own.behind[place];
-            if !matches!(finished(&view, behind.index), Finished::No) {
+            if !matches!(finished(&view, behind.index), Finished::No { .. }) {
                 (0..u64::from(behind.span))
                     .for_each(|part| own.give_back(behind.index + part, &mut self.blocks));
             }
@@ -554,7 +553,7 @@ impl Producer {
         let mut index = own.tail;
         while index < own.user_i {
             let span = own.own(index).record_span();
-            if span != 0 && !matches!(finished(&view, index), Finished::No) {
+            if span != 0 && !matches!(finished(&view, index), Finished::No { .. }) {
                 for part in 0..u64::from(span) {
                     own.give_back(index + part, &mut self.blocks);
                 }
@@ -584,7 +583,7 @@ impl Producer {
             return true;
         }
         match finished(&view, own.tail) {
-            Finished::No => return false,
+            Finished::No { .. } => return false,
             Finished::Bad => self.bad_values += 1,
             _ => {}
         }
@@ -651,13 +650,14 @@ impl Producer {
         }
     }
 
-    fn overwrite(&self, view: &View<'_>, older: &Queued, payload: &[u8], meta: &Meta) -> Option<Pushed> {
+    fn overwrite(&self, view: &View<'_>, older: &Descriptor, payload: &[u8], meta: &Meta) -> Option<Pushed> {
         let len = u32::try_from(payload.len()).ok()?;
         let capacity = u64::from(older.slots) * u64::from(view.inner.layout.config.block_bytes);
         if older.shared || u64::from(len) > capacity {
             return None;
         }
-        let mut edit = Edit::begin(*view, older.index, self.pid, |record| record.key == meta.key).ok()?;
+        let mut edit =
+            Edit::begin(*view, older.record.index, self.pid, |record| record.key == meta.key).ok()?;
         // From the first byte on the record is half old, half new: it may only become ready again as a whole.
         if edit.set_len(len).and_then(|()| edit.write(0, payload)).is_err() {
             let _dropped = edit.kill();
@@ -665,7 +665,7 @@ impl Producer {
         }
         edit.set_meta(meta);
         let notify = edit.release().ok()?;
-        Some(Pushed { index: older.index, user_seq: meta.user_seq, notify })
+        Some(Pushed { index: older.record.index, seq: meta.seq, notify })
     }
 }
 
@@ -683,18 +683,18 @@ fn following(seq: u64) -> u64 {
     }
 }
 
-fn newest_with_key(view: &View<'_>, key: u64) -> Option<Queued> {
+fn newest_with_key(view: &View<'_>, key: u64) -> Option<Descriptor> {
     if key == 0 {
         return None;
     }
     let (window, passed) = (view.window(), view.passed_i());
     let has_key = |index: u64| match view.see(index, window.end) {
-        Seen::Ready(record, _) if record.key == key => Some(record),
+        Seen::Ready(descriptor, _) if descriptor.record.key == key => Some(descriptor),
         _ => None,
     };
     if window.start >= passed {
         return window.clone().rev().find_map(has_key);
     }
     let all = window.clone().filter_map(|index| has_key(view.holder(index, passed)));
-    all.max_by_key(|record| record.index)
+    all.max_by_key(|descriptor| descriptor.record.index)
 }

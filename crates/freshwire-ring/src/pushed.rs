@@ -7,7 +7,7 @@ pub struct Pushed {
     /// Its place in the ring.
     pub index: u64,
     /// Its number, which names it in drops, edits and fates.
-    pub user_seq: u64,
+    pub seq: u64,
     /// The sender sleeps, and this call is the one that has to notify it.
     pub notify: bool,
 }
@@ -17,7 +17,7 @@ pub struct Pushed {
 pub enum Replaced {
     /// The older record's bytes and descriptor were overwritten; it keeps its place in the queue.
     InPlace(Pushed),
-    /// The older one was dropped ([`SUPERSEDED`](crate::reason::SUPERSEDED)) and the new one pushed behind all others.
+    /// The older one was dropped ([`SUPERSEDED`](crate::Reason::Superseded)) and the new one pushed behind all others.
     Superseded(Pushed),
     /// There was no unsent record with this key, or the sender took it just now: the new one was pushed.
     Appended(Pushed),

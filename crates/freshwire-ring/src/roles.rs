@@ -31,7 +31,7 @@ impl Region {
     }
 
     /// Takes the role of the sender of one ring. What a former sender had taken and not finished is dropped
-    /// ([`reason::SENDER_LOST`](crate::reason::SENDER_LOST)); a closed ring is open again.
+    /// ([`Reason::SenderLost`](crate::Reason::SenderLost)); a closed ring is open again.
     ///
     /// # Errors
     ///

@@ -1,12 +1,13 @@
 //! Building the producer's private account from what the rings hold. Used each time the role is claimed: for a new
 //! region it finds nothing.
 
+use freshwire_record::Reason;
+
 use crate::blocks::Blocks;
 use crate::error::ClaimError;
 use crate::fates::Fates;
 use crate::layout::NO_HOLD;
 use crate::own::{Own, Ring, slots_passed};
-use crate::reason;
 use crate::region::{Inner, Region};
 use crate::sync::Ordering;
 use crate::view::View;
@@ -99,7 +100,7 @@ fn adopt(view: &View<'_>, own: &mut Ring, index: u64, users: &mut [u32]) -> u64 
     let extents = view.is_sound(&record, own.user_i).then(|| view.extents(&record)).flatten();
     let Some(extents) = extents else {
         if lives {
-            let dead = word.to(State::Dead, u32::from(reason::INVALID));
+            let dead = word.dead(Reason::Invalid);
             // A failure means that the sender has moved it on meanwhile, which ends it as well.
             let _moved_on = view.swap(index, word, dead);
         }

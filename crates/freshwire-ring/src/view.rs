@@ -1,11 +1,11 @@
-//! One ring as any party sees it: checked reads, drops and holds. What is loaded here is never trusted.
+//! One ring as any party sees it: checked reads, drops and holds. Loaded values are never trusted.
 
+use freshwire_record::{Reason, Record};
 use freshwire_units::Timestamp;
 
 use crate::layout::{FLAG_CLOSED, FLAG_SLEEPS, FLAG_TELLS, MAX_INDEX, RingHeader, SLOT_SHARED, Slot};
 use crate::process::pid_is_alive;
-use crate::reason;
-use crate::record::Queued;
+use crate::record::Descriptor;
 use crate::region::Inner;
 use crate::sync::{Ordering, fence};
 use crate::word::{State, Word};
@@ -24,7 +24,7 @@ pub(crate) struct View<'a> {
 /// What one slot is found to be.
 pub(crate) enum Seen {
     /// A record that can be had, and the word under which that was so.
-    Ready(Queued, Word),
+    Ready(Descriptor, Word),
     /// Somebody edits it.
     Held,
     /// Over, reused, or a further slot of a record.
@@ -141,39 +141,47 @@ impl<'a> View<'a> {
                 }
                 Some(State::Free) | None => return Seen::Bad,
             }
-            let record = self.describe(index);
+            let descriptor = self.describe(index);
             // The fence orders the loads above before the second load of the state: a word that has not changed means
             // that nobody wrote the descriptor in between (pairs with the Release fences in `Producer::fill` and
             // `Edit::begin`).
             fence(Ordering::Acquire);
             if self.slot(index).state.load(Ordering::Relaxed) == word.0 {
-                return if self.is_sound(&record, user_i) { Seen::Ready(record, word) } else { Seen::Bad };
+                return if self.is_sound(&descriptor, user_i) {
+                    Seen::Ready(descriptor, word)
+                } else {
+                    Seen::Bad
+                };
             }
         }
         Seen::Held
     }
 
     /// Copies a descriptor out, unchecked.
-    pub(crate) fn describe(&self, index: u64) -> Queued {
+    pub(crate) fn describe(&self, index: u64) -> Descriptor {
         let slot = self.slot(index);
-        Queued {
+        let record = Record {
             index,
-            user_seq: slot.user_seq.load(Ordering::Relaxed),
+            seq: slot.user_seq.load(Ordering::Relaxed),
             len: slot.len.load(Ordering::Relaxed),
-            slots: u32::from(slot.span.load(Ordering::Relaxed)),
             layer: slot.layer.load(Ordering::Relaxed),
             group: slot.group.load(Ordering::Relaxed),
             key: slot.key.load(Ordering::Relaxed),
             refs: [slot.refs[0].load(Ordering::Relaxed), slot.refs[1].load(Ordering::Relaxed)],
             generated: Timestamp::from_nanos(slot.generated.load(Ordering::Relaxed)),
             deadline: Timestamp::from_nanos(slot.deadline.load(Ordering::Relaxed)),
+        };
+        Descriptor {
+            record,
+            slots: u32::from(slot.span.load(Ordering::Relaxed)),
             shared: slot.flags.load(Ordering::Relaxed) & SLOT_SHARED != 0,
         }
     }
 
     /// True if the record lies within the ring and its length within its slots. //= spec/ring.md R-TRUST-4
-    pub(crate) fn is_sound(&self, record: &Queued, user_i: u64) -> bool {
-        let span = u64::from(record.slots);
+    pub(crate) fn is_sound(&self, descriptor: &Descriptor, user_i: u64) -> bool {
+        let &Descriptor { ref record, slots, .. } = descriptor;
+        let span = u64::from(slots);
         let capacity = span * u64::from(self.inner.layout.config.block_bytes);
         (1..=u64::from(self.inner.layout.max_span())).contains(&span)
             && record.index + span <= user_i
@@ -181,14 +189,15 @@ impl<'a> View<'a> {
     }
 
     /// The record's blocks, `None` if a slot or a block is not what it must be. The caller has it held or taken. //= spec/ring.md R-STATE-2
-    pub(crate) fn extents(&self, record: &Queued) -> Option<Extents> {
+    pub(crate) fn extents(&self, descriptor: &Descriptor) -> Option<Extents> {
         let blocks = self.inner.layout.config.blocks;
         let block =
             |index: u64| Some(self.slot(index).block.load(Ordering::Relaxed)).filter(|&block| block < blocks);
         let mut extents = Extents::default();
-        extents.push(block(record.index)?);
-        for part in 1..u64::from(record.slots) {
-            let index = record.index + part;
+        let first = descriptor.record.index;
+        extents.push(block(first)?);
+        for part in 1..u64::from(descriptor.slots) {
+            let index = first + part;
             let word = self.word(index).ok()?;
             let number = u64::from(self.slot(index).span.load(Ordering::Relaxed));
             if word.state() != Some(State::Cont) || number != part {
@@ -224,13 +233,13 @@ impl<'a> View<'a> {
 
     /// Drops all ready records for which `pick` says so; returns how many.
     //= spec/ring.md R-ROLE-3
-    pub(crate) fn drop_where(&self, why: u8, mut pick: impl FnMut(&Queued) -> bool) -> usize {
+    pub(crate) fn drop_where(&self, why: Reason, mut pick: impl FnMut(&Record) -> bool) -> usize {
         let window = self.window();
         let passed = self.passed_i();
         let mut records = 0;
         for index in window.clone() {
             let index = self.holder(index, passed);
-            if let Seen::Ready(record, word) = self.see(index, window.end) {
+            if let Seen::Ready(Descriptor { record, .. }, word) = self.see(index, window.end) {
                 // The word of the reading: if the record has been changed since, look again.
                 if pick(&record) && self.drop_seen(&record, word, window.end, why, &mut pick) {
                     records += 1;
@@ -242,19 +251,19 @@ impl<'a> View<'a> {
 
     fn drop_seen(
         &self,
-        record: &Queued,
+        record: &Record,
         word: Word,
         user_i: u64,
-        why: u8,
-        pick: &mut impl FnMut(&Queued) -> bool,
+        why: Reason,
+        pick: &mut impl FnMut(&Record) -> bool,
     ) -> bool {
         let mut word = word;
         for _ in 0..TRIES {
-            if self.swap(record.index, word, word.to(State::Dead, u32::from(why))).is_ok() {
+            if self.swap(record.index, word, word.dead(why)).is_ok() {
                 return true;
             }
             match self.see(record.index, user_i) {
-                Seen::Ready(again, now) if pick(&again) => word = now,
+                Seen::Ready(again, now) if pick(&again.record) => word = now,
                 _ => return false,
             }
         }
@@ -281,7 +290,7 @@ impl<'a> View<'a> {
             let index = self.holder(index, passed);
             let Ok(word) = self.word(index) else { continue };
             if word.state() == Some(State::Held) && !pid_is_alive(word.arg()) {
-                let dead = word.to(State::Dead, u32::from(reason::HOLDER_LOST));
+                let dead = word.dead(Reason::HolderLost);
                 records += usize::from(self.swap(index, word, dead).is_ok());
             }
         }
@@ -304,7 +313,7 @@ impl<'a> View<'a> {
     #[cold]
     fn wake_slow(&self, flag: u32) -> bool {
         if flag & FLAG_CLOSED != 0 {
-            self.drop_where(reason::CLOSED, |_| true);
+            self.drop_where(Reason::Closed, |_| true);
             return false;
         }
         // AcqRel: pairs with the sender's own read-modify-writes of the flag; only one party gets the bit.
@@ -330,7 +339,7 @@ impl<'a> View<'a> {
     }
 
     /// Lists up to `limit` ready records, oldest first, whether or not the sender is held back from them.
-    pub(crate) fn list(&self, limit: usize, out: &mut Vec<Queued>) {
+    pub(crate) fn list(&self, limit: usize, out: &mut Vec<Record>) {
         out.clear();
         let window = self.window();
         let passed = self.passed_i();
@@ -339,8 +348,8 @@ impl<'a> View<'a> {
             if in_order && out.len() >= limit {
                 break;
             }
-            if let Seen::Ready(record, _) = self.see(self.holder(index, passed), window.end) {
-                out.push(record);
+            if let Seen::Ready(descriptor, _) = self.see(self.holder(index, passed), window.end) {
+                out.push(descriptor.record);
             }
         }
         if !in_order {

@@ -7,8 +7,10 @@
 //! └────────────────┴──────────────┴────────┴───────┘
 //! ```
 //!
-//! The lap makes a word of an earlier use of the slot differ from the present one; the edit count makes a record that
-//! was changed differ from what was read of it. So one compare-and-swap of the whole word decides every race.
+//! The lap makes a word of an earlier use of the slot differ from the present one. The edit count makes a changed
+//! record differ from its earlier reading. So one compare-and-swap of the whole word decides every race.
+
+use freshwire_record::Reason;
 
 /// Largest process id that fits: Linux's own limit (`PID_MAX_LIMIT`) is 2^22.
 pub(crate) const PID_MASK: u32 = (1 << 22) - 1;
@@ -66,8 +68,13 @@ impl Word {
     }
 
     /// The reason of a dead slot.
-    pub(crate) const fn reason(self) -> u8 {
-        self.arg() as u8
+    pub(crate) const fn reason(self) -> Reason {
+        Reason::from_code(self.arg() as u8)
+    }
+
+    /// The same lap and edit count, dropped.
+    pub(crate) const fn dead(self, reason: Reason) -> Self {
+        self.to(State::Dead, reason.code() as u32)
     }
 
     /// The same lap and edit count in another state.
@@ -103,7 +110,7 @@ mod tests {
             ready = next;
         }
         assert_eq!(ready, Word::new(7, State::Ready, 0));
-        assert_eq!(ready.to(State::Dead, 255).reason(), 255);
+        assert_eq!(ready.to(State::Dead, 255).reason(), Reason::Other(255));
         assert_eq!(Word(15).state(), None);
     }
 }

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::hint::black_box;
 
-use freshwire_ring::{Config, Meta, Region, reason};
+use freshwire_ring::{Config, Meta, Reason, Region};
 use freshwire_units::Timestamp;
 
 struct Counting;
@@ -44,7 +44,7 @@ fn pushing_allocates_nothing() {
     assert_eq!(producer.poll_fate(0), None);
     let before = CALLS.get();
     for number in 0..1000_u64 {
-        let meta = Meta { user_seq: number, key: number % 3, ..Meta::default() };
+        let meta = Meta { seq: number, key: number % 3, ..Meta::default() };
         // Full, out of blocks, several slots: all of these happen on the way.
         let _ = producer.push(0, &[1; 150], &meta);
         let _ = producer.replace(0, &[2; 10], &meta);
@@ -55,7 +55,7 @@ fn pushing_allocates_nothing() {
         producer.drop_seq(1, number);
         sender.queue(16, &mut queue);
         for record in &queue {
-            let _ = sender.discard(record.index, reason::EXPIRED, Timestamp::ZERO);
+            let _ = sender.discard(record.index, Reason::Expired, Timestamp::ZERO);
         }
         if number.is_multiple_of(2) {
             while producer.poll_fate(0).is_some() {}

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, PushError, Queued, Region, TooLate, reason};
+use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, PushError, Reason, Record, Region, TooLate};
 use freshwire_units::Timestamp;
 use rustix::fs::FallocateFlags;
 
@@ -29,8 +29,7 @@ fn victim() -> Victim {
     let file = File::from(region.as_fd().unwrap().try_clone_to_owned().unwrap());
     let mut producer = region.producer().unwrap();
     for number in 1..=3 {
-        let _ =
-            producer.push(0, &[number as u8; 100], &Meta { user_seq: number, ..Meta::default() }).unwrap();
+        let _ = producer.push(0, &[number as u8; 100], &Meta { seq: number, ..Meta::default() }).unwrap();
     }
     Victim { producer, sender: region.consumer(0).unwrap(), file }
 }
@@ -43,7 +42,7 @@ impl Victim {
     fn seen(&mut self) -> Vec<u64> {
         let mut queue = Vec::new();
         self.sender.queue(usize::MAX, &mut queue);
-        queue.iter().map(|record| record.user_seq).collect()
+        queue.iter().map(|record| record.seq).collect()
     }
 }
 
@@ -100,7 +99,7 @@ fn a_record_with_wrong_blocks_is_not_taken_and_dies() {
         assert_eq!(victim.sender.take(0), Err(TooLate), "{what}");
         assert_eq!(victim.sender.counters().bad_descriptors, 1, "{what}");
         let fate = victim.producer.poll_fate(0).unwrap();
-        assert_eq!(fate.outcome, Outcome::Dropped { reason: reason::INVALID }, "{what}");
+        assert_eq!(fate.outcome, Outcome::Dropped(Reason::Invalid), "{what}");
     }
 }
 
@@ -112,7 +111,7 @@ fn a_wrong_state_is_counted_by_both_sides() {
         assert_eq!(victim.seen(), [2, 3]);
         assert!(victim.sender.counters().bad_states > 0 || state >> 32 == 7, "{state:x}");
         let fate = victim.producer.poll_fate(0).unwrap();
-        assert_eq!(fate.outcome, Outcome::Dropped { reason: reason::INVALID });
+        assert_eq!(fate.outcome, Outcome::Dropped(Reason::Invalid));
         assert_eq!(victim.producer.bad_values(), 1);
     }
 }
@@ -132,7 +131,7 @@ const HOLD: u64 = RING + 64;
 const FLAG: u64 = RING + 192;
 
 fn push(producer: &mut Producer, number: u64) -> Result<bool, PushError> {
-    let meta = Meta { user_seq: number, ..Meta::default() };
+    let meta = Meta { seq: number, ..Meta::default() };
     producer.push(0, &[0; 10], &meta).map(|pushed| pushed.notify)
 }
 
@@ -193,7 +192,7 @@ fn a_ring_that_is_made_anew_remembers_nothing() {
         let mut victim = Victim { sender: producer.region().consumer(0).unwrap(), producer, file };
         assert_eq!(victim.seen(), [0; 0]);
         for number in 4..100 {
-            let meta = Meta { user_seq: number, ..Meta::default() };
+            let meta = Meta { seq: number, ..Meta::default() };
             let pushed = victim.producer.push(0, &[0; 10], &meta).unwrap();
             assert_eq!(victim.seen(), [number], "{words:?}");
             let taken = victim.sender.take(pushed.index).unwrap();
@@ -252,6 +251,7 @@ fn scribble_once(seed: u64) -> (u64, u64) {
             let mut scribbler = Scribbler::new(&file, total, seed);
             while !stop.load(Ordering::Relaxed) {
                 let pause = scribbler.write_one() % 50;
+                // Pause: the scribbler writes at irregular times.
                 thread::sleep(Duration::from_micros(pause));
             }
         });
@@ -283,7 +283,7 @@ impl Drop for Stop<'_> {
 }
 
 fn submit(producer: &mut Producer, number: u64) {
-    let meta = Meta { user_seq: number, key: number % 4, ..Meta::default() };
+    let meta = Meta { seq: number, key: number % 4, ..Meta::default() };
     let _refused_or_not = producer.push(0, &vec![1; (number % 200) as usize], &meta);
     let _refused_or_not = producer.replace(0, &[2; 60], &meta);
     producer.drop_seq(0, number / 2);
@@ -299,28 +299,28 @@ fn submit(producer: &mut Producer, number: u64) {
 }
 
 fn deliver(sender: &mut Consumer, bounds: &Range<usize>) -> u64 {
-    let mut queue: Vec<Queued> = Vec::new();
+    let mut queue: Vec<Record> = Vec::new();
     sender.queue(64, &mut queue);
     assert!(queue.len() <= CONFIG.slots as usize);
     let mut copied = 0;
     for record in &queue {
-        assert!(record.len <= record.slots * CONFIG.block_bytes && record.slots <= CONFIG.slots);
+        assert!(record.len <= CONFIG.slots * CONFIG.block_bytes);
         let Ok(taken) = sender.take(record.index) else { continue };
         let mut slices = Vec::new();
         sender.slices(&taken, 0, usize::MAX, &mut slices);
-        assert_eq!(slices.iter().map(|slice| slice.len).sum::<usize>(), taken.len as usize);
+        assert_eq!(slices.iter().map(|slice| slice.len).sum::<usize>(), taken.record.len as usize);
         for slice in &slices {
             assert!(bounds.contains(&slice.ptr.addr()) && slice.ptr.addr() + slice.len <= bounds.end);
         }
         let mut payload = vec![0xA5; 64];
-        let len = sender.copy(&taken, 0, taken.len as usize + 64, &mut payload);
-        assert_eq!((len, payload.len()), (taken.len as usize, 64 + len));
+        let len = sender.copy(&taken, 0, taken.record.len as usize + 64, &mut payload);
+        assert_eq!((len, payload.len()), (taken.record.len as usize, 64 + len));
         assert!(payload[..64].iter().all(|&byte| byte == 0xA5), "wrote in front of the place");
         sender.commit(&taken, Timestamp::ZERO, 0);
         let _late_or_not = sender.finish(&taken, Timestamp::ZERO);
         copied += 1;
     }
-    let _late_or_not = sender.discard(0, reason::EXPIRED, Timestamp::ZERO);
+    let _late_or_not = sender.discard(0, Reason::Expired, Timestamp::ZERO);
     if sender.sleep() {
         sender.awake();
     }

@@ -4,7 +4,7 @@
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
-use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, Queued, Region, TooLate, reason};
+use freshwire_ring::{Config, Consumer, Meta, Outcome, Producer, Reason, Record, Region, TooLate};
 use freshwire_units::Timestamp;
 use loom::thread;
 
@@ -24,11 +24,11 @@ fn roles() -> (Region, Producer, Consumer) {
     (region, producer, sender)
 }
 
-fn seq(user_seq: u64) -> Meta {
-    Meta { user_seq, ..Meta::default() }
+fn seq(seq: u64) -> Meta {
+    Meta { seq, ..Meta::default() }
 }
 
-fn queued(sender: &mut Consumer) -> Vec<Queued> {
+fn queued(sender: &mut Consumer) -> Vec<Record> {
     let mut out = Vec::new();
     sender.queue(4, &mut out);
     out
@@ -103,7 +103,7 @@ fn a_record_is_taken_or_dropped_never_both() {
         assert_eq!(dropped, taken == Err(TooLate), "exactly one of them has it");
         if dropped {
             let outcome = producer.poll_fate(0).unwrap().outcome;
-            assert_eq!(outcome, Outcome::Dropped { reason: reason::APPLICATION });
+            assert_eq!(outcome, Outcome::Dropped(Reason::Application));
         }
     });
 }
@@ -176,7 +176,7 @@ fn a_listing_never_mixes_two_records() {
         let region = Region::heap(&Config { rings: 1, slots: 2, block_bytes: 16, blocks: 2 }).unwrap();
         let mut producer = region.producer().unwrap();
         let mut sender = region.consumer(0).unwrap();
-        let meta = |number| Meta { user_seq: number, key: number, ..Meta::default() };
+        let meta = |number| Meta { seq: number, key: number, ..Meta::default() };
         let _ = producer.push(0, b"a", &meta(1)).unwrap();
         let reusing = thread::spawn(move || {
             producer.drop_seq(0, 1);
@@ -186,8 +186,8 @@ fn a_listing_never_mixes_two_records() {
             producer
         });
         for record in queued(&mut sender) {
-            assert_eq!(record.user_seq, record.key);
-            assert_eq!(record.user_seq, record.index + 1);
+            assert_eq!(record.seq, record.key);
+            assert_eq!(record.seq, record.index + 1);
         }
         reusing.join().unwrap();
         assert_eq!(queued(&mut sender).len(), 2, "nothing was passed over for good");
@@ -219,7 +219,7 @@ fn a_record_pushed_while_the_ring_closes_is_dropped() {
     model(|| {
         let (_region, mut producer, mut sender) = roles();
         let pushing = thread::spawn(move || (producer.push(0, b"a", &seq(1)).is_ok(), producer));
-        sender.close(reason::CLOSED, NOW);
+        sender.close(Reason::Closed, NOW);
         let (pushed, mut producer) = pushing.join().unwrap();
         assert_eq!(producer.pending(0), 0, "dropped by the sender or by the push itself");
         let fate = producer.poll_fate(0);
@@ -247,7 +247,7 @@ fn a_record_that_is_passed_over_ends_once() {
         let (pushed, mut producer) = pushing.join().unwrap();
         assert_eq!(queued(&mut sender).len(), pushed, "what was pushed is found");
         let fate = producer.poll_fate(0).unwrap();
-        assert_eq!((fate.user_seq, fate.outcome), (1, Outcome::Sent));
+        assert_eq!((fate.seq, fate.outcome), (1, Outcome::Sent));
         assert_eq!(producer.poll_fate(0), None);
         assert_eq!(sender.counters().bad_values() + producer.bad_values(), 0);
     });
@@ -276,6 +276,6 @@ fn an_acknowledgement_is_told_once_although_the_slot_is_used_again() {
             producer.note_acked(0, 0, Some(NOW));
         }
         let fate = producer.poll_fate(0).unwrap();
-        assert_eq!((fate.user_seq, fate.outcome, fate.acked_at), (1, Outcome::Acked, Some(NOW)));
+        assert_eq!((fate.seq, fate.outcome, fate.acked_at), (1, Outcome::Acked, Some(NOW)));
     });
 }

@@ -10,7 +10,7 @@ mod model;
 
 use bolero::{TypeGenerator, check};
 use freshwire_ring::{
-    Config, Consumer, Meta, Producer, PushError, Queued, Region, Replaced, Taken, TooLate, reason,
+    Config, Consumer, Meta, Producer, PushError, Reason, Record, Region, Replaced, Taken, TooLate,
 };
 use freshwire_units::Timestamp;
 
@@ -100,7 +100,7 @@ impl Pair {
         self.number += 1;
         let number = self.number;
         let payload = (0..len % 80).map(|at| (number as u8).wrapping_mul(31).wrapping_add(at)).collect();
-        (payload, Meta { user_seq: number, key, ..Meta::default() })
+        (payload, Meta { seq: number, key, ..Meta::default() })
     }
 
     fn apply(&mut self, op: &Op) {
@@ -108,7 +108,7 @@ impl Pair {
             Op::Push { ring, len, key } => {
                 let ring = usize::from(ring) % RINGS;
                 let (payload, meta) = self.next(len, u64::from(key));
-                let expected = self.model.push(ring, &payload, meta.user_seq, meta.key);
+                let expected = self.model.push(ring, &payload, meta.seq, meta.key);
                 let pushed = self.producer().push(ring, &payload, &meta);
                 assert_eq!(pushed.map(|pushed| (pushed.index, pushed.notify)), expected);
             }
@@ -141,13 +141,13 @@ impl Pair {
                 let ring = usize::from(ring) % RINGS;
                 let index = self.model.rings[ring].index_of(nth);
                 let expected = if self.model.discard(ring, index) { Ok(()) } else { Err(TooLate) };
-                assert_eq!(self.sender(ring).discard(index, reason::EXPIRED, Timestamp::ZERO), expected);
+                assert_eq!(self.sender(ring).discard(index, Reason::Expired, Timestamp::ZERO), expected);
             }
             Op::PollFate { ring } => {
                 let ring = usize::from(ring) % RINGS;
                 let expected = self.model.poll_fate(ring);
                 let fate = self.producer().poll_fate(ring);
-                assert_eq!(fate.map(|fate| (fate.index, fate.user_seq, fate.outcome)), expected);
+                assert_eq!(fate.map(|fate| (fate.index, fate.seq, fate.outcome)), expected);
             }
             Op::Hold { ring, back } => {
                 let ring = usize::from(ring) % RINGS;
@@ -188,7 +188,7 @@ impl Pair {
         assert_eq!(stored.as_ref().map(|_| ()).map_err(|error| *error), expected.map(|_| ()));
         let (Ok(stored), Ok(id)) = (stored, expected) else { return };
         for ring in (0..RINGS).filter(|ring| rings & (1 << ring) != 0) {
-            let expected = self.model.push_stored(ring, id, &payload, meta.user_seq);
+            let expected = self.model.push_stored(ring, id, &payload, meta.seq);
             let pushed = self.producer().push_stored(ring, &stored, &meta);
             assert_eq!(pushed.map(|pushed| (pushed.index, pushed.notify)), expected);
         }
@@ -198,7 +198,7 @@ impl Pair {
 
     fn replace(&mut self, ring: usize, len: u8) {
         let (payload, meta) = self.next(len, 1);
-        let (expected, in_place) = self.model.replace(ring, &payload, meta.user_seq, 1);
+        let (expected, in_place) = self.model.replace(ring, &payload, meta.seq, 1);
         let replaced = self.producer().replace(ring, &payload, &meta);
         assert_eq!(
             replaced.map(|replaced| (replaced.pushed().index, replaced.pushed().notify)),
@@ -225,7 +225,7 @@ impl Pair {
         assert_eq!(payload[..length], record.payload);
         if kill {
             assert_eq!(edit.kill(), Ok(()));
-            record.kill(reason::APPLICATION);
+            record.kill(Reason::Application);
             return;
         }
         let fits = u64::from(len % 80) <= record.span * u64::from(BLOCK_BYTES) && !record.shared;
@@ -245,7 +245,10 @@ impl Pair {
             Ok(taken) => {
                 let payload = expected.unwrap();
                 let mut copy = Vec::new();
-                assert_eq!(self.sender(ring).copy(&taken, 0, usize::MAX, &mut copy), taken.len as usize);
+                assert_eq!(
+                    self.sender(ring).copy(&taken, 0, usize::MAX, &mut copy),
+                    taken.record.len as usize
+                );
                 assert_eq!(copy, payload);
                 self.in_hand[ring].push((taken, payload));
             }
@@ -264,12 +267,12 @@ impl Pair {
         self.sender(ring).copy(&taken, 0, usize::MAX, &mut copy);
         assert_eq!(copy, payload);
         let ended = if abandon {
-            self.sender(ring).abandon(&taken, reason::ABANDONED, Timestamp::ZERO)
+            self.sender(ring).abandon(&taken, Reason::Abandoned, Timestamp::ZERO)
         } else {
             self.sender(ring).finish(&taken, Timestamp::ZERO)
         };
         assert_eq!(ended, Ok(()));
-        self.model.end(ring, taken.index, abandon);
+        self.model.end(ring, taken.record.index, abandon);
     }
 
     fn put_back(&mut self, ring: usize, nth: u8) {
@@ -279,15 +282,15 @@ impl Pair {
         let at = usize::from(nth) % self.in_hand[ring].len();
         let (taken, _) = self.in_hand[ring].swap_remove(at);
         assert_eq!(self.sender(ring).put_back(&taken), Ok(()));
-        self.model.put_back(ring, taken.index);
+        self.model.put_back(ring, taken.record.index);
     }
 
     /// What the sender sees is what the model says.
     fn look(&mut self, ring: usize) {
-        let mut queue: Vec<Queued> = Vec::new();
+        let mut queue: Vec<Record> = Vec::new();
         self.sender(ring).queue(usize::MAX, &mut queue);
         let seen: Vec<_> =
-            queue.iter().map(|record| (record.index, record.user_seq, record.len as usize)).collect();
+            queue.iter().map(|record| (record.index, record.seq, record.len as usize)).collect();
         assert_eq!(seen, self.model.visible(ring));
     }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use freshwire_ring::{
-    ClaimError, Config, Consumer, Fate, Meta, Outcome, Producer, PushError, Queued, Region, reason,
+    ClaimError, Config, Consumer, Fate, Meta, Outcome, Producer, PushError, Reason, Record, Region,
 };
 use freshwire_units::Timestamp;
 
@@ -51,6 +51,7 @@ fn wait_for(mut done: impl FnMut() -> bool) {
         if done() {
             return;
         }
+        // Pause: until the next look.
         thread::sleep(Duration::from_millis(1));
     }
     panic!("nothing happened within five seconds");
@@ -75,12 +76,12 @@ fn len_of(number: u64) -> usize {
 
 fn push(producer: &mut Producer, number: u64) -> Result<(), PushError> {
     let payload = [number as u8; 200];
-    let meta = Meta { user_seq: number, ..Meta::default() };
+    let meta = Meta { seq: number, ..Meta::default() };
     producer.push(0, &payload[..len_of(number)], &meta).map(|_| ())
 }
 
 fn rewrite(edit: &mut freshwire_ring::Edit<'_>) {
-    let number = edit.record().user_seq;
+    let number = edit.record().seq;
     let len = edit.record().len as usize;
     // Byte by byte, so that a kill in between leaves a torn payload.
     for at in 0..len {
@@ -116,6 +117,7 @@ fn deliver(sender: &mut Consumer) {
         };
         let taken = sender.take(record.index).unwrap();
         sender.commit(&taken, Timestamp::ZERO, 0);
+        // Pause: a send takes time.
         thread::sleep(Duration::from_micros(20));
         sender.finish(&taken, Timestamp::ZERO).unwrap();
     }
@@ -137,23 +139,24 @@ fn edit(region: &Region) {
 
 /// Takes and finishes all that is ready; returns how many.
 fn receive(sender: &mut Consumer, each: &mut dyn FnMut(u64)) -> usize {
-    let mut queue: Vec<Queued> = Vec::new();
+    let mut queue: Vec<Record> = Vec::new();
     sender.queue(64, &mut queue);
     let mut received = 0;
     for record in &queue {
         let Ok(taken) = sender.take(record.index) else { continue };
         let mut payload = Vec::new();
         sender.copy(&taken, 0, usize::MAX, &mut payload);
-        assert!(is_whole(taken.user_seq, &payload), "record {} is torn", taken.user_seq);
+        assert!(is_whole(taken.record.seq, &payload), "record {} is torn", taken.record.seq);
         sender.commit(&taken, Timestamp::ZERO, 0);
         sender.finish(&taken, Timestamp::ZERO).unwrap();
-        each(taken.user_seq);
+        each(taken.record.seq);
         received += 1;
     }
     received
 }
 
 fn pause(round: u64) {
+    // Pause: the process is killed at another point in each round.
     thread::sleep(Duration::from_micros(round * 7919 % 3000));
 }
 
@@ -198,7 +201,7 @@ fn fill_and_empty(producer: &mut Producer, sender: &mut Consumer, last: &mut u64
     assert_eq!(producer.free_slots(0), CONFIG.slots);
     for _ in 0..whole {
         *last += 1;
-        let meta = Meta { user_seq: *last, ..Meta::default() };
+        let meta = Meta { seq: *last, ..Meta::default() };
         let payload = vec![*last as u8; len_of(*last).min(64)];
         let _ = producer.push(0, &payload, &meta).unwrap();
     }
@@ -207,7 +210,7 @@ fn fill_and_empty(producer: &mut Producer, sender: &mut Consumer, last: &mut u64
     sender.queue(100, &mut queue);
     assert_eq!(queue.len(), whole);
     for record in queue {
-        sender.discard(record.index, reason::EXPIRED, Timestamp::ZERO).unwrap();
+        sender.discard(record.index, Reason::Expired, Timestamp::ZERO).unwrap();
     }
     while producer.poll_fate(0).is_some() {}
     assert_eq!(producer.free_blocks(), CONFIG.blocks as usize, "no block is lost");
@@ -236,10 +239,10 @@ fn every_record_has_one_fate_when_the_sender_is_killed() {
         drop(region.consumer(0).unwrap());
         fates.extend(std::iter::from_fn(|| producer.poll_fate(0)));
     }
-    let lost = Outcome::Dropped { reason: reason::SENDER_LOST };
+    let lost = Outcome::Dropped(Reason::SenderLost);
     let lost_in_hand = fates.iter().filter(|fate| fate.outcome == lost).count() as u64;
     assert_eq!(producer.fates_lost(0), 0);
-    assert!(fates.iter().map(|fate| fate.user_seq).eq(1..=number), "one fate each, in order");
+    assert!(fates.iter().map(|fate| fate.seq).eq(1..=number), "one fate each, in order");
     assert!((1..=ROUNDS).contains(&lost_in_hand), "a sender has one record in hand: {lost_in_hand}");
     assert_eq!(producer.bad_values(), 0);
 }

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
 use freshwire_ring::{
-    ClaimError, Config, Consumer, EditError, Meta, ModifyError, Outcome, Producer, PushError, Queued, Region,
-    Replaced, TooLate, reason,
+    ClaimError, Config, Consumer, EditError, Meta, ModifyError, Outcome, Producer, PushError, Reason, Record,
+    Region, Replaced, TooLate,
 };
 use freshwire_units::Timestamp;
 
@@ -17,28 +17,28 @@ fn roles(slots: u32, blocks: u32) -> (Producer, Consumer) {
     (region.producer().unwrap(), region.consumer(0).unwrap())
 }
 
-fn seq(user_seq: u64) -> Meta {
-    Meta { user_seq, ..Meta::default() }
+fn seq(seq: u64) -> Meta {
+    Meta { seq, ..Meta::default() }
 }
 
 fn at(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 
-fn queued(sender: &mut Consumer) -> Vec<Queued> {
+fn queued(sender: &mut Consumer) -> Vec<Record> {
     let mut out = Vec::new();
     sender.queue(usize::MAX, &mut out);
     out
 }
 
 fn seqs(sender: &mut Consumer) -> Vec<u64> {
-    queued(sender).iter().map(|record| record.user_seq).collect()
+    queued(sender).iter().map(|record| record.seq).collect()
 }
 
 fn send(sender: &mut Consumer, index: u64) -> Vec<u8> {
     let taken = sender.take(index).unwrap();
     let mut payload = Vec::new();
-    assert_eq!(sender.copy(&taken, 0, usize::MAX, &mut payload), taken.len as usize);
+    assert_eq!(sender.copy(&taken, 0, usize::MAX, &mut payload), taken.record.len as usize);
     sender.commit(&taken, at(10), 7);
     sender.finish(&taken, at(20)).unwrap();
     payload
@@ -47,22 +47,19 @@ fn send(sender: &mut Consumer, index: u64) -> Vec<u8> {
 #[test]
 fn a_descriptor_arrives_as_it_was_pushed() {
     let (mut producer, mut sender) = roles(4, 4);
-    let meta =
-        Meta { user_seq: 9, generated: at(1), deadline: at(2), layer: 3, group: 4, key: 5, refs: [6, 7] };
+    let meta = Meta { seq: 9, generated: at(1), deadline: at(2), layer: 3, group: 4, key: 5, refs: [6, 7] };
     let pushed = producer.push(0, b"payload", &meta).unwrap();
     assert_eq!((pushed.index, pushed.notify), (0, false));
-    let expected = Queued {
+    let expected = Record {
         index: 0,
-        user_seq: 9,
+        seq: 9,
         len: 7,
-        slots: 1,
         layer: 3,
         group: 4,
         key: 5,
         refs: [6, 7],
         generated: at(1),
         deadline: at(2),
-        shared: false,
     };
     assert_eq!(queued(&mut sender), [expected]);
     assert_eq!(send(&mut sender, 0), b"payload");
@@ -144,7 +141,7 @@ fn what_grew_past_what_may_be_taken_stays_ready() {
     assert!(sender.take_up_to(index, 8).is_err());
     assert_eq!(queued(&mut sender)[0].len, 9);
     producer.edit(0, 1).unwrap().release().unwrap();
-    assert_eq!(sender.take_up_to(index, 9).unwrap().len, 9);
+    assert_eq!(sender.take_up_to(index, 9).unwrap().record.len, 9);
 }
 
 #[test]
@@ -194,7 +191,7 @@ fn the_sender_is_held_back_at_umod_i() {
 #[test]
 fn replacing_by_key_says_which_way_it_went() {
     let (mut producer, mut sender) = roles(8, 8);
-    let keyed = |user_seq| Meta { user_seq, key: 77, ..Meta::default() };
+    let keyed = |seq| Meta { seq, key: 77, ..Meta::default() };
     assert!(matches!(producer.replace(0, b"one", &keyed(1)), Ok(Replaced::Appended(_))));
     let _ = producer.push(0, b"other", &seq(2)).unwrap();
     let Ok(Replaced::InPlace(pushed)) = producer.replace(0, b"longer", &keyed(3)) else { panic!() };
@@ -207,16 +204,13 @@ fn replacing_by_key_says_which_way_it_went() {
     let _in_hand = sender.take(2).unwrap();
     assert!(matches!(producer.replace(0, b"five", &keyed(5)), Ok(Replaced::Appended(_))));
     assert_eq!(seqs(&mut sender), [2, 5]);
-    assert_eq!(
-        producer.poll_fate(0).map(|fate| fate.outcome),
-        Some(Outcome::Dropped { reason: reason::SUPERSEDED })
-    );
+    assert_eq!(producer.poll_fate(0).map(|fate| fate.outcome), Some(Outcome::Dropped(Reason::Superseded)));
 }
 
 #[test]
 fn a_failed_replacement_leaves_the_older_record() {
     let (mut producer, mut sender) = roles(2, 2);
-    let keyed = |user_seq| Meta { user_seq, key: 77, ..Meta::default() };
+    let keyed = |seq| Meta { seq, key: 77, ..Meta::default() };
     let _ = producer.push(0, b"old", &keyed(1)).unwrap();
     let _ = producer.push(0, b"x", &seq(2)).unwrap();
     assert_eq!(producer.replace(0, &[0; 20], &keyed(3)), Err(PushError::Full));
@@ -232,31 +226,28 @@ fn fates_come_in_slot_order_with_their_times() {
     send(&mut sender, 1);
     sender.acked(1, at(30)).unwrap();
     assert_eq!(producer.poll_fate(0), None, "0 is not finished");
-    sender.discard(0, reason::EXPIRED, at(40)).unwrap();
+    sender.discard(0, Reason::Expired, at(40)).unwrap();
     let fate = producer.poll_fate(0).unwrap();
-    assert_eq!((fate.index, fate.outcome), (0, Outcome::Dropped { reason: reason::EXPIRED }));
+    assert_eq!((fate.index, fate.outcome), (0, Outcome::Dropped(Reason::Expired)));
     assert_eq!((fate.committed_at, fate.finished_at), (None, Some(at(40))));
     let fate = producer.poll_fate(0).unwrap();
-    assert_eq!((fate.user_seq, fate.outcome, fate.horizon), (1, Outcome::Acked, 7));
+    assert_eq!((fate.seq, fate.outcome, fate.horizon), (1, Outcome::Acked, 7));
     assert_eq!(
         (fate.committed_at, fate.finished_at, fate.acked_at),
         (Some(at(10)), Some(at(20)), Some(at(30)))
     );
     assert!(producer.drop_seq(0, 2));
     let fate = producer.poll_fate(0).unwrap();
-    assert_eq!((fate.outcome, fate.finished_at), (Outcome::Dropped { reason: reason::APPLICATION }, None));
+    assert_eq!((fate.outcome, fate.finished_at), (Outcome::Dropped(Reason::Application), None));
     let taken = sender.take(3).unwrap();
     sender.commit(&taken, at(50), 0);
-    sender.abandon(&taken, reason::ABANDONED, at(51)).unwrap();
+    sender.abandon(&taken, Reason::Abandoned, at(51)).unwrap();
     assert_eq!(sender.finish(&taken, at(52)), Err(TooLate));
     let fate = producer.poll_fate(0).unwrap();
-    assert_eq!(
-        (fate.outcome, fate.committed_at),
-        (Outcome::Dropped { reason: reason::ABANDONED }, Some(at(50)))
-    );
+    assert_eq!((fate.outcome, fate.committed_at), (Outcome::Dropped(Reason::Abandoned), Some(at(50))));
     send(&mut sender, 4);
     assert_eq!(producer.poll_fate(0), None, "an acknowledgement may come");
-    assert_eq!(sender.close(reason::CLOSED, at(60)), 0);
+    assert_eq!(sender.close(Reason::Closed, at(60)), 0);
     assert_eq!(producer.poll_fate(0).map(|fate| fate.outcome), Some(Outcome::Sent));
     assert_eq!(producer.fates_lost(0), 0);
 }
@@ -279,11 +270,11 @@ fn a_push_reuses_finished_slots_and_fates_outlive_them() {
         producer.note_acked(0, 7, Some(at(2)));
         if are_kept {
             let fate = producer.poll_fate(0).unwrap();
-            assert_eq!((fate.user_seq, fate.outcome, fate.acked_at), (7, Outcome::Acked, Some(at(2))));
+            assert_eq!((fate.seq, fate.outcome, fate.acked_at), (7, Outcome::Acked, Some(at(2))));
         }
-        assert_eq!(producer.poll_fate(0).map(|fate| fate.user_seq), Some(8));
+        assert_eq!(producer.poll_fate(0).map(|fate| fate.seq), Some(8));
         assert_eq!(producer.last_seq(0), Some(9));
-        sender.close(reason::CLOSED, at(3));
+        sender.close(Reason::Closed, at(3));
         let rest: Vec<_> = std::iter::from_fn(|| producer.poll_fate(0)).map(|fate| fate.outcome).collect();
         assert_eq!(rest, vec![Outcome::Sent; if are_kept { 8 } else { 1 }]);
     }
@@ -299,7 +290,7 @@ fn fates_are_final_when_the_sender_tells_no_more() {
                 send(&mut sender, pushed.index);
             }
         }
-        assert_eq!(sender.refuse(reason::CLOSED, at(1)), 1);
+        assert_eq!(sender.refuse(Reason::Closed, at(1)), 1);
         assert_eq!(producer.push(0, b"x", &seq(3)), Err(PushError::Closed));
         assert_eq!(producer.poll_fate(0), None, "an acknowledgement may come");
         sender.acked(0, at(2)).unwrap();
@@ -308,13 +299,10 @@ fn fates_are_final_when_the_sender_tells_no_more() {
         if drops_it {
             drop(sender);
         } else {
-            sender.close(reason::CLOSED, at(3));
+            sender.close(Reason::Closed, at(3));
         }
         assert_eq!(producer.poll_fate(0).map(|fate| fate.outcome), Some(Outcome::Sent));
-        assert_eq!(
-            producer.poll_fate(0).map(|fate| fate.outcome),
-            Some(Outcome::Dropped { reason: reason::CLOSED })
-        );
+        assert_eq!(producer.poll_fate(0).map(|fate| fate.outcome), Some(Outcome::Dropped(Reason::Closed)));
     }
 }
 
@@ -327,7 +315,7 @@ fn a_begun_record_costs_nobody_else_a_slot() {
     for number in 1..1000 {
         let pushed = producer.push(0, &[number as u8], &seq(number)).unwrap();
         sender.queue(8, &mut queue);
-        assert_eq!(queue.iter().map(|record| record.user_seq).collect::<Vec<_>>(), [number]);
+        assert_eq!(queue.iter().map(|record| record.seq).collect::<Vec<_>>(), [number]);
         send(&mut sender, pushed.index);
     }
     let mut payload = Vec::new();
@@ -335,7 +323,7 @@ fn a_begun_record_costs_nobody_else_a_slot() {
     assert_eq!(payload, b"begun");
     sender.finish_for_good(&taken, at(9)).unwrap();
     let fate = producer.poll_fate(0).unwrap();
-    assert_eq!((fate.index, fate.user_seq, fate.outcome), (first.index, 0, Outcome::Sent));
+    assert_eq!((fate.index, fate.seq, fate.outcome), (first.index, 0, Outcome::Sent));
     assert_eq!(sender.counters().bad_values() + producer.bad_values(), 0);
 }
 
@@ -352,12 +340,12 @@ fn a_record_that_waits_long_is_found_by_everybody() {
     let mut queue = Vec::new();
     let editor = producer.region().editor();
     editor.queue(0, 4, &mut queue);
-    assert_eq!(queue.iter().map(|record| record.user_seq).collect::<Vec<_>>(), [50]);
+    assert_eq!(queue.iter().map(|record| record.seq).collect::<Vec<_>>(), [50]);
     assert_eq!((producer.pending(0), editor.unfinished(0)), (1, 1));
     assert!(editor.drop_seq(0, 50));
     let mut gone = Vec::new();
     sender.dropped_by_others(&mut gone);
-    assert_eq!(gone, [(50, reason::APPLICATION)]);
+    assert_eq!(gone, [(50, Reason::Application)]);
 }
 
 #[test]
@@ -414,9 +402,9 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let _ = producer.push(1, &[0; 0], &seq(1)).unwrap();
     assert_eq!(producer.push(1, &[0; 1], &seq(1)), Err(PushError::OutOfBlocks));
     // A dead record gives its blocks to any ring, even from behind a living one.
-    sender.discard(0, reason::EXPIRED, at(1)).unwrap();
+    sender.discard(0, Reason::Expired, at(1)).unwrap();
     let _ = producer.push(1, &[0; 17], &seq(2)).unwrap();
-    assert_eq!(producer.poll_fate(0).map(|fate| fate.user_seq), Some(1));
+    assert_eq!(producer.poll_fate(0).map(|fate| fate.seq), Some(1));
 }
 
 #[test]
@@ -429,7 +417,6 @@ fn one_payload_serves_many_rings() {
         let _ = producer.push_stored(ring, &stored, &seq(ring as u64)).unwrap();
     }
     drop(stored);
-    assert!(queued(&mut senders[0])[0].shared);
     let mut edit = producer.edit(0, 0).unwrap();
     assert_eq!(edit.write(0, b"x"), Err(EditError::Shared));
     assert_eq!(edit.set_len(1), Err(EditError::Shared));
@@ -497,17 +484,13 @@ fn closing_ends_what_is_ready_and_claiming_opens_again() {
     }
     let edit = producer.edit(0, 2).unwrap();
     send(&mut sender, 0);
-    assert_eq!(sender.close(reason::CONNECTION_LOST, at(5)), 1);
+    assert_eq!(sender.close(Reason::ConnectionLost, at(5)), 1);
     assert_eq!(edit.release(), Ok(false));
     assert_eq!(producer.push(0, b"x", &seq(4)), Err(PushError::Closed));
     let outcomes: Vec<_> = std::iter::from_fn(|| producer.poll_fate(0)).map(|fate| fate.outcome).collect();
     assert_eq!(
         outcomes,
-        [
-            Outcome::Sent,
-            Outcome::Dropped { reason: reason::CONNECTION_LOST },
-            Outcome::Dropped { reason: reason::CLOSED },
-        ]
+        [Outcome::Sent, Outcome::Dropped(Reason::ConnectionLost), Outcome::Dropped(Reason::Closed),]
     );
     assert!(matches!(region.consumer(0), Err(ClaimError::AlreadyClaimed { .. })));
     drop(sender);
@@ -535,10 +518,7 @@ fn a_role_is_had_once_and_what_is_left_is_taken_over() {
     assert_eq!(producer.pending(0), 1);
     let mut sender = region.consumer(0).unwrap();
     assert_eq!(seqs(&mut sender), [2]);
-    assert_eq!(
-        producer.poll_fate(0).map(|fate| fate.outcome),
-        Some(Outcome::Dropped { reason: reason::SENDER_LOST })
-    );
+    assert_eq!(producer.poll_fate(0).map(|fate| fate.outcome), Some(Outcome::Dropped(Reason::SenderLost)));
     assert_eq!(producer.free_blocks(), 3);
     let _ = producer.push(0, &[1; 33], &seq(3)).unwrap();
     assert_eq!(seqs(&mut sender), [2, 3]);
@@ -550,20 +530,20 @@ fn records_without_a_number_of_their_own_are_counted() {
     let mut producer = region.producer().unwrap();
     let counted = Meta::default();
     let numbers = [
-        producer.push(0, b"a", &counted).unwrap().user_seq,
-        producer.push(1, b"b", &counted).unwrap().user_seq,
-        producer.push(0, b"c", &seq(40)).unwrap().user_seq,
-        producer.replace(0, b"d", &Meta { key: 7, ..counted }).unwrap().pushed().user_seq,
-        producer.replace(0, b"e", &Meta { key: 7, ..counted }).unwrap().pushed().user_seq,
+        producer.push(0, b"a", &counted).unwrap().seq,
+        producer.push(1, b"b", &counted).unwrap().seq,
+        producer.push(0, b"c", &seq(40)).unwrap().seq,
+        producer.replace(0, b"d", &Meta { key: 7, ..counted }).unwrap().pushed().seq,
+        producer.replace(0, b"e", &Meta { key: 7, ..counted }).unwrap().pushed().seq,
     ];
     assert_eq!(numbers, [0, 1, 40, 41, 42]);
-    assert_eq!(producer.number(&counted).user_seq, 43);
-    assert_eq!(producer.number(&seq(9)).user_seq, 9);
+    assert_eq!(producer.number(&counted).seq, 43);
+    assert_eq!(producer.number(&seq(9)).seq, 9);
     let _ = producer.push(1, b"f", &seq(u64::MAX - 1)).unwrap();
-    assert_eq!(producer.number(&counted).user_seq, 0, "the largest number means the next one");
+    assert_eq!(producer.number(&counted).seq, 0, "the largest number means the next one");
     let _ = producer.push(1, b"g", &seq(50)).unwrap();
     drop(producer);
-    assert_eq!(region.producer().unwrap().number(&counted).user_seq, 51, "a new producer goes on");
+    assert_eq!(region.producer().unwrap().number(&counted).seq, 51, "a new producer goes on");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn produce(region: &Region) -> Vec<(u64, bool)> {
         // Five records of three slots always fit, so no fate is overwritten before it is read.
         if number <= RECORDS && number - (fates.len() as u64) <= 5 {
             let payload = [number as u8; 40];
-            let meta = Meta { user_seq: number, ..Meta::default() };
+            let meta = Meta { seq: number, ..Meta::default() };
             let _ = producer.push(0, &payload[..(number % 40) as usize], &meta).unwrap();
             number += 1;
             if number.is_multiple_of(5) {
@@ -62,7 +62,7 @@ fn produce(region: &Region) -> Vec<(u64, bool)> {
             }
         }
         while let Some(fate) = producer.poll_fate(0) {
-            fates.push((fate.user_seq, matches!(fate.outcome, Outcome::Acked)));
+            fates.push((fate.seq, matches!(fate.outcome, Outcome::Acked)));
         }
         thread::yield_now();
     }
@@ -83,12 +83,12 @@ fn receive(region: &Region, done: &AtomicBool) -> Vec<u64> {
         let Ok(taken) = sender.take(record.index) else { continue };
         let mut payload = Vec::new();
         sender.copy(&taken, 0, usize::MAX, &mut payload);
-        let number = taken.user_seq as u8;
-        assert_eq!(payload.len(), (taken.user_seq % 40) as usize);
+        let number = taken.record.seq as u8;
+        assert_eq!(payload.len(), (taken.record.seq % 40) as usize);
         assert!(payload.iter().all(|&byte| byte == number) || payload.iter().all(|&byte| byte == !number));
         sender.finish(&taken, Timestamp::ZERO).unwrap();
-        received.push(taken.user_seq);
-        sender.acked(taken.index, Timestamp::ZERO).unwrap();
+        received.push(taken.record.seq);
+        sender.acked(taken.record.index, Timestamp::ZERO).unwrap();
     }
     assert_eq!(sender.counters().bad_values(), 0);
     received
@@ -101,7 +101,7 @@ fn edit(region: &Region, done: &AtomicBool) {
         editor.queue(0, 8, &mut queue);
         for record in &queue {
             let Ok(mut edit) = editor.edit_at(0, record.index) else { continue };
-            let number = edit.record().user_seq as u8;
+            let number = edit.record().seq as u8;
             let len = edit.record().len as usize;
             edit.write(0, &vec![!number; len]).unwrap();
             edit.release().unwrap();

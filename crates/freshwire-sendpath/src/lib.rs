@@ -16,6 +16,7 @@
 //! ```
 
 mod account;
+mod bundle;
 mod picture;
 mod pipes;
 mod ready;
@@ -55,13 +56,15 @@ pub enum Mechanism {
     ZeroCopy,
     /// `IORING_OP_SEND`: one submission for all connections that are due.
     UringSend,
+    /// A send bundle of the picture's pages, which io_uring takes from a ring of buffers of the connection; submitted likewise.
+    UringBundle,
     /// `IORING_OP_SEND_ZC` from a registered buffer, submitted likewise.
     UringSendZc,
 }
 
 impl Mechanism {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ReadWrite,
         Self::MmapWrite,
         Self::Write,
@@ -71,6 +74,7 @@ impl Mechanism {
         Self::Tee,
         Self::ZeroCopy,
         Self::UringSend,
+        Self::UringBundle,
         Self::UringSendZc,
     ];
 
@@ -86,6 +90,7 @@ impl Mechanism {
             Self::Tee => "tee",
             Self::ZeroCopy => "zerocopy",
             Self::UringSend => "uring-send",
+            Self::UringBundle => "uring-bundle",
             Self::UringSendZc => "uring-send-zc",
         }
     }
@@ -122,8 +127,9 @@ impl Mechanism {
             Self::Splice => pipes::splice_file(connections, picture, times),
             Self::Tee => pipes::tee_pipe(connections, picture, times),
             Self::ZeroCopy => zero_copy::send(connections, picture, times),
-            Self::UringSend => uring::send(connections, picture, times, uring::Copy::Once),
-            Self::UringSendZc => uring::send(connections, picture, times, uring::Copy::None),
+            Self::UringSend => uring::send(connections, picture, times, uring::Request::Send),
+            Self::UringBundle => uring::send(connections, picture, times, uring::Request::Bundle),
+            Self::UringSendZc => uring::send(connections, picture, times, uring::Request::ZeroCopy),
         }
     }
 }

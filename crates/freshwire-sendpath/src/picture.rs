@@ -1,4 +1,4 @@
-//! What is sent: the same bytes in memory, in a file, and as the file's mapping.
+//! The picture to send: the same bytes in memory, in a file, and as the file's mapping.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -56,13 +56,14 @@ impl Picture {
     }
 
     /// The bytes of the mapped file.
-    pub(crate) fn mapped(&self) -> &[u8] {
+    pub fn mapped(&self) -> &[u8] {
         // SAFETY: the mapping is as long as the picture and lives as long as `self`; nobody else has the file, and nothing writes to it
         // after `new`.
         unsafe { std::slice::from_raw_parts(self.mapped.as_ptr(), self.bytes.len()) }
     }
 
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+    /// The file in memory, of [`Picture::len`] bytes.
+    pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 }

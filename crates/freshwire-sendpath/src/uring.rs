@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd as _;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::account::Account;
+use crate::bundle::Groups;
 use crate::picture::Picture;
 use crate::ready::{STANDSTILL, standstill};
 
@@ -19,19 +20,25 @@ const REPORT_USAGE: u16 = 8;
 /// `IORING_NOTIF_USAGE_ZC_COPIED`: it was.
 const NOTIF_COPIED: u32 = 1 << 31;
 
-/// Whether the kernel copies the bytes.
+/// The request that sends.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Copy {
-    Once,
-    None,
+pub(crate) enum Request {
+    /// `IORING_OP_SEND`, which copies.
+    Send,
+    /// `IORING_OP_SEND` of all buffers of the connection's group (`IORING_RECVSEND_BUNDLE`), which copies, too.
+    Bundle,
+    /// `IORING_OP_SEND_ZC` from a registered buffer.
+    ZeroCopy,
 }
 
 /// One thread's sends.
 struct Sends<'a> {
     ring: IoUring,
+    /// Behind the ring: it is dropped after it.
+    groups: Option<Groups>,
     sockets: &'a [TcpStream],
     picture: &'a Picture,
-    copy: Copy,
+    request: Request,
     /// Pictures left, and how far the present one is.
     progress: Vec<(u32, usize)>,
     /// Connections with nothing in flight and something to send.
@@ -40,14 +47,23 @@ struct Sends<'a> {
     outstanding: u64,
 }
 
-pub(crate) fn send(sockets: &[TcpStream], picture: &Picture, times: u32, copy: Copy) -> io::Result<Account> {
+pub(crate) fn send(
+    sockets: &[TcpStream],
+    picture: &Picture,
+    times: u32,
+    request: Request,
+) -> io::Result<Account> {
     for socket in sockets {
         // io_uring waits for room by itself, unless the socket says that nobody wants to wait.
         socket.set_nonblocking(false)?;
     }
     let entries = (sockets.len() as u32).next_power_of_two().clamp(2, ENTRIES);
     let ring = IoUring::builder().setup_single_issuer().setup_cqsize(4 * entries).build(entries)?;
-    if copy == Copy::None {
+    let groups = match request {
+        Request::Bundle => Some(Groups::new(&ring, sockets.len(), picture)?),
+        Request::Send | Request::ZeroCopy => None,
+    };
+    if request == Request::ZeroCopy {
         let buffer =
             libc::iovec { iov_base: picture.bytes().as_ptr().cast_mut().cast(), iov_len: picture.len() };
         // SAFETY: the picture outlives the ring, which is dropped when this function returns, and is never changed.
@@ -55,7 +71,7 @@ pub(crate) fn send(sockets: &[TcpStream], picture: &Picture, times: u32, copy: C
     }
     let progress = vec![(times, 0); sockets.len()];
     let due = if times == 0 { Vec::new() } else { (0..sockets.len()).collect() };
-    Sends { ring, sockets, picture, copy, progress, due, outstanding: 0 }.run()
+    Sends { ring, groups, sockets, picture, request, progress, due, outstanding: 0 }.run()
 }
 
 impl Sends<'_> {
@@ -85,15 +101,21 @@ impl Sends<'_> {
         Ok(())
     }
 
-    fn entry(&self, connection: usize) -> squeue::Entry {
+    fn entry(&mut self, connection: usize) -> squeue::Entry {
         let (_, offset) = self.progress[connection];
         let rest = &self.picture.bytes()[offset..];
         let socket = types::Fd(self.sockets[connection].as_raw_fd());
         let len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
-        let entry = match self.copy {
-            Copy::Once => opcode::Send::new(socket, rest.as_ptr(), len).flags(flags).build(),
-            Copy::None => {
+        let entry = match self.request {
+            Request::Send => opcode::Send::new(socket, rest.as_ptr(), len).flags(flags).build(),
+            Request::Bundle => {
+                if let Some(groups) = &mut self.groups {
+                    groups.provide(connection, self.picture);
+                }
+                opcode::SendBundle::new(socket, connection as u16).flags(flags).build()
+            }
+            Request::ZeroCopy => {
                 let send = opcode::SendZc::new(socket, rest.as_ptr(), len).flags(flags);
                 send.buf_index(Some(0)).zc_flags(REPORT_USAGE).build()
             }
@@ -131,8 +153,11 @@ impl Sends<'_> {
             *offset += sent as usize;
             if *offset == self.picture.len() {
                 (*left, *offset) = (*left - 1, 0);
+            } else if self.request == Request::Bundle && !cqueue::more(flags) {
+                // What the kernel has taken of a buffer that it did not send to its end is not known.
+                return Err(io::Error::other("the kernel cut a send bundle short"));
             }
-            if *left > 0 {
+            if *left > 0 && (self.request != Request::Bundle || !cqueue::more(flags)) {
                 self.due.push(connection);
             }
         }

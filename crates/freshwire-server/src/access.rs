@@ -1,13 +1,14 @@
-//! Who may view and publish what.
+//! Access control: rights to view and to publish streams.
 //!
 //! A request is granted because everybody may do it, because its address ends in a valid signed link, or because it
-//! names a user who has the right. Passwords are kept as the hashes that HTTP digest authentication (RFC 7616, and RFC
-//! 2069 as RTSP clients use it) compares; basic authentication is taken over encrypted connections only. Who fails too
-//! often has to wait.
+//! names a user who has the right. Passwords are kept as the hashes that HTTP digest authentication (RFC 7616, and
+//! RFC 2069 as RTSP clients use it) compares; basic authentication is taken over encrypted connections only. A client
+//! that fails too often has to wait.
 
 mod digest;
 mod link;
 mod names;
+mod rights;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,6 +21,7 @@ pub(crate) use digest::{Algorithm, parameters};
 pub use digest::{REALM, answer};
 pub use link::LinkKey;
 pub use names::Names;
+pub use rights::{Right, Rights};
 
 use digest::{Authorization, Nonces};
 use link::LinkVerdict;
@@ -31,19 +33,10 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     std::str::from_utf8(bytes).map_or_else(|_| bytes.iter().copied().map(char::from).collect(), str::to_owned)
 }
 
-/// What somebody wants to do with a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
-    /// Get it.
-    View,
-    /// Feed it.
-    Publish,
-}
-
 /// A request that needs a right.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
-    /// What is wanted.
+    /// The wanted right.
     pub right: Right,
     /// Of which stream.
     pub stream: &'a str,
@@ -57,7 +50,7 @@ pub struct Attempt<'a> {
     pub authorization: Option<&'a str>,
     /// Whether the connection is encrypted.
     pub encrypted: bool,
-    /// Who asks.
+    /// The client's address.
     pub peer: IpAddr,
     /// By which name it calls the server, as the header `Host` has it; `None` where no browser can ask.
     pub host: Option<&'a str>,
@@ -75,15 +68,6 @@ pub enum Verdict {
     Challenge(Vec<String>),
     /// Answer 403 with this text.
     Denied(&'static str),
-}
-
-/// Which streams somebody may view and publish.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rights {
-    /// Streams to view.
-    pub view: Names,
-    /// Streams to publish.
-    pub publish: Names,
 }
 
 /// A user's password, as the hash of `user:realm:password` in lower-case hexadecimal digits, one for each algorithm.
@@ -150,20 +134,6 @@ pub(crate) const UNKNOWN_HOST: &str = "the server is not known by this name; cal
 
 const THROTTLED: &str = "too many failed attempts from this address; try again in a minute";
 
-impl Rights {
-    /// Everything.
-    pub fn all() -> Self {
-        Self { view: Names::all(), publish: Names::all() }
-    }
-
-    fn allow(&self, right: Right, stream: &str) -> bool {
-        match right {
-            Right::View => self.view.contain(stream),
-            Right::Publish => self.publish.contain(stream),
-        }
-    }
-}
-
 impl Password {
     /// Keeps the hashes of a password in plain text.
     pub fn from_plain(user: &str, password: &str) -> Self {
@@ -208,8 +178,8 @@ impl Access {
         self.check_at(attempt, Now { wall, monotonic: Instant::now() })
     }
 
-    /// Whether a client that calls the server so was told its address, or a name that leads here for all: a browser on this
-    /// machine may have been led here by the name of somebody else's page (DNS rebinding).
+    /// Whether this name of the server in a request is one of its own. A browser on this machine may have been led
+    /// here by the name of a foreign page (DNS rebinding).
     pub fn knows_host(&self, host: Option<&str>) -> bool {
         let Some(host) = host else { return true };
         let Ok(authority) = host.parse::<hyper::http::uri::Authority>() else { return false };

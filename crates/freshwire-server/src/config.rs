@@ -5,128 +5,19 @@
 mod error;
 mod file;
 mod limits;
+mod settings;
 mod source;
 mod values;
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-
-use crate::access::{Rights, Rules};
-use crate::http::Origins;
-use crate::hub::HubConfig;
-use crate::ingest::Source;
-use crate::ingest::ladder::Rung;
-use crate::rtsp::MulticastConfig;
+use std::path::Path;
 
 pub use error::ConfigError;
 pub use limits::Limits;
+pub use settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
 pub use source::{
     SourceError, check_published_name, check_stream_name, default_name, parse_named_source, parse_source,
 };
 pub use values::{link_key, parse_listen, secret_from_file};
-
-/// Everything that can be configured.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Where RTSP is served. Default 127.0.0.1:8554, with TLS 8322.
-    pub rtsp: Listen,
-    /// RTSP over multicast. Default `None`: off.
-    pub multicast: Option<MulticastConfig>,
-    /// Where the page and its streams are served. Default 127.0.0.1:8080, with TLS 8443.
-    pub http: Listen,
-    /// Other sites whose pages may play, such as a proxy that does not say which address the browser asked for.
-    pub trusted_origins: Origins,
-    /// Where `/metrics`, `/health` and `/api/streams` are served, without any password. Default 127.0.0.1:9464.
-    pub internal: Option<SocketAddr>,
-    /// The certificate; without one nothing is encrypted.
-    pub tls: Option<TlsFiles>,
-    /// The process's nice value, -20 to 19, for [`set_nice`](crate::priority::set_nice).
-    pub nice: Option<i32>,
-    /// Everybody may view, whoever it is.
-    pub open: bool,
-    /// Users, signed links and what needs neither.
-    pub access: Rules,
-    /// What clients may take.
-    pub limits: Limits,
-    /// How viewers are served.
-    pub hub: HubConfig,
-    /// The streams by name.
-    pub streams: BTreeMap<String, StreamConfig>,
-}
-
-/// The addresses of one protocol; `None` is not served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen {
-    /// Not encrypted.
-    pub plain: Option<SocketAddr>,
-    /// Encrypted; `None` as long as there is no certificate.
-    pub tls: Option<SocketAddr>,
-}
-
-/// The files of a certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificate with its chain, PEM.
-    pub certificate: PathBuf,
-    /// Its private key, PEM.
-    pub key: PathBuf,
-}
-
-/// One stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamConfig {
-    /// Where it comes from.
-    pub source: Source,
-    /// Other codings of the same pictures, such as a camera's sub stream.
-    pub renditions: Vec<RenditionConfig>,
-    /// Smaller renditions for ffmpeg to make while somebody views.
-    pub ladder: Vec<Rung>,
-}
-
-/// A rendition of a stream that has a source of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RenditionConfig {
-    /// Its name.
-    pub name: String,
-    /// Where it comes from.
-    pub source: Source,
-}
-
-impl From<Source> for StreamConfig {
-    /// A stream of one rendition.
-    fn from(source: Source) -> Self {
-        Self { source, renditions: Vec::new(), ladder: Vec::new() }
-    }
-}
-
-const RTSP_PORTS: (u16, u16) = (8554, 8322);
-const HTTP_PORTS: (u16, u16) = (8080, 8443);
-const INTERNAL_PORT: u16 = 9464;
-
-impl Default for Config {
-    fn default() -> Self {
-        let listen = |(plain, _): (u16, u16)| Listen { plain: Some(loopback(plain)), tls: None };
-        Self {
-            rtsp: listen(RTSP_PORTS),
-            multicast: None,
-            http: listen(HTTP_PORTS),
-            trusted_origins: Origins::default(),
-            internal: Some(loopback(INTERNAL_PORT)),
-            tls: None,
-            nice: None,
-            open: false,
-            access: Rules::default(),
-            limits: Limits::default(),
-            hub: HubConfig::default(),
-            streams: BTreeMap::new(),
-        }
-    }
-}
-
-fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
-}
 
 impl Config {
     /// Reads a file. Paths in it are relative to its folder. What its secrets stand in is read as well.
@@ -137,89 +28,10 @@ impl Config {
         Self::parse(&text, path)
     }
 
-    /// Reads the text of a file that stands at `path`.
+    /// Reads the text of a file at `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         file::read(text, path)
     }
-
-    /// Whether the settings fit together. Call it when nothing is changed any more.
-    pub fn check(&self) -> Result<(), ConfigError> {
-        if let Some(name) = &self.hub.congestion {
-            check_congestion(name)?;
-        }
-        let public = [self.rtsp.plain, self.rtsp.tls, self.http.plain, self.http.tls];
-        let Some(exposed) = public.into_iter().flatten().find(|address| !is_loopback(address.ip())) else {
-            return Ok(());
-        };
-        if self.open || self.has_credentials() || self.access.anonymous != Rights::default() {
-            return Ok(());
-        }
-        Err(ConfigError::general(format!(
-            "{exposed} can be reached from other machines, and nobody has a password: add a user (--user NAME:PASSWORD, \
-             or [access.users.NAME] in the file), a link_secret for signed links, or let everybody view with --open"
-        )))
-    }
-
-    /// The rules of access that follow. Without any credential, programs on this machine may do everything.
-    pub fn rules(&self) -> Rules {
-        let mut rules = self.access.clone();
-        if !self.has_credentials() {
-            rules.local = Rights::all();
-        }
-        if self.open {
-            rules.anonymous.view = Rights::all().view;
-        }
-        rules
-    }
-
-    /// What differs from `newer` and stays as it is until the server starts again.
-    pub fn fixed_differences(&self, newer: &Self) -> Vec<&'static str> {
-        let hub = |config: &Self| format!("{:?}", config.hub);
-        [
-            (self.rtsp != newer.rtsp || self.multicast != newer.multicast, "rtsp"),
-            (self.http != newer.http || self.internal != newer.internal, "http"),
-            (self.tls.is_some() != newer.tls.is_some(), "tls"),
-            (self.nice != newer.nice, "process"),
-            (hub(self) != hub(newer), "hub"),
-        ]
-        .into_iter()
-        .filter_map(|(differs, section)| differs.then_some(section))
-        .collect()
-    }
-
-    /// Serves TLS on the usual ports, at the addresses that are served without, unless other ones were given.
-    pub fn complete_tls(&mut self) {
-        if self.tls.is_none() {
-            return;
-        }
-        for (listen, (_, port)) in [(&mut self.rtsp, RTSP_PORTS), (&mut self.http, HTTP_PORTS)] {
-            if listen.tls.is_none() {
-                let ip = listen.plain.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
-                listen.tls = Some(SocketAddr::new(ip, port));
-            }
-        }
-    }
-
-    fn has_credentials(&self) -> bool {
-        !self.access.users.is_empty() || self.access.link_key.is_some()
-    }
-}
-
-/// Whether the kernel lets this process have the congestion control, which it says only of a socket.
-fn check_congestion(name: &str) -> Result<(), ConfigError> {
-    use rustix::net::{AddressFamily, SocketType, socket, sockopt};
-    let refused = |error| {
-        ConfigError::general(format!(
-            "hub.congestion: connections cannot have {name:?}: {error}; `sysctl net.ipv4.tcp_allowed_congestion_control` lists \
-             what they can have, and without the setting they have the system's own"
-        ))
-    };
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).map_err(refused)?;
-    sockopt::set_tcp_congestion(&socket, name).map_err(refused)
-}
-
-fn is_loopback(ip: IpAddr) -> bool {
-    ip.to_canonical().is_loopback()
 }
 
 #[cfg(test)]

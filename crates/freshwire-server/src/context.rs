@@ -1,12 +1,12 @@
 //! What every connection of the server shares.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use tokio::sync::watch;
 
 use crate::access::Access;
 use crate::config::Limits;
+use crate::counter::Counter;
 use crate::http::Origins;
 use crate::hub::Hub;
 use crate::net::Admission;
@@ -19,11 +19,11 @@ pub struct Context {
     pub hub: Hub,
     /// True from the moment on at which the server stops: accept nothing more, end what is open.
     pub shutdown: watch::Receiver<bool>,
-    /// Who is let in, with the limits in force.
+    /// Admission of connections, with the limits in force.
     pub admission: Arc<Admission>,
     /// What runs, and what has panicked.
     pub tasks: Tasks,
-    /// What has happened so far.
+    /// The counters so far.
     pub counters: Counters,
     pub(crate) groups: Groups,
     access: RwLock<Arc<Access>>,
@@ -76,7 +76,7 @@ impl Context {
     }
 }
 
-/// What the server's protocols have met, for `/metrics`. What was refused before a request was read is counted in
+/// What the server's protocols have met, for `/metrics`. Connections refused before a request was read are counted in
 /// [`Admission`].
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -90,30 +90,4 @@ pub struct Counters {
     pub denied: Counter,
     /// Bytes received from those who publish.
     pub published_bytes: Counter,
-}
-
-/// A number that only grows.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Nothing counted yet.
-    pub const fn new() -> Self {
-        Self(AtomicU64::new(0))
-    }
-
-    /// One more.
-    pub fn add_one(&self) {
-        self.add(1);
-    }
-
-    /// So many more.
-    pub fn add(&self, count: u64) {
-        self.0.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// The number so far.
-    pub fn value(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }

@@ -14,6 +14,7 @@
 //! [`internal`].
 
 mod answer;
+mod asker;
 mod connection;
 mod health;
 pub mod internal;
@@ -22,27 +23,21 @@ pub(crate) mod origin;
 mod page;
 mod reply;
 mod route;
+mod shutdown;
+mod site;
 mod socket;
 mod statistics;
 mod takeover;
 
 use std::sync::Arc;
 
-use tokio::sync::watch;
-
 pub use origin::{OriginError, Origins};
+pub use site::Site;
 
 use crate::context::Context;
 use crate::net::Acceptor;
 
-/// What the pages say about the server's other addresses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Site {
-    /// The port of the RTSP server, if there is one.
-    pub rtsp_port: Option<u16>,
-    /// The port of the RTSP server over TLS, if there is one.
-    pub rtsps_port: Option<u16>,
-}
+use shutdown::stopped;
 
 /// Answers the connections of one listener until the server shuts down.
 pub async fn serve(acceptor: Acceptor, context: Arc<Context>, site: Site) {
@@ -60,10 +55,4 @@ async fn accept(acceptor: &Acceptor, context: &Arc<Context>, site: Site) {
             _ = stopped(&mut shutdown) => return,
         }
     }
-}
-
-/// Returns when the server shuts down.
-async fn stopped(shutdown: &mut watch::Receiver<bool>) {
-    // A sender that is gone has stopped, too.
-    let _ = shutdown.wait_for(|&stops| stops).await;
 }

@@ -142,7 +142,7 @@ pub enum HubError {
     /// No rendition may be added to the stream.
     #[error("{0} renditions of a stream are the limit")]
     TooManyRenditions(usize),
-    /// What is wanted as the name of a rendition.
+    /// The name cannot be that of a rendition.
     #[error(
         "{0:?} cannot be a rendition's name; use 1 to 32 letters, digits, -, _ and ., but not all or none"
     )]
@@ -150,7 +150,7 @@ pub enum HubError {
     /// The stream has no rendition of this name.
     #[error("the stream has no rendition {name:?}; it has {}", known.join(", "))]
     NoRendition {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// Those that there have been.
         known: Vec<String>,

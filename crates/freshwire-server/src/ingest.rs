@@ -8,6 +8,7 @@
 //! ```
 
 mod bytes;
+mod error;
 mod file;
 pub mod ladder;
 mod outlet;
@@ -19,18 +20,14 @@ pub mod rtsp;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::Duration;
 
 use tracing::{info, warn};
 
+use error::{FIRST_PAUSE, LONGEST_PAUSE};
+
+pub use error::SourceError;
 pub use outlet::Outlet;
 pub use pattern::{CLOCK_CELLS, PatternConfig, read_clock};
-
-/// The first pause before a source that failed is tried again; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-
-/// The longest pause before a source that failed is tried again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// Where a stream comes from.
 #[derive(Clone, PartialEq, Eq)]
@@ -46,42 +43,6 @@ pub enum Source {
     Rtsp(String),
     /// Whoever publishes to the stream's address by RTSP.
     Publish,
-}
-
-/// Why a source cannot go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SourceError {
-    /// A program that the source needs cannot be run.
-    #[error("cannot run {program}: {error}; install it (Debian: apt-get install {program})")]
-    Program {
-        /// Its name.
-        program: &'static str,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// A program ended with an error.
-    #[error("{program} failed: {message}")]
-    Failed {
-        /// Its name.
-        program: &'static str,
-        /// What it said.
-        message: String,
-    },
-    /// The bytes are of no known container, or break it.
-    #[error(transparent)]
-    Demux(#[from] freshwire_media::demux::DemuxError),
-    /// Reading failed.
-    #[error("cannot read {what}: {error}")]
-    Read {
-        /// What was read.
-        what: String,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// There is no picture and no sound in it that can be carried.
-    #[error("{0} has no track that can be carried: H.264, H.265, AV1, VP9, AAC or Opus")]
-    NothingToCarry(String),
 }
 
 /// `test`, `-`, `publish`, an `rtsp://` address, or else the path of a file.
@@ -125,9 +86,9 @@ impl fmt::Display for Source {
     }
 }
 
-/// Feeds the stream, or one of its renditions, from the source until the caller drops the future. A source that ends or fails is begun again, after
-/// a pause that grows; each failure is logged. Returns only when there is nothing more to fetch: standard input has ended,
-/// or the stream is published by others.
+/// Feeds the stream, or one of its renditions, from the source until the caller drops the future. A source that ends
+/// or fails is restarted, after a growing pause; each failure is logged. Returns only when there is nothing more to
+/// fetch: standard input has ended, or the stream is published by others.
 pub async fn run(source: Source, outlet: impl Into<Outlet>) {
     let outlet = outlet.into();
     let stream = outlet.name();

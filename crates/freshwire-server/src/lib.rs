@@ -14,6 +14,7 @@
 pub mod access;
 pub mod config;
 pub mod context;
+pub mod counter;
 pub mod http;
 pub mod hub;
 pub mod ingest;

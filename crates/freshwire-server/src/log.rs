@@ -5,13 +5,14 @@
 //!               └─ full: lost                          └─ refused: lost
 //! ```
 //!
-//! Who reads a server's log may stop reading, or its disk may be full. Lines that cannot be written then are lost and counted.
+//! The reader of a server's log may stop reading, or its disk may be full. Lines that cannot be written then are lost
+//! and counted.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::Duration;
 
-use crate::context::Counter;
+use crate::counter::Counter;
 
 /// Lines that may wait to be written. More are lost.
 pub const MAX_WAITING_LINES: usize = 1024;

@@ -6,8 +6,9 @@
 //!            └──────────────────────────────┘             └─ Reader ──────► the same task: reads only
 //! ```
 //!
-//! A connection begins in the hands of one task. When it turns into a viewer, the engine writes and the task only reads:
-//! its second descriptor is registered for reading alone, so that the events of a slow viewer's writes wake nobody here.
+//! A connection begins in the hands of one task. When it turns into a viewer, the engine writes and the task only
+//! reads. Its second descriptor is registered for reading alone, so that the events of a slow viewer's writes wake
+//! nobody here.
 
 mod acceptor;
 mod admission;
@@ -29,7 +30,6 @@ use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
 pub use acceptor::Acceptor;
-pub(crate) use admission::source_of;
 pub use admission::{Admission, Permit};
 pub(crate) use patience::Patience;
 pub(crate) use throttle::{Allowance, Throttle};
@@ -117,7 +117,7 @@ impl Conn {
         matches!(self.stream, Stream::Tls(_))
     }
 
-    /// Takes it apart, so that the engine can write it. What was written before must have been flushed. Fails if the
+    /// Takes it apart, so that the engine can write it. Earlier writes must have been flushed. Fails if the
     /// descriptors are used up.
     pub fn into_parts(self) -> io::Result<Parts> {
         let (socket, session) = match self.stream {

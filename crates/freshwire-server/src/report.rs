@@ -84,7 +84,7 @@ pub struct ViewerReport {
     pub protocol: String,
     /// Its address and port.
     pub peer: String,
-    /// Who it is, if it had to say so.
+    /// The user's name, if one was required.
     pub user: Option<String>,
     /// For how long it has been served, in seconds.
     pub age_s: f64,
@@ -92,7 +92,7 @@ pub struct ViewerReport {
     pub latency_ms: Option<f64>,
     /// Video units offered, by layer.
     pub offered: [u64; 8],
-    /// Video units begun on the wire, by layer.
+    /// Video units whose sending has started, by layer.
     pub sent: [u64; 8],
     /// Units that could not even be queued.
     pub missed: u64,
@@ -131,9 +131,9 @@ pub struct PathReport {
     pub horizon_bytes: u64,
     /// The largest such number.
     pub horizon_max_bytes: u64,
-    /// Mean age of a unit when it was begun, in milliseconds.
+    /// Mean age of a unit at its commit point, in milliseconds.
     pub age_at_commit_mean_ms: f64,
-    /// Largest age of a unit when it was begun, in milliseconds.
+    /// Largest age of a unit at its commit point, in milliseconds.
     pub age_at_commit_max_ms: f64,
 }
 

@@ -8,10 +8,12 @@
 //!             └────────────────────────────────────────────────┘
 //! ```
 //!
-//! A session lives as long as its connection. Where the stream goes over the same connection, that it is taken proves that
-//! the viewer is alive, and [`HubConfig::stall_timeout`](crate::hub::HubConfig::stall_timeout) ends those that take
-//! nothing; over UDP a request or an RTCP packet has to come within [`SESSION_TIMEOUT`].
+//! A session lives as long as its connection. Where the stream goes over the same connection, reading it proves that
+//! the viewer is alive, and [`HubConfig::stall_timeout`](crate::hub::HubConfig::stall_timeout) ends those that read
+//! nothing. Over UDP, a request or an RTCP packet has to come within [`SESSION_TIMEOUT`].
 
+mod begin_error;
+pub(crate) mod channel;
 mod connection;
 pub(crate) mod link;
 pub(crate) mod message;
@@ -28,18 +30,15 @@ mod view;
 mod viewing;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tracing::Instrument as _;
 
+pub use methods::SESSION_TIMEOUT;
 pub(crate) use multicast::Groups;
 pub use multicast::{AddressRange, AddressRangeError, MulticastConfig};
 
 use crate::context::Context;
 use crate::net::Acceptor;
-
-/// A viewer over UDP that is not heard of for this long is gone.
-pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Serves the connections of `acceptor` until the server stops.
 pub async fn serve(acceptor: Acceptor, context: Arc<Context>) {

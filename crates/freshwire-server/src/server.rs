@@ -5,7 +5,6 @@ mod listeners;
 mod sources;
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -137,7 +136,7 @@ impl Server {
         Ok(fixed)
     }
 
-    /// Stops: accepts nobody, lets viewers take the record that was begun, a few seconds at most.
+    /// Stops: accepts nobody, lets viewers receive the record in progress, a few seconds at most.
     pub async fn stop(mut self) {
         // Nobody is left to tell if no service runs.
         let _ = self.shutdown.send(true);
@@ -245,20 +244,6 @@ fn raise_descriptor_limit(max_connections: usize) {
             "too few open files for max_connections; raise the limit (LimitNOFILE, ulimit -Hn) or lower max_connections"
         );
     }
-}
-
-/// The address of another machine's view of this one, for listeners on all addresses.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    if !address.ip().is_unspecified() {
-        return address;
-    }
-    // Nothing is sent: this only asks the system which address it would send from.
-    let asked = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
-        socket.connect("192.0.2.1:9")?;
-        socket.local_addr()
-    });
-    let ip = asked.map_or(std::net::Ipv4Addr::LOCALHOST.into(), |local| local.ip());
-    SocketAddr::new(ip, address.port())
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The server's tasks. A panic ends the task in which it happens and nothing else: it is logged and counted, and a task that
-//! serves for as long as the server does begins again.
+//! The server's tasks. A panic ends the task in which it happens and nothing else. It is logged and counted, and a
+//! task that serves for as long as the server is restarted.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt as _;
 use tokio::task::JoinHandle;
 
-use crate::context::Counter;
+use crate::counter::Counter;
 
 /// The pause before a task begins again after its first panic; it doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -149,6 +149,7 @@ mod tests {
             kept.keep("camera".to_owned(), begin).await;
         });
         while tasks.panics() == 0 {
+            // Pause: until the next look.
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(tasks.unwell(Instant::now()), ["camera"]);

@@ -111,8 +111,10 @@ fn the_picture_goes_on_in_another_size(namespaces: &Namespaces) {
     };
     wait_for("the larger picture", Duration::from_secs(SLOWER_AFTER), || width(&mut page) == Some(640));
     let passed = begun.elapsed().as_secs();
+    // Pause: the rate is lowered at a fixed second.
     std::thread::sleep(Duration::from_secs(SLOWER_AFTER.saturating_sub(passed)));
     wait_for("the smaller picture", Duration::from_secs(15), || width(&mut page) == Some(320));
+    // Pause: the change settles.
     std::thread::sleep(Duration::from_secs(2));
     let run = page.watch(Duration::from_secs(10), "browser-renditions");
     run.stays_live();
@@ -157,6 +159,7 @@ impl<B: Browser> Page<B> {
             let outlet = Outlet::rendition(server.context.hub.stream("clock").unwrap(), "small");
             server.runtime.spawn(ingest::run(Source::Test(other), outlet));
             // A viewer that comes before the renditions are measured begins with either.
+            // Pause: a viewer that comes early begins with either rendition.
             std::thread::sleep(Duration::from_secs(5));
         }
         browser.go(&format!("http://{}/clock", server.address));
@@ -164,6 +167,7 @@ impl<B: Browser> Page<B> {
             browser.evaluate("window.freshwire?.frames ?? 0").as_u64() > Some(0)
         });
         // The first seconds find out how regular the path is.
+        // Pause: the first seconds measure the path.
         std::thread::sleep(Duration::from_secs(2));
         Self { browser, _emulator: emulator, _server: server }
     }
@@ -195,6 +199,7 @@ impl<B: Browser> Page<B> {
         let begin = Instant::now();
         let mut samples = Vec::new();
         while begin.elapsed() < length {
+            // Pause: the interval of the samples.
             std::thread::sleep(Duration::from_millis(100));
             let value = self.browser.evaluate(&read_clock());
             let of = |field: &str| value[field].as_f64().expect("a picture with a valid clock");
@@ -219,6 +224,7 @@ impl<B: Browser> Page<B> {
     /// Keeps a screenshot.
     fn picture(&mut self, name: &str) {
         // The drawings are renewed four times a second.
+        // Pause: the drawings are renewed four times a second.
         std::thread::sleep(Duration::from_millis(400));
         let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.png"));
         std::fs::write(&path, self.browser.screenshot()).unwrap();

@@ -202,6 +202,7 @@ fn who_only_asks_is_disconnected_in_the_end() {
             Ok(_) => answers += 1,
         }
         assert!(began.elapsed() < Duration::from_secs(20), "after {answers} answers");
+        // Pause: the pace of the requests.
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(answers > 0);

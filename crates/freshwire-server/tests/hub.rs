@@ -203,6 +203,7 @@ fn a_viewer_waits_for_the_next_keyframe_if_the_newest_is_old() -> Result<()> {
     let (_hub, stream) = hub(HubConfig { join_age: Duration::from_millis(50), ..HubConfig::default() })?;
     let mut source = Source::new(&stream)?;
     let old = source.key(1000);
+    // Pause: the keyframe becomes older than `join_age`.
     std::thread::sleep(Duration::from_millis(80));
     let (_viewer, mut player) = view(&stream)?;
     let (_patient, mut other) = view_from(&stream, Some(TIMEOUT), Vec::new())?;
@@ -295,6 +296,7 @@ fn a_stalled_viewer_goes_on_with_a_keyframe_and_never_with_half_a_group() -> Res
     // It begins to read now, and meets a gap somewhere.
     let mut before = 0;
     let mut gaps = 0;
+    // Pause: the reader comes late.
     std::thread::sleep(Duration::from_millis(50));
     loop {
         let last = *keys.last().ok_or("no key")?;
@@ -457,6 +459,7 @@ fn rings_are_used_again() -> Result<()> {
                 Ok(viewer) => break viewer,
                 Err(error) => assert!(Instant::now() < deadline, "the ring was never given back: {error}"),
             }
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(5));
         };
         assert_eq!(other.next()?, ('V', key));
@@ -546,6 +549,7 @@ fn a_viewer_that_leaves_is_forgotten() -> Result<()> {
     while viewer.ended().is_none() {
         source.key(1000);
         assert!(Instant::now() < deadline, "its end was not noticed");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(5));
     }
     source.key(1000);

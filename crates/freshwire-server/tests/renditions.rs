@@ -102,6 +102,7 @@ fn await_rendition(stream: &Stream, name: &str) {
             return;
         }
         assert!(begun.elapsed() < Duration::from_secs(30), "no viewer gets {name}: {snapshot:#?}");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -133,6 +134,7 @@ fn go_through(server: &Server, clips: &[PathBuf; 3]) {
     await_rendition(&stream, "small");
     let _main = server.feed(&clips[0], None);
     await_rendition(&stream, "main");
+    // Pause: both renditions run beside each other for a while.
     std::thread::sleep(Duration::from_secs(2));
     small.abort();
 }
@@ -167,6 +169,7 @@ fn output(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<Vec<u8
     let begun = Instant::now();
     while stream.snapshot().renditions.iter().filter(|rendition| rendition.cost.is_some()).count() < 3 {
         assert!(begun.elapsed() < Duration::from_secs(30), "{:#?}", stream.snapshot());
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(50));
     }
     let log = folder.path().join("log");
@@ -316,6 +319,7 @@ fn wait_for(what: &str, patience: u64, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
         assert!(begun.elapsed() < Duration::from_secs(patience), "{what} takes longer than {patience} s");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -353,6 +357,7 @@ fn a_ladder_is_made_while_somebody_views() {
     // A size that nothing else on this machine is asked for.
     let rungs = ["322x182@200k", "162x92@60k"].map(|rung| rung.parse().expect("a rung"));
     server.runtime.spawn(ladder::run(Arc::clone(&stream), rungs.to_vec()));
+    // Pause: an encoder would start within this time.
     std::thread::sleep(Duration::from_millis(500));
     assert!(!is_encoded(&stream), "nobody views");
     let url = format!("rtsp://{}/live~92p", server.rtsp);

@@ -187,6 +187,7 @@ fn a_stream_without_source_is_waited_for() {
     let asked = Instant::now();
     std::thread::scope(|scope| {
         let late = scope.spawn(|| {
+            // Pause: the publisher comes late.
             std::thread::sleep(Duration::from_millis(300));
             server.publish("cam")
         });
@@ -326,6 +327,7 @@ fn who_publishes_over_udp_is_put_in_order_and_asked_for_a_key_picture_after_a_lo
     let published = || server.context.counters.published_bytes.value();
     let begun = Instant::now();
     while published() < 90 && begun.elapsed() < Duration::from_secs(10) {
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(published(), 90);
@@ -373,6 +375,7 @@ fn one_publishes_and_the_second_is_refused() {
     let freed = Instant::now();
     while announce(&mut second).status != "200" {
         assert!(freed.elapsed() < Duration::from_secs(5));
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -457,6 +460,7 @@ fn whoever_announces_and_does_not_record_loses_the_name() {
     let keep_alive = format!("OPTIONS * RTSP/1.0\r\nCSeq: 9\r\n{session}\r\n");
     while holder.socket.write_all(keep_alive.as_bytes()).is_ok() {
         assert!(began.elapsed() < Duration::from_secs(20), "it still has the name");
+        // Pause: the pace of a client that keeps its session.
         std::thread::sleep(Duration::from_millis(100));
     }
     let mut next = server.client();

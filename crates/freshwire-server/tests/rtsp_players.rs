@@ -53,6 +53,7 @@ impl Server {
         let begun = Instant::now();
         while self.context.hub.find(stream).is_none_or(|stream| stream.snapshot().units < count) {
             assert!(begun.elapsed() < Duration::from_secs(20), "{stream} does not begin");
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -253,11 +254,13 @@ fn players_keep_the_latency_of_their_url() {
         let begun = Instant::now();
         while !viewers().is_empty() {
             assert!(begun.elapsed() < Duration::from_secs(20), "the one before does not leave");
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(20));
         }
         let _player = start(program, &arguments);
         while viewers().is_empty() {
             assert!(begun.elapsed() < Duration::from_secs(40), "{program} {arguments}: {}", logged());
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(20));
         }
         let latency = viewers().first().expect("a viewer").latency;
@@ -332,6 +335,7 @@ fn a_camera_is_pulled_and_awaited() {
     assert!(!source.origin().contains("secret"));
     // It is not there yet.
     server.runtime.spawn(pull(source, stream));
+    // Pause: the camera comes late.
     std::thread::sleep(Duration::from_millis(200));
     let _encoder =
         start("ffmpeg", &format!("{PICTURES} {H264} -f rtsp -rtsp_transport tcp {}", camera.url("cam")));

@@ -99,6 +99,7 @@ fn until(is_met: impl Fn() -> bool, mut step: impl FnMut()) {
     while !is_met() {
         assert!(begun.elapsed() < Duration::from_secs(10), "not within ten seconds");
         step();
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -170,6 +171,7 @@ fn reports_that_lie_change_nothing() {
         player.say(&report(player.ssrc, player.highest.wrapping_add(20_000), pushed, 0));
         player.say(&[0x80; 64]);
         player.say(b"\x80\xcc\0\x02abcdNAME");
+        // Pause: the pace of the forged reports.
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(!is_limited(&server));

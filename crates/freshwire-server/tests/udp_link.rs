@@ -115,6 +115,7 @@ fn until(what: &str, is_met: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_met() {
         assert!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(50));
     }
 }

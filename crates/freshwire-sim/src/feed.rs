@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use freshwire_a1::{Fate, Message, Source, Taken};
-use freshwire_choice::{Reason, Record};
+use freshwire_a1::{Message, Source, Taken};
+use freshwire_choice::{Outcome, Reason, Record};
 use freshwire_units::Timestamp;
 
 /// A source whose payloads follow from number, version and place, so that every byte that arrives can be checked, and none
@@ -45,8 +45,8 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// Its first packet had left.
-    Begun(Fate),
-    /// It was never begun.
+    Begun(Outcome),
+    /// Its sending never started.
     Dropped(Reason),
 }
 
@@ -57,7 +57,7 @@ pub struct Arrival {
     pub at: Timestamp,
     /// Whether it was marked late.
     pub marked_late: bool,
-    /// How far the age that the receiver was told is from the truth.
+    /// Error of the age reported to the receiver.
     pub age_error: Duration,
 }
 
@@ -67,7 +67,7 @@ pub struct Arrival {
 pub struct Fault {
     /// The record's number.
     pub seq: u64,
-    /// What is wrong with it.
+    /// The fault.
     pub what: &'static str,
 }
 
@@ -142,7 +142,7 @@ impl Feed {
         let taken: Vec<u64> =
             self.entries.iter().filter(|entry| entry.taken).map(|entry| entry.record.seq).collect();
         for seq in taken {
-            self.settle(now, seq, Fate::Abandoned(Reason::ConnectionLost));
+            self.settle(now, seq, Outcome::Dropped(Reason::ConnectionLost));
         }
     }
 
@@ -224,20 +224,20 @@ impl Source for Feed {
         out.extend((offset..).take(bytes).map(|at| payload_byte(entry.record.seq, entry.version, at)));
     }
 
-    fn settle(&mut self, now: Timestamp, token: u64, fate: Fate) {
+    fn settle(&mut self, now: Timestamp, token: u64, outcome: Outcome) {
         let Some(entry) = self.entries.get_mut(token as usize).filter(|entry| entry.taken) else {
             return self.fault(token, "it was settled, and was not taken");
         };
         entry.taken = false;
         self.taken -= 1;
-        if fate == Fate::Abandoned(Reason::ConnectionLost) && entry.record.deadline > now {
+        if outcome == Outcome::Dropped(Reason::ConnectionLost) && entry.record.deadline > now {
             // The application wants it to go on the next connection.
             if let Err(at) = self.waiting.binary_search(&token) {
                 self.waiting.insert(at, token);
             }
             return;
         }
-        entry.ending = Some((now, Ending::Begun(fate)));
+        entry.ending = Some((now, Ending::Begun(outcome)));
         self.held -= u64::from(entry.record.len);
     }
 }

@@ -144,7 +144,7 @@ impl Flow {
         &self.ends[side as usize].connected
     }
 
-    /// How long the slowest handshake took of those that the near end has begun.
+    /// Time of the slowest handshake of those that the near end has started.
     pub fn slowest_handshake(&self) -> Duration {
         self.ends[Side::Near as usize].slowest_handshake
     }

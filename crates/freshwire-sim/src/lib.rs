@@ -1,9 +1,9 @@
 //! Worlds of A1 endpoints across emulated links, in virtual time.
 //!
-//! A [`World`] runs the public API of [`freshwire_a1`] over links of [`freshwire_link`], without a clock and without
-//! randomness but what follows from its seed: the same seed gives the same datagrams. Every record that is delivered is
-//! checked against what was pushed. A [`Scenario`] is a world in a text file, named for what it tells, with what has to be
-//! reached in it; [`run()`] plays it.
+//! A [`World`] runs the public API of [`freshwire_a1`] over links of [`freshwire_link`], without a clock. All
+//! randomness follows from its seed: the same seed gives the same datagrams. Every record that is delivered is
+//! checked against what was pushed. A [`Scenario`] is a world in a text file, named for what it tells, with what has
+//! to be reached in it; [`run()`] plays it.
 #![forbid(unsafe_code)]
 
 mod feed;

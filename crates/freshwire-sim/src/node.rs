@@ -40,5 +40,5 @@ impl Node {
 }
 
 fn endpoint(key: &StaticKey, accept: bool, rng: &mut Rng) -> Endpoint {
-    Endpoint::new(EndpointConfig::new(key.clone(), rng.bytes()).accept(accept))
+    Endpoint::new(EndpointConfig::new(key.clone()).accept(accept), rng.bytes())
 }

@@ -17,7 +17,7 @@ pub struct Outcome {
     pub flows: Vec<FlowOutcome>,
     /// Of each path, up and down.
     pub paths: Vec<[DirectionStats; 2]>,
-    /// What was expected and not reached.
+    /// Expectations that were not met.
     pub misses: Vec<String>,
     /// Of that, what has to hold in every run, whatever the scenario says.
     pub faults: Vec<String>,
@@ -41,9 +41,9 @@ pub struct FlowOutcome {
     pub base: f64,
     /// Records that came after their deadline.
     pub late: usize,
-    /// Records that were never begun.
+    /// Records whose sending never started.
     pub dropped: usize,
-    /// Records that were begun and given up.
+    /// Records that were abandoned in progress.
     pub abandoned: usize,
     /// Payload that was of use on time, over the scenario's length.
     pub goodput: Rate,
@@ -97,7 +97,7 @@ impl FlowOutcome {
             base: share(pairs().filter(|(entry, _)| entry.record.layer == 0).map(|(_, is)| is)),
             late: entries.iter().filter(|entry| is_late(entry)).count(),
             dropped: count(|ending| matches!(ending, Ending::Dropped(_))),
-            abandoned: count(|ending| matches!(ending, Ending::Begun(freshwire_a1::Fate::Abandoned(_)))),
+            abandoned: count(|ending| matches!(ending, Ending::Begun(outcome) if outcome.reason().is_some())),
             goodput: Rate::from_bits_per_sec((bytes as f64 * 8.0 / seconds) as u64),
             delays: delays(entries.iter()),
             base_delays: delays(entries.iter().filter(|entry| entry.record.layer == 0)),

@@ -1,5 +1,5 @@
-//! The receive queue of Choi, Kim and Yoo, "Self-prevention of socket buffer overflow" (Computer Networks 51, 2007): a network
-//! card's queue, socket buffers, and processes that run only while the system has nothing to do.
+//! The receive queue of Choi, Kim and Yoo, "Self-prevention of socket buffer overflow" (Computer Networks 51, 2007).
+//! It has a network card's queue, socket buffers, and processes that run only while the system is idle.
 //!
 //! ```text
 //!  Poisson arrivals ─► NIC queue ─► transaction ─► check point ─► socket buffers ─► processes, while the system is idle

@@ -35,8 +35,8 @@ impl Scenario {
     /// | table | fields, those in brackets may be left out |
     /// |---|---|
     /// | | `tells`, a sentence; `length`; \[`seeds`, a share, or 1\]; \[`trouble`: `from`, `to`\] |
-    /// | `path.NAME` | \[`both`\], or \[`up`\] and \[`down`\]: \[`rate`, or `trace`: lines of seconds and a rate\], \[`delay`\], \[`queue` in bytes\], \[`loss`, a share, and `burst`, how many in a row\], \[`outages`: `at`, `length`\], \[`reorder`: `share`, `by`\], \[`duplicate`: `share`, `copies`, `within`\], \[`damage`, a share\], \[`mark_above`, bytes\]; \[`queue_p95`, to be reached\] |
-    /// | `flow.NAME` | `path`; \[`near`: flows of the same text share an endpoint\]; \[`from`: `near` or `far`, who sends\]; `offer`; \[`start`, or 1 s\]; \[`policy`: `fifo`, `expiring`, `deadline`, `layered`, `latest`, `frames`, `live`\]; \[`connection`\]; \[`expect`\] |
+    /// | `path.NAME` | \[`both`\], or \[`up`\] and \[`down`\]: \[`rate`, or `trace`: lines of seconds and a rate\], \[`delay`\], \[`queue` in bytes\]. \[`loss`, a share, and `burst`, how many in a row\], \[`outages`: `at`, `length`\]. \[`reorder`: `share`, `by`\], \[`duplicate`: `share`, `copies`, `within`\], \[`damage`, a share\], \[`mark_above`, bytes\]; \[`queue_p95`, to be reached\] |
+    /// | `flow.NAME` | `path`; \[`near`: flows of the same text share an endpoint\]; \[`from`: `near` or `far`, who sends\]. `offer`; \[`start`, or 1 s\]; \[`policy`: `fifo`, `expiring`, `deadline`, `layered`, `latest`, `frames`, `live`\]; \[`connection`\]; \[`expect`\] |
     /// | `offer` | `kind`: `layers` (`layers`, `bytes`, `window`, `lifetime`), `frames` (`fps`, `rate`, `gop`, `lifetime`), `positions` (`objects`, `bytes`, `every`, `lifetime`), `messages` (`bytes`, `every`), `bulk` (`bytes`); see [`SourceConfig`](crate::SourceConfig) |
     /// | `connection` | \[`idle_timeout`\], \[`keep_alive`\], \[`congestion`: `copa`, `cubic`, `new-reno`\], \[`in_order`\], \[`fec_layers`\], \[`outstanding`\]; see [`ConnectionConfig`](freshwire_a1::ConnectionConfig) |
     /// | `expect` | as [`Expect`] has them |

@@ -13,9 +13,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use freshwire_a1::{
-    AcceptConfig, ConnectConfig, Connection, ConnectionHandle, Datagram, EndpointEvent, Event, Outgoing,
-};
+use freshwire_a1::{ConnectConfig, Connection, ConnectionHandle, Datagram, EndpointEvent, Event, Outgoing};
 use freshwire_link::Direction;
 use freshwire_units::Timestamp;
 
@@ -44,7 +42,7 @@ pub struct World {
 /// A datagram as somebody beside the path sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overheard {
-    /// Who sent it.
+    /// The sender's address.
     pub from: SocketAddr,
     /// To whom.
     pub to: SocketAddr,
@@ -164,7 +162,7 @@ impl World {
         &self.flows[flow.0]
     }
 
-    /// An end's connection, while it stands.
+    /// An end's connection, while it is open.
     pub fn connection(&self, flow: FlowId, side: Side) -> Option<&Connection> {
         let flow = &self.flows[flow.0];
         self.nodes[flow.node(side)].endpoint.connection(flow.handle(side)?)
@@ -266,13 +264,13 @@ impl World {
     fn connect(&mut self, flow: usize) {
         let now = self.now;
         let Flow { config, .. } = &self.flows[flow];
-        let connect = ConnectConfig::default()
-            .qos(config.qos, config.qos)
-            .protection(config.protection)
-            .connection(config.near.clone());
+        let connection = config.near.clone().maximum(config.qos).protection(config.protection);
         let [near, far] = [Side::Near, Side::Far].map(|side| self.flows[flow].node(side));
         let (address, key) = (self.nodes[far].address(), self.nodes[far].endpoint.public_key());
-        let handle = self.nodes[near].endpoint.connect(now, address, key, connect);
+        let endpoint = &mut self.nodes[near].endpoint;
+        let handle = endpoint
+            .connect(now, address, key, &ConnectConfig::default(), connection)
+            .expect("a flow has a valid quality of service");
         self.flows[flow].begin(now, Side::Near, handle);
     }
 
@@ -345,10 +343,7 @@ impl World {
                     return;
                 };
                 let Flow { config, .. } = &self.flows[flow];
-                let accept = AcceptConfig::default()
-                    .maximum(config.qos.mirrored())
-                    .protection(config.protection)
-                    .connection(config.far.clone());
+                let accept = config.far.clone().maximum(config.qos.mirrored()).protection(config.protection);
                 if self.nodes[node].endpoint.accept(now, incoming.handle, accept).is_ok() {
                     self.set_policy(node, flow, incoming.handle);
                 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bolero::{TypeGenerator, check, produce};
-use freshwire_a1::{Closed, Congestion, ConnectionConfig, Fate, Protection, Qos};
-use freshwire_choice::{Reason, Record};
+use freshwire_a1::{Closed, Congestion, ConnectionConfig, Protection, Qos};
+use freshwire_choice::{Outcome, Reason, Record};
 use freshwire_link::{Config, Direction, Loss};
 use freshwire_sim::{
     DirectionConfig, Duplicate, Ending, FlowConfig, FlowId, PathId, PolicyKind, Reorder, Side, World,
@@ -326,7 +326,7 @@ impl Run {
                     let (_, ending) = entry.ending.expect("it is settled");
                     let is_reliable = entry.record.deadline == Timestamp::MAX;
                     match ending {
-                        Ending::Begun(Fate::Acknowledged) => {
+                        Ending::Begun(Outcome::Acked) => {
                             assert!(entry.arrival.is_some(), "{seq} was acknowledged, and did not come");
                         }
                         Ending::Dropped(Reason::Application) => {}

@@ -16,7 +16,7 @@ pub struct Histogram {
     max: Duration,
 }
 
-/// What is said of many times, in milliseconds. Percentiles are at most 1.6 % too high.
+/// A summary of many times, in milliseconds. Percentiles are at most 1.6 % too high.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
     /// Half of them are below.

@@ -30,8 +30,9 @@ pub fn say(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", visible(text));
 }
 
-/// A text that may come from a peer, such as the reason of a refusal or a stream's name, without what would command the terminal:
-/// control characters but line breaks and tabs, and those that change how others are shown, are written as `\u{1b}`.
+/// A text that may come from a peer, such as the reason of a refusal or a stream's name, without commands to the
+/// terminal. Control characters other than line breaks and tabs, and those that change how others are shown, are
+/// written as `\u{1b}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c.escape_unicode().to_string())
 }

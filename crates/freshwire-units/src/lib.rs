@@ -3,6 +3,7 @@
 //! Every other crate counts in these. `kbit` is 1000 bit and `Kibit` is 1024 bit; both may be written, and neither is
 //! ever taken for the other.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod parse;
 mod rate;

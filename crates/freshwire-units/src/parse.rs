@@ -29,6 +29,10 @@ pub(crate) fn split_unit<'a>(
 }
 
 /// Reads a duration: a number with `ns`, `us`, `ms`, `s`, `min` or `h`. `0` needs no unit.
+///
+/// # Errors
+///
+/// If `text` is not a duration, or is out of range.
 pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
     const EXPECTED: &str = "a duration such as 50ms, 1s or 2min";
     let (number, unit) = split_unit(text, EXPECTED)?;
@@ -50,6 +54,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, ParseUnitError> {
 }
 
 /// Reads a size in bytes: a number with `B`, `kB`, `MB`, `GB`, `KiB`, `MiB`, `GiB`; a bare number is bytes.
+///
+/// # Errors
+///
+/// If `text` is not a size, or is out of range.
 pub fn parse_size(text: &str) -> Result<u64, ParseUnitError> {
     const EXPECTED: &str = "a size such as 15000, 16KiB or 4MB";
     let (number, unit) = split_unit(text, EXPECTED)?;
@@ -71,6 +79,10 @@ pub fn parse_size(text: &str) -> Result<u64, ParseUnitError> {
 }
 
 /// Reads a share of the whole, 0 to 1: `5%` or `0.05`.
+///
+/// # Errors
+///
+/// If `text` is not a share, or is out of range.
 pub fn parse_share(text: &str) -> Result<f64, ParseUnitError> {
     const EXPECTED: &str = "a share such as 5% or 0.05";
     let (number, unit) = split_unit(text, EXPECTED)?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 /// An instant in nanoseconds since an origin that its user knows: `CLOCK_MONOTONIC` on a real machine, zero in a
 /// simulation. It is never read from a clock by this crate. Arithmetic saturates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(transparent))]
 #[repr(transparent)]
 pub struct Timestamp(u64);
 

@@ -87,7 +87,7 @@ fn serve(listener: &TcpListener, clients: u32, ticks: u32) -> Result<()> {
             for (place, word) in state.chunks_mut(8).zip([object, u64::from(tick), at.as_nanos()]) {
                 place.copy_from_slice(&word.to_be_bytes());
             }
-            let meta = Meta { user_seq: u64::from(tick), generated: at, key: object, ..Meta::default() };
+            let meta = Meta { seq: u64::from(tick), generated: at, key: object, ..Meta::default() };
             for sink in &sinks {
                 sender.replace(sink.id(), &state, &meta)?;
             }

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for tick in 0..TICKS {
         for player in 0..PLAYERS {
             // Keys begin at 1: 0 is no key.
-            let meta = Meta { user_seq: tick, generated: now(), key: player + 1, ..Meta::default() };
+            let meta = Meta { seq: tick, generated: now(), key: player + 1, ..Meta::default() };
             let mut state = [0; STATE_BYTES];
             state[..8].copy_from_slice(&player.to_be_bytes());
             state[8..16].copy_from_slice(&tick.to_be_bytes());

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let generated = now();
         for layer in 0..LAYERS {
             let meta = Meta {
-                user_seq: u64::from(frame) * u64::from(LAYERS) + u64::from(layer),
+                seq: u64::from(frame) * u64::from(LAYERS) + u64::from(layer),
                 generated,
                 deadline: generated + DEADLINE,
                 layer,

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A [`Node`] has an address, a key and a thread. It makes connections to other nodes, whose key has to be known, and
-//! accepts theirs. A [`Connection`] works in both directions: it receives messages, and it is a sink of a
-//! [`Sender`](crate::Sender) once it was given to [`add_a1_sink`](crate::Sender::add_a1_sink), with the same policies, fates
-//! and ends as a sink over TCP.
+//! accepts theirs. A [`Connection`] works in both directions: it receives messages, and
+//! [`add_a1_sink`](crate::Sender::add_a1_sink) makes it a sink of a [`Sender`](crate::Sender). Policies, fates and
+//! endings are those of a sink over TCP.
 //!
 //! Where all that is written has to arrive, in its order, a [`ByteStream`] on top of a connection does what TCP does.
 //!
@@ -58,7 +58,8 @@ mod status;
 
 pub use freshwire_a1::ConnectError as HandshakeError;
 pub use freshwire_a1::{
-    Closed, Congestion, ConnectionConfig, ConnectionStats, EndpointStats, KeyLog, Limits, Message, Missing,
+    Closed, Congestion, ConnectConfig, ConnectionConfig, ConnectionStats, DEFAULT_CONNECT_TIMEOUT,
+    EndpointConfig, EndpointStats, GroupConfigError, GroupTransportConfig, KeyLog, Limits, Message, Missing,
     ParseKeyError, Protection, Psk, PublicKey, Qos, QosError, Refusal, StaticKey,
 };
 pub use freshwire_io::udp::Interface;
@@ -68,7 +69,7 @@ pub use buffers::{BufferError, BufferLimits, BufferSink};
 pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
-pub use config::{ConnectConfig, DEFAULT_BACKLOG, DEFAULT_CONNECT_TIMEOUT, NodeConfig, SinkConfig};
+pub use config::{DEFAULT_BACKLOG, NodeConfig, SinkConfig, generate_key};
 pub use connection::Connection;
 pub use driver::DEFAULT_BUSY_POLL;
 pub use error::{AcceptError, BindError, ConnectError, NodeStopped};

@@ -55,12 +55,12 @@ pub enum CarrierError {
     /// The kernel gives none.
     #[error(transparent)]
     Kernel(#[from] KernelRingError),
-    /// The framing makes its bytes when a record is begun, which the kernel cannot, or gives up begun records.
+    /// The framing creates its bytes at the commit point, which the kernel cannot do, or abandons records in progress.
     #[error(
         "the kernel ring supports only raw and length-prefixed framing; use Carrier::Tcp or Carrier::Auto"
     )]
     Framing,
-    /// The stream is encrypted record by record as it is begun.
+    /// The stream is encrypted record by record at the commit point.
     #[error("the kernel ring supports only unencrypted streams; use Carrier::Tcp or Carrier::Auto")]
     Sealed,
     /// The preface is larger than the kernel's ring.

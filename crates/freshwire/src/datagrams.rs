@@ -28,7 +28,7 @@ pub trait DatagramPath: Send {
     /// If the sink has to end, for example because the receiver is gone.
     fn flush(&mut self, now: Timestamp) -> io::Result<Flushed>;
 
-    /// What is known of the path, for the statistics of the sink.
+    /// The state of the path, for the statistics of the sink.
     fn known(&self) -> KnownPath;
 }
 

@@ -9,7 +9,6 @@
 pub use freshwire_ring::PushError as RingPushError;
 pub use freshwire_ring::{Producer, Stored, prefetch};
 
-pub use crate::record::record_without_place;
 pub use crate::tcp::Target;
 
 /// Largest payload of [`Sender::send_at_once`](crate::Sender::send_at_once), in bytes.

@@ -35,8 +35,6 @@ mod error;
 pub mod fanout;
 mod kernel_view;
 mod receiver;
-#[cfg_attr(not(feature = "fanout"), allow(unreachable_pub, reason = "public in `fanout`"))]
-mod record;
 mod reserve;
 mod seal;
 mod sender;
@@ -59,8 +57,8 @@ pub use freshwire_io::poll::Waker;
 pub use freshwire_media::framing::{Framer, Framing, Piece};
 pub use freshwire_ring::{
     AttachError, ClaimError, Config as RingConfig, ConfigError, CreateError, Edit, EditError, Editor, Fate,
-    MAX_KEPT_FATES, Meta, ModifyError as EditorModifyError, NO_INDEX, Outcome, Pushed, Queued, Region,
-    Replaced, Stage, Standing, TooLate, reason,
+    MAX_KEPT_FATES, Meta, ModifyError as EditorModifyError, NO_INDEX, Outcome, Pushed, Reason, Record,
+    Region, Replaced, Stage, Standing, TooLate,
 };
 pub use freshwire_units::{Rate, Timestamp};
 

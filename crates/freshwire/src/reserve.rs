@@ -10,9 +10,9 @@ use freshwire_units::Rate;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reserve {
-    /// Follows the congestion control and the delivery rate: as small as keeps the connection busy. Loss-based controls
-    /// lose nothing from one segment; BBR takes an empty queue for a pause of the application and stops measuring, so it
-    /// gets four segments and 10 ms of its rate.
+    /// Follows the congestion control and the delivery rate: as small as keeps the connection busy. Loss-based
+    /// controls lose nothing with one segment. BBR takes an empty queue for a pause of the application and stops
+    /// measuring, so it gets four segments and 10 ms of its rate.
     #[default]
     Auto,
     /// This many bytes, whatever the rate. Zero counts as one.

@@ -5,14 +5,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use freshwire_ring::{
-    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Region,
-    Replaced, Stored,
+    ClaimError, Config, Consumer, Edit, EditError, Fate, Meta, Producer, PushError as RingError, Record,
+    Region, Replaced, Stored,
 };
 
 use crate::config::SinkConfig;
 use crate::datagrams::DatagramPath;
 use crate::error::{ModifyError, PushError, SenderError};
-use crate::record::record_without_place;
 use crate::sink::{Call, Sink, SinkShared};
 use crate::sink_id::{SinkId, StaleSink};
 #[cfg(feature = "fanout")]
@@ -292,7 +291,7 @@ impl Sender {
         noted.filter_map(|(called, engine)| std::mem::take(called).then_some(engine)).for_each(Handle::wake);
     }
 
-    /// Queues a record for a sink and returns its number: [`Meta::user_seq`], or the next one if that is
+    /// Queues a record for a sink and returns its number: [`Meta::seq`], or the next one if that is
     /// [`Meta::NEXT_SEQ`]. Allocates nothing, and makes no system call while the engine is awake. A full ring first
     /// drops the records that the policy calls stale.
     ///
@@ -306,7 +305,7 @@ impl Sender {
         let meta = &self.producer.number(meta);
         if let Some(direct) = self.direct(sink)? {
             let pushed = direct.push(payload, meta);
-            return self.checked(sink, meta, pushed).map(|_index| meta.user_seq);
+            return self.checked(sink, meta, pushed).map(|_index| meta.seq);
         }
         let mut pushed = self.producer.push(sink.ring(), payload, meta);
         if self.make_room(sink, payload.len(), meta, pushed.err()) {
@@ -315,7 +314,7 @@ impl Sender {
         if self.checked(sink, meta, pushed)?.notify {
             self.call(sink);
         }
-        Ok(meta.user_seq)
+        Ok(meta.seq)
     }
 
     /// After a push that found no room: has the policy drop what has expired or is superseded. Returns `true` if there is
@@ -333,7 +332,7 @@ impl Sender {
         let Some(engine) = engines.engines().get(engine) else { return false };
         let Ok(bytes) = u32::try_from(len) else { return false };
         let mut has_room = || producer.has_room(sink.ring(), len);
-        engine.make_room(number, &record_without_place(meta, bytes), &mut has_room);
+        engine.make_room(number, &Record::of(meta, bytes), &mut has_room);
         has_room()
     }
 
@@ -355,7 +354,7 @@ impl Sender {
     fn refused(&mut self, sink: SinkId, error: RingError, meta: &Meta) {
         if matches!(error, RingError::Full | RingError::OutOfBlocks | RingError::Closed) {
             let (producer, ring) = self.producer_of(sink);
-            producer.note_refused(ring, meta.user_seq);
+            producer.note_refused(ring, meta.seq);
         }
     }
 
@@ -449,10 +448,10 @@ impl Sender {
     /// # Errors
     ///
     /// [`StaleSink`] if the sender does not serve the sink.
-    pub fn drop_seq(&mut self, sink: SinkId, user_seq: u64) -> Result<bool, StaleSink> {
+    pub fn drop_seq(&mut self, sink: SinkId, seq: u64) -> Result<bool, StaleSink> {
         self.entry(sink)?;
         let (producer, ring) = self.producer_of(sink);
-        Ok(producer.drop_seq(ring, user_seq))
+        Ok(producer.drop_seq(ring, seq))
     }
 
     /// Modifies a queued record in place. `change` has exclusive access to it, and the engine skips it
@@ -466,13 +465,13 @@ impl Sender {
     pub fn modify(
         &mut self,
         sink: SinkId,
-        user_seq: u64,
+        seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
     ) -> Result<(), ModifyError> {
         if let Some(direct) = self.direct(sink)? {
-            return Ok(direct.modify(user_seq, change)?);
+            return Ok(direct.modify(seq, change)?);
         }
-        if self.producer.modify(sink.ring(), user_seq, change)? {
+        if self.producer.modify(sink.ring(), seq, change)? {
             self.call(sink);
         }
         Ok(())

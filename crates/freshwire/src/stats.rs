@@ -7,8 +7,9 @@ use freshwire_units::Rate;
 
 use crate::carrier::CarrierInUse;
 
-/// How many drop reasons there are, with a place for codes that this version does not know.
+/// Drop reasons by their code, with a place for the codes without a name.
 const REASONS: usize = 16;
+const OTHERS: usize = REASONS - 1;
 
 /// Number of layers with separate counters; higher layers count with the highest.
 pub const LAYERS: usize = 8;
@@ -73,7 +74,8 @@ pub struct SinkSnapshot {
     pub bytes: u64,
     /// Bytes acknowledged by the peer, framing included.
     pub acked: u64,
-    /// Records dropped, by reason; without reasons that never occurred.
+    /// Records dropped, by reason; without reasons that never occurred. Codes without a name are counted together, as
+    /// [`Reason::Other`] of 255.
     pub drops: Vec<(Reason, u64)>,
     /// Dropped records that the framing replaced, for example by a repetition of the previous picture.
     pub replaced: u64,
@@ -144,8 +146,11 @@ impl SinkStats {
         add(&self.finished, 1);
     }
 
-    pub(crate) fn on_dropped(&self, layer: u8, reason: u8) {
-        let place = usize::from(reason).min(REASONS - 1);
+    pub(crate) fn on_dropped(&self, layer: u8, reason: Reason) {
+        let place = match reason {
+            Reason::Other(_) => OTHERS,
+            named => usize::from(named.code()).min(OTHERS),
+        };
         add(&self.drops[place], 1);
         add(&self.dropped_by_layer[place_of(layer)], 1);
     }
@@ -223,12 +228,10 @@ impl SinkStats {
         let begun = load(&self.begun);
         let writes = load(&self.writes);
         let mut drops = Vec::new();
-        for (code, count) in self.drops.iter().enumerate() {
+        for (code, count) in (0..).zip(&self.drops) {
             let count = load(count);
-            let reason = u8::try_from(code)
-                .ok()
-                .and_then(|code| Reason::try_from(code).ok())
-                .unwrap_or(Reason::Invalid);
+            let reason =
+                if usize::from(code) == OTHERS { Reason::Other(u8::MAX) } else { Reason::from_code(code) };
             if count > 0 {
                 drops.push((reason, count));
             }

@@ -82,14 +82,15 @@ fn run(namespaces: &Namespaces) -> Run {
             let seq = tick * KEYS + key - 1;
             let mut value = [0; VALUE_BYTES];
             value[..8].copy_from_slice(&seq.to_be_bytes());
-            let meta = Meta { user_seq: seq, generated: now(), key, ..Meta::default() };
+            let meta = Meta { seq, generated: now(), key, ..Meta::default() };
             sender.replace(id, &value, &meta).unwrap();
         }
+        // Pause: the pace of the source.
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
-        fates.extend(sender.fates(id).unwrap().map(|fate| (fate.user_seq, fate)));
+        fates.extend(sender.fates(id).unwrap().map(|fate| (fate.seq, fate)));
     }
     sink.close(CloseMode::Drain, Duration::from_secs(20));
-    fates.extend(sender.fates(id).unwrap().map(|fate| (fate.user_seq, fate)));
+    fates.extend(sender.fates(id).unwrap().map(|fate| (fate.seq, fate)));
     assert_eq!(sender.fates_lost(id), Ok(0));
     Run { fates, read: reader.join().unwrap(), min_rtt: monitor.stats().min_rtt }
 }

@@ -50,8 +50,8 @@ fn plain() -> SinkConfig {
     SinkConfig::new(choice::fifo()).framing(Framing::LengthPrefixed).ack_fates(false)
 }
 
-fn meta(user_seq: u64) -> Meta {
-    Meta { user_seq, generated: now(), ..Meta::default() }
+fn meta(seq: u64) -> Meta {
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 /// The bytes of a record, by its number.
@@ -87,6 +87,7 @@ fn send_until_at_once(fixture: &mut Fixture, id: SinkId, from: u64, len: usize) 
             return Ok(seq);
         }
         queue(&mut fixture.sender, &targets[0], &stored)?;
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(2));
     }
     Err("nothing was sent at once".into())
@@ -102,7 +103,7 @@ fn a_record_that_goes_at_once_takes_no_place_in_its_ring() -> Result<()> {
     }
     // Its number is in no fate, and it counts like the others.
     let fates = fixture.sender.fates(id).unwrap();
-    assert_eq!(fates.map(|fate| fate.user_seq).collect::<Vec<_>>(), (0..first).collect::<Vec<_>>());
+    assert_eq!(fates.map(|fate| fate.seq).collect::<Vec<_>>(), (0..first).collect::<Vec<_>>());
     let stats = fixture.sinks[0].stats();
     assert_eq!([stats.begun, stats.finished, stats.begun_by_layer[0]], [first + 1; 3]);
     assert_eq!(stats.bytes, (first + 1) * 104);
@@ -129,6 +130,7 @@ fn streams_are_whole_whichever_way_their_records_went() -> Result<()> {
                         record.len()
                     );
                     if seq % 50 == 0 {
+                        // Pause: a reader stalls, each for another time.
                         std::thread::sleep(Duration::from_millis(20 * place as u64));
                     }
                 }
@@ -148,10 +150,12 @@ fn streams_are_whole_whichever_way_their_records_went() -> Result<()> {
             }
             while let Err(full) = queue(&mut fixture.sender, target, &stored) {
                 assert_eq!(full, RingPushError::Full);
+                // Pause: the ring is full.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
         if seq % 3 == 0 {
+            // Pause: the pace of the source.
             std::thread::sleep(Duration::from_micros(300));
         }
     }
@@ -186,7 +190,7 @@ fn what_the_socket_does_not_take_is_held_and_follows() -> Result<()> {
     // It has become a record of the ring like others. Its bytes may be here before the engine has written down its end.
     let (mut fates, give_up) = (Vec::new(), now() + TIMEOUT);
     while fates.last() != Some(&(large + 1)) && now() < give_up {
-        fates.extend(fixture.sender.fates(id).unwrap().map(|fate| fate.user_seq));
+        fates.extend(fixture.sender.fates(id).unwrap().map(|fate| fate.seq));
     }
     assert!(fates.ends_with(&[large, large + 1]), "{fates:?}");
     Ok(())
@@ -204,6 +208,7 @@ fn nothing_goes_past_a_ring_that_has_to_tell_of_it() -> Result<()> {
             fixture.sender.send_at_once(&stored, &mut targets)?;
             assert!(!targets[0].is_sent());
             queue(&mut fixture.sender, &targets[0], &stored)?;
+            // Pause: the engine's turn comes between two records.
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(fixture.sinks[0].stats().begun, 50);

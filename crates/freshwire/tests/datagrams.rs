@@ -94,7 +94,7 @@ impl Fixture {
     }
 
     fn push(&mut self, seq: u64, payload: &[u8]) -> Result<()> {
-        let meta = Meta { user_seq: seq, generated: now(), deadline: Timestamp::MAX, ..Meta::default() };
+        let meta = Meta { seq, generated: now(), deadline: Timestamp::MAX, ..Meta::default() };
         self.sender.push(self.sink.id(), payload, &meta)?;
         Ok(())
     }
@@ -133,7 +133,7 @@ fn a_record_can_be_dropped_until_the_path_takes_it() -> Result<()> {
     assert_eq!(fixture.path.sent()[1], b"last");
     let stats = fixture.sink.stats();
     assert_eq!((stats.carrier, stats.finished, stats.bytes), (CarrierInUse::Datagrams, 2, 14));
-    let fates: Vec<_> = fixture.sender.fates(id)?.map(|fate| (fate.user_seq, fate.outcome)).collect();
+    let fates: Vec<_> = fixture.sender.fates(id)?.map(|fate| (fate.seq, fate.outcome)).collect();
     assert!(fates.contains(&(1, Outcome::Sent)), "{fates:?}");
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! What the engine does when its policies, its peers and its owner do not behave.
 
+mod until;
+
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +13,7 @@ use freshwire::{
     PushError, Receiver, Reserve, RingConfig, Seal, Sender, Sink, SinkConfig, SinkError, StaleSink, now,
 };
 use freshwire_units::Timestamp;
+use until::{found, until};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -60,24 +63,21 @@ fn lock(sender: &Mutex<Sender>) -> std::sync::MutexGuard<'_, Sender> {
     sender.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn meta(user_seq: u64) -> Meta {
-    Meta { user_seq, generated: now(), ..Meta::default() }
+fn meta(seq: u64) -> Meta {
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 /// Pushes until the peer's window is full and all that was pushed is in the kernel.
 fn fill_window(sender: &mut Sender, sink: &Sink) -> Result<u64> {
     for seq in 0..10_000 {
         sender.push(sink.id(), &[0; 4096], &meta(seq))?;
-        let deadline = now() + TIMEOUT;
-        while sink.stats().finished <= seq {
-            assert!(now() < deadline, "record {seq} was never written");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the record is written", || sink.stats().finished > seq);
         let deadline = now() + Duration::from_millis(150);
         while sink.stats().acked < sink.stats().bytes {
             if now() > deadline {
                 return Ok((seq + 1) * 4096);
             }
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -93,6 +93,7 @@ fn a_policy_that_points_outside_the_queue_harms_nobody() -> Result<()> {
         });
         let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(SinkConfig::new(policy))?;
         sender.push(sink.id(), b"one", &meta(1))?;
+        // Pause: the engine goes to sleep.
         std::thread::sleep(Duration::from_millis(20));
         assert_eq!(sink.ended(), None);
         sender.push(sink.id(), b"two", &meta(2))?;
@@ -168,6 +169,7 @@ fn a_peer_that_has_ended_its_direction_gets_everything() -> Result<()> {
     far.shutdown(Shutdown::Write)?;
     let pushed = fill_window(&mut sender, &sink)?;
     let reader = std::thread::spawn(move || {
+        // Pause: the reader comes late.
         std::thread::sleep(Duration::from_millis(200));
         let mut bytes = Vec::new();
         far.read_to_end(&mut bytes).map(|_| bytes.len() as u64)
@@ -183,15 +185,8 @@ fn without_ack_fates_a_record_is_over_when_it_is_sent() -> Result<()> {
     let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(config)?;
     sender.push(sink.id(), b"hello", &meta(1))?;
     far.read_exact(&mut [0; 5])?;
-    let deadline = now() + TIMEOUT;
-    let fate = loop {
-        if let Some(fate) = sender.poll_fate(sink.id())? {
-            break fate;
-        }
-        assert!(now() < deadline, "the record has no fate");
-        std::thread::sleep(Duration::from_millis(1));
-    };
-    assert_eq!((fate.user_seq, fate.outcome, fate.acked_at), (1, Outcome::Sent, None));
+    let fate = found("a fate", || sender.poll_fate(sink.id()).expect("a sink of this sender"));
+    assert_eq!((fate.seq, fate.outcome, fate.acked_at), (1, Outcome::Sent, None));
     // The sink knows of the acknowledgement all the same: its end is not an abort.
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
     Ok(())
@@ -204,6 +199,7 @@ fn a_half_closed_peer_that_resets_ends_the_sink() -> Result<()> {
     far.shutdown(Shutdown::Write)?;
     fill_window(&mut sender, &sink)?;
     let closer = std::thread::spawn(move || {
+        // Pause: the peer leaves while the sink closes.
         std::thread::sleep(Duration::from_millis(200));
         // What it has not read makes this a reset.
         drop(far);
@@ -223,6 +219,7 @@ fn a_half_closed_peer_that_resets_ends_the_sink() -> Result<()> {
 #[test]
 fn a_push_to_all_skips_a_stale_sink_and_wakes_the_others() -> Result<()> {
     let Fixture { engine: _engine, mut sender, sink, mut far } = fixture(SinkConfig::new(choice::fifo()))?;
+    // Pause: the engine goes to sleep.
     std::thread::sleep(Duration::from_millis(20));
     let elsewhere = fixture(SinkConfig::new(choice::fifo()))?;
     let foreign = elsewhere.sink.id();
@@ -427,16 +424,12 @@ fn a_peer_that_takes_nothing_is_given_up_after_the_stall_timeout() -> Result<()>
     let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(config)?;
     let began = now();
     let mut seq = 0;
-    let ended = loop {
-        if let Some(ended) = sink.ended() {
-            break ended;
-        }
+    let ended = found("the stall is noticed", || {
         // Full: what the peer does not take stays.
         let _ = sender.push(sink.id(), &[0; 4096], &meta(seq));
         seq += 1;
-        assert!(now().saturating_since(began) < TIMEOUT, "the stall was not noticed");
-        std::thread::sleep(Duration::from_millis(1));
-    };
+        sink.ended()
+    });
     assert_eq!(ended, Ended::Broken(SinkError::Stalled));
     assert!(now().saturating_since(began) >= timeout);
     Ok(())
@@ -449,6 +442,7 @@ fn an_idle_peer_is_not_stalled() -> Result<()> {
     for seq in 0..3 {
         sender.push(sink.id(), b"x", &meta(seq))?;
         far.read_exact(&mut [0])?;
+        // Pause: longer than half of the stall timeout.
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(sink.ended(), None);
@@ -492,15 +486,11 @@ fn a_ring_is_used_again_when_its_sink_has_left() -> Result<()> {
     let mut sender = sender(&engine.handle())?;
     for round in 0..5 {
         let (near, mut far) = pair()?;
-        let deadline = now() + TIMEOUT;
         // The engine needs a moment to let go of the ring.
-        let sink = loop {
-            match sender.add_sink(near.try_clone()?, SinkConfig::new(choice::fifo())) {
-                Ok(sink) => break sink,
-                Err(error) => assert!(now() < deadline, "round {round}: {error}"),
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        };
+        let sink = found("the ring is free again", || {
+            let near = near.try_clone().expect("a descriptor");
+            sender.add_sink(near, SinkConfig::new(choice::fifo())).ok()
+        });
         drop(near);
         let id = sink.id();
         sender.push(id, &[round], &meta(u64::from(round)))?;
@@ -591,11 +581,7 @@ fn a_small_record_overtakes_the_rest_of_a_large_one() -> Result<()> {
         let sizes = [8 << 20, 10, 20_000, 20, 200, 30];
         let records = sizes.map(|len: u32| (0..len).map(|at| (at % 251) as u8).collect::<Vec<_>>());
         sender.push(sink.id(), &records[0], &meta(0))?;
-        let deadline = now() + TIMEOUT;
-        while sink.stats().bytes == 0 {
-            assert!(now() < deadline, "nothing was written");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("something is written", || sink.stats().bytes > 0);
         for (seq, record) in (1..).zip(&records[1..]) {
             sender.push(sink.id(), record, &meta(seq))?;
         }
@@ -615,7 +601,7 @@ fn a_small_record_overtakes_the_rest_of_a_large_one() -> Result<()> {
         let mut fates = Vec::new();
         while let Some(fate) = sender.poll_fate(id)? {
             assert_eq!(fate.outcome, Outcome::Acked, "{fate:?}");
-            fates.push(fate.user_seq);
+            fates.push(fate.seq);
         }
         fates.sort_unstable();
         assert_eq!(fates, [0, 1, 2, 3, 4, 5]);

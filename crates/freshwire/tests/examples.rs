@@ -52,6 +52,7 @@ fn run(name: &str, arguments: &[&str]) -> Result<Option<String>> {
                 child.wait()?;
                 return Err(format!("{name} runs for more than {PATIENCE:?}").into());
             }
+            // Pause: until the next look.
             None => std::thread::sleep(Duration::from_millis(20)),
         }
     };
@@ -74,7 +75,7 @@ fn a_game_server_and_its_clients() -> Result<()> {
 fn a_sender_of_samples_and_its_receiver() -> Result<()> {
     let Some(text) = run("deadline_stream", &[])? else { return Ok(()) };
     assert!(text.contains("300 samples, "), "{text}");
-    assert!(text.contains("dropped, expired: ") || text.contains("dropped, predicted_late: "), "{text}");
+    assert!(text.contains("dropped, expired: ") || text.contains("dropped, predicted-late: "), "{text}");
     assert!(text.lines().any(|line| line.starts_with("received ")), "{text}");
     Ok(())
 }

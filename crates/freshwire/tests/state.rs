@@ -1,5 +1,7 @@
 //! State over plain TCP: fair by key, never refused, fresh at the program that reads, and with an account that is true.
 
+mod until;
+
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::net::{TcpListener, TcpStream};
@@ -10,6 +12,8 @@ use freshwire::{
     CloseMode, Ended, Engine, EngineThread, Meta, ModifyError, NO_INDEX, Outcome, PushError, RingConfig,
     Sender, SenderError, Sink, SinkConfig, SinkId, StaleSink, Timestamp, TooLate, now,
 };
+
+use until::until;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -76,6 +80,7 @@ fn read(mut far: TcpStream, pause: Duration, mut each: impl FnMut(u64)) -> std::
         readings.push(Reading { key: word(0), number: word(1), age, at });
         each(readings.len() as u64);
         if !pause.is_zero() {
+            // Pause: a slow reader.
             std::thread::sleep(pause);
         }
     }
@@ -87,9 +92,10 @@ fn play(sender: &mut Sender, id: SinkId, keys: u64, ticks: u64) -> Result<()> {
     for tick in 0..ticks {
         for key in 1..=keys {
             let at = now();
-            let meta = Meta { user_seq: tick * keys + key, generated: at, key, ..Meta::default() };
+            let meta = Meta { seq: tick * keys + key, generated: at, key, ..Meta::default() };
             sender.replace(id, &value(key, tick, at), &meta)?;
         }
+        // Pause: the pace of the game.
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
     }
     Ok(())
@@ -185,6 +191,7 @@ fn a_stalled_reader_that_returns_is_fresh() -> Result<()> {
     let Fixture { engine: _engine, mut sender, sink, far } =
         fixture(&ring, SinkConfig::new(choice::latest()))?;
     let reader = std::thread::spawn(move || {
+        // Pause: the reader stalls.
         std::thread::sleep(Duration::from_secs(2));
         read(far, Duration::ZERO, |_| ())
     });
@@ -208,13 +215,9 @@ fn bulk_has_no_bound() -> Result<()> {
     let Fixture { engine: _engine, mut sender, sink, far: _far } =
         fixture(&ring, SinkConfig::new(choice::fifo()))?;
     for seq in 0..60 {
-        sender.push(sink.id(), &[7; 1000], &Meta { user_seq: seq, ..Meta::default() })?;
+        sender.push(sink.id(), &[7; 1000], &Meta { seq, ..Meta::default() })?;
     }
-    let deadline = now() + TIMEOUT;
-    while sink.stats().finished < 60 {
-        assert!(now() < deadline, "{:?}", sink.stats());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("all is written", || sink.stats().finished == 60);
     assert_eq!(sink.stats().unread, None);
     Ok(())
 }
@@ -233,15 +236,16 @@ fn the_account_is_that_of_the_reader() -> Result<()> {
     for tick in 0..TICKS {
         for key in 1..=KEYS {
             let at = now();
-            let meta = Meta { user_seq: tick * KEYS + key, generated: at, key, ..Meta::default() };
+            let meta = Meta { seq: tick * KEYS + key, generated: at, key, ..Meta::default() };
             sender.replace(sink.id(), &value(key, tick, at), &meta)?;
         }
+        // Pause: the pace of the game.
         std::thread::sleep((begin + TICK * (tick as u32 + 1)).saturating_since(now()));
-        fates.extend(sender.fates(sink.id())?.map(|fate| (fate.user_seq, fate)));
+        fates.extend(sender.fates(sink.id())?.map(|fate| (fate.seq, fate)));
     }
     let id = sink.id();
     assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
-    fates.extend(sender.fates(id)?.map(|fate| (fate.user_seq, fate)));
+    fates.extend(sender.fates(id)?.map(|fate| (fate.seq, fate)));
     let readings = reader.join().map_err(|_| "the reader panicked")??;
     assert_eq!(sender.fates_lost(id), Ok(0));
     let mut errors = Vec::new();
@@ -276,13 +280,14 @@ fn room_is_made_by_the_policy() -> Result<()> {
     let large = vec![0; 64 << 10];
     let config = || SinkConfig::new(choice::deadline(Duration::ZERO)).queue_target(None);
     let Fixture { engine: _engine, mut sender, sink, far: _far } = fixture(&ring, config())?;
-    let never = |user_seq| Meta { user_seq, ..Meta::default() };
+    let never = |seq| Meta { seq, ..Meta::default() };
     let mut seq = 0;
     let deadline = now() + TIMEOUT;
     // Until the path takes nothing more.
     while sender.push(sink.id(), &large, &never(seq)).is_ok() || sink.stats().begun == 0 || {
         let begun = sink.stats().begun;
-        std::thread::sleep(Duration::from_millis(100));
+        // Pause: time for the engine to write on, also on a busy machine.
+        std::thread::sleep(Duration::from_millis(300));
         sink.stats().begun != begun
     } {
         seq += 1;
@@ -297,22 +302,20 @@ fn room_is_made_by_the_policy() -> Result<()> {
     let first = {
         let mut queue = Vec::new();
         sender.producer().queue(id.ring(), 8, &mut queue);
-        queue[1].user_seq
+        queue[1].seq
     };
     sender.modify(id, first, |edit| {
         edit.set_deadline(now());
         Ok(())
     })?;
+    // Pause: the deadline passes.
     std::thread::sleep(Duration::from_millis(2));
     assert_eq!(sender.push_to_all([id], b"fits", &never(90_001))?, 1);
     assert_eq!(sender.missed(), []);
     assert_eq!(sender.push_to_all([id], b"does not", &never(90_002))?, 0);
     assert_eq!(sender.missed(), [(id, PushError::Full)]);
     let refused: Vec<_> = sender.fates(id)?.filter(|fate| fate.outcome == Outcome::Refused).collect();
-    assert_eq!(
-        refused.iter().map(|fate| (fate.user_seq, fate.index)).collect::<Vec<_>>(),
-        [(90_002, NO_INDEX)]
-    );
+    assert_eq!(refused.iter().map(|fate| (fate.seq, fate.index)).collect::<Vec<_>>(), [(90_002, NO_INDEX)]);
     assert_eq!(refused[0].to_string(), "record 90002: refused: the ring had no room or was closed");
     assert_eq!(sink.stats().drops, [(Reason::Expired, 1)]);
     Ok(())
@@ -349,14 +352,14 @@ fn rings_of_ended_sinks_are_used_again() -> Result<()> {
         assert!(error.to_string().contains("raise RingConfig::rings"), "{error}");
         let id = sink.id();
         ids.push(id);
-        sender.push(id, &[round], &Meta { user_seq: u64::from(round), ..Meta::default() })?;
+        sender.push(id, &[round], &Meta { seq: u64::from(round), ..Meta::default() })?;
         assert_eq!(sink.close(CloseMode::Drain, TIMEOUT), Ended::Closed);
         let mut bytes = Vec::new();
         far.read_to_end(&mut bytes)?;
         assert_eq!(bytes, [round]);
         if round == 1 {
             let fate = sender.fates(id)?.next().ok_or("a fate")?;
-            assert_eq!((fate.user_seq, fate.outcome), (1, Outcome::Acked));
+            assert_eq!((fate.seq, fate.outcome), (1, Outcome::Acked));
         }
     }
     assert_eq!(sender.fates_lost(ids[2]), Ok(1), "those of the first client, that nobody polled");
@@ -419,6 +422,7 @@ fn an_abort_resets_although_a_clone_is_open_and_clones_stay_blocking() -> Result
     let mut sender = Sender::new(&RingConfig::default(), &engine.handle())?;
     let sink = sender.add_sink(near, SinkConfig::new(choice::fifo()))?;
     let writer = std::thread::spawn(move || {
+        // Pause: the peer answers late.
         std::thread::sleep(Duration::from_millis(50));
         std::io::Write::write_all(&mut far, b"hello").map(|()| far)
     });

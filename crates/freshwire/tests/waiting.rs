@@ -108,7 +108,7 @@ fn an_async_program_waits_for_space_records_fates_and_the_end() -> Result<()> {
             while (acked.len() as u64) < RECORDS {
                 let fate = watch.next_fate(&mut sender).await?.ok_or("the sink has ended")?;
                 assert_eq!(fate.outcome, Outcome::Acked, "{fate}");
-                assert!(acked.insert(fate.user_seq), "{fate}: twice");
+                assert!(acked.insert(fate.seq), "{fate}: twice");
             }
             // Not `close`, which would block the receiver's task.
             drop(sink);
@@ -138,6 +138,7 @@ fn a_task_that_waits_for_space_learns_that_the_sink_has_ended() -> Result<()> {
         let stop = async {
             let (mut bytes, mut still) = (0, 0);
             while still < 20 {
+                // Pause: until the next look.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 let now = sink.stats().bytes;
                 (still, bytes) = if now == bytes && now > 0 { (still + 1, now) } else { (0, now) };

@@ -29,7 +29,7 @@ static void close_while_mapped(void)
 
 	pair_push(&pair, AF_INET, 0, NULL);
 	send_many(0, 10);
-	CHECK_EQ(push_now(pair.push), 10);
+	CHECK_EQ(pair_push_now(&pair, 10), 10);
 	send_many(10, 12);
 	close(pair.receiver);
 	CHECK_ERR(push_now(pair.push), ENOTCONN);
@@ -46,7 +46,7 @@ static void handle_goes_first(void)
 
 	pair_push(&pair, AF_INET6, 0, NULL);
 	send_many(0, 10);
-	CHECK_EQ(push_now(pair.push), 10);
+	CHECK_EQ(pair_push_now(&pair, 10), 10);
 	push_close(pair.push);
 	send_many(10, 20);
 	for (i = 0; i < 20; i++)
@@ -222,7 +222,7 @@ static void many_sockets(void)
 	for (i = 0; i < count; i++) {
 		pair_push(&pairs[i], AF_INET, 0, &options);
 		pair_send(&pairs[i], i, 100);
-		CHECK_EQ(push_now(pairs[i].push), 1);
+		CHECK_EQ(pair_push_now(&pairs[i], 1), 1);
 	}
 	for (i = 0; i < count; i++)
 		check_datagram(got, push_recv(pairs[i].push, got, sizeof(got), 0), i,

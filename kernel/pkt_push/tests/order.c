@@ -11,7 +11,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <linux/seccomp.h>
 
 #include "harness.h"
 #include "pair.h"
@@ -205,7 +210,7 @@ static void empty_datagrams(void)
 	for (i = 0; i < 4; i++)
 		CHECK_EQ(send(pair.sender, "", 0, 0), 0);
 	pair_send(&pair, 1, 4);
-	CHECK_EQ(push_now(pair.push), 5);
+	CHECK_EQ(pair_push_now(&pair, 5), 5);
 	CHECK_EQ(recv(pair.receiver, got, 9, MSG_PEEK), 0);
 	CHECK_EQ(recv(pair.receiver, got, 9, MSG_PEEK), 0);
 	CHECK_EQ(recv(pair.receiver, got, 9, 0), 0);
@@ -255,7 +260,7 @@ static void control_messages_of(int family, bool pushed)
 	}
 	pair_send(&pair, 7, 100);
 	if (pushed)
-		CHECK_EQ(push_now(pair.push), 1);
+		CHECK_EQ(pair_push_now(&pair, 1), 1);
 	CHECK_EQ(recvmsg(pair.receiver, &message, 0), 100);
 	CHECK_EQ(message.msg_flags, 0);
 	stamp = control(&message, SOL_SOCKET, SO_TIMESTAMPNS);
@@ -295,7 +300,7 @@ static uint64_t next_stamp(void)
 	struct push_datagram datagram;
 
 	pair_send(&pair, 4, 20);
-	CHECK_EQ(push_now(pair.push), 1);
+	CHECK_EQ(pair_push_now(&pair, 1), 1);
 	CHECK_EQ(push_look(pair.push, &datagram), 1);
 	CHECK_EQ(push_release(pair.push, &datagram), 1);
 	return datagram.record.stamp;
@@ -311,7 +316,7 @@ static void what_a_record_says(void)
 	CHECK(!setsockopt(pair.sender, SOL_IP, IP_TOS, &tos, 4));
 	CHECK_EQ(push_look(pair.push, &datagram), 0);
 	pair_send(&pair, 3, 60);
-	CHECK_EQ(push_now(pair.push), 1);
+	CHECK_EQ(pair_push_now(&pair, 1), 1);
 	CHECK_EQ(push_look(pair.push, &datagram), 1);
 	check_datagram(datagram.data, (ssize_t)datagram.len, 3, 60);
 	CHECK_EQ(datagram.record.tos, tos);
@@ -342,7 +347,7 @@ static void segments(void)
 	CHECK(!setsockopt(pair.sender, SOL_UDP, UDP_SEGMENT, &size, 4));
 	pair_send(&pair, 9, 1900);
 	pair_send(&pair, 10, 1900);
-	CHECK_EQ(push_now(pair.push), 2);
+	CHECK_EQ(pair_push_now(&pair, 2), 2);
 	CHECK_EQ(push_look(pair.push, &datagram), 1);
 	check_datagram(datagram.data, (ssize_t)datagram.len, 9, 1900);
 	CHECK_EQ(datagram.record.segment, 500);
@@ -362,7 +367,7 @@ static void readable_means_ring_too(void)
 	CHECK(!epoll_ctl(epoll, EPOLL_CTL_ADD, pair.receiver, &event));
 	CHECK_EQ(poll(&fd, 1, 0), 0);
 	pair_send(&pair, 1, 10);
-	CHECK_EQ(push_now(pair.push), 1);
+	CHECK_EQ(pair_push_now(&pair, 1), 1);
 	CHECK_EQ(pair_queued(&pair), 0);
 	CHECK_EQ(poll(&fd, 1, 0), 1);
 	CHECK_EQ(epoll_wait(epoll, &event, 1, 0), 1);
@@ -436,7 +441,7 @@ static void shut_down(void)
 		       pair.sender_len));
 	pair_send(&pair, 4, 20);
 	pair_send(&pair, 5, 20);
-	CHECK_EQ(push_now(pair.push), 2);
+	CHECK_EQ(pair_push_now(&pair, 2), 2);
 	CHECK(!shutdown(pair.receiver, SHUT_RD));
 	check_datagram(got, recv(pair.receiver, got, 100, 0), 4, 20);
 	check_datagram(got, recv(pair.receiver, got, 100, 0), 5, 20);
@@ -456,12 +461,12 @@ static void errors_stay(void)
 	close(closed);
 	pair_push(&pair, AF_INET, 0, NULL);
 	pair_send(&pair, 1, 30);
-	CHECK_EQ(push_now(pair.push), 1);
+	CHECK_EQ(pair_push_now(&pair, 1), 1);
 	pair_send(&pair, 2, 30);
 	CHECK(!connect(pair.receiver, (struct sockaddr *)&nobody, len));
 	CHECK_EQ(send(pair.receiver, "x", 1, 0), 1);
 	/* The answer is there when send() returns: it is loopback. */
-	CHECK_EQ(push_now(pair.push), 1);
+	CHECK_EQ(pair_push_now(&pair, 1), 1);
 	CHECK_ERR(recv(pair.receiver, got, 100, 0), ECONNREFUSED);
 	check_datagram(got, recv(pair.receiver, got, 100, 0), 1, 30);
 	check_datagram(got, recv(pair.receiver, got, 100, 0), 2, 30);
@@ -575,7 +580,7 @@ static void oldest_goes(void)
 	pair_push(&pair, AF_INET, 0, &options);
 	for (i = 0; i < 20; i++) {
 		pair_send(&pair, i, 100);
-		CHECK_EQ(push_now(pair.push), 1);
+		CHECK_EQ(pair_push_now(&pair, 1), 1);
 	}
 	for (i = 16; i < 20; i++)
 		check_datagram(got, i % 2 ? push_recv(pair.push, got, 200, 0) :
@@ -592,12 +597,53 @@ static void stale_is_not_read(void)
 	pair_push(&pair, AF_INET, 0, &options);
 	pair_send(&pair, 1, 10);
 	pair_send(&pair, 2, 10);
-	CHECK_EQ(push_now(pair.push), 2);
+	CHECK_EQ(pair_push_now(&pair, 2), 2);
 	sleep_ms(80);
 	pair_send(&pair, 3, 10);
-	CHECK_EQ(push_now(pair.push), 1);
+	CHECK_EQ(pair_push_now(&pair, 1), 1);
 	check_datagram(got, push_recv(pair.push, got, 100, 0), 3, 10);
 	CHECK_EQ(push_expired(pair.push), 2);
+}
+
+/* Takes ten, and is killed at the first system call but read(), write() and its end. */
+static void take_without_calls(bool from_memory)
+{
+	uint32_t i;
+
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT))
+		_exit(1);
+	for (i = 0; i < 10; i++)
+		check_datagram(got, from_memory ? push_recv(pair.push, got, sizeof(got), 0) :
+			       recv(pair.receiver, got, sizeof(got), 0), i, 1400);
+	/* exit_group() is not allowed either. */
+	syscall(SYS_exit, 0);
+}
+
+static int end_of_taker(bool from_memory)
+{
+	pid_t child = fork();
+	int status;
+
+	CHECK(child >= 0);
+	if (!child)
+		take_without_calls(from_memory);
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	return status;
+}
+
+static void taking_makes_no_call(void)
+{
+	uint32_t i;
+
+	if (prctl(PR_GET_SECCOMP) < 0)
+		skip("this kernel has no seccomp");
+	pair_push(&pair, AF_INET, 0, NULL);
+	for (i = 0; i < 20; i++)
+		pair_send(&pair, i, 1400);
+	CHECK_EQ(pair_push_now(&pair, 20), 20);
+	/* recv() makes one, which the kernel sees. */
+	CHECK(WIFSIGNALED(end_of_taker(false)));
+	CHECK_EQ(end_of_taker(true), 0);
 }
 
 static const struct test tests[] = {
@@ -620,6 +666,7 @@ static const struct test tests[] = {
 	{ "many readers", many_readers, 90 },
 	{ "the oldest goes", oldest_goes, 0 },
 	{ "stale datagrams are not read", stale_is_not_read, 0 },
+	{ "taking makes no system call", taking_makes_no_call, 0 },
 	TESTS_END
 };
 

@@ -114,6 +114,22 @@ void check_datagram(const void *data, ssize_t got, uint32_t number, size_t size)
 	CHECK_EQ(datagram_number(data, got), number);
 }
 
+long pair_push_now(const struct pair *pair, long count)
+{
+	uint64_t end = now_ns() + 10000000000ULL;
+	long went = 0, now;
+
+	for (;;) {
+		now = push_now(pair->push);
+		if (now < 0)
+			return now;
+		went += now;
+		if (went >= count || now_ns() > end)
+			return went;
+		sleep_ms(1);
+	}
+}
+
 void pair_stats(const struct pair *pair, struct pkt_push_stats *stats)
 {
 	CHECK(!push_get_stats(pair->push, stats));

@@ -32,6 +32,12 @@ void check_datagram(const void *data, ssize_t got, uint32_t number, size_t size)
 /* The number of a whole datagram. */
 uint32_t datagram_number(const void *data, ssize_t got);
 
+/*
+ * Empties the buffer until @count datagrams went. On a busy machine the last ones that were sent may still be on their way through the
+ * kernel's own thread. Returns how many went, fewer after 10 s.
+ */
+long pair_push_now(const struct pair *pair, long count);
+
 void pair_stats(const struct pair *pair, struct pkt_push_stats *stats);
 /* Bytes that the socket's buffer has (SO_MEMINFO). */
 uint32_t pair_queued(const struct pair *pair);

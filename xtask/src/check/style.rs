@@ -1,4 +1,4 @@
-//! The style of text: `docs/style.md`. Sentences of documents, specifications, error messages, help and configuration are short
+//! The style of text: `docs/style.md`. Sentences of documents, specifications, public documentation, error messages, help and configuration are short
 //! and free of listed words; some documents have a size; links lead somewhere.
 
 mod extract;
@@ -73,6 +73,7 @@ fn texts(file: &File) -> Vec<Text> {
     } else if path.starts_with("crates/") && path.contains("/src/") && path.ends_with(".rs") {
         let mut texts = extract::errors(&file.text);
         texts.extend(extract::help(&file.text));
+        texts.extend(extract::documentation(&file.text));
         texts
     } else {
         Vec::new()
@@ -210,6 +211,15 @@ mod tests {
         assert_eq!(found("crates/a/src/args.rs", help).len(), 2);
         assert_eq!(found("packaging/a.toml", "# Is told.\na = 1 # fine\n# b = \"told\"\n").len(), 1);
         assert!(found("docs/adr/1.md", "It was begun.").is_empty());
+    }
+
+    #[test]
+    fn documentation_of_public_items_is_text() {
+        let code = "/// Was told.\npub fn f() {}\n/// Was told.\nfn g() {}\n";
+        assert_eq!(
+            found("crates/freshwire/src/a.rs", code),
+            ["crates/freshwire/src/a.rs:1 says \"told\": \"Was told....\""]
+        );
     }
 
     #[test]

@@ -11,13 +11,12 @@ mod sharing;
 
 use std::time::Duration;
 
-use freshwire_choice::Record;
+use freshwire_choice::{Outcome, Record};
 use freshwire_link::{Config, Loss};
 use freshwire_units::Rate;
 
 use super::*;
 use crate::recovery::Sent;
-use crate::source::Fate;
 use crate::wire::{BlockHead, is_urgent};
 use pair::{Pair, payload, record};
 
@@ -49,7 +48,7 @@ fn messages_of_all_sizes_arrive_as_they_were() {
     assert_eq!(lens, sizes);
     check_payloads(&pair, 1);
     assert_eq!(pair.ends[0].fates.len(), sizes.len());
-    assert!(pair.ends[0].fates.iter().all(|(_, fate)| *fate == Fate::Acknowledged));
+    assert!(pair.ends[0].fates.iter().all(|(_, fate)| *fate == Outcome::Acked));
 }
 
 #[test]
@@ -189,7 +188,7 @@ fn what_is_too_late_is_not_repaired_and_the_receiver_is_told() {
         pair.run_for(Duration::from_millis(40));
     }
     pair.run_for(Duration::from_secs(2));
-    let abandoned = pair.ends[0].fates.iter().filter(|(_, fate)| matches!(fate, Fate::Abandoned(_))).count();
+    let abandoned = pair.ends[0].fates.iter().filter(|(_, fate)| matches!(fate, Outcome::Dropped(_))).count();
     assert!(abandoned > 10, "{abandoned}");
     let (mut begun, mut never_begun) = (0, 0);
     while let Some(missing) = pair.ends[1].connection.poll_missing() {
@@ -462,8 +461,8 @@ fn something_is_left_to_say_until_the_peer_knows_what_will_not_come() {
                 idle += 1;
                 let [sender, receiver] = &pair.ends;
                 // Of those that were given up some had arrived.
-                let is_missing = |&&(seq, fate): &&(u64, Fate)| {
-                    matches!(fate, Fate::Abandoned(_))
+                let is_missing = |&&(seq, fate): &&(u64, Outcome)| {
+                    matches!(fate, Outcome::Dropped(_))
                         && receiver.received.iter().all(|(_, message)| message.seq != seq)
                 };
                 let given_up = sender.fates.iter().filter(is_missing).count();
@@ -502,7 +501,7 @@ fn what_came_before_a_close_is_acknowledged_with_it_and_nothing_later() {
     pair.push(0, record(2, pair.now, None), payload(2, 100));
     pair.run_for(Duration::from_secs(3));
     let fates = &pair.ends[0].fates;
-    assert_eq!(fates, &[(1, Fate::Acknowledged), (2, Fate::Abandoned(Reason::ConnectionLost))]);
+    assert_eq!(fates, &[(1, Outcome::Acked), (2, Outcome::Dropped(Reason::ConnectionLost))]);
     assert_eq!(pair.ends[1].received.len(), 1, "both ends say the same of what came too late");
 }
 

@@ -1,6 +1,6 @@
 //! What the two handshake messages carry inside.
 
-use crate::connection::ConnectionConfig;
+use crate::config::ConnectionConfig;
 use crate::crypto::{Protection, ResetToken};
 use crate::wire::{Cursor, Frame, Frames, Malformed, Parameters, Qos, VERSION};
 
@@ -53,7 +53,6 @@ pub(super) fn prologue(id: u32, cookie: &[u8]) -> Vec<u8> {
 pub(super) fn parameters(
     config: &ConnectionConfig,
     protection: Protection,
-    maximum: Qos,
     qos: Qos,
     reset: ResetToken,
 ) -> Parameters {
@@ -62,7 +61,7 @@ pub(super) fn parameters(
         ack_delay: config.ack_delay,
         max_datagram: config.largest_datagram(),
         protection: protection.code(),
-        maximum,
+        maximum: config.maximum,
         qos,
         reset: Some(reset),
     }

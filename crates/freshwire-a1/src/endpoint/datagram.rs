@@ -5,7 +5,7 @@ use crate::connection::Transmit;
 /// A datagram that arrived.
 #[derive(Debug)]
 pub struct Datagram<'a> {
-    /// Who sent it.
+    /// The sender's address.
     pub from: SocketAddr,
     /// The local address that it came to, where the socket tells: answers are sent from there.
     pub to: Option<IpAddr>,

@@ -19,7 +19,7 @@ pub enum EndpointEvent {
     /// Somebody wants to connect. [`Endpoint::accept`](super::Endpoint::accept) or
     /// [`Endpoint::refuse`](super::Endpoint::refuse) it.
     Incoming(Incoming),
-    /// The connection stands: both ends have shown that they have their keys.
+    /// The connection is established: both ends have proved their keys.
     Connected(ConnectionHandle),
     /// The connection never stood, and its handle is void.
     Failed(ConnectionHandle, ConnectError),
@@ -36,7 +36,7 @@ pub struct Incoming {
     pub handle: ConnectionHandle,
     /// Where it is; it has shown that it receives there.
     pub from: SocketAddr,
-    /// Who it is.
+    /// The initiator's public key.
     pub key: PublicKey,
     /// The least protection that is good enough for it.
     pub protection: Protection,

@@ -3,13 +3,13 @@ use std::time::Duration;
 
 use freshwire_units::Timestamp;
 
-use crate::connection::ConnectionConfig;
+use crate::config::ConnectionConfig;
 use crate::crypto::{Initiator, Keys, Local, Protection, PublicKey, ResetToken};
 use crate::wire::{Packet, Parameters, Qos, VERSION};
 
 use super::agreement::{Answer, parameters, prologue};
 use super::key_log::Ids;
-use super::{ConnectConfig, ConnectError, KeyLog};
+use super::{ConnectError, KeyLog};
 
 /// A connection that this end has begun, until the responder has answered.
 ///
@@ -42,6 +42,16 @@ pub(super) struct Initiating {
     version: Option<u32>,
     /// An answer came that could not be read.
     is_suspicious: bool,
+}
+
+/// A connection that is to be made.
+pub(super) struct Plan {
+    pub(super) id: u32,
+    pub(super) remote: SocketAddr,
+    pub(super) key: PublicKey,
+    pub(super) reset: ResetToken,
+    pub(super) qos: Qos,
+    pub(super) connection: ConnectionConfig,
 }
 
 struct Handshake {
@@ -77,16 +87,9 @@ pub(super) enum Due {
 }
 
 impl Initiating {
-    pub(super) fn new(
-        now: Timestamp,
-        id: u32,
-        remote: SocketAddr,
-        key: PublicKey,
-        reset: ResetToken,
-        config: ConnectConfig,
-    ) -> Self {
-        let ConnectConfig { protection, handshake_time, qos, maximum, connection } = config;
-        let local = parameters(&connection, protection, maximum, qos.within(&maximum), reset);
+    pub(super) fn new(now: Timestamp, give_up_at: Timestamp, plan: Plan) -> Self {
+        let Plan { id, remote, key, reset, qos, connection } = plan;
+        let local = parameters(&connection, connection.protection, qos, reset);
         let mut packet = Vec::new();
         Packet::Initiation { version: VERSION, from: id, cookie: &[], noise: &[] }.put(&mut packet);
         Self {
@@ -100,7 +103,7 @@ impl Initiating {
             send_at: now,
             pause: FIRST_PAUSE,
             quick: QUICK,
-            give_up_at: now + handshake_time,
+            give_up_at,
             cookie: None,
             hurries: HURRIES,
             version: None,

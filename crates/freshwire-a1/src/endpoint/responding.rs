@@ -3,6 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use freshwire_units::Timestamp;
 
+use crate::config::{ConnectionConfig, Limits};
 use crate::connection::{Connection, Setup};
 use crate::crypto::{Keys, Local, Protection, PublicKey, Responder};
 use crate::wire::{Cursor, Packet, Parameters, VERSION};
@@ -12,8 +13,7 @@ use super::datagram::Call;
 use super::key_log::Ids;
 use super::table::{Asked, Entry, Initiation, Open, Response, State};
 use super::{
-    AcceptConfig, ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Limits,
-    Refusal, WrongHandle,
+    ConnectError, ConnectionHandle, Datagram, Endpoint, EndpointEvent, Incoming, Refusal, WrongHandle,
 };
 
 /// A call that was understood.
@@ -25,7 +25,7 @@ struct Caller {
 }
 
 impl Endpoint {
-    /// Accepts an initiator, which is told the quality of service that `config` leaves of what it asked for. The connection
+    /// Accepts an initiator, with its requested quality of service narrowed to the maximum of `config`. The connection
     /// can send at once; [`EndpointEvent::Connected`] follows when the initiator is heard of.
     ///
     /// # Errors
@@ -35,15 +35,14 @@ impl Endpoint {
         &mut self,
         now: Timestamp,
         handle: ConnectionHandle,
-        config: AcceptConfig,
+        config: ConnectionConfig,
     ) -> Result<(), WrongHandle> {
         let (noise, initiation, peer, came) = self.take_asked(handle)?;
-        let AcceptConfig { protection, maximum, connection: config } = config;
-        let protection =
-            Protection::from_code(peer.protection).map_or(protection, |asked| asked.min(protection));
-        let qos = peer.qos.mirrored().within(&maximum);
+        let protection = Protection::from_code(peer.protection)
+            .map_or(config.protection, |asked| asked.min(config.protection));
+        let qos = peer.qos.mirrored().within(&config.maximum);
         let reset = self.resets.token(handle.id, initiation.from.ip());
-        let local = parameters(&config, protection, maximum, qos, reset);
+        let local = parameters(&config, protection, qos, reset);
         let mut payload = Vec::new();
         Answer::Accepted(handle.id, local).put(&mut payload);
         let mut message = Vec::new();
@@ -73,7 +72,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Refuses an initiator, which is told why. Its handle is void from now on.
+    /// Refuses an initiator, and sends it the reason. Its handle is void from now on.
     ///
     /// # Errors
     /// If the initiator does not wait any more: it was answered already, or it waited for too long.

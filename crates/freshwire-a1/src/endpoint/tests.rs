@@ -16,6 +16,7 @@ use freshwire_choice::Record;
 use freshwire_units::Timestamp;
 
 use super::*;
+use crate::config::Limits;
 use crate::crypto::StaticKey;
 use crate::source::Queue;
 
@@ -38,7 +39,7 @@ struct Node {
     events: Vec<EndpointEvent>,
     received: Vec<(ConnectionHandle, Vec<u8>)>,
     /// Accepts who wants to connect, with this.
-    accepts: Option<AcceptConfig>,
+    accepts: Option<ConnectionConfig>,
 }
 
 /// Nodes on a network that takes 10 ms, loses what it is told to, and remembers everything.
@@ -60,22 +61,22 @@ fn key(name: u8) -> StaticKey {
 }
 
 fn client_config() -> EndpointConfig {
-    EndpointConfig::new(key(1), [11; 32])
+    EndpointConfig::new(key(1)).accept(false)
 }
 
 fn server_config() -> EndpointConfig {
-    EndpointConfig::new(key(2), [12; 32]).accept(true)
+    EndpointConfig::new(key(2))
 }
 
 impl Node {
-    fn new(address: &str, config: EndpointConfig) -> Self {
+    fn new(address: &str, config: EndpointConfig, seed: u8) -> Self {
         Self {
             address: address.parse().unwrap(),
-            endpoint: Endpoint::new(config),
+            endpoint: Endpoint::new(config, [seed; 32]),
             sources: BTreeMap::new(),
             events: Vec::new(),
             received: Vec::new(),
-            accepts: Some(AcceptConfig::default()),
+            accepts: Some(ConnectionConfig::default()),
         }
     }
 
@@ -156,7 +157,11 @@ impl Node {
 
 impl World {
     fn new(client: EndpointConfig, server: EndpointConfig) -> Self {
-        let nodes = vec![Node::new("192.0.2.1:4001", client), Node::new("192.0.2.2:4002", server)];
+        Self::with_seed(11, client, server)
+    }
+
+    fn with_seed(seed: u8, client: EndpointConfig, server: EndpointConfig) -> Self {
+        let nodes = vec![Node::new("192.0.2.1:4001", client, seed), Node::new("192.0.2.2:4002", server, 12)];
         Self { now: seconds(1), nodes, flying: VecDeque::new(), history: Vec::new(), losses: Vec::new() }
     }
 
@@ -169,13 +174,13 @@ impl World {
     }
 
     fn connect(&mut self) -> ConnectionHandle {
-        self.connect_with(ConnectConfig::default())
+        self.connect_with(&ConnectConfig::default(), ConnectionConfig::default())
     }
 
-    fn connect_with(&mut self, config: ConnectConfig) -> ConnectionHandle {
+    fn connect_with(&mut self, config: &ConnectConfig, connection: ConnectionConfig) -> ConnectionHandle {
         let (address, key) = (self.nodes[SERVER].address, self.nodes[SERVER].endpoint.public_key());
         let now = self.now;
-        self.client().endpoint.connect(now, address, key, config)
+        self.client().endpoint.connect(now, address, key, config, connection).unwrap()
     }
 
     /// A world with a connection that stands: its handles at the client and at the server.

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use freshwire_units::{Rate, Timestamp};
 
 use super::*;
+use crate::config::ConnectionConfig;
 use crate::connection::tests::pair::{Pair, payload, record};
-use crate::connection::{ConnectionConfig, Event, tests::lossy};
+use crate::connection::{Event, tests::lossy};
 use crate::inbox::Missing;
 use crate::source::Queue;
 use crate::wire::{Packet, Qos};
@@ -34,8 +35,10 @@ impl Stage {
     fn over(pairs: Vec<Pair>, datagram: u16) -> Self {
         let now = pairs[0].now;
         let address = "239.1.2.3:5004".parse().expect("an address");
-        let config =
-            GroupConfig { datagram, ..GroupConfig::new(address, Rate::from_bits_per_sec(8_000_000)) };
+        let config = GroupTransportConfig {
+            datagram,
+            ..GroupTransportConfig::new(address, Rate::from_bits_per_sec(8_000_000))
+        };
         let group = Group::new(now, config, Box::new(freshwire_choice::expiring()), [9; 32]);
         let mut stage = Self { group, queue: Queue::default(), pairs, now, sent: 0, bytes: 0 };
         for pair in &mut stage.pairs {
@@ -250,7 +253,7 @@ fn the_last_packets_are_repaired_too() {
 fn packets_of_another_key_are_refused() {
     let mut stage = Stage::new();
     let address = stage.group.address();
-    let config = GroupConfig::new(address, Rate::from_bits_per_sec(8_000_000));
+    let config = GroupTransportConfig::new(address, Rate::from_bits_per_sec(8_000_000));
     let mut forger = Group::new(stage.now, config, Box::new(freshwire_choice::fifo()), [1; 32]);
     forger.id = stage.group.id();
     let mut queue = Queue::default();

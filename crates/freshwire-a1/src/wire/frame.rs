@@ -459,7 +459,10 @@ fn reason(cursor: &mut Cursor<'_>) -> Result<Reason, Malformed> {
     match cursor.u8()? {
         0 => Err(Malformed::OutOfBounds("reason")),
         // One of the application's own, or of a later version: why matters less than that it will not come.
-        code => Ok(Reason::try_from(code).unwrap_or(Reason::Application)),
+        code => Ok(match Reason::from_code(code) {
+            Reason::Other(_) => Reason::Application,
+            named => named,
+        }),
     }
 }
 

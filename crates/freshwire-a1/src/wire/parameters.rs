@@ -19,7 +19,7 @@ pub enum QosError {
     OutOfRange {
         /// What it is the value of.
         name: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: u32,
         /// The least that there is.
         least: u32,
@@ -118,6 +118,10 @@ impl Qos {
     }
 
     /// Whether there is such a quality of service at all, whatever the maximum.
+    ///
+    /// # Errors
+    ///
+    /// If a value is out of range.
     pub fn check_range(&self) -> Result<(), QosError> {
         let fields = [
             (SENT, self.max_send_message, 0, Self::MAX_MESSAGE),
@@ -131,6 +135,10 @@ impl Qos {
     }
 
     /// Whether all of it can be had within `maximum`.
+    ///
+    /// # Errors
+    ///
+    /// If a value is out of range, or exceeds `maximum`.
     pub fn check(&self, maximum: &Self) -> Result<(), QosError> {
         self.check_range()?;
         let rate = |rate: Option<Rate>| rate.map_or(u64::MAX, Rate::bits_per_sec);

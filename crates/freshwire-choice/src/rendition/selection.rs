@@ -22,7 +22,7 @@ pub struct Selected {
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Why {
-    /// It has begun with it.
+    /// The first one.
     #[default]
     Start = 0,
     /// Key frames have left so quickly that the path carries it.

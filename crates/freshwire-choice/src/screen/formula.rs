@@ -2,15 +2,16 @@
 
 use crate::Record;
 
-/// A picture that stands for longer than this is frozen, in seconds.
+/// A picture shown for longer than this is frozen, in seconds.
 pub const FREEZE: f64 = 0.5;
 /// Seconds of age that a second of frozen picture costs besides.
 pub const FREEZE_WEIGHT: f64 = 1.0;
 /// Seconds of age that a second of mean distance between the pictures shown costs.
 ///
-/// From 12 to 6 pictures a second that distance grows by 42 ms, which is as bad as 170 ms of age. The subjective scale of Ou, Ma and
-/// Wang ("Perceptual quality assessment of video considering both frame rate and quantization artifacts", 2011) loses
-/// a fifth of its range there, and that of ITU-T G.107.1 loses as much for about 150 ms of delay beyond the first 150.
+/// From 12 to 6 pictures a second that distance grows by 42 ms, which is as bad as 170 ms of age. There, the
+/// subjective scale of Ou, Ma and Wang ("Perceptual quality assessment of video considering both frame rate and
+/// quantization artifacts", 2011) loses a fifth of its range. That of ITU-T G.107.1 loses as much for about 150 ms of
+/// delay beyond the first 150.
 pub const MOTION_WEIGHT: f64 = 4.0;
 
 /// The integral of the distance back to the last picture shown, over a gap between the capture times of two.

@@ -13,13 +13,15 @@ use crate::{Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
 
 /// For pictures: the freshest and smoothest screen that the link allows, by the cost in [`crate::screen`](mod@crate::screen).
 ///
-/// It learns the stream's ladder (how often a keyframe comes, how large the pictures of each layer are) and plans over
-/// what is queued and what is expected: the rest of the group, the next keyframe and what follows it. The oldest picture is sent if the
-/// best plan sends it, and dropped if the plan begins with a later one. So pictures that nothing depends on give way to the reference
-/// chain, and the chain gives way to the next keyframe where the screen is better off without it. Pictures go in order and whole.
+/// It learns the stream's ladder: how often a keyframe comes, and how large the pictures of each layer are. It plans
+/// over the queued pictures and the expected ones: the rest of the group, the next keyframe and its successors. The
+/// oldest picture is sent if the best plan sends it, and dropped if the plan begins with a later one. So pictures
+/// that nothing depends on give way to the reference chain, and the chain gives way to the next keyframe where the
+/// screen is better off without it. Pictures go in order and whole.
 ///
-/// A deadline is only a bound: a picture that is predicted to arrive after its own is not begun, unless others depend on it that will
-/// be on time. Without one a picture may be as old as it likes, as long as it is newer than what is on the screen.
+/// A deadline is only a bound: a picture that is predicted to arrive after its own is not started, unless pictures
+/// that will be on time depend on it. Without one a picture may be as old as it likes, as long as it is newer than
+/// what is on the screen.
 #[derive(Debug)]
 pub struct Screen {
     margin: Duration,
@@ -124,8 +126,8 @@ impl Screen {
         }
     }
 
-    /// A policy with the same settings for another receiver of the same stream, whose records have the same numbers. What
-    /// is known of the stream is kept once for all of them.
+    /// A policy with the same settings for another receiver of the same stream, whose records have the same numbers.
+    /// The model of the stream is kept once for all of them.
     #[must_use]
     pub fn for_another(&self) -> Self {
         Self { stream: Arc::clone(&self.stream), ..Self::new(self.margin) }
@@ -324,12 +326,12 @@ impl Choice for Screen {
 
     fn outcome(&mut self, record: &Record, outcome: Outcome) {
         self.lost.seen(record.seq);
-        match outcome {
-            Outcome::Sent => {
+        match outcome.reason() {
+            None => {
                 self.newest = self.newest.max(Some(record.generated));
                 self.is_sending = true;
             }
-            Outcome::Dropped(_) => self.lost.insert(record.seq),
+            Some(_) => self.lost.insert(record.seq),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What stands in the way of a library that is preloaded into a program.
+//! Obstacles to a library that is preloaded into a program.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,6 +22,8 @@ pub(super) enum Obstacle {
     Privileged,
     /// It makes its system calls past the C library.
     Go,
+    /// It reads packets of network interfaces and not of UDP sockets.
+    Capture,
     /// It may receive through `io_uring`.
     IoUring,
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Obstacle {
             Self::Static => "is statically linked, so no library can be preloaded",
             Self::Privileged => "has a set-user-ID bit, a set-group-ID bit or capabilities, for which the system ignores LD_PRELOAD",
             Self::Go => "is a Go program, which makes its system calls past the C library",
+            Self::Capture => "captures packets with libpcap, from interfaces and not from UDP sockets",
             Self::IoUring => "is linked with liburing: what it receives through io_uring stays the kernel's alone",
         })
     }
@@ -106,6 +109,9 @@ fn in_elf(bytes: &[u8]) -> Option<Obstacle> {
     if has(b"\xff Go buildinf:") {
         return Some(Obstacle::Go);
     }
+    if has(b"libpcap.so") {
+        return Some(Obstacle::Capture);
+    }
     has(b"liburing.so").then_some(Obstacle::IoUring)
 }
 
@@ -151,10 +157,11 @@ mod tests {
     }
 
     #[test]
-    fn words_inside_tell_of_go_and_io_uring() {
+    fn words_inside_tell_of_go_libpcap_and_io_uring() {
         let with = |word: &[u8]| [elf(&[INTERPRETER]), word.to_vec()].concat();
         assert_eq!(in_elf(&with(b"\xff Go buildinf:")), Some(Obstacle::Go));
         assert_eq!(in_elf(&with(b"liburing.so.2")), Some(Obstacle::IoUring));
+        assert_eq!(in_elf(&with(b"libpcap.so.0.8")), Some(Obstacle::Capture));
     }
 
     #[test]

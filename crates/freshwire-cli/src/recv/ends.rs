@@ -1,4 +1,4 @@
-//! What is read, where the payload goes, and what the user sees meanwhile.
+//! The stream that is read, the payload's destination, and the progress for the user.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -89,13 +89,13 @@ impl Account {
         let bytes = offer.bytes.len() as u64;
         self.offered += 1;
         self.offered_bytes += bytes;
-        self.waiting.insert(offer.meta.user_seq, (offer.meta.generated, bytes));
+        self.waiting.insert(offer.meta.seq, (offer.meta.generated, bytes));
     }
 
     /// The record is sent once more.
     pub(super) fn offered_again(&mut self, offer: &NewRecord) {
         let known = (offer.meta.generated, offer.bytes.len() as u64);
-        if self.waiting.insert(offer.meta.user_seq, known).is_none() {
+        if self.waiting.insert(offer.meta.seq, known).is_none() {
             self.sent_again += 1;
         }
     }
@@ -136,7 +136,7 @@ impl Account {
             // Whoever pushed it knows, and tries again or counts it.
             return;
         }
-        let Some((generated, bytes)) = self.waiting.remove(&fate.user_seq) else { return };
+        let Some((generated, bytes)) = self.waiting.remove(&fate.seq) else { return };
         if let Some(committed) = fate.committed_at {
             self.newest_age = committed.saturating_since(generated);
             self.age_at_commit.add(self.newest_age);
@@ -149,10 +149,8 @@ impl Account {
                     self.age_when_acked.add(acked.saturating_since(generated));
                 }
             }
-            Outcome::Dropped { reason } => {
-                let word =
-                    Reason::try_from(reason).map_or_else(|e| e.to_string(), |reason| reason.to_string());
-                *self.dropped.entry(word).or_default() += 1;
+            Outcome::Dropped(reason) => {
+                *self.dropped.entry(reason.to_string()).or_default() += 1;
             }
             _ => *self.dropped.entry("sent-not-acknowledged".to_owned()).or_default() += 1,
         }
@@ -265,7 +263,7 @@ mod tests {
     use freshwire::Meta;
 
     fn offer(seq: u64, at: u64) -> NewRecord {
-        let meta = Meta { user_seq: seq, generated: Timestamp::from_nanos(at), ..Meta::default() };
+        let meta = Meta { seq, generated: Timestamp::from_nanos(at), ..Meta::default() };
         NewRecord { bytes: vec![0; 10], meta }
     }
 
@@ -278,7 +276,7 @@ mod tests {
         account.replaced(Some(2));
         let fate = |seq, outcome| Fate {
             index: seq,
-            user_seq: seq,
+            seq,
             outcome,
             committed_at: Some(Timestamp::from_nanos(3_000_000)),
             finished_at: None,
@@ -289,7 +287,7 @@ mod tests {
         for _ in 0..2 {
             account.fate(&fate(0, Outcome::Acked));
         }
-        account.fate(&fate(1, Outcome::Dropped { reason: Reason::Expired.code() }));
+        account.fate(&fate(1, Outcome::Dropped(Reason::Expired)));
         assert_eq!(account.outstanding(), 1);
         assert_eq!((account.delivered, account.delivered_bytes), (1, 10));
         let words: Vec<_> = account.dropped.iter().map(|(word, count)| (word.as_str(), *count)).collect();

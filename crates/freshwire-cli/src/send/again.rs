@@ -35,13 +35,13 @@ impl Session {
             self.account.disconnected(&line.sink.stats());
         }
         let mut kept = self.newest.kept();
-        kept.extend(self.unsent.as_ref().map(|offer| offer.meta.user_seq));
+        kept.extend(self.unsent.as_ref().map(|offer| offer.meta.seq));
         self.account.lose_all_but(&kept);
         let routes = open_again(Arc::clone(&self.plan))?;
         if let Some(route) = self.wait_for(&routes, source)? {
             let line = Line::new(&self.plan, route)?;
             if !self.quiet {
-                tell_carrier(&line.sink);
+                tell_carrier(&line.sink, &self.plan);
             }
             self.line = Some(line);
             self.is_late = true;
@@ -107,7 +107,7 @@ impl Session {
             self.account.replaced(self.newest.seq_of(offer.meta.key));
             self.newest.put(offer);
         } else {
-            self.account.not_sent(offer.meta.user_seq, NOT_CONNECTED);
+            self.account.not_sent(offer.meta.seq, NOT_CONNECTED);
         }
     }
 }

@@ -59,9 +59,10 @@ pub(crate) struct SendArgs {
     #[arg(long, global = true, value_enum, default_value_t = FramingName::Raw)]
     framing: FramingName,
     /// Carrier of the records: plain TCP, the kernel ring (module tcp_ldc, raw or length-prefixed records), the ring with
-    /// fall-back to TCP, or A1 over UDP. A1 also chooses at each retransmission.
-    #[arg(long, global = true, value_enum, default_value_t = CarrierName::Auto)]
-    carrier: CarrierName,
+    /// fall-back to TCP, or A1 over UDP. A1 also chooses at each retransmission. Default: auto, without a message if the
+    /// module is missing.
+    #[arg(long, global = true, value_enum)]
+    carrier: Option<CarrierName>,
     #[command(flatten)]
     a1: A1Args,
     /// With A1 and --listen: send once for all receivers that connect (`freshwire recv --join`), to this multicast
@@ -215,6 +216,8 @@ pub(super) struct Plan {
     window: Duration,
     framing: FramingName,
     carrier: CarrierName,
+    /// The carrier was named, so that plain TCP in its place is worth a message.
+    pub(super) reports_fallback: bool,
     /// The congestion control that was asked for.
     pub(super) congestion: Option<String>,
     reserve: Reserve,
@@ -238,7 +241,7 @@ impl SendArgs {
                 bail!("say where to send: --to HOST:PORT, or --listen PORT to wait for a receiver")
             }
         };
-        if self.carrier == CarrierName::A1 {
+        if self.carrier == Some(CarrierName::A1) {
             self.check_a1(&endpoint)?;
         } else {
             self.a1.check_unused()?;
@@ -278,7 +281,8 @@ impl SendArgs {
             policy,
             window: self.window,
             framing: self.framing,
-            carrier: self.carrier,
+            carrier: self.carrier.unwrap_or(CarrierName::Auto),
+            reports_fallback: self.carrier.is_some(),
             congestion: self.congestion.clone(),
             reserve: self.reserve,
             queue: self.queue,
@@ -299,7 +303,7 @@ impl SendArgs {
             }
             return Ok(None);
         };
-        if self.carrier != CarrierName::A1 || !matches!(endpoint, Endpoint::Listen(_)) {
+        if self.carrier != Some(CarrierName::A1) || !matches!(endpoint, Endpoint::Listen(_)) {
             bail!("a group's receivers connect over A1: --group needs --carrier a1 and --listen");
         }
         if self.congestion.is_some() {

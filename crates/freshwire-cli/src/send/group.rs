@@ -23,7 +23,8 @@ pub(super) struct GroupSession {
 impl GroupSession {
     /// Waits until as many receivers as that are there.
     pub(super) fn gather(node: Node, config: &GroupConfig, least: usize) -> anyhow::Result<Self> {
-        let group = node.group(config).with_context(|| format!("cannot send to {}", config.address))?;
+        let group =
+            node.group(config).with_context(|| format!("cannot send to {}", config.transport.address))?;
         let mut session = Self { node, group, members: Vec::new(), looked_at: Timestamp::ZERO };
         while session.members.len() < least {
             session.look(WATCH)?;

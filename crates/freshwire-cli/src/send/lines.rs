@@ -150,7 +150,7 @@ impl Source for Lines {
             None => ONLY_KEY,
         };
         let meta = Meta {
-            user_seq: self.seq,
+            seq: self.seq,
             generated: now,
             deadline: self.lifetime.map_or(Timestamp::MAX, |lifetime| now + lifetime),
             key,

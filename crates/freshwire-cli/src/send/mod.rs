@@ -164,7 +164,7 @@ impl Session {
     fn new(plan: Arc<Plan>, route: Route, quiet: bool, interrupt: Interrupt) -> anyhow::Result<Self> {
         let line = Line::new(&plan, route)?;
         if !quiet {
-            tell_carrier(&line.sink);
+            tell_carrier(&line.sink, &plan);
         }
         Ok(Self {
             newest: Newest::new(plan.replaces(), plan.reconnects),
@@ -216,7 +216,7 @@ impl Session {
         self.check_size(&offer)?;
         if std::mem::take(&mut self.is_late) && offer.meta.refs != [0; 2] {
             self.is_late = true;
-            self.account.not_sent(offer.meta.user_seq, NOT_CONNECTED);
+            self.account.not_sent(offer.meta.seq, NOT_CONNECTED);
             return Ok(());
         }
         loop {
@@ -235,7 +235,7 @@ impl Session {
                 return Err(error);
             }
             if self.interrupt.arrived() {
-                self.account.not_sent(offer.meta.user_seq, NEVER_QUEUED);
+                self.account.not_sent(offer.meta.seq, NEVER_QUEUED);
                 return Ok(());
             }
         }
@@ -356,10 +356,13 @@ impl Session {
     }
 }
 
-fn tell_carrier(sink: &Sink) {
+fn tell_carrier(sink: &Sink, plan: &Plan) {
     match (sink.stats().carrier, sink.fallback()) {
         (CarrierInUse::Tcp, None) => {}
-        (CarrierInUse::Tcp, Some(why)) => say(&format!("carrier: plain TCP; no kernel ring: {why}")),
+        (CarrierInUse::Tcp, Some(why)) if plan.reports_fallback => {
+            say(&format!("carrier: plain TCP; no kernel ring: {why}"));
+        }
+        (CarrierInUse::Tcp, Some(_)) => {}
         (CarrierInUse::KernelFed, _) => {
             say("carrier: the kernel's ring, filled with the records that the policy chooses");
         }

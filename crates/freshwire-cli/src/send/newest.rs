@@ -25,7 +25,7 @@ impl Newest {
         if !self.by_key || key == 0 {
             return;
         }
-        self.seqs.insert(key, offer.meta.user_seq);
+        self.seqs.insert(key, offer.meta.seq);
         if self.keeps_records {
             self.offers.insert(key, offer);
         }
@@ -38,12 +38,12 @@ impl Newest {
 
     /// The numbers of those that are kept.
     pub(super) fn kept(&self) -> BTreeSet<u64> {
-        self.offers.values().map(|offer| offer.meta.user_seq).collect()
+        self.offers.values().map(|offer| offer.meta.seq).collect()
     }
 
     pub(super) fn in_order(&self) -> Vec<NewRecord> {
         let mut offers: Vec<NewRecord> = self.offers.values().cloned().collect();
-        offers.sort_by_key(|offer| offer.meta.user_seq);
+        offers.sort_by_key(|offer| offer.meta.seq);
         offers
     }
 }

@@ -83,7 +83,7 @@ impl Source for Layers {
         // All layers of a window are played together, so they share its deadline.
         let window_begin = self.source.record(record.seq - u64::from(record.layer)).due;
         let meta = Meta {
-            user_seq: record.seq,
+            seq: record.seq,
             generated: start + record.due,
             deadline: start + window_begin + self.deadline,
             layer: record.layer,
@@ -150,7 +150,7 @@ impl Source for H264 {
             return Ok(Polled::Nothing);
         }
         let meta = Meta {
-            user_seq: self.seq,
+            seq: self.seq,
             generated: due,
             deadline: self.deadline.map_or(Timestamp::MAX, |deadline| due + deadline),
             layer: unit.layer,
@@ -217,7 +217,7 @@ impl Source for Records {
         };
         let now = freshwire_io::now();
         let meta = Meta {
-            user_seq: self.seq,
+            seq: self.seq,
             generated: now,
             deadline: self.deadline.map_or(Timestamp::MAX, |deadline| now + deadline),
             key: ONLY_KEY,

@@ -160,6 +160,7 @@ fn who_never_connects_again_is_waited_for_as_long_as_drain_says() {
     // What is written to a socket that is gone breaks the connection.
     for number in 0..50 {
         writeln!(stdin, "{{\"id\": 1, \"n\": {number}}}").expect("it reads");
+        // Pause: the pace of a source.
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     drop(stdin);

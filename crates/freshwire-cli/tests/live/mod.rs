@@ -32,6 +32,7 @@ pub(crate) fn wait_until(mut is_true: impl FnMut() -> bool, what: impl Fn() -> S
     let give_up = Instant::now() + PATIENCE;
     while !is_true() {
         assert!(Instant::now() < give_up, "{}", what());
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -122,6 +122,7 @@ impl Running {
                     assert!(Instant::now() < give_up, "it does not end: {:?}", self.told.try_iter().last())
                 }
             }
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(5));
         };
         let stdout = self.stdout.take().map(|stdout| stdout.recv_timeout(TIMEOUT).expect("its output ends"));

@@ -84,7 +84,7 @@ uapi_struct! {
         pub bad_states: u64,
         /// Descriptors and blocks that lead outside of the ring.
         pub bad_descriptors: u64,
-        /// Most bytes ever committed and not sent when a record was begun.
+        /// Most bytes ever committed and not sent when a record was committed.
         pub horizon_max: u64,
         /// Bytes of the region.
         pub mapped_bytes: u64,

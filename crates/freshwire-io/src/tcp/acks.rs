@@ -21,6 +21,10 @@ pub struct AckTime {
 impl TcpSocket {
     /// Has the kernel note when the last byte of each write is acknowledged. The bytes that its counts are ahead: those that were on
     /// the way, on kernels before 6.2. `Ok(None)`: this kernel does not do that.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses the option for another reason than its age.
     pub fn tell_ack_times(&self) -> io::Result<Option<u32>> {
         if set(self.as_fd(), FLAGS | OPT_ID_TCP).is_ok() {
             return Ok(Some(0));
@@ -31,6 +35,10 @@ impl TcpSocket {
 
     /// Adds the acknowledgements since the last call to `out`. One system call more than there are; a poller reports the socket as
     /// [noted](crate::poll::Ready::noted) while there are any.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to read its error queue.
     pub fn ack_times(&self, out: &mut Vec<AckTime>) -> io::Result<()> {
         let mut clocks = None;
         for _ in 0..MAX_PER_CALL {

@@ -48,12 +48,12 @@ impl SendBatch {
         Ok(Self { ring, messages: Vec::with_capacity(Self::MOST) })
     }
 
-    /// Writes as much as each socket takes now, and adds what came of it to `sent`, in the order of `writes`, of which there are
-    /// [`MOST`](Self::MOST) at most; further ones are not begun. `Ok(None)`: nothing could be taken.
+    /// Writes as much as each socket takes now, and adds the results to `sent`, in the order of `writes`. A batch takes at most
+    /// [`MOST`](Self::MOST) writes and ignores further ones. `Ok(None)`: nothing could be taken.
     ///
     /// # Errors
     ///
-    /// If the ring itself fails. Then the writes of which `sent` has nothing were not begun, and the batch is of no more use.
+    /// If the ring itself fails. Then writes without a result in `sent` did not start, and the batch is of no more use.
     ///
     /// # Safety
     ///

@@ -63,6 +63,10 @@ fn set_if_known(socket: BorrowedFd<'_>, option: libc::c_int, value: u32) -> io::
 }
 
 /// The congestion controls that this kernel has loaded, by name.
+///
+/// # Errors
+///
+/// If `/proc/sys/net` cannot be read.
 pub fn available_congestion_controls() -> io::Result<Vec<String>> {
     let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
     Ok(names.split_whitespace().map(str::to_owned).collect())

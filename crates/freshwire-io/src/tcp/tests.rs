@@ -75,6 +75,7 @@ fn a_clone_keeps_blocking_and_a_full_socket_does_not_wait() -> io::Result<()> {
     let block = vec![0; 1 << 20];
     while socket.write(&block)?.is_some() {}
     let answer = std::thread::spawn(move || -> io::Result<()> {
+        // Pause: the peer reads late.
         std::thread::sleep(Duration::from_millis(50));
         io::Write::write_all(&mut peer, b"read")
     });
@@ -98,6 +99,7 @@ fn the_kernel_says_when_bytes_were_acknowledged() -> io::Result<()> {
             peer.read_exact(&mut [0; 100])?;
             let read = crate::now();
             // Asked late, and true all the same.
+            // Pause: the acknowledgement is to come later than the write.
             std::thread::sleep(Duration::from_millis(30));
             times.clear();
             socket.ack_times(&mut times)?;
@@ -125,6 +127,7 @@ fn the_window_of_the_peer_is_visible() -> io::Result<()> {
     let deadline = crate::now() + Duration::from_secs(5);
     while socket.info()?.window.is_some_and(|window| window >= before / 2) {
         socket.write(&[0; 100_000])?;
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
         assert!(crate::now() < deadline, "{:?}", socket.info()?);
     }

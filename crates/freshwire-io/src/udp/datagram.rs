@@ -59,7 +59,7 @@ pub struct Outgoing<'a> {
 pub enum Sent {
     /// All of it.
     All,
-    /// The first so many bytes, which are whole datagrams. The rest can be sent when the socket is writable.
+    /// This many bytes from the beginning, which are whole datagrams. The rest can be sent when the socket is writable.
     Part(usize),
     /// The datagram that begins at this byte is larger than the path's first link carries; what is before it was taken.
     TooLarge(usize),
@@ -68,7 +68,7 @@ pub enum Sent {
 /// A datagram that arrived.
 #[derive(Debug)]
 pub struct Incoming<'a> {
-    /// Who sent it.
+    /// The sender's address.
     pub from: SocketAddr,
     /// The local address it was sent to: ours, or a group's. `None`: the kernel does not tell.
     pub to: Option<IpAddr>,

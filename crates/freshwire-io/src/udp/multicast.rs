@@ -52,6 +52,10 @@ impl Interface {
 impl UdpSocket {
     /// Receives what is sent to the group from now on, if the socket's port is right and its own address is a wildcard
     /// or the group's. Fails for an address that is no group's, for one of the other family, and for a second time.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not multicast or of the other family, or the socket is a member already.
     pub fn join(&self, group: Group) -> io::Result<()> {
         match group.address {
             IpAddr::V4(address) => {
@@ -66,6 +70,10 @@ impl UdpSocket {
     }
 
     /// Undoes [`join`](Self::join). Closing the socket does so too.
+    ///
+    /// # Errors
+    ///
+    /// If the socket is not a member.
     pub fn leave(&self, group: Group) -> io::Result<()> {
         match group.address {
             IpAddr::V4(address) => {
@@ -81,6 +89,10 @@ impl UdpSocket {
 
     /// Through which interface datagrams to the groups of this address family go, how many routers they may pass
     /// (1: none), and whether members on this machine get them.
+    ///
+    /// # Errors
+    ///
+    /// If the interface does not exist, or is unsuitable.
     pub fn set_multicast(&self, group: Group, hops: u8, to_this_machine: bool) -> io::Result<()> {
         match group.address {
             IpAddr::V4(_) => {

@@ -12,6 +12,10 @@ pub struct Route(StdSocket);
 impl Route {
     /// For what leaves from the address `local`, which may be a wildcard, in the network namespace of the calling thread. Its
     /// port does not matter.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a socket.
     pub fn new(mut local: SocketAddr) -> io::Result<Self> {
         local.set_port(0);
         StdSocket::bind(local).map(Self)
@@ -19,6 +23,10 @@ impl Route {
 
     /// The largest UDP payload that the first link on the way to `to` carries, or the whole path as far as the kernel has
     /// learnt it. Fails as `connect` does if there is no way.
+    ///
+    /// # Errors
+    ///
+    /// If there is no route, as connect(2).
     pub fn largest_datagram(&self, to: SocketAddr) -> io::Result<usize> {
         let is_v6 = self.0.local_addr()?.is_ipv6();
         self.0.connect(addressed(to, is_v6))?;

@@ -1,8 +1,14 @@
 //! What acknowledgements cost a host that sends, and what the filter leaves of that.
 
+mod grid;
+
+use std::time::Duration;
+
 use anyhow::Context as _;
+use clap::Args;
 use freshwire_acks::{Config, Filter, Hook, HookChoice, Rule};
 use freshwire_netns::testbed::{Receiver, Testbed, Transfer};
+use freshwire_units::parse_duration;
 
 use super::series::{Goal, Report, Unit};
 use crate::output::say;
@@ -45,7 +51,21 @@ struct Places {
     segments: usize,
 }
 
-pub(super) fn measure(repeat: u32, report: &mut Report) -> anyhow::Result<()> {
+/// What `acks` measures.
+#[derive(Args, Clone, Debug)]
+pub(super) struct AcksArgs {
+    /// Have `acks` measure the grid instead: an emulated link with and without delay and loss, cubic and bbr. A quarter of an hour.
+    #[arg(long)]
+    grid: bool,
+    /// How long each transfer of `--grid` lasts.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    grid_time: Duration,
+}
+
+pub(super) fn measure(args: &AcksArgs, repeat: u32, report: &mut Report) -> anyhow::Result<()> {
+    if args.grid {
+        return grid::measure(repeat, args.grid_time, report);
+    }
     let each = Testbed::new("each", Receiver::EachPacket).context("cannot measure acknowledgements")?;
     for congestion in ["cubic", "bbr"] {
         for connections in CONNECTIONS {
@@ -72,7 +92,7 @@ pub(super) fn measure(repeat: u32, report: &mut Report) -> anyhow::Result<()> {
     report.compare("CPU per GB, safe, tc: none; offload", places[1].cpu, places[0].cpu, Some(OFFLOAD_CPU));
     report.notes.push(
         "acks: a veth has no interrupts and no hardware rings, and copies each packet for XDP; a card's driver does not.\n\
-         Delay and loss are not measured here: they need netem or a second machine."
+         Delay and loss are measured by `bench acks --grid`."
             .to_owned(),
     );
     Ok(())

@@ -361,7 +361,7 @@ impl Fresh {
 
     fn push(&mut self) -> anyhow::Result<usize> {
         self.seq += 1;
-        let meta = Meta { user_seq: self.seq, generated: now(), ..Meta::default() };
+        let meta = Meta { seq: self.seq, generated: now(), ..Meta::default() };
         let sinks = self.sinks.iter().map(Sink::id);
         Ok(self.sender.push_to_all(sinks, &[7; RECORD_BYTES], &meta)?)
     }

@@ -184,6 +184,7 @@ mod tests {
     fn this_process_can_be_read() -> anyhow::Result<()> {
         assert!(private_bytes()? > 0);
         // The kernel accounts a thread's time when it is switched away; a young one may have none yet.
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
         assert!(thread_time(&this_thread()?)? > 0);
         let own = std::process::id();

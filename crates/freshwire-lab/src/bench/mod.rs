@@ -6,6 +6,7 @@ mod fan_out;
 mod idle;
 mod loopback;
 mod machine;
+mod mixed;
 mod path;
 mod push;
 mod receive;
@@ -64,6 +65,10 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     path: path::PathArgs,
     #[command(flatten)]
+    acks: acks::AcksArgs,
+    #[command(flatten)]
+    mixed: mixed::MixedArgs,
+    #[command(flatten)]
     receive: receive::ReceiveArgs,
     /// Also draw what `a1` has measured, as a page: figures 2 and 3 of the A1 document.
     #[arg(long, value_name = "FILE")]
@@ -89,8 +94,10 @@ enum What {
     Acks,
     /// Ten thousand connections of A1 over which nothing is sent: memory, and what their timers cost. Minutes.
     Idle,
-    /// Ten ways to hand a picture to many sockets, by connections, offload and rate. A quarter of an hour; needs root.
+    /// Eleven ways to hand a picture to many sockets, by connections, offload and rate. A quarter of an hour; needs root.
     Path,
+    /// A camera's viewers over TCP and UDP, and its sound, on a share of one processor. Minutes; needs root.
+    Mixed,
     /// UDP receivers that stall, or are too slow: push beside recv(). Minutes.
     Receive,
     /// Viewers of `freshwire serve` beside some that are slow or read nothing. Minutes; needs ffmpeg.
@@ -131,7 +138,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         fan_out::measure(args.repeat, args.connections as usize, &args.engines, &mut report)?;
     }
     if args.what.contains(&What::Acks) {
-        acks::measure(args.repeat, &mut report)?;
+        acks::measure(&args.acks, args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Viewers) {
         viewers::measure(args.repeat, &args.viewers, &args.engines, &mut report)?;
@@ -141,6 +148,9 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if args.what.contains(&What::Path) {
         path::measure(&args.path, args.repeat, &mut report)?;
+    }
+    if args.what.contains(&What::Mixed) {
+        mixed::measure(&args.mixed, args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Receive) {
         receive::measure(args.repeat, &args.receive, &mut report)?;

@@ -72,6 +72,7 @@ pub(super) fn measure(args: &PathArgs, repeat: u32, report: &mut Report) -> anyh
     let picture = Picture::new(&bytes)?;
     let all = Mechanism::ALL.to_vec();
     let mechanisms = if args.path_mechanisms.is_empty() { &all } else { &args.path_mechanisms };
+    let mechanisms = &offered(mechanisms, &picture, report);
     for rate in [None, Some(RATE)] {
         testbed.set_rate(rate)?;
         for offload in [true, false] {
@@ -91,6 +92,19 @@ pub(super) fn measure(args: &PathArgs, repeat: u32, report: &mut Report) -> anyh
     }
     notes(report);
     Ok(())
+}
+
+/// Those that this kernel has; a note says what others lack.
+fn offered(mechanisms: &[Mechanism], picture: &Picture, report: &mut Report) -> Vec<Mechanism> {
+    let mut offered = Vec::new();
+    for &mechanism in mechanisms {
+        // Nobody gets the picture; what the mechanism needs of the kernel is made.
+        match mechanism.send(&[], picture, 1) {
+            Ok(_) => offered.push(mechanism),
+            Err(error) => report.notes.push(format!("path: {mechanism} skipped: {error}")),
+        }
+    }
+    offered
 }
 
 /// Each mechanism in turn, as often as asked.
@@ -181,8 +195,7 @@ fn notes(report: &mut Report) {
          sendfile because its kernel sent page by page, so that short segments stood between full ones. Kernels since Linux 6.5\n\
          hand all pages over at once (MSG_SPLICE_PAGES).\n\
          On a veth a zero-copy send is copied when it enters the other host; a card would read the pages instead.\n\
-         Not measured: send bundles of io_uring, whose buffer group belongs to one connection; the kernel ring, which needs the\n\
-         module (make kernel-costs).",
+         The kernel ring's zero copy is not among the mechanisms: its module runs in a guest (make kernel-costs).",
         published.join("; ")
     ));
 }

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::{Engine, Meta, PushError, RingConfig, Sender, Sink, SinkConfig, choice, reason};
+use freshwire::{Engine, Meta, PushError, Reason, RingConfig, Sender, Sink, SinkConfig, choice};
 use freshwire_io::now;
 
 use super::loopback::{Drain, pair, pair_over};
@@ -106,12 +106,12 @@ fn push(size: usize) -> anyhow::Result<f64> {
         let begin = now();
         for _ in 0..BATCH {
             seq += 1;
-            sender.push(sink.id(), &payload, &Meta { user_seq: seq, generated: begin, ..Meta::default() })?;
+            sender.push(sink.id(), &payload, &Meta { seq, generated: begin, ..Meta::default() })?;
         }
         if round >= WARM_UP {
             time += now().saturating_since(begin);
         }
-        let dropped = editor.drop_where(sink.id().ring(), reason::APPLICATION, |_| true);
+        let dropped = editor.drop_where(sink.id().ring(), Reason::Application, |_| true);
         anyhow::ensure!(dropped == BATCH as usize, "{dropped} of {BATCH} records were in the ring");
     }
     Ok(time.as_nanos() as f64 / f64::from(BATCH * ROUNDS))
@@ -181,7 +181,7 @@ fn wake(size: usize) -> anyhow::Result<f64> {
     for seq in 0..WAKES {
         std::thread::sleep(SLEEPY);
         let begin = now();
-        sender.push(sink.id(), &payload, &Meta { user_seq: u64::from(seq), ..Meta::default() })?;
+        sender.push(sink.id(), &payload, &Meta { seq: u64::from(seq), ..Meta::default() })?;
         time += now().saturating_since(begin);
     }
     drop(sink);

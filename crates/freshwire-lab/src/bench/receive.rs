@@ -3,6 +3,7 @@
 mod ends;
 mod plan;
 
+use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +13,8 @@ use super::series::{Goal, Grid, Report, Unit};
 use crate::output::say;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use freshwire_push::module_ring::ModuleRing;
+use freshwire_push::packet_ring::PacketRing;
 use freshwire_units::parse_duration;
 
 /// Rates, in datagrams a second, that have a goal: the loss in per cent that push may have.
@@ -21,6 +24,15 @@ const OVERLOAD: u64 = 20_000;
 const CPU: Goal = Goal::AtMost(1.0);
 const CPU_PRELOADED: Goal = Goal::AtMost(1.1);
 const TAKE: Goal = Goal::AtMost(0.2);
+
+/// The halves of `receive`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// A program that stalls now and then: losses and costs of each method.
+    Stalls,
+    /// A program that is too slow for good: how old what it reads is, with each rule.
+    Overload,
+}
 
 /// How `receive` measures.
 #[derive(Args)]
@@ -32,6 +44,12 @@ pub(super) struct ReceiveArgs {
     /// How long each repetition of `receive` sends.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     receive_time: Duration,
+    /// Ways to receive in `receive`; every one that the machine has if not given.
+    #[arg(long, value_name = "METHOD", value_delimiter = ',', value_enum)]
+    receive_method: Vec<Method>,
+    /// Which half of `receive`; both if not given.
+    #[arg(long, value_name = "PART", value_enum)]
+    receive_part: Option<Part>,
     /// What the bench starts itself for: an end of `receive` in its own process.
     #[arg(long, hide = true, value_name = "PLAN")]
     receive_worker: Option<String>,
@@ -48,32 +66,52 @@ impl ReceiveArgs {
 
 /// Each method at each rate, then the overload. Repetitions take turns.
 pub(super) fn measure(repeat: u32, args: &ReceiveArgs, report: &mut Report) -> anyhow::Result<()> {
-    let methods = available(report);
-    for &rate in &args.receive_rate {
-        stalls(repeat, rate, args.receive_time, &methods, report)?;
+    let asked = |part| args.receive_part.is_none_or(|only| only == part);
+    if asked(Part::Stalls) {
+        let methods = available(&args.receive_method, report);
+        anyhow::ensure!(
+            !methods.is_empty(),
+            "this machine has none of these methods: {}",
+            report.notes.join("; ")
+        );
+        for &rate in &args.receive_rate {
+            stalls(repeat, rate, args.receive_time, &methods, report)?;
+        }
     }
-    overload(repeat, args.receive_time, report)
+    if asked(Part::Overload) {
+        overload(repeat, args.receive_time, report)?;
+    }
+    Ok(())
 }
 
-/// The methods that this machine has. What it lacks is noted.
-fn available(report: &mut Report) -> Vec<Method> {
-    let mut missing = |method: Method, why: String| {
-        report.notes.push(format!("receive: {} was not measured: {why}", method.text()));
-    };
+/// Those of the methods that this machine has; of all without a wish. What it lacks is noted.
+fn available(wanted: &[Method], report: &mut Report) -> Vec<Method> {
     let mut methods = Vec::from(Method::value_variants());
-    if let Err(error) = freshwire_push::probe_io_uring() {
-        missing(Method::PushUring, error.to_string());
-        methods.retain(|method| *method != Method::PushUring);
-    }
-    if let Err(error) = freshwire_push::packet_ring::PacketRing::open(1, 9, 0) {
-        missing(Method::PacketRing, error.to_string());
-        methods.retain(|method| *method != Method::PacketRing);
-    }
-    if let Err(error) = crate::product::program() {
-        missing(Method::Preloaded, format!("{error:#}"));
-        methods.retain(|method| *method != Method::Preloaded);
-    }
+    methods.retain(|method| {
+        if !wanted.is_empty() && !wanted.contains(method) {
+            return false;
+        }
+        let obstacle = obstacle(*method);
+        if let Some(why) = &obstacle {
+            report.notes.push(format!("receive: {} was not measured: {why}", method.text()));
+        }
+        obstacle.is_none()
+    });
     methods
+}
+
+/// Why this machine does not have a method.
+fn obstacle(method: Method) -> Option<String> {
+    match method {
+        Method::Recv | Method::Recvmmsg | Method::Large | Method::PushThread => None,
+        Method::PushUring => freshwire_push::probe_io_uring().err().map(|error| error.to_string()),
+        Method::PacketRing => PacketRing::open(1, 9, 0).err().map(|error| error.to_string()),
+        Method::Preloaded => crate::product::program().err().map(|error| format!("{error:#}")),
+        Method::Module => {
+            let opened = UdpSocket::bind("127.0.0.1:0").and_then(|socket| ModuleRing::open(socket, 0));
+            opened.err().map(|error| error.to_string())
+        }
+    }
 }
 
 fn stalls(
@@ -86,18 +124,20 @@ fn stalls(
     // Lives as long as the report.
     let bench: &'static str = format!("receive, {rate}/s").leak();
     let count = (rate as f64 * time.as_secs_f64()).max(1.0) as u64;
-    let mut places = vec![[0; 3]; methods.len()];
+    let mut places = vec![[0; 4]; methods.len()];
     for repetition in 1..=repeat {
         for (place, &method) in places.iter_mut().zip(methods) {
             say(&format!("{bench}, {}: repetition {repetition} of {repeat} ...", method.text()));
             let plan = Plan::Stall { method, rate, count, seed: repetition.into() };
             let Outcome { received, cpu_ns, take_ns, .. } = ends::run(&plan)?;
-            let lost = (count - received.min(count)) as f64 * 100.0 / count as f64;
+            let lost = count - received.min(count);
             let mut add = |what: &str, unit, value| {
                 report.add(bench, &format!("{}: {what}", method.text()), unit, value)
             };
             *place = [
-                add("lost", Unit::Percent, lost),
+                add("lost", Unit::Percent, lost as f64 * 100.0 / count as f64),
+                // One of a million is no per cent that anybody would see.
+                add("datagrams lost", Unit::Count, lost as f64),
                 add("CPU of a datagram", Unit::Nanoseconds, cpu_ns / received.max(1) as f64),
                 add("taking one", Unit::Nanoseconds, take_ns),
             ];
@@ -105,9 +145,9 @@ fn stalls(
     }
     let place = |wanted: Method| methods.iter().position(|method| *method == wanted).map(|at| places[at]);
     let allowed = GOALS.iter().find(|(with_goal, _)| *with_goal == rate).map(|(_, lost)| *lost);
-    let Some([_, recv_cpu, recv_take]) = place(Method::Recv) else { return Ok(()) };
-    for method in [Method::PushThread, Method::PushUring, Method::Preloaded] {
-        let Some([lost, cpu, take]) = place(method) else { continue };
+    let Some([_, _, recv_cpu, recv_take]) = place(Method::Recv) else { return Ok(()) };
+    for method in [Method::PushThread, Method::PushUring, Method::Module, Method::Preloaded] {
+        let Some([lost, _, cpu, take]) = place(method) else { continue };
         let (name, is_library) = (method.text(), method != Method::Preloaded);
         if let Some(allowed) = allowed {
             report.demand(lost, Goal::AtMost(allowed));
@@ -119,7 +159,7 @@ fn stalls(
     report.grids.push(Grid {
         bench,
         caption: format!("a program that stalls 5 to 200 ms, kernel buffer of {} KiB", KERNEL_BUFFER >> 10),
-        columns: ["lost", "CPU of a datagram", "taking one"].map(str::to_owned).to_vec(),
+        columns: ["lost", "datagrams lost", "CPU of a datagram", "taking one"].map(str::to_owned).to_vec(),
         rows: methods
             .iter()
             .zip(&places)

@@ -72,7 +72,7 @@ fn fresh(time: Duration, congestion: Option<&str>) -> anyhow::Result<Fresh> {
     let begin = now();
     let mut seq = 0;
     while now().saturating_since(begin) < time {
-        match sender.push(sink.id(), &payload, &Meta { user_seq: seq, ..Meta::default() }) {
+        match sender.push(sink.id(), &payload, &Meta { seq, ..Meta::default() }) {
             Ok(_) => seq += 1,
             Err(PushError::Full | PushError::OutOfBlocks) => std::thread::sleep(REST),
             Err(error) => return Err(error.into()),

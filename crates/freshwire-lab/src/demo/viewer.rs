@@ -1,13 +1,13 @@
-//! What a viewer with an ordinary player sees of a byte stream: which access units arrived whole, which of them can be
-//! decoded, and when each frame comes on the screen.
+//! An ordinary player's view of a byte stream: which access units arrived whole, which of them can be decoded, and
+//! when each frame is displayed.
 //!
 //! ```text
 //!  bytes ─► whole units, equal to what was sent ─► references there? ─► display order ─► on screen
 //!           anything else is torn                  else undecodable     (reorder depth)
 //! ```
 //!
-//! The player is a live one: it decodes a unit when its last byte is there, holds back as many frames as the stream may
-//! be reordered by, as ffmpeg does, and shows a frame as soon as its turn has come.
+//! The player is a live one: it decodes a unit when its last byte is there. Like ffmpeg, it holds back as many frames
+//! as the stream may be reordered by, and shows a frame as soon as its turn has come.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

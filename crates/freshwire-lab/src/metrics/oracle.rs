@@ -5,10 +5,11 @@
 //! of those that refer to it. Decode order loses nothing among the frames that count: with one deadline for all, the
 //! older frame's deadline is the earlier.
 //!
-//! The search is exact. After each frame, what a choice leaves for the future is (a) which frames that are still
-//! referred to were sent, (b) how many frames were on time, (c) when the link is free. For equal (a) and (b) the
-//! earliest (c) is best, since a transfer that starts earlier never ends later; so a table from (a) and (b) to (c)
-//! loses nothing. In a ladder of I, P, B and b frames few frames are still referred to at any time, and (a) stays small.
+//! The search is exact. After each frame, a choice leaves three facts for the future. They are (a) which frames that
+//! are still referred to were sent, (b) how many frames were on time, (c) when the link is free. For equal (a) and
+//! (b) the earliest (c) is best, since a transfer that starts earlier never ends later; so a table from (a) and (b)
+//! to (c) loses nothing. In a ladder of I, P, B and b frames few frames are still referred to at any time, and (a)
+//! stays small.
 
 use std::collections::BTreeMap;
 

@@ -24,7 +24,7 @@ impl A1Path {
     pub(crate) fn connect(link: &TestLink, transport: &ConnectionConfig, qos: Qos) -> anyhow::Result<Self> {
         let bind = |address| -> anyhow::Result<Node> {
             let config = NodeConfig::new().context("cannot make a key")?;
-            let config = config.connection(transport.clone()).maximum(qos);
+            let config = config.connection(transport.clone().maximum(qos));
             Ok(Node::bind((address, 0).into(), config)?)
         };
         let far = link.namespaces.in_far(|| bind(Namespaces::FAR_V4))??;

@@ -1,4 +1,4 @@
-//! What is on a viewer's screen when the link carries less than the stream: how old it is, whether it moves, how it looks.
+//! A viewer's screen when the link carries less than the stream: how old it is, whether it moves, how it looks.
 //!
 //! ```text
 //!  near namespace                                            far namespace
@@ -8,7 +8,7 @@
 //!        └──────► ffmpeg: the same bits? SSIM at each instant ◄───────┘
 //! ```
 //!
-//! Every sender gets the same pictures at the same pace, and the viewer is a client of RTSP over TCP that reads without a
+//! Every sender gets the same pictures at the same pace. The viewer is a client of RTSP over TCP that reads without a
 //! pause and has no buffer of its own. The window begins with a keyframe's capture and an empty screen.
 
 mod args;

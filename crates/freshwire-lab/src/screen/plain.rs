@@ -1,6 +1,6 @@
-//! Plain TCP, as a program uses it that thinks of nothing: it writes each picture to its socket when it has it and waits
-//! until the kernel has taken all of it. Nothing is left out; what the link cannot carry waits, in the kernel's send buffer
-//! and then in the program.
+//! Plain TCP, as a simple program uses it. It writes each picture to its socket when it has it, and waits until the
+//! kernel has taken all of it. Nothing is left out; bytes that the link cannot carry wait, in the kernel's send
+//! buffer and then in the program.
 //!
 //! ```text
 //!  length (4 bytes) | 0 picture, 1 sound (1) | presentation time, ticks (8) | the coded picture or frame

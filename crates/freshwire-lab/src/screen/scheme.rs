@@ -1,4 +1,4 @@
-//! Who sends the pictures.
+//! The senders of the pictures.
 
 use std::fmt;
 use std::str::FromStr;

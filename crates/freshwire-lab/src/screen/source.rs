@@ -5,7 +5,7 @@
 //!                  └─► the server's own demultiplexer ─► units ─► what was captured, offered, sent, and is compared
 //! ```
 //!
-//! The stream stands for a live encoder. A picture is handed over at its decode time. It was captured at its presentation
+//! The stream represents a live encoder. A picture is handed over at its decode time. It was captured at its presentation
 //! time, less the longest time from decode to presentation in the stream: what the encoder needs for its reordering.
 
 use std::io::Write;

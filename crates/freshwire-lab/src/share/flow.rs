@@ -71,11 +71,11 @@ fn send_a1(connection: &Connection, begin: Timestamp, end: Timestamp) -> anyhow:
     let mut sender = Sender::without_engine(&config)?;
     let sink = sender.add_a1_sink(connection, SinkConfig::new(choice::fifo()))?;
     let payload = vec![7; MESSAGE_BYTES as usize];
-    let mut user_seq = 0;
+    let mut seq = 0;
     wait_until(begin);
     while now() < end {
-        match sender.push(sink.id(), &payload, &Meta { user_seq, ..Meta::default() }) {
-            Ok(_) => user_seq += 1,
+        match sender.push(sink.id(), &payload, &Meta { seq, ..Meta::default() }) {
+            Ok(_) => seq += 1,
             Err(PushError::Full | PushError::OutOfBlocks) => std::thread::sleep(REST),
             Err(error) => return Err(error.into()),
         }

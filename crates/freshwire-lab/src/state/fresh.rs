@@ -58,8 +58,8 @@ pub(super) fn feed(
         for key in 0..plan.objects {
             bytes.clear();
             value::write(key, tick, plan.value_bytes, &mut bytes);
-            let user_seq = u64::from(tick) * u64::from(plan.objects) + u64::from(key);
-            let meta = Meta { user_seq, generated: made, key: u64::from(key) + 1, ..Meta::default() };
+            let seq = u64::from(tick) * u64::from(plan.objects) + u64::from(key);
+            let meta = Meta { seq, generated: made, key: u64::from(key) + 1, ..Meta::default() };
             let pushed = if by_key {
                 sender.replace(id, &bytes, &meta).map(|_| ())
             } else {
@@ -95,12 +95,12 @@ impl Tally<'_> {
         while let Ok(Some(fate)) = sender.poll_fate(id) {
             match fate.outcome {
                 Outcome::Acked => self.fates.acked += 1,
-                Outcome::Dropped { .. } => self.fates.dropped += 1,
+                Outcome::Dropped(_) => self.fates.dropped += 1,
                 // Counted where they were pushed.
                 Outcome::Refused => continue,
                 _ => self.fates.sent += 1,
             }
-            let tick = (fate.user_seq / u64::from(self.plan.objects)) as u32;
+            let tick = (fate.seq / u64::from(self.plan.objects)) as u32;
             if let (Outcome::Acked, Some(at)) = (fate.outcome, fate.acked_at) {
                 let made = self.start + self.plan.tick_at(tick);
                 self.acked_after_us.push(at.saturating_since(made).as_micros() as u64);

@@ -95,7 +95,7 @@ fn push(
         *distance = u32::try_from(record.seq - reference)?;
     }
     let meta = Meta {
-        user_seq: record.seq,
+        seq: record.seq,
         generated: start + record.at,
         deadline: start + record.deadline,
         layer: record.layer,
@@ -117,8 +117,8 @@ fn push(
 }
 
 fn note_fates(sender: &mut Sender, id: SinkId, paced: &mut Paced) {
-    while let Ok(Some(Fate { user_seq, outcome, committed_at, .. })) = sender.poll_fate(id) {
-        let Some(fate) = usize::try_from(user_seq).ok().and_then(|seq| paced.fates.get_mut(seq)) else {
+    while let Ok(Some(Fate { seq, outcome, committed_at, .. })) = sender.poll_fate(id) {
+        let Some(fate) = usize::try_from(seq).ok().and_then(|seq| paced.fates.get_mut(seq)) else {
             continue;
         };
         if outcome == Outcome::Refused {
@@ -127,18 +127,17 @@ fn note_fates(sender: &mut Sender, id: SinkId, paced: &mut Paced) {
         }
         fate.committed = committed_at;
         fate.word = Some(match outcome {
-            Outcome::Dropped { reason } => word(reason, committed_at.is_some()),
+            Outcome::Dropped(reason) => word(reason, committed_at.is_some()),
             _ => "sent".to_owned(),
         });
     }
 }
 
-fn word(code: u8, begun: bool) -> String {
-    match Reason::try_from(code) {
-        Ok(Reason::Closed | Reason::ConnectionLost) => "unsent".to_owned(),
-        Ok(_) if begun => "abandoned".to_owned(),
-        Ok(reason) => format!("dropped: {reason}"),
-        Err(error) => format!("dropped: {error}"),
+fn word(reason: Reason, begun: bool) -> String {
+    match reason {
+        Reason::Closed | Reason::ConnectionLost => "unsent".to_owned(),
+        _ if begun => "abandoned".to_owned(),
+        reason => format!("dropped: {reason}"),
     }
 }
 

@@ -24,9 +24,9 @@ pub(super) fn payload(record: &Offered, start: Timestamp) -> Vec<u8> {
     bytes
 }
 
-/// What became of a record at the sender.
+/// What a sender, of Freshwire or another transport, last reported of a record.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fate {
+pub(super) struct LastReport {
     pub(super) committed: Option<Timestamp>,
     /// `None`: not handed over when the run ended.
     pub(super) word: Option<String>,
@@ -62,7 +62,7 @@ pub(super) struct Ends {
 
 /// The sender's account.
 pub(super) struct Paced {
-    pub(super) fates: Vec<Fate>,
+    pub(super) fates: Vec<LastReport>,
     pub(super) sent_bytes: u64,
     pub(super) stats: SenderStats,
     /// How late the source itself was at worst.
@@ -72,7 +72,7 @@ pub(super) struct Paced {
 impl Paced {
     pub(super) fn new(records: usize) -> Self {
         Self {
-            fates: vec![Fate::default(); records],
+            fates: vec![LastReport::default(); records],
             sent_bytes: 0,
             stats: SenderStats::default(),
             lateness: Duration::ZERO,
@@ -80,7 +80,8 @@ impl Paced {
     }
 
     pub(super) fn sent(&mut self, record: &Offered, begun: Timestamp) {
-        self.fates[record.seq as usize] = Fate { committed: Some(begun), word: Some("sent".to_owned()) };
+        self.fates[record.seq as usize] =
+            LastReport { committed: Some(begun), word: Some("sent".to_owned()) };
     }
 
     /// Counts by their fates what was dropped or abandoned.

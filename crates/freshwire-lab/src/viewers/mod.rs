@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every server gets the same bytes at the same pace through its standard input. The age of a picture is its arrival,
-//! decoded, minus its capture by the encoder that the clip stands for.
+//! decoded, minus its capture by the encoder that the clip represents.
 
 mod args;
 mod capture;

@@ -13,7 +13,7 @@ use crate::timeline::{Coding, Given, Timeline};
 use crate::unit::{AudioCodec, AudioTrack, Kind, MediaTime, Tracks, Unit, UnitHead, VideoTrack};
 use crate::video::{Coded, Format, Parser, VideoError};
 
-/// What was wrong with a source so far.
+/// Faults of a source so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Faults {
@@ -28,10 +28,9 @@ pub struct Faults {
 /// Makes the units of a stream from whole frames with their times, as RTP carries them. What a container holds goes the
 /// same way.
 ///
-/// Push frames, take events until `None`, push again. The tracks are announced once all that will come have shown their
-/// parameters, or when one second of media has come without one of them, 2.5 s without a key picture; the units before are kept
-/// until then. They are
-/// announced again when they change.
+/// Push frames, take events until `None`, push again. The tracks are announced once all of them have shown their
+/// parameters, or after one second of media without one of them, 2.5 s without a key picture. The units before are
+/// kept until then. The tracks are announced again when they change.
 #[derive(Clone, Debug)]
 pub struct Assembler {
     config: Config,
@@ -289,7 +288,7 @@ impl Assembler {
         }
     }
 
-    /// What was wrong so far.
+    /// Faults so far.
     pub fn faults(&self) -> Faults {
         let undecodable = self.video.as_ref().map_or(0, |video| video.parser.dropped());
         Faults {

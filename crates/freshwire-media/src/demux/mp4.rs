@@ -48,7 +48,7 @@ pub enum Mp4Error {
     Damaged {
         /// Stream offset.
         at: u64,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
 }

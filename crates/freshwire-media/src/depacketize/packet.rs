@@ -32,6 +32,10 @@ pub enum PacketError {
 
 impl<'a> Packet<'a> {
     /// Reads a packet.
+    ///
+    /// # Errors
+    ///
+    /// If the packet is too short, of another version, or its padding or extension exceeds it.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PacketError> {
         let (&[flags, marked_type, seq_high, seq_low, ref words @ ..], rest) =
             bytes.split_first_chunk::<12>().ok_or(PacketError::Short)?;

@@ -32,7 +32,7 @@ impl Reorder {
     /// Most packets that wait.
     pub const MAX_WAITING: usize = 128;
 
-    /// Takes what came at `now`. What is too short for a sequence number goes on as it is.
+    /// Takes what came at `now`. A packet too short for a sequence number is passed on as it is.
     pub fn push(&mut self, packet: Vec<u8>, now: Timestamp) {
         let Some(&[high, low]) = packet.get(2..4) else {
             self.ready.push_back(packet);

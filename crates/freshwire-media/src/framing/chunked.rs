@@ -22,7 +22,7 @@ use crate::buffer::Buffer;
 pub const PREAMBLE: [u8; 8] = *b"FWCK\x01\x00\x00\x00";
 /// Payload bytes that fit into one chunk.
 pub const MAX_CHUNK_BODY: u32 = (1 << 24) - 1;
-/// Largest record that a [`Reader`] accepts unless told otherwise.
+/// Default of the largest record that a [`Reader`] accepts, in bytes.
 pub const DEFAULT_MAX_RECORD_BYTES: usize = 16 << 20;
 
 const FIRST: u8 = 1;
@@ -57,7 +57,7 @@ pub enum Event {
         /// Its bytes.
         payload: Vec<u8>,
     },
-    /// A record that was begun and given up.
+    /// A record that was abandoned at a chunk boundary.
     Abandoned {
         /// The low 32 bits of its number.
         id: u32,
@@ -124,7 +124,7 @@ pub enum ChunkError {
     Torn {
         /// Length of the stream.
         at: u64,
-        /// What was open.
+        /// The open record or chunk.
         inside: &'static str,
     },
 }
@@ -170,6 +170,10 @@ impl Reader {
     }
 
     /// Tells that the stream has ended. An error if that is not at the end of a record.
+    ///
+    /// # Errors
+    ///
+    /// If the stream ends inside a record, or a chunk was invalid.
     pub fn finish(self) -> Result<(), ChunkError> {
         let at = self.buffer.offset() + self.buffer.peek().len() as u64;
         let inside = match (&self.record, self.opened) {

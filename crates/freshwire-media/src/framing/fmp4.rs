@@ -9,10 +9,10 @@
 //!  presentation      exact: a signed composition offset leads from the decode time to it
 //! ```
 //!
-//! **Durations.** A browser drops everything up to the next key frame when decode time jumps by more than twice the last
-//! duration, and begins a new buffered range, before which playback stalls. What will be dropped is not known when a
-//! unit is sent. In both ways all frames belong to one coded frame group with one buffered range, and presentation times,
-//! and so the pace of the pictures, stay exact.
+//! **Durations.** When decode time jumps by more than twice the last duration, a browser drops everything up to the
+//! next key frame. It then begins a new buffered range, before which playback stalls. What will be dropped is not
+//! known when a unit is sent. In both ways all frames belong to one coded frame group with one buffered range, and
+//! presentation times, and so the pace of the pictures, stay exact.
 //!
 //! - Over WebSocket each picture lasts 1.5 s, past those behind it, and a browser shows it until the next one. So the clock
 //!   of playback runs on, with the picture standing still, where pictures are missing or late. With its true duration
@@ -31,18 +31,18 @@
 //! **Reordering.** Over WebSocket a group of H.264 without reordered pictures has an initialization that says so: see
 //! `straight`. Its key unit is without its sequence parameter set, which the initialization has in another form.
 //!
-//! **Messages** over WebSocket: binary ones begin with a byte that says which: 1 video initialization, 2 video sample,
-//! 3 audio initialization, 4 audio sample, 6 part of a video sample. A sample's bytes follow 17 others, from which the page
-//! makes the 112 that come before them in a fragment (on a slow path those would be a sixth of everything): 1 for a key unit
-//! or else 0; decode time, 64 bits; duration, 32; presentation time less decode time, 32, signed. They are big-endian and
-//! in ticks of the initialization, whose track is number 1 for video and 2 for audio. Where there is no room for all of a
-//! picture at once, it is cut: its parts are joined, the first one with the 17 bytes, and a message of type 2 has the end.
-//! Sound may come between them.
+//! **Messages** over WebSocket: binary ones begin with a byte for their kind: 1 video initialization, 2 video sample,
+//! 3 audio initialization, 4 audio sample, 6 part of a video sample. A sample's bytes follow a header of 17 bytes,
+//! from which the page makes the 112 that come before them in a fragment. On a slow path those would be a sixth of
+//! everything. The header has 1 for a key unit or else 0; decode time, 64 bits; duration, 32; presentation time less
+//! decode time, 32, signed. Its fields are big-endian and in ticks of the initialization, whose track is number 1 for
+//! video and 2 for audio. Where there is no room for all of a picture at once, it is cut into parts that the page
+//! joins. The first one has the 17 bytes, and a message of type 2 has the end. Sound may come between them.
 //!
-//! Text messages are JSON: `{"type":"origin","media_ns":N}`, first and once, gives the stream's media time at 0 of the
-//! fragments' timeline; `{"type":"track","kind":"video","mime":"..."}` comes before each initialization and says what to
-//! create the `SourceBuffer` with, or to change its type to. The first unit lies about a second behind 0, so that the other
-//! track's first unit may be earlier: begin playback where the buffered range begins.
+//! Text messages are JSON: `{"type":"origin","media_ns":N}`, first and once, gives the stream's media time at 0 of
+//! the fragments' timeline. `{"type":"track","kind":"video","mime":"..."}` comes before each initialization, and has
+//! the type with which to create the `SourceBuffer`, or to which to change it. The first unit lies about a second
+//! behind 0, so that the other track's first unit may be earlier: begin playback where the buffered range begins.
 
 mod av1;
 mod fragment;

@@ -7,12 +7,13 @@
 //!  └─────┴─────────┴────────────────┴──────────────────────────┘
 //! ```
 //!
-//! Sequence numbers, timestamps and reports are those of what is begun: a unit that was dropped before leaves no gap. RTSP
+//! Sequence numbers, timestamps and reports count only committed units: a unit that was dropped before leaves no gap. RTSP
 //! messages may come between any two packets, so every piece ends at a boundary. Packets of sound may come between those of a
 //! picture; pictures are not mixed, as a receiver has one place for a picture that is not complete.
 //!
-//! Where the pictures that follow cannot be sent, decoders would hold back the last ones that were. Repetitions of a few bytes
-//! take the place of those that were dropped, so many that a decoder shows what it has; see [`UnitHead::repeat`](crate::unit::UnitHead::repeat).
+//! Where the pictures that follow cannot be sent, decoders would hold back the last ones that were. Repetitions of a
+//! few bytes take the place of those that were dropped, enough for a decoder to show what it has; see
+//! [`UnitHead::repeat`](crate::unit::UnitHead::repeat).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::video::repeater::Repeater;
 
 /// Bytes before each packet.
 pub const FRAME_HEADER_BYTES: usize = 4;
-/// Largest RTP packet unless told otherwise: with the bytes before it 16 KiB.
+/// Default of the largest RTP packet: with the bytes before it 16 KiB.
 pub const DEFAULT_MAX_PACKET_BYTES: usize = (16 << 10) - FRAME_HEADER_BYTES;
 /// Pictures are not cut into packets below this, headers included, however little a caller wants.
 pub const MIN_PACKET_BYTES: usize = 256;
@@ -56,9 +57,9 @@ pub struct Config {
     pub report_interval: Duration,
 }
 
-/// The framing of one viewer. Records are looked up in the stream's catalog; one that is not there any more, whose length
-/// is not its unit's, that belongs to a track that is left out or that cannot go over RTP is passed over: it makes one piece
-/// without bytes. So is a picture other than a key after repetitions.
+/// The framing of one viewer. Records are looked up in the stream's catalog. A record makes one piece without bytes
+/// if it is gone, has another length than its unit, belongs to an excluded track, or cannot go over RTP. So is a
+/// picture other than a key after repetitions.
 ///
 /// A piece has one RTP packet; the first of a unit may have the track's sender report before it. The `max` of
 /// [`next`](Framer::next) is met for pictures down to [`MIN_PACKET_BYTES`]; an audio frame is one packet whatever `max` is.

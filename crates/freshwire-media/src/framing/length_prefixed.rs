@@ -2,7 +2,7 @@
 
 use crate::buffer::Buffer;
 
-/// Largest record that a [`Reader`] accepts unless told otherwise.
+/// Default of the largest record that a [`Reader`] accepts, in bytes.
 pub const DEFAULT_MAX_RECORD_BYTES: u32 = 16 << 20;
 
 /// The stream is not a sequence of whole records.
@@ -58,6 +58,10 @@ impl Reader {
     }
 
     /// Tells that the stream has ended. An error if that is inside a record.
+    ///
+    /// # Errors
+    ///
+    /// If the stream ends inside a record.
     pub fn finish(self) -> Result<(), LengthError> {
         let buffered = self.buffer.peek().len() as u64;
         if self.buffer.has_failed() || buffered == 0 && self.length.is_none() {

@@ -1,4 +1,4 @@
-//! What the framings of containers have in common: which units a viewer can use, and the unit that is begun.
+//! The common part of the framings of containers: the units that a viewer can use, and the unit in progress.
 
 use std::sync::Arc;
 

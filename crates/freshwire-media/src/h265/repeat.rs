@@ -1,8 +1,8 @@
 //! A repetition in H.265: all coding units of the picture are skipped (ITU-T H.265, 7.3.8.5), and each takes the first merge
 //! candidate, which does not move.
 //!
-//! It has a picture parameter set of its own, under the highest number: what the stream's own sets allow, from tiles to weights,
-//! then needs no words in the slice header.
+//! It has a picture parameter set of its own, under the highest number. Features that the stream's own sets allow,
+//! from tiles to weights, then need no fields in the slice header.
 
 use std::sync::Arc;
 

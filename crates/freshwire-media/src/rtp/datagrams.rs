@@ -29,6 +29,10 @@ impl Datagrams {
     }
 
     /// Adds the packets of one unit. After an error nothing was added and `stream` is as before.
+    ///
+    /// # Errors
+    ///
+    /// If the unit has no RTP payload format, or a packet does not fit.
     pub fn write(
         &mut self,
         stream: &mut Stream,

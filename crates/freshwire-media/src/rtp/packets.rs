@@ -128,6 +128,10 @@ impl NalFormat {
 
 impl Packets {
     /// The plan for a unit. Its timestamp is its `pts` in the track's clock plus `timestamp_offset`.
+    ///
+    /// # Errors
+    ///
+    /// If the unit has no RTP payload format, or does not follow its own.
     pub fn new(head: Arc<UnitHead>, timestamp_offset: u32) -> Result<Self, PlanError> {
         let format = Format::of(&head)?;
         let rate = super::clock_rate(&head.tracks, head.kind).ok_or(PlanError::NoTrack)?;
@@ -150,8 +154,8 @@ impl Packets {
         &self.head
     }
 
-    /// The next packet, with at most `max` bytes after its RTP header. `None` after the last one, or if `max` is too small
-    /// for one byte of the unit or for an Opus packet, which cannot be cut; the plan is then as before.
+    /// The next packet, with at most `max` bytes after its RTP header. `None` after the last one, or if `max` is too
+    /// small for one byte of the unit or for an Opus packet, which cannot be cut. The plan is then as before.
     pub fn next_packet(&mut self, max: usize) -> Option<Packet> {
         let max = u32::try_from(max).unwrap_or(u32::MAX);
         // An OBU may have no payload, so the place does not tell of the last one.

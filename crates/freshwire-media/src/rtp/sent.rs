@@ -1,4 +1,4 @@
-//! What was sent and when: turns the numbers of a receiver's report into bytes and times.
+//! The history of sent packets: turns the numbers of a receiver's report into bytes and times.
 
 use std::collections::VecDeque;
 use std::time::Duration;

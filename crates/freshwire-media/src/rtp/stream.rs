@@ -77,7 +77,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// A stream that has not begun.
+    /// A stream without packets so far.
     pub fn new(kind: Kind, identity: Identity) -> Self {
         Self {
             kind,
@@ -103,6 +103,10 @@ impl Stream {
     }
 
     /// The plan for a unit of this track.
+    ///
+    /// # Errors
+    ///
+    /// If the unit is of another kind of track, has no RTP payload format, or does not follow its own.
     pub fn packets(&self, head: Arc<UnitHead>) -> Result<Packets, PlanError> {
         if head.kind != self.kind {
             return Err(PlanError::NoTrack);
@@ -140,8 +144,8 @@ impl Stream {
         out.extend_from_slice(nal);
     }
 
-    /// True if a report has to go before the first packet of this unit: none has gone yet, the interval of media time
-    /// has passed since, or the time has jumped back.
+    /// True if a report has to go before the first packet of this unit. That is so if none was sent yet, the interval
+    /// of media time has passed since, or the time has jumped back.
     pub fn report_is_due(&self, head: &UnitHead) -> bool {
         self.reported.is_none_or(|then| {
             let passed = i128::from(head.dts.as_nanos()) - i128::from(then.as_nanos());
@@ -178,5 +182,5 @@ const SENDER_REPORT: u8 = 200;
 const SOURCE_DESCRIPTION: u8 = 202;
 const CNAME: u8 = 1;
 
-/// Media time between two sender reports unless told otherwise (RFC 3550, 6.2).
+/// Default of the media time between two sender reports (RFC 3550, 6.2).
 pub const DEFAULT_REPORT_INTERVAL: Duration = Duration::from_secs(5);

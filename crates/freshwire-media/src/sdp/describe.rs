@@ -47,6 +47,10 @@ pub const fn control(kind: Kind) -> &'static str {
 }
 
 /// The description of a live stream, for the answer to DESCRIBE. Ports are 0: SETUP agrees on the transport.
+///
+/// # Errors
+///
+/// If a track has no RTP payload format, or its parameters do not fit into a description.
 pub fn describe(tracks: &Tracks, session: &Session) -> Result<String, DescribeError> {
     let origin = Origin::with_ip_addr(session.id, session.version, session.address);
     let name: String = session.name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();

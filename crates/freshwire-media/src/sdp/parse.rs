@@ -119,12 +119,20 @@ pub struct Description {
 }
 
 /// Reads a session description. Media that are neither video nor audio are left out.
+///
+/// # Errors
+///
+/// If the text is too long, is not UTF-8, or a line of media or attributes is invalid.
 pub fn parse(text: &[u8]) -> Result<Vec<Media>, SdpError> {
     parse_whole(text).map(|description| description.media)
 }
 
 /// Reads a session description. Only the lines that are of use are read, those of media and attributes: cameras and
 /// encoders get the others wrong in many ways, and nothing depends on them.
+///
+/// # Errors
+///
+/// If the text is too long, is not UTF-8, or a line of media or attributes is invalid.
 pub fn parse_whole(text: &[u8]) -> Result<Description, SdpError> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(SdpError::TooLong(text.len()));

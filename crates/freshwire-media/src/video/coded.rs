@@ -9,9 +9,9 @@ use crate::unit::VideoTrack;
 /// A unit of the video track.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coded {
-    /// Its bytes as [`Unit`](crate::unit::Unit) describes them. H.264 and H.265: also without filler and end-of-sequence
-    /// NAL units; a key unit begins with all parameter sets that its sequence uses, others with those that changed since
-    /// the last key unit. AV1: likewise without padding; a key unit has a sequence header.
+    /// Its bytes as [`Unit`](crate::unit::Unit) describes them. H.264 and H.265: also without filler and
+    /// end-of-sequence NAL units. A key unit begins with all parameter sets that its sequence uses, others with those
+    /// that changed since the last key unit. AV1: likewise without padding; a key unit has a sequence header.
     pub bytes: Vec<u8>,
     /// The NAL units in `bytes`, with header, without start code. Empty for AV1 and VP9.
     pub nals: Vec<Range<u32>>,

@@ -225,6 +225,7 @@ fn ffmpeg_decodes_datagrams_without_an_error() {
     let player = Player::start(command.args(["-frames:v", &frames, "-f", "framecrc", "-"]));
     // The port is taken as soon as ffmpeg listens on it.
     let listens = (0..2000).any(|_| {
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(5));
         UdpSocket::bind(("127.0.0.1", port + 1)).is_err()
     });
@@ -239,6 +240,7 @@ fn ffmpeg_decodes_datagrams_without_an_error() {
             // An error is that of an earlier datagram, which reached the player after its end.
             let _ = socket.send_to(datagram, ("127.0.0.1", port));
         }
+        // Pause: the pace of the source.
         std::thread::sleep(Duration::from_millis(4));
     }
     let output = player.wait();

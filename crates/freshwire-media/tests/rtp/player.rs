@@ -34,6 +34,7 @@ impl Player {
             if self.0.as_mut().is_some_and(|child| child.try_wait().expect("a child").is_some()) {
                 return self.0.take().expect("checked above").wait_with_output().expect("its output");
             }
+            // Pause: until the next look.
             std::thread::sleep(PAUSE);
         }
         panic!("the player does not end");
@@ -87,6 +88,7 @@ fn accept(listener: &TcpListener) -> TcpStream {
             socket.set_write_timeout(Some(TIMEOUT)).unwrap();
             return socket;
         }
+        // Pause: until the next look.
         std::thread::sleep(PAUSE);
     }
     panic!("no player comes");

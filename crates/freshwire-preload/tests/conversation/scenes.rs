@@ -113,6 +113,7 @@ impl Pair {
         let begin = Instant::now();
         while pushes && memory(self.fd).0 > limit / 3 * 2 {
             assert!(begin.elapsed() < Duration::from_secs(20), "nothing is pushed: {:?}", memory(self.fd));
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -303,6 +304,7 @@ impl Pair {
             let begin = Instant::now();
             while memory(self.fd).0 > memory(self.fd).1 / 3 * 2 {
                 assert!(begin.elapsed() < Duration::from_secs(20), "nothing is pushed");
+                // Pause: until the next look.
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -468,6 +470,7 @@ fn threads(pair: &mut Pair) {
                 })
             })
             .collect();
+        // Pause: the threads begin to wait: nothing is there to receive.
         std::thread::sleep(Duration::from_millis(20));
         for _ in 0..4 {
             pair.send(4);
@@ -491,6 +494,7 @@ fn wait_for_receive() {
     let path = format!("/proc/self/task/{}/syscall", std::process::id());
     while !std::fs::read_to_string(&path).expect("proc").starts_with(&call) {
         assert!(begin.elapsed() < Duration::from_secs(20), "the receive does not begin");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -510,6 +514,7 @@ fn interrupt_then_send(sender: &UdpSocket) {
     let begin = Instant::now();
     while !HANDLED.swap(false, Ordering::SeqCst) {
         assert!(begin.elapsed() < Duration::from_secs(20), "the signal is not handled");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(1));
     }
     sender.send(b"late").expect("send");

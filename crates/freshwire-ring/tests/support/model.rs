@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use freshwire_ring::{Outcome, PushError, Stage, reason};
+use freshwire_ring::{Outcome, PushError, Reason, Stage};
 
 pub(crate) const RINGS: usize = 2;
 pub(crate) const SLOTS: u64 = 4;
@@ -14,13 +14,13 @@ pub(crate) enum State {
     Taken,
     Sent { last: bool },
     Acked,
-    Dead(u8),
+    Dead(Reason),
 }
 
 pub(crate) struct Record {
     pub(crate) index: u64,
     pub(crate) span: u64,
-    pub(crate) user_seq: u64,
+    pub(crate) seq: u64,
     pub(crate) key: u64,
     pub(crate) payload: Vec<u8>,
     pub(crate) shared: bool,
@@ -61,12 +61,12 @@ impl Record {
         match self.state {
             State::Acked => Some(Outcome::Acked),
             State::Sent { last: true } => Some(Outcome::Sent),
-            State::Dead(reason) => Some(Outcome::Dropped { reason }),
+            State::Dead(reason) => Some(Outcome::Dropped(reason)),
             _ => None,
         }
     }
 
-    pub(crate) fn kill(&mut self, reason: u8) {
+    pub(crate) fn kill(&mut self, reason: Reason) {
         self.state = State::Dead(reason);
     }
 }
@@ -106,8 +106,8 @@ impl Ring {
     /// Takes a record off whose slots are used again.
     fn park(&mut self, record: &Record) {
         match record.outcome() {
-            Some(outcome) => self.done.push_back((record.index, record.user_seq, outcome)),
-            None => self.awaiting.push((record.index, record.user_seq)),
+            Some(outcome) => self.done.push_back((record.index, record.seq, outcome)),
+            None => self.awaiting.push((record.index, record.seq)),
         }
     }
 
@@ -136,14 +136,14 @@ impl Model {
         &mut self,
         ring: usize,
         payload: &[u8],
-        user_seq: u64,
+        seq: u64,
         key: u64,
     ) -> Result<(u64, bool), PushError> {
         let (span, index) = self.make_room(ring, payload.len())?;
         self.make_blocks(span)?;
         self.clear_slots(ring, span, index);
         self.payloads.push((span as usize, 1));
-        Ok(self.append(ring, span, payload, user_seq, key, false))
+        Ok(self.append(ring, span, payload, seq, key, false))
     }
 
     pub(crate) fn store(&mut self, payload: &[u8]) -> Result<usize, PushError> {
@@ -159,12 +159,12 @@ impl Model {
         ring: usize,
         id: usize,
         payload: &[u8],
-        user_seq: u64,
+        seq: u64,
     ) -> Result<(u64, bool), PushError> {
         let (span, index) = self.make_room(ring, payload.len())?;
         self.clear_slots(ring, span, index);
         self.payloads[id].1 += 1;
-        let pushed = self.append(ring, span, payload, user_seq, 0, true);
+        let pushed = self.append(ring, span, payload, seq, 0, true);
         self.rings[ring].records.back_mut().unwrap().stored = Some(id);
         Ok(pushed)
     }
@@ -178,18 +178,18 @@ impl Model {
         &mut self,
         ring: usize,
         payload: &[u8],
-        user_seq: u64,
+        seq: u64,
         key: u64,
     ) -> (Result<(u64, bool, usize), PushError>, bool) {
         let same = |record: &&mut Record| record.state == State::Ready && record.key == key;
         let older = self.rings[ring].all_mut().rev().find(same).filter(|_| key != 0);
         let Some(older) = older else {
-            let pushed = self.push(ring, payload, user_seq, key);
+            let pushed = self.push(ring, payload, seq, key);
             return (pushed.map(|(index, notify)| (index, notify, 0)), false);
         };
         if !older.shared && payload.len() <= older.span as usize * BLOCK_BYTES {
             older.payload = payload.to_vec();
-            older.user_seq = user_seq;
+            older.seq = seq;
             let index = older.index;
             return (Ok((index, self.wake(ring), 0)), true);
         }
@@ -198,31 +198,31 @@ impl Model {
         if is_full
             && self.span(payload.len()).is_ok_and(|wanted| wanted <= span && self.make_blocks(wanted).is_ok())
         {
-            self.rings[ring].record(index).unwrap().kill(reason::SUPERSEDED);
-            let pushed = self.push(ring, payload, user_seq, key);
+            self.rings[ring].record(index).unwrap().kill(Reason::Superseded);
+            let pushed = self.push(ring, payload, seq, key);
             return (pushed.map(|(new, notify)| (new, notify, span as usize)), false);
         }
-        let pushed = self.push(ring, payload, user_seq, key);
+        let pushed = self.push(ring, payload, seq, key);
         let pushed = pushed.map(|(new, notify)| {
             let older = self.rings[ring].record(index).unwrap();
-            older.kill(reason::SUPERSEDED);
+            older.kill(Reason::Superseded);
             (new, notify, older.span as usize)
         });
         (pushed, false)
     }
 
-    pub(crate) fn drop_seq(&mut self, ring: usize, user_seq: u64) -> usize {
-        match self.ready(ring, user_seq) {
+    pub(crate) fn drop_seq(&mut self, ring: usize, seq: u64) -> usize {
+        match self.ready(ring, seq) {
             Some(record) => {
-                record.kill(reason::APPLICATION);
+                record.kill(Reason::Application);
                 record.span as usize
             }
             None => 0,
         }
     }
 
-    pub(crate) fn ready(&mut self, ring: usize, user_seq: u64) -> Option<&mut Record> {
-        self.rings[ring].all_mut().find(|record| record.state == State::Ready && record.user_seq == user_seq)
+    pub(crate) fn ready(&mut self, ring: usize, seq: u64) -> Option<&mut Record> {
+        self.rings[ring].all_mut().find(|record| record.state == State::Ready && record.seq == seq)
     }
 
     pub(crate) fn take(&mut self, ring: usize, index: u64) -> Option<Vec<u8>> {
@@ -235,14 +235,14 @@ impl Model {
 
     pub(crate) fn discard(&mut self, ring: usize, index: u64) -> bool {
         match self.rings[ring].record(index).filter(|record| record.state == State::Ready) {
-            Some(record) => record.kill(reason::EXPIRED),
+            Some(record) => record.kill(Reason::Expired),
             None => return false,
         }
         true
     }
 
     pub(crate) fn end(&mut self, ring: usize, index: u64, abandon: bool) {
-        let ended = if abandon { State::Dead(reason::ABANDONED) } else { State::Sent { last: false } };
+        let ended = if abandon { State::Dead(Reason::Abandoned) } else { State::Sent { last: false } };
         self.rings[ring].record(index).unwrap().state = ended;
     }
 
@@ -256,9 +256,9 @@ impl Model {
         let stage = |record: &Record| match record.state {
             State::Ready => Stage::Waiting,
             State::Taken => Stage::Taken,
-            State::Sent { .. } => Stage::Sent,
-            State::Acked => Stage::Acked,
-            State::Dead(reason) => Stage::Dropped(reason),
+            State::Sent { .. } => Stage::Ended(Outcome::Sent),
+            State::Acked => Stage::Ended(Outcome::Acked),
+            State::Dead(reason) => Stage::Ended(Outcome::Dropped(reason)),
         };
         let known = ring.all().map(|record| (record.index, Some(stage(record))));
         known.chain([(ring.user_i, None)]).collect()
@@ -277,8 +277,8 @@ impl Model {
     pub(crate) fn note_acked(&mut self, ring: usize, index: u64) {
         let ring = &mut self.rings[ring];
         if let Some(at) = ring.awaiting.iter().position(|&(waits, _)| waits == index) {
-            let (index, user_seq) = ring.awaiting.remove(at);
-            ring.done.push_back((index, user_seq, Outcome::Acked));
+            let (index, seq) = ring.awaiting.remove(at);
+            ring.done.push_back((index, seq, Outcome::Acked));
         }
     }
 
@@ -289,12 +289,12 @@ impl Model {
         }
         if let Some(at) = own.behind.iter().position(|record| record.outcome().is_some()) {
             let record = own.behind.remove(at);
-            let fate = (record.index, record.user_seq, record.outcome()?);
+            let fate = (record.index, record.seq, record.outcome()?);
             self.give_back(record.stored);
             return Some(fate);
         }
         let oldest = own.records.front()?;
-        let fate = (oldest.index, oldest.user_seq, oldest.outcome()?);
+        let fate = (oldest.index, oldest.seq, oldest.outcome()?);
         self.reclaim(ring);
         Some(fate)
     }
@@ -334,7 +334,7 @@ impl Model {
         self.rings[ring].asleep = false;
         for record in self.rings[ring].all_mut() {
             match record.state {
-                State::Taken => record.kill(reason::SENDER_LOST),
+                State::Taken => record.kill(Reason::SenderLost),
                 State::Sent { .. } => record.state = State::Sent { last: true },
                 _ => {}
             }
@@ -344,7 +344,7 @@ impl Model {
     pub(crate) fn visible(&self, ring: usize) -> Vec<(u64, u64, usize)> {
         let ring = &self.rings[ring];
         let seen = |record: &&Record| record.state == State::Ready && !ring.is_held_back(record.index);
-        let show = |record: &Record| (record.index, record.user_seq, record.payload.len());
+        let show = |record: &Record| (record.index, record.seq, record.payload.len());
         ring.all().filter(seen).map(show).collect()
     }
 
@@ -420,14 +420,14 @@ impl Model {
         ring: usize,
         span: u64,
         payload: &[u8],
-        user_seq: u64,
+        seq: u64,
         key: u64,
         shared: bool,
     ) -> (u64, bool) {
         let stored = self.payloads.len().checked_sub(1);
         let index = self.rings[ring].user_i;
         let payload = payload.to_vec();
-        let record = Record { index, span, user_seq, key, payload, shared, state: State::Ready, stored };
+        let record = Record { index, span, seq, key, payload, shared, state: State::Ready, stored };
         self.rings[ring].records.push_back(record);
         self.rings[ring].user_i += span;
         (index, self.wake(ring))

@@ -2,7 +2,7 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-use super::Right;
+use super::rights::Right;
 
 /// Signs and checks links: `?expires=SECONDS&sig=HEX` behind a stream's address lets anybody in until `expires`
 /// (seconds since 1970). The signature is HMAC-SHA256 over the right, the stream's name and the time. Debug output hides

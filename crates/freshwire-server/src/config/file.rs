@@ -9,9 +9,10 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::error::{ConfigError, Fault};
-use super::source::{parse_source, relative_to};
+use super::limits::Limits;
+use super::settings::{Config, Listen, RenditionConfig, StreamConfig, TlsFiles};
+use super::source::{check_stream_name, parse_source, relative_to};
 use super::values::{Quantity, link_key, parse_count, parse_listen, secret_from_file, set};
-use super::{Config, Limits, Listen, RenditionConfig, StreamConfig, TlsFiles, check_stream_name};
 use crate::access::{Names, Password, Rights, Rules, User};
 use crate::hub::{HubConfig, MAIN, check_rendition_name};
 use crate::ingest::Source;

@@ -27,7 +27,7 @@ pub struct Limits {
     pub max_header_bytes: usize,
     /// Most bytes of a request's body, such as the SDP of ANNOUNCE. Default 64 KiB.
     pub max_body_bytes: usize,
-    /// Who publishes faster, averaged over a few seconds, is disconnected. Default 200 Mbit/s.
+    /// Highest rate of a publisher, averaged over a few seconds; a faster one is disconnected. Default 200 Mbit/s.
     pub max_publish_rate: Rate,
 }
 

@@ -54,8 +54,8 @@ pub(super) fn relative_to(source: Source, folder: &Path) -> Source {
     }
 }
 
-/// Whether a stream may have this name, which stands in addresses: 1 to 64 letters, digits, `-`, `_` and `.`, and no `.`
-/// in front; `/` between such parts. And nothing that [`check_published_name`] refuses.
+/// Whether a stream may have this name, which is a part of addresses. It has 1 to 64 letters, digits, `-`, `_` and
+/// `.`, with `/` between parts, and no part begins with `.`. [`check_published_name`] refuses some more.
 pub fn check_stream_name(name: &str) -> Result<(), SourceError> {
     let is_part =
         |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_name_character);

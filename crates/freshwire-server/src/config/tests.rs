@@ -1,7 +1,9 @@
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;
 use crate::access::{Access, Attempt, Right, Verdict};
+use crate::ingest::Source;
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(text, Path::new("etc/f.toml")).map_err(|error| error.to_string())

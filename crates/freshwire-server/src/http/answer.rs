@@ -1,9 +1,8 @@
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use hyper::{HeaderMap, Method, Request, StatusCode, header};
+use hyper::{Method, Request, StatusCode, header};
 
-use super::Site;
+use super::asker::{Asker, text_of};
 use super::page;
 use super::reply::{self, Reply};
 use super::route::{Container, Route};
@@ -16,17 +15,6 @@ use crate::hub::{RenditionsAsked, Stream, ViewRequest};
 
 /// How long a player waits for a source that has not said what it has.
 const TRACKS_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Who asks, and where.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asker {
-    /// The client's address.
-    pub(super) peer: SocketAddr,
-    /// Whether the connection is encrypted.
-    pub(super) encrypted: bool,
-    /// The server's other addresses.
-    pub(super) site: Site,
-}
 
 /// What follows from a request.
 pub(super) enum Outcome {
@@ -163,9 +151,4 @@ fn host<B>(request: &Request<B>) -> String {
     let authority = text_of(request.headers(), &header::HOST).and_then(|host| host.parse().ok());
     let authority: Option<hyper::http::uri::Authority> = authority.or(request.uri().authority().cloned());
     authority.map_or_else(|| "localhost".to_owned(), |authority| authority.host().to_owned())
-}
-
-/// The header's value, if it is there and is text.
-pub(super) fn text_of<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
 }

@@ -12,10 +12,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 
-use super::answer::{Asker, Outcome, answer};
+use super::answer::{Outcome, answer};
+use super::asker::Asker;
 use super::reply::Reply;
+use super::shutdown::stopped;
+use super::site::Site;
 use super::takeover::{self, Order};
-use super::{Site, stopped};
 use crate::config::Limits;
 use crate::context::Context;
 use crate::net::{Conn, Patience};

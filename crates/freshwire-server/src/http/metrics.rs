@@ -1,5 +1,5 @@
-//! What the server counts, for Prometheus. Everything is read when it is asked for. Viewers are told apart by their
-//! number; only those that are there have values.
+//! What the server counts, for Prometheus. Everything is read when it is asked for. Viewers are distinguished by
+//! their number; only those that are there have values.
 
 use std::fmt;
 

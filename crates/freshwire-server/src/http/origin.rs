@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hyper::{HeaderMap, header};
 
-use super::answer::text_of;
+use super::asker::text_of;
 
 /// The sites whose pages may play besides the server's own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hyper::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::answer::Asker;
+use super::asker::Asker;
 use super::reply::{self, Reply};
 use crate::hub::Stream;
 

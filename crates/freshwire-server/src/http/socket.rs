@@ -11,11 +11,11 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
-use super::answer::text_of;
+use super::asker::text_of;
 use super::origin::Origins;
 use super::reply::{self, Reply};
+use super::shutdown::stopped;
 use super::statistics::{self, Question};
-use super::stopped;
 use crate::context::Context;
 use crate::hub::{Stream, Viewer};
 use crate::net::Reader;

@@ -10,7 +10,8 @@ use freshwire_media::unit::{Catalog, Kind, Tracks};
 use tokio::io::AsyncReadExt as _;
 
 use super::route::Container;
-use super::{socket, stopped};
+use super::shutdown::stopped;
+use super::socket;
 use crate::context::Context;
 use crate::hub::{RenditionsAsked, Stream, ViewRequest, Viewer};
 use crate::net::{Conn, Reader};

@@ -2,9 +2,9 @@ use freshwire::PathRate;
 
 use super::StreamSnapshot;
 
-/// What the paths of a stream's viewers carry, for an encoder that follows: one that is not faster than `slowest` reaches
-/// everybody, one as fast as `median` half of them, and at more than `fastest` nobody gets all. Framing and other tracks
-/// go off these rates, and a keyframe needs room: 85 % is a good share for a mean rate.
+/// Rates that the paths of a stream's viewers carry, for an encoder that adapts to them. A stream up to `slowest`
+/// reaches everybody, one up to `median` half of them, and one above `fastest` reaches nobody in full. Framing and
+/// other tracks go off these rates, and a keyframe needs room: 85 % is a good share for a mean rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
     /// Of the viewer with the slowest path.

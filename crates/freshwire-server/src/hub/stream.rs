@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, Why, rendition_of};
-use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target, record_without_place};
-use freshwire::{Meta, RingConfig, Sender, SenderError, SinkConfig, SinkId, now, reason};
+use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target};
+use freshwire::{Meta, Reason, Record, RingConfig, Sender, SenderError, SinkConfig, SinkId, now};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, MediaTime, Tracks, Unit};
 use freshwire_units::Timestamp;
@@ -239,8 +239,8 @@ impl Stream {
         })
     }
 
-    /// The right to feed the rendition of this name: another coding of the same pictures, at the same time. What is published under
-    /// the stream's own name is the rendition `main`. Each viewer gets one at a time, as its path allows.
+    /// The right to feed the rendition of this name: another coding of the same pictures, at the same time. The
+    /// rendition published under the stream's own name is `main`. Each viewer gets one at a time, as its path allows.
     pub fn publish_rendition(
         self: &Arc<Self>,
         name: &str,
@@ -354,7 +354,7 @@ impl Stream {
         let Some(queue) = queues.iter_mut().find(|queue| queue.id == id) else { return };
         queue.set_paused(paused);
         if paused {
-            sender.producer().drop_where(queue.sink.ring(), reason::APPLICATION, |_| true);
+            sender.producer().drop_where(queue.sink.ring(), Reason::Application, |_| true);
         }
     }
 
@@ -428,11 +428,11 @@ impl Stream {
         let Some(offer) = state.offer(&spread, &self.shared.config) else { return };
         let units = spread.units;
         let len: usize = units.iter().map(|unit| unit.bytes.len()).sum();
-        let record = record_without_place(&offer.meta, u32::try_from(len).unwrap_or(u32::MAX));
+        let record = Record::of(&offer.meta, u32::try_from(len).unwrap_or(u32::MAX));
         state.policy.observe(offer.published, &record);
         let number = units.len() as u64;
         let mut bytes = Vec::new();
-        for (seq, unit) in (offer.meta.user_seq..).zip(units) {
+        for (seq, unit) in (offer.meta.seq..).zip(units) {
             if bytes.is_empty() {
                 bytes = unit.bytes;
             } else {
@@ -486,7 +486,7 @@ impl State {
         let grace = if begins || kind == Kind::Audio { config.key_grace } else { Duration::ZERO };
         let latency = config.latency.or((kind == Kind::Audio).then_some(SOUND_LATENCY));
         let meta = Meta {
-            user_seq: seq,
+            seq,
             generated: self.captured(rendition, first, published),
             deadline: latency.map_or(Timestamp::MAX, |latency| published + latency + grace),
             layer: first.layer,
@@ -721,16 +721,16 @@ fn offer_to(
 fn drop_stale(producer: &Producer, ring: usize) {
     let now = now();
     let mut newest_keys = [0; MAX_RENDITIONS];
-    producer.drop_where(ring, reason::EXPIRED, |record| {
-        let key = rendition_of(record.user_seq).filter(|_| record.refs == [0; 2]);
+    producer.drop_where(ring, Reason::Expired, |record| {
+        let key = rendition_of(record.seq).filter(|_| record.refs == [0; 2]);
         if let Some(newest) = key.and_then(|rendition| newest_keys.get_mut(rendition)) {
-            *newest = record.user_seq.max(*newest);
+            *newest = record.seq.max(*newest);
         }
         record.deadline < now
     });
-    producer.drop_where(ring, reason::SUPERSEDED, |record| {
-        let rendition = rendition_of(record.user_seq);
-        rendition.and_then(|rendition| newest_keys.get(rendition)).is_some_and(|&key| record.user_seq < key)
+    producer.drop_where(ring, Reason::Superseded, |record| {
+        let rendition = rendition_of(record.seq);
+        rendition.and_then(|rendition| newest_keys.get(rendition)).is_some_and(|&key| record.seq < key)
     });
 }
 
@@ -783,7 +783,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use freshwire::Framing;
-    use freshwire::choice::{Choice, Decision, LinkView, Outcome, Record};
+    use freshwire::choice::{Choice, Decision, LinkView, Outcome};
     use freshwire_media::unit::UnitHead;
     use freshwire_units::Rate;
 
@@ -835,10 +835,12 @@ mod tests {
         });
         for number in 0..60 {
             publisher.push(picture(true, if number < 30 { 200_000 } else { 1000 }));
+            // Pause: the pace of the source.
             std::thread::sleep(Duration::from_millis(10));
         }
         let until = Instant::now() + Duration::from_secs(5);
         while stream.snapshot().viewers[0].sink.finished < 60 && Instant::now() < until {
+            // Pause: until the next look.
             std::thread::sleep(Duration::from_millis(1));
         }
         let snapshot = stream.snapshot();
@@ -859,6 +861,7 @@ mod tests {
         let pictures = [true, false, false, true, false];
         for key in pictures {
             publisher.push(picture(key, 1000));
+            // Pause: the pace of the source.
             std::thread::sleep(Duration::from_millis(20));
         }
         let state = lock(&stream.state);

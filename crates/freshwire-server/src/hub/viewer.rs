@@ -33,7 +33,7 @@ pub struct ViewRequest {
     pub protocol: &'static str,
     /// The viewer's address.
     pub peer: SocketAddr,
-    /// Who it is, if it had to say so.
+    /// The user's name, if one was required.
     pub user: Option<String>,
     /// The only track it takes; `None` for all that there are.
     pub only: Option<Kind>,
@@ -45,7 +45,7 @@ pub struct ViewRequest {
 
 /// Where a viewer's stream goes.
 pub enum ViewSocket {
-    /// A connection. What has to be sent before the stream goes into `preface`. The caller keeps a clone for reading.
+    /// A connection. Bytes to send before the stream go into `preface`. The caller keeps a clone for reading.
     Tcp(TcpStream),
     /// Datagrams: each piece of the framing is whole packets. Preface and seal do not count.
     Datagrams(Box<dyn DatagramPath>),
@@ -101,7 +101,7 @@ impl ViewRequest {
     }
 }
 
-/// One viewer; dropping it disconnects after the record that was begun.
+/// One viewer; dropping it disconnects after the record in progress.
 pub struct Viewer {
     pub(super) sink: Sink,
     pub(super) stream: Arc<Stream>,
@@ -131,7 +131,7 @@ pub struct ViewerSnapshot {
     pub protocol: &'static str,
     /// Its address.
     pub peer: SocketAddr,
-    /// Who it is.
+    /// The user's name, if one was required.
     pub user: Option<String>,
     /// For how long it has been served.
     pub age: Duration,
@@ -196,7 +196,7 @@ impl Viewer {
         self.sink.interject(bytes);
     }
 
-    /// Offers it no more units; those that are queued are dropped, what was begun is finished.
+    /// Offers it no more units; queued ones are dropped, the one in progress is finished.
     pub fn pause(&self) {
         self.stream.pause(self.identity.id, true);
     }

@@ -166,7 +166,7 @@ impl ViewerQueue {
         let place = place.or_else(|| self.begun_at.iter().position(Option::is_none));
         let Some(begun_at) = place.map(|place| &mut self.begun_at[place]) else { return false };
         if offer.begins {
-            begun_at.get_or_insert(offer.meta.user_seq);
+            begun_at.get_or_insert(offer.meta.seq);
             self.hears = true;
         }
         begun_at.is_some_and(|first| references(&offer.meta).all(|seq| seq >= first))
@@ -184,7 +184,7 @@ impl ViewerQueue {
 }
 
 fn references(meta: &Meta) -> impl Iterator<Item = u64> {
-    let seq = meta.user_seq;
+    let seq = meta.seq;
     let distances = meta.refs.into_iter().filter(|&distance| distance != 0);
     distances.map(move |distance| seq.saturating_sub(distance.into()))
 }

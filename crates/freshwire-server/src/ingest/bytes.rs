@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use super::Outlet;
-use super::SourceError;
+use super::error::{FIRST_PAUSE, SourceError};
+use super::outlet::Outlet;
 use super::pace::Pace;
 use crate::hub::{HubError, Publisher};
 
@@ -165,6 +165,6 @@ pub(super) async fn wait_for(outlet: &Outlet, origin: &str) -> Publisher {
             Err(error) => warn!(stream = outlet.name(), %error, "waiting to publish"),
         }
         told = true;
-        tokio::time::sleep(super::FIRST_PAUSE).await;
+        tokio::time::sleep(FIRST_PAUSE).await;
     }
 }

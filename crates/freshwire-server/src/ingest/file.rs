@@ -6,8 +6,10 @@ use freshwire_media::demux::{self, Demux};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
+use super::error::SourceError;
+use super::outlet::Outlet;
 use super::pace::Pace;
-use super::{Outlet, SourceError, bytes, program};
+use super::{bytes, program};
 
 /// Enough of a file to know what it is.
 const MAGIC_BYTES: usize = 4;

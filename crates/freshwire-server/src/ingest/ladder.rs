@@ -27,7 +27,9 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::{FIRST_PAUSE, LONGEST_PAUSE, Outlet, SourceError, program};
+use super::error::{FIRST_PAUSE, LONGEST_PAUSE, SourceError};
+use super::outlet::Outlet;
+use super::program;
 use crate::hub::{Publisher, Stream, Tapping};
 
 /// How often to look whether somebody views.
@@ -39,7 +41,7 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Pictures that wait for ffmpeg; one that does not keep up gets no more until the next keyframe.
 const WAITING: usize = 64;
 
-/// What is asked of pictures that ffmpeg makes.
+/// The size and rate of pictures that ffmpeg makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rung {
     /// Largest width of a picture in samples; the stream's proportions stay.
@@ -90,8 +92,8 @@ impl FromStr for Rung {
     }
 }
 
-/// Makes renditions of the stream's main one while somebody views it, until the caller drops the future. An encoder that ends is
-/// begun again, after a pause that grows.
+/// Makes renditions of the stream's main one while somebody views it, until the caller drops the future. An encoder
+/// that ends is restarted, after a growing pause.
 pub async fn run(stream: Arc<Stream>, rungs: Vec<Rung>) {
     for rung in &rungs {
         if let Err(error) = stream.expect_rendition(&rung.name()) {

@@ -9,9 +9,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::bytes;
+use super::error::SourceError;
+use super::outlet::Outlet;
 use super::pace::Pace;
 use super::pattern::{Pattern, PatternConfig};
-use super::{Outlet, SourceError, bytes};
 use crate::priority;
 
 pub(super) const FFMPEG: &str = "ffmpeg";

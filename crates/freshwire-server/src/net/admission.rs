@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::throttle::{Allowance, Throttle};
+use super::throttle::{Allowance, Throttle, source_of};
 use crate::config::Limits;
-use crate::context::Counter;
+use crate::counter::Counter;
 
 /// Counts the open connections of all listeners and refuses those beyond the limits.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Admission {
         *self.limits.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the limits. What is open stays open.
+    /// Replaces the limits. Open connections stay open.
     pub fn set_limits(&self, limits: Limits) {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = limits;
     }
@@ -110,16 +110,6 @@ impl Drop for Permit {
 fn arrivals(limits: &Limits) -> Allowance {
     let a_second = u32::try_from(limits.max_connection_rate_per_ip.max(1)).unwrap_or(u32::MAX);
     Allowance { at_once: a_second.saturating_mul(2), each: Duration::from_secs(1) / a_second }
-}
-
-/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits, which is what one household gets.
-pub(crate) fn source_of(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => {
-            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
-        }
-        address => address,
-    }
 }
 
 #[cfg(test)]

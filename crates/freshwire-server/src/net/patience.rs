@@ -92,6 +92,7 @@ mod tests {
             let mut near = Patience::new(near, PATIENCE);
             let reader = tokio::spawn(async move {
                 loop {
+                    // Pause: data that comes in time.
                     sleep(PATIENCE / 10).await;
                     if takes {
                         let _ = far.read_u8().await;
@@ -111,6 +112,7 @@ mod tests {
         let reader = tokio::spawn(async move {
             let mut answer = [0; 100];
             for _ in 0..10 {
+                // Pause: data that comes in time.
                 sleep(PATIENCE / 5).await;
                 far.read_exact(&mut answer).await.expect("an answer");
             }

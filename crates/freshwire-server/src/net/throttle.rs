@@ -1,9 +1,7 @@
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use super::source_of;
 
 /// Most clients remembered.
 const CLIENTS: usize = 4096;
@@ -49,6 +47,16 @@ impl Throttle {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Instant>> {
         self.forgiven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits, which is what one household gets.
+pub(crate) fn source_of(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
+        }
+        address => address,
     }
 }
 

@@ -7,15 +7,16 @@ use rtsp_types::Method;
 use rtsp_types::headers::{ACCEPT, AUTHORIZATION, TRANSPORT};
 use tokio::io::AsyncWriteExt as _;
 
+use super::channel::Channel;
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
-use super::methods::{self, Pace, wrong_state};
-use super::publish::{self, Channel, PublishSession};
+use super::methods::{self, Pace, SESSION_TIMEOUT, wrong_state};
+use super::publish::{self, PublishSession};
 use super::reply::Reply;
 use super::target::Target;
+use super::transport;
 use super::view::{self, Ends, ViewSession, Watching, keep_alive, session_header};
 use super::viewing::Viewing;
-use super::{SESSION_TIMEOUT, transport};
 use crate::access::{Attempt, Right, Verdict};
 use crate::context::Context;
 use crate::net::{Conn, canonical};
@@ -354,7 +355,12 @@ impl Conversation {
             State::View(mut session) => {
                 let reply = session.play();
                 let watching = session.view_datagrams(&self.ends, self.round_trip).map_err(unavailable)?;
-                tracing::info!(stream = session.stream.name(), protocol = watching.protocol(), "views");
+                tracing::info!(
+                    stream = session.stream.name(),
+                    protocol = watching.protocol(),
+                    viewer = watching.viewer(),
+                    "views"
+                );
                 self.state = State::Viewing(session, watching);
                 Ok(Outcome::Reply(reply))
             }
@@ -467,10 +473,13 @@ impl Conversation {
 
     fn log(&self, end: &End) {
         let reason = end.to_string();
-        if let State::Open = self.state {
-            tracing::info!(reason, requests = self.requests, "connection ended");
-        } else {
-            self.state.log_end(&reason);
+        match (&self.state, end) {
+            // Without a session, how the connection ends does not matter: many players reset it after TEARDOWN.
+            (State::Open, End::Link(LinkError::Closed | LinkError::Io(_))) => {
+                tracing::debug!(reason, requests = self.requests, "connection ended");
+            }
+            (State::Open, _) => tracing::info!(reason, requests = self.requests, "connection ended"),
+            (state, _) => state.log_end(&reason),
         }
     }
 }
@@ -497,8 +506,9 @@ impl State {
         match self {
             Self::Open => {}
             Self::View(session) => tracing::info!(stream = session.stream.name(), reason, "never viewed"),
-            Self::Viewing(session, ..) => {
-                tracing::info!(stream = session.stream.name(), reason, "no longer views");
+            Self::Viewing(session, watching) => {
+                let viewer = watching.viewer();
+                tracing::info!(stream = session.stream.name(), viewer, reason, "no longer views");
             }
             Self::Publish(session) => {
                 let (lost, unusable, malformed) = session.damage();

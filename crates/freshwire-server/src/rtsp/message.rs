@@ -1,8 +1,8 @@
 //! The bytes of a connection, parted into requests, answers and interleaved packets.
 //!
-//! What programs and cameras write is taken as they mean it: lines may end with LF only, headers may be other than UTF-8, an
-//! address may have characters that should be escaped, or a zone of IPv6. So each head is brought into the form of RFC 2326
-//! before `rtsp_types` reads it.
+//! Common deviations of programs and cameras are accepted. Lines may end with LF only, headers may not be UTF-8, and
+//! an address may have unescaped characters or an IPv6 zone. So each head is brought into the form of RFC 2326 before
+//! `rtsp_types` reads it.
 
 use rtsp_types::headers::HeaderName;
 use rtsp_types::{Method, ParseError, Version};

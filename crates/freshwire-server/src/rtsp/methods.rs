@@ -1,4 +1,4 @@
-//! What is the same for every request.
+//! The common part of every request.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -8,6 +8,9 @@ use rtsp_types::headers::{CSEQ, PROXY_REQUIRE, REQUIRE, SESSION};
 
 use super::message::Request;
 use super::reply::Reply;
+
+/// A viewer over UDP that is not heard of for this long is gone.
+pub const SESSION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The methods there are.
 pub(super) const METHODS: &str =

@@ -8,6 +8,7 @@ use freshwire_media::sdp::{self, Media};
 use freshwire_units::Rate;
 use tokio::sync::mpsc;
 
+use super::channel::Channel;
 use super::methods::{random, session_id};
 use super::receive::Receiver;
 use super::reply::Reply;
@@ -42,15 +43,6 @@ pub(super) struct PublishSession {
     since: Instant,
     meter: Meter,
     malformed: u64,
-}
-
-/// What a packet is of, whichever way it came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Channel {
-    /// The packets of the track at this place of the description.
-    Rtp(usize),
-    /// Its reports.
-    Rtcp(usize),
 }
 
 /// What happens in a session besides its connection's requests.
@@ -257,14 +249,6 @@ impl PublishSession {
     pub(super) fn damage(&self) -> (u64, u64, u64) {
         let (lost, frames) = self.feed.damage();
         (lost, frames, self.malformed)
-    }
-}
-
-impl Channel {
-    /// The place of its track in the description.
-    fn track(self) -> usize {
-        let (Self::Rtp(index) | Self::Rtcp(index)) = self;
-        index
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::publish::Channel;
+use super::channel::Channel;
 use super::udp::{Ports, with_port};
 
 /// The datagrams of a session's tracks, each track's RTP packets in order.

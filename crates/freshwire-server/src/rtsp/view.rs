@@ -11,14 +11,13 @@ use freshwire_media::rtp::{DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, 
 use freshwire_media::sdp::{self, DescribeError};
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
-use super::methods::{random, session_id};
+use super::begin_error::BeginError;
+use super::methods::{self, SESSION_TIMEOUT, random, session_id};
 use super::multicast::{Group, Groups};
 use super::reply::Reply;
 use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
 use super::transport::Offer;
-use super::viewing::BeginError;
-use super::{SESSION_TIMEOUT, methods};
 use crate::hub::{RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer};
 
 /// A viewer's session.
@@ -388,6 +387,14 @@ impl Watching {
     /// Whether the viewer has said anything by RTCP since this was asked last. What members of a group say goes to the group.
     pub(super) fn was_heard(&self) -> bool {
         matches!(self, Self::Udp(_, listener) if listener.was_heard())
+    }
+
+    /// The viewer's number in the metrics; a group's members share one.
+    pub(super) fn viewer(&self) -> Option<u64> {
+        match self {
+            Self::Udp(viewer, _) => Some(viewer.id()),
+            Self::Group(group) => group.viewer().map(Viewer::id),
+        }
     }
 
     /// By which protocol.

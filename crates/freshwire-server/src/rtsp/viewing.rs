@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rtsp_types::Method;
 
+use super::begin_error::BeginError;
 use super::link::{Link, LinkError};
 use super::message::{Message, Request};
 use super::methods::{self, Pace};
@@ -13,17 +14,8 @@ use super::reply::Reply;
 use super::target::Target;
 use super::view::{ViewSession, keep_alive, session_header};
 use crate::context::Context;
-use crate::hub::{HubError, ViewRequest, Viewer};
+use crate::hub::{ViewRequest, Viewer};
 use crate::net::{Conn, Reader};
-
-/// Why viewing could not begin.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BeginError {
-    #[error("cannot hand over the connection: {0}")]
-    Io(#[from] io::Error),
-    #[error(transparent)]
-    Hub(#[from] HubError),
-}
 
 /// A viewer and its control.
 pub(super) struct Viewing {

@@ -37,7 +37,7 @@ pub enum ServeError {
         name: String,
         /// The source.
         origin: String,
-        /// What is wrong, and what to do.
+        /// The problem, and the remedy.
         reason: String,
     },
     /// The system refuses threads, sockets or signals.

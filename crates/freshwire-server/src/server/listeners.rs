@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::{ServeError, reachable};
+use super::error::ServeError;
 use crate::config::Config;
 
 /// The listeners that the configuration asks for.
@@ -102,6 +102,20 @@ impl Address {
             _ => None,
         }
     }
+}
+
+/// The address of another machine's view of this one, for listeners on all addresses.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    if !address.ip().is_unspecified() {
+        return address;
+    }
+    // Nothing is sent: this only asks the system which address it would send from.
+    let asked = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    let ip = asked.map_or(std::net::Ipv4Addr::LOCALHOST.into(), |local| local.ip());
+    SocketAddr::new(ip, address.port())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::ServeError;
+use super::error::ServeError;
 use crate::config::StreamConfig;
 use crate::context::Context;
 use crate::hub::Stream;

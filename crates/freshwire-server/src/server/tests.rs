@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -59,6 +60,7 @@ async fn all_protocols_answer_and_end_in_order() {
 async fn a_stop_does_not_wait_for_ever() {
     let server = Server::start(config(&[])).await.unwrap();
     let mut silent = TcpStream::connect(address(&server, "rtsp")).await.unwrap();
+    // Pause: the connection is silent for a while.
     tokio::time::sleep(Duration::from_millis(50)).await;
     tokio::time::timeout(FAREWELL + Duration::from_secs(1), server.stop()).await.unwrap();
     let closed = tokio::time::timeout(Duration::from_secs(1), silent.read(&mut [0; 8])).await;

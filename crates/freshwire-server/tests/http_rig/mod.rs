@@ -82,6 +82,7 @@ pub(crate) fn wait_for(what: &str, patience: Duration, mut done: impl FnMut() ->
     let until = SystemTime::now() + patience;
     while !done() {
         assert!(SystemTime::now() < until, "{what} takes longer than {patience:?}");
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -13,9 +13,9 @@ const RATE_TICKS: f64 = 1.0;
 /// What one experiment has come to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Mean length of the first socket's buffer over all its observations, as SimPy's `Monitor.mean()` of the article's time
-    /// counts it: one observation each time a packet is put there or refused, and each time packets are taken. In packets; 0
-    /// without an observation.
+    /// Mean length of the first socket's buffer over all its observations, as SimPy's `Monitor.mean()` of the
+    /// article's time counts it. There is one observation each time a packet is put there or refused, and each time
+    /// packets are taken. In packets; 0 without an observation.
     pub mean_length: f64,
     /// Mean length of the first socket's buffer over time, in packets.
     pub time_mean_length: f64,

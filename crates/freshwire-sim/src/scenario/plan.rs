@@ -18,7 +18,7 @@ pub struct Scenario {
     pub seeds: f64,
     /// For how long applications offer something.
     pub length: Duration,
-    /// When something is wrong, if it is so only for a while: what is told of recovery counts from its end.
+    /// Period of a fault, if it is temporary: times of recovery count from its end.
     pub trouble: Option<(Duration, Duration)>,
     /// Paths by name, up and down.
     pub paths: Vec<PathPlan>,
@@ -52,7 +52,7 @@ pub struct FlowPlan {
     pub near: String,
     /// Which end sends.
     pub from: Side,
-    /// What is sent.
+    /// The traffic.
     pub offer: SourceConfig,
     /// When it begins.
     pub start: Duration,
@@ -62,12 +62,12 @@ pub struct FlowPlan {
     pub connection: ConnectionConfig,
     /// The quality of service, as the near end sees it.
     pub qos: Qos,
-    /// What has to be reached.
+    /// The expectations.
     pub expect: Expect,
 }
 
-/// What a flow has to reach. What is not named is not asked for; that bytes are right, that nothing comes twice, that
-/// nothing reliable is lost and that what is late is marked always is.
+/// What a flow has to reach. Only named values are required. In any case bytes have to be right, nothing may come
+/// twice, nothing reliable may be lost, and late records have to be marked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expect {
     /// Share of all records that are of use on time, at least.

@@ -20,7 +20,7 @@ impl Sender {
     }
 
     /// Serves a multicast group from a free ring. The ring needs space for the records that the group keeps
-    /// for repairs; see [`GroupConfig::repair_for`](super::GroupConfig::repair_for).
+    /// for repairs; see [`GroupTransportConfig::repair_for`](super::GroupTransportConfig::repair_for).
     ///
     /// # Errors
     ///

@@ -21,8 +21,8 @@ use crate::error::SenderError;
 use crate::sink::{Call, Monitor, Sink};
 
 /// Sink of a connection or a group for the application's own buffers, from [`Connection::add_buffer_sink`] or
-/// [`Group::add_buffer_sink`]. A payload is copied only into the packets, where it is encrypted, and
-/// is returned to its owner at the end of its record (Mapp 1997, "Implementation": buffers with a free function). As with a
+/// [`Group::add_buffer_sink`]. A payload is copied only into the packets, where it is encrypted. It is returned to
+/// its owner at the end of its record (Mapp 1997, "Implementation": buffers with a free function). As with a
 /// [`Sender`](crate::Sender), records can be dropped and replaced until their first packet is sent, and have fates.
 ///
 /// Use it for data that is in memory already: frames of a camera's or an encoder's pool, a mapped file, a forwarded message. Messages below
@@ -78,7 +78,7 @@ impl Connection {
 
 impl Group {
     /// Makes the group a sink of the application's own buffers. The limits need space for the records kept for
-    /// repairs; see [`GroupConfig::repair_for`](super::GroupConfig::repair_for).
+    /// repairs; see [`GroupTransportConfig::repair_for`](super::GroupTransportConfig::repair_for).
     ///
     /// # Errors
     ///
@@ -128,9 +128,9 @@ impl BufferSink {
     }
 
     /// Drops the queued records with this number and returns their count. A counted record is never sent.
-    pub fn drop_seq(&mut self, user_seq: u64) -> usize {
+    pub fn drop_seq(&mut self, seq: u64) -> usize {
         // Their owners get them back when nobody waits for the lock any more.
-        let dropped = self.shared.lock().drop_seq(user_seq);
+        let dropped = self.shared.lock().drop_seq(seq);
         dropped.len()
     }
 

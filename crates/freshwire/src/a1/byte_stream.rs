@@ -320,12 +320,12 @@ impl ByteWriter {
         if self.sender.backlog(sink) >= unsent {
             return Ok(None);
         }
-        let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
+        let meta = Meta { seq: self.next_seq, generated: now(), ..Meta::default() };
         match self.sender.push(sink, bytes, &meta) {
             Ok(_) => {
                 self.next_seq += 1;
                 self.unacked += 1;
-                Ok(Some(meta.user_seq))
+                Ok(Some(meta.seq))
             }
             Err(PushError::Full | PushError::OutOfBlocks) => Ok(None),
             Err(error) => Err(io::Error::new(io::ErrorKind::BrokenPipe, error)),
@@ -511,6 +511,7 @@ mod tests {
                 drop(reader);
                 while writer.connection.closed().is_none() {
                     assert!(now() < give_up, "the end is not told");
+                    // Pause: until the next look.
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }

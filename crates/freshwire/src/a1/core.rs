@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use freshwire_a1::{
-    Closed, ConnectError, Connection as Transport, ConnectionHandle, Datagram, Endpoint, EndpointEvent,
-    EndpointStats, Event, Message, PublicKey, QosError, Queue, Source,
+    Closed, ConnectConfig, ConnectError, Connection as Transport, ConnectionHandle, Datagram, Endpoint,
+    EndpointEvent, EndpointStats, Event, Message, PublicKey, QosError, Queue, Source,
 };
 use freshwire_choice::Reason;
 use freshwire_io::poll::Poller;
@@ -19,7 +19,7 @@ use freshwire_units::Timestamp;
 
 use self::newcomers::Newcomers;
 use super::codes::{CODE_ABORTED, CODE_DONE};
-use super::config::{ConnectConfig, NodeConfig};
+use super::config::NodeConfig;
 use super::driver::{Activity, Condvar, Protocol, RING_SCAN};
 use super::error::NodeStopped;
 use super::group_config::{GroupConfig, GroupError, InviteError};
@@ -81,7 +81,7 @@ impl Core {
             route: Route::new(address)?,
             groups: Groups::default(),
             joined: Joined::new(config.join, config.receive_buffer, poller),
-            endpoint: Endpoint::new(config.endpoint(freshwire_io::random()?)),
+            endpoint: Endpoint::new(config.endpoint.clone(), freshwire_io::random()?),
             newcomers: Newcomers::new(config.backlog),
             config,
             arrived: ReceiveBuffer::default(),
@@ -108,11 +108,8 @@ impl Core {
         key: PublicKey,
         config: &ConnectConfig,
     ) -> Result<(ConnectionHandle, Arc<Condvar>), QosError> {
-        if let Some(qos) = config.qos {
-            qos.check(&self.config.maximum)?;
-        }
-        let config = self.config.connecting(config, self.largest_datagram(address));
-        let id = self.endpoint.connect(now, address, key, config);
+        let connection = self.config.connection_over(self.largest_datagram(address));
+        let id = self.endpoint.connect(now, address, key, config, connection)?;
         Ok((id, self.enter(id, Peer::new(address, key))))
     }
 

@@ -1,8 +1,9 @@
 //! The driver of a node: its lock, its thread, and the application's threads that take the node's place.
 //!
-//! A thread that has something to do takes the lock, does it and sends what follows from it, so that no thread waits for another one
-//! to send (Mapp 1997, "Implementation"). A thread that waits for a message waits for datagrams itself, so that none has to wake it;
-//! the node's thread keeps the timers meanwhile. Who waits for datagrams when is in [`state`], every duration in [`times`].
+//! A thread with work takes the lock, does the work and sends the resulting packets, so that no thread waits for
+//! another to send (Mapp 1997, "Implementation"). A thread that waits for a message waits for datagrams itself, so
+//! that none has to wake it; the node's thread keeps the timers meanwhile. [`state`] decides which thread waits for
+//! datagrams; [`times`] has every duration.
 //!
 //! The driver knows neither sockets nor the protocol: they are behind [`Platform`] and [`Protocol`], which a model replaces to try
 //! every interleaving of the threads.

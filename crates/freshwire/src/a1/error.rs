@@ -7,7 +7,7 @@ use freshwire_a1::{Closed, QosError};
 #[non_exhaustive]
 pub enum BindError {
     /// There is no such maximum of the quality of service.
-    #[error("invalid NodeConfig::maximum: {0}")]
+    #[error("invalid ConnectionConfig::maximum: {0}")]
     Maximum(#[from] QosError),
     /// The operating system gives no socket or no thread.
     #[error("cannot open the node's socket")]

@@ -21,7 +21,7 @@ use crate::sink::{Sink, SinkShared};
 /// connection. A slow or lost member does not affect the others.
 ///
 /// [`add_a1_group`](crate::Sender::add_a1_group) makes it a sink of a [`Sender`](crate::Sender), with these differences:
-/// - The policy is asked once, at the commit point. [`GroupConfig::repair_for`](super::GroupConfig::repair_for) and the record's deadline decide about repairs.
+/// - The policy is asked once, at the commit point. [`GroupTransportConfig::repair_for`](super::GroupTransportConfig::repair_for) and the record's deadline decide about repairs.
 /// - There are no acknowledgements. The fate *acknowledged*, and acknowledged bytes, mean that a record was sent and that the time for
 ///   its repair is over, regardless of who received it.
 /// - Closing the sink closes no connection. Draining takes the time for repairs.

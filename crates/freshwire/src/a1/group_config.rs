@@ -2,33 +2,22 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
+use freshwire_a1::{GroupConfigError, GroupTransportConfig};
 use freshwire_io::udp::Interface;
 use freshwire_units::Rate;
 
 use super::error::NodeStopped;
 
-/// The smallest datagram that every path carries.
-const MIN_DATAGRAM: u16 = 1200;
-
 /// Configuration of a [`Group`](super::Group).
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GroupConfig {
-    /// The multicast address.
-    pub address: SocketAddr,
-    /// Sending rate of UDP payload. There are no acknowledgements and no congestion control: the network must
-    /// provide this rate.
-    pub rate: Rate,
-    /// Largest UDP payload, at least 1200 bytes, which every member's path must carry. Default: 1200.
-    pub datagram: u16,
-    /// Time for which a sent record is kept for repairs, unless its deadline comes first. Its slot and its
-    /// blocks stay in use for that long. Default: one second.
-    pub repair_for: Duration,
-    /// Network interface of the members. Default: that of an IPv4 address to which the node is bound; else
-    /// that of the first member's connection, which is known for IPv4 and for link-local IPv6; else by the
-    /// routing table. Members elsewhere receive everything as repairs, late.
+    /// Address, rate and repairs.
+    pub transport: GroupTransportConfig,
+    /// Network interface of the members. Default: that of an IPv4 address to which the node is bound. Otherwise that
+    /// of the first member's connection, known for IPv4 and for link-local IPv6; otherwise by the routing table.
+    /// Members elsewhere receive everything as repairs, late.
     pub interface: Interface,
     /// Number of networks to cross (TTL). Default: 1, this network only.
     pub hops: u8,
@@ -36,32 +25,16 @@ pub struct GroupConfig {
     pub to_this_machine: bool,
 }
 
+impl From<GroupTransportConfig> for GroupConfig {
+    fn from(transport: GroupTransportConfig) -> Self {
+        Self { transport, interface: Interface::default(), hops: 1, to_this_machine: true }
+    }
+}
+
 impl GroupConfig {
     /// Creates the defaults with this address and rate.
     pub fn new(address: SocketAddr, rate: Rate) -> Self {
-        Self {
-            address,
-            rate,
-            datagram: MIN_DATAGRAM,
-            repair_for: Duration::from_secs(1),
-            interface: Interface::default(),
-            hops: 1,
-            to_this_machine: true,
-        }
-    }
-
-    /// Sets the largest UDP payload.
-    #[must_use]
-    pub fn datagram(mut self, bytes: u16) -> Self {
-        self.datagram = bytes;
-        self
-    }
-
-    /// Sets the time for which records are kept for repairs.
-    #[must_use]
-    pub fn repair_for(mut self, time: Duration) -> Self {
-        self.repair_for = time;
-        self
+        GroupTransportConfig::new(address, rate).into()
     }
 
     /// Sets the network interface of the members.
@@ -84,28 +57,15 @@ impl GroupConfig {
         self.to_this_machine = wanted;
         self
     }
-
-    pub(super) fn check(&self) -> Result<(), GroupError> {
-        if !self.address.ip().is_multicast() || self.address.port() == 0 {
-            return Err(GroupError::Address(self.address));
-        }
-        if self.rate.bits_per_sec() == 0 || self.datagram < MIN_DATAGRAM {
-            return Err(GroupError::Size);
-        }
-        Ok(())
-    }
 }
 
 /// Error of creating a group.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The address is nobody's group, or has no port.
-    #[error("{0} is not a multicast address with a port")]
-    Address(SocketAddr),
-    /// The rate is zero, or the datagram smaller than what every path carries.
-    #[error("a group needs a rate above zero and datagrams of at least {MIN_DATAGRAM} bytes")]
-    Size,
+    /// Address, rate or datagram size is invalid.
+    #[error(transparent)]
+    Config(#[from] GroupConfigError),
     /// The operating system gives no socket for it.
     #[error("cannot send to the group: {0}")]
     Socket(#[from] io::Error),

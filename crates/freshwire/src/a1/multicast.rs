@@ -230,7 +230,7 @@ impl Groups {
 impl Sending {
     /// Sends on the interface of the first member's connection from now on, unless another one was named.
     fn go_beside(&self, (local, peer): (Option<IpAddr>, SocketAddr)) {
-        let interface = interface_of(self.config.address, local, peer);
+        let interface = interface_of(self.config.transport.address, local, peer);
         if self.config.interface == Interface::Routed && interface != Interface::Routed {
             // Where that fails the routing table's choice stands, and who is not there gets repairs.
             let _ = set_multicast(&self.socket, &self.config, interface);
@@ -286,7 +286,10 @@ impl Sending {
     fn rest(&mut self, now: Timestamp) {
         let Some(sink) = &mut self.sink else { return };
         let stats = self.group.stats();
-        sink.account(stats.bytes_sent, &LinkView { rate: Some(self.config.rate), ..LinkView::default() });
+        sink.account(
+            stats.bytes_sent,
+            &LinkView { rate: Some(self.config.transport.rate), ..LinkView::default() },
+        );
         let action = match stats.key_exhausted {
             true => CloseAction::Abort(Ended::Broken(SinkError::KeysExhausted)),
             false => sink.close_action(now, self.group.is_idle()),
@@ -311,16 +314,14 @@ impl Sending {
 }
 
 fn new_group(now: Timestamp, config: &GroupConfig) -> io::Result<Group> {
-    let mut how = freshwire_a1::GroupConfig::new(config.address, config.rate);
-    how.datagram = config.datagram;
-    how.repair_for = config.repair_for;
+    let transport = config.transport.clone();
     // Until it is fed it has nothing to choose from.
-    Ok(Group::new(now, how, Box::new(freshwire_choice::fifo()), freshwire_io::random()?))
+    Ok(Group::new(now, transport, Box::new(freshwire_choice::fifo()), freshwire_io::random()?))
 }
 
 fn open(local: IpAddr, config: &GroupConfig) -> io::Result<UdpSocket> {
     // The kernel takes the interface of an IPv4 source where it is not told another one.
-    let from = match (config.address, local) {
+    let from = match (config.transport.address, local) {
         (SocketAddr::V4(_), IpAddr::V4(ip)) => ip.into(),
         (SocketAddr::V6(_), IpAddr::V6(ip)) => ip.into(),
         (SocketAddr::V4(_), _) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
@@ -332,6 +333,6 @@ fn open(local: IpAddr, config: &GroupConfig) -> io::Result<UdpSocket> {
 }
 
 fn set_multicast(socket: &UdpSocket, config: &GroupConfig, interface: Interface) -> io::Result<()> {
-    let group = udp::Group { address: config.address.ip(), interface };
+    let group = udp::Group { address: config.transport.address.ip(), interface };
     socket.set_multicast(group, config.hops, config.to_this_machine)
 }

@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire_a1::{EndpointStats, PublicKey};
+use freshwire_a1::{ConnectConfig, EndpointStats, PublicKey};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Waker, wait_precisely};
 use freshwire_io::udp::plain;
 use freshwire_units::Timestamp;
 
-use super::config::{ConnectConfig, NodeConfig};
+use super::config::NodeConfig;
 use super::connection::Connection;
 use super::core::Core;
 use super::driver::{BusyPoll, Platform as _, Protocol as _};
@@ -38,11 +38,11 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If [`NodeConfig::maximum`] is invalid (see [`Qos`](super::Qos)), or the system refuses a socket or a
+    /// If [`ConnectionConfig::maximum`](super::ConnectionConfig::maximum) is invalid (see [`Qos`](super::Qos)), or the system refuses a socket or a
     /// thread.
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, BindError> {
-        config.maximum.check_range()?;
-        let (public_key, asks) = (config.key.public_key(), config.ask);
+        config.connection.check()?;
+        let (public_key, asks) = (config.endpoint.key.public_key(), config.ask);
         let poller = Arc::new(Poller::new()?);
         let busy_poll = BusyPoll::new(config.busy_poll);
         let core = Core::new(address, config, Arc::clone(&poller))?;
@@ -134,9 +134,9 @@ impl Node {
     ///
     /// If the configuration is invalid or the system refuses the socket.
     pub fn group(&self, config: &GroupConfig) -> Result<Group, GroupError> {
-        config.check()?;
+        config.transport.check()?;
         let id = self.shared.act(|core, now| core.add_group(now, config))?;
-        Ok(Group::new(Arc::clone(&self.shared), id, config.address))
+        Ok(Group::new(Arc::clone(&self.shared), id, config.transport.address))
     }
 
     /// Returns the next incoming connection, after at most `timeout`, or `None`. If the application decides

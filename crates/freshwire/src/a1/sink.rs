@@ -124,7 +124,8 @@ impl<K: Keeper> Server for InNode<K> {
 
 #[cfg(test)]
 mod tests {
-    use freshwire_a1::{Fate, Source};
+    use freshwire_a1::Source;
+    use freshwire_choice::Outcome;
     use freshwire_ring::{Config, Meta, Producer, Region};
 
     use super::*;
@@ -145,7 +146,7 @@ mod tests {
         let (mut records, mut gone) = (Vec::new(), Vec::new());
         source.list(usize::MAX, &mut records, &mut gone);
         let taken = source.take(NOW, records[0].index, 0, 10).unwrap();
-        source.settle(NOW, taken.token, Fate::Acknowledged);
+        source.settle(NOW, taken.token, Outcome::Acked);
     }
 
     fn broken() -> Ended {

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use freshwire_a1::{Fate, Sequence, Source, Taken};
-use freshwire_choice::{Reason, Record};
-use freshwire_ring::{Consumer, Queued};
+use freshwire_a1::{Sequence, Source, Taken};
+use freshwire_choice::{Outcome, Reason, Record};
+use freshwire_ring::Consumer;
 use freshwire_units::Timestamp;
 
 use super::record_source::RecordSource;
-use crate::record::record_of;
 use crate::sink::SinkShared;
 
 /// The sender's side of a ring, with an account of what the connection does to it.
@@ -16,8 +15,7 @@ pub(super) struct RingSource {
     consumer: Consumer,
     shared: Arc<SinkShared>,
     /// What the last look showed, for the account of what is dropped.
-    queued: Vec<Queued>,
-    gone: Vec<(u64, u8)>,
+    queued: Vec<Record>,
     taken: Sequence<freshwire_ring::Taken>,
     /// Payload bytes of the records that were acknowledged.
     acked: u64,
@@ -27,40 +25,30 @@ pub(super) struct RingSource {
 
 impl RingSource {
     pub(super) fn new(consumer: Consumer, shared: Arc<SinkShared>) -> Self {
-        Self {
-            consumer,
-            shared,
-            queued: Vec::new(),
-            gone: Vec::new(),
-            taken: Sequence::default(),
-            acked: 0,
-            has_looked: true,
-        }
+        Self { consumer, shared, queued: Vec::new(), taken: Sequence::default(), acked: 0, has_looked: true }
     }
 
     fn abandon(&mut self, taken: &freshwire_ring::Taken, reason: Reason, now: Timestamp) {
         // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-        let _ = self.consumer.abandon(taken, reason.code(), now);
-        self.shared.stats.on_dropped(taken.record.layer, reason.code());
+        let _ = self.consumer.abandon(taken, reason, now);
+        self.shared.stats.on_dropped(taken.record.layer, reason);
     }
 }
 
 impl Source for RingSource {
     fn list(&mut self, lookahead: usize, records: &mut Vec<Record>, gone: &mut Vec<(u64, Reason)>) {
         self.has_looked = true;
-        self.consumer.queue(lookahead, &mut self.queued);
-        records.clear();
-        records.extend(self.queued.iter().map(record_of));
+        self.consumer.queue(lookahead, records);
+        self.queued.clone_from(records);
         gone.clear();
         // The search goes over the whole ring, and a policy that looks at the oldest records only has no use for it.
         if lookahead < usize::MAX {
             return;
         }
-        self.consumer.dropped_by_others(&mut self.gone);
-        for (seq, code) in self.gone.drain(..) {
+        self.consumer.dropped_by_others(gone);
+        for &mut (_, reason) in gone {
             // Which layer it was cannot be read any more.
-            self.shared.stats.on_dropped(0, code);
-            gone.push((seq, Reason::try_from(code).unwrap_or(Reason::Invalid)));
+            self.shared.stats.on_dropped(0, reason);
         }
     }
 
@@ -68,17 +56,17 @@ impl Source for RingSource {
         let taken = self.consumer.take_up_to(index, most).ok()?;
         self.consumer.commit(&taken, now, horizon);
         // It may have been modified or replaced since it was listed.
-        let record = record_of(&taken.record);
+        let record = taken.record;
         self.shared.stats.on_begun(record.layer, now.saturating_since(record.generated));
         self.taken.insert(index, taken);
         Some(Taken { token: index, record })
     }
 
     fn discard(&mut self, now: Timestamp, index: u64, reason: Reason) -> bool {
-        let is_dropped = self.consumer.discard(index, reason.code(), now).is_ok();
+        let is_dropped = self.consumer.discard(index, reason, now).is_ok();
         if is_dropped {
             let record = self.queued.iter().find(|record| record.index == index);
-            self.shared.stats.on_dropped(record.map_or(0, |record| record.layer), reason.code());
+            self.shared.stats.on_dropped(record.map_or(0, |record| record.layer), reason);
             self.shared.note_change();
         }
         is_dropped
@@ -90,18 +78,18 @@ impl Source for RingSource {
         }
     }
 
-    fn settle(&mut self, now: Timestamp, token: u64, fate: Fate) {
+    fn settle(&mut self, now: Timestamp, token: u64, outcome: Outcome) {
         let Some(taken) = self.taken.remove(token) else { return };
-        match fate {
-            Fate::Acknowledged => {
+        match outcome.reason() {
+            None => {
                 // Either fails only if the other side overwrote the state of a taken slot; the ring has counted that.
                 let _ = self.consumer.finish(&taken, now);
-                let _ = self.consumer.acked(taken.index, now);
+                let _ = self.consumer.acked(taken.record.index, now);
                 self.shared.stats.on_finished();
-                self.acked += u64::from(taken.len);
+                self.acked += u64::from(taken.record.len);
                 self.shared.stats.on_acked(self.acked);
             }
-            Fate::Abandoned(reason) => self.abandon(&taken, reason, now),
+            Some(reason) => self.abandon(&taken, reason, now),
         }
         self.shared.note_change();
     }
@@ -125,7 +113,7 @@ impl RecordSource for RingSource {
     }
 
     fn close(&mut self, reason: Reason, now: Timestamp) -> usize {
-        self.consumer.close(reason.code(), now)
+        self.consumer.close(reason, now)
     }
 
     fn end(&mut self, reason: Reason, now: Timestamp) -> usize {
@@ -141,7 +129,7 @@ impl RecordSource for RingSource {
 mod tests {
     use super::*;
     use crate::carrier::CarrierInUse;
-    use freshwire_ring::{Config, Meta, Outcome, Producer, Region};
+    use freshwire_ring::{Config, Meta, Producer, Region};
 
     fn ring() -> (Producer, RingSource) {
         let region = Region::heap(&Config { slots: 8, ..Config::default() }).unwrap();
@@ -150,7 +138,7 @@ mod tests {
     }
 
     fn push(producer: &mut Producer, seq: u64, payload: &[u8]) -> bool {
-        let meta = Meta { user_seq: seq, layer: seq as u8, ..Meta::default() };
+        let meta = Meta { seq, layer: seq as u8, ..Meta::default() };
         producer.push(0, payload, &meta).unwrap().notify
     }
 
@@ -176,7 +164,7 @@ mod tests {
             assert_eq!(part, b"before 5678");
         }
         assert_eq!(source.in_hand(), 1);
-        source.settle(NOW, taken.token, Fate::Acknowledged);
+        source.settle(NOW, taken.token, Outcome::Acked);
         let fate = producer.poll_fate(0).unwrap();
         assert_eq!((fate.outcome, fate.committed_at, fate.acked_at), (Outcome::Acked, Some(NOW), Some(NOW)));
         assert_eq!((fate.horizon, source.in_hand()), (7, 0));
@@ -206,7 +194,7 @@ mod tests {
         assert!(source.discard(NOW, records[0].index, Reason::Expired));
         assert!(!source.discard(NOW, records[0].index, Reason::Expired));
         let taken = source.take(NOW, records[1].index, 0, 10).unwrap();
-        source.settle(NOW, taken.token, Fate::Abandoned(Reason::Abandoned));
+        source.settle(NOW, taken.token, Outcome::Dropped(Reason::Abandoned));
         let (records, gone) = list(&mut source);
         assert_eq!((records.len(), gone.len()), (1, 0), "each is told once");
         source.end(Reason::ConnectionLost, NOW);

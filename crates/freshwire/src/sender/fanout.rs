@@ -15,16 +15,15 @@ impl Sender {
         &mut self.producer
     }
 
-    /// Sends a stored payload directly to the sinks for which it would be the next record on the wire:
-    /// nothing is queued or half sent, the path has shown no limit recently, and the policy agrees.
-    /// [`Target::is_sent`] reports the result; [push](Producer::push_stored) the payload to the others. For
-    /// receivers that keep up this is much cheaper than their rings.
+    /// Sends a stored payload directly to the sinks for which it would be the next record on the wire. That requires
+    /// that nothing is queued or half sent, the path has shown no limit recently, and the policy agrees.
+    /// [`Target::is_sent`] reports the result; [push](Producer::push_stored) the payload to the others. For receivers
+    /// that keep up this is much cheaper than their rings.
     ///
-    /// Such a record has no fate and can be neither dropped nor changed. The call takes as long as the
-    /// writes. It sends nothing to sinks that are not [at home](Self::is_at_home), while their engine is at work, above
-    /// [`MAX_AT_ONCE`] bytes, or to a sink that
-    /// reports [acknowledgements](crate::SinkConfig::ack_fates), encrypts, has a framing that can abandon records,
-    /// or is not plain TCP.
+    /// Such a record has no fate and can be neither dropped nor changed. The call takes as long as the writes. It
+    /// sends nothing while the engine is at work, or above [`MAX_AT_ONCE`] bytes. Nor does it send to a sink that is not
+    /// [at home](Self::is_at_home), reports [acknowledgements](crate::SinkConfig::ack_fates), encrypts, has a framing that
+    /// can abandon records, or is not plain TCP.
     ///
     /// # Errors
     ///
@@ -34,11 +33,11 @@ impl Sender {
         let Some(engines) = engines.as_ref().filter(|_| payload.len() <= MAX_AT_ONCE) else { return Ok(()) };
         producer.read_stored(payload, bytes.renew())?;
         in_order(order, engines.home_place(), sinks, targets.iter().map(|target| target.sink));
-        let is_open = |target: &&mut Target| target.meta.user_seq == Meta::NEXT_SEQ;
+        let is_open = |target: &&mut Target| target.meta.seq == Meta::NEXT_SEQ;
         let mut open = targets.iter_mut().filter(is_open).peekable();
         if open.peek().is_some() {
-            let Meta { user_seq, .. } = producer.number(&Meta::default());
-            open.for_each(|target| target.meta.user_seq = user_seq);
+            let Meta { seq, .. } = producer.number(&Meta::default());
+            open.for_each(|target| target.meta.seq = seq);
         }
         let queue =
             |target: &Target| producer.push_stored_quiet(target.sink.ring(), payload, &target.meta).ok();
@@ -69,8 +68,9 @@ impl Sender {
         }
     }
 
-    /// Whether the sink's engine is the one that [`send_at_once`](Self::send_at_once) and [`serve`](Self::serve) run on the
-    /// calling thread: with a single engine all of its sinks, and of a group the engine that got the sender's first ones.
+    /// Returns `true` if the sink's engine is the one that [`send_at_once`](Self::send_at_once) and [`serve`](Self::serve)
+    /// run on the calling thread. With a single engine that holds for all of its sinks. Of a group it is the engine that got
+    /// the sender's first sinks.
     pub fn is_at_home(&self, sink: SinkId) -> bool {
         let Some(engines) = &self.engines else { return false };
         numbered(&self.sinks, sink).is_some_and(|Numbered { engine, .. }| engine == engines.home_place())

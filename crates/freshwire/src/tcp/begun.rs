@@ -1,11 +1,9 @@
-//! The records that are begun and not wholly written.
+//! The records in progress: committed and not wholly written.
 
 use std::collections::VecDeque;
 
 use freshwire_choice::Record;
 use freshwire_ring::Taken;
-
-use crate::record::record_of;
 
 /// A record that was begun and is not wholly written.
 pub(super) struct Begun {
@@ -17,7 +15,7 @@ pub(super) struct Begun {
 impl Begun {
     /// The record as policies see it.
     pub(super) fn record(&self) -> Record {
-        record_of(&self.taken.record)
+        self.taken.record
     }
 }
 
@@ -71,7 +69,7 @@ impl BegunRecords {
 
     /// Adds a record that has all its pieces.
     pub(super) fn hold(&mut self, taken: Taken) {
-        let named = taken.len;
+        let named = taken.record.len;
         self.room.push_back(Some(Begun { taken, named }));
     }
 

@@ -15,7 +15,6 @@ use super::scratch::Scratch;
 use crate::config::SinkConfig;
 use crate::datagrams::DatagramPath;
 use crate::ended::{CloseMode, SinkError};
-use crate::record::record_of;
 use crate::sink::SinkShared;
 
 /// How many pieces one sink sends before the engine turns to the next one.
@@ -118,7 +117,7 @@ impl DatagramSink {
         let piece = self.framer.next(usize::MAX, &mut scratch.head);
         let is_last = piece.as_ref().is_none_or(|piece| piece.last);
         if let Some(Piece { payload, .. }) = piece {
-            let end = payload.end.min(opened.taken.len);
+            let end = payload.end.min(opened.taken.record.len);
             let start = payload.start.min(end);
             self.consumer.copy(&opened.taken, start, (end - start) as usize, &mut scratch.head);
             opened.sent = opened.sent.max(end);
@@ -161,7 +160,7 @@ impl DatagramSink {
     }
 
     fn view(&self, now: Timestamp) -> LinkView {
-        let left = |opened: &Opened| u64::from(opened.taken.len.saturating_sub(opened.sent));
+        let left = |opened: &Opened| u64::from(opened.taken.record.len.saturating_sub(opened.sent));
         self.path.view(now, self.opened.iter().map(left).sum())
     }
 
@@ -201,7 +200,7 @@ impl DatagramSink {
 
     /// Begins a record that the policy wants before the rest of the one in progress; false if there is none.
     fn overtake(&mut self, now: Timestamp, scratch: &mut Scratch) -> bool {
-        let Some(open) = self.opened.first().map(|opened| record_of(&opened.taken.record)) else {
+        let Some(open) = self.opened.first().map(|opened| opened.taken.record) else {
             return false;
         };
         list(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
@@ -216,7 +215,7 @@ impl DatagramSink {
 
     fn begin(&mut self, taken: Taken, now: Timestamp) {
         // It may have been modified or replaced since the policy saw it.
-        let record = record_of(&taken.record);
+        let record = taken.record;
         self.consumer.commit(&taken, now, 0);
         self.announce(&record, now);
         self.opened.push(Opened { taken, sent: 0 });
@@ -240,7 +239,7 @@ impl DatagramSink {
 
     /// Drops a record that the policy has named; too late means that somebody else edits or dropped it.
     fn discard(&mut self, record: &Record, place: usize, reason: Reason, now: Timestamp) {
-        if self.consumer.discard(record.index, reason.code(), now).is_err() {
+        if self.consumer.discard(record.index, reason, now).is_err() {
             return;
         }
         tell_dropped(self.choice.as_mut(), &self.shared.stats, *record, reason);
@@ -301,9 +300,7 @@ impl DatagramSink {
         scratch: &mut Scratch,
     ) {
         for _ in 0..self.consumer.region().config().slots {
-            self.consumer.queue(usize::MAX, &mut scratch.queued);
-            scratch.records.clear();
-            scratch.records.extend(scratch.queued.iter().map(record_of));
+            self.consumer.queue(usize::MAX, &mut scratch.records);
             let Some((place, reason)) = self.choice.stale(now, &scratch.records, newcomer) else { return };
             let Some(&record) = scratch.records.get(place) else { return };
             self.discard(&record, place, reason, now);
@@ -322,7 +319,7 @@ impl DatagramSink {
         match mode {
             CloseMode::Drain => {}
             CloseMode::FinishRecord => {
-                self.consumer.refuse(Reason::Closed.code(), now);
+                self.consumer.refuse(Reason::Closed, now);
             }
             CloseMode::Abort => {
                 self.end(Reason::Closed, now);
@@ -341,8 +338,8 @@ impl DatagramSink {
     pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
         for opened in self.opened.drain(..) {
             // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-            let _ = self.consumer.abandon(&opened.taken, reason.code(), now);
+            let _ = self.consumer.abandon(&opened.taken, reason, now);
         }
-        self.consumer.close(reason.code(), now);
+        self.consumer.close(reason, now);
     }
 }

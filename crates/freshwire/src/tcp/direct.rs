@@ -37,11 +37,11 @@ impl Direct {
 
     pub(crate) fn modify(
         &mut self,
-        user_seq: u64,
+        seq: u64,
         change: impl FnOnce(&mut Edit<'_>) -> Result<(), EditError>,
     ) -> Result<(), ModifyError> {
         let drops_expired = self.drops_expired;
-        let notify = self.producer.modify(0, user_seq, |edit| {
+        let notify = self.producer.modify(0, seq, |edit| {
             let changed = change(edit);
             if !drops_expired {
                 edit.set_deadline(Timestamp::MAX);

@@ -223,7 +223,7 @@ impl KernelConnection {
         let Self { socket, source, shared: leaving, .. } = self;
         let shared = &leaving.0;
         if let Source::Application { editor, .. } = &source {
-            editor.drop_where(0, reason.code(), |_| true);
+            editor.drop_where(0, reason, |_| true);
         }
         if let Some(kernel) = &shared.kernel {
             // For whoever asks later.

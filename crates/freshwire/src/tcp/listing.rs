@@ -6,7 +6,6 @@ use freshwire_choice::{Choice, Outcome, Reason, Record};
 use freshwire_ring::Consumer;
 
 use super::scratch::Scratch;
-use crate::record::record_of;
 use crate::stats::SinkStats;
 
 /// How often a policy is asked in a row before the engine turns to other connections.
@@ -23,9 +22,7 @@ pub(super) fn list(
     stats: &SinkStats,
     scratch: &mut Scratch,
 ) {
-    consumer.queue(choice.lookahead(), &mut scratch.queued);
-    scratch.records.clear();
-    scratch.records.extend(scratch.queued.iter().map(record_of));
+    consumer.queue(choice.lookahead(), &mut scratch.records);
     tell_of_others(consumer, choice, stats, scratch);
 }
 
@@ -41,13 +38,12 @@ pub(super) fn tell_of_others(
     }
     scratch.gone.clear();
     consumer.dropped_by_others(&mut scratch.gone);
-    while let Some((seq, code)) = scratch.gone.pop() {
-        let reason = Reason::try_from(code).unwrap_or(Reason::Invalid);
+    while let Some((seq, reason)) = scratch.gone.pop() {
         tell_dropped(choice, stats, Record::numbered(seq), reason);
     }
 }
 
 pub(super) fn tell_dropped(choice: &mut dyn Choice, stats: &SinkStats, record: Record, reason: Reason) {
     choice.outcome(&record, Outcome::Dropped(reason));
-    stats.on_dropped(record.layer, reason.code());
+    stats.on_dropped(record.layer, reason);
 }

@@ -1,4 +1,4 @@
-//! What is committed and not yet handed to the socket.
+//! Committed bytes that are not yet handed to the socket.
 
 use std::collections::VecDeque;
 use std::io;

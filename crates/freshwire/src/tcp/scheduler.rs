@@ -22,7 +22,6 @@ use super::payload::Payload;
 use super::scratch::Scratch;
 use super::target::{Offered, Target};
 use crate::ended::{CloseMode, Ended, SinkError};
-use crate::record::record_without_place;
 
 /// So many turns before its own a connection's memory is asked for.
 const PREFETCHED_TURNS: usize = 3;
@@ -94,7 +93,7 @@ impl Entry {
         if !self.is_asleep {
             return Ok(());
         }
-        let record = record_without_place(&target.meta, payload.len());
+        let record = Record::of(&target.meta, payload.len());
         let at_once = self.connection.send_at_once(now, &record, payload, context.scratch)?;
         self.offered(id, target, now, context, at_once, queue)
     }
@@ -288,7 +287,7 @@ fn offer_together(
             continue;
         }
         let target = &mut targets[*place];
-        let record = record_without_place(&target.meta, bytes.len());
+        let record = Record::of(&target.meta, bytes.len());
         let ended = match entry.connection.plan_at_once(now, &record, bytes, &mut plan, scratch) {
             Ok(Ok(write)) => {
                 writes.push((at, write));

@@ -1,5 +1,4 @@
-use freshwire_choice::Record;
-use freshwire_ring::Queued;
+use freshwire_choice::{Reason, Record};
 
 use super::batch::Plan;
 use super::begun::Room;
@@ -8,9 +7,8 @@ use super::output::WriteBuffers;
 /// Room for listings and system calls. No connection needs it between its turns, so the engine has it once.
 #[derive(Default)]
 pub(super) struct Scratch {
-    pub(super) queued: Vec<Queued>,
     pub(super) records: Vec<Record>,
-    pub(super) gone: Vec<(u64, u8)>,
+    pub(super) gone: Vec<(u64, Reason)>,
     pub(super) head: Vec<u8>,
     pub(super) write: WriteBuffers,
     pub(super) begun: Room,

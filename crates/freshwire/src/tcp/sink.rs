@@ -275,7 +275,7 @@ impl TcpSink {
     /// Nothing may be written now: sleep until a push, a time the policy named, or an acknowledgement.
     fn rest(&mut self, now: Timestamp) -> io::Result<Next> {
         if self.ending.closing == Closing::Drain && self.ask_again_at == Timestamp::MAX {
-            self.consumer.refuse(Reason::Closed.code(), now);
+            self.consumer.refuse(Reason::Closed, now);
             if self.output.finish_session()? {
                 self.ending.closing = Closing::LastWords;
                 return Ok(Next::Again);
@@ -347,7 +347,7 @@ impl TcpSink {
         match mode {
             CloseMode::Drain => {}
             CloseMode::FinishRecord => {
-                self.consumer.refuse(Reason::Closed.code(), now);
+                self.consumer.refuse(Reason::Closed, now);
             }
             CloseMode::Abort => {
                 self.socket.abort()?;
@@ -383,13 +383,13 @@ impl TcpSink {
         for begun in self.begun.drain() {
             give_up(&mut self.consumer, &begun, reason, now);
         }
-        self.consumer.close(reason.code(), now);
+        self.consumer.close(reason, now);
     }
 }
 
 fn give_up(consumer: &mut Consumer, begun: &Begun, reason: Reason, now: Timestamp) {
     // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-    let _ = consumer.abandon(&begun.taken, reason.code(), now);
+    let _ = consumer.abandon(&begun.taken, reason, now);
 }
 
 impl Drop for TcpSink {

@@ -1,5 +1,5 @@
-//! What lies unread in the receiver's kernel, as far as TCP tells: the window that the peer advertises shrinks by what its program has
-//! not read, once its buffer has stopped growing.
+//! Unread bytes in the receiver's kernel, as far as TCP shows. The window that the peer advertises shrinks by what
+//! its program has not read, once its buffer has stopped growing.
 //!
 //! ```text
 //!  most ─────────┐                    ┌─ a value at a time ("probe") while it is held back,

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use freshwire::Fate;
 use freshwire::a1::reproduction::{Socket, WhenFull};
-use freshwire::a1::{BufferError, BufferLimits, BufferSink, GroupConfig, JoinConfig, Rate};
+use freshwire::a1::{
+    BufferError, BufferLimits, BufferSink, GroupConfig, GroupTransportConfig, JoinConfig, Rate,
+};
 
 use super::groups::{address, has_multicast};
 use super::*;
@@ -32,11 +34,7 @@ impl Owner {
 
     /// Waits until no more than these are out.
     fn await_out(&self, most: usize) {
-        let give_up = now() + PATIENCE;
-        while self.out() > most {
-            assert!(now() < give_up, "{} are out", self.out());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("buffers come back", || self.out() <= most);
         assert_eq!(self.out(), most);
     }
 }
@@ -121,8 +119,8 @@ fn what_waits_can_be_dropped_and_replaced_and_its_buffer_goes_back_at_once() {
         [(first + 9, b"a new one"), (first + 2, b"stays"), (first + 10, b"the first of its key")];
     assert_eq!(rest, expected);
     owner.await_out(0);
-    let is_dropped = |fate: &Fate| matches!(fate.outcome, Outcome::Dropped { .. });
-    let dropped: Vec<_> = fates(&mut sender).into_iter().filter(is_dropped).map(|it| it.user_seq).collect();
+    let is_dropped = |fate: &Fate| matches!(fate.outcome, Outcome::Dropped(_));
+    let dropped: Vec<_> = fates(&mut sender).into_iter().filter(is_dropped).map(|it| it.seq).collect();
     assert_eq!(dropped, [first]);
     assert_eq!(sender.monitor().stats().drops, [(Reason::Application, 1)]);
 }
@@ -141,6 +139,7 @@ fn what_expires_while_it_waits_goes_back_unsent() {
     for seq in stale.clone() {
         sender.push_owned(owner.lend("stale"), &Meta { deadline, ..meta(seq) }).unwrap();
     }
+    // Pause: the deadlines pass.
     std::thread::sleep(Duration::from_millis(60));
     sender.push_owned(owner.lend("fresh"), &meta(99)).unwrap();
     let arrived: Vec<_> = (0..=stale.start).map(|_| message(&pair.receiving).seq).collect();
@@ -209,7 +208,7 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
     });
     owner.await_out(0);
     assert_eq!(sender.push_owned(owner.lend("x"), &meta(99)), Err(BufferError::Closed));
-    let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
+    let lost = Outcome::Dropped(Reason::ConnectionLost);
     assert_eq!(fates(&mut sender).last().map(|fate| fate.outcome), Some(lost));
     let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
     assert_eq!(sender.monitor().ended(), Some(Ended::Broken(SinkError::A1(closed))));
@@ -219,24 +218,20 @@ fn whatever_ends_a_connection_gives_every_buffer_back() {
 #[test]
 fn fates_do_not_wait_for_what_the_agreed_rate_holds_back() {
     let slow = Qos { send_average: Some(Rate::from_bits_per_sec(1000)), send_burst: 1500, ..Qos::default() };
-    let (near, far) = (bind(NodeConfig::new().unwrap().maximum(slow)), node());
+    let (near, far) = (bind(limited(slow)), node());
     let (sending, _receiving) = connect(&near, &far);
     let mut sender = feed(&sending, BufferLimits::default());
-    let give_up = now() + PATIENCE;
     for seq in 0..4 {
         sender.push_owned(vec![0; 1000], &meta(seq)).unwrap();
     }
-    while sender.poll_fate().is_none() {
-        assert!(now() < give_up);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    found("a fate", || sender.poll_fate());
     assert!(sender.waiting() > 0, "they have waited until the rest was sent");
 }
 
 #[test]
 fn one_buffer_goes_to_many_and_back_when_all_are_done_with_it() {
     let near = node();
-    let narrow = || bind(NodeConfig::new().unwrap().maximum(NARROW));
+    let narrow = || bind(limited(NARROW));
     let (fast, slow) = (narrow(), narrow());
     let (to_fast, at_fast) = connect(&near, &fast);
     let (to_slow, at_slow) = connect(&near, &slow);
@@ -276,19 +271,16 @@ fn a_group_is_fed_from_buffers_too() {
         return;
     }
     let near = node();
-    let config = GroupConfig::new(address(), Rate::from_bits_per_sec(1_000_000_000));
-    let group = near.group(&config.repair_for(Duration::from_millis(50))).unwrap();
+    let config = GroupTransportConfig::new(address(), Rate::from_bits_per_sec(1_000_000_000));
+    let config = GroupConfig::from(config.repair_for(Duration::from_millis(50)));
+    let group = near.group(&config).unwrap();
     let owner = Owner::default();
     let config = SinkConfig::new(choice::expiring());
     let mut sender = group.add_buffer_sink(config, BufferLimits::default()).unwrap();
     let far = bind(NodeConfig::new().unwrap().join(JoinConfig::default()));
     let (to, at) = connect(&near, &far);
     group.invite(&to).unwrap();
-    let give_up = now() + PATIENCE;
-    while at.memberships().is_empty() {
-        assert!(now() < give_up);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the invitation comes", || !at.memberships().is_empty());
     for seq in 0..20 {
         sender.push_owned(owner.lend([seq; 3000]), &meta(u64::from(seq))).unwrap();
     }

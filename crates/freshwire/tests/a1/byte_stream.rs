@@ -14,7 +14,7 @@ use super::{PATIENCE, connect, message, meta, sender};
 fn node(in_order: bool, maximum: Qos) -> Node {
     let mut transport = ConnectionConfig::default();
     transport.in_order = in_order;
-    let config = NodeConfig::new().unwrap().connection(transport).maximum(maximum);
+    let config = NodeConfig::new().unwrap().connection(transport.maximum(maximum));
     Node::bind("127.0.0.1:0".parse().unwrap(), config).unwrap()
 }
 

@@ -8,12 +8,16 @@ mod newcomers;
 mod relay;
 mod socket;
 mod stalls;
+#[path = "../until/mod.rs"]
+mod until;
 
 use std::time::Duration;
 
+use until::{found, until};
+
 use freshwire::a1::{
-    AcceptError, BindError, Closed, ConnectConfig, ConnectError, Connection, ConnectionStatus, Message,
-    Missing, Node, NodeConfig, Protection, Qos, QosError, SinkConfig,
+    AcceptError, BindError, Closed, ConnectConfig, ConnectError, Connection, ConnectionConfig,
+    ConnectionStatus, Message, Missing, Node, NodeConfig, Protection, Qos, QosError, SinkConfig,
 };
 use freshwire::choice::Reason;
 use freshwire::{
@@ -32,6 +36,11 @@ struct Pair {
 
 fn node() -> Node {
     bind(NodeConfig::new().unwrap())
+}
+
+/// A node whose connections have at most this quality of service.
+fn limited(maximum: Qos) -> NodeConfig {
+    NodeConfig::new().unwrap().connection(ConnectionConfig::default().maximum(maximum))
 }
 
 fn bind(config: NodeConfig) -> Node {
@@ -56,7 +65,7 @@ fn sender(rings: u32) -> Sender {
 }
 
 fn meta(seq: u64) -> Meta {
-    Meta { user_seq: seq, generated: now(), ..Meta::default() }
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 fn message(connection: &Connection) -> Message {
@@ -115,11 +124,7 @@ fn fill(sender: &mut Sender, sink: &Sink) -> u64 {
     for seq in 0..qos_window {
         sender.push(sink.id(), &seq.to_be_bytes(), &meta(seq)).unwrap();
     }
-    let give_up = now() + PATIENCE;
-    while sink.stats().finished < qos_window {
-        assert!(now() < give_up, "{:?}", sink.stats());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the window is full", || sink.stats().finished == qos_window);
     qos_window
 }
 
@@ -138,7 +143,7 @@ const NARROW: Qos = Qos {
 
 /// A connection whose window holds four messages.
 fn narrow_pair() -> Pair {
-    let narrow = || bind(NodeConfig::new().unwrap().maximum(NARROW));
+    let narrow = || bind(limited(NARROW));
     let (near, far) = (narrow(), narrow());
     let (sending, receiving) = connect(&near, &far);
     Pair { _near: near, _far: far, sending, receiving }
@@ -164,8 +169,8 @@ fn what_waits_for_the_window_can_be_dropped_changed_and_replaced() {
     let fates: Vec<_> = sender.fates(id).unwrap().collect();
     let dropped: Vec<_> = fates
         .iter()
-        .filter(|fate| matches!(fate.outcome, Outcome::Dropped { .. }))
-        .map(|fate| fate.user_seq)
+        .filter(|fate| matches!(fate.outcome, Outcome::Dropped(_)))
+        .map(|fate| fate.seq)
         .collect();
     assert_eq!(dropped, [first]);
 }
@@ -181,21 +186,19 @@ fn what_expires_while_it_waits_is_never_sent_and_the_receiver_is_told() {
     for seq in first..first + 3 {
         sender.push(sink.id(), b"stale", &Meta { deadline, ..meta(seq) }).unwrap();
     }
+    // Pause: the deadlines pass.
     std::thread::sleep(Duration::from_millis(60));
     sender.push(sink.id(), b"fresh", &meta(first + 3)).unwrap();
     let arrived: Vec<_> = (0..=first).map(|_| message(&pair.receiving).seq).collect();
     assert_eq!(arrived.last(), Some(&(first + 3)), "{arrived:?}");
     let mut missing = Vec::new();
-    let give_up = now() + PATIENCE;
     while missing.iter().sum::<u64>() < 3 {
-        assert!(now() < give_up, "{missing:?}");
-        match pair.receiving.poll_missing() {
-            Some(Missing::NeverBegun { first: seq, count, .. }) => {
+        match found("a report of missing records", || pair.receiving.poll_missing()) {
+            Missing::NeverBegun { first: seq, count, .. } => {
                 assert!((first..first + 3).contains(&seq));
                 missing.push(count);
             }
-            Some(other) => panic!("{other:?}"),
-            None => std::thread::sleep(Duration::from_millis(1)),
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!(sink.stats().drops, [(Reason::Expired, 3)]);
@@ -212,7 +215,7 @@ fn finish_record_delivers_what_was_begun_and_drops_the_rest() {
     assert_eq!(sink.close(CloseMode::FinishRecord, PATIENCE), Ended::Closed);
     let fates: Vec<_> = sender.fates(id).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
-    let closed = Outcome::Dropped { reason: Reason::Closed.code() };
+    let closed = Outcome::Dropped(Reason::Closed);
     assert_eq!(fates.last().map(|fate| fate.outcome), Some(closed));
     // What had come is there to be taken after the end.
     for _ in 0..first {
@@ -244,27 +247,20 @@ fn a_peer_that_closes_ends_the_sink_and_resolves_every_record() {
     let first = fill(&mut sender, &sink);
     sender.push(sink.id(), b"too late", &meta(first)).unwrap();
     pair.receiving.close(300, "seen enough");
-    let give_up = now() + PATIENCE;
-    let ended = loop {
-        if let Some(ended) = sink.ended() {
-            break ended;
-        }
-        assert!(now() < give_up);
-        std::thread::sleep(Duration::from_millis(1));
-    };
+    let ended = found("the sink ends", || sink.ended());
     let closed = Closed::Peer { code: 300, reason: "seen enough".to_owned() };
     assert_eq!(ended, Ended::Broken(SinkError::A1(closed)));
     assert!(sender.push(sink.id(), b"x", &meta(99)).is_err());
     let fates: Vec<_> = sender.fates(sink.id()).unwrap().collect();
     assert_eq!(fates.len() as u64, first + 1);
-    let lost = Outcome::Dropped { reason: Reason::ConnectionLost.code() };
+    let lost = Outcome::Dropped(Reason::ConnectionLost);
     assert_eq!(fates.last().map(|fate| fate.outcome), Some(lost));
 }
 
 #[test]
 fn a_slow_sink_does_not_hold_the_other_one() {
     let (near, far) = (node(), node());
-    let narrow = bind(NodeConfig::new().unwrap().maximum(NARROW));
+    let narrow = bind(limited(NARROW));
     let (to_fast, fast) = connect(&near, &far);
     let (to_slow, _slow) = connect(&near, &narrow);
     let mut sender = sender(2);
@@ -329,9 +325,10 @@ fn a_node_is_found_by_its_name_and_at_the_first_address_that_answers() {
 
 #[test]
 fn only_those_on_the_list_are_accepted() {
-    let far_config = NodeConfig::new().unwrap();
+    let mut far_config = NodeConfig::new().unwrap();
     let near = node();
-    let far = Node::bind("[::1]:0".parse().unwrap(), far_config.allowed(vec![near.public_key()])).unwrap();
+    far_config.endpoint.allowed = Some([near.public_key()].into());
+    let far = Node::bind("[::1]:0".parse().unwrap(), far_config).unwrap();
     let stranger = Node::bind("[::1]:0".parse().unwrap(), NodeConfig::new().unwrap()).unwrap();
     let address = far.local_addr().unwrap();
     let refused = stranger.connect(address, &far.public_key(), &ConnectConfig::default());
@@ -346,11 +343,7 @@ fn a_connection_says_what_holds_it_and_how_it_ended() {
     let sink = sender.add_a1_sink(&pair.sending, SinkConfig::new(choice::fifo())).unwrap();
     assert_eq!(pair.sending.status(), ConnectionStatus::default());
     let await_status = |connection: &Connection, is_wanted: fn(&ConnectionStatus) -> bool| {
-        let give_up = now() + PATIENCE;
-        while !is_wanted(&connection.status()) {
-            assert!(now() < give_up, "{:?}", connection.status());
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the status changes", || is_wanted(&connection.status()));
     };
     let first = fill(&mut sender, &sink);
     sender.push(sink.id(), b"one too many", &meta(first)).unwrap();
@@ -392,7 +385,7 @@ fn a_quality_that_no_connection_has_is_refused_before_anything_is_sent() {
         Qos { max_send_message: Qos::MAX_MESSAGE + 1, ..Qos::default() },
         Qos { max_receive_message: Qos::MAX_MESSAGE + 1, ..Qos::default() },
     ] {
-        let config = NodeConfig::new().unwrap().maximum(beyond);
+        let config = limited(beyond);
         let bound = Node::bind("127.0.0.1:0".parse().unwrap(), config);
         assert!(matches!(bound, Err(BindError::Maximum(QosError::OutOfRange { .. }))), "{:?}", bound.err());
     }
@@ -416,7 +409,10 @@ fn both_ends_see_the_better_protection_of_what_they_ask_for() {
     for (ours, theirs, agreed) in
         [(Aead, DangerousPlain, Aead), (DangerousPlain, DangerousPlain, DangerousPlain)]
     {
-        let [near, far] = [ours, theirs].map(|least| bind(NodeConfig::new().unwrap().protection(least)));
+        let bind = |least| {
+            bind(NodeConfig::new().unwrap().connection(ConnectionConfig::default().protection(least)))
+        };
+        let [near, far] = [ours, theirs].map(bind);
         let (sending, receiving) = connect(&near, &far);
         assert_eq!((sending.protection(), receiving.protection()), (Some(agreed), Some(agreed)));
     }
@@ -432,7 +428,7 @@ fn a_sink_is_waited_for_as_over_tcp() {
     let wait = async {
         let number = watch.push(&mut sender, b"hello", &Meta::default()).await.unwrap();
         let fate = watch.next_fate(&mut sender).await.unwrap().unwrap();
-        assert_eq!((fate.user_seq, fate.outcome), (number, Outcome::Acked));
+        assert_eq!((fate.seq, fate.outcome), (number, Outcome::Acked));
         drop(sink);
         assert_eq!(watch.next_fate(&mut sender).await, Ok(None));
     };

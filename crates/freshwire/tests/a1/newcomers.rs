@@ -8,7 +8,7 @@ use freshwire::a1::{
 };
 use freshwire::{CloseMode, Ended, choice};
 
-use super::{NARROW, PATIENCE, bind, message, meta, node, sender};
+use super::{NARROW, PATIENCE, bind, limited, message, meta, node, sender};
 
 fn try_connect(near: &Node, far: &Node) -> Result<Connection, ConnectError> {
     near.connect(far.local_addr().unwrap(), &far.public_key(), &ConnectConfig::default())
@@ -25,7 +25,9 @@ fn refusal(result: Result<Connection, ConnectError>) -> Refusal {
 #[test]
 fn a_node_keeps_to_its_limits_and_counts_whom_it_refused() {
     let limits = Limits { connections: 1, ..Limits::default() };
-    let far = bind(NodeConfig::new().unwrap().limits(limits));
+    let mut config = NodeConfig::new().unwrap();
+    config.endpoint.limits = limits;
+    let far = bind(config);
     let near = node();
     let _first = try_connect(&near, &far).unwrap();
     assert_eq!(far.stats().refused, 0);
@@ -68,7 +70,9 @@ fn a_newcomer_that_ends_leaves_the_backlog_unless_it_has_left_something_to_read(
 
 #[test]
 fn a_node_that_only_connects_ignores_whoever_tries() {
-    let far = bind(NodeConfig::new().unwrap().accept(false));
+    let mut config = NodeConfig::new().unwrap();
+    config.endpoint.accept = false;
+    let far = bind(config);
     let config = ConnectConfig::default().timeout(Duration::from_millis(200));
     let ignored = node().connect(far.local_addr().unwrap(), &far.public_key(), &config);
     assert!(matches!(ignored.err(), Some(ConnectError::Failed(HandshakeError::NoAnswer))));
@@ -116,7 +120,7 @@ fn the_application_narrows_what_a_newcomer_gets() {
 
 #[test]
 fn the_application_never_widens_what_the_node_gives() {
-    let (near, far) = (node(), bind(NodeConfig::new().unwrap().ask(true).maximum(NARROW)));
+    let (near, far) = (node(), bind(limited(NARROW).ask(true)));
     let wide = Qos::default();
     let (connected, _accepted) = decided(&near, &far, |incoming| incoming.accept_within(&wide).unwrap());
     assert_eq!(connected.unwrap().qos().unwrap().outstanding, NARROW.outstanding);
@@ -150,7 +154,9 @@ fn accept_takes_whom_the_application_would_be_asked_about() {
 #[test]
 fn whom_nobody_decides_about_takes_a_place_and_goes_when_it_has_waited_for_too_long() {
     let limits = Limits { handshake_time: Duration::from_millis(300), ..Limits::default() };
-    let far = bind(NodeConfig::new().unwrap().ask(true).backlog(1).limits(limits));
+    let mut config = NodeConfig::new().unwrap().ask(true).backlog(1);
+    config.endpoint.limits = limits;
+    let far = bind(config);
     let (near, other) = (node(), node());
     let config = ConnectConfig::default().timeout(Duration::from_millis(150));
     let (address, key) = (far.local_addr().unwrap(), far.public_key());
@@ -158,9 +164,11 @@ fn whom_nobody_decides_about_takes_a_place_and_goes_when_it_has_waited_for_too_l
     assert!(matches!(ignored.err(), Some(ConnectError::Failed(HandshakeError::NoResponse))));
     assert_eq!(refusal(try_connect(&other, &far)).code, Refusal::BUSY);
     let late = far.incoming(PATIENCE).unwrap().unwrap();
+    // Pause: the handshake's time passes.
     std::thread::sleep(limits.handshake_time);
     assert_eq!(late.accept().err(), Some(AcceptError::Gone));
     assert!(near.connect(address, &key, &config).is_err());
+    // Pause: another attempt would have come by now.
     std::thread::sleep(2 * limits.handshake_time);
     assert!(far.incoming(Duration::ZERO).unwrap().is_none());
 }

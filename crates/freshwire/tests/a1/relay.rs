@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use freshwire::a1::{ConnectConfig, SinkConfig};
-use freshwire::{choice, now};
+use freshwire::choice;
 
-use super::{PATIENCE, message, meta, node, sender};
+use super::{PATIENCE, message, meta, node, sender, until};
 
 /// Takes datagrams from one node to another and back.
 pub(super) struct Relay {
@@ -85,6 +85,7 @@ impl Shared {
             }
             drop(outside);
             if is_idle {
+                // Pause: until the next look.
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
@@ -115,11 +116,7 @@ fn a_connection_goes_on_from_another_address_and_says_so() {
     assert_ne!(relay.outside(), first);
     sender.push(there.id(), b"from elsewhere", &meta(1)).unwrap();
     assert_eq!(message(&receiving).data[..], *b"from elsewhere");
-    let give_up = now() + PATIENCE;
-    while receiving.peer_addr() != relay.outside() {
-        assert!(now() < give_up, "still {}", receiving.peer_addr());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    until("the new address is known", || receiving.peer_addr() == relay.outside());
     sender.push(back.id(), b"to elsewhere", &meta(2)).unwrap();
     assert_eq!(message(&sending).data[..], *b"to elsewhere");
     assert_eq!(sending.peer_addr(), relay.address());

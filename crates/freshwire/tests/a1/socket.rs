@@ -6,19 +6,19 @@ use std::time::Duration;
 use freshwire::a1::reproduction::{
     Contact, MAX_SOCKET_SINKS, Received, Socket, SocketError, Status, WhenFull,
 };
-use freshwire::a1::{ConnectError, Node, NodeConfig, Qos, QosError};
+use freshwire::a1::{ConnectError, Node, Qos, QosError};
 use freshwire::now;
 use freshwire_units::Rate;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::relay::Relay;
-use super::{NARROW, PATIENCE, message, meta, node, sender};
+use super::{NARROW, PATIENCE, limited, message, meta, node, sender, until};
 
 const WHOLE: Status = Status::START.and(Status::END);
 
 fn socket(maximum: Qos) -> Socket {
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
-    Socket::bind(any, NodeConfig::new().unwrap().maximum(maximum)).unwrap()
+    Socket::bind(any, limited(maximum)).unwrap()
 }
 
 fn add(from: &mut Socket, to: &Socket, qos: Option<Qos>) {
@@ -35,16 +35,11 @@ fn receive(socket: &mut Socket, buffer: &mut [u8]) -> Received {
 
 /// Asks until all of `wanted` have been told.
 fn await_status(socket: &mut Socket, wanted: Status) {
-    let give_up = now() + PATIENCE;
     let mut status = Status::default();
-    loop {
+    until("the wanted status", || {
         status = status.and(socket.status());
-        if status.contains(wanted) {
-            return;
-        }
-        assert!(now() < give_up, "{status:?} instead of {wanted:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        status.contains(wanted)
+    });
 }
 
 #[test]
@@ -115,7 +110,8 @@ fn a_full_sink_keeps_a_message_from_nobody_else_and_whoever_waits_for_it_sleeps(
     let mut buffer = [0; 128];
     let received = receive(&mut fast, &mut buffer);
     assert_eq!(&buffer[..received.len], b"to both");
-    std::thread::sleep(Duration::from_millis(200));
+    // Pause: a send that does not wait would end in this time.
+    std::thread::sleep(Duration::from_millis(50));
     assert!(!blocked.is_finished());
     let received: Vec<usize> = (0..=taken).map(|_| receive(&mut slow, &mut buffer).len).collect();
     assert_eq!(received.last(), Some(&b"to both".len()));
@@ -139,6 +135,7 @@ fn a_full_window_is_told_or_waited_for() {
         let sent = near.send(b"waited", WhenFull::Block).unwrap();
         (near, sent.sinks)
     });
+    // Pause: a send that does not wait would end in this time.
     std::thread::sleep(Duration::from_millis(50));
     assert!(!blocked.is_finished());
     let mut buffer = [0; 128];
@@ -367,6 +364,7 @@ fn an_agreed_rate_is_kept_and_told() {
         let outcome = near.send(&[1; 1000], WhenFull::Report).unwrap();
         sent += outcome.sinks;
         exceeded |= outcome.sinks == 0 && outcome.status.contains(Status::RATE_EXCEEDED);
+        // Pause: the pace of the source.
         std::thread::sleep(Duration::from_millis(1));
     }
     let mut buffer = [0; 1024];

@@ -24,6 +24,7 @@ fn a_stalled_application_loses_nothing_that_the_path_delivered() {
             received.push(message(&receiving).seq);
             if received.len() % 200 == 0 {
                 let stall = STALLS[received.len() / 200 % STALLS.len()];
+                // Pause: the reader stalls.
                 std::thread::sleep(Duration::from_millis(stall));
             }
         }
@@ -34,6 +35,7 @@ fn a_stalled_application_loses_nothing_that_the_path_delivered() {
     while seq < RECORDS {
         match sender.push(sink.id(), &[seq as u8; 1400], &meta(seq)) {
             Ok(_) => seq += 1,
+            // Pause: the ring is full.
             Err(PushError::Full) => std::thread::sleep(Duration::from_micros(200)),
             Err(error) => panic!("{error}"),
         }

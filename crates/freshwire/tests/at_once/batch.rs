@@ -66,6 +66,7 @@ fn a_connection_that_breaks_ends_alone() -> Result<()> {
         if fixture.sinks[3].ended().is_some() {
             break;
         }
+        // Pause: gives the engine time to meet the reset; the loop's condition decides.
         std::thread::sleep(Duration::from_millis(2));
     }
     let ended = |sink: &&Sink| sink.ended().is_some();

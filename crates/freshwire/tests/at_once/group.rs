@@ -47,6 +47,7 @@ fn until(what: &str, mut is_met: impl FnMut() -> bool) {
     let end = now() + TIMEOUT;
     while !is_met() {
         assert!(now() < end, "not within {TIMEOUT:?}: {what}");
+        // Pause: between two looks at the condition.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -131,7 +132,7 @@ fn several_engines_send_what_one_would_and_give_all_of_it_back() -> Result<()> {
         fates.iter().all(|fates| fates.len() as u64 == RECORDS)
     });
     for fates in fates {
-        let order: Vec<u64> = fates.iter().map(|fate| fate.user_seq).collect();
+        let order: Vec<u64> = fates.iter().map(|fate| fate.seq).collect();
         assert_eq!(order, (0..RECORDS).collect::<Vec<_>>());
         assert!(fates.iter().all(|fate| fate.outcome == Outcome::Sent), "{:?}", fates[0]);
     }

@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use freshwire::choice::{self, Order, Policy, Rule};
 use freshwire::{
-    Carrier, CarrierError, CarrierInUse, CloseMode, Ended, Framing, Meta, Outcome, PushError, Replaced,
-    Reserve, SenderError, SinkConfig, reason,
+    Carrier, CarrierError, CarrierInUse, CloseMode, Ended, Framing, Meta, Outcome, PushError, Reason,
+    Replaced, Reserve, SenderError, SinkConfig,
 };
 
 use crate::rig::{FILLERS, Result, Rig, SLOTS, TIMEOUT, check, due_in, meta, pair, payload, same};
@@ -87,11 +87,12 @@ fn expired() -> Result<()> {
         let left = if seq % 2 == 0 { Duration::from_millis(50) } else { TIMEOUT };
         rig.push_with(&due_in(seq, left))?;
     }
+    // Pause: the deadlines pass.
     std::thread::sleep(Duration::from_millis(100));
     same(&rig.read(10)?, &(0..20).filter(|seq| seq % 2 == 1).collect())?;
     rig.await_fates(0..20)?;
     for (seq, fate) in rig.fates.range(..FILLERS) {
-        let late = Outcome::Dropped { reason: reason::EXPIRED };
+        let late = Outcome::Dropped(Reason::Expired);
         same(&fate.outcome, if seq % 2 == 0 { &late } else { &Outcome::Acked })?;
     }
     // The same under a policy that drops nothing.
@@ -116,7 +117,7 @@ fn edited() -> Result<()> {
     check(matches!(replaced, Replaced::InPlace(_)), || format!("{replaced:?}"))?;
     same(&rig.read(9)?, &vec![0, 1, 3, 44, 5, 6, 70, 8, 9])?;
     rig.await_fates([0, 1, 2, 3, 4, 5, 6, 70, 8, 9])?;
-    same(&rig.fates[&2].outcome, &Outcome::Dropped { reason: reason::APPLICATION })?;
+    same(&rig.fates[&2].outcome, &Outcome::Dropped(Reason::Application))?;
     check(rig.sender.modify(id, 9, |_| Ok(())).is_err(), || "a sent record was modified".to_owned())
 }
 
@@ -160,13 +161,14 @@ fn reordered() -> Result<()> {
     for seq in 0..40 {
         rig.push(seq)?;
         // Each lies in the kernel's ring for a while, and gives way to newer ones.
+        // Pause: a record waits in the kernel's ring for a while.
         std::thread::sleep(Duration::from_millis(10));
     }
     same(&rig.sender.drop_seq(rig.sink.id(), 5), &Ok(true))?;
     let newest_first: Vec<u64> = (0..40).rev().filter(|seq| *seq != 5).collect();
     same(&rig.read(39)?, &newest_first)?;
     rig.await_fates(0..40)?;
-    same(&rig.fates[&5].outcome, &Outcome::Dropped { reason: reason::APPLICATION })?;
+    same(&rig.fates[&5].outcome, &Outcome::Dropped(Reason::Application))?;
     let begun: Vec<_> = newest_first.iter().map(|seq| rig.fates[seq].committed_at).collect();
     check(begun.is_sorted(), || format!("begun at {begun:?}"))?;
     same(&rig.sink.stats().invalid, &0)
@@ -181,12 +183,13 @@ fn expired_while_fed() -> Result<()> {
     for seq in 0..6 {
         rig.push_with(&due_in(seq, if seq < 4 { Duration::from_millis(100) } else { TIMEOUT }))?;
     }
+    // Pause: the deadlines pass.
     std::thread::sleep(Duration::from_millis(250));
     same(&rig.read(2)?, &vec![4, 5])?;
     rig.await_fates(0..6)?;
     for seq in 0..4 {
         let outcome = rig.fates[&seq].outcome;
-        let late = [reason::EXPIRED, reason::PREDICTED_LATE].map(|reason| Outcome::Dropped { reason });
+        let late = [Reason::Expired, Reason::PredictedLate].map(Outcome::Dropped);
         check(late.contains(&outcome), || format!("record {seq}: {outcome:?}"))?;
     }
     Ok(())
@@ -233,6 +236,7 @@ fn finished() -> Result<()> {
         let Rig { sink, far, sender, .. } = rig;
         let id = sink.id();
         let closer = std::thread::spawn(move || sink.close(CloseMode::FinishRecord, TIMEOUT));
+        // Pause: the reader comes late.
         std::thread::sleep(Duration::from_millis(100));
         let mut bytes = Vec::new();
         (&far).read_to_end(&mut bytes)?;
@@ -241,8 +245,8 @@ fn finished() -> Result<()> {
         let mut sender = sender;
         let mut dropped = 0;
         while let Some(fate) = sender.poll_fate(id)? {
-            if let Outcome::Dropped { reason } = fate.outcome {
-                same(&reason, &reason::CLOSED)?;
+            if let Outcome::Dropped(reason) = fate.outcome {
+                same(&reason, &Reason::Closed)?;
                 dropped += 1;
             }
         }
@@ -264,8 +268,8 @@ fn aborted() -> Result<()> {
     check(far.read_to_end(&mut bytes).is_err(), || "the peer saw a regular end".to_owned())?;
     let mut told = 0;
     while let Some(fate) = sender.poll_fate(id)? {
-        told += u64::from(fate.user_seq < 20);
-        check(fate.outcome != Outcome::Acked || fate.user_seq >= FILLERS, || format!("{fate:?}"))?;
+        told += u64::from(fate.seq < 20);
+        check(fate.outcome != Outcome::Acked || fate.seq >= FILLERS, || format!("{fate:?}"))?;
     }
     same(&told, &20)
 }
@@ -281,14 +285,15 @@ fn reset() -> Result<()> {
     let give_up = freshwire::now() + TIMEOUT;
     while sink.ended().is_none() {
         check(freshwire::now() < give_up, || "the reset was not noticed".to_owned())?;
+        // Pause: until the next look.
         std::thread::sleep(Duration::from_millis(5));
     }
     check(matches!(sink.ended(), Some(Ended::Broken(_))), || format!("{:?}", sink.ended()))?;
     let mut last = None;
     while let Some(fate) = sender.poll_fate(id)? {
-        last = Some((fate.user_seq, fate.outcome));
+        last = Some((fate.seq, fate.outcome));
     }
-    same(&last, &Some((1, Outcome::Dropped { reason: reason::CONNECTION_LOST })))
+    same(&last, &Some((1, Outcome::Dropped(Reason::ConnectionLost))))
 }
 
 fn to_all() -> Result<()> {
@@ -320,6 +325,7 @@ fn second_party() -> Result<()> {
     edit.write(0, &payload(33))?;
     same(&rig.read(3)?, &vec![0, 2, 4])?;
     // The kernel passes a held record over, and sleeps when it has nothing else.
+    // Pause: the kernel goes to sleep.
     std::thread::sleep(Duration::from_millis(50));
     check(edit.release()?, || "the kernel does not sleep".to_owned())?;
     rig.sender.notify();

@@ -56,7 +56,7 @@ pub(crate) fn payload(seq: u64) -> Vec<u8> {
 }
 
 pub(crate) fn meta(seq: u64) -> Meta {
-    Meta { user_seq: seq, generated: now(), ..Meta::default() }
+    Meta { seq, generated: now(), ..Meta::default() }
 }
 
 pub(crate) fn due_in(seq: u64, left: Duration) -> Meta {
@@ -84,7 +84,7 @@ impl Rig {
     }
 
     pub(crate) fn push_with(&mut self, meta: &Meta) -> Result<()> {
-        self.sender.push(self.sink.id(), &payload(meta.user_seq), meta)?;
+        self.sender.push(self.sink.id(), &payload(meta.seq), meta)?;
         Ok(())
     }
 
@@ -100,6 +100,7 @@ impl Rig {
                 if now() > patience && self.fillers * LEN as u64 > SMALLEST_WINDOW {
                     return Ok(());
                 }
+                // Pause: until the next look.
                 std::thread::sleep(Duration::from_millis(2));
             }
             check(self.fillers < u64::from(SLOTS), || "the peer's window has no end".to_owned())?;
@@ -145,8 +146,9 @@ impl Rig {
             while !self.fates.contains_key(&seq) {
                 match self.sender.poll_fate(self.sink.id())? {
                     Some(fate) => {
-                        self.fates.insert(fate.user_seq, fate);
+                        self.fates.insert(fate.seq, fate);
                     }
+                    // Pause: until the next look.
                     None => std::thread::sleep(Duration::from_millis(2)),
                 }
                 check(now() < give_up, || {

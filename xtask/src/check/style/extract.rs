@@ -156,6 +156,46 @@ pub(super) fn help(code: &str) -> Vec<Text> {
     texts.finish()
 }
 
+/// Documentation of modules and of public items, with their fields, variants and methods. Tests have none.
+pub(super) fn documentation(code: &str) -> Vec<Text> {
+    let mut texts = Vec::new();
+    let mut block: Vec<(usize, &str)> = Vec::new();
+    // Variants and methods are as public as the enumeration or the trait around them.
+    let mut in_public = false;
+    let mut take = |block: &mut Vec<(usize, &str)>| {
+        let Some((first, _)) = block.first().copied() else { return };
+        let document: Vec<&str> = block.drain(..).map(|(_, text)| text).collect();
+        texts.extend(
+            markdown(&document.join("\n"))
+                .into_iter()
+                .map(|text| Text { line: first + text.line - 1, ..text }),
+        );
+    };
+    for (line, text) in (1..).zip(code.lines()) {
+        let trimmed = text.trim();
+        if trimmed.starts_with("mod tests {") {
+            break;
+        }
+        if let Some(comment) = trimmed.strip_prefix("//!").or_else(|| trimmed.strip_prefix("///")) {
+            block.push((line, comment));
+            continue;
+        }
+        let is_module = block.first().is_some_and(|(first, _)| {
+            code.lines().nth(first - 1).is_some_and(|line| line.trim().starts_with("//!"))
+        });
+        if is_module || trimmed.starts_with("pub ") || in_public && !trimmed.starts_with('#') {
+            take(&mut block);
+        } else if !trimmed.starts_with('#') {
+            block.clear();
+        }
+        in_public = match text {
+            "}" => false,
+            _ => in_public || text.starts_with("pub enum ") || text.starts_with("pub trait "),
+        };
+    }
+    texts
+}
+
 /// Targets of the links of a Markdown document, outside code.
 pub(super) fn links(document: &str) -> Vec<String> {
     let mut links = Vec::new();
@@ -200,6 +240,16 @@ mod tests {
 
     fn words(texts: Vec<Text>) -> Vec<String> {
         texts.into_iter().map(|text| text.words).collect()
+    }
+
+    #[test]
+    fn documentation_is_that_of_public_items() {
+        let code = "//! A module.\n\n/// Private.\nstruct A;\n/// Public,\n/// on two lines.\n///\n/// ```\n/// code\n/// ```\n\
+                    #[derive(Debug)]\npub enum B {\n    /// A variant.\n    C,\n}\n/// In the crate.\npub(crate) fn d() {}\n\
+                    mod tests {\n/// Of a test.\npub fn e() {}\n}\n";
+        let found: Vec<_> = documentation(code).into_iter().map(|text| (text.line, text.words)).collect();
+        let expected = [(1, "A module."), (5, "Public, on two lines."), (13, "A variant.")];
+        assert_eq!(found, expected.map(|(line, words)| (line, words.to_owned())));
     }
 
     #[test]

@@ -13,9 +13,10 @@ use std::time::Duration;
 use bolero::{TypeGenerator, check, produce};
 use freshwire_choice::Reason;
 
-use super::super::{Closed, ConnectionConfig, Event};
+use super::super::{Closed, Event};
 use super::lossy;
 use super::pair::{End, Pair, id, payload, record, secret};
+use crate::config::ConnectionConfig;
 use groups::GroupLie;
 
 use crate::crypto::{Keys, Protection, Secrets};

@@ -7,7 +7,7 @@ use freshwire_link::{Config, Loss};
 use freshwire_units::Rate;
 
 use super::pair::{Pair, payload, record};
-use crate::connection::ConnectionConfig;
+use crate::config::ConnectionConfig;
 use crate::wire::Qos;
 
 const LAYERS: u8 = 8;

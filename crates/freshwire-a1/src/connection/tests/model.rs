@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bolero::{TypeGenerator, check};
+use freshwire_choice::Outcome;
 use freshwire_link::{Config, Loss};
 use freshwire_units::{Rate, Timestamp};
 
-use super::super::ConnectionConfig;
 use super::pair::{End, Pair, payload, record};
-use crate::source::Fate;
+use crate::config::ConnectionConfig;
 use crate::wire::Qos;
 
 #[derive(Clone, Copy, Debug, TypeGenerator)]
@@ -128,14 +128,15 @@ fn verify(pair: &Pair, models: &[Model; 2], in_order: bool) {
         if in_order {
             assert!(receiver.received.is_sorted_by_key(|(_, message)| message.id));
         }
-        let fates: BTreeMap<u64, Fate> = sender.fates.iter().copied().collect();
+        let fates: BTreeMap<u64, Outcome> = sender.fates.iter().copied().collect();
         assert_eq!(fates.len(), sender.fates.len(), "a record has one fate");
         for (seq, (len, deadline)) in &model.records {
             match fates.get(seq) {
-                Some(Fate::Acknowledged) => {
+                Some(Outcome::Acked) => {
                     assert!(seen.contains_key(seq), "{seq} was acknowledged, and did not come");
                 }
-                Some(Fate::Abandoned(_)) => assert!(deadline.is_some(), "{seq} is reliable"),
+                Some(Outcome::Dropped(_)) => assert!(deadline.is_some(), "{seq} is reliable"),
+                Some(outcome) => panic!("{seq} was settled as {outcome}"),
                 // What is larger than what is agreed on is refused before it is begun.
                 None => {
                     assert!(deadline.is_some() || *len > SMALL as usize, "{seq} is reliable and has no fate")

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use freshwire_choice::Record;
+use freshwire_choice::{Outcome, Record};
 use freshwire_link::{Config, Direction, Link};
 use freshwire_units::Timestamp;
 
-use super::super::{Connection, ConnectionConfig, Event, Setup};
+use super::super::{Connection, Event, Setup};
+use crate::config::ConnectionConfig;
 use crate::crypto::{Keys, Protection, Secrets};
 use crate::inbox::Message;
 use crate::pool::Pool;
-use crate::source::{Fate, Queue};
+use crate::source::Queue;
 use crate::wire::{Packet, Parameters, Qos};
 
 /// Bytes of IP and UDP around each datagram.
@@ -22,7 +23,7 @@ pub(crate) struct End {
     pub(crate) queue: Queue,
     pub(crate) received: Vec<(Timestamp, Message)>,
     pub(crate) events: Vec<Event>,
-    pub(crate) fates: Vec<(u64, Fate)>,
+    pub(crate) fates: Vec<(u64, Outcome)>,
     address: std::net::SocketAddr,
     /// Whether the application takes messages when they come.
     pub(crate) consumes: bool,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use freshwire_choice::Reason;
+use freshwire_choice::{Outcome, Reason};
 use freshwire_units::Rate;
 
-use super::super::{ConnectionConfig, Event, Message, Missing};
+use super::super::{Event, Message, Missing};
 use super::pair::{Pair, payload, record};
 use super::{check_payloads, lossy};
-use crate::source::Fate;
+use crate::config::ConnectionConfig;
 use crate::wire::Qos;
 
 /// 50,000 bytes a second.
@@ -69,7 +69,7 @@ fn without_retransmission_nothing_that_is_lost_is_sent_again() {
         }
         pair.run_for(Duration::from_secs(2));
         check_payloads(&pair, 1);
-        let given_up = |fate: &Fate| matches!(fate, Fate::Abandoned(Reason::Abandoned));
+        let given_up = |fate: &Outcome| matches!(fate, Outcome::Dropped(Reason::Abandoned));
         let abandoned = pair.ends[0].fates.iter().filter(|(_, fate)| given_up(fate)).count();
         let mut missing = 0;
         while let Some(report) = pair.ends[1].connection.poll_missing() {

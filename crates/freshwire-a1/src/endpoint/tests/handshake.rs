@@ -1,5 +1,4 @@
 use super::*;
-use crate::connection::ConnectionConfig;
 use crate::crypto::Protection;
 use crate::wire::{MIN_INITIATION, Qos};
 use freshwire_units::Rate;
@@ -51,7 +50,7 @@ fn nothing_is_kept_and_little_is_sent_before_an_address_is_proved() {
 #[test]
 fn the_same_seeds_give_the_same_bytes() {
     let run = |seed| {
-        let mut world = World::new(EndpointConfig::new(key(1), [seed; 32]), server_config());
+        let mut world = World::with_seed(seed, client_config(), server_config());
         let handle = world.connect();
         world.losses = vec![1, 5];
         world.run(Duration::from_secs(3));
@@ -110,7 +109,8 @@ fn nobody_is_there() {
     let mut world = World::new(client_config(), server_config());
     let nowhere = "192.0.2.9:9".parse().unwrap();
     let (now, key) = (world.now, world.server().endpoint.public_key());
-    world.client().endpoint.connect(now, nowhere, key, ConnectConfig::default());
+    let config = ConnectConfig::default();
+    world.client().endpoint.connect(now, nowhere, key, &config, ConnectionConfig::default()).unwrap();
     world.run(Duration::from_millis(9_999));
     assert_eq!(world.client().failures(), []);
     assert_eq!(world.history.len(), 15, "seven in 1.5 s, one after 2 s, then each second");
@@ -140,7 +140,7 @@ fn the_application_refuses() {
     assert_eq!(incoming.from, world.client().address);
     let (now, refusal) = (world.now, Refusal::new(300, "not today"));
     world.server().endpoint.refuse(now, incoming.handle, refusal.clone()).unwrap();
-    assert!(world.server().endpoint.accept(now, incoming.handle, AcceptConfig::default()).is_err());
+    assert!(world.server().endpoint.accept(now, incoming.handle, ConnectionConfig::default()).is_err());
     assert!(world.server().endpoint.refuse(now, incoming.handle, refusal.clone()).is_err());
     // The response is lost once: the initiation that comes again gets it again.
     world.losses = vec![world.history.len()];
@@ -178,11 +178,12 @@ fn the_list_of_keys_is_kept() {
 fn the_responder_narrows_the_quality_of_service() {
     let rate = |mbit: u64| Some(Rate::from_bits_per_sec(mbit * 1_000_000));
     let asked = Qos { send_average: rate(8), outstanding: 30, priority: 5, ..Qos::default() };
+    let ours = Qos { priority: 9, ..Qos::default() };
     let maximum = Qos { receive_average: rate(2), outstanding: 60, ..Qos::default() };
     let mut world = World::new(client_config(), server_config());
-    world.server().accepts = Some(AcceptConfig::default().maximum(maximum));
+    world.server().accepts = Some(ConnectionConfig::default().maximum(maximum));
     let handle =
-        world.connect_with(ConnectConfig::default().qos(asked, Qos { priority: 9, ..Qos::default() }));
+        world.connect_with(&ConnectConfig::default().qos(asked), ConnectionConfig::default().maximum(ours));
     world.run(Duration::from_secs(1));
     let incoming = world.server().incoming()[0];
     assert_eq!((incoming.qos.receive_average, incoming.maximum.priority), (rate(8), 9));
@@ -199,8 +200,9 @@ fn protection_is_the_stronger_of_what_both_ask_for() {
     for ours in [Aead, DangerousPlain] {
         for theirs in [Aead, DangerousPlain] {
             let mut world = World::new(client_config(), server_config());
-            world.server().accepts = Some(AcceptConfig::default().protection(theirs));
-            let handle = world.connect_with(ConnectConfig::default().protection(ours));
+            world.server().accepts = Some(ConnectionConfig::default().protection(theirs));
+            let handle =
+                world.connect_with(&ConnectConfig::default(), ConnectionConfig::default().protection(ours));
             world.client().push(handle, b"can you read this");
             world.run(Duration::from_secs(1));
             assert_eq!(world.server().received.len(), 1);
@@ -236,7 +238,7 @@ fn connections_end_and_are_removed() {
 fn silence_ends_a_connection() {
     let mut world = World::new(client_config(), server_config());
     let idle = ConnectionConfig { idle_timeout: Duration::from_secs(3), ..ConnectionConfig::default() };
-    let handle = world.connect_with(ConnectConfig::default().connection(idle));
+    let handle = world.connect_with(&ConnectConfig::default(), idle);
     world.run(Duration::from_secs(2));
     assert_eq!(world.client().events.len(), 1);
     world.run(Duration::from_secs(3));

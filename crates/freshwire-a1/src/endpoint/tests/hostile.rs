@@ -24,7 +24,8 @@ fn until_cookie() -> (World, Flying) {
 fn the_server_has_another_key() {
     let mut world = World::new(client_config(), server_config());
     let (now, to) = (world.now, world.server().address);
-    world.client().endpoint.connect(now, to, key(9).public_key(), ConnectConfig::default());
+    let (peer, config) = (key(9).public_key(), ConnectConfig::default());
+    world.client().endpoint.connect(now, to, peer, &config, ConnectionConfig::default()).unwrap();
     world.run(Duration::from_secs(11));
     assert_eq!(world.client().failures(), [ConnectError::NoResponse]);
     assert!(world.server().endpoint.stats().unauthentic > 0);
@@ -80,7 +81,10 @@ fn a_cookie_counts_only_for_its_address_its_id_and_its_time() {
 #[test]
 fn an_old_cookie_is_replaced_and_the_connection_stands() {
     let mut world = World::new(client_config(), server_config());
-    let handle = world.connect_with(ConnectConfig::default().handshake_time(Duration::from_secs(60)));
+    let handle = world.connect_with(
+        &ConnectConfig::default().timeout(Duration::from_secs(60)),
+        ConnectionConfig::default(),
+    );
     // The initiation with the cookie is lost again and again, until the cookie is too old.
     world.losses = (2..32).collect();
     world.run(Duration::from_secs(60));
@@ -139,7 +143,7 @@ fn answered_with(change: impl Fn(u32, Parameters) -> Answer) -> Vec<ConnectError
     let local = Local { key: &secret, psk: None, prologue: &prologue, seed: [3; 32] };
     let (responder, _) = Responder::read(local, noise, &mut Vec::new()).unwrap();
     let reset = ResetToken::from_bytes([5; ResetToken::LENGTH]);
-    let good = parameters(&Default::default(), Protection::Aead, Qos::default(), Qos::default(), reset);
+    let good = parameters(&Default::default(), Protection::Aead, Qos::default(), reset);
     let (mut payload, mut message, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     change(5, good).put(&mut payload);
     responder.respond(&payload, &mut message).unwrap();

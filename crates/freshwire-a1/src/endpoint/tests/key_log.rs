@@ -16,8 +16,9 @@ fn log() -> (KeyLog, Arc<Mutex<Vec<String>>>) {
 fn logged(protection: Protection) -> (World, [Vec<String>; 2]) {
     let ((ours, our_lines), (theirs, their_lines)) = (log(), log());
     let mut world = World::new(client_config().key_log(ours), server_config().key_log(theirs));
-    world.server().accepts = Some(AcceptConfig::default().protection(protection));
-    let handle = world.connect_with(ConnectConfig::default().protection(protection));
+    world.server().accepts = Some(ConnectionConfig::default().protection(protection));
+    let handle =
+        world.connect_with(&ConnectConfig::default(), ConnectionConfig::default().protection(protection));
     world.client().push(handle, b"question");
     world.run(Duration::from_secs(1));
     let theirs = world.server().connected()[0];

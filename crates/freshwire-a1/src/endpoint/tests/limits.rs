@@ -62,10 +62,11 @@ fn storm_from(world: &mut World, addresses: impl Iterator<Item = SocketAddr>) {
     let to = world.server().address;
     let now = world.now;
     for (number, address) in addresses.enumerate() {
-        let mut attacker = Node::new("10.9.9.9:1", EndpointConfig::new(key(77), [number as u8; 32]));
+        let mut attacker = Node::new("10.9.9.9:1", EndpointConfig::new(key(77)), number as u8);
         attacker.address = address;
         let server = world.server().endpoint.public_key();
-        attacker.endpoint.connect(now, to, server, ConnectConfig::default());
+        let config = ConnectConfig::default();
+        attacker.endpoint.connect(now, to, server, &config, ConnectionConfig::default()).unwrap();
         for flying in attacker.drain(now) {
             world.deliver(&flying);
         }

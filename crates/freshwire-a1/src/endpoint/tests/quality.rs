@@ -11,10 +11,10 @@ fn with_checksum(checksum: bool) -> Qos {
 fn a_higher_priority_goes_first_and_the_lowest_is_not_starved() {
     let mut world = World::new(client_config(), server_config());
     let maximum = Qos { priority: 9, ..Qos::default() };
-    world.server().accepts = Some(AcceptConfig::default().maximum(maximum));
+    world.server().accepts = Some(ConnectionConfig::default().maximum(maximum));
     let connect = |priority| {
         let qos = Qos { priority, ..Qos::default() };
-        world.connect_with(ConnectConfig::default().qos(qos, maximum))
+        world.connect_with(&ConnectConfig::default().qos(qos), ConnectionConfig::default().maximum(maximum))
     };
     let [low, middle, high] = [0, 5, 9].map(connect);
     world.run(Duration::from_secs(1));
@@ -44,8 +44,8 @@ fn a_higher_priority_goes_first_and_the_lowest_is_not_starved() {
 fn neither_end_asks_for_more_than_the_other_one_allows() {
     let mut world = World::new(client_config(), server_config());
     let narrow = Qos { outstanding: 2, max_receive_message: 1000, ..Qos::default() };
-    world.server().accepts = Some(AcceptConfig::default().maximum(narrow));
-    let handle = world.connect_with(ConnectConfig::default());
+    world.server().accepts = Some(ConnectionConfig::default().maximum(narrow));
+    let handle = world.connect();
     world.run(Duration::from_secs(1));
     let connection = world.client().endpoint.connection_mut(handle).unwrap();
     assert_eq!((*connection.maximum(), *connection.qos()), (narrow.mirrored(), narrow.mirrored()));
@@ -63,10 +63,10 @@ fn neither_end_asks_for_more_than_the_other_one_allows() {
 fn plain(checksum: bool, ours: bool, theirs: bool) -> (World, ConnectionHandle) {
     let [qos, ours, theirs] = [checksum, ours, theirs].map(with_checksum);
     let mut world = World::new(client_config(), server_config());
-    let accept = AcceptConfig::default().protection(Protection::DangerousPlain).maximum(theirs);
+    let accept = ConnectionConfig::default().protection(Protection::DangerousPlain).maximum(theirs);
     world.server().accepts = Some(accept);
-    let connect = ConnectConfig::default().protection(Protection::DangerousPlain).qos(qos, ours);
-    let handle = world.connect_with(connect);
+    let connect = ConnectionConfig::default().protection(Protection::DangerousPlain).maximum(ours);
+    let handle = world.connect_with(&ConnectConfig::default().qos(qos), connect);
     world.run(Duration::from_secs(1));
     (world, handle)
 }
@@ -89,9 +89,24 @@ fn checked(world: &mut World, handle: ConnectionHandle, text: &[u8]) -> Vec<bool
 #[test]
 fn a_checksum_is_there_if_either_end_insists() {
     for (ours, theirs) in [(true, false), (false, true), (true, true)] {
-        let (mut world, handle) = plain(false, ours, theirs);
+        let (mut world, handle) = plain(ours, ours, theirs);
         assert_eq!(checked(&mut world, handle, b"checked"), [true]);
     }
+}
+
+#[test]
+fn more_than_the_own_maximum_is_not_requested() {
+    let mut world = World::new(client_config(), server_config());
+    let (now, to, key) = (world.now, world.server().address, key(2).public_key());
+    let mut connect = |asked: Qos, maximum: Qos| {
+        let (config, connection) = (ConnectConfig::default().qos(asked), ConnectionConfig::default());
+        world.client().endpoint.connect(now, to, key, &config, connection.maximum(maximum)).err()
+    };
+    let none = Qos { outstanding: 0, ..Qos::default() };
+    assert!(matches!(connect(Qos::default(), none), Some(QosError::OutOfRange { .. })));
+    let refused = connect(with_checksum(false), with_checksum(true));
+    assert_eq!(refused, Some(QosError::BeyondMaximum("going without a checksum")));
+    assert_eq!(connect(with_checksum(true), with_checksum(false)), None);
 }
 
 //= spec/a1.md A1-SEC-5

@@ -7,7 +7,7 @@ use crate::wire::RESET_LENGTH;
 
 /// The server's process dies and begins anew, with this key.
 fn restart_server(world: &mut World, key: StaticKey) {
-    world.server().endpoint = Endpoint::new(EndpointConfig::new(key, [13; 32]).accept(true));
+    world.server().endpoint = Endpoint::new(EndpointConfig::new(key), [13; 32]);
     world.server().sources.clear();
 }
 
@@ -68,7 +68,7 @@ fn a_restarted_peer_ends_the_connection_within_a_round_trip() {
 #[test]
 fn a_restarted_initiator_ends_it_too() {
     let (mut world, _, theirs) = World::connected();
-    world.client().endpoint = Endpoint::new(EndpointConfig::new(key(1), [14; 32]));
+    world.client().endpoint = Endpoint::new(client_config(), [14; 32]);
     world.client().sources.clear();
     world.server().push(theirs, b"are you there?");
     world.run(2 * DELAY);

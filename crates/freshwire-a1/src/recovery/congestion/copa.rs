@@ -23,10 +23,11 @@
 //! **Competitive.** CUBIC shares fairly with CUBIC and NewReno. Copa's own competitive mode varies delta by AIMD instead; here CUBIC
 //! is there anyway, and follows RFC 9438. Every five seconds another drain tells whether the others have gone.
 //!
-//! **Losses beyond chance.** A policer, a very short queue, or many flows lose packets although no queue is seen. A bucket takes one
-//! for each run of lost packets, where the window is used, and leaks [`CHANCE`] for each acknowledged one. When it overflows the window is cut to what is
-//! delivered; at the third time within [`HOLD`] the losses are taken for congestion, and the mode is competitive for [`HOLD`], the next
-//! time for twice that, and so on. If losses go on at half of that window without a queue, they are chance after all.
+//! **Losses beyond chance.** A policer, a very short queue, or many flows lose packets although no queue is seen. A
+//! bucket takes one for each run of lost packets, where the window is used, and leaks [`CHANCE`] for each
+//! acknowledged one. When it overflows, the window is cut to what is delivered. At the third time within [`HOLD`] the
+//! losses are taken for congestion: the mode is competitive for [`HOLD`], the next time for twice that, and so on. If
+//! losses go on at half of that window without a queue, they are chance after all.
 
 use std::time::Duration;
 

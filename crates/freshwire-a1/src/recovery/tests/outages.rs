@@ -1,4 +1,4 @@
-//! What is learnt from an outage, and what is not.
+//! The effect of an outage on what is learnt of the path.
 
 use super::*;
 

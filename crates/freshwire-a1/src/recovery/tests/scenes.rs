@@ -1,7 +1,8 @@
 //! Scenes of the congestion control over whole grids of links: a few of each class by default, all of them with `SCENES=all`.
 //!
-//! There are two grids. Constants and rules may be chosen by the results of [`TUNING`] (`make scenes`); [`HELD_OUT`] has other links,
-//! queues and starting times that nothing is chosen by, and only its figures are quoted (`make held-out`).
+//! There are two grids. Constants and rules may be chosen by the results of [`TUNING`] (`make scenes`). [`HELD_OUT`]
+//! has other links, queues and starting times that nothing is chosen by; only its figures are quoted (`make
+//! held-out`).
 //!
 //! | class | bound |
 //! |---|---|

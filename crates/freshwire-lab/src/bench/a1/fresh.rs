@@ -62,12 +62,12 @@ fn messages(block: usize) -> usize {
 fn connect(place: &Place, outstanding: usize, variant: Variant, in_order: bool) -> anyhow::Result<Ends> {
     let retransmission = variant.retransmission;
     let qos = Qos { outstanding: outstanding as u32, retransmission, checksum: false, ..Qos::default() };
-    let mut transport = ConnectionConfig::default();
+    let mut transport = ConnectionConfig::default().protection(variant.protection).maximum(qos);
     transport.max_datagram = variant.small.then_some(ETHERNET);
     transport.in_order = in_order;
     let bind = |ip: IpAddr| -> anyhow::Result<Node> {
         let config = NodeConfig::new().context("cannot make a key")?;
-        let config = config.connection(transport.clone()).protection(variant.protection).maximum(qos);
+        let config = config.connection(transport.clone());
         Ok(Node::bind((ip, 0).into(), config)?)
     };
     let (near, far) = (place.near(bind)?, place.far(bind)?);
@@ -99,8 +99,8 @@ impl Feed {
     }
 
     /// False: there is no room.
-    fn push(&mut self, payload: &Bytes, (generated, user_seq): (Timestamp, u64)) -> anyhow::Result<bool> {
-        let meta = Meta { user_seq, generated, ..Meta::default() };
+    fn push(&mut self, payload: &Bytes, (generated, seq): (Timestamp, u64)) -> anyhow::Result<bool> {
+        let meta = Meta { seq, generated, ..Meta::default() };
         match self {
             Self::Ring(sender, sink) => match sender.push(sink.id(), payload, &meta) {
                 Ok(_) => Ok(true),

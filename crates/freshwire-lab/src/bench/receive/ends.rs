@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire_io::now;
+use freshwire_push::module_ring::ModuleRing;
 use freshwire_push::packet_ring::PacketRing;
 use freshwire_push::sys::Batch;
 use freshwire_push::{Backend, Config, Policy, Receiver, Tag};
@@ -90,6 +91,7 @@ enum Source {
     Batched { socket: UdpSocket, batch: Box<Batch>, at: usize, len: usize },
     Ring { ring: Box<PacketRing>, _socket: UdpSocket },
     Push(Box<Receiver>),
+    Module(ModuleRing),
 }
 
 impl Source {
@@ -114,6 +116,9 @@ impl Source {
             }
             Method::PushThread => Self::Push(Box::new(push(socket, Backend::Thread)?)),
             Method::PushUring => Self::Push(Box::new(push(socket, Backend::Auto)?)),
+            Method::Module => {
+                Self::Module(ModuleRing::open(socket, MEMORY).context("no ring of the module")?)
+            }
         };
         Ok((source, address))
     }
@@ -122,6 +127,7 @@ impl Source {
         match self {
             Self::Socket(socket) => socket.recv(buffer),
             Self::Push(receiver) => receiver.recv(buffer),
+            Self::Module(ring) => ring.receive(buffer),
             Self::Ring { ring, .. } => ring.receive(buffer, END),
             Self::Batched { socket, batch, at, len } => {
                 if *at == *len {

@@ -23,6 +23,7 @@ pub(super) enum Method {
     PushThread,
     PushUring,
     Preloaded,
+    Module,
 }
 
 impl Method {
@@ -35,6 +36,7 @@ impl Method {
             Self::PushThread => "push by a thread",
             Self::PushUring => "push by io_uring",
             Self::Preloaded => "recv, preloaded",
+            Self::Module => "push by the kernel module",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The processes of a run: the server under test, fed in real time, and the load, which is told what to do.
+//! The processes of a run: the server under test, fed in real time, and the load, which takes commands.
 
 use std::borrow::Cow;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What is known of the runs while they run.
+//! The state of the runs in progress.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use freshwire::a1::{self, Connection};
-use freshwire::choice::{self, Reason};
+use freshwire::choice;
 use freshwire::{
     CloseMode, Ended, Engine, Fate, Meta, Outcome, PushError, RingConfig, Sender, Sink, SinkConfig, SinkId,
 };
@@ -100,7 +100,7 @@ impl Run {
         let unit = &self.stream.units[at];
         let captured = self.start + self.stream.captured(unit.frame);
         let meta = Meta {
-            user_seq: at as u64,
+            seq: at as u64,
             generated: captured,
             deadline: captured + Duration::from_millis(self.order.deadline_ms),
             layer: unit.layer,
@@ -117,11 +117,9 @@ impl Run {
 }
 
 fn note_fates(sender: &mut Sender, id: SinkId, drops: &mut Vec<Dropped>) {
-    while let Ok(Some(Fate { user_seq, outcome, .. })) = sender.poll_fate(id) {
-        if let Outcome::Dropped { reason } = outcome {
-            let reason =
-                Reason::try_from(reason).map_or_else(|error| error.to_string(), |reason| reason.to_string());
-            drops.push(Dropped { unit: user_seq as usize, reason });
+    while let Ok(Some(Fate { seq, outcome, .. })) = sender.poll_fate(id) {
+        if let Outcome::Dropped(reason) = outcome {
+            drops.push(Dropped { unit: seq as usize, reason: reason.to_string() });
         }
     }
 }

@@ -1,8 +1,8 @@
 //! QUIC by quinn, set up as its documents advise for live data: a stream for each record, sent by priority and reset
 //! when the record has lost its value.
 //!
-//! What else can be chosen was chosen by trial, in quinn's favour: a send window of a quarter of the source's second
-//! (its BBR puts as much on the way as it may), and an acknowledgement for each packet.
+//! The other settings were chosen by trial, in quinn's favour. They are a send window of a quarter of the source's
+//! second (its BBR puts as much on the way as it may), and an acknowledgement for each packet.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::super::offer::Offered;
-use super::super::pace::{Ends, Fate, LEAD, Paced, Span, payload};
+use super::super::pace::{Ends, LEAD, LastReport, Paced, Span, payload};
 use super::super::receive::{Received, whole_record};
 use crate::quic::{NAME, configurations, endpoint};
 use crate::scenario::TestLink;
@@ -114,9 +114,9 @@ async fn send(connection: &Connection, offered: &[Offered], span: Span) -> anyho
 
 /// Sends a record on a stream of its own, unless its value ends first. Gives what became of it, and the bytes that the
 /// connection took.
-async fn send_record(connection: Connection, record: Offered, span: Span) -> (u64, Fate, u64) {
+async fn send_record(connection: Connection, record: Offered, span: Span) -> (u64, LastReport, u64) {
     let bytes = payload(&record, span.start);
-    let mut fate = Fate::default();
+    let mut fate = LastReport::default();
     let mut written = 0;
     let mut stream = None;
     let whole = async {

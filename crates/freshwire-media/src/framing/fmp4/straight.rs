@@ -1,9 +1,10 @@
 //! Groups without reordered pictures, for a path that has no room for them.
 //!
-//! A decoder holds back as many pictures as the sequence parameter set says may be shown before one that it has decoded
-//! already. Where only I and P pictures are sent, nothing is reordered and each of them is held back for nothing: for the
-//! time of two P pictures within a group, and behind the end of a chain until the next group. So the initialization before
-//! such a group says that nothing is reordered. What is reordered all the same is left out until the next key picture.
+//! A decoder holds back as many pictures as the sequence parameter set says may be shown before one that it has
+//! decoded already. Where only I and P pictures are sent, nothing is reordered, and holding them back only costs
+//! time. It costs the time of two P pictures within a group, and behind the end of a chain the time until the next
+//! group. So the initialization before such a group says that nothing is reordered. Pictures that are reordered
+//! nevertheless are left out until the next key picture.
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 
 use percent_encoding::percent_decode_str;
 
-use super::PullError;
+use super::error::PullError;
 
 /// A camera: its address, and what it wants to know of who asks.
 ///

@@ -1,7 +1,7 @@
 //! A small RTSP client: requests, their answers, and what comes between.
 //!
-//! Our own, because a client for cameras has to take what it means and not what it says, and because a camera may be hostile:
-//! everything that it sends has a bound, and every answer a deadline.
+//! It is our own, because cameras deviate from the protocol and have to be understood all the same, and because a
+//! camera may be hostile. Everything that it sends has a bound, and every answer a deadline.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use super::camera::Camera;
 use super::challenge::Challenge;
-use super::{PullError, within};
+use super::error::{PullError, within};
 use crate::rtsp::link::{Link, LinkError};
 use crate::rtsp::message::{Bounds, Message, Request, Response};
 use crate::rtsp::methods::random;

@@ -9,14 +9,15 @@ use tokio::time::MissedTickBehavior;
 
 use super::camera::Camera;
 use super::client::Client;
+use super::error::{PATIENCE, PullError};
+use super::feed::{Feed, TrackSelection};
 use super::transport::{Agreed, addresses, clean};
-use super::{Feed, PATIENCE, PullError, TrackSelection};
 use crate::hub::Publisher;
 use crate::ingest::Outlet;
+use crate::rtsp::channel::Channel;
 use crate::rtsp::link::LinkError;
 use crate::rtsp::message::{Message, Request, Response};
 use crate::rtsp::methods::random;
-use crate::rtsp::publish::Channel;
 use crate::rtsp::receive::Receiver;
 use crate::rtsp::udp::Ports;
 

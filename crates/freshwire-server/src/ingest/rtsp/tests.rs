@@ -206,6 +206,7 @@ impl Talk {
             if at == 2 && self.habit == "early" {
                 self.say("200 OK", cseq, "", "");
             }
+            // Pause: the pace of the camera.
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -218,6 +219,7 @@ async fn plays(url: &str) -> Result<(), String> {
     let camera = Camera::parse(url).unwrap();
     let enough = async {
         while stream.snapshot().units < 20 {
+            // Pause: until the next look.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
@@ -225,6 +227,7 @@ async fn plays(url: &str) -> Result<(), String> {
     tokio::select! {
         result = playing::play(&camera, &outlet) => Err(format!("{result:?} after {} pictures", stream.snapshot().units)),
         () = enough => Ok(()),
+        // Pause: the deadline.
         () = tokio::time::sleep(Duration::from_secs(10)) => Err(format!("{} pictures", stream.snapshot().units)),
     }
 }

@@ -3,12 +3,12 @@
 use std::sync::{Arc, MutexGuard};
 
 use bytes::Bytes;
-use freshwire_a1::{Fate, Sequence, Source, Taken};
-use freshwire_choice::{Reason, Record};
-use freshwire_ring::Outcome;
+use freshwire_a1::{Sequence, Source, Taken};
+use freshwire_choice::{Outcome, Reason, Record};
+use freshwire_ring::Fate;
 use freshwire_units::Timestamp;
 
-use super::state::{Buffer, Shared, State, dropped_for, never_begun};
+use super::state::{Buffer, Shared, State};
 use crate::a1::record_source::RecordSource;
 use crate::sink::SinkShared;
 
@@ -18,7 +18,7 @@ pub(super) struct BufferSource {
     taken: Sequence<Begun>,
     dropped: Vec<Record>,
     /// What the application is to be told at the next look or rest, which take the lock anyway.
-    fates: Vec<(Record, freshwire_ring::Fate)>,
+    fates: Vec<(Record, Fate)>,
     /// Payload bytes of the records that were acknowledged.
     acked: u64,
     /// The connection has looked since the last rest.
@@ -56,29 +56,27 @@ impl BufferSource {
     }
 
     fn abandon(&mut self, begun: &Begun, reason: Reason, now: Timestamp) {
-        self.stats.stats.on_dropped(begun.record.layer, reason.code());
-        self.fates.push((begun.record, begun.fate(dropped_for(reason), now, None)));
+        self.stats.stats.on_dropped(begun.record.layer, reason);
+        self.fates.push((begun.record, begun.fate(Outcome::Dropped(reason), now)));
     }
 
     /// A record is dropped that was never begun.
     fn drop_waiting(&mut self, buffer: &Buffer, reason: Reason, now: Timestamp) {
         let Buffer { record, .. } = buffer;
-        self.stats.stats.on_dropped(record.layer, reason.code());
-        let fate = never_begun(record);
-        let fate = freshwire_ring::Fate { outcome: dropped_for(reason), finished_at: Some(now), ..fate };
-        self.fates.push((*record, fate));
+        self.stats.stats.on_dropped(record.layer, reason);
+        let fate = Fate::uncommitted(record.index, record.seq, Outcome::Dropped(reason));
+        self.fates.push((*record, Fate { finished_at: Some(now), ..fate }));
     }
 }
 
 impl Begun {
-    fn fate(&self, outcome: Outcome, now: Timestamp, acked_at: Option<Timestamp>) -> freshwire_ring::Fate {
-        freshwire_ring::Fate {
-            outcome,
+    fn fate(&self, outcome: Outcome, now: Timestamp) -> Fate {
+        Fate {
             committed_at: Some(self.at),
             finished_at: Some(now),
-            acked_at,
+            acked_at: (outcome == Outcome::Acked).then_some(now),
             horizon: self.horizon,
-            ..never_begun(&self.record)
+            ..Fate::uncommitted(self.record.index, self.record.seq, outcome)
         }
     }
 }
@@ -91,7 +89,7 @@ impl Source for BufferSource {
         self.dropped = dropped;
         gone.clear();
         for record in self.dropped.drain(..) {
-            self.stats.stats.on_dropped(record.layer, Reason::Application.code());
+            self.stats.stats.on_dropped(record.layer, Reason::Application);
             gone.push((record.seq, Reason::Application));
         }
     }
@@ -116,16 +114,16 @@ impl Source for BufferSource {
         out.extend_from_slice(payload.and_then(|payload| payload.get(..bytes)).unwrap_or_default());
     }
 
-    fn settle(&mut self, now: Timestamp, token: u64, fate: Fate) {
+    fn settle(&mut self, now: Timestamp, token: u64, outcome: Outcome) {
         let Some(begun) = self.taken.remove(token) else { return };
-        match fate {
-            Fate::Acknowledged => {
+        match outcome.reason() {
+            None => {
                 self.acked += u64::from(begun.record.len);
                 self.stats.stats.on_finished();
                 self.stats.stats.on_acked(self.acked);
-                self.fates.push((begun.record, begun.fate(Outcome::Acked, now, Some(now))));
+                self.fates.push((begun.record, begun.fate(outcome, now)));
             }
-            Fate::Abandoned(reason) => self.abandon(&begun, reason, now),
+            Some(reason) => self.abandon(&begun, reason, now),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is queued and what has become of it.
+//! The queue of buffers and their fates.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,6 @@ use freshwire_choice::{Reason, Record};
 use freshwire_ring::{Fate, Meta, Outcome};
 
 use super::limits::{BufferError, BufferLimits};
-use crate::record::record_without_place;
 
 /// What the application's and the node's threads have in common.
 pub(super) struct Shared {
@@ -96,9 +95,9 @@ impl State {
 
     /// Gives a record its number, as a ring's producer does.
     pub(super) fn number(&mut self, meta: &Meta) -> Meta {
-        let user_seq = if meta.user_seq == Meta::NEXT_SEQ { self.next_seq } else { meta.user_seq };
-        self.next_seq = user_seq.wrapping_add(1);
-        Meta { user_seq, ..*meta }
+        let seq = if meta.seq == Meta::NEXT_SEQ { self.next_seq } else { meta.seq };
+        self.next_seq = seq.wrapping_add(1);
+        Meta { seq, ..*meta }
     }
 
     pub(super) fn push(&mut self, payload: Bytes, meta: &Meta) -> Result<u64, BufferError> {
@@ -140,7 +139,8 @@ impl State {
         self.waiting.extend(kept);
         for Buffer { record, .. } in &dropped {
             self.dropped.push(*record);
-            self.settle(record, Fate { outcome: dropped_for(Reason::Application), ..never_begun(record) });
+            let outcome = Outcome::Dropped(Reason::Application);
+            self.settle(record, Fate::uncommitted(record.index, record.seq, outcome));
         }
         dropped
     }
@@ -221,27 +221,9 @@ impl State {
     }
 }
 
-pub(super) fn dropped_for(reason: Reason) -> Outcome {
-    Outcome::Dropped { reason: reason.code() }
-}
-
-/// The fate, but for its outcome, of a record that was never begun.
-pub(super) fn never_begun(record: &Record) -> Fate {
-    Fate {
-        index: record.index,
-        user_seq: record.seq,
-        outcome: Outcome::Sent,
-        committed_at: None,
-        finished_at: None,
-        acked_at: None,
-        horizon: 0,
-        unread: None,
-    }
-}
-
 fn record_of(payload: &Bytes, meta: &Meta) -> Result<Record, BufferError> {
     match u32::try_from(payload.len()) {
-        Ok(len) if len <= Qos::MAX_MESSAGE => Ok(record_without_place(meta, len)),
+        Ok(len) if len <= Qos::MAX_MESSAGE => Ok(Record::of(meta, len)),
         _ => Err(BufferError::TooLarge { bytes: payload.len() }),
     }
 }
@@ -253,9 +235,7 @@ mod tests {
     fn state(seqs: impl IntoIterator<Item = u64>) -> State {
         let mut state = State::new(BufferLimits::default());
         for seq in seqs {
-            state
-                .push(Bytes::from_static(b"abc"), &Meta { user_seq: seq, key: seq, ..Meta::default() })
-                .unwrap();
+            state.push(Bytes::from_static(b"abc"), &Meta { seq, key: seq, ..Meta::default() }).unwrap();
         }
         state
     }
@@ -271,7 +251,7 @@ mod tests {
     fn what_was_decided_of_a_record_does_not_hit_the_one_in_its_place() {
         let mut state = state(1..4);
         assert_eq!(look(&mut state, 9), (vec![1, 2, 3], vec![]));
-        let meta = Meta { user_seq: 7, key: 2, ..Meta::default() };
+        let meta = Meta { seq: 7, key: 2, ..Meta::default() };
         let older = state.replace(&Bytes::from_static(b"newer"), &meta).unwrap();
         assert_eq!(older.as_deref(), Some(&b"abc"[..]));
         assert!(state.discard(1).is_none());
@@ -294,7 +274,7 @@ mod tests {
     #[test]
     fn what_takes_the_place_of_a_record_counts_as_long_as_it_is_there() {
         let mut state = State::new(BufferLimits { records: 3, bytes: 10 });
-        let meta = |seq| Meta { user_seq: seq, key: seq % 2 + 1, ..Meta::default() };
+        let meta = |seq| Meta { seq, key: seq % 2 + 1, ..Meta::default() };
         state.push(Bytes::from_static(b"ab"), &meta(0)).unwrap();
         state.push(Bytes::from_static(b"cd"), &meta(1)).unwrap();
         state.replace(&Bytes::from_static(b"longer"), &meta(2)).unwrap();
@@ -312,7 +292,7 @@ mod tests {
         assert!(state.rest() && !state.was_called());
         assert!(state.call() && state.was_called());
         assert!(!state.call(), "it was called already");
-        let meta = Meta { user_seq: 2, key: 1, ..Meta::default() };
+        let meta = Meta { seq: 2, key: 1, ..Meta::default() };
         state.replace(&Bytes::new(), &meta).unwrap();
         assert!(!state.rest(), "a change is something new");
         look(&mut state, 9);

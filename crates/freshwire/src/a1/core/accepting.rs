@@ -59,7 +59,7 @@ impl Core {
             self.newcomers.undecided.push_back(*incoming);
             return self.activity.note();
         }
-        let config = self.config.accepting(&self.config.maximum, self.largest_datagram(incoming.from));
+        let config = self.config.connection_over(self.largest_datagram(incoming.from));
         if self.endpoint.accept(now, id, config).is_ok() {
             self.enter(id, Peer::incoming(incoming.from, incoming.key));
         }
@@ -82,19 +82,19 @@ impl Core {
 mod tests {
     use std::time::Duration;
 
-    use freshwire_a1::{Closed, Limits};
+    use freshwire_a1::{Closed, ConnectConfig, Limits};
     use freshwire_io::now;
 
     use super::*;
+    use crate::a1::NodeConfig;
     use crate::a1::core::tests::{core, serve};
     use crate::a1::driver::Protocol as _;
-    use crate::a1::{ConnectConfig, NodeConfig};
 
     #[test]
     fn of_two_that_come_at_once_for_one_place_one_is_turned_away() {
         let config = || NodeConfig::new().unwrap().backlog(1);
         let (mut far, mut near) = (core(config()), [core(config()), core(config())]);
-        let (address, key) = (far.socket().local_addr().unwrap(), far.config.key.public_key());
+        let (address, key) = (far.socket().local_addr().unwrap(), far.config.endpoint.key.public_key());
         let ids = near.each_mut().map(|near| {
             let (id, _) = near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
             near.advance(now());
@@ -123,7 +123,7 @@ mod tests {
 
     /// Who `near` is there, once it was accepted: the answer is on its way.
     fn admitted(near: &mut Core, far: &mut Core) -> ConnectionHandle {
-        let (address, key) = (far.socket().local_addr().unwrap(), far.config.key.public_key());
+        let (address, key) = (far.socket().local_addr().unwrap(), far.config.endpoint.key.public_key());
         near.connect(now(), address, key, &ConnectConfig::default()).unwrap();
         near.advance(now());
         serve(far);
@@ -154,10 +154,15 @@ mod tests {
     #[test]
     fn one_that_was_accepted_and_is_not_heard_of_again_ends() {
         let limits = Limits { handshake_time: Duration::from_millis(50), ..Limits::default() };
-        let config = || NodeConfig::new().unwrap().ask(true).limits(limits);
+        let config = || {
+            let mut config = NodeConfig::new().unwrap().ask(true);
+            config.endpoint.limits = limits;
+            config
+        };
         let (mut far, mut near) = (core(config()), core(config()));
         let handle = admitted(&mut near, &mut far);
         assert!(matches!(far.peer(handle).unwrap().state, State::Open));
+        // Pause: the handshake's time passes.
         std::thread::sleep(limits.handshake_time);
         serve(&mut far);
         let peer = far.peer(handle).unwrap();

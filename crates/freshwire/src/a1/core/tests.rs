@@ -22,7 +22,7 @@ pub(super) fn serve(core: &mut Core) {
 fn connected(count: usize) -> ([Core; 2], Vec<ConnectionHandle>, Timestamp) {
     let config = || NodeConfig::new().unwrap().backlog(count);
     let mut cores = [core(config()), core(config())];
-    let (address, key) = (cores[1].socket().local_addr().unwrap(), cores[1].config.key.public_key());
+    let (address, key) = (cores[1].socket().local_addr().unwrap(), cores[1].config.endpoint.key.public_key());
     let mut time = now();
     let mut connect = || cores[0].connect(time, address, key, &ConnectConfig::default()).unwrap().0;
     let ids: Vec<_> = (0..count).map(|_| connect()).collect();

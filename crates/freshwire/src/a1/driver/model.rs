@@ -1,10 +1,11 @@
 //! Every interleaving of the driver's threads, with loom: no datagram is left while everybody sleeps, and no thread is left asleep when
 //! what it waits for is there. Loom reports either as a deadlock.
 //!
-//! The threads' code and the state machine are those of production, with loom's lock, condition variables and atomics. The socket, the
-//! two pollers and the clock are a [`World`]; the protocol is a [`Count`] of records. A poll without a limit of time sleeps until it is
-//! woken; one with a limit ends at once, and moves the clock by more than that, as on a slow machine. The periodic look at every ring,
-//! which would end any sleep after a second, is left out.
+//! The threads' code and the state machine are those of production, with loom's lock, condition variables and
+//! atomics. The socket, the two pollers and the clock are a [`World`]; the protocol is a [`Count`] of records. A poll
+//! without a time limit sleeps until it is woken. One with a limit ends at once and moves the clock by more than the
+//! limit, as on a slow machine. The periodic look at every ring, which would end any sleep after a second, is left
+//! out.
 //!
 //! A [`Fault`] takes one kind of wake-up away. The model finds each of them, which is the test of the model.
 

@@ -1,4 +1,4 @@
-//! Who drives a node's socket: a pure state machine, without locks, clocks or system calls.
+//! The choice of the thread that drives a node's socket: a pure state machine, without locks, clocks or system calls.
 //!
 //! The *owner* waits for datagrams and takes them in. Timers are always kept by the node's thread.
 //!

@@ -5,13 +5,13 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use bytes::Bytes;
-use freshwire_a1::{Message, PublicKey, Qos, QosError};
+use freshwire_a1::{ConnectConfig, Message, PublicKey, Qos, QosError};
 use freshwire_io::now;
 use freshwire_ring::{Meta, Outcome};
 
 use super::status::Status;
 use crate::a1::buffers::{BufferError, BufferLimits, BufferSink};
-use crate::a1::config::{ConnectConfig, NodeConfig, SinkConfig};
+use crate::a1::config::{NodeConfig, SinkConfig};
 use crate::a1::connection::Connection;
 use crate::a1::error::{BindError, ConnectError};
 use crate::a1::node::Node;
@@ -99,8 +99,8 @@ pub enum SocketError {
     },
 }
 
-/// Messages to any number of sinks and from any connecting peer: bind to an address with a maximum quality of service, add sinks, send or
-/// receive, change the quality within the maximum, close (Mapp 1997, "The User Interface").
+/// Messages to any number of sinks and from any connecting peer (Mapp 1997, "The User Interface"). Bind to an address
+/// with a maximum quality of service, add sinks, send or receive, change the quality within the maximum, close.
 ///
 /// Each sink has its own connection; the messages are in memory once. For deadlines, layers or fates use a [`Node`] with a
 /// [`BufferSink`] or a [`Sender`](crate::Sender) instead.
@@ -144,13 +144,13 @@ struct Rest {
 }
 
 impl Socket {
-    /// Binds to an address. [`NodeConfig::maximum`] is the upper limit of the quality of service.
+    /// Binds to an address. [`ConnectionConfig::maximum`](crate::a1::ConnectionConfig::maximum) is the upper limit of the quality of service.
     ///
     /// # Errors
     ///
     /// As [`Node::bind`].
     pub fn bind(address: SocketAddr, config: NodeConfig) -> Result<Self, SocketError> {
-        let maximum = config.maximum;
+        let maximum = config.connection.maximum;
         let node = Node::bind(address, config)?;
         Ok(Self {
             members: Vec::new(),
@@ -196,7 +196,8 @@ impl Socket {
         if self.members.iter().filter(|member| member.is_sink()).count() >= MAX_SOCKET_SINKS {
             return Err(SocketError::TooManySinks);
         }
-        let config = ConnectConfig { qos, ..ConnectConfig::default() };
+        let mut config = ConnectConfig::default();
+        config.qos = qos;
         let connection = self.node.connect(address, key, &config)?;
         let sink = connection.add_buffer_sink(SinkConfig::new(choice::fifo()), UNLIMITED)?;
         self.members.push(Member { sink: Some(sink), ..Member::new(connection, *key) });
@@ -230,7 +231,7 @@ impl Socket {
     }
 
     fn send_outgoing(&mut self, payload: Payload<'_>, when_full: WhenFull) -> Result<Sent, SocketError> {
-        let meta = Meta { user_seq: self.next_seq, generated: now(), ..Meta::default() };
+        let meta = Meta { seq: self.next_seq, generated: now(), ..Meta::default() };
         self.next_seq += 1;
         let mut outgoing = Outgoing { payload, meta };
         for member in self.members.iter_mut().filter(|member| member.sink.is_some()) {
@@ -457,7 +458,7 @@ impl Member {
         let Some(sink) = &mut self.sink else { return };
         while let Some(fate) = sink.poll_fate() {
             self.outstanding = self.outstanding.saturating_sub(1);
-            self.has_given_up |= matches!(fate.outcome, Outcome::Dropped { .. });
+            self.has_given_up |= matches!(fate.outcome, Outcome::Dropped(_));
         }
     }
 

@@ -7,10 +7,9 @@ use std::time::Duration;
 use freshwire_choice::{Choice, Decision, Outcome, Reason, Record};
 use freshwire_io::kernel_ring::RingSocket;
 use freshwire_media::framing::Framer;
-use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken, reason};
+use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken};
 use freshwire_units::Timestamp;
 
-use crate::record::record_of;
 use crate::reserve::Reserve;
 use crate::stats::SinkStats;
 use crate::tcp::estimate::Estimate;
@@ -160,10 +159,10 @@ impl Feed {
         let Parts { consumer, choice, .. } = &mut self.parts;
         let offered = &mut self.offered[at];
         let was = std::mem::replace(&mut offered.stage, standing.stage);
-        let handed_over = matches!(standing.stage, Stage::Sent | Stage::Acked);
+        let handed_over = is_handed_over(standing.stage);
         let ended_at = standing.finished_at.unwrap_or(now);
-        let first_end = handed_over && !matches!(was, Stage::Sent | Stage::Acked);
-        let first_ack = standing.stage == Stage::Acked && was != Stage::Acked;
+        let first_end = handed_over && !is_handed_over(was);
+        let first_ack = standing.stage == ACKED && was != ACKED;
         if first_end {
             stats.on_write(offered.bytes);
         }
@@ -182,13 +181,12 @@ impl Feed {
             stats.on_finished();
         }
         if first_ack {
-            let _ = consumer.acked(taken.index, standing.acked_at.unwrap_or(now));
+            let _ = consumer.acked(taken.record.index, standing.acked_at.unwrap_or(now));
         }
-        if let (Stage::Dropped(code), false) = (standing.stage, matches!(was, Stage::Dropped(_))) {
-            let _ = consumer.abandon(taken, code, ended_at);
-            let why = Reason::try_from(code).unwrap_or(Reason::Invalid);
-            choice.outcome(record, Outcome::Dropped(why));
-            stats.on_dropped(record.layer, code);
+        if let (Some(reason), None) = (dropped(standing.stage), dropped(was)) {
+            let _ = consumer.abandon(taken, reason, ended_at);
+            choice.outcome(record, Outcome::Dropped(reason));
+            stats.on_dropped(record.layer, reason);
         }
     }
 
@@ -228,15 +226,15 @@ impl Feed {
             let Some((taken, _)) = offered.record.as_ref().filter(|_| offered.stage == Stage::Waiting) else {
                 continue;
             };
-            if producer.drop_where(0, reason::APPLICATION, |record| record.index == offered.index) == 0 {
+            if producer.drop_where(0, Reason::Application, |record| record.index == offered.index) == 0 {
                 // The kernel was first; so it was with those before.
                 return;
             }
             if consumer.put_back(taken).is_err() {
-                let _ = consumer.abandon(taken, reason::INVALID, now);
+                let _ = consumer.abandon(taken, Reason::Invalid, now);
             }
             offered.record = None;
-            offered.stage = Stage::Dropped(reason::APPLICATION);
+            offered.stage = Stage::Ended(Outcome::Dropped(Reason::Application));
         }
     }
 
@@ -244,7 +242,7 @@ impl Feed {
     pub(super) fn take_all_back(&mut self, now: Timestamp) {
         let first = self.offered.iter().find_map(|offered| offered.record.as_ref());
         if let Some((taken, _)) = first {
-            self.take_back(taken.index, now);
+            self.take_back(taken.record.index, now);
         }
     }
 
@@ -277,9 +275,9 @@ impl Feed {
                 Decision::Drop(place, why) => {
                     let Some(&record) = scratch.records.get(place) else { return true };
                     // Too late means that somebody else edits or dropped it; the next look tells.
-                    if self.parts.consumer.discard(record.index, why.code(), now).is_ok() {
+                    if self.parts.consumer.discard(record.index, why, now).is_ok() {
                         self.parts.choice.outcome(&record, Outcome::Dropped(why));
-                        stats.on_dropped(record.layer, why.code());
+                        stats.on_dropped(record.layer, why);
                     }
                 }
                 Decision::Send(place) => {
@@ -300,11 +298,11 @@ impl Feed {
     fn offer(&mut self, taken: Taken, now: Timestamp, stats: &SinkStats) -> bool {
         let Parts { consumer, choice, framer, .. } = &mut self.parts;
         // It may have been modified or replaced since the policy saw it.
-        let record = record_of(&taken.record);
+        let record = taken.record;
         frame(framer.as_mut(), consumer, &taken, &mut self.framed);
         let deadline = if choice.drops_expired() { record.deadline } else { Timestamp::MAX };
-        let Record { seq: user_seq, generated, layer, group, .. } = record;
-        let meta = Meta { user_seq, generated, deadline, layer, group, ..Meta::default() };
+        let Record { seq, generated, layer, group, .. } = record;
+        let meta = Meta { seq, generated, deadline, layer, group, ..Meta::default() };
         let pushed = self.push(&meta);
         let Parts { consumer, choice, .. } = &mut self.parts;
         match pushed {
@@ -318,9 +316,9 @@ impl Feed {
                 false
             }
             Err(_) => {
-                let _ = consumer.abandon(&taken, reason::INVALID, now);
+                let _ = consumer.abandon(&taken, Reason::Invalid, now);
                 choice.outcome(&record, Outcome::Dropped(Reason::Invalid));
-                stats.on_dropped(record.layer, reason::INVALID);
+                stats.on_dropped(record.layer, Reason::Invalid);
                 true
             }
         }
@@ -388,7 +386,7 @@ impl Feed {
 
     /// Takes nothing more from the application's ring: what is ready there is dropped.
     pub(super) fn refuse(&mut self, now: Timestamp) {
-        self.parts.consumer.close(Reason::Closed.code(), now);
+        self.parts.consumer.close(Reason::Closed, now);
     }
 
     /// Resolves every record that is left. The socket is closed, so the kernel changes nothing any more.
@@ -399,10 +397,24 @@ impl Feed {
                 && offered.is_unfinished()
             {
                 // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-                let _ = self.parts.consumer.abandon(taken, reason.code(), now);
+                let _ = self.parts.consumer.abandon(taken, reason, now);
             }
         }
-        self.parts.consumer.close(reason.code(), now);
+        self.parts.consumer.close(reason, now);
+    }
+}
+
+const ACKED: Stage = Stage::Ended(Outcome::Acked);
+
+/// Whether the kernel has sent all of it.
+fn is_handed_over(stage: Stage) -> bool {
+    matches!(stage, Stage::Ended(Outcome::Sent | Outcome::Acked))
+}
+
+fn dropped(stage: Stage) -> Option<Reason> {
+    match stage {
+        Stage::Ended(outcome) => outcome.reason(),
+        Stage::Waiting | Stage::Taken => None,
     }
 }
 
@@ -414,21 +426,21 @@ impl Offered {
 
     /// Whether nothing more will be heard of it.
     fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Acked | Stage::Dropped(_))
+        self.stage == ACKED || dropped(self.stage).is_some()
     }
 }
 
 impl Drop for Feed {
     fn drop(&mut self) {
         // Again where the end was regular, which changes nothing; else the engine was gone before it had the sink.
-        self.parts.consumer.close(Reason::ConnectionLost.code(), freshwire_io::now());
+        self.parts.consumer.close(Reason::ConnectionLost, freshwire_io::now());
     }
 }
 
 /// The bytes of a record in the stream. A plain framing makes them of the record alone.
 fn frame(framer: &mut dyn Framer, source: &Consumer, taken: &Taken, out: &mut Vec<u8>) {
     out.clear();
-    framer.begin(taken.user_seq, taken.len);
+    framer.begin(taken.record.seq, taken.record.len);
     while let Some(piece) = framer.next(usize::MAX, out) {
         let end = out.len() + piece.payload.len();
         source.copy(taken, piece.payload.start, piece.payload.len(), out);

@@ -6,7 +6,6 @@ use freshwire_ring::Taken;
 use freshwire_units::Timestamp;
 
 use super::TcpSink;
-use crate::record::record_of;
 use crate::tcp::begun::Begun;
 use crate::tcp::listing::{PAST_WAIT, PICKS_PER_TURN, list, tell_dropped};
 use crate::tcp::output::End;
@@ -95,7 +94,7 @@ impl TcpSink {
     /// Why the open record should be given up, if it should.
     fn reason_to_abandon(&mut self, now: Timestamp) -> Option<Reason> {
         let begun = self.begun.opened().filter(|begun| begun.named > 0)?;
-        let remaining = begun.taken.len - begun.named;
+        let remaining = begun.taken.record.len - begun.named;
         let view = self.path.view(now, self.output.planned());
         match self.choice.progress(now, &begun.record(), remaining, &view) {
             Progress::Abandon(reason) => Some(reason),
@@ -113,7 +112,7 @@ impl TcpSink {
 
     /// How large a chunk may be; `None` if there is no room that is worth its header.
     fn chunk_room(&self, room: u64) -> Option<u64> {
-        let remaining = self.begun.opened().map_or(0, |begun| begun.taken.len - begun.named);
+        let remaining = self.begun.opened().map_or(0, |begun| begun.taken.record.len - begun.named);
         // One chunk to a segment: the finest grain that costs no packet.
         let room = room.min(self.path.mss());
         let is_worth_it =
@@ -144,7 +143,7 @@ impl TcpSink {
     fn commit(&mut self, mut piece: Piece, room: u64) {
         let number = self.begun.number();
         let Some(begun) = self.begun.opened_mut() else { return };
-        let end = piece.payload.end.min(begun.taken.len);
+        let end = piece.payload.end.min(begun.taken.record.len);
         let start = piece.payload.start.min(end);
         let len = u64::from(end - start).min(room) as u32;
         begun.named = begun.named.max(start + len);
@@ -180,7 +179,7 @@ impl TcpSink {
                 Decision::Drop(place, reason) => {
                     let Some(&record) = records.get(place) else { return false };
                     // Too late means that somebody else edits or dropped it; the next look tells.
-                    if self.consumer.discard(record.index, reason.code(), now).is_ok() {
+                    if self.consumer.discard(record.index, reason, now).is_ok() {
                         self.dropped(record, reason);
                         if place == 0 {
                             self.framer.missed(record.seq);
@@ -232,13 +231,11 @@ impl TcpSink {
         }
         for _ in 0..self.consumer.region().config().slots {
             // All of the queue: what makes room may lie behind what would be sent next.
-            self.consumer.queue(usize::MAX, &mut scratch.queued);
-            scratch.records.clear();
-            scratch.records.extend(scratch.queued.iter().map(record_of));
+            self.consumer.queue(usize::MAX, &mut scratch.records);
             let Some((place, reason)) = self.choice.stale(now, &scratch.records, newcomer) else { return };
             let Some(&record) = scratch.records.get(place) else { return };
             // Too late means that somebody else edits or dropped it; the next look tells.
-            if self.consumer.discard(record.index, reason.code(), now).is_ok() {
+            if self.consumer.discard(record.index, reason, now).is_ok() {
                 self.dropped(record, reason);
                 if place == 0 {
                     self.framer.missed(record.seq);
@@ -252,7 +249,7 @@ impl TcpSink {
 
     fn begin(&mut self, taken: Taken, now: Timestamp) {
         // It may have been modified or replaced since the policy saw it.
-        let record = record_of(&taken.record);
+        let record = taken.record;
         let unsent = self.path.unsent() + self.output.planned();
         self.consumer.commit(&taken, now, u32::try_from(unsent).unwrap_or(u32::MAX));
         if let Some(unread) = self.path.unread() {

@@ -275,7 +275,7 @@ impl Path {
         // Either fails only if the other side overwrote the state of a taken slot; the ring has counted that.
         if self.acks.are_told {
             let _ = consumer.finish(taken, now);
-            self.acks.records.push_back((self.acks.written, taken.index));
+            self.acks.records.push_back((self.acks.written, taken.record.index));
         } else {
             let _ = consumer.finish_for_good(taken, now);
         }

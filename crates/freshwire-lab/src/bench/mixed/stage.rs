@@ -1,0 +1,269 @@
+//! The hosts of the mixed load, and one run on them.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use freshwire_acks::{Config, Filter, Hook, HookChoice, Rule};
+use freshwire_netns::testbed::{Receiver, TcpCounters, Testbed, pin, runtime};
+use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_tcp_congestion};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+
+use super::camera::{self, Done, HandOver, Viewer};
+use super::profile::{Recording, Shares};
+use super::receivers::{self, Arrived, Receivers};
+use super::share::Share;
+use super::sound;
+
+/// Viewers of sound.
+pub(super) const SOUNDS: usize = 2;
+
+/// Payload of a full segment over Ethernet, with timestamps; datagrams of video stay below what a link takes.
+const FULL_SEGMENT: f64 = 1448.0;
+pub(super) const DATAGRAM: usize = 1400;
+
+/// Packets that wait for the device, as in a small card's ring.
+const RING_PACKETS: u32 = 1000;
+
+/// The receiver takes its processor before others do: it is not what is measured.
+const RECEIVER_NICE: i32 = -20;
+
+/// Bytes of datagrams that may wait at a viewer.
+const DATAGRAM_BUFFER: usize = 8 << 20;
+
+/// Of the camera's kernel, too.
+const CONGESTION: &str = "cubic";
+
+/// Viewers, and what of the document's changes is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Setting {
+    pub(super) tcp: usize,
+    pub(super) udp: usize,
+    pub(super) hand_over: HandOver,
+    pub(super) filter: bool,
+    /// Datagrams by segmentation offload.
+    pub(super) batches: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ran {
+    pub(super) done: Done,
+    pub(super) arrived: Arrived,
+    /// Of the camera alone: from its first picture to its last.
+    pub(super) time: Duration,
+    pub(super) camera: Duration,
+    pub(super) arrivals: Duration,
+    pub(super) encoders: Duration,
+    pub(super) sound_sent: u64,
+    pub(super) tcp: TcpCounters,
+    pub(super) shares: Option<Shares>,
+}
+
+impl Ran {
+    /// The part of the processor time that pictures take, of all that the group had.
+    pub(super) fn load(&self) -> f64 {
+        let pictures = (self.camera + self.arrivals).as_secs_f64();
+        pictures / (pictures + self.encoders.as_secs_f64()).max(1e-9)
+    }
+
+    /// Payload of the mean segment, of a full one.
+    pub(super) fn fullness(&self) -> f64 {
+        self.done.tcp_bytes as f64 / (self.tcp.segments_out as f64 * FULL_SEGMENT).max(1.0)
+    }
+}
+
+/// The hosts, and the share of the processor that the near one has.
+pub(super) struct Stage {
+    // First: the kernel's thread leaves the group before its interface goes.
+    share: Share,
+    testbed: Testbed,
+    arrivals: i32,
+}
+
+impl Stage {
+    pub(super) fn new() -> anyhow::Result<Self> {
+        let mut share = Share::new()?;
+        // The document's receiver acknowledges each second packet.
+        let testbed = Testbed::new("mixed", Receiver::Delayed).context("cannot measure the mixed load")?;
+        testbed.set_queue(RING_PACKETS)?;
+        let arrivals = testbed.arrivals().context("the near interface has no thread for arrivals")?;
+        share.add_kernel_thread(arrivals)?;
+        Ok(Self { share, testbed, arrivals })
+    }
+
+    /// Limits the near host to a share of processor 0, or not.
+    pub(super) fn limit(&self, share: Option<f64>) -> anyhow::Result<()> {
+        self.share.limit(share)
+    }
+
+    /// Runs a setting once; `interval` is that between blocks of sound.
+    pub(super) fn run(
+        &self,
+        setting: Setting,
+        plan: &camera::Plan<'_>,
+        interval: Duration,
+        profile: bool,
+    ) -> anyhow::Result<Ran> {
+        let (mut viewers, receivers, sounds) = self.connect(setting)?;
+        let make = || {
+            let choice = HookChoice::Only(Hook::Tc);
+            self.testbed.in_near(|| Filter::new(self.testbed.interface(), choice, &Config::new(Rule::Safe)))
+        };
+        let filter = setting.filter.then(make).transpose()?.transpose()?;
+        let before = self.testbed.counters()?;
+        let (encoders_stop, receivers_stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut ran = thread::scope(|scope| {
+            let (sender, encoder_threads) = mpsc::channel();
+            let far = scope.spawn(|| {
+                pin(1);
+                setpriority_process(Some(gettid()), RECEIVER_NICE)?;
+                receivers::run(&receivers, plan.picture.len(), plan.datagram, &receivers_stop)
+            });
+            let encoders: Vec<_> = (0_u8..)
+                .zip(&sounds)
+                .map(|(number, socket)| {
+                    let (sender, stop) = (sender.clone(), &encoders_stop);
+                    scope.spawn(move || self.encode(socket, number, interval, sender, stop))
+                })
+                .collect();
+            drop(sender);
+            let (named, camera_thread) = mpsc::channel();
+            let (encoders_stop, arrivals) = (&encoders_stop, self.arrivals);
+            let camera = scope.spawn(move || {
+                let ran = self.film(&mut viewers, plan, &encoder_threads, &named);
+                encoders_stop.store(true, Ordering::Relaxed);
+                // What waits in the sockets is still sent, then the connections end.
+                drop(viewers);
+                ran
+            });
+            // From here: what the camera's thread starts is on its share.
+            let recording = match camera_thread.recv() {
+                Ok(thread) if profile => Recording::start(&[thread, arrivals], plan.time),
+                _ => Ok(None),
+            };
+            let ran = camera.join().unwrap_or_else(|_| Err(anyhow!("the camera's thread panicked")));
+            let shares = recording.and_then(|recording| recording.map(Recording::finish).transpose());
+            let mut sound_sent = 0;
+            for encoder in encoders {
+                sound_sent += encoder.join().unwrap_or_else(|_| Err(anyhow!("an encoder panicked")))?;
+            }
+            receivers_stop.store(true, Ordering::Release);
+            let arrived = far.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")))?;
+            Ok::<_, anyhow::Error>(Ran { arrived, sound_sent, shares: shares?, ..ran? })
+        })?;
+        drop(filter);
+        let after = self.testbed.counters()?;
+        ran.tcp = TcpCounters {
+            segments_in: after.segments_in - before.segments_in,
+            retransmitted: after.retransmitted - before.retransmitted,
+            segments_out: after.segments_out - before.segments_out,
+        };
+        Ok(ran)
+    }
+
+    /// The camera's thread, on the share.
+    fn film(
+        &self,
+        viewers: &mut [Viewer],
+        plan: &camera::Plan<'_>,
+        encoders: &mpsc::Receiver<i32>,
+        name: &mpsc::Sender<i32>,
+    ) -> anyhow::Result<Ran> {
+        pin(0);
+        self.share.join()?;
+        let own = gettid().as_raw_nonzero().get();
+        let encoders: Vec<i32> = encoders.iter().collect();
+        // Nobody listens once the run has failed.
+        let _ = name.send(own);
+        let look = || {
+            let of_encoders = encoders.iter().map(|&thread| runtime(Some(thread))).sum::<Duration>();
+            (runtime(Some(own)), runtime(Some(self.arrivals)), of_encoders)
+        };
+        let before = look();
+        let done = camera::run(viewers, plan)?;
+        let after = look();
+        Ok(Ran {
+            done,
+            arrived: Arrived::default(),
+            time: plan.time,
+            camera: after.0.saturating_sub(before.0),
+            arrivals: after.1.saturating_sub(before.1),
+            encoders: after.2.saturating_sub(before.2),
+            sound_sent: 0,
+            tcp: TcpCounters::default(),
+            shares: None,
+        })
+    }
+
+    /// An encoder's thread, on the share. It says its number, and returns how many blocks it sent.
+    fn encode(
+        &self,
+        socket: &UdpSocket,
+        number: u8,
+        interval: Duration,
+        name: mpsc::Sender<i32>,
+        stop: &AtomicBool,
+    ) -> anyhow::Result<u64> {
+        pin(0);
+        self.share.join()?;
+        setpriority_process(Some(gettid()), sound::NICE)?;
+        // Nobody listens if the camera has failed.
+        let _ = name.send(gettid().as_raw_nonzero().get());
+        drop(name);
+        let (_, sent) = sound::run(socket, 0.3 + 0.1 * f32::from(number), interval, stop)?;
+        Ok(sent)
+    }
+
+    /// Both ends of all connections.
+    fn connect(&self, setting: Setting) -> anyhow::Result<(Vec<Viewer>, Receivers, Vec<UdpSocket>)> {
+        let Setting { tcp, udp, batches, .. } = setting;
+        let host = self.testbed.address().ip();
+        let any = SocketAddr::new(host, 0);
+        let (listener, datagrams, sound) = self.testbed.in_far(|| {
+            let bind = || -> io::Result<UdpSocket> {
+                let socket = UdpSocket::bind(any)?;
+                set_socket_recv_buffer_size_force(&socket, DATAGRAM_BUFFER)?;
+                Ok(socket)
+            };
+            let datagrams = (0..udp).map(|_| bind()).collect::<io::Result<Vec<_>>>()?;
+            io::Result::Ok((TcpListener::bind(any)?, datagrams, bind()?))
+        })??;
+        let (to, to_sound) = (listener.local_addr()?, sound.local_addr()?);
+        let (viewers, sounds) = self.testbed.in_near(|| {
+            let near = || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+            let mut viewers = Vec::new();
+            // TCP and UDP take turns, so that neither is always served first.
+            for place in 0..tcp.max(udp) {
+                if place < tcp {
+                    let socket = TcpStream::connect(to)?;
+                    set_tcp_congestion(socket.as_fd(), CONGESTION)?;
+                    viewers.push(Viewer::Tcp(socket));
+                }
+                let Some(socket) = datagrams.get(place) else { continue };
+                let (address, socket) = (socket.local_addr()?, near()?);
+                viewers.push(if batches {
+                    Viewer::UdpBatches(freshwire_io::udp::UdpSocket::from_std(socket)?, address)
+                } else {
+                    socket.connect(address)?;
+                    socket.set_nonblocking(true)?;
+                    Viewer::Udp(socket)
+                });
+            }
+            let connected = |_| -> io::Result<UdpSocket> {
+                let socket = near()?;
+                socket.connect(to_sound)?;
+                Ok(socket)
+            };
+            io::Result::Ok((viewers, (0..SOUNDS).map(connected).collect::<io::Result<Vec<_>>>()?))
+        })??;
+        let streams = (0..tcp).map(|_| Ok(listener.accept()?.0)).collect::<io::Result<Vec<_>>>()?;
+        Ok((viewers, Receivers { tcp: streams, udp: datagrams, sound }, sounds))
+    }
+}

@@ -1,0 +1,33 @@
+use super::names::Names;
+
+/// What somebody wants to do with a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// Get it.
+    View,
+    /// Feed it.
+    Publish,
+}
+
+/// Which streams somebody may view and publish.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// Streams to view.
+    pub view: Names,
+    /// Streams to publish.
+    pub publish: Names,
+}
+
+impl Rights {
+    /// Everything.
+    pub fn all() -> Self {
+        Self { view: Names::all(), publish: Names::all() }
+    }
+
+    pub(super) fn allow(&self, right: Right, stream: &str) -> bool {
+        match right {
+            Right::View => self.view.contain(stream),
+            Right::Publish => self.publish.contain(stream),
+        }
+    }
+}

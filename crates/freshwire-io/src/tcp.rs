@@ -1,10 +1,12 @@
 //! The TCP socket as a just-in-time carrier needs it: what is unsent, what is on the wire, and how to keep both small.
 
 mod acks;
+mod batch;
 mod info;
 mod options;
 
 pub use acks::AckTime;
+pub use batch::{BatchWrite, SendBatch};
 pub use info::TcpInfo;
 pub use options::{available_congestion_controls, kernel_release};
 

@@ -36,7 +36,7 @@ pub struct Context {
 impl Context {
     /// The context of a server with this hub and these rules. `shutdown` becomes true when it stops.
     pub fn new(hub: Hub, access: Access, limits: Limits, shutdown: watch::Receiver<bool>) -> Self {
-        let topics = Topics::new(hub.engine(), hub.config().clone());
+        let topics = Topics::new(hub.engines(), hub.config().clone());
         Self {
             hub,
             topics,

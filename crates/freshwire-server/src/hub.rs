@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use freshwire::{Engine, EngineThread, Handle};
+use freshwire::{DEFAULT_FILL_FIRST, EngineGroup, EnginePool};
 use tokio::sync::mpsc;
 
 pub use fit::Fit;
@@ -29,15 +29,15 @@ pub use stream::{Publisher, RenditionSnapshot, Stream, StreamSnapshot};
 pub(crate) use taps::Tapping;
 pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
 
-/// All streams of a server, and the engine that serves their viewers. Clones are handles to the same hub.
+/// All streams of a server, and the engines that serve their viewers. Clones are handles to the same hub.
 #[derive(Clone)]
 pub struct Hub(Arc<Inner>);
 
 struct Inner {
     shared: Arc<Shared>,
     streams: Mutex<Streams>,
-    /// Stops when the hub goes; sinks that are still open are aborted.
-    engine: EngineThread,
+    /// Stop when the hub goes; sinks that are still open are aborted.
+    engines: EnginePool,
 }
 
 type Streams = BTreeMap<String, Entry>;
@@ -62,7 +62,7 @@ impl Entry {
 /// What streams need of the hub.
 struct Shared {
     config: HubConfig,
-    engine: Handle,
+    engines: EngineGroup,
     viewer_ids: AtomicU64,
 }
 
@@ -100,6 +100,12 @@ pub struct HubConfig {
     pub stall_timeout: Duration,
     /// The kernel name of the congestion control of viewers' connections; `None` keeps the system's.
     pub congestion: Option<String>,
+    /// Threads over which viewers are spread, each with its own engine. Default: one per processor, at most [`MAX_ENGINES`].
+    pub engines: usize,
+    /// Viewers of one stream that its first engine gets before another one gets any. Default [`DEFAULT_FILL_FIRST`].
+    pub fill_first: usize,
+    /// Writes to many viewers with one system call, where the system has io_uring. Default `true`.
+    pub io_uring: bool,
 }
 
 impl Default for HubConfig {
@@ -117,8 +123,19 @@ impl Default for HubConfig {
             join_age: Duration::from_millis(500),
             stall_timeout: Duration::from_secs(30),
             congestion: None,
+            engines: default_engines(),
+            fill_first: DEFAULT_FILL_FIRST,
+            io_uring: true,
         }
     }
+}
+
+/// Most engines of a server.
+pub const MAX_ENGINES: usize = 64;
+
+fn default_engines() -> usize {
+    // Where the number is not known, one engine serves everybody.
+    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_ENGINES)
 }
 
 /// A viewer or a publisher is refused.
@@ -156,16 +173,18 @@ pub enum HubError {
 }
 
 impl Hub {
-    /// A hub without streams; starts its engine.
+    /// A hub without streams; starts its engines.
     pub fn new(config: HubConfig) -> io::Result<Self> {
-        let engine = Engine::new()?.spawn()?;
-        let shared = Shared { config, engine: engine.handle(), viewer_ids: AtomicU64::new(1) };
-        Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engine })))
+        let pool = EnginePool::spawn(config.engines)?;
+        pool.set_io_uring(config.io_uring);
+        let engines = pool.group().fill_first(config.fill_first);
+        let shared = Shared { config, engines, viewer_ids: AtomicU64::new(1) };
+        Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engines: pool })))
     }
 
-    /// The engine that serves the viewers.
-    pub(crate) fn engine(&self) -> Handle {
-        self.0.engine.handle()
+    /// The engines that serve the viewers.
+    pub(crate) fn engines(&self) -> EngineGroup {
+        self.0.shared.engines.clone()
     }
 
     /// What it allows.
@@ -173,9 +192,14 @@ impl Hub {
         &self.0.shared.config
     }
 
-    /// Whether the engine runs that serves the viewers. It ends early only by a panic, which is a bug.
+    /// Whether the engines run that serve the viewers. They end early only by a panic, which is a bug.
     pub fn is_served(&self) -> bool {
-        self.0.engine.is_running()
+        self.0.engines.is_running()
+    }
+
+    /// Viewers' sinks, by engine.
+    pub fn engine_sinks(&self) -> Vec<usize> {
+        self.0.shared.engines.sinks()
     }
 
     /// The stream of this name, made if it is new. It stays for as long as the hub.

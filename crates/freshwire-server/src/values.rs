@@ -23,7 +23,7 @@ mod watcher;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freshwire::Handle;
+use freshwire::EngineGroup;
 
 pub use error::ValueError;
 pub use limits::MAX_KEY_BYTES;
@@ -36,15 +36,15 @@ use crate::hub::HubConfig;
 
 /// All topics of a server, by name.
 pub struct Topics {
-    engine: Handle,
+    engines: EngineGroup,
     config: HubConfig,
     topics: Mutex<BTreeMap<String, Arc<Topic>>>,
 }
 
 impl Topics {
-    /// No topics yet. `engine` serves the watchers.
-    pub fn new(engine: Handle, config: HubConfig) -> Self {
-        Self { engine, config, topics: Mutex::default() }
+    /// No topics yet. `engines` serve the watchers.
+    pub fn new(engines: EngineGroup, config: HubConfig) -> Self {
+        Self { engines, config, topics: Mutex::default() }
     }
 
     /// Keeps topics of exactly these names. Watchers of others stay until they leave.
@@ -54,7 +54,7 @@ impl Topics {
         for name in names {
             let topic = before.remove(&name);
             let topic = topic.unwrap_or_else(|| {
-                Arc::new(Topic::new(name.clone(), self.engine.clone(), self.config.clone()))
+                Arc::new(Topic::new(name.clone(), self.engines.clone(), self.config.clone()))
             });
             topics.insert(name, topic);
         }

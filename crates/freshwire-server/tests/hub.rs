@@ -221,10 +221,46 @@ fn a_viewer_waits_for_the_next_keyframe_if_the_newest_is_old() -> Result<()> {
     Ok(())
 }
 
+/// A hub that spreads the viewers of a stream over two engines from the second one on.
+fn two_engines() -> HubConfig {
+    HubConfig { engines: 2, fill_first: 0, ..HubConfig::default() }
+}
+
+#[test]
+fn viewers_of_all_engines_get_the_same_stream() -> Result<()> {
+    let (hub, stream) = hub(two_engines())?;
+    let mut source = Source::new(&stream)?;
+    let mut viewers: Vec<_> = (0..6).map(|_| view(&stream)).collect::<Result<_>>()?;
+    assert_eq!(hub.engine_sinks(), [3, 3]);
+    for round in 0..40 {
+        let sound = (round > 0).then(|| source.sound());
+        let picture = if round % 10 == 0 { source.key(20_000) } else { source.picture(3000) };
+        let expected: Vec<_> = sound.map(|sound| ('A', sound)).into_iter().chain([('V', picture)]).collect();
+        for (_, player) in &mut viewers {
+            let mut got = expected.iter().map(|_| player.next()).collect::<Result<Vec<_>>>()?;
+            // Sound may overtake pictures.
+            got.sort_unstable();
+            assert_eq!(got, expected, "round {round}");
+        }
+    }
+    let snapshot = stream.snapshot();
+    assert!(snapshot.viewers.iter().all(|viewer| viewer.sink.finished == 79), "{:?}", snapshot.viewers);
+    assert!(hub.is_served());
+    Ok(())
+}
+
 #[test]
 fn stalled_viewers_cost_nobody_else_anything() -> Result<()> {
-    let config = HubConfig { arena_bytes: 4 << 20, ..HubConfig::default() };
-    let (_hub, stream) = hub(config)?;
+    stalled_viewers(HubConfig::default())
+}
+
+#[test]
+fn stalled_viewers_of_several_engines_cost_nobody_else_anything() -> Result<()> {
+    stalled_viewers(two_engines())
+}
+
+fn stalled_viewers(config: HubConfig) -> Result<()> {
+    let (_hub, stream) = hub(HubConfig { arena_bytes: 4 << 20, ..config })?;
     let mut source = Source::new(&stream)?;
     let stalled: Vec<_> = (0..20).map(|_| view(&stream)).collect::<Result<_>>()?;
     let (_viewer, mut player) = view(&stream)?;

@@ -17,7 +17,7 @@ pub trait DatagramPath: Send {
     /// When `bytes` more bytes may leave in one burst: `now` or earlier if at once.
     fn ready_at(&self, now: Timestamp, bytes: u64) -> Timestamp;
 
-    /// Takes one piece of the stream: whole packets as the sink's framing writes them. The path may gather packets for one system
+    /// Takes pieces of the stream: whole packets as the sink's framing writes them. The path may gather packets for one system
     /// call until [`flush`](Self::flush). A packet that the system does not take is lost, as on the way.
     fn send(&mut self, now: Timestamp, packets: &[u8]);
 

@@ -76,7 +76,7 @@ pub use sender::Sender;
 pub use sink::{Monitor, Sink};
 pub use sink_id::{SinkId, StaleSink};
 pub use stats::{LAYERS, PathRate, SinkSnapshot, SinkStats};
-pub use tcp::{Engine, EngineThread, Handle};
+pub use tcp::{DEFAULT_FILL_FIRST, Engine, EngineGroup, EnginePool, EngineThread, Handle};
 pub use watch::{SinkEvents, SinkWatch};
 
 /// The examples of the documents, compiled with the tests.

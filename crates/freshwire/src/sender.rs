@@ -16,7 +16,7 @@ use crate::sink::{Call, Sink, SinkShared};
 use crate::sink_id::{SinkId, StaleSink};
 #[cfg(feature = "fanout")]
 use crate::tcp::OfferRoom;
-use crate::tcp::{Added, Direct, Handle};
+use crate::tcp::{Added, Direct, EngineGroup, GroupShare, Handle};
 
 /// The application's handle: queues records and, until they are committed, drops, modifies or replaces them.
 /// One arena holds the payloads of all sinks.
@@ -28,7 +28,9 @@ use crate::tcp::{Added, Direct, Handle};
 /// kernel's ring instead; the calls are the same, and [`region_of`](Self::region_of) returns their place.
 pub struct Sender {
     producer: Producer,
-    engine: Option<Handle>,
+    engines: Option<GroupShare>,
+    /// Engines to wake after a push, by place. Kept for its memory.
+    called: Vec<bool>,
     next_ring: usize,
     /// Rings that were [given back](Self::reuse).
     left: Vec<usize>,
@@ -49,22 +51,32 @@ struct Entry {
 
 /// Where a sink's records go.
 enum ServedBy {
-    /// An engine, which has this number for the sink, serves the region's ring.
-    Engine(u64),
+    /// An engine serves the region's ring.
+    Engine(Numbered),
     /// The records are in the kernel's own ring.
     Direct(Box<Direct>),
     /// An A1 node serves the region's ring.
     Node(Box<dyn Call>),
 }
 
+/// A sink of an engine.
+#[derive(Clone, Copy)]
+struct Numbered {
+    /// The engine's place in the group.
+    engine: usize,
+    /// The engine's number for the sink.
+    number: u64,
+}
+
 impl Sender {
-    /// Creates the shared memory for `config.rings` sinks.
+    /// Creates the shared memory for `config.rings` sinks. `engines` is an engine's [`Handle`](crate::Handle), or an
+    /// [`EngineGroup`] over which the sinks are spread.
     ///
     /// # Errors
     ///
     /// [`SenderError::Create`] if the sizes are invalid or the system has too little memory.
-    pub fn new(config: &Config, engine: &Handle) -> Result<Self, SenderError> {
-        Self::over(&Region::create(config)?, engine)
+    pub fn new(config: &Config, engines: impl Into<EngineGroup>) -> Result<Self, SenderError> {
+        Self::over(&Region::create(config)?, engines)
     }
 
     /// Continues an existing region, for example one whose producer died; its rings keep their ready records.
@@ -72,8 +84,8 @@ impl Sender {
     /// # Errors
     ///
     /// [`SenderError::Claim`] if another sender uses the region.
-    pub fn over(region: &Region, engine: &Handle) -> Result<Self, SenderError> {
-        Self::with(region, Some(engine.clone()))
+    pub fn over(region: &Region, engines: impl Into<EngineGroup>) -> Result<Self, SenderError> {
+        Self::with(region, Some(engines.into()))
     }
 
     /// Creates the shared memory for `config.rings` sinks that are all [A1 sinks](Self::add_a1_sink).
@@ -85,11 +97,12 @@ impl Sender {
         Self::with(&Region::create(config)?, None)
     }
 
-    fn with(region: &Region, engine: Option<Handle>) -> Result<Self, SenderError> {
+    fn with(region: &Region, engines: Option<EngineGroup>) -> Result<Self, SenderError> {
         let producer = region.producer()?;
         Ok(Self {
             producer,
-            engine,
+            engines: engines.map(GroupShare::new),
+            called: Vec::new(),
             next_ring: 0,
             left: Vec::new(),
             sinks: Vec::new(),
@@ -110,12 +123,14 @@ impl Sender {
     /// If no ring is free (raise [`rings`](freshwire_ring::Config::rings)), if the ring has too few slots for
     /// [`SinkConfig::keys`], if the socket refuses a setting, or if the requested carrier is unavailable.
     pub fn add_sink(&mut self, stream: TcpStream, config: SinkConfig) -> Result<Sink, SenderError> {
-        let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
+        let (at, place) = self.engines.as_ref().ok_or(SenderError::NoEngine)?.place();
         self.check_keys(&config)?;
         let consumer = self.free_ring()?;
         let ack_fates = config.ack_fates;
-        let Added { id, sink, direct } = engine.admit(stream, consumer, config, true)?;
-        self.enter(&sink, direct.map_or(ServedBy::Engine(id), |direct| ServedBy::Direct(Box::new(direct))));
+        let engine = self.engine(at)?;
+        let Added { id: number, sink, direct } = engine.admit(stream, consumer, config, place, true)?;
+        let by_engine = ServedBy::Engine(Numbered { engine: at, number });
+        self.enter(&sink, direct.map_or(by_engine, |direct| ServedBy::Direct(Box::new(direct))));
         if ack_fates {
             let (producer, ring) = self.producer_of(sink.id());
             producer.keep_fates(ring);
@@ -135,12 +150,29 @@ impl Sender {
         path: Box<dyn DatagramPath>,
         config: SinkConfig,
     ) -> Result<Sink, SenderError> {
-        let engine = self.engine.clone().ok_or(SenderError::NoEngine)?;
+        let (at, place) = self.engines.as_ref().ok_or(SenderError::NoEngine)?.place();
         self.check_keys(&config)?;
         let consumer = self.free_ring()?;
-        let Added { id, sink, .. } = engine.add_datagrams(path, consumer, config);
-        self.enter(&sink, ServedBy::Engine(id));
+        let Added { id: number, sink, .. } = self.engine(at)?.add_datagrams(path, consumer, config, place);
+        self.enter(&sink, ServedBy::Engine(Numbered { engine: at, number }));
         Ok(sink)
+    }
+
+    fn engine(&self, at: usize) -> Result<&Handle, SenderError> {
+        let engines = self.engines.as_ref().map(GroupShare::engines);
+        engines.and_then(|engines| engines.get(at)).ok_or(SenderError::NoEngine)
+    }
+
+    /// The place of the engine that serves a sink, below [`EngineGroup::engines`]; `None` for a sink that no engine serves.
+    ///
+    /// # Errors
+    ///
+    /// [`StaleSink`] if the sender does not serve the sink.
+    pub fn engine_of(&self, sink: SinkId) -> Result<Option<usize>, StaleSink> {
+        Ok(match self.entry(sink)?.server {
+            ServedBy::Engine(Numbered { engine, .. }) => Some(engine),
+            ServedBy::Direct(_) | ServedBy::Node(_) => None,
+        })
     }
 
     fn check_keys(&self, config: &SinkConfig) -> Result<(), SenderError> {
@@ -231,14 +263,32 @@ impl Sender {
     fn call(&self, sink: SinkId) {
         match self.entry(sink).map(|entry| &entry.server) {
             Ok(ServedBy::Node(node)) => node.call(),
-            _ => self.call_engine(),
+            Ok(&ServedBy::Engine(Numbered { engine, .. })) => {
+                if let Ok(engine) = self.engine(engine) {
+                    engine.wake();
+                }
+            }
+            Ok(ServedBy::Direct(_)) | Err(_) => {}
         }
     }
 
-    fn call_engine(&self) {
-        if let Some(engine) = &self.engine {
-            engine.wake();
+    fn call_engines(&self) {
+        self.engines.iter().flat_map(GroupShare::engines).for_each(Handle::wake);
+    }
+
+    /// Notes an engine for [`call_noted`](Self::call_noted).
+    fn note_call(called: &mut Vec<bool>, engine: usize) {
+        if engine >= called.len() {
+            called.resize(engine + 1, false);
         }
+        called[engine] = true;
+    }
+
+    /// Wakes the engines that were noted, each once.
+    fn call_noted(&mut self) {
+        let Self { called, engines: Some(engines), .. } = self else { return };
+        let noted = called.iter_mut().zip(engines.engines());
+        noted.filter_map(|(called, engine)| std::mem::take(called).then_some(engine)).for_each(Handle::wake);
     }
 
     /// Queues a record for a sink and returns its number: [`Meta::seq`], or the next one if that is
@@ -274,8 +324,12 @@ impl Sender {
         if !matches!(error, Some(RingError::Full | RingError::OutOfBlocks)) {
             return false;
         }
-        let Ok(&Entry { server: ServedBy::Engine(number), .. }) = self.entry(sink) else { return false };
-        let Self { producer, engine: Some(engine), .. } = self else { return false };
+        let Ok(&Entry { server: ServedBy::Engine(Numbered { engine, number }), .. }) = self.entry(sink)
+        else {
+            return false;
+        };
+        let Self { producer, engines: Some(engines), .. } = self else { return false };
+        let Some(engine) = engines.engines().get(engine) else { return false };
         let Ok(bytes) = u32::try_from(len) else { return false };
         let mut has_room = || producer.has_room(sink.ring(), len);
         engine.make_room(number, &Record::of(meta, bytes), &mut has_room);
@@ -324,7 +378,7 @@ impl Sender {
         let meta = &self.producer.number(meta);
         let mut stored = None;
         self.missed.clear();
-        let (mut taken, mut notify, mut result) = (0, false, Ok(()));
+        let (mut taken, mut result) = (0, Ok(()));
         for sink in sinks {
             let pushed = match self.direct(sink) {
                 Err(stale) => {
@@ -347,7 +401,10 @@ impl Sender {
                     taken += 1;
                     match self.entry(sink).map(|entry| &entry.server) {
                         Ok(ServedBy::Node(node)) if asleep => node.call(),
-                        _ => notify |= asleep,
+                        Ok(&ServedBy::Engine(Numbered { engine, .. })) if asleep => {
+                            Self::note_call(&mut self.called, engine);
+                        }
+                        _ => {}
                     }
                 }
                 Err(error @ (RingError::Full | RingError::Closed)) => {
@@ -360,10 +417,8 @@ impl Sender {
                 }
             }
         }
-        // One call for all sinks of the engine.
-        if notify {
-            self.call_engine();
-        }
+        // One call for all sinks of an engine.
+        self.call_noted();
         result.map(|()| taken)
     }
 
@@ -516,9 +571,9 @@ impl Sender {
         self.producer.backlog(sink.ring())
     }
 
-    /// Wakes the engine, the A1 nodes and the kernel rings, with one system call each.
+    /// Wakes the engines, the A1 nodes and the kernel rings, with one system call each.
     pub fn notify(&self) {
-        self.call_engine();
+        self.call_engines();
         for entry in self.sinks.iter().flatten() {
             match &entry.server {
                 ServedBy::Direct(direct) => direct.notify(),

@@ -1,6 +1,7 @@
 //! Sinks over TCP: one engine serves many rings, the 'kernel side' of Birkedal's figure in user space.
 
 mod admit;
+mod batch;
 mod begun;
 mod choose;
 mod command;
@@ -9,8 +10,10 @@ mod destination;
 mod direct;
 mod engine;
 mod estimate;
+mod group;
 mod kernel;
 mod listing;
+mod load;
 mod next;
 mod output;
 mod payload;
@@ -23,6 +26,8 @@ mod unread;
 pub(crate) use direct::Direct;
 pub(crate) use engine::Added;
 pub use engine::{Engine, EngineThread, Handle};
+pub(crate) use group::GroupShare;
+pub use group::{DEFAULT_FILL_FIRST, EngineGroup, EnginePool};
 #[cfg(feature = "fanout")]
 pub use target::Target;
 #[cfg(feature = "fanout")]

@@ -1,5 +1,10 @@
 //! Records that go past the rings: the stream is the one that the rings would make.
 
+#[path = "at_once/batch.rs"]
+mod batch;
+#[path = "at_once/group.rs"]
+mod group;
+
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +23,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const SMALL: usize = 16 << 10;
 
 struct Fixture {
-    _engine: EngineThread,
+    engine: EngineThread,
     sender: Sender,
     sinks: Vec<Sink>,
     far: Vec<TcpStream>,
@@ -27,12 +32,8 @@ struct Fixture {
 fn fixture(sinks: usize, config: impl Fn() -> SinkConfig) -> Result<Fixture> {
     let engine = Engine::new()?.spawn()?;
     let ring = RingConfig { rings: sinks as u32, slots: 64, block_bytes: 4096, blocks: 4096 };
-    let mut fixture = Fixture {
-        sender: Sender::new(&ring, &engine.handle())?,
-        _engine: engine,
-        sinks: Vec::new(),
-        far: Vec::new(),
-    };
+    let mut fixture =
+        Fixture { sender: Sender::new(&ring, &engine.handle())?, engine, sinks: Vec::new(), far: Vec::new() };
     for _ in 0..sinks {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let near = TcpStream::connect(listener.local_addr()?)?;

@@ -22,6 +22,8 @@ struct Seen {
     record: Record,
     /// When the newest picture up to it was taken. It is offered no sooner than the [lag](Ladder::lag) after that.
     taken: Timestamp,
+    /// When it was offered.
+    pushed: Timestamp,
     /// What it closes of a gap between others, in square seconds.
     between: f64,
     /// Another picture depends on it.
@@ -55,7 +57,7 @@ impl Ladder {
             }
         }
         let between = between(|seq| self.find(seq), record);
-        self.seen.push_back(Seen { record: *record, taken, between, is_needed: false });
+        self.seen.push_back(Seen { record: *record, taken, pushed: now, between, is_needed: false });
         let len = i64::from(record.len);
         let size = &mut self.sizes[layer_of(record)];
         *size = Some(size.map_or(len, |mean| mean + (len - mean) / SMOOTHING));
@@ -64,6 +66,12 @@ impl Ladder {
     /// Sequence number of the newest picture.
     pub(super) fn newest(&self) -> Option<u64> {
         self.seen.back().map(|seen| seen.record.seq)
+    }
+
+    /// When the picture after the newest is offered if it keeps its distance, provided that `seq` is the newest.
+    pub(super) fn offered_after(&self, seq: u64) -> Option<Timestamp> {
+        let newest = self.seen.back().filter(|seen| seen.record.seq == seq)?;
+        Some(newest.pushed + self.interval()).filter(|_| !self.interval().is_zero())
     }
 
     /// Mean time between two pictures.

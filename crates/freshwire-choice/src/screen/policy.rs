@@ -224,11 +224,9 @@ impl Screen {
     /// none has to be made. So it is for most pictures on a link that carries the stream.
     fn costs_nothing(&self, ladder: &Ladder, record: &Record, now: Timestamp, link: &LinkView) -> bool {
         let Some(arrival) = link.arrival(now, u64::from(record.len)) else { return false };
-        let interval = ladder.interval();
-        ladder.newest() == Some(record.seq)
-            && !interval.is_zero()
-            && arrival < record.generated + interval + link.min_rtt / 2
-            && arrival + self.margin <= record.deadline
+        // B pictures are offered long after their capture: what counts is when the next picture is offered.
+        let Some(next) = ladder.offered_after(record.seq) else { return false };
+        arrival < next + link.min_rtt / 2 && arrival + self.margin <= record.deadline
     }
 
     /// What to do now; `None` if nothing that is queued is worth sending now.

@@ -53,6 +53,9 @@ pub(crate) struct ServeArgs {
     /// A user who may view and publish all streams. Other programs' users see it in the list of processes: prefer --config.
     #[arg(long = "user", value_name = "NAME:PASSWORD", value_parser = user)]
     users: Vec<(String, User)>,
+    /// Threads that write to viewers, 1 to 64 [default: one per processor].
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=64))]
+    engines: Option<u8>,
     /// Check the settings and end.
     #[arg(long)]
     check: bool,
@@ -108,6 +111,9 @@ impl ServeArgs {
             config.complete_tls();
         }
         config.open |= self.open;
+        if let Some(engines) = self.engines {
+            config.hub.engines = engines.into();
+        }
         config.access.users.extend(self.users.iter().cloned());
         take_link_secret(&mut config, std::env::var_os(sign::VARIABLE))?;
         Ok(config)

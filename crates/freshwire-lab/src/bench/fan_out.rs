@@ -1,4 +1,4 @@
-//! Many receivers of one record, served by one engine thread, beside `send()` calls from one thread.
+//! Many receivers of one record, served by one engine thread or several, beside `send()` calls from one thread.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -8,14 +8,12 @@ use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use freshwire::{Engine, EngineThread, Meta, Region, RingConfig, Sender, Sink, SinkConfig, choice};
+use freshwire::{EnginePool, Meta, Region, RingConfig, Sender, Sink, SinkConfig, choice};
 use freshwire_io::now;
 use rustix::event::{Timespec, epoll};
 
 use super::loopback::pair_over;
-use super::machine::{
-    allow_files, private_bytes, socket_buffer_bytes, this_thread, thread_named, thread_time,
-};
+use super::machine::{allow_files, private_bytes, socket_buffer_bytes, this_thread, thread_time, threads};
 use super::series::{Goal, Report, Unit};
 
 const BENCH: &str = "fan-out";
@@ -42,11 +40,27 @@ const OTHER_FILES: u64 = 64;
 /// Events fetched at a time.
 const EVENTS: usize = 256;
 
-pub(super) fn measure(repeat: u32, connections: usize, report: &mut Report) -> anyhow::Result<()> {
-    // Two sets of connections, each with two ends.
-    allow_files(4 * connections as u64 + OTHER_FILES, "--connections")?;
+/// The most that several engines may cost, of what the first number of them costs.
+const OF_FIRST: f64 = 1.05;
+/// The most that an engine may do, of what each would do if they all did the same.
+const OF_EVEN: f64 = 1.2;
+
+pub(super) fn measure(
+    repeat: u32,
+    connections: usize,
+    engines: &[u8],
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let (&first, others) = engines.split_first().unwrap_or((&1, &[]));
+    let sets = 2 + others.len() as u64;
+    // Each set of connections has two ends.
+    allow_files(2 * sets * connections as u64 + OTHER_FILES, "--connections")?;
     let mut plain = Plain::new(connections)?;
-    let mut fresh = Fresh::new(connections)?;
+    let mut fresh = Fresh::new(connections, first)?;
+    let mut others: Vec<_> = others
+        .iter()
+        .map(|&engines| Ok((engines, Fresh::new(connections, engines)?, [0; 3])))
+        .collect::<anyhow::Result<_>>()?;
     report.add(BENCH, "private memory a connection", Unit::Bytes, fresh.private_bytes);
     report.add(BENCH, "shared memory a connection (its ring)", Unit::Bytes, fresh.ring_bytes);
     let (mut plain_at, mut fresh_at) = ([0; 2], [0; 2]);
@@ -56,6 +70,13 @@ pub(super) fn measure(repeat: u32, connections: usize, report: &mut Report) -> a
         plain_at = cost.add(report, "send() to each");
         let cost = fresh.round_trip(connections)?;
         fresh_at = cost.add(report, "one push to all");
+        for (engines, fresh, at) in &mut others {
+            let how = format!("one push to all, {engines} engines");
+            let cost = fresh.round_trip(connections)?;
+            let [time, cpu] = cost.add(report, &how);
+            let most = report.add(BENCH, &format!("{how}: busiest : even"), Unit::Count, cost.busiest);
+            *at = [time, cpu, most];
+        }
         buffers = buffers.max(cost.socket_buffers);
     }
     report.add(
@@ -64,6 +85,13 @@ pub(super) fn measure(repeat: u32, connections: usize, report: &mut Report) -> a
         Unit::Bytes,
         buffers / connections as f64,
     );
+    for (engines, fresh, [time, cpu, most]) in others {
+        let name = format!("{engines} engines : {first}");
+        report.compare(&format!("until everybody has it, {name}"), time, fresh_at[0], None);
+        report.compare(&format!("processor time, {name}"), cpu, fresh_at[1], Some(Goal::AtMost(OF_FIRST)));
+        report.demand(most, Goal::AtMost(OF_EVEN));
+        drop(fresh);
+    }
     fresh.stall_one()?;
     let mut stalled_at = [0; 2];
     for _ in 0..repeat {
@@ -85,6 +113,8 @@ struct Cost {
     processor_ns: f64,
     /// Memory of all sockets' buffers right after the push.
     socket_buffers: f64,
+    /// Processor time of the busiest engine, of the mean of all.
+    busiest: f64,
 }
 
 impl Cost {
@@ -255,13 +285,14 @@ impl Plain {
     }
 }
 
-/// Freshwire: one push, one engine thread.
+/// Freshwire: one push, and engines on threads of their own.
 struct Fresh {
     sender: Sender,
     sinks: Vec<Sink>,
     receivers: Receivers,
+    own: String,
     threads: Vec<String>,
-    _engine: EngineThread,
+    _engines: EnginePool,
     private_bytes: f64,
     ring_bytes: f64,
     seq: u64,
@@ -270,13 +301,20 @@ struct Fresh {
 }
 
 impl Fresh {
-    fn new(connections: usize) -> anyhow::Result<Self> {
+    fn new(connections: usize, engines: u8) -> anyhow::Result<Self> {
         let (near, receivers) = Receivers::start(connections)?;
-        let engine = Engine::new().and_then(Engine::spawn).context("cannot start an engine")?;
+        let others = threads()?;
+        let pool = EnginePool::spawn(engines.into()).context("cannot start an engine")?;
+        let threads: Vec<_> = threads()?.difference(&others).cloned().collect();
+        anyhow::ensure!(
+            threads.len() == usize::from(engines),
+            "found {} threads of {engines}",
+            threads.len()
+        );
         let config =
             |rings| RingConfig { rings, slots: SLOTS, block_bytes: RECORD_BYTES as u32, blocks: BLOCKS };
         let ring_bytes = Region::bytes_for(&config(connections as u32))? - Region::bytes_for(&config(1))?;
-        let mut sender = Sender::new(&config(connections as u32), &engine.handle())?;
+        let mut sender = Sender::new(&config(connections as u32), pool.group())?;
         let before = private_bytes()?;
         let add = |stream| sender.add_sink(stream, SinkConfig::new(choice::fifo()));
         let sinks = near.into_iter().map(add).collect::<Result<Vec<_>, _>>()?;
@@ -284,8 +322,9 @@ impl Fresh {
             sender,
             sinks,
             receivers,
-            threads: Vec::new(),
-            _engine: engine,
+            own: this_thread()?,
+            threads,
+            _engines: pool,
             private_bytes: 0.0,
             ring_bytes: ring_bytes as f64 / (connections - 1) as f64,
             seq: 0,
@@ -293,8 +332,6 @@ impl Fresh {
         };
         // Memory counts when every connection has been at work.
         fresh.round_trip(connections)?;
-        // By now the engine's thread has its name.
-        fresh.threads = vec![this_thread()?, thread_named("freshwire")?];
         fresh.private_bytes = private_bytes()?.saturating_sub(before) as f64 / connections as f64;
         Ok(fresh)
     }
@@ -303,7 +340,7 @@ impl Fresh {
     fn round_trip(&mut self, receivers: usize) -> anyhow::Result<Cost> {
         let mut time = Duration::ZERO;
         let mut buffers = 0;
-        let before = self.processor_time()?;
+        let (own, engines) = (thread_time(&self.own)?, self.engine_times()?);
         for _ in 0..ROUNDS {
             self.receivers.expect(receivers);
             let begin = now();
@@ -313,7 +350,13 @@ impl Fresh {
             self.receivers.wait()?;
             time += now().saturating_since(begin);
         }
-        Ok(mean(time, self.processor_time()? - before, buffers))
+        let own = thread_time(&self.own)? - own;
+        let engines: Vec<u64> =
+            self.engine_times()?.iter().zip(&engines).map(|(after, before)| after - before).collect();
+        let sum: u64 = engines.iter().sum();
+        let most = engines.iter().copied().max().unwrap_or(0);
+        let busiest = most as f64 * engines.len() as f64 / sum.max(1) as f64;
+        Ok(Cost { busiest, ..mean(time, own + sum, buffers) })
     }
 
     fn push(&mut self) -> anyhow::Result<usize> {
@@ -338,8 +381,8 @@ impl Fresh {
         }
     }
 
-    fn processor_time(&self) -> anyhow::Result<u64> {
-        self.threads.iter().map(|thread| thread_time(thread)).sum()
+    fn engine_times(&self) -> anyhow::Result<Vec<u64>> {
+        self.threads.iter().map(|thread| thread_time(thread)).collect()
     }
 }
 
@@ -349,5 +392,6 @@ fn mean(time: Duration, processor_ns: u64, buffers: u64) -> Cost {
         until_all_ns: time.as_nanos() as f64 / rounds,
         processor_ns: processor_ns as f64 / rounds,
         socket_buffers: buffers as f64,
+        busiest: 1.0,
     }
 }

@@ -1,6 +1,6 @@
 //! What the machine says of itself and of this process, read from /proc.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::Duration;
 
@@ -149,15 +149,10 @@ pub(super) fn this_thread() -> anyhow::Result<String> {
     Ok(link.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
 }
 
-/// The thread of this name, for [`thread_time`].
-pub(super) fn thread_named(name: &str) -> anyhow::Result<String> {
+/// The threads of this process, for [`thread_time`].
+pub(super) fn threads() -> anyhow::Result<BTreeSet<String>> {
     let tasks = fs::read_dir("/proc/self/task").context("cannot read /proc/self/task")?;
-    let is_named = |path: &std::path::Path| {
-        fs::read_to_string(path.join("comm")).is_ok_and(|found| found.trim_end() == name)
-    };
-    let found = tasks.flatten().map(|entry| entry.path()).find(|path| is_named(path));
-    let found = found.with_context(|| format!("there is no thread {name:?}"))?;
-    Ok(found.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default())
+    Ok(tasks.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
 /// The number after a field's name.

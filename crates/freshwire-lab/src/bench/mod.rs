@@ -48,6 +48,9 @@ pub(crate) struct BenchArgs {
     /// Receivers of `fan-out`.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     connections: u32,
+    /// Engines of `fan-out` and `viewers`, separated by commas: each number is compared with the first [default: 1 in `fan-out`].
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u8).range(1..=64))]
+    engines: Vec<u8>,
     /// Connections of `idle`.
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=30_000))]
     idle_connections: u32,
@@ -132,13 +135,13 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     if asked(What::FanOut) {
         say("fan-out ...");
-        fan_out::measure(args.repeat, args.connections as usize, &mut report)?;
+        fan_out::measure(args.repeat, args.connections as usize, &args.engines, &mut report)?;
     }
     if args.what.contains(&What::Acks) {
         acks::measure(&args.acks, args.repeat, &mut report)?;
     }
     if args.what.contains(&What::Viewers) {
-        viewers::measure(args.repeat, &args.viewers, &mut report)?;
+        viewers::measure(args.repeat, &args.viewers, &args.engines, &mut report)?;
     }
     if args.what.contains(&What::Isolation) {
         viewers::isolation::measure(args.repeat, &args.viewers, &mut report)?;

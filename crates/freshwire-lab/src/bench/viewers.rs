@@ -38,6 +38,8 @@ const OF_BARE: f64 = 1.3;
 const OF_GSTREAMER: f64 = 0.5;
 /// Goal for processor time of viewers over UDP over that of viewers over TCP.
 const OF_TCP: f64 = 1.0;
+/// Goal for processor time with several engines over that with the first number of them.
+const OF_FIRST: f64 = 1.05;
 /// From so many viewers on, what they take is told from the stream's first use of its arena meanwhile.
 const MANY: usize = 256;
 /// Less than this share of the stream means that the server could not keep up, and its cost tells little.
@@ -53,12 +55,17 @@ pub(super) fn work(worker: Worker) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn measure(repeat: u32, args: &ViewersArgs, report: &mut Report) -> anyhow::Result<()> {
+pub(super) fn measure(
+    repeat: u32,
+    args: &ViewersArgs,
+    engines: &[u8],
+    report: &mut Report,
+) -> anyhow::Result<()> {
     let most = args.viewers.iter().copied().max().unwrap_or(0);
     allow_files(3 * u64::from(most) + OTHER_FILES, "--viewers")?;
     let (clip, log) = args.prepare(most)?;
     for &viewers in &args.viewers {
-        let cell = Cell { viewers: viewers as usize, args };
+        let cell = Cell { viewers: viewers as usize, args, engines };
         say(&format!("{} ...", cell.label()));
         cell.measure(repeat, &clip, &log, report)?;
     }
@@ -69,6 +76,7 @@ pub(super) fn measure(repeat: u32, args: &ViewersArgs, report: &mut Report) -> a
 struct Cell<'a> {
     viewers: usize,
     args: &'a ViewersArgs,
+    engines: &'a [u8],
 }
 
 /// What a subject did in a repetition.
@@ -89,7 +97,8 @@ impl Cell<'_> {
 
     fn measure(&self, repeat: u32, clip: &Arc<Clip>, log: &Path, report: &mut Report) -> anyhow::Result<()> {
         let fresh = Subject::Server(Server::Freshwire);
-        let mut others = vec![Subject::Bare, Subject::Server(Server::Gstreamer), Subject::Udp];
+        let mut others: Vec<_> = self.engines.iter().map(|&engines| Subject::Engines(engines)).collect();
+        others.extend(self.args.against.iter().map(|against| against.subject()));
         let mut fresh_at = [0; 4];
         let mut costs = Vec::new();
         for _ in 0..repeat {
@@ -107,6 +116,16 @@ impl Cell<'_> {
                     false
                 }
             });
+        }
+        let mut by_engines = self.engines.iter().filter_map(|&engines| {
+            let (_, cost) = costs.iter().find(|(found, _)| *found == Subject::Engines(engines))?;
+            Some((engines, *cost))
+        });
+        if let Some((first, under)) = by_engines.next() {
+            for (engines, over) in by_engines {
+                let name = format!("{}: processor time, {engines} engines : {first}", self.label());
+                report.compare(&name, over, under, Some(Goal::AtMost(OF_FIRST)));
+            }
         }
         let [cost, share, starved, growth] = fresh_at;
         if let Some((_, udp)) = costs.iter().find(|(found, _)| *found == Subject::Udp) {

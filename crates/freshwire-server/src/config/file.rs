@@ -133,6 +133,8 @@ struct HubSection {
     join_age: Value,
     stall_timeout: Value,
     congestion: Option<String>,
+    engines: Value,
+    io_uring: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -307,6 +309,8 @@ fn hub(section: HubSection) -> Result<HubConfig, Fault> {
     let stall = section.stall_timeout.as_ref();
     set(&mut hub.stall_timeout, "stall_timeout", stall, parse_duration, ("1s", "1h"))?;
     hub.congestion = section.congestion;
+    hub.io_uring = section.io_uring.unwrap_or(hub.io_uring);
+    set(&mut hub.engines, "engines", section.engines.as_ref(), parse_count, ("1", "64"))?;
     Ok(hub)
 }
 

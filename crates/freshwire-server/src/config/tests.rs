@@ -72,6 +72,8 @@ fn all_sections() {
         [hub]
         arena = "8MiB"
         latency = "1s"
+        engines = 3
+        io_uring = false
         [streams.a]
         source = "film.ts"
         view = ["anna"]
@@ -89,7 +91,7 @@ fn all_sections() {
     assert_eq!(config.limits.max_connection_rate_per_ip, 3);
     assert_eq!(config.limits.max_publish_rate, freshwire_units::Rate::from_bits_per_sec(8_000_000));
     assert_eq!((config.hub.arena_bytes, config.hub.latency), (8 << 20, Some(Duration::from_secs(1))));
-    assert_eq!(config.nice, Some(5));
+    assert_eq!((config.nice, config.hub.engines, config.hub.io_uring), (Some(5), 3, false));
     assert_eq!(config.streams["a"].source, Source::File("etc/film.ts".into()));
     let (anna, cam) = (&config.access.users["anna"].rights, &config.access.users["cam"].rights);
     assert!(anna.view.contain("a") && !anna.view.contain("b") && anna.publish.is_empty());
@@ -98,10 +100,11 @@ fn all_sections() {
 }
 
 /// Each text with what its error has to begin with.
-const WRONG: [(&str, &str); 24] = [
+const WRONG: [(&str, &str); 25] = [
     ("\n[rtps]\n", "etc/f.toml:2: unknown field `rtps`, expected one of `rtsp`"),
     ("[hub]\nlatency = 700", "etc/f.toml:2: latency: \"700\" is not a duration such as 50ms"),
     ("[hub]\nlatency = \"2h\"", "etc/f.toml:2: latency: 2h is not from 20ms to 1min"),
+    ("[hub]\nengines = 0", "etc/f.toml:2: engines: 0 is not from 1 to 64"),
     ("[hub]\narena = true", "etc/f.toml:2: invalid type: boolean `true`, expected a number with a unit"),
     (
         "[limits]\n\nmax_connections = \"many\"",

@@ -77,8 +77,10 @@ struct State {
     waiting: PendingBundle,
     /// One for each viewer is made from it.
     policy: Adaptive,
-    /// The viewers that want the unit at hand, in the order of their queues.
+    /// The viewers that want the unit at hand and that this thread can serve, in the order of their queues.
     targets: Vec<Target>,
+    /// Those whose engines serve them.
+    distant: Vec<Target>,
     /// Sinks that have to be served.
     asleep: Vec<SinkId>,
     /// Sinks whose rings got the unit before.
@@ -175,7 +177,8 @@ impl Stream {
             block_bytes: BLOCK_BYTES,
             blocks: u32::try_from(arena_bytes / BLOCK_BYTES as usize).unwrap_or(u32::MAX).max(SLOTS),
         };
-        let sender = Sender::new(&config, &shared.engine).map_err(|error| HubError::Io(error.to_string()))?;
+        let sender =
+            Sender::new(&config, &shared.engines).map_err(|error| HubError::Io(error.to_string()))?;
         let state = State {
             sender,
             queues: Vec::new(),
@@ -185,6 +188,7 @@ impl Stream {
             waiting: PendingBundle::default(),
             policy: Adaptive::default(),
             targets: Vec::new(),
+            distant: Vec::new(),
             asleep: Vec::new(),
             queued: Vec::new(),
             reorder: [Duration::ZERO; MAX_RENDITIONS],
@@ -522,18 +526,28 @@ impl State {
             self.queues.iter_mut().for_each(|queue| queue.missed(&offer));
             return false;
         };
-        let Self { sender, queues, targets, .. } = self;
+        self.reclaim();
+        let Self { sender, queues, targets, distant, .. } = self;
         targets.clear();
+        distant.clear();
         for queue in queues.iter_mut() {
             if queue.wants(&offer) {
-                targets.push(Target::new(queue.sink, queue.meta(&offer)));
+                let list = if sender.is_at_home(queue.sink) { &mut *targets } else { &mut *distant };
+                list.push(Target::new(queue.sink, queue.meta(&offer)));
+            }
+        }
+        // The other engines work while this thread writes to its own viewers.
+        if !distant.is_empty() {
+            self.queue(&offer, &stored, |state| &mut state.distant);
+            if way == FanoutPath::AtOnce {
+                self.serve();
             }
         }
         if way == FanoutPath::AtOnce {
             // Fails only with a payload of another sender.
-            let _ = sender.send_at_once(&stored, targets);
+            let _ = self.sender.send_at_once(&stored, &mut self.targets);
         }
-        self.queue(&offer, &stored);
+        self.queue(&offer, &stored, |state| &mut state.targets);
         self.tell_faults();
         let is_picture = offer.kind == Kind::Video;
         let rendition = offer.rendition;
@@ -544,14 +558,20 @@ impl State {
         true
     }
 
-    /// Puts the unit on the rings of those who have yet to get it.
-    fn queue(&mut self, offer: &UnitInfo, stored: &Stored) {
-        let Self { sender, queues, targets, asleep, queued, patience, given_up, .. } = self;
-        let producer = sender.producer();
-        // A ring gives back what it is done with when it is used again, and those past which units go may not be for long.
-        for sink in queued.drain(..) {
+    /// Takes back what the engines are done with. A ring gives it back when it is used again, and those past which units go may not be
+    /// for long.
+    fn reclaim(&mut self) {
+        let producer = self.sender.producer();
+        for sink in self.queued.drain(..) {
             while producer.poll_fate(sink.ring()).is_some() {}
         }
+    }
+
+    /// Puts the unit on the rings of those targets that have yet to get it.
+    fn queue(&mut self, offer: &UnitInfo, stored: &Stored, list: fn(&mut Self) -> &mut Vec<Target>) {
+        let targets = std::mem::take(list(self));
+        let Self { sender, queues, asleep, queued, patience, given_up, .. } = self;
+        let producer = sender.producer();
         let is_dispensable = offer.is_leaf && offer.kind == Kind::Video;
         let mut left = targets.iter().filter(|target| !target.is_sent()).peekable();
         queues.retain_mut(|queue| {
@@ -577,6 +597,7 @@ impl State {
             }
             true
         });
+        *list(self) = targets;
     }
 
     /// Tells of faults in the shared memory, each time that there are twice as many.

@@ -162,7 +162,13 @@ impl Conversation {
                 Event::Publish(publish::Event::Packet(channel, bytes)) => {
                     self.published(Some(channel), &bytes)?;
                 }
-                Event::Tick => self.check_times(link.partial_for())?,
+                Event::Tick => {
+                    self.check_times(link.partial_for())?;
+                    if let State::Viewing(..) = self.state {
+                        // Nothing here is urgent, and each wake-up of a thousand viewers costs.
+                        tick.reset_after(VIEWING_TICK);
+                    }
+                }
                 Event::Shutdown => return Err(End::Shutdown),
             }
         }
@@ -521,5 +527,7 @@ fn unavailable(error: impl std::fmt::Display) -> Reply {
 }
 
 const TICK: Duration = Duration::from_millis(500);
+/// How often a viewer over UDP is looked at, as over TCP.
+const VIEWING_TICK: Duration = Duration::from_secs(4);
 const MOST_FAILURES: u32 = 8;
 const MOST_GRANTS: usize = 16;

@@ -263,19 +263,22 @@ impl DatagramPath for RtpPath {
     fn send(&mut self, now: Timestamp, packets: &[u8]) {
         let mut inner = self.lock();
         let mut rest = packets;
+        let mut bytes = 0;
         while let Some((&[b'$', channel, high, low], behind)) = rest.split_first_chunk() {
             let Some((packet, behind)) =
                 behind.split_at_checked(usize::from(u16::from_be_bytes([high, low])))
             else {
-                return;
+                break;
             };
             rest = behind;
             if channel % 2 == 0 {
-                inner.send_rtp(now, usize::from(channel / 2), packet);
+                bytes += inner.send_rtp(now, usize::from(channel / 2), packet);
             } else {
                 inner.send_report(now, usize::from(channel / 2), packet);
             }
         }
+        let Inner { pace, control, .. } = &mut *inner;
+        pace.spend(now, bytes, control);
     }
 
     fn flush(&mut self, now: Timestamp) -> io::Result<Flushed> {
@@ -316,12 +319,11 @@ impl Pace {
 }
 
 impl Inner {
-    /// Gathers a packet. Packets of the same size leave in one system call.
-    fn send_rtp(&mut self, now: Timestamp, track: usize, packet: &[u8]) {
-        let Some(Some(Track { log, to, .. })) = self.tracks.get_mut(track) else { return };
+    /// Gathers a packet and returns its bytes on the wire. Packets of the same size leave in one system call.
+    fn send_rtp(&mut self, now: Timestamp, track: usize, packet: &[u8]) -> u64 {
+        let Some(Some(Track { log, to, .. })) = self.tracks.get_mut(track) else { return 0 };
         let bytes = packet.len() as u64 + header_bytes(to);
         log.sent(now, bytes);
-        self.pace.spend(now, bytes, &self.control);
         let batch = &self.batch;
         let fits = batch.track == track
             && !batch.is_full
@@ -336,6 +338,7 @@ impl Inner {
         }
         batch.is_full = packet.len() < batch.segment;
         batch.bytes.extend_from_slice(packet);
+        bytes
     }
 
     fn flush_batch(&mut self) {

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use freshwire::choice::{self, Choice, Gate};
 use freshwire::{
-    Handle, Meta, PushError, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, Timestamp, now,
+    EngineGroup, Meta, PushError, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, Timestamp, now,
 };
 
 use super::envelope::{number, record};
@@ -27,7 +27,7 @@ const ENVELOPE_BYTES: usize = 128;
 /// Values by key, with those who watch them.
 pub struct Topic {
     name: String,
-    engine: Handle,
+    engines: EngineGroup,
     config: HubConfig,
     state: Mutex<State>,
 }
@@ -103,8 +103,8 @@ impl Drop for PublisherPermit {
 }
 
 impl Topic {
-    pub(super) fn new(name: String, engine: Handle, config: HubConfig) -> Self {
-        Self { name, engine, config, state: Mutex::default() }
+    pub(super) fn new(name: String, engines: EngineGroup, config: HubConfig) -> Self {
+        Self { name, engines, config, state: Mutex::default() }
     }
 
     /// Its name.
@@ -214,7 +214,7 @@ impl Topic {
         let sender = match &mut state.sender {
             Some(sender) => sender,
             none => {
-                let sender = Sender::new(&self.region(), &self.engine);
+                let sender = Sender::new(&self.region(), self.engines.clone());
                 none.insert(sender.map_err(|error| ValueError::Io(error.to_string()))?)
             }
         };

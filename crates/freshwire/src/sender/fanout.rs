@@ -2,7 +2,7 @@
 
 use freshwire_ring::{Meta, Producer, PushError as RingError, Region, Stored};
 
-use super::{Entry, Sender, ServedBy};
+use super::{Entry, Numbered, Sender, ServedBy};
 use crate::fanout::MAX_AT_ONCE;
 use crate::sink_id::{SinkId, StaleSink};
 use crate::tcp::{OfferRoom, Offered, Target};
@@ -21,18 +21,18 @@ impl Sender {
     /// that keep up this is much cheaper than their rings.
     ///
     /// Such a record has no fate and can be neither dropped nor changed. The call takes as long as the writes. It
-    /// sends nothing while the engine is at work, or above [`MAX_AT_ONCE`] bytes. Nor does it send to a sink that
-    /// reports [acknowledgements](crate::SinkConfig::ack_fates), encrypts, has a framing that can abandon records, or
-    /// is not plain TCP.
+    /// sends nothing while the engine is at work, or above [`MAX_AT_ONCE`] bytes. Nor does it send to a sink that is not
+    /// [at home](Self::is_at_home), reports [acknowledgements](crate::SinkConfig::ack_fates), encrypts, has a framing that
+    /// can abandon records, or is not plain TCP.
     ///
     /// # Errors
     ///
     /// [`RingPushError::ForeignPayload`](RingError::ForeignPayload) if another producer stored the payload.
     pub fn send_at_once(&mut self, payload: &Stored, targets: &mut [Target]) -> Result<(), RingError> {
-        let Self { producer, engine, sinks, buffers: OfferRoom { order, bytes }, .. } = self;
-        let Some(engine) = engine.as_ref().filter(|_| payload.len() <= MAX_AT_ONCE) else { return Ok(()) };
+        let Self { producer, engines, sinks, buffers: OfferRoom { order, bytes }, .. } = self;
+        let Some(engines) = engines.as_ref().filter(|_| payload.len() <= MAX_AT_ONCE) else { return Ok(()) };
         producer.read_stored(payload, bytes.renew())?;
-        in_order(order, sinks, targets.iter().map(|target| target.sink));
+        in_order(order, engines.home_place(), sinks, targets.iter().map(|target| target.sink));
         let is_open = |target: &&mut Target| target.meta.seq == Meta::NEXT_SEQ;
         let mut open = targets.iter_mut().filter(is_open).peekable();
         if open.peek().is_some() {
@@ -41,21 +41,39 @@ impl Sender {
         }
         let queue =
             |target: &Target| producer.push_stored_quiet(target.sink.ring(), payload, &target.meta).ok();
-        engine.offer(Offered { bytes, targets, order }, queue);
+        engines.home().offer(Offered { bytes, targets, order }, queue);
         Ok(())
     }
 
-    /// Serves these sinks on this thread, after pushes that asked to [notify](Self::notify).
-    /// This saves the wake-up of the engine's thread, and takes as long as the writes. If the engine is at
-    /// work already, it continues the work. Sinks that the engine does not serve are ignored.
+    /// Serves those of these sinks that are [at home](Self::is_at_home) on this thread, after pushes that asked to
+    /// [notify](Self::notify). This saves the wake-up of the engine's thread, and takes as long as the writes. If the engine is at
+    /// work already, it continues the work. Other engines of the group are woken before that and work meanwhile. Sinks that no
+    /// engine serves are ignored.
     pub fn serve(&mut self, sinks: impl IntoIterator<Item = SinkId>) {
-        let Self { engine: Some(engine), sinks: served, buffers: OfferRoom { order, .. }, .. } = self else {
+        let Self { engines: Some(engines), sinks: served, called, buffers: OfferRoom { order, .. }, .. } =
+            self
+        else {
             return;
         };
-        in_order(order, served, sinks);
+        let home = engines.home_place();
+        let wanted = sinks.into_iter().inspect(|sink| match numbered(served, *sink) {
+            Some(Numbered { engine, .. }) if engine != home => Self::note_call(called, engine),
+            _ => {}
+        });
+        in_order(order, home, served, wanted);
+        self.call_noted();
+        let Self { engines: Some(engines), buffers: OfferRoom { order, .. }, .. } = self else { return };
         if !order.is_empty() {
-            engine.serve(order);
+            engines.home().serve(order);
         }
+    }
+
+    /// Returns `true` if the sink's engine is the one that [`send_at_once`](Self::send_at_once) and [`serve`](Self::serve)
+    /// run on the calling thread. With a single engine that holds for all of its sinks. Of a group it is the engine that got
+    /// the sender's first sinks.
+    pub fn is_at_home(&self, sink: SinkId) -> bool {
+        let Some(engines) = &self.engines else { return false };
+        numbered(&self.sinks, sink).is_some_and(|Numbered { engine, .. }| engine == engines.home_place())
     }
 
     /// The region of a sink's records, and the ring's index there, for an [`Editor`](freshwire_ring::Editor).
@@ -80,15 +98,24 @@ impl Sender {
     }
 }
 
-/// Fills `order` with the engine's numbers of those of `wanted` that it serves, ascending, each with its place.
+/// The sink's engine and number, if an engine serves it.
+fn numbered(sinks: &[Option<Entry>], sink: SinkId) -> Option<Numbered> {
+    match sinks.get(sink.ring())?.as_ref()? {
+        Entry { id, server: ServedBy::Engine(numbered), .. } if *id == sink => Some(*numbered),
+        _ => None,
+    }
+}
+
+/// Fills `order` with the numbers that the engine at `home` has for those of `wanted` that it serves, ascending, each with its place.
 fn in_order(
     order: &mut Vec<(u64, usize)>,
+    home: usize,
     sinks: &[Option<Entry>],
     wanted: impl IntoIterator<Item = SinkId>,
 ) {
-    let number = |(place, sink): (usize, SinkId)| match sinks.get(sink.ring())?.as_ref()? {
-        Entry { id, server: ServedBy::Engine(number), .. } if *id == sink => Some((*number, place)),
-        _ => None,
+    let number = |(place, sink): (usize, SinkId)| {
+        let Numbered { engine, number } = numbered(sinks, sink)?;
+        (engine == home).then_some((number, place))
     };
     order.clear();
     order.extend(wanted.into_iter().enumerate().filter_map(number));

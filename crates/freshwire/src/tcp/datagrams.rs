@@ -20,6 +20,9 @@ use crate::sink::SinkShared;
 /// How many pieces one sink sends before the engine turns to the next one.
 const PIECES_PER_TURN: usize = 256;
 
+/// Bytes of packets that are handed to the path together.
+const PACKETS_BYTES: usize = 16 << 10;
+
 /// How often the statistics follow the path.
 const LOOK: std::time::Duration = std::time::Duration::from_millis(100);
 
@@ -266,8 +269,8 @@ impl DatagramSink {
         }
         self.replace(now, scratch);
         self.announce(record, now);
+        scratch.head.clear();
         loop {
-            scratch.head.clear();
             let piece = self.framer.next(usize::MAX, &mut scratch.head);
             let is_last = piece.as_ref().is_none_or(|piece| piece.last);
             if let Some(Piece { payload: body, .. }) = piece {
@@ -275,8 +278,9 @@ impl DatagramSink {
                 let start = body.start.min(end);
                 scratch.head.extend_from_slice(payload.bytes(start, end - start));
             }
-            if !scratch.head.is_empty() {
+            if scratch.head.len() >= PACKETS_BYTES || (is_last && !scratch.head.is_empty()) {
                 self.path.send(now, &scratch.head);
+                scratch.head.clear();
             }
             if is_last {
                 break;

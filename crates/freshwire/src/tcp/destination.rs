@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire_choice::{Reason, Record};
-use freshwire_io::tcp::TcpSocket;
+use freshwire_io::tcp::{IoSlice, TcpSocket};
 use freshwire_ring::prefetch;
 use freshwire_units::Timestamp;
 
+use super::batch::{Plan, PlannedWrite};
 use super::datagrams::DatagramSink;
 use super::kernel::KernelConnection;
 use super::next::{AtOnce, Next};
@@ -81,6 +82,41 @@ impl Destination {
         next
     }
 
+    /// Begins a turn whose first write may be made together with those of others: `None`, if there is one to make. Else how it ended;
+    /// see [`TcpSink::begin_turn`].
+    pub(super) fn begin_turn(
+        &mut self,
+        now: Timestamp,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Next>, SinkError> {
+        let Self::Tcp(connection) = self else { return self.turn(now, scratch).map(Some) };
+        let next = connection.begin_turn(now, scratch);
+        if !matches!(next, Ok(None)) {
+            self.shared().note_change();
+        }
+        next
+    }
+
+    /// Adds what that write takes; see [`TcpSink::slices`].
+    pub(super) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
+        if let Self::Tcp(connection) = self {
+            connection.slices(scratch, out);
+        }
+    }
+
+    /// Ends such a turn; see [`TcpSink::end_turn`].
+    pub(super) fn end_turn(
+        &mut self,
+        now: Timestamp,
+        sent: io::Result<Option<usize>>,
+        scratch: &mut Scratch,
+    ) -> Result<Next, SinkError> {
+        let Self::Tcp(connection) = self else { return self.turn(now, scratch) };
+        let next = connection.end_turn(now, sent, scratch);
+        self.shared().note_change();
+        next
+    }
+
     /// Begins the record past the ring if nothing is before it; see [`TcpSink::send_at_once`].
     pub(super) fn send_at_once(
         &mut self,
@@ -93,6 +129,39 @@ impl Destination {
             Self::Tcp(connection) => connection.send_at_once(now, record, payload, scratch),
             Self::Kernel(_) => Ok(AtOnce::Not),
             Self::Datagrams(sink) => sink.send_at_once(now, record, payload, scratch),
+        }
+    }
+
+    /// Begins the record past the ring, to be written together with others where the sink can do that. `Ok(Err)`: it cannot, and that
+    /// became of the record.
+    pub(super) fn plan_at_once(
+        &mut self,
+        now: Timestamp,
+        record: &Record,
+        payload: &mut Payload,
+        plan: &mut Plan,
+        scratch: &mut Scratch,
+    ) -> io::Result<Result<PlannedWrite, AtOnce>> {
+        match self {
+            Self::Tcp(connection) => {
+                Ok(connection.plan_at_once(now, record, plan, scratch)?.ok_or(AtOnce::Not))
+            }
+            Self::Kernel(_) | Self::Datagrams(_) => self.send_at_once(now, record, payload, scratch).map(Err),
+        }
+    }
+
+    /// Ends what [`plan_at_once`](Self::plan_at_once) has begun.
+    pub(super) fn end_at_once(
+        &mut self,
+        now: Timestamp,
+        write: &PlannedWrite,
+        sent: Option<usize>,
+        plan: &Plan,
+        scratch: &mut Scratch,
+    ) -> AtOnce {
+        match self {
+            Self::Tcp(connection) => connection.end_at_once(now, write, sent, plan, scratch),
+            Self::Kernel(_) | Self::Datagrams(_) => AtOnce::Not,
         }
     }
 

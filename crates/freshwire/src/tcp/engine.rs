@@ -17,6 +17,7 @@ use super::command::Command;
 use super::datagrams::DatagramSink;
 use super::destination::Destination;
 use super::direct::Direct;
+use super::load::{Load, Place};
 use super::scheduler::Scheduler;
 use super::target::{Offered, Target};
 use crate::carrier::CarrierInUse;
@@ -40,6 +41,7 @@ pub struct Handle {
     commands: mpsc::Sender<Command>,
     waker: Waker,
     next_id: Arc<AtomicU64>,
+    load: Arc<Load>,
     /// `None` after the engine's end.
     scheduler: Arc<Mutex<Option<Scheduler>>>,
 }
@@ -92,7 +94,8 @@ impl Handle {
         consumer: Consumer,
         config: SinkConfig,
     ) -> Result<Sink, SenderError> {
-        let added = self.admit(stream, consumer, config, false)?;
+        let place = Place::new(Arc::clone(&self.load), Arc::default());
+        let added = self.admit(stream, consumer, config, place, false)?;
         Ok(added.sink)
     }
 
@@ -103,6 +106,7 @@ impl Handle {
         stream: TcpStream,
         consumer: Consumer,
         config: SinkConfig,
+        place: Place,
         may_be_direct: bool,
     ) -> Result<Added, SenderError> {
         let socket = TcpSocket::new(stream)?;
@@ -120,7 +124,7 @@ impl Handle {
         let (mut config, engine) = (config, self.clone());
         config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
         let Admitted { destination, shared, direct } = admit(socket, consumer, config, may_be_direct)?;
-        self.send(Command::Add(id, destination));
+        self.send(Command::Add(id, destination, place));
         let server = Box::new(InEngine { engine: self.clone(), id });
         Ok(Added { id, sink: Sink::new(ring, shared, server, linger), direct })
     }
@@ -131,6 +135,7 @@ impl Handle {
         path: Box<dyn DatagramPath>,
         consumer: Consumer,
         mut config: SinkConfig,
+        place: Place,
     ) -> Added {
         let (ring, linger) = (consumer.ring(), config.linger);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -138,7 +143,7 @@ impl Handle {
         config.policy.attach(Arc::new(move || engine.send(Command::AskAgain(id))));
         let shared = Arc::new(SinkShared::new(CarrierInUse::Datagrams, None, None));
         let sink = DatagramSink::new(path, consumer, config, Arc::clone(&shared));
-        self.send(Command::Add(id, Destination::Datagrams(Box::new(sink))));
+        self.send(Command::Add(id, Destination::Datagrams(Box::new(sink)), place));
         let server = Box::new(InEngine { engine: self.clone(), id });
         Added { id, sink: Sink::new(ring, shared, server, linger), direct: None }
     }
@@ -185,6 +190,21 @@ impl Handle {
             .map_err(|_| io::Error::other("a policy or a framing panicked while it was asked"))
     }
 
+    /// How much work it has.
+    pub(super) fn load(&self) -> &Arc<Load> {
+        &self.load
+    }
+
+    /// Sets whether records past the rings of many sinks are written with one system call, by io_uring. Default `true`; without
+    /// io_uring each sink has its own call in any case.
+    pub fn set_io_uring(&self, on: bool) {
+        // After a panic of a policy nothing is sent any more.
+        let Ok(mut scheduler) = self.scheduler.lock() else { return };
+        if let Some(scheduler) = scheduler.as_mut() {
+            scheduler.set_batching(on);
+        }
+    }
+
     pub(crate) fn wake(&self) {
         self.waker.wake();
     }
@@ -210,6 +230,7 @@ impl Engine {
             commands: sender,
             waker: poller.waker(),
             next_id: Arc::new(AtomicU64::new(0)),
+            load: Arc::default(),
             scheduler: Arc::new(Mutex::new(Some(Scheduler::new(Arc::clone(&poller), commands)))),
         };
         Ok(Self { poller, handle, ready: Vec::new() })
@@ -230,9 +251,15 @@ impl Engine {
     /// # Errors
     ///
     /// If the system refuses a thread.
-    pub fn spawn(mut self) -> io::Result<EngineThread> {
+    pub fn spawn(self) -> io::Result<EngineThread> {
+        self.spawn_as(0)
+    }
+
+    /// As [`spawn`](Self::spawn); the thread's name tells its place in a pool.
+    pub(super) fn spawn_as(mut self, place: usize) -> io::Result<EngineThread> {
         let handle = self.handle();
-        let thread = std::thread::Builder::new().name("freshwire".to_owned()).spawn(move || self.run())?;
+        let name = if place == 0 { "freshwire".to_owned() } else { format!("freshwire-{place}") };
+        let thread = std::thread::Builder::new().name(name).spawn(move || self.run())?;
         Ok(EngineThread { handle, thread: Some(thread) })
     }
 
@@ -269,6 +296,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        self.handle.load.go();
         let mut scheduler = self.handle.scheduler.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut scheduler) = scheduler.take() {
             scheduler.abort_all();

@@ -167,6 +167,15 @@ impl Output {
         if self.sealed.is_some() {
             return self.write_sealed(target, room);
         }
+        let slices = self.list(target, room);
+        // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `target.source` keeps mapped;
+        // neither is touched before the call returns.
+        let Some(sent) = (unsafe { target.socket.send(slices) })? else { return Ok(None) };
+        Ok(Some(self.took(sent, room)))
+    }
+
+    /// Lists what one write takes.
+    pub(super) fn list<'a>(&self, target: WriteTarget<'_>, room: &'a mut WriteBuffers) -> &'a [IoSlice] {
         let mut raw = std::mem::take(&mut room.raw);
         self.fill_slices(room, |piece, slices| {
             if let Some(begun) = piece.record.and_then(|record| target.begun.get(record)) {
@@ -175,11 +184,13 @@ impl Output {
             }
         });
         room.raw = raw;
-        // SAFETY: header slices point into `self.buffers.heads`, body slices into the arena that `target.source` keeps mapped;
-        // neither is touched before the call returns.
-        let Some(sent) = (unsafe { target.socket.send(&room.slices) })? else { return Ok(None) };
+        &room.slices
+    }
+
+    /// Takes off what the socket has taken.
+    pub(super) fn took(&mut self, sent: usize, room: &mut WriteBuffers) -> Written {
         self.advance(sent as u64, &mut room.ended);
-        Ok(Some(Written { wire: sent as u64, whole: self.planned == 0 }))
+        Written { wire: sent as u64, whole: self.planned == 0 }
     }
 
     /// Writes what is committed where its payload is not in the ring: all pieces are of the record with this `payload`. How many

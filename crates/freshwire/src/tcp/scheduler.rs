@@ -2,16 +2,21 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::io;
+use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use freshwire_choice::{Reason, Record};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Ready};
+use freshwire_io::tcp::SendBatch;
 use freshwire_units::Timestamp;
 
+use super::batch::{Batching, PlannedWrite, write_together};
 use super::command::Command;
 use super::destination::Destination;
+use super::load::Place;
 use super::next::{AtOnce, Next};
 use super::payload::Payload;
 use super::scratch::Scratch;
@@ -29,6 +34,7 @@ pub(super) struct Scheduler {
     timers: Timers,
     again: Vec<u64>,
     scratch: Scratch,
+    batching: Batching,
     /// When the engine's thread wakes up by itself; zero while it is awake.
     sleeps_until: Timestamp,
     stopped: bool,
@@ -46,12 +52,14 @@ struct Entry {
     wake_at: Timestamp,
     /// When its timer fires, which may be earlier: a time that is put off again and again costs no new timer.
     timer_at: Timestamp,
+    /// Counts it among the sinks of the engine.
+    _place: Place,
 }
 
 impl Entry {
-    fn new(connection: Destination) -> Self {
+    fn new(connection: Destination, place: Place) -> Self {
         let never = Timestamp::MAX;
-        Self { connection, watched: false, is_asleep: false, wake_at: never, timer_at: never }
+        Self { connection, watched: false, is_asleep: false, wake_at: never, timer_at: never, _place: place }
     }
 
     /// The time of a timer to start, if none fires early enough.
@@ -86,8 +94,21 @@ impl Entry {
             return Ok(());
         }
         let record = Record::of(&target.meta, payload.len());
-        let sent = self.connection.send_at_once(now, &record, payload, context.scratch);
-        match sent? {
+        let at_once = self.connection.send_at_once(now, &record, payload, context.scratch)?;
+        self.offered(id, target, now, context, at_once, queue)
+    }
+
+    /// Sees to what is left of a record that was offered.
+    fn offered(
+        &mut self,
+        id: u64,
+        target: &mut Target,
+        now: Timestamp,
+        context: TurnContext<'_>,
+        at_once: AtOnce,
+        queue: &mut impl FnMut(&Target) -> Option<u64>,
+    ) -> Result<(), Ended> {
+        match at_once {
             AtOnce::Not => return Ok(()),
             AtOnce::Whole(wake_at) => self.wake_at(wake_at, id, context.timers),
             AtOnce::Part => {
@@ -107,6 +128,11 @@ impl Entry {
     /// Gives the connection a turn; how it ended, if it did.
     fn turn(&mut self, id: u64, now: Timestamp, context: TurnContext<'_>) -> Option<Ended> {
         let next = self.connection.turn(now, context.scratch);
+        self.turned(id, next, context)
+    }
+
+    /// Sees to what the connection needs after a turn; how it ended, if it did.
+    fn turned(&mut self, id: u64, next: Result<Next, SinkError>, context: TurnContext<'_>) -> Option<Ended> {
         self.is_asleep = matches!(next, Ok(Next::Push(_)));
         let (watch, wake_at) = match next {
             Ok(Next::Again) => {
@@ -164,10 +190,20 @@ fn turn_notified(
     mut lookups: Vec<Lookup<'_>>,
     now: Timestamp,
     context: TurnContext<'_>,
+    batching: &mut Batching,
 ) -> Vec<(u64, Ended)> {
     let TurnContext { poller, timers, again, scratch } = context;
     let mut ends = Vec::new();
-    for at in 0..lookups.len() {
+    let mut is_batched = 0;
+    while let Some(batch) = batching.of(lookups.len() - is_batched) {
+        let end = lookups.len().min(is_batched + SendBatch::MOST);
+        let context = TurnContext { poller, timers, again, scratch };
+        if turn_together(&mut lookups[is_batched..end], batch, now, context, &mut ends).is_err() {
+            *batching = Batching::Off;
+        }
+        is_batched = end;
+    }
+    for at in is_batched..lookups.len() {
         prefetch_later(&lookups, at, true);
         let Lookup { id, entry, .. } = &mut lookups[at];
         if entry.connection.notified() {
@@ -176,6 +212,114 @@ fn turn_notified(
         }
     }
     ends
+}
+
+/// Gives those a turn whose producer has called; their first writes are made with one system call. An error concerns the batch: it is of
+/// no more use.
+fn turn_together(
+    lookups: &mut [Lookup<'_>],
+    batch: &mut SendBatch,
+    now: Timestamp,
+    context: TurnContext<'_>,
+    ends: &mut Vec<(u64, Ended)>,
+) -> io::Result<()> {
+    let TurnContext { poller, timers, again, scratch } = context;
+    let (mut writing, mut slices, mut places) = (Vec::new(), Vec::new(), Vec::new());
+    for at in 0..lookups.len() {
+        prefetch_later(lookups, at, true);
+        let Lookup { id, entry, .. } = &mut lookups[at];
+        if !entry.connection.notified() {
+            continue;
+        }
+        let next = match entry.connection.begin_turn(now, scratch) {
+            Ok(None) => {
+                let begin = slices.len();
+                entry.connection.slices(scratch, &mut slices);
+                writing.push(at);
+                places.push(begin..slices.len());
+                continue;
+            }
+            Ok(Some(next)) => Ok(next),
+            Err(error) => Err(error),
+        };
+        let ended = entry.turned(*id, next, TurnContext { poller, timers, again, scratch });
+        ends.extend(ended.map(|ended| (*id, ended)));
+    }
+    let mut sent = Vec::with_capacity(writing.len());
+    let outcome = {
+        let sockets = writing.iter().filter_map(|&at| lookups[at].entry.connection.socket());
+        let writes = sockets.zip(places.iter().map(|place: &Range<usize>| &slices[place.clone()]));
+        // SAFETY: the slices point into the connections' own buffers and into arenas that their consumers keep mapped. Neither is
+        // touched before the turns end below.
+        unsafe { write_together(writes, batch, &mut sent) }
+    };
+    // Where the batch has failed nothing was sent, and the turn goes on as if the socket were full.
+    let sent = sent.into_iter().chain(std::iter::repeat_with(|| Ok(None)));
+    for (&at, sent) in writing.iter().zip(sent) {
+        let Lookup { id, entry, .. } = &mut lookups[at];
+        let next = entry.connection.end_turn(now, sent, scratch);
+        let ended = entry.turned(*id, next, TurnContext { poller, timers, again, scratch });
+        ends.extend(ended.map(|ended| (*id, ended)));
+    }
+    outcome
+}
+
+/// Offers a payload to these connections and writes to all of them with one system call. An error concerns the batch: it is of no
+/// more use.
+fn offer_together(
+    lookups: &mut [Lookup<'_>],
+    batch: &mut SendBatch,
+    now: Timestamp,
+    offered: Offered<'_>,
+    context: TurnContext<'_>,
+    queue: &mut impl FnMut(&Target) -> Option<u64>,
+    ends: &mut Vec<(u64, Ended)>,
+) -> io::Result<()> {
+    let TurnContext { poller, timers, again, scratch } = context;
+    let Offered { bytes, targets, .. } = offered;
+    let mut plan = std::mem::take(&mut scratch.plan);
+    plan.clear();
+    let mut writes: Vec<(usize, PlannedWrite)> = Vec::with_capacity(lookups.len());
+    for at in 0..lookups.len() {
+        prefetch_later(lookups, at, false);
+        let Lookup { id, place, entry } = &mut lookups[at];
+        if !entry.is_asleep {
+            continue;
+        }
+        let target = &mut targets[*place];
+        let record = Record::of(&target.meta, bytes.len());
+        let ended = match entry.connection.plan_at_once(now, &record, bytes, &mut plan, scratch) {
+            Ok(Ok(write)) => {
+                writes.push((at, write));
+                continue;
+            }
+            Ok(Err(at_once)) => {
+                let context = TurnContext { poller, timers, again, scratch };
+                entry.offered(*id, target, now, context, at_once, queue)
+            }
+            Err(error) => Err(error.into()),
+        };
+        ends.extend(ended.err().map(|ended| (*id, ended)));
+    }
+    let mut sent = Vec::with_capacity(writes.len());
+    let sockets = writes.iter().filter_map(|(at, write)| {
+        let socket = lookups[*at].entry.connection.socket()?;
+        Some((socket, write))
+    });
+    let outcome = plan.write(batch, bytes, sockets, &mut sent);
+    // Where the batch has failed nothing was sent, and the record goes on as if the socket were full.
+    let sent = sent.into_iter().chain(std::iter::repeat_with(|| Ok(None)));
+    for ((at, write), sent) in writes.iter().zip(sent) {
+        let Lookup { id, place, entry } = &mut lookups[*at];
+        let ended = sent.map_err(Ended::from).and_then(|sent| {
+            let at_once = entry.connection.end_at_once(now, write, sent, &plan, scratch);
+            let context = TurnContext { poller, timers, again, scratch };
+            entry.offered(*id, &mut targets[*place], now, context, at_once, queue)
+        });
+        ends.extend(ended.err().map(|ended| (*id, ended)));
+    }
+    scratch.plan = plan;
+    outcome
 }
 
 /// Asks for the memory of those whose turn comes after the one at `place`. Each has memory of its own, which the system calls for the
@@ -200,6 +344,7 @@ impl Scheduler {
             timers: BinaryHeap::new(),
             again: Vec::new(),
             scratch: Scratch::default(),
+            batching: Batching::default(),
             sleeps_until: Timestamp::ZERO,
             stopped: false,
         }
@@ -246,9 +391,9 @@ impl Scheduler {
     /// Gives those of the sinks in `order` a turn whose producer has called. True: the engine's thread has to wake up earlier than it
     /// meant to.
     pub(super) fn serve(&mut self, now: Timestamp, order: &[(u64, usize)]) -> bool {
-        let Self { connections, poller, timers, again, scratch, .. } = self;
-        let ends =
-            turn_notified(lookups(connections, order), now, TurnContext { poller, timers, again, scratch });
+        let Self { connections, poller, timers, again, scratch, batching, .. } = self;
+        let context = TurnContext { poller, timers, again, scratch };
+        let ends = turn_notified(lookups(connections, order), now, context, batching);
         self.remove_all(ends);
         self.next_turn(now) < self.sleeps_until
     }
@@ -261,11 +406,22 @@ impl Scheduler {
         offered: Offered<'_>,
         mut queue: impl FnMut(&Target) -> Option<u64>,
     ) -> bool {
-        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let Self { connections, poller, timers, again, scratch, batching, .. } = self;
         let Offered { bytes, targets, order } = offered;
         let mut lookups = lookups(connections, order);
         let mut ends = Vec::new();
-        for at in 0..lookups.len() {
+        let mut is_batched = 0;
+        while let Some(batch) = batching.of(lookups.len() - is_batched) {
+            let end = lookups.len().min(is_batched + SendBatch::MOST);
+            let context = TurnContext { poller, timers, again, scratch };
+            let part = Offered { bytes: &mut *bytes, targets: &mut *targets, order };
+            let lookups = &mut lookups[is_batched..end];
+            if offer_together(lookups, batch, now, part, context, &mut queue, &mut ends).is_err() {
+                *batching = Batching::Off;
+            }
+            is_batched = end;
+        }
+        for at in is_batched..lookups.len() {
             prefetch_later(&lookups, at, false);
             let Lookup { id, place, entry } = &mut lookups[at];
             let context = TurnContext { poller, timers, again, scratch };
@@ -289,6 +445,11 @@ impl Scheduler {
         if let Some(entry) = connections.get_mut(&id) {
             entry.connection.make_room(now, newcomer, has_room, scratch);
         }
+    }
+
+    /// Whether many sinks are written to with one system call where the system can do that.
+    pub(super) fn set_batching(&mut self, on: bool) {
+        self.batching = if on { Batching::Untried } else { Batching::Off };
     }
 
     /// When a connection wants its next turn.
@@ -321,13 +482,13 @@ impl Scheduler {
     fn take_commands(&mut self, now: Timestamp, turns: &mut Vec<u64>) {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Add(id, connection) => {
+                Command::Add(id, connection, place) => {
                     let added = connection.socket().map(|socket| self.poller.add(socket, id));
                     if let Some(Err(error)) = added {
                         connection.shared().end(error.into());
                         continue;
                     }
-                    self.connections.insert(id, Entry::new(connection));
+                    self.connections.insert(id, Entry::new(connection, place));
                     turns.push(id);
                 }
                 Command::Leave(id, last, linger) => {
@@ -373,9 +534,9 @@ impl Scheduler {
 
     /// Gives those a turn whose producer has called.
     fn turn_notified(&mut self, now: Timestamp) {
-        let Self { connections, poller, timers, again, scratch, .. } = self;
+        let Self { connections, poller, timers, again, scratch, batching, .. } = self;
         let all = connections.iter_mut().map(|(&id, entry)| Lookup { id, place: 0, entry }).collect();
-        let ends = turn_notified(all, now, TurnContext { poller, timers, again, scratch });
+        let ends = turn_notified(all, now, TurnContext { poller, timers, again, scratch }, batching);
         self.remove_all(ends);
     }
 

@@ -1,5 +1,6 @@
 use freshwire_choice::{Reason, Record};
 
+use super::batch::Plan;
 use super::begun::Room;
 use super::output::WriteBuffers;
 
@@ -11,4 +12,5 @@ pub(super) struct Scratch {
     pub(super) head: Vec<u8>,
     pub(super) write: WriteBuffers,
     pub(super) begun: Room,
+    pub(super) plan: Plan,
 }

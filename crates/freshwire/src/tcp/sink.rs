@@ -3,9 +3,11 @@
 mod at_once;
 mod commit;
 mod path;
+mod together;
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +19,7 @@ use freshwire_units::Timestamp;
 
 use super::begun::{Begun, BegunRecords, Number};
 use super::next::{MAX_SLEEP, Next};
-use super::output::{End, Output, WriteTarget};
+use super::output::{End, Output, WriteTarget, Written};
 use super::scratch::Scratch;
 use crate::ended::{CloseMode, Ended, SinkError};
 use crate::seal::Seal;
@@ -170,9 +172,13 @@ impl TcpSink {
             return self.abort(SinkError::Lingered);
         }
         self.borrow(scratch);
-        let next = self.serve(now, scratch);
+        let next = self.serve(0, now, scratch);
         self.give_back(scratch);
-        let next = next?;
+        self.bounded(next?, now)
+    }
+
+    /// The turn's outcome, with the times at which the connection is given up.
+    fn bounded(&self, next: Next, now: Timestamp) -> Result<Next, SinkError> {
         let stall_at = self.path.stalls_at(self.ending.stall_timeout);
         if now >= stall_at {
             return self.abort(SinkError::Stalled);
@@ -203,34 +209,57 @@ impl TcpSink {
         Err(error)
     }
 
-    fn serve(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
-        for write in 0..WRITES_PER_TURN {
-            if write > 0 || !self.path.is_known(now, &self.output) {
-                self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
+    /// Writes until nothing may be written now, beginning with the turn's write of this number.
+    fn serve(&mut self, first: usize, now: Timestamp, scratch: &mut Scratch) -> io::Result<Next> {
+        for write in first..WRITES_PER_TURN {
+            if let ControlFlow::Break(next) = self.before_write(write, now, scratch)? {
+                return Ok(next);
             }
-            if self.ending.closing == Closing::Flush {
-                return self.flush(now);
-            }
-            let Some(budget) = self.path.budget(now, &self.output) else {
-                self.path.hold();
-                return Ok(Next::Room(self.path.ack_watch(now)));
-            };
-            if budget == 0 {
-                self.path.hold();
-                return Ok(Next::Time(self.path.soon(now)));
-            }
-            self.gather(now, budget, scratch);
-            if self.output.is_empty() {
-                return self.rest(now);
-            }
-            if !self.write(now, scratch)? {
-                return Ok(Next::Room(self.path.ack_watch(now)));
-            }
-            if self.drained && self.path.is_calm(now) {
-                return self.rest(now);
+            let is_whole = self.write(now, scratch)?;
+            if let ControlFlow::Break(next) = self.after_write(is_whole, now)? {
+                return Ok(next);
             }
         }
         Ok(Next::Again)
+    }
+
+    /// Gathers what the turn's next write takes; the turn's end if there is nothing to write.
+    fn before_write(
+        &mut self,
+        write: usize,
+        now: Timestamp,
+        scratch: &mut Scratch,
+    ) -> io::Result<ControlFlow<Next>> {
+        if write > 0 || !self.path.is_known(now, &self.output) {
+            self.path.look(now, &self.socket, &mut self.consumer, &self.shared)?;
+        }
+        if self.ending.closing == Closing::Flush {
+            return self.flush(now).map(ControlFlow::Break);
+        }
+        let Some(budget) = self.path.budget(now, &self.output) else {
+            self.path.hold();
+            return Ok(ControlFlow::Break(Next::Room(self.path.ack_watch(now))));
+        };
+        if budget == 0 {
+            self.path.hold();
+            return Ok(ControlFlow::Break(Next::Time(self.path.soon(now))));
+        }
+        self.gather(now, budget, scratch);
+        if self.output.is_empty() {
+            return self.rest(now).map(ControlFlow::Break);
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The turn's end, if the write was its last one.
+    fn after_write(&mut self, is_whole: bool, now: Timestamp) -> io::Result<ControlFlow<Next>> {
+        if !is_whole {
+            return Ok(ControlFlow::Break(Next::Room(self.path.ack_watch(now))));
+        }
+        if self.drained && self.path.is_calm(now) {
+            return self.rest(now).map(ControlFlow::Break);
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn flush(&self, now: Timestamp) -> io::Result<Next> {
@@ -274,13 +303,19 @@ impl TcpSink {
     /// Writes what is committed. False: the socket has no room.
     fn write(&mut self, now: Timestamp, scratch: &mut Scratch) -> io::Result<bool> {
         let target = WriteTarget { socket: &self.socket, source: &self.consumer, begun: &self.begun };
-        let Some(written) = self.output.write(target, &mut scratch.write)? else { return Ok(false) };
+        let written = self.output.write(target, &mut scratch.write)?;
+        Ok(self.written(written, now, scratch))
+    }
+
+    /// Takes note of a write. False: the socket has no room for the rest.
+    fn written(&mut self, written: Option<Written>, now: Timestamp, scratch: &mut Scratch) -> bool {
+        let Some(written) = written else { return false };
         self.path.wrote(written.wire);
         self.shared.stats.on_write(written.wire);
         for (number, end) in scratch.write.ended.drain(..) {
             self.end_record(now, number, end);
         }
-        Ok(written.whole)
+        written.whole
     }
 
     fn end_record(&mut self, now: Timestamp, number: Number, end: End) {

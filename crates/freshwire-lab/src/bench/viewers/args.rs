@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use freshwire_units::{Rate, parse_duration};
 
+use super::process::Subject;
 use crate::output::say;
 use crate::viewers::clip::Clip;
+use crate::viewers::server::Server;
 
 /// What a clip has to be longer than what is measured, besides the times to begin: the server's start and some reserve.
 const RESERVE: Duration = Duration::from_secs(4);
@@ -19,6 +21,27 @@ const CONNECTS_PER_SECOND: u32 = 40;
 pub(super) const VIEWER_BYTES: f64 = 16384.0;
 /// Files besides three for each viewer.
 pub(super) const OTHER_FILES: u64 = 100;
+
+/// What the live server is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Against {
+    /// A loop of writes.
+    Bare,
+    /// GStreamer's RTSP server.
+    Gstreamer,
+    /// The live server, with RTP over UDP.
+    Udp,
+}
+
+impl Against {
+    pub(super) fn subject(self) -> Subject {
+        match self {
+            Self::Bare => Subject::Bare,
+            Self::Gstreamer => Subject::Server(Server::Gstreamer),
+            Self::Udp => Subject::Udp,
+        }
+    }
+}
 
 /// The options of `viewers` and `isolation`.
 #[derive(Debug, Args)]
@@ -35,6 +58,9 @@ pub(in crate::bench) struct ViewersArgs {
     /// How long viewers have to begin before that; from one key picture to the next it is 2 s.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(super) settle: Duration,
+    /// What `viewers` compares with, separated by commas.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "bare,gstreamer,udp")]
+    pub(super) against: Vec<Against>,
     /// Viewers of `isolation` that read as fast as they can.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) fast: u32,

@@ -1,5 +1,6 @@
 //! The processes of a run: the server under test, fed in real time, and the load, which takes commands.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -30,6 +31,8 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 pub(super) enum Subject {
     /// A live server, by RTSP.
     Server(server::Server),
+    /// Freshwire's with so many engines.
+    Engines(u8),
     /// Freshwire's, whose viewers ask for RTP over UDP.
     Udp,
     /// One `write()` of each access unit's size to each connection, and nothing else.
@@ -38,11 +41,12 @@ pub(super) enum Subject {
 
 impl Subject {
     /// Its name for people.
-    pub(super) fn label(self) -> &'static str {
+    pub(super) fn label(self) -> Cow<'static, str> {
         match self {
-            Self::Server(server) => server.label(),
-            Self::Udp => "Freshwire, UDP",
-            Self::Bare => "bare writes",
+            Self::Server(server) => server.label().into(),
+            Self::Engines(engines) => format!("Freshwire, {engines} engines").into(),
+            Self::Udp => "Freshwire, UDP".into(),
+            Self::Bare => "bare writes".into(),
         }
     }
 }
@@ -91,6 +95,11 @@ impl Serving {
         let mut command = match subject {
             Subject::Server(server) => server.command(address, None)?,
             Subject::Udp => server::Server::Freshwire.command(address, None)?,
+            Subject::Engines(engines) => {
+                let mut command = server::Server::Freshwire.command(address, None)?;
+                command.args(["--engines", &engines.to_string()]);
+                command
+            }
             Subject::Bare => Process::worker(Worker::Bare)?,
         };
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);

@@ -8,6 +8,7 @@ use freshwire_media::framing::Piece;
 use freshwire_units::Timestamp;
 
 use super::{Closing, TcpSink};
+use crate::tcp::batch::{Plan, PlannedPiece, PlannedWrite};
 use crate::tcp::listing::tell_of_others;
 use crate::tcp::next::AtOnce;
 use crate::tcp::output::End;
@@ -24,14 +25,7 @@ impl TcpSink {
         payload: &mut Payload,
         scratch: &mut Scratch,
     ) -> io::Result<AtOnce> {
-        if !self.is_idle() || !self.has_room(now, record.len)? {
-            return Ok(AtOnce::Not);
-        }
-        if self.consumer.has_untold() {
-            tell_of_others(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
-        }
-        let view = self.path.view(now, 0);
-        if self.choice.pick(now, std::slice::from_ref(record), &view) != Decision::Send(0) {
+        if !self.may_send(now, record, scratch)? {
             return Ok(AtOnce::Not);
         }
         self.announce(record, now);
@@ -44,14 +38,88 @@ impl TcpSink {
                 wire?
             }
         };
+        Ok(self.wrote(now, wire))
+    }
+
+    /// Begins the record as [`send_at_once`](Self::send_at_once) does, and leaves the write to the caller. `None`: it has to go through
+    /// the ring. [`end_at_once`](Self::end_at_once) follows.
+    pub(in crate::tcp) fn plan_at_once(
+        &mut self,
+        now: Timestamp,
+        record: &Record,
+        plan: &mut Plan,
+        scratch: &mut Scratch,
+    ) -> io::Result<Option<PlannedWrite>> {
+        if !self.may_send(now, record, scratch)? {
+            return Ok(None);
+        }
+        self.announce(record, now);
+        let (first, mut bytes) = (plan.pieces.len(), 0);
+        loop {
+            let before = plan.heads.len();
+            let Some(Piece { payload: body, last, .. }) = self.framer.next(usize::MAX, &mut plan.heads)
+            else {
+                break;
+            };
+            let (start, len) = within(&body, record.len);
+            let head = before..plan.heads.len();
+            bytes += head.len() as u64 + u64::from(len);
+            plan.pieces.push(PlannedPiece { head, start, len });
+            if last {
+                break;
+            }
+        }
+        Ok(Some(PlannedWrite { pieces: first..plan.pieces.len(), bytes }))
+    }
+
+    /// Takes note of what the socket has taken of a planned write.
+    pub(in crate::tcp) fn end_at_once(
+        &mut self,
+        now: Timestamp,
+        write: &PlannedWrite,
+        sent: Option<usize>,
+        plan: &Plan,
+        scratch: &mut Scratch,
+    ) -> AtOnce {
+        let sent = sent.unwrap_or(0) as u64;
+        if sent < write.bytes {
+            let output = &mut self.output;
+            output.borrow(&mut scratch.write);
+            let number = Some(self.begun.next_number());
+            for piece in plan.pieces.get(write.pieces.clone()).unwrap_or_default() {
+                let head = plan.heads.get(piece.head.clone()).unwrap_or_default();
+                output.heads().extend_from_slice(head);
+                output.push(number, head.len(), piece.start, piece.len);
+            }
+            output.end(number, End::Finished);
+            output.advance_unreported(sent, &mut scratch.write);
+            output.give_back(&mut scratch.write);
+        }
+        self.wrote(now, sent)
+    }
+
+    /// Whether a record that comes now is sent past the ring.
+    fn may_send(&mut self, now: Timestamp, record: &Record, scratch: &mut Scratch) -> io::Result<bool> {
+        if !self.is_idle() || !self.has_room(now, record.len)? {
+            return Ok(false);
+        }
+        if self.consumer.has_untold() {
+            tell_of_others(&mut self.consumer, self.choice.as_mut(), &self.shared.stats, scratch);
+        }
+        let view = self.path.view(now, 0);
+        Ok(self.choice.pick(now, std::slice::from_ref(record), &view) == Decision::Send(0))
+    }
+
+    /// What became of a record of which the socket has taken `wire` bytes.
+    fn wrote(&mut self, now: Timestamp, wire: u64) -> AtOnce {
         self.path.wrote(wire);
         self.shared.stats.on_write(wire);
         if !self.output.is_empty() {
-            return Ok(AtOnce::Part);
+            return AtOnce::Part;
         }
         self.path.sent_past_ring();
         self.shared.stats.on_finished();
-        Ok(AtOnce::Whole(self.latest_turn(now)))
+        AtOnce::Whole(self.latest_turn(now))
     }
 
     /// Keeps what is left of a record that was begun past the ring: it is the ring's newest, at `index`. False: somebody else

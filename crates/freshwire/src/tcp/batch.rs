@@ -1,0 +1,114 @@
+//! Records for many sinks past their rings, written with one system call.
+
+use std::io;
+use std::ops::Range;
+
+use freshwire_io::tcp::{BatchWrite, IoSlice, MAX_SLICES, SendBatch, TcpSocket};
+
+use super::payload::Payload;
+
+/// Fewer writes than this are made one by one.
+const FEWEST: usize = 4;
+
+/// io_uring, where the system has it and the application wants it.
+#[derive(Default)]
+pub(super) enum Batching {
+    #[default]
+    Untried,
+    Ready(Box<SendBatch>),
+    Off,
+}
+
+impl Batching {
+    /// What writes to this many sinks together; `None` if they are written to one by one.
+    pub(super) fn of(&mut self, sinks: usize) -> Option<&mut SendBatch> {
+        if sinks < FEWEST {
+            return None;
+        }
+        if let Self::Untried = self {
+            // Many containers forbid io_uring. Single writes do the same.
+            *self = SendBatch::new().map_or(Self::Off, |batch| Self::Ready(Box::new(batch)));
+        }
+        match self {
+            Self::Ready(batch) => Some(batch),
+            Self::Untried | Self::Off => None,
+        }
+    }
+}
+
+/// Framing bytes and stretches of the payload that are to be written.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub(super) heads: Vec<u8>,
+    pub(super) pieces: Vec<PlannedPiece>,
+}
+
+/// Framing bytes, and the part of the payload behind them.
+pub(super) struct PlannedPiece {
+    pub(super) head: Range<usize>,
+    pub(super) start: u32,
+    pub(super) len: u32,
+}
+
+/// One sink's part of a plan.
+pub(super) struct PlannedWrite {
+    pub(super) pieces: Range<usize>,
+    /// Bytes of all of them.
+    pub(super) bytes: u64,
+}
+
+impl Plan {
+    pub(super) fn clear(&mut self) {
+        self.heads.clear();
+        self.pieces.clear();
+    }
+
+    /// Makes these writes, each to its socket. What came of them is added to `sent`, in their order. An error concerns the batch, and
+    /// those without a result were not begun.
+    pub(super) fn write<'a>(
+        &'a self,
+        batch: &mut SendBatch,
+        payload: &'a Payload,
+        writes: impl Iterator<Item = (&'a TcpSocket, &'a PlannedWrite)>,
+        sent: &mut Vec<io::Result<Option<usize>>>,
+    ) -> io::Result<()> {
+        let mut slices = Vec::with_capacity(2 * self.pieces.len());
+        let mut places = Vec::with_capacity(SendBatch::MOST);
+        for (socket, write) in writes {
+            let begin = slices.len();
+            for piece in self.pieces.get(write.pieces.clone()).unwrap_or_default() {
+                let head = self.heads.get(piece.head.clone()).unwrap_or_default();
+                let body = payload.bytes(piece.start, piece.len);
+                let parts = [head, body].into_iter().filter(|part| !part.is_empty());
+                slices.extend(parts.map(|part| IoSlice::new(part.as_ptr(), part.len())));
+            }
+            // What one call does not take is left over, as if the socket had been full.
+            slices.truncate(begin + MAX_SLICES);
+            places.push((socket, begin..slices.len()));
+        }
+        let writes = places.into_iter().map(|(socket, place)| (socket, &slices[place]));
+        // SAFETY: the slices point into the plan and the payload, both borrowed for the call.
+        unsafe { write_together(writes, batch, sent) }
+    }
+}
+
+/// Makes these writes with one system call, or few of them one by one. What came of them is added to `sent`, in their order. An error
+/// concerns the batch, and those without a result were not begun.
+///
+/// # Safety
+///
+/// As for [`TcpSocket::send`].
+pub(super) unsafe fn write_together<'a>(
+    writes: impl Iterator<Item = (&'a TcpSocket, &'a [IoSlice])>,
+    batch: &mut SendBatch,
+    sent: &mut Vec<io::Result<Option<usize>>>,
+) -> io::Result<()> {
+    let writes: Vec<_> = writes.map(|(socket, slices)| BatchWrite { socket, slices }).collect();
+    if writes.len() < FEWEST {
+        // SAFETY: as the caller has promised.
+        sent.extend(writes.iter().map(|write| unsafe { write.socket.send(write.slices) }));
+        return Ok(());
+    }
+    // SAFETY: as the caller has promised.
+    unsafe { batch.send(&writes, sent) }
+}

@@ -1,0 +1,70 @@
+//! A turn in two halves, between which the first write is made together with those of other sinks.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use freshwire_io::tcp::IoSlice;
+use freshwire_units::Timestamp;
+
+use super::TcpSink;
+use crate::ended::SinkError;
+use crate::tcp::next::Next;
+use crate::tcp::output::WriteTarget;
+use crate::tcp::scratch::Scratch;
+
+impl TcpSink {
+    /// Begins a turn. `None`: its first write is to be made, of [`slices`](Self::slices), and [`end_turn`](Self::end_turn) follows. Else
+    /// the turn is over.
+    pub(in crate::tcp) fn begin_turn(
+        &mut self,
+        now: Timestamp,
+        scratch: &mut Scratch,
+    ) -> Result<Option<Next>, SinkError> {
+        // What is encrypted has bytes of its own, which are made with the write.
+        if now >= self.ending.give_up_at || self.output.is_sealed() {
+            return self.turn(now, scratch).map(Some);
+        }
+        self.borrow(scratch);
+        let step = self.before_write(0, now, scratch);
+        if let Ok(ControlFlow::Continue(())) = step {
+            return Ok(None);
+        }
+        self.give_back(scratch);
+        match step? {
+            ControlFlow::Break(next) => self.bounded(next, now).map(Some),
+            ControlFlow::Continue(()) => Ok(None),
+        }
+    }
+
+    /// Adds what the write takes. It stays where it is until [`end_turn`](Self::end_turn).
+    pub(in crate::tcp) fn slices(&self, scratch: &mut Scratch, out: &mut Vec<IoSlice>) {
+        let target = WriteTarget { socket: &self.socket, source: &self.consumer, begun: &self.begun };
+        out.extend_from_slice(self.output.list(target, &mut scratch.write));
+    }
+
+    /// Ends a turn after its first write, and makes its further ones.
+    pub(in crate::tcp) fn end_turn(
+        &mut self,
+        now: Timestamp,
+        sent: io::Result<Option<usize>>,
+        scratch: &mut Scratch,
+    ) -> Result<Next, SinkError> {
+        let next = self.go_on(now, sent, scratch);
+        self.give_back(scratch);
+        self.bounded(next?, now)
+    }
+
+    fn go_on(
+        &mut self,
+        now: Timestamp,
+        sent: io::Result<Option<usize>>,
+        scratch: &mut Scratch,
+    ) -> io::Result<Next> {
+        let written = sent?.map(|sent| self.output.took(sent, &mut scratch.write));
+        let is_whole = self.written(written, now, scratch);
+        match self.after_write(is_whole, now)? {
+            ControlFlow::Break(next) => Ok(next),
+            ControlFlow::Continue(()) => self.serve(1, now, scratch),
+        }
+    }
+}

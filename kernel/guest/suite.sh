@@ -48,14 +48,41 @@ load_and_unload() {
 
 # A debug kernel says what nobody refers to any more; what it prints fails the run. An object is told at its second scan.
 leaks() {
-    [ -w /sys/kernel/debug/kmemleak ] || return 0
+    [ -e /sys/kernel/debug/kmemleak ] || return 0
     for turn in 1 2; do
-        echo scan >/sys/kernel/debug/kmemleak
+        # It turns itself off when it runs out of memory, and refuses then.
+        if ! echo scan >/sys/kernel/debug/kmemleak; then
+            echo "not ok kmemleak scans"
+            failed=$((failed + 1))
+            return
+        fi
         sleep 6
     done
+    echo "ok kmemleak scans"
+    passed=$((passed + 1))
     cat /sys/kernel/debug/kmemleak
 }
 
+# KCSAN waits to be turned on, and is silent if it is not.
+readonly kcsan=/sys/kernel/debug/kcsan
+begin_races() {
+    [ ! -e $kcsan ] || echo on >$kcsan
+}
+
+races() {
+    [ -e $kcsan ] || return 0
+    watched=$(awk '$1 == "setup_watchpoints:" { print $2 }' $kcsan)
+    echo "# $(tr '\n' ' ' <$kcsan)"
+    if grep -q '^enabled: 1' $kcsan && [ "${watched:-0}" -gt 1000 ]; then
+        echo "ok data races are watched for"
+        passed=$((passed + 1))
+    else
+        echo "not ok data races are watched for"
+        failed=$((failed + 1))
+    fi
+}
+
+begin_races
 for program in "$@"; do
     echo "--- $program"
     # A device does not load its module by itself.
@@ -65,6 +92,7 @@ done
 rmmod tcp_ldc 2>/dev/null
 rmmod pkt_push
 if load_and_unload; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+races
 leaks
 
 verdict=ok

@@ -3,7 +3,7 @@ use crate::framing::framer::{Framer, Piece};
 
 /// Writes each record as one WebSocket message to a client.
 ///
-/// Only whole frames may be interjected: those of a [`Reader`], [`ping`], [`close`] and, unless messages have
+/// Only whole frames may be interjected: those of a [`Reader`](super::Reader), [`ping`](super::ping), [`close`](super::close) and, unless messages have
 /// [fragments](Self::fragments), other messages.
 pub struct Messages {
     kind: Box<dyn Fn(u64) -> MessageKind + Send>,

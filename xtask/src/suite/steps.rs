@@ -101,7 +101,7 @@ pub(super) fn all() -> Vec<Step> {
             name: "tests",
             // The same commit gives the same verdict; other seeds are what `make fuzz` is for.
             action: cargo(&["test", "--workspace", "--no-fail-fast"], &[("BOLERO_RANDOM_SEED", "20260101")]),
-            limit: minutes(25),
+            limit: minutes(35),
             needs: &[],
             wants: &[
                 Need::Namespaces,

@@ -9,7 +9,7 @@ use freshwire::fanout::Stored;
 use freshwire_media::unit::{AudioTrack, Kind, LANE_BITS, MediaTime, Tracks, Unit, VideoCodec};
 use tokio::sync::mpsc;
 
-use super::HubError;
+use super::error::HubError;
 use super::stream::UnitInfo;
 
 /// What the rendition is called that is published under the stream's own name.

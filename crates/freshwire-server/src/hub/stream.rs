@@ -11,11 +11,13 @@ use freshwire_units::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use super::bundle::{PendingBundle, Unbundler};
+use super::config::HubConfig;
+use super::error::HubError;
 use super::renditions::{MAIN, Renditions};
+use super::shared::{Shared, lock};
 use super::taps::{Tapping, Taps};
 use super::viewer::{Identity, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
 use super::viewer_queue::ViewerQueue;
-use super::{HubConfig, HubError, Shared, lock};
 
 /// Slots of a viewer's ring: 10 s of video, 6 s with sound, so that what follows a keyframe fits while that is on its way over a slow
 /// path. Memory is only touched where a viewer is that far behind.

@@ -11,7 +11,7 @@ use freshwire_media::unit::{Catalog, Kind};
 use freshwire_units::parse_duration;
 use percent_encoding::percent_decode_str;
 
-use super::HubError;
+use super::error::HubError;
 use super::renditions::check_name;
 use super::stream::{RenditionSnapshot, Stream};
 

@@ -12,6 +12,7 @@ mod error;
 mod fit;
 mod renditions;
 mod shared;
+mod snapshot;
 mod stream;
 mod taps;
 mod viewer;
@@ -31,9 +32,10 @@ pub use config::{HubConfig, MAX_ENGINES};
 pub use error::HubError;
 pub use fit::Fit;
 pub use renditions::{MAIN, check_name as check_rendition_name};
-pub use stream::{Publisher, RenditionSnapshot, Stream, StreamSnapshot};
+pub use snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
+pub use stream::{Publisher, Stream};
 pub(crate) use taps::Tapping;
-pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
+pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket, Viewer};
 
 /// All streams of a server, and the engines that serve their viewers. Clones are handles to the same hub.
 #[derive(Clone)]

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, Why, rendition_of};
+use freshwire::choice::{Adaptive, MAX_RENDITIONS, Why, rendition_of};
 use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target};
 use freshwire::{Meta, Reason, Record, RingConfig, Sender, SenderError, SinkConfig, SinkId, now};
 use freshwire_media::framing::Framer;
@@ -15,8 +15,9 @@ use super::config::HubConfig;
 use super::error::HubError;
 use super::renditions::{MAIN, Renditions};
 use super::shared::{Shared, lock};
+use super::snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 use super::taps::{Tapping, Taps};
-use super::viewer::{Identity, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
+use super::viewer::{Identity, RenditionsAsked, ViewRequest, ViewSocket, Viewer};
 use super::viewer_queue::ViewerQueue;
 
 /// Slots of a viewer's ring: 10 s of video, 6 s with sound, so that what follows a keyframe fits while that is on its way over a slow
@@ -119,55 +120,6 @@ pub(super) struct UnitInfo {
 pub struct Publisher {
     stream: Arc<Stream>,
     rendition: usize,
-}
-
-/// What a stream has carried.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct StreamSnapshot {
-    /// Its name.
-    pub name: String,
-    /// Where it comes from, `None` while nobody publishes.
-    pub origin: Option<String>,
-    /// Units published.
-    pub units: u64,
-    /// Payload bytes published.
-    pub bytes: u64,
-    /// Keyframes published.
-    pub keys: u64,
-    /// Units that found no room in the arena; nobody got them.
-    pub lost: u64,
-    /// Bytes of the arena.
-    pub arena_bytes: u64,
-    /// Bytes of the arena in use, those of finished units that were not collected yet among them.
-    pub arena_used: u64,
-    /// Its renditions; one, if nobody has published others.
-    pub renditions: Vec<RenditionSnapshot>,
-    /// Words of the shared memory that somebody wrote who may not, as far as the publishing side has met them and put them
-    /// right.
-    pub ring_faults: u64,
-    /// Viewers that were given up because their rings gave nothing although their paths were free.
-    pub given_up: u64,
-    /// Its viewers.
-    pub viewers: Vec<ViewerSnapshot>,
-}
-
-/// One of a stream's renditions.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct RenditionSnapshot {
-    /// Its name; `main` is what is published under the stream's own.
-    pub name: String,
-    /// Where it comes from, `None` while nobody publishes it.
-    pub origin: Option<String>,
-    /// Why viewers do not get it although somebody publishes it.
-    pub refused: Option<String>,
-    /// Viewers can have it now.
-    pub is_present: bool,
-    /// Width and height of its pictures in samples, once they are known.
-    pub size: Option<(u32, u32)>,
-    /// What it asks of a path, once a whole group was seen.
-    pub cost: Option<Cost>,
 }
 
 impl Stream {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use freshwire::choice::Selected;
-use freshwire::{DatagramPath, Ended, LAYERS, Monitor, Seal, Sink, SinkError, SinkSnapshot};
+use freshwire::{DatagramPath, Ended, Monitor, Seal, Sink, SinkError};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, Kind};
 use freshwire_units::parse_duration;
@@ -13,7 +12,8 @@ use percent_encoding::percent_decode_str;
 
 use super::error::HubError;
 use super::renditions::check_name;
-use super::stream::{RenditionSnapshot, Stream};
+use super::snapshot::ViewerSnapshot;
+use super::stream::Stream;
 
 /// How a viewer is served.
 pub struct ViewRequest {
@@ -120,69 +120,6 @@ pub(super) struct Identity {
     pub(super) monitor: Monitor,
     /// Its ring gives nothing any more.
     pub(super) is_given_up: AtomicBool,
-}
-
-/// What a viewer has got and missed.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ViewerSnapshot {
-    /// Number of the viewer, unique in this server's life.
-    pub id: u64,
-    /// By which protocol.
-    pub protocol: &'static str,
-    /// Its address.
-    pub peer: SocketAddr,
-    /// The user's name, if one was required.
-    pub user: Option<String>,
-    /// For how long it has been served.
-    pub age: Duration,
-    /// [`ViewRequest::latency`].
-    pub latency: Option<Duration>,
-    /// What the engine has counted: ages at commit, units sent and dropped by layer and by reason, horizon, rate.
-    pub sink: SinkSnapshot,
-    /// Pictures offered, by layer.
-    pub offered: [u64; LAYERS],
-    /// Units that could not even be queued, because the viewer's ring was full.
-    pub missed: u64,
-    /// The rendition that it gets; `None` before the first picture.
-    pub rendition: Option<String>,
-    /// The one whose next keyframe it waits for, if that is another one.
-    pub wanted: Option<String>,
-    /// Why it has the one, or wants the other: see [`Why`](freshwire::choice::Why).
-    pub why: &'static str,
-    /// How often its rendition has changed.
-    pub changes: u16,
-}
-
-/// What a viewer's queue has counted: all of a snapshot that needs the stream's lock.
-pub(super) struct QueueCounts {
-    pub(super) identity: Arc<Identity>,
-    pub(super) offered: [u64; LAYERS],
-    pub(super) missed: u64,
-    pub(super) selected: Selected,
-}
-
-impl QueueCounts {
-    pub(super) fn snapshot(&self, renditions: &[RenditionSnapshot]) -> ViewerSnapshot {
-        let name = |index: Option<usize>| Some(renditions.get(index?)?.name.clone());
-        let Selected { current, wanted, why, changes } = self.selected;
-        let viewer = &self.identity;
-        ViewerSnapshot {
-            id: viewer.id,
-            protocol: viewer.protocol,
-            peer: viewer.peer,
-            user: viewer.user.clone(),
-            age: viewer.since.elapsed(),
-            latency: viewer.latency,
-            sink: viewer.monitor.stats(),
-            offered: self.offered,
-            missed: self.missed,
-            rendition: name(current),
-            wanted: name(wanted.filter(|_| wanted != current)),
-            why: why.name(),
-            changes,
-        }
-    }
 }
 
 impl Viewer {

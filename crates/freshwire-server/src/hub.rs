@@ -15,6 +15,7 @@ mod shared;
 mod snapshot;
 mod stream;
 mod taps;
+mod unit_info;
 mod viewer;
 mod viewer_queue;
 

@@ -10,7 +10,7 @@ use freshwire_media::unit::{AudioTrack, Kind, LANE_BITS, MediaTime, Tracks, Unit
 use tokio::sync::mpsc;
 
 use super::error::HubError;
-use super::stream::UnitInfo;
+use super::unit_info::UnitInfo;
 
 /// What the rendition is called that is published under the stream's own name.
 pub const MAIN: &str = "main";

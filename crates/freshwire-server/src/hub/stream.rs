@@ -17,6 +17,7 @@ use super::renditions::{MAIN, Renditions};
 use super::shared::{Shared, lock};
 use super::snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 use super::taps::{Tapping, Taps};
+use super::unit_info::UnitInfo;
 use super::viewer::{Identity, RenditionsAsked, ViewRequest, ViewSocket, Viewer};
 use super::viewer_queue::ViewerQueue;
 
@@ -97,23 +98,6 @@ struct State {
     given_up: u64,
     /// Faults of the rings that the log has.
     told_faults: u64,
-}
-
-/// A unit as the viewers' queues see it.
-#[derive(Clone)]
-pub(super) struct UnitInfo {
-    pub(super) meta: Meta,
-    /// Whose picture it is; of sound it says nothing.
-    pub(super) rendition: usize,
-    pub(super) kind: Kind,
-    /// A viewer can begin here.
-    pub(super) begins: bool,
-    /// Nothing depends on it.
-    pub(super) is_leaf: bool,
-    /// When it was published.
-    pub(super) published: Timestamp,
-    /// How much older than others it may be when it arrives.
-    pub(super) grace: Duration,
 }
 
 /// The right to feed a stream; dropping it lets another one publish.

@@ -10,7 +10,7 @@ use freshwire_media::unit::Kind;
 
 use super::renditions::Renditions;
 use super::snapshot::{RenditionSnapshot, ViewerSnapshot};
-use super::stream::UnitInfo;
+use super::unit_info::UnitInfo;
 use super::viewer::Identity;
 
 /// Each unit passes by all queues: what it needs of a queue lies side by side.

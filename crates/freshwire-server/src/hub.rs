@@ -10,12 +10,14 @@ mod bundle;
 mod config;
 mod error;
 mod fit;
+mod identity;
 mod renditions;
 mod shared;
 mod snapshot;
 mod stream;
 mod taps;
 mod unit_info;
+mod view_request;
 mod viewer;
 mod viewer_queue;
 
@@ -36,7 +38,8 @@ pub use renditions::{MAIN, check_name as check_rendition_name};
 pub use snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 pub use stream::{Publisher, Stream};
 pub(crate) use taps::Tapping;
-pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket, Viewer};
+pub use view_request::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket};
+pub use viewer::Viewer;
 
 /// All streams of a server, and the engines that serve their viewers. Clones are handles to the same hub.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use freshwire::choice::{Adaptive, MAX_RENDITIONS, Why, rendition_of};
 use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target};
-use freshwire::{Meta, Reason, Record, RingConfig, Sender, SenderError, SinkConfig, SinkId, now};
+use freshwire::{Meta, Reason, Record, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, now};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, MediaTime, Tracks, Unit};
 use freshwire_units::Timestamp;
@@ -13,12 +13,13 @@ use tokio::sync::{mpsc, watch};
 use super::bundle::{PendingBundle, Unbundler};
 use super::config::HubConfig;
 use super::error::HubError;
+use super::identity::Identity;
 use super::renditions::{MAIN, Renditions};
 use super::shared::{Shared, lock};
 use super::snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 use super::taps::{Tapping, Taps};
 use super::unit_info::UnitInfo;
-use super::viewer::{Identity, RenditionsAsked, ViewRequest, ViewSocket, Viewer};
+use super::view_request::{RenditionsAsked, ViewRequest, ViewSocket};
 use super::viewer_queue::ViewerQueue;
 
 /// Slots of a viewer's ring: 10 s of video, 6 s with sound, so that what follows a keyframe fits while that is on its way over a slow
@@ -189,8 +190,8 @@ impl Stream {
         Ok(Publisher { stream: Arc::clone(self), rendition })
     }
 
-    /// Serves a viewer from now on.
-    pub fn view(self: &Arc<Self>, request: ViewRequest) -> Result<Viewer, HubError> {
+    /// Serves a viewer until it is to [`leave`](Self::leave).
+    pub(super) fn add_viewer(&self, request: ViewRequest) -> Result<(Sink, Arc<Identity>), HubError> {
         let config = &self.shared.config;
         let framer: Box<dyn Framer> = Box::new(Unbundler::new(request.framer, request.catalog));
         let mut state = lock(&self.state);
@@ -227,7 +228,7 @@ impl Stream {
         let mut queue = ViewerQueue::new(sink.id(), Arc::clone(&identity), request.only, request.latency);
         (queue.allowed, queue.selection) = (allowed, selection);
         state.join(queue, request.join_age.unwrap_or(config.join_age), config);
-        Ok(Viewer { sink: Some(sink), stream: Arc::clone(self), identity })
+        Ok((sink, identity))
     }
 
     /// Gives the units of the main rendition to whoever makes others of it, from the next keyframe until `sink` says that it is gone.

@@ -8,10 +8,10 @@ use freshwire::choice::{Selected, Selection, Why, rendition_of};
 use freshwire::{LAYERS, Meta, SinkId};
 use freshwire_media::unit::Kind;
 
+use super::identity::Identity;
 use super::renditions::Renditions;
 use super::snapshot::{RenditionSnapshot, ViewerSnapshot};
 use super::unit_info::UnitInfo;
-use super::viewer::Identity;
 
 /// Each unit passes by all queues: what it needs of a queue lies side by side.
 pub(super) struct ViewerQueue {

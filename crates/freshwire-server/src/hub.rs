@@ -7,27 +7,39 @@
 //! ```
 
 mod bundle;
+mod config;
+mod error;
 mod fit;
+mod identity;
 mod renditions;
+mod shared;
+mod snapshot;
 mod stream;
 mod taps;
+mod unit_info;
+mod view_request;
 mod viewer;
 mod viewer_queue;
 
 use std::collections::{BTreeMap, btree_map};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use freshwire::{DEFAULT_FILL_FIRST, EngineGroup, EnginePool};
+use freshwire::{EngineGroup, EnginePool};
 use tokio::sync::mpsc;
 
+use shared::{Shared, lock};
+
+pub use config::{HubConfig, MAX_ENGINES};
+pub use error::HubError;
 pub use fit::Fit;
 pub use renditions::{MAIN, check_name as check_rendition_name};
-pub use stream::{Publisher, RenditionSnapshot, Stream, StreamSnapshot};
+pub use snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
+pub use stream::{Publisher, Stream};
 pub(crate) use taps::Tapping;
-pub use viewer::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
+pub use view_request::{LatencyError, RenditionsAsked, ViewRequest, ViewSocket};
+pub use viewer::Viewer;
 
 /// All streams of a server, and the engines that serve their viewers. Clones are handles to the same hub.
 #[derive(Clone)]
@@ -59,126 +71,13 @@ impl Entry {
     }
 }
 
-/// What streams need of the hub.
-struct Shared {
-    config: HubConfig,
-    engines: EngineGroup,
-    viewer_ids: AtomicU64,
-}
-
-impl Shared {
-    fn next_viewer(&self) -> u64 {
-        self.viewer_ids.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// What the hub allows.
-#[derive(Clone, Debug)]
-pub struct HubConfig {
-    /// Most streams at once. Default 64.
-    pub max_streams: usize,
-    /// A stream that is published without being configured ends this long after its last publisher and viewer; at once if
-    /// another one needs its place. Default 30 s.
-    pub unused_timeout: Duration,
-    /// Most viewers of one stream, and the number of its rings. Default 1024.
-    pub max_viewers: usize,
-    /// Bytes of one stream's arena: the bound of its payload memory, whatever viewers do. Default 32 MiB.
-    pub arena_bytes: usize,
-    /// Most keys of one stream of values. Default 256.
-    pub max_keys: usize,
-    /// Most bytes of one value. Default 64 KiB.
-    pub max_value_bytes: usize,
-    /// Most publishers of one stream's values over WebSocket. Default 16.
-    pub max_publishers: usize,
-    /// How old a picture may be when it arrives. Default `None`: as old as it likes, as long as it makes the screen fresher.
-    pub latency: Option<Duration>,
-    /// A keyframe and sound may be this much older. Default 600 ms.
-    pub key_grace: Duration,
-    /// The oldest keyframe that a viewer who joins may begin with; with an older one it waits for the next. Default 500 ms.
-    pub join_age: Duration,
-    /// A viewer whose path takes nothing for this long is disconnected. Default 30 s.
-    pub stall_timeout: Duration,
-    /// The kernel name of the congestion control of viewers' connections; `None` keeps the system's.
-    pub congestion: Option<String>,
-    /// Threads over which viewers are spread, each with its own engine. Default: one per processor, at most [`MAX_ENGINES`].
-    pub engines: usize,
-    /// Viewers of one stream that its first engine gets before another one gets any. Default [`DEFAULT_FILL_FIRST`].
-    pub fill_first: usize,
-    /// Writes to many viewers with one system call, where the system has io_uring. Default `true`.
-    pub io_uring: bool,
-}
-
-impl Default for HubConfig {
-    fn default() -> Self {
-        Self {
-            max_streams: 64,
-            unused_timeout: Duration::from_secs(30),
-            max_viewers: 1024,
-            arena_bytes: 32 << 20,
-            max_keys: 256,
-            max_value_bytes: 64 << 10,
-            max_publishers: 16,
-            latency: None,
-            key_grace: Duration::from_millis(600),
-            join_age: Duration::from_millis(500),
-            stall_timeout: Duration::from_secs(30),
-            congestion: None,
-            engines: default_engines(),
-            fill_first: DEFAULT_FILL_FIRST,
-            io_uring: true,
-        }
-    }
-}
-
-/// Most engines of a server.
-pub const MAX_ENGINES: usize = 64;
-
-fn default_engines() -> usize {
-    // Where the number is not known, one engine serves everybody.
-    std::thread::available_parallelism().map_or(1, usize::from).min(MAX_ENGINES)
-}
-
-/// A viewer or a publisher is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum HubError {
-    /// Somebody publishes this stream already.
-    #[error("stream {0} has a publisher already")]
-    Busy(String),
-    /// No stream may be added.
-    #[error("{0} streams are the limit; raise max_streams")]
-    TooManyStreams(usize),
-    /// No rendition may be added to the stream.
-    #[error("{0} renditions of a stream are the limit")]
-    TooManyRenditions(usize),
-    /// The name cannot be that of a rendition.
-    #[error(
-        "{0:?} cannot be a rendition's name; use 1 to 32 letters, digits, -, _ and ., but not all or none"
-    )]
-    RenditionName(String),
-    /// The stream has no rendition of this name.
-    #[error("the stream has no rendition {name:?}; it has {}", known.join(", "))]
-    NoRendition {
-        /// The requested name.
-        name: String,
-        /// Those that there have been.
-        known: Vec<String>,
-    },
-    /// No viewer may be added.
-    #[error("the stream has {0} viewers, which is the limit; raise max_viewers")]
-    TooManyViewers(usize),
-    /// The connection does not take its settings, or memory is missing.
-    #[error("{0}")]
-    Io(String),
-}
-
 impl Hub {
     /// A hub without streams; starts its engines.
     pub fn new(config: HubConfig) -> io::Result<Self> {
         let pool = EnginePool::spawn(config.engines)?;
         pool.set_io_uring(config.io_uring);
         let engines = pool.group().fill_first(config.fill_first);
-        let shared = Shared { config, engines, viewer_ids: AtomicU64::new(1) };
+        let shared = Shared::new(config, engines);
         Ok(Self(Arc::new(Inner { shared: Arc::new(shared), streams: Mutex::default(), engines: pool })))
     }
 
@@ -299,9 +198,4 @@ impl Hub {
             }
         }
     }
-}
-
-/// What another thread left half done when it panicked is still sound: every change is of one field.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,25 +9,11 @@ mod source;
 
 use super::workspace::{Package, Workspace};
 
-/// Crates with the folder whose files still have circles, until somebody breaks them.
-const STILL: &[(&str, &str)] = &[("freshwire-server", "hub")];
-
-/// Circles, and crates of the list above that have none any more.
+/// Each circle of each crate.
 pub(super) fn findings(workspace: &Workspace) -> Vec<String> {
-    let of = |package: &Package| circles_of(workspace, package);
-    workspace.packages.iter().flat_map(|package| judge(&package.name, of(package), STILL)).collect()
-}
-
-fn judge(package: &str, circles: Vec<Vec<String>>, still: &[(&str, &str)]) -> Vec<String> {
-    let folders = still.iter().filter(|(listed, _)| *listed == package).map(|(_, folder)| *folder);
-    let is_within = |circle: &[String], folder: &str| circle.iter().all(|file| file.starts_with(folder));
-    let mut findings = Vec::new();
-    for folder in folders.clone().filter(|folder| !circles.iter().any(|circle| is_within(circle, folder))) {
-        findings.push(format!("{package} has no circle in {folder} any more: take it off the list in xtask"));
-    }
-    let others = circles.iter().filter(|circle| !folders.clone().any(|folder| is_within(circle, folder)));
-    findings.extend(others.map(|circle| sentence(package, circle)));
-    findings
+    let circles = |package| circles_of(workspace, package).into_iter().map(move |circle| (package, circle));
+    let all = workspace.packages.iter().flat_map(circles);
+    all.map(|(package, circle)| sentence(&package.name, &circle)).collect()
 }
 
 fn sentence(package: &str, circle: &[String]) -> String {
@@ -162,20 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn the_list_shrinks() {
-        let circle = vec![vec!["a.rs".to_owned(), "b.rs".to_owned(), "a.rs".to_owned()]];
-        let inner = vec![vec!["c/a.rs".to_owned(), "c.rs".to_owned(), "c/a.rs".to_owned()]];
-        assert!(judge("p", inner.clone(), &[("p", "c")]).is_empty());
-        assert_eq!(judge("p", [circle.clone(), inner].concat(), &[("p", "c")]).len(), 1);
+    fn a_finding_names_the_crate_and_the_files() {
+        let circle = ["a.rs", "b.rs", "a.rs"].map(str::to_owned);
         assert_eq!(
-            judge("p", Vec::new(), &[("p", "c")]),
-            ["p has no circle in c any more: take it off the list in xtask"]
-        );
-        assert_eq!(
-            judge("p", circle, &[]),
-            [
-                "p has a circle between files: a.rs -> b.rs -> a.rs; move what both ends need to a file of its own"
-            ]
+            sentence("p", &circle),
+            "p has a circle between files: a.rs -> b.rs -> a.rs; move what both ends need to a file of its own"
         );
     }
 }

@@ -1,6 +1,6 @@
 use freshwire::PathRate;
 
-use super::StreamSnapshot;
+use super::snapshot::StreamSnapshot;
 
 /// Rates that the paths of a stream's viewers carry, for an encoder that adapts to them. A stream up to `slowest`
 /// reaches everybody, one up to `median` half of them, and one above `fastest` reaches nobody in full. Framing and

@@ -9,8 +9,8 @@ use freshwire::fanout::Stored;
 use freshwire_media::unit::{AudioTrack, Kind, LANE_BITS, MediaTime, Tracks, Unit, VideoCodec};
 use tokio::sync::mpsc;
 
-use super::HubError;
-use super::stream::UnitInfo;
+use super::error::HubError;
+use super::unit_info::UnitInfo;
 
 /// What the rendition is called that is published under the stream's own name.
 pub const MAIN: &str = "main";

@@ -2,20 +2,25 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, Why, rendition_of};
+use freshwire::choice::{Adaptive, MAX_RENDITIONS, Why, rendition_of};
 use freshwire::fanout::{Producer, RingPushError as PushError, Stored, Target};
-use freshwire::{Meta, Reason, Record, RingConfig, Sender, SenderError, SinkConfig, SinkId, now};
+use freshwire::{Meta, Reason, Record, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, now};
 use freshwire_media::framing::Framer;
 use freshwire_media::unit::{Catalog, FIRST_SOUND, Kind, MediaTime, Tracks, Unit};
 use freshwire_units::Timestamp;
 use tokio::sync::{mpsc, watch};
 
 use super::bundle::{PendingBundle, Unbundler};
+use super::config::HubConfig;
+use super::error::HubError;
+use super::identity::Identity;
 use super::renditions::{MAIN, Renditions};
+use super::shared::{Shared, lock};
+use super::snapshot::{RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
 use super::taps::{Tapping, Taps};
-use super::viewer::{Identity, RenditionsAsked, ViewRequest, ViewSocket, Viewer, ViewerSnapshot};
+use super::unit_info::UnitInfo;
+use super::view_request::{RenditionsAsked, ViewRequest, ViewSocket};
 use super::viewer_queue::ViewerQueue;
-use super::{HubConfig, HubError, Shared, lock};
 
 /// Slots of a viewer's ring: 10 s of video, 6 s with sound, so that what follows a keyframe fits while that is on its way over a slow
 /// path. Memory is only touched where a viewer is that far behind.
@@ -96,76 +101,10 @@ struct State {
     told_faults: u64,
 }
 
-/// A unit as the viewers' queues see it.
-#[derive(Clone)]
-pub(super) struct UnitInfo {
-    pub(super) meta: Meta,
-    /// Whose picture it is; of sound it says nothing.
-    pub(super) rendition: usize,
-    pub(super) kind: Kind,
-    /// A viewer can begin here.
-    pub(super) begins: bool,
-    /// Nothing depends on it.
-    pub(super) is_leaf: bool,
-    /// When it was published.
-    pub(super) published: Timestamp,
-    /// How much older than others it may be when it arrives.
-    pub(super) grace: Duration,
-}
-
 /// The right to feed a stream; dropping it lets another one publish.
 pub struct Publisher {
     stream: Arc<Stream>,
     rendition: usize,
-}
-
-/// What a stream has carried.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct StreamSnapshot {
-    /// Its name.
-    pub name: String,
-    /// Where it comes from, `None` while nobody publishes.
-    pub origin: Option<String>,
-    /// Units published.
-    pub units: u64,
-    /// Payload bytes published.
-    pub bytes: u64,
-    /// Keyframes published.
-    pub keys: u64,
-    /// Units that found no room in the arena; nobody got them.
-    pub lost: u64,
-    /// Bytes of the arena.
-    pub arena_bytes: u64,
-    /// Bytes of the arena in use, those of finished units that were not collected yet among them.
-    pub arena_used: u64,
-    /// Its renditions; one, if nobody has published others.
-    pub renditions: Vec<RenditionSnapshot>,
-    /// Words of the shared memory that somebody wrote who may not, as far as the publishing side has met them and put them
-    /// right.
-    pub ring_faults: u64,
-    /// Viewers that were given up because their rings gave nothing although their paths were free.
-    pub given_up: u64,
-    /// Its viewers.
-    pub viewers: Vec<ViewerSnapshot>,
-}
-
-/// One of a stream's renditions.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct RenditionSnapshot {
-    /// Its name; `main` is what is published under the stream's own.
-    pub name: String,
-    /// Where it comes from, `None` while nobody publishes it.
-    pub origin: Option<String>,
-    /// Why viewers do not get it although somebody publishes it.
-    pub refused: Option<String>,
-    /// Viewers can have it now.
-    pub is_present: bool,
-    /// Width and height of its pictures in samples, once they are known.
-    pub size: Option<(u32, u32)>,
-    /// What it asks of a path, once a whole group was seen.
-    pub cost: Option<Cost>,
 }
 
 impl Stream {
@@ -251,8 +190,8 @@ impl Stream {
         Ok(Publisher { stream: Arc::clone(self), rendition })
     }
 
-    /// Serves a viewer from now on.
-    pub fn view(self: &Arc<Self>, request: ViewRequest) -> Result<Viewer, HubError> {
+    /// Serves a viewer until it is to [`leave`](Self::leave).
+    pub(super) fn add_viewer(&self, request: ViewRequest) -> Result<(Sink, Arc<Identity>), HubError> {
         let config = &self.shared.config;
         let framer: Box<dyn Framer> = Box::new(Unbundler::new(request.framer, request.catalog));
         let mut state = lock(&self.state);
@@ -289,7 +228,7 @@ impl Stream {
         let mut queue = ViewerQueue::new(sink.id(), Arc::clone(&identity), request.only, request.latency);
         (queue.allowed, queue.selection) = (allowed, selection);
         state.join(queue, request.join_age.unwrap_or(config.join_age), config);
-        Ok(Viewer { sink: Some(sink), stream: Arc::clone(self), identity })
+        Ok((sink, identity))
     }
 
     /// Gives the units of the main rendition to whoever makes others of it, from the next keyframe until `sink` says that it is gone.
@@ -779,106 +718,4 @@ impl Drop for Publisher {
 mod hostile;
 
 #[cfg(test)]
-mod tests {
-    use std::net::{TcpListener, TcpStream};
-
-    use freshwire::Framing;
-    use freshwire::choice::{Choice, Decision, LinkView, Outcome};
-    use freshwire_media::unit::UnitHead;
-    use freshwire_units::Rate;
-
-    use super::*;
-    use crate::hub::Hub;
-
-    fn picture(key: bool, len: u32) -> Unit {
-        let tracks = Arc::new(Tracks::default());
-        let head = UnitHead {
-            kind: Kind::Video,
-            pts: MediaTime::default(),
-            dts: MediaTime::default(),
-            duration_ns: 0,
-            key,
-            len,
-            nals: Vec::new(),
-            nal_headers: Vec::new(),
-            repeat: None,
-            tracks,
-        };
-        let refs = [u32::from(!key), 0];
-        Unit { head, layer: u8::from(!key), group: 0, refs, bytes: vec![0; len as usize] }
-    }
-
-    /// Pictures that are too large to go past a ring, and small ones after them.
-    #[test]
-    fn what_a_viewer_has_got_takes_no_room() {
-        let hub = Hub::new(HubConfig::default()).unwrap();
-        let stream = hub.stream("watched by one").unwrap();
-        let mut publisher = stream.publish("test", None).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let peer = socket.peer_addr().unwrap();
-        let (mut far, _) = listener.accept().unwrap();
-        let reader = std::thread::spawn(move || std::io::copy(&mut far, &mut std::io::sink()));
-        let viewer = stream.view(ViewRequest {
-            socket: socket.into(),
-            preface: Vec::new(),
-            framer: Framing::Raw.into(),
-            catalog: stream.catalog(),
-            renditions: RenditionsAsked::All,
-            seal: None,
-            protocol: "test",
-            peer,
-            user: None,
-            only: None,
-            latency: None,
-            join_age: None,
-        });
-        for number in 0..60 {
-            publisher.push(picture(true, if number < 30 { 200_000 } else { 1000 }));
-            // Pause: the pace of the source.
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let until = Instant::now() + Duration::from_secs(5);
-        while stream.snapshot().viewers[0].sink.finished < 60 && Instant::now() < until {
-            // Pause: until the next look.
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let snapshot = stream.snapshot();
-        assert_eq!(snapshot.viewers[0].sink.finished, 60, "{:?}", snapshot.viewers[0]);
-        // The newest is kept for those who join.
-        assert!(snapshot.arena_used <= 4 * u64::from(BLOCK_BYTES), "{} bytes", snapshot.arena_used);
-        drop((viewer, publisher));
-        let bytes = reader.join().unwrap().unwrap();
-        assert_eq!(bytes, 30 * 201_000);
-    }
-
-    /// The policy of the first viewer does not begin a picture ten times as large as the keyframe that is next.
-    #[test]
-    fn the_first_viewer_gets_what_fits_before_the_next_keyframe() {
-        let hub = Hub::new(HubConfig::default()).unwrap();
-        let stream = hub.stream("watched by nobody").unwrap();
-        let mut publisher = stream.publish("test", None).unwrap();
-        let pictures = [true, false, false, true, false];
-        for key in pictures {
-            publisher.push(picture(key, 1000));
-            // Pause: the pace of the source.
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let state = lock(&stream.state);
-        let last = pictures.len() as u64 + 1;
-        let numbered = |seq| Record { refs: [1, 0], layer: 1, ..Record::numbered(seq) };
-        let now = now();
-        let record =
-            Record { len: 10_000, generated: now, deadline: now + Duration::from_secs(60), ..numbered(last) };
-        // It takes 4 s.
-        let rate = Some(Rate::from_bits_per_sec(20_000));
-        let link = LinkView { rate, in_flight: 1, ..LinkView::default() };
-        let decide = |mut policy: Adaptive| {
-            policy.outcome(&numbered(last - 1), Outcome::Sent);
-            policy.pick(now, &[record], &link)
-        };
-        let decision = decide(state.policy.for_another(u8::MAX));
-        assert!(matches!(decision, Decision::Wait(_)), "{decision:?}");
-        assert_eq!(decide(Adaptive::default()), Decision::Send(0), "a stream of which nothing is known");
-    }
-}
+mod tests;

@@ -1,187 +1,27 @@
-use std::net::{SocketAddr, TcpStream};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
 
-use freshwire::choice::Selected;
-use freshwire::{DatagramPath, Ended, LAYERS, Monitor, Seal, Sink, SinkError, SinkSnapshot};
-use freshwire_media::framing::Framer;
-use freshwire_media::unit::{Catalog, Kind};
-use freshwire_units::parse_duration;
-use percent_encoding::percent_decode_str;
+use freshwire::{Ended, Sink, SinkError};
 
-use super::HubError;
-use super::renditions::check_name;
-use super::stream::{RenditionSnapshot, Stream};
-
-/// How a viewer is served.
-pub struct ViewRequest {
-    /// Where the stream goes.
-    pub socket: ViewSocket,
-    /// Bytes in front of the stream, such as the answer to PLAY; not yet encrypted.
-    pub preface: Vec<u8>,
-    /// Writes the stream.
-    pub framer: Box<dyn Framer>,
-    /// What `framer` looks units up in: [`Stream::catalog`], one for each viewer.
-    pub catalog: Arc<Catalog>,
-    /// Which renditions of the stream it may get.
-    pub renditions: RenditionsAsked,
-    /// Encrypts it, if it is encrypted.
-    pub seal: Option<Box<dyn Seal>>,
-    /// By which protocol: `rtsp`, `rtsps`, `rtp`, `websocket`, `ts`, `mp4`, `freshwire`.
-    pub protocol: &'static str,
-    /// The viewer's address.
-    pub peer: SocketAddr,
-    /// The user's name, if one was required.
-    pub user: Option<String>,
-    /// The only track it takes; `None` for all that there are.
-    pub only: Option<Kind>,
-    /// Overrides [`HubConfig::latency`](super::HubConfig::latency).
-    pub latency: Option<Duration>,
-    /// Overrides [`HubConfig::join_age`](super::HubConfig::join_age).
-    pub join_age: Option<Duration>,
-}
-
-/// Where a viewer's stream goes.
-pub enum ViewSocket {
-    /// A connection. Bytes to send before the stream go into `preface`. The caller keeps a clone for reading.
-    Tcp(TcpStream),
-    /// Datagrams: each piece of the framing is whole packets. Preface and seal do not count.
-    Datagrams(Box<dyn DatagramPath>),
-}
-
-impl From<TcpStream> for ViewSocket {
-    fn from(socket: TcpStream) -> Self {
-        Self::Tcp(socket)
-    }
-}
-
-/// Which renditions a viewer may get.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RenditionsAsked {
-    /// Whichever its path carries.
-    All,
-    /// Only what is published under the stream's own name, or else the first that is there.
-    None,
-    /// Only the one of this name.
-    Named(String),
-}
-
-/// What a viewer may ask for in the query of its address.
-const LATENCIES: RangeInclusive<Duration> = Duration::from_millis(50)..=Duration::from_secs(10);
-
-/// The value of `latency=` is invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("latency={0} is not a duration from 50ms to 10s")]
-pub struct LatencyError(String);
-
-impl ViewRequest {
-    /// The renditions that the query of an address asks for, such as `renditions=none`; `None` if it says nothing.
-    pub fn renditions_asked(query: Option<&str>) -> Result<Option<RenditionsAsked>, HubError> {
-        let mut pairs = query.unwrap_or_default().split('&');
-        Ok(match pairs.find_map(|pair| pair.strip_prefix("renditions=")) {
-            None => None,
-            Some("all") => Some(RenditionsAsked::All),
-            Some("none") => Some(RenditionsAsked::None),
-            Some(name) => {
-                check_name(name)?;
-                Some(RenditionsAsked::Named(name.to_owned()))
-            }
-        })
-    }
-
-    /// The latency that the query of an address asks for, such as `latency=300ms`.
-    pub fn latency_asked(query: Option<&str>) -> Result<Option<Duration>, LatencyError> {
-        let mut pairs = query.unwrap_or_default().split('&');
-        let Some(value) = pairs.find_map(|pair| pair.strip_prefix("latency=")) else { return Ok(None) };
-        let value = percent_decode_str(value).decode_utf8_lossy();
-        let latency = parse_duration(&value).ok().filter(|latency| LATENCIES.contains(latency));
-        latency.map(Some).ok_or_else(|| LatencyError(value.chars().take(32).collect()))
-    }
-}
+use super::error::HubError;
+use super::identity::Identity;
+use super::snapshot::ViewerSnapshot;
+use super::stream::Stream;
+use super::view_request::ViewRequest;
 
 /// One viewer; dropping it disconnects after the record in progress.
 pub struct Viewer {
     /// `None` after [`finish_with`](Self::finish_with).
-    pub(super) sink: Option<Sink>,
-    pub(super) stream: Arc<Stream>,
-    pub(super) identity: Arc<Identity>,
+    sink: Option<Sink>,
+    stream: Arc<Stream>,
+    identity: Arc<Identity>,
 }
 
-/// Who a viewer is, and what its sink tells of it.
-pub(super) struct Identity {
-    pub(super) id: u64,
-    pub(super) protocol: &'static str,
-    pub(super) peer: SocketAddr,
-    pub(super) user: Option<String>,
-    pub(super) since: Instant,
-    pub(super) latency: Option<Duration>,
-    pub(super) monitor: Monitor,
-    /// Its ring gives nothing any more.
-    pub(super) is_given_up: AtomicBool,
-}
-
-/// What a viewer has got and missed.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ViewerSnapshot {
-    /// Number of the viewer, unique in this server's life.
-    pub id: u64,
-    /// By which protocol.
-    pub protocol: &'static str,
-    /// Its address.
-    pub peer: SocketAddr,
-    /// The user's name, if one was required.
-    pub user: Option<String>,
-    /// For how long it has been served.
-    pub age: Duration,
-    /// [`ViewRequest::latency`].
-    pub latency: Option<Duration>,
-    /// What the engine has counted: ages at commit, units sent and dropped by layer and by reason, horizon, rate.
-    pub sink: SinkSnapshot,
-    /// Pictures offered, by layer.
-    pub offered: [u64; LAYERS],
-    /// Units that could not even be queued, because the viewer's ring was full.
-    pub missed: u64,
-    /// The rendition that it gets; `None` before the first picture.
-    pub rendition: Option<String>,
-    /// The one whose next keyframe it waits for, if that is another one.
-    pub wanted: Option<String>,
-    /// Why it has the one, or wants the other: see [`Why`](freshwire::choice::Why).
-    pub why: &'static str,
-    /// How often its rendition has changed.
-    pub changes: u16,
-}
-
-/// What a viewer's queue has counted: all of a snapshot that needs the stream's lock.
-pub(super) struct QueueCounts {
-    pub(super) identity: Arc<Identity>,
-    pub(super) offered: [u64; LAYERS],
-    pub(super) missed: u64,
-    pub(super) selected: Selected,
-}
-
-impl QueueCounts {
-    pub(super) fn snapshot(&self, renditions: &[RenditionSnapshot]) -> ViewerSnapshot {
-        let name = |index: Option<usize>| Some(renditions.get(index?)?.name.clone());
-        let Selected { current, wanted, why, changes } = self.selected;
-        let viewer = &self.identity;
-        ViewerSnapshot {
-            id: viewer.id,
-            protocol: viewer.protocol,
-            peer: viewer.peer,
-            user: viewer.user.clone(),
-            age: viewer.since.elapsed(),
-            latency: viewer.latency,
-            sink: viewer.monitor.stats(),
-            offered: self.offered,
-            missed: self.missed,
-            rendition: name(current),
-            wanted: name(wanted.filter(|_| wanted != current)),
-            why: why.name(),
-            changes,
-        }
+impl Stream {
+    /// Serves a viewer from now on.
+    pub fn view(self: &Arc<Self>, request: ViewRequest) -> Result<Viewer, HubError> {
+        let (sink, identity) = self.add_viewer(request)?;
+        Ok(Viewer { sink: Some(sink), stream: Arc::clone(self), identity })
     }
 }
 
@@ -236,24 +76,6 @@ impl Drop for Viewer {
     fn drop(&mut self) {
         if let Some(sink) = &self.sink {
             self.stream.leave(self.identity.id, sink.id());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_viewer_asks_for_a_latency_in_its_address() {
-        let asked = |query| ViewRequest::latency_asked(query);
-        assert_eq!(asked(None), Ok(None));
-        assert_eq!(asked(Some("expires=1&sig=ab")), Ok(None));
-        assert_eq!(asked(Some("sig=ab&latency=1.5s")), Ok(Some(Duration::from_millis(1500))));
-        assert_eq!(asked(Some("latency=1%2e5s&x=")), Ok(Some(Duration::from_millis(1500))));
-        assert_eq!(asked(Some("max-latency=x&latencyx=y&latency")), Ok(None));
-        for wrong in ["latency=", "latency=5", "latency=1ms", "latency=1h", "latency=-1s"] {
-            assert!(asked(Some(wrong)).is_err(), "{wrong}");
         }
     }
 }

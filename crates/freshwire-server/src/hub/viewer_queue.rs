@@ -8,9 +8,10 @@ use freshwire::choice::{Selected, Selection, Why, rendition_of};
 use freshwire::{LAYERS, Meta, SinkId};
 use freshwire_media::unit::Kind;
 
+use super::identity::Identity;
 use super::renditions::Renditions;
-use super::stream::UnitInfo;
-use super::viewer::{Identity, QueueCounts};
+use super::snapshot::{RenditionSnapshot, ViewerSnapshot};
+use super::unit_info::UnitInfo;
 
 /// Each unit passes by all queues: what it needs of a queue lies side by side.
 pub(super) struct ViewerQueue {
@@ -180,6 +181,37 @@ impl ViewerQueue {
             }
         }
         self.missed += 1;
+    }
+}
+
+/// What a viewer's queue has counted: all of a snapshot that needs the stream's lock.
+pub(super) struct QueueCounts {
+    identity: Arc<Identity>,
+    offered: [u64; LAYERS],
+    missed: u64,
+    selected: Selected,
+}
+
+impl QueueCounts {
+    pub(super) fn snapshot(&self, renditions: &[RenditionSnapshot]) -> ViewerSnapshot {
+        let name = |index: Option<usize>| Some(renditions.get(index?)?.name.clone());
+        let Selected { current, wanted, why, changes } = self.selected;
+        let viewer = &self.identity;
+        ViewerSnapshot {
+            id: viewer.id,
+            protocol: viewer.protocol,
+            peer: viewer.peer,
+            user: viewer.user.clone(),
+            age: viewer.since.elapsed(),
+            latency: viewer.latency,
+            sink: viewer.monitor.stats(),
+            offered: self.offered,
+            missed: self.missed,
+            rendition: name(current),
+            wanted: name(wanted.filter(|_| wanted != current)),
+            why: why.name(),
+            changes,
+        }
     }
 }
 

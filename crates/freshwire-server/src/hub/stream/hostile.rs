@@ -9,7 +9,7 @@ use freshwire::Framing;
 use freshwire_media::unit::UnitHead;
 
 use super::*;
-use crate::hub::Hub;
+use crate::hub::{Hub, Viewer};
 
 /// Where `spec/ring.md` has the words of ring 0, and its first slot if there is no other ring.
 const HOLD: u64 = 192 + 64;

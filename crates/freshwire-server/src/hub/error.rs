@@ -1,0 +1,33 @@
+/// A viewer or a publisher is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HubError {
+    /// Somebody publishes this stream already.
+    #[error("stream {0} has a publisher already")]
+    Busy(String),
+    /// No stream may be added.
+    #[error("{0} streams are the limit; raise max_streams")]
+    TooManyStreams(usize),
+    /// No rendition may be added to the stream.
+    #[error("{0} renditions of a stream are the limit")]
+    TooManyRenditions(usize),
+    /// The name cannot be that of a rendition.
+    #[error(
+        "{0:?} cannot be a rendition's name; use 1 to 32 letters, digits, -, _ and ., but not all or none"
+    )]
+    RenditionName(String),
+    /// The stream has no rendition of this name.
+    #[error("the stream has no rendition {name:?}; it has {}", known.join(", "))]
+    NoRendition {
+        /// The requested name.
+        name: String,
+        /// Those that there have been.
+        known: Vec<String>,
+    },
+    /// No viewer may be added.
+    #[error("the stream has {0} viewers, which is the limit; raise max_viewers")]
+    TooManyViewers(usize),
+    /// The connection does not take its settings, or memory is missing.
+    #[error("{0}")]
+    Io(String),
+}

@@ -1,0 +1,88 @@
+//! Counts and state of a stream, its renditions and its viewers at one moment.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use freshwire::choice::Cost;
+use freshwire::{LAYERS, SinkSnapshot};
+
+/// What a stream has carried.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StreamSnapshot {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from, `None` while nobody publishes.
+    pub origin: Option<String>,
+    /// Units published.
+    pub units: u64,
+    /// Payload bytes published.
+    pub bytes: u64,
+    /// Keyframes published.
+    pub keys: u64,
+    /// Units that found no room in the arena; nobody got them.
+    pub lost: u64,
+    /// Bytes of the arena.
+    pub arena_bytes: u64,
+    /// Bytes of the arena in use, those of finished units that were not collected yet among them.
+    pub arena_used: u64,
+    /// Its renditions; one, if nobody has published others.
+    pub renditions: Vec<RenditionSnapshot>,
+    /// Words of the shared memory that somebody wrote who may not, as far as the publishing side has met them and put them
+    /// right.
+    pub ring_faults: u64,
+    /// Viewers that were given up because their rings gave nothing although their paths were free.
+    pub given_up: u64,
+    /// Its viewers.
+    pub viewers: Vec<ViewerSnapshot>,
+}
+
+/// One of a stream's renditions.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RenditionSnapshot {
+    /// Its name; `main` is what is published under the stream's own.
+    pub name: String,
+    /// Where it comes from, `None` while nobody publishes it.
+    pub origin: Option<String>,
+    /// Why viewers do not get it although somebody publishes it.
+    pub refused: Option<String>,
+    /// Viewers can have it now.
+    pub is_present: bool,
+    /// Width and height of its pictures in samples, once they are known.
+    pub size: Option<(u32, u32)>,
+    /// What it asks of a path, once a whole group was seen.
+    pub cost: Option<Cost>,
+}
+
+/// What a viewer has got and missed.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ViewerSnapshot {
+    /// Number of the viewer, unique in this server's life.
+    pub id: u64,
+    /// By which protocol.
+    pub protocol: &'static str,
+    /// Its address.
+    pub peer: SocketAddr,
+    /// The user's name, if one was required.
+    pub user: Option<String>,
+    /// For how long it has been served.
+    pub age: Duration,
+    /// [`ViewRequest::latency`](super::ViewRequest::latency).
+    pub latency: Option<Duration>,
+    /// What the engine has counted: ages at commit, units sent and dropped by layer and by reason, horizon, rate.
+    pub sink: SinkSnapshot,
+    /// Pictures offered, by layer.
+    pub offered: [u64; LAYERS],
+    /// Units that could not even be queued, because the viewer's ring was full.
+    pub missed: u64,
+    /// The rendition that it gets; `None` before the first picture.
+    pub rendition: Option<String>,
+    /// The one whose next keyframe it waits for, if that is another one.
+    pub wanted: Option<String>,
+    /// Why it has the one, or wants the other: see [`Why`](freshwire::choice::Why).
+    pub why: &'static str,
+    /// How often its rendition has changed.
+    pub changes: u16,
+}

@@ -2,7 +2,7 @@
 
 use super::workspace::{Package, Workspace};
 
-/// What crates.io takes at most.
+/// What the registry takes at most.
 const MOST_KEYWORDS: usize = 5;
 const MOST_CATEGORIES: usize = 5;
 /// Each crate carries the texts of its licence.

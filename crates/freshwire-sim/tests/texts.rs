@@ -43,6 +43,10 @@ fn errors_name_the_place() {
         (way("trace = \"1 fast\""), "path link, up: trace: line 1: \"fast\" is not a rate"),
         (format!("trouble = {{ from = \"1s\", to = \"3s\" }}{GOOD}"), "trouble: it has to end"),
         (
+            format!("{GOOD}connection = {{ outstanding = 0 }}"),
+            "flow data: the number of outstanding messages: 0 is not from 1 to 65536",
+        ),
+        (
             format!("{GOOD}[[event]]\nat = \"1s\"\nflow = \"x\"\nwhat = \"rebind\""),
             "event: there is no flow \"x\"",
         ),
@@ -95,7 +99,7 @@ const OPTIONS: [&str; 9] = [
     "start = \"0\"\nfrom = \"far\"",
     "start = \"0\"\npolicy = \"latest\"",
     "start = \"0\"\npolicy = \"live\"",
-    "start = \"0\"\nconnection = { outstanding = 0 }",
+    "start = \"0\"\nconnection = { outstanding = 1 }",
     "start = \"0\"\nconnection = { idle_timeout = \"0\", keep_alive = \"1ms\" }",
     "start = \"0\"\nconnection = { in_order = true, fec_layers = 255, congestion = \"cubic\" }",
 ];

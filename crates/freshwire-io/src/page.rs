@@ -13,7 +13,7 @@ pub struct PageBuffer {
 }
 
 impl PageBuffer {
-    /// A buffer of this length, all zero. The kernel makes their pages when they are written first.
+    /// A buffer of this length, all zero. The kernel allocates a page when it is first written.
     pub fn new(len: usize) -> Self {
         let mut bytes = vec![0; len + PAGE_BYTES];
         // The offset is below a page where it is known, which it is but for `const` evaluation.

@@ -195,8 +195,8 @@ impl Handle {
         &self.load
     }
 
-    /// Sets whether records past the rings of many sinks are written with one system call, by io_uring. Default `true`; without
-    /// io_uring each sink has its own call in any case.
+    /// Sets whether writes to many sinks share a system call, by io_uring. Default `true`. Without io_uring each write has a
+    /// call of its own.
     pub fn set_io_uring(&self, on: bool) {
         // After a panic of a policy nothing is sent any more.
         let Ok(mut scheduler) = self.scheduler.lock() else { return };

@@ -1,8 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use freshwire::choice::{self, Choice, Gate};
+use freshwire::fanout::{RingPushError, Stored};
 use freshwire::{
     EngineGroup, Meta, PushError, RingConfig, Sender, SenderError, Sink, SinkConfig, SinkId, Timestamp, now,
 };
@@ -36,7 +37,7 @@ pub struct Topic {
 struct State {
     /// Made for the first watcher.
     sender: Option<Sender>,
-    keys: BTreeMap<String, Value>,
+    keys: BTreeMap<String, Arc<Value>>,
     members: Vec<Member>,
     /// Keys that there have been; the ring's number of a key. A key that comes again is another one, so that its values do
     /// not replace its deletion.
@@ -55,6 +56,8 @@ struct Value {
     generated: Timestamp,
     is_bytes: bool,
     record: Vec<u8>,
+    /// In the arena, for those that get it later than the others: newcomers, and rings that were full.
+    stored: OnceLock<Stored>,
 }
 
 /// A watcher as the topic sees it.
@@ -65,8 +68,8 @@ struct Member {
     keys: Option<BTreeSet<String>>,
     takes_bytes: bool,
     identity: Arc<Identity>,
-    /// Keys whose newest value found no room in its ring.
-    missed: BTreeSet<String>,
+    /// Newest values, and deletions, that found no room in its ring.
+    missed: BTreeMap<String, Arc<Value>>,
     replaced: u64,
 }
 
@@ -145,17 +148,18 @@ impl Topic {
         state.numbers = state.numbers.max(key_number);
         state.changes += 1;
         let is_bytes = matches!(content, Content::Bytes(_));
-        let value = Value {
+        let value = Arc::new(Value {
             number: key_number,
             count,
             seq: number(state.changes, is_bytes),
             generated: now(),
             is_bytes,
             record: record(key, count, SystemTime::now(), Some(content)),
-        };
+            stored: OnceLock::new(),
+        });
         state.offer(key, &value, replaces);
         state.keys.insert(key.to_owned(), value);
-        state.retry();
+        state.retry(|_| true);
         Ok(())
     }
 
@@ -165,16 +169,17 @@ impl Topic {
         let before = state.keys.remove(key);
         let before = before.ok_or_else(|| ValueError::NoKey(key.chars().take(64).collect()))?;
         state.changes += 1;
-        let value = Value {
+        let value = Arc::new(Value {
+            number: before.number,
             count: before.count + 1,
             seq: number(state.changes, false),
             generated: now(),
             is_bytes: false,
             record: record(key, before.count + 1, SystemTime::now(), None),
-            ..before
-        };
+            stored: OnceLock::new(),
+        });
         state.offer(key, &value, Some(before.seq));
-        state.retry();
+        state.retry(|_| true);
         Ok(())
     }
 
@@ -232,20 +237,25 @@ impl Topic {
             keys: request.keys,
             takes_bytes: request.takes_bytes,
             identity: Arc::clone(&identity),
-            missed: BTreeSet::new(),
+            missed: BTreeMap::new(),
             replaced: 0,
         };
-        // What found no room follows the first that do, so their order is that of the keys.
-        let State { sender, keys, members, .. } = &mut *state;
+        let State { sender: Some(sender), keys, members, .. } = &mut *state else {
+            return Err(ValueError::Io("the topic has no sender".to_owned()));
+        };
         let mut newest: Vec<_> = keys.iter().filter(|(key, value)| member.wants(key, value)).collect();
         newest.sort_unstable_by_key(|(_, value)| value.seq);
-        for (key, value) in newest {
-            let meta = member.meta(value);
-            let pushed = sender.as_mut().map(|sender| sender.push(sink.id(), &value.record, &meta));
-            if !matches!(pushed, Some(Ok(_))) {
-                member.missed.insert(key.clone());
-            }
-        }
+        // A current value is news to a newcomer, however old it is.
+        let deadline = member.within.map_or(Timestamp::MAX, |within| now() + within);
+        // Those without room follow when there is some.
+        member.missed = (newest.into_iter())
+            .skip_while(|(_, value)| {
+                let meta = Meta { deadline, ..member.meta(value) };
+                give(sender, member.sink, value, &meta).is_ok()
+            })
+            .map(|(key, value)| (key.clone(), Arc::clone(value)))
+            .collect();
+        sender.notify();
         members.push(member);
         drop(state);
         Ok((identity, sink, gate))
@@ -266,8 +276,8 @@ impl Topic {
     }
 
     /// Offers a watcher again what found no room. To be called about twice a second while nothing is published.
-    pub(super) fn retry(&self) {
-        self.lock().retry();
+    pub(super) fn retry(&self, id: u64) {
+        self.lock().retry(|member| member.id == id);
     }
 
     pub(super) fn leave(&self, id: u64) {
@@ -311,12 +321,15 @@ impl Topic {
 
 impl State {
     /// Puts a value into the ring of each that wants it, in place of the one with the number `replaces`.
-    fn offer(&mut self, key: &str, value: &Value, replaces: Option<u64>) {
+    fn offer(&mut self, key: &str, value: &Arc<Value>, replaces: Option<u64>) {
         let Self { sender: Some(sender), members, .. } = self else { return };
         // The payload is stored once for all with the same deadline.
         let mut groups: BTreeMap<Option<Duration>, Vec<usize>> = BTreeMap::new();
-        for (at, member) in members.iter_mut().enumerate().filter(|(_, member)| member.wants(key, value)) {
+        for (at, member) in members.iter_mut().enumerate() {
             member.missed.remove(key);
+            if !member.wants(key, value) {
+                continue;
+            }
             if member.within.is_none() {
                 member.drop_older(sender, replaces);
             }
@@ -333,41 +346,38 @@ impl State {
                 let refused = sender.missed().iter().find(|(sink, _)| *sink == members[at].sink);
                 // Without a free block it is unknown who has the value: it is offered to all of them again.
                 if pushed.is_err() || refused.is_some_and(|(_, error)| *error != PushError::Closed) {
-                    members[at].missed.insert(key.to_owned());
+                    members[at].missed.insert(key.to_owned(), Arc::clone(value));
                 }
             }
         }
     }
 
-    /// Offers again what found no room.
-    fn retry(&mut self) {
-        let Self { sender: Some(sender), members, keys, numbers, changes, .. } = self else { return };
-        for member in members.iter_mut().filter(|member| !member.missed.is_empty()) {
-            for key in std::mem::take(&mut member.missed) {
-                let deleted;
-                let value = match keys.get(&key) {
-                    Some(value) => value,
-                    None => {
-                        (*numbers, *changes) = (*numbers + 1, *changes + 1);
-                        deleted = Value {
-                            number: *numbers,
-                            count: 0,
-                            seq: number(*changes, false),
-                            generated: now(),
-                            is_bytes: false,
-                            record: record(&key, 0, SystemTime::now(), None),
-                        };
-                        &deleted
-                    }
+    /// Offers these members again what found no room, until one of a member's values finds none again.
+    fn retry(&mut self, of: impl Fn(&Member) -> bool) {
+        let Self { sender: Some(sender), members, .. } = self else { return };
+        for member in members.iter_mut().filter(|member| !member.missed.is_empty() && of(member)) {
+            while let Some(first) = member.missed.first_entry() {
+                let value = Arc::clone(first.get());
+                match give(sender, member.sink, &value, &member.meta(&value)) {
+                    Err(RingPushError::Full | RingPushError::OutOfBlocks) => break,
+                    // A closed ring wants nothing more.
+                    _ => member.missed.pop_first(),
                 };
-                let meta = member.meta(value);
-                let pushed = sender.push(member.sink, &value.record, &meta);
-                if let Err(PushError::Full | PushError::OutOfBlocks) = pushed {
-                    member.missed.insert(key);
-                }
             }
+            sender.notify();
         }
     }
+}
+
+/// Puts a value into the ring of one sink. Whoever gets it later than the others shares one copy of it.
+fn give(sender: &mut Sender, sink: SinkId, value: &Value, meta: &Meta) -> Result<(), RingPushError> {
+    let producer = sender.producer();
+    if value.stored.get().is_none() {
+        // Nobody else stores it: the topic is locked.
+        let _ = value.stored.set(producer.store(&value.record)?);
+    }
+    let stored = value.stored.get().ok_or(RingPushError::OutOfBlocks)?;
+    producer.push_stored_quiet(sink.ring(), stored, meta).map(drop)
 }
 
 impl Member {

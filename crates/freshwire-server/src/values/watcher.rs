@@ -56,7 +56,7 @@ impl Watcher {
 
     /// What it has received and missed. Offers it again what found no room: call it about twice a second.
     pub fn snapshot(&self) -> Option<WatcherSnapshot> {
-        self.topic.retry();
+        self.topic.retry(self.identity.id);
         self.topic.watcher_snapshot(self.identity.id)
     }
 }

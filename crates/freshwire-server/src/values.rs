@@ -47,7 +47,7 @@ impl Topics {
         Self { engines, config, topics: Mutex::default() }
     }
 
-    /// Keeps topics of exactly these names. Watchers of others stay until they leave.
+    /// Keeps topics of exactly these names. Watchers of others stay until they leave; their publishers over the network are disconnected.
     pub fn keep(&self, names: impl IntoIterator<Item = String>) {
         let mut topics = self.lock();
         let mut before = std::mem::take(&mut *topics);
@@ -58,6 +58,7 @@ impl Topics {
             });
             topics.insert(name, topic);
         }
+        before.values().for_each(|topic| topic.remove());
     }
 
     /// The topic of this name.

@@ -46,6 +46,8 @@ struct State {
     changes: u64,
     watchers: u64,
     publishers: usize,
+    /// The server has no stream of this name any more.
+    is_removed: bool,
 }
 
 /// The newest value of a key.
@@ -108,6 +110,15 @@ impl Drop for PublisherPermit {
 impl Topic {
     pub(super) fn new(name: String, engines: EngineGroup, config: HubConfig) -> Self {
         Self { name, engines, config, state: Mutex::default() }
+    }
+
+    pub(super) fn remove(&self) {
+        self.lock().is_removed = true;
+    }
+
+    /// Returns `true` once no newcomer finds the topic. A topic of the same name is another one.
+    pub fn is_removed(&self) -> bool {
+        self.lock().is_removed
     }
 
     /// Its name.
@@ -255,7 +266,6 @@ impl Topic {
             })
             .map(|(key, value)| (key.clone(), Arc::clone(value)))
             .collect();
-        sender.notify();
         members.push(member);
         drop(state);
         Ok((identity, sink, gate))
@@ -364,7 +374,6 @@ impl State {
                     _ => member.missed.pop_first(),
                 };
             }
-            sender.notify();
         }
     }
 }
@@ -377,7 +386,10 @@ fn give(sender: &mut Sender, sink: SinkId, value: &Value, meta: &Meta) -> Result
         let _ = value.stored.set(producer.store(&value.record)?);
     }
     let stored = value.stored.get().ok_or(RingPushError::OutOfBlocks)?;
-    producer.push_stored_quiet(sink.ring(), stored, meta).map(drop)
+    if producer.push_stored(sink.ring(), stored, meta)?.notify {
+        sender.notify();
+    }
+    Ok(())
 }
 
 impl Member {

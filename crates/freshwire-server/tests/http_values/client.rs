@@ -28,6 +28,14 @@ fn read_head(socket: &mut TcpStream) -> String {
     String::from_utf8(head).unwrap()
 }
 
+fn connect_with_buffer(server: &Server, bytes: usize) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_recv_buffer_size(&socket, bytes).unwrap();
+    connect(&socket, &server.address).unwrap();
+    socket.into()
+}
+
 /// A WebSocket client.
 pub(super) struct Socket {
     stream: TcpStream,
@@ -42,11 +50,7 @@ impl Socket {
 
     /// With a receive buffer of about this size.
     pub(super) fn open_with_buffer(server: &Server, path: &str, bytes: usize) -> Self {
-        use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        sockopt::set_socket_recv_buffer_size(&socket, bytes).unwrap();
-        connect(&socket, &server.address).unwrap();
-        Self::over(socket.into(), server, path)
+        Self::over(connect_with_buffer(server, bytes), server, path)
     }
 
     fn over(mut stream: TcpStream, server: &Server, path: &str) -> Self {
@@ -135,7 +139,15 @@ pub(super) struct Events {
 
 impl Events {
     pub(super) fn open(server: &Server, path: &str, headers: &str) -> Self {
-        let mut stream = TcpStream::connect(server.address).unwrap();
+        Self::over(TcpStream::connect(server.address).unwrap(), server, path, headers)
+    }
+
+    /// With a receive buffer of about this size.
+    pub(super) fn open_with_buffer(server: &Server, path: &str, bytes: usize) -> Self {
+        Self::over(connect_with_buffer(server, bytes), server, path, "")
+    }
+
+    fn over(mut stream: TcpStream, server: &Server, path: &str, headers: &str) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", server.address).unwrap();
         let head = read_head(&mut stream);

@@ -201,6 +201,65 @@ fn every_value_within_a_deadline_comes_in_order() {
     }
 }
 
+/// A deadline is for changes. What is current when a watcher comes is news to it.
+#[test]
+fn a_newcomer_with_a_deadline_gets_old_values() {
+    let server = server("state");
+    set(&server, "front door", "1");
+    // Pause: longer than the deadline.
+    std::thread::sleep(Duration::from_millis(150));
+    let mut watcher = Socket::open(&server, "/state/values?within=100ms&key=front+door");
+    assert_eq!(watcher.value()["value"], 1);
+}
+
+/// Watchers that read nothing share one copy of what they were promised, and what finds no room in their rings stays true: no bytes in
+/// a stream of events, and a deletion under its own number.
+#[test]
+fn watchers_that_do_not_read_take_no_room_from_others() {
+    const KEYS: u64 = 40;
+    let server = server("state");
+    let topic = server.context.topics.find("state").unwrap();
+    let long = "x".repeat(60_000);
+    let key = |key: u64| format!("k{key:03}");
+    for number in 0..KEYS {
+        set(&server, &key(number), &json!([0, long]).to_string());
+    }
+    let path = "/state/events";
+    let mut stalled: Vec<_> = (0..20).map(|_| Events::open_with_buffer(&server, path, 4 << 10)).collect();
+    let bytes = KEYS as usize * 62_000;
+    assert!(topic.snapshot().arena_used < 2 * bytes, "{} bytes", topic.snapshot().arena_used);
+    assert!(topic.snapshot().watchers.iter().all(|watcher| watcher.waiting_keys > 0), "their rings are full");
+    topic.set(&key(KEYS - 1), &Content::Bytes(vec![0xff; 10])).unwrap();
+    topic.delete(&key(KEYS - 2)).unwrap();
+    let mut other = Socket::open(&server, "/state/values?key=other");
+    set(&server, "other", "true");
+    assert_eq!(other.value()["value"], true);
+    let changes = topic.snapshot().changes;
+    // One of them reads on, and the others leave.
+    let mut reader = stalled.swap_remove(0);
+    drop(stalled);
+    let mut seen = BTreeMap::new();
+    while seen.len() < KEYS as usize {
+        let (_, value) = reader.next();
+        seen.insert(value["key"].as_str().unwrap().to_owned(), value);
+    }
+    assert!(!seen.contains_key(&key(KEYS - 1)), "bytes are no event");
+    assert_eq!(seen[&key(KEYS - 2)]["deleted"], true);
+    assert_eq!(seen[&key(KEYS - 2)]["count"], 2);
+    assert_eq!(topic.snapshot().changes, changes);
+}
+
+#[test]
+fn a_publisher_of_a_stream_that_is_removed_is_told() {
+    let server = server("state");
+    let mut publisher = Socket::open(&server, "/state/push");
+    server.context.topics.keep([]);
+    server.context.topics.keep(["state".to_owned()]);
+    publisher.say("{\"key\":\"a\",\"value\":1}");
+    let Event::Close { code, reason } = publisher.event() else { panic!("a close frame") };
+    assert!(code == Some(1001) && reason == "the stream was removed", "{code:?} {reason}");
+}
+
 #[test]
 fn events_begin_with_the_current_values_after_every_reconnect() {
     let server = server("state");

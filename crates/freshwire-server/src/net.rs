@@ -12,6 +12,7 @@
 
 mod acceptor;
 mod admission;
+mod meter;
 mod patience;
 mod throttle;
 
@@ -31,6 +32,7 @@ use tokio_rustls::server::TlsStream;
 
 pub use acceptor::Acceptor;
 pub use admission::{Admission, Permit};
+pub(crate) use meter::Meter;
 pub(crate) use patience::Patience;
 pub(crate) use throttle::{Allowance, Throttle};
 

@@ -18,6 +18,7 @@ use super::view::{Ends, session_header};
 use crate::config::{Limits, SourceError, check_published_name};
 use crate::hub::{Hub, HubError, Publisher};
 use crate::ingest::rtsp::{Feed, SelectionError, TrackSelection};
+use crate::net::Meter;
 
 /// A session that feeds a stream.
 pub(super) struct PublishSession {
@@ -325,29 +326,6 @@ fn named(uri: &str, media: &[Media], others: &[Option<String>]) -> Option<usize>
     });
     by_control.or((media.len() == 1 && others.is_empty()).then_some(0))
 }
-
-/// Bytes in a window of time.
-#[derive(Debug)]
-struct Meter {
-    since: Instant,
-    bytes: u64,
-}
-
-impl Meter {
-    fn new() -> Self {
-        Self { since: Instant::now(), bytes: 0 }
-    }
-
-    fn allows(&mut self, bytes: usize, most: Rate) -> bool {
-        self.bytes += bytes as u64;
-        if self.since.elapsed() > WINDOW {
-            *self = Self::new();
-        }
-        self.bytes <= most.bytes_in(WINDOW)
-    }
-}
-
-const WINDOW: Duration = Duration::from_secs(4);
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::{Method, Request, StatusCode, Uri, header};
 use percent_encoding::percent_decode_str;
+use tokio::task::coop::consume_budget;
 
 use super::{FOREIGN, NO_TOPIC, status};
 use crate::access::{Right, Verdict};
@@ -93,7 +94,7 @@ where
         (_, Some(key)) => {
             Content::of_body(content_type.as_deref(), &body).and_then(|value| topic.set(&key, &value))
         }
-        (_, None) => batch(&topic, &body),
+        (_, None) => batch(&topic, &body).await,
     };
     match result {
         Ok(()) => reply::text(StatusCode::NO_CONTENT, ""),
@@ -102,9 +103,11 @@ where
 }
 
 /// Carries out the lines of a batch, up to the first that is refused. Empty lines are skipped.
-fn batch(topic: &Arc<Topic>, body: &[u8]) -> Result<(), ValueError> {
+async fn batch(topic: &Arc<Topic>, body: &[u8]) -> Result<(), ValueError> {
     let lines = body.split(|byte| *byte == b'\n').zip(1..);
     for (bytes, line) in lines.filter(|(bytes, _)| !bytes.trim_ascii().is_empty()) {
+        // A change takes a while with many watchers, and a body may have thousands.
+        consume_budget().await;
         let text = str::from_utf8(bytes).map_err(|_| ValueError::NotText);
         let result = text.and_then(Change::of_text).and_then(|change| topic.apply(&change));
         result.map_err(|error| ValueError::Line { line, error: Box::new(error) })?;

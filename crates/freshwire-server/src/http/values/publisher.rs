@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use freshwire::websocket::{Event, Reader, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::task::coop::consume_budget;
 
 use crate::context::Context;
 use crate::http::socket::{POLICY, farewell};
 use crate::http::stopped;
-use crate::net::Conn;
+use crate::net::{Conn, Meter};
 use crate::values::{Change, Topic, ValueError};
 
 /// Beside the value, a message has the key and its syntax.
 const SYNTAX_BYTES: usize = 4 << 10;
+
+/// Why a publisher is disconnected.
+const TOO_FAST: &str = "faster than limits.max_publish_rate";
 
 /// Bytes of one read.
 const READ_BYTES: usize = 16 << 10;
@@ -39,6 +43,7 @@ pub(super) async fn run(
     let mut reader = Reader::new(Role::Server, context.hub.config().max_value_bytes + SYNTAX_BYTES);
     let mut shutdown = context.shutdown.clone();
     let mut buffer = vec![0; READ_BYTES];
+    let mut meter = Meter::new();
     reader.push(early);
     loop {
         let mut refused = None;
@@ -52,6 +57,8 @@ pub(super) async fn run(
                     continue;
                 }
             };
+            // A change takes a while with many watchers, and a read may have hundreds.
+            consume_budget().await;
             let result = change.and_then(|change| topic.apply(&change));
             // Deleting what is not there is no mistake of a program that starts again.
             if let Err(error) = result
@@ -78,6 +85,14 @@ pub(super) async fn run(
             read = conn.read(&mut buffer) => match read {
                 Ok(count @ 1..) => {
                     context.counters.published_bytes.add(count as u64);
+                    if !meter.allows(count, context.limits().max_publish_rate) {
+                        drop(permit);
+                        return leave(&mut conn, &farewell(POLICY, TOO_FAST)).await;
+                    }
+                    if topic.is_removed() {
+                        drop(permit);
+                        return leave(&mut conn, &farewell(AWAY, "the stream was removed")).await;
+                    }
                     reader.push(&buffer[..count]);
                 }
                 // Many programs hang up without a word, also within TLS.

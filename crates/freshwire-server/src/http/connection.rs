@@ -39,7 +39,7 @@ pub(super) async fn run(conn: Conn, context: Arc<Context>, site: Site) {
         }
     };
     if let Err(error) = served {
-        tracing::info!(%peer, stream, %error, "a viewer could not be served");
+        tracing::info!(%peer, stream, %error, "a connection could not be served");
     }
 }
 

@@ -63,7 +63,9 @@ impl Asked {
         let mut asked = Self::default();
         for pair in query.unwrap_or_default().split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let value = percent_decode_str(value).decode_utf8_lossy();
+            // Pages write a blank as a plus sign.
+            let value = value.replace('+', " ");
+            let value = percent_decode_str(&value).decode_utf8_lossy();
             match name {
                 "within" => {
                     let within = parse_duration(&value).ok().filter(|within| WITHIN.contains(within));

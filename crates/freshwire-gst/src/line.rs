@@ -303,7 +303,13 @@ impl Line {
                 Err(PushError::Closed) => std::thread::sleep(LOOK),
                 Err(error) => return Err(format!("cannot queue a record: {error}")),
             }
+            let receivers = self.stats.receivers.load(Ordering::Relaxed);
             self.look()?;
+            if self.stats.receivers.load(Ordering::Relaxed) != receivers {
+                // The next receiver begins with a picture of its own.
+                count(&self.stats.unsent);
+                return Ok(());
+            }
         }
     }
 

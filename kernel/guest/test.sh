@@ -12,6 +12,7 @@ guest_limit=400
 export LDC_LONG=
 only_loads=false
 case ${1:-} in
+'') ;;
 --long)
     loads=1000
     limit=3600
@@ -22,6 +23,10 @@ case ${1:-} in
     only_loads=true
     limit=3600
     guest_limit=3600
+    ;;
+*)
+    echo "usage: test.sh [--long | --loads]" >&2
+    exit 2
     ;;
 esac
 

@@ -7,7 +7,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 FUZZ_MS ?= 60000
 
 .PHONY: help demo test check build install-demo install-test fuzz worlds scenes held-out lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
-	packages packages-test \
+	packages packages-test install-packages \
 	test-kernel test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
 
@@ -41,7 +41,7 @@ build: ## the commands freshwire and freshwire-lab
 packages: install-packages ## packages for Debian, the wheel, the crates; in target/packages
 	packaging/build.sh
 
-packages-test: install-packages ## installs the packages in a clean Debian without Rust, uses them there, and runs the steps of the Dockerfile; root
+packages-test: packages ## installs the packages in a clean Debian without Rust, uses them there, and runs the steps of the Dockerfile; root
 	packaging/test.sh
 	packaging/docker/test.py
 

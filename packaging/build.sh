@@ -51,8 +51,8 @@ libraries_of() { # folder file...
     work=$(mktemp -d)
     mkdir -p "$work/debian"
     printf 'Source: freshwire\n\nPackage: freshwire\nArchitecture: any\n' >"$work/debian/control"
-    (cd "$work" && dpkg-shlibdeps -O --ignore-missing-info "-l$folder/usr/lib/$multiarch" "$@" 2>/dev/null) |
-        sed -n 's/^shlibs:Depends=//p'
+    (cd "$work" && dpkg-shlibdeps -O --ignore-missing-info "-l$folder/usr/lib/$multiarch" "$@") |
+        sed -n 's/^shlibs:Depends=//p' | grep .
     rm -rf "$work"
 }
 
@@ -125,7 +125,10 @@ step_library() {
     mkdir -p "$runtime/DEBIAN"
     say "libfreshwire 1 libfreshwire1 (>= $version)" >"$runtime/DEBIAN/shlibs"
     say "activate-noawait ldconfig" >"$runtime/DEBIAN/triggers"
-    make_deb libfreshwire1 "$runtime" "$arch" -e "s|@LIBRARIES@|$(libraries_of "$runtime" "$runtime/$library/libfreshwire.so.1")|"
+    # Apart, so that a failure ends the script.
+    local libraries
+    libraries=$(libraries_of "$runtime" "$runtime/$library/libfreshwire.so.1")
+    make_deb libfreshwire1 "$runtime" "$arch" -e "s|@LIBRARIES@|$libraries|"
 
     dev=$(fresh libfreshwire-dev)
     mkdir -p "$dev/$library"
@@ -156,7 +159,9 @@ step_python() {
     mkdir -p "$stage/DEBIAN"
     install -m 755 "$debian/python3-freshwire.postinst" "$stage/DEBIAN/postinst"
     install -m 755 "$debian/python3-freshwire.prerm" "$stage/DEBIAN/prerm"
-    make_deb python3-freshwire "$stage" "$arch" -e "s|@LIBRARIES@|$(libraries_of "$stage" "$place/freshwire/_native.abi3.so")|"
+    local libraries
+    libraries=$(libraries_of "$stage" "$place/freshwire/_native.abi3.so")
+    make_deb python3-freshwire "$stage" "$arch" -e "s|@LIBRARIES@|$libraries|"
 }
 
 # The sources of the kernel modules, which dkms builds for each kernel of the machine.

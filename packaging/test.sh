@@ -73,13 +73,13 @@ try 'apt-get -qq purge -y python3-freshwire >/dev/null; ! python3 -c "import fre
 # The wheel, as a user without packages would: in an environment, and from no registry.
 try 'apt-get -qq install -y --no-install-recommends python3-venv >/dev/null; python3 -m venv venv; venv/bin/pip -q install --no-index ./freshwire-*.whl; venv/bin/python -c "import freshwire; print(freshwire.__file__)"'
 try 'apt-get -qq install -y --no-install-recommends gcc libc6-dev pkg-config netcat-openbsd ./libfreshwire-dev_*.deb >/dev/null; cc -Wall -Werror positions.c -o positions $(pkg-config --cflags --libs freshwire)'
-try './positions 5000 20 > positions.log & sleep 0; until grep -q listens positions.log; do sleep 0.1; done; timeout 60 nc 127.0.0.1 5000 | grep -c "tick 19$" | tee last; test "$(cat last)" = 50; wait; cat positions.log'
+try './positions 5000 20 > positions.log & pid=$!; timeout 30 sh -c "until grep -q listens positions.log; do sleep 0.1; done"; timeout 60 nc 127.0.0.1 5000 | grep -c "tick 19$" | tee last; test "$(cat last)" = 50; wait $pid; cat positions.log'
 try 'ldd positions | grep libfreshwire.so.1'
 try 'apt-get -qq install -y --no-install-recommends tshark ./freshwire-wireshark_*.deb >/dev/null 2>&1; tshark -G protocols | grep -w a1'
 if [ "${KERNEL_HEADERS:-}" != no ]; then
     try 'apt-get -qq install -y --no-install-recommends linux-headers-amd64 dkms ./tcp-ldc-dkms_*.deb ./pkt-push-dkms_*.deb >/dev/null 2>&1; for kernel in /lib/modules/*/build; do kernel=$(basename $(dirname $kernel)); dkms install -q tcp_ldc/$(dpkg-query -W -f "\${source:Upstream-Version}" tcp-ldc-dkms) -k $kernel; dkms install -q pkt_push/$(dpkg-query -W -f "\${source:Upstream-Version}" pkt-push-dkms) -k $kernel; done; dkms status; test $(dkms status | grep -c installed) -ge 2'
 fi
-try 'apt-get -qq purge -y freshwire libfreshwire1 libfreshwire-dev freshwire-wireshark >/dev/null; ! test -e /usr/bin/freshwire; ! test -e /etc/freshwire; ! test -e /usr/lib/*/libfreshwire.so.1'
+try 'apt-get -qq purge -y freshwire libfreshwire1 libfreshwire-dev freshwire-wireshark >/dev/null; ! test -e /usr/bin/freshwire && ! test -e /etc/freshwire && ! test -e /usr/lib/*/libfreshwire.so.1'
 # Debian's rules; last, because it takes minutes over a static library.
 if [ "${LINTIAN:-}" = no ] || ! command -v lintian >/dev/null; then
     echo "lintian is missing or switched off: the packages are not checked by it" >&2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import socket
 import struct
 import sys
@@ -156,9 +155,6 @@ def publish(host: str, port: int) -> None:
 def main(arguments: list[str]) -> None:
     """Run from the command line: SERVER HOST PORT."""
     name, host, port = arguments[0], arguments[1], int(arguments[2])
-    if os.environ.get("FRESHWIRE_LAB_PID"):
-        with open(os.environ["FRESHWIRE_LAB_PID"], "w", encoding="utf-8") as file:
-            file.write(str(os.getpid()))
     if name == "websockets":
         asyncio.run(serve_websockets(host, port))
     elif name == "fastapi":

@@ -150,11 +150,13 @@ impl Stage {
             };
             let ran = camera.join().unwrap_or_else(|_| Err(anyhow!("the camera's thread panicked")));
             let shares = recording.and_then(|recording| recording.map(Recording::finish).transpose());
-            let mut sound_sent = 0;
-            for encoder in encoders {
-                sound_sent += encoder.join().unwrap_or_else(|_| Err(anyhow!("an encoder panicked")))?;
-            }
+            let sound_sent = encoders
+                .into_iter()
+                .map(|encoder| encoder.join().unwrap_or_else(|_| Err(anyhow!("an encoder panicked"))));
+            let sound_sent: Vec<_> = sound_sent.collect();
+            // Before any error is returned: the receivers run until then.
             receivers_stop.store(true, Ordering::Release);
+            let sound_sent = sound_sent.into_iter().sum::<anyhow::Result<_>>()?;
             let arrived = far.join().unwrap_or_else(|_| Err(io::Error::other("the receiver panicked")))?;
             Ok::<_, anyhow::Error>(Ran { arrived, sound_sent, shares: shares?, ..ran? })
         })?;

@@ -267,8 +267,8 @@ typedef struct {
   fw_outcome outcome;
   // Bytes committed and not yet on the wire at its commit point.
   uint32_t horizon;
-  // Reason of a drop, as the ring's ABI numbers it. 1 expired, 2 predicted late, 3 window's end, 4 layer shed, 5 superseded,
-  // 6 reference lost, 7 application. 8 abandoned, 9 closed, 10 sender lost, 11 holder lost, 12 invalid, 13 connection lost.
+  // Reason of a drop, as the ring's ABI numbers it. From 1 on: expired, predicted late, window's end, layer shed, superseded,
+  // reference lost, application. From 8 on: abandoned, closed, sender lost, holder lost, invalid, connection lost.
   uint8_t reason;
 } fw_fate;
 
@@ -588,7 +588,7 @@ fw_status fw_sink_modify(fw_sink sink,
 // Whether a push of `len` bytes would find room now: FW_OK, or FW_NOTHING without room.
 fw_status fw_sink_has_room(fw_sink sink, size_t len);
 
-// Writes a descriptor that becomes readable when something has become of records, or the sink has ended: a push may find room,
+// Writes a descriptor that becomes readable when a record was sent or dropped, or the sink has ended: a push may find room,
 // and fw_sink_poll_fate a fate. For poll(2), epoll and their kin. It stays readable until fw_sink_clear_events. It is the sink's
 // own, the same at each call and valid until fw_sink_free: do not close it, and let one place wait for it. FW_FAILED for the
 // carrier "kernel-ring", whose records no thread of this process handles.

@@ -19,6 +19,7 @@ mod receiver;
 mod sender;
 mod sink;
 mod types;
+mod websocket;
 
 pub use a1::*;
 pub use border::{fw_last_error, fw_status};
@@ -30,3 +31,4 @@ pub use receiver::*;
 pub use sender::*;
 pub use sink::*;
 pub use types::*;
+pub use websocket::*;

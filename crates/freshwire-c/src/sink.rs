@@ -52,6 +52,24 @@ impl SinkObject {
         self.is_freed.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn has_ended(&self) -> bool {
+        self.monitor.ended().is_some()
+    }
+
+    /// Sends whole frames between two records; nothing once the sink was closed.
+    pub(crate) fn interject(&self, frames: Vec<u8>) {
+        if let Some(open) = &*self.open.lock().unwrap_or_else(PoisonError::into_inner) {
+            open.interject(frames);
+        }
+    }
+
+    /// Ends the stream with these bytes behind the record in progress; not once the sink was closed.
+    pub(crate) fn finish_with(&self, last: Vec<u8>) {
+        if let Some(open) = self.take() {
+            open.finish_with(last);
+        }
+    }
+
     fn events(&self) -> Result<&SinkEvents> {
         if let Some(events) = self.events.get() {
             return Ok(events);

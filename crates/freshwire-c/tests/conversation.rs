@@ -1,4 +1,4 @@
-//! The conversations of the Rust tests in C: `tests/c/conversation.c`, against the shared and the static library, and with the
+//! The conversations of the Rust tests in C: `tests/c/conversation.c` and `tests/c/websocket.c`, against the shared and the static library, and with the
 //! address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
 
 mod install;
@@ -30,10 +30,14 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-fn compile(to: &Path, options: &[&str], is_static: bool) {
+/// The programs in `tests/c`.
+const PROGRAMS: [&str; 2] = ["conversation", "websocket"];
+
+fn compile(program: &str, to: &Path, options: &[&str], is_static: bool) {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-g", "-O1"]).args(WARNINGS).args(options);
-    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to).arg(folder().join("tests/c/conversation.c"));
+    let source = folder().join(format!("tests/c/{program}.c"));
+    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to).arg(source);
     match is_static {
         true => cc.arg(libraries().join("libfreshwire_c.a")).args(SYSTEM),
         false => cc.arg("-L").arg(libraries()).arg("-lfreshwire_c").arg("-lpthread"),
@@ -41,33 +45,31 @@ fn compile(to: &Path, options: &[&str], is_static: bool) {
     run(&mut cc);
 }
 
-fn converse(mut command: Command) {
-    let text = run(command.env("LD_LIBRARY_PATH", libraries()));
-    assert!(text.contains("conversation: ok"), "{text}");
+/// Compiles the programs, and runs each with this command in front.
+fn converse(options: &[&str], is_static: bool, command: impl Fn(&Path) -> Command) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for program in PROGRAMS {
+        let path = folder.path().join(program);
+        compile(program, &path, options, is_static);
+        let text = run(command(&path).env("LD_LIBRARY_PATH", libraries()));
+        assert!(text.contains(&format!("{program}: ok")), "{text}");
+    }
 }
 
 #[test]
 fn with_the_shared_library() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &[], false);
-    converse(Command::new(program));
+    converse(&[], false, |program| Command::new(program));
 }
 
 #[test]
 fn with_the_static_library() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &[], true);
-    converse(Command::new(program));
+    converse(&[], true, |program| Command::new(program));
 }
 
 #[test]
 fn with_the_address_sanitizer() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
-    converse(Command::new(program));
+    let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    converse(&options, false, |program| Command::new(program));
 }
 
 /// Whether a program is there, which it has to be in CI.
@@ -85,13 +87,17 @@ fn under_valgrind_nothing_is_lost_or_invalid() {
     if !has("valgrind") {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &[], false);
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    valgrind.args(["--show-leak-kinds=definite", "--fair-sched=yes"]).arg(program).arg("without-forks");
-    converse(valgrind);
+    converse(&[], false, |program| {
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args([
+            "--quiet",
+            "--error-exitcode=9",
+            "--leak-check=full",
+            "--errors-for-leak-kinds=definite",
+        ]);
+        valgrind.args(["--show-leak-kinds=definite", "--fair-sched=yes"]).arg(program).arg("without-forks");
+        valgrind
+    });
 }
 
 #[test]

@@ -212,6 +212,24 @@ static int publish(fw_sender sender, int tick)
 	return count > 0;
 }
 
+/* Ends all connections. The engine sends the last frames, so it is not freed before they are acknowledged, or have waited long enough. */
+static void say_goodbye(void)
+{
+	uint64_t until = fw_now() + PATIENCE;
+	fw_ended ended;
+
+	for (int at = 0; at < CLIENTS; at++)
+		if (clients[at] && clients[at]->fd < 0)
+			check(fw_websocket_close(clients[at]->websocket, 1001, "the example ends"));
+	for (int at = 0; at < CLIENTS; at++) {
+		if (!clients[at])
+			continue;
+		while (clients[at]->fd < 0 && fw_sink_ended(clients[at]->sink, &ended) == FW_NOTHING && fw_now() < until)
+			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+		leave(&clients[at]);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	int listener = listen_on(argc > 1 ? (uint16_t)atoi(argv[1]) : 0), ticks = argc > 2 ? atoi(argv[2]) : -1;
@@ -258,12 +276,7 @@ int main(int argc, char **argv)
 			next += TICK;
 		}
 	}
-	for (int at = 0; at < CLIENTS; at++) {
-		if (clients[at] && clients[at]->fd < 0)
-			check(fw_websocket_close(clients[at]->websocket, 1001, "the example ends"));
-		if (clients[at])
-			leave(&clients[at]);
-	}
+	say_goodbye();
 	check(fw_sender_free(sender));
 	return fw_engine_free(engine);
 }

@@ -28,7 +28,7 @@
 // Bytes of a key's text: 64 hexadecimal digits and a zero byte.
 #define FW_KEY_TEXT 65
 
-// Bytes of an address's text with its port, such as "192.0.2.1:5000": at most so many with the zero byte.
+// Bytes of an address's text with its port, such as "192.0.2.1:5000": at most this number with the zero byte.
 #define FW_ADDRESS_TEXT 64
 
 // Result of a call. Zero is success; a negative value is a failure, which `fw_last_error` explains; a positive one tells that
@@ -459,7 +459,7 @@ typedef struct {
 typedef struct {
   // Its address and port.
   char address[FW_ADDRESS_TEXT];
-  // Its public key; "" after the connection's end.
+  // Its public key.
   char key[FW_KEY_TEXT];
 } fw_peer;
 
@@ -1102,8 +1102,8 @@ fw_status fw_connection_free(fw_connection connection);
 // `peer` points to a writable structure.
 fw_status fw_connection_peer(fw_connection connection, fw_peer *peer);
 
-// Writes the quality of service in force and, if `maximum` is not NULL, the upper limit for fw_connection_set_qos. FW_CLOSED after
-// the connection's end.
+// Writes the quality of service in force, after the connection's end the last one, and, if `maximum` is not NULL, the upper limit for
+// fw_connection_set_qos.
 //
 // # Safety
 //
@@ -1121,14 +1121,14 @@ fw_status fw_connection_qos(fw_connection connection,
 fw_status fw_connection_set_qos(fw_connection connection,
                                 const fw_qos *qos);
 
-// Writes the protection of the packets: the stronger of both ends' requirements. FW_CLOSED after the connection's end.
+// Writes the protection of the packets: the stronger of both ends' requirements.
 //
 // # Safety
 //
 // `protection` points to a writable value.
 fw_status fw_connection_protection(fw_connection connection, fw_protection *protection);
 
-// Writes the counters of a connection. FW_CLOSED after its end.
+// Writes the counters of a connection, also after its end.
 //
 // # Safety
 //
@@ -1159,8 +1159,8 @@ fw_status fw_connection_closed(fw_connection connection,
 fw_status fw_connection_poll_missing(fw_connection connection,
                                      fw_missing *missing);
 
-// Writes an invitation of the peer to a multicast group, by its place among them, from 0. FW_NOTHING: there are not so many. Messages
-// of groups come with those of the connection.
+// Writes an invitation of the peer to a multicast group, by its place among them, from 0. FW_NOTHING: there are fewer. Messages of
+// groups come with those of the connection.
 //
 // # Safety
 //
@@ -1169,8 +1169,8 @@ fw_status fw_connection_membership(fw_connection connection,
                                    size_t at,
                                    fw_membership *membership);
 
-// Writes a descriptor that becomes readable when a message or a report of a missing one has come, the quality of service or a
-// membership has changed, or the connection has ended: call fw_connection_recv with a timeout of 0. It stays readable until
+// Writes a descriptor that becomes readable when a message or a report of a missing one has come, or the connection has ended. A change
+// of the quality of service and an invitation count too. Call fw_connection_recv with a timeout of 0 then. It stays readable until
 // fw_connection_clear_events. It is the connection's own, the same at each call and valid until fw_connection_free: do not close
 // it, and let one place wait for it.
 //

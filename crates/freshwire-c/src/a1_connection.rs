@@ -10,7 +10,7 @@ use crate::a1_types::{fw_protection, fw_qos, protection_code};
 use crate::border::{Failure, call, fw_status, get, note, put};
 use crate::handles::{find, fw_connection};
 
-/// Bytes of an address's text with its port, such as "192.0.2.1:5000": at most so many with the zero byte.
+/// Bytes of an address's text with its port, such as "192.0.2.1:5000": at most this number with the zero byte.
 pub const FW_ADDRESS_TEXT: usize = 64;
 
 /// The other end of a connection.
@@ -19,7 +19,7 @@ pub const FW_ADDRESS_TEXT: usize = 64;
 pub struct fw_peer {
     /// Its address and port.
     pub address: [c_char; FW_ADDRESS_TEXT],
-    /// Its public key; "" after the connection's end.
+    /// Its public key.
     pub key: [c_char; FW_KEY_TEXT],
 }
 
@@ -157,8 +157,8 @@ fn ended() -> Failure {
     Failure::new(fw_status::FW_CLOSED, "the connection has ended")
 }
 
-/// Writes the quality of service in force and, if `maximum` is not NULL, the upper limit for fw_connection_set_qos. FW_CLOSED after
-/// the connection's end.
+/// Writes the quality of service in force, after the connection's end the last one, and, if `maximum` is not NULL, the upper limit for
+/// fw_connection_set_qos.
 ///
 /// # Safety
 ///
@@ -207,7 +207,7 @@ pub unsafe extern "C" fn fw_connection_set_qos(connection: fw_connection, qos: *
     })
 }
 
-/// Writes the protection of the packets: the stronger of both ends' requirements. FW_CLOSED after the connection's end.
+/// Writes the protection of the packets: the stronger of both ends' requirements.
 ///
 /// # Safety
 ///
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn fw_connection_protection(
     })
 }
 
-/// Writes the counters of a connection. FW_CLOSED after its end.
+/// Writes the counters of a connection, also after its end.
 ///
 /// # Safety
 ///
@@ -353,8 +353,8 @@ pub unsafe extern "C" fn fw_connection_poll_missing(
     })
 }
 
-/// Writes an invitation of the peer to a multicast group, by its place among them, from 0. FW_NOTHING: there are not so many. Messages
-/// of groups come with those of the connection.
+/// Writes an invitation of the peer to a multicast group, by its place among them, from 0. FW_NOTHING: there are fewer. Messages of
+/// groups come with those of the connection.
 ///
 /// # Safety
 ///
@@ -383,8 +383,8 @@ pub unsafe extern "C" fn fw_connection_membership(
     })
 }
 
-/// Writes a descriptor that becomes readable when a message or a report of a missing one has come, the quality of service or a
-/// membership has changed, or the connection has ended: call fw_connection_recv with a timeout of 0. It stays readable until
+/// Writes a descriptor that becomes readable when a message or a report of a missing one has come, or the connection has ended. A change
+/// of the quality of service and an invitation count too. Call fw_connection_recv with a timeout of 0 then. It stays readable until
 /// fw_connection_clear_events. It is the connection's own, the same at each call and valid until fw_connection_free: do not close
 /// it, and let one place wait for it.
 ///

@@ -21,6 +21,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use self::config::parse;
 pub(crate) use self::connection::Connection;
 use self::events::Events;
 pub(crate) use self::group::Group;
@@ -53,13 +54,6 @@ impl Node {
         let slot = self.slot.0.lock().unwrap_or_else(PoisonError::into_inner);
         slot.clone().ok_or_else(|| Closed::new_err("the A1 node has stopped"))
     }
-}
-
-fn parse<T: std::str::FromStr>(name: &str, text: &str) -> PyResult<T>
-where
-    T::Err: std::fmt::Display,
-{
-    text.parse().map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
 }
 
 #[pymethods]

@@ -8,7 +8,6 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::parse;
 use super::qos::Qos;
 use crate::waiting::duration;
 
@@ -75,6 +74,14 @@ impl Limits {
     fn __repr__(&self) -> String {
         format!("{:?}", self.0)
     }
+}
+
+/// An argument that is text.
+pub(super) fn parse<T: std::str::FromStr>(name: &str, text: &str) -> PyResult<T>
+where
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
 }
 
 /// An interface's number or IPv4 address.

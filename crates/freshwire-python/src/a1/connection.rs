@@ -157,14 +157,14 @@ impl Connection {
         Ok(py.detach(|| connection.peer_key()).map(|key| key.to_string()))
     }
 
-    /// Quality of service in force, from this end's view. `None` after the connection's end.
+    /// Quality of service in force, from this end's view; the last one after the connection's end.
     #[getter]
     fn qos(&self, py: Python<'_>) -> PyResult<Option<Qos>> {
         let connection = self.native()?;
         Ok(py.detach(|| connection.qos()).map(Qos))
     }
 
-    /// Upper limit for `set_qos`: the smaller of both ends' maxima in each field. `None` after the connection's end.
+    /// Upper limit for `set_qos`: the smaller of both ends' maxima in each field.
     #[getter]
     fn maximum(&self, py: Python<'_>) -> PyResult<Option<Qos>> {
         let connection = self.native()?;
@@ -184,14 +184,14 @@ impl Connection {
         })
     }
 
-    /// Protection of the packets: "aead" or "dangerous-plain". `None` after the connection's end.
+    /// Protection of the packets: "aead" or "dangerous-plain".
     #[getter]
     fn protection(&self, py: Python<'_>) -> PyResult<Option<&'static str>> {
         let connection = self.native()?;
         Ok(py.detach(|| connection.protection()).map(protection_name))
     }
 
-    /// Counters. `None` after the connection's end.
+    /// Counters, also after the connection's end.
     fn stats(&self, py: Python<'_>) -> PyResult<Option<ConnectionStats>> {
         let connection = self.native()?;
         Ok(py.detach(|| connection.stats()).map(|stats| ConnectionStats::new(&stats)))

@@ -64,18 +64,19 @@ impl Connection {
         self.0.node.lock().peer(self.0.id).map(|peer| peer.key)
     }
 
-    /// Quality of service in force, from this end's view. `None` after the connection's end.
+    /// Quality of service in force, from this end's view; the last one after the connection's end. `None` if it was never
+    /// established.
     pub fn qos(&self) -> Option<Qos> {
         self.0.node.lock().transport(self.0.id).map(|connection| *connection.qos())
     }
 
-    /// Protection of the packets: the stronger of both ends' requirements. `None` after the connection's end.
+    /// Protection of the packets: the stronger of both ends' requirements. `None` if the connection was never established.
     pub fn protection(&self) -> Option<Protection> {
         self.0.node.lock().transport(self.0.id).map(|connection| connection.protection())
     }
 
     /// Upper limit for [`Connection::set_qos`]: the smaller of both ends' maxima in each field, from this
-    /// end's view. `None` after the connection's end.
+    /// end's view. `None` if the connection was never established.
     pub fn maximum(&self) -> Option<Qos> {
         self.0.node.lock().transport(self.0.id).map(|connection| *connection.maximum())
     }
@@ -93,7 +94,7 @@ impl Connection {
         })
     }
 
-    /// Statistics. `None` after the connection's end.
+    /// Statistics, also after the connection's end. `None` if it was never established.
     pub fn stats(&self) -> Option<ConnectionStats> {
         self.0.node.lock().transport(self.0.id).map(|connection| connection.stats())
     }
@@ -135,8 +136,9 @@ impl Connection {
         received
     }
 
-    /// Returns a file that becomes readable when a message or a report of a missing one has come, the quality of service
-    /// or a membership has changed, or the connection has ended: call [`Connection::recv`] with a timeout of zero.
+    /// Returns a file that becomes readable when a message or a report of a missing one has come, or the connection has
+    /// ended. A change of the quality of service and an invitation count too. Call [`Connection::recv`] with a timeout of
+    /// zero then.
     ///
     /// # Errors
     ///

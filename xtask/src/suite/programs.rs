@@ -10,7 +10,6 @@ use super::steps::{Lane, Step};
 
 /// Programs that compute and read no clock: what they find is the same however little of the processors they get.
 const COMPUTING: &[&str] = &[
-    "-p freshwire --lib",
     "-p freshwire-a1 --lib",
     "-p freshwire-choice --lib",
     "-p freshwire-choice --test frames",

@@ -10,25 +10,37 @@
 #![allow(non_camel_case_types, reason = "names of C")]
 
 mod a1;
+mod a1_connection;
+mod a1_types;
 mod border;
 mod engine;
 mod fanout;
+mod group;
 mod handles;
+mod incoming;
 mod policy;
 mod receiver;
 mod sender;
 mod sink;
+mod stream;
 mod types;
 mod websocket;
 
 pub use a1::*;
+pub use a1_connection::*;
+pub use a1_types::*;
 pub use border::{fw_last_error, fw_status};
 pub use engine::*;
 pub use fanout::*;
-pub use handles::{fw_connection, fw_engine, fw_node, fw_receiver, fw_sender, fw_sink};
+pub use group::*;
+pub use handles::{
+    fw_connection, fw_engine, fw_group, fw_incoming, fw_node, fw_receiver, fw_sender, fw_sink, fw_stream,
+};
+pub use incoming::*;
 pub use policy::*;
 pub use receiver::*;
 pub use sender::*;
 pub use sink::*;
+pub use stream::*;
 pub use types::*;
 pub use websocket::*;

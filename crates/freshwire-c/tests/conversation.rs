@@ -1,5 +1,5 @@
-//! The conversations of the Rust tests in C: `tests/c/conversation.c` and `tests/c/websocket.c`, against the shared and the static library, and with the
-//! address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
+//! The conversations of the Rust tests in C: `conversation.c`, `a1.c` and `websocket.c` in `tests/c`, against the shared and the static
+//! library, and with the address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
 
 mod install;
 
@@ -30,14 +30,17 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-/// The programs in `tests/c`.
-const PROGRAMS: [&str; 2] = ["conversation", "websocket"];
+/// The programs, each of which ends with the same line.
+const PROGRAMS: [&str; 3] = ["conversation", "a1", "websocket"];
 
-fn compile(program: &str, to: &Path, options: &[&str], is_static: bool) {
+fn compile(name: &str, to: &Path, options: &[&str], is_static: bool) {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-g", "-O1"]).args(WARNINGS).args(options);
-    let source = folder().join(format!("tests/c/{program}.c"));
-    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to).arg(source);
+    cc.arg("-I")
+        .arg(folder().join("include"))
+        .arg("-o")
+        .arg(to)
+        .arg(folder().join(format!("tests/c/{name}.c")));
     match is_static {
         true => cc.arg(libraries().join("libfreshwire_c.a")).args(SYSTEM),
         false => cc.arg("-L").arg(libraries()).arg("-lfreshwire_c").arg("-lpthread"),
@@ -45,31 +48,34 @@ fn compile(program: &str, to: &Path, options: &[&str], is_static: bool) {
     run(&mut cc);
 }
 
-/// Compiles the programs, and runs each with this command in front.
-fn converse(options: &[&str], is_static: bool, command: impl Fn(&Path) -> Command) {
+fn converse(mut command: Command) {
+    let text = run(command.env("LD_LIBRARY_PATH", libraries()));
+    assert!(text.contains("conversation: ok"), "{text}");
+}
+
+/// Compiles and runs all programs.
+fn converse_with(options: &[&str], is_static: bool) {
     let folder = tempfile::tempdir().expect("a folder");
-    for program in PROGRAMS {
-        let path = folder.path().join(program);
-        compile(program, &path, options, is_static);
-        let text = run(command(&path).env("LD_LIBRARY_PATH", libraries()));
-        assert!(text.contains(&format!("{program}: ok")), "{text}");
+    for name in PROGRAMS {
+        let program = folder.path().join(name);
+        compile(name, &program, options, is_static);
+        converse(Command::new(program));
     }
 }
 
 #[test]
 fn with_the_shared_library() {
-    converse(&[], false, |program| Command::new(program));
+    converse_with(&[], false);
 }
 
 #[test]
 fn with_the_static_library() {
-    converse(&[], true, |program| Command::new(program));
+    converse_with(&[], true);
 }
 
 #[test]
 fn with_the_address_sanitizer() {
-    let options = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    converse(&options, false, |program| Command::new(program));
+    converse_with(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
 }
 
 /// Whether a program is there, which it has to be in CI.
@@ -87,17 +93,16 @@ fn under_valgrind_nothing_is_lost_or_invalid() {
     if !has("valgrind") {
         return;
     }
-    converse(&[], false, |program| {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in PROGRAMS {
+        let program = folder.path().join(name);
+        compile(name, &program, &[], false);
         let mut valgrind = Command::new("valgrind");
-        valgrind.args([
-            "--quiet",
-            "--error-exitcode=9",
-            "--leak-check=full",
-            "--errors-for-leak-kinds=definite",
-        ]);
-        valgrind.args(["--show-leak-kinds=definite", "--fair-sched=yes"]).arg(program).arg("without-forks");
-        valgrind
-    });
+        valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+        valgrind.args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite", "--fair-sched=yes"]);
+        valgrind.arg(program).arg("without-forks");
+        converse(valgrind);
+    }
 }
 
 #[test]

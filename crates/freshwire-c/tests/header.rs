@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order of the header.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 16] = [
     "border",
     "handles",
     "types",
@@ -13,7 +13,12 @@ const SOURCES: [&str; 11] = [
     "fanout",
     "sink",
     "receiver",
+    "a1_types",
     "a1",
+    "a1_connection",
+    "incoming",
+    "group",
+    "stream",
     "websocket",
 ];
 

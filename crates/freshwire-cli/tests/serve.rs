@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test waits for real processes")]
 
 mod live;
+mod wait;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +11,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use live::crowd::{Client, Crowd};
-use live::{Folder, PATIENCE, Player, Server, clips, ffmpeg_player, has_ffmpeg, pictures, wait_until};
+use live::{Folder, Player, Server, clips, ffmpeg_player, has_ffmpeg, pictures};
+use wait::wait_until;
 
 #[test]
 fn viewers_stay_while_a_source_dies_and_returns_with_another_size() {
@@ -478,7 +480,7 @@ fn many_readers_of_values_take_a_bounded_memory() {
         format!("\"value\":[{number},")
     };
     let first = (1..FIRST_CHANGES).map(|_| publish()).last();
-    crowd.read_until_newest(&first.expect("changes"), PATIENCE);
+    crowd.read_until_newest(&first.expect("changes"));
     let (settled, begin, mut most) = (server.0.resident(), Instant::now(), 0);
     for second in 0..seconds {
         for change in 1..=CHANGES_PER_SECOND {
@@ -488,7 +490,7 @@ fn many_readers_of_values_take_a_bounded_memory() {
         }
         most = most.max(server.0.resident());
     }
-    crowd.read_until_newest(&publish(), PATIENCE);
+    crowd.read_until_newest(&publish());
     let end = server.0.resident();
     let [fast, slow] = crowd.messages();
     println!(

@@ -126,11 +126,17 @@ impl<T> Link<T> {
             return Verdict::Lost;
         }
         self.in_flight_bytes += bytes;
-        self.in_flight.push_back(Delivery { at: end + self.config.delay(), number, bytes, packet });
+        let mut at = end + self.config.delay();
+        let (late_share, late_by) = self.config.reordering();
+        if self.loss.is_late(late_share) {
+            at += late_by;
+        }
+        let place = self.in_flight.partition_point(|other| other.at <= at);
+        self.in_flight.insert(place, Delivery { at, number, bytes, packet });
         Verdict::Carried
     }
 
-    /// The next packet that has arrived by `now`, in order.
+    /// The next packet that has arrived by `now`, in the order of arrival.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Delivery<T>> {
         if self.in_flight.front()?.at > now {

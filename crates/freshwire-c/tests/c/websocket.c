@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A browser's side and the library's of a WebSocket that an HTTP server has handed over. Ends with "websocket: ok". */
+/* A browser's side and the library's of a WebSocket that an HTTP server has handed over. Ends with "conversation: ok". */
 #include <arpa/inet.h>
 #include <freshwire.h>
 #include <netinet/in.h>
@@ -231,6 +231,6 @@ int main(void)
 	a_client_that_leaves(sender);
 	OK(fw_sender_free(sender));
 	OK(fw_engine_free(engine));
-	printf("websocket: ok, libfreshwire %s\n", fw_version());
+	printf("conversation: ok, libfreshwire %s\n", fw_version());
 	return 0;
 }

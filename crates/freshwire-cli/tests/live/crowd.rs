@@ -8,7 +8,8 @@ use freshwire::websocket::{Event, Opcode, Reader, Role, header};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, SocketType, connect, socket, sockopt};
 
-use super::PATIENCE;
+/// Far longer than anything here needs on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes that a slow reader takes at a time.
 const SIP: usize = 128;
@@ -120,8 +121,9 @@ impl Crowd {
     }
 
     /// Reads until all that read at once have this in their newest value.
-    pub(crate) fn read_until_newest(&mut self, text: &str, patience: Duration) {
-        let give_up = Instant::now() + patience;
+    #[track_caller]
+    pub(crate) fn read_until_newest(&mut self, text: &str) {
+        let give_up = Instant::now() + PATIENCE;
         while !self.fast.iter().all(|client| client.newest.contains(text)) {
             assert!(Instant::now() < give_up, "not all have {text:?}: {:?}", self.messages());
             self.read_until(Instant::now() + Duration::from_millis(20));

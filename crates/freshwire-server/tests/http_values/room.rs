@@ -1,8 +1,12 @@
 //! Values that found no room in a watcher's ring.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
+use freshwire::websocket::{Event, Reader, Role};
+use freshwire_server::values::WatchRequest;
 use serde_json::{Value, json};
 
 use super::client::{Events, Socket};
@@ -33,13 +37,53 @@ fn values_without_room_follow_when_there_is_some() {
     }
     assert!(topic.snapshot().watchers.iter().all(|watcher| watcher.waiting_keys > 0), "their rings are full");
     let changes = topic.snapshot().changes;
-    let begin = SystemTime::now();
     catch_up(|| socket.value());
     catch_up(|| events.next().1);
     assert_eq!(topic.snapshot().changes, changes);
-    println!("caught up after {:?}", begin.elapsed());
     wait_for("nothing to wait any more", PATIENCE, || {
         topic.snapshot().watchers.iter().all(|watcher| watcher.waiting_keys == 0)
+    });
+}
+
+/// Nothing is published, and nobody asks how the watcher is served: only the engine's notice of room can bring what found none.
+#[test]
+fn room_alone_brings_the_values_that_found_none() {
+    let server = server("state");
+    let topic = server.context.topics.find("state").unwrap();
+    let long = "x".repeat(VALUE_BYTES);
+    for key in 0..KEYS {
+        set(&server, &format!("k{key}"), &json!([2, long]).to_string());
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    far.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (socket, peer) = listener.accept().unwrap();
+    let watcher = topic.watch(WatchRequest {
+        socket,
+        preface: Vec::new(),
+        seal: None,
+        framer: WatchRequest::messages(),
+        takes_bytes: true,
+        within: None,
+        window: None,
+        keys: None,
+        protocol: "test",
+        peer,
+    });
+    let watcher = watcher.unwrap();
+    assert!(topic.snapshot().watchers.iter().all(|watcher| watcher.waiting_keys > 0), "its ring is full");
+    server.runtime.spawn(async move { watcher.offer_missed().await });
+    let (mut reader, mut buffer) = (Reader::new(Role::Client, 1 << 20), vec![0; 64 << 10]);
+    catch_up(|| {
+        loop {
+            if let Some(event) = reader.next() {
+                let Event::Text(text) = event.unwrap() else { panic!("values are text") };
+                return serde_json::from_str(&text).unwrap();
+            }
+            let count = far.read(&mut buffer).expect("a value in time");
+            assert!(count > 0, "the topic closed");
+            reader.push(&buffer[..count]);
+        }
     });
 }
 

@@ -53,6 +53,10 @@ impl Config {
         &self.schedule
     }
 
+    pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
+        self.schedule = schedule;
+    }
+
     /// One-way delay, added after serialisation.
     pub fn delay(&self) -> Duration {
         self.delay

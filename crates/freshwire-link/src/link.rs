@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_units::{Rate, Timestamp};
 
 use crate::config::Config;
 use crate::direction::Direction;
@@ -58,8 +58,18 @@ pub struct Counters {
     pub wire_full_packets: u64,
     /// Most bytes that ever waited.
     pub queue_peak_bytes: u64,
-    /// Longest that a packet waited for the transmitter; `Duration::MAX` behind an outage without end.
+    /// Longest that a packet waited for the transmitter, as known when it was queued: a later [change of the
+    /// rate](Link::set_rate) is not in it. `Duration::MAX` behind an outage without end.
     pub queue_delay_max: Duration,
+}
+
+/// A packet on its way through the transmitter, carried or lost.
+#[derive(Clone, Copy, Debug)]
+struct Unsent {
+    number: u64,
+    /// When it enters the transmitter.
+    begin: Timestamp,
+    bytes: u64,
 }
 
 /// One direction of a path.
@@ -70,8 +80,10 @@ pub struct Link<T> {
     start: Timestamp,
     last_arrival: Timestamp,
     transmitter_free_at: Timestamp,
-    /// Packets that entered the queue, with the instant at which each leaves it for the transmitter.
-    waiting: VecDeque<(Timestamp, u64)>,
+    /// The last packet that entered the transmitter, which may have left it.
+    transmitting: Option<Unsent>,
+    /// Packets that entered the queue and have not left it for the transmitter.
+    waiting: VecDeque<Unsent>,
     waiting_bytes: u64,
     in_flight: VecDeque<Delivery<T>>,
     in_flight_bytes: u64,
@@ -87,6 +99,7 @@ impl<T> Link<T> {
             start,
             last_arrival: start,
             transmitter_free_at: start,
+            transmitting: None,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             in_flight: VecDeque::new(),
@@ -115,8 +128,11 @@ impl<T> Link<T> {
             self.counters.wire_full_packets += 1;
             return Verdict::WireFull;
         }
+        let unsent = Unsent { number, begin, bytes };
         if begin > now {
-            self.enqueue(begin, now, bytes);
+            self.enqueue(unsent, now);
+        } else {
+            self.transmitting = Some(unsent);
         }
         let end = self.serialised(begin, bytes);
         self.transmitter_free_at = end;
@@ -160,24 +176,60 @@ impl<T> Link<T> {
         self.waiting_bytes
     }
 
-    /// Its configuration.
+    /// Has this rate from `now` on, in place of what is left of the schedule: zero is an outage until the next change, `None` is
+    /// unlimited. The rest of the packet in the transmitter and the queue leave at the new rate; what is on the wire is not
+    /// affected. A `now` earlier than the last packet's arrival counts as that.
+    pub fn set_rate(&mut self, now: Timestamp, rate: Option<Rate>) {
+        let now = now.max(self.last_arrival);
+        self.last_arrival = now;
+        self.release_queue(now);
+        let current = self.transmitting.filter(|_| self.transmitter_free_at > now);
+        // The packet in the transmitter began at rates that the new schedule must still have.
+        let from = current.map_or(now, |unsent| unsent.begin);
+        let since_start = |at: Timestamp| at.as_nanos() - self.start.as_nanos();
+        let schedule = self.config.schedule().changed(since_start(from), since_start(now), rate);
+        self.config.set_schedule(schedule);
+        let Some(current) = current else { return };
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut free_at = self.reserialise(current);
+        for unsent in &mut waiting {
+            unsent.begin = free_at;
+            free_at = self.reserialise(*unsent);
+        }
+        self.waiting = waiting;
+        self.transmitter_free_at = free_at;
+    }
+
+    /// Its configuration. After [`Link::set_rate`] its schedule begins with what the packet in the transmitter had.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    fn enqueue(&mut self, begin: Timestamp, now: Timestamp, bytes: u64) {
-        self.waiting.push_back((begin, bytes));
-        self.waiting_bytes += bytes;
+    /// Gives a packet a new arrival, and returns when it leaves the transmitter.
+    fn reserialise(&mut self, unsent: Unsent) -> Timestamp {
+        let end = self.serialised(unsent.begin, unsent.bytes);
+        // One that will be lost is not among them.
+        if let Ok(at) = self.in_flight.binary_search_by_key(&unsent.number, |delivery| delivery.number) {
+            self.in_flight[at].at = end + self.config.delay();
+        }
+        end
+    }
+
+    fn enqueue(&mut self, unsent: Unsent, now: Timestamp) {
+        let begin = unsent.begin;
+        self.waiting.push_back(unsent);
+        self.waiting_bytes += unsent.bytes;
         self.counters.queue_peak_bytes = self.counters.queue_peak_bytes.max(self.waiting_bytes);
         let delay = if begin == Timestamp::MAX { Duration::MAX } else { begin.saturating_since(now) };
         self.counters.queue_delay_max = self.counters.queue_delay_max.max(delay);
     }
 
     fn release_queue(&mut self, now: Timestamp) {
-        while let Some(&(begin, bytes)) = self.waiting.front()
-            && begin <= now
+        while let Some(&unsent) = self.waiting.front()
+            && unsent.begin <= now
         {
-            self.waiting_bytes -= bytes;
+            self.waiting_bytes -= unsent.bytes;
+            self.transmitting = Some(unsent);
             self.waiting.pop_front();
         }
     }

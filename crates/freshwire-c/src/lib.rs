@@ -10,10 +10,14 @@
 #![allow(non_camel_case_types, reason = "names of C")]
 
 mod a1;
+mod adaptive;
 mod border;
 mod engine;
 mod fanout;
+mod gate;
 mod handles;
+mod link;
+mod meta;
 mod policy;
 mod receiver;
 mod sender;
@@ -21,10 +25,16 @@ mod sink;
 mod types;
 
 pub use a1::*;
+pub use adaptive::*;
 pub use border::{fw_last_error, fw_status};
 pub use engine::*;
 pub use fanout::*;
-pub use handles::{fw_connection, fw_engine, fw_node, fw_receiver, fw_sender, fw_sink};
+pub use gate::*;
+pub use handles::{
+    fw_adaptive, fw_connection, fw_engine, fw_gate, fw_link, fw_node, fw_receiver, fw_sender, fw_sink,
+};
+pub use link::*;
+pub use meta::*;
 pub use policy::*;
 pub use receiver::*;
 pub use sender::*;

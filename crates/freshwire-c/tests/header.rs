@@ -3,8 +3,10 @@
 use std::path::Path;
 
 /// In the order of the header.
-const SOURCES: [&str; 10] =
-    ["border", "handles", "types", "policy", "engine", "sender", "fanout", "sink", "receiver", "a1"];
+const SOURCES: [&str; 14] = [
+    "border", "handles", "meta", "types", "policy", "engine", "sender", "fanout", "sink", "receiver", "a1",
+    "gate", "adaptive", "link",
+];
 
 #[test]
 fn the_header_is_up_to_date() {

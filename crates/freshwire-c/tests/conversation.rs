@@ -31,9 +31,14 @@ fn run(command: &mut Command) -> String {
 }
 
 fn compile(to: &Path, options: &[&str], is_static: bool) {
+    compile_program("conversation", to, options, is_static);
+}
+
+fn compile_program(name: &str, to: &Path, options: &[&str], is_static: bool) {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-g", "-O1"]).args(WARNINGS).args(options);
-    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to).arg(folder().join("tests/c/conversation.c"));
+    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to);
+    cc.arg(folder().join(format!("tests/c/{name}.c")));
     match is_static {
         true => cc.arg(libraries().join("libfreshwire_c.a")).args(SYSTEM),
         false => cc.arg("-L").arg(libraries()).arg("-lfreshwire_c").arg("-lpthread"),
@@ -68,6 +73,31 @@ fn with_the_address_sanitizer() {
     let program = folder.path().join("conversation");
     compile(&program, &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
     converse(Command::new(program));
+}
+
+#[test]
+fn over_loopback() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("loopback");
+    compile_program(
+        "loopback",
+        &program,
+        &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"],
+        false,
+    );
+    let text = run(Command::new(program).env("LD_LIBRARY_PATH", libraries()));
+    assert!(text.contains("loopback: ok"), "{text}");
+}
+
+/// `make memory` runs it over a hundred million records.
+#[test]
+fn memory_is_flat_over_a_million_records() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("memory");
+    compile_program("memory", &program, &[], false);
+    let records = std::env::var("FRESHWIRE_MEMORY_RECORDS").unwrap_or_else(|_| "1000000".to_owned());
+    let text = run(Command::new(program).arg(records).env("LD_LIBRARY_PATH", libraries()));
+    assert!(text.contains("memory: ok"), "{text}");
 }
 
 /// Whether a program is there, which it has to be in CI.

@@ -24,7 +24,7 @@ check: ## only the rules of the workspace: dependencies, sizes, unsafe code, cit
 	$(CARGO) xtask check
 
 test-kernel: install-test ## the kernel modules in guests with stock kernels; some minutes, no root
-	$(CARGO) xtask test kernel
+	$(CARGO) xtask test kernel experiment
 
 test-kernel-long: install-test ## the same with more repetitions; a quarter of an hour
 	kernel/guest/test.sh --long

@@ -70,6 +70,8 @@ struct Unsent {
     /// When it enters the transmitter.
     begin: Timestamp,
     bytes: u64,
+    /// How much later than by the delay it arrives.
+    late_by: Duration,
 }
 
 /// One direction of a path.
@@ -128,7 +130,9 @@ impl<T> Link<T> {
             self.counters.wire_full_packets += 1;
             return Verdict::WireFull;
         }
-        let unsent = Unsent { number, begin, bytes };
+        let (late_share, late_by) = self.config.reordering();
+        let late_by = if self.loss.is_late(late_share) { late_by } else { Duration::ZERO };
+        let unsent = Unsent { number, begin, bytes, late_by };
         if begin > now {
             self.enqueue(unsent, now);
         } else {
@@ -142,11 +146,13 @@ impl<T> Link<T> {
             return Verdict::Lost;
         }
         self.in_flight_bytes += bytes;
-        self.in_flight.push_back(Delivery { at: end + self.config.delay(), number, bytes, packet });
+        let at = end + self.config.delay() + late_by;
+        let place = self.in_flight.partition_point(|other| other.at <= at);
+        self.in_flight.insert(place, Delivery { at, number, bytes, packet });
         Verdict::Carried
     }
 
-    /// The next packet that has arrived by `now`, in order.
+    /// The next packet that has arrived by `now`, in the order of arrival.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Delivery<T>> {
         if self.in_flight.front()?.at > now {
@@ -190,29 +196,28 @@ impl<T> Link<T> {
         let schedule = self.config.schedule().changed(since_start(from), since_start(now), rate);
         self.config.set_schedule(schedule);
         let Some(current) = current else { return };
+        let mut arrivals = Vec::with_capacity(1 + self.waiting.len());
+        let mut free_at = current.begin;
         let mut waiting = std::mem::take(&mut self.waiting);
-        let mut free_at = self.reserialise(current);
-        for unsent in &mut waiting {
+        for unsent in std::iter::once(&mut { current }).chain(&mut waiting) {
             unsent.begin = free_at;
-            free_at = self.reserialise(*unsent);
+            free_at = self.serialised(free_at, unsent.bytes);
+            arrivals.push((unsent.number, free_at + self.config.delay() + unsent.late_by));
         }
         self.waiting = waiting;
         self.transmitter_free_at = free_at;
+        // Those that will be lost are not among them.
+        for delivery in &mut self.in_flight {
+            if let Ok(at) = arrivals.binary_search_by_key(&delivery.number, |&(number, _)| number) {
+                delivery.at = arrivals[at].1;
+            }
+        }
+        self.in_flight.make_contiguous().sort_by_key(|delivery| (delivery.at, delivery.number));
     }
 
     /// Its configuration. After [`Link::set_rate`] its schedule begins with what the packet in the transmitter had.
     pub fn config(&self) -> &Config {
         &self.config
-    }
-
-    /// Gives a packet a new arrival, and returns when it leaves the transmitter.
-    fn reserialise(&mut self, unsent: Unsent) -> Timestamp {
-        let end = self.serialised(unsent.begin, unsent.bytes);
-        // One that will be lost is not among them.
-        if let Ok(at) = self.in_flight.binary_search_by_key(&unsent.number, |delivery| delivery.number) {
-            self.in_flight[at].at = end + self.config.delay();
-        }
-        end
     }
 
     fn enqueue(&mut self, unsent: Unsent, now: Timestamp) {

@@ -133,6 +133,10 @@ impl Account {
 
 impl Emulator {
     /// Starts carrying. The schedules of `up` (near to far) and `down` (far to near) count from now.
+    ///
+    /// # Errors
+    ///
+    /// If a packet socket, the packet log or the thread cannot be made.
     pub fn start(
         namespaces: &Namespaces,
         up: Config,

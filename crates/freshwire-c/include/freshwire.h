@@ -448,6 +448,10 @@ typedef struct {
   double loss;
   // Mean length of a run of lost packets; 0 loses them singly.
   double burst;
+  // Share of the packets that arrive later than the others, from 0 to 1. Packets behind them overtake them.
+  double late;
+  // How much later.
+  uint64_t late_by;
 } fw_link_direction;
 
 // Settings of a link, from fw_link_config_default.

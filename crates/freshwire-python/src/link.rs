@@ -22,7 +22,7 @@ use crate::waiting::{duration, interruptible};
 ///
 /// Values are those of the command `freshwire link`: a rate such as "300kbit" or a number of bits per second, `None` for no limit;
 /// a delay in seconds or such as "50ms"; a queue in bytes or such as "64KiB"; a share of lost packets or such as "5%". `burst` is the mean
-/// length of a run of lost packets. A pair `(up, down)` is for the two directions: up from the near end to the far one.
+/// length of a run of lost packets, and `reorder` such as "1%+5ms" makes a share of the packets so much later. A pair `(up, down)` is for the two directions: up from the near end to the far one.
 ///
 /// `listen` and `connect` give sockets at the ends. With `to`, a server of this machine is reached at `address` through the link, over TCP
 /// and UDP, for programs that take no socket. Raises `LinkNotPermitted` where the system gives no network namespaces.
@@ -187,6 +187,7 @@ struct Settings<'py> {
     queue: Bound<'py, PyAny>,
     loss: Bound<'py, PyAny>,
     burst: Bound<'py, PyAny>,
+    reorder: Bound<'py, PyAny>,
 }
 
 impl Settings<'_> {
@@ -201,6 +202,12 @@ impl Settings<'_> {
         }
         if !self.queue.is_none() {
             builder = builder.queue_bytes(value(&self.queue, parse_size, |given| given.extract())?);
+        }
+        if !self.reorder.is_none() {
+            let (share, late_by) = value(&self.reorder, reordering, |given| {
+                Err(PyTypeError::new_err(format!("reorder={given}: text such as \"1%+5ms\" is wanted")))
+            })?;
+            builder = builder.reorder(share, late_by);
         }
         let share = match self.loss.is_none() {
             true => None,
@@ -218,6 +225,12 @@ impl Settings<'_> {
         };
         builder.build().map_err(|error| PyValueError::new_err(error.to_string()))
     }
+}
+
+fn reordering(text: &str) -> Result<(f64, Duration), String> {
+    let (share, late_by) = text.split_once('+').ok_or("write SHARE+TIME, such as 1%+5ms")?;
+    let share = parse_share(share).map_err(|error| error.to_string())?;
+    Ok((share, parse_duration(late_by).map_err(|error| error.to_string())?))
 }
 
 fn resolve(py: Python<'_>, to: (String, u16)) -> PyResult<SocketAddr> {
@@ -262,7 +275,7 @@ const TCP: (i32, i32, i32) = (libc::AF_INET, libc::SOCK_STREAM, 0);
 #[pymethods]
 impl Link {
     #[new]
-    #[pyo3(signature = (*, rate = None, delay = None, queue = None, loss = None, burst = None, seed = 0, to = None))]
+    #[pyo3(signature = (*, rate = None, delay = None, queue = None, loss = None, burst = None, reorder = None, seed = 0, to = None))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn new(
         py: Python<'_>,
@@ -271,6 +284,7 @@ impl Link {
         queue: Option<Bound<'_, PyAny>>,
         loss: Option<Bound<'_, PyAny>>,
         burst: Option<Bound<'_, PyAny>>,
+        reorder: Option<Bound<'_, PyAny>>,
         seed: u64,
         to: Option<(String, u16)>,
     ) -> PyResult<Self> {
@@ -278,11 +292,11 @@ impl Link {
             Some(given) => pair(&given).map(|pair| pair.map(Bound::unbind)),
             None => Ok([py.None(), py.None()]),
         };
-        let given = [both(rate)?, both(delay)?, both(queue)?, both(loss)?, both(burst)?];
+        let given = [both(rate)?, both(delay)?, both(queue)?, both(loss)?, both(burst)?, both(reorder)?];
         let config = |direction: usize| {
-            let [rate, delay, queue, loss, burst] =
-                [0, 1, 2, 3, 4].map(|at: usize| given[at][direction].bind(py).clone());
-            Settings { rate, delay, queue, loss, burst }.config(seed)
+            let [rate, delay, queue, loss, burst, reorder] =
+                [0, 1, 2, 3, 4, 5].map(|at: usize| given[at][direction].bind(py).clone());
+            Settings { rate, delay, queue, loss, burst, reorder }.config(seed)
         };
         let (up, down) = (config(0)?, config(1)?);
         let to = to.map(|to| resolve(py, to)).transpose()?;

@@ -97,6 +97,16 @@ def test_loss_is_that_of_the_seed():
     assert lost(1) == first != lost(2)
 
 
+def test_late_packets_are_overtaken():
+    with make_link(reorder=("50%+100ms", None), seed=1) as link:
+        near, far = datagram_pair(link)
+        with near, far:
+            for number in range(20):
+                near.send(bytes([number]))
+            arrived = [far.recv(10)[0] for _ in range(20)]
+    assert sorted(arrived) == list(range(20)) != arrived
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
@@ -111,6 +121,8 @@ def test_loss_is_that_of_the_seed():
         ({"loss": "101%"}, ValueError, '"101%" is not a share'),
         ({"loss": 1.5}, ValueError, "shares go from 0 to 1"),
         ({"burst": 3}, ValueError, "burst says how long losses last: say with loss how many there are"),
+        ({"reorder": "1%"}, ValueError, "write SHARE+TIME, such as 1%+5ms"),
+        ({"reorder": 0.01}, TypeError, 'reorder=0.01: text such as "1%+5ms" is wanted'),
         ({"to": ("127.0.0.1", 0)}, freshwire.LinkError, "port 0 cannot be reached: name the server's port"),
         ({"to": "127.0.0.1"}, TypeError, "to"),
     ],

@@ -297,6 +297,7 @@ class Link:
         queue: str | int | tuple[str | int | None, str | int | None] | None = None,
         loss: str | float | tuple[str | float | None, str | float | None] | None = None,
         burst: float | tuple[float | None, float | None] | None = None,
+        reorder: str | tuple[str | None, str | None] | None = None,
         seed: int = 0,
         to: tuple[str, int] | None = None,
     ) -> Link: ...

@@ -1,9 +1,10 @@
 //! Wrong and dead handles are a status, whatever is done with them and in whatever order.
 
 use std::ffi::CStr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use freshwire_c::*;
 use fw_status::*;
@@ -19,13 +20,14 @@ fn call_all(id: u64) -> Vec<fw_status> {
         (fw_sink::default(), fw_sender::default(), fw_connection::default());
     let (gate, adaptive, link) = (fw_gate { id }, fw_adaptive { id }, fw_link { id });
     let (mut outstanding, mut another, mut account) = (0, fw_adaptive::default(), fw_link_account::default());
+    let mut socket = -1;
     let (mut selected, mut cost) = (fw_selected::default(), fw_cost::default());
     let mut text = [0; FW_KEY_TEXT];
     let change = fw_change { what: 0, offset: 0, data: null(), len: 0, length: 0, layer: 0, deadline: 0 };
     let meta = fw_meta { key: 1, ..fw_meta::default() };
     // SAFETY: every pointer is to a local value, or null where that is allowed.
     #[allow(clippy::multiple_unsafe_ops_per_block, reason = "the same promise for all")]
-    unsafe {
+    let statuses = unsafe {
         vec![
             fw_sink_push(sink, b"x".as_ptr(), 1, null(), &raw mut seq),
             fw_sink_replace(sink, b"x".as_ptr(), 1, &raw const meta, null_mut()),
@@ -59,13 +61,18 @@ fn call_all(id: u64) -> Vec<fw_status> {
             fw_adaptive_free(another),
             fw_adaptive_selection(adaptive, &raw mut selected),
             fw_adaptive_cost(adaptive, 0, &raw mut cost),
-            fw_link_socket(link, FW_NEAR, libc::AF_INET, libc::SOCK_DGRAM, 0, &raw mut fd),
+            fw_link_socket(link, FW_NEAR, libc::AF_INET, libc::SOCK_DGRAM, 0, &raw mut socket),
             fw_link_port(link, &raw mut port),
             fw_link_set_rate(link, FW_UP, 1000),
             fw_link_stats(link, &raw mut account),
             fw_link_close(link),
         ]
+    };
+    if socket >= 0 {
+        // SAFETY: the link made it for its caller.
+        drop(unsafe { OwnedFd::from_raw_fd(socket) });
     }
+    statuses
 }
 
 fn free_all(id: u64) -> [fw_status; 9] {
@@ -133,6 +140,7 @@ fn calls_in_any_order_never_crash() {
                 5 => ids.push(made_gate()),
                 6 => ids.push(made_adaptive()),
                 7 => ids.push(made_gated_sink(id, ids[usize::from(step) % ids.len()], &mut peers)),
+                8 if which % 8 == 0 => ids.push(made_link()),
                 _ => {
                     for status in call_all(id) {
                         assert_ne!(status, FW_PANIC);
@@ -159,6 +167,18 @@ fn made_gate() -> u64 {
     // SAFETY: the handle is local.
     assert_eq!(unsafe { fw_gate_new(1, &raw mut gate) }, FW_OK);
     gate.id
+}
+
+/// A link, or no handle where the system gives none. The first four, as each is a process.
+fn made_link() -> u64 {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let mut link = fw_link::default();
+    if MADE.fetch_add(1, Ordering::Relaxed) < 4 {
+        // SAFETY: the handle is local.
+        let status = unsafe { fw_link_new(null(), &raw mut link) };
+        assert!(status == FW_OK || status == FW_NOT_PERMITTED, "{status:?}");
+    }
+    link.id
 }
 
 fn made_adaptive() -> u64 {

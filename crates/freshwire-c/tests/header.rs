@@ -3,9 +3,10 @@
 use std::path::Path;
 
 /// In the order of the header.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 19] = [
     "border",
     "handles",
+    "meta",
     "types",
     "policy",
     "engine",
@@ -19,6 +20,9 @@ const SOURCES: [&str; 15] = [
     "incoming",
     "group",
     "stream",
+    "gate",
+    "adaptive",
+    "link",
 ];
 
 #[test]

@@ -57,7 +57,10 @@ from ._native import (
     now,
 )
 
+from . import _aio
 from ._websocket import WebSocket
+
+_aio.install(a1)
 
 # So that `import freshwire.choice` and pickled names work.
 _sys.modules[__name__ + ".choice"] = choice

@@ -177,6 +177,9 @@ step_gstreamer() {
     install -D -m 644 docs/gstreamer.md "$stage/usr/share/doc/gstreamer1.0-freshwire/manual.md"
     add_documents gstreamer1.0-freshwire "$stage"
     libraries=$(libraries_of "$stage" "$plugin")
+    # The functions that it calls are older, but GStreamer refuses a plugin made for a newer one.
+    libraries=$(sed -E 's/(libgstreamer1.0-0[a-z0-9]*) \(>= [^)]*\)/\1 (>= 1.22)/' <<<"$libraries")
+    grep -q 'libgstreamer1.0-0[a-z0-9]* (>= 1.22)' <<<"$libraries" || fail "the plugin does not depend on libgstreamer1.0-0: $libraries"
     make_deb gstreamer1.0-freshwire "$stage" "$arch" -e "s|@LIBRARIES@|$libraries|"
 }
 

@@ -34,6 +34,12 @@
 // Bytes of the answer to a WebSocket key: 28 characters and a zero byte.
 #define FW_WEBSOCKET_ACCEPT 29
 
+// No rendition, where a number names one.
+#define FW_NO_RENDITION UINT32_MAX
+
+// Zero, as a rate: nothing passes until the rate is changed.
+#define FW_OUTAGE 0
+
 // Result of a call. Zero is success; a negative value is a failure, which `fw_last_error` explains; a positive one tells that
 // there is nothing now, and has no message.
 enum fw_status
@@ -79,6 +85,8 @@ enum fw_status
   FW_FAILED = -15,
   // The library has panicked, which is a mistake in it. The handles of the call should be freed.
   FW_PANIC = -16,
+  // The system gives no network namespaces to this user: a test of an emulated link is to be skipped, or run as root.
+  FW_NOT_PERMITTED = -17,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -100,7 +108,7 @@ typedef struct {
   uint32_t blocks;
 } fw_ring;
 
-// FW_FIFO to FW_PRIORITY_PROGRESS.
+// FW_FIFO to FW_ADAPTIVE.
 typedef uint32_t fw_policy_kind;
 
 // FW_SEND, FW_DROP or FW_WAIT.
@@ -148,11 +156,43 @@ typedef struct {
   uint64_t in_flight;
   // Bytes committed and not on the wire.
   uint64_t unsent;
-} fw_link;
+} fw_link_view;
 
 // A policy's function: decides over `queue`, the oldest record first. It runs on the engine's thread, every sink of which
 // waits for it, and cannot call the library. A position outside the queue counts as FW_WAIT.
-typedef fw_decision (*fw_pick)(void *context, uint64_t now, const fw_record *queue, size_t count, const fw_link *link);
+typedef fw_decision (*fw_pick)(void *context,
+                               uint64_t now,
+                               const fw_record *queue,
+                               size_t count,
+                               const fw_link_view *link);
+
+// FW_EXPIRED to FW_LAYER_LIMIT.
+typedef uint32_t fw_rule_kind;
+
+// A condition for dropping a queued record.
+typedef struct {
+  // Which one.
+  fw_rule_kind kind;
+  // Margin or window, where the kind has one.
+  uint64_t time;
+  // The highest layer that is sent, for FW_LAYER_LIMIT.
+  uint8_t layer;
+} fw_rule;
+
+// FW_BY_AGE, FW_BY_LAYER, FW_BY_NEWEST or FW_BY_TURN: which of the remaining records is sent first.
+typedef uint32_t fw_order;
+
+// A gate: late choice up to where the receiving program reads.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_gate;
+
+// A policy for pictures in several renditions, and what it knows of their stream.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_adaptive;
 
 // A policy. A structure of zeros is FW_FIFO.
 typedef struct {
@@ -164,6 +204,21 @@ typedef struct {
   fw_pick pick;
   // Given to the function. It must stay valid until the sink has ended.
   void *context;
+  // For FW_RULES: conditions for dropping a record, asked in this order; read when the sink is added.
+  const fw_rule *rules;
+  // How many.
+  size_t rule_count;
+  // For FW_RULES: which of the remaining records is sent first.
+  fw_order order;
+  // For FW_LATEST, and FW_RULES with FW_BY_TURN: weights of the layers, layer 0 first, read when the sink is added. Higher layers
+  // have the last weight. Of two keys that always have data, one with twice the weight is sent twice as often.
+  const uint32_t *weights;
+  // How many.
+  size_t weight_count;
+  // A gate to put the policy behind, for one sink; zero is none.
+  fw_gate gate;
+  // For FW_ADAPTIVE: the policy, for one sink.
+  fw_adaptive adaptive;
 } fw_policy;
 
 // FW_RAW, FW_LENGTH_PREFIXED or FW_CHUNKED.
@@ -192,6 +247,12 @@ typedef struct {
   uint64_t linger;
   // Time after which a peer that accepts no data is disconnected; 0 is never.
   uint64_t stall_timeout;
+  // Kernel name of the congestion control, such as "bbr"; NULL keeps the socket's.
+  const char *congestion;
+  // Shortest retransmission timeout (Linux 6.15 and later).
+  uint64_t min_rto;
+  // Longest retransmission timeout (Linux 6.15 and later), at least one second.
+  uint64_t max_rto;
   // 1: fates wait for the acknowledgement; 0: a fate is complete when the last byte is handed over.
   uint8_t ack_fates;
 } fw_sink_config;
@@ -591,7 +652,7 @@ typedef struct {
 } fw_stream;
 
 // FW_READ or FW_WRITE.
-typedef uint32_t fw_direction;
+typedef uint32_t fw_interest;
 
 // FW_TEXT or FW_BINARY.
 typedef uint32_t fw_message_kind;
@@ -609,6 +670,105 @@ typedef struct {
   // What they are.
   fw_message_kind kind;
 } fw_websocket_message;
+
+// FW_WHY_START to FW_WHY_GONE.
+typedef uint32_t fw_why;
+
+// Which rendition a receiver has, and which it wants.
+typedef struct {
+  // The rendition whose pictures it gets; FW_NO_RENDITION before the first.
+  uint32_t current;
+  // The one whose next key frame it waits for; `current` if it is content. FW_NO_RENDITION: any to begin with.
+  uint32_t wanted;
+  // Why it has the present one, or wants the other one.
+  fw_why why;
+  // How often it has changed.
+  uint32_t changes;
+} fw_selected;
+
+// What a rendition asks of a path, as measured from key frame to key frame.
+typedef struct {
+  // Bytes a second.
+  uint64_t bytes_per_sec;
+  // Bytes of a key frame.
+  uint64_t key_bytes;
+  // Time from one key frame to the next.
+  uint64_t key_interval;
+} fw_cost;
+
+// One direction of a link.
+typedef struct {
+  // Bits per second, counting whole IP packets, such as fw_rate_parse reads; FW_DEFAULT is no limit.
+  uint64_t rate;
+  // Delay; FW_DEFAULT is none.
+  uint64_t delay;
+  // Bytes that may wait for the rate: what does not fit is dropped. FW_DEFAULT is 15000.
+  uint64_t queue;
+  // Share of the packets that are lost, from 0 to 1.
+  double loss;
+  // Mean length of a run of lost packets; 0 loses them singly.
+  double burst;
+  // Share of the packets that arrive later than the others, from 0 to 1. Packets behind them overtake them.
+  double late;
+  // How much later.
+  uint64_t late_by;
+} fw_link_direction;
+
+// Settings of a link, from fw_link_config_default.
+typedef struct {
+  // From the near end to the far one.
+  fw_link_direction up;
+  // From the far end to the near one.
+  fw_link_direction down;
+  // Decides which packets are lost: the same seed loses the same packets.
+  uint64_t seed;
+  // Address of a server of this machine, such as "127.0.0.1:8000", to be reached through the link at fw_link_port; or NULL.
+  const char *to;
+} fw_link_config;
+
+// An emulated link, for tests.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_link;
+
+// FW_NEAR or FW_FAR.
+typedef uint32_t fw_end;
+
+// FW_UP or FW_DOWN.
+typedef uint32_t fw_direction;
+
+// What a link has done in one direction. Lengths are those of IP packets.
+typedef struct {
+  // Packets that came.
+  uint64_t offered_packets;
+  // Their bytes.
+  uint64_t offered_bytes;
+  // Packets that were delivered.
+  uint64_t delivered_packets;
+  // Their bytes.
+  uint64_t delivered_bytes;
+  // Packets lost on the wire.
+  uint64_t lost_packets;
+  // Packets that found the queue full.
+  uint64_t dropped_packets;
+  // Bytes that wait now.
+  uint64_t queued_bytes;
+  // Most bytes that ever waited.
+  uint64_t queue_peak_bytes;
+  // Longest that a packet waited; UINT64_MAX behind an outage without end.
+  uint64_t queue_delay_max;
+} fw_link_counters;
+
+// What a link has done so far.
+typedef struct {
+  // From the near end to the far one.
+  fw_link_counters up;
+  // From the far end to the near one.
+  fw_link_counters down;
+  // 99th percentile of the time by which this machine delivered packets too late.
+  uint64_t late;
+} fw_link_account;
 
 // Records back to back.
 #define FW_RAW 0
@@ -657,6 +817,45 @@ typedef struct {
 
 // Within a window of `time` the lowest layer first; the rest is dropped at its end.
 #define FW_PRIORITY_PROGRESS 9
+
+// The rules and the order of the policy, which has to have `rules`, or none and an order.
+#define FW_RULES 10
+
+// For live pictures in several renditions: the policy of `adaptive`.
+#define FW_ADAPTIVE 11
+
+// Its deadline has passed.
+#define FW_EXPIRED 0
+
+// It is next, and would arrive less than `time` before its deadline.
+#define FW_PREDICTED_LATE 1
+
+// A record that it depends on was dropped.
+#define FW_DEPENDENCY_CLOSURE 2
+
+// A newer record with the same key is queued.
+#define FW_LATEST_BY_KEY 3
+
+// Its window, of the length `time`, has ended.
+#define FW_WINDOW_END 4
+
+// A record of a newer group is queued.
+#define FW_NEWEST_GROUP 5
+
+// Its layer is above `layer`.
+#define FW_LAYER_LIMIT 6
+
+// The oldest.
+#define FW_BY_AGE 0
+
+// The lowest layer of the oldest group.
+#define FW_BY_LAYER 1
+
+// The newest.
+#define FW_BY_NEWEST 2
+
+// The key that has waited longest.
+#define FW_BY_TURN 3
 
 // Commit nothing until something changes, or `until` comes. Without a time, the policy behind the function decides.
 #define FW_WAIT 0
@@ -780,6 +979,33 @@ typedef struct {
 
 // A binary message.
 #define FW_BINARY 1
+
+// The first one.
+#define FW_WHY_START 0
+
+// Key frames have left so quickly that the path carries it.
+#define FW_WHY_CARRIES 1
+
+// The path carried less than the one before.
+#define FW_WHY_SLOW 2
+
+// Pictures of the one before came late or were dropped.
+#define FW_WHY_LATE 3
+
+// The one before has no source any more.
+#define FW_WHY_GONE 4
+
+// The end with the address 10.77.0.1.
+#define FW_NEAR 0
+
+// The end with the address 10.77.0.2.
+#define FW_FAR 1
+
+// From the near end to the far one.
+#define FW_UP 0
+
+// From the far end to the near one.
+#define FW_DOWN 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -1342,11 +1568,11 @@ fw_status fw_stream_finish(fw_stream stream,
 //
 // `fd` points to a writable value.
 fw_status fw_stream_events(fw_stream stream,
-                           fw_direction direction,
+                           fw_interest interest,
                            int *fd);
 
 // Makes the descriptor of one direction unreadable until the next change. Call it before the next attempt, not after.
-fw_status fw_stream_clear_events(fw_stream stream, fw_direction direction);
+fw_status fw_stream_clear_events(fw_stream stream, fw_interest interest);
 
 // Frees a stream, and closes its connection. One that was not finished is cut off. A call that waits ends with FW_CLOSED.
 fw_status fw_stream_free(fw_stream stream);
@@ -1422,6 +1648,146 @@ fw_status fw_websocket_close(fw_websocket websocket,
 
 // Frees a WebSocket. Its sink goes on until fw_sink_free, and nobody answers the client any more.
 fw_status fw_websocket_free(fw_websocket websocket);
+
+// Makes a gate, for the member `gate` of the fw_policy of one sink. At most `records` records are on their way to the receiving
+// program, or unread by it. A record counts from its commit point until fw_gate_acknowledge reports that the program has read it; how
+// the program says so is the application's affair. TCP's own acknowledgements precede the reading. A program that never acknowledges receives `records`
+// records and no more; 0 counts as 1.
+//
+// # Safety
+//
+// `gate` points to a writable handle.
+fw_status fw_gate_new(uint32_t records,
+                      fw_gate *gate);
+
+// Reports that the receiving program has read `total` records of the sink, counted from the first. A smaller total than before
+// changes nothing, and neither do records that were never sent. Never waits.
+fw_status fw_gate_acknowledge(fw_gate gate,
+                              uint64_t total);
+
+// Reports that the receiving program has read `records` more. Never waits.
+fw_status fw_gate_acknowledge_more(fw_gate gate, uint64_t records);
+
+// Writes the number of committed records that the program has not acknowledged.
+//
+// # Safety
+//
+// `outstanding` points to a writable value.
+fw_status fw_gate_outstanding(fw_gate gate, uint64_t *outstanding);
+
+// Frees a gate. Its sink goes on as one whose program acknowledges nothing more.
+fw_status fw_gate_free(fw_gate gate);
+
+// Makes a policy for live pictures in several renditions, with sound: it decides late which rendition a receiver gets. It is for the
+// fw_policy of one sink, of the kind FW_ADAPTIVE; further sinks have those of fw_adaptive_for_another.
+//
+// Pictures of rendition r are numbered from r << 48 on, without gaps, and sound above all renditions (from 8 << 48 on). Pass every record
+// of the stream to fw_adaptive_observe. Push the pictures of the `current` rendition of its selection into a sink, and those of the
+// `wanted` one from a key frame on.
+//
+// # Safety
+//
+// `adaptive` points to a writable handle.
+fw_status fw_adaptive_new(fw_adaptive *adaptive);
+
+// Makes a policy for another receiver of the same stream, which may have the renditions whose bits are set in `allowed`. It begins with
+// the smallest that is known.
+//
+// # Safety
+//
+// `another` points to a writable handle.
+fw_status fw_adaptive_for_another(fw_adaptive adaptive,
+                                  uint8_t allowed,
+                                  fw_adaptive *another);
+
+// Tells of a record of `len` bytes of the stream, when it is offered, in order of the numbers of each rendition.
+//
+// # Safety
+//
+// `meta` points to a valid value.
+fw_status fw_adaptive_observe(fw_adaptive adaptive, const fw_meta *meta, uint32_t len);
+
+// Says whether a rendition has a source now, if `is_present` is not 0: from one without, receivers change to another. None has at first.
+fw_status fw_adaptive_set_present(fw_adaptive adaptive,
+                                  uint32_t number,
+                                  uint8_t is_present);
+
+// Writes which rendition the receiver has and wants, for whoever fills its ring.
+//
+// # Safety
+//
+// `selected` points to a writable structure.
+fw_status fw_adaptive_selection(fw_adaptive adaptive, fw_selected *selected);
+
+// Writes what a rendition asks of a path. FW_NOTHING before a whole group was seen.
+//
+// # Safety
+//
+// `cost` points to a writable structure.
+fw_status fw_adaptive_cost(fw_adaptive adaptive, uint32_t number, fw_cost *cost);
+
+// Frees an adaptive policy. A sink that has it keeps it.
+fw_status fw_adaptive_free(fw_adaptive adaptive);
+
+// Returns the settings of a link without limit, delay and loss.
+fw_link_config fw_link_config_default(void);
+
+// Reads a rate such as "300kbit", "6Mbit" or "512Kibit", as the command `freshwire link` does. Writes bits per second.
+//
+// # Safety
+//
+// `rate` is a string; `bits` points to a writable value.
+fw_status fw_rate_parse(const char *rate, uint64_t *bits);
+
+// Makes an emulated link, without root: Linux's own TCP and UDP at both ends, and a path between them. It runs in a process of its own,
+// which ends with the link and with this process. `config` may be NULL for the default. FW_NOT_PERMITTED where the system gives no network
+// namespaces.
+//
+// # Safety
+//
+// `config` is NULL or points to valid settings; `link` points to a writable handle.
+fw_status fw_link_new(const fw_link_config *config,
+                      fw_link *link);
+
+// Makes a socket at an end of a link, with the arguments of socket(2). The descriptor is the caller's, to be closed; it is not inherited
+// by programs that are executed.
+//
+// # Safety
+//
+// `fd` points to a writable value.
+fw_status fw_link_socket(fw_link link,
+                         fw_end end,
+                         int domain,
+                         int kind,
+                         int protocol,
+                         int *fd);
+
+// Writes the port of 127.0.0.1 where the server `to` is reached through the link, over TCP and UDP. FW_NOTHING without `to`.
+//
+// # Safety
+//
+// `port` points to a writable value.
+fw_status fw_link_port(fw_link link,
+                       uint16_t *port);
+
+// Gives a direction another rate from now on, for what waits too: bits per second, FW_OUTAGE, or FW_DEFAULT for no limit.
+fw_status fw_link_set_rate(fw_link link,
+                           fw_direction which,
+                           uint64_t bits);
+
+// Writes what a link has done so far; of a closed one, at its end.
+//
+// # Safety
+//
+// `stats` points to a writable structure.
+fw_status fw_link_stats(fw_link link, fw_link_account *stats);
+
+// Ends a link; the handle stays valid for its counters until it is freed. FW_FAILED if this machine did not carry what the settings say,
+// such as because it was too busy: a test that depends on times is to be repeated. Sockets stay open, without a path between the ends.
+fw_status fw_link_close(fw_link link);
+
+// Frees a link, and ends it if it was not closed.
+fw_status fw_link_free(fw_link link);
 
 #ifdef __cplusplus
 }  // extern "C"

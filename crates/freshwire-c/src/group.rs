@@ -192,7 +192,8 @@ pub unsafe extern "C" fn fw_sender_add_a1_group(
         let group = find::<GroupObject>(group.id)?.native()?;
         // SAFETY: as the caller promises.
         let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
-        let mut config = freshwire::a1::SinkConfig::new(policy.make()?);
+        // SAFETY: as the caller promises.
+        let mut config = freshwire::a1::SinkConfig::new(unsafe { policy.make() }?);
         if linger != FW_DEFAULT {
             config = config.linger(Duration::from_nanos(linger));
         }

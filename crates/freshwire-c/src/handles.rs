@@ -84,6 +84,14 @@ pub struct fw_incoming {
     pub id: u64,
 }
 
+/// A gate: late choice up to where the receiving program reads.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_gate {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
 /// A multicast group that a node sends to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -92,10 +100,26 @@ pub struct fw_group {
     pub id: u64,
 }
 
+/// A policy for pictures in several renditions, and what it knows of their stream.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_adaptive {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
 /// A stream of bytes over an A1 connection.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct fw_stream {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// An emulated link, for tests.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_link {
     /// The number of the handle; 0 is none.
     pub id: u64,
 }

@@ -29,11 +29,11 @@ impl Object for StreamObject {
 }
 
 /// FW_READ or FW_WRITE.
-pub type fw_direction = u32;
+pub type fw_interest = u32;
 /// What comes from the peer.
-pub const FW_READ: fw_direction = 0;
+pub const FW_READ: fw_interest = 0;
 /// What goes to the peer.
-pub const FW_WRITE: fw_direction = 1;
+pub const FW_WRITE: fw_interest = 1;
 
 /// The code for a peer whose stream is freed while a call waits.
 const CODE_ABORTED: u64 = 256;
@@ -77,18 +77,18 @@ fn take<H>(half: &Mutex<Option<H>>) -> bool {
 }
 
 impl StreamObject {
-    fn events(&self, direction: fw_direction) -> Result<&Events> {
-        let known = match direction {
+    fn events(&self, interest: fw_interest) -> Result<&Events> {
+        let known = match interest {
             FW_READ => &self.read_events,
             FW_WRITE => &self.write_events,
             other => {
-                return Err(Failure::invalid(format!("direction={other}: FW_READ or FW_WRITE is wanted")));
+                return Err(Failure::invalid(format!("interest={other}: FW_READ or FW_WRITE is wanted")));
             }
         };
         if let Some(events) = known.get() {
             return Ok(events);
         }
-        let events = match direction {
+        let events = match interest {
             FW_READ => with(&self.reader, |reader| Ok(reader.events()?))?,
             _ => with(&self.writer, |writer| Ok(writer.events()?))?,
         };
@@ -230,13 +230,13 @@ pub extern "C" fn fw_stream_finish(stream: fw_stream, timeout: u64) -> fw_status
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fw_stream_events(
     stream: fw_stream,
-    direction: fw_direction,
+    interest: fw_interest,
     fd: *mut c_int,
 ) -> fw_status {
     call(|| {
         // SAFETY: as the caller promises.
         unsafe { put("fd", fd, -1) }?;
-        let number = find::<StreamObject>(stream.id)?.events(direction)?.as_raw_fd();
+        let number = find::<StreamObject>(stream.id)?.events(interest)?.as_raw_fd();
         // SAFETY: as the caller promises.
         unsafe { put("fd", fd, number) }?;
         Ok(fw_status::FW_OK)
@@ -245,9 +245,9 @@ pub unsafe extern "C" fn fw_stream_events(
 
 /// Makes the descriptor of one direction unreadable until the next change. Call it before the next attempt, not after.
 #[unsafe(no_mangle)]
-pub extern "C" fn fw_stream_clear_events(stream: fw_stream, direction: fw_direction) -> fw_status {
+pub extern "C" fn fw_stream_clear_events(stream: fw_stream, interest: fw_interest) -> fw_status {
     call(|| {
-        find::<StreamObject>(stream.id)?.events(direction)?.clear();
+        find::<StreamObject>(stream.id)?.events(interest)?.clear();
         Ok(fw_status::FW_OK)
     })
 }

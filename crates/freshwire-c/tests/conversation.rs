@@ -36,11 +36,8 @@ const PROGRAMS: [&str; 3] = ["conversation", "a1", "websocket"];
 fn compile(name: &str, to: &Path, options: &[&str], is_static: bool) {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-g", "-O1"]).args(WARNINGS).args(options);
-    cc.arg("-I")
-        .arg(folder().join("include"))
-        .arg("-o")
-        .arg(to)
-        .arg(folder().join(format!("tests/c/{name}.c")));
+    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to);
+    cc.arg(folder().join(format!("tests/c/{name}.c")));
     match is_static {
         true => cc.arg(libraries().join("libfreshwire_c.a")).args(SYSTEM),
         false => cc.arg("-L").arg(libraries()).arg("-lfreshwire_c").arg("-lpthread"),
@@ -76,6 +73,26 @@ fn with_the_static_library() {
 #[test]
 fn with_the_address_sanitizer() {
     converse_with(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
+}
+
+#[test]
+fn over_loopback() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("loopback");
+    compile("loopback", &program, &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
+    let text = run(Command::new(program).env("LD_LIBRARY_PATH", libraries()));
+    assert!(text.contains("loopback: ok"), "{text}");
+}
+
+/// `make memory` runs it over a hundred million records.
+#[test]
+fn memory_is_flat_over_a_million_records() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("memory");
+    compile("memory", &program, &[], false);
+    let records = std::env::var("FRESHWIRE_MEMORY_RECORDS").unwrap_or_else(|_| "1000000".to_owned());
+    let text = run(Command::new(program).arg(records).env("LD_LIBRARY_PATH", libraries()));
+    assert!(text.contains("memory: ok"), "{text}");
 }
 
 /// Whether a program is there, which it has to be in CI.

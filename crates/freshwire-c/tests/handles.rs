@@ -3,10 +3,10 @@
 use std::ffi::CStr;
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use freshwire_c::*;
 use fw_status::*;
@@ -23,12 +23,16 @@ fn call_all(id: u64) -> Vec<fw_status> {
     let websocket = fw_websocket { id };
     let (mut new_websocket, mut client_message, mut code) =
         (fw_websocket::default(), fw_websocket_message::default(), 0);
+    let (gate, adaptive, link) = (fw_gate { id }, fw_adaptive { id }, fw_link { id });
+    let (mut outstanding, mut another, mut account) = (0, fw_adaptive::default(), fw_link_account::default());
+    let mut socket = -1;
+    let (mut selected, mut cost) = (fw_selected::default(), fw_cost::default());
     let mut text = [0; FW_KEY_TEXT];
     let change = fw_change { what: 0, offset: 0, data: null(), len: 0, length: 0, layer: 0, deadline: 0 };
     let meta = fw_meta { key: 1, ..fw_meta::default() };
     // SAFETY: every pointer is to a local value, or null where that is allowed.
     #[allow(clippy::multiple_unsafe_ops_per_block, reason = "the same promise for all")]
-    unsafe {
+    let statuses = unsafe {
         vec![
             fw_sink_push(sink, b"x".as_ptr(), 1, null(), &raw mut seq),
             fw_sink_replace(sink, b"x".as_ptr(), 1, &raw const meta, null_mut()),
@@ -68,8 +72,27 @@ fn call_all(id: u64) -> Vec<fw_status> {
             fw_websocket_fd(websocket, &raw mut fd),
             fw_websocket_ended(websocket, &raw mut code),
             fw_websocket_close(websocket, 1000, null()),
+            fw_gate_acknowledge(gate, 1),
+            fw_gate_acknowledge_more(gate, 1),
+            fw_gate_outstanding(gate, &raw mut outstanding),
+            fw_adaptive_observe(adaptive, &raw const meta, 1),
+            fw_adaptive_set_present(adaptive, 0, 1),
+            fw_adaptive_for_another(adaptive, 1, &raw mut another),
+            fw_adaptive_free(another),
+            fw_adaptive_selection(adaptive, &raw mut selected),
+            fw_adaptive_cost(adaptive, 0, &raw mut cost),
+            fw_link_socket(link, FW_NEAR, libc::AF_INET, libc::SOCK_DGRAM, 0, &raw mut socket),
+            fw_link_port(link, &raw mut port),
+            fw_link_set_rate(link, FW_UP, 1000),
+            fw_link_stats(link, &raw mut account),
+            fw_link_close(link),
         ]
+    };
+    if socket >= 0 {
+        // SAFETY: the link made it for its caller.
+        drop(unsafe { OwnedFd::from_raw_fd(socket) });
     }
+    statuses
 }
 
 /// The calls of A1 beyond nodes and messages, likewise.
@@ -133,7 +156,7 @@ fn call_all_of_a1(id: u64) -> Vec<fw_status> {
     statuses
 }
 
-fn free_all(id: u64) -> [fw_status; 10] {
+fn free_all(id: u64) -> [fw_status; 13] {
     [
         fw_websocket_free(fw_websocket { id }),
         fw_sink_free(fw_sink { id }),
@@ -144,6 +167,9 @@ fn free_all(id: u64) -> [fw_status; 10] {
         fw_group_free(fw_group { id }),
         fw_incoming_free(fw_incoming { id }),
         fw_stream_free(fw_stream { id }),
+        fw_gate_free(fw_gate { id }),
+        fw_adaptive_free(fw_adaptive { id }),
+        fw_link_free(fw_link { id }),
         fw_engine_free(fw_engine { id }),
     ]
 }
@@ -156,13 +182,13 @@ fn any_number_is_a_status() {
         for status in call_all(id).into_iter().chain(call_all_of_a1(id)) {
             assert_eq!(status, FW_DEAD_HANDLE);
         }
-        assert_eq!(free_all(id), [FW_DEAD_HANDLE; 10]);
+        assert_eq!(free_all(id), [FW_DEAD_HANDLE; 13]);
     });
 }
 
 #[test]
 fn zero_is_no_handle() {
-    assert_eq!(free_all(0), [FW_DEAD_HANDLE; 10]);
+    assert_eq!(free_all(0), [FW_DEAD_HANDLE; 13]);
     // SAFETY: the message is valid until this thread's next failure.
     let words = unsafe { CStr::from_ptr(fw_last_error()) };
     assert_eq!(words.to_str(), Ok("the engine is 0, which is no handle"));
@@ -176,7 +202,7 @@ fn calls_in_any_order_never_crash() {
         let mut peers = Vec::new();
         for &(step, which) in steps {
             let id = ids[usize::from(which) % ids.len()];
-            match step % 16 {
+            match step % 20 {
                 0 => ids.push(made_engine()),
                 1 => ids.push(made_sender(id)),
                 2 => {
@@ -200,11 +226,15 @@ fn calls_in_any_order_never_crash() {
                 6 => ids.extend(connected(id)),
                 7 => ids.push(made_group(id)),
                 8 => ids.push(made_stream(id)),
-                9 => {
+                13 => {
                     let (near, far) = UnixStream::pair().expect("a pair");
                     ids.extend(made_websocket(id, near.as_raw_fd(), &[0x89, 0x80, which, step, 0, 1]));
                     peers.push(far);
                 }
+                9 => ids.push(made_gate()),
+                10 => ids.push(made_adaptive()),
+                11 => ids.push(made_gated_sink(id, ids[usize::from(step) % ids.len()], &mut peers)),
+                12 if which % 8 == 0 => ids.push(made_link()),
                 _ => {
                     for status in call_all(id).into_iter().chain(call_all_of_a1(id)) {
                         assert_ne!(status, FW_PANIC);
@@ -214,7 +244,7 @@ fn calls_in_any_order_never_crash() {
         }
         for id in ids {
             free_all(id);
-            assert_eq!(free_all(id), [FW_DEAD_HANDLE; 10]);
+            assert_eq!(free_all(id), [FW_DEAD_HANDLE; 13]);
         }
     });
 }
@@ -224,6 +254,50 @@ fn made_engine() -> u64 {
     // SAFETY: the handle is local.
     assert_eq!(unsafe { fw_engine_new(&raw mut engine) }, FW_OK);
     engine.id
+}
+
+fn made_gate() -> u64 {
+    let mut gate = fw_gate::default();
+    // SAFETY: the handle is local.
+    assert_eq!(unsafe { fw_gate_new(1, &raw mut gate) }, FW_OK);
+    gate.id
+}
+
+/// A link, or no handle where the system gives none. The first four, as each is a process.
+fn made_link() -> u64 {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let mut link = fw_link::default();
+    if MADE.fetch_add(1, Ordering::Relaxed) < 4 {
+        // SAFETY: the handle is local.
+        let status = unsafe { fw_link_new(null(), &raw mut link) };
+        assert!(status == FW_OK || status == FW_NOT_PERMITTED, "{status:?}");
+    }
+    link.id
+}
+
+fn made_adaptive() -> u64 {
+    let mut adaptive = fw_adaptive::default();
+    // SAFETY: the handle is local.
+    assert_eq!(unsafe { fw_adaptive_new(&raw mut adaptive) }, FW_OK);
+    adaptive.id
+}
+
+/// A sink whose policy has a gate and renditions of any handle.
+fn made_gated_sink(sender: u64, policy: u64, peers: &mut Vec<UnixStream>) -> u64 {
+    let (near, far) = UnixStream::pair().expect("a pair");
+    let mut sink = fw_sink::default();
+    let mut config = fw_sink_config_default();
+    config.policy.kind = if policy.is_multiple_of(2) { FW_ADAPTIVE } else { FW_RULES };
+    config.policy.adaptive = fw_adaptive { id: policy };
+    if config.policy.kind == FW_RULES {
+        config.policy.gate = fw_gate { id: policy };
+    }
+    // SAFETY: the settings and the handle are local.
+    unsafe {
+        fw_sender_add_sink(fw_sender { id: sender }, near.as_raw_fd(), &raw const config, &raw mut sink)
+    };
+    peers.push(far);
+    sink.id
 }
 
 fn made_sender(engine: u64) -> u64 {
@@ -347,6 +421,12 @@ fn null_pointers_are_a_status() {
         let mut node = fw_node::default();
         assert_eq!(fw_node_bind(c"nowhere".as_ptr(), null(), &raw mut node), FW_INVALID);
         assert_eq!(fw_receiver_new(-1, 0, &mut fw_receiver::default()), FW_INVALID);
+        assert_eq!(fw_gate_new(1, null_mut()), FW_INVALID);
+        assert_eq!(fw_adaptive_new(null_mut()), FW_INVALID);
+        assert_eq!(fw_adaptive_observe(fw_adaptive::default(), null(), 1), FW_INVALID);
+        assert_eq!(fw_link_new(null(), null_mut()), FW_INVALID);
+        assert_eq!(fw_rate_parse(null(), null_mut()), FW_INVALID);
+        assert_eq!(fw_rate_parse(c"1kbit".as_ptr(), null_mut()), FW_INVALID);
         assert_eq!(fw_receiver_new(1 << 20, 0, &mut fw_receiver::default()), FW_INVALID);
         assert_eq!(fw_node_bind_with(null(), null(), &raw mut node), FW_INVALID);
         let address = c"127.0.0.1:0".as_ptr();

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 /// In the order of the header.
-const SOURCES: [&str; 16] = [
+const SOURCES: [&str; 20] = [
     "border",
     "handles",
+    "meta",
     "types",
     "policy",
     "engine",
@@ -20,6 +21,9 @@ const SOURCES: [&str; 16] = [
     "group",
     "stream",
     "websocket",
+    "gate",
+    "adaptive",
+    "link",
 ];
 
 #[test]

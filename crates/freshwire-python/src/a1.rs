@@ -129,21 +129,6 @@ impl Node {
         Ok(Connection::new(connection))
     }
 
-    /// As `connect`, in asyncio: `await node.connect_async(...)`. A name is looked up as asyncio does it, on a thread of the
-    /// loop's executor; an address is not.
-    #[pyo3(signature = (host, port, key, timeout = 10.0, *, qos = None))]
-    fn connect_async<'py>(
-        slf: &Bound<'py, Self>,
-        host: String,
-        port: u16,
-        key: &str,
-        timeout: f64,
-        qos: Option<Qos>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        duration("timeout", timeout)?;
-        slf.py().import("freshwire._aio")?.getattr("connected")?.call1((slf, host, port, key, timeout, qos))
-    }
-
     /// Begins to connect to `address`, such as "192.0.2.1:5000", and returns at once; the handshake takes at most `timeout`
     /// seconds.
     #[pyo3(signature = (address, key, timeout = 10.0, *, qos = None))]
@@ -173,11 +158,6 @@ impl Node {
         Ok(accepted.map(Connection::new))
     }
 
-    /// As `accept`, in asyncio and without a time limit: `await node.accept_async()`.
-    fn accept_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("accepted")?.call1((slf,))
-    }
-
     /// Waits for a connection attempt to accept or refuse, of a node with `ask=True`, at most `timeout` seconds, `None` for
     /// ever. `None` if there was none.
     #[pyo3(signature = (timeout = None))]
@@ -188,11 +168,6 @@ impl Node {
             node.incoming(slice).map_err(|error| Closed::new_err(words(&error)))
         })?;
         Ok(asked.map(Incoming::new))
-    }
-
-    /// As `incoming`, in asyncio and without a time limit: `await node.incoming_async()`.
-    fn incoming_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("incoming")?.call1((slf,))
     }
 
     /// A file that becomes readable when a connection or an attempt waits to be taken, or the node has stopped: call `accept(0)`
@@ -257,10 +232,6 @@ impl Node {
 
     fn __aiter__(slf: Py<Self>) -> Py<Self> {
         slf
-    }
-
-    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("next_connection")?.call1((slf,))
     }
 
     /// Stops the node and aborts its connections. May be called again.

@@ -59,7 +59,7 @@ impl Sender {
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let stream = std::net::TcpStream::from(duplicate(socket)?);
-        let made = policy.get().make(py);
+        let made = policy.get().make(py)?;
         let room = Arc::<Room>::default();
         let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
         let config = config::apply(SinkConfig::new(watched), options)?;
@@ -78,7 +78,7 @@ impl Sender {
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let connection = connection.get().native()?;
-        let made = policy.get().make(py);
+        let made = policy.get().make(py)?;
         self.core.note_node(made.asks_python);
         let room = Arc::<Room>::default();
         let watched = Watched { policy: made.policy, room: Arc::clone(&room) };

@@ -79,45 +79,6 @@ async def _taken(open_events, look):
         await _readable(events.fileno())
 
 
-async def received(connection):
-    """Return the next message of an A1 connection."""
-    return await _taken(connection.events, lambda: connection.recv(0))
-
-
-async def next_message(connection):
-    """Return the next message of an A1 connection, in an iteration."""
-
-    def look():
-        done, message = connection._look()
-        return _END if done else message
-
-    message = await _taken(connection.events, look)
-    if message is _END:
-        raise StopAsyncIteration
-    return message
-
-
-_END = object()
-
-
-async def accepted(node):
-    """Return the next incoming connection of a node."""
-    return await _taken(node.events, lambda: node.accept(0))
-
-
-async def next_connection(node):
-    """Return the next incoming connection of a node, in an iteration."""
-    try:
-        return await accepted(node)
-    except Closed:
-        raise StopAsyncIteration from None
-
-
-async def incoming(node):
-    """Return the next connection attempt of a node that asks."""
-    return await _taken(node.events, lambda: node.incoming(0))
-
-
 async def _addresses(host, port):
     """Look up a name; an address is its own. Returned as the native library parses them."""
     loop = asyncio.get_running_loop()
@@ -137,59 +98,115 @@ async def _addresses(host, port):
     return addresses
 
 
-async def connected(node, host, port, key, timeout, qos):
-    """Return a connection to a node. The addresses of a name are tried one after the other."""
-    try:
-        addresses = await _addresses(host, port)
-    except OSError as error:
-        raise ConnectError(f"cannot look up the address: {error}") from error
-    give_up = time.monotonic() + timeout
-    for left, address in zip(range(len(addresses), 0, -1), addresses):
-        share = max(give_up - time.monotonic(), 0.0) / left
+class _Node:
+    """What nodes have in asyncio."""
+
+    async def connect_async(self, host, port, key, timeout=10.0, *, qos=None):
+        """As `connect`, in asyncio: `await node.connect_async(...)`.
+
+        A name is looked up as asyncio does it, on a thread of the loop's executor; an address is not. The addresses of a name
+        are tried one after the other.
+        """
         try:
-            connecting = node.begin_connect(address, key, share, qos=qos)
-            return await _taken(connecting.events, connecting.poll_open)
-        except ConnectError:
-            if left == 1:
-                raise
-    raise ConnectError("cannot look up the address: it has none")
+            addresses = await _addresses(host, port)
+        except OSError as error:
+            raise ConnectError(f"cannot look up the address: {error}") from error
+        give_up = time.monotonic() + timeout
+        for left, address in zip(range(len(addresses), 0, -1), addresses):
+            share = max(give_up - time.monotonic(), 0.0) / left
+            try:
+                connecting = self.begin_connect(address, key, share, qos=qos)
+                return await _taken(connecting.events, connecting.poll_open)
+            except ConnectError:
+                if left == 1:
+                    raise
+        raise ConnectError("cannot look up the address: it has none")
+
+    async def accept_async(self):
+        """As `accept`, in asyncio and without a time limit: `await node.accept_async()`."""
+        return await _taken(self.events, lambda: self.accept(0))
+
+    async def incoming_async(self):
+        """As `incoming`, in asyncio and without a time limit: `await node.incoming_async()`."""
+        return await _taken(self.events, lambda: self.incoming(0))
+
+    async def __anext__(self):
+        """Wait for the next incoming connection; ends when the node is stopped."""
+        try:
+            return await self.accept_async()
+        except Closed:
+            raise StopAsyncIteration from None
 
 
-async def read(stream, size):
-    """Return the next bytes of a stream; none at its end."""
-    return await _taken(stream.read_events, lambda: stream.read(size, 0))
+class _Connection:
+    """What connections have in asyncio."""
+
+    async def recv_async(self):
+        """As `recv`, in asyncio and without a time limit: `await connection.recv_async()`."""
+        return await _taken(self.events, lambda: self.recv(0))
+
+    async def __anext__(self):
+        """Wait for the next message; ends where the peer has closed the connection in good order."""
+
+        def look():
+            done, message = self._look()
+            return _END if done else message
+
+        message = await _taken(self.events, look)
+        if message is _END:
+            raise StopAsyncIteration
+        return message
 
 
-async def next_bytes(stream):
-    """Return the next bytes of a stream, in an iteration."""
-    found = await read(stream, _STEP)
-    if not found:
-        raise StopAsyncIteration
-    return found
+class _ByteStream:
+    """What byte streams have in asyncio."""
+
+    async def read_async(self, size=65536):
+        """As `read`, in asyncio and without a time limit: `await stream.read_async()`."""
+        return await _taken(self.read_events, lambda: self.read(size, 0))
+
+    async def write_async(self, data):
+        """Write all bytes, in asyncio and without a time limit: `await stream.write_async(data)`."""
+        view = memoryview(data).cast("B")
+        at = 0
+
+        def look():
+            nonlocal at
+            while at < len(view):
+                part = view[at : at + _STEP]
+                taken = self.write(part, 0)
+                at += taken
+                if taken < len(part):
+                    return None
+            return True
+
+        await _taken(self.write_events, look)
+
+    async def finish_async(self):
+        """As `finish`, in asyncio and without a time limit: `await stream.finish_async()`."""
+        await _taken(self.write_events, lambda: self._try_finish() or None)
+
+    async def __anext__(self):
+        """Wait for bytes; ends with the stream."""
+        found = await self.read_async(_STEP)
+        if not found:
+            raise StopAsyncIteration
+        return found
 
 
-async def write(stream, data):
-    """Write all bytes to a stream."""
-    view = memoryview(data).cast("B")
-    at = 0
-
-    def look():
-        nonlocal at
-        while at < len(view):
-            part = view[at : at + _STEP]
-            taken = stream.write(part, 0)
-            at += taken
-            if taken < len(part):
-                return None
-        return True
-
-    await _taken(stream.write_events, look)
-
-
-async def finish(stream):
-    """End what a stream sends, and wait for the acknowledgement of all bytes."""
-    await _taken(stream.write_events, lambda: stream._try_finish() or None)
-
+_END = object()
 
 # Bytes that are read or written at most in a step.
 _STEP = 1 << 16
+
+
+def install(a1):
+    """Give the native classes of A1 their coroutines.
+
+    A native method that calls Python would be in the way of a thread that the interpreter unwinds at its end: the process aborts.
+    """
+    for native, methods in ((a1.Node, _Node), (a1.Connection, _Connection), (a1.ByteStream, _ByteStream)):
+        for name, method in vars(methods).items():
+            if name == "__anext__" or name.endswith("_async"):
+                method.__qualname__ = f"{native.__name__}.{name}"
+                setattr(native, name, method)

@@ -100,11 +100,6 @@ impl Connection {
         Ok(received.map(|message| Message::new(py, &message)))
     }
 
-    /// As `recv`, in asyncio and without a time limit: `await connection.recv_async()`.
-    fn recv_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("received")?.call1((slf,))
-    }
-
     /// Whether it has ended in good order, and the next message if one is there.
     fn _look(&self, py: Python<'_>) -> PyResult<(bool, Option<Message>)> {
         match self.wait(py, Some(0.0))? {
@@ -136,10 +131,6 @@ impl Connection {
 
     fn __aiter__(slf: Py<Self>) -> Py<Self> {
         slf
-    }
-
-    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("next_message")?.call1((slf,))
     }
 
     /// The peer's address, as (host, port).

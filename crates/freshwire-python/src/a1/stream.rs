@@ -111,12 +111,6 @@ impl ByteStream {
         Ok(self.next_bytes(py, size, timeout)?.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
-    /// As `read`, in asyncio and without a time limit: `await stream.read_async()`.
-    #[pyo3(signature = (size = 65536))]
-    fn read_async<'py>(slf: &Bound<'py, Self>, size: usize) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("read")?.call1((slf, size))
-    }
-
     /// Writes bytes, waiting for room at most `timeout` seconds, `None` for ever. Returns how many were taken: all, unless the
     /// time was over. Raises `Closed` after the stream's end.
     #[pyo3(signature = (data, timeout = None))]
@@ -139,11 +133,6 @@ impl ByteStream {
         Ok(written)
     }
 
-    /// Writes all bytes, in asyncio and without a time limit: `await stream.write_async(data)`.
-    fn write_async<'py>(slf: &Bound<'py, Self>, data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("write")?.call1((slf, data))
-    }
-
     /// Ends what this end sends, and waits at most `timeout` seconds for the peer's acknowledgement of all bytes. The other
     /// direction continues. Raises `TimeoutError` if the time runs out, and may be called again then; `Closed` if the connection
     /// has ended.
@@ -155,11 +144,6 @@ impl ByteStream {
             with(&self.writer, |writer| attempted(writer.try_finish(slice)))
         })?;
         done.ok_or_else(|| PyTimeoutError::new_err("the peer has not acknowledged all bytes in time"))
-    }
-
-    /// As `finish`, in asyncio and without a time limit: `await stream.finish_async()`.
-    fn finish_async<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("finish")?.call1((slf,))
     }
 
     /// Whether all bytes were acknowledged after the end; ends what this end sends.
@@ -195,10 +179,6 @@ impl ByteStream {
 
     fn __aiter__(slf: Py<Self>) -> Py<Self> {
         slf
-    }
-
-    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("next_bytes")?.call1((slf,))
     }
 
     /// Closes the connection. A stream that was not finished is cut off. May be called again.

@@ -146,7 +146,10 @@ pub unsafe extern "C" fn fw_websocket_new(
                 return Err(Failure::invalid(format!("kind={other}: FW_TEXT or FW_BINARY is wanted")));
             }
         };
-        let settings = config.apply(SinkConfig::new(config.policy.make()?))?.framing(messages);
+        // SAFETY: as the caller promises.
+        let policy = SinkConfig::new(unsafe { config.policy.make() }?);
+        // SAFETY: as the caller promises.
+        let settings = unsafe { config.apply(policy) }?.framing(messages);
         let (file, stream) = (duplicate(fd)?, TcpStream::from(duplicate(fd)?));
         let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
         let sink_id = enter(SinkObject::new(object, made))?;

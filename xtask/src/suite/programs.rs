@@ -35,6 +35,7 @@ const MEASURING: &[&str] = &[
     "-p freshwire-netns --test link",
     "-p freshwire-push --test receiver",
     "-p freshwire-server --test browser",
+    "-p freshwire-server --test renditions",
     "-p freshwire-server --test renditions_link",
     "-p freshwire-server --test udp_link",
 ];

@@ -235,8 +235,13 @@ impl Line {
     /// The stream has ended: waits until the receiver has the rest, and ends the connection.
     pub(crate) fn finish(&mut self) {
         self.has_ended = true;
-        let drain = self.settings.drain;
-        self.hang_up(CloseMode::Drain, drain);
+        let Some(Receiver { sink, .. }) = &mut self.receiver else { return };
+        sink.start_close(CloseMode::Drain);
+        let give_up = now() + self.settings.drain;
+        while sink.ended().is_none() && now() < give_up && !self.flushing.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+        }
+        self.hang_up(CloseMode::Abort);
     }
 
     /// What is in front of a record that does not say what it is: an ADTS header. An error if the framing cannot carry the unit.
@@ -398,11 +403,11 @@ impl Line {
         self.await_key();
     }
 
-    fn hang_up(&mut self, mode: CloseMode, patience: Duration) {
+    fn hang_up(&mut self, mode: CloseMode) {
         // What serves the sink is held until it is closed.
         let Some(Receiver { mut sender, sink, server: _server }) = self.receiver.take() else { return };
         let id = sink.id();
-        if let Ended::Broken(why) = sink.close(mode, patience) {
+        if let Ended::Broken(why) = sink.close(mode, FAREWELL) {
             gst::warning!(CAT, "the receiver does not have everything: {why}");
         }
         while let Ok(Some(_)) = sender.poll_fate(id) {}
@@ -411,6 +416,6 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.hang_up(CloseMode::FinishRecord, FAREWELL);
+        self.hang_up(CloseMode::FinishRecord);
     }
 }

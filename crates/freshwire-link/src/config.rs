@@ -28,8 +28,8 @@ pub enum ConfigError {
         "{0:?} cannot be: shares go from 0 to 1, a mean burst is at least 1 packet, and share / (1 - share) is at most the mean burst"
     )]
     Loss(Loss),
-    /// A share of late packets that is none.
-    #[error("a share of {0} late packets is impossible: give one from 0 to 1")]
+    /// The share of delayed packets is not from 0 to 1.
+    #[error("a share of {0} delayed packets is impossible; give one from 0 to 1")]
     LateShare(f64),
     /// The rate is zero for ever.
     #[error("a link of rate zero carries nothing: leave the rate out for an unlimited link")]

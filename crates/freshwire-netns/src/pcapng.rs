@@ -64,7 +64,7 @@ pub struct LoggedPacket<'a> {
 pub struct LogError {
     /// Offset of the block.
     pub at: usize,
-    /// What is wrong with it.
+    /// The problem.
     pub problem: &'static str,
 }
 

@@ -50,8 +50,8 @@ x264enc gstreamer1.0-plugins-ugly
 avdec_h264 gstreamer1.0-libav
 rtspclientsink gstreamer1.0-rtsp
 ELEMENTS
-    # The elements are compiled against its headers (xtask/gstreamer.sh).
-    if ! xtask/gstreamer.sh --check 2>/dev/null; then wanted+=(libgstreamer1.0-dev pkg-config); fi
+    # The elements are compiled against its headers.
+    if ! pkg-config --exists gstreamer-1.0 gstreamer-base-1.0 2>/dev/null; then wanted+=(libgstreamer1.0-dev pkg-config); fi
     # Guests with stock kernels (kernel/guest).
     if lacks qemu-system-x86_64; then wanted+=(qemu-system-x86); fi
     if lacks busybox || ldd "$(command -v busybox)" >/dev/null 2>&1; then wanted+=(busybox-static); fi
@@ -81,8 +81,10 @@ packages)
     if lacks make; then needed+=(make); fi
     if lacks dpkg-architecture; then needed+=(dpkg-dev); fi
     if ! python3 -c 'import ensurepip' 2>/dev/null; then needed+=(python3 python3-venv); fi
+    if ! xtask/gstreamer.sh --check 2>/dev/null; then needed+=(libgstreamer1.0-dev pkg-config); fi
     # The test of the packages.
     if lacks debootstrap; then wanted+=(debootstrap); fi
+    if lacks ip; then wanted+=(iproute2); fi
     if lacks lintian; then wanted+=(lintian); fi
     ;;
 *)

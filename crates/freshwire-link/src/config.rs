@@ -28,7 +28,7 @@ pub enum ConfigError {
         "{0:?} cannot be: shares go from 0 to 1, a mean burst is at least 1 packet, and share / (1 - share) is at most the mean burst"
     )]
     Loss(Loss),
-    /// The share of delayed packets is not from 0 to 1.
+    /// An impossible share of delayed packets.
     #[error("a share of {0} delayed packets is impossible; give one from 0 to 1")]
     LateShare(f64),
     /// The rate is zero for ever.
@@ -56,6 +56,10 @@ impl Config {
     /// The rate over time.
     pub fn schedule(&self) -> &Schedule {
         &self.schedule
+    }
+
+    pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
+        self.schedule = schedule;
     }
 
     /// One-way delay, added after serialisation.

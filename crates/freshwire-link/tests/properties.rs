@@ -186,3 +186,51 @@ fn a_full_link_has_exactly_its_rate() {
         );
     }
 }
+
+#[test]
+fn a_change_of_rate_is_a_step_of_the_schedule() {
+    check!().with_type::<(Scenario, u16, u32)>().for_each(|(scenario, to, at_us)| {
+        let at = Duration::from_micros(u64::from(*at_us));
+        let mut schedule: Vec<Step> = scenario.schedule().steps().to_vec();
+        schedule.retain(|step| step.at < at);
+        schedule.push(Step { at, rate: Some(kbit(*to)) });
+        let known = Schedule::from_steps(schedule, None).expect("the steps ascend");
+        let scenario = Scenario { repeats: false, ..scenario.clone() };
+        let config = |schedule: Schedule| {
+            let Scenario { queue_bytes, delay_us, seed, .. } = scenario;
+            Config::builder()
+                .schedule(schedule)
+                .queue_bytes(u64::from(queue_bytes))
+                .delay(Duration::from_micros(u64::from(delay_us)))
+                .loss(Loss::Random { share: f64::from(scenario.loss) / 256.0 })
+                .reorder(f64::from(scenario.burst) / 255.0, Duration::from_millis(3))
+                .seed(seed)
+                .build()
+        };
+        // A rate of zero from the start on is refused.
+        let Ok(known) = config(known) else { return };
+        let mut changed =
+            Link::new(config(scenario.schedule()).expect("valid"), Direction::Up, Timestamp::ZERO);
+        let mut known = Link::new(known, Direction::Up, Timestamp::ZERO);
+        let change = Timestamp::ZERO + at;
+        let mut now = Timestamp::ZERO;
+        let mut is_changed = false;
+        for (gap_us, bytes) in &scenario.packets {
+            now += Duration::from_micros(u64::from(*gap_us));
+            if now >= change && !std::mem::replace(&mut is_changed, true) {
+                changed.set_rate(change, Some(kbit(*to)));
+            }
+            let bytes = u64::from(*bytes);
+            assert_eq!(changed.handle_packet(now, bytes, now), known.handle_packet(now, bytes, now));
+            assert_eq!(changed.queued_bytes(now), known.queued_bytes(now));
+        }
+        if !is_changed {
+            changed.set_rate(change, Some(kbit(*to)));
+        }
+        assert_eq!(changed.poll_timeout(), known.poll_timeout());
+        let end = Timestamp::from_nanos(u64::MAX - 1);
+        let all =
+            |link: &mut Link<Timestamp>| std::iter::from_fn(|| link.poll_transmit(end)).collect::<Vec<_>>();
+        assert_eq!(all(&mut changed), all(&mut known));
+    });
+}

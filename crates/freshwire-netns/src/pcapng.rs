@@ -64,7 +64,7 @@ pub struct LoggedPacket<'a> {
 pub struct LogError {
     /// Offset of the block.
     pub at: usize,
-    /// The problem.
+    /// Its fault.
     pub problem: &'static str,
 }
 

@@ -8,15 +8,14 @@ mod support;
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use capture::{Connection, Kind, LINK, PATIENCE, Scenario, Stack, far};
 use freshwire_acks::{Config, Filter, FilterError, Hook, HookChoice, Rule, Verdict};
-use freshwire_netns::testbed::{Outcome, Receiver, Testbed, TestbedError, Transfer};
+use freshwire_netns::testbed::{Outcome, Receiver, Testbed, TestbedError, Transfer, connect};
 use freshwire_netns::{LinkConfig, Loss, Namespaces};
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_tcp_congestion};
+use rustix::net::sockopt::set_socket_recv_buffer_size;
 use support::skip;
 
 fn testbed(name: &str, receiver: Receiver) -> Option<Testbed> {
@@ -213,8 +212,7 @@ fn connected(namespaces: &Namespaces, is_v6: bool, receive_buffer: Option<usize>
         set_socket_recv_buffer_size(&listener, bytes).unwrap();
     }
     let to = listener.local_addr().unwrap();
-    let near = namespaces.in_near(|| TcpStream::connect(to)).unwrap().unwrap();
-    set_tcp_congestion(near.as_fd(), "cubic").unwrap();
+    let near = namespaces.in_near(|| connect(to, "cubic")).unwrap().unwrap();
     let (far, _) = listener.accept().unwrap();
     for end in [&near, &far] {
         end.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -29,7 +29,7 @@ pub enum ConfigError {
     )]
     Loss(Loss),
     /// An impossible share of delayed packets.
-    #[error("a share of {0} late packets is impossible: give one from 0 to 1")]
+    #[error("a share of {0} delayed packets is impossible; give one from 0 to 1")]
     LateShare(f64),
     /// The rate is zero for ever.
     #[error("a link of rate zero carries nothing: leave the rate out for an unlimited link")]

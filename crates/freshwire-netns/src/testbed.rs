@@ -24,7 +24,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_congestion;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with};
 use rustix::thread::{CpuSet, LinkNameSpaceType, Pid, gettid, move_into_link_name_space, sched_setaffinity};
 
 /// Why there is no testbed.
@@ -389,11 +389,24 @@ fn inside(host: &str, program: &str, arguments: &[&str]) -> Result<(), TestbedEr
     run("ip", &[&["netns", "exec", host, program], arguments].concat())
 }
 
+/// A connection with this congestion control, from the calling thread's network namespace. It is chosen before the connection is made: a
+/// socket that begins with BBR, where that is the system's default, stays paced by timers, whatever it is given later.
+///
+/// # Errors
+///
+/// If the kernel does not have the congestion control, or the peer cannot be reached.
+pub fn connect(to: SocketAddr, congestion: &str) -> io::Result<TcpStream> {
+    let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_tcp_congestion(&socket, congestion)?;
+    rustix::net::connect(&socket, &to)?;
+    Ok(socket.into())
+}
+
 fn send(to: SocketAddr, transfer: &Transfer) -> io::Result<Duration> {
     pin(0);
-    let mut stream = TcpStream::connect(to)?;
+    let mut stream = connect(to, &transfer.congestion)?;
     stream.set_write_timeout(Some(STANDSTILL))?;
-    set_tcp_congestion(stream.as_fd(), &transfer.congestion)?;
     let block = pattern();
     let mut left = transfer.bytes;
     while left > 0 {
@@ -485,6 +498,10 @@ pub struct TcpCounters {
     pub retransmitted: u64,
     /// Segments that it sent, those sent again left out.
     pub segments_out: u64,
+    /// Writes that it did not send at once, because earlier segments of the connection had not left the device (automatic corking).
+    pub autocorked: u64,
+    /// Segments before offload that any interface of the host was given.
+    pub handed_over: u64,
 }
 
 impl Sub for TcpCounters {
@@ -496,6 +513,8 @@ impl Sub for TcpCounters {
             segments_in: self.segments_in - earlier.segments_in,
             retransmitted: self.retransmitted - earlier.retransmitted,
             segments_out: self.segments_out - earlier.segments_out,
+            autocorked: self.autocorked - earlier.autocorked,
+            handed_over: self.handed_over - earlier.handed_over,
         }
     }
 }
@@ -506,18 +525,27 @@ impl Sub for TcpCounters {
 ///
 /// If `/proc` does not have them.
 pub fn tcp_counters() -> io::Result<TcpCounters> {
-    let text = fs::read_to_string("/proc/thread-self/net/snmp")?;
-    let mut lines = text.lines().filter(|line| line.starts_with("Tcp:"));
-    let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let of = |wanted: &str| {
+    let snmp = fs::read_to_string("/proc/thread-self/net/snmp")?;
+    let netstat = fs::read_to_string("/proc/thread-self/net/netstat")?;
+    let of = |text: &str, kind: &str, wanted: &str| {
+        let mut lines = text.lines().filter(|line| line.starts_with(kind));
+        let (names, values) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
         let mut pairs = names.split_whitespace().zip(values.split_whitespace());
         let value = pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok());
-        value.ok_or_else(|| io::Error::other(format!("/proc/net/snmp has no {wanted}")))
+        value.ok_or_else(|| io::Error::other(format!("/proc/net has no {kind} {wanted}")))
     };
+    // Of each interface: eight numbers of what it received, then bytes and packets of what it sent.
+    let devices = fs::read_to_string("/proc/thread-self/net/dev")?;
+    let sent = devices.lines().filter_map(|line| {
+        let (_, numbers) = line.split_once(':')?;
+        numbers.split_whitespace().nth(9)?.parse::<u64>().ok()
+    });
     Ok(TcpCounters {
-        segments_in: of("InSegs")?,
-        retransmitted: of("RetransSegs")?,
-        segments_out: of("OutSegs")?,
+        segments_in: of(&snmp, "Tcp:", "InSegs")?,
+        retransmitted: of(&snmp, "Tcp:", "RetransSegs")?,
+        segments_out: of(&snmp, "Tcp:", "OutSegs")?,
+        autocorked: of(&netstat, "TcpExt:", "TCPAutoCorking")?,
+        handed_over: sent.sum(),
     })
 }
 

@@ -3,7 +3,6 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -12,10 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, bail, ensure};
 use freshwire_acks::{Config as FilterConfig, Filter, Hook, HookChoice, Rule};
 use freshwire_link::{Config, Loss};
-use freshwire_netns::testbed::{TcpCounters, tcp_counters};
+use freshwire_netns::testbed::{TcpCounters, connect, tcp_counters};
 use freshwire_netns::{Account, Emulator, EmulatorOptions, Namespaces};
 use freshwire_units::Rate;
-use rustix::net::sockopt::{set_socket_send_buffer_size, set_tcp_congestion};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::bench::series::{Goal, Grid, Report, Unit};
 use crate::output::say;
@@ -209,14 +208,13 @@ fn transfer(
     let listener = namespaces.in_far(|| TcpListener::bind(SocketAddr::new(far, 0)))??;
     let to = listener.local_addr()?;
     let before = namespaces.in_near(tcp_counters)??;
-    let connect = || -> io::Result<TcpStream> {
-        let socket = TcpStream::connect(to)?;
-        set_tcp_congestion(socket.as_fd(), cell.control)?;
+    let open = || -> io::Result<TcpStream> {
+        let socket = connect(to, cell.control)?;
         set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
         Ok(socket)
     };
     let near =
-        namespaces.in_near(|| (0..cell.connections).map(|_| connect()).collect::<io::Result<Vec<_>>>())??;
+        namespaces.in_near(|| (0..cell.connections).map(|_| open()).collect::<io::Result<Vec<_>>>())??;
     let streams = (0..cell.connections).map(|_| Ok(listener.accept()?.0)).collect::<io::Result<Vec<_>>>()?;
     let arrived = AtomicU64::new(0);
     let end = Instant::now() + time;

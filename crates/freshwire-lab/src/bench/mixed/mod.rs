@@ -112,6 +112,8 @@ struct Places {
     calls: usize,
     sound: usize,
     held_back: usize,
+    handed_over: usize,
+    autocorked: usize,
 }
 
 /// A camera that is as fast as asked.
@@ -219,6 +221,8 @@ fn note(filming: &Filming, setting: Setting, row: &str, ran: &Ran, report: &mut 
     let bytes = (done.tcp_bytes + arrived.udp_bytes) as f64;
     let cpu = (ran.camera + ran.arrivals).as_secs_f64();
     let viewers = (setting.tcp + setting.udp) as f64;
+    let pictures = (done.tcp_pictures + done.udp_pictures).max(1) as f64;
+    let for_each = |count: u64| count as f64 / pictures;
     Places {
         tcp: add("TCP viewer in KB/s", Unit::Count, per_viewer(done.tcp_bytes, setting.tcp)),
         udp: (setting.udp > 0)
@@ -241,16 +245,22 @@ fn note(filming: &Filming, setting: Setting, row: &str, ran: &Ran, report: &mut 
             ran.tcp.segments_in as f64 / done.tcp_pictures.max(1) as f64,
         ),
         full: add("payload of a segment, of a full one", Unit::Percent, 100.0 * ran.fullness()),
-        calls: add(
-            "system calls for a picture",
-            Unit::Count,
-            done.system_calls as f64 / (done.tcp_pictures + done.udp_pictures).max(1) as f64,
-        ),
+        calls: add("system calls for a picture", Unit::Count, for_each(done.system_calls)),
         sound: add("blocks of sound a second", Unit::Count, ran.sound_sent as f64 / seconds / SOUNDS as f64),
         held_back: add(
             "held back by the quota, of the time",
             Unit::Percent,
             100.0 * ran.held_back.as_secs_f64() / ran.time.as_secs_f64(),
+        ),
+        handed_over: add(
+            "segments before offload for a picture, and datagrams",
+            Unit::Count,
+            for_each(ran.tcp.handed_over),
+        ),
+        autocorked: add(
+            "writes corked by the kernel for a picture",
+            Unit::Count,
+            for_each(ran.tcp.autocorked),
         ),
     }
 }
@@ -274,7 +284,7 @@ fn compare(variants: &[Variant], places: &[Places], mix: &str, report: &mut Repo
 type Column = (&'static str, fn(&Places) -> Option<usize>);
 
 fn grid(variants: &[Variant], places: &[Places], mix: &str, report: &mut Report) {
-    let columns: [Column; 11] = [
+    let columns: [Column; 13] = [
         ("TCP KB/s", |places| Some(places.tcp)),
         ("UDP KB/s", |places| places.udp),
         ("pictures/s", |places| Some(places.pictures)),
@@ -286,6 +296,8 @@ fn grid(variants: &[Variant], places: &[Places], mix: &str, report: &mut Report)
         ("calls a picture", |places| Some(places.calls)),
         ("sound/s", |places| Some(places.sound)),
         ("held back", |places| Some(places.held_back)),
+        ("TSO segments", |places| Some(places.handed_over)),
+        ("autocorked", |places| Some(places.autocorked)),
     ];
     report.grids.push(Grid {
         bench: BENCH,

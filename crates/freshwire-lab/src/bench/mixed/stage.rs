@@ -1,8 +1,7 @@
 //! The hosts of the mixed load, and one run on them.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::AsFd as _;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -10,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use freshwire_acks::{Config, Filter, Hook, HookChoice, Rule};
-use freshwire_netns::testbed::{Receiver, TcpCounters, Testbed, pin, runtime};
-use rustix::net::sockopt::{set_socket_recv_buffer_size_force, set_tcp_congestion};
+use freshwire_netns::testbed::{Receiver, TcpCounters, Testbed, connect, pin, runtime};
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 
@@ -242,9 +241,7 @@ impl Stage {
             // TCP and UDP take turns, so that neither is always served first.
             for place in 0..tcp.max(udp) {
                 if place < tcp {
-                    let socket = TcpStream::connect(to)?;
-                    set_tcp_congestion(socket.as_fd(), CONGESTION)?;
-                    viewers.push(Viewer::Tcp(socket));
+                    viewers.push(Viewer::Tcp(connect(to, CONGESTION)?));
                 }
                 let Some(socket) = datagrams.get(place) else { continue };
                 let (address, socket) = (socket.local_addr()?, near()?);

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the packages: `build.sh` all of them, `build.sh STEP...` some. Steps: binaries wheel command library python dkms wireshark crates.
-# They are in O, by default target/packages. PROFILE=dev takes a debug build, for tests.
+# Builds the packages: `build.sh` all of them, `build.sh STEP...` some. Steps are:
+# binaries wheel command library gstreamer python dkms wireshark crates.
+# The packages are in O, by default target/packages. PROFILE=dev takes a debug build, for tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,8 +10,19 @@ target=${CARGO_TARGET_DIR:-target}
 case $target in /*) ;; *) target=$PWD/$target ;; esac
 out=${O:-$target/packages}
 case $out in /*) ;; *) out=$PWD/$out ;; esac
-built=$target/$profile
-if [ "$profile" = dev ]; then built=$target/debug; fi
+built=$target/debug
+# The folders of the person who builds are not in the packages, since panic messages name sources. Elsewhere than other builds,
+# because Cargo would overwrite each with the other's flags.
+if [ "$profile" != dev ]; then
+    export CARGO_TARGET_DIR=$target/packages-build
+    built=$CARGO_TARGET_DIR/$profile
+    read -ra flags <<<"${RUSTFLAGS:-}"
+    # The last one that fits counts.
+    flags+=("--remap-path-prefix=$PWD=/freshwire" "--remap-path-prefix=$CARGO_TARGET_DIR=/freshwire/target"
+        "--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/crates")
+    CARGO_ENCODED_RUSTFLAGS=$(IFS=$'\x1f' && printf '%s' "${flags[*]}")
+    export CARGO_ENCODED_RUSTFLAGS
+fi
 # The same commit makes the same packages.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct 2>/dev/null || stat -c %Y CHANGELOG.md)}
 export SOURCE_DATE_EPOCH
@@ -74,8 +86,22 @@ make_deb() { # package folder architecture substitution...
     say "$out/${package}_${deb_version}_$architecture.deb"
 }
 
+# In one call, so that the crates that they share are compiled once. Builds what the other steps need, alone all.
 step_binaries() {
-    cargo build --locked --profile "$profile" --package freshwire-cli --package freshwire-c
+    local -A crates=([command]=freshwire-cli [library]=freshwire-c [gstreamer]=freshwire-gst)
+    local step needed=() arguments=()
+    for step in "${steps[@]}"; do
+        if [ -n "${crates[$step]:-}" ]; then needed+=("$step"); fi
+    done
+    if ((${#needed[@]} == 0)); then needed=("${!crates[@]}"); fi
+    for step in "${needed[@]}"; do
+        arguments+=(--package "${crates[$step]}")
+        if [ "$step" = gstreamer ]; then
+            xtask/gstreamer.sh --check
+            arguments+=(--features freshwire-gst/plugin)
+        fi
+    done
+    cargo build --locked --profile "$profile" "${arguments[@]}"
 }
 
 step_wheel() {
@@ -99,7 +125,7 @@ step_wheel() {
 step_command() {
     local stage
     command -v cargo-deb >/dev/null || fail "cargo-deb is missing: cargo install cargo-deb"
-    stage=$target/release/freshwire-deb
+    stage=${CARGO_TARGET_DIR:-$target}/release/freshwire-deb
     rm -rf "$stage"
     mkdir -p "$stage"
     install -m 755 "$built/freshwire" "$stage/freshwire"
@@ -139,6 +165,22 @@ step_library() {
     install -D -m 644 docs/c.md "$dev/usr/share/doc/libfreshwire-dev/manual.md"
     add_documents libfreshwire-dev "$dev"
     make_deb libfreshwire-dev "$dev" "$arch"
+}
+
+# The elements where GStreamer looks for them.
+step_gstreamer() {
+    local stage plugin libraries
+    stage=$(fresh gstreamer1.0-freshwire)
+    plugin=$stage/usr/lib/$multiarch/gstreamer-1.0/libgstfreshwire.so
+    install -D -m 644 "$built/libgstfreshwire.so" "$plugin"
+    strip --strip-unneeded --remove-section=.comment --remove-section=.note "$plugin"
+    install -D -m 644 docs/gstreamer.md "$stage/usr/share/doc/gstreamer1.0-freshwire/manual.md"
+    add_documents gstreamer1.0-freshwire "$stage"
+    libraries=$(libraries_of "$stage" "$plugin")
+    # The functions that it calls are older, but GStreamer refuses a plugin made for a newer one.
+    libraries=$(sed -E 's/(libgstreamer1.0-0[a-z0-9]*) \(>= [^)]*\)/\1 (>= 1.22)/' <<<"$libraries")
+    grep -q 'libgstreamer1.0-0[a-z0-9]* (>= 1.22)' <<<"$libraries" || fail "the plugin does not depend on libgstreamer1.0-0: $libraries"
+    make_deb gstreamer1.0-freshwire "$stage" "$arch" -e "s|@LIBRARIES@|$libraries|"
 }
 
 # The wheel's content where Debian's Python looks: one package for every version of it, by the stable ABI.
@@ -210,7 +252,7 @@ step_crates() {
 
 mkdir -p "$out"
 steps=("$@")
-if ((${#steps[@]} == 0)); then steps=(binaries wheel command library python dkms wireshark crates); fi
+if ((${#steps[@]} == 0)); then steps=(binaries wheel command library gstreamer python dkms wireshark crates); fi
 for step in "${steps[@]}"; do
     if ! declare -F "step_$step" >/dev/null; then fail "no step is called $step: see the top of this file"; fi
 done

@@ -49,15 +49,24 @@ chmod 755 "$root/usr/sbin/policy-rc.d"
 cp /etc/resolv.conf /etc/hosts "$root/etc/"
 cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
 cp "$packages"/*.deb "$packages"/*.whl "$root/srv/"
-cp crates/freshwire-c/examples/positions.c "$root/srv/"
+cp crates/freshwire-c/examples/positions.c packaging/pictures.sh "$root/srv/"
 
 passed=0
+within=()
 # A command in the root: prints it with its output, and ends the test if it fails.
 try() {
     echo "+ $*"
-    chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/srv LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+    "${within[@]}" chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/srv LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
         /bin/sh -ec "cd /srv; $*" 2>&1 | sed 's/^/    /' || { echo "FAILED: $*"; exit 1; }
     passed=$((passed + 1))
+}
+
+# The same with a network of its own, where each port is free, and processes that end with it.
+alone() {
+    # shellcheck disable=SC2016
+    within=(unshare --net --pid --fork sh -c 'ip link set lo up && "$@"' sh)
+    try "$@"
+    within=()
 }
 
 try '! command -v cargo && ! command -v rustc && ! command -v gcc'
@@ -73,13 +82,15 @@ try 'apt-get -qq purge -y python3-freshwire >/dev/null; ! python3 -c "import fre
 # The wheel, as a user without packages would: in an environment, and from no registry.
 try 'apt-get -qq install -y --no-install-recommends python3-venv >/dev/null; python3 -m venv venv; venv/bin/pip -q install --no-index ./freshwire-*.whl; venv/bin/python -c "import freshwire; print(freshwire.__file__)"'
 try 'apt-get -qq install -y --no-install-recommends gcc libc6-dev pkg-config netcat-openbsd ./libfreshwire-dev_*.deb >/dev/null; cc -Wall -Werror positions.c -o positions $(pkg-config --cflags --libs freshwire)'
-try './positions 5000 20 > positions.log & pid=$!; timeout 30 sh -c "until grep -q listens positions.log; do sleep 0.1; done"; timeout 60 nc 127.0.0.1 5000 | grep -c "tick 19$" | tee last; test "$(cat last)" = 50; wait $pid; cat positions.log'
+alone './positions 5000 20 > positions.log & pid=$!; timeout 30 sh -c "until grep -q listens positions.log; do sleep 0.1; done"; timeout 60 nc 127.0.0.1 5000 | grep -c "tick 19$" | tee last; test "$(cat last)" = 50; wait $pid; cat positions.log'
 try 'ldd positions | grep libfreshwire.so.1'
 try 'apt-get -qq install -y --no-install-recommends tshark ./freshwire-wireshark_*.deb >/dev/null 2>&1; tshark -G protocols | grep -w a1'
+try 'apt-get -qq install -y --no-install-recommends ./gstreamer1.0-freshwire_*.deb gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly gstreamer1.0-libav >/dev/null; dpkg-query -f "\${Depends}\n" -W gstreamer1.0-freshwire; gst-inspect-1.0 freshwiresink | grep stream-name; gst-inspect-1.0 freshwiresrc | grep codec'
+alone 'sh -e pictures.sh'
 if [ "${KERNEL_HEADERS:-}" != no ]; then
     try 'apt-get -qq install -y --no-install-recommends linux-headers-amd64 dkms ./tcp-ldc-dkms_*.deb ./pkt-push-dkms_*.deb >/dev/null 2>&1; for kernel in /lib/modules/*/build; do kernel=$(basename $(dirname $kernel)); dkms install -q tcp_ldc/$(dpkg-query -W -f "\${source:Upstream-Version}" tcp-ldc-dkms) -k $kernel; dkms install -q pkt_push/$(dpkg-query -W -f "\${source:Upstream-Version}" pkt-push-dkms) -k $kernel; done; dkms status; test $(dkms status | grep -c installed) -ge 2'
 fi
-try 'apt-get -qq purge -y freshwire libfreshwire1 libfreshwire-dev freshwire-wireshark >/dev/null; ! test -e /usr/bin/freshwire && ! test -e /etc/freshwire && ! test -e /usr/lib/*/libfreshwire.so.1'
+try 'apt-get -qq purge -y freshwire libfreshwire1 libfreshwire-dev freshwire-wireshark gstreamer1.0-freshwire >/dev/null; ! test -e /usr/bin/freshwire && ! test -e /etc/freshwire && ! test -e /usr/lib/*/libfreshwire.so.1 && ! test -e /usr/lib/*/gstreamer-1.0/libgstfreshwire.so'
 # Debian's rules; last, because it takes minutes over a static library.
 if [ "${LINTIAN:-}" = no ] || ! command -v lintian >/dev/null; then
     echo "lintian is missing or switched off: the packages are not checked by it" >&2

@@ -81,8 +81,10 @@ packages)
     if lacks make; then needed+=(make); fi
     if lacks dpkg-architecture; then needed+=(dpkg-dev); fi
     if ! python3 -c 'import ensurepip' 2>/dev/null; then needed+=(python3 python3-venv); fi
+    if ! xtask/gstreamer.sh --check 2>/dev/null; then needed+=(libgstreamer1.0-dev pkg-config); fi
     # The test of the packages.
     if lacks debootstrap; then wanted+=(debootstrap); fi
+    if lacks ip; then wanted+=(iproute2); fi
     if lacks lintian; then wanted+=(lintian); fi
     ;;
 *)

@@ -57,12 +57,13 @@ class Stage:
         sysroot = subprocess.check_output(["rustc", "--print", "sysroot"], text=True).strip()
         self.mount(sysroot, "/usr/local/rust")
         cargo = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
-        self.mount(cargo / "registry", "/usr/local/cargo/registry")
+        # Where it is here: Cargo builds a crate anew whose sources are elsewhere.
+        self.mount(cargo / "registry", str(cargo / "registry"))
         # A later run builds only what has changed.
         built = WORK.parent / f"docker-target-{ARGUMENTS['PROFILE']}"
         built.mkdir(exist_ok=True)
         self.mount(built, "/src/target")
-        self.environment |= {"PATH": "/usr/local/rust/bin:" + self.environment["PATH"], "CARGO_HOME": "/usr/local/cargo"}
+        self.environment |= {"PATH": "/usr/local/rust/bin:" + self.environment["PATH"], "CARGO_HOME": str(cargo)}
         self.environment |= {"CARGO_PROFILE_DEV_DEBUG": "0", "CARGO_INCREMENTAL": "0"}
 
     def mount(self, source, at):

@@ -187,10 +187,6 @@ impl Receiver {
         slf
     }
 
-    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("next_record")?.call1((slf,))
-    }
-
     fn __repr__(&self) -> String {
         format!("<freshwire.Receiver of descriptor {}>", self.file.as_raw_fd())
     }

@@ -244,13 +244,6 @@ impl Sink {
         })
     }
 
-    /// Waits, in asyncio, until a push of `size` bytes finds room: `await sink.writable()`.
-    #[pyo3(signature = (size = 1))]
-    fn writable<'py>(slf: &Bound<'py, Self>, size: usize) -> PyResult<Bound<'py, PyAny>> {
-        let helper = slf.py().import("freshwire._aio")?.getattr("writable")?;
-        helper.call1((slf, size))
-    }
-
     /// Changes of the sink as a file that becomes readable: a push may find room, a fate may be known, or the sink has ended.
     ///
     /// For event loops other than asyncio. Raises `Closed` after `close`, and `OSError` where the kernel sends the records itself.

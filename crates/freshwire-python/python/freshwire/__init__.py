@@ -60,7 +60,7 @@ from ._native import (
 from . import _aio
 from ._websocket import WebSocket
 
-_aio.install(a1)
+_aio.install(_native)
 
 # So that `import freshwire.choice` and pickled names work.
 _sys.modules[__name__ + ".choice"] = choice

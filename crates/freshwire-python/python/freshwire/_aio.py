@@ -1,6 +1,7 @@
 """Waiting in asyncio, by file descriptors."""
 
 import asyncio
+import inspect
 import ipaddress
 import os
 import socket
@@ -37,24 +38,30 @@ async def _readable(fd, timeout=None):
     return True
 
 
-async def writable(sink, size):
-    """Wait until a push of `size` bytes finds room."""
-    while not sink.has_room(size):
-        fd = sink._room_fd()
-        if sink.has_room(size):
-            return
-        await _readable(fd, _LOOK)
+class _Sink:
+    """What sinks have in asyncio."""
+
+    async def writable(self, size=1):
+        """Wait, in asyncio, until a push of `size` bytes finds room: `await sink.writable()`."""
+        while not self.has_room(size):
+            fd = self._room_fd()
+            if self.has_room(size):
+                return
+            await _readable(fd, _LOOK)
 
 
-async def next_record(receiver):
-    """Return the next record of a receiver."""
-    while True:
-        done, message = receiver._look()
-        if message is not None:
-            return message
-        if done:
-            raise StopAsyncIteration
-        await _readable(receiver.fileno())
+class _Receiver:
+    """What receivers have in asyncio."""
+
+    async def __anext__(self):
+        """Wait for the next record; ends with the stream."""
+        while True:
+            done, message = self._look()
+            if message is not None:
+                return message
+            if done:
+                raise StopAsyncIteration
+            await _readable(self.fileno())
 
 
 async def _taken(open_events, look):
@@ -200,13 +207,21 @@ _END = object()
 _STEP = 1 << 16
 
 
-def install(a1):
-    """Give the native classes of A1 their coroutines.
+def install(native):
+    """Give the native classes their coroutines.
 
     A native method that calls Python would be in the way of a thread that the interpreter unwinds at its end: the process aborts.
     """
-    for native, methods in ((a1.Node, _Node), (a1.Connection, _Connection), (a1.ByteStream, _ByteStream)):
+    a1 = native.a1
+    classes = {
+        native.Sink: _Sink,
+        native.Receiver: _Receiver,
+        a1.Node: _Node,
+        a1.Connection: _Connection,
+        a1.ByteStream: _ByteStream,
+    }
+    for kind, methods in classes.items():
         for name, method in vars(methods).items():
-            if name == "__anext__" or name.endswith("_async"):
-                method.__qualname__ = f"{native.__name__}.{name}"
-                setattr(native, name, method)
+            if inspect.iscoroutinefunction(method):
+                method.__qualname__ = f"{kind.__name__}.{name}"
+                setattr(kind, name, method)

@@ -6,7 +6,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz memory worlds scenes held-out lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz memory worlds scenes held-out soak-values lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
 	packages packages-test packages-twice install-packages \
 	test-kernel test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
@@ -76,6 +76,10 @@ scenes: ## the congestion control over the tuning grid in virtual time: crowds, 
 
 held-out: ## the same over the grid that nothing is tuned on; the published figures
 	SCENES=all $(CARGO) test --release --package freshwire-a1 --lib scenes::held_out -- --nocapture --test-threads 1
+
+soak-values: ## memory of the live server with 300 readers of values, a tenth of them slow, for SOAK_SECONDS (300)
+	FRESHWIRE_CROWD_SECONDS=$(or $(SOAK_SECONDS),300) \
+		$(CARGO) test --release --package freshwire-cli --test serve many_readers_of_values -- --nocapture
 
 lab: build ## the layered-video experiment with its default link
 	$(LAB) layers --out $(RESULTS)/layers

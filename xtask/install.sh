@@ -10,6 +10,7 @@ needed=()   # packages without which the job cannot run
 wanted=()   # packages without which a step of the job is skipped
 
 lacks() { ! command -v "$1" >/dev/null 2>&1; }
+lacks_gstreamer_headers() { ! pkg-config --atleast-version=1.22 gstreamer-1.0 gstreamer-base-1.0 2>/dev/null; }
 
 # Without a libc header a C compiler that is there still cannot link.
 if lacks cc; then needed+=(gcc libc6-dev); fi
@@ -51,7 +52,7 @@ avdec_h264 gstreamer1.0-libav
 rtspclientsink gstreamer1.0-rtsp
 ELEMENTS
     # The elements are compiled against its headers.
-    if ! pkg-config --exists gstreamer-1.0 gstreamer-base-1.0 2>/dev/null; then wanted+=(libgstreamer1.0-dev pkg-config); fi
+    if lacks_gstreamer_headers; then wanted+=(libgstreamer1.0-dev pkg-config); fi
     # Guests with stock kernels (kernel/guest).
     if lacks qemu-system-x86_64; then wanted+=(qemu-system-x86); fi
     if lacks busybox || ldd "$(command -v busybox)" >/dev/null 2>&1; then wanted+=(busybox-static); fi
@@ -81,7 +82,7 @@ packages)
     if lacks make; then needed+=(make); fi
     if lacks dpkg-architecture; then needed+=(dpkg-dev); fi
     if ! python3 -c 'import ensurepip' 2>/dev/null; then needed+=(python3 python3-venv); fi
-    if ! xtask/gstreamer.sh --check 2>/dev/null; then needed+=(libgstreamer1.0-dev pkg-config); fi
+    if lacks_gstreamer_headers; then needed+=(libgstreamer1.0-dev pkg-config); fi
     # The test of the packages.
     if lacks debootstrap; then wanted+=(debootstrap); fi
     if lacks ip; then wanted+=(iproute2); fi

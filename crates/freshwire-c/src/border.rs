@@ -54,15 +54,19 @@ pub enum fw_status {
     FW_NOT_PERMITTED = -17,
 }
 
-/// A failure on its way to the caller.
-pub(crate) struct Failure {
-    pub(crate) status: fw_status,
-    pub(crate) words: String,
+/// A failure on its way to the caller. One pointer, because a result of several words is copied through memory at each step of a
+/// successful call, in pieces that the processor cannot forward: that was most of what a push cost more than Rust's.
+pub(crate) struct Failure(Box<Words>);
+
+struct Words {
+    status: fw_status,
+    words: String,
 }
 
 impl Failure {
+    #[cold]
     pub(crate) fn new(status: fw_status, words: impl ToString) -> Self {
-        Self { status, words: words.to_string() }
+        Self(Box::new(Words { status, words: words.to_string() }))
     }
 
     pub(crate) fn invalid(words: impl ToString) -> Self {
@@ -138,8 +142,8 @@ pub(crate) fn call(body: impl FnOnce() -> Result<fw_status>) -> fw_status {
 
 #[cold]
 fn failed(failure: Failure) -> fw_status {
-    note(&failure.words);
-    failure.status
+    note(&failure.0.words);
+    failure.0.status
 }
 
 /// Keeps a message for `fw_last_error`.
@@ -244,6 +248,23 @@ pub(crate) unsafe fn get_or<T: Copy>(name: &str, from: *const T, default: impl F
     }
     // SAFETY: as the caller promises.
     unsafe { get(name, from) }
+}
+
+/// A structure of the caller where it lies, or `None` for NULL.
+///
+/// # Safety
+///
+/// `from` is null or points to a valid value, which nobody writes during the call.
+#[inline]
+pub(crate) unsafe fn borrow<'a, T>(name: &str, from: *const T) -> Result<Option<&'a T>> {
+    if from.is_null() {
+        return Ok(None);
+    }
+    if !from.is_aligned() {
+        return Err(Failure::invalid(format!("{name} is misaligned: a structure is wanted")));
+    }
+    // SAFETY: as the caller promises; it is neither null nor misaligned.
+    Ok(Some(unsafe { &*from }))
 }
 
 /// Duplicates a descriptor, so that the caller may close it.

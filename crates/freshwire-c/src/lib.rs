@@ -28,6 +28,7 @@ mod sender;
 mod sink;
 mod stream;
 mod types;
+mod websocket;
 
 pub use a1::*;
 pub use a1_connection::*;
@@ -51,3 +52,4 @@ pub use sender::*;
 pub use sink::*;
 pub use stream::*;
 pub use types::*;
+pub use websocket::*;

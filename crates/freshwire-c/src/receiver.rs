@@ -57,7 +57,7 @@ impl Read for NoWait {
 }
 
 /// Waits until there is something to read, or the end, or the time is over.
-fn is_readable(file: &OwnedFd, until: Timestamp) -> std::io::Result<bool> {
+pub(crate) fn is_readable(file: &OwnedFd, until: Timestamp) -> std::io::Result<bool> {
     let mut files = [PollFd::new(file, PollFlags::IN)];
     loop {
         let left = until.saturating_since(freshwire::now());

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use freshwire::{
-    CloseMode, Edit, Ended, ModifyError, Monitor, Outcome, PushError, Rate, Reason, Sender, Sink, SinkError,
+    CloseMode, Edit, Ended, Meta, ModifyError, Monitor, Outcome, PushError, Rate, Sender, Sink, SinkError,
     SinkEvents, SinkId, Timestamp,
 };
 
-use crate::border::{Failure, Result, bytes, call, forks, fw_status, get, get_or, put};
+use crate::border::{Failure, Result, borrow, bytes, call, forks, fw_status, get, put};
 use crate::handles::{Object, find, free, fw_sink};
 use crate::meta::fw_meta;
 use crate::sender::{SenderObject, of_push, of_stale};
@@ -50,6 +50,24 @@ impl SinkObject {
 
     pub(crate) fn is_freed(&self) -> bool {
         self.is_freed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.monitor.ended().is_some()
+    }
+
+    /// Sends whole frames between two records; nothing once the sink was closed.
+    pub(crate) fn interject(&self, frames: Vec<u8>) {
+        if let Some(open) = &*self.open.lock().unwrap_or_else(PoisonError::into_inner) {
+            open.interject(frames);
+        }
+    }
+
+    /// Ends the stream with these bytes behind the record in progress; not once the sink was closed.
+    pub(crate) fn finish_with(&self, last: Vec<u8>) {
+        if let Some(open) = self.take() {
+            open.finish_with(last);
+        }
     }
 
     fn events(&self) -> Result<&SinkEvents> {
@@ -222,6 +240,14 @@ fn queue(
     with_sink(sink.id, |object| object.sender.with(|sender| put(sender, object.id).map_err(of_push)))
 }
 
+#[inline]
+fn meta_of(meta: Option<&fw_meta>) -> Meta {
+    match meta {
+        Some(meta) => meta.meta(),
+        None => Meta { generated: freshwire::now(), ..Meta::default() },
+    }
+}
+
 /// Queues a record. `meta` may be NULL for a record without key or deadline, generated now. `seq`, if it is not NULL, gets its
 /// number. Never blocks: without room the status is FW_FULL, after the sink's end FW_CLOSED.
 ///
@@ -240,8 +266,9 @@ pub unsafe extern "C" fn fw_sink_push(
         // SAFETY: as the caller promises.
         let payload = unsafe { bytes(data, len) }?;
         // SAFETY: as the caller promises.
-        let meta = unsafe { get_or("meta", meta, fw_meta::default) }?;
-        let number = queue(sink, |sender, id| sender.push(id, payload, &meta.meta()))?;
+        let meta = unsafe { borrow("meta", meta) }?;
+        // Made where it is used: see `Failure` on what copies cost.
+        let number = queue(sink, |sender, id| sender.push(id, payload, &meta_of(meta)))?;
         if !seq.is_null() {
             // SAFETY: as the caller promises.
             unsafe { put("seq", seq, number) }?;
@@ -385,6 +412,27 @@ pub extern "C" fn fw_sink_clear_events(sink: fw_sink) -> fw_status {
     })
 }
 
+/// Not inlined: the compiler would convert times before it knows that there is a fate, which valgrind reports.
+#[inline(never)]
+fn fate_of(known: &freshwire::Fate) -> fw_fate {
+    let (outcome, reason) = match known.outcome {
+        Outcome::Acked => (FW_ACKED, 0),
+        Outcome::Dropped(reason) => (FW_DROPPED, reason.code()),
+        Outcome::Refused => (FW_REFUSED, 0),
+        _ => (FW_SENT, 0),
+    };
+    let nanos = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_nanos);
+    fw_fate {
+        seq: known.seq,
+        committed_at: nanos(known.committed_at),
+        finished_at: nanos(known.finished_at),
+        acked_at: nanos(known.acked_at),
+        outcome,
+        horizon: known.horizon,
+        reason,
+    }
+}
+
 /// Writes the next known fate of a record, each once. FW_NOTHING: there is none now.
 ///
 /// # Safety
@@ -397,23 +445,8 @@ pub unsafe extern "C" fn fw_sink_poll_fate(sink: fw_sink, fate: *mut fw_fate) ->
         unsafe { put("fate", fate, fw_fate::default()) }?;
         let object = find::<SinkObject>(sink.id)?;
         let known = object.sender.with(|sender| sender.poll_fate(object.id).map_err(of_stale))?;
-        let Some(known) = known else { return Ok(fw_status::FW_NOTHING) };
-        let outcome = match known.outcome {
-            Outcome::Acked => FW_ACKED,
-            Outcome::Dropped(_) => FW_DROPPED,
-            Outcome::Refused => FW_REFUSED,
-            _ => FW_SENT,
-        };
-        let nanos = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_nanos);
-        let known = fw_fate {
-            seq: known.seq,
-            committed_at: nanos(known.committed_at),
-            finished_at: nanos(known.finished_at),
-            acked_at: nanos(known.acked_at),
-            outcome,
-            horizon: known.horizon,
-            reason: known.outcome.reason().map_or(0, Reason::code),
-        };
+        let Some(known) = &known else { return Ok(fw_status::FW_NOTHING) };
+        let known = fate_of(known);
         // SAFETY: as the caller promises.
         unsafe { put("fate", fate, known) }?;
         Ok(fw_status::FW_OK)

@@ -1,8 +1,10 @@
-//! The conversations of the Rust tests in C: `tests/c/conversation.c` and `tests/c/a1.c`, against the shared and the static library,
-//! and with the address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
+//! The conversations of the Rust tests in C: `conversation.c`, `a1.c` and `websocket.c` in `tests/c`, against the shared and the static
+//! library, and with the address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
 
 mod install;
 
+use std::io::Read as _;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,7 +33,7 @@ fn run(command: &mut Command) -> String {
 }
 
 /// The programs, each of which ends with the same line.
-const PROGRAMS: [&str; 2] = ["conversation", "a1"];
+const PROGRAMS: [&str; 3] = ["conversation", "a1", "websocket"];
 
 fn compile(name: &str, to: &Path, options: &[&str], is_static: bool) {
     let mut cc = Command::new("cc");
@@ -120,6 +122,31 @@ fn under_valgrind_nothing_is_lost_or_invalid() {
         valgrind.arg(program).arg("without-forks");
         converse(valgrind);
     }
+}
+
+#[test]
+fn the_manuals_first_program_delivers_a_record() {
+    let manual = std::fs::read_to_string(folder().join("../../docs/c.md")).expect("the manual");
+    let program = manual.split("```c\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a program");
+    let viewer = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = viewer.local_addr().expect("an address").port();
+    assert!(program.contains("htons(5000)"), "{program}");
+    let program = program.replace("htons(5000)", &format!("htons({port})"));
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (source, built) = (scratch.path().join("position.c"), scratch.path().join("position"));
+    std::fs::write(&source, program).expect("written");
+    let mut cc = Command::new("cc");
+    cc.args(WARNINGS).arg("-I").arg(folder().join("include")).arg(&source).arg("-o").arg(&built);
+    run(cc.arg("-L").arg(libraries()).arg("-lfreshwire_c"));
+    let reader = std::thread::spawn(move || {
+        let mut text = String::new();
+        viewer.accept().expect("a program").0.read_to_string(&mut text).map(|_| text)
+    });
+    let said = run(Command::new(built).env("LD_LIBRARY_PATH", libraries()));
+    assert_eq!(
+        (said.as_str(), reader.join().expect("no panic").expect("text")),
+        ("delivered\n", "position 4711\n".to_owned())
+    );
 }
 
 #[test]

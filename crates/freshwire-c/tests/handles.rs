@@ -1,6 +1,8 @@
 //! Wrong and dead handles are a status, whatever is done with them and in whatever order.
 
 use std::ffi::CStr;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::ptr::{null, null_mut};
@@ -18,6 +20,9 @@ fn call_all(id: u64) -> Vec<fw_status> {
     let (mut record, mut message, mut port) = (fw_received::default(), fw_message::default(), 0);
     let (mut new_sink, mut new_sender, mut new_connection) =
         (fw_sink::default(), fw_sender::default(), fw_connection::default());
+    let websocket = fw_websocket { id };
+    let (mut new_websocket, mut client_message, mut code) =
+        (fw_websocket::default(), fw_websocket_message::default(), 0);
     let (gate, adaptive, link) = (fw_gate { id }, fw_adaptive { id }, fw_link { id });
     let (mut outstanding, mut another, mut account) = (0, fw_adaptive::default(), fw_link_account::default());
     let mut socket = -1;
@@ -52,6 +57,21 @@ fn call_all(id: u64) -> Vec<fw_status> {
             fw_node_accept(node, 0, &raw mut new_connection),
             fw_connection_recv(connection, 0, null_mut(), 0, &raw mut message),
             fw_connection_close(connection, 0, c"".as_ptr()),
+            fw_websocket_new(
+                sender,
+                0,
+                null(),
+                0,
+                FW_TEXT,
+                0,
+                null(),
+                &raw mut new_websocket,
+                &raw mut new_sink,
+            ),
+            fw_websocket_next(websocket, 0, null_mut(), 0, &raw mut client_message),
+            fw_websocket_fd(websocket, &raw mut fd),
+            fw_websocket_ended(websocket, &raw mut code),
+            fw_websocket_close(websocket, 1000, null()),
             fw_gate_acknowledge(gate, 1),
             fw_gate_acknowledge_more(gate, 1),
             fw_gate_outstanding(gate, &raw mut outstanding),
@@ -136,8 +156,9 @@ fn call_all_of_a1(id: u64) -> Vec<fw_status> {
     statuses
 }
 
-fn free_all(id: u64) -> [fw_status; 12] {
+fn free_all(id: u64) -> [fw_status; 13] {
     [
+        fw_websocket_free(fw_websocket { id }),
         fw_sink_free(fw_sink { id }),
         fw_sender_free(fw_sender { id }),
         fw_receiver_free(fw_receiver { id }),
@@ -161,13 +182,13 @@ fn any_number_is_a_status() {
         for status in call_all(id).into_iter().chain(call_all_of_a1(id)) {
             assert_eq!(status, FW_DEAD_HANDLE);
         }
-        assert_eq!(free_all(id), [FW_DEAD_HANDLE; 12]);
+        assert_eq!(free_all(id), [FW_DEAD_HANDLE; 13]);
     });
 }
 
 #[test]
 fn zero_is_no_handle() {
-    assert_eq!(free_all(0), [FW_DEAD_HANDLE; 12]);
+    assert_eq!(free_all(0), [FW_DEAD_HANDLE; 13]);
     // SAFETY: the message is valid until this thread's next failure.
     let words = unsafe { CStr::from_ptr(fw_last_error()) };
     assert_eq!(words.to_str(), Ok("the engine is 0, which is no handle"));
@@ -205,6 +226,11 @@ fn calls_in_any_order_never_crash() {
                 6 => ids.extend(connected(id)),
                 7 => ids.push(made_group(id)),
                 8 => ids.push(made_stream(id)),
+                13 => {
+                    let (near, far) = UnixStream::pair().expect("a pair");
+                    ids.extend(made_websocket(id, near.as_raw_fd(), &[0x89, 0x80, which, step, 0, 1]));
+                    peers.push(far);
+                }
                 9 => ids.push(made_gate()),
                 10 => ids.push(made_adaptive()),
                 11 => ids.push(made_gated_sink(id, ids[usize::from(step) % ids.len()], &mut peers)),
@@ -218,7 +244,7 @@ fn calls_in_any_order_never_crash() {
         }
         for id in ids {
             free_all(id);
-            assert_eq!(free_all(id), [FW_DEAD_HANDLE; 12]);
+            assert_eq!(free_all(id), [FW_DEAD_HANDLE; 13]);
         }
     });
 }
@@ -279,6 +305,58 @@ fn made_sender(engine: u64) -> u64 {
     // SAFETY: the handle is local.
     unsafe { fw_sender_new(fw_engine { id: engine }, null(), &raw mut sender) };
     sender.id
+}
+
+/// The handles of a WebSocket and its sink, with these bytes behind the request.
+fn made_websocket(sender: u64, fd: i32, leftover: &[u8]) -> [u64; 2] {
+    let (mut websocket, mut sink) = (fw_websocket::default(), fw_sink::default());
+    let sender = fw_sender { id: sender };
+    let (bytes, len) = (leftover.as_ptr(), leftover.len());
+    // SAFETY: the handles are local.
+    unsafe {
+        fw_websocket_new(sender, fd, bytes, len, FW_BINARY, 0, null(), &raw mut websocket, &raw mut sink)
+    };
+    [websocket.id, sink.id]
+}
+
+/// Any bytes of a client, in any pieces, are messages or the end of the connection.
+#[test]
+fn any_bytes_of_a_websocket_client_are_read_or_refused() {
+    let engine = made_engine();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    bolero::check!().with_iterations(200).with_type::<(Vec<u8>, Vec<u8>, u8)>().for_each(
+        |(leftover, sent, size)| {
+            let mut far = TcpStream::connect(address).expect("a connection");
+            let near = listener.accept().expect("a connection").0;
+            let sender = made_sender(engine);
+            let [websocket, sink] = made_websocket(sender, near.as_raw_fd(), leftover);
+            drop(near);
+            assert!(websocket != 0 && sink != 0);
+            // A client that was refused is closed.
+            let _ = far.write_all(sent);
+            let _ = far.shutdown(std::net::Shutdown::Write);
+            let websocket = fw_websocket { id: websocket };
+            let (mut buffer, mut message) = (vec![0; usize::from(*size)], fw_websocket_message::default());
+            loop {
+                let len = buffer.len();
+                // SAFETY: the buffer and the structure are local.
+                let status = unsafe {
+                    fw_websocket_next(websocket, FW_DEFAULT, buffer.as_mut_ptr(), len, &raw mut message)
+                };
+                match status {
+                    FW_OK => assert!(message.len <= buffer.len()),
+                    FW_SMALL_BUFFER => buffer.resize(message.len, 0),
+                    FW_END => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(fw_websocket_free(websocket), FW_OK);
+            assert_eq!(fw_sink_free(fw_sink { id: sink }), FW_OK);
+            assert_eq!(fw_sender_free(fw_sender { id: sender }), FW_OK);
+        },
+    );
+    assert_eq!(fw_engine_free(fw_engine { id: engine }), FW_OK);
 }
 
 fn made_node() -> u64 {

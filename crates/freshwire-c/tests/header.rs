@@ -3,7 +3,7 @@
 use std::path::Path;
 
 /// In the order of the header.
-const SOURCES: [&str; 19] = [
+const SOURCES: [&str; 20] = [
     "border",
     "handles",
     "meta",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 19] = [
     "incoming",
     "group",
     "stream",
+    "websocket",
     "gate",
     "adaptive",
     "link",

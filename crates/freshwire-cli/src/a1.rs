@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::IpAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -11,12 +11,13 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, value_parser};
 use freshwire::a1::{
-    ConnectConfig, ConnectError, Connection, ConnectionConfig, HandshakeError, Interface, JoinConfig, KeyLog,
-    Node, NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
+    ConnectError, Connection, ConnectionConfig, HandshakeError, Interface, JoinConfig, KeyLog, Node,
+    NodeConfig, Psk, PublicKey, Qos, Rate, Refusal, StaticKey,
 };
+use freshwire_server::peer::{self, Newcomers, PeerError};
 use freshwire_units::{parse_duration, parse_size};
 
-use crate::endpoint::{Endpoint, addresses};
+use crate::endpoint::Endpoint;
 use crate::output::say;
 
 /// How long a peer may take to answer unless it is waited for.
@@ -25,8 +26,8 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// How often a user who does not want to wait any more is looked for.
 const WATCH: Duration = Duration::from_millis(100);
 
-/// How often the first packets of those who have come are looked for.
-const LOOK: Duration = Duration::from_millis(1);
+/// The reason for everybody but the first peer.
+const BUSY: &str = "it has a peer already";
 
 /// How many signs of life fit into the idle timeout unless told otherwise: of those but one may be lost.
 const SIGNS_OF_LIFE: u32 = 3;
@@ -112,9 +113,8 @@ pub(crate) struct OpenConnection {
 impl OpenConnection {
     /// Refuses who has come since: there is one peer.
     pub(crate) fn turn_others_away(&self) -> anyhow::Result<()> {
-        while let Some(other) = self.node.incoming(Duration::ZERO)? {
-            say(&format!("{} is turned away: there is a peer already", other.peer_addr()));
-            other.refuse(Refusal::BUSY, "it has a peer already");
+        for address in Newcomers::default().refuse(&self.node, BUSY)? {
+            say(&format!("{address} is turned away: there is a peer already"));
         }
         Ok(())
     }
@@ -226,18 +226,14 @@ impl A1Args {
         patience: Duration,
         options: A1Options,
     ) -> anyhow::Result<OpenConnection> {
-        let address = addresses(peer)?.first().copied().with_context(|| format!("{peer} has no address"))?;
-        let any: IpAddr =
-            if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let mut config = self.node_config(options)?;
-        config.endpoint.accept = false;
-        let own = config.endpoint.key.public_key();
-        let node = Node::bind(SocketAddr::new(any, 0), config)?;
-        let config = ConnectConfig::default().timeout(patience);
-        let connection = node
-            .connect(address, key, &config)
-            .map_err(|error| explain(error, patience, &own))
-            .with_context(|| format!("cannot connect to {peer} over A1"))?;
+        let config = self.node_config(options)?;
+        let connected = peer::connect_a1(peer, key, config, patience);
+        let (node, connection) = connected.map_err(|error| match error {
+            PeerError::ConnectA1 { cause, own_key, .. } => {
+                explain(cause, patience, &own_key).context(format!("cannot connect to {peer} over A1"))
+            }
+            error => error.into(),
+        })?;
         Ok(OpenConnection { connection, node })
     }
 
@@ -247,16 +243,7 @@ impl A1Args {
         if !self.allow_key.is_empty() {
             config.endpoint.allowed = Some(self.allow_key.iter().copied().collect());
         }
-        let node = match address.strip_prefix(':').unwrap_or(address).parse::<u16>() {
-            // A machine without IPv6 has only the second.
-            Ok(port) => Node::bind((Ipv6Addr::UNSPECIFIED, port).into(), config.clone())
-                .or_else(|_| Node::bind((Ipv4Addr::UNSPECIFIED, port).into(), config)),
-            Err(_) => {
-                let address = address.to_socket_addrs().ok().and_then(|mut addresses| addresses.next());
-                Node::bind(address.context("it is neither a port nor an address with one")?, config)
-            }
-        }
-        .with_context(|| format!("cannot listen on {address}"))?;
+        let node = peer::listen_a1(address, &config)?;
         let own = node.local_addr().context("cannot tell the address")?;
         let host = if own.ip().is_unspecified() { "HOST".to_owned() } else { host_of(own.ip()) };
         say(&format!("listening on {own}"));
@@ -314,17 +301,13 @@ fn explain(error: ConnectError, patience: Duration, own: &PublicKey) -> anyhow::
     }
 }
 
-/// The first whose packet comes: whoever has not the secret that both ends need, or does not want any more, never sends one that
-/// opens. All that come are watched meanwhile, so that none of them keeps the others waiting; the node bounds how many.
+/// The first that is established; the others are refused.
 fn first_that_stands(node: &Node) -> anyhow::Result<Connection> {
-    let mut waiting: Vec<Connection> = Vec::new();
+    let mut newcomers = Newcomers::default();
     loop {
-        waiting.extend(node.accept(if waiting.is_empty() { WATCH } else { LOOK })?);
-        waiting.retain(|connection| connection.closed().is_none());
-        let has_sent =
-            |connection: &Connection| connection.stats().is_some_and(|stats| stats.packets_received > 0);
-        if let Some(place) = waiting.iter().position(has_sent) {
-            return Ok(waiting.swap_remove(place));
+        if let Some(connection) = newcomers.accept(node, WATCH)? {
+            newcomers.refuse(node, BUSY)?;
+            return Ok(connection);
         }
     }
 }

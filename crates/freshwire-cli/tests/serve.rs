@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use live::crowd::{Client, Crowd};
 use live::{Folder, Player, Server, clips, ffmpeg_player, has_ffmpeg, pictures};
 use wait::wait_until;
 
@@ -453,4 +454,52 @@ fn a_reload_changes_who_may_view_what_and_a_file_with_an_error_changes_nothing()
         || pictures(&stays) > counted + 10,
         || format!("a reload ended who was let in before:\n{}\n{}", stays.log(), server.0.log()),
     );
+}
+
+/// 300 readers of values, a tenth of them too slow: the server's memory has a bound, and does not grow. `FRESHWIRE_CROWD_SECONDS` makes
+/// it longer than five seconds (`make soak-values`).
+#[test]
+fn many_readers_of_values_take_a_bounded_memory() {
+    const CHANGES_PER_SECOND: u64 = 50;
+    /// More than a ring has slots: each was used once then, and its memory is resident.
+    const FIRST_CHANGES: u64 = 1100;
+    const MOST: u64 = 256 << 20;
+    const MOST_GROWTH: u64 = 4 << 20;
+    let seconds =
+        std::env::var("FRESHWIRE_CROWD_SECONDS").map_or(5, |seconds| seconds.parse().expect("seconds"));
+    let server = Server::start(&["state=publish"]);
+    let http = server.address("http ");
+    let mut publisher = Client::open(http, "/state/push", None);
+    // 2.5 kB/s, of 8 kB/s that are offered.
+    let mut crowd = Crowd::new(http, "/state/values", 270, 30, Duration::from_millis(50));
+    let padding = "x".repeat(100);
+    let mut number = 0;
+    let mut publish = || {
+        number += 1;
+        publisher.say(&format!("{{\"key\":\"k\",\"value\":[{number},\"{padding}\"]}}"));
+        format!("\"value\":[{number},")
+    };
+    let first = (1..FIRST_CHANGES).map(|_| publish()).last();
+    crowd.read_until_newest(&first.expect("changes"));
+    let (settled, begin, mut most) = (server.0.resident(), Instant::now(), 0);
+    for second in 0..seconds {
+        for change in 1..=CHANGES_PER_SECOND {
+            publish();
+            let since = Duration::from_secs(second * CHANGES_PER_SECOND + change) / CHANGES_PER_SECOND as u32;
+            crowd.read_until(begin + since);
+        }
+        most = most.max(server.0.resident());
+    }
+    crowd.read_until_newest(&publish());
+    let end = server.0.resident();
+    let [fast, slow] = crowd.messages();
+    println!(
+        "{number} changes; messages of a reader: {fast:?}, slow {slow:?}; memory after {FIRST_CHANGES} changes {} KiB, at the end {} KiB, at most {} KiB",
+        settled >> 10,
+        end >> 10,
+        most >> 10
+    );
+    assert!(slow.1 < number, "none is slow: {slow:?} of {number}");
+    assert!(most < MOST, "{} MiB", most >> 20);
+    assert!(end < settled + MOST_GROWTH, "from {} to {} KiB", settled >> 10, end >> 10);
 }

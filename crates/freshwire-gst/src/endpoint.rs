@@ -1,15 +1,11 @@
 //! Where the other end is, and the connections to it.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
 
-use freshwire::a1::{
-    ConnectConfig, Connection, ConnectionConfig, Node, NodeConfig, Psk, PublicKey, Qos, StaticKey,
-};
-
-/// How often a peer that does not listen yet is tried again.
-const RETRY: Duration = Duration::from_millis(50);
+use freshwire::a1::{Connection, ConnectionConfig, Node, NodeConfig, Psk, PublicKey, Qos, StaticKey};
+use freshwire_server::peer::{self, Patience, PeerError};
 
 /// The largest record over A1, as with the command.
 const LARGEST_RECORD: u32 = 16 << 20;
@@ -90,35 +86,23 @@ impl Keys {
     /// A connection to the node at `address`.
     pub(crate) fn connect(&self, address: &str, patience: Duration) -> Result<(Node, Connection), String> {
         let Some(key) = self.peer()? else {
-            return Err("peer-key is missing: whoever listens says its key".to_owned());
+            return Err(
+                "peer-key is missing: the element that listens shows its key as public-key".to_owned()
+            );
         };
-        let found = resolve(address)?;
-        let any: SocketAddr = match found.first() {
-            Some(SocketAddr::V6(_)) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-            _ => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        };
-        let mut config = self.config()?;
-        config.endpoint = config.endpoint.accept(false);
-        let own = config.endpoint.key.public_key();
-        let node = Node::bind(any, config).map_err(|error| error.to_string())?;
-        let config = ConnectConfig::default().timeout(patience);
-        let connection = node.connect(found.as_slice(), &key, &config).map_err(|error| {
-            format!("cannot connect to {address} over A1: {error}; the key of this end is {own}")
-        })?;
-        Ok((node, connection))
+        peer::connect_a1(address, &key, self.config()?, patience).map_err(|error| match error {
+            PeerError::ConnectA1 { own_key, .. } => format!("{error}; the key of this end is {own_key}"),
+            error => error.to_string(),
+        })
     }
 
     /// A node that waits at `address`.
     pub(crate) fn listen(&self, address: &str) -> Result<Node, String> {
-        let mut config = self.config()?;
+        let mut config = self.config()?.ask(true);
         if let Some(key) = self.peer()? {
             config.endpoint = config.endpoint.allowed(vec![key]);
         }
-        let bind = |address| Node::bind(address, config.clone());
-        let (first, second) = listen_addresses(address)?;
-        bind(first)
-            .or_else(|error| second.map_or(Err(error), bind))
-            .map_err(|error| format!("cannot listen on {address}: {error}"))
+        peer::listen_a1(address, &config).map_err(|error| error.to_string())
     }
 }
 
@@ -132,52 +116,19 @@ fn secret<T: std::str::FromStr<Err: std::fmt::Display>>(
     text.trim().parse().map_err(|error| format!("{property} {path}: {error}; {advice}"))
 }
 
-fn resolve(peer: &str) -> Result<Vec<SocketAddr>, String> {
-    let found = peer.to_socket_addrs().map_err(|error| format!("{peer}: the host is not known: {error}"))?;
-    Ok(found.collect())
-}
-
-/// Where to listen, and where else if that is not possible: a machine without IPv6 has only the second.
-fn listen_addresses(address: &str) -> Result<(SocketAddr, Option<SocketAddr>), String> {
-    match address.strip_prefix(':').map(str::parse::<u16>) {
-        Some(Ok(port)) => {
-            Ok(((Ipv6Addr::UNSPECIFIED, port).into(), Some((Ipv4Addr::UNSPECIFIED, port).into())))
-        }
-        _ => {
-            let first = resolve(address)?.first().copied();
-            Ok((first.ok_or_else(|| format!("{address} has no address"))?, None))
-        }
-    }
-}
-
 /// A TCP connection to `peer`, which may begin to listen within `patience`.
 pub(crate) fn connect_tcp(peer: &str, patience: Duration) -> Result<TcpStream, String> {
-    let addresses = resolve(peer)?;
-    let give_up = Instant::now() + patience;
-    let mut error = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    loop {
-        for address in &addresses {
-            let left = give_up.saturating_duration_since(Instant::now()).max(RETRY);
-            match TcpStream::connect_timeout(address, left) {
-                Ok(stream) => return Ok(stream),
-                Err(failure) => error = failure,
-            }
-        }
-        let may_come = error.kind() == io::ErrorKind::ConnectionRefused;
-        if !may_come || Instant::now() >= give_up {
-            return Err(format!("cannot connect to {peer} within {patience:?}: {error}"));
-        }
-        std::thread::sleep(RETRY);
-    }
+    peer::connect(peer, Patience::of(patience)).map_err(|error| match error {
+        PeerError::NobodyListens(_) => format!("{error}, after {patience:?}; timeout sets how long to wait"),
+        error => error.to_string(),
+    })
 }
 
 /// A listener that does not block.
 pub(crate) fn listen_tcp(address: &str) -> Result<TcpListener, String> {
-    let (first, second) = listen_addresses(address)?;
-    TcpListener::bind(first)
-        .or_else(|error| second.map_or(Err(error), TcpListener::bind))
-        .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
-        .map_err(|error| format!("cannot listen on {address}: {error}"))
+    let listener = peer::listen(address).map_err(|error| error.to_string())?;
+    let set = listener.set_nonblocking(true);
+    set.map(|()| listener).map_err(|error| format!("cannot listen on {address}: {error}"))
 }
 
 /// Who has connected, if anybody has.
@@ -197,22 +148,6 @@ pub(crate) fn accept_tcp(listener: &TcpListener) -> Result<Option<TcpStream>, St
             Ok(None)
         }
         Err(error) => Err(format!("cannot accept a connection: {error}")),
-    }
-}
-
-/// Those that connect to a node, until one of them has sent a packet that opens: whoever has not the secret never does.
-#[derive(Default)]
-pub(crate) struct Newcomers(Vec<Connection>);
-
-impl Newcomers {
-    /// The first that stands. Waits at most `patience`.
-    pub(crate) fn accept(&mut self, node: &Node, patience: Duration) -> Result<Option<Connection>, String> {
-        let accepted = node.accept(patience).map_err(|error| error.to_string())?;
-        self.0.extend(accepted);
-        self.0.retain(|connection| connection.closed().is_none());
-        let stands =
-            |connection: &Connection| connection.stats().is_some_and(|stats| stats.packets_received > 0);
-        Ok(self.0.iter().position(stands).map(|place| self.0.swap_remove(place)))
     }
 }
 

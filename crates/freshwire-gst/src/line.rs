@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use freshwire::a1::{Connection, Node, PublicKey, Refusal};
+use freshwire::a1::{Connection, Node, PublicKey};
 use freshwire::{
     CloseMode, Ended, Engine, EngineThread, Meta, Monitor, PushError, RingConfig, Sender, Sink, SinkConfig,
     SinkSnapshot, now,
 };
 use freshwire_media::adts;
 use freshwire_media::unit::{AudioCodec, Kind, Unit, VideoCodec};
+use freshwire_server::peer::Newcomers;
 use freshwire_units::Timestamp;
 
-use crate::endpoint::{Keys, Location, Newcomers, accept_tcp, connect_tcp, listen_tcp};
+use crate::endpoint::{Keys, Location, accept_tcp, connect_tcp, listen_tcp};
 use crate::log::CAT;
 use crate::names::{Framing, Mode, Policy};
 
@@ -234,8 +235,13 @@ impl Line {
     /// The stream has ended: waits until the receiver has the rest, and ends the connection.
     pub(crate) fn finish(&mut self) {
         self.has_ended = true;
-        let drain = self.settings.drain;
-        self.hang_up(CloseMode::Drain, drain);
+        let Some(Receiver { sink, .. }) = &mut self.receiver else { return };
+        sink.start_close(CloseMode::Drain);
+        let give_up = now() + self.settings.drain;
+        while sink.ended().is_none() && now() < give_up && !self.flushing.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+        }
+        self.hang_up(CloseMode::Abort);
     }
 
     /// What is in front of a record that does not say what it is: an ADTS header. An error if the framing cannot carry the unit.
@@ -338,7 +344,8 @@ impl Line {
         self.welcome()
     }
 
-    /// Takes who has come, or turns them away while there is a receiver.
+    /// Takes the next receiver if there is none. While there is one, others are refused over A1; over TCP they wait in the
+    /// listener's backlog, since a receiver that comes back may do so before its old connection has broken.
     fn welcome(&mut self) -> Result<(), String> {
         let is_free = self.receiver.is_none();
         match &mut self.route {
@@ -346,13 +353,16 @@ impl Line {
                 Some(stream) => self.add_tcp(stream),
                 None => Ok(()),
             },
-            Route::A1(node, newcomers) if is_free => match newcomers.accept(node, Duration::ZERO)? {
-                Some(connection) => self.add_a1(connection, None),
-                None => Ok(()),
-            },
-            Route::A1(node, _) => {
-                while let Some(other) = node.accept(Duration::ZERO).map_err(|error| error.to_string())? {
-                    other.close(Refusal::BUSY, "it has a receiver already");
+            Route::A1(node, newcomers) if is_free => {
+                match newcomers.accept(node, Duration::ZERO).map_err(|error| error.to_string())? {
+                    Some(connection) => self.add_a1(connection, None),
+                    None => Ok(()),
+                }
+            }
+            Route::A1(node, newcomers) => {
+                let refused = newcomers.refuse(node, "it has a receiver already");
+                for address in refused.map_err(|error| error.to_string())? {
+                    gst::info!(CAT, "{address} is refused: there is a receiver already");
                 }
                 Ok(())
             }
@@ -393,11 +403,11 @@ impl Line {
         self.await_key();
     }
 
-    fn hang_up(&mut self, mode: CloseMode, patience: Duration) {
+    fn hang_up(&mut self, mode: CloseMode) {
         // What serves the sink is held until it is closed.
         let Some(Receiver { mut sender, sink, server: _server }) = self.receiver.take() else { return };
         let id = sink.id();
-        if let Ended::Broken(why) = sink.close(mode, patience) {
+        if let Ended::Broken(why) = sink.close(mode, FAREWELL) {
             gst::warning!(CAT, "the receiver does not have everything: {why}");
         }
         while let Ok(Some(_)) = sender.poll_fate(id) {}
@@ -406,6 +416,6 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.hang_up(CloseMode::FinishRecord, FAREWELL);
+        self.hang_up(CloseMode::FinishRecord);
     }
 }

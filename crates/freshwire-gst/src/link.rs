@@ -4,11 +4,12 @@ use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use freshwire::a1::{Closed, Connection, Node, PublicKey, Refusal};
+use freshwire::a1::{Closed, Connection, Node, PublicKey};
 use freshwire_media::framing::{chunked, length_prefixed};
 use freshwire_server::client::{FetchError, StreamAddress};
+use freshwire_server::peer::Newcomers;
 
-use crate::endpoint::{Keys, Location, Newcomers, accept_tcp, connect_tcp, listen_tcp};
+use crate::endpoint::{Keys, Location, accept_tcp, connect_tcp, listen_tcp};
 use crate::log::CAT;
 use crate::names::{Framing, Mode};
 
@@ -50,7 +51,7 @@ enum State {
     TcpListener(TcpListener, Framing),
     A1Listener(Node, Newcomers),
     Tcp(TcpStream, Deframer),
-    A1 { connection: Connection, node: Node, listens: bool },
+    A1 { connection: Connection, node: Node, others: Option<Newcomers> },
     Ended,
 }
 
@@ -128,7 +129,7 @@ impl Link {
             (Location::Tcp(address), Mode::Listener) => State::TcpListener(listen_tcp(address)?, *framing),
             (Location::A1(address), Mode::Caller) => {
                 let (node, connection) = keys.connect(address, *timeout)?;
-                State::A1 { connection, node, listens: false }
+                State::A1 { connection, node, others: None }
             }
             (Location::A1(address), Mode::Listener) => {
                 State::A1Listener(keys.listen(address)?, Newcomers::default())
@@ -139,7 +140,7 @@ impl Link {
     /// The key that a sender has to know, of an A1 listener.
     pub(crate) fn public_key(&self) -> Option<PublicKey> {
         match &self.0 {
-            State::A1Listener(node, _) | State::A1 { node, listens: true, .. } => Some(node.public_key()),
+            State::A1Listener(node, _) | State::A1 { node, others: Some(_), .. } => Some(node.public_key()),
             _ => None,
         }
     }
@@ -148,7 +149,7 @@ impl Link {
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match &self.0 {
             State::TcpListener(listener, _) => listener.local_addr().ok(),
-            State::A1Listener(node, _) | State::A1 { node, listens: true, .. } => node.local_addr().ok(),
+            State::A1Listener(node, _) | State::A1 { node, others: Some(_), .. } => node.local_addr().ok(),
             _ => None,
         }
     }
@@ -163,14 +164,16 @@ impl Link {
                     (None, None)
                 }
             },
-            State::A1Listener(node, newcomers) => match newcomers.accept(node, patience)? {
-                Some(connection) => return Ok(self.stay(connection)),
-                None => (None, None),
-            },
+            State::A1Listener(node, newcomers) => {
+                match newcomers.accept(node, patience).map_err(|error| error.to_string())? {
+                    Some(connection) => return Ok(self.stay(connection)),
+                    None => (None, None),
+                }
+            }
             State::Tcp(stream, deframer) => (read(stream, deframer, patience)?, None),
-            State::A1 { connection, node, listens } => {
-                if *listens {
-                    turn_others_away(node)?;
+            State::A1 { connection, node, others } => {
+                if let Some(others) = others {
+                    refuse_others(others, node)?;
                 }
                 (receive(connection, patience)?, None)
             }
@@ -187,16 +190,17 @@ impl Link {
     /// Somebody has come: nobody else may. Nothing has arrived of it yet.
     fn stay(&mut self, connection: Connection) -> Option<Arrival> {
         gst::info!(CAT, "{} has connected", connection.peer_addr());
-        if let State::A1Listener(node, _) = std::mem::replace(&mut self.0, State::Ended) {
-            self.0 = State::A1 { connection, node, listens: true };
+        if let State::A1Listener(node, others) = std::mem::replace(&mut self.0, State::Ended) {
+            self.0 = State::A1 { connection, node, others: Some(others) };
         }
         None
     }
 }
 
-fn turn_others_away(node: &Node) -> Result<(), String> {
-    while let Some(other) = node.accept(Duration::ZERO).map_err(|error| error.to_string())? {
-        other.close(Refusal::BUSY, "it has a sender already");
+fn refuse_others(others: &mut Newcomers, node: &Node) -> Result<(), String> {
+    let refused = others.refuse(node, "it has a sender already").map_err(|error| error.to_string())?;
+    for address in refused {
+        gst::info!(CAT, "{address} is refused: there is a sender already");
     }
     Ok(())
 }

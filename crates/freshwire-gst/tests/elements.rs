@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
+use freshwire::a1::{ConnectConfig, Node, NodeConfig};
+use freshwire::{Meta, RingConfig, Sender, choice};
 use freshwire_media::video::{Format, Parser};
+use freshwire_units::Timestamp;
 use gst::prelude::*;
 
 /// When a test counts as hanging.
@@ -222,6 +225,133 @@ fn a_listening_sink_has_one_receiver_after_another() {
 }
 
 #[test]
+fn receivers_over_tcp_take_turns() {
+    let Some(_one) = begin() else { return };
+    let sender = Pipeline::playing(&format!(
+        "{LIVE} ! freshwiresink name=sink mode=listener location=tcp://127.0.0.1:0"
+    ));
+    let url = sender.url("sink", "tcp://");
+    let receiver = || {
+        let receiver = Pipeline::new(&format!(
+            "freshwiresrc location={url} ! avdec_h264 ! fakesink name=out sync=false"
+        ));
+        let pictures = receiver.count("out");
+        receiver.0.set_state(gst::State::Playing).unwrap();
+        (receiver, pictures)
+    };
+    let receives = |pictures: &AtomicU64| pictures.load(Ordering::Relaxed) >= 5;
+    let (first, pictures) = receiver();
+    wait_for("the first receives", || receives(&pictures));
+    let (_second, others) = receiver();
+    let before = pictures.load(Ordering::Relaxed);
+    wait_for("the first goes on", || pictures.load(Ordering::Relaxed) > before + 10);
+    assert_eq!(others.load(Ordering::Relaxed), 0, "the second waits");
+    drop(first);
+    wait_for("the second receives", || receives(&others));
+}
+
+#[test]
+fn a_new_size_reaches_the_receiver() {
+    let Some(_one) = begin() else { return };
+    let caps =
+        |width: i32| gst::Caps::builder("video/x-raw").field("width", width).field("height", 96).build();
+    let sender = Pipeline::new(
+        "videotestsrc is-live=true ! capsfilter name=size ! x264enc tune=zerolatency key-int-max=600 ! h264parse \
+         ! freshwiresink name=sink mode=listener location=tcp://127.0.0.1:0",
+    );
+    sender.element("size").set_property("caps", caps(160));
+    sender.0.set_state(gst::State::Playing).unwrap();
+    let url = sender.url("sink", "tcp://");
+    let receiver =
+        Pipeline::new(&format!("freshwiresrc location={url} ! avdec_h264 ! fakesink name=out sync=false"));
+    let pad = receiver.element("out").static_pad("sink").unwrap();
+    receiver.0.set_state(gst::State::Playing).unwrap();
+    for width in [160, 320, 96] {
+        sender.element("size").set_property("caps", caps(width));
+        wait_for("pictures of this width are decoded", || {
+            let decoded = pad.current_caps();
+            decoded.is_some_and(|caps| caps.structure(0).unwrap().get("width") == Ok(width))
+        });
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_rest() {
+    let Some(_one) = begin() else { return };
+    // It accepts, and reads nothing.
+    let viewer = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = Pipeline::playing(&format!(
+        "videotestsrc num-buffers=60 pattern=snow ! video/x-raw,width=640,height=480 \
+         ! x264enc tune=zerolatency speed-preset=ultrafast quantizer=30 pass=quant ! h264parse \
+         ! freshwiresink name=sink location=tcp://{} policy=fifo sync=false drain-timeout=3600000",
+        viewer.local_addr().unwrap()
+    ));
+    let _stream = viewer.accept().unwrap();
+    wait_for("all pictures are queued", || {
+        let stats: gst::Structure = sender.element("sink").property("stats");
+        stats.get("queued") == Ok(60_u64)
+    });
+    let sent: u64 = sender.element("sink").property::<gst::Structure>("stats").get("sent").unwrap();
+    assert!(sent < 60, "{sent}: the rest waits");
+    let (done, stopped) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(sender);
+        done.send(()).unwrap();
+    });
+    assert_eq!(stopped.recv_timeout(PATIENCE), Ok(()), "it stops");
+}
+
+#[test]
+fn a_record_that_comes_late_is_shown_at_once() {
+    let Some(_one) = begin() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("picture.h264");
+    let coded = Pipeline::playing(&format!(
+        "videotestsrc num-buffers=1 ! x264enc tune=zerolatency ! h264parse ! video/x-h264,stream-format=byte-stream \
+         ! filesink location={}",
+        file.display()
+    ));
+    assert_eq!(coded.end(), None);
+    let picture = std::fs::read(file).unwrap();
+    for latency in [0, 600_000_u32] {
+        let receiver = Pipeline::new(&format!(
+            "freshwiresrc name=src latency={latency} mode=listener location=a1://127.0.0.1:0 ! fakesink name=out sync=false"
+        ));
+        let (found, times) = std::sync::mpsc::channel();
+        let pad = receiver.element("out").static_pad("sink").unwrap();
+        pad.add_probe(gst::PadProbeType::BUFFER, move |_, info| {
+            found.send(info.buffer().unwrap().dts()).unwrap();
+            gst::PadProbeReturn::Ok
+        });
+        receiver.0.set_state(gst::State::Playing).unwrap();
+        let source = receiver.element("src");
+        let mut query = gst::query::Latency::new();
+        assert!(source.static_pad("src").unwrap().query(&mut query));
+        assert_eq!(query.result().1, gst::ClockTime::from_mseconds(latency.into()));
+
+        let address = receiver.url("src", "a1://");
+        let node = Node::bind("127.0.0.1:0".parse().unwrap(), NodeConfig::new().unwrap()).unwrap();
+        let key = receiver.key("src").parse().unwrap();
+        let config = ConnectConfig::default().timeout(PATIENCE);
+        let connection = node.connect(address.strip_prefix("a1://").unwrap(), &key, &config).unwrap();
+        let mut sender =
+            Sender::without_engine(&RingConfig { block_bytes: 16 << 10, ..RingConfig::default() }).unwrap();
+        let sink = sender.add_a1_sink(&connection, freshwire::a1::SinkConfig::new(choice::fifo())).unwrap();
+        let running = || source.current_running_time().filter(|time| !time.is_zero());
+        wait_for("the clock runs", || running().is_some());
+        let before = running();
+        // As old as the machine.
+        let meta = Meta { generated: Timestamp::from_nanos(1), ..Meta::default() };
+        sender.push(sink.id(), &picture, &meta).unwrap();
+        let time = times.recv_timeout(PATIENCE).unwrap();
+        match latency {
+            0 => assert!(time >= before, "{time:?} is before {before:?}"),
+            _ => assert_eq!(time, Some(gst::ClockTime::ZERO)),
+        }
+    }
+}
+
+#[test]
 fn every_codec_comes_through() {
     let Some(_one) = begin() else { return };
     let pictures = "videotestsrc num-buffers=8 ! video/x-raw,width=64,height=64,framerate=30/1";
@@ -310,7 +440,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         (format!("{FILE} ! freshwiresink location=a1://127.0.0.1:9"), "peer-key is missing"),
         (
             format!("{FILE} ! freshwiresink location=tcp://127.0.0.1:1 timeout=100"),
-            "cannot connect to 127.0.0.1:1",
+            "nobody listens on 127.0.0.1:1",
         ),
         (
             format!("{FILE} ! freshwiresink mode=listener location=tcp://127.0.0.1:0 policy=frames"),

@@ -25,6 +25,7 @@ pub mod hub;
 pub mod ingest;
 pub mod log;
 pub mod net;
+pub mod peer;
 pub mod priority;
 pub mod report;
 pub mod rtsp;

@@ -1,4 +1,5 @@
-//! What `/api/streams` of the internal address says, as JSON: an array of [`StreamReport`]. `freshwire top` reads it.
+//! What `/api/streams` and `/api/values` of the internal address say, as JSON: an array of [`StreamReport`], and one of [`TopicReport`].
+//! `freshwire top` reads them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use freshwire::PathRate;
 use serde::{Deserialize, Serialize};
 
 use crate::hub::{Fit, RenditionSnapshot, StreamSnapshot, ViewerSnapshot};
+use crate::values::{TopicSnapshot, WatcherSnapshot};
 
 /// What a stream has carried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -141,6 +143,78 @@ pub struct PathReport {
     pub age_at_commit_mean_ms: f64,
     /// Largest age of a unit at its commit point, in milliseconds.
     pub age_at_commit_max_ms: f64,
+}
+
+/// A stream of values by key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TopicReport {
+    /// Its name.
+    pub name: String,
+    /// Keys that have a value.
+    pub keys: u64,
+    /// Values set and keys deleted.
+    pub changes: u64,
+    /// Publishers over WebSocket.
+    pub publishers: u64,
+    /// Bytes of the newest values.
+    pub bytes: u64,
+    /// Bytes of its arena in use.
+    pub arena_used_bytes: u64,
+    /// Its readers.
+    pub watchers: Vec<WatcherReport>,
+}
+
+/// What a reader of values has got and missed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WatcherReport {
+    /// Its number, unique in the stream's life.
+    pub id: u64,
+    /// By which protocol.
+    pub protocol: String,
+    /// Its address and port.
+    pub peer: String,
+    /// For how long it has been served, in seconds.
+    pub age_s: f64,
+    /// How old a value may be when it arrives, in milliseconds, if it asked for that.
+    pub within_ms: Option<f64>,
+    /// Values whose sending has started.
+    pub sent: u64,
+    /// Values dropped for newer ones of their key, or as too old.
+    pub dropped: u64,
+    /// Keys whose newest value found no room yet.
+    pub waiting_keys: u64,
+    /// What its connection has taken.
+    pub path: PathReport,
+}
+
+impl From<&TopicSnapshot> for TopicReport {
+    fn from(topic: &TopicSnapshot) -> Self {
+        Self {
+            name: topic.name.clone(),
+            keys: topic.keys as u64,
+            changes: topic.changes,
+            publishers: topic.publishers as u64,
+            bytes: topic.bytes as u64,
+            arena_used_bytes: topic.arena_used as u64,
+            watchers: topic.watchers.iter().map(WatcherReport::from).collect(),
+        }
+    }
+}
+
+impl From<&WatcherSnapshot> for WatcherReport {
+    fn from(watcher: &WatcherSnapshot) -> Self {
+        Self {
+            id: watcher.id,
+            protocol: watcher.protocol.to_owned(),
+            peer: watcher.peer.to_string(),
+            age_s: watcher.age.as_secs_f64(),
+            within_ms: watcher.within.map(millis),
+            sent: watcher.sink.begun_by_layer.iter().sum(),
+            dropped: watcher.dropped,
+            waiting_keys: watcher.waiting_keys as u64,
+            path: PathReport::from(&watcher.sink),
+        }
+    }
 }
 
 impl From<&StreamSnapshot> for StreamReport {

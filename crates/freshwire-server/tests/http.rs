@@ -233,7 +233,7 @@ fn the_name_of_somebody_elses_page_opens_nothing() {
     assert_eq!(ask(server.address, "/cam/ws", &server.address.to_string()), "101");
     let index = say(server.address, "GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n");
     assert!(!index.contains("/cam"), "{index}");
-    for path in ["/health", "/metrics", "/api/streams"] {
+    for path in ["/health", "/metrics", "/api/streams", "/api/values"] {
         assert_eq!(ask(server.internal, path, "evil.example"), "403", "{path}");
         assert_eq!(ask(server.internal, path, "localhost"), "200", "{path}");
     }

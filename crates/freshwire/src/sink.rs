@@ -100,6 +100,13 @@ impl Sink {
         self.server.leave(last, self.linger);
     }
 
+    /// Starts to close the sink without waiting: [`ended`](Self::ended) reports the end. [`close`](Self::close) with
+    /// [`CloseMode::Abort`] cuts it short. Dropping the sink does not.
+    pub fn start_close(&mut self, mode: CloseMode) {
+        self.closed = true;
+        self.server.close(mode);
+    }
+
     /// Closes the sink and waits at most `timeout`, after which the connection is aborted. Returns the reason
     /// for the end.
     pub fn close(mut self, mode: CloseMode, timeout: Duration) -> Ended {

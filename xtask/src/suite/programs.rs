@@ -30,7 +30,15 @@ const COMPUTING: &[&str] = &[
 ];
 
 /// Programs that measure: delays to the millisecond, rates to the percent, or what a player shows in time.
-const MEASURING: &[&str] = &["-p freshwire-netns --test link"];
+const MEASURING: &[&str] = &[
+    "-p freshwire-lab --test lab",
+    "-p freshwire-netns --test link",
+    "-p freshwire-push --test receiver",
+    "-p freshwire-server --test browser",
+    "-p freshwire-server --test renditions",
+    "-p freshwire-server --test renditions_link",
+    "-p freshwire-server --test udp_link",
+];
 
 /// The steps of the programs that cargo's messages tell of, with the environment of the build.
 pub(super) fn steps(messages: &[String], build: &Step) -> anyhow::Result<Vec<Step>> {

@@ -1,10 +1,10 @@
 //! `make install` into a folder: names, versions and the soname of the library, and a program that is built with pkg-config alone.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::{WARNINGS, folder, has, libraries, run};
@@ -60,13 +60,13 @@ fn the_library_has_the_headers_functions_with_their_version() {
     assert!(dynamic.contains("Library soname: [libfreshwire.so.1]"), "{dynamic}");
 }
 
-#[test]
-fn an_example_is_built_with_pkg_config_and_runs() {
+/// Builds an example with the installation and starts it with these arguments; `None` without pkg-config. Returns the address that it
+/// names in its first line.
+fn example(name: &str, arguments: &[&str], into: &Path) -> Option<(Child, String)> {
     if !has("pkg-config") {
-        return;
+        return None;
     }
-    let into = tempfile::tempdir().expect("a folder");
-    let root = install(into.path());
+    let root = install(into);
     let pkg_config = |arguments: &[&str]| {
         let mut command = Command::new("pkg-config");
         command.env("PKG_CONFIG_LIBDIR", root.join("usr/lib/pkgconfig")).env("PKG_CONFIG_SYSROOT_DIR", &root);
@@ -76,25 +76,36 @@ fn an_example_is_built_with_pkg_config_and_runs() {
     };
     assert_eq!(pkg_config(&["--modversion"]).trim(), env!("CARGO_PKG_VERSION"));
     let flags = pkg_config(&["--cflags", "--libs"]);
-    let program = into.path().join("positions");
+    let program = into.join(name);
     let mut cc = Command::new("cc");
-    cc.arg("-std=gnu11").args(WARNINGS).arg(folder().join("examples/positions.c")).arg("-o").arg(&program);
+    let source = folder().join(format!("examples/{name}.c"));
+    cc.arg("-std=gnu11").args(WARNINGS).arg(source).arg("-o").arg(&program);
     run(cc.args(flags.split_whitespace()));
-
-    let mut positions = Command::new(&program)
-        .args(["0", "20"])
+    let mut started = Command::new(&program)
+        .args(arguments)
         .env("LD_LIBRARY_PATH", root.join("usr/lib"))
         .stdout(Stdio::piped())
         .spawn()
         .expect("the example starts");
     let mut line = String::new();
-    BufReader::new(positions.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-    assert!(line.starts_with(concat!("libfreshwire ", env!("CARGO_PKG_VERSION"), " listens on ")), "{line}");
-    let address = line.trim().rsplit(' ').next().expect("an address");
-    let mut client = TcpStream::connect(address).expect("it listens");
+    BufReader::new(started.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    assert!(line.starts_with(concat!("libfreshwire ", env!("CARGO_PKG_VERSION"), " ")), "{line}");
+    let address = line.trim().rsplit([' ', '/']).next().expect("an address").to_owned();
+    Some((started, address))
+}
+
+fn connect(address: &str) -> TcpStream {
+    let client = TcpStream::connect(address).expect("it listens");
     client.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
+    client
+}
+
+#[test]
+fn an_example_is_built_with_pkg_config_and_runs() {
+    let into = tempfile::tempdir().expect("a folder");
+    let Some((mut positions, address)) = example("positions", &["0", "20"], into.path()) else { return };
     let mut text = String::new();
-    client.read_to_string(&mut text).expect("positions");
+    connect(&address).read_to_string(&mut text).expect("positions");
     for object in 1..=50 {
         assert!(
             text.contains(&format!("object {object}, tick 19\n")),
@@ -102,4 +113,43 @@ fn an_example_is_built_with_pkg_config_and_runs() {
         );
     }
     assert!(positions.wait().expect("it ends").success());
+}
+
+/// A page, a page of another site, and a browser that gets the newest values until the example ends.
+#[test]
+fn the_example_for_browsers_serves_a_page_and_values() {
+    let into = tempfile::tempdir().expect("a folder");
+    let Some((mut browser, address)) = example("browser", &["0", "20"], into.path()) else { return };
+    let ask = |request: &str| {
+        let mut client = connect(&address);
+        client.write_all(request.replace("HOST", &address).as_bytes()).expect("written");
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).expect("an answer, and its end");
+        answer
+    };
+    let upgrade = |origin: &str| {
+        format!(
+            "GET /values HTTP/1.1\r\nHost: HOST\r\nOrigin: http://{origin}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        )
+    };
+    let page = ask("GET / HTTP/1.1\r\nHost: HOST\r\n\r\n");
+    assert!(page.starts_with(b"HTTP/1.1 200 OK\r\n") && page.ends_with(b"</script>\n"), "{page:?}");
+    assert_eq!(ask(&upgrade("evil.example")), b"", "a page of another site gets nothing");
+    let answer = ask(&upgrade("HOST"));
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").expect("a head") + 4;
+    let head = String::from_utf8_lossy(&answer[..end]);
+    assert!(head.contains("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{head}");
+    let values = String::from_utf8_lossy(&answer[end..]);
+    // Which ticks come depends on the machine: what is queued at the next tick, or at the end, is not sent.
+    for gauge in 1..=8 {
+        let ticks: Vec<u32> = values
+            .split(&format!("{{\"gauge\":{gauge},\"tick\":"))
+            .skip(1)
+            .map(|rest| rest.split('}').next().expect("a part").parse().expect("a number"))
+            .collect();
+        assert!(!ticks.is_empty() && ticks.is_sorted_by(|a, b| a < b), "{gauge}: {values}");
+    }
+    assert!(values.ends_with("the example ends"), "{values}");
+    assert!(browser.wait().expect("it ends").success());
 }

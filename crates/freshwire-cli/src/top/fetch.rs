@@ -4,12 +4,20 @@ use std::net::{TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use freshwire_server::report::StreamReport;
+use freshwire_server::report::{StreamReport, TopicReport};
+use serde::de::DeserializeOwned;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Room for about thirty thousand viewers.
 const MAX_ANSWER: u64 = 32 << 20;
+
+/// What a server serves at a moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Look {
+    pub(super) streams: Vec<StreamReport>,
+    pub(super) topics: Vec<TopicReport>,
+}
 
 /// A server's internal address.
 pub(super) struct Server {
@@ -28,10 +36,14 @@ impl Server {
         Ok(Self { authority })
     }
 
-    /// What its streams carry now.
-    pub(super) fn streams(&self) -> anyhow::Result<Vec<StreamReport>> {
+    /// What it serves now.
+    pub(super) fn look(&self) -> anyhow::Result<Look> {
+        Ok(Look { streams: self.ask("/api/streams")?, topics: self.ask("/api/values")? })
+    }
+
+    fn ask<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self
-            .get("/api/streams")
+            .get(path)
             .with_context(|| format!("no answer from {self}; is `freshwire serve` running there?"))?;
         serde_json::from_slice(&body).with_context(|| format!("{self} is not a server of this version"))
     }

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::Args;
-use freshwire_server::report::StreamReport;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 
 use crate::output::print;
+use fetch::Look;
 use table::Rates;
 
 /// How often the server is asked.
@@ -31,7 +31,7 @@ pub(crate) struct TopArgs {
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let server = fetch::Server::parse(&args.url)?;
     if args.once || !std::io::stdout().is_terminal() {
-        print(&table::text(&server.streams()?))?;
+        print(&table::text(&server.look()?))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut terminal = ratatui::try_init().context("cannot use the terminal; try --once")?;
@@ -45,10 +45,9 @@ fn watch(server: &fetch::Server, terminal: &mut ratatui::DefaultTerminal) -> any
     let mut scroll = 0;
     loop {
         let asked = Instant::now();
-        let answer: Result<Vec<StreamReport>, String> =
-            server.streams().map_err(|error| format!("{error:#}"));
-        if let Ok(streams) = &answer {
-            rates.look(streams, asked);
+        let answer: Result<Look, String> = server.look().map_err(|error| format!("{error:#}"));
+        if let Ok(look) = &answer {
+            rates.look(look, asked);
         }
         loop {
             terminal.draw(|frame| table::draw(frame, &args_title(server), &answer, &rates, scroll))?;

@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 
-use freshwire_server::report::{FitReport, PathReport, RateReport, ViewerReport};
+use freshwire_server::report::{
+    FitReport, PathReport, RateReport, StreamReport, TopicReport, ViewerReport, WatcherReport,
+};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
@@ -52,12 +54,36 @@ fn streams(bytes: u64) -> Vec<StreamReport> {
     }]
 }
 
+fn look(bytes: u64) -> Look {
+    let watcher = WatcherReport {
+        id: 7,
+        protocol: "websocket".to_owned(),
+        peer: "192.0.2.2:6000".to_owned(),
+        age_s: 20.0,
+        within_ms: Some(300.0),
+        sent: 60,
+        dropped: 40,
+        waiting_keys: 3,
+        path: PathReport { bytes: 2_500_000, rtt_ms: 40.6, ..PathReport::default() },
+    };
+    let topic = TopicReport {
+        name: "state".to_owned(),
+        keys: 12,
+        changes: 5000,
+        publishers: 1,
+        bytes: 1000,
+        arena_used_bytes: 2048,
+        watchers: vec![watcher],
+    };
+    Look { streams: streams(bytes), topics: vec![topic] }
+}
+
 #[test]
 fn the_text_has_each_stream_and_viewer() {
-    let text = table::text(&streams(1_250_000));
+    let text = table::text(&look(1_250_000));
     eprintln!("{text}");
     let lines: Vec<_> = text.lines().collect();
-    assert!(lines[0].starts_with("STREAM / VIEWER") && lines.len() == 3);
+    assert!(lines[0].starts_with("STREAM / VIEWER") && lines.len() == 5);
     assert!(
         lines[1].starts_with("live (test)") && lines[1].contains("1 viewers") && lines[1].contains("25%")
     );
@@ -77,31 +103,38 @@ fn the_text_has_each_stream_and_viewer() {
     for cell in cells {
         assert!(lines[2].contains(cell), "{cell}: {}", lines[2]);
     }
-    let mut unlimited = streams(0);
-    unlimited[0].viewers[0].path.carries = Some(RateReport { bps: 300_000, at_least: true });
+    for cell in ["state (values)", "1 readers", "5000 changes", "12 keys"] {
+        assert!(lines[3].contains(cell), "{cell}: {}", lines[3]);
+    }
+    for cell in ["192.0.2.2:6000", "websocket", "20 s", "1.00", "41 ms", "300 ms", "40%", "3 keys wait"] {
+        assert!(lines[4].contains(cell), "{cell}: {}", lines[4]);
+    }
+    let mut unlimited = look(0);
+    unlimited.streams[0].viewers[0].path.carries = Some(RateReport { bps: 300_000, at_least: true });
     assert!(table::text(&unlimited).contains("≥ 300 kbit/s"));
 }
 
 #[test]
 fn a_rate_is_that_between_two_looks() {
     let (mut rates, now) = (Rates::default(), Instant::now());
-    rates.look(&streams(1_000_000), now);
-    rates.look(&streams(1_500_000), now + Duration::from_secs(2));
-    assert_eq!(table::rows(&streams(1_500_000), &rates)[1][4], "2.00");
+    rates.look(&look(1_000_000), now);
+    rates.look(&look(1_500_000), now + Duration::from_secs(2));
+    let rows = table::rows(&look(1_500_000), &rates);
+    assert_eq!((&*rows[1][4], &*rows[3][4]), ("2.00", "0.00"), "of the same number in two streams");
 }
 
 #[test]
 fn the_view_shows_streams_or_what_is_wrong() {
     let mut terminal = Terminal::new(TestBackend::new(176, 8)).unwrap();
-    let mut shown = |answer: Result<Vec<StreamReport>, String>, scroll| {
+    let mut shown = |answer: Result<Look, String>, scroll| {
         terminal.draw(|frame| table::draw(frame, " top ", &answer, &Rates::default(), scroll)).unwrap();
         format!("{}", terminal.backend())
     };
-    let view = shown(Ok(streams(0)), 0);
+    let view = shown(Ok(look(0)), 0);
     assert!(view.contains("live (test)") && view.contains("192.0.2.1:5000"), "{view}");
-    let scrolled = shown(Ok(streams(0)), 1);
+    let scrolled = shown(Ok(look(0)), 1);
     assert!(!scrolled.contains("live (test)") && scrolled.contains("192.0.2.1:5000"), "{scrolled}");
-    assert!(shown(Ok(Vec::new()), 9).contains("STREAM"));
+    assert!(shown(Ok(Look::default()), 9).contains("STREAM"));
     assert!(shown(Err("no answer".to_owned()), 0).contains("no answer"));
 }
 
@@ -109,9 +142,12 @@ fn the_view_shows_streams_or_what_is_wrong() {
 fn the_server_is_asked_over_http() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = fetch::Server::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
-    let body = serde_json::to_string(&streams(5)).unwrap();
-    let answers =
-        [format!("HTTP/1.1 200 OK\r\nX: y\r\n\r\n{body}"), "HTTP/1.1 404 Not Found\r\n\r\n".to_owned()];
+    let ok = |body: String| format!("HTTP/1.1 200 OK\r\nX: y\r\n\r\n{body}");
+    let answers = [
+        ok(serde_json::to_string(&look(5).streams).unwrap()),
+        ok(serde_json::to_string(&look(5).topics).unwrap()),
+        "HTTP/1.1 404 Not Found\r\n\r\n".to_owned(),
+    ];
     let answering = std::thread::spawn(move || {
         for answer in answers {
             let (mut socket, _) = listener.accept().unwrap();
@@ -119,8 +155,8 @@ fn the_server_is_asked_over_http() {
             socket.write_all(answer.as_bytes()).unwrap();
         }
     });
-    assert_eq!(server.streams().unwrap(), streams(5));
-    let error = format!("{:#}", server.streams().unwrap_err());
+    assert_eq!(server.look().unwrap(), look(5));
+    let error = format!("{:#}", server.look().unwrap_err());
     assert!(error.contains("is `freshwire serve` running there?: it answers HTTP/1.1 404"), "{error}");
     answering.join().unwrap();
     assert!(fetch::Server::parse("https://host").is_err());

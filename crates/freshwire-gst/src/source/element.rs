@@ -35,6 +35,7 @@ struct Settings {
     codec: Codec,
     framing: Framing,
     timeout: u32,
+    latency: u32,
 }
 
 impl Default for Settings {
@@ -48,6 +49,7 @@ impl Default for Settings {
             codec: Codec::default(),
             framing: Framing::default(),
             timeout: TIMEOUT_MS,
+            latency: 0,
         }
     }
 }
@@ -97,6 +99,8 @@ pub(crate) struct Element {
         builder(Framing::Raw).blurb("With tcp://: how records lie in the stream"))]
     #[property(name = "timeout", get, set, type = u32, member = timeout, default = TIMEOUT_MS,
         blurb = "How long connecting may take, in ms")]
+    #[property(name = "latency", get, set, type = u32, member = latency,
+        blurb = "With a1://: even out the delay of records up to this age, in ms; 0 shows each at once")]
     settings: Mutex<Settings>,
     #[property(name = "urls", get = Self::urls, type = Vec<String>,
         blurb = "From PAUSED on, with mode=listener: where the element listens")]
@@ -231,8 +235,9 @@ impl BaseSrcImpl for Element {
 
     fn query(&self, query: &mut gst::QueryRef) -> bool {
         if let gst::QueryViewMut::Latency(latency) = query.view_mut() {
-            // A buffer's time is that of its arrival, or before it by its age: nothing waits here.
-            latency.set(true, gst::ClockTime::ZERO, gst::ClockTime::NONE);
+            // A buffer's time is that of its arrival, or before it by at most this.
+            let evened = gst::ClockTime::from_mseconds(lock(&self.settings).latency.into());
+            latency.set(true, evened, gst::ClockTime::NONE);
             return true;
         }
         BaseSrcImplExt::parent_query(self, query)
@@ -251,6 +256,7 @@ impl BaseSrcImpl for Element {
 
 impl PushSrcImpl for Element {
     fn create(&self, _buffer: Option<&mut gst::BufferRef>) -> Result<CreateSuccess, gst::FlowError> {
+        let latency = Duration::from_millis(lock(&self.settings).latency.into());
         let mut open = lock(&self.open);
         let Some(Open { link, reader, has_ended }) = &mut *open else { return Err(gst::FlowError::Flushing) };
         loop {
@@ -272,7 +278,8 @@ impl PushSrcImpl for Element {
             match arrival {
                 None => {}
                 Some(Arrival::Record { bytes, age }) => {
-                    reader.record(&bytes, age, now).map_err(|text| self.fail(&text))?;
+                    // A sink drops a picture that is due before it came: older ones are for now.
+                    reader.record(&bytes, age.min(latency), now).map_err(|text| self.fail(&text))?;
                 }
                 Some(Arrival::Bytes(bytes)) => reader.bytes(&bytes, now).map_err(|text| self.fail(&text))?,
                 Some(Arrival::Abandoned) => reader.gap(),

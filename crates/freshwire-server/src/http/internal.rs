@@ -1,4 +1,4 @@
-//! What operators and their programs ask, on an address of its own: `/health`, `/metrics` and `/api/streams`.
+//! What operators and their programs ask, on an address of its own: `/health`, `/metrics`, `/api/streams` and `/api/values`.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -22,7 +22,7 @@ use super::shutdown::stopped;
 use crate::access::UNKNOWN_HOST;
 use crate::context::Context;
 use crate::net::Patience;
-use crate::report::StreamReport;
+use crate::report::{StreamReport, TopicReport};
 
 /// Those who ask at once. One more takes the place of who has been here longest, so that there is always one for a probe.
 const MAX_CONNECTIONS: usize = 32;
@@ -125,7 +125,8 @@ impl Inquiry {
                 Err(error) => reply::text(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
             },
             "/api/streams" => self.streams(),
-            _ => reply::text(StatusCode::NOT_FOUND, "ask for /health, /metrics or /api/streams"),
+            "/api/values" => self.values(),
+            _ => reply::text(StatusCode::NOT_FOUND, "ask for /health, /metrics, /api/streams or /api/values"),
         }
     }
 
@@ -143,6 +144,12 @@ impl Inquiry {
     fn streams(&self) -> Reply {
         let streams = self.context.hub.streams();
         let reports: Vec<_> = streams.iter().map(|stream| StreamReport::from(&stream.snapshot())).collect();
+        json(StatusCode::OK, &reports)
+    }
+
+    fn values(&self) -> Reply {
+        let topics = self.context.topics.all();
+        let reports: Vec<_> = topics.iter().map(|topic| TopicReport::from(&topic.snapshot())).collect();
         json(StatusCode::OK, &reports)
     }
 }

@@ -1,3 +1,5 @@
+use std::convert::Infallible;
+use std::future::{Future, pending};
 use std::time::{Duration, SystemTime};
 
 use freshwire::websocket::{self, Event, Opcode, Role};
@@ -76,6 +78,11 @@ pub(super) trait Served {
     /// Lets the engine write frames between two messages.
     fn interject(&self, frames: Vec<u8>);
 
+    /// Does what is to be done between the calls. Cancel safe, and without an end.
+    fn attend(&self) -> impl Future<Output = Infallible> + Send {
+        pending()
+    }
+
     /// Lets the engine write the close frame, and ends it.
     fn finish(self, last: Vec<u8>);
 }
@@ -129,6 +136,7 @@ pub(super) async fn attend<S: Served>(mut reader: Reader, early: &[u8], mut serv
                     Err(Ended) => return,
                 }
             }
+            never = served.attend() => match never {},
             _ = stopped(&mut shutdown) => return served.finish(farewell(AWAY, "the server stops")),
         }
     }

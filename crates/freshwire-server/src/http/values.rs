@@ -4,6 +4,7 @@ mod change;
 mod publisher;
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -186,7 +187,10 @@ pub(super) async fn run(conn: Conn, early: Vec<u8>, order: Order, context: &Cont
             }
             watcher.snapshot().is_none() || watcher.ended().is_some()
         };
-        wait(parts.reader, context, ended).await;
+        tokio::select! {
+            () = wait(parts.reader, context, ended) => {}
+            never = watcher.offer_missed() => match never {},
+        }
     }
     Ok(())
 }
@@ -218,6 +222,10 @@ impl Served for Watching {
 
     fn interject(&self, frames: Vec<u8>) {
         self.watcher.interject(frames);
+    }
+
+    async fn attend(&self) -> Infallible {
+        self.watcher.offer_missed().await
     }
 
     fn finish(self, last: Vec<u8>) {

@@ -1,10 +1,12 @@
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use freshwire::choice::Reason;
 use freshwire::websocket::{MessageKind, Messages};
 use freshwire::{Framer, Monitor, Seal, SinkSnapshot, event_stream};
+use tokio::sync::Notify;
 
 use super::envelope::is_bytes;
 
@@ -56,6 +58,9 @@ pub(super) struct Identity {
     peer: SocketAddr,
     since: Instant,
     pub(super) monitor: Monitor,
+    /// Newest values have found no room.
+    is_missing: AtomicBool,
+    missing: Notify,
 }
 
 /// What a watcher has received and missed.
@@ -82,7 +87,28 @@ pub struct WatcherSnapshot {
 
 impl Identity {
     pub(super) fn new(id: u64, protocol: &'static str, peer: SocketAddr, monitor: Monitor) -> Self {
-        Self { id, protocol, peer, since: Instant::now(), monitor }
+        let (is_missing, missing) = (AtomicBool::new(false), Notify::new());
+        Self { id, protocol, peer, since: Instant::now(), monitor, is_missing, missing }
+    }
+
+    /// Notes whether newest values have found no room. The topic is locked.
+    pub(super) fn misses(&self, is_missing: bool) {
+        // Release: with the notification, whoever waits sees it.
+        if !self.is_missing.swap(is_missing, Ordering::Release) && is_missing {
+            self.missing.notify_one();
+        }
+    }
+
+    /// Newest values have found no room; so it may be where newer ones have since taken their place.
+    pub(super) fn is_missing(&self) -> bool {
+        self.is_missing.load(Ordering::Acquire)
+    }
+
+    /// Waits until newest values find no room; at once if some have not.
+    pub(super) async fn missing(&self) {
+        while !self.is_missing() {
+            self.missing.notified().await;
+        }
     }
 
     pub(super) fn snapshot(

@@ -56,10 +56,21 @@ struct Value {
     count: u64,
     seq: u64,
     generated: Timestamp,
-    is_bytes: bool,
+    content: Kind,
     record: Vec<u8>,
     /// In the arena, for those that get it later than the others: newcomers, and rings that were full.
     stored: OnceLock<Stored>,
+}
+
+/// What a record has, and so who gets it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Text: for all.
+    Text,
+    /// Bytes: for those that take them.
+    Bytes,
+    /// The end of a key's text, because bytes have come: for those that take none.
+    NoText,
 }
 
 /// A watcher as the topic sees it.
@@ -156,27 +167,34 @@ impl Topic {
             return Err(ValueError::TooLarge { bytes, limit });
         }
         let mut state = self.lock();
-        let before = state.keys.get(key).map(|value| (value.number, value.count, value.seq));
+        let before = state.keys.get(key).map(Arc::clone);
         if before.is_none() && state.keys.len() >= self.config.max_keys {
             return Err(ValueError::TooManyKeys(self.config.max_keys));
         }
-        let (key_number, count, replaces) = match before {
-            Some((number, count, seq)) => (number, count + 1, Some(seq)),
+        let (key_number, count, replaces) = match &before {
+            Some(before) => (before.number, before.count + 1, Some(before.seq)),
             None => (state.numbers + 1, 1, None),
         };
         state.numbers = state.numbers.max(key_number);
         state.changes += 1;
-        let is_bytes = matches!(content, Content::Bytes(_));
-        let value = Arc::new(Value {
-            number: key_number,
-            count,
-            seq: number(state.changes, is_bytes),
-            generated: now(),
-            is_bytes,
-            record: record(key, count, SystemTime::now(), Some(content)),
-            stored: OnceLock::new(),
-        });
+        let make = |changes, kind, content| {
+            Arc::new(Value {
+                number: key_number,
+                count,
+                seq: number(changes, kind == Kind::Bytes),
+                generated: now(),
+                content: kind,
+                record: record(key, count, SystemTime::now(), content),
+                stored: OnceLock::new(),
+            })
+        };
+        let kind = if matches!(content, Content::Bytes(_)) { Kind::Bytes } else { Kind::Text };
+        let value = make(state.changes, kind, Some(content));
         state.offer(key, &value, replaces);
+        if kind == Kind::Bytes && before.is_some_and(|before| before.content == Kind::Text) {
+            let end = make(state.changes, Kind::NoText, None);
+            state.offer(key, &end, replaces);
+        }
         state.keys.insert(key.to_owned(), value);
         state.retry(|_| true);
         Ok(())
@@ -197,7 +215,7 @@ impl Topic {
             count: before.count + 1,
             seq: number(state.changes, false),
             generated: now(),
-            is_bytes: false,
+            content: Kind::Text,
             record: record(key, before.count + 1, SystemTime::now(), None),
             stored: OnceLock::new(),
         });
@@ -282,6 +300,7 @@ impl Topic {
             })
             .map(|(key, value)| (key.clone(), Arc::clone(value)))
             .collect();
+        identity.misses(!member.missed.is_empty());
         members.push(member);
         drop(state);
         Ok((identity, sink, gate))
@@ -301,7 +320,7 @@ impl Topic {
         }
     }
 
-    /// Offers a watcher again what found no room. To be called about twice a second while nothing is published.
+    /// Offers a watcher again what found no room.
     pub(super) fn retry(&self, id: u64) {
         self.lock().retry(|member| member.id == id);
     }
@@ -352,10 +371,10 @@ impl State {
         // The payload is stored once for all with the same deadline.
         let mut groups: BTreeMap<Option<Duration>, Vec<usize>> = BTreeMap::new();
         for (at, member) in members.iter_mut().enumerate() {
-            member.missed.remove(key);
             if !member.wants(key, value) {
                 continue;
             }
+            member.missed.remove(key);
             if member.within.is_none() {
                 member.drop_older(sender, replaces);
             }
@@ -372,7 +391,7 @@ impl State {
                 let refused = sender.missed().iter().find(|(sink, _)| *sink == members[at].sink);
                 // Without a free block it is unknown who has the value: it is offered to all of them again.
                 if pushed.is_err() || refused.is_some_and(|(_, error)| *error != PushError::Closed) {
-                    members[at].missed.insert(key.to_owned(), Arc::clone(value));
+                    members[at].miss(key, value);
                 }
             }
         }
@@ -381,7 +400,7 @@ impl State {
     /// Offers these members again what found no room, until one of a member's values finds none again.
     fn retry(&mut self, of: impl Fn(&Member) -> bool) {
         let Self { sender: Some(sender), members, .. } = self else { return };
-        for member in members.iter_mut().filter(|member| !member.missed.is_empty() && of(member)) {
+        for member in members.iter_mut().filter(|member| member.identity.is_missing() && of(member)) {
             while let Some(first) = member.missed.first_entry() {
                 let value = Arc::clone(first.get());
                 match give(sender, member.sink, &value, &member.meta(&value)) {
@@ -390,6 +409,7 @@ impl State {
                     _ => member.missed.pop_first(),
                 };
             }
+            member.identity.misses(!member.missed.is_empty());
         }
     }
 }
@@ -410,7 +430,18 @@ fn give(sender: &mut Sender, sink: SinkId, value: &Value, meta: &Meta) -> Result
 
 impl Member {
     fn wants(&self, key: &str, value: &Value) -> bool {
-        (self.takes_bytes || !value.is_bytes) && self.keys.as_ref().is_none_or(|keys| keys.contains(key))
+        let is_for_it = match value.content {
+            Kind::Text => true,
+            Kind::Bytes => self.takes_bytes,
+            Kind::NoText => !self.takes_bytes,
+        };
+        is_for_it && self.keys.as_ref().is_none_or(|keys| keys.contains(key))
+    }
+
+    /// Notes a value that found no room.
+    fn miss(&mut self, key: &str, value: &Arc<Value>) {
+        self.missed.insert(key.to_owned(), Arc::clone(value));
+        self.identity.misses(true);
     }
 
     fn meta(&self, value: &Value) -> Meta {

@@ -1,7 +1,9 @@
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::{Arc, OnceLock};
 
 use freshwire::choice::Gate;
-use freshwire::{Ended, Sink};
+use freshwire::{Ended, Sink, SinkWatch};
 
 use super::member::{Identity, WatchRequest, WatcherSnapshot};
 use super::{Topic, ValueError};
@@ -12,6 +14,8 @@ pub struct Watcher {
     identity: Arc<Identity>,
     /// `None` after [`finish_with`](Self::finish_with).
     sink: Option<Sink>,
+    /// From the first value on that found no room; until then the engine has nobody to tell of room.
+    room: OnceLock<SinkWatch>,
     gate: Option<Gate>,
 }
 
@@ -23,7 +27,7 @@ impl Topic {
     /// [`ValueError::TooManyWatchers`], and [`ValueError::Io`] if the socket cannot be used.
     pub fn watch(self: &Arc<Self>, request: WatchRequest) -> Result<Watcher, ValueError> {
         let (identity, sink, gate) = self.join(request)?;
-        Ok(Watcher { topic: Arc::clone(self), identity, sink: Some(sink), gate })
+        Ok(Watcher { topic: Arc::clone(self), identity, sink: Some(sink), room: OnceLock::new(), gate })
     }
 }
 
@@ -52,6 +56,26 @@ impl Watcher {
     /// How it ended, `None` while it is served.
     pub fn ended(&self) -> Option<Ended> {
         self.identity.monitor.ended()
+    }
+
+    /// Offers the client again what found no room, as soon as its ring has some. Cancel safe. Room in the arena that other
+    /// watchers make is noticed by [`snapshot`](Self::snapshot) only.
+    pub async fn offer_missed(&self) -> Infallible {
+        loop {
+            self.identity.missing().await;
+            let Some(room) = self.room() else { return pending().await };
+            room.changed().await;
+            self.topic.retry(self.identity.id);
+        }
+    }
+
+    /// `None` where the engine reports no room: the carrier is the kernel's ring, or the sink was given away.
+    fn room(&self) -> Option<&SinkWatch> {
+        if let Some(room) = self.room.get() {
+            return Some(room);
+        }
+        let room = SinkWatch::new(self.sink.as_ref()?).ok()?;
+        Some(self.room.get_or_init(|| room))
     }
 
     /// What it has received and missed. Offers it again what found no room: call it about twice a second.

@@ -13,8 +13,12 @@ use freshwire_server::http::{self, Site, internal};
 use freshwire_server::hub::{Hub, HubConfig};
 use freshwire_server::ingest::{self, PatternConfig, Source};
 use freshwire_server::net::Acceptor;
+use freshwire_server::tls::Certificate;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// A running server.
 pub(crate) struct Server {
@@ -24,11 +28,38 @@ pub(crate) struct Server {
     pub(crate) expected: watch::Sender<Vec<String>>,
     pub(crate) shutdown: watch::Sender<bool>,
     pub(crate) runtime: Runtime,
+    /// What clients trust, if connections are encrypted.
+    pub(crate) trust: Option<Arc<ClientConfig>>,
 }
 
 impl Server {
     /// Serves on this listener; the internal address is on loopback.
     pub(crate) fn new(listener: TcpListener, access: Access, limits: Limits) -> Self {
+        Self::start(listener, access, limits, None)
+    }
+
+    /// A server on loopback that lets everybody view, over TLS, with a new certificate for `localhost`.
+    pub(crate) fn encrypted() -> Self {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["cert.pem", "key.pem"].map(|name| folder.path().join(name));
+        std::fs::write(&paths[0], made.cert.pem()).unwrap();
+        std::fs::write(&paths[1], made.signing_key.serialize_pem()).unwrap();
+        let certificate = Certificate::load(&paths[0], &paths[1]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let trust = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tls = certificate.acceptor(&["http/1.1"]);
+        let server = Self::start(listener, Access::open(), Limits::default(), Some(tls));
+        Self { trust: Some(Arc::new(trust)), ..server }
+    }
+
+    fn start(listener: TcpListener, access: Access, limits: Limits, tls: Option<TlsAcceptor>) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (shutdown, stops) = watch::channel(false);
@@ -41,12 +72,12 @@ impl Server {
         let entered = runtime.enter();
         let listener = asynchronous(listener);
         let acceptor =
-            Acceptor::new(listener, None, Arc::clone(&context.admission), context.tasks.clone()).unwrap();
+            Acceptor::new(listener, tls, Arc::clone(&context.admission), context.tasks.clone()).unwrap();
         let site = Site { rtsp_port: Some(8554), rtsps_port: None };
         runtime.spawn(http::serve(acceptor, Arc::clone(&context), site));
         runtime.spawn(internal::serve_internal(asynchronous(inside), Arc::clone(&context), expectations));
         drop(entered);
-        Self { address, internal, context, expected, shutdown, runtime }
+        Self { address, internal, context, expected, shutdown, runtime, trust: None }
     }
 
     /// A server on loopback that lets everybody view.

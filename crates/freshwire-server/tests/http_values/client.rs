@@ -1,9 +1,12 @@
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire::websocket::{Event, Opcode, Reader, Role, header};
 use serde_json::Value;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConnection, StreamOwned};
 
 use crate::http_rig::Server;
 
@@ -17,8 +20,38 @@ pub(super) fn handshake(host: &str, path: &str, headers: &str) -> String {
     )
 }
 
+/// A connection, encrypted or not.
+pub(super) trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
+/// The client's end of a connection to this server, which encrypts if the server does.
+fn client(server: &Server, stream: TcpStream) -> Box<dyn Stream> {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    match &server.trust {
+        None => Box::new(stream),
+        Some(trust) => {
+            let name = ServerName::try_from("localhost").unwrap();
+            Box::new(StreamOwned::new(ClientConnection::new(Arc::clone(trust), name).unwrap(), stream))
+        }
+    }
+}
+
+/// The answer to this request, up to the end of the connection.
+pub(super) fn ask(server: &Server, request: &str) -> String {
+    let mut stream = client(server, TcpStream::connect(server.address).unwrap());
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Ok(_) => {}
+        // An answer says itself how long it is, and the server closes behind it without an alert.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{error}"),
+    }
+    String::from_utf8(answer).unwrap()
+}
+
 /// The head of an answer, read byte by byte: nothing behind it is taken.
-fn read_head(socket: &mut TcpStream) -> String {
+fn read_head(socket: &mut dyn Stream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -38,7 +71,7 @@ fn connect_with_buffer(server: &Server, bytes: usize) -> TcpStream {
 
 /// A WebSocket client.
 pub(super) struct Socket {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     reader: Reader,
     last: Option<Event>,
 }
@@ -53,10 +86,10 @@ impl Socket {
         Self::over(connect_with_buffer(server, bytes), server, path)
     }
 
-    fn over(mut stream: TcpStream, server: &Server, path: &str) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    fn over(stream: TcpStream, server: &Server, path: &str) -> Self {
+        let mut stream = client(server, stream);
         stream.write_all(handshake(&server.address.to_string(), path, "").as_bytes()).unwrap();
-        let head = read_head(&mut stream);
+        let head = read_head(&mut *stream);
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         Self { stream, reader: Reader::new(Role::Client, 1 << 20), last: None }
     }
@@ -104,6 +137,11 @@ impl Socket {
         self.last.clone()
     }
 
+    /// True if the server says that this is the end of the connection, and sends nothing before; over TLS that is an alert.
+    pub(super) fn ends_in_order(&mut self) -> bool {
+        self.reader.next().is_none() && matches!(self.stream.read(&mut [0; 64]), Ok(0))
+    }
+
     /// True if the server closes the connection and sends nothing before.
     pub(super) fn is_at_end(&mut self) -> bool {
         self.reader.next().is_none() && matches!(self.stream.read(&mut [0; 64]), Ok(0) | Err(_))
@@ -133,7 +171,7 @@ impl Socket {
 /// A reader of server-sent events.
 pub(super) struct Events {
     pub(super) head: String,
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     buffer: String,
 }
 
@@ -147,10 +185,10 @@ impl Events {
         Self::over(connect_with_buffer(server, bytes), server, path, "")
     }
 
-    fn over(mut stream: TcpStream, server: &Server, path: &str, headers: &str) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    fn over(stream: TcpStream, server: &Server, path: &str, headers: &str) -> Self {
+        let mut stream = client(server, stream);
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\n{headers}\r\n", server.address).unwrap();
-        let head = read_head(&mut stream);
+        let head = read_head(&mut *stream);
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         Self { head, stream, buffer: String::new() }
     }

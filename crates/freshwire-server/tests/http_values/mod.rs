@@ -1,6 +1,8 @@
 //! Values by key, as publishers and watchers of any make exchange them with a running server.
 
 mod client;
+mod room;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -126,16 +128,20 @@ fn a_newcomer_gets_the_current_values_and_then_the_changes() {
 /// A program that does not read gets the newest value once it does, and meanwhile takes no memory.
 #[test]
 fn a_slow_watcher_gets_the_newest_value() {
+    slow_watcher(&server("state"));
+}
+
+/// Sets many values while a watcher does not read.
+fn slow_watcher(server: &Server) {
     const VALUES: u64 = 5000;
-    let server = server("state");
     let topic = server.context.topics.find("state").unwrap();
-    let mut slow = Socket::open_with_buffer(&server, "/state/values", 4 << 10);
-    let mut other = Socket::open(&server, "/state/values?key=other");
+    let mut slow = Socket::open_with_buffer(server, "/state/values", 4 << 10);
+    let mut other = Socket::open(server, "/state/values?key=other");
     let long = "x".repeat(2000);
     for number in 1..=VALUES {
-        set(&server, "fast", &json!([number, long]).to_string());
+        set(server, "fast", &json!([number, long]).to_string());
     }
-    set(&server, "other", "true");
+    set(server, "other", "true");
     assert_eq!(other.value()["value"], true, "one who waits does not disturb the others");
     assert!(topic.snapshot().arena_used <= 2 << 20, "{} bytes", topic.snapshot().arena_used);
     let (mut received, mut last) = (0, 0);
@@ -230,6 +236,7 @@ fn watchers_that_do_not_read_take_no_room_from_others() {
     assert!(topic.snapshot().arena_used < 2 * bytes, "{} bytes", topic.snapshot().arena_used);
     assert!(topic.snapshot().watchers.iter().all(|watcher| watcher.waiting_keys > 0), "their rings are full");
     topic.set(&key(KEYS - 1), &Content::Bytes(vec![0xff; 10])).unwrap();
+    topic.set(&key(KEYS - 1), &Content::Bytes(vec![0xff; 11])).unwrap();
     topic.delete(&key(KEYS - 2)).unwrap();
     let mut other = Socket::open(&server, "/state/values?key=other");
     set(&server, "other", "true");
@@ -243,7 +250,7 @@ fn watchers_that_do_not_read_take_no_room_from_others() {
         let (_, value) = reader.next();
         seen.insert(value["key"].as_str().unwrap().to_owned(), value);
     }
-    assert!(!seen.contains_key(&key(KEYS - 1)), "bytes are no event");
+    assert_eq!(seen[&key(KEYS - 1)]["deleted"], true, "bytes are no event");
     assert_eq!(seen[&key(KEYS - 2)]["deleted"], true);
     assert_eq!(seen[&key(KEYS - 2)]["count"], 2);
     assert_eq!(topic.snapshot().changes, changes);
@@ -275,6 +282,14 @@ fn events_begin_with_the_current_values_after_every_reconnect() {
     let (newer, value) = events.next();
     assert_eq!((&value["value"], &value["count"]), (&json!(2), &json!(2)), "bytes are no event");
     assert!(newer > id);
+    let topic = server.context.topics.find("state").unwrap();
+    for byte in [1, 2] {
+        topic.set("a", &Content::Bytes(vec![byte])).unwrap();
+    }
+    set(&server, "a", "2");
+    let (newest, value) = events.next();
+    assert!(newest > newer && value["deleted"] == true && value["count"] == 3, "its text is gone: {value}");
+    assert_eq!(events.next().1["count"], 5);
     drop(events);
     set(&server, "b", "3");
     let mut again = Events::open(&server, "/state/events", &format!("Last-Event-ID: {newer}\r\n"));

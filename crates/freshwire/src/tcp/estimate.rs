@@ -18,11 +18,13 @@ const MEMORY_ROUND_TRIPS: u32 = 4;
 const STALE: Duration = Duration::from_millis(500);
 const STALE_ROUND_TRIPS: u32 = 4;
 
-/// The path always carries this many segments, so that a lost one is noticed by those behind it.
+/// The path always carries this many segments, so that a receiver that acknowledges every other one keeps it busy (Linux,
+/// `net/ipv4/tcp_bbr.c`, `bbr_cwnd_min_target`).
 const MIN_PIPE_SEGMENTS: u64 = 4;
 
 /// The same where none is lost: one that is under way while the acknowledgement of the other comes back. What is sent in longer
-/// than the queue that is wanted only makes everything older on a slow path.
+/// than the queue that is wanted only makes everything older on a slow path. So it is for small segments, lost or not: their
+/// receiver does not acknowledge every other one at once, and RACK notices a loss by one segment behind it (RFC 8985, section 3.1).
 const LOSSLESS_PIPE_SEGMENTS: u64 = 2;
 
 /// A smaller share of repeats is none.
@@ -166,8 +168,10 @@ impl Estimate {
         let delivered_bytes = self.delivered_bytes.max(info.bytes_acked + sacked);
         self.looked_at = now;
         if info.delivered != self.delivered {
-            // A lone segment that waits for its repair says nothing of the path's rate, and neither do a few small ones.
-            let was_busy = before.min(self.info.in_flight()) > u64::from(self.info.mss);
+            // A lone segment that waits for its repair says nothing of the path's rate. A few small ones say what was offered, unless more
+            // was held back.
+            let mss = u64::from(self.info.mss);
+            let was_busy = self.info.in_flight() > mss && (before > mss || was_held);
             let train = self.train.take();
             if let Some(last) = self.last_delivery.filter(|_| was_busy) {
                 self.rate_at = now;
@@ -183,7 +187,10 @@ impl Estimate {
             } else if let Some(since) = train {
                 let acked_at = now - info.since_ack;
                 let bytes = delivered_bytes - self.delivered_bytes;
-                self.add_train(acked_at.saturating_since(since), bytes, &info);
+                let has_rest = was_held && info.delivered.wrapping_sub(self.delivered) > 1;
+                if has_rest || bytes > u64::from(info.mss) {
+                    self.add_train(acked_at.saturating_since(since), bytes, &info);
+                }
             }
             (self.delivered, self.delivered_bytes) = (info.delivered, delivered_bytes);
             self.last_delivery = Some(now);
@@ -206,7 +213,7 @@ impl Estimate {
     /// where no limit was seen before, it says nothing.
     fn add_train(&mut self, elapsed: Duration, bytes: u64, info: &TcpInfo) {
         let queued = elapsed.saturating_sub(info.min_rtt);
-        if self.measured().is_some() && bytes > u64::from(info.mss) && queued > noise(info) {
+        if self.measured().is_some() && queued > noise(info) {
             self.rate_at = self.looked_at;
             self.mean.add(queued, bytes, memory(info));
         }
@@ -271,17 +278,29 @@ impl Estimate {
         self.mean.rate(Duration::from_micros(1))
     }
 
-    /// How many bytes may be on the way if the queue on the path is to stay below `queue`; `None` is no limit: nothing was
-    /// measured yet, or the queue is not ours and holding back would only leave it to others.
+    /// How many more bytes may be handed over if the queue on the path is to stay below `queue`; `None` is no limit: nothing was
+    /// measured yet, or the queue is not ours and holding back would only leave it to others. `ahead` bytes were handed over and
+    /// not on the wire at the last look.
+    pub(crate) fn room(&self, queue: Duration, ahead: u64) -> Option<u64> {
+        let pipe = self.pipe(queue)?;
+        let mss = u64::from(self.info.mss);
+        let on_the_way = self.outstanding + ahead;
+        let segments = u64::from(self.info.unacked.saturating_sub(self.info.sacked)) + ahead.div_ceil(mss);
+        let are_small = on_the_way < segments * mss / 2;
+        let least = if self.is_lossless() || are_small { LOSSLESS_PIPE_SEGMENTS } else { MIN_PIPE_SEGMENTS };
+        let missing = least.saturating_sub(segments) * mss;
+        Some(pipe.saturating_sub(on_the_way).max(missing))
+    }
+
+    /// How many bytes fill the path and the wanted queue.
     ///
     /// An old rate counts here too: after a pause, what the congestion control still allows is a burst that the
     /// bottleneck's queue may not hold, and the end of a burst is what TCP repairs last. Half a round trip on top lets a
     /// path that has become faster show it, and keeps it busy while a loss is repaired.
-    pub(crate) fn pipe(&self, queue: Duration) -> Option<u64> {
-        let rate = self.measured()?;
+    fn pipe(&self, queue: Duration) -> Option<u64> {
+        let rate = self.measured().or_else(|| self.queued_rate(queue))?;
         let min_rtt = self.info.min_rtt;
         let mss = u64::from(self.info.mss);
-        let segments = if self.is_lossless() { LOSSLESS_PIPE_SEGMENTS } else { MIN_PIPE_SEGMENTS };
         // On a slow path these few segments alone are a long queue, and ours. How slow it is says the best that was seen: a rate that
         // is low because of others would excuse their queue.
         let best = Rate::from_bytes_per_sec(self.best.get().max(rate.bytes_per_sec()));
@@ -290,7 +309,20 @@ impl Estimate {
         if self.recent_min.get()? > min_rtt.saturating_add(of_others) {
             return None;
         }
-        Some(rate.bytes_in((min_rtt + min_rtt / 2).saturating_add(queue)).max(segments * mss))
+        Some(rate.bytes_in(self.longest(queue)))
+    }
+
+    /// The round trip that a path with the wanted queue has at most.
+    fn longest(&self, queue: Duration) -> Duration {
+        let min_rtt = self.info.min_rtt;
+        (min_rtt + min_rtt / 2).saturating_add(queue)
+    }
+
+    /// What is delivered where small records have never filled a segment, so that no rate was measured, and the queue is
+    /// longer than wanted all the same. A receiver that delays its acknowledgements by more does so for records that are so rare that
+    /// two on the way suffice.
+    fn queued_rate(&self, queue: Duration) -> Option<Rate> {
+        self.carried.rate.filter(|_| !self.info.min_rtt.is_zero() && self.info.rtt > self.longest(queue))
     }
 
     /// Whether nothing, or hardly anything lately, had to be sent again.
@@ -577,11 +609,12 @@ mod tests {
             let (rtt, min_rtt) = (Duration::from_millis(180), Duration::from_millis(10));
             estimate.update(at(u64::from(i) * 40), TcpInfo { rtt, min_rtt, ..look(i, 4) });
         }
-        assert_eq!(estimate.pipe(Duration::from_millis(20)), Some(2000));
+        assert!(estimate.pipe(Duration::from_millis(20)).is_some_and(|bytes| bytes.abs_diff(875) <= 2));
+        assert_eq!(estimate.room(Duration::from_millis(20), 0), Some(0));
     }
 
-    /// A segment each 100 ms, after ten seconds with one each millisecond if that was so.
-    fn slow(was_fast: bool, bytes_retrans: u64, rtt: u64) -> Option<u64> {
+    /// The room beside so many segments. A segment came each 100 ms, after ten seconds with one each millisecond if that was so.
+    fn slow(was_fast: bool, bytes_retrans: u64, rtt: u64, under_way: u32) -> Option<u64> {
         let mut estimate = Estimate::default();
         let mut segment = 0;
         let mut update = |milliseconds: u64, rtt: u64| {
@@ -595,19 +628,79 @@ mod tests {
             (0..10_000).for_each(|milliseconds| update(milliseconds, 20));
         }
         (0..100).for_each(|tenth| update(10_000 + tenth * 100, rtt));
-        estimate.pipe(Duration::from_millis(50))
+        estimate.info.unacked = under_way;
+        estimate.outstanding = u64::from(under_way) * 1000;
+        estimate.room(Duration::from_millis(50), 0)
     }
 
     #[test]
     fn what_is_always_on_the_way_is_as_little_as_losses_allow() {
-        assert_eq!(slow(false, 0, 240), Some(2000));
-        assert_eq!(slow(false, 3000, 240), Some(4000), "a lost segment is noticed by those behind it");
-        assert_eq!(slow(false, 0, 700), None, "so long a queue is somebody else's");
+        assert_eq!(slow(false, 0, 240, 0), Some(2000));
+        assert_eq!(slow(false, 0, 240, 2), Some(0));
+        assert_eq!(
+            slow(false, 3000, 240, 2),
+            Some(2000),
+            "acknowledgements may come for two segments at a time"
+        );
+        assert_eq!(slow(false, 3000, 240, 4), Some(0));
+        assert_eq!(slow(false, 0, 700, 0), None, "so long a queue is somebody else's");
     }
 
     #[test]
     fn a_rate_that_others_have_taken_does_not_excuse_their_queue() {
-        assert_eq!(slow(true, 0, 240), None);
+        assert_eq!(slow(true, 0, 240, 0), None);
+    }
+
+    /// 4 kB/s in segments of 100 bytes, two of which the sender may not add to.
+    fn slow_and_small(bytes_retrans: u64, unacked: u32, ahead: u64) -> Option<u64> {
+        let mut estimate = Estimate::default();
+        for i in 0..200 {
+            let (rtt, min_rtt) = (Duration::from_millis(140), Duration::from_millis(40));
+            let info = small(
+                100,
+                i,
+                if i == 0 {
+                    0
+                } else if i == 199 {
+                    unacked
+                } else {
+                    2
+                },
+            );
+            let bytes_sent = info.bytes_sent + bytes_retrans;
+            estimate.hold();
+            let info = TcpInfo { rtt, min_rtt, bytes_sent, bytes_retrans, ..info };
+            estimate.update(at(u64::from(i) * 25), info);
+        }
+        estimate.room(Duration::from_millis(50), ahead)
+    }
+
+    #[test]
+    fn small_segments_count_as_they_are_sent() {
+        // 4 kB/s for 110 ms.
+        let is_about = |room: Option<u64>, bytes: u64| room.is_some_and(|room| room.abs_diff(bytes) <= 2);
+        assert!(is_about(slow_and_small(0, 2, 0), 240));
+        assert!(is_about(slow_and_small(0, 4, 0), 40));
+        assert_eq!(slow_and_small(0, 5, 0), Some(0), "a full segment would be 360 ms of queue");
+        assert_eq!(slow_and_small(0, 1, 0), Some(1000), "a whole segment may be on the way behind it");
+        assert!(is_about(slow_and_small(0, 1, 100), 240));
+        assert_eq!(slow_and_small(2000, 5, 0), Some(0), "also after losses");
+    }
+
+    /// Records of 100 bytes, fifty a second: the path takes so few that they never fill a segment.
+    #[test]
+    fn a_queue_that_small_records_make_is_bounded_too() {
+        let room = |rtt: u64, unacked: u32| {
+            let mut estimate = Estimate::default();
+            for i in 0..200 {
+                let (rtt, min_rtt) = (Duration::from_millis(rtt), Duration::from_millis(40));
+                let info = TcpInfo { rtt, min_rtt, ..small(100, i, if i == 0 { 0 } else { unacked }) };
+                estimate.update(at(u64::from(i) * 25), info);
+            }
+            estimate.room(Duration::from_millis(50), 0)
+        };
+        assert_eq!(room(200, 8), Some(0));
+        assert_eq!(room(100, 4), None, "the acknowledgements may be late");
     }
 
     #[test]

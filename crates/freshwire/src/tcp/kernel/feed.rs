@@ -368,12 +368,10 @@ impl Feed {
     }
 
     fn is_path_full(&self) -> bool {
-        let Some(pipe) = self.parts.queue_target.and_then(|queue| self.estimate.pipe(queue)) else {
-            return false;
-        };
-        let info = self.estimate.info();
+        let Some(queue) = self.parts.queue_target else { return false };
         let in_ring = self.bytes_where(|stage| matches!(stage, Stage::Waiting | Stage::Taken));
-        self.estimate.outstanding() + u64::from(info.unsent) + in_ring >= pipe
+        let ahead = u64::from(self.estimate.info().unsent) + in_ring;
+        self.estimate.room(queue, ahead) == Some(0)
     }
 
     fn bytes_where(&self, is_meant: impl Fn(Stage) -> bool) -> u64 {

@@ -173,9 +173,9 @@ impl Path {
             // What the congestion window has room for goes on the wire at once and never waits unsent.
             budget = budget.max(self.window_room());
         }
-        if let Some(pipe) = self.queue_target.and_then(|queue| self.estimate.pipe(queue)) {
-            let on_the_way = self.estimate.outstanding() + unsent + self.unseen;
-            budget = budget.min(pipe.saturating_sub(on_the_way));
+        let ahead = unsent + self.unseen;
+        if let Some(room) = self.queue_target.and_then(|queue| self.estimate.room(queue, ahead)) {
+            budget = budget.min(room);
         }
         if let Some(room) = self.unread_room(now) {
             budget = budget.min(room);

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A browser's side and the library's of a WebSocket that an HTTP server has handed over. Ends with "conversation: ok". */
+#include <arpa/inet.h>
+#include <freshwire.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* A condition counts as failed after this time, on a loaded machine and under valgrind. */
+#define LIMIT (60 * UINT64_C(1000000000))
+
+#define CHECK(what) \
+	do { \
+		if (!(what)) { \
+			fprintf(stderr, "line %d: %s; last error: %s\n", __LINE__, #what, fw_last_error()); \
+			exit(1); \
+		} \
+	} while (0)
+#define IS(status, call) CHECK((call) == (status))
+#define OK(call) IS(FW_OK, call)
+
+/* A connection over loopback: [0] is the server's. */
+static void connect_pair(int pair[2])
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof address;
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+
+	CHECK(listener >= 0);
+	CHECK(!bind(listener, (struct sockaddr *)&address, sizeof address) && !listen(listener, 1));
+	CHECK(!getsockname(listener, (struct sockaddr *)&address, &len));
+	pair[1] = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!connect(pair[1], (struct sockaddr *)&address, sizeof address));
+	pair[0] = accept(listener, NULL, NULL);
+	CHECK(pair[0] >= 0);
+	close(listener);
+}
+
+/* A masked frame of a client with this first byte. */
+static size_t frame(uint8_t *to, uint8_t first, const char *payload, size_t len)
+{
+	static const uint8_t mask[4] = { 1, 2, 3, 4 };
+
+	CHECK(len < 126);
+	to[0] = first;
+	to[1] = (uint8_t)(0x80 | len);
+	memcpy(to + 2, mask, 4);
+	for (size_t at = 0; at < len; at++)
+		to[6 + at] = (uint8_t)payload[at] ^ mask[at % 4];
+	return len + 6;
+}
+
+static void say(int client, uint8_t first, const char *payload, size_t len)
+{
+	uint8_t bytes[160];
+	size_t count = frame(bytes, first, payload, len);
+
+	CHECK(write(client, bytes, count) == (ssize_t)count);
+}
+
+/* The next frame of the server has this first byte and payload. */
+static void hears(int client, uint8_t first, const char *payload, size_t len)
+{
+	char bytes[160];
+
+	for (size_t got = 0; got < len + 2;) {
+		ssize_t count = read(client, bytes + got, len + 2 - got);
+
+		CHECK(count > 0);
+		got += (size_t)count;
+	}
+	CHECK((uint8_t)bytes[0] == first && (size_t)bytes[1] == len && !memcmp(bytes + 2, payload, len));
+}
+
+/* The server's last frame is a close frame with this code and a reason. */
+static void hears_why(int client, uint16_t code)
+{
+	uint8_t bytes[160];
+	size_t got = 0;
+	ssize_t count;
+
+	while ((count = read(client, bytes + got, sizeof bytes - got)) > 0)
+		got += (size_t)count;
+	CHECK(got > 4 && bytes[0] == 0x88 && bytes[1] == got - 2 && (bytes[2] << 8 | bytes[3]) == code);
+}
+
+static void is_closed(int client)
+{
+	char byte;
+
+	CHECK(read(client, &byte, 1) <= 0);
+	close(client);
+}
+
+struct served {
+	fw_websocket websocket;
+	fw_sink sink;
+	int client;
+};
+
+static struct served serve(fw_sender sender, fw_message_kind kind, const uint8_t *leftover, size_t len)
+{
+	fw_sink_config config = fw_sink_config_default();
+	struct served served;
+	int pair[2];
+
+	connect_pair(pair);
+	config.policy.kind = FW_LATEST;
+	OK(fw_websocket_new(sender, pair[0], leftover, len, kind, 100, &config, &served.websocket, &served.sink));
+	close(pair[0]);
+	served.client = pair[1];
+	return served;
+}
+
+static void left(struct served served)
+{
+	is_closed(served.client);
+	OK(fw_websocket_free(served.websocket));
+	OK(fw_sink_free(served.sink));
+}
+
+/* Messages in both directions, a ping within a fragmented message, and the client's close. */
+static void a_conversation(fw_sender sender)
+{
+	uint8_t leftover[160];
+	char buffer[100];
+	fw_websocket_message message;
+	fw_meta meta = { .key = 1 };
+	size_t len = frame(leftover, 0x81, "from before", 11);
+	struct served served = serve(sender, FW_TEXT, leftover, len);
+	struct pollfd file = { .events = POLLIN };
+	uint16_t code;
+
+	IS(FW_SMALL_BUFFER, fw_websocket_next(served.websocket, 0, NULL, 0, &message));
+	CHECK(message.len == 11 && message.kind == FW_TEXT);
+	OK(fw_websocket_next(served.websocket, 0, (uint8_t *)buffer, sizeof buffer, &message));
+	CHECK(!memcmp(buffer, "from before", 11));
+	IS(FW_NOTHING, fw_websocket_next(served.websocket, 0, (uint8_t *)buffer, sizeof buffer, &message));
+	IS(FW_NOTHING, fw_websocket_ended(served.websocket, &code));
+	OK(fw_sink_replace(served.sink, (const uint8_t *)"{\"door\":1}", 10, &meta, NULL));
+	hears(served.client, 0x81, "{\"door\":1}", 10);
+
+	OK(fw_websocket_fd(served.websocket, &file.fd));
+	say(served.client, 0x02, "\0a", 2);
+	say(served.client, 0x89, "there?", 6);
+	say(served.client, 0x80, "b", 1);
+	CHECK(poll(&file, 1, 60000) == 1);
+	OK(fw_websocket_next(served.websocket, LIMIT, (uint8_t *)buffer, sizeof buffer, &message));
+	CHECK(message.len == 3 && message.kind == FW_BINARY && !memcmp(buffer, "\0ab", 3));
+	hears(served.client, 0x8a, "there?", 6);
+
+	say(served.client, 0x88, "\x03\xe9 bye", 6);
+	IS(FW_END, fw_websocket_next(served.websocket, LIMIT, (uint8_t *)buffer, sizeof buffer, &message));
+	OK(fw_websocket_ended(served.websocket, &code));
+	CHECK(code == 1001);
+	hears(served.client, 0x88, "\x03\xe9", 2);
+	left(served);
+}
+
+/* A breach of the protocol is answered with its code, and explained. */
+static void a_violation(fw_sender sender)
+{
+	static const uint8_t unmasked[] = { 0x81, 1, 'x' };
+	struct served served = serve(sender, FW_BINARY, unmasked, sizeof unmasked);
+	fw_websocket_message message;
+	uint16_t code;
+
+	IS(FW_END, fw_websocket_next(served.websocket, LIMIT, NULL, 0, &message));
+	OK(fw_websocket_ended(served.websocket, &code));
+	CHECK(code == 1002 && strstr(fw_last_error(), "mask"));
+	hears_why(served.client, 1002);
+	left(served);
+}
+
+/* This side closes; what the client says then is ignored. */
+static void a_close(fw_sender sender)
+{
+	struct served served = serve(sender, FW_BINARY, NULL, 0);
+	fw_websocket_message message;
+	uint16_t code;
+
+	OK(fw_sink_push(served.sink, (const uint8_t *)"\0\1", 2, NULL, NULL));
+	hears(served.client, 0x82, "\0\1", 2);
+	OK(fw_websocket_close(served.websocket, 1001, "restart"));
+	hears(served.client, 0x88, "\x03\xe9restart", 9);
+	IS(FW_END, fw_websocket_next(served.websocket, LIMIT, NULL, 0, &message));
+	OK(fw_websocket_ended(served.websocket, &code));
+	CHECK(code == 0);
+	IS(FW_CLOSED, fw_sink_interject(served.sink, NULL, 0));
+	left(served);
+}
+
+/* A client that vanishes is the end, without a code. */
+static void a_client_that_leaves(fw_sender sender)
+{
+	struct served served = serve(sender, FW_TEXT, NULL, 0);
+	fw_websocket_message message;
+	uint16_t code;
+
+	CHECK(!shutdown(served.client, SHUT_WR));
+	IS(FW_END, fw_websocket_next(served.websocket, LIMIT, NULL, 0, &message));
+	OK(fw_websocket_ended(served.websocket, &code));
+	CHECK(code == 0);
+	left(served);
+}
+
+int main(void)
+{
+	fw_ring ring = fw_ring_for_clients(8, 1, 64);
+	char accept_[FW_WEBSOCKET_ACCEPT];
+	fw_websocket websocket;
+	fw_engine engine;
+	fw_sender sender;
+	fw_sink sink;
+
+	/* RFC 6455, section 1.3. */
+	OK(fw_websocket_accept("dGhlIHNhbXBsZSBub25jZQ==", accept_));
+	CHECK(!strcmp(accept_, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+	IS(FW_INVALID, fw_websocket_accept("short", accept_));
+	OK(fw_engine_new(&engine));
+	OK(fw_sender_new(engine, &ring, &sender));
+	IS(FW_INVALID, fw_websocket_new(sender, -1, NULL, 0, FW_TEXT, 0, NULL, &websocket, &sink));
+	IS(FW_INVALID, fw_websocket_new(sender, 0, NULL, 0, 7, 0, NULL, &websocket, &sink));
+	a_conversation(sender);
+	a_violation(sender);
+	a_close(sender);
+	a_client_that_leaves(sender);
+	OK(fw_sender_free(sender));
+	OK(fw_engine_free(engine));
+	printf("conversation: ok, libfreshwire %s\n", fw_version());
+	return 0;
+}

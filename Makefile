@@ -6,7 +6,7 @@ LAB = $(or $(CARGO_TARGET_DIR),target)/release/freshwire-lab
 # How long `make fuzz` gives each property test, in milliseconds.
 FUZZ_MS ?= 60000
 
-.PHONY: help demo test check build install-demo install-test fuzz worlds scenes held-out lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
+.PHONY: help demo test check build install-demo install-test fuzz memory worlds scenes held-out lab frames matrix-thesis matrix-full matrix-a1 matrix-share matrix-state bench clean \
 	packages packages-test packages-twice install-packages \
 	test-kernel test-kernel-long test-kernel-loads test-kernel-debug kernel-experiment kernel-costs kernel-push
 .NOTPARALLEL:
@@ -24,7 +24,7 @@ check: ## only the rules of the workspace: dependencies, sizes, unsafe code, cit
 	$(CARGO) xtask check
 
 test-kernel: install-test ## the kernel modules in guests with stock kernels; some minutes, no root
-	$(CARGO) xtask test kernel
+	$(CARGO) xtask test kernel experiment
 
 test-kernel-long: install-test ## the same with more repetitions; a quarter of an hour
 	kernel/guest/test.sh --long
@@ -59,6 +59,13 @@ install-test:
 
 fuzz: ## every property test for FUZZ_MS milliseconds
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 $(CARGO) test --release --workspace
+
+# Records through Python and C in `make memory`; a hundredth of them in `make test`.
+MEMORY_RECORDS ?= 100000000
+
+memory: install-test ## memory and references over MEMORY_RECORDS records through Python and C; ten minutes
+	FRESHWIRE_MEMORY_RECORDS=$(MEMORY_RECORDS) FRESHWIRE_PROFILE=release xtask/python.sh -k test_memory
+	FRESHWIRE_MEMORY_RECORDS=$(MEMORY_RECORDS) $(CARGO) test --release --package freshwire-c --test conversation -- memory
 
 worlds: ## random worlds of the A1 transport for FUZZ_MS milliseconds, every record checked, and each scenario with 200 seeds
 	BOLERO_RANDOM_TEST_TIME_MS=$(FUZZ_MS) BOLERO_RANDOM_ITERATIONS=1000000000 SIM_SEEDS=200 \

@@ -5,7 +5,7 @@ set -euo pipefail
 
 cd "$(dirname "$0")/.."
 . xtask/functions.sh
-cargo build --quiet --package freshwire-cli --package freshwire-lab
+build_commands freshwire freshwire-lab
 freshwire=$(realpath "${CARGO_TARGET_DIR:-target}/debug/freshwire")
 lab=$(realpath "${CARGO_TARGET_DIR:-target}/debug/freshwire-lab")
 root=$PWD

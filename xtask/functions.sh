@@ -1,12 +1,17 @@
 # What the suites in this folder have in common; to be sourced.
 
+# Builds commands as the workspace's tests are built (FRESHWIRE_FEATURES is `cargo xtask test`'s), so that nothing is compiled twice.
+build_commands() {
+    cargo build --quiet --workspace ${FRESHWIRE_FEATURES:+--features "$FRESHWIRE_FEATURES"} "${@/#/--bin=}"
+}
+
 # What a suite does after each test, whatever became of it.
 after_test() { :; }
 
 # Runs each function that has an underscore in its name and is none of the helpers (a pattern), or the one that is named behind it.
 run_tests() {
     local helpers=$1 passed=0 test tests code
-    tests=${2:-$(declare -F | awk '{ print $3 }' | grep _ | grep -vxE "$helpers|after_test|run_tests")}
+    tests=${2:-$(declare -F | awk '{ print $3 }' | grep _ | grep -vxE "$helpers|after_test|build_commands|run_tests")}
     for test in $tests; do
         echo "--- $test"
         # In a shell of its own, outside any condition, so that `set -e` holds inside the function.

@@ -50,8 +50,8 @@ x264enc gstreamer1.0-plugins-ugly
 avdec_h264 gstreamer1.0-libav
 rtspclientsink gstreamer1.0-rtsp
 ELEMENTS
-    # The elements are compiled against its headers (xtask/gstreamer.sh).
-    if ! xtask/gstreamer.sh --check 2>/dev/null; then wanted+=(libgstreamer1.0-dev pkg-config); fi
+    # The elements are compiled against its headers.
+    if ! pkg-config --exists gstreamer-1.0 gstreamer-base-1.0 2>/dev/null; then wanted+=(libgstreamer1.0-dev pkg-config); fi
     # Guests with stock kernels (kernel/guest).
     if lacks qemu-system-x86_64; then wanted+=(qemu-system-x86); fi
     if lacks busybox || ldd "$(command -v busybox)" >/dev/null 2>&1; then wanted+=(busybox-static); fi

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 . xtask/functions.sh
 root=$PWD
 if [ -z "${FRESHWIRE:-}" ]; then
-    cargo build --quiet --package freshwire-cli
+    build_commands freshwire
     FRESHWIRE=${CARGO_TARGET_DIR:-target}/debug/freshwire
 fi
 freshwire=$(realpath "$FRESHWIRE")

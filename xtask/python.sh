@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the wheel of crates/freshwire-python, installs it into an environment of its own and runs the package's tests there.
-# `python.sh --check` says whether that is possible. FRESHWIRE_PYTHON names another interpreter.
+# `python.sh --check` says whether that is possible, `python.sh --build` runs no test. FRESHWIRE_PYTHON names another interpreter.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +24,9 @@ if [ "${1:-}" = --check ]; then exit 0; fi
 
 target=${CARGO_TARGET_DIR:-target}/python
 crate=crates/freshwire-python
+mkdir -p "$(dirname "$target")"
+exec 9>"$target.lock"
+flock 9
 # What was installed, for which interpreter: an unchanged environment is used again.
 wanted="$("$python" -VV) $(sha256sum <"$crate/tests/requirements.txt")"
 if [ "$(cat "$target/installed" 2>/dev/null)" != "$wanted" ]; then
@@ -39,4 +42,6 @@ rm -rf "$target/wheels"
 "$target/venv/bin/maturin" build --quiet --profile "${FRESHWIRE_PROFILE:-dev}" --manifest-path "$crate/Cargo.toml" \
     --interpreter "$target/venv/bin/python" --out "$target/wheels"
 "$target/venv/bin/pip" install --quiet --disable-pip-version-check --no-index --force-reinstall "$target"/wheels/*.whl
+flock -u 9
+if [ "${1:-}" = --build ]; then exit 0; fi
 "$target/venv/bin/python" -m pytest "$crate/tests" --rootdir "$crate" --strict-markers -p no:cacheprovider "$@"

@@ -8,8 +8,10 @@ source "$(dirname "$0")/lib.sh"
 folder=${1:?usage: rust.sh FOLDER}
 cargo=${CARGO:-cargo}
 require "$cargo" cargo
+# As the workspace's other tests are built (FRESHWIRE_FEATURES is `cargo xtask test`'s), so that nothing is compiled twice.
 messages=$(cd "$repository" &&
-    "$cargo" test --locked --quiet --package freshwire --test kernel_ring --no-run --message-format json)
+    "$cargo" test --locked --quiet --workspace ${FRESHWIRE_FEATURES:+--features "$FRESHWIRE_FEATURES"} \
+        --test kernel_ring --no-run --message-format json)
 program=$(grep -o '"executable":"[^"]*/kernel_ring-[^"]*"' <<<"$messages" | cut -d '"' -f 4)
 [ -x "$program" ] || die "cargo names no test program"
 mkdir -p "$folder"

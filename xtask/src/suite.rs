@@ -1,8 +1,11 @@
-//! The test command: every step in order, one at a time. Test programs that fail are run once more by themselves, and the summary names them.
-#![allow(clippy::disallowed_methods, reason = "steps are timed by the real clock")]
+//! The test command: its steps, and the summary.
+#![allow(clippy::disallowed_methods, reason = "the whole is timed by the real clock")]
 
+mod command;
+mod lanes;
 mod needs;
 mod process;
+mod programs;
 mod steps;
 mod tally;
 
@@ -11,143 +14,56 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 
-use process::Ended;
-use steps::{Action, CommandLine, Step};
+use lanes::{Outcome, Report, Runner};
+use steps::Lane;
 use tally::Tally;
 
-/// How a step ended.
-enum Outcome {
-    Passed(Tally),
-    Skipped(String),
-    Failed(String, Tally),
-}
-
-struct Report {
-    name: &'static str,
-    outcome: Outcome,
-    took: Duration,
-    /// Remarks on the step's tests: why some did nothing, which needed a second run.
-    notes: Vec<String>,
-}
-
-/// Runs the named steps, or all of them, and returns whether none failed. With `CI=true` a step whose requirement is
-/// missing fails; otherwise it is skipped, with the reason in the summary.
+/// Runs the named steps, or all of them, and returns whether none failed.
 pub(crate) fn run(root: &Path, names: &[String]) -> anyhow::Result<bool> {
-    let steps = steps::all();
+    let mut steps = steps::all(root);
     if names.iter().any(|name| name == "--list") {
         for step in &steps {
-            println!("{:10} {}", step.name, step.action.describe());
+            println!("{:10} {}", step.name, step.line.describe());
         }
         return Ok(true);
     }
     if let Some(unknown) = names.iter().find(|name| !steps.iter().any(|step| step.name == **name)) {
         bail!("no step is called {unknown}; `cargo xtask test --list` shows them");
     }
-    let chosen: Vec<&Step> =
-        steps.iter().filter(|step| names.is_empty() || names.iter().any(|name| name == step.name)).collect();
+    steps.retain(|step| names.is_empty() || names.contains(&step.name));
     let strict = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
     let begun = Instant::now();
-    let mut reports = Vec::new();
-    for (index, step) in chosen.iter().enumerate() {
-        println!("\n=== {}/{} {}: {}", index + 1, chosen.len(), step.name, step.action.describe());
-        let started = Instant::now();
-        let without: Vec<String> = step.wants.iter().filter_map(|want| want.missing(root)).collect();
-        let mut notes: Vec<String> =
-            without.iter().map(|reason| format!("without some tests: {reason}")).collect();
-        let outcome = run_step(root, step, strict, &without, &mut notes)?;
-        reports.push(Report { name: step.name, outcome, took: started.elapsed(), notes });
-    }
+    let reports = Runner { root, strict }.run(steps)?;
     Ok(summarise(&reports, begun.elapsed()))
 }
 
-fn run_step(
-    root: &Path,
-    step: &Step,
-    strict: bool,
-    without: &[String],
-    notes: &mut Vec<String>,
-) -> anyhow::Result<Outcome> {
-    let missing = step.needs.iter().find_map(|need| need.missing(root));
-    if strict && let Some(reason) = missing.as_ref().or(without.first()) {
-        let problem = format!("{reason} (CI=true: nothing may be skipped)");
-        return Ok(Outcome::Failed(problem, Tally::one_failed()));
-    }
-    if let Some(reason) = missing {
-        return Ok(Outcome::Skipped(reason));
-    }
-    match &step.action {
-        Action::Check => Ok(if crate::check::run(root)? {
-            Outcome::Passed(Tally::one_passed())
-        } else {
-            Outcome::Failed("a rule of the workspace is broken, see above".to_owned(), Tally::one_failed())
-        }),
-        Action::Command(command) => {
-            let mut ended = process::run(root, command, step.limit)?;
-            if !ended.failed_targets.is_empty() {
-                ended = run_again(root, command, step.limit, ended, notes)?;
-            }
-            Ok(match ended.problem {
-                None => Outcome::Passed(ended.tally.or_passed()),
-                Some(problem) => Outcome::Failed(problem, ended.tally.or_failed()),
-            })
-        }
-    }
-}
-
-/// Runs each failed test program by itself. The tests use real links and clocks, and a machine that does something else meanwhile can
-/// disturb them. A program that fails again has failed; one that passes is named in the summary.
-fn run_again(
-    root: &Path,
-    command: &CommandLine<'_>,
-    limit: Duration,
-    first: Ended,
-    notes: &mut Vec<String>,
-) -> anyhow::Result<Ended> {
-    let mut still_failed = Vec::new();
-    let mut tally = first.tally;
-    for target in first.failed_targets {
-        let arguments: Vec<&str> = std::iter::once("test").chain(target.split(' ')).collect();
-        println!("\n=== again, by itself: cargo {}", arguments.join(" "));
-        let line = CommandLine { arguments: &arguments, ..*command };
-        let second = process::run(root, &line, limit)?;
-        if second.problem.is_some() {
-            still_failed.push(target);
-        } else {
-            notes.push(format!("needed a second run: {target}"));
-        }
-    }
-    let problem = (!still_failed.is_empty()).then(|| format!("failed twice: {}", still_failed.join(", ")));
-    if problem.is_none() {
-        tally = Tally { passed: tally.passed + tally.failed, failed: 0, ..tally };
-    }
-    Ok(Ended { tally, problem, failed_targets: still_failed })
-}
+/// How many test programs the summary names for their time.
+const SLOWEST: usize = 10;
 
 /// Prints the table and the closing lines; `true` if no step failed.
 fn summarise(reports: &[Report], took: Duration) -> bool {
-    let mut total = Tally::default();
-    let mut skipped = 0;
+    let (programs, steps): (Vec<_>, Vec<_>) = reports.iter().partition(|report| report.is_program);
     println!("\n=== summary");
-    for Report { name, outcome, took, notes } in reports {
-        let seconds = took.as_secs_f64();
-        match outcome {
-            Outcome::Passed(tally) => {
-                total += *tally;
-                println!("  ok       {name:10} {seconds:7.1} s  {} passed", tally.passed);
-            }
-            Outcome::Skipped(reason) => {
-                skipped += 1;
-                println!("  skipped  {name:10} {seconds:7.1} s  {reason}");
-            }
-            Outcome::Failed(problem, tally) => {
-                total += *tally;
-                println!("  FAILED   {name:10} {seconds:7.1} s  {problem}");
-            }
-        }
-        for note in notes {
-            println!("{:31}{note}", "");
-        }
+    for report in steps {
+        print_line(report);
     }
+    let (quiet, told): (Vec<&Report>, Vec<_>) =
+        programs.iter().partition(|report| report.outcome == Outcome::Passed && report.notes.is_empty());
+    for report in told {
+        print_line(report);
+    }
+    let passed: u64 = quiet.iter().map(|report| report.tally.or_passed().passed).sum();
+    println!("  ok       {} other test programs: {passed} passed; the slowest:", quiet.len());
+    let mut slowest: Vec<_> = programs;
+    slowest.sort_by_key(|report| std::cmp::Reverse(report.took));
+    for report in slowest.iter().take(SLOWEST) {
+        println!("             {:38} {:7.1} s", report.step.name, report.took.as_secs_f64());
+    }
+    let skipped = reports.iter().filter(|report| matches!(report.outcome, Outcome::Skipped(_))).count();
+    let total = reports.iter().map(counted).fold(Tally::default(), |mut total, one| {
+        total += one;
+        total
+    });
     let verdict = if total.failed == 0 { "ok" } else { "FAILED" };
     println!(
         "\ntest result: {verdict}. {} passed; {} failed; {} ignored; {skipped} steps skipped; finished in {:.1}s",
@@ -160,34 +76,48 @@ fn summarise(reports: &[Report], took: Duration) -> bool {
     total.failed == 0
 }
 
+/// A step that counted nothing is itself a test.
+fn counted(report: &Report) -> Tally {
+    match report.outcome {
+        Outcome::Passed => report.tally.or_passed(),
+        Outcome::Skipped(_) => Tally::default(),
+        Outcome::Failed(_) => report.tally.or_failed(),
+    }
+}
+
+fn print_line(report: &Report) {
+    let Report { step, outcome, took, notes, .. } = report;
+    let lane = if step.lane == Lane::Beside { " beside the others" } else { "" };
+    let (word, what) = match outcome {
+        Outcome::Passed => ("ok", format!("{} passed{lane}", counted(report).passed)),
+        Outcome::Skipped(reason) => ("skipped", reason.clone()),
+        Outcome::Failed(problem) => ("FAILED", problem.clone()),
+    };
+    println!("  {word:8} {:10} {:7.1} s  {what}", step.name, took.as_secs_f64());
+    for note in notes {
+        println!("{:31}{note}", "");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use command::CommandLine;
+    use steps::Step;
 
-    fn second_run(program: &str) -> (Ended, Vec<String>) {
-        let first = Ended {
-            tally: Tally { passed: 4, failed: 2, ignored: 0 },
-            problem: Some("cargo ended with 101".to_owned()),
-            failed_targets: vec!["-p some --test one".to_owned()],
-        };
-        let command = CommandLine { program, arguments: &[], environment: &[] };
-        let mut notes = Vec::new();
-        let ended = run_again(Path::new("/"), &command, Duration::from_secs(10), first, &mut notes);
-        (ended.expect("the program runs"), notes)
+    fn report(outcome: Outcome, tally: Tally) -> Report {
+        let step = Step::new("some", Lane::Waiting, CommandLine::new("true", &[]), Path::new("/"));
+        Report { step, is_program: false, outcome, tally, took: Duration::ZERO, notes: Vec::new() }
     }
 
     #[test]
-    fn a_second_failure_is_a_failure() {
-        let (ended, notes) = second_run("false");
-        assert_eq!(ended.problem.as_deref(), Some("failed twice: -p some --test one"));
-        assert_eq!(ended.tally, Tally { passed: 4, failed: 2, ignored: 0 });
-        assert!(notes.is_empty());
-    }
-
-    #[test]
-    fn a_pass_at_the_second_run_is_noted() {
-        let (ended, notes) = second_run("true");
-        assert_eq!((ended.problem, ended.tally), (None, Tally { passed: 6, failed: 0, ignored: 0 }));
-        assert_eq!(notes, ["needed a second run: -p some --test one"]);
+    fn a_failure_without_counts_fails_the_whole() {
+        let passed = || report(Outcome::Passed, Tally { passed: 3, ..Tally::default() });
+        assert!(summarise(
+            &[passed(), report(Outcome::Skipped("no".to_owned()), Tally::default())],
+            Duration::ZERO
+        ));
+        let failed = report(Outcome::Failed("ended with 101".to_owned()), Tally::default());
+        assert!(!summarise(&[passed(), failed], Duration::ZERO));
     }
 }

@@ -13,6 +13,7 @@
 //! [`Connection::decide`] is the decision as a pure function; `bpf/ack_filter.c` the same in the kernel. What the filter does not
 //! understand passes. The programs leave with the [`Filter`], and with its process however that ends: they hang on BPF links.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 
 mod decision;
 mod filter;

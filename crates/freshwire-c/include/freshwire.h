@@ -28,6 +28,15 @@
 // Bytes of a key's text: 64 hexadecimal digits and a zero byte.
 #define FW_KEY_TEXT 65
 
+// Bytes of an address's text with its port, such as "192.0.2.1:5000": at most this number with the zero byte.
+#define FW_ADDRESS_TEXT 64
+
+// No rendition, where a number names one.
+#define FW_NO_RENDITION UINT32_MAX
+
+// Zero, as a rate: nothing passes until the rate is changed.
+#define FW_OUTAGE 0
+
 // Result of a call. Zero is success; a negative value is a failure, which `fw_last_error` explains; a positive one tells that
 // there is nothing now, and has no message.
 enum fw_status
@@ -73,6 +82,8 @@ enum fw_status
   FW_FAILED = -15,
   // The library has panicked, which is a mistake in it. The handles of the call should be freed.
   FW_PANIC = -16,
+  // The system gives no network namespaces to this user: a test of an emulated link is to be skipped, or run as root.
+  FW_NOT_PERMITTED = -17,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -94,7 +105,7 @@ typedef struct {
   uint32_t blocks;
 } fw_ring;
 
-// FW_FIFO to FW_PRIORITY_PROGRESS.
+// FW_FIFO to FW_ADAPTIVE.
 typedef uint32_t fw_policy_kind;
 
 // FW_SEND, FW_DROP or FW_WAIT.
@@ -142,11 +153,43 @@ typedef struct {
   uint64_t in_flight;
   // Bytes committed and not on the wire.
   uint64_t unsent;
-} fw_link;
+} fw_link_view;
 
 // A policy's function: decides over `queue`, the oldest record first. It runs on the engine's thread, every sink of which
 // waits for it, and cannot call the library. A position outside the queue counts as FW_WAIT.
-typedef fw_decision (*fw_pick)(void *context, uint64_t now, const fw_record *queue, size_t count, const fw_link *link);
+typedef fw_decision (*fw_pick)(void *context,
+                               uint64_t now,
+                               const fw_record *queue,
+                               size_t count,
+                               const fw_link_view *link);
+
+// FW_EXPIRED to FW_LAYER_LIMIT.
+typedef uint32_t fw_rule_kind;
+
+// A condition for dropping a queued record.
+typedef struct {
+  // Which one.
+  fw_rule_kind kind;
+  // Margin or window, where the kind has one.
+  uint64_t time;
+  // The highest layer that is sent, for FW_LAYER_LIMIT.
+  uint8_t layer;
+} fw_rule;
+
+// FW_BY_AGE, FW_BY_LAYER, FW_BY_NEWEST or FW_BY_TURN: which of the remaining records is sent first.
+typedef uint32_t fw_order;
+
+// A gate: late choice up to where the receiving program reads.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_gate;
+
+// A policy for pictures in several renditions, and what it knows of their stream.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_adaptive;
 
 // A policy. A structure of zeros is FW_FIFO.
 typedef struct {
@@ -158,6 +201,21 @@ typedef struct {
   fw_pick pick;
   // Given to the function. It must stay valid until the sink has ended.
   void *context;
+  // For FW_RULES: conditions for dropping a record, asked in this order; read when the sink is added.
+  const fw_rule *rules;
+  // How many.
+  size_t rule_count;
+  // For FW_RULES: which of the remaining records is sent first.
+  fw_order order;
+  // For FW_LATEST, and FW_RULES with FW_BY_TURN: weights of the layers, layer 0 first, read when the sink is added. Higher layers
+  // have the last weight. Of two keys that always have data, one with twice the weight is sent twice as often.
+  const uint32_t *weights;
+  // How many.
+  size_t weight_count;
+  // A gate to put the policy behind, for one sink; zero is none.
+  fw_gate gate;
+  // For FW_ADAPTIVE: the policy, for one sink.
+  fw_adaptive adaptive;
 } fw_policy;
 
 // FW_RAW, FW_LENGTH_PREFIXED or FW_CHUNKED.
@@ -186,6 +244,12 @@ typedef struct {
   uint64_t linger;
   // Time after which a peer that accepts no data is disconnected; 0 is never.
   uint64_t stall_timeout;
+  // Kernel name of the congestion control, such as "bbr"; NULL keeps the socket's.
+  const char *congestion;
+  // Shortest retransmission timeout (Linux 6.15 and later).
+  uint64_t min_rto;
+  // Longest retransmission timeout (Linux 6.15 and later), at least one second.
+  uint64_t max_rto;
   // 1: fates wait for the acknowledgement; 0: a fate is complete when the last byte is handed over.
   uint8_t ack_fates;
 } fw_sink_config;
@@ -322,11 +386,113 @@ typedef struct {
   uint8_t abandoned;
 } fw_received;
 
+// Quality of service of a connection, from this end's view; from fw_qos_default. The receiver may narrow what the sender asks
+// for.
+typedef struct {
+  // Average rate at which this end sends; 0 is no limit.
+  uint64_t send_average;
+  // Average rate at which this end is willing to receive; 0 is no limit.
+  uint64_t receive_average;
+  // Bytes that may go at once above the average.
+  uint32_t send_burst;
+  // Bytes that may come at once above the average.
+  uint32_t receive_burst;
+  // The largest message that this end sends; at most 64 MiB.
+  uint32_t max_send_message;
+  // The largest message that this end accepts; at most 64 MiB.
+  uint32_t max_receive_message;
+  // Messages that may be sent and not yet consumed by the receiving application, from 1 to 65536.
+  uint32_t outstanding;
+  // Which connection of a node goes first where several have something to send; a higher one does. One turn in 16 goes to the
+  // one that waits longest of the lowest.
+  uint8_t priority;
+  // 1: packets that are not encrypted carry a checksum.
+  uint8_t checksum;
+  // 1: lost blocks are sent again while their message is worth it.
+  uint8_t retransmission;
+} fw_qos;
+
+// FW_AEAD, FW_DANGEROUS_PLAIN or FW_OTHER_PROTECTION.
+typedef uint32_t fw_protection;
+
+// FW_COPA, FW_CUBIC or FW_NEWRENO.
+typedef uint32_t fw_congestion;
+
+// Settings of a node, from fw_node_config_default. FW_DEFAULT leaves a default.
+typedef struct {
+  // The node's private key as text; NULL for a new one.
+  const char *private_key;
+  // A secret that both ends share, as 64 hexadecimal digits; NULL for none. A peer without it cannot connect.
+  const char *psk;
+  // Public keys of the peers that may connect, as text; NULL for all peers.
+  const char *const *allowed;
+  // How many keys `allowed` has.
+  size_t allowed_count;
+  // Interface on which the node joins groups, its number or IPv4 address as text; NULL for that of the connection.
+  const char *join_interface;
+  // Upper limit of the quality of service of the node's connections.
+  fw_qos maximum;
+  // Silence that ends a connection.
+  uint64_t idle_timeout;
+  // Silence after which a packet is sent, so that neither the peer nor a NAT forgets the connection; 0 is never.
+  uint64_t keep_alive;
+  // Longest delay of an acknowledgement.
+  uint64_t ack_delay;
+  // Incoming connections that may wait for fw_node_accept.
+  uint64_t backlog;
+  // Size of the kernel's receive buffer.
+  uint64_t receive_buffer;
+  // Time for which a waiting thread polls the socket before it sleeps; 0 is not at all.
+  uint64_t busy_poll;
+  // Multicast groups that the node joins on invitation; 0 is none.
+  uint64_t join_most;
+  // Weakest protection that this end accepts.
+  fw_protection protection;
+  // Congestion control.
+  fw_congestion congestion;
+  // Largest UDP payload to try; 0 is that of the network interface.
+  uint16_t max_datagram;
+  // 1: peers may connect.
+  uint8_t accept;
+  // 1: the application decides about each incoming connection, with fw_node_incoming.
+  uint8_t ask;
+  // 1: packets carry the ECN mark.
+  uint8_t ecn;
+  // 1: messages are delivered in sending order, as a stream needs it.
+  uint8_t in_order;
+  // 1: messages get parity where there is no time for a second repair.
+  uint8_t fec;
+  // Layers, from layer 0 on, whose messages get parity before any other message is sent.
+  uint8_t fec_layers;
+} fw_node_config;
+
 // An A1 node.
 typedef struct {
   // The number of the handle; 0 is none.
   uint64_t id;
 } fw_node;
+
+// Counters of a node since it was bound, mainly of ignored and invalid datagrams.
+typedef struct {
+  // Datagrams that are no packet of this protocol.
+  uint64_t malformed;
+  // Packets for a connection that is not there.
+  uint64_t unknown;
+  // Cookies that were handed out.
+  uint64_t retries;
+  // Initiations with a cookie that is too old, or not for their address.
+  uint64_t wrong_cookies;
+  // Handshake messages and resets that were not authentic.
+  uint64_t unauthentic;
+  // Resets that were sent.
+  uint64_t resets;
+  // Initiators that were refused.
+  uint64_t refused;
+  // Datagrams that were not answered because of a limit.
+  uint64_t over_limit;
+  // Handshake packets of this node that found the queue full.
+  uint64_t queue_full;
+} fw_endpoint_stats;
 
 // A message that came whole over A1.
 typedef struct {
@@ -349,6 +515,240 @@ typedef struct {
   // 1: it was taken after its deadline, by the same estimate.
   uint8_t late;
 } fw_message;
+
+// The other end of a connection.
+typedef struct {
+  // Its address and port.
+  char address[FW_ADDRESS_TEXT];
+  // Its public key.
+  char key[FW_KEY_TEXT];
+} fw_peer;
+
+// Counters of a connection. Bytes are UDP payload unless said otherwise.
+typedef struct {
+  // Packets sent.
+  uint64_t packets_sent;
+  // Bytes sent.
+  uint64_t bytes_sent;
+  // Packets that came and opened.
+  uint64_t packets_received;
+  // Bytes of them.
+  uint64_t bytes_received;
+  // Packets declared lost.
+  uint64_t packets_lost;
+  // Packets declared lost that had arrived after all.
+  uint64_t spurious_losses;
+  // Bytes of messages sent for the first time.
+  uint64_t payload_sent;
+  // Bytes of messages sent again.
+  uint64_t payload_resent;
+  // Bytes of parity sent.
+  uint64_t parity_sent;
+  // Messages that came whole thanks to parity.
+  uint64_t messages_made_whole;
+  // Packets that did not open, or came twice.
+  uint64_t packets_refused;
+  // Messages that came whole.
+  uint64_t messages_received;
+  // Blocks of multicast groups that the peer missed, asked for and is sent.
+  uint64_t repairs_sent;
+  // Packets of multicast groups that came by way of their addresses.
+  uint64_t group_packets_received;
+  // Blocks of multicast groups that this end missed and got over this connection.
+  uint64_t repairs_received;
+} fw_a1_stats;
+
+// What holds messages of a connection back, and changes since the last call.
+typedef struct {
+  // 1: a message waits because the receiver's window is full.
+  uint8_t window_exceeded;
+  // 1: a message waits for the agreed rate.
+  uint8_t rate_exceeded;
+  // 1: a change of the quality of service is pending.
+  uint8_t qos_pending;
+  // 1: the quality of service has changed since it was last reported, whichever end requested it.
+  uint8_t qos_changed;
+} fw_a1_status;
+
+// How a connection has ended, from FW_CLOSED_LOCAL to FW_CLOSED_OTHER.
+typedef uint32_t fw_closed;
+
+// FW_MISSING_BEGUN, FW_MISSING_OF_GROUP or FW_MISSING_NEVER_BEGUN.
+typedef uint32_t fw_missing_kind;
+
+// Messages that will not come.
+typedef struct {
+  // The first number.
+  uint64_t first;
+  // How many.
+  uint64_t count;
+  // What the numbers are.
+  fw_missing_kind kind;
+  // The group's number.
+  uint32_t group;
+  // Why, as in fw_fate.
+  uint8_t reason;
+} fw_missing;
+
+// A multicast group to which the peer of a connection has invited this node.
+typedef struct {
+  // The number that the group's packets carry.
+  uint32_t group;
+  // 1: this node has joined the address; 0: fw_last_error says why not. Delivery is up to the network.
+  uint8_t joined;
+  // Destination of the group's packets.
+  char address[FW_ADDRESS_TEXT];
+} fw_membership;
+
+// An A1 connection attempt that waits for a decision.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_incoming;
+
+// Settings of a multicast group, from fw_group_config_default.
+typedef struct {
+  // The multicast address and port, such as "239.255.0.1:5004".
+  const char *address;
+  // Network interface of the members, its number or IPv4 address as text; NULL for that of the first member's connection.
+  const char *interface;
+  // Sending rate of UDP payload. There is no congestion control: the network must provide it.
+  uint64_t rate;
+  // Time for which a sent record is kept for repairs; its slot stays in use for that long.
+  uint64_t repair_for;
+  // Largest UDP payload, at least 1200 bytes.
+  uint16_t datagram;
+  // Number of networks to cross.
+  uint8_t hops;
+  // 1: members on this machine receive the packets too.
+  uint8_t to_this_machine;
+} fw_group_config;
+
+// A multicast group that a node sends to.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_group;
+
+// Counters of a group. Bytes are UDP payload. Repairs are in fw_connection_stats of the members.
+typedef struct {
+  // Packets sent to the group's address.
+  uint64_t packets_sent;
+  // Bytes sent to the group's address.
+  uint64_t bytes_sent;
+  // Of `packets_sent`, those that the operating system refused.
+  uint64_t packets_refused;
+  // Open connections that were invited.
+  uint64_t members;
+} fw_multicast_stats;
+
+// A stream of bytes over an A1 connection.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_stream;
+
+// FW_READ or FW_WRITE.
+typedef uint32_t fw_interest;
+
+// FW_WHY_START to FW_WHY_GONE.
+typedef uint32_t fw_why;
+
+// Which rendition a receiver has, and which it wants.
+typedef struct {
+  // The rendition whose pictures it gets; FW_NO_RENDITION before the first.
+  uint32_t current;
+  // The one whose next key frame it waits for; `current` if it is content. FW_NO_RENDITION: any to begin with.
+  uint32_t wanted;
+  // Why it has the present one, or wants the other one.
+  fw_why why;
+  // How often it has changed.
+  uint32_t changes;
+} fw_selected;
+
+// What a rendition asks of a path, as measured from key frame to key frame.
+typedef struct {
+  // Bytes a second.
+  uint64_t bytes_per_sec;
+  // Bytes of a key frame.
+  uint64_t key_bytes;
+  // Time from one key frame to the next.
+  uint64_t key_interval;
+} fw_cost;
+
+// One direction of a link.
+typedef struct {
+  // Bits per second, counting whole IP packets, such as fw_rate_parse reads; FW_DEFAULT is no limit.
+  uint64_t rate;
+  // Delay; FW_DEFAULT is none.
+  uint64_t delay;
+  // Bytes that may wait for the rate: what does not fit is dropped. FW_DEFAULT is 15000.
+  uint64_t queue;
+  // Share of the packets that are lost, from 0 to 1.
+  double loss;
+  // Mean length of a run of lost packets; 0 loses them singly.
+  double burst;
+  // Share of the packets that arrive later than the others, from 0 to 1. Packets behind them overtake them.
+  double late;
+  // How much later.
+  uint64_t late_by;
+} fw_link_direction;
+
+// Settings of a link, from fw_link_config_default.
+typedef struct {
+  // From the near end to the far one.
+  fw_link_direction up;
+  // From the far end to the near one.
+  fw_link_direction down;
+  // Decides which packets are lost: the same seed loses the same packets.
+  uint64_t seed;
+  // Address of a server of this machine, such as "127.0.0.1:8000", to be reached through the link at fw_link_port; or NULL.
+  const char *to;
+} fw_link_config;
+
+// An emulated link, for tests.
+typedef struct {
+  // The number of the handle; 0 is none.
+  uint64_t id;
+} fw_link;
+
+// FW_NEAR or FW_FAR.
+typedef uint32_t fw_end;
+
+// FW_UP or FW_DOWN.
+typedef uint32_t fw_direction;
+
+// What a link has done in one direction. Lengths are those of IP packets.
+typedef struct {
+  // Packets that came.
+  uint64_t offered_packets;
+  // Their bytes.
+  uint64_t offered_bytes;
+  // Packets that were delivered.
+  uint64_t delivered_packets;
+  // Their bytes.
+  uint64_t delivered_bytes;
+  // Packets lost on the wire.
+  uint64_t lost_packets;
+  // Packets that found the queue full.
+  uint64_t dropped_packets;
+  // Bytes that wait now.
+  uint64_t queued_bytes;
+  // Most bytes that ever waited.
+  uint64_t queue_peak_bytes;
+  // Longest that a packet waited; UINT64_MAX behind an outage without end.
+  uint64_t queue_delay_max;
+} fw_link_counters;
+
+// What a link has done so far.
+typedef struct {
+  // From the near end to the far one.
+  fw_link_counters up;
+  // From the far end to the near one.
+  fw_link_counters down;
+  // 99th percentile of the time by which this machine delivered packets too late.
+  uint64_t late;
+} fw_link_account;
 
 // Records back to back.
 #define FW_RAW 0
@@ -397,6 +797,45 @@ typedef struct {
 
 // Within a window of `time` the lowest layer first; the rest is dropped at its end.
 #define FW_PRIORITY_PROGRESS 9
+
+// The rules and the order of the policy, which has to have `rules`, or none and an order.
+#define FW_RULES 10
+
+// For live pictures in several renditions: the policy of `adaptive`.
+#define FW_ADAPTIVE 11
+
+// Its deadline has passed.
+#define FW_EXPIRED 0
+
+// It is next, and would arrive less than `time` before its deadline.
+#define FW_PREDICTED_LATE 1
+
+// A record that it depends on was dropped.
+#define FW_DEPENDENCY_CLOSURE 2
+
+// A newer record with the same key is queued.
+#define FW_LATEST_BY_KEY 3
+
+// Its window, of the length `time`, has ended.
+#define FW_WINDOW_END 4
+
+// A record of a newer group is queued.
+#define FW_NEWEST_GROUP 5
+
+// Its layer is above `layer`.
+#define FW_LAYER_LIMIT 6
+
+// The oldest.
+#define FW_BY_AGE 0
+
+// The lowest layer of the oldest group.
+#define FW_BY_LAYER 1
+
+// The newest.
+#define FW_BY_NEWEST 2
+
+// The key that has waited longest.
+#define FW_BY_TURN 3
 
 // Commit nothing until something changes, or `until` comes. Without a time, the policy behind the function decides.
 #define FW_WAIT 0
@@ -460,6 +899,87 @@ typedef struct {
 
 // Another reason.
 #define FW_ENDED_OTHER 10
+
+// Encrypted and authenticated.
+#define FW_AEAD 0
+
+// Readable and forgeable by everybody on the path. For closed networks only.
+#define FW_DANGEROUS_PLAIN 1
+
+// Another one, of a later release.
+#define FW_OTHER_PROTECTION 2
+
+// Copa, by delay.
+#define FW_COPA 0
+
+// CUBIC, as a reference.
+#define FW_CUBIC 1
+
+// NewReno, as a reference.
+#define FW_NEWRENO 2
+
+// This end closed it.
+#define FW_CLOSED_LOCAL 0
+
+// The peer closed it, with a code.
+#define FW_CLOSED_PEER 1
+
+// Nothing came for too long.
+#define FW_CLOSED_SILENT 2
+
+// The peer broke the protocol.
+#define FW_CLOSED_VIOLATION 3
+
+// The peer has restarted, and does not know the connection.
+#define FW_CLOSED_PEER_RESTARTED 4
+
+// The keys can protect no more packets.
+#define FW_CLOSED_KEYS_EXHAUSTED 5
+
+// Another reason.
+#define FW_CLOSED_OTHER 6
+
+// A message whose sending had started: `first` is its number among those (`fw_message.id`).
+#define FW_MISSING_BEGUN 0
+
+// A message of the multicast group `group`: `first` is its number among those of the group.
+#define FW_MISSING_OF_GROUP 1
+
+// `count` messages from the application's number `first` on, whose sending never started.
+#define FW_MISSING_NEVER_BEGUN 2
+
+// What comes from the peer.
+#define FW_READ 0
+
+// What goes to the peer.
+#define FW_WRITE 1
+
+// The first one.
+#define FW_WHY_START 0
+
+// Key frames have left so quickly that the path carries it.
+#define FW_WHY_CARRIES 1
+
+// The path carried less than the one before.
+#define FW_WHY_SLOW 2
+
+// Pictures of the one before came late or were dropped.
+#define FW_WHY_LATE 3
+
+// The one before has no source any more.
+#define FW_WHY_GONE 4
+
+// The end with the address 10.77.0.1.
+#define FW_NEAR 0
+
+// The end with the address 10.77.0.2.
+#define FW_FAR 1
+
+// From the near end to the far one.
+#define FW_UP 0
+
+// From the far end to the near one.
+#define FW_DOWN 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -672,6 +1192,12 @@ fw_status fw_receiver_next(fw_receiver receiver,
 // Frees a receiver.
 fw_status fw_receiver_free(fw_receiver receiver);
 
+// Returns the default: no limit of rate, messages of up to 1 MiB, 1024 outstanding, checksum and retransmission.
+fw_qos fw_qos_default(void);
+
+// Returns the default settings of a node: a new key, all peers, and the default quality of service.
+fw_node_config fw_node_config_default(void);
+
 // Makes a new private key, and writes it and its public key as text of FW_KEY_TEXT bytes.
 //
 // # Safety
@@ -688,6 +1214,13 @@ fw_status fw_key_generate(char *private_key, char *public_key);
 fw_status fw_node_bind(const char *address,
                        const char *private_key,
                        fw_node *node);
+
+// As fw_node_bind, with all settings. `config` may be NULL for the default.
+//
+// # Safety
+//
+// `address` is a string; `config` is NULL or points to valid settings; `node` points to a writable handle.
+fw_status fw_node_bind_with(const char *address, const fw_node_config *config, fw_node *node);
 
 // Writes the port of a node's socket.
 //
@@ -715,12 +1248,49 @@ fw_status fw_node_connect(fw_node node,
                           uint64_t timeout,
                           fw_connection *connection);
 
+// Begins to connect to `address`, such as "192.0.2.1:5000", and returns at once; the handshake takes at most `timeout` nanoseconds. `qos`
+// is the requested quality of service, which the peer may narrow; NULL for the node's maximum. fw_connection_open tells how it went;
+// fw_connection_events becomes readable then. Until it has gone well, other calls for the connection are FW_NOT_CONNECTED.
+//
+// # Safety
+//
+// `address` and `key` are strings; `qos` is NULL or points to a valid structure; `connection` points to a writable handle.
+fw_status fw_node_begin_connect(fw_node node,
+                                const char *address,
+                                const char *key,
+                                const fw_qos *qos,
+                                uint64_t timeout,
+                                fw_connection *connection);
+
+// Tells how the handshake of fw_node_begin_connect went: FW_OK, FW_NOTHING while it is in progress, FW_NOT_CONNECTED.
+fw_status fw_connection_open(fw_connection connection);
+
 // Waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for an incoming connection. FW_NOTHING: there was none.
 //
 // # Safety
 //
 // `connection` points to a writable handle.
 fw_status fw_node_accept(fw_node node, uint64_t timeout, fw_connection *connection);
+
+// Writes a descriptor that becomes readable when a connection or an attempt waits to be taken, or the node has stopped: call fw_node_accept
+// or fw_node_incoming with a timeout of 0. It stays readable until fw_node_clear_events. It is the node's own, the same at each call
+// and valid until fw_node_free: do not close it, and let one place wait for it.
+//
+// # Safety
+//
+// `fd` points to a writable value.
+fw_status fw_node_events(fw_node node,
+                         int *fd);
+
+// Makes the descriptor of fw_node_events unreadable until the next change. Call it before the next attempt, not after.
+fw_status fw_node_clear_events(fw_node node);
+
+// Writes the counters of a node.
+//
+// # Safety
+//
+// `stats` points to a writable structure.
+fw_status fw_node_stats(fw_node node, fw_endpoint_stats *stats);
 
 // Stops a node and aborts its connections.
 fw_status fw_node_free(fw_node node);
@@ -750,6 +1320,376 @@ fw_status fw_connection_close(fw_connection connection,
 
 // Frees a connection, which closes it unless a sink has it.
 fw_status fw_connection_free(fw_connection connection);
+
+// Writes the address and the public key of the peer.
+//
+// # Safety
+//
+// `peer` points to a writable structure.
+fw_status fw_connection_peer(fw_connection connection, fw_peer *peer);
+
+// Writes the quality of service in force, after the connection's end the last one, and, if `maximum` is not NULL, the upper limit for
+// fw_connection_set_qos.
+//
+// # Safety
+//
+// `qos` points to a writable structure, `maximum` is NULL or does.
+fw_status fw_connection_qos(fw_connection connection,
+                            fw_qos *qos,
+                            fw_qos *maximum);
+
+// Requests another quality of service. It takes effect with the peer's answer. FW_INVALID beyond the maximum, FW_FULL while another
+// change is pending, FW_CLOSED after the connection's end.
+//
+// # Safety
+//
+// `qos` points to a valid structure.
+fw_status fw_connection_set_qos(fw_connection connection,
+                                const fw_qos *qos);
+
+// Writes the protection of the packets: the stronger of both ends' requirements.
+//
+// # Safety
+//
+// `protection` points to a writable value.
+fw_status fw_connection_protection(fw_connection connection, fw_protection *protection);
+
+// Writes the counters of a connection, also after its end.
+//
+// # Safety
+//
+// `stats` points to a writable structure.
+fw_status fw_connection_stats(fw_connection connection, fw_a1_stats *stats);
+
+// Writes what holds messages back and whether the quality of service has changed. A change is reported once.
+//
+// # Safety
+//
+// `status` points to a writable structure.
+fw_status fw_connection_status(fw_connection connection, fw_a1_status *status);
+
+// Writes how a connection has ended, and the peer's code for FW_CLOSED_PEER; fw_last_error has the words. FW_NOTHING: it is open.
+//
+// # Safety
+//
+// `closed` and `code` point to writable values; `code` may be NULL.
+fw_status fw_connection_closed(fw_connection connection,
+                               fw_closed *closed,
+                               uint64_t *code);
+
+// Writes the next report of messages that the peer has dropped or abandoned, the oldest first. FW_NOTHING: there is none.
+//
+// # Safety
+//
+// `missing` points to a writable structure.
+fw_status fw_connection_poll_missing(fw_connection connection,
+                                     fw_missing *missing);
+
+// Writes an invitation of the peer to a multicast group, by its place among them, from 0. FW_NOTHING: there are fewer. Messages of
+// groups come with those of the connection.
+//
+// # Safety
+//
+// `membership` points to a writable structure.
+fw_status fw_connection_membership(fw_connection connection,
+                                   size_t at,
+                                   fw_membership *membership);
+
+// Writes a descriptor that becomes readable when a message or a report of a missing one has come, or the connection has ended. A change
+// of the quality of service and an invitation count too. Call fw_connection_recv with a timeout of 0 then. It stays readable until
+// fw_connection_clear_events. It is the connection's own, the same at each call and valid until fw_connection_free: do not close
+// it, and let one place wait for it.
+//
+// # Safety
+//
+// `fd` points to a writable value.
+fw_status fw_connection_events(fw_connection connection,
+                               int *fd);
+
+// Makes the descriptor of fw_connection_events unreadable until the next change. Call it before looking for what is new, not after.
+fw_status fw_connection_clear_events(fw_connection connection);
+
+// Waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for a connection attempt to accept or refuse, of a node with `ask`.
+// FW_NOTHING: there was none.
+//
+// # Safety
+//
+// `incoming` points to a writable handle.
+fw_status fw_node_incoming(fw_node node,
+                           uint64_t timeout,
+                           fw_incoming *incoming);
+
+// Writes the address and the public key of the peer, which has proved that it has both.
+//
+// # Safety
+//
+// `peer` points to a writable structure.
+fw_status fw_incoming_peer(fw_incoming incoming, fw_peer *peer);
+
+// Writes the requested quality of service, from this end's view, and, if `maximum` is not NULL, the upper limit of the peer's requests.
+//
+// # Safety
+//
+// `qos` points to a writable structure, `maximum` is NULL or does.
+fw_status fw_incoming_qos(fw_incoming incoming,
+                          fw_qos *qos,
+                          fw_qos *maximum);
+
+// Accepts a connection, within the node's quality of service and within `maximum`, unless that is NULL. FW_CLOSED: the attempt has timed
+// out. The handle of the attempt is to be freed.
+//
+// # Safety
+//
+// `maximum` is NULL or points to a valid structure; `connection` points to a writable handle.
+fw_status fw_incoming_accept(fw_incoming incoming,
+                             const fw_qos *maximum,
+                             fw_connection *connection);
+
+// Refuses a connection with a code for the peer, from 256 on the application's, and a reason of at most 256 bytes. The handle of the
+// attempt is to be freed.
+//
+// # Safety
+//
+// `reason` is a string.
+fw_status fw_incoming_refuse(fw_incoming incoming,
+                             uint64_t code,
+                             const char *reason);
+
+// Frees an attempt. One that was not decided is refused with the code 256.
+fw_status fw_incoming_free(fw_incoming incoming);
+
+// Returns the default settings of a group with this address and rate: datagrams of 1200 bytes, repairs for a second, this network only.
+fw_group_config fw_group_config_default(const char *address,
+                                        uint64_t rate);
+
+// Makes a multicast group for sending, without members.
+//
+// # Safety
+//
+// `config` points to valid settings; `group` points to a writable handle.
+fw_status fw_node_group(fw_node node, const fw_group_config *config, fw_group *group);
+
+// Makes the peer of a connection of the same node a member until the connection ends. It receives records sent from now on.
+fw_status fw_group_invite(fw_group group,
+                          fw_connection connection);
+
+// Writes the counters of a group. FW_CLOSED: the node has stopped.
+//
+// # Safety
+//
+// `stats` points to a writable structure.
+fw_status fw_group_stats(fw_group group, fw_multicast_stats *stats);
+
+// Serves a multicast group from a free ring, which needs room for the records that the group keeps for repairs. Its fate FW_ACKED means
+// that a record was sent and that the time for its repair is over. `policy` may be NULL for FW_FIFO.
+//
+// # Safety
+//
+// `policy` is NULL or points to a valid policy; `sink` points to a writable handle.
+fw_status fw_sender_add_a1_group(fw_sender sender,
+                                 fw_group group,
+                                 const fw_policy *policy,
+                                 uint64_t linger,
+                                 fw_sink *sink);
+
+// Frees a group, which ends it unless a sink has it.
+fw_status fw_group_free(fw_group group);
+
+// Makes a reliable stream of bytes in each direction of an unused connection, as TCP has it. The nodes at both ends need `in_order`, and
+// each makes its stream before it sends or receives anything else. FW_INVALID: the node has no order, or the quality of service no
+// retransmission. The connection's handle may be freed.
+//
+// # Safety
+//
+// `stream` points to a writable handle.
+fw_status fw_stream_new(fw_connection connection,
+                        fw_stream *stream);
+
+// Waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for bytes, and copies at most `size` of them to `buffer`. FW_NOTHING: none
+// came. FW_END: the peer has finished. FW_CLOSED: the stream was cut off.
+//
+// # Safety
+//
+// `buffer` points to `size` writable bytes, `count` to a writable value.
+fw_status fw_stream_read(fw_stream stream,
+                         uint64_t timeout,
+                         uint8_t *buffer,
+                         size_t size,
+                         size_t *count);
+
+// Writes bytes, waiting for room at most `timeout` nanoseconds, FW_DEFAULT for ever. FW_OK: all were taken. FW_NOTHING: the time was over
+// when `count` were. FW_CLOSED after the stream's end.
+//
+// # Safety
+//
+// `data` points to `len` bytes, `count` to a writable value.
+fw_status fw_stream_write(fw_stream stream,
+                          uint64_t timeout,
+                          const uint8_t *data,
+                          size_t len,
+                          size_t *count);
+
+// Ends what this end sends, and waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for the acknowledgement of all bytes. The other
+// direction continues. FW_NOTHING: the time was over; call it again.
+fw_status fw_stream_finish(fw_stream stream,
+                           uint64_t timeout);
+
+// Writes a descriptor of one direction. FW_READ: it becomes readable when bytes have come, or the stream has ended. FW_WRITE: it becomes
+// readable when a write or finish with a timeout of 0, which has returned FW_NOTHING, is worth another attempt. Otherwise as
+// fw_connection_events.
+//
+// # Safety
+//
+// `fd` points to a writable value.
+fw_status fw_stream_events(fw_stream stream,
+                           fw_interest interest,
+                           int *fd);
+
+// Makes the descriptor of one direction unreadable until the next change. Call it before the next attempt, not after.
+fw_status fw_stream_clear_events(fw_stream stream, fw_interest interest);
+
+// Frees a stream, and closes its connection. One that was not finished is cut off. A call that waits ends with FW_CLOSED.
+fw_status fw_stream_free(fw_stream stream);
+
+// Makes a gate, for the member `gate` of the fw_policy of one sink. At most `records` records are on their way to the receiving
+// program, or unread by it. A record counts from its commit point until fw_gate_acknowledge reports that the program has read it; how
+// the program says so is the application's affair. TCP's own acknowledgements precede the reading. A program that never acknowledges receives `records`
+// records and no more; 0 counts as 1.
+//
+// # Safety
+//
+// `gate` points to a writable handle.
+fw_status fw_gate_new(uint32_t records,
+                      fw_gate *gate);
+
+// Reports that the receiving program has read `total` records of the sink, counted from the first. A smaller total than before
+// changes nothing, and neither do records that were never sent. Never waits.
+fw_status fw_gate_acknowledge(fw_gate gate,
+                              uint64_t total);
+
+// Reports that the receiving program has read `records` more. Never waits.
+fw_status fw_gate_acknowledge_more(fw_gate gate, uint64_t records);
+
+// Writes the number of committed records that the program has not acknowledged.
+//
+// # Safety
+//
+// `outstanding` points to a writable value.
+fw_status fw_gate_outstanding(fw_gate gate, uint64_t *outstanding);
+
+// Frees a gate. Its sink goes on as one whose program acknowledges nothing more.
+fw_status fw_gate_free(fw_gate gate);
+
+// Makes a policy for live pictures in several renditions, with sound: it decides late which rendition a receiver gets. It is for the
+// fw_policy of one sink, of the kind FW_ADAPTIVE; further sinks have those of fw_adaptive_for_another.
+//
+// Pictures of rendition r are numbered from r << 48 on, without gaps, and sound above all renditions (from 8 << 48 on). Pass every record
+// of the stream to fw_adaptive_observe. Push the pictures of the `current` rendition of its selection into a sink, and those of the
+// `wanted` one from a key frame on.
+//
+// # Safety
+//
+// `adaptive` points to a writable handle.
+fw_status fw_adaptive_new(fw_adaptive *adaptive);
+
+// Makes a policy for another receiver of the same stream, which may have the renditions whose bits are set in `allowed`. It begins with
+// the smallest that is known.
+//
+// # Safety
+//
+// `another` points to a writable handle.
+fw_status fw_adaptive_for_another(fw_adaptive adaptive,
+                                  uint8_t allowed,
+                                  fw_adaptive *another);
+
+// Tells of a record of `len` bytes of the stream, when it is offered, in order of the numbers of each rendition.
+//
+// # Safety
+//
+// `meta` points to a valid value.
+fw_status fw_adaptive_observe(fw_adaptive adaptive, const fw_meta *meta, uint32_t len);
+
+// Says whether a rendition has a source now, if `is_present` is not 0: from one without, receivers change to another. None has at first.
+fw_status fw_adaptive_set_present(fw_adaptive adaptive,
+                                  uint32_t number,
+                                  uint8_t is_present);
+
+// Writes which rendition the receiver has and wants, for whoever fills its ring.
+//
+// # Safety
+//
+// `selected` points to a writable structure.
+fw_status fw_adaptive_selection(fw_adaptive adaptive, fw_selected *selected);
+
+// Writes what a rendition asks of a path. FW_NOTHING before a whole group was seen.
+//
+// # Safety
+//
+// `cost` points to a writable structure.
+fw_status fw_adaptive_cost(fw_adaptive adaptive, uint32_t number, fw_cost *cost);
+
+// Frees an adaptive policy. A sink that has it keeps it.
+fw_status fw_adaptive_free(fw_adaptive adaptive);
+
+// Returns the settings of a link without limit, delay and loss.
+fw_link_config fw_link_config_default(void);
+
+// Reads a rate such as "300kbit", "6Mbit" or "512Kibit", as the command `freshwire link` does. Writes bits per second.
+//
+// # Safety
+//
+// `rate` is a string; `bits` points to a writable value.
+fw_status fw_rate_parse(const char *rate, uint64_t *bits);
+
+// Makes an emulated link, without root: Linux's own TCP and UDP at both ends, and a path between them. It runs in a process of its own,
+// which ends with the link and with this process. `config` may be NULL for the default. FW_NOT_PERMITTED where the system gives no network
+// namespaces.
+//
+// # Safety
+//
+// `config` is NULL or points to valid settings; `link` points to a writable handle.
+fw_status fw_link_new(const fw_link_config *config,
+                      fw_link *link);
+
+// Makes a socket at an end of a link, with the arguments of socket(2). The descriptor is the caller's, to be closed; it is not inherited
+// by programs that are executed.
+//
+// # Safety
+//
+// `fd` points to a writable value.
+fw_status fw_link_socket(fw_link link,
+                         fw_end end,
+                         int domain,
+                         int kind,
+                         int protocol,
+                         int *fd);
+
+// Writes the port of 127.0.0.1 where the server `to` is reached through the link, over TCP and UDP. FW_NOTHING without `to`.
+//
+// # Safety
+//
+// `port` points to a writable value.
+fw_status fw_link_port(fw_link link,
+                       uint16_t *port);
+
+// Gives a direction another rate from now on, for what waits too: bits per second, FW_OUTAGE, or FW_DEFAULT for no limit.
+fw_status fw_link_set_rate(fw_link link,
+                           fw_direction which,
+                           uint64_t bits);
+
+// Writes what a link has done so far; of a closed one, at its end.
+//
+// # Safety
+//
+// `stats` points to a writable structure.
+fw_status fw_link_stats(fw_link link, fw_link_account *stats);
+
+// Ends a link; the handle stays valid for its counters until it is freed. FW_FAILED if this machine did not carry what the settings say,
+// such as because it was too busy: a test that depends on times is to be repeated. Sockets stay open, without a path between the ends.
+fw_status fw_link_close(fw_link link);
+
+// Frees a link, and ends it if it was not closed.
+fw_status fw_link_free(fw_link link);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,33 +1,64 @@
 //! A1: nodes and connections.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use freshwire::a1::{self, Closed, ConnectConfig, Connection, Node, NodeConfig, PublicKey, StaticKey};
+use freshwire::a1::{
+    self, BindError, Closed, ConnectConfig, Connecting, Connection, Events, Node, NodeConfig, PublicKey,
+    StaticKey,
+};
 
-use crate::border::{Failure, Result, call, fw_status, put, text};
+use crate::a1_types::{fw_node_config, fw_qos};
+use crate::border::{Failure, Result, call, fw_status, get, put, text};
 use crate::handles::{Object, enter, find, free, fw_connection, fw_node};
 use crate::receiver::{copy_out, until};
 
-pub(crate) struct NodeObject(Mutex<Option<Arc<Node>>>);
+pub(crate) struct NodeObject {
+    node: Mutex<Option<Arc<Node>>>,
+    /// From the first `fw_node_events` on.
+    events: OnceLock<Events>,
+}
 
 impl Object for NodeObject {
     const NAME: &'static str = "node";
 }
 
 impl NodeObject {
-    fn native(&self) -> Result<Arc<Node>> {
-        let node = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn new(node: Node) -> Self {
+        Self { node: Mutex::new(Some(Arc::new(node))), events: OnceLock::new() }
+    }
+
+    fn events(&self) -> Result<&Events> {
+        if let Some(events) = self.events.get() {
+            return Ok(events);
+        }
+        let events = self.native()?.events()?;
+        Ok(self.events.get_or_init(|| events))
+    }
+
+    pub(crate) fn native(&self) -> Result<Arc<Node>> {
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
         node.clone().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the A1 node has stopped"))
     }
 }
 
 pub(crate) struct ConnectionObject {
-    connection: Mutex<Option<Connection>>,
+    stage: Mutex<Stage>,
+    /// From the first `fw_connection_events` on.
+    events: OnceLock<Events>,
     /// A message that did not fit into the caller's buffer.
     kept: Mutex<Option<a1::Message>>,
+}
+
+/// How far a connection is.
+enum Stage {
+    /// Of `fw_node_begin_connect`.
+    Connecting(Connecting),
+    Open(Connection),
+    Freed,
 }
 
 impl Object for ConnectionObject {
@@ -35,21 +66,54 @@ impl Object for ConnectionObject {
 }
 
 impl ConnectionObject {
-    fn new(connection: Connection) -> Self {
-        Self { connection: Mutex::new(Some(connection)), kept: Mutex::default() }
+    pub(crate) fn new(connection: Connection) -> Self {
+        Self::of(Stage::Open(connection))
+    }
+
+    fn of(stage: Stage) -> Self {
+        Self { stage: Mutex::new(stage), events: OnceLock::new(), kept: Mutex::default() }
+    }
+
+    /// The connection once it stands; `None` until then.
+    fn poll_open(&self) -> Result<Option<Connection>> {
+        let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match &*stage {
+            Stage::Open(connection) => return Ok(Some(connection.clone())),
+            Stage::Freed => return Err(Failure::new(fw_status::FW_CLOSED, "the connection was freed")),
+            Stage::Connecting(connecting) => connecting.poll_open().map_err(not_connected)?,
+        };
+        if let Some(connection) = &open {
+            *stage = Stage::Open(connection.clone());
+        }
+        Ok(open)
     }
 
     pub(crate) fn native(&self) -> Result<Connection> {
-        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.clone().ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "the connection was freed"))
+        self.poll_open()?.ok_or_else(|| not_connected("the handshake is in progress: wait for its end"))
     }
+
+    pub(crate) fn events(&self) -> Result<&Events> {
+        if let Some(events) = self.events.get() {
+            return Ok(events);
+        }
+        let events = match &*self.stage.lock().unwrap_or_else(PoisonError::into_inner) {
+            Stage::Open(connection) => connection.events()?,
+            Stage::Connecting(connecting) => connecting.events()?,
+            Stage::Freed => return Err(Failure::new(fw_status::FW_CLOSED, "the connection was freed")),
+        };
+        Ok(self.events.get_or_init(|| events))
+    }
+}
+
+fn not_connected(words: impl ToString) -> Failure {
+    Failure::new(fw_status::FW_NOT_CONNECTED, words)
 }
 
 /// Bytes of a key's text: 64 hexadecimal digits and a zero byte.
 pub const FW_KEY_TEXT: usize = 65;
 
 /// Longest wait inside the library without a look at the time limit.
-const SLICE: Duration = Duration::from_secs(3600);
+pub(crate) const SLICE: Duration = Duration::from_secs(3600);
 
 /// A message that came whole over A1.
 #[repr(C)]
@@ -128,8 +192,7 @@ pub unsafe extern "C" fn fw_node_bind(
         unsafe { put("node", node, fw_node::default()) }?;
         // SAFETY: as the caller promises.
         let address = unsafe { text("address", address) }?;
-        let address: SocketAddr =
-            address.parse().map_err(|error| Failure::invalid(format!("address {address}: {error}")))?;
+        let address = parse_address(address)?;
         let config = match private_key.is_null() {
             true => NodeConfig::new()?,
             false => {
@@ -138,8 +201,52 @@ pub unsafe extern "C" fn fw_node_bind(
                 NodeConfig::with_key(key.parse::<StaticKey>().map_err(Failure::invalid)?)
             }
         };
-        let bound = Node::bind(address, config).map_err(|error| Failure::new(fw_status::FW_SYSTEM, error))?;
-        let id = enter(NodeObject(Mutex::new(Some(Arc::new(bound)))))?;
+        let id = bind(address, config)?;
+        // SAFETY: as the caller promises.
+        unsafe { put("node", node, fw_node { id }) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+fn parse_address(address: &str) -> Result<SocketAddr> {
+    address.parse().map_err(|error| Failure::invalid(format!("address {address}: {error}")))
+}
+
+/// The number of the bound node's handle.
+fn bind(address: SocketAddr, config: NodeConfig) -> Result<u64> {
+    let bound = Node::bind(address, config).map_err(|error| match error {
+        BindError::Maximum(_) => Failure::invalid(error),
+        _ => Failure::new(fw_status::FW_SYSTEM, error),
+    })?;
+    enter(NodeObject::new(bound))
+}
+
+/// As fw_node_bind, with all settings. `config` may be NULL for the default.
+///
+/// # Safety
+///
+/// `address` is a string; `config` is NULL or points to valid settings; `node` points to a writable handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_node_bind_with(
+    address: *const c_char,
+    config: *const fw_node_config,
+    node: *mut fw_node,
+) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        unsafe { put("node", node, fw_node::default()) }?;
+        // SAFETY: as the caller promises.
+        let address = parse_address(unsafe { text("address", address) }?)?;
+        let config = match config.is_null() {
+            true => NodeConfig::new()?,
+            false => {
+                // SAFETY: as the caller promises.
+                let config = unsafe { get("config", config) }?;
+                // SAFETY: as the caller promises.
+                unsafe { config.native() }?
+            }
+        };
+        let id = bind(address, config)?;
         // SAFETY: as the caller promises.
         unsafe { put("node", node, fw_node { id }) }?;
         Ok(fw_status::FW_OK)
@@ -199,14 +306,70 @@ pub unsafe extern "C" fn fw_node_connect(
         let key = unsafe { text("key", key) }?;
         let key: PublicKey = key.parse().map_err(Failure::invalid)?;
         let native = find::<NodeObject>(node.id)?.native()?;
-        let config = ConnectConfig::default().timeout(Duration::from_nanos(timeout));
-        let made = native
-            .connect((host, port), &key, &config)
-            .map_err(|error| Failure::new(fw_status::FW_NOT_CONNECTED, error))?;
+        // SAFETY: NULL is the node's maximum.
+        let config = unsafe { connect_config(std::ptr::null(), timeout) }?;
+        let made = native.connect((host, port), &key, &config).map_err(not_connected)?;
         let id = enter(ConnectionObject::new(made))?;
         // SAFETY: as the caller promises.
         unsafe { put("connection", connection, fw_connection { id }) }?;
         Ok(fw_status::FW_OK)
+    })
+}
+
+/// # Safety
+///
+/// `qos` is NULL or points to a valid structure.
+unsafe fn connect_config(qos: *const fw_qos, timeout: u64) -> Result<ConnectConfig> {
+    let config = ConnectConfig::default().timeout(Duration::from_nanos(timeout));
+    if qos.is_null() {
+        return Ok(config);
+    }
+    // SAFETY: as the caller promises.
+    let qos = unsafe { get("qos", qos) }?;
+    Ok(config.qos(qos.checked()?))
+}
+
+/// Begins to connect to `address`, such as "192.0.2.1:5000", and returns at once; the handshake takes at most `timeout` nanoseconds. `qos`
+/// is the requested quality of service, which the peer may narrow; NULL for the node's maximum. fw_connection_open tells how it went;
+/// fw_connection_events becomes readable then. Until it has gone well, other calls for the connection are FW_NOT_CONNECTED.
+///
+/// # Safety
+///
+/// `address` and `key` are strings; `qos` is NULL or points to a valid structure; `connection` points to a writable handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_node_begin_connect(
+    node: fw_node,
+    address: *const c_char,
+    key: *const c_char,
+    qos: *const fw_qos,
+    timeout: u64,
+    connection: *mut fw_connection,
+) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        unsafe { put("connection", connection, fw_connection::default()) }?;
+        // SAFETY: as the caller promises.
+        let address = parse_address(unsafe { text("address", address) }?)?;
+        // SAFETY: as the caller promises.
+        let key = unsafe { text("key", key) }?;
+        let key: PublicKey = key.parse().map_err(Failure::invalid)?;
+        // SAFETY: as the caller promises.
+        let config = unsafe { connect_config(qos, timeout) }?;
+        let native = find::<NodeObject>(node.id)?.native()?;
+        let connecting = native.begin_connect(address, &key, &config).map_err(not_connected)?;
+        let id = enter(ConnectionObject::of(Stage::Connecting(connecting)))?;
+        // SAFETY: as the caller promises.
+        unsafe { put("connection", connection, fw_connection { id }) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Tells how the handshake of fw_node_begin_connect went: FW_OK, FW_NOTHING while it is in progress, FW_NOT_CONNECTED.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_connection_open(connection: fw_connection) -> fw_status {
+    call(|| {
+        let open = find::<ConnectionObject>(connection.id)?.poll_open()?;
+        Ok(if open.is_some() { fw_status::FW_OK } else { fw_status::FW_NOTHING })
     })
 }
 
@@ -241,12 +404,90 @@ pub unsafe extern "C" fn fw_node_accept(
     })
 }
 
+/// Writes a descriptor that becomes readable when a connection or an attempt waits to be taken, or the node has stopped: call fw_node_accept
+/// or fw_node_incoming with a timeout of 0. It stays readable until fw_node_clear_events. It is the node's own, the same at each call
+/// and valid until fw_node_free: do not close it, and let one place wait for it.
+///
+/// # Safety
+///
+/// `fd` points to a writable value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_node_events(node: fw_node, fd: *mut c_int) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        unsafe { put("fd", fd, -1) }?;
+        let number = find::<NodeObject>(node.id)?.events()?.as_raw_fd();
+        // SAFETY: as the caller promises.
+        unsafe { put("fd", fd, number) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Makes the descriptor of fw_node_events unreadable until the next change. Call it before the next attempt, not after.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_node_clear_events(node: fw_node) -> fw_status {
+    call(|| {
+        find::<NodeObject>(node.id)?.events()?.clear();
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Counters of a node since it was bound, mainly of ignored and invalid datagrams.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct fw_endpoint_stats {
+    /// Datagrams that are no packet of this protocol.
+    pub malformed: u64,
+    /// Packets for a connection that is not there.
+    pub unknown: u64,
+    /// Cookies that were handed out.
+    pub retries: u64,
+    /// Initiations with a cookie that is too old, or not for their address.
+    pub wrong_cookies: u64,
+    /// Handshake messages and resets that were not authentic.
+    pub unauthentic: u64,
+    /// Resets that were sent.
+    pub resets: u64,
+    /// Initiators that were refused.
+    pub refused: u64,
+    /// Datagrams that were not answered because of a limit.
+    pub over_limit: u64,
+    /// Handshake packets of this node that found the queue full.
+    pub queue_full: u64,
+}
+
+/// Writes the counters of a node.
+///
+/// # Safety
+///
+/// `stats` points to a writable structure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_node_stats(node: fw_node, stats: *mut fw_endpoint_stats) -> fw_status {
+    call(|| {
+        let known = find::<NodeObject>(node.id)?.native()?.stats();
+        let known = fw_endpoint_stats {
+            malformed: known.malformed,
+            unknown: known.unknown,
+            retries: known.retries,
+            wrong_cookies: known.wrong_cookies,
+            unauthentic: known.unauthentic,
+            resets: known.resets,
+            refused: known.refused,
+            over_limit: known.over_limit,
+            queue_full: known.queue_full,
+        };
+        // SAFETY: as the caller promises.
+        unsafe { put("stats", stats, known) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
 /// Stops a node and aborts its connections.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_node_free(node: fw_node) -> fw_status {
     call(|| {
         let object = free::<NodeObject>(node.id)?;
-        let node = object.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let node = object.node.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(node);
         Ok(fw_status::FW_OK)
     })
@@ -344,8 +585,11 @@ pub unsafe extern "C" fn fw_connection_close(
 pub extern "C" fn fw_connection_free(connection: fw_connection) -> fw_status {
     call(|| {
         let object = free::<ConnectionObject>(connection.id)?;
-        let connection = object.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(connection);
+        let stage = std::mem::replace(
+            &mut *object.stage.lock().unwrap_or_else(PoisonError::into_inner),
+            Stage::Freed,
+        );
+        drop(stage);
         Ok(fw_status::FW_OK)
     })
 }

@@ -50,6 +50,8 @@ pub enum fw_status {
     FW_FAILED = -15,
     /// The library has panicked, which is a mistake in it. The handles of the call should be freed.
     FW_PANIC = -16,
+    /// The system gives no network namespaces to this user: a test of an emulated link is to be skipped, or run as root.
+    FW_NOT_PERMITTED = -17,
 }
 
 /// A failure on its way to the caller.

@@ -10,10 +10,11 @@ use freshwire::SinkConfig;
 use crate::a1::ConnectionObject;
 use crate::border::{Failure, Result, bytes, call, duplicate, fw_status, get_or, put, slice};
 use crate::handles::{enter, find, fw_connection, fw_sender, fw_sink};
+use crate::meta::fw_meta;
 use crate::policy::fw_policy;
 use crate::sender::{SenderObject, of_push, of_sender, status_of};
 use crate::sink::SinkObject;
-use crate::types::{FW_DEFAULT, fw_meta, fw_sink_config, fw_sink_config_default};
+use crate::types::{FW_DEFAULT, fw_sink_config, fw_sink_config_default};
 
 /// Serves a connected TCP socket from a free ring. The descriptor is duplicated: the caller may close it, and read the client's
 /// data from it, but nothing else may write to it. `config` may be NULL for the default.
@@ -34,7 +35,10 @@ pub unsafe extern "C" fn fw_sender_add_sink(
         let object = find::<SenderObject>(sender.id)?;
         // SAFETY: as the caller promises.
         let config = unsafe { get_or("config", config, || fw_sink_config_default()) }?;
-        let settings = config.apply(SinkConfig::new(config.policy.make()?))?;
+        // SAFETY: as the caller promises.
+        let policy = SinkConfig::new(unsafe { config.policy.make() }?);
+        // SAFETY: as the caller promises.
+        let settings = unsafe { config.apply(policy) }?;
         let stream = TcpStream::from(duplicate(fd)?);
         let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
         let id = enter(SinkObject::new(object, made))?;
@@ -65,7 +69,8 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
         let connection = find::<ConnectionObject>(connection.id)?.native()?;
         // SAFETY: as the caller promises.
         let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
-        let mut config = freshwire::a1::SinkConfig::new(policy.make()?);
+        // SAFETY: as the caller promises.
+        let mut config = freshwire::a1::SinkConfig::new(unsafe { policy.make() }?);
         if linger != FW_DEFAULT {
             config = config.linger(Duration::from_nanos(linger));
         }

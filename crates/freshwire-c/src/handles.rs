@@ -76,6 +76,54 @@ pub struct fw_connection {
     pub id: u64,
 }
 
+/// An A1 connection attempt that waits for a decision.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_incoming {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// A gate: late choice up to where the receiving program reads.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_gate {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// A multicast group that a node sends to.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_group {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// A policy for pictures in several renditions, and what it knows of their stream.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_adaptive {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// A stream of bytes over an A1 connection.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_stream {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
+/// An emulated link, for tests.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_link {
+    /// The number of the handle; 0 is none.
+    pub id: u64,
+}
+
 /// Enters an object, and returns its handle's number.
 pub(crate) fn enter<T: Object>(object: T) -> Result<u64> {
     watch_forks();

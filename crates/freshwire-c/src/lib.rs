@@ -10,23 +10,44 @@
 #![allow(non_camel_case_types, reason = "names of C")]
 
 mod a1;
+mod a1_connection;
+mod a1_types;
+mod adaptive;
 mod border;
 mod engine;
 mod fanout;
+mod gate;
+mod group;
 mod handles;
+mod incoming;
+mod link;
+mod meta;
 mod policy;
 mod receiver;
 mod sender;
 mod sink;
+mod stream;
 mod types;
 
 pub use a1::*;
+pub use a1_connection::*;
+pub use a1_types::*;
+pub use adaptive::*;
 pub use border::{fw_last_error, fw_status};
 pub use engine::*;
 pub use fanout::*;
-pub use handles::{fw_connection, fw_engine, fw_node, fw_receiver, fw_sender, fw_sink};
+pub use gate::*;
+pub use group::*;
+pub use handles::{
+    fw_adaptive, fw_connection, fw_engine, fw_gate, fw_group, fw_incoming, fw_link, fw_node, fw_receiver,
+    fw_sender, fw_sink, fw_stream,
+};
+pub use incoming::*;
+pub use link::*;
+pub use meta::*;
 pub use policy::*;
 pub use receiver::*;
 pub use sender::*;
 pub use sink::*;
+pub use stream::*;
 pub use types::*;

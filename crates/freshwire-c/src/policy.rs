@@ -3,12 +3,16 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use freshwire::choice::{self, AskAgain, Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
+use freshwire::choice::{
+    self, AskAgain, Choice, Decision, LinkView, Order, Outcome, Progress, Reason, Record, Rule,
+};
 use freshwire::{Rate, Timestamp};
 
-use crate::border::{Deciding, Failure, Result};
+use crate::border::{Deciding, Failure, Result, slice};
+use crate::handles::{fw_adaptive, fw_gate};
+use crate::{adaptive, gate};
 
-/// FW_FIFO to FW_PRIORITY_PROGRESS.
+/// FW_FIFO to FW_ADAPTIVE.
 pub type fw_policy_kind = u32;
 /// Sends everything in order.
 pub const FW_FIFO: fw_policy_kind = 0;
@@ -30,6 +34,50 @@ pub const FW_LIVE: fw_policy_kind = 7;
 pub const FW_THESIS: fw_policy_kind = 8;
 /// Within a window of `time` the lowest layer first; the rest is dropped at its end.
 pub const FW_PRIORITY_PROGRESS: fw_policy_kind = 9;
+/// The rules and the order of the policy, which has to have `rules`, or none and an order.
+pub const FW_RULES: fw_policy_kind = 10;
+/// For live pictures in several renditions: the policy of `adaptive`.
+pub const FW_ADAPTIVE: fw_policy_kind = 11;
+
+/// FW_EXPIRED to FW_LAYER_LIMIT.
+pub type fw_rule_kind = u32;
+/// Its deadline has passed.
+pub const FW_EXPIRED: fw_rule_kind = 0;
+/// It is next, and would arrive less than `time` before its deadline.
+pub const FW_PREDICTED_LATE: fw_rule_kind = 1;
+/// A record that it depends on was dropped.
+pub const FW_DEPENDENCY_CLOSURE: fw_rule_kind = 2;
+/// A newer record with the same key is queued.
+pub const FW_LATEST_BY_KEY: fw_rule_kind = 3;
+/// Its window, of the length `time`, has ended.
+pub const FW_WINDOW_END: fw_rule_kind = 4;
+/// A record of a newer group is queued.
+pub const FW_NEWEST_GROUP: fw_rule_kind = 5;
+/// Its layer is above `layer`.
+pub const FW_LAYER_LIMIT: fw_rule_kind = 6;
+
+/// A condition for dropping a queued record.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct fw_rule {
+    /// Which one.
+    pub kind: fw_rule_kind,
+    /// Margin or window, where the kind has one.
+    pub time: u64,
+    /// The highest layer that is sent, for FW_LAYER_LIMIT.
+    pub layer: u8,
+}
+
+/// FW_BY_AGE, FW_BY_LAYER, FW_BY_NEWEST or FW_BY_TURN: which of the remaining records is sent first.
+pub type fw_order = u32;
+/// The oldest.
+pub const FW_BY_AGE: fw_order = 0;
+/// The lowest layer of the oldest group.
+pub const FW_BY_LAYER: fw_order = 1;
+/// The newest.
+pub const FW_BY_NEWEST: fw_order = 2;
+/// The key that has waited longest.
+pub const FW_BY_TURN: fw_order = 3;
 
 /// A queued record, as a policy's function sees it.
 #[repr(C)]
@@ -56,7 +104,7 @@ pub struct fw_record {
 /// The state of the path.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct fw_link {
+pub struct fw_link_view {
     /// Delivery rate in bits per second; 0 while it is not known.
     pub rate: u64,
     /// Smoothed round trip.
@@ -98,7 +146,7 @@ pub type fw_pick = Option<
         now: u64,
         queue: *const fw_record,
         count: usize,
-        link: *const fw_link,
+        link: *const fw_link_view,
     ) -> fw_decision,
 >;
 
@@ -114,42 +162,114 @@ pub struct fw_policy {
     pub pick: fw_pick,
     /// Given to the function. It must stay valid until the sink has ended.
     pub context: *mut c_void,
+    /// For FW_RULES: conditions for dropping a record, asked in this order; read when the sink is added.
+    pub rules: *const fw_rule,
+    /// How many.
+    pub rule_count: usize,
+    /// For FW_RULES: which of the remaining records is sent first.
+    pub order: fw_order,
+    /// For FW_LATEST, and FW_RULES with FW_BY_TURN: weights of the layers, layer 0 first, read when the sink is added. Higher layers
+    /// have the last weight. Of two keys that always have data, one with twice the weight is sent twice as often.
+    pub weights: *const u32,
+    /// How many.
+    pub weight_count: usize,
+    /// A gate to put the policy behind, for one sink; zero is none.
+    pub gate: fw_gate,
+    /// For FW_ADAPTIVE: the policy, for one sink.
+    pub adaptive: fw_adaptive,
 }
 
 impl Default for fw_policy {
     fn default() -> Self {
-        Self { kind: FW_FIFO, time: 0, pick: None, context: std::ptr::null_mut() }
+        Self {
+            kind: FW_FIFO,
+            time: 0,
+            pick: None,
+            context: std::ptr::null_mut(),
+            rules: std::ptr::null(),
+            rule_count: 0,
+            order: FW_BY_AGE,
+            weights: std::ptr::null(),
+            weight_count: 0,
+            gate: fw_gate::default(),
+            adaptive: fw_adaptive::default(),
+        }
     }
 }
 
 impl fw_policy {
-    pub(crate) fn make(&self) -> Result<Box<dyn Choice>> {
+    /// # Safety
+    ///
+    /// `rules` and `weights` are as many as the policy says.
+    pub(crate) unsafe fn make(&self) -> Result<Box<dyn Choice>> {
+        // SAFETY: as the caller promises.
+        let weights = unsafe { slice(self.weights, self.weight_count) }?.iter().copied();
         let time = Duration::from_nanos(self.time);
         let policy: Box<dyn Choice> = match self.kind {
             FW_FIFO => Box::new(choice::fifo()),
             FW_EXPIRING => Box::new(choice::expiring()),
             FW_DEADLINE => Box::new(choice::deadline(time)),
-            FW_LATEST => Box::new(choice::latest()),
+            FW_LATEST => Box::new(choice::latest().with_weights(weights)),
             FW_LAYERED => Box::new(choice::layered(time)),
             FW_FRAMES => Box::new(choice::frames()),
             FW_SCREEN => Box::new(choice::screen()),
             FW_LIVE => Box::new(choice::live()),
             FW_THESIS => Box::new(choice::thesis(time)),
             FW_PRIORITY_PROGRESS => Box::new(choice::priority_progress(time)),
+            FW_RULES => {
+                // SAFETY: as the caller promises.
+                let rules = unsafe { slice(self.rules, self.rule_count) }?;
+                let builder = choice::Policy::builder().order(order_of(self.order)?).weights(weights);
+                let rules: Result<Vec<Rule>> = rules.iter().map(rule_of).collect();
+                Box::new(rules?.into_iter().fold(builder, choice::Builder::rule).build())
+            }
+            FW_ADAPTIVE => adaptive::take(self.adaptive)?,
             other => {
                 return Err(Failure::invalid(format!(
-                    "policy kind {other}: FW_FIFO to FW_PRIORITY_PROGRESS is wanted"
+                    "policy kind {other}: FW_FIFO to FW_ADAPTIVE is wanted"
                 )));
             }
         };
-        Ok(match self.pick {
+        let policy: Box<dyn Choice> = match self.pick {
             None => policy,
             Some(pick) => {
                 let context = Context(self.context);
                 Box::new(Asked { pick, context, inner: policy, queue: Vec::new() })
             }
-        })
+        };
+        match self.gate.id {
+            0 => Ok(policy),
+            _ => gate::behind(self.gate, policy),
+        }
     }
+}
+
+fn order_of(order: fw_order) -> Result<Order> {
+    match order {
+        FW_BY_AGE => Ok(Order::Fifo),
+        FW_BY_LAYER => Ok(Order::ByLayer),
+        FW_BY_NEWEST => Ok(Order::Newest),
+        FW_BY_TURN => Ok(Order::ByTurn),
+        other => Err(Failure::invalid(format!("order={other}: FW_BY_AGE to FW_BY_TURN is wanted"))),
+    }
+}
+
+fn rule_of(rule: &fw_rule) -> Result<Rule> {
+    let time = Duration::from_nanos(rule.time);
+    Ok(match rule.kind {
+        FW_EXPIRED => Rule::Expired,
+        FW_PREDICTED_LATE => Rule::PredictedLate { margin: time },
+        FW_DEPENDENCY_CLOSURE => Rule::DependencyClosure,
+        FW_LATEST_BY_KEY => Rule::LatestByKey,
+        FW_WINDOW_END => Rule::WindowEnd { window: time },
+        FW_NEWEST_GROUP => Rule::NewestGroup,
+        FW_LAYER_LIMIT => Rule::LayerLimit { highest: rule.layer },
+        other => {
+            return Err(Failure::invalid(format!(
+                "rule kind {other}: FW_EXPIRED to FW_LAYER_LIMIT is wanted"
+            )));
+        }
+    })
 }
 
 /// The caller's pointer, which is only handed back.
@@ -160,7 +280,7 @@ unsafe impl Send for Context {}
 
 /// The caller's function before a policy.
 struct Asked {
-    pick: unsafe extern "C" fn(*mut c_void, u64, *const fw_record, usize, *const fw_link) -> fw_decision,
+    pick: unsafe extern "C" fn(*mut c_void, u64, *const fw_record, usize, *const fw_link_view) -> fw_decision,
     context: Context,
     inner: Box<dyn Choice>,
     queue: Vec<fw_record>,
@@ -187,7 +307,7 @@ impl Choice for Asked {
     fn pick(&mut self, now: Timestamp, queue: &[Record], link: &LinkView) -> Decision {
         self.queue.clear();
         self.queue.extend(queue.iter().map(record_of));
-        let view = fw_link {
+        let view = fw_link_view {
             rate: link.rate.map_or(0, Rate::bits_per_sec),
             rtt: nanos(link.rtt),
             min_rtt: nanos(link.min_rtt),

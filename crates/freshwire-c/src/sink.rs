@@ -15,8 +15,8 @@ use freshwire::{
 
 use crate::border::{Failure, Result, bytes, call, forks, fw_status, get, get_or, put};
 use crate::handles::{Object, find, free, fw_sink};
+use crate::meta::fw_meta;
 use crate::sender::{SenderObject, of_push, of_stale};
-use crate::types::fw_meta;
 
 pub(crate) struct SinkObject {
     sender: Arc<SenderObject>,

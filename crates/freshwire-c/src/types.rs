@@ -1,9 +1,10 @@
 //! Structures of the interface. Times are nanoseconds, sizes bytes.
 
-use freshwire::{Carrier, Framing, Meta, RingConfig, SinkConfig, Timestamp};
+use freshwire::{Carrier, Framing, RingConfig, SinkConfig};
+use std::ffi::c_char;
 use std::time::Duration;
 
-use crate::border::{Failure, Result};
+use crate::border::{Failure, Result, text};
 use crate::policy::fw_policy;
 
 /// Sizes of a sender's shared memory.
@@ -45,44 +46,6 @@ pub extern "C" fn fw_ring_default() -> fw_ring {
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_ring_for_clients(clients: u32, keys: u32, bytes: u32) -> fw_ring {
     RingConfig::for_clients(clients, keys.min(1 << 24), bytes).into()
-}
-
-/// Description of a record. A structure of zeros is a record without key or deadline, generated now.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct fw_meta {
-    /// The application's number; 0 is the sender's next one, which is one more than the last, and 0 at first.
-    pub seq: u64,
-    /// When the data came into being; 0 is now.
-    pub generated: u64,
-    /// When it loses its value; 0 is never.
-    pub deadline: u64,
-    /// Records of which a newer one replaces an older one; 0 is no key.
-    pub key: u64,
-    /// Records that are decodable together.
-    pub group: u32,
-    /// Distances back in `seq` to the records that it depends on; 0 is none.
-    pub refs: [u32; 2],
-    /// Rank in a layered stream; 0 is the base.
-    pub layer: u8,
-}
-
-impl fw_meta {
-    pub(crate) fn meta(&self) -> Meta {
-        let or = |time: u64, default: fn() -> Timestamp| match time {
-            0 => default(),
-            time => Timestamp::from_nanos(time),
-        };
-        Meta {
-            seq: if self.seq == 0 { Meta::NEXT_SEQ } else { self.seq },
-            generated: or(self.generated, freshwire::now),
-            deadline: or(self.deadline, || Timestamp::MAX),
-            layer: self.layer,
-            group: self.group,
-            key: self.key,
-            refs: self.refs,
-        }
-    }
 }
 
 /// No value, where 0 is one.
@@ -128,13 +91,23 @@ pub struct fw_sink_config {
     pub linger: u64,
     /// Time after which a peer that accepts no data is disconnected; 0 is never.
     pub stall_timeout: u64,
+    /// Kernel name of the congestion control, such as "bbr"; NULL keeps the socket's.
+    pub congestion: *const c_char,
+    /// Shortest retransmission timeout (Linux 6.15 and later).
+    pub min_rto: u64,
+    /// Longest retransmission timeout (Linux 6.15 and later), at least one second.
+    pub max_rto: u64,
     /// 1: fates wait for the acknowledgement; 0: a fate is complete when the last byte is handed over.
     pub ack_fates: u8,
 }
 
 impl fw_sink_config {
     /// Applies all but the policy.
-    pub(crate) fn apply(&self, mut config: SinkConfig) -> Result<SinkConfig> {
+    ///
+    /// # Safety
+    ///
+    /// `congestion` is NULL or a string.
+    pub(crate) unsafe fn apply(&self, mut config: SinkConfig) -> Result<SinkConfig> {
         let given = |value: u64| (value != FW_DEFAULT).then_some(value);
         let bytes = |name: &str, value: u64| {
             u32::try_from(value)
@@ -179,6 +152,16 @@ impl fw_sink_config {
         if let Some(stall) = given(self.stall_timeout) {
             config = config.stall_timeout((stall > 0).then(|| Duration::from_nanos(stall)));
         }
+        if !self.congestion.is_null() {
+            // SAFETY: as the caller promises.
+            config = config.congestion(unsafe { text("congestion", self.congestion) }?);
+        }
+        if let Some(rto) = given(self.min_rto) {
+            config = config.min_rto(Duration::from_nanos(rto));
+        }
+        if let Some(rto) = given(self.max_rto) {
+            config = config.max_rto(Duration::from_nanos(rto));
+        }
         Ok(config.ack_fates(self.ack_fates != 0))
     }
 }
@@ -196,6 +179,9 @@ pub extern "C" fn fw_sink_config_default() -> fw_sink_config {
         keys: FW_DEFAULT,
         linger: FW_DEFAULT,
         stall_timeout: FW_DEFAULT,
+        congestion: std::ptr::null(),
+        min_rto: FW_DEFAULT,
+        max_rto: FW_DEFAULT,
         ack_fates: 1,
     }
 }

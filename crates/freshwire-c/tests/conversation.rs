@@ -1,5 +1,5 @@
-//! The conversations of the Rust tests in C: `tests/c/conversation.c`, against the shared and the static library, and with the
-//! address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
+//! The conversations of the Rust tests in C: `tests/c/conversation.c` and `tests/c/a1.c`, against the shared and the static library,
+//! and with the address, undefined-behaviour and leak sanitizers, and under valgrind. And what `make install` installs.
 
 mod install;
 
@@ -30,10 +30,14 @@ fn run(command: &mut Command) -> String {
     text
 }
 
-fn compile(to: &Path, options: &[&str], is_static: bool) {
+/// The programs, each of which ends with the same line.
+const PROGRAMS: [&str; 2] = ["conversation", "a1"];
+
+fn compile(name: &str, to: &Path, options: &[&str], is_static: bool) {
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-g", "-O1"]).args(WARNINGS).args(options);
-    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to).arg(folder().join("tests/c/conversation.c"));
+    cc.arg("-I").arg(folder().join("include")).arg("-o").arg(to);
+    cc.arg(folder().join(format!("tests/c/{name}.c")));
     match is_static {
         true => cc.arg(libraries().join("libfreshwire_c.a")).args(SYSTEM),
         false => cc.arg("-L").arg(libraries()).arg("-lfreshwire_c").arg("-lpthread"),
@@ -46,28 +50,49 @@ fn converse(mut command: Command) {
     assert!(text.contains("conversation: ok"), "{text}");
 }
 
+/// Compiles and runs all programs.
+fn converse_with(options: &[&str], is_static: bool) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in PROGRAMS {
+        let program = folder.path().join(name);
+        compile(name, &program, options, is_static);
+        converse(Command::new(program));
+    }
+}
+
 #[test]
 fn with_the_shared_library() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &[], false);
-    converse(Command::new(program));
+    converse_with(&[], false);
 }
 
 #[test]
 fn with_the_static_library() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &[], true);
-    converse(Command::new(program));
+    converse_with(&[], true);
 }
 
 #[test]
 fn with_the_address_sanitizer() {
+    converse_with(&["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
+}
+
+#[test]
+fn over_loopback() {
     let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
-    converse(Command::new(program));
+    let program = folder.path().join("loopback");
+    compile("loopback", &program, &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"], false);
+    let text = run(Command::new(program).env("LD_LIBRARY_PATH", libraries()));
+    assert!(text.contains("loopback: ok"), "{text}");
+}
+
+/// `make memory` runs it over a hundred million records.
+#[test]
+fn memory_is_flat_over_a_million_records() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("memory");
+    compile("memory", &program, &[], false);
+    let records = std::env::var("FRESHWIRE_MEMORY_RECORDS").unwrap_or_else(|_| "1000000".to_owned());
+    let text = run(Command::new(program).arg(records).env("LD_LIBRARY_PATH", libraries()));
+    assert!(text.contains("memory: ok"), "{text}");
 }
 
 /// Whether a program is there, which it has to be in CI.
@@ -86,12 +111,15 @@ fn under_valgrind_nothing_is_lost_or_invalid() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let program = folder.path().join("conversation");
-    compile(&program, &[], false);
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-    valgrind.args(["--show-leak-kinds=definite", "--fair-sched=yes"]).arg(program).arg("without-forks");
-    converse(valgrind);
+    for name in PROGRAMS {
+        let program = folder.path().join(name);
+        compile(name, &program, &[], false);
+        let mut valgrind = Command::new("valgrind");
+        valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+        valgrind.args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite", "--fair-sched=yes"]);
+        valgrind.arg(program).arg("without-forks");
+        converse(valgrind);
+    }
 }
 
 #[test]

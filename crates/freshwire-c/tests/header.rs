@@ -3,8 +3,27 @@
 use std::path::Path;
 
 /// In the order of the header.
-const SOURCES: [&str; 10] =
-    ["border", "handles", "types", "policy", "engine", "sender", "fanout", "sink", "receiver", "a1"];
+const SOURCES: [&str; 19] = [
+    "border",
+    "handles",
+    "meta",
+    "types",
+    "policy",
+    "engine",
+    "sender",
+    "fanout",
+    "sink",
+    "receiver",
+    "a1_types",
+    "a1",
+    "a1_connection",
+    "incoming",
+    "group",
+    "stream",
+    "gate",
+    "adaptive",
+    "link",
+];
 
 #[test]
 fn the_header_is_up_to_date() {

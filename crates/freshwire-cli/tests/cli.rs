@@ -6,6 +6,7 @@ mod generate;
 mod lines;
 mod receivers;
 mod support;
+mod wait;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -3,13 +3,15 @@
 #![allow(clippy::disallowed_methods, reason = "a test waits for real processes")]
 
 mod live;
+mod wait;
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use live::{Folder, Player, Server, clips, ffmpeg_player, has_ffmpeg, pictures, wait_until};
+use live::{Folder, Player, Server, clips, ffmpeg_player, has_ffmpeg, pictures};
+use wait::wait_until;
 
 #[test]
 fn viewers_stay_while_a_source_dies_and_returns_with_another_size() {

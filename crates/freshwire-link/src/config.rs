@@ -14,6 +14,8 @@ pub struct Config {
     queue_bytes: u64,
     in_flight_bytes: u64,
     loss: Loss,
+    late_share: f64,
+    late_by: Duration,
     seed: u64,
 }
 
@@ -26,6 +28,9 @@ pub enum ConfigError {
         "{0:?} cannot be: shares go from 0 to 1, a mean burst is at least 1 packet, and share / (1 - share) is at most the mean burst"
     )]
     Loss(Loss),
+    /// An impossible share of delayed packets.
+    #[error("a share of {0} late packets is impossible: give one from 0 to 1")]
+    LateShare(f64),
     /// The rate is zero for ever.
     #[error("a link of rate zero carries nothing: leave the rate out for an unlimited link")]
     NoRate,
@@ -53,6 +58,10 @@ impl Config {
         &self.schedule
     }
 
+    pub(crate) fn set_schedule(&mut self, schedule: Schedule) {
+        self.schedule = schedule;
+    }
+
     /// One-way delay, added after serialisation.
     pub fn delay(&self) -> Duration {
         self.delay
@@ -73,7 +82,12 @@ impl Config {
         self.loss
     }
 
-    /// The seed of the loss.
+    /// The share of packets that arrive late, from 0 to 1, and how much later than otherwise.
+    pub fn reordering(&self) -> (f64, Duration) {
+        (self.late_share, self.late_by)
+    }
+
+    /// The seed of loss and reordering.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -87,6 +101,8 @@ impl Default for Config {
             queue_bytes: Self::DEFAULT_QUEUE_BYTES,
             in_flight_bytes: Self::DEFAULT_IN_FLIGHT_BYTES,
             loss: Loss::None,
+            late_share: 0.0,
+            late_by: Duration::ZERO,
             seed: 0,
         }
     }
@@ -143,7 +159,13 @@ impl Builder {
         self
     }
 
-    /// The seed of the loss. The two directions of a path differ with the same seed.
+    /// Each packet arrives `late_by` later than otherwise with probability `share`, from 0 to 1. Packets behind it overtake it.
+    pub fn reorder(mut self, share: f64, late_by: Duration) -> Self {
+        (self.config.late_share, self.config.late_by) = (share, late_by);
+        self
+    }
+
+    /// The seed of loss and reordering. The two directions of a path differ with the same seed.
     pub fn seed(mut self, seed: u64) -> Self {
         self.config.seed = seed;
         self
@@ -162,8 +184,13 @@ impl Builder {
         if config.schedule.steps().iter().all(|step| step.rate == Some(Rate::default())) {
             return Err(ConfigError::NoRate);
         }
-        if config.delay > Duration::from_secs(3600) {
-            return Err(ConfigError::Delay(config.delay));
+        if !(0.0..=1.0).contains(&config.late_share) {
+            return Err(ConfigError::LateShare(config.late_share));
+        }
+        for delay in [config.delay, config.late_by] {
+            if delay > Duration::from_secs(3600) {
+                return Err(ConfigError::Delay(delay));
+            }
         }
         for (start, length) in outages {
             config.schedule =

@@ -17,7 +17,8 @@
 //!   rate × (1 - loss).
 //! - Whether packet i is lost depends on the seed, the direction and i alone, where i counts every packet offered to
 //!   that direction, dropped ones too. Timing cannot change it.
-//! - Order is kept. Each packet occupies the transmitter for its length over the rate, rounded up to a nanosecond.
+//! - Order is kept, but for packets that [`Builder::reorder`] makes late; those are chosen as losses are. Each packet
+//!   occupies the transmitter for its length over the rate, rounded up to a nanosecond.
 //!
 //! The drain law: call [`Link::handle_packet`] as packets come, then [`Link::poll_transmit`] until it returns `None`,
 //! then sleep until [`Link::poll_timeout`].

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use freshwire_units::Timestamp;
+use freshwire_units::{Rate, Timestamp};
 
 use crate::config::Config;
 use crate::direction::Direction;
@@ -58,8 +58,20 @@ pub struct Counters {
     pub wire_full_packets: u64,
     /// Most bytes that ever waited.
     pub queue_peak_bytes: u64,
-    /// Longest that a packet waited for the transmitter; `Duration::MAX` behind an outage without end.
+    /// Longest that a packet waited for the transmitter, as known when it was queued: a later [change of the
+    /// rate](Link::set_rate) is not in it. `Duration::MAX` behind an outage without end.
     pub queue_delay_max: Duration,
+}
+
+/// A packet on its way through the transmitter, carried or lost.
+#[derive(Clone, Copy, Debug)]
+struct Unsent {
+    number: u64,
+    /// When it enters the transmitter.
+    begin: Timestamp,
+    bytes: u64,
+    /// How much later than by the delay it arrives.
+    late_by: Duration,
 }
 
 /// One direction of a path.
@@ -70,8 +82,10 @@ pub struct Link<T> {
     start: Timestamp,
     last_arrival: Timestamp,
     transmitter_free_at: Timestamp,
-    /// Packets that entered the queue, with the instant at which each leaves it for the transmitter.
-    waiting: VecDeque<(Timestamp, u64)>,
+    /// The last packet that entered the transmitter, which may have left it.
+    transmitting: Option<Unsent>,
+    /// Packets that entered the queue and have not left it for the transmitter.
+    waiting: VecDeque<Unsent>,
     waiting_bytes: u64,
     in_flight: VecDeque<Delivery<T>>,
     in_flight_bytes: u64,
@@ -87,6 +101,7 @@ impl<T> Link<T> {
             start,
             last_arrival: start,
             transmitter_free_at: start,
+            transmitting: None,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             in_flight: VecDeque::new(),
@@ -115,8 +130,13 @@ impl<T> Link<T> {
             self.counters.wire_full_packets += 1;
             return Verdict::WireFull;
         }
+        let (late_share, late_by) = self.config.reordering();
+        let late_by = if self.loss.is_late(late_share) { late_by } else { Duration::ZERO };
+        let unsent = Unsent { number, begin, bytes, late_by };
         if begin > now {
-            self.enqueue(begin, now, bytes);
+            self.enqueue(unsent, now);
+        } else {
+            self.transmitting = Some(unsent);
         }
         let end = self.serialised(begin, bytes);
         self.transmitter_free_at = end;
@@ -126,11 +146,13 @@ impl<T> Link<T> {
             return Verdict::Lost;
         }
         self.in_flight_bytes += bytes;
-        self.in_flight.push_back(Delivery { at: end + self.config.delay(), number, bytes, packet });
+        let at = end + self.config.delay() + late_by;
+        let place = self.in_flight.partition_point(|other| other.at <= at);
+        self.in_flight.insert(place, Delivery { at, number, bytes, packet });
         Verdict::Carried
     }
 
-    /// The next packet that has arrived by `now`, in order.
+    /// The next packet that has arrived by `now`, in the order of arrival.
     #[must_use]
     pub fn poll_transmit(&mut self, now: Timestamp) -> Option<Delivery<T>> {
         if self.in_flight.front()?.at > now {
@@ -160,24 +182,59 @@ impl<T> Link<T> {
         self.waiting_bytes
     }
 
-    /// Its configuration.
+    /// Has this rate from `now` on, in place of what is left of the schedule: zero is an outage until the next change, `None` is
+    /// unlimited. The rest of the packet in the transmitter and the queue leave at the new rate; what is on the wire is not
+    /// affected. A `now` earlier than the last packet's arrival counts as that.
+    pub fn set_rate(&mut self, now: Timestamp, rate: Option<Rate>) {
+        let now = now.max(self.last_arrival);
+        self.last_arrival = now;
+        self.release_queue(now);
+        let current = self.transmitting.filter(|_| self.transmitter_free_at > now);
+        // The packet in the transmitter began at rates that the new schedule must still have.
+        let from = current.map_or(now, |unsent| unsent.begin);
+        let since_start = |at: Timestamp| at.as_nanos() - self.start.as_nanos();
+        let schedule = self.config.schedule().changed(since_start(from), since_start(now), rate);
+        self.config.set_schedule(schedule);
+        let Some(current) = current else { return };
+        let mut arrivals = Vec::with_capacity(1 + self.waiting.len());
+        let mut free_at = current.begin;
+        let mut waiting = std::mem::take(&mut self.waiting);
+        for unsent in std::iter::once(&mut { current }).chain(&mut waiting) {
+            unsent.begin = free_at;
+            free_at = self.serialised(free_at, unsent.bytes);
+            arrivals.push((unsent.number, free_at + self.config.delay() + unsent.late_by));
+        }
+        self.waiting = waiting;
+        self.transmitter_free_at = free_at;
+        // Those that will be lost are not among them.
+        for delivery in &mut self.in_flight {
+            if let Ok(at) = arrivals.binary_search_by_key(&delivery.number, |&(number, _)| number) {
+                delivery.at = arrivals[at].1;
+            }
+        }
+        self.in_flight.make_contiguous().sort_by_key(|delivery| (delivery.at, delivery.number));
+    }
+
+    /// Its configuration. After [`Link::set_rate`] its schedule begins with what the packet in the transmitter had.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    fn enqueue(&mut self, begin: Timestamp, now: Timestamp, bytes: u64) {
-        self.waiting.push_back((begin, bytes));
-        self.waiting_bytes += bytes;
+    fn enqueue(&mut self, unsent: Unsent, now: Timestamp) {
+        let begin = unsent.begin;
+        self.waiting.push_back(unsent);
+        self.waiting_bytes += unsent.bytes;
         self.counters.queue_peak_bytes = self.counters.queue_peak_bytes.max(self.waiting_bytes);
         let delay = if begin == Timestamp::MAX { Duration::MAX } else { begin.saturating_since(now) };
         self.counters.queue_delay_max = self.counters.queue_delay_max.max(delay);
     }
 
     fn release_queue(&mut self, now: Timestamp) {
-        while let Some(&(begin, bytes)) = self.waiting.front()
-            && begin <= now
+        while let Some(&unsent) = self.waiting.front()
+            && unsent.begin <= now
         {
-            self.waiting_bytes -= bytes;
+            self.waiting_bytes -= unsent.bytes;
+            self.transmitting = Some(unsent);
             self.waiting.pop_front();
         }
     }

@@ -102,6 +102,11 @@ impl LossProcess {
         self.packet += 1;
         lost
     }
+
+    /// Whether the packet that was last asked about is late, of which a share is.
+    pub(crate) fn is_late(&self, share: f64) -> bool {
+        draw(self.key, Purpose::Late, self.packet.wrapping_sub(1)) < share
+    }
 }
 
 /// Keeps the draws of one packet independent of each other.
@@ -110,6 +115,7 @@ enum Purpose {
     Start = 1,
     Loss = 2,
     Change = 3,
+    Late = 4,
 }
 
 /// Uniform in [0, 1), a function of its arguments alone.

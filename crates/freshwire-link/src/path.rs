@@ -1,4 +1,4 @@
-use freshwire_units::Timestamp;
+use freshwire_units::{Rate, Timestamp};
 
 use crate::config::Config;
 use crate::direction::Direction;
@@ -37,6 +37,16 @@ impl<T> Path<T> {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         [&self.up, &self.down].into_iter().filter_map(Link::poll_timeout).min()
+    }
+
+    /// As [`Link::set_rate`] of that direction.
+    pub fn set_rate(&mut self, now: Timestamp, direction: Direction, rate: Option<Rate>) {
+        self.link_mut(direction).set_rate(now, rate);
+    }
+
+    /// As [`Link::queued_bytes`] of that direction.
+    pub fn queued_bytes(&mut self, now: Timestamp, direction: Direction) -> u64 {
+        self.link_mut(direction).queued_bytes(now)
     }
 
     /// One direction.

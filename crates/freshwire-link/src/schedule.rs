@@ -206,6 +206,25 @@ impl Schedule {
         }
     }
 
+    /// The schedule that is this one between `from` and `at`, and has `rate` from `at` on. What it is before `from` does not
+    /// matter. Both are nanoseconds since the link's start.
+    pub(crate) fn changed(&self, from: u64, at: u64, rate: Option<Rate>) -> Self {
+        let mut steps = Vec::new();
+        let mut add = |at: u128, rate| {
+            // The first step has to be at zero.
+            let at = if steps.is_empty() { 0 } else { u64::try_from(at).unwrap_or(u64::MAX) };
+            steps.push(Step { at: Duration::from_nanos(at), rate });
+        };
+        let mut look = u128::from(from);
+        while look < u128::from(at) {
+            let (before, until) = self.rate_at(look);
+            add(look, before);
+            look = until.unwrap_or(u128::MAX);
+        }
+        add(u128::from(at), rate);
+        Self { steps, repeat_after: None }
+    }
+
     /// In bits times nanoseconds per second; `None` if a step is unlimited or the schedule does not repeat.
     fn capacity_per_period(&self) -> Option<u128> {
         let period = self.repeat_after?;

@@ -137,6 +137,35 @@ fn loss_does_not_depend_on_timing() {
 }
 
 #[test]
+fn late_packets_are_overtaken_and_others_are_on_time() {
+    const PACKETS: u64 = 2000;
+    let (delay, late_by) = (Duration::from_millis(5), Duration::from_micros(3500));
+    let config = Config::builder().delay(delay).reorder(0.1, late_by).seed(3).build().unwrap();
+    let mut link = Link::new(config, Direction::Up, Timestamp::ZERO);
+    let sent = |number: u64| Timestamp::ZERO + Duration::from_millis(number);
+    let mut deliveries: Vec<Delivery<()>> = Vec::new();
+    for number in 0..PACKETS {
+        deliveries.extend(std::iter::from_fn(|| link.poll_transmit(sent(number))));
+        assert_eq!(link.handle_packet(sent(number), 100, ()), Verdict::Carried);
+    }
+    deliveries.extend(std::iter::from_fn(|| link.poll_transmit(Timestamp::MAX)));
+    assert!(deliveries.windows(2).all(|pair| pair[0].at <= pair[1].at));
+    let is_late = |delivery: &Delivery<()>| delivery.at > sent(delivery.number) + delay;
+    let late: Vec<_> = deliveries.iter().filter(|delivery| is_late(delivery)).collect();
+    assert!(late.iter().all(|delivery| delivery.at == sent(delivery.number) + delay + late_by));
+    // Four standard errors.
+    assert!((150..=250).contains(&late.len()), "{}", late.len());
+    let numbers: std::collections::BTreeSet<u64> =
+        deliveries.iter().map(|delivery| delivery.number).collect();
+    assert_eq!(numbers.len() as u64, PACKETS, "each arrives once");
+    let overtaken = deliveries.windows(2).filter(|pair| pair[0].number > pair[1].number).count();
+    assert!(overtaken > late.len() / 2, "{overtaken}");
+    for share in [-0.1, 1.1, f64::NAN] {
+        assert!(Config::builder().reorder(share, late_by).build().is_err(), "{share}");
+    }
+}
+
+#[test]
 fn a_full_link_has_exactly_its_rate() {
     for (rate, bytes) in
         [("1Mbit", 1500), ("512Kibit", 1500), ("100Mbit", 1500), ("3Mbit", 577), ("7kbit", 40)]
@@ -156,4 +185,52 @@ fn a_full_link_has_exactly_its_rate() {
             "{rate}: {measured:?}"
         );
     }
+}
+
+#[test]
+fn a_change_of_rate_is_a_step_of_the_schedule() {
+    check!().with_type::<(Scenario, u16, u32)>().for_each(|(scenario, to, at_us)| {
+        let at = Duration::from_micros(u64::from(*at_us));
+        let mut schedule: Vec<Step> = scenario.schedule().steps().to_vec();
+        schedule.retain(|step| step.at < at);
+        schedule.push(Step { at, rate: Some(kbit(*to)) });
+        let known = Schedule::from_steps(schedule, None).expect("the steps ascend");
+        let scenario = Scenario { repeats: false, ..scenario.clone() };
+        let config = |schedule: Schedule| {
+            let Scenario { queue_bytes, delay_us, seed, .. } = scenario;
+            Config::builder()
+                .schedule(schedule)
+                .queue_bytes(u64::from(queue_bytes))
+                .delay(Duration::from_micros(u64::from(delay_us)))
+                .loss(Loss::Random { share: f64::from(scenario.loss) / 256.0 })
+                .reorder(f64::from(scenario.burst) / 255.0, Duration::from_millis(3))
+                .seed(seed)
+                .build()
+        };
+        // A rate of zero from the start on is refused.
+        let Ok(known) = config(known) else { return };
+        let mut changed =
+            Link::new(config(scenario.schedule()).expect("valid"), Direction::Up, Timestamp::ZERO);
+        let mut known = Link::new(known, Direction::Up, Timestamp::ZERO);
+        let change = Timestamp::ZERO + at;
+        let mut now = Timestamp::ZERO;
+        let mut is_changed = false;
+        for (gap_us, bytes) in &scenario.packets {
+            now += Duration::from_micros(u64::from(*gap_us));
+            if now >= change && !std::mem::replace(&mut is_changed, true) {
+                changed.set_rate(change, Some(kbit(*to)));
+            }
+            let bytes = u64::from(*bytes);
+            assert_eq!(changed.handle_packet(now, bytes, now), known.handle_packet(now, bytes, now));
+            assert_eq!(changed.queued_bytes(now), known.queued_bytes(now));
+        }
+        if !is_changed {
+            changed.set_rate(change, Some(kbit(*to)));
+        }
+        assert_eq!(changed.poll_timeout(), known.poll_timeout());
+        let end = Timestamp::from_nanos(u64::MAX - 1);
+        let all =
+            |link: &mut Link<Timestamp>| std::iter::from_fn(|| link.poll_transmit(end)).collect::<Vec<_>>();
+        assert_eq!(all(&mut changed), all(&mut known));
+    });
 }

@@ -27,6 +27,7 @@ mod feedback;
 mod obu;
 mod packets;
 mod rate;
+mod retransmit;
 mod sent;
 mod stream;
 
@@ -34,6 +35,10 @@ pub use datagrams::{DEFAULT_MAX_DATAGRAM_BYTES, Datagrams};
 pub use feedback::{Feedback, ReportBlock, read_feedback};
 pub use packets::{Packet, Packets, PayloadHeader, PlanError};
 pub use rate::{Cease, Change, RateControl};
+pub use retransmit::{
+    MAX_RETRANSMISSION_BYTES, PictureInfo, RETRANSMISSION_TIME, Refusal, RetransmissionCounts, Retransmitter,
+    RoundTrip, retransmission_payload_type,
+};
 pub use sent::{Reception, SentLog};
 pub use stream::{DEFAULT_REPORT_INTERVAL, Identity, Reports, Stream, WallClock};
 

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use freshwire_link::{Config, Counters, Direction, Path, Verdict};
-use freshwire_units::Timestamp;
+use freshwire_units::{Rate, Timestamp};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -42,8 +42,40 @@ pub struct EmulatorOptions {
 /// The thread that carries packets between the near and the far namespace. Dropping it stops it.
 #[derive(Debug)]
 pub struct Emulator {
-    stop: Arc<OwnedFd>,
+    /// `None` while it is stopped.
+    requests: Option<mpsc::Sender<Request>>,
+    /// Becomes readable when there is a request.
+    wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<Account>>,
+}
+
+/// What the emulator's thread is asked for.
+#[derive(Debug)]
+enum Request {
+    SetRate(Direction, Option<Rate>),
+    Snapshot(mpsc::SyncSender<Snapshot>),
+}
+
+/// What a running emulator has done so far, and what waits in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Snapshot {
+    /// From near to far.
+    pub up: DirectionSnapshot,
+    /// From far to near.
+    pub down: DirectionSnapshot,
+    /// How late packets were handed over, over both directions.
+    pub lateness: Lateness,
+}
+
+/// One direction of a running emulator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DirectionSnapshot {
+    /// The model's counters.
+    pub link: Counters,
+    /// Bytes that wait for the transmitter.
+    pub queued_bytes: u64,
 }
 
 /// What an emulator did.
@@ -101,16 +133,21 @@ impl Account {
 
 impl Emulator {
     /// Starts carrying. The schedules of `up` (near to far) and `down` (far to near) count from now.
+    ///
+    /// # Errors
+    ///
+    /// If a packet socket, the packet log or the thread cannot be made.
     pub fn start(
         namespaces: &Namespaces,
         up: Config,
         down: Config,
         options: EmulatorOptions,
     ) -> Result<Self, NetnsError> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| NetnsError::setup("create an eventfd")(error.into()))?;
-        let stop = Arc::new(stop);
-        let stopped = Arc::clone(&stop);
+        let wake = Arc::new(wake);
+        let woken = Arc::clone(&wake);
+        let (requests, requested) = mpsc::channel();
         let duplicate =
             |namespace: &OwnedFd| namespace.try_clone().map_err(NetnsError::setup("duplicate a descriptor"));
         let (near, far) = (duplicate(&namespaces.near)?, duplicate(&namespaces.far)?);
@@ -126,7 +163,7 @@ impl Emulator {
                 match open() {
                     Ok(carrier) => {
                         let _ = ready.send(Ok(()));
-                        carrier.run(&stopped)
+                        carrier.run(&woken, &requested)
                     }
                     Err(error) => {
                         let _ = ready.send(Err(error));
@@ -136,11 +173,31 @@ impl Emulator {
             })
             .map_err(NetnsError::setup("start the emulator's thread"))?;
         match when_ready.recv() {
-            Ok(Ok(())) => Ok(Self { stop, thread: Some(thread) }),
+            Ok(Ok(())) => Ok(Self { requests: Some(requests), wake, thread: Some(thread) }),
             Ok(Err(error)) => Err(error),
             Err(mpsc::RecvError) => {
                 Err(NetnsError::setup("start the emulator's thread")(io::Error::other("it ended at once")))
             }
+        }
+    }
+
+    /// Gives a direction another rate from now on, in place of what is left of its schedule; see
+    /// [`Link::set_rate`](freshwire_link::Link::set_rate).
+    pub fn set_rate(&self, direction: Direction, rate: Option<Rate>) {
+        self.ask(Request::SetRate(direction, rate));
+    }
+
+    /// What it has done so far; `None` if its thread has ended.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let (sender, snapshot) = mpsc::sync_channel(1);
+        self.ask(Request::Snapshot(sender));
+        snapshot.recv().ok()
+    }
+
+    fn ask(&self, request: Request) {
+        // Without a thread the request goes nowhere, and whoever waits for an answer notices.
+        if self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok()) {
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         }
     }
 
@@ -151,7 +208,9 @@ impl Emulator {
 
     fn finish(&mut self) -> Option<Account> {
         let thread = self.thread.take()?;
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        // Its thread ends when nobody can ask any more.
+        drop(self.requests.take());
+        let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         thread.join().ok()
     }
 }
@@ -216,7 +275,7 @@ impl Carrier {
         })
     }
 
-    fn run(mut self, stop: &OwnedFd) -> Account {
+    fn run(mut self, wake: &OwnedFd, requests: &mpsc::Receiver<Request>) -> Account {
         loop {
             let more = self.take_in();
             self.hand_over();
@@ -225,14 +284,49 @@ impl Carrier {
             let mut files = [
                 PollFd::new(&self.near.socket, PollFlags::IN),
                 PollFd::new(&self.far.socket, PollFlags::IN),
-                PollFd::new(stop, PollFlags::IN),
+                PollFd::new(wake, PollFlags::IN),
             ];
             // Interrupted or not, the loop looks at everything again.
             let _ = poll(&mut files, timeout.as_ref());
             if files[2].revents().contains(PollFlags::IN) {
-                return self.account();
+                let _ = rustix::io::read(wake, &mut [0; 8]);
+                if !self.answer(requests) {
+                    return self.account();
+                }
             }
         }
+    }
+
+    /// Does what it was asked for; returns whether it is to go on.
+    fn answer(&mut self, requests: &mpsc::Receiver<Request>) -> bool {
+        loop {
+            match requests.try_recv() {
+                Ok(Request::SetRate(direction, rate)) => {
+                    self.path.set_rate(freshwire_io::now(), direction, rate);
+                }
+                Ok(Request::Snapshot(sender)) => {
+                    // Whoever asked has given up, if it fails.
+                    let _ = sender.try_send(self.snapshot());
+                }
+                Err(mpsc::TryRecvError::Empty) => return true,
+                Err(mpsc::TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        let now = freshwire_io::now();
+        let mut direction = |direction| DirectionSnapshot {
+            link: self.path.link(direction).counters(),
+            queued_bytes: self.path.queued_bytes(now, direction),
+        };
+        let (up, down) = (direction(Direction::Up), direction(Direction::Down));
+        Snapshot { up, down, lateness: self.lateness() }
+    }
+
+    fn lateness(&self) -> Lateness {
+        let Self { lateness, .. } = self;
+        Lateness { p50: lateness.percentile(0.5), p99: lateness.percentile(0.99), max: lateness.max() }
     }
 
     /// Takes in what has arrived; returns whether there may be more.
@@ -289,6 +383,7 @@ impl Carrier {
 
     fn account(self) -> Account {
         let mut faults = Vec::new();
+        let lateness = self.lateness();
         let drops = self.drops.read().unwrap_or_else(|error| {
             faults.push(format!("it is not known what the kernel dropped: {error}"));
             Drops { up: 0, down: 0 }
@@ -304,11 +399,7 @@ impl Carrier {
         let mut account = Account {
             up: direction(self.near, drops.up),
             down: direction(self.far, drops.down),
-            lateness: Lateness {
-                p50: self.lateness.percentile(0.5),
-                p99: self.lateness.percentile(0.99),
-                max: self.lateness.max(),
-            },
+            lateness,
             ignored_frames: self.ignored_frames,
             real_time: self.real_time,
             faults,

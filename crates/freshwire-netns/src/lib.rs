@@ -16,7 +16,8 @@
 //!
 //! [`Namespaces::create`] makes them, [`Emulator::start`] connects them. The process itself stays in its own network
 //! namespace; [`Namespaces::in_near`] and [`Namespaces::in_far`] run code in the others. A socket belongs to the
-//! namespace it was created in, wherever it is used.
+//! namespace it was created in, wherever it is used. A process that has threads and is not root uses [`standalone`].
+#![warn(clippy::missing_errors_doc)]
 #![allow(clippy::disallowed_methods, reason = "an emulator runs by the real clock")]
 
 mod drops;
@@ -29,12 +30,16 @@ mod netlink;
 mod packet;
 mod pcapng;
 mod process;
+pub mod standalone;
 pub mod testbed;
 mod user;
 
-pub use emulator::{Account, DirectionAccount, Emulator, EmulatorOptions, Lateness};
+pub use emulator::{
+    Account, DirectionAccount, DirectionSnapshot, Emulator, EmulatorOptions, Lateness, Snapshot,
+};
 pub use error::NetnsError;
-/// How a direction of the link behaves.
-pub use freshwire_link::Config as LinkConfig;
+/// How a direction of the link behaves, and what it loses.
+pub use freshwire_link::{Config as LinkConfig, Loss};
 pub use namespaces::Namespaces;
+pub use pcapng::{Course, LogError, LoggedPacket, Place, logged_packets};
 pub use process::{Arrived, Signals};

@@ -38,6 +38,11 @@ impl Namespaces {
     /// a user namespace of its own, for good. There it keeps its user and group id, and has all capabilities over the
     /// new network namespaces alone. The kernel allows that only while the process has a single thread: call it at
     /// the start of `main`. Further calls then work at any time.
+    ///
+    /// # Errors
+    ///
+    /// [`NetnsError::is_not_permitted`] if the system does not let this user make namespaces; another error if the kernel
+    /// lacks veth pairs, or an interface cannot be configured.
     pub fn create() -> Result<Self, NetnsError> {
         user::become_capable()?;
         let near = new_namespace()?;
@@ -51,22 +56,38 @@ impl Namespaces {
 
     /// Runs `f` on a thread in the near namespace and waits for it. Sockets and child processes that it creates stay
     /// there.
+    ///
+    /// # Errors
+    ///
+    /// If no thread can be started, or it cannot enter the namespace.
     pub fn in_near<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         in_namespace(self.near.as_fd(), f)
     }
 
     /// Runs `f` on a thread in the far namespace and waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespaces::in_near`].
     pub fn in_far<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         in_namespace(self.far.as_fd(), f)
     }
 
     /// Starts a program in the near namespace. It keeps this process's user and may choose any congestion control, send
     /// raw packets and listen on any port there. It is killed when the calling thread ends.
+    ///
+    /// # Errors
+    ///
+    /// If the program does not start.
     pub fn spawn_near(&self, command: &mut Command) -> io::Result<Child> {
         process::spawn(self.near.as_fd(), command)
     }
 
     /// Starts a program in the far namespace, as [`Namespaces::spawn_near`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespaces::spawn_near`].
     pub fn spawn_far(&self, command: &mut Command) -> io::Result<Child> {
         process::spawn(self.far.as_fd(), command)
     }

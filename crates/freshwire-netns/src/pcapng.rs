@@ -1,6 +1,7 @@
 //! A packet log in pcapng format (draft-ietf-opsawg-pcapng): two interfaces, Ethernet frames, nanoseconds.
 //!
 //! Packets go to a thread of their own through a bounded queue, so that a slow disk cannot make the link late.
+//! [`logged_packets`] reads a log back.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -26,16 +27,109 @@ const QUEUE_PACKETS: usize = 16_384;
 
 /// The side on which a packet was seen; its number is that of the interface in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub enum Place {
+    /// The near end of the link.
     Near = 0,
+    /// The far end of the link.
     Far = 1,
 }
 
 /// As seen from the program at that side; the number is that of `epb_flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Course {
+pub enum Course {
+    /// The side received it.
     Received = 1,
+    /// The side sent it.
     Sent = 2,
+}
+
+/// A packet of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedPacket<'a> {
+    /// Nanoseconds since 1970.
+    pub real_ns: u64,
+    /// Where it was seen.
+    pub place: Place,
+    /// `None` if the log does not say.
+    pub course: Option<Course>,
+    /// The link dropped it, or lost it.
+    pub is_lost: bool,
+    /// The Ethernet frame.
+    pub frame: &'a [u8],
+}
+
+/// Why a packet log cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {at} of the packet log: {problem}; only complete logs of an emulated link can be read")]
+pub struct LogError {
+    /// Offset of the block.
+    pub at: usize,
+    /// Its fault.
+    pub problem: &'static str,
+}
+
+/// The packets of a log that an [`Emulator`](crate::Emulator) of this machine has written, in its order.
+///
+/// # Errors
+///
+/// If a block is not as the emulator writes it, or is cut off.
+pub fn logged_packets(log: &[u8]) -> Result<Vec<LoggedPacket<'_>>, LogError> {
+    let mut packets = Vec::new();
+    let mut at = 0;
+    while at < log.len() {
+        let fail = |problem| LogError { at, problem };
+        let rest = log.get(at..).unwrap_or_default();
+        let kind = word(rest, 0).ok_or(fail("a block without a type"))?;
+        let length = word(rest, 4).ok_or(fail("a block without a length"))? as usize;
+        let block = rest.get(..length).ok_or(fail("a block that is cut off"))?;
+        if length < 12 || !length.is_multiple_of(4) {
+            return Err(fail("a block of impossible length"));
+        }
+        if kind == ENHANCED_PACKET {
+            packets.push(logged_packet(block).map_err(fail)?);
+        }
+        at += length;
+    }
+    Ok(packets)
+}
+
+/// A packet's block, with its type and both lengths.
+fn logged_packet(block: &[u8]) -> Result<LoggedPacket<'_>, &'static str> {
+    let place = match word(block, 8) {
+        Some(0) => Place::Near,
+        Some(1) => Place::Far,
+        _ => return Err("a packet of an unknown interface"),
+    };
+    let (high, low) = word(block, 12).zip(word(block, 16)).ok_or("a packet without a time")?;
+    let bytes = word(block, 20).ok_or("a packet without a length")? as usize;
+    let body = block.get(28..block.len() - 4).ok_or("a packet without a length")?;
+    let frame = body.get(..bytes).ok_or("a packet that is cut off")?;
+    let mut options = body.get(bytes.next_multiple_of(4)..).unwrap_or_default();
+    let (mut course, mut is_lost) = (None, false);
+    while let Some((&[c0, c1, l0, l1], rest)) = options.split_first_chunk() {
+        let length = usize::from(u16::from_ne_bytes([l0, l1]));
+        let value = rest.get(..length).ok_or("an option that is cut off")?;
+        match u16::from_ne_bytes([c0, c1]) {
+            // The emulator comments on nothing else.
+            OPT_COMMENT => is_lost = true,
+            EPB_FLAGS => {
+                course = match word(value, 0).map(|flags| flags & 3) {
+                    Some(1) => Some(Course::Received),
+                    Some(2) => Some(Course::Sent),
+                    _ => None,
+                }
+            }
+            _ => {}
+        }
+        options = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    let real_ns = u64::from(high) << 32 | u64::from(low);
+    Ok(LoggedPacket { real_ns, place, course, is_lost, frame })
+}
+
+/// In this machine's byte order, which is that of whoever wrote the log.
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 /// One line of the log.
@@ -219,6 +313,54 @@ mod tests {
         expected.extend(option(EPB_FLAGS, &2u32.to_ne_bytes()));
         expected.extend([0; 4]);
         assert_eq!(blocks[3].1, expected);
+    }
+
+    #[test]
+    fn log_is_read_as_it_was_written() {
+        let packet = |at: u64, place, course, comment, frame: &[u8]| Entry {
+            real_ns: at,
+            place,
+            course,
+            comment,
+            frame: frame.into(),
+        };
+        let entries = [
+            packet(0x1_0000_0002, Place::Near, Course::Sent, Some("lost on the wire"), &[1, 2, 3, 4, 5]),
+            packet(3, Place::Far, Course::Received, None, &[]),
+            packet(4, Place::Near, Course::Received, None, &[9; 1514]),
+        ];
+        let mut log = Vec::new();
+        write_head(&mut log).unwrap();
+        let head = log.len();
+        for entry in &entries {
+            write_entry(&mut log, entry).unwrap();
+        }
+        let read = logged_packets(&log).unwrap();
+        assert_eq!(read.len(), entries.len());
+        for (read, entry) in read.iter().zip(&entries) {
+            let expected = LoggedPacket {
+                real_ns: entry.real_ns,
+                place: entry.place,
+                course: Some(entry.course),
+                is_lost: entry.comment.is_some(),
+                frame: &entry.frame,
+            };
+            assert_eq!(*read, expected);
+        }
+        for length in head + 1..log.len() {
+            // Between two blocks a log may end.
+            if let Ok(read) = logged_packets(&log[..length]) {
+                assert!(
+                    read.len() < entries.len() && word(&log, length) == Some(ENHANCED_PACKET),
+                    "{length}"
+                );
+            }
+        }
+        log[head + 8] = 7;
+        assert_eq!(
+            logged_packets(&log).unwrap_err(),
+            LogError { at: head, problem: "a packet of an unknown interface" }
+        );
     }
 
     #[test]

@@ -74,12 +74,20 @@ pub struct Arrived {
 impl Signals {
     /// Takes over the signals, for good. Call it before the first thread starts: threads inherit it. Children started
     /// by [`super::Namespaces::spawn_near`] and [`super::Namespaces::spawn_far`] have their signals as usual.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not block them for this thread.
     pub fn take_over() -> io::Result<Self> {
         set_mask(libc::SIG_BLOCK, &TAKEN)?;
         Ok(Self(()))
     }
 
     /// Waits for the next one.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel cannot wait for signals.
     pub fn wait(&self) -> io::Result<Arrived> {
         let set = set_of(&TAKEN);
         // SAFETY: `siginfo_t` is plain old data, for which all-zero is a value.

@@ -14,6 +14,7 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Sub;
 use std::os::fd::AsFd as _;
 use std::process::Command;
 use std::thread;
@@ -36,7 +37,7 @@ pub enum TestbedError {
     /// Not root.
     #[error("network namespaces with interfaces need root")]
     NotRoot,
-    /// A command failed.
+    /// A command failed, often because the kernel lacks something that it needs.
     #[error("`{command}` failed: {message}")]
     Command {
         /// The command line.
@@ -47,6 +48,13 @@ pub enum TestbedError {
     /// The system refused something.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+impl TestbedError {
+    /// The machine or the user lacks what a testbed needs, so a test may be skipped on a user's machine.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::NotRoot | Self::Missing(_) | Self::Command { .. })
+    }
 }
 
 /// How the far host acknowledges.
@@ -85,12 +93,8 @@ pub struct Outcome {
     pub time: Duration,
     /// Processor time of the sending host: senders and arrivals.
     pub sender_cpu: Duration,
-    /// Segments that the sending host's TCP was given.
-    pub segments_in: u64,
-    /// Segments that it sent again.
-    pub retransmitted: u64,
-    /// Segments that it sent, those sent again left out.
-    pub segments_out: u64,
+    /// Of the sending host.
+    pub tcp: TcpCounters,
 }
 
 impl Outcome {
@@ -102,7 +106,7 @@ impl Outcome {
     /// Mean payload of the segments that it sent, as a part of a full one. Acknowledgements of its own, which have no payload, count
     /// as segments.
     pub fn fullness(&self) -> f64 {
-        self.bytes as f64 / (self.segments_out as f64 * FULL_SEGMENT).max(1.0)
+        self.bytes as f64 / (self.tcp.segments_out as f64 * FULL_SEGMENT).max(1.0)
     }
 
     /// Seconds of the sending host's processor for 10^9 bytes.
@@ -266,9 +270,7 @@ impl Testbed {
         outcome.time = begin.elapsed();
         let after = (self.in_near(tcp_counters)??, runtime(arrivals));
         outcome.sender_cpu = cpu + after.1.saturating_sub(before.1);
-        outcome.segments_in = after.0.segments_in - before.0.segments_in;
-        outcome.retransmitted = after.0.retransmitted - before.0.retransmitted;
-        outcome.segments_out = after.0.segments_out - before.0.segments_out;
+        outcome.tcp = after.0 - before.0;
         Ok(outcome)
     }
 
@@ -334,9 +336,7 @@ impl Testbed {
                     let outcome = Outcome {
                         time,
                         sender_cpu: (after.1 + after.2).saturating_sub(before.1 + before.2),
-                        segments_in: after.0.segments_in - before.0.segments_in,
-                        retransmitted: after.0.retransmitted - before.0.retransmitted,
-                        segments_out: after.0.segments_out - before.0.segments_out,
+                        tcp: after.0 - before.0,
                         ..Outcome::default()
                     };
                     io::Result::Ok((result, outcome))
@@ -485,6 +485,19 @@ pub struct TcpCounters {
     pub retransmitted: u64,
     /// Segments that it sent, those sent again left out.
     pub segments_out: u64,
+}
+
+impl Sub for TcpCounters {
+    type Output = Self;
+
+    /// What was counted since `earlier`.
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            segments_in: self.segments_in - earlier.segments_in,
+            retransmitted: self.retransmitted - earlier.retransmitted,
+            segments_out: self.segments_out - earlier.segments_out,
+        }
+    }
 }
 
 /// The counters of TCP in the calling thread's network namespace.

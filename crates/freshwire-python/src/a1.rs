@@ -1,14 +1,33 @@
-//! A1: nodes and connections.
+//! A1: nodes, and the modules of what they make.
+
+mod config;
+mod connection;
+mod events;
+mod group;
+mod incoming;
+mod qos;
+mod reports;
+mod stream;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use freshwire::a1::{self, Closed as Ended, ConnectConfig, NodeConfig, PublicKey, StaticKey};
+use freshwire::a1::{
+    self, BindError, ConnectConfig, GroupConfig, GroupError, GroupTransportConfig, NodeConfig, PublicKey,
+    Rate, StaticKey,
+};
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
+use self::config::parse;
+pub(crate) use self::connection::Connection;
+use self::events::Events;
+pub(crate) use self::group::Group;
+use self::incoming::{Connecting, Incoming};
+use self::qos::Qos;
+use self::reports::EndpointStats;
 use crate::errors::{Closed, ConnectError, words};
 use crate::guard::{Born, Stop, drop_apart, leave_to_parent, stop_at_exit};
 use crate::waiting::{duration, in_slices, interruptible};
@@ -37,43 +56,40 @@ impl Node {
     }
 }
 
-fn parse<T: std::str::FromStr>(name: &str, text: &str) -> PyResult<T>
-where
-    T::Err: std::fmt::Display,
-{
-    text.parse().map_err(|error| PyValueError::new_err(format!("{name}: {error}")))
-}
-
 #[pymethods]
 impl Node {
     /// Binds to `address`, such as "0.0.0.0:5000"; port 0 lets the kernel choose one. `key` is the node's private key and
     /// `psk` a shared secret, 64 hexadecimal digits each; `allowed` are the public keys of the peers that may connect.
+    ///
+    /// More keyword arguments, with seconds and bytes. Of the node: accept, backlog, ask (decide with `incoming`), join (a
+    /// `Join`), receive_buffer, busy_poll, limits (a `Limits`). Of its connections: maximum (a `Qos`), protection ("aead",
+    /// "dangerous-plain"), idle_timeout, keep_alive, ack_delay, max_datagram, congestion ("copa", "cubic", "newreno"), ecn,
+    /// in_order, fec, fec_layers.
     #[new]
-    #[pyo3(signature = (address = "0.0.0.0:0", *, key = None, psk = None, accept = true, allowed = None, backlog = None))]
+    #[pyo3(signature = (address = "0.0.0.0:0", *, key = None, psk = None, allowed = None, **options))]
     fn new(
         address: &str,
         key: Option<&str>,
         psk: Option<&str>,
-        accept: bool,
         allowed: Option<Vec<String>>,
-        backlog: Option<usize>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let address: SocketAddr = parse("address", address)?;
         let mut config = match key {
             Some(key) => NodeConfig::with_key(parse::<StaticKey>("key", key)?),
             None => NodeConfig::new()?,
         };
-        config.endpoint.accept = accept;
         config.endpoint.psk = psk.map(|psk| parse("psk", psk)).transpose()?;
-        if let Some(backlog) = backlog {
-            config = config.backlog(backlog);
-        }
         if let Some(allowed) = allowed {
             let keys: PyResult<BTreeSet<PublicKey>> =
                 allowed.iter().map(|key| parse("allowed", key)).collect();
             config.endpoint.allowed = Some(keys?);
         }
-        let node = a1::Node::bind(address, config).map_err(|error| PyOSError::new_err(words(&error)))?;
+        config::apply(&mut config, options)?;
+        let node = a1::Node::bind(address, config).map_err(|error| match error {
+            BindError::Maximum(_) => PyValueError::new_err(words(&error)),
+            _ => PyOSError::new_err(words(&error)),
+        })?;
         let slot = Arc::new(Slot(Mutex::new(Some(Arc::new(node)))));
         let stop: Arc<dyn Stop> = slot.clone();
         stop_at_exit(&stop);
@@ -93,8 +109,9 @@ impl Node {
         Ok(self.native()?.public_key().to_string())
     }
 
-    /// Connects to the node with this public key, and waits for the handshake, at most `timeout` seconds.
-    #[pyo3(signature = (host, port, key, timeout = 10.0))]
+    /// Connects to the node with this public key, and waits for the handshake, at most `timeout` seconds. `qos` is the
+    /// requested quality of service, by default the node's maximum; the peer may narrow it.
+    #[pyo3(signature = (host, port, key, timeout = 10.0, *, qos = None))]
     fn connect(
         &self,
         py: Python<'_>,
@@ -102,13 +119,32 @@ impl Node {
         port: u16,
         key: &str,
         timeout: f64,
+        qos: Option<Qos>,
     ) -> PyResult<Connection> {
         let node = self.native()?;
         let key: PublicKey = parse("key", key)?;
-        let config = ConnectConfig::default().timeout(duration("timeout", timeout)?);
+        let config = connect_config(timeout, qos)?;
         let connected = interruptible(py, move || node.connect((host.as_str(), port), &key, &config))?;
         let connection = connected.map_err(|error| ConnectError::new_err(words(&error)))?;
         Ok(Connection::new(connection))
+    }
+
+    /// Begins to connect to `address`, such as "192.0.2.1:5000", and returns at once; the handshake takes at most `timeout`
+    /// seconds.
+    #[pyo3(signature = (address, key, timeout = 10.0, *, qos = None))]
+    fn begin_connect(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        key: &str,
+        timeout: f64,
+        qos: Option<Qos>,
+    ) -> PyResult<Connecting> {
+        let node = self.native()?;
+        let (address, key): (SocketAddr, PublicKey) = (parse("address", address)?, parse("key", key)?);
+        let config = connect_config(timeout, qos)?;
+        let connecting = py.detach(|| node.begin_connect(address, &key, &config));
+        Ok(Connecting::new(connecting.map_err(|error| ConnectError::new_err(words(&error)))?))
     }
 
     /// Waits for an incoming connection, at most `timeout` seconds, `None` for ever. `None` if there was none.
@@ -120,6 +156,82 @@ impl Node {
             node.accept(slice).map_err(|error| Closed::new_err(words(&error)))
         })?;
         Ok(accepted.map(Connection::new))
+    }
+
+    /// Waits for a connection attempt to accept or refuse, of a node with `ask=True`, at most `timeout` seconds, `None` for
+    /// ever. `None` if there was none.
+    #[pyo3(signature = (timeout = None))]
+    fn incoming(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Incoming>> {
+        let node = self.native()?;
+        let timeout = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
+        let asked = in_slices(py, timeout, |slice| {
+            node.incoming(slice).map_err(|error| Closed::new_err(words(&error)))
+        })?;
+        Ok(asked.map(Incoming::new))
+    }
+
+    /// A file that becomes readable when a connection or an attempt waits to be taken, or the node has stopped: call `accept(0)`
+    /// or `incoming(0)`.
+    fn events(&self, py: Python<'_>) -> PyResult<Events> {
+        let node = self.native()?;
+        Ok(Events::new(py.detach(|| node.events())?, self.born))
+    }
+
+    /// Makes a multicast group for sending, without members. `address` is its address and port, `rate` its sending rate in bits
+    /// per second: there is no congestion control, so the network must provide it. `datagram` is the largest UDP payload in
+    /// bytes, `repair_for` the time in seconds for which sent records are kept for repairs, `interface` a number or an IPv4
+    /// address, `hops` the number of networks to cross.
+    #[pyo3(signature = (address, rate, *, datagram = 1200, repair_for = 1.0, interface = None, hops = 1, to_this_machine = true))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments")]
+    fn group(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        rate: u64,
+        datagram: u16,
+        repair_for: f64,
+        interface: Option<&Bound<'_, PyAny>>,
+        hops: u8,
+        to_this_machine: bool,
+    ) -> PyResult<Group> {
+        let node = self.native()?;
+        let transport = GroupTransportConfig::new(parse("address", address)?, Rate::from_bits_per_sec(rate))
+            .datagram(datagram)
+            .repair_for(duration("repair_for", repair_for)?);
+        let mut config = GroupConfig::from(transport).hops(hops).to_this_machine(to_this_machine);
+        if let Some(interface) = interface {
+            config = config.interface(config::interface(interface)?);
+        }
+        let group = py.detach(|| node.group(&config)).map_err(|error| match error {
+            GroupError::Config(_) => PyValueError::new_err(words(&error)),
+            GroupError::Stopped(_) => Closed::new_err(words(&error)),
+            _ => PyOSError::new_err(words(&error)),
+        })?;
+        Ok(Group::new(group))
+    }
+
+    /// Counters since the node was bound.
+    fn stats(&self, py: Python<'_>) -> PyResult<EndpointStats> {
+        let node = self.native()?;
+        Ok(EndpointStats::new(&py.detach(|| node.stats())))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Waits for the next incoming connection; ends when the node is stopped.
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Connection>> {
+        let node = self.native()?;
+        let accepted = in_slices(py, None, |slice| match node.accept(slice) {
+            Ok(connection) => Ok(connection.map(Some)),
+            Err(_) => Ok(Some(None)),
+        })?;
+        Ok(accepted.flatten().map(Connection::new))
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
     }
 
     /// Stops the node and aborts its connections. May be called again.
@@ -154,143 +266,12 @@ impl Drop for Node {
     }
 }
 
-/// A message that came whole.
-#[pyclass(frozen, get_all, module = "freshwire.a1")]
-pub(crate) struct Message {
-    /// Its number among all that the sender began, from 0.
-    id: u64,
-    /// The sending application's number.
-    seq: u64,
-    layer: u8,
-    group: u32,
-    key: u64,
-    refs: (u32, u32),
-    /// How old its content was when it was taken, in seconds, by an estimate of the sender's clock.
-    age: f64,
-    /// It was taken after its deadline, by the same estimate.
-    late: bool,
-    payload: Py<PyBytes>,
-}
-
-impl Message {
-    fn new(py: Python<'_>, message: &a1::Message) -> Self {
-        let [first, second] = message.refs;
-        Self {
-            id: message.id,
-            seq: message.seq,
-            layer: message.layer,
-            group: message.group,
-            key: message.key,
-            refs: (first, second),
-            age: message.age.as_secs_f64(),
-            late: message.late,
-            payload: PyBytes::new(py, &message.data).unbind(),
-        }
-    }
-}
-
-#[pymethods]
-impl Message {
-    fn __repr__(&self, py: Python<'_>) -> String {
-        format!("<freshwire.a1.Message {}: {} bytes>", self.seq, self.payload.as_bytes(py).len())
-    }
-}
-
-/// A connection: receives messages, and sends after `Sender.add_a1_sink`. `for message in connection` ends with the
-/// connection.
-#[pyclass(frozen, module = "freshwire.a1")]
-pub(crate) struct Connection {
-    inner: Mutex<Option<a1::Connection>>,
-    born: Born,
-}
-
-impl Connection {
-    fn new(connection: a1::Connection) -> Self {
-        Self { inner: Mutex::new(Some(connection)), born: Born::now() }
-    }
-
-    pub(crate) fn native(&self) -> PyResult<a1::Connection> {
-        self.born.check()?;
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.clone().ok_or_else(|| Closed::new_err("the connection was dropped"))
-    }
-
-    fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Result<Option<a1::Message>, Ended>> {
-        let connection = self.native()?;
-        let timeout = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
-        let received = in_slices(py, timeout, |slice| {
-            Ok(match connection.recv(slice) {
-                Ok(Some(message)) => Some(Ok(message)),
-                Ok(None) => None,
-                Err(ended) => Some(Err(ended)),
-            })
-        })?;
-        Ok(received.transpose())
-    }
-}
-
-#[pymethods]
-impl Connection {
-    /// Waits for the next message, at most `timeout` seconds, `None` for ever. `None` if there was none; raises `Closed` at
-    /// the connection's end.
-    #[pyo3(signature = (timeout = None))]
-    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Message>> {
-        let received = self.wait(py, timeout)?.map_err(|ended| Closed::new_err(words(&ended)))?;
-        Ok(received.map(|message| Message::new(py, &message)))
-    }
-
-    fn __iter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    /// Ends where the peer has closed the connection in good order; raises `Closed` after any other end.
-    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        match self.wait(py, None)? {
-            Ok(message) => Ok(message.map(|message| Message::new(py, &message))),
-            Err(Ended::Peer { code: 0, .. } | Ended::Local) => Ok(None),
-            Err(ended) => Err(Closed::new_err(words(&ended))),
-        }
-    }
-
-    fn __aiter__(slf: Py<Self>) -> Py<Self> {
-        slf
-    }
-
-    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("freshwire._aio")?.getattr("next_message")?.call1((slf,))
-    }
-
-    /// The peer's address, as (host, port).
-    #[getter]
-    fn peer_address(&self, py: Python<'_>) -> PyResult<(String, u16)> {
-        let connection = self.native()?;
-        let address = py.detach(|| connection.peer_addr());
-        Ok((address.ip().to_string(), address.port()))
-    }
-
-    /// The peer's public key; `None` after the connection's end.
-    #[getter]
-    fn peer_key(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let connection = self.native()?;
-        Ok(py.detach(|| connection.peer_key()).map(|key| key.to_string()))
-    }
-
-    /// Closes the connection with a code (0 for normal) and a text for the peer. Undelivered messages are abandoned; close the
-    /// sink instead to deliver them first.
-    #[pyo3(signature = (code = 0, reason = ""))]
-    fn close(&self, py: Python<'_>, code: u64, reason: &str) -> PyResult<()> {
-        let connection = self.native()?;
-        py.detach(|| connection.close(code, reason));
-        Ok(())
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Ok(inner) = self.inner.get_mut() {
-            drop_apart(self.born, inner.take());
-        }
-    }
+fn connect_config(timeout: f64, qos: Option<Qos>) -> PyResult<ConnectConfig> {
+    let config = ConnectConfig::default().timeout(duration("timeout", timeout)?);
+    Ok(match qos {
+        Some(qos) => config.qos(qos.0),
+        None => config,
+    })
 }
 
 /// A new private key and its public key, 64 hexadecimal digits each.
@@ -306,7 +287,22 @@ pub(crate) fn register(parent: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr("__doc__", "A1, an encrypted transport over UDP for two Freshwire endpoints.")?;
     module.add_class::<Node>()?;
     module.add_class::<Connection>()?;
-    module.add_class::<Message>()?;
+    module.add_class::<connection::Message>()?;
+    module.add_class::<Connecting>()?;
+    module.add_class::<Incoming>()?;
+    module.add_class::<Group>()?;
+    module.add_class::<group::GroupStats>()?;
+    module.add_class::<stream::ByteStream>()?;
+    module.add_class::<Events>()?;
+    module.add_class::<Qos>()?;
+    module.add_class::<config::Join>()?;
+    module.add_class::<config::Limits>()?;
+    module.add_class::<reports::Closed>()?;
+    module.add_class::<reports::Missing>()?;
+    module.add_class::<reports::ConnectionStatus>()?;
+    module.add_class::<reports::ConnectionStats>()?;
+    module.add_class::<EndpointStats>()?;
+    module.add_class::<reports::Membership>()?;
     module.add_function(wrap_pyfunction!(generate_key, &module)?)?;
     parent.add("a1", &module)
 }

@@ -163,8 +163,8 @@ impl Link {
 }
 
 /// A policy: which queued record is sent, dropped or waited for. One object can serve many sinks; each gets a policy of its
-/// own made of it.
-#[pyclass(frozen, module = "freshwire.choice")]
+/// own made of it. Those of `gate` and `Adaptive` serve one sink.
+#[pyclass(frozen, subclass, module = "freshwire.choice")]
 pub(crate) struct Policy(Recipe);
 
 enum Recipe {
@@ -178,8 +178,20 @@ enum Recipe {
     Live,
     Thesis(std::time::Duration),
     PriorityProgress(std::time::Duration),
-    Rules { rules: Vec<native::Rule>, order: native::Order, weights: Vec<u32> },
-    Function { function: Py<PyAny>, before: Option<Py<Policy>> },
+    Rules {
+        rules: Vec<native::Rule>,
+        order: native::Order,
+        weights: Vec<u32>,
+    },
+    Function {
+        function: Py<PyAny>,
+        before: Option<Py<Policy>>,
+    },
+    /// Made already, for one sink; `None` once it has it.
+    Once {
+        name: &'static str,
+        made: Mutex<Option<Made>>,
+    },
 }
 
 /// The exception of a Python function that failed as a policy.
@@ -194,13 +206,29 @@ pub(crate) struct Made {
 }
 
 impl Policy {
-    pub(crate) fn make(&self, py: Python<'_>) -> Made {
+    /// # Errors
+    ///
+    /// If the policy serves one sink, which has it.
+    pub(crate) fn make(&self, py: Python<'_>) -> PyResult<Made> {
+        if let Recipe::Once { name, made } = &self.0 {
+            let made = made.lock().unwrap_or_else(PoisonError::into_inner).take();
+            return made.ok_or_else(|| {
+                PyValueError::new_err(format!(
+                    "the policy of {name} has a sink: make another one for this sink"
+                ))
+            });
+        }
         let failure = Failure::default();
-        let (policy, asks_python) = self.boxed(py, &failure);
-        Made { policy, asks_python, failure }
+        let (policy, asks_python) = self.boxed(py, &failure)?;
+        Ok(Made { policy, asks_python, failure })
     }
 
-    fn boxed(&self, py: Python<'_>, failure: &Failure) -> (Box<dyn Choice>, bool) {
+    /// A policy for one sink.
+    pub(crate) fn once(name: &'static str, made: Made) -> Self {
+        Self(Recipe::Once { name, made: Mutex::new(Some(made)) })
+    }
+
+    fn boxed(&self, py: Python<'_>, failure: &Failure) -> PyResult<(Box<dyn Choice>, bool)> {
         let policy: Box<dyn Choice> = match &self.0 {
             Recipe::Fifo => Box::new(choice::fifo()),
             Recipe::Expiring => Box::new(choice::expiring()),
@@ -218,12 +246,19 @@ impl Policy {
                 Box::new(builder.order(*order).weights(weights.iter().copied()).build())
             }
             Recipe::Function { function, before } => {
-                let inner = before.as_ref().map(|before| before.get().boxed(py, failure).0);
+                let inner = before.as_ref().map(|before| before.get().boxed(py, failure)).transpose()?;
+                let inner = inner.map(|(policy, _)| policy);
                 let function = function.clone_ref(py);
-                return (Box::new(Asked { function, inner, failure: Arc::clone(failure) }), true);
+                return Ok((Box::new(Asked { function, inner, failure: Arc::clone(failure) }), true));
+            }
+            // It has a place for the exception of a function of its own.
+            Recipe::Once { name, .. } => {
+                return Err(PyValueError::new_err(format!(
+                    "a function cannot go before the policy of {name}: use another policy, or put the gate before the function"
+                )));
             }
         };
-        (policy, false)
+        Ok((policy, false))
     }
 
     fn name(&self) -> &'static str {
@@ -240,6 +275,7 @@ impl Policy {
             Recipe::PriorityProgress(_) => "priority_progress",
             Recipe::Rules { .. } => "policy",
             Recipe::Function { .. } => "from_function",
+            Recipe::Once { name, .. } => name,
         }
     }
 }

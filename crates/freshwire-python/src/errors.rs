@@ -39,6 +39,19 @@ create_exception!(
     "A Python function failed as a policy; `__cause__` has its exception."
 );
 
+create_exception!(
+    freshwire,
+    LinkError,
+    FreshwireError,
+    "The emulated link was not made, or refused something."
+);
+create_exception!(
+    freshwire,
+    LinkNotPermitted,
+    LinkError,
+    "The system gives no network namespaces: skip the test, or run it as root."
+);
+
 pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("FreshwireError", py.get_type::<FreshwireError>())?;
@@ -51,6 +64,8 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CarrierError", py.get_type::<CarrierError>())?;
     module.add("InvalidStream", py.get_type::<InvalidStream>())?;
     module.add("ConnectError", py.get_type::<ConnectError>())?;
+    module.add("LinkError", py.get_type::<LinkError>())?;
+    module.add("LinkNotPermitted", py.get_type::<LinkNotPermitted>())?;
     module.add("PolicyError", py.get_type::<PolicyError>())
 }
 

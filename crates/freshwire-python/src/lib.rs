@@ -8,6 +8,7 @@
 //!   push, and up to 5 ms where another Python thread computes.
 
 mod a1;
+mod adaptive;
 mod choice;
 mod config;
 mod core;
@@ -16,7 +17,9 @@ mod errors;
 mod events;
 mod fate;
 mod ffi;
+mod gate;
 mod guard;
+mod link;
 mod receiver;
 mod room;
 mod sender;
@@ -46,6 +49,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     stats::register(module)?;
     receiver::register(module)?;
     choice::register(module)?;
+    gate::register(module)?;
+    adaptive::register(module)?;
+    link::register(module)?;
     a1::register(module)?;
     websocket::register(module)?;
     guard::register(module)

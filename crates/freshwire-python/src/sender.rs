@@ -6,7 +6,7 @@ use freshwire::{SinkConfig, SinkId};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::a1::Connection;
+use crate::a1::{Connection, Group};
 use crate::choice::Policy;
 use crate::config::{self, Ring};
 use crate::core::{About, Core};
@@ -59,7 +59,7 @@ impl Sender {
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let stream = std::net::TcpStream::from(duplicate(socket)?);
-        let made = policy.get().make(py);
+        let made = policy.get().make(py)?;
         let room = Arc::<Room>::default();
         let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
         let config = config::apply(SinkConfig::new(watched), options)?;
@@ -78,7 +78,7 @@ impl Sender {
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let connection = connection.get().native()?;
-        let made = policy.get().make(py);
+        let made = policy.get().make(py)?;
         self.core.note_node(made.asks_python);
         let room = Arc::<Room>::default();
         let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
@@ -86,6 +86,28 @@ impl Sender {
         let sink = self
             .core
             .with(py, |state| state.sender()?.add_a1_sink(&connection, config).map_err(of_sender))?;
+        Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
+    }
+
+    /// Serves a multicast group from a free ring, which needs space for the records that the group keeps for repairs. Closing the
+    /// sink closes no connection.
+    #[pyo3(signature = (group, policy, *, linger = 30.0))]
+    fn add_a1_group(
+        &self,
+        py: Python<'_>,
+        group: &Bound<'_, Group>,
+        policy: &Bound<'_, Policy>,
+        linger: f64,
+    ) -> PyResult<Sink> {
+        self.core.born.check()?;
+        let group = group.get().native()?;
+        let made = policy.get().make(py);
+        self.core.note_node(made.asks_python);
+        let room = Arc::<Room>::default();
+        let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
+        let config = freshwire::a1::SinkConfig::new(watched).linger(duration("linger", linger)?);
+        let sink =
+            self.core.with(py, |state| state.sender()?.add_a1_group(&group, config).map_err(of_sender))?;
         Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
     }
 

@@ -162,3 +162,92 @@ def test_pushes_into_a_full_ring_and_a_slow_function_do_not_block_each_other(eng
         sink.close()
         reader.join(TIMEOUT)
         assert sink.stats().finished == 2000
+
+
+def test_a_gate_opens_with_each_acknowledgement(engine, pair):
+    policy, gate = choice.gate(choice.fifo(), 2)
+    assert gate.outstanding == 0
+    sink = freshwire.Sender(engine).add_sink(pair[0], policy)
+    for record in (b"a", b"b", b"c", b"d"):
+        sink.push(record)
+    assert read_exactly(pair[1], 2) == b"ab"
+    until(lambda: gate.outstanding == 2, "two are outstanding")
+    assert sink.stats().begun == 2
+    gate.acknowledge(1)
+    assert read_exactly(pair[1], 1) == b"c"
+    gate.acknowledge(1)
+    assert sink.stats().begun == 3
+    gate.acknowledge_more(1)
+    assert read_exactly(pair[1], 1) == b"d"
+    gate.acknowledge_more(100)
+    assert gate.outstanding == 0
+    for wrong, error in ((-1, OverflowError), ("2", TypeError)):
+        with pytest.raises(error):
+            gate.acknowledge(wrong)
+
+
+def test_a_gated_policy_serves_one_sink(engine, pair):
+    sender = freshwire.Sender(engine, freshwire.Ring(rings=2))
+    policy, _ = choice.gate(choice.latest(), 1)
+    sender.add_sink(pair[0], policy)
+    with pytest.raises(ValueError, match="the policy of gate has a sink: make another one for this sink"):
+        sender.add_sink(pair[1], policy)
+    with pytest.raises(ValueError, match="a function cannot go before the policy of gate"):
+        behind = choice.from_function(lambda now, queue, link: Decision.Wait(), before=choice.gate(choice.fifo(), 1)[0])
+        sender.add_sink(pair[1], behind)
+
+
+def test_a_gate_goes_before_a_function(engine, pair):
+    def fail(now, queue, link):
+        if queue and queue[0].seq == 2:
+            raise KeyError("two")
+        return Decision.Send(0) if queue else Decision.Wait()
+
+    policy, gate = choice.gate(choice.from_function(fail), 1)
+    sink = freshwire.Sender(engine).add_sink(pair[0], policy)
+    sink.push(b"a", seq=1)
+    assert read_exactly(pair[1], 1) == b"a"
+    gate.acknowledge(1)
+
+    def has_failed():
+        try:
+            sink.push(b"b", seq=2)
+        except freshwire.PolicyError as error:
+            return isinstance(error.__cause__, KeyError)
+        except freshwire.Full:
+            pass
+        return False
+
+    until(has_failed, "the failure is told")
+
+
+def test_a_receiver_gets_the_rendition_that_is_selected(engine, pair):
+    adaptive = choice.Adaptive()
+    assert adaptive.selection.current is None and adaptive.selection.why == "start"
+    assert adaptive.cost(0) is None
+    second = 1_000_000_000
+    for rendition, size in ((0, 10_000), (1, 1_000)):
+        adaptive.set_present(rendition, True)
+        for number in range(9):
+            adaptive.observe(
+                size,
+                seq=(rendition << 48) + number,
+                generated=second + number * second // 4,
+                refs=(1 if number % 4 else 0, 0),
+            )
+    assert adaptive.cost(1) == adaptive.cost(1) != adaptive.cost(0)
+    assert (adaptive.cost(1).bytes_per_sec, adaptive.cost(1).key_bytes, adaptive.cost(1).key_interval) == (4000, 1000, 1.0)
+    viewer = adaptive.for_another(0b11)
+    assert isinstance(viewer, choice.Policy) and viewer.selection.wanted == 1
+    assert adaptive.for_another(0b01).selection.wanted == 0
+    sender = freshwire.Sender(engine)
+    sink = sender.add_sink(pair[0], viewer)
+    sink.push(b"key", seq=(1 << 48) + 9)
+    assert read_exactly(pair[1], 3) == b"key"
+    until(lambda: viewer.selection.current == 1, "it has the rendition")
+    assert viewer.selection.changes == 0
+    with pytest.raises(ValueError, match="the policy of Adaptive has a sink"):
+        sender.add_sink(pair[1], viewer)
+    with pytest.raises(ValueError, match="rendition=8: a stream has at most 8, counted from 0"):
+        adaptive.set_present(8, True)
+    assert [choice.rendition_of(seq) for seq in (5, (7 << 48) + 1, 8 << 48)] == [0, 7, None]

@@ -21,6 +21,10 @@ pub use values::{link_key, parse_listen, secret_from_file};
 
 impl Config {
     /// Reads a file. Paths in it are relative to its folder. What its secrets stand in is read as well.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read; and as [`Config::parse`].
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|error| {
             ConfigError::new(path, None, format!("cannot be read: {error}; give another one with --config"))
@@ -29,6 +33,10 @@ impl Config {
     }
 
     /// Reads the text of a file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// If it is not TOML, a setting is unknown or its value cannot be used, or the file of a secret cannot be read.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         file::read(text, path)
     }

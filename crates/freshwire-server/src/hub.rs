@@ -73,6 +73,10 @@ impl Entry {
 
 impl Hub {
     /// A hub without streams; starts its engines.
+    ///
+    /// # Errors
+    ///
+    /// If an engine cannot be started.
     pub fn new(config: HubConfig) -> io::Result<Self> {
         let pool = EnginePool::spawn(config.engines)?;
         pool.set_io_uring(config.io_uring);
@@ -102,12 +106,20 @@ impl Hub {
     }
 
     /// The stream of this name, made if it is new. It stays for as long as the hub.
+    ///
+    /// # Errors
+    ///
+    /// [`HubError::TooManyStreams`], or [`HubError::Io`] if its memory cannot be had.
     pub fn stream(&self, name: &str) -> Result<Arc<Stream>, HubError> {
         self.keep(&mut lock(&self.0.streams), name)
     }
 
     /// The right to feed the stream of this name, as [`Stream::publish`] gives it. A stream that is new ends when it has been
     /// unused for [`HubConfig::unused_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Hub::stream`] and [`Stream::publish`].
     pub fn publish(
         &self,
         name: &str,
@@ -118,6 +130,10 @@ impl Hub {
     }
 
     /// The same for one of its renditions, as [`Stream::publish_rendition`] gives it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hub::stream`] and [`Stream::publish_rendition`].
     pub fn publish_rendition(
         &self,
         name: &str,
@@ -161,6 +177,10 @@ impl Hub {
 
     /// Forgets the streams `removed`, whose viewers and publishers keep them until they leave, and gives those of the
     /// names `wanted`, in their order, made where they are new. On an error nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Hub::stream`].
     pub fn exchange<'a>(
         &self,
         removed: &[String],

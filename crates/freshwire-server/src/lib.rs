@@ -12,6 +12,7 @@
 //! A stream's payload is in memory once, in its arena. Each viewer has a ring of descriptors into it, and the engine
 //! chooses for each viewer what is still worth sending when that viewer's connection can take it.
 #![forbid(unsafe_code)]
+#![warn(clippy::missing_errors_doc)]
 #![allow(clippy::disallowed_methods, reason = "a server reads the clocks; nothing here has to be replayed")]
 
 pub mod access;

@@ -41,7 +41,11 @@ enum Line {
     End(mpsc::Sender<()>),
 }
 
-/// A log to `output`, and what to hold until the program ends. Fails if no thread can be started.
+/// A log to `output`, and what to hold until the program ends.
+///
+/// # Errors
+///
+/// If no thread can be started.
 pub fn to(output: impl Write + Send + 'static) -> io::Result<(LogWriter, LogEnd)> {
     start(output, &LOST_LINES)
 }

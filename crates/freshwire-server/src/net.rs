@@ -77,6 +77,10 @@ pub struct Reader {
 
 impl Conn {
     /// A connection that is not encrypted and counts towards no limit.
+    ///
+    /// # Errors
+    ///
+    /// If the socket is not connected any more.
     pub fn plain(socket: TcpStream) -> io::Result<Self> {
         let peer = socket.peer_addr()?;
         Ok(Self { stream: Stream::Plain(socket), peer, permit: None })
@@ -96,6 +100,10 @@ impl Conn {
     }
 
     /// This end's address.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not say it.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         match &self.stream {
             Stream::Plain(socket) => socket.local_addr(),
@@ -119,8 +127,11 @@ impl Conn {
         matches!(self.stream, Stream::Tls(_))
     }
 
-    /// Takes it apart, so that the engine can write it. Earlier writes must have been flushed. Fails if the
-    /// descriptors are used up.
+    /// Takes it apart, so that the engine can write it. Earlier writes must have been flushed.
+    ///
+    /// # Errors
+    ///
+    /// If the descriptors are used up.
     pub fn into_parts(self) -> io::Result<Parts> {
         let (socket, session) = match self.stream {
             Stream::Plain(socket) => (socket, None),

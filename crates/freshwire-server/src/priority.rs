@@ -15,7 +15,9 @@ static STARTED_WITH: OnceLock<i32> = OnceLock::new();
 /// the process was started with a value other than 0, which then stays. Encoders that sources start have the one of before. Call it
 /// before anything else is started.
 ///
-/// Fails where the system does not allow it: below what the process has it needs `CAP_SYS_NICE`, or a limit by `ulimit -e`.
+/// # Errors
+///
+/// Where the system does not allow it: below the value of the process it needs `CAP_SYS_NICE`, or a limit by `ulimit -e`.
 pub fn set_nice(nice: Option<i32>) -> io::Result<()> {
     let started_with = *STARTED_WITH.get_or_init(|| getpriority_process(None).unwrap_or(0));
     let wanted = nice.unwrap_or(if started_with == 0 { DEFAULT_NICE } else { started_with });

@@ -127,6 +127,12 @@ pub struct PathReport {
     pub carries: Option<RateReport>,
     /// Smoothed round trip in milliseconds.
     pub rtt_ms: f64,
+    /// Packets sent again over UDP because the player requested them.
+    #[serde(default)]
+    pub repaired_packets: u64,
+    /// Requests for packets that were refused because their picture could be of no use any more.
+    #[serde(default)]
+    pub late_repairs: u64,
     /// Bytes committed and not on the wire after the last write.
     pub horizon_bytes: u64,
     /// The largest such number.
@@ -212,6 +218,8 @@ impl From<&freshwire::SinkSnapshot> for PathReport {
             rate_bps: sink.rate.map(freshwire_units::Rate::bits_per_sec),
             carries: sink.path.map(RateReport::from),
             rtt_ms: millis(sink.rtt),
+            repaired_packets: sink.repaired,
+            late_repairs: sink.late_repairs,
             horizon_bytes: sink.horizon,
             horizon_max_bytes: sink.horizon_max,
             age_at_commit_mean_ms: millis(sink.age_at_commit_mean),

@@ -11,6 +11,9 @@
 //! A session lives as long as its connection. Where the stream goes over the same connection, reading it proves that
 //! the viewer is alive, and [`HubConfig::stall_timeout`](crate::hub::HubConfig::stall_timeout) ends those that read
 //! nothing. Over UDP, a request or an RTCP packet has to come within [`SESSION_TIMEOUT`].
+//!
+//! A track that is set up over UDP in the profile `RTP/AVPF` has its lost packets sent again on request (RFC 4588). The
+//! description offers it where the address has `retransmission=on`, as not every player knows this profile.
 
 mod begin_error;
 pub(crate) mod channel;

@@ -51,6 +51,10 @@ pub struct Server {
 
 impl Server {
     /// Binds the listeners, starts the sources and serves; needs a Tokio runtime. Nothing runs if it fails.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration contradicts itself, an address cannot be listened on, or the certificate or a source cannot be used.
     pub async fn start(config: Config) -> Result<Self, ServeError> {
         config.check()?;
         raise_descriptor_limit(config.limits.max_connections);
@@ -118,6 +122,10 @@ impl Server {
 
     /// Applies rules of access, limits, streams and the certificate of a new configuration; on an error nothing changes.
     /// Returns the sections that differ and that only a new start applies.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration contradicts itself, or the certificate or a source cannot be used.
     pub fn reload(&mut self, mut newer: Config) -> Result<Vec<&'static str>, ServeError> {
         let fixed = self.config.fixed_differences(&newer);
         // What goes on listening where it did decides what has to be protected.
@@ -155,6 +163,10 @@ impl Server {
 }
 
 /// Serves until SIGTERM or SIGINT. SIGHUP asks `reload` for the configuration; `None`: there is no file to read again.
+///
+/// # Errors
+///
+/// If signals cannot be received.
 pub async fn run<E: fmt::Display>(
     mut server: Server,
     reload: impl Fn() -> Option<Result<Config, E>>,

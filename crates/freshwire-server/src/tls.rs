@@ -55,6 +55,10 @@ pub struct Certificate {
 
 impl Certificate {
     /// Reads the certificate with its chain, and its key.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, or they do not belong together.
     pub fn load(certificate: &Path, key: &Path) -> Result<Arc<Self>, TlsError> {
         let current = RwLock::new(Arc::new(read(certificate, key)?));
         Ok(Arc::new(Self { current }))

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use freshwire_media::framing::chunked;
@@ -139,13 +139,18 @@ fn go_through(server: &Server, clips: &[PathBuf; 3]) {
     small.abort();
 }
 
-/// The renditions are there and measured.
-fn clips(folder: &Path) -> [PathBuf; 3] {
-    [
-        clip(folder, (640, 360), "600k", 50, &["-bf", "2"]),
-        clip(folder, (320, 180), "200k", 20, &["-bf", "0"]),
-        clip(folder, (160, 90), "60k", 30, &["-an"]),
-    ]
+/// The clips of the three renditions, encoded once for all tests.
+fn clips() -> &'static [PathBuf; 3] {
+    static CLIPS: OnceLock<[PathBuf; 3]> = OnceLock::new();
+    CLIPS.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("renditions");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        [
+            clip(&folder, (640, 360), "600k", 50, &["-bf", "2"]),
+            clip(&folder, (320, 180), "200k", 20, &["-bf", "0"]),
+            clip(&folder, (160, 90), "60k", 30, &["-an"]),
+        ]
+    })
 }
 
 /// Everything that a player says while the viewer of a new server goes through renditions; `None` if it is not on this machine.
@@ -160,7 +165,7 @@ fn output(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<Vec<u8
         return None;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let clips = clips(folder.path());
+    let clips = clips();
     let server = Server::new();
     let stream = server.stream();
     // Nobody views until the renditions are measured.
@@ -180,7 +185,7 @@ fn output(program: &str, arguments: &dyn Fn(&Server) -> String) -> Option<Vec<u8
     let mut player = command.stdin(Stdio::piped()).spawn().expect("a player");
     await_rendition(&stream, "main");
     warm.iter().for_each(JoinHandle::abort);
-    go_through(&server, &clips);
+    go_through(&server, clips);
     assert!(matches!(player.try_wait(), Ok(None)), "the player has ended by itself");
     // ffmpeg ends when it is told to, the others when they are killed.
     if program == "ffmpeg" {

@@ -151,6 +151,8 @@ fn ffmpeg_publishes_and_views() {
     server.await_units("live/cam", 60);
     assert_ffmpeg_plays(&url, "tcp", "-map 0:v -map 0:a");
     assert_ffmpeg_plays(&url, "udp", "-map 0:v -map 0:a");
+    // It does not know retransmission, and is not disturbed by its offer.
+    assert_ffmpeg_plays(&format!("{url}?retransmission=on"), "udp", "-map 0:v -map 0:a");
     let probed = run(
         "ffprobe",
         &format!("-v error -rtsp_transport tcp -show_entries stream=codec_name -of csv=p=0 {url}"),
@@ -223,6 +225,8 @@ fn gstreamer_publishes_and_views() {
         for protocols in ["tcp", "udp"] {
             assert_gstreamer_plays(&url, protocols);
         }
+        // In the profile with feedback, where nothing is lost.
+        assert_gstreamer_plays(&format!("{url}?retransmission=on"), "tcp");
     }
 }
 

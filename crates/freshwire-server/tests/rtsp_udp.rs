@@ -51,9 +51,17 @@ struct Player {
 impl Player {
     /// Plays, and receives the first packet and the first sender report.
     fn start(server: &Server, source: &mut Source) -> Self {
+        Self::start_with(server, source, "RTP/AVP", "")
+    }
+
+    /// The same in this profile, with this query.
+    fn start_with(server: &Server, source: &mut Source, profile: &str, query: &str) -> Self {
         let mut client = server.client();
         let (rtp, rtcp, transport) = datagram_sockets();
-        let setup = client.ask("SETUP", "/trackID=0", &transport);
+        let transport = transport.replace("RTP/AVP", profile);
+        let setup = client.ask("SETUP", &format!("/trackID=0{query}"), &transport);
+        let answered = setup.header("Transport").expect("a transport");
+        assert!(answered.starts_with(&format!("{profile};unicast;")), "{answered}");
         let session = with_session(&setup.session());
         assert_eq!(client.ask("PLAY", "", &session).status, "200");
         let server_rtcp = SocketAddr::new(server.address.ip(), server_ports(&setup)[1]);
@@ -64,12 +72,30 @@ impl Player {
         player
     }
 
-    fn receive(&mut self) {
-        let mut packet = [0; 2000];
+    /// The next packet of the stream.
+    fn receive(&mut self) -> Vec<u8> {
+        let mut packet = vec![0; 2000];
         let count = self.rtp.recv(&mut packet).expect("a packet");
-        assert!(count > 12);
+        assert!(count > 12 && packet[1] & 0x7f == 96);
+        packet.truncate(count);
         self.highest = u16::from_be_bytes([packet[2], packet[3]]);
         self.ssrc = u32::from_be_bytes([packet[8], packet[9], packet[10], packet[11]]);
+        packet
+    }
+
+    /// The next retransmission packet, as it was sent first. `None`: none has come within this time.
+    fn repeated(&self, within: Duration) -> Option<Vec<u8>> {
+        self.rtp.set_read_timeout(Some(within)).expect("a timeout");
+        let mut packet = vec![0; 2000];
+        let received = self.rtp.recv(&mut packet);
+        self.rtp.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        packet.truncate(received.ok()?);
+        assert!(packet[1] & 0x7f == 98 && packet[8..12] != self.ssrc.to_be_bytes(), "a stream of its own");
+        packet[1] = packet[1] & 0x80 | 96;
+        packet[8..12].copy_from_slice(&self.ssrc.to_be_bytes());
+        packet.copy_within(12..14, 2);
+        packet.drain(12..14);
+        Some(packet)
     }
 
     fn report(&self, lost: u32, last_report: u32) -> Vec<u8> {
@@ -90,6 +116,15 @@ impl Player {
 fn report(ssrc: u32, highest: u16, lost: u32, last_report: u32) -> Vec<u8> {
     let words =
         [0x81 << 24 | 201 << 16 | 7, 77, ssrc, lost & 0xFF_FFFF, u32::from(highest), 0, last_report, 0];
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Longer than packets are kept: what has not come by then never will.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A request for one packet (RFC 4585, 6.2.1), alone in its datagram (RFC 5506).
+fn nack(ssrc: u32, seq: u16) -> Vec<u8> {
+    let words = [0x81 << 24 | 205 << 16 | 3, 77, ssrc, u32::from(seq) << 16];
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
@@ -182,6 +217,138 @@ fn reports_that_lie_change_nothing() {
     source.push();
     player.receive();
     assert_eq!(player.client.ask("OPTIONS", "", "").status, "200");
+}
+
+#[test]
+fn retransmission_is_described_where_the_address_asks_for_it() {
+    let server = Server::open();
+    let _source = server.publish("cam");
+    let mut client = server.client();
+    for query in ["", "?retransmission=off", "?latency=2s"] {
+        let plain = client.ask("DESCRIBE", query, "");
+        assert!(plain.body.contains("m=video 0 RTP/AVP 96\r\n") && !plain.body.contains("rtx"), "{plain:?}");
+    }
+    let offer = client.ask("DESCRIBE", "?latency=2s&retransmission=on", "");
+    for line in ["m=video 0 RTP/AVPF 96 98", "a=rtcp-fb:96 nack", "a=fmtp:98 apt=96;rtx-time=1000"] {
+        assert!(offer.body.contains(&format!("{line}\r\n")), "{line}: {}", offer.body);
+    }
+    assert_eq!(client.ask("DESCRIBE", "?retransmission=1", "").status, "400");
+    // Over TCP nothing is lost; the profile is answered as it was asked for.
+    let tcp = "Transport: RTP/AVPF/TCP;unicast;interleaved=0-1\r\n";
+    let setup = client.ask("SETUP", "/trackID=0", tcp);
+    assert!(
+        setup.header("Transport").is_some_and(|it| it.starts_with("RTP/AVPF/TCP;unicast;interleaved=0-1"))
+    );
+}
+
+#[test]
+fn lost_packets_come_back_as_they_were() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut player = Player::start_with(&server, &mut source, "RTP/AVPF", "");
+    for compound in [false, true] {
+        // A packet is kept for a second, which a busy machine may take for itself.
+        let repeated = std::cell::RefCell::new(None);
+        until(
+            || repeated.borrow().is_some(),
+            || {
+                source.push_dependent();
+                let lost = player.receive();
+                let report = if compound { player.report(1, 0) } else { Vec::new() };
+                player.say(&[report, nack(player.ssrc, player.highest)].concat());
+                if let Some(packet) = player.repeated(PATIENCE) {
+                    assert_eq!(packet, lost);
+                    *repeated.borrow_mut() = Some(packet);
+                }
+            },
+        );
+    }
+    until(
+        || Player::viewer(&server).sink.repaired >= 2,
+        || {
+            source.push_dependent();
+            player.receive();
+        },
+    );
+    // The retransmission stream has reports of its own. One is due after a second of pictures.
+    for _ in 0..26 {
+        source.push_dependent();
+    }
+    let mut report = [0; 200];
+    let mut is_own = || {
+        let count = player.rtcp.recv(&mut report).expect("a report");
+        assert!(count > 32 && report[1] == 200);
+        report[4..8] != player.ssrc.to_be_bytes() && report[4..8] == report[32..36] && report[23] >= 2
+    };
+    assert!((0..8).any(|_| is_own()));
+}
+
+#[test]
+fn requests_of_others_and_for_packets_never_sent_get_nothing() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut player = Player::start_with(&server, &mut source, "RTP/AVPF", "");
+    let other_port = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let other_host = UdpSocket::bind("127.0.0.2:0").expect("loopback is a network");
+    let answered = std::cell::Cell::new(0);
+    until(
+        || answered.get() == 3,
+        || {
+            source.push_dependent();
+            player.receive();
+            source.push_dependent();
+            player.receive();
+            let before = player.highest.wrapping_sub(1);
+            for stranger in [&other_port, &other_host] {
+                stranger.send_to(&nack(player.ssrc, before), player.server_rtcp).expect("sent");
+            }
+            player.say(&nack(player.ssrc ^ 1, before));
+            player.say(&nack(player.ssrc, player.highest.wrapping_add(1)));
+            player.say(&nack(player.ssrc, player.highest.wrapping_add(20_000)));
+            // Requests are read in order, so an answer to one of those would come first.
+            player.say(&nack(player.ssrc, player.highest));
+            if let Some(packet) = player.repeated(PATIENCE) {
+                assert_eq!(packet[2..4], player.highest.to_be_bytes());
+                answered.set(answered.get() + 1);
+            }
+        },
+    );
+    for stranger in [other_port, other_host] {
+        stranger.set_nonblocking(true).expect("a mode");
+        stranger.recv(&mut [0; 100]).expect_err("nothing goes to strangers");
+    }
+}
+
+#[test]
+fn a_request_that_comes_too_late_gets_nothing() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    // A keyframe may be 600 ms older than the latency.
+    let mut player = Player::start_with(&server, &mut source, "RTP/AVPF", "?latency=50ms");
+    let (ssrc, first) = (player.ssrc, player.highest);
+    let late = || Player::viewer(&server).sink.late_repairs;
+    let ask = |player: &mut Player, source: &mut Source| {
+        source.push();
+        player.say(&nack(ssrc, first));
+    };
+    until(|| late() > 0, || ask(&mut player, &mut source));
+    let repaired = Player::viewer(&server).sink.repaired;
+    until(|| late() > 3, || ask(&mut player, &mut source));
+    assert_eq!(Player::viewer(&server).sink.repaired, repaired);
+}
+
+#[test]
+fn a_player_that_did_not_ask_for_it_gets_nothing_again() {
+    let server = Server::open();
+    let mut source = server.publish("cam");
+    let mut player = Player::start(&server, &mut source);
+    for _ in 0..10 {
+        player.say(&nack(player.ssrc, player.highest));
+        source.push();
+        // Whatever is sent again would be in front of the next packet, or behind it.
+        player.receive();
+    }
+    assert_eq!(Player::viewer(&server).sink.repaired, 0);
 }
 
 /// A socket of a member of the group, on loopback.

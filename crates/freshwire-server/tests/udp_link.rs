@@ -1,5 +1,5 @@
 //! ffmpeg and GStreamer, as they are, view over RTP/UDP behind a link of 300 kbit/s: their reports set the rate, and the server leaves out
-//! what the link cannot carry.
+//! what the link cannot carry. Behind a link that loses packets, GStreamer gets them again if it asks for it.
 //!
 //! It has no test harness: namespaces are created while there is a single thread.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
@@ -11,7 +11,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use freshwire_link::Config;
+use freshwire_link::{Config, Loss};
 use freshwire_netns::{Emulator, EmulatorOptions, Namespaces};
 use freshwire_server::access::Access;
 use freshwire_server::config::Limits;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     if !players.contains(&"ffmpeg") {
         return ExitCode::SUCCESS;
     }
-    let namespaces = match Namespaces::create() {
+    let namespaces = match Namespaces::create().and_then(|first| Ok((first, Namespaces::create()?))) {
         Ok(namespaces) => namespaces,
         Err(error) if error.is_not_permitted() && std::env::var_os("CI").is_none() => {
             println!("skipped: {error}");
@@ -39,15 +39,14 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let (namespaces, lossy) = namespaces;
     let folder = tempfile::tempdir().unwrap();
     let clip = clip(folder.path());
+    if players.contains(&"gst-launch-1.0") {
+        gets_lost_packets_again(&lossy, folder.path(), &clip);
+    }
     // Threads have the namespace of the one that makes them, and so have their sockets.
-    let address = format!("{}:0", Namespaces::NEAR_V4);
-    let make = || Server::at(&address, Access::open(), Limits::default(), HubConfig::default());
-    let server = namespaces.in_near(make).unwrap();
-    let stream = server.context.hub.stream("live").unwrap();
-    server.runtime.spawn(ingest::run(Source::File(clip), Outlet::from(Arc::clone(&stream))));
-    until("the stream", || stream.snapshot().units > 10);
+    let (server, stream) = serve(&namespaces, clip);
     let down = Config::builder().rate("300kbit".parse().unwrap()).queue_bytes(15_000).build().unwrap();
     let up = Config::builder().build().unwrap();
     // Near to far is up.
@@ -57,6 +56,100 @@ fn main() -> ExitCode {
         views_at_the_rate_of_the_link(&namespaces, &stream, player, &url);
     }
     ExitCode::SUCCESS
+}
+
+fn serve(namespaces: &Namespaces, clip: PathBuf) -> (Server, Arc<Stream>) {
+    let address = format!("{}:0", Namespaces::NEAR_V4);
+    let make = || Server::at(&address, Access::open(), Limits::default(), HubConfig::default());
+    let server = namespaces.in_near(make).unwrap();
+    let stream = server.context.hub.stream("live").unwrap();
+    server.runtime.spawn(ingest::run(Source::File(clip), Outlet::from(Arc::clone(&stream))));
+    until("the stream", || stream.snapshot().units > 10);
+    (server, stream)
+}
+
+/// Two of GStreamer's players, of which one asks for lost packets, at the same time.
+fn gets_lost_packets_again(namespaces: &Namespaces, folder: &Path, clip: &Path) {
+    let (server, stream) = serve(namespaces, clip.to_path_buf());
+    let link = || Config::builder().rate("8Mbit".parse().unwrap()).delay(Duration::from_millis(20));
+    let down = link().loss(Loss::Random { share: 0.02 }).build().unwrap();
+    let _emulator =
+        Emulator::start(namespaces, down, link().build().unwrap(), EmulatorOptions::default()).unwrap();
+    let play = |asks: &str| {
+        let file = folder.join(asks);
+        let url = format!("rtsp://{}/live?retransmission={asks}", server.address);
+        let pipeline = format!(
+            "-q rtspsrc location={url} latency=1000 protocols=udp ! rtph264depay ! \
+             video/x-h264,stream-format=byte-stream,alignment=nal ! filesink buffer-mode=unbuffered location={}",
+            file.display()
+        );
+        let mut command = Command::new("gst-launch-1.0");
+        command
+            .args(pipeline.split_whitespace())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        (Running(namespaces.spawn_far(&mut command).unwrap()), file)
+    };
+    let players = ["off", "on"].map(play);
+    let pictures = pictures(&annex_b(folder, clip));
+    let missing = |file: &Path| missing(&pictures, &std::fs::read(file).unwrap_or_default());
+    until("ten seconds of pictures", || players.iter().all(|(_, file)| missing(file).is_some()));
+    let [without, with] = players.each_ref().map(|(_, file)| missing(file).unwrap());
+    let viewers = stream.snapshot().viewers;
+    let repaired = viewers.iter().map(|viewer| viewer.sink.repaired).sum::<u64>();
+    // A busy machine looks like a slow path; pictures that the server left out are not lost.
+    let left_out = |asks: bool| {
+        let viewers = viewers.iter().filter(|viewer| (viewer.sink.repaired > 0) == asks);
+        viewers.flat_map(|viewer| &viewer.sink.drops).map(|(_, count)| *count as usize).sum::<usize>()
+    };
+    let lost_without = without.saturating_sub(left_out(false));
+    let lost_with = with.saturating_sub(left_out(true));
+    println!(
+        "GStreamer, 2 % lost: {lost_without} of {PICTURES} pictures lost ({without} missing), with retransmission of \
+         {repaired} packets {lost_with} ({with} missing)"
+    );
+    assert!(lost_without >= 5, "the link loses packets");
+    assert!(repaired > 0 && lost_with * 2 < lost_without, "{lost_with} instead of {lost_without}");
+}
+
+/// Pictures that are compared.
+const PICTURES: usize = 250;
+
+/// How many of the first pictures are not in a player's file as they were encoded; `None` while it has too few.
+fn missing(encoded: &[Vec<u8>], file: &[u8]) -> Option<usize> {
+    let place = |nal: &Vec<u8>| encoded.iter().position(|picture| picture == nal);
+    let whole: Vec<usize> = pictures(file).iter().filter_map(place).collect();
+    let (mut passed, mut arrived) = (0, 1);
+    for pair in whole.windows(2) {
+        // The stream begins again at its end.
+        passed += (pair[1] + encoded.len() - pair[0]) % encoded.len();
+        if passed >= PICTURES {
+            return Some(passed - arrived);
+        }
+        arrived += 1;
+    }
+    None
+}
+
+/// The NAL units of pictures, of one slice each.
+fn pictures(annex_b: &[u8]) -> Vec<Vec<u8>> {
+    let starts: Vec<usize> = (3..annex_b.len()).filter(|&at| annex_b[at - 3..at] == [0, 0, 1]).collect();
+    let ends = starts.iter().skip(1).map(|start| start - 3).chain([annex_b.len()]);
+    let nals = starts.iter().zip(ends).map(|(&start, end)| &annex_b[start..end.max(start)]);
+    let pictures = nals.filter(|nal| matches!(nal.first().map(|header| header & 0x1f), Some(1 | 5)));
+    pictures
+        .map(|nal| nal[..nal.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1)].to_vec())
+        .collect()
+}
+
+/// The clip without its container.
+fn annex_b(folder: &Path, clip: &Path) -> Vec<u8> {
+    let path = folder.join("clip.h264");
+    let output =
+        Command::new("ffmpeg").args(["-v", "error", "-i"]).arg(clip).args(["-c", "copy"]).arg(&path).output();
+    assert!(output.unwrap().status.success());
+    std::fs::read(path).unwrap()
 }
 
 fn views_at_the_rate_of_the_link(namespaces: &Namespaces, stream: &Stream, player: &str, url: &str) {

@@ -36,10 +36,12 @@ mod buffers;
 mod byte_stream;
 mod codes;
 mod config;
+mod connecting;
 mod connection;
 mod core;
 mod driver;
 mod error;
+mod events;
 mod group;
 mod group_config;
 mod incoming;
@@ -70,9 +72,11 @@ pub use byte_stream::{
     ByteReader, ByteStream, ByteStreamError, ByteWriter, MAX_STREAM_BLOCK, STREAM_BLOCK_TIME,
 };
 pub use config::{DEFAULT_BACKLOG, NodeConfig, SinkConfig, generate_key};
+pub use connecting::Connecting;
 pub use connection::Connection;
 pub use driver::DEFAULT_BUSY_POLL;
 pub use error::{AcceptError, BindError, ConnectError, NodeStopped};
+pub use events::Events;
 pub use group::Group;
 pub use group_config::{GroupConfig, GroupError, GroupStats, InviteError};
 pub use incoming::Incoming;

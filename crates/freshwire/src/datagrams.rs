@@ -2,7 +2,7 @@
 
 use std::io;
 
-use freshwire_choice::LinkView;
+use freshwire_choice::{LinkView, Record};
 use freshwire_units::Timestamp;
 
 use crate::stats::PathRate;
@@ -17,9 +17,10 @@ pub trait DatagramPath: Send {
     /// When `bytes` more bytes may leave in one burst: `now` or earlier if at once.
     fn ready_at(&self, now: Timestamp, bytes: u64) -> Timestamp;
 
-    /// Takes pieces of the stream: whole packets as the sink's framing writes them. The path may gather packets for one system
-    /// call until [`flush`](Self::flush). A packet that the system does not take is lost, as on the way.
-    fn send(&mut self, now: Timestamp, packets: &[u8]);
+    /// Takes pieces of the stream: whole packets of `record` as the sink's framing writes them; `None` is for packets that take the
+    /// place of dropped records. The path may gather packets for one system call until [`flush`](Self::flush). A packet that
+    /// the system does not take is lost, as on the way.
+    fn send(&mut self, now: Timestamp, record: Option<&Record>, packets: &[u8]);
 
     /// Hands over what was gathered. Returns the bytes handed over and the number of system calls since the last flush.
     ///
@@ -48,4 +49,8 @@ pub struct KnownPath {
     pub rate: Option<PathRate>,
     /// Bytes that the receiver has reported as received.
     pub acked: u64,
+    /// Packets that were sent again because the receiver reported them as missing.
+    pub repaired: u64,
+    /// Requests for packets that were refused because their record can be of no use any more.
+    pub late_repairs: u64,
 }

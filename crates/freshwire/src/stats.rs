@@ -42,6 +42,8 @@ pub struct SinkStats {
     min_rtt_us: AtomicU64,
     invalid: AtomicU64,
     replaced: AtomicU64,
+    repaired: AtomicU64,
+    late_repairs: AtomicU64,
     /// One more than the bytes; zero while they are not known.
     unread: AtomicU64,
     unread_max: AtomicU64,
@@ -79,6 +81,10 @@ pub struct SinkSnapshot {
     pub drops: Vec<(Reason, u64)>,
     /// Dropped records that the framing replaced, for example by a repetition of the previous picture.
     pub replaced: u64,
+    /// Packets sent again because the receiver reported them as missing, over datagrams.
+    pub repaired: u64,
+    /// Requests for such packets that were refused because their record could be of no use any more.
+    pub late_repairs: u64,
     /// Committed records, by layer.
     pub begun_by_layer: [u64; LAYERS],
     /// Records dropped by the policy, by layer.
@@ -157,6 +163,12 @@ impl SinkStats {
 
     pub(crate) fn on_replaced(&self, records: u64) {
         add(&self.replaced, records);
+    }
+
+    /// Packets sent again so far, and requests refused as late.
+    pub(crate) fn on_repairs(&self, repaired: u64, late: u64) {
+        self.repaired.store(repaired, Ordering::Relaxed);
+        self.late_repairs.store(late, Ordering::Relaxed);
     }
 
     pub(crate) fn on_write(&self, bytes: u64) {
@@ -244,6 +256,8 @@ impl SinkStats {
             acked: load(&self.acked),
             drops,
             replaced: load(&self.replaced),
+            repaired: load(&self.repaired),
+            late_repairs: load(&self.late_repairs),
             begun_by_layer: std::array::from_fn(|layer| load(&self.begun_by_layer[layer])),
             dropped_by_layer: std::array::from_fn(|layer| load(&self.dropped_by_layer[layer])),
             horizon: load(&self.horizon),

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use freshwire::choice::{self, LinkView};
+use freshwire::choice::{self, LinkView, Record};
 use freshwire::{
     CarrierInUse, CloseMode, DatagramPath, Ended, Engine, Flushed, Framing, KnownPath, Meta, Outcome,
     RingConfig, Sender, Sink, SinkConfig, SinkError, Timestamp, now,
@@ -51,7 +51,7 @@ impl DatagramPath for Path {
         if is_ready { now } else { now + Duration::from_millis(1) }
     }
 
-    fn send(&mut self, _now: Timestamp, packets: &[u8]) {
+    fn send(&mut self, _now: Timestamp, _record: Option<&Record>, packets: &[u8]) {
         let mut state = self.lock();
         state.credit = state.credit.saturating_sub(1);
         state.gathered.push(packets.to_vec());

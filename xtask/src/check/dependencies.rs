@@ -21,8 +21,8 @@ const CRATES: &[(&str, &[&str])] = &[
     ("freshwire-preload", &["freshwire-push"]),
     ("freshwire", &["freshwire-ring", "freshwire-choice", "freshwire-a1", "freshwire-io", "freshwire-media"]),
     ("freshwire-server", &["freshwire", "freshwire-media", "freshwire-io"]),
-    ("freshwire-python", &["freshwire"]),
-    ("freshwire-c", &["freshwire"]),
+    ("freshwire-python", &["freshwire", "freshwire-link", "freshwire-netns"]),
+    ("freshwire-c", &["freshwire", "freshwire-link", "freshwire-netns"]),
     ("freshwire-gst", &["freshwire", "freshwire-server", "freshwire-media"]),
     ("freshwire-terminal", &["freshwire-io"]),
     (

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::steps::CommandLine;
+use super::command::CommandLine;
 use super::tally::Tally;
 
 /// How a command ended.
@@ -17,64 +18,108 @@ pub(super) struct Ended {
     pub(super) tally: Tally,
     /// What went wrong, if anything did.
     pub(super) problem: Option<String>,
-    /// The test programs that failed, as cargo's arguments: `-p freshwire --test account`.
-    pub(super) failed_targets: Vec<String>,
+    /// Cargo's messages for programs, a line each.
+    pub(super) messages: Vec<String>,
+}
+
+/// Where the output of a command goes.
+#[derive(Clone, Copy)]
+pub(super) enum Output<'a> {
+    /// To this program's own output, as it comes.
+    Shown,
+    /// To this buffer.
+    Kept(&'a Mutex<Vec<u8>>),
+    /// To this buffer. The command and what it starts get the processors only while nothing else wants them.
+    KeptOfIdle(&'a Mutex<Vec<u8>>),
+}
+
+impl Output<'_> {
+    /// Whole lines, with their ends.
+    pub(super) fn write(self, lines: &[u8]) {
+        // The step's result is its exit status; a terminal that went away does not change it.
+        let _ = match self {
+            Self::Kept(buffer) | Self::KeptOfIdle(buffer) => match buffer.lock() {
+                Ok(mut buffer) => buffer.write_all(lines),
+                Err(_) => Ok(()),
+            },
+            // A test's output is captured if it is printed.
+            Self::Shown if cfg!(test) => {
+                print!("{}", String::from_utf8_lossy(lines));
+                Ok(())
+            }
+            Self::Shown => std::io::stdout().write_all(lines),
+        };
+    }
+
+    /// A line of this program's own.
+    pub(super) fn say(self, line: &str) {
+        self.write(format!("{line}\n").as_bytes());
+    }
+
+    fn command(self, program: &str) -> Command {
+        match self {
+            Self::Shown | Self::Kept(_) => Command::new(program),
+            Self::KeptOfIdle(_) => {
+                let mut command = Command::new("chrt");
+                command.args(["--idle", "0", program]);
+                command
+            }
+        }
+    }
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Runs the command in the workspace's root. When `limit` is over it is killed with everything that it started.
-pub(super) fn run(root: &Path, line: &CommandLine<'_>, limit: Duration) -> anyhow::Result<Ended> {
-    let mut command = Command::new(line.program);
-    command.args(line.arguments).envs(line.environment.iter().copied());
-    command.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+/// Runs the command in the folder. When `limit` is over it is killed with everything that it started.
+pub(super) fn run(
+    folder: &Path,
+    line: &CommandLine,
+    limit: Duration,
+    output: Output<'_>,
+) -> anyhow::Result<Ended> {
+    let mut command = output.command(&line.program);
+    command.args(&line.arguments).envs(line.environment.iter().map(|(name, value)| (name, value)));
+    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("cannot run {}", line.program))?;
     let stdout = child.stdout.take().context("no standard output")?;
     let stderr = child.stderr.take().context("no standard error")?;
-    let readers = [
-        thread::spawn(move || forward(stdout, std::io::stdout())),
-        thread::spawn(move || forward(stderr, std::io::stderr())),
-    ];
-    let status = wait(&mut child, limit)?;
-    let (mut tally, mut failed_targets) = (Tally::default(), Vec::new());
-    for reader in readers {
-        let (counted, failed) = reader.join().unwrap_or_default();
-        tally += counted;
-        failed_targets.extend(failed);
-    }
+    let (status, mut tally, messages) = thread::scope(|scope| {
+        let stdout = scope.spawn(|| forward(stdout, output));
+        let stderr = scope.spawn(|| forward(stderr, output));
+        let status = wait(&mut child, limit);
+        let (mut tally, messages) = stdout.join().unwrap_or_default();
+        tally += stderr.join().unwrap_or_default().0;
+        (status, tally, messages)
+    });
     // unittest says how many ran and then how many of those failed.
     if line.program.ends_with("python3") {
         tally.passed = tally.passed.saturating_sub(tally.failed);
     }
-    let problem = match status {
+    let problem = match status? {
         None => Some(format!("did not end within {} s and was killed", limit.as_secs())),
         Some(status) if status.success() => None,
         Some(status) => Some(format!("{} ended with {status}", line.program)),
     };
-    Ok(Ended { tally, problem, failed_targets })
+    Ok(Ended { tally, problem, messages })
 }
 
-fn forward(from: impl Read, mut to: impl Write) -> (Tally, Vec<String>) {
-    let (mut tally, mut failed_targets) = (Tally::default(), Vec::new());
+fn forward(from: impl Read, to: Output<'_>) -> (Tally, Vec<String>) {
+    let (mut tally, mut messages) = (Tally::default(), Vec::new());
     let mut from = BufReader::new(from);
     let mut line = Vec::new();
     while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
-        // The step's result is its exit status; a terminal that went away does not change it.
-        let _ = to.write_all(&line);
         let text = String::from_utf8_lossy(&line);
         if let Some(counted) = Tally::read_line(&text) {
             tally += counted;
         }
-        failed_targets.extend(failed_target(&text).map(str::to_owned));
+        if text.starts_with("{\"reason\":") {
+            messages.push(text.into_owned());
+        } else {
+            to.write(&line);
+        }
         line.clear();
     }
-    (tally, failed_targets)
-}
-
-/// A line of cargo's closing list of failed test programs.
-fn failed_target(line: &str) -> Option<&str> {
-    let target = line.strip_prefix("    `")?.trim_end().strip_suffix('`')?;
-    target.starts_with("-p ").then_some(target)
+    (tally, messages)
 }
 
 fn wait(child: &mut Child, limit: Duration) -> anyhow::Result<Option<ExitStatus>> {
@@ -134,41 +179,43 @@ fn descendants(root: u32, parents: &[(u32, u32)]) -> BTreeSet<u32> {
 mod tests {
     use super::*;
 
-    fn shell(script: &'static str, limit: Duration) -> Ended {
-        let arguments: &'static [&'static str] = vec!["-c", script].leak();
-        let line = CommandLine { program: "sh", arguments, environment: &[("WORD", "value")] };
-        run(Path::new("/"), &line, limit).expect("sh runs")
+    fn shell(script: &str, limit: Duration, output: Output<'_>) -> Ended {
+        let line = CommandLine::new("sh", &["-c", script]).with("WORD", "value");
+        run(Path::new("/"), &line, limit, output).expect("sh runs")
     }
 
     #[test]
     fn the_exit_status_decides() {
-        assert!(shell("test $WORD = value", Duration::from_secs(10)).problem.is_none());
-        assert!(
-            shell("exit 3", Duration::from_secs(10)).problem.is_some_and(|problem| problem.contains('3'))
-        );
+        let limit = Duration::from_secs(10);
+        assert!(shell("test $WORD = value", limit, Output::Shown).problem.is_none());
+        assert!(shell("exit 3", limit, Output::Shown).problem.is_some_and(|problem| problem.contains('3')));
     }
 
     #[test]
     fn output_is_passed_on_and_counted() {
         let printed =
-            b"test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\nRan 3 tests in 1s\nno newline";
-        let mut shown = Vec::new();
+            "test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured\nRan 3 tests in 1s\nno newline";
+        let buffer = Mutex::default();
+        let told = format!("{{\"reason\":\"build-finished\"}}\n{printed}");
         let counted = Tally { passed: 5, failed: 0, ignored: 1 };
-        assert_eq!(forward(&printed[..], &mut shown), (counted, Vec::new()));
-        assert_eq!(shown, printed);
+        let (tally, messages) = forward(told.as_bytes(), Output::KeptOfIdle(&buffer));
+        assert_eq!((tally, messages.len()), (counted, 1));
+        assert_eq!(*buffer.lock().expect("a buffer"), printed.as_bytes());
     }
 
     #[test]
-    fn failed_test_programs_are_named() {
-        let printed = b"error: 2 targets failed:\n    `-p freshwire --test account`\n    `-p freshwire-a1 --doc`\n    `x`\n";
-        let (_, failed) = forward(&printed[..], std::io::sink());
-        assert_eq!(failed, ["-p freshwire --test account", "-p freshwire-a1 --doc"]);
+    fn what_is_kept_is_of_the_idle_priority() {
+        let buffer = Mutex::default();
+        let ended = shell("chrt --pid $$ >&2", Duration::from_secs(10), Output::KeptOfIdle(&buffer));
+        assert_eq!(ended.problem, None);
+        let said = buffer.into_inner().expect("a buffer");
+        assert!(String::from_utf8_lossy(&said).contains("SCHED_IDLE"));
     }
 
     #[test]
     fn what_hangs_is_killed_with_its_children() {
         let begun = Instant::now();
-        let ended = shell("sleep 60 & wait", Duration::from_millis(100));
+        let ended = shell("sleep 60 & wait", Duration::from_millis(100), Output::Shown);
         assert!(ended.problem.is_some_and(|problem| problem.contains("killed")));
         // The pipe closes only when the grandchild is gone too.
         assert!(begun.elapsed() < Duration::from_secs(30));

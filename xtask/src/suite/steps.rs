@@ -1,13 +1,19 @@
 //! The steps of the test command.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::command::CommandLine;
 use super::needs::Need;
 
 /// One step.
+#[derive(Clone, Debug)]
 pub(super) struct Step {
-    pub(super) name: &'static str,
-    pub(super) action: Action,
+    pub(super) name: String,
+    pub(super) line: CommandLine,
+    /// Where it runs.
+    pub(super) folder: PathBuf,
+    pub(super) lane: Lane,
     /// When it counts as hanging.
     pub(super) limit: Duration,
     /// Without these it is skipped.
@@ -16,149 +22,156 @@ pub(super) struct Step {
     pub(super) wants: &'static [Need],
 }
 
-pub(super) enum Action {
-    /// The rules of the workspace, in this process.
-    Check,
-    Command(CommandLine<'static>),
-}
-
-/// A program with its arguments and what its environment has beside ours.
-pub(super) struct CommandLine<'a> {
-    pub(super) program: &'a str,
-    pub(super) arguments: &'a [&'a str],
-    pub(super) environment: &'a [(&'a str, &'a str)],
-}
-
-impl Action {
-    /// The line that a person would type.
-    pub(super) fn describe(&self) -> String {
-        match self {
-            Self::Check => "cargo xtask check".to_owned(),
-            Self::Command(CommandLine { program, arguments, environment }) => {
-                let environment = environment.iter().map(|(name, value)| format!("{name}='{value}' "));
-                environment.collect::<String>() + program + " " + &arguments.join(" ")
-            }
-        }
-    }
+/// When a step runs, and beside what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Before all others: it takes seconds.
+    First,
+    /// Builds the test programs, which are then steps of the lanes below.
+    Build,
+    /// It waits for clocks, links and other processes more than it computes. Two run at a time.
+    Waiting,
+    /// It keeps time, or takes both processors: none of these and of the waiting ones runs at the same time.
+    Alone,
+    /// It computes, and what it finds does not depend on time. It runs beside those above, with what they leave of the processors.
+    Beside,
 }
 
 const fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
-const fn cargo(
-    arguments: &'static [&'static str],
-    environment: &'static [(&'static str, &'static str)],
-) -> Action {
-    Action::Command(CommandLine { program: "cargo", arguments, environment })
+impl Step {
+    pub(super) fn new(name: &str, lane: Lane, line: CommandLine, folder: &Path) -> Self {
+        let limit = match lane {
+            Lane::First => minutes(2),
+            // On a new machine, everything is compiled.
+            Lane::Build => minutes(30),
+            Lane::Waiting | Lane::Alone => minutes(15),
+            // The others may leave it nothing for minutes.
+            Lane::Beside => minutes(30),
+        };
+        let (name, folder) = (name.to_owned(), folder.to_owned());
+        Self { name, line, folder, lane, limit, needs: &[], wants: &[] }
+    }
+
+    fn needs(self, needs: &'static [Need]) -> Self {
+        Self { needs, ..self }
+    }
+
+    fn wants(self, wants: &'static [Need]) -> Self {
+        Self { wants, ..self }
+    }
 }
 
-const fn script(name: &'static str, program: &'static str, limit: Duration, needs: &'static [Need]) -> Step {
-    let command = CommandLine { program, arguments: &[], environment: &[] };
-    Step { name, action: Action::Command(command), limit, needs, wants: &[] }
+/// All steps but the test programs.
+pub(super) fn all(root: &Path) -> Vec<Step> {
+    let elements = Need::GstreamerHeaders.missing(root).is_none();
+    let workspace = Workspace { root, features: if elements { "freshwire-gst/plugin" } else { "" } };
+    [workspace.first(), workspace.timed(), workspace.beside()].concat()
 }
 
-/// A step in Python: Debian's own, which has Debian's packages.
-const fn python(
-    name: &'static str,
-    arguments: &'static [&'static str],
-    environment: &'static [(&'static str, &'static str)],
-) -> Step {
-    let command = CommandLine { program: "/usr/bin/python3", arguments, environment };
-    Step { name, action: Action::Command(command), limit: minutes(5), needs: &[Need::Lab], wants: &[] }
+/// Cargo gets the whole workspace, whatever a step is about: with fewer packages a dependency has fewer features, and cargo
+/// compiles it and all above it once more.
+struct Workspace<'a> {
+    root: &'a Path,
+    /// Those of the test programs.
+    features: &'a str,
 }
 
-/// A step that needs nothing but Rust.
-const fn plain(name: &'static str, action: Action, limit: Duration) -> Step {
-    Step { name, action, limit, needs: &[], wants: &[] }
-}
+impl Workspace<'_> {
+    fn step(&self, name: &str, lane: Lane, line: CommandLine) -> Step {
+        Step::new(name, lane, line, self.root)
+    }
 
-/// All steps: first what is quick to fail, then what is slow.
-pub(super) fn all() -> Vec<Step> {
-    vec![
-        plain("format", cargo(&["fmt", "--all", "--", "--check"], &[]), minutes(2)),
-        plain("check", Action::Check, minutes(1)),
-        plain(
-            "clippy",
-            cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
-            minutes(10),
-        ),
-        // Apart from the others, which have a library of its name among their pages.
-        plain(
-            "docs-cli",
-            cargo(
-                &["rustdoc", "-p", "freshwire-cli", "--bin", "freshwire"],
-                &[("RUSTDOCFLAGS", "-D warnings")],
-            ),
-            minutes(10),
-        ),
-        plain(
-            "docs",
-            cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
-            minutes(10),
-        ),
-        Step {
-            name: "tests",
+    /// A script that lets cargo build as the test programs are built.
+    fn script(&self, name: &str, lane: Lane, path: &str) -> Step {
+        self.step(name, lane, CommandLine::new(path, &[]).with("FRESHWIRE_FEATURES", self.features))
+    }
+
+    fn cargo(&self, command: &str, rest: &[&str]) -> CommandLine {
+        let features: &[&str] = if self.features.is_empty() { &[] } else { &["--features", self.features] };
+        CommandLine::new("cargo", &[&[command, "--workspace"], features, rest].concat())
+    }
+
+    fn first(&self) -> Vec<Step> {
+        let build = self.cargo("test", &["--no-run", "--message-format", "json-render-diagnostics"]);
+        vec![
+            self.step("format", Lane::First, CommandLine::new("cargo", &["fmt", "--all", "--", "--check"])),
+            self.step("check", Lane::First, CommandLine::new("cargo", &["xtask", "check"])),
             // The same commit gives the same verdict; other seeds are what `make fuzz` is for.
-            action: cargo(&["test", "--workspace", "--no-fail-fast"], &[("BOLERO_RANDOM_SEED", "20260101")]),
-            limit: minutes(35),
-            needs: &[],
-            wants: &[
+            self.step("tests", Lane::Build, build.with("BOLERO_RANDOM_SEED", "20260101")).wants(&[
                 Need::Namespaces,
                 Need::Ffmpeg,
                 Need::Gstreamer,
+                Need::GstreamerHeaders,
                 Need::Chromium,
                 Need::Firefox,
                 Need::Tshark,
-            ],
-        },
-        plain(
-            "loom",
+            ]),
+        ]
+    }
+
+    fn timed(&self) -> Vec<Step> {
+        vec![
+            self.script("end-to-end", Lane::Waiting, "xtask/end-to-end.sh").needs(&[
+                Need::Namespaces,
+                Need::Ffmpeg,
+                Need::Lab,
+            ]),
+            self.script("interop", Lane::Waiting, "xtask/interop-a1.sh")
+                .needs(&[Need::Lab, Need::Cryptography]),
+            self.script("python", Lane::Alone, "xtask/python.sh").needs(&[Need::Python]),
+            Step {
+                limit: minutes(25),
+                ..self.script("kernel", Lane::Alone, "kernel/guest/test.sh").needs(&[Need::Guests])
+            },
+        ]
+    }
+
+    fn beside(&self) -> Vec<Step> {
+        let beside = |name, line| self.step(name, Lane::Beside, line);
+        // Debian's own, which has Debian's packages.
+        let python = |arguments| CommandLine::new("/usr/bin/python3", arguments);
+        let miri = ["run", "nightly", "cargo", "miri", "test", "-p", "freshwire-ring"];
+        let loom = ["test", "-p", "freshwire-ring", "--release", "--test", "loom"];
+        let documents = |rest: &[&str]| {
+            let rest = [&["--no-deps"], rest].concat();
+            self.cargo("doc", &rest).with("RUSTDOCFLAGS", "-D warnings")
+        };
+        vec![
+            // On a new machine it has the kernels fetched, for the other step with guests too.
+            beside("experiment", CommandLine::new("kernel/guest/test.sh", &["--experiment"]))
+                .needs(&[Need::Guests]),
+            // Documents say what the published results say.
+            beside(
+                "published",
+                python(&["-m", "freshwire_lab.published", "check"]).with("PYTHONPATH", "lab"),
+            )
+            .needs(&[Need::Lab]),
+            // The packages that need no compiler; `make packages-test` has the others.
+            beside("packages", CommandLine::new("packaging/check.sh", &[])).needs(&[Need::Dpkg]),
+            beside("lab", python(&["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"]))
+                .needs(&[Need::Lab])
+                .wants(&[Need::Simpy]),
+            beside("miri", CommandLine::new("rustup", &miri).with("CARGO_TARGET_DIR", "target/miri"))
+                .needs(&[Need::Miri]),
             // A folder of its own: the flag would otherwise make cargo build everything anew, twice.
-            cargo(
-                &["test", "-p", "freshwire-ring", "--release", "--test", "loom"],
-                &[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")],
+            beside(
+                "loom",
+                CommandLine::new("cargo", &loom)
+                    .with("RUSTFLAGS", "--cfg loom")
+                    .with("CARGO_TARGET_DIR", "target/loom"),
             ),
-            minutes(10),
-        ),
-        Step {
-            name: "miri",
-            action: Action::Command(CommandLine {
-                program: "rustup",
-                arguments: &["run", "nightly", "cargo", "miri", "test", "-p", "freshwire-ring"],
-                environment: &[("CARGO_TARGET_DIR", "target/miri")],
-            }),
-            limit: minutes(10),
-            needs: &[Need::Miri],
-            wants: &[],
-        },
-        Step {
-            wants: &[Need::Simpy],
-            ..python("lab", &["-m", "unittest", "discover", "-s", "lab/tests", "-t", "lab"], &[])
-        },
-        // Documents say what the published results say.
-        python("published", &["-m", "freshwire_lab.published", "check"], &[("PYTHONPATH", "lab")]),
-        // The packages that need no compiler; `make packages-test` has the others.
-        script("packages", "packaging/check.sh", minutes(2), &[Need::Dpkg]),
-        // It builds the wheel, and the first time an environment.
-        script("python", "xtask/python.sh", minutes(15), &[Need::Python]),
-        // Of the workspace's build it changes a few crates beside the elements.
-        script(
-            "gstreamer",
-            "xtask/gstreamer.sh",
-            minutes(15),
-            &[Need::GstreamerHeaders, Need::Gstreamer, Need::Ffmpeg],
-        ),
-        // It may have to build the command first.
-        script("interop", "xtask/interop-a1.sh", minutes(10), &[Need::Lab, Need::Cryptography]),
-        script("kernel", "kernel/guest/test.sh", minutes(25), &[Need::Guests]),
-        script(
-            "end-to-end",
-            "xtask/end-to-end.sh",
-            minutes(10),
-            &[Need::Namespaces, Need::Ffmpeg, Need::Lab],
-        ),
-    ]
+            // What the step `python` tests, and the first time an environment for that.
+            beside("wheel", CommandLine::new("xtask/python.sh", &["--build"])).needs(&[Need::Python]),
+            beside("clippy", self.cargo("clippy", &["--all-targets", "--", "-D", "warnings"])),
+            // Apart from the others, which have a library of its name among their pages.
+            beside("docs-cli", documents(&["--bin", "freshwire"])),
+            beside("docs", documents(&[])),
+            beside("doc-tests", self.cargo("test", &["--doc"])),
+        ]
+    }
 }
 
 #[cfg(test)]
@@ -167,7 +180,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_fit_the_summary() {
-        let steps = all();
+        let steps = all(Path::new("/nowhere"));
         for (index, step) in steps.iter().enumerate() {
             assert!(step.name.len() <= 10);
             assert!(steps[..index].iter().all(|other| other.name != step.name));
@@ -176,11 +189,19 @@ mod tests {
 
     #[test]
     fn the_printed_line_can_be_typed() {
-        let loom = all().into_iter().find(|step| step.name == "loom").expect("there is a loom step");
+        let steps = all(Path::new("/nowhere"));
+        let loom = steps.iter().find(|step| step.name == "loom").expect("there is a loom step");
         assert_eq!(
-            loom.action.describe(),
+            loom.line.describe(),
             "RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR='target/loom' \
              cargo test -p freshwire-ring --release --test loom"
         );
+    }
+
+    #[test]
+    fn cargo_gets_the_features_before_the_rest() {
+        let workspace = Workspace { root: Path::new("/"), features: "some/feature" };
+        let line = workspace.cargo("clippy", &["--", "-D", "warnings"]);
+        assert_eq!(line.describe(), "cargo clippy --workspace --features some/feature -- -D warnings");
     }
 }

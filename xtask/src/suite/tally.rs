@@ -15,10 +15,6 @@ impl Tally {
         Self { passed: 1, ..Self::default() }
     }
 
-    pub(super) fn one_failed() -> Self {
-        Self { failed: 1, ..Self::default() }
-    }
-
     /// A step that counted nothing and ended well is itself one test that passed.
     pub(super) fn or_passed(self) -> Self {
         if self == Self::default() { Self::one_passed() } else { self }

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <freshwire.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -331,7 +332,7 @@ struct seen {
 };
 
 /* Drops what has an even number. */
-static fw_decision odd(void *context, uint64_t now, const fw_record *queue, size_t count, const fw_link *link)
+static fw_decision odd(void *context, uint64_t now, const fw_record *queue, size_t count, const fw_link_view *link)
 {
 	struct seen *seen = context;
 
@@ -469,6 +470,233 @@ static void messages_over_a1(void)
 	OK(fw_node_free(far));
 }
 
+/* Adds a sink with this policy to a connection of its own. */
+static fw_sink sink_with(struct side side_, struct pair pair_, fw_policy policy)
+{
+	fw_sink_config config = fw_sink_config_default();
+	fw_sink sink;
+
+	config.policy = policy;
+	OK(fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+	close(pair_.near);
+	return sink;
+}
+
+/* Rules and an order beside the ready-made policies, weights, and settings of TCP. */
+static void rules_weights_and_tcp(void)
+{
+	struct side side_ = side(fw_ring_for_clients(2, 100, 64));
+	struct pair pairs[2] = { pair(0), pair(0) };
+	fw_rule rules[] = { { .kind = FW_EXPIRED }, { .kind = FW_LAYER_LIMIT, .layer = 1 } };
+	uint32_t weights[] = { 1, 2 };
+	fw_sink_config config = fw_sink_config_default();
+	char bytes[4], name[16] = "";
+	socklen_t len = sizeof name;
+	fw_policy policy = { .kind = FW_RULES, .rules = rules, .rule_count = 2, .order = FW_BY_LAYER };
+	fw_sink sink, weighted;
+	fw_fate fate;
+
+	sink = sink_with(side_, pairs[0], policy);
+	for (uint8_t layer = 0; layer < 4; layer++) {
+		fw_meta meta = { .layer = layer };
+		uint8_t digit = (uint8_t)('0' + layer);
+
+		OK(fw_sink_push(sink, &digit, 1, &meta, NULL));
+	}
+	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
+	read_exactly(pairs[0].far, bytes, 2);
+	CHECK(bytes[0] + bytes[1] == '0' + '1');
+	for (int at = 0; at < 4; at++) {
+		fate = next_fate(sink);
+		CHECK((fate.outcome == FW_DROPPED && fate.reason == 4) == (fate.seq >= 2));
+	}
+	OK(fw_sink_free(sink));
+
+	config.policy = (fw_policy){ .kind = FW_LATEST, .weights = weights, .weight_count = 2 };
+	config.congestion = "reno";
+	OK(fw_sender_add_sink(side_.sender, pairs[1].near, &config, &weighted));
+	CHECK(!getsockopt(pairs[1].near, IPPROTO_TCP, TCP_CONGESTION, name, &len) && !strcmp(name, "reno"));
+	OK(fw_sink_push(weighted, (const uint8_t *)"key", 3, &(fw_meta){ .key = 1, .layer = 1 }, NULL));
+	read_exactly(pairs[1].far, bytes, 3);
+
+	rules[1].kind = FW_LAYER_LIMIT + 1;
+	config.policy = policy;
+	IS(FW_INVALID, fw_sender_add_sink(side_.sender, pairs[1].near, &config, &sink));
+	CHECK(!strcmp(fw_last_error(), "rule kind 7: FW_EXPIRED to FW_LAYER_LIMIT is wanted"));
+	config.policy.rules = NULL;
+	IS(FW_INVALID, fw_sender_add_sink(side_.sender, pairs[1].near, &config, &sink));
+	config.policy = (fw_policy){ .kind = FW_RULES, .order = FW_BY_TURN + 1 };
+	IS(FW_INVALID, fw_sender_add_sink(side_.sender, pairs[1].near, &config, &sink));
+	OK(fw_sink_free(weighted));
+	close(pairs[1].near);
+	close(pairs[0].far);
+	close(pairs[1].far);
+	side_free(side_);
+}
+
+/* A gate lets through what the receiving program has room for. */
+static void a_gate_opens(void)
+{
+	struct side side_ = side(fw_ring_for_clients(1, 100, 64));
+	struct pair pair_ = pair(0);
+	fw_policy policy = { .kind = FW_FIFO };
+	struct pollfd file = { .fd = pair_.far, .events = POLLIN };
+	uint64_t outstanding;
+	fw_gate gate;
+	fw_sink sink;
+	char bytes[2];
+
+	OK(fw_gate_new(2, &gate));
+	IS(FW_INVALID, fw_gate_acknowledge(gate, 1));
+	policy.gate = gate;
+	sink = sink_with(side_, pair_, policy);
+	OK(fw_sink_push(sink, (const uint8_t *)"a", 1, NULL, NULL));
+	OK(fw_sink_push(sink, (const uint8_t *)"b", 1, NULL, NULL));
+	OK(fw_sink_push(sink, (const uint8_t *)"c", 1, NULL, NULL));
+	read_exactly(pair_.far, bytes, 2);
+	OK(fw_gate_outstanding(gate, &outstanding));
+	CHECK(outstanding == 2);
+	CHECK(poll(&file, 1, 100) == 0);
+	OK(fw_gate_acknowledge(gate, 1));
+	read_exactly(pair_.far, bytes, 1);
+	CHECK(bytes[0] == 'c');
+	OK(fw_gate_acknowledge_more(gate, 2));
+	OK(fw_gate_outstanding(gate, &outstanding));
+	CHECK(outstanding == 0);
+	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
+	OK(fw_sink_free(sink));
+	pair_.near = dup(pair_.far);
+	{
+		fw_sink_config config = fw_sink_config_default();
+
+		config.policy = policy;
+		IS(FW_INVALID, fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+		CHECK(!strcmp(fw_last_error(), "the gate has a sink: make another one for this sink"));
+	}
+	OK(fw_gate_free(gate));
+	IS(FW_DEAD_HANDLE, fw_gate_acknowledge(gate, 1));
+	close(pair_.near);
+	close(pair_.far);
+	side_free(side_);
+}
+
+/* A receiver gets the rendition that its policy selects. */
+static void renditions_are_selected(void)
+{
+	struct side side_ = side(fw_ring_for_clients(1, 100, 64));
+	struct pair pair_ = pair(0);
+	fw_policy policy = { .kind = FW_ADAPTIVE };
+	fw_adaptive stream, viewer;
+	fw_selected selected;
+	fw_cost cost;
+	fw_sink sink;
+	char bytes[3];
+
+	OK(fw_adaptive_new(&stream));
+	OK(fw_adaptive_selection(stream, &selected));
+	CHECK(selected.current == FW_NO_RENDITION && selected.why == FW_WHY_START && selected.changes == 0);
+	IS(FW_NOTHING, fw_adaptive_cost(stream, 0, &cost));
+	IS(FW_INVALID, fw_adaptive_set_present(stream, 8, 1));
+	/* Two renditions, a second from key frame to key frame: 10,000 and 1,000 bytes a picture. */
+	for (uint32_t rendition = 0; rendition < 2; rendition++) {
+		OK(fw_adaptive_set_present(stream, rendition, 1));
+		for (uint64_t number = 0; number < 9; number++) {
+			fw_meta meta = {
+				.seq = ((uint64_t)rendition << 48) + number,
+				.generated = SECOND + number * SECOND / 4,
+				.refs = { number % 4 ? 1 : 0 },
+			};
+
+			OK(fw_adaptive_observe(stream, &meta, rendition ? 1000 : 10000));
+		}
+	}
+	OK(fw_adaptive_cost(stream, 1, &cost));
+	CHECK(cost.bytes_per_sec == 4000 && cost.key_bytes == 1000 && cost.key_interval == SECOND);
+	OK(fw_adaptive_for_another(stream, 3, &viewer));
+	OK(fw_adaptive_selection(viewer, &selected));
+	CHECK(selected.wanted == 1);
+	policy.adaptive = viewer;
+	sink = sink_with(side_, pair_, policy);
+	OK(fw_sink_push(sink, (const uint8_t *)"key", 3, &(fw_meta){ .seq = (UINT64_C(1) << 48) + 9 }, NULL));
+	read_exactly(pair_.far, bytes, 3);
+	UNTIL(fw_adaptive_selection(viewer, &selected) == FW_OK && selected.current == 1);
+	OK(fw_sink_free(sink));
+	{
+		fw_sink_config config = fw_sink_config_default();
+
+		config.policy = policy;
+		IS(FW_INVALID, fw_sender_add_sink(side_.sender, pair_.far, &config, &sink));
+	}
+	OK(fw_adaptive_free(viewer));
+	OK(fw_adaptive_free(stream));
+	close(pair_.far);
+	side_free(side_);
+}
+
+/* Sockets at both ends of an emulated link, a change of its rate, and its counters. */
+static void a_link_carries(void)
+{
+	fw_link_config config = fw_link_config_default();
+	struct sockaddr_in far_address = { .sin_family = AF_INET };
+	socklen_t len = sizeof far_address;
+	fw_link_account account;
+	struct pollfd file = { .events = POLLIN };
+	fw_status status;
+	uint16_t port;
+	int near, far;
+	fw_link link;
+	char byte;
+
+	OK(fw_rate_parse("300kbit", &config.up.rate));
+	CHECK(config.up.rate == 300000);
+	IS(FW_INVALID, fw_rate_parse("300kb", &config.up.rate));
+	CHECK(!strcmp(fw_last_error(), "\"300kb\" is not a rate such as 512kbit, 1024Kibit or 6Mbit"));
+	config.up.loss = 2.0;
+	IS(FW_INVALID, fw_link_new(&config, &link));
+	config.up.loss = 0.0;
+	config.up.late = -0.5;
+	IS(FW_INVALID, fw_link_new(&config, &link));
+	config.up.late = 0.0;
+	config.down.delay = SECOND / 100;
+	status = fw_link_new(&config, &link);
+	if (status == FW_NOT_PERMITTED && !getenv("CI")) {
+		printf("skipped: %s\n", fw_last_error());
+		return;
+	}
+	CHECK(status == FW_OK);
+	IS(FW_NOTHING, fw_link_port(link, &port));
+	IS(FW_INVALID, fw_link_socket(link, 2, AF_INET, SOCK_DGRAM, 0, &near));
+	IS(FW_FAILED, fw_link_socket(link, FW_NEAR, AF_INET, 12345, 0, &near));
+	CHECK(near == -1);
+	OK(fw_link_socket(link, FW_NEAR, AF_INET, SOCK_DGRAM, 0, &near));
+	OK(fw_link_socket(link, FW_FAR, AF_INET, SOCK_DGRAM, 0, &far));
+	CHECK(inet_pton(AF_INET, "10.77.0.2", &far_address.sin_addr) == 1);
+	CHECK(!bind(far, (struct sockaddr *)&far_address, sizeof far_address));
+	CHECK(!getsockname(far, (struct sockaddr *)&far_address, &len));
+	CHECK(!connect(near, (struct sockaddr *)&far_address, sizeof far_address));
+	OK(fw_link_set_rate(link, FW_UP, FW_OUTAGE));
+	IS(FW_INVALID, fw_link_set_rate(link, 2, FW_OUTAGE));
+	CHECK(send(near, "x", 1, 0) == 1);
+	UNTIL(fw_link_stats(link, &account) == FW_OK && account.up.offered_packets == 1);
+	CHECK(account.up.delivered_packets == 0);
+	file.fd = far;
+	CHECK(poll(&file, 1, 100) == 0);
+	OK(fw_link_set_rate(link, FW_UP, FW_DEFAULT));
+	CHECK(poll(&file, 1, (int)(LIMIT / 1000000)) == 1);
+	CHECK(recv(far, &byte, 1, 0) == 1 && byte == 'x');
+	status = fw_link_close(link);
+	/* A machine that is too busy for the model says so. */
+	CHECK(status == FW_OK || status == FW_FAILED);
+	CHECK(fw_link_close(link) == status);
+	OK(fw_link_stats(link, &account));
+	CHECK(account.up.delivered_packets == 1 && account.up.delivered_bytes == 29);
+	IS(FW_CLOSED, fw_link_set_rate(link, FW_UP, FW_DEFAULT));
+	OK(fw_link_free(link));
+	IS(FW_DEAD_HANDLE, fw_link_stats(link, &account));
+	close(near);
+	close(far);
+}
+
 /* An argument leaves out the fork: a child cannot free what belongs to its parent, which valgrind counts as lost in it. */
 int main(int argc, char **argv)
 {
@@ -481,6 +709,10 @@ int main(int argc, char **argv)
 	a_function_decides();
 	threads_and_forks(argc == 1);
 	messages_over_a1();
+	rules_weights_and_tcp();
+	a_gate_opens();
+	renditions_are_selected();
+	a_link_carries();
 	printf("conversation: ok, libfreshwire %s\n", fw_version());
 	return 0;
 }

@@ -55,7 +55,12 @@ pub(crate) struct LinkArgs {
     #[arg(long, value_name = "PACKETS", value_parser = setting(from_str::<f64>))]
     burst: Vec<Setting<f64>>,
 
-    /// Decides which packets are lost: the same seed loses the same packets.
+    /// Share of the packets that arrive late, and how much later than otherwise, such as 1%+5ms. Packets behind them overtake
+    /// them.
+    #[arg(long, value_name = "SHARE+TIME", value_parser = setting(reordering))]
+    reorder: Vec<Setting<(f64, Duration)>>,
+
+    /// Decides which packets are lost or late: the same seed loses the same packets.
     #[arg(long, default_value_t = 0)]
     pub(super) seed: u64,
 
@@ -124,6 +129,9 @@ impl LinkArgs {
         if let Some(bytes) = pick(&self.queue, direction) {
             builder = builder.queue_bytes(*bytes);
         }
+        if let Some((share, late_by)) = pick(&self.reorder, direction) {
+            builder = builder.reorder(*share, *late_by);
+        }
         match (pick(&self.loss, direction), pick(&self.burst, direction)) {
             (Some(&share), Some(&mean_packets)) => {
                 builder = builder.loss(Loss::Burst { share, mean_packets })
@@ -170,6 +178,12 @@ fn outage(text: &str) -> Result<(Duration, Duration), String> {
     Ok((parse(start)?, parse(length)?))
 }
 
+fn reordering(text: &str) -> Result<(f64, Duration), String> {
+    let (share, late_by) = text.split_once('+').ok_or("write SHARE+TIME, such as 1%+5ms")?;
+    let share = parse_share(share).map_err(|error| error.to_string())?;
+    Ok((share, parse_duration(late_by).map_err(|error| error.to_string())?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,9 +219,12 @@ mod tests {
     }
 
     #[test]
-    fn outages_and_bursts() {
-        let up =
-            config("--rate 1Mbit --outage 1s+500ms --outage down=4s+1s --loss 5% --burst 3", Direction::Up);
+    fn outages_bursts_and_reordering() {
+        let arguments =
+            "--rate 1Mbit --outage 1s+500ms --outage down=4s+1s --loss 5% --burst 3 --reorder up=1%+5ms";
+        let up = config(arguments, Direction::Up);
+        assert_eq!(up.reordering(), (0.01, Duration::from_millis(5)));
+        assert_eq!(config(arguments, Direction::Down).reordering(), (0.0, Duration::ZERO));
         assert_eq!(up.schedule(), &Schedule::parse("0 1Mbit\n1 0\n1.5 1Mbit").unwrap());
         assert_eq!(up.loss(), Loss::Burst { share: 0.05, mean_packets: 3.0 });
     }
@@ -225,9 +242,15 @@ mod tests {
             let error = parse(arguments).unwrap().config(Direction::Up).unwrap_err();
             assert_eq!(format!("{error:#}"), reason);
         }
-        for arguments in
-            ["--rate 5kb", "--loss 101%", "--outage 5s", "--delay 50", "--reach x", "--account xml"]
-        {
+        for arguments in [
+            "--rate 5kb",
+            "--loss 101%",
+            "--outage 5s",
+            "--delay 50",
+            "--reach x",
+            "--account xml",
+            "--reorder 1%",
+        ] {
             assert!(parse(arguments).is_err(), "{arguments}");
         }
     }

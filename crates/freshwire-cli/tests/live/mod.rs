@@ -5,13 +5,11 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
 
 use freshwire_media::demux::{self, Demux, Event};
 use freshwire_media::unit::Kind;
 
-/// Far longer than anything here needs on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::wait::wait_until;
 
 /// Pictures of a clip in a second.
 pub(crate) const RATE: u64 = 30;
@@ -24,17 +22,6 @@ pub(crate) fn has_ffmpeg() -> bool {
         println!("skipped: ffmpeg is not on this machine");
     }
     there
-}
-
-/// Waits until it is true. `what` says what did not come, with a log.
-#[track_caller]
-pub(crate) fn wait_until(mut is_true: impl FnMut() -> bool, what: impl Fn() -> String) {
-    let give_up = Instant::now() + PATIENCE;
-    while !is_true() {
-        assert!(Instant::now() < give_up, "{}", what());
-        // Pause: until the next look.
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A folder with clips of two seconds and a keyframe each half: `small` is 320x180, `large` 640x360, each as `.h264`,

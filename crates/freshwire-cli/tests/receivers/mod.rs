@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Ended, Running, TIMEOUT, freshwire, has, run, succeeds};
+use crate::wait::wait_until;
 
 /// What the kernel may account for in a buffer of [`BUFFER`] before the next datagram is sent. Of 128 KiB, as accounted, two
 /// thirds are the threshold of a push, and a quarter may be accounted for although it is gone.
@@ -26,15 +27,6 @@ fn queued(port: u16) -> Option<u64> {
         line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(&format!(":{port:04X}")))
     })?;
     u64::from_str_radix(mine.split_whitespace().nth(4)?.split_once(':')?.1, 16).ok()
-}
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !condition() {
-        assert!(begin.elapsed() < TIMEOUT, "waited in vain: {what}");
-        // Pause: until the next look.
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// The number that ends before the last such words.
@@ -86,10 +78,10 @@ fn gstreamer_gets_every_rtp_packet_although_it_is_slow() {
     let mut arguments = vec!["gst-launch-1.0", "-q"];
     arguments.extend(pipeline.split(' '));
     let player = pushed(&arguments);
-    until("GStreamer listens", || queued(port).is_some());
+    wait_until(|| queued(port).is_some(), || "GStreamer does not listen".to_owned());
     let mut sent = Vec::new();
     for number in 0..PACKETS {
-        until("GStreamer reads", || queued(port).is_none_or(|bytes| bytes < ROOM));
+        wait_until(|| queued(port).is_none_or(|bytes| bytes < ROOM), || "GStreamer does not read".to_owned());
         let (packet, sound) = rtp(number, 1200);
         socket.send_to(&packet, ("127.0.0.1", port)).unwrap();
         sent.extend(sound);
@@ -108,10 +100,10 @@ fn netcat_writes_what_was_sent() {
     let (port_text, count) = (port.to_string(), DATAGRAMS.to_string());
     // `-W` ends it. Its buffer holds 16 such datagrams; it cuts off one that finds less room, with push or without.
     let netcat = pushed(&["nc", "-u", "-l", "-W", &count, "127.0.0.1", &port_text]);
-    until("nc listens", || queued(port).is_some());
+    wait_until(|| queued(port).is_some(), || "nc does not listen".to_owned());
     let mut sent = Vec::new();
     for number in 0..DATAGRAMS {
-        until("nc reads", || queued(port).is_none_or(|bytes| bytes < ROOM));
+        wait_until(|| queued(port).is_none_or(|bytes| bytes < ROOM), || "nc does not read".to_owned());
         let payload: Vec<u8> = (0..1024).map(|at| (number * 13 + at) as u8).collect();
         socket.send_to(&payload, ("127.0.0.1", port)).unwrap();
         sent.extend(payload);
@@ -130,7 +122,7 @@ fn iperf_counts_every_datagram_in_order() {
     let (port, _) = sender();
     let port_text = port.to_string();
     let server = pushed(&["iperf", "-s", "-u", "-B", "127.0.0.1", "-p", &port_text, "-P", "1", "-e"]);
-    until("iperf listens", || queued(port).is_some());
+    wait_until(|| queued(port).is_some(), || "iperf does not listen".to_owned());
     let client = ["-c", "127.0.0.1", "-u", "-p", &port_text, "-b", "20m", "-n", "2m", "-l", "1400"];
     let sent = Running::start(Command::new("iperf").args(client).stdin(Stdio::null())).wait().ok();
     let ended = server.wait().ok();

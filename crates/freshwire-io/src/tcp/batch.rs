@@ -48,12 +48,13 @@ impl SendBatch {
         Ok(Self { ring, messages: Vec::with_capacity(Self::MOST) })
     }
 
-    /// Writes as much as each socket takes now, and adds the results to `sent`, in the order of `writes`. A batch takes at most
+    /// Writes as much as each socket takes now, and adds a result for each to `sent`, in the order of `writes`. A batch takes at most
     /// [`MOST`](Self::MOST) writes and ignores further ones. `Ok(None)`: nothing could be taken.
     ///
     /// # Errors
     ///
-    /// If the ring itself fails. Then writes without a result in `sent` did not start, and the batch is of no more use.
+    /// If the ring itself fails; the batch is of no more use. `sent` has a result for each write all the same: `Ok(None)` for one that
+    /// did not start.
     ///
     /// # Safety
     ///
@@ -77,27 +78,26 @@ impl SendBatch {
         }
         let mut results = [None; Self::MOST];
         let outcome = self.complete(count, &mut results);
-        let began =
-            if outcome.is_ok() { count } else { results.iter().take_while(|it| it.is_some()).count() };
-        sent.extend(results.iter().take(began).map(|result| taken(result.unwrap_or(-libc::EAGAIN))));
+        // With a failing ring, a write without a result may stand before one whose bytes are sent.
+        sent.extend(results.iter().take(count).map(|result| taken(result.unwrap_or(-libc::EAGAIN))));
         outcome
     }
 
-    /// Submits what is queued and fills in the results.
+    /// Submits what is queued and fills in the results, those before an error too.
     fn complete(&mut self, count: usize, results: &mut [Option<i32>; Self::MOST]) -> io::Result<()> {
         let mut left = count;
         while left > 0 {
-            match self.ring.submit_and_wait(left) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+            let outcome = self.ring.submit_and_wait(left);
             for completion in self.ring.completion() {
                 let place = usize::try_from(completion.user_data()).ok();
                 if let Some(result) = place.and_then(|place| results.get_mut(place)) {
                     *result = Some(completion.result());
-                    left -= 1;
+                    left = left.saturating_sub(1);
                 }
+            }
+            match outcome {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
             }
         }
         Ok(())
@@ -201,5 +201,21 @@ mod tests {
         });
         assert!(is_full, "nobody reads, and nothing waits: {sent:?}");
         far[1].read_exact(&mut [0; 100]).unwrap();
+    }
+    #[test]
+    fn ring_that_fails_has_a_result_for_each_write() {
+        let Some(mut batch) = batch() else { return };
+        // The kernel takes nothing of a ring that is not enabled yet.
+        batch.ring = IoUring::builder().setup_r_disabled().build(SendBatch::MOST as u32).unwrap();
+        let (near, _far) = pairs(3);
+        let body = [1; 100];
+        let slices = [slice(&body)];
+        let writes: Vec<_> = near.iter().map(|socket| BatchWrite { socket, slices: &slices }).collect();
+        let mut sent = Vec::new();
+        // SAFETY: the body outlives the call.
+        let outcome = unsafe { batch.send(&writes, &mut sent) };
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EBADFD));
+        assert_eq!(sent.len(), writes.len());
+        assert!(sent.iter().all(|sent| matches!(sent, Ok(None))), "{sent:?}");
     }
 }

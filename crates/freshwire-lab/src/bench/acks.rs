@@ -131,7 +131,7 @@ fn run(
                 segments: add(
                     "ACKs in the stack per GB",
                     Unit::Count,
-                    outcome.segments_in as f64 / gigabytes,
+                    outcome.tcp.segments_in as f64 / gigabytes,
                 ),
             };
             drop(filter);

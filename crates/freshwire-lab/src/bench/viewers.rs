@@ -101,10 +101,23 @@ impl Cell<'_> {
         others.extend(self.args.against.iter().map(|against| against.subject()));
         let mut fresh_at = [0; 4];
         let mut costs = Vec::new();
-        for _ in 0..repeat {
-            fresh_at = self.add(fresh, &self.run(fresh, clip, log)?, report);
+        for repetition in 1..=repeat {
+            // A run that is stopped keeps what it has said.
+            let said = |subject: Subject, outcome: &Outcome, of: &str| {
+                let cost = outcome.seconds_per_gigabyte;
+                say(&format!(
+                    "{}, {repetition}/{repeat}, {}: {cost:.3} s/GB{of}",
+                    self.label(),
+                    subject.label()
+                ));
+            };
+            let own = self.run(fresh, clip, log)?;
+            said(fresh, &own, "");
+            fresh_at = self.add(fresh, &own, report);
             others.retain(|&subject| match self.run(subject, clip, log) {
                 Ok(outcome) => {
+                    let ratio = own.seconds_per_gigabyte / outcome.seconds_per_gigabyte;
+                    said(subject, &outcome, &format!("; Freshwire takes {ratio:.2} of it"));
                     let [cost, ..] = self.add(subject, &outcome, report);
                     costs.push((subject, cost));
                     true

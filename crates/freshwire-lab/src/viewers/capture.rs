@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::Context as _;
+use freshwire_netns::{Place, logged_packets};
 
 /// What went over one connection, from its first segment with payload on.
 #[derive(Debug, Default)]
@@ -29,15 +30,15 @@ pub(super) struct Sent {
 /// The connections from `port` at the near end.
 pub(super) fn connections(capture: &[u8], port: u16) -> anyhow::Result<Vec<Connection>> {
     let mut begun: BTreeMap<u16, (u32, Connection)> = BTreeMap::new();
-    for frame in near_frames(capture)? {
-        let Some(segment) = Segment::of(frame.bytes) else { continue };
+    for packet in logged_packets(capture)?.into_iter().filter(|packet| packet.place == Place::Near) {
+        let Some(segment) = Segment::of(packet.frame) else { continue };
         if segment.from != port || segment.payload.is_empty() {
             continue;
         }
         let (first, connection) =
             begun.entry(segment.to).or_insert_with(|| (segment.number, Connection::default()));
         let begin = segment.number.wrapping_sub(*first) as usize;
-        connection.add(frame.at_ns, begin, segment.payload)?;
+        connection.add(packet.real_ns, begin, segment.payload)?;
     }
     Ok(begun.into_values().map(|(_, connection)| connection).collect())
 }
@@ -52,38 +53,6 @@ impl Connection {
         self.segments.push(Sent { sent_ns: at_ns, first_ns: first, bytes: payload.len(), end });
         Ok(())
     }
-}
-
-/// A packet and when it passed.
-struct Frame<'a> {
-    at_ns: u64,
-    bytes: &'a [u8],
-}
-
-/// The frames of interface 0, the near side, in both directions.
-fn near_frames(mut capture: &[u8]) -> anyhow::Result<Vec<Frame<'_>>> {
-    let mut frames = Vec::new();
-    while !capture.is_empty() {
-        let kind = word(capture, 0).context("a block has no kind")?;
-        let length = word(capture, 4).context("a block has no length")? as usize;
-        ensure!(length >= 12, "a block of {length} bytes");
-        let Some((block, rest)) = capture.split_at_checked(length) else { bail!("a block is cut off") };
-        if kind == ENHANCED_PACKET && word(block, 8) == Some(0) {
-            let bytes = word(block, 20).context("a packet has no length")? as usize;
-            let (high, low) = word(block, 12).zip(word(block, 16)).context("a packet has no time")?;
-            let bytes = block.get(28..).and_then(|rest| rest.get(..bytes)).context("a packet is cut off")?;
-            frames.push(Frame { at_ns: u64::from(high) << 32 | u64::from(low), bytes });
-        }
-        capture = rest;
-    }
-    Ok(frames)
-}
-
-const ENHANCED_PACKET: u32 = 6;
-
-/// In this machine's byte order, which is that of whoever wrote the capture.
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
 /// A TCP segment over IPv4.
@@ -118,6 +87,8 @@ const TCP: u8 = 6;
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+
+    const ENHANCED_PACKET: u32 = 6;
 
     fn block(kind: u32, body: &[u8]) -> Vec<u8> {
         let length = (body.len() + 12) as u32;

@@ -1,6 +1,6 @@
 """Serves the H.264 stream of the MPEG-TS on standard input over RTSP, live, as GStreamer's RTSP server does it.
 
-Usage: gstreamer_server.py ADDRESS PORT; the stream is /live.
+Usage: gstreamer_server.py ADDRESS PORT; the stream is /live, and /repaired where lost packets are sent again (RFC 4588).
 """
 
 import re
@@ -10,8 +10,9 @@ import gi
 
 gi.require_version("Gst", "1.0")
 gi.require_version("GstApp", "1.0")
+gi.require_version("GstRtsp", "1.0")
 gi.require_version("GstRtspServer", "1.0")
-from gi.repository import GLib, Gst, GstApp, GstRtspServer  # noqa: E402
+from gi.repository import GLib, Gst, GstApp, GstRtsp, GstRtspServer  # noqa: E402
 
 CAPS = "video/x-h264,stream-format=byte-stream,alignment=au"
 SERVED = (
@@ -64,11 +65,16 @@ def main():
     server = GstRtspServer.RTSPServer()
     server.set_address(sys.argv[1])
     server.set_service(sys.argv[2])
-    factory = GstRtspServer.RTSPMediaFactory()
-    factory.set_launch(SERVED)
-    factory.set_shared(True)
-    factory.connect("media-configure", relay.configure)
-    server.get_mount_points().add_factory("/live", factory)
+    for path, is_repaired in (("/live", False), ("/repaired", True)):
+        factory = GstRtspServer.RTSPMediaFactory()
+        factory.set_launch(SERVED)
+        factory.set_shared(True)
+        if is_repaired:
+            factory.set_profiles(GstRtsp.RTSPProfile.AVPF)
+            factory.set_retransmission_time(Gst.SECOND)
+            factory.set_do_retransmission(True)
+        factory.connect("media-configure", relay.configure)
+        server.get_mount_points().add_factory(path, factory)
     if server.attach(None) == 0:
         sys.exit("cannot listen on port " + sys.argv[2])
     ingest.set_state(Gst.State.PLAYING)

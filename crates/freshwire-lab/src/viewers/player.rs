@@ -10,10 +10,13 @@ use freshwire_units::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::clip::{self, CODE_ROWS, CODE_SIZE, HEIGHT, WIDTH};
-use super::server;
+use super::server::{self, Server};
 
 /// Complaints whose text is kept; the others are counted.
 const KEPT_COMPLAINTS: usize = 20;
+
+/// What a player needs to get a lost packet again at a round trip of 160 ms, twice over.
+const BUFFER_MS: u32 = 500;
 
 /// A viewer's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
@@ -27,6 +30,10 @@ pub(super) enum Player {
     FfmpegUdp,
     /// GStreamer's rtspsrc, RTP over UDP.
     GstreamerUdp,
+    /// The same with a buffer of 500 ms.
+    GstreamerBuffered,
+    /// The same with a buffer of 500 ms, and lost packets are sent again.
+    GstreamerRepaired,
     /// Our own reader: when each access unit is whole, and whether it is as it was encoded.
     Probe,
 }
@@ -39,6 +46,8 @@ impl Player {
             Self::Gstreamer => "GStreamer",
             Self::FfmpegUdp => "ffmpeg, UDP",
             Self::GstreamerUdp => "GStreamer, UDP",
+            Self::GstreamerBuffered => "GStreamer, UDP, 500 ms",
+            Self::GstreamerRepaired => "GStreamer, UDP, 500 ms, repaired",
             Self::Probe => "probe",
         }
     }
@@ -67,10 +76,12 @@ pub(super) struct Running {
 
 impl Running {
     /// Starts an unmodified player in the far namespace.
-    pub(super) fn start(player: Player, namespaces: &Namespaces) -> anyhow::Result<Self> {
+    pub(super) fn start(player: Player, server: Server, namespaces: &Namespaces) -> anyhow::Result<Self> {
         let mut command = match player {
-            Player::Gstreamer => gstreamer("tcp"),
-            Player::GstreamerUdp => gstreamer("udp"),
+            Player::Gstreamer => gstreamer(&server::url(), "tcp", 0),
+            Player::GstreamerUdp => gstreamer(&server::url(), "udp", 0),
+            Player::GstreamerBuffered => gstreamer(&server::url(), "udp", BUFFER_MS),
+            Player::GstreamerRepaired => gstreamer(&server.repaired_url(), "udp", BUFFER_MS),
             Player::FfmpegUdp => ffmpeg("udp"),
             Player::Ffmpeg | Player::Probe => ffmpeg("tcp"),
         };
@@ -124,17 +135,16 @@ fn ffmpeg(transport: &str) -> Command {
     command
 }
 
-fn gstreamer(transport: &str) -> Command {
+fn gstreamer(url: &str, transport: &str, latency_ms: u32) -> Command {
     let mut command = Command::new("gst-launch-1.0");
     command
         .env("GST_DEBUG_NO_COLOR", "1")
         .env("GST_DEBUG", "libav:2,rtph264depay:2,videodecoder:1,h264parse:2");
     let (width, height) = CODE_SIZE;
     let pipeline = format!(
-        "-q rtspsrc location={} latency=0 protocols={transport} ! rtph264depay ! avdec_h264 max-threads=1 \
+        "-q rtspsrc location={url} latency={latency_ms} protocols={transport} ! rtph264depay ! avdec_h264 max-threads=1 \
          ! videocrop bottom={} ! videoscale ! videoconvert ! video/x-raw,format=GRAY8,width={width},height={height} \
          ! fdsink fd=1 sync=false",
-        server::url(),
         HEIGHT - CODE_ROWS
     );
     command.args(pipeline.split_whitespace());

@@ -96,7 +96,7 @@ pub(super) fn run(
     let begin = freshwire_io::now();
     let emulator = Emulator::start(&namespaces, up, down, options)?;
     let end = begin + LEAD + Duration::from_secs_f64(plan.duration_s);
-    let sight = look(plan.player, &namespaces, clip, end)?;
+    let sight = look(&plan, &namespaces, clip, end)?;
     let mut faults = emulator.stop().faults;
     if !server.is_alive() {
         faults.push("the server had ended".to_owned());
@@ -141,18 +141,13 @@ fn since_epoch(at: Timestamp) -> Duration {
     since.saturating_sub(freshwire_io::now().saturating_since(at))
 }
 
-fn look(
-    player: Player,
-    namespaces: &Namespaces,
-    clip: &Arc<Clip>,
-    until: Timestamp,
-) -> anyhow::Result<Sight> {
-    let mut sight = if player == Player::Probe {
+fn look(plan: &Plan, namespaces: &Namespaces, clip: &Arc<Clip>, until: Timestamp) -> anyhow::Result<Sight> {
+    let mut sight = if plan.player == Player::Probe {
         let running = probe::Running::start(namespaces, Arc::clone(clip))?;
         wait_until(until);
         running.stop()?
     } else {
-        let running = player::Running::start(player, namespaces)?;
+        let running = player::Running::start(plan.player, plan.server, namespaces)?;
         wait_until(until);
         running.stop()
     };

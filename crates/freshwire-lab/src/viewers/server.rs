@@ -36,6 +36,14 @@ impl Server {
         }
     }
 
+    /// Where players get lost packets of RTP over UDP again.
+    pub(super) fn repaired_url(self) -> String {
+        match self {
+            Self::Freshwire => format!("{}?retransmission=on", url()),
+            Self::Gstreamer => url().replace("/live", "/repaired"),
+        }
+    }
+
     /// Serves the MPEG-TS on its standard input as the stream `live`, by RTSP at `listen`.
     pub(crate) fn command(self, listen: SocketAddr, config: Option<&Path>) -> anyhow::Result<Command> {
         Ok(match self {

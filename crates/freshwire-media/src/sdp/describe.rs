@@ -1,11 +1,14 @@
 use std::net::IpAddr;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sdp_types::{Connection, Fmtp, FmtpParam, MediaType, Origin, RtpMap, Time, TransportProto};
+use sdp_types::{
+    Bandwidth, BandwidthType, Connection, Fmtp, FmtpParam, MediaType, Origin, RtpMap, Time, TransportProto,
+};
 
 use crate::av1::sequence::Sequence;
-use crate::rtp::{OPUS_RATE, VIDEO_RATE, payload_type};
+use crate::rtp::{OPUS_RATE, VIDEO_RATE, payload_type, retransmission_payload_type};
 use crate::unit::{AudioCodec, AudioTrack, Kind, Tracks, VideoCodec, VideoTrack};
 
 /// What a description says besides the tracks.
@@ -21,6 +24,9 @@ pub struct Session {
     pub address: IpAddr,
     /// The source makes key pictures when viewers ask for them: they may send picture loss indications (RFC 4585).
     pub key_on_request: bool,
+    /// Lost packets are sent again on request for this long (RFC 4588), and tracks are offered in the profile `RTP/AVPF` (RFC 4585)
+    /// for it. Not every player knows this profile.
+    pub retransmission: Option<Duration>,
 }
 
 /// Tracks that cannot be described for RTP.
@@ -66,14 +72,14 @@ pub fn describe(tracks: &Tracks, session: &Session) -> Result<String, DescribeEr
     description.add_attribute_with_value("control", "*");
     description.add_attribute_with_value("range", "npt=now-");
     if let Some(track) = &tracks.video {
-        let mut media = media(Kind::Video, video(track)?);
+        let mut media = media(Kind::Video, video(track)?, session.retransmission);
         if session.key_on_request {
             media.add_attribute_with_value("rtcp-fb", format!("{} nack pli", payload_type(Kind::Video)));
         }
         description.add_media(media);
     }
     if let Some(track) = &tracks.audio {
-        description.add_media(media(Kind::Audio, audio(track)?));
+        description.add_media(media(Kind::Audio, audio(track)?, session.retransmission));
     }
     if description.medias.is_empty() {
         return Err(DescribeError::Empty);
@@ -81,23 +87,48 @@ pub fn describe(tracks: &Tracks, session: &Session) -> Result<String, DescribeEr
     Ok(description.to_string())
 }
 
+/// Bits per second for the receiver's reports (RFC 3556). GStreamer takes 2.4 kbit/s by itself, and delays requests by a quarter of a second
+/// for it.
+const RECEIVER_REPORT_RATE: u64 = 10_000;
+
 /// A codec's name and clock, and its parameters.
 type Format = (RtpMap, Vec<FmtpParam>);
 
-fn media(kind: Kind, (map, params): Format) -> sdp_types::Media {
+fn media(kind: Kind, (map, params): Format, retransmission: Option<Duration>) -> sdp_types::Media {
     let name = match kind {
         Kind::Video => MediaType::Video,
         Kind::Audio => MediaType::Audio,
     };
     let mut media = sdp_types::Media::new(name, 0, TransportProto::RtpAvp, map.payload_type);
     let mut fmtp = Fmtp::new(map.payload_type);
+    // With the same clock and channels: ffmpeg believes the last map.
+    let repeated = RtpMap {
+        payload_type: retransmission_payload_type(kind),
+        encoding_name: "rtx".to_owned(),
+        ..map.clone()
+    };
     media.add_attribute(map);
     if !params.is_empty() {
         fmtp.add_format_specific_params(params);
         media.add_attribute(fmtp);
     }
     media.add_attribute_with_value("control", control(kind));
+    if let Some(kept) = retransmission {
+        offer_retransmission(&mut media, payload_type(kind), repeated, kept);
+    }
     media
+}
+
+/// Offers to send packets of this payload type again. The original's map stays the first one, as some players read no other.
+fn offer_retransmission(media: &mut sdp_types::Media, original: u8, repeated: RtpMap, kept: Duration) {
+    media.proto = TransportProto::RtpAvpf.to_string();
+    media.fmt = format!("{original} {}", repeated.payload_type);
+    media.add_bandwidth(Bandwidth::new(BandwidthType::Rr, RECEIVER_REPORT_RATE));
+    media.add_attribute_with_value("rtcp-fb", format!("{original} nack"));
+    let mut fmtp = Fmtp::new(repeated.payload_type);
+    media.add_attribute(repeated);
+    fmtp.add_format_specific_params(vec![param("apt", original), param("rtx-time", kept.as_millis())]);
+    media.add_attribute(fmtp);
 }
 
 fn video(track: &VideoTrack) -> Result<Format, DescribeError> {

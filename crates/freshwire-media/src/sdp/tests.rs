@@ -1,10 +1,19 @@
+use std::time::Duration;
+
 use super::*;
 use crate::rtp::tests::{aac, h264, h265, tracks};
 use crate::unit::{AudioCodec, Kind, Tracks, VideoCodec};
 
 fn session() -> Session {
     let address = "192.0.2.1".parse().unwrap();
-    Session { name: "yard\r\ncamera".to_owned(), id: 7, version: 2, address, key_on_request: true }
+    Session {
+        name: "yard\r\ncamera".to_owned(),
+        id: 7,
+        version: 2,
+        address,
+        key_on_request: true,
+        retransmission: None,
+    }
 }
 
 #[test]
@@ -29,6 +38,29 @@ a=fmtp:97 streamtype=5;profile-level-id=1;mode=AAC-hbr;sizelength=13;indexlength
 a=control:trackID=1\r
 ";
     assert_eq!(text, expected);
+}
+
+#[test]
+fn retransmission_is_offered_in_a_profile_of_its_own() {
+    let offer = Session { retransmission: Some(Duration::from_secs(1)), key_on_request: false, ..session() };
+    let text = describe(&tracks(h264(), aac()), &offer).unwrap();
+    let video = "m=video 0 RTP/AVPF 96 98\r
+b=RR:10000\r
+a=rtpmap:96 H264/90000\r
+a=fmtp:96 packetization-mode=1;profile-level-id=42C01E;sprop-parameter-sets=Z0LAHgE=,aAEC\r
+a=control:trackID=0\r
+a=rtcp-fb:96 nack\r
+a=rtpmap:98 rtx/90000\r
+a=fmtp:98 apt=96;rtx-time=1000\r
+";
+    assert!(text.contains(video), "{text}");
+    let audio = ["m=audio 0 RTP/AVPF 97 99", "a=rtpmap:99 rtx/44100/2", "a=fmtp:99 apt=97;rtx-time=1000"];
+    for line in audio {
+        assert!(text.contains(&format!("{line}\r\n")), "{line}: {text}");
+    }
+    let media = parse(text.as_bytes()).unwrap();
+    assert_eq!((media[0].payload_type, media[0].clock_rate), (96, 90_000));
+    assert!(matches!(media[0].codec, Ok(MediaCodec::H264 { .. })));
 }
 
 #[test]

@@ -48,7 +48,14 @@ fn h265(frames: &[Frame]) -> VideoCodec {
 
 fn describe(tracks: &Tracks) -> String {
     let address = "127.0.0.1".parse().unwrap();
-    let session = sdp::Session { name: "test".to_owned(), id: 1, version: 1, address, key_on_request: false };
+    let session = sdp::Session {
+        name: "test".to_owned(),
+        id: 1,
+        version: 1,
+        address,
+        key_on_request: false,
+        retransmission: None,
+    };
     sdp::describe(tracks, &session).unwrap()
 }
 

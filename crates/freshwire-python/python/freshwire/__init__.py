@@ -32,6 +32,11 @@ from ._native import (
     FreshwireError,
     Full,
     InvalidStream,
+    Link,
+    LinkCounters,
+    LinkError,
+    LinkNotPermitted,
+    LinkStats,
     NoFreeRing,
     NotChanged,
     Outcome,
@@ -52,7 +57,10 @@ from ._native import (
     now,
 )
 
+from . import _aio
 from ._websocket import WebSocket
+
+_aio.install(a1)
 
 # So that `import freshwire.choice` and pickled names work.
 _sys.modules[__name__ + ".choice"] = choice
@@ -72,6 +80,11 @@ __all__ = [
     "FreshwireError",
     "Full",
     "InvalidStream",
+    "Link",
+    "LinkCounters",
+    "LinkError",
+    "LinkNotPermitted",
+    "LinkStats",
     "NoFreeRing",
     "NotChanged",
     "Outcome",

@@ -1,3 +1,4 @@
+import socket as _socket
 from asyncio import Transport
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from enum import Enum
@@ -27,6 +28,8 @@ class CarrierError(FreshwireError): ...
 class InvalidStream(FreshwireError): ...
 class ConnectError(FreshwireError): ...
 class PolicyError(FreshwireError): ...
+class LinkError(FreshwireError): ...
+class LinkNotPermitted(LinkError): ...
 
 class Reason(Enum):
     Expired = 1
@@ -124,6 +127,7 @@ class Sender:
         preface: bytes = ...,
     ) -> Sink: ...
     def add_a1_sink(self, connection: a1.Connection, policy: choice.Policy, *, linger: float = 30.0) -> Sink: ...
+    def add_a1_group(self, group: a1.Group, policy: choice.Policy, *, linger: float = 30.0) -> Sink: ...
     def push_to_all(
         self,
         sinks: list[Sink],
@@ -278,3 +282,61 @@ class Receiver(Iterator[Record | Abandoned], AsyncIterator[Record | Abandoned]):
     def __next__(self) -> Record | Abandoned: ...
     def __aiter__(self) -> Receiver: ...
     async def __anext__(self) -> Record | Abandoned: ...
+
+_Rate = str | int | None
+_Both = tuple[_Rate, _Rate]
+
+@final
+class Link:
+    near: str
+    far: str
+    def __new__(
+        cls,
+        *,
+        rate: _Rate | _Both = None,
+        delay: str | float | tuple[str | float | None, str | float | None] | None = None,
+        queue: str | int | tuple[str | int | None, str | int | None] | None = None,
+        loss: str | float | tuple[str | float | None, str | float | None] | None = None,
+        burst: float | tuple[float | None, float | None] | None = None,
+        reorder: str | tuple[str | None, str | None] | None = None,
+        seed: int = 0,
+        to: tuple[str, int] | None = None,
+    ) -> Link: ...
+    @property
+    def address(self) -> tuple[str, int] | None: ...
+    def socket(
+        self,
+        end: Literal["near", "far"],
+        family: int = _socket.AF_INET,
+        type: int = _socket.SOCK_STREAM,
+        proto: int = 0,
+    ) -> _socket.socket: ...
+    def listen(self, port: int = 0, *, backlog: int = 16) -> _socket.socket: ...
+    def connect(
+        self, to: _socket.socket | int | None = None, *, timeout: float | None = None
+    ) -> _socket.socket: ...
+    def set_rate(self, rate: _Rate, direction: Literal["up", "down"] | None = None) -> None: ...
+    def stats(self) -> LinkStats: ...
+    def close(self) -> list[str]: ...
+    def __enter__(self) -> Link: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+@final
+class LinkCounters:
+    offered_packets: int
+    offered_bytes: int
+    delivered_packets: int
+    delivered_bytes: int
+    lost_packets: int
+    dropped_packets: int
+    queued_bytes: int
+    queue_peak_bytes: int
+    queue_delay_max: float
+
+@final
+class LinkStats:
+    up: LinkCounters
+    down: LinkCounters
+    late: float

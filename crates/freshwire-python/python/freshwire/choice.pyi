@@ -1,10 +1,9 @@
 from collections.abc import Callable
 from enum import Enum
-from typing import final
+from typing import Literal, final
 
 from . import Reason
 
-@final
 class Policy: ...
 
 class Rule:
@@ -96,3 +95,49 @@ def policy(rules: list[Rule], order: Order = Order.Fifo, weights: list[int] = []
 def from_function(
     function: Callable[[int, list[Record], Link], Decision], before: Policy | None = None
 ) -> Policy: ...
+
+@final
+class Gate:
+    def acknowledge(self, total: int) -> None: ...
+    def acknowledge_more(self, records: int) -> None: ...
+    @property
+    def outstanding(self) -> int: ...
+
+def gate(policy: Policy, records: int) -> tuple[Policy, Gate]: ...
+
+@final
+class Cost:
+    bytes_per_sec: int
+    key_bytes: int
+    key_interval: float
+
+@final
+class Selected:
+    current: int | None
+    wanted: int | None
+    why: Literal["start", "carries", "slow", "late", "gone"]
+    changes: int
+
+@final
+class Adaptive(Policy):
+    def __new__(cls) -> Adaptive: ...
+    def observe(
+        self,
+        len: int,
+        *,
+        seq: int,
+        layer: int = 0,
+        group: int = 0,
+        key: int = 0,
+        refs: tuple[int, int] = (0, 0),
+        generated: int | None = None,
+        deadline: int | None = None,
+        expires_in: float | None = None,
+    ) -> None: ...
+    def set_present(self, rendition: int, is_present: bool) -> None: ...
+    def for_another(self, allowed: int = 255) -> Adaptive: ...
+    @property
+    def selection(self) -> Selected: ...
+    def cost(self, rendition: int) -> Cost | None: ...
+
+def rendition_of(seq: int) -> int | None: ...

@@ -115,6 +115,10 @@ fn loopback(port: u16) -> SocketAddr {
 
 impl Config {
     /// Whether the settings fit together. Call it when nothing is changed any more.
+    ///
+    /// # Errors
+    ///
+    /// With what does not fit together, and what to change.
     pub fn check(&self) -> Result<(), ConfigError> {
         if let Some(name) = &self.hub.congestion {
             check_congestion(name)?;

@@ -11,6 +11,10 @@ pub struct SourceError(String);
 const MAX_NAME: usize = 64;
 
 /// Reads a source: `test`, `-` for standard input, `publish`, `rtsp://...` or a path.
+///
+/// # Errors
+///
+/// If it is none of these, or the URL cannot be used.
 pub fn parse_source(text: &str) -> Result<Source, SourceError> {
     let other_scheme = text.contains("://") && !text.starts_with("rtsp://");
     if text.is_empty() || other_scheme {
@@ -23,6 +27,10 @@ pub fn parse_source(text: &str) -> Result<Source, SourceError> {
 }
 
 /// Reads `NAME=SOURCE` or `SOURCE`. Something in front of `=` that cannot be a name belongs to the source.
+///
+/// # Errors
+///
+/// If the name or the source cannot be used.
 pub fn parse_named_source(text: &str) -> Result<(Option<String>, Source), SourceError> {
     match text.split_once('=') {
         Some((name, _)) if name.contains('/') && Path::new(text).exists() => Ok((None, parse_source(text)?)),
@@ -56,6 +64,10 @@ pub(super) fn relative_to(source: Source, folder: &Path) -> Source {
 
 /// Whether a stream may have this name, which is a part of addresses. It has 1 to 64 letters, digits, `-`, `_` and
 /// `.`, with `/` between parts, and no part begins with `.`. [`check_published_name`] refuses some more.
+///
+/// # Errors
+///
+/// With the rule that the name breaks.
 pub fn check_stream_name(name: &str) -> Result<(), SourceError> {
     let is_part =
         |part: &str| !part.is_empty() && !part.starts_with('.') && part.chars().all(is_name_character);
@@ -70,6 +82,10 @@ pub fn check_stream_name(name: &str) -> Result<(), SourceError> {
 
 /// Whether a stream may be published under this name: one that is visible, and whose address is no other stream's. Parts
 /// between slashes are not empty and do not begin with `.`, and it does not end as the addresses of the HTTP server do.
+///
+/// # Errors
+///
+/// With the rule that the name breaks.
 pub fn check_published_name(name: &str) -> Result<(), SourceError> {
     let refuse = |why: &str| Err(SourceError(format!("{name:?} cannot be a stream's name: {why}")));
     if name.chars().any(is_invisible) {

@@ -65,6 +65,10 @@ pub(super) fn parse_count(text: &str) -> Result<usize, String> {
 }
 
 /// Reads an address to listen on: `IP:PORT`, `localhost:PORT`, `:PORT` for all addresses, or `none`.
+///
+/// # Errors
+///
+/// If it is none of these.
 pub fn parse_listen(text: &str) -> Result<Option<SocketAddr>, String> {
     if text == "none" {
         return Ok(None);
@@ -87,7 +91,11 @@ pub fn parse_listen(text: &str) -> Result<Option<SocketAddr>, String> {
 /// A shorter secret can be guessed from one link.
 const MIN_LINK_SECRET: usize = 16;
 
-/// What signs and checks links with this secret. Fails if that is too short.
+/// What signs and checks links with this secret.
+///
+/// # Errors
+///
+/// If the secret is shorter than 16 characters.
 pub fn link_key(secret: &str) -> Result<LinkKey, String> {
     if secret.len() < MIN_LINK_SECRET {
         return Err(format!(
@@ -97,7 +105,11 @@ pub fn link_key(secret: &str) -> Result<LinkKey, String> {
     Ok(LinkKey::new(secret))
 }
 
-/// Reads a secret from a file: its text without the line's end. Fails if it is empty.
+/// Reads a secret from a file: its text without the line's end.
+///
+/// # Errors
+///
+/// If the file cannot be read, or is empty.
 pub fn secret_from_file(path: &Path) -> Result<String, String> {
     let text = std::fs::read_to_string(path)
         .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;

@@ -173,7 +173,7 @@ const WATCHER_METRICS: [Metric<WatcherSnapshot>; 5] = [
     }),
 ];
 
-const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
+const VIEWER_METRICS: [Metric<ViewerSnapshot>; 17] = [
     ("viewer_age_at_commit_mean", "Mean age of a unit at its commit point", Some(Unit::Seconds), |viewer| {
         Some(Value::Gauge(viewer.sink.age_at_commit_mean.as_secs_f64()))
     }),
@@ -213,6 +213,12 @@ const VIEWER_METRICS: [Metric<ViewerSnapshot>; 15] = [
     }),
     ("viewer_repeated", "Dropped pictures replaced by a repetition of the previous one", None, |viewer| {
         Some(Value::Counter(viewer.sink.replaced))
+    }),
+    ("viewer_repaired_packets", "Packets sent again over UDP on the player's request", None, |viewer| {
+        Some(Value::Counter(viewer.sink.repaired))
+    }),
+    ("viewer_late_repairs", "Requests for lost packets refused as too late to be of use", None, |viewer| {
+        Some(Value::Counter(viewer.sink.late_repairs))
     }),
     ("viewer_writes", "Write calls", None, |viewer| Some(Value::Counter(viewer.sink.writes))),
     ("viewer_connected", "Time since the viewer connected", Some(Unit::Seconds), |viewer| {

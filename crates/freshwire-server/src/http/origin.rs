@@ -36,6 +36,10 @@ impl Origin {
 
 impl Origins {
     /// Trusts the pages of another site, such as `https://www.example.com`.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a scheme and a host.
     pub fn trust(&mut self, origin: &str) -> Result<(), OriginError> {
         let parsed = Origin::parse(origin.trim().trim_end_matches('/'));
         self.0.insert(parsed.ok_or_else(|| OriginError(origin.to_owned()))?);

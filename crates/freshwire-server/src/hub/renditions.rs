@@ -466,6 +466,10 @@ impl Rendition {
 }
 
 /// Whether a rendition may have this name, which is a part of addresses: 1 to 32 letters, digits, `-`, `_` and `.`.
+///
+/// # Errors
+///
+/// [`HubError::RenditionName`].
 pub fn check_name(name: &str) -> Result<(), HubError> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let fits = (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_allowed);

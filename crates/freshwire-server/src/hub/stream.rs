@@ -167,6 +167,10 @@ impl Stream {
     }
 
     /// The right to feed it. `origin` is shown to people. `key_requests` gets a message when a viewer needs a keyframe.
+    ///
+    /// # Errors
+    ///
+    /// [`HubError::Busy`] if it has a publisher.
     pub fn publish(
         self: &Arc<Self>,
         origin: &str,
@@ -180,6 +184,10 @@ impl Stream {
 
     /// The right to feed the rendition of this name: another coding of the same pictures, at the same time. The
     /// rendition published under the stream's own name is `main`. Each viewer gets one at a time, as its path allows.
+    ///
+    /// # Errors
+    ///
+    /// [`HubError::Busy`] if it has a publisher; [`HubError::RenditionName`], [`HubError::TooManyRenditions`].
     pub fn publish_rendition(
         self: &Arc<Self>,
         name: &str,

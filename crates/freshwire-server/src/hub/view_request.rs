@@ -75,6 +75,10 @@ pub struct LatencyError(String);
 
 impl ViewRequest {
     /// The renditions that the query of an address asks for, such as `renditions=none`; `None` if it says nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`HubError::RenditionName`].
     pub fn renditions_asked(query: Option<&str>) -> Result<Option<RenditionsAsked>, HubError> {
         let mut pairs = query.unwrap_or_default().split('&');
         Ok(match pairs.find_map(|pair| pair.strip_prefix("renditions=")) {
@@ -89,6 +93,10 @@ impl ViewRequest {
     }
 
     /// The latency that the query of an address asks for, such as `latency=300ms`.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a duration from 50 ms to 10 s.
     pub fn latency_asked(query: Option<&str>) -> Result<Option<Duration>, LatencyError> {
         let mut pairs = query.unwrap_or_default().split('&');
         let Some(value) = pairs.find_map(|pair| pair.strip_prefix("latency=")) else { return Ok(None) };

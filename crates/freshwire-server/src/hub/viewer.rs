@@ -19,6 +19,10 @@ pub struct Viewer {
 
 impl Stream {
     /// Serves a viewer from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`HubError::TooManyViewers`], [`HubError::NoRendition`]; [`HubError::Io`] if the connection does not take its settings.
     pub fn view(self: &Arc<Self>, request: ViewRequest) -> Result<Viewer, HubError> {
         let (sink, identity) = self.add_viewer(request)?;
         Ok(Viewer { sink: Some(sink), stream: Arc::clone(self), identity })

@@ -26,6 +26,10 @@ impl Outlet {
     }
 
     /// The right to feed it; see [`Stream::publish`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::publish`].
     pub fn publish(
         &self,
         origin: &str,

@@ -33,6 +33,10 @@ pub struct Acceptor {
 
 impl Acceptor {
     /// Begins to take connections; needs a Tokio runtime. With `tls` each is encrypted.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not say the listener's address.
     pub fn new(
         listener: TcpListener,
         tls: Option<TlsAcceptor>,

@@ -63,6 +63,10 @@ impl Admission {
     }
 
     /// A place for a connection from this address, or which limit it would pass.
+    ///
+    /// # Errors
+    ///
+    /// With the name of the limit, as in the configuration.
     pub fn admit(self: &Arc<Self>, peer: IpAddr) -> Result<Permit, &'static str> {
         self.admit_at(peer, Instant::now())
     }

@@ -303,9 +303,10 @@ impl Conversation {
             return Err(Reply::refuse(406, "Not Acceptable: a stream is described as application/sdp"));
         }
         let latency = view::latency_asked(target)?;
+        let retransmission = view::retransmission_asked(target)?;
         let stream = self.context.hub.find(&target.stream).ok_or_else(|| unknown(target))?;
         self.described = Some((target.stream.clone(), latency));
-        Ok(view::describe(&stream, target, self.ends.local.ip()).await)
+        Ok(view::describe(&stream, target, self.ends.local.ip(), retransmission).await)
     }
 
     fn setup(&mut self, request: &Request, target: &Target) -> Result<Reply, Reply> {

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use freshwire_media::rtp::Identity;
 use freshwire_media::unit::Kind;
 
+use super::transport::Profile;
 use crate::hub::Viewer;
 
 /// Where multicast packets go. Multicast has no rate that follows its members: the network has to carry the stream.
@@ -134,11 +135,12 @@ impl Group {
     }
 
     /// What the answer to SETUP says of a track.
-    pub(crate) fn transport(&self, kind: Kind, local: IpAddr) -> String {
+    pub(super) fn transport(&self, profile: Profile, kind: Kind, local: IpAddr) -> String {
         let (address, ttl) = (self.address(kind), self.config.ttl);
         let port = address.port();
         format!(
-            "RTP/AVP;multicast;destination={};source={local};port={port}-{};ttl={ttl}",
+            "{};multicast;destination={};source={local};port={port}-{};ttl={ttl}",
+            profile.name(),
             address.ip(),
             port + 1
         )

@@ -12,7 +12,7 @@ use super::channel::Channel;
 use super::methods::{random, session_id};
 use super::receive::Receiver;
 use super::reply::Reply;
-use super::transport::Offer;
+use super::transport::{Offer, Profile};
 use super::udp::Ports;
 use super::view::{Ends, session_header};
 use crate::config::{Limits, SourceError, check_published_name};
@@ -122,7 +122,7 @@ impl PublishSession {
     pub(super) fn setup(
         &mut self,
         uri: &str,
-        mut offers: impl Iterator<Item = Offer>,
+        offers: impl Iterator<Item = (Profile, Offer)>,
         ends: &Ends,
     ) -> io::Result<Reply> {
         let Some(index) = named(uri, &self.media, &self.others) else {
@@ -131,6 +131,7 @@ impl PublishSession {
         self.channels.retain(|_, channel| channel.track() != index);
         self.datagrams.remove(index);
         let takes_udp = !self.prefers_tcp && !ends.encrypted;
+        let mut offers = offers.filter_map(|(profile, offer)| (profile == Profile::Avp).then_some(offer));
         let offer = offers.find(|offer| match offer {
             Offer::Interleaved(_) => true,
             Offer::Udp { .. } => takes_udp,

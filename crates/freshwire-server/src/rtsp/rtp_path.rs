@@ -3,7 +3,8 @@
 //! ```text
 //!  engine ─► Interleaved framer ─► '$' frames ─► RtpPath ─┬─ RTP  ─► socket, one system call for equal packets
 //!                                                         └─ RTCP ─► socket (sender reports)
-//!  player ─► RTCP ─► listen ─► SentLog, RateControl ─► pace and LinkView
+//!  player ─► RTCP ─► listen ─┬─ reports ─► SentLog, RateControl ─► pace and LinkView
+//!                             └─ NACK ─► Retransmitter ─► socket, at the same pace and before new packets
 //! ```
 
 use std::io;
@@ -12,15 +13,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use freshwire::choice::LinkView;
+use freshwire::choice::{LinkView, Record};
 use freshwire::{DatagramPath, Flushed, KnownPath, PathRate, Timestamp, now};
 use freshwire_io::udp::{Group, Interface, MAX_DATAGRAM_BYTES, Outgoing, Sent};
 use freshwire_media::framing::interleaved::FRAME_HEADER_BYTES;
 use freshwire_media::rtp::{
-    Cease, Change, Feedback, HEADER_BYTES, RateControl, ReportBlock, SentLog, read_feedback,
+    Cease, Change, Feedback, HEADER_BYTES, PictureInfo, RateControl, ReportBlock, Retransmitter, RoundTrip,
+    SentLog, read_feedback,
 };
 use tokio::task::JoinSet;
 
+use super::transport::Profile;
 use super::udp::{Ports, with_port};
 
 /// The ports of a track and those of its viewer, from SETUP on.
@@ -45,10 +48,11 @@ impl TrackPorts {
     }
 
     /// What the answer to SETUP says of them.
-    pub(super) fn transport(&self) -> io::Result<String> {
+    pub(super) fn transport(&self, profile: Profile) -> io::Result<String> {
         let (rtp, rtcp) = self.ports.own()?;
         let (client_rtp, client_rtcp) = (self.rtp.port(), self.rtcp.port());
-        Ok(format!("RTP/AVP;unicast;client_port={client_rtp}-{client_rtcp};server_port={rtp}-{rtcp}"))
+        let profile = profile.name();
+        Ok(format!("{profile};unicast;client_port={client_rtp}-{client_rtcp};server_port={rtp}-{rtcp}"))
     }
 }
 
@@ -75,8 +79,10 @@ struct Inner {
     looked_at: Timestamp,
     /// Bytes that the viewer has reported.
     acked: u64,
-    /// Bytes of all tracks at the last report that set the rate.
-    at_report: u64,
+    /// Bytes in all at the last report that set the rate, and those of them that were not of the leading track.
+    at_report: (u64, u64),
+    /// Bytes of packets that were sent again.
+    repeated: u64,
     /// Bytes per second that were sent between the last two reports.
     offered: u64,
     ceased: Option<Cease>,
@@ -91,6 +97,8 @@ struct Track {
     to: SocketAddr,
     rtcp_to: SocketAddr,
     log: SentLog,
+    /// Only if the viewer asked for it: no other viewer's packets are kept.
+    retransmitter: Option<Retransmitter>,
     /// Number of the first packet at the present rate.
     changed: u64,
     reported_at: Timestamp,
@@ -117,6 +125,7 @@ pub(super) struct PathTrack {
     pub(super) ports: TrackPorts,
     pub(super) ssrc: u32,
     pub(super) seq: u16,
+    pub(super) retransmitter: Option<Retransmitter>,
 }
 
 impl RtpPath {
@@ -146,17 +155,18 @@ impl RtpPath {
         let mut listening = Vec::new();
         let mut opened = Vec::new();
         for track in tracks {
-            let Some(PathTrack { ports: TrackPorts { ports, rtp: to, rtcp: rtcp_to }, ssrc, seq }) = track
-            else {
+            let Some(PathTrack { ports, ssrc, seq, retransmitter }) = track else {
                 opened.push(None);
                 continue;
             };
+            let TrackPorts { ports, rtp: to, rtcp: rtcp_to } = ports;
             let (rtp, rtcp) = ports.into_sockets();
-            listening.push((tokio::net::UdpSocket::from_std(rtcp.try_clone()?)?, rtcp_to.ip()));
+            listening.push((tokio::net::UdpSocket::from_std(rtcp.try_clone()?)?, rtcp_to));
             let rtp = freshwire_io::udp::UdpSocket::from_std(rtp)?;
             let log = SentLog::new(seq);
             let (changed, reported_at) = (log.next(), Timestamp::ZERO);
-            opened.push(Some(Track { ssrc, rtp, rtcp, to, rtcp_to, log, changed, reported_at }));
+            let track = Track { ssrc, rtp, rtcp, to, rtcp_to, log, retransmitter, changed, reported_at };
+            opened.push(Some(track));
         }
         let at = now();
         let inner = Inner {
@@ -168,7 +178,8 @@ impl RtpPath {
             flushed: Flushed::default(),
             looked_at: at,
             acked: 0,
-            at_report: 0,
+            at_report: (0, 0),
+            repeated: 0,
             offered: 0,
             ceased: None,
             is_group: false,
@@ -199,21 +210,32 @@ impl Listener {
     }
 }
 
-/// Reads RTCP. It may come from another port than the one of SETUP, as behind an address translator, but not from another host;
-/// nothing is ever sent to where it comes from.
+/// Reads RTCP. Reports may come from another port than the one of SETUP, as behind an address translator, but not from another host;
+/// nothing is ever sent to where they come from. Requests for lost packets count from the port of SETUP only.
 async fn listen(
     socket: tokio::net::UdpSocket,
-    peer: IpAddr,
+    peer: SocketAddr,
     inner: Arc<Mutex<Inner>>,
     heard: Arc<AtomicBool>,
 ) {
     let mut datagram = [0; 1500];
     let (mut since, mut count) = (tokio::time::Instant::now(), 0);
+    let mut repeat_at = None;
     loop {
-        match socket.recv_from(&mut datagram).await {
-            Ok((length, from)) if from.ip().to_canonical() == peer.to_canonical() => {
+        let received = tokio::select! {
+            received = socket.recv_from(&mut datagram) => received,
+            () = sleep_until(repeat_at) => {
+                repeat_at = lock(&inner).repeat(now());
+                continue;
+            }
+        };
+        match received {
+            Ok((length, from)) if from.ip().to_canonical() == peer.ip().to_canonical() => {
                 heard.store(true, Ordering::Relaxed);
-                lock(&inner).on_rtcp(now(), datagram.get(..length).unwrap_or_default());
+                let bytes = datagram.get(..length).unwrap_or_default();
+                let mut inner = lock(&inner);
+                inner.on_rtcp(now(), bytes, from.port() == peer.port());
+                repeat_at = inner.repeat(now());
             }
             Ok(_) => {}
             // The viewer's port was closed for what was sent to it; it may open again.
@@ -227,6 +249,13 @@ async fn listen(
             // The rest of a flood stays in the socket's buffer, where the system drops it.
             tokio::time::sleep_until(since + FLOOD_WINDOW).await;
         }
+    }
+}
+
+async fn sleep_until(at: Option<Timestamp>) {
+    match at {
+        Some(at) => tokio::time::sleep(at.saturating_since(now())).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -255,12 +284,11 @@ impl DatagramPath for RtpPath {
         if inner.ceased.is_some() {
             return Timestamp::MAX;
         }
-        let rate = inner.control.rate().bytes_per_sec().max(1) as f64;
-        let missing = bytes as f64 - inner.pace.tokens_at(now, &inner.control);
-        if missing <= 0.0 { now } else { now + Duration::from_secs_f64(missing / rate) }
+        // Packets that are sent again go first.
+        inner.pace.ready_at(now, bytes + inner.queued_bytes(), &inner.control)
     }
 
-    fn send(&mut self, now: Timestamp, packets: &[u8]) {
+    fn send(&mut self, now: Timestamp, record: Option<&Record>, packets: &[u8]) {
         let mut inner = self.lock();
         let mut rest = packets;
         let mut bytes = 0;
@@ -272,7 +300,7 @@ impl DatagramPath for RtpPath {
             };
             rest = behind;
             if channel % 2 == 0 {
-                bytes += inner.send_rtp(now, usize::from(channel / 2), packet);
+                bytes += inner.send_rtp(now, usize::from(channel / 2), record, packet);
             } else {
                 inner.send_report(now, usize::from(channel / 2), packet);
             }
@@ -284,6 +312,7 @@ impl DatagramPath for RtpPath {
     fn flush(&mut self, now: Timestamp) -> io::Result<Flushed> {
         let mut inner = self.lock();
         inner.flush_batch();
+        inner.repeat(now);
         inner.look(now);
         match inner.ceased {
             Some(why) => Err(io::Error::other(why)),
@@ -297,7 +326,16 @@ impl DatagramPath for RtpPath {
         let offered = freshwire::Rate::from_bytes_per_sec(inner.offered);
         let rate = if is_limited { inner.control.rate() } else { offered };
         let known = is_limited || inner.offered > 0;
-        KnownPath { rate: known.then_some(PathRate { at_least: !is_limited, rate }), acked: inner.acked }
+        let retransmitters = inner.tracks.iter().flatten().filter_map(|track| track.retransmitter.as_ref());
+        let (repaired, late_repairs) = retransmitters
+            .map(|retransmitter| retransmitter.counts())
+            .fold((0, 0), |(repaired, late), counts| (repaired + counts.repaired, late + counts.late));
+        KnownPath {
+            rate: known.then_some(PathRate { at_least: !is_limited, rate }),
+            acked: inner.acked,
+            repaired,
+            late_repairs,
+        }
     }
 }
 
@@ -312,6 +350,13 @@ impl Pace {
         (self.tokens + earned).min(Self::depth(control))
     }
 
+    /// When `bytes` more bytes may leave.
+    fn ready_at(&self, now: Timestamp, bytes: u64, control: &RateControl) -> Timestamp {
+        let rate = control.rate().bytes_per_sec().max(1) as f64;
+        let missing = bytes as f64 - self.tokens_at(now, control);
+        if missing <= 0.0 { now } else { now + Duration::from_secs_f64(missing / rate) }
+    }
+
     fn spend(&mut self, now: Timestamp, bytes: u64, control: &RateControl) {
         self.tokens = self.tokens_at(now, control) - bytes as f64;
         self.at = now.max(self.at);
@@ -320,10 +365,20 @@ impl Pace {
 
 impl Inner {
     /// Gathers a packet and returns its bytes on the wire. Packets of the same size leave in one system call.
-    fn send_rtp(&mut self, now: Timestamp, track: usize, packet: &[u8]) -> u64 {
-        let Some(Some(Track { log, to, .. })) = self.tracks.get_mut(track) else { return 0 };
+    fn send_rtp(&mut self, now: Timestamp, track: usize, record: Option<&Record>, packet: &[u8]) -> u64 {
+        let Some(Some(Track { log, to, retransmitter, .. })) = self.tracks.get_mut(track) else { return 0 };
         let bytes = packet.len() as u64 + header_bytes(to);
         log.sent(now, bytes);
+        if let Some(retransmitter) = retransmitter {
+            // A keyframe makes no earlier sound useless.
+            let group = |group| if track == 0 { group } else { 0 };
+            let picture = |&Record { seq, group: of, deadline, .. }: &Record| PictureInfo {
+                seq,
+                group: group(of),
+                deadline,
+            };
+            retransmitter.keep(now, record.map(picture), packet);
+        }
         let batch = &self.batch;
         let fits = batch.track == track
             && !batch.is_full
@@ -371,14 +426,80 @@ impl Inner {
         }
         // Lost like any other datagram if the system does not take it.
         let _ = track.rtcp.send_to(packet, track.rtcp_to);
+        if let Some(report) = track.retransmitter.as_ref().and_then(|it| it.report(packet)) {
+            let _ = track.rtcp.send_to(&report, track.rtcp_to);
+        }
     }
 
-    fn on_rtcp(&mut self, now: Timestamp, bytes: &[u8]) {
-        read_feedback(bytes, |item| {
-            if let Feedback::Report(block) = item {
+    /// Takes in what the viewer says. `may_request`: it comes from where the viewer said that it would.
+    fn on_rtcp(&mut self, now: Timestamp, bytes: &[u8], may_request: bool) {
+        read_feedback(bytes, |item| match item {
+            Feedback::Report(block) => {
+                let track = self.tracks.iter_mut().flatten().find(|track| track.ssrc == block.ssrc);
+                if let Some(retransmitter) = track.and_then(|track| track.retransmitter.as_mut()) {
+                    retransmitter.reported(u64::try_from(block.lost).unwrap_or(0));
+                }
                 self.on_report(now, &block);
             }
+            Feedback::Nack { ssrc, .. } if may_request => self.on_nack(now, ssrc, item),
+            Feedback::Nack { .. } | Feedback::Bye => {}
         });
+    }
+
+    fn on_nack(&mut self, now: Timestamp, ssrc: u32, nack: Feedback) {
+        let round_trip = self.round_trip();
+        let track = self.tracks.iter_mut().flatten().find(|track| track.ssrc == ssrc);
+        let Some(retransmitter) = track.and_then(|track| track.retransmitter.as_mut()) else { return };
+        for missing in nack.missing() {
+            // What is refused is counted there.
+            let _ = retransmitter.request(now, round_trip, missing);
+        }
+    }
+
+    /// The round trip as far as it is known. The mean is no less than the pace can tell apart.
+    fn round_trip(&self) -> RoundTrip {
+        let mean = self.control.round_trip().unwrap_or(UNKNOWN_ROUND_TRIP).max(GRAIN);
+        RoundTrip { mean, least: self.control.min_round_trip().unwrap_or_default() }
+    }
+
+    /// Bytes that wait to be sent again.
+    fn queued_bytes(&self) -> u64 {
+        let retransmitters = self.tracks.iter().flatten().filter_map(|track| track.retransmitter.as_ref());
+        retransmitters.map(Retransmitter::queued_bytes).sum()
+    }
+
+    /// Sends packets again as far as the pace allows. Returns when there may be more.
+    fn repeat(&mut self, now: Timestamp) -> Option<Timestamp> {
+        if self.queued_bytes() == 0 || self.ceased.is_some() {
+            return None;
+        }
+        let round_trip = self.round_trip();
+        let Self { tracks, pace, control, flushed, repeated, .. } = self;
+        let mut packet = Vec::new();
+        for track in tracks.iter_mut().flatten() {
+            let Some(retransmitter) = &mut track.retransmitter else { continue };
+            while pace.tokens_at(now, control) > 0.0
+                && retransmitter.next_packet(now, round_trip, &mut packet)
+            {
+                let outgoing =
+                    Outgoing { to: track.to, from: None, ecn: None, bytes: &packet, segment: None };
+                flushed.calls += 1;
+                // Lost once more if the system does not take it.
+                if track.rtp.send(&outgoing).is_ok() {
+                    flushed.bytes += packet.len() as u64;
+                }
+                let bytes = packet.len() as u64 + header_bytes(&track.to);
+                *repeated += bytes;
+                pace.spend(now, bytes, control);
+                packet.clear();
+            }
+        }
+        (self.queued_bytes() > 0).then(|| self.pace.ready_at(now, 1, &self.control))
+    }
+
+    /// Bytes that were sent in all.
+    fn sent_bytes(&self) -> u64 {
+        self.tracks.iter().flatten().map(|track| track.log.bytes()).sum::<u64>() + self.repeated
     }
 
     fn on_report(&mut self, now: Timestamp, block: &ReportBlock) {
@@ -398,16 +519,16 @@ impl Inner {
         if at != self.leading {
             return;
         }
-        // The other track shares the path: the same share of it has arrived.
-        let all: u64 = self.tracks.iter().flatten().map(|track| track.log.bytes()).sum();
-        let since = all.saturating_sub(self.at_report);
-        let others = (all - bytes).min(since);
-        if let Some(arrived) = (reception.expected - reception.lost).checked_mul(others.min(since)) {
-            reception.received += arrived.checked_div(reception.expected).unwrap_or(0).min(others);
+        // The other track and repeated packets share the path: the same share of them has arrived.
+        let (all, others) = (self.sent_bytes(), self.sent_bytes() - bytes);
+        let since = all.saturating_sub(self.at_report.0);
+        let others_since = others.saturating_sub(self.at_report.1);
+        if let Some(arrived) = (reception.expected - reception.lost).checked_mul(others_since) {
+            reception.received += arrived.checked_div(reception.expected).unwrap_or(0).min(others_since);
         }
         let micros = reception.interval.as_micros().max(1);
         self.offered = u64::try_from(u128::from(since) * 1_000_000 / micros).unwrap_or(u64::MAX);
-        self.at_report = all;
+        self.at_report = (all, others);
         let at_once = Pace::depth(&self.control) as u64;
         let change = self.control.on_report(now, &reception, all, at_once);
         tracing::debug!(?reception, ?change, rate = %self.control.rate(), "a viewer over UDP has reported");
@@ -430,8 +551,7 @@ impl Inner {
             return;
         }
         self.looked_at = now;
-        let all = self.tracks.iter().flatten().map(|track| track.log.bytes()).sum();
-        if self.control.on_silence(now, all) {
+        if self.control.on_silence(now, self.sent_bytes()) {
             self.fell();
         }
     }
@@ -445,6 +565,8 @@ fn header_bytes(to: &SocketAddr) -> u64 {
 /// What may leave in one burst: the granularity that RFC 5348 (4.6) expects of timers.
 const GRAIN: Duration = Duration::from_millis(10);
 const ONE_PACKET: f64 = 1428.0;
+/// Where no round trip is known, a packet is sent again no sooner.
+const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(250);
 /// Room for packets that a viewer keeps.
 const KEPT_BYTES: usize = 16 << 10;

@@ -16,15 +16,33 @@ pub(super) enum Offer {
     Multicast,
 }
 
+/// The RTP profile of an offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Profile {
+    /// RFC 3551.
+    Avp,
+    /// With early feedback (RFC 4585): the client may request lost packets.
+    Avpf,
+}
+
+impl Profile {
+    /// Its name in the header, without the lower transport.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Avp => "RTP/AVP",
+            Self::Avpf => "RTP/AVPF",
+        }
+    }
+}
+
 /// The offers that can be met. Encrypted profiles cannot.
-pub(super) fn offers(header: &str) -> impl Iterator<Item = Offer> + '_ {
+pub(super) fn offers(header: &str) -> impl Iterator<Item = (Profile, Offer)> + '_ {
     header.split(',').take(MAX_OFFERS).filter_map(offer)
 }
 
-fn offer(text: &str) -> Option<Offer> {
+fn offer(text: &str) -> Option<(Profile, Offer)> {
     let mut params = text.split(';').map(str::trim);
-    let transport = params.next()?;
-    let is = |known: &str| transport.eq_ignore_ascii_case(known);
+    let (profile, lower) = profile(params.next()?)?;
     let mut channel = None;
     let mut ports = None;
     let mut is_multicast = false;
@@ -38,13 +56,14 @@ fn offer(text: &str) -> Option<Offer> {
             ports = Some(range::<u16>(value)?);
         }
     }
-    if is("RTP/AVP/TCP") {
+    if lower.eq_ignore_ascii_case("/TCP") {
         // The next channel has to exist.
-        return Some(Offer::Interleaved(channel.filter(|&channel: &u8| channel < u8::MAX)));
+        let channel = channel.filter(|&channel: &u8| channel < u8::MAX);
+        return Some((profile, Offer::Interleaved(channel)));
     }
-    let is_udp = is("RTP/AVP") || is("RTP/AVP/UDP");
+    let is_udp = lower.is_empty() || lower.eq_ignore_ascii_case("/UDP");
     if is_multicast {
-        return is_udp.then_some(Offer::Multicast);
+        return is_udp.then_some((profile, Offer::Multicast));
     }
     if is_udp {
         let (rtp, rtcp) = ports?;
@@ -52,9 +71,18 @@ fn offer(text: &str) -> Option<Offer> {
             Some(rtcp) => rtcp,
             None => rtp.checked_add(1)?,
         };
-        return (rtp > 0 && rtcp > 0).then_some(Offer::Udp { rtp, rtcp });
+        return (rtp > 0 && rtcp > 0).then_some((profile, Offer::Udp { rtp, rtcp }));
     }
     None
+}
+
+/// Parts the profile from the lower transport behind it.
+fn profile(transport: &str) -> Option<(Profile, &str)> {
+    [Profile::Avpf, Profile::Avp].into_iter().find_map(|profile| {
+        let (name, lower) = transport.split_at_checked(profile.name().len())?;
+        let is_whole = lower.is_empty() || lower.starts_with('/');
+        (is_whole && name.eq_ignore_ascii_case(profile.name())).then_some((profile, lower))
+    })
 }
 
 /// `4588-4589`, or only the first.
@@ -74,7 +102,22 @@ mod tests {
     use super::*;
 
     fn all(header: &str) -> Vec<Offer> {
-        offers(header).collect()
+        let of_avp = |(profile, offer)| (profile == Profile::Avp).then_some(offer);
+        offers(header).filter_map(of_avp).collect()
+    }
+
+    #[test]
+    fn offers_with_feedback_are_told_from_others() {
+        // What GStreamer asks for.
+        let header = "RTP/AVPF;unicast;client_port=5000-5001,RTP/AVPF/TCP;unicast;interleaved=0-1,rtp/avpf;multicast,\
+                      RTP/AVP;unicast;client_port=5002-5003,RTP/AVPFX;unicast;client_port=1-2,RTP/SAVPF;client_port=1-2";
+        let expected = [
+            (Profile::Avpf, Offer::Udp { rtp: 5000, rtcp: 5001 }),
+            (Profile::Avpf, Offer::Interleaved(Some(0))),
+            (Profile::Avpf, Offer::Multicast),
+            (Profile::Avp, Offer::Udp { rtp: 5002, rtcp: 5003 }),
+        ];
+        assert_eq!(offers(header).collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -7,7 +7,10 @@ use std::time::{Duration, SystemTime};
 
 use freshwire::Ended;
 use freshwire_media::framing::interleaved::{Config, DEFAULT_MAX_PACKET_BYTES, Interleaved, TrackChannel};
-use freshwire_media::rtp::{DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, Identity, WallClock};
+use freshwire_media::rtp::{
+    DEFAULT_MAX_DATAGRAM_BYTES, DEFAULT_REPORT_INTERVAL, Identity, RETRANSMISSION_TIME, Retransmitter,
+    WallClock,
+};
 use freshwire_media::sdp::{self, DescribeError};
 use freshwire_media::unit::{Catalog, Kind, MediaTime, Tracks};
 
@@ -17,7 +20,7 @@ use super::multicast::{Group, Groups};
 use super::reply::Reply;
 use super::rtp_path::{Listener, PathTrack, RtpPath, TrackPorts};
 use super::target::Target;
-use super::transport::Offer;
+use super::transport::{Offer, Profile};
 use crate::hub::{RenditionsAsked, Stream, ViewRequest, ViewSocket, Viewer};
 
 /// A viewer's session.
@@ -41,6 +44,8 @@ pub(super) struct ViewSession {
 struct Carried {
     carrier: Carrier,
     identity: Identity,
+    /// What sends lost packets again, if the viewer asked for it.
+    retransmitter: Option<Retransmitter>,
     /// The URI of its SETUP, by which players know it again.
     uri: String,
 }
@@ -59,8 +64,9 @@ pub(super) struct Ends {
     pub(super) encrypted: bool,
 }
 
-/// Answers DESCRIBE. A stream whose source has just begun has a few seconds to show its tracks.
-pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr) -> Reply {
+/// Answers DESCRIBE. A stream whose source has just begun has a few seconds to show its tracks. `retransmission`: lost packets are
+/// sent again on request.
+pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr, retransmission: bool) -> Reply {
     let Some(tracks) = known_tracks(stream).await else {
         return Reply::refuse(404, format!("Not Found: stream {} has no source", stream.name()));
     };
@@ -70,6 +76,7 @@ pub(super) async fn describe(stream: &Stream, target: &Target, local: IpAddr) ->
         version: 1,
         address: local,
         key_on_request: false,
+        retransmission: retransmission.then_some(RETRANSMISSION_TIME),
     };
     match sdp::describe(&tracks, &session) {
         Ok(text) => Reply::ok()
@@ -113,7 +120,7 @@ impl ViewSession {
     pub(super) fn setup(
         &mut self,
         target: &Target,
-        mut offers: impl Iterator<Item = Offer>,
+        mut offers: impl Iterator<Item = (Profile, Offer)>,
         ends: &Ends,
         groups: &Groups,
     ) -> io::Result<Reply> {
@@ -141,32 +148,39 @@ impl ViewSession {
         let group = |_: &Offer| {
             if to_group { groups.of(self.stream.name(), || Ok([identity()?, identity()?])) } else { None }
         };
-        let met = offers.find_map(|offer| match offer {
-            Offer::Interleaved(_) => in_connection.then_some((offer, None)),
-            Offer::Udp { .. } => to_ports.then_some((offer, None)),
-            Offer::Multicast => group(&offer).map(|group| (offer, Some(group))),
+        let met = offers.find_map(|(profile, offer)| match offer {
+            Offer::Interleaved(_) => in_connection.then_some((profile, offer, None)),
+            Offer::Udp { .. } => to_ports.then_some((profile, offer, None)),
+            Offer::Multicast => group(&offer).map(|group| (profile, offer, Some(group))),
         });
+        let mut retransmitter = None;
         let (carrier, identity, transport) = match met {
-            None | Some((Offer::Multicast, None)) => {
+            None | Some((_, Offer::Multicast, None)) => {
                 let way = if ends.encrypted { "RTP/AVP/TCP" } else { "RTP/AVP/TCP or unicast RTP/AVP" };
                 return Ok(Reply::refuse(461, format!("Unsupported Transport; use {way}")));
             }
-            Some((Offer::Interleaved(wanted), _)) => {
+            Some((profile, Offer::Interleaved(wanted), _)) => {
                 let channel = self.free_channel(kind, wanted);
-                let pair = format!("RTP/AVP/TCP;unicast;interleaved={channel}-{}", channel + 1);
+                let profile = profile.name();
+                let pair = format!("{profile}/TCP;unicast;interleaved={channel}-{}", channel + 1);
                 (Carrier::Interleaved(channel), identity()?, pair)
             }
-            Some((Offer::Udp { rtp, rtcp }, _)) => {
+            Some((profile, Offer::Udp { rtp, rtcp }, _)) => {
                 let ports = TrackPorts::open(ends.local, ends.peer, rtp, rtcp)?;
-                let pair = ports.transport()?;
-                (Carrier::Udp(ports), identity()?, pair)
+                let pair = ports.transport(profile)?;
+                let identity = identity()?;
+                if profile == Profile::Avpf {
+                    retransmitter = Some(retransmitter_beside(&identity, kind)?);
+                }
+                (Carrier::Udp(ports), identity, pair)
             }
-            Some((Offer::Multicast, Some(group))) => {
-                let (identity, pair) = (group.identity(kind), group.transport(kind, ends.local.ip()));
-                (Carrier::Multicast(group), identity, pair)
+            Some((profile, Offer::Multicast, Some(group))) => {
+                let transport = group.transport(profile, kind, ends.local.ip());
+                let identity = group.identity(kind);
+                (Carrier::Multicast(group), identity, transport)
             }
         };
-        let carried = Carried { carrier, identity, uri: target.uri.clone() };
+        let carried = Carried { carrier, identity, retransmitter, uri: target.uri.clone() };
         match kind {
             Kind::Video => self.video = Some(carried),
             Kind::Audio => self.audio = Some(carried),
@@ -295,8 +309,8 @@ impl ViewSession {
         let framer = self.framer(Arc::clone(&catalog));
         let only = self.only();
         let track = |carried: &mut Option<Carried>| match carried.take() {
-            Some(Carried { carrier: Carrier::Udp(ports), identity, .. }) => {
-                Some(PathTrack { ports, ssrc: identity.ssrc, seq: identity.seq })
+            Some(Carried { carrier: Carrier::Udp(ports), identity, retransmitter, .. }) => {
+                Some(PathTrack { ports, ssrc: identity.ssrc, seq: identity.seq, retransmitter })
             }
             _ => None,
         };
@@ -316,7 +330,8 @@ impl ViewSession {
         let tracks = self.stream.tracks().borrow().clone().unwrap_or_default();
         let track = |kind| -> io::Result<_> {
             let Identity { ssrc, seq, .. } = group.identity(kind);
-            Ok(Some(PathTrack { ports: TrackPorts::to_group(local, group.address(kind))?, ssrc, seq }))
+            let ports = TrackPorts::to_group(local, group.address(kind))?;
+            Ok(Some(PathTrack { ports, ssrc, seq, retransmitter: None }))
         };
         let video = if tracks.video.is_some() { track(Kind::Video)? } else { None };
         let audio = if tracks.audio.is_some() { track(Kind::Audio)? } else { None };
@@ -414,6 +429,25 @@ fn identity() -> io::Result<Identity> {
         seq: u16::from_be_bytes([q0, q1]),
         timestamp_offset: u32::from_be_bytes([t0, t1, t2, t3]),
     })
+}
+
+/// What sends packets of the stream with this identity again, as a stream of its own.
+fn retransmitter_beside(original: &Identity, kind: Kind) -> io::Result<Retransmitter> {
+    let mut own = identity()?;
+    while own.ssrc == original.ssrc {
+        own = identity()?;
+    }
+    Ok(Retransmitter::new(kind, own.ssrc, own.seq))
+}
+
+/// Whether the address asks to have lost packets sent again; an answer if it says neither `on` nor `off`.
+pub(super) fn retransmission_asked(target: &Target) -> Result<bool, Reply> {
+    let mut pairs = target.query.as_deref().unwrap_or_default().split('&');
+    match pairs.find_map(|pair| pair.strip_prefix("retransmission=")) {
+        None | Some("off") => Ok(false),
+        Some("on") => Ok(true),
+        Some(_) => Err(Reply::refuse(400, "Bad Request: retransmission= is on or off")),
+    }
 }
 
 /// The latency that a request asks for; an answer if it is none.

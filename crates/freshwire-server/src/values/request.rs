@@ -43,6 +43,10 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 impl Content {
     /// The value of a request's body. JSON stays JSON, other text becomes a string, and `application/octet-stream` stays as
     /// it is.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::NotJson`], [`ValueError::NotText`].
     pub fn of_body(content_type: Option<&str>, body: &[u8]) -> Result<Self, ValueError> {
         let essence = content_type.and_then(|value| value.split(';').next()).map(str::trim);
         let is = |name: &str| essence.is_some_and(|essence| essence.eq_ignore_ascii_case(name));
@@ -62,6 +66,10 @@ impl Content {
 
 impl Change {
     /// Reads `{"key":"NAME","value":JSON}` or `{"key":"NAME","delete":true}`.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Malformed`].
     pub fn of_text(text: &str) -> Result<Self, ValueError> {
         let line: Line<'_> =
             serde_json::from_str(text).map_err(|error| ValueError::Malformed(error.to_string()))?;
@@ -75,6 +83,10 @@ impl Change {
     }
 
     /// Reads a binary message: `{"key":"NAME"}`, a line feed, and the value's bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Malformed`].
     pub fn of_bytes(message: &[u8]) -> Result<Self, ValueError> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]

@@ -127,6 +127,10 @@ impl Topic {
     }
 
     /// Sets a key or deletes it, for all that watch it. Takes about a microsecond for each watcher, and never waits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Topic::set`] and [`Topic::delete`].
     pub fn apply(&self, change: &Change) -> Result<(), ValueError> {
         match &change.value {
             Some(content) => self.set(&change.key, content),
@@ -135,6 +139,10 @@ impl Topic {
     }
 
     /// Sets a key.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::Key`], [`ValueError::TooLarge`], [`ValueError::TooManyKeys`].
     pub fn set(&self, key: &str, content: &Content) -> Result<(), ValueError> {
         if !(1..=MAX_KEY_BYTES).contains(&key.len()) || key.chars().any(char::is_control) {
             return Err(ValueError::Key(key.chars().take(64).collect()));
@@ -175,6 +183,10 @@ impl Topic {
     }
 
     /// Deletes a key.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::NoKey`].
     pub fn delete(&self, key: &str) -> Result<(), ValueError> {
         let mut state = self.lock();
         let before = state.keys.remove(key);
@@ -195,6 +207,10 @@ impl Topic {
     }
 
     /// Room for one more publisher over WebSocket.
+    ///
+    /// # Errors
+    ///
+    /// [`ValueError::TooManyPublishers`].
     pub fn publisher(self: &Arc<Self>) -> Result<PublisherPermit, ValueError> {
         let mut state = self.lock();
         if state.publishers >= self.config.max_publishers {

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshwire::choice::LinkView;
+use freshwire::choice::{LinkView, Record};
 use freshwire::{DatagramPath, Flushed, KnownPath, Timestamp};
 use freshwire_media::framing::Framing;
 use freshwire_media::unit::{Kind, MediaTime, Tracks, Unit, UnitHead, VideoCodec, VideoTrack};
@@ -65,7 +65,7 @@ impl Server {
         let video = Some(VideoTrack { codec, width: 320, height: 180 });
         let tracks = Arc::new(Tracks { video, audio: None });
         publisher.tracks(Arc::clone(&tracks));
-        Source { publisher, tracks, count: 0 }
+        Source { publisher, tracks, count: 0, group: 0 }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -85,12 +85,23 @@ pub(crate) struct Source {
     pub(crate) publisher: Publisher,
     pub(crate) tracks: Arc<Tracks>,
     pub(crate) count: i64,
+    pub(crate) group: u32,
 }
 
 impl Source {
     /// Publishes one key picture.
     pub(crate) fn push(&mut self) {
-        let mut bytes = vec![0, 0, 0, 1, 0x65, 0x88];
+        self.group = self.count as u32 + 1;
+        self.push_picture([0x65, 0x88], [0; 2]);
+    }
+
+    /// Publishes one picture that depends on the one before it.
+    pub(crate) fn push_dependent(&mut self) {
+        self.push_picture([0x41, 0x9a], [1, 0]);
+    }
+
+    fn push_picture(&mut self, header: [u8; 2], refs: [u32; 2]) {
+        let mut bytes = vec![0, 0, 0, 1, header[0], header[1]];
         bytes.extend([self.count as u8; 100]);
         let time = MediaTime::from_nanos(self.count * 40_000_000);
         self.count += 1;
@@ -100,14 +111,14 @@ impl Source {
             pts: time,
             dts: time,
             duration_ns: 40_000_000,
-            key: true,
+            key: refs == [0; 2],
             len,
             nals: std::iter::once(4..len).collect(),
-            nal_headers: vec![[0x65, 0x88]],
+            nal_headers: vec![header],
             repeat: None,
             tracks: Arc::clone(&self.tracks),
         };
-        self.publisher.push(Unit { head, layer: 0, group: self.count as u32, refs: [0; 2], bytes });
+        self.publisher.push(Unit { head, layer: 0, group: self.group, refs, bytes });
     }
 }
 
@@ -257,7 +268,7 @@ impl DatagramPath for Nowhere {
         now
     }
 
-    fn send(&mut self, _now: Timestamp, _packets: &[u8]) {}
+    fn send(&mut self, _now: Timestamp, _record: Option<&Record>, _packets: &[u8]) {}
 
     fn flush(&mut self, _now: Timestamp) -> std::io::Result<Flushed> {
         Ok(Flushed::default())

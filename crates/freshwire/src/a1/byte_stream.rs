@@ -12,6 +12,7 @@ use freshwire_units::{Rate, Timestamp};
 
 use super::config::SinkConfig;
 use super::connection::Connection;
+use super::events::Events;
 use crate::choice;
 use crate::error::{PushError, SenderError};
 use crate::sender::Sender;
@@ -114,6 +115,10 @@ pub struct ByteWriter {
     agreed: u32,
     next_seq: u64,
     unacked: u64,
+    /// Nothing can be written any more.
+    is_closing: bool,
+    /// The end was pushed.
+    is_finished: bool,
     pace: Pace,
     timeout: Option<Duration>,
 }
@@ -170,6 +175,8 @@ impl ByteStream {
             agreed: qos.max_send_message,
             next_seq: 0,
             unacked: 0,
+            is_closing: false,
+            is_finished: false,
             pace: Pace { since: now(), acked: 0, rate: Rate::default() },
             timeout: None,
         };
@@ -213,6 +220,16 @@ impl ByteReader {
     /// `None`, no limit.
     pub fn set_timeout(&mut self, timeout: Option<Duration>) {
         self.timeout = timeout;
+    }
+
+    /// Returns a file that becomes readable when bytes have come, or the stream has ended: read again. For a reader whose
+    /// [time limit](Self::set_timeout) is zero.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a file descriptor.
+    pub fn events(&self) -> io::Result<Events> {
+        self.connection.events()
     }
 
     fn rest(&self) -> &[u8] {
@@ -275,11 +292,36 @@ impl ByteWriter {
     ///
     /// If the time runs out or the connection ends.
     pub fn finish(mut self, timeout: Duration) -> io::Result<()> {
+        self.try_finish(timeout)
+    }
+
+    /// As [`finish`](Self::finish), and may be repeated after [`TimedOut`](io::ErrorKind::TimedOut). Nothing can be written
+    /// after the first call.
+    ///
+    /// # Errors
+    ///
+    /// As [`finish`](Self::finish).
+    pub fn try_finish(&mut self, timeout: Duration) -> io::Result<()> {
         let give_up = now() + timeout;
-        self.push(&[], give_up)?;
+        self.is_closing = true;
+        if !self.is_finished {
+            self.push(&[], give_up)?;
+            self.is_finished = true;
+        }
         self.wait(give_up, "the other node has not got all of it", |writer| {
             Ok((writer.unacked == 0).then_some(()))
         })
+    }
+
+    /// Returns a file that becomes readable when a write, or [`try_finish`](Self::try_finish), that has failed with
+    /// [`TimedOut`](io::ErrorKind::TimedOut) is worth another attempt. For a writer whose
+    /// [time limit](Self::set_timeout) is zero.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a file descriptor.
+    pub fn events(&self) -> io::Result<Events> {
+        self.connection.turn_events()
     }
 
     /// Adds to the newest message what fits, if that was not begun.
@@ -353,6 +395,7 @@ impl ByteWriter {
                 return Err(broken(closed));
             }
             if now() >= give_up {
+                self.connection.await_turn_after(seen);
                 return Err(io::Error::new(io::ErrorKind::TimedOut, in_vain));
             }
             self.connection.wait_turn(seen, give_up);
@@ -390,6 +433,9 @@ impl Write for ByteWriter {
         if bytes.is_empty() {
             // A message without bytes is the end.
             return Ok(0);
+        }
+        if self.is_closing {
+            return Err(io::Error::new(io::ErrorKind::BrokenPipe, "the stream was finished"));
         }
         if let Some(taken) = self.append(bytes) {
             return Ok(taken);

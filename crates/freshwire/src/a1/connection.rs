@@ -1,5 +1,6 @@
 //! The application's handle of a connection.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,11 +13,12 @@ use freshwire_ring::Consumer;
 use freshwire_units::Timestamp;
 
 use super::config::SinkConfig;
-use super::core::SinkTarget;
+use super::core::{Core, SinkTarget};
 use super::driver::Condvar;
 use super::error::ConnectError;
+use super::events::Events;
 use super::joined::Membership;
-use super::peer::State;
+use super::peer::{Peer, State};
 use super::record_source::RecordSource;
 use super::shared::Shared;
 use super::sink::{AttachedSink, CloseAction, InNode, Keeper};
@@ -24,6 +26,7 @@ use super::source::RingSource;
 use super::status::{ConnectionStatus, QosNews};
 use crate::carrier::CarrierInUse;
 use crate::error::SenderError;
+use crate::signal::Signal;
 use crate::sink::{Call, Sink, SinkShared};
 
 /// A connection to another node: receives messages, and sends from a ring after
@@ -61,18 +64,19 @@ impl Connection {
         self.0.node.lock().peer(self.0.id).map(|peer| peer.key)
     }
 
-    /// Quality of service in force, from this end's view. `None` after the connection's end.
+    /// Quality of service in force, from this end's view; the last one after the connection's end. `None` if it was never
+    /// established.
     pub fn qos(&self) -> Option<Qos> {
         self.0.node.lock().transport(self.0.id).map(|connection| *connection.qos())
     }
 
-    /// Protection of the packets: the stronger of both ends' requirements. `None` after the connection's end.
+    /// Protection of the packets: the stronger of both ends' requirements. `None` if the connection was never established.
     pub fn protection(&self) -> Option<Protection> {
         self.0.node.lock().transport(self.0.id).map(|connection| connection.protection())
     }
 
     /// Upper limit for [`Connection::set_qos`]: the smaller of both ends' maxima in each field, from this
-    /// end's view. `None` after the connection's end.
+    /// end's view. `None` if the connection was never established.
     pub fn maximum(&self) -> Option<Qos> {
         self.0.node.lock().transport(self.0.id).map(|connection| *connection.maximum())
     }
@@ -90,7 +94,7 @@ impl Connection {
         })
     }
 
-    /// Statistics. `None` after the connection's end.
+    /// Statistics, also after the connection's end. `None` if it was never established.
     pub fn stats(&self) -> Option<ConnectionStats> {
         self.0.node.lock().transport(self.0.id).map(|connection| connection.stats())
     }
@@ -130,6 +134,28 @@ impl Connection {
             node.finish(core, now());
         }
         received
+    }
+
+    /// Returns a file that becomes readable when a message or a report of a missing one has come, or the connection has
+    /// ended. A change of the quality of service and an invitation count too. Call [`Connection::recv`] with a timeout of
+    /// zero then.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a file descriptor.
+    pub fn events(&self) -> io::Result<Events> {
+        self.events_of(|peer| peer.news_signal.get())
+    }
+
+    /// The file for each time that it has sent what it could, as far as it is asked for with [`Self::await_turn_after`].
+    pub(super) fn turn_events(&self) -> io::Result<Events> {
+        self.events_of(|peer| peer.turn_signal.get())
+    }
+
+    fn events_of(&self, of_peer: impl FnOnce(&mut Peer) -> Arc<Signal>) -> io::Result<Events> {
+        // One that is forgotten has ended: its file is readable from the start, as every one is.
+        let signal = self.0.node.lock().peer(self.0.id).map(of_peer).unwrap_or_default();
+        Events::new(signal)
     }
 
     /// Returns the next message that the peer has announced as dropped or abandoned, the oldest first.
@@ -218,21 +244,32 @@ impl Connection {
         }));
     }
 
+    /// Makes [`Self::turn_events`] readable at the first turn after the first `turns`.
+    pub(super) fn await_turn_after(&self, turns: u64) {
+        let mut core = self.0.node.lock();
+        let Some(peer) = core.peer(self.0.id) else { return };
+        if peer.turns != turns || peer.state.is_over() {
+            return peer.turn_signal.set();
+        }
+        peer.is_awaited = true;
+    }
+
     /// Waits until it stands.
     pub(super) fn wait_open(&self) -> Result<(), ConnectError> {
         let Inner { node, id, changed, .. } = &*self.0;
         let mut result = Ok(());
         drop(node.wait(node.lock(), changed, Timestamp::MAX, |core| {
-            result = match core.peer(*id).map(|peer| peer.state.clone()) {
-                Some(State::Open) => Ok(()),
-                Some(State::Connecting) => return false,
-                Some(State::Failed(error)) => Err(error.into()),
-                Some(State::Closed(closed)) => Err(closed.into()),
-                None => Err(ConnectError::Stopped),
-            };
-            true
+            let is_open = handshake(core, *id);
+            let is_over = !matches!(is_open, Ok(false));
+            result = is_open.map(drop);
+            is_over
         }));
         result
+    }
+
+    /// Whether it stands.
+    pub(super) fn poll_open(&self) -> Result<bool, ConnectError> {
+        handshake(&mut self.0.node.lock(), self.0.id)
     }
 
     /// Feeds it from a ring.
@@ -281,6 +318,17 @@ impl Connection {
     /// Whether it is one of this node's.
     pub(super) fn is_of(&self, node: &Arc<Shared>) -> bool {
         Arc::ptr_eq(&self.0.node, node)
+    }
+}
+
+/// Whether a connection stands.
+fn handshake(core: &mut Core, id: ConnectionHandle) -> Result<bool, ConnectError> {
+    match core.peer(id).map(|peer| peer.state.clone()) {
+        Some(State::Open) => Ok(true),
+        Some(State::Connecting) => Ok(false),
+        Some(State::Failed(error)) => Err(error.into()),
+        Some(State::Closed(closed)) => Err(closed.into()),
+        None => Err(ConnectError::Stopped),
     }
 }
 

@@ -29,6 +29,7 @@ use super::outbound::Outbound;
 use super::peer::{Peer, State};
 use super::sink::{AttachedSink, CloseAction};
 use crate::ended::{Ended, SinkError};
+use crate::signal::Signal;
 
 /// How many system calls fetch datagrams before something is sent again.
 const FETCHES_PER_TURN: usize = 8;
@@ -138,6 +139,11 @@ impl Core {
     /// Whether a connection has something to do.
     pub(super) fn has_ready(&self) -> bool {
         self.endpoint.has_ready()
+    }
+
+    /// The application's file for newcomers and the node's end.
+    pub(super) fn newcomers_signal(&mut self) -> Arc<Signal> {
+        self.newcomers.signal.get()
     }
 
     pub(super) fn transport(&mut self, id: ConnectionHandle) -> Option<&mut Transport> {
@@ -303,7 +309,7 @@ impl Core {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.turns += 1;
             if std::mem::take(&mut peer.is_awaited) {
-                self.activity.note_at(&peer.changed);
+                peer.note_turn(&mut self.activity);
             }
         }
         sink.account(connection.stats().bytes_sent, &connection.link(now));
@@ -345,6 +351,9 @@ impl Core {
                 Event::Migrated(address) => peer.address = address,
                 Event::Invited { group, address } => {
                     self.join(id, group, address);
+                    if let Some(peer) = self.peers.get(&id) {
+                        peer.note(&mut self.activity);
+                    }
                     continue;
                 }
                 Event::GroupMissing { group, missing } => {
@@ -359,7 +368,7 @@ impl Core {
                 }
                 _ => {}
             }
-            self.activity.note_at(&peer.changed);
+            peer.note(&mut self.activity);
         }
     }
 
@@ -369,7 +378,7 @@ impl Core {
         let ended = Ended::Broken(closed.clone().into());
         peer.state = State::Closed(closed);
         peer.is_forgotten |= self.newcomers.on_end(id, peer.is_readable);
-        self.activity.note_at(&peer.changed);
+        peer.note_end(&mut self.activity);
         self.groups.part(id);
         self.joined.leave(id);
         self.end_sink(id, now, Reason::ConnectionLost, ended);
@@ -387,7 +396,7 @@ impl Core {
             return self.on_closed(id, now, Closed::Silent);
         }
         peer.state = State::Failed(error);
-        self.activity.note_at(&peer.changed);
+        peer.note_end(&mut self.activity);
     }
 
     fn handle_events(&mut self, now: Timestamp) {
@@ -400,7 +409,7 @@ impl Core {
                     if !peer.state.is_over() {
                         peer.state = State::Open;
                     }
-                    self.activity.note_at(&peer.changed);
+                    peer.note(&mut self.activity);
                     if std::mem::take(&mut peer.is_incoming) {
                         self.on_newcomer(now, id);
                     }
@@ -434,7 +443,9 @@ impl Core {
                 peer.state = State::Closed(Closed::Local);
             }
             peer.changed.notify_all();
+            peer.note_end(&mut self.activity);
         }
+        self.newcomers.signal.set();
         self.activity.note();
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use freshwire_a1::{ConnectConfig, EndpointStats, PublicKey};
 use freshwire_io::now;
 use freshwire_io::poll::{Poller, Waker, wait_precisely};
-use freshwire_io::udp::plain;
 use freshwire_units::Timestamp;
 
 use super::config::NodeConfig;
@@ -16,6 +15,7 @@ use super::connection::Connection;
 use super::core::Core;
 use super::driver::{BusyPoll, Platform as _, Protocol as _};
 use super::error::{BindError, ConnectError, NodeStopped};
+use super::events::Events;
 use super::group::Group;
 use super::group_config::{GroupConfig, GroupError};
 use super::incoming::Incoming;
@@ -100,9 +100,13 @@ impl Node {
         key: &PublicKey,
         config: &ConnectConfig,
     ) -> Result<Connection, ConnectError> {
-        let local = self.local_addr().map_err(|_| ConnectError::Stopped)?.ip();
         let found = address.to_socket_addrs().map_err(|error| ConnectError::Unknown(error.to_string()))?;
-        let addresses: Vec<SocketAddr> = found.filter(|found| reaches(local, found.ip())).collect();
+        let mut addresses = Vec::new();
+        for address in found {
+            if self.reaches(address.ip())? {
+                addresses.push(address);
+            }
+        }
         let give_up = now() + config.timeout;
         let mut connected = Err(ConnectError::Family);
         for (address, left) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
@@ -121,11 +125,28 @@ impl Node {
         key: &PublicKey,
         config: &ConnectConfig,
     ) -> Result<Connection, ConnectError> {
-        let address = plain(address);
-        let (id, changed) = self.shared.act(|core, now| core.connect(now, address, *key, config))?;
-        let connection = Connection::new(Arc::clone(&self.shared), id, address, changed);
-        connection.wait_open()?;
-        Ok(connection)
+        self.begin_connect(address, key, config)?.wait()
+    }
+
+    /// Returns a file that becomes readable when a connection or an attempt waits to be taken, or the node has stopped: call
+    /// [`Node::accept`] or [`Node::incoming`] with a timeout of zero.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses a file descriptor.
+    pub fn events(&self) -> io::Result<Events> {
+        let signal = self.shared.lock().newcomers_signal();
+        Events::new(signal)
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Whether the node's socket sends to `address`.
+    pub(super) fn reaches(&self, address: IpAddr) -> Result<bool, ConnectError> {
+        let local = self.local_addr().map_err(|_| ConnectError::Stopped)?.ip();
+        Ok(reaches(local, address))
     }
 
     /// Creates a multicast group for sending, without members.

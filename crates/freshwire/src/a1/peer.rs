@@ -3,7 +3,8 @@ use std::sync::Arc;
 
 use freshwire_a1::{Closed, ConnectError, PublicKey};
 
-use super::driver::Condvar;
+use super::driver::{Activity, Condvar};
+use super::events::LazySignal;
 use super::joined::Membership;
 use super::status::QosNews;
 
@@ -29,6 +30,10 @@ pub(super) struct Peer {
     pub(super) memberships: Vec<Membership>,
     /// The application has no handle of it any more.
     pub(super) is_forgotten: bool,
+    /// For the application's event loop: something has come, or the connection is another one now.
+    pub(super) news_signal: LazySignal,
+    /// For the application's event loop: the connection has sent what it could.
+    pub(super) turn_signal: LazySignal,
 }
 
 /// How far a connection is, as the application sees it.
@@ -62,7 +67,27 @@ impl Peer {
             is_readable: false,
             memberships: Vec::new(),
             is_forgotten: false,
+            news_signal: LazySignal::default(),
+            turn_signal: LazySignal::default(),
         }
+    }
+
+    /// Something has happened that the application may wait for.
+    pub(super) fn note(&self, activity: &mut Activity) {
+        activity.note_at(&self.changed);
+        self.news_signal.set();
+    }
+
+    /// It has sent what it could, and somebody waits for that.
+    pub(super) fn note_turn(&self, activity: &mut Activity) {
+        activity.note_at(&self.changed);
+        self.turn_signal.set();
+    }
+
+    /// It is over.
+    pub(super) fn note_end(&self, activity: &mut Activity) {
+        self.note(activity);
+        self.turn_signal.set();
     }
 
     /// One that connects to us.

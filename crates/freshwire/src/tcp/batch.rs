@@ -63,8 +63,8 @@ impl Plan {
         self.pieces.clear();
     }
 
-    /// Makes these writes, each to its socket. What came of them is added to `sent`, in their order. An error concerns the batch, and
-    /// those without a result were not begun.
+    /// Makes these writes, each to its socket. What came of each is added to `sent`, in their order. An error concerns the batch:
+    /// `sent` is complete all the same.
     pub(super) fn write<'a>(
         &'a self,
         batch: &mut SendBatch,
@@ -92,8 +92,8 @@ impl Plan {
     }
 }
 
-/// Makes these writes with one system call, or few of them one by one. What came of them is added to `sent`, in their order. An error
-/// concerns the batch, and those without a result were not begun.
+/// Makes these writes with one system call, or few of them one by one. What came of each is added to `sent`, in their order. An error
+/// concerns the batch: `sent` is complete all the same.
 ///
 /// # Safety
 ///

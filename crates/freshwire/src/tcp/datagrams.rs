@@ -123,7 +123,7 @@ impl DatagramSink {
             opened.sent = opened.sent.max(end);
         }
         if !scratch.head.is_empty() {
-            self.path.send(now, &scratch.head);
+            self.path.send(now, Some(&opened.taken.record), &scratch.head);
         }
         if is_last && let Some(Opened { taken, .. }) = self.opened.pop() {
             // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
@@ -144,6 +144,7 @@ impl DatagramSink {
         let (known, view) = (self.path.known(), self.path.view(now, 0));
         let invalid = self.consumer.counters().bad_values();
         self.shared.stats.on_acked(known.acked);
+        self.shared.stats.on_repairs(known.repaired, known.late_repairs);
         self.shared.stats.on_look(0, view.rate, known.rate, (view.rtt, view.min_rtt), invalid);
         Ok(())
     }
@@ -232,7 +233,7 @@ impl DatagramSink {
         scratch.head.clear();
         let replaced = self.framer.replace(&mut scratch.head);
         if replaced > 0 {
-            self.path.send(now, &scratch.head);
+            self.path.send(now, None, &scratch.head);
             self.shared.stats.on_replaced(replaced as u64);
         }
     }
@@ -279,7 +280,7 @@ impl DatagramSink {
                 scratch.head.extend_from_slice(payload.bytes(start, end - start));
             }
             if scratch.head.len() >= PACKETS_BYTES || (is_last && !scratch.head.is_empty()) {
-                self.path.send(now, &scratch.head);
+                self.path.send(now, Some(record), &scratch.head);
                 scratch.head.clear();
             }
             if is_last {

@@ -253,14 +253,14 @@ impl Destination {
     /// Resolves every record that is left, closes the socket and says how the sink ended.
     pub(super) fn end(self, reason: Reason, now: Timestamp, ended: Ended) {
         match self {
-            Self::Tcp(mut connection) => {
-                connection.end(reason, now);
-                connection.shared().end(ended);
-            }
+            Self::Tcp(connection) => connection.leave(reason, now, ended),
             Self::Kernel(connection) => connection.end(reason, now, ended),
             Self::Datagrams(mut sink) => {
                 sink.end(reason, now);
-                sink.shared().end(ended);
+                let shared = Arc::clone(sink.shared());
+                // Whoever waits for the end may use the ring again.
+                drop(sink);
+                shared.end(ended);
             }
         }
     }

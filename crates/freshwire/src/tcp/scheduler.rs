@@ -253,8 +253,7 @@ fn turn_together(
         // touched before the turns end below.
         unsafe { write_together(writes, batch, &mut sent) }
     };
-    // Where the batch has failed nothing was sent, and the turn goes on as if the socket were full.
-    let sent = sent.into_iter().chain(std::iter::repeat_with(|| Ok(None)));
+    // Where the batch has failed, a turn whose write did not start goes on as if the socket were full.
     for (&at, sent) in writing.iter().zip(sent) {
         let Lookup { id, entry, .. } = &mut lookups[at];
         let next = entry.connection.end_turn(now, sent, scratch);
@@ -307,8 +306,7 @@ fn offer_together(
         Some((socket, write))
     });
     let outcome = plan.write(batch, bytes, sockets, &mut sent);
-    // Where the batch has failed nothing was sent, and the record goes on as if the socket were full.
-    let sent = sent.into_iter().chain(std::iter::repeat_with(|| Ok(None)));
+    // Where the batch has failed, a record whose write did not start goes on as if the socket were full.
     for ((at, write), sent) in writes.iter().zip(sent) {
         let Lookup { id, place, entry } = &mut lookups[*at];
         let ended = sent.map_err(Ended::from).and_then(|sent| {

@@ -74,6 +74,8 @@ struct Ending {
     closing: Closing,
     give_up_at: Timestamp,
     stall_timeout: Option<Duration>,
+    /// How it ended is told by another.
+    is_told: bool,
 }
 
 /// What a new connection is made of.
@@ -116,6 +118,7 @@ impl TcpSink {
                 closing: Closing::No,
                 give_up_at: Timestamp::MAX,
                 stall_timeout: parts.stall_timeout,
+                is_told: false,
             },
             shared: parts.shared,
         })
@@ -378,8 +381,18 @@ impl TcpSink {
         self.ending.closing != Closing::No
     }
 
+    /// Resolves every record that is left, and tells how the sink ended. Whoever waits for that may use its ring again, so that the
+    /// ring and the socket are given back before.
+    pub(super) fn leave(mut self, reason: Reason, now: Timestamp, ended: Ended) {
+        self.end(reason, now);
+        self.ending.is_told = true;
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        shared.end(ended);
+    }
+
     /// Resolves every record that is left.
-    pub(super) fn end(&mut self, reason: Reason, now: Timestamp) {
+    fn end(&mut self, reason: Reason, now: Timestamp) {
         for begun in self.begun.drain() {
             give_up(&mut self.consumer, &begun, reason, now);
         }
@@ -395,7 +408,7 @@ fn give_up(consumer: &mut Consumer, begun: &Begun, reason: Reason, now: Timestam
 impl Drop for TcpSink {
     fn drop(&mut self) {
         // One that the engine has not removed never reached it: the engine was gone before.
-        if !self.shared.has_ended() {
+        if !self.ending.is_told && !self.shared.has_ended() {
             self.end(Reason::ConnectionLost, freshwire_io::now());
             self.shared.end(Ended::Broken(SinkError::Stopped));
         }

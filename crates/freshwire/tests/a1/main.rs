@@ -3,6 +3,7 @@
 
 mod buffers;
 mod byte_stream;
+mod events;
 mod groups;
 mod newcomers;
 mod relay;

@@ -244,12 +244,7 @@ fn transfer(
             "the filter has seen no connection: {counters:?}"
         );
     }
-    let tcp = TcpCounters {
-        segments_in: after.segments_in - before.segments_in,
-        retransmitted: after.retransmitted - before.retransmitted,
-        segments_out: after.segments_out - before.segments_out,
-    };
-    Ok(Moved { in_time, tcp, link: emulator.stop() })
+    Ok(Moved { in_time, tcp: after - before, link: emulator.stop() })
 }
 
 /// What is sent again and again. Its length is prime, so that it is at another place in each segment.

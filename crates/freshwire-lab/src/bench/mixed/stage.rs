@@ -61,6 +61,8 @@ pub(super) struct Ran {
     pub(super) camera: Duration,
     pub(super) arrivals: Duration,
     pub(super) encoders: Duration,
+    /// For how long the quota held the camera and the encoders back.
+    pub(super) held_back: Duration,
     pub(super) sound_sent: u64,
     pub(super) tcp: TcpCounters,
     pub(super) shares: Option<Shares>,
@@ -161,12 +163,7 @@ impl Stage {
             Ok::<_, anyhow::Error>(Ran { arrived, sound_sent, shares: shares?, ..ran? })
         })?;
         drop(filter);
-        let after = self.testbed.counters()?;
-        ran.tcp = TcpCounters {
-            segments_in: after.segments_in - before.segments_in,
-            retransmitted: after.retransmitted - before.retransmitted,
-            segments_out: after.segments_out - before.segments_out,
-        };
+        ran.tcp = self.testbed.counters()? - before;
         Ok(ran)
     }
 
@@ -188,9 +185,9 @@ impl Stage {
             let of_encoders = encoders.iter().map(|&thread| runtime(Some(thread))).sum::<Duration>();
             (runtime(Some(own)), runtime(Some(self.arrivals)), of_encoders)
         };
-        let before = look();
+        let (before, held_before) = (look(), self.share.held_back()?);
         let done = camera::run(viewers, plan)?;
-        let after = look();
+        let (after, held_after) = (look(), self.share.held_back()?);
         Ok(Ran {
             done,
             arrived: Arrived::default(),
@@ -198,6 +195,7 @@ impl Stage {
             camera: after.0.saturating_sub(before.0),
             arrivals: after.1.saturating_sub(before.1),
             encoders: after.2.saturating_sub(before.2),
+            held_back: held_after.saturating_sub(held_before),
             sound_sent: 0,
             tcp: TcpCounters::default(),
             shares: None,

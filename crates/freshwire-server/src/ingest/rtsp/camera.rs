@@ -43,6 +43,10 @@ const PORT: u16 = 554;
 
 impl Camera {
     /// Reads a URL, which may have a user and a password. They are never logged.
+    ///
+    /// # Errors
+    ///
+    /// If it is not a URL of RTSP.
     pub fn parse(url: &str) -> Result<Self, PullError> {
         let (scheme, rest) = url.split_once("://").ok_or(PullError::Url)?;
         if !scheme.eq_ignore_ascii_case("rtsp") || rest.chars().any(char::is_control) {

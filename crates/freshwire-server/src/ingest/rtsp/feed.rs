@@ -68,6 +68,10 @@ enum Coded {
 
 impl TrackSelection {
     /// Chooses. The error is that of the first track.
+    ///
+    /// # Errors
+    ///
+    /// If no track can be taken.
     pub fn new(media: &[Media]) -> Result<Self, SelectionError> {
         let mut choice = Self::default();
         let mut first_error = None;
@@ -161,6 +165,10 @@ impl Feed {
 
     /// Takes an RTP packet of the track at this place of the description and publishes what it completes. Packets of tracks
     /// that are not taken are ignored.
+    ///
+    /// # Errors
+    ///
+    /// If it is not an RTP packet. Further packets can be taken.
     pub fn rtp(&mut self, index: usize, bytes: &[u8], publisher: &mut Publisher) -> Result<(), PacketError> {
         let packet = Packet::parse(bytes)?;
         let inputs = [&mut self.video, &mut self.audio];

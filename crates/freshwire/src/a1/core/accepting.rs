@@ -57,6 +57,7 @@ impl Core {
         }
         if self.config.ask {
             self.newcomers.undecided.push_back(*incoming);
+            self.newcomers.signal.set();
             return self.activity.note();
         }
         let config = self.config.connection_over(self.largest_datagram(incoming.from));
@@ -68,7 +69,8 @@ impl Core {
     /// A connection that another node has made stands.
     pub(super) fn on_newcomer(&mut self, now: Timestamp, id: ConnectionHandle) {
         if !self.newcomers.is_full() {
-            return self.newcomers.standing.push_back(id);
+            self.newcomers.standing.push_back(id);
+            return self.newcomers.signal.set();
         }
         // The places were taken while it completed the handshake.
         if let Some(peer) = self.peers.get_mut(&id) {

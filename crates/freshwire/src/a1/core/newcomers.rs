@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use freshwire_a1::{ConnectionHandle, Incoming};
 
+use crate::a1::events::LazySignal;
+
 /// Those who wait for the application.
 pub(super) struct Newcomers {
     /// How many may wait.
@@ -12,11 +14,13 @@ pub(super) struct Newcomers {
     pub(super) standing: VecDeque<ConnectionHandle>,
     /// Initiators that the application has to decide about, where it wants to.
     pub(super) undecided: VecDeque<Incoming>,
+    /// For the application's event loop.
+    pub(super) signal: LazySignal,
 }
 
 impl Newcomers {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, standing: VecDeque::new(), undecided: VecDeque::new() }
+        Self { most, standing: VecDeque::new(), undecided: VecDeque::new(), signal: LazySignal::default() }
     }
 
     pub(super) fn is_full(&self) -> bool {

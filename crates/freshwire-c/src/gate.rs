@@ -1,0 +1,98 @@
+//! Gates: late choice up to where the receiving program reads.
+
+use std::sync::OnceLock;
+
+use freshwire::choice::{self, Choice, Gate};
+
+use crate::border::{Failure, Result, call, fw_status, put};
+use crate::handles::{Object, enter, find, free, fw_gate};
+
+pub(crate) struct GateObject {
+    records: u32,
+    /// From the first sink on.
+    gate: OnceLock<Gate>,
+}
+
+impl Object for GateObject {
+    const NAME: &'static str = "gate";
+}
+
+impl GateObject {
+    fn gate(&self) -> Result<&Gate> {
+        self.gate
+            .get()
+            .ok_or_else(|| Failure::invalid("the gate has no sink yet: put it into the fw_policy of one"))
+    }
+}
+
+/// Puts a policy behind a gate.
+pub(crate) fn behind(gate: fw_gate, policy: Box<dyn Choice>) -> Result<Box<dyn Choice>> {
+    let object = find::<GateObject>(gate.id)?;
+    let (gated, gate) = choice::gate(policy, object.records);
+    let taken = || Failure::invalid("the gate has a sink: make another one for this sink");
+    object.gate.set(gate).map_err(|_| taken())?;
+    Ok(Box::new(gated))
+}
+
+/// Makes a gate, for the member `gate` of the fw_policy of one sink. At most `records` records are on their way to the receiving
+/// program, or unread by it. A record counts from its commit point until fw_gate_acknowledge reports that the program has read it; how
+/// the program says so is the application's affair. TCP's own acknowledgements precede the reading. A program that never acknowledges receives `records`
+/// records and no more; 0 counts as 1.
+///
+/// # Safety
+///
+/// `gate` points to a writable handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_gate_new(records: u32, gate: *mut fw_gate) -> fw_status {
+    call(|| {
+        // SAFETY: as the caller promises.
+        unsafe { put("gate", gate, fw_gate::default()) }?;
+        let id = enter(GateObject { records, gate: OnceLock::new() })?;
+        // SAFETY: as the caller promises.
+        unsafe { put("gate", gate, fw_gate { id }) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Reports that the receiving program has read `total` records of the sink, counted from the first. A smaller total than before
+/// changes nothing, and neither do records that were never sent. Never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_gate_acknowledge(gate: fw_gate, total: u64) -> fw_status {
+    call(|| {
+        find::<GateObject>(gate.id)?.gate()?.acknowledge(total);
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Reports that the receiving program has read `records` more. Never waits.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_gate_acknowledge_more(gate: fw_gate, records: u64) -> fw_status {
+    call(|| {
+        find::<GateObject>(gate.id)?.gate()?.acknowledge_more(records);
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Writes the number of committed records that the program has not acknowledged.
+///
+/// # Safety
+///
+/// `outstanding` points to a writable value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fw_gate_outstanding(gate: fw_gate, outstanding: *mut u64) -> fw_status {
+    call(|| {
+        let now = find::<GateObject>(gate.id)?.gate()?.outstanding();
+        // SAFETY: as the caller promises.
+        unsafe { put("outstanding", outstanding, now) }?;
+        Ok(fw_status::FW_OK)
+    })
+}
+
+/// Frees a gate. Its sink goes on as one whose program acknowledges nothing more.
+#[unsafe(no_mangle)]
+pub extern "C" fn fw_gate_free(gate: fw_gate) -> fw_status {
+    call(|| {
+        free::<GateObject>(gate.id)?;
+        Ok(fw_status::FW_OK)
+    })
+}

@@ -1,0 +1,48 @@
+//! Changes of nodes, connections and streams, for event loops.
+
+use std::os::fd::AsRawFd;
+
+use freshwire::a1;
+use pyo3::prelude::*;
+
+use crate::guard::Born;
+
+/// Changes of a node, a connection or one direction of a byte stream as a file for `selectors`, `poll` and other event loops:
+/// readable from the first change on until `clear`.
+///
+/// All from the same call on the same object have the same file: let one place wait for it, and do not close it. What
+/// awaits in asyncio waits for it too.
+#[pyclass(frozen, module = "freshwire.a1")]
+pub(crate) struct Events {
+    events: a1::Events,
+    born: Born,
+}
+
+impl Events {
+    pub(crate) fn new(events: a1::Events, born: Born) -> Self {
+        Self { events, born }
+    }
+}
+
+#[pymethods]
+impl Events {
+    /// The descriptor.
+    fn fileno(&self) -> PyResult<i32> {
+        self.born.check()?;
+        Ok(self.events.as_raw_fd())
+    }
+
+    /// Makes the file unreadable until the next change. Call it before looking for what is new, not after.
+    fn clear(&self) -> PyResult<()> {
+        self.born.check()?;
+        self.events.clear();
+        Ok(())
+    }
+
+    /// Makes the file readable, for other places that wait for it: where one of them has cleared it and leaves something.
+    fn set(&self) -> PyResult<()> {
+        self.born.check()?;
+        self.events.set();
+        Ok(())
+    }
+}

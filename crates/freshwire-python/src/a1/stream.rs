@@ -1,0 +1,219 @@
+//! Byte streams.
+
+use std::io::{self, BufRead as _, ErrorKind, Write as _};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use freshwire::a1::{self, ByteReader, ByteStreamError, ByteWriter};
+use pyo3::exceptions::{PyOSError, PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use super::connection::Connection;
+use super::events::Events;
+use crate::errors::{Closed, InvalidStream, of_sender};
+use crate::ffi::with_bytes;
+use crate::guard::{Born, drop_apart};
+use crate::waiting::{duration, in_slices};
+
+/// A reliable stream of bytes in each direction of an unused connection, as TCP has it. The nodes at both ends need
+/// `in_order=True`, and each makes its stream before it sends or receives anything else.
+///
+/// Reading and writing may be done by different threads or tasks. Call `finish`, or use `with`: a stream that goes without it is
+/// cut off. A connection that is idle for its `idle_timeout` ends, unless the node has `keep_alive`.
+#[pyclass(frozen, module = "freshwire.a1")]
+pub(crate) struct ByteStream {
+    reader: Mutex<Option<ByteReader>>,
+    writer: Mutex<Option<ByteWriter>>,
+    born: Born,
+}
+
+/// Bytes that are read at most in a step of an iteration.
+const STEP: usize = 1 << 16;
+
+fn of_io(error: &io::Error) -> PyErr {
+    let words = error.to_string();
+    match error.kind() {
+        ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => Closed::new_err(words),
+        ErrorKind::InvalidData => InvalidStream::new_err(words),
+        _ => PyOSError::new_err(words),
+    }
+}
+
+/// What an attempt of limited time has come to: `None` if the time was over.
+fn attempted<T>(result: io::Result<T>) -> PyResult<Option<T>> {
+    match result {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+        Err(error) => Err(of_io(&error)),
+    }
+}
+
+fn with<H, T>(half: &Mutex<Option<H>>, f: impl FnOnce(&mut H) -> PyResult<T>) -> PyResult<T> {
+    let mut half = half.lock().unwrap_or_else(PoisonError::into_inner);
+    f(half.as_mut().ok_or_else(|| Closed::new_err("the stream was closed"))?)
+}
+
+impl ByteStream {
+    /// The next bytes, at most `size`; none at the end. `None`: none came in time.
+    fn next_bytes(
+        &self,
+        py: Python<'_>,
+        size: usize,
+        timeout: Option<Duration>,
+    ) -> PyResult<Option<Vec<u8>>> {
+        self.born.check()?;
+        in_slices(py, timeout, |slice| {
+            with(&self.reader, |reader| {
+                reader.set_timeout(Some(slice));
+                let found =
+                    attempted(reader.fill_buf().map(|bytes| bytes[..bytes.len().min(size)].to_vec()))?;
+                reader.consume(found.as_ref().map_or(0, Vec::len));
+                Ok(found)
+            })
+        })
+    }
+
+    /// Drops both halves. A stream that was not finished is cut off.
+    fn drop_halves(&self) {
+        let take_reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let take_writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop((take_reader, take_writer));
+    }
+}
+
+#[pymethods]
+impl ByteStream {
+    #[new]
+    fn new(py: Python<'_>, connection: &Bound<'_, Connection>) -> PyResult<Self> {
+        let connection = connection.get().native()?;
+        let stream = py.detach(|| a1::ByteStream::new(connection)).map_err(|error| match error {
+            ByteStreamError::Sender(error) => of_sender(error),
+            _ => PyValueError::new_err(error.to_string()),
+        })?;
+        let (reader, writer) = stream.split();
+        Ok(Self { reader: Mutex::new(Some(reader)), writer: Mutex::new(Some(writer)), born: Born::now() })
+    }
+
+    /// Reads at most `size` bytes as soon as there are some; `b""` at the end. Waits at most `timeout` seconds, `None` for ever,
+    /// and returns `None` if none came. Raises `Closed` if the stream was cut off.
+    #[pyo3(signature = (size = 65536, timeout = None))]
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        size: usize,
+        timeout: Option<f64>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        if size == 0 {
+            return Err(PyValueError::new_err("size=0: at least one byte is wanted"));
+        }
+        let timeout = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
+        Ok(self.next_bytes(py, size, timeout)?.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    /// Writes bytes, waiting for room at most `timeout` seconds, `None` for ever. Returns how many were taken: all, unless the
+    /// time was over. Raises `Closed` after the stream's end.
+    #[pyo3(signature = (data, timeout = None))]
+    fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
+        self.born.check()?;
+        let timeout = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
+        // Detached, Python code may write into a bytearray.
+        let data = with_bytes(data, |bytes| Ok(bytes.to_vec()))?;
+        let mut written = 0;
+        in_slices(py, timeout, |slice| {
+            with(&self.writer, |writer| {
+                writer.set_timeout(Some(slice));
+                while written < data.len() {
+                    let Some(taken) = attempted(writer.write(&data[written..]))? else { return Ok(None) };
+                    written += taken;
+                }
+                Ok(Some(()))
+            })
+        })?;
+        Ok(written)
+    }
+
+    /// Ends what this end sends, and waits at most `timeout` seconds for the peer's acknowledgement of all bytes. The other
+    /// direction continues. Raises `TimeoutError` if the time runs out, and may be called again then; `Closed` if the connection
+    /// has ended.
+    #[pyo3(signature = (timeout = 30.0))]
+    fn finish(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        self.born.check()?;
+        let timeout = duration("timeout", timeout)?;
+        let done = in_slices(py, Some(timeout), |slice| {
+            with(&self.writer, |writer| attempted(writer.try_finish(slice)))
+        })?;
+        done.ok_or_else(|| PyTimeoutError::new_err("the peer has not acknowledged all bytes in time"))
+    }
+
+    /// Whether all bytes were acknowledged after the end; ends what this end sends.
+    fn _try_finish(&self, py: Python<'_>) -> PyResult<bool> {
+        self.born.check()?;
+        let done = py.detach(|| with(&self.writer, |writer| attempted(writer.try_finish(Duration::ZERO))))?;
+        Ok(done.is_some())
+    }
+
+    /// A file that becomes readable when bytes have come, or the stream has ended: call `read(timeout=0)`.
+    fn read_events(&self, py: Python<'_>) -> PyResult<Events> {
+        self.born.check()?;
+        let events = py.detach(|| with(&self.reader, |reader| Ok(reader.events()?)))?;
+        Ok(Events::new(events, self.born))
+    }
+
+    /// A file that becomes readable when a `write(data, timeout=0)` that has not taken everything is worth another attempt.
+    fn write_events(&self, py: Python<'_>) -> PyResult<Events> {
+        self.born.check()?;
+        let events = py.detach(|| with(&self.writer, |writer| Ok(writer.events()?)))?;
+        Ok(Events::new(events, self.born))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Waits for bytes, and ends with the stream.
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let bytes = self.next_bytes(py, STEP, None)?;
+        Ok(bytes.filter(|bytes| !bytes.is_empty()).map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Closes the connection. A stream that was not finished is cut off. May be called again.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.born.check()?;
+        py.detach(|| self.drop_halves());
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Finishes the stream and closes it; after an exception, closes it.
+    #[pyo3(signature = (kind, *_exception))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        _exception: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        let is_open = py.detach(|| self.writer.lock().unwrap_or_else(PoisonError::into_inner).is_some());
+        let finished = match kind.is_none() && is_open {
+            true => self.finish(py, freshwire::DEFAULT_LINGER.as_secs_f64()),
+            false => Ok(()),
+        };
+        self.close(py)?;
+        finished
+    }
+}
+
+impl Drop for ByteStream {
+    fn drop(&mut self) {
+        if let (Ok(reader), Ok(writer)) = (self.reader.get_mut(), self.writer.get_mut()) {
+            drop_apart(self.born, (reader.take(), writer.take()));
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The workspace's test programs as steps: what cargo has built, and beside what each may run.
+
+use std::path::Path;
+
+use anyhow::Context;
+use serde_json::Value;
+
+use super::command::CommandLine;
+use super::steps::{Lane, Step};
+
+/// Programs that compute and read no clock: what they find is the same however little of the processors they get.
+const COMPUTING: &[&str] = &[
+    "-p freshwire-a1 --lib",
+    "-p freshwire-choice --lib",
+    "-p freshwire-choice --test frames",
+    "-p freshwire-choice --test laws",
+    "-p freshwire-choice --test renditions",
+    "-p freshwire-choice --test screen",
+    "-p freshwire-link --lib",
+    "-p freshwire-link --test properties",
+    "-p freshwire-link --test scenarios",
+    "-p freshwire-media --lib",
+    "-p freshwire-record --lib",
+    "-p freshwire-sim --lib",
+    "-p freshwire-sim --test queue",
+    "-p freshwire-sim --test scenarios",
+    "-p freshwire-sim --test texts",
+    "-p freshwire-sim --test worlds",
+    "-p freshwire-units --lib",
+];
+
+/// Programs that measure: delays to the millisecond, rates to the percent, or what a player shows in time.
+const MEASURING: &[&str] = &["-p freshwire-netns --test link"];
+
+/// The steps of the programs that cargo's messages tell of, with the environment of the build.
+pub(super) fn steps(messages: &[String], build: &Step) -> anyhow::Result<Vec<Step>> {
+    let mut steps = Vec::new();
+    for message in messages {
+        let message = serde_json::from_str(message).context("cargo's message is not JSON")?;
+        steps.extend(step(&message, build));
+    }
+    steps.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(steps)
+}
+
+/// The step of the test program that a message of cargo's tells of, if it does.
+fn step(message: &Value, build: &Step) -> Option<Step> {
+    if !message["profile"]["test"].as_bool()? {
+        return None;
+    }
+    let executable = message["executable"].as_str()?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    // The folder of a package has its name.
+    let package = folder.file_name()?.to_str()?;
+    let target = message["target"]["name"].as_str()?;
+    let name = match message["target"]["kind"][0].as_str()? {
+        kind @ ("bin" | "test" | "example" | "bench") => format!("-p {package} --{kind} {target}"),
+        _ => format!("-p {package} --lib"),
+    };
+    let lane = match name.as_str() {
+        name if COMPUTING.contains(&name) => Lane::Beside,
+        name if MEASURING.contains(&name) => Lane::Alone,
+        _ => Lane::Waiting,
+    };
+    let line =
+        CommandLine { environment: build.line.environment.clone(), ..CommandLine::new(executable, &[]) };
+    let line = line.with("CARGO_MANIFEST_DIR", folder.to_str()?);
+    Some(Step::new(&name, lane, line, folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIBRARY: &str = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/freshwire-a1/Cargo.toml",
+        "target":{"kind":["lib"],"name":"freshwire_a1"},"profile":{"test":true},"executable":"/t/freshwire_a1-1"}"#;
+    const TEST: &str = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/freshwire/Cargo.toml",
+        "target":{"kind":["test"],"name":"account"},"profile":{"test":true},"executable":"/t/account-2"}"#;
+    const COMMAND: &str = r#"{"reason":"compiler-artifact","manifest_path":"/w/crates/freshwire-cli/Cargo.toml",
+        "target":{"kind":["bin"],"name":"freshwire"},"profile":{"test":false},"executable":"/t/freshwire"}"#;
+
+    fn steps_of(messages: &[&str]) -> anyhow::Result<Vec<Step>> {
+        let messages: Vec<String> = messages.iter().map(|&message| message.to_owned()).collect();
+        let line = CommandLine::new("cargo", &["test"]).with("SEED", "7");
+        steps(&messages, &Step::new("tests", Lane::Build, line, Path::new("/w")))
+    }
+
+    #[test]
+    fn test_programs_are_told_from_the_rest() {
+        let finished = r#"{"reason":"build-finished","success":true}"#;
+        let steps = steps_of(&[LIBRARY, TEST, COMMAND, finished]).expect("messages");
+        let told: Vec<_> = steps.iter().map(|step| (step.name.as_str(), step.lane)).collect();
+        let expected =
+            [("-p freshwire --test account", Lane::Waiting), ("-p freshwire-a1 --lib", Lane::Beside)];
+        assert_eq!(told, expected);
+        assert_eq!(
+            steps[0].line.describe(),
+            "SEED='7' CARGO_MANIFEST_DIR='/w/crates/freshwire' /t/account-2 "
+        );
+        assert_eq!(steps[0].folder, Path::new("/w/crates/freshwire"));
+    }
+
+    #[test]
+    fn a_message_that_is_none_is_an_error() {
+        assert!(steps_of(&["{"]).is_err());
+    }
+}

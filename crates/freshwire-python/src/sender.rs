@@ -101,7 +101,7 @@ impl Sender {
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let group = group.get().native()?;
-        let made = policy.get().make(py);
+        let made = policy.get().make(py)?;
         self.core.note_node(made.asks_python);
         let room = Arc::<Room>::default();
         let watched = Watched { policy: made.policy, room: Arc::clone(&room) };

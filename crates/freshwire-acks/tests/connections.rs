@@ -47,6 +47,13 @@ fn assert_whole(outcome: &Outcome, transfer: &Transfer) {
     assert_eq!(outcome.wrong, 0);
 }
 
+/// Packets that found the backlog of a processor full, in all namespaces of this machine (`softnet_show` of Linux).
+fn backlog_drops() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let drops = text.lines().map(|line| line.split_whitespace().nth(1).unwrap());
+    drops.map(|count| u64::from_str_radix(count, 16).unwrap()).sum()
+}
+
 #[test]
 fn every_byte_arrives_and_most_acknowledgements_do_not() {
     let Some(testbed) = testbed("bytes", Receiver::EachPacket) else { return };
@@ -58,7 +65,9 @@ fn every_byte_arrives_and_most_acknowledgements_do_not() {
         for address in addresses {
             let Some(filter) = filter(&testbed, hook, Rule::Safe) else { return };
             assert_eq!(filter.hook(), Some(hook));
+            let before = backlog_drops();
             let outcome = testbed.transfer(address, &plan).unwrap();
+            let lost = backlog_drops() - before;
             assert_whole(&outcome, &plan);
             let counters = filter.counters().unwrap();
             assert!(counters.share() > 0.6, "{hook:?} {address}: {counters:?}");
@@ -67,9 +76,9 @@ fn every_byte_arrives_and_most_acknowledgements_do_not() {
                 "{hook:?} {address}: {outcome:?} {plain:?}"
             );
             assert!(counters.acks() > 0 && counters.packets > counters.segments, "{counters:?}");
-            // A loaded machine delays probes and loses packets in its backlog; the filter adds none that would be seen beside that.
-            let most = plain.tcp.retransmitted + counters.packets / 200;
-            assert!(outcome.tcp.retransmitted <= most, "{hook:?} {outcome:?} {plain:?}");
+            // Fewer acknowledgements make longer bursts, of which the receiving host's backlog loses some. A loaded machine delays probes.
+            let most = plain.tcp.retransmitted + lost + counters.packets / 200;
+            assert!(outcome.tcp.retransmitted <= most, "{hook:?} {lost} lost {outcome:?} {plain:?}");
         }
     }
 }

@@ -249,7 +249,7 @@ static void peers_are_chosen(void)
 	OK(fw_node_free(other));
 	/* Without the secret nobody answers. */
 	OK(fw_node_bind("127.0.0.1:0", private_key, &other));
-	OK(fw_node_begin_connect(other, address, key, NULL, SECOND / 4, &from));
+	OK(fw_node_begin_connect(other, address, key, NULL, 2 * SECOND, &from));
 	IS(FW_NOTHING, fw_connection_open(from));
 	IS(FW_NOT_CONNECTED, fw_connection_close(from, 0, ""));
 	UNTIL(fw_connection_open(from) == FW_NOT_CONNECTED);

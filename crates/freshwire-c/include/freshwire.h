@@ -709,9 +709,9 @@ typedef struct {
   // Mean length of a run of lost packets; 0 loses them singly.
   double burst;
   // Share of the packets that arrive later than the others, from 0 to 1. Packets behind them overtake them.
-  double late;
+  double reorder;
   // How much later.
-  uint64_t late_by;
+  uint64_t reorder_by;
 } fw_link_direction;
 
 // Settings of a link, from fw_link_config_default.

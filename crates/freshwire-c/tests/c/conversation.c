@@ -654,9 +654,9 @@ static void a_link_carries(void)
 	config.up.loss = 2.0;
 	IS(FW_INVALID, fw_link_new(&config, &link));
 	config.up.loss = 0.0;
-	config.up.late = -0.5;
+	config.up.reorder = -0.5;
 	IS(FW_INVALID, fw_link_new(&config, &link));
-	config.up.late = 0.0;
+	config.up.reorder = 0.0;
 	config.down.delay = SECOND / 100;
 	status = fw_link_new(&config, &link);
 	if (status == FW_NOT_PERMITTED && !getenv("CI")) {

@@ -1318,7 +1318,7 @@ fw_status fw_node_clear_events(fw_node node);
 // `stats` points to a writable structure.
 fw_status fw_node_stats(fw_node node, fw_endpoint_stats *stats);
 
-// Stops a node and aborts its connections.
+// Stops a node and aborts its connections. Calls of other threads that wait for them end, and no policy of their sinks is asked any more.
 fw_status fw_node_free(fw_node node);
 
 // Waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for the next message, and copies it to `buffer`. FW_NOTHING: none

@@ -482,13 +482,16 @@ pub unsafe extern "C" fn fw_node_stats(node: fw_node, stats: *mut fw_endpoint_st
     })
 }
 
-/// Stops a node and aborts its connections.
+/// Stops a node and aborts its connections. Calls of other threads that wait for them end, and no policy of their sinks is asked any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_node_free(node: fw_node) -> fw_status {
     call(|| {
         let object = free::<NodeObject>(node.id)?;
         let node = object.node.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(node);
+        if let Some(node) = node {
+            // A call that waits has the node too, and would keep it alive.
+            node.stop();
+        }
         Ok(fw_status::FW_OK)
     })
 }

@@ -294,6 +294,59 @@ static void peers_are_chosen(void)
 	OK(fw_node_free(chosen));
 }
 
+static void *wait_to_accept(void *node)
+{
+	fw_connection connection;
+	fw_status status = fw_node_accept(*(fw_node *)node, FW_DEFAULT, &connection);
+
+	CHECK(status == FW_CLOSED || status == FW_DEAD_HANDLE);
+	return NULL;
+}
+
+static void *wait_to_be_asked(void *node)
+{
+	fw_incoming incoming;
+	fw_status status = fw_node_incoming(*(fw_node *)node, FW_DEFAULT, &incoming);
+
+	CHECK(status == FW_CLOSED || status == FW_DEAD_HANDLE);
+	return NULL;
+}
+
+static void *wait_to_connect(void *node)
+{
+	char private_key[FW_KEY_TEXT], key[FW_KEY_TEXT];
+	fw_connection connection;
+	fw_status status;
+
+	/* Nobody has it. */
+	OK(fw_key_generate(private_key, key));
+	status = fw_node_connect(*(fw_node *)node, "127.0.0.1", 9, key, FW_DEFAULT, &connection);
+	CHECK(status == FW_NOT_CONNECTED || status == FW_CLOSED || status == FW_DEAD_HANDLE);
+	return NULL;
+}
+
+/* A node that is freed ends the calls that wait for it, also one that began just then. */
+static void a_freed_node_ends_waits(void)
+{
+	void *(*const waits[])(void *) = { wait_to_accept, wait_to_be_asked, wait_to_connect };
+
+	for (int at = 0; at < 3; at++) {
+		fw_node_config config = fw_node_config_default();
+		pthread_t threads[2];
+		fw_node node;
+
+		config.ask = at == 1;
+		OK(fw_node_bind_with("127.0.0.1:0", &config, &node));
+		for (int thread = 0; thread < 2; thread++)
+			CHECK(!pthread_create(&threads[thread], NULL, waits[at], &node));
+		/* So that they wait as a rule; what they return does not depend on it. */
+		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+		OK(fw_node_free(node));
+		for (int thread = 0; thread < 2; thread++)
+			pthread_join(threads[thread], NULL);
+	}
+}
+
 /* Whether this machine brings a multicast packet from itself to itself; a free port of that group. */
 static int has_multicast(const char *group, char *address, size_t size)
 {
@@ -539,6 +592,7 @@ int main(int argc, char **argv)
 	(void)argv;
 	qualities_of_service();
 	peers_are_chosen();
+	a_freed_node_ends_waits();
 	one_push_for_a_group();
 	streams();
 	if (argc == 1)

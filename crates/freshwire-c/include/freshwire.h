@@ -1344,7 +1344,7 @@ fw_status fw_connection_close(fw_connection connection,
                               uint64_t code,
                               const char *reason);
 
-// Frees a connection, which closes it unless a sink has it.
+// Frees a connection, which closes it unless a sink or a stream has it. A call that waits for a message ends with the connection.
 fw_status fw_connection_free(fw_connection connection);
 
 // Writes the address and the public key of the peer.

@@ -66,7 +66,8 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
         // SAFETY: as the caller promises.
         unsafe { put("sink", sink, fw_sink::default()) }?;
         let object = find::<SenderObject>(sender.id)?;
-        let connection = find::<ConnectionObject>(connection.id)?.native()?;
+        let connection_object = find::<ConnectionObject>(connection.id)?;
+        let connection = connection_object.native()?;
         // SAFETY: as the caller promises.
         let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
         // SAFETY: as the caller promises.
@@ -75,6 +76,7 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
             config = config.linger(Duration::from_nanos(linger));
         }
         let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(of_sender))?;
+        connection_object.mark_used();
         let id = enter(SinkObject::new(object, made))?;
         // SAFETY: as the caller promises.
         unsafe { put("sink", sink, fw_sink { id }) }?;

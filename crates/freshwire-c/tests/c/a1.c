@@ -347,6 +347,60 @@ static void a_freed_node_ends_waits(void)
 	}
 }
 
+static void *receive_without_room(void *connection)
+{
+	fw_message message;
+	uint8_t byte;
+
+	IS(FW_SMALL_BUFFER, fw_connection_recv(*(fw_connection *)connection, LIMIT, &byte, 1, &message));
+	return NULL;
+}
+
+static void *wait_to_receive(void *connection)
+{
+	fw_message message;
+	fw_status status = fw_connection_recv(*(fw_connection *)connection, FW_DEFAULT, NULL, 0, &message);
+
+	CHECK(status == FW_CLOSED || status == FW_DEAD_HANDLE);
+	return NULL;
+}
+
+/* Two threads have too small a buffer: no message is lost. A connection that is freed ends a call that waits. */
+static void waits_of_a_connection(void)
+{
+	struct ends ends_ = ends(NULL, NULL);
+	fw_sender sender_ = sender();
+	pthread_t threads[2];
+	fw_message message;
+	uint8_t bytes[8];
+	unsigned seen = 0;
+	fw_sink sink;
+
+	OK(fw_sender_add_a1_sink(sender_, ends_.from, NULL, FW_DEFAULT, &sink));
+	for (int at = 0; at < 2; at++)
+		CHECK(!pthread_create(&threads[at], NULL, receive_without_room, &ends_.to));
+	OK(fw_sink_push(sink, (const uint8_t *)"one", 3, &(fw_meta){ .key = 1 }, NULL));
+	OK(fw_sink_push(sink, (const uint8_t *)"two", 3, &(fw_meta){ .key = 2 }, NULL));
+	for (int at = 0; at < 2; at++)
+		pthread_join(threads[at], NULL);
+	for (int at = 0; at < 2; at++) {
+		OK(fw_connection_recv(ends_.to, LIMIT, bytes, sizeof bytes, &message));
+		seen |= (unsigned)message.key;
+	}
+	CHECK(seen == 3);
+
+	CHECK(!pthread_create(&threads[0], NULL, wait_to_receive, &ends_.to));
+	/* So that it waits as a rule; what it returns does not depend on it. */
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	OK(fw_connection_free(ends_.to));
+	pthread_join(threads[0], NULL);
+	OK(fw_sink_free(sink));
+	OK(fw_sender_free(sender_));
+	OK(fw_connection_free(ends_.from));
+	OK(fw_node_free(ends_.near));
+	OK(fw_node_free(ends_.far));
+}
+
 /* Whether this machine brings a multicast packet from itself to itself; a free port of that group. */
 static int has_multicast(const char *group, char *address, size_t size)
 {
@@ -593,6 +647,7 @@ int main(int argc, char **argv)
 	qualities_of_service();
 	peers_are_chosen();
 	a_freed_node_ends_waits();
+	waits_of_a_connection();
 	one_push_for_a_group();
 	streams();
 	if (argc == 1)

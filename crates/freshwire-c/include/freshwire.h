@@ -215,9 +215,9 @@ typedef struct {
   const uint32_t *weights;
   // How many.
   size_t weight_count;
-  // A gate to put the policy behind, for one sink; zero is none.
+  // A gate to put the policy behind, for one sink; zero is none. A call that fails does not use it up.
   fw_gate gate;
-  // For FW_ADAPTIVE: the policy, for one sink.
+  // For FW_ADAPTIVE: the policy, for one sink. A call that fails does not use it up.
   fw_adaptive adaptive;
 } fw_policy;
 

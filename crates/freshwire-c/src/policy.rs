@@ -1,6 +1,7 @@
 //! Policies: those of the library, and functions of the caller.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire::choice::{
@@ -9,8 +10,9 @@ use freshwire::choice::{
 use freshwire::{Rate, Timestamp};
 
 use crate::border::{Deciding, Failure, Result, slice};
-use crate::handles::{fw_adaptive, fw_gate};
-use crate::{adaptive, gate};
+use crate::adaptive::AdaptiveObject;
+use crate::gate::GateObject;
+use crate::handles::{find, fw_adaptive, fw_gate};
 
 /// FW_FIFO to FW_ADAPTIVE.
 pub type fw_policy_kind = u32;
@@ -173,9 +175,9 @@ pub struct fw_policy {
     pub weights: *const u32,
     /// How many.
     pub weight_count: usize,
-    /// A gate to put the policy behind, for one sink; zero is none.
+    /// A gate to put the policy behind, for one sink; zero is none. A call that fails does not use it up.
     pub gate: fw_gate,
-    /// For FW_ADAPTIVE: the policy, for one sink.
+    /// For FW_ADAPTIVE: the policy, for one sink. A call that fails does not use it up.
     pub adaptive: fw_adaptive,
 }
 
@@ -197,11 +199,45 @@ impl Default for fw_policy {
     }
 }
 
+/// A policy for a sink, and what it has taken for that.
+pub(crate) struct Made {
+    policy: Box<dyn Choice>,
+    taken: Taken,
+}
+
+/// What serves one sink. It is given back when this is dropped, for another attempt.
+#[derive(Default)]
+struct Taken {
+    adaptive: Option<Arc<AdaptiveObject>>,
+    gate: Option<Arc<GateObject>>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.give_back();
+        }
+        if let Some(gate) = &self.gate {
+            gate.give_back();
+        }
+    }
+}
+
+impl Made {
+    /// Adds a sink with the policy. If that fails, its gate and its adaptive policy can be used for another one.
+    pub(crate) fn serve<T>(mut self, add: impl FnOnce(Box<dyn Choice>) -> Result<T>) -> Result<T> {
+        let added = add(self.policy)?;
+        (self.taken.adaptive, self.taken.gate) = (None, None);
+        Ok(added)
+    }
+}
+
 impl fw_policy {
     /// # Safety
     ///
     /// `rules` and `weights` are as many as the policy says.
-    pub(crate) unsafe fn make(&self) -> Result<Box<dyn Choice>> {
+    pub(crate) unsafe fn make(&self) -> Result<Made> {
+        let mut taken = Taken::default();
         // SAFETY: as the caller promises.
         let weights = unsafe { slice(self.weights, self.weight_count) }?.iter().copied();
         let time = Duration::from_nanos(self.time);
@@ -223,7 +259,12 @@ impl fw_policy {
                 let rules: Result<Vec<Rule>> = rules.iter().map(rule_of).collect();
                 Box::new(rules?.into_iter().fold(builder, choice::Builder::rule).build())
             }
-            FW_ADAPTIVE => adaptive::take(self.adaptive)?,
+            FW_ADAPTIVE => {
+                let object = find::<AdaptiveObject>(self.adaptive.id)?;
+                let policy = object.take()?;
+                taken.adaptive = Some(object);
+                Box::new(policy)
+            }
             other => {
                 return Err(Failure::invalid(format!(
                     "policy kind {other}: FW_FIFO to FW_ADAPTIVE is wanted"
@@ -237,10 +278,16 @@ impl fw_policy {
                 Box::new(Asked { pick, context, inner: policy, queue: Vec::new() })
             }
         };
-        match self.gate.id {
-            0 => Ok(policy),
-            _ => gate::behind(self.gate, policy),
-        }
+        let policy = match self.gate.id {
+            0 => policy,
+            _ => {
+                let object = find::<GateObject>(self.gate.id)?;
+                let policy = object.put_before(policy)?;
+                taken.gate = Some(object);
+                policy
+            }
+        };
+        Ok(Made { policy, taken })
     }
 }
 

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define GAUGES 8
@@ -222,10 +221,12 @@ static void say_goodbye(void)
 		if (clients[at] && clients[at]->fd < 0)
 			check(fw_websocket_close(clients[at]->websocket, 1001, "the example ends"));
 	for (int at = 0; at < CLIENTS; at++) {
+		uint64_t now = fw_now();
+
 		if (!clients[at])
 			continue;
-		while (clients[at]->fd < 0 && fw_sink_ended(clients[at]->sink, &ended) == FW_NOTHING && fw_now() < until)
-			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+		if (clients[at]->fd < 0)
+			check(fw_sink_close(clients[at]->sink, FW_DRAIN, until > now ? until - now : 0, &ended));
 		leave(&clients[at]);
 	}
 }

@@ -1180,7 +1180,8 @@ fw_status fw_sink_interject(fw_sink sink, const uint8_t *data, size_t len);
 fw_status fw_sink_ended(fw_sink sink, fw_ended *ended);
 
 // Closes a sink, and waits at most `timeout` nanoseconds, after which the connection is aborted. Writes why it has ended. The
-// handle stays valid for fates and counters until it is freed.
+// handle stays valid for fates and counters until it is freed. A sink that another call closes already, as fw_websocket_close or
+// the client's close does, is only waited for: FW_NOTHING after `timeout`, without an abort.
 //
 // # Safety
 //
@@ -1636,8 +1637,8 @@ fw_status fw_websocket_next(fw_websocket websocket,
 fw_status fw_websocket_ended(fw_websocket websocket,
                              uint16_t *code);
 
-// Ends the connection: the message in progress, then the close frame. Returns at once. `reason` may be NULL, and is cut to 123
-// bytes.
+// Ends the connection: the message in progress, then the close frame. Returns at once; fw_sink_close waits until both were sent. `reason`
+// may be NULL, and is cut to 123 bytes.
 //
 // # Safety
 //

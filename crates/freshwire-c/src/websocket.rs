@@ -259,8 +259,8 @@ pub unsafe extern "C" fn fw_websocket_ended(websocket: fw_websocket, code: *mut 
     })
 }
 
-/// Ends the connection: the message in progress, then the close frame. Returns at once. `reason` may be NULL, and is cut to 123
-/// bytes.
+/// Ends the connection: the message in progress, then the close frame. Returns at once; fw_sink_close waits until both were sent. `reason`
+/// may be NULL, and is cut to 123 bytes.
 ///
 /// # Safety
 ///

@@ -121,7 +121,8 @@ static int header(const char *request, const char *name, char *value, size_t siz
 	return 0;
 }
 
-/* Answers a whole request. Returns 0 if the connection ends with it. The answers are short, and the connection is new: they have room. */
+/* Answers a whole request. Returns 0 if the connection ends with it. The answers are short, and the connection is new: they have room.
+ * A client that has reset it must not end the program with a signal. */
 static int answer(fw_sender sender, struct client *client, size_t head)
 {
 	fw_sink_config config = fw_sink_config_default();
@@ -130,7 +131,7 @@ static int answer(fw_sender sender, struct client *client, size_t head)
 	int len;
 
 	if (!strncmp(client->request, "GET / ", 6)) {
-		written = write(client->fd, PAGE, sizeof PAGE - 1);
+		written = send(client->fd, PAGE, sizeof PAGE - 1, MSG_NOSIGNAL);
 		return 0;
 	}
 	/* A page of another site may not read the values: browsers say whose page it is. */
@@ -141,14 +142,14 @@ static int answer(fw_sender sender, struct client *client, size_t head)
 		return 0;
 	if (strncmp(client->request, "GET /values ", 12) ||
 	    !header(client->request, "Sec-WebSocket-Key", key, sizeof key) || fw_websocket_accept(key, accept_)) {
-		written = write(client->fd, NOT_FOUND, sizeof NOT_FOUND - 1);
+		written = send(client->fd, NOT_FOUND, sizeof NOT_FOUND - 1, MSG_NOSIGNAL);
 		return 0;
 	}
 	len = snprintf(text, sizeof text,
 		       "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 		       "Sec-WebSocket-Accept: %s\r\n\r\n",
 		       accept_);
-	written = write(client->fd, text, (size_t)len);
+	written = send(client->fd, text, (size_t)len, MSG_NOSIGNAL);
 	if (written != len)
 		return 0;
 	config.policy.kind = FW_LATEST;

@@ -1011,8 +1011,8 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the message of this thread's last failure: "" before the first one. It stays valid until the thread's next failure
-// or end.
+// Returns the message of this thread's last failure, or the words of a later call that has described an end or a membership; "" before
+// the first one. It stays valid until the thread's next failure, its next call that describes an end or a membership, or its end.
 const char *fw_last_error(void);
 
 // Returns the default sizes: one ring of 1024 slots, 1024 blocks of 1448 bytes.

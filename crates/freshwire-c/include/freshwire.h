@@ -158,8 +158,11 @@ typedef struct {
   uint64_t unsent;
 } fw_link_view;
 
-// A policy's function: decides over `queue`, the oldest record first. It runs on the engine's thread, every sink of which
-// waits for it, and cannot call the library. A position outside the queue counts as FW_WAIT.
+// A policy's function: decides over `queue`, the oldest record first. A position outside the queue counts as FW_WAIT.
+//
+// Over TCP it runs on the engine's thread, every sink of which waits for it. Over A1 it runs on the node's thread, or on any thread in a
+// call for the node, its connections, streams or sinks: one at a time, while the others wait. It cannot call the library, and must not
+// wait for a lock that a thread holds during such a call.
 typedef fw_decision (*fw_pick)(void *context,
                                uint64_t now,
                                const fw_record *queue,
@@ -200,9 +203,10 @@ typedef struct {
   fw_policy_kind kind;
   // Margin or window, where the kind has one.
   uint64_t time;
-  // A function that is asked before, or NULL. It must stay valid until the sink has ended.
+  // A function that is asked before, or NULL. It must stay valid until the sink has ended: fw_sink_close or fw_sink_ended has said so,
+  // or fw_engine_free, over A1 fw_node_free, has returned.
   fw_pick pick;
-  // Given to the function. It must stay valid until the sink has ended.
+  // Given to the function, and valid for as long.
   void *context;
   // For FW_RULES: conditions for dropping a record, asked in this order; read when the sink is added.
   const fw_rule *rules;

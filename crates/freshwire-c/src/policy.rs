@@ -140,8 +140,11 @@ pub struct fw_decision {
     pub until: u64,
 }
 
-/// A policy's function: decides over `queue`, the oldest record first. It runs on the engine's thread, every sink of which
-/// waits for it, and cannot call the library. A position outside the queue counts as FW_WAIT.
+/// A policy's function: decides over `queue`, the oldest record first. A position outside the queue counts as FW_WAIT.
+///
+/// Over TCP it runs on the engine's thread, every sink of which waits for it. Over A1 it runs on the node's thread, or on any thread in a
+/// call for the node, its connections, streams or sinks: one at a time, while the others wait. It cannot call the library, and must not
+/// wait for a lock that a thread holds during such a call.
 pub type fw_pick = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -160,9 +163,10 @@ pub struct fw_policy {
     pub kind: fw_policy_kind,
     /// Margin or window, where the kind has one.
     pub time: u64,
-    /// A function that is asked before, or NULL. It must stay valid until the sink has ended.
+    /// A function that is asked before, or NULL. It must stay valid until the sink has ended: fw_sink_close or fw_sink_ended has said so,
+    /// or fw_engine_free, over A1 fw_node_free, has returned.
     pub pick: fw_pick,
-    /// Given to the function. It must stay valid until the sink has ended.
+    /// Given to the function, and valid for as long.
     pub context: *mut c_void,
     /// For FW_RULES: conditions for dropping a record, asked in this order; read when the sink is added.
     pub rules: *const fw_rule,
@@ -322,7 +326,7 @@ fn rule_of(rule: &fw_rule) -> Result<Rule> {
 /// The caller's pointer, which is only handed back.
 struct Context(*mut c_void);
 
-// SAFETY: nothing here looks behind the pointer. The caller knows that the engine's thread gets it (`fw_pick`).
+// SAFETY: nothing here looks behind the pointer. The caller knows which threads get it (`fw_pick`).
 unsafe impl Send for Context {}
 
 /// The caller's function before a policy.

@@ -561,7 +561,11 @@ pub unsafe extern "C" fn fw_connection_recv(
             Ok(()) => Ok(fw_status::FW_OK),
             Err(failure) => {
                 let mut kept = object.kept();
-                if was_kept { kept.push_front(received) } else { kept.push_back(received) }
+                if was_kept {
+                    kept.push_front(received)
+                } else {
+                    kept.push_back(received)
+                }
                 Err(failure)
             }
         }

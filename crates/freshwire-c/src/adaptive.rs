@@ -194,7 +194,8 @@ pub unsafe extern "C" fn fw_adaptive_selection(
     selected: *mut fw_selected,
 ) -> fw_status {
     call(|| {
-        let Selected { current, wanted, why, changes } = find::<AdaptiveObject>(adaptive.id)?.state().selection.get();
+        let Selected { current, wanted, why, changes } =
+            find::<AdaptiveObject>(adaptive.id)?.state().selection.get();
         let number = |rendition: Option<usize>| {
             rendition.and_then(|it| u32::try_from(it).ok()).unwrap_or(FW_NO_RENDITION)
         };

@@ -135,7 +135,8 @@ impl fw_link_direction {
     };
 
     fn config(&self, seed: u64) -> Result<Config> {
-        let mut builder = Config::builder().seed(seed).reorder(self.reorder, Duration::from_nanos(self.reorder_by));
+        let mut builder =
+            Config::builder().seed(seed).reorder(self.reorder, Duration::from_nanos(self.reorder_by));
         if let Some(rate) = rate(self.rate) {
             builder = builder.rate(rate);
         }

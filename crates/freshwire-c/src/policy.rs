@@ -9,8 +9,8 @@ use freshwire::choice::{
 };
 use freshwire::{Rate, Timestamp};
 
-use crate::border::{Deciding, Failure, Result, slice};
 use crate::adaptive::AdaptiveObject;
+use crate::border::{Deciding, Failure, Result, slice};
 use crate::gate::GateObject;
 use crate::handles::{find, fw_adaptive, fw_gate};
 

@@ -161,7 +161,7 @@ typedef struct {
 // A policy's function: decides over `queue`, the oldest record first. A position outside the queue counts as FW_WAIT.
 //
 // Over TCP it runs on the engine's thread, every sink of which waits for it. Over A1 it runs on the node's thread, or on any thread in a
-// call for the node, its connections, streams or sinks: one at a time, while the others wait. It cannot call the library, and must not
+// call for the node, its connections, streams or sinks. One call of it is in progress at a time. It cannot call the library, and must not
 // wait for a lock that a thread holds during such a call.
 typedef fw_decision (*fw_pick)(void *context,
                                uint64_t now,

@@ -18,7 +18,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #define GAUGES 8
@@ -122,7 +121,8 @@ static int header(const char *request, const char *name, char *value, size_t siz
 	return 0;
 }
 
-/* Answers a whole request. Returns 0 if the connection ends with it. The answers are short, and the connection is new: they have room. */
+/* Answers a whole request. Returns 0 if the connection ends with it. The answers are short, and the connection is new: they have room.
+ * A client that has reset it must not end the program with a signal. */
 static int answer(fw_sender sender, struct client *client, size_t head)
 {
 	fw_sink_config config = fw_sink_config_default();
@@ -131,7 +131,7 @@ static int answer(fw_sender sender, struct client *client, size_t head)
 	int len;
 
 	if (!strncmp(client->request, "GET / ", 6)) {
-		written = write(client->fd, PAGE, sizeof PAGE - 1);
+		written = send(client->fd, PAGE, sizeof PAGE - 1, MSG_NOSIGNAL);
 		return 0;
 	}
 	/* A page of another site may not read the values: browsers say whose page it is. */
@@ -142,14 +142,14 @@ static int answer(fw_sender sender, struct client *client, size_t head)
 		return 0;
 	if (strncmp(client->request, "GET /values ", 12) ||
 	    !header(client->request, "Sec-WebSocket-Key", key, sizeof key) || fw_websocket_accept(key, accept_)) {
-		written = write(client->fd, NOT_FOUND, sizeof NOT_FOUND - 1);
+		written = send(client->fd, NOT_FOUND, sizeof NOT_FOUND - 1, MSG_NOSIGNAL);
 		return 0;
 	}
 	len = snprintf(text, sizeof text,
 		       "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 		       "Sec-WebSocket-Accept: %s\r\n\r\n",
 		       accept_);
-	written = write(client->fd, text, (size_t)len);
+	written = send(client->fd, text, (size_t)len, MSG_NOSIGNAL);
 	if (written != len)
 		return 0;
 	config.policy.kind = FW_LATEST;
@@ -222,10 +222,12 @@ static void say_goodbye(void)
 		if (clients[at] && clients[at]->fd < 0)
 			check(fw_websocket_close(clients[at]->websocket, 1001, "the example ends"));
 	for (int at = 0; at < CLIENTS; at++) {
+		uint64_t now = fw_now();
+
 		if (!clients[at])
 			continue;
-		while (clients[at]->fd < 0 && fw_sink_ended(clients[at]->sink, &ended) == FW_NOTHING && fw_now() < until)
-			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL);
+		if (clients[at]->fd < 0)
+			check(fw_sink_close(clients[at]->sink, FW_DRAIN, until > now ? until - now : 0, &ended));
 		leave(&clients[at]);
 	}
 }

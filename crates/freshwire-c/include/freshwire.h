@@ -158,8 +158,11 @@ typedef struct {
   uint64_t unsent;
 } fw_link_view;
 
-// A policy's function: decides over `queue`, the oldest record first. It runs on the engine's thread, every sink of which
-// waits for it, and cannot call the library. A position outside the queue counts as FW_WAIT.
+// A policy's function: decides over `queue`, the oldest record first. A position outside the queue counts as FW_WAIT.
+//
+// Over TCP it runs on the engine's thread, every sink of which waits for it. Over A1 it runs on the node's thread, or on any thread in a
+// call for the node, its connections, streams or sinks. One call of it is in progress at a time. It cannot call the library, and must not
+// wait for a lock that a thread holds during such a call.
 typedef fw_decision (*fw_pick)(void *context,
                                uint64_t now,
                                const fw_record *queue,
@@ -200,9 +203,10 @@ typedef struct {
   fw_policy_kind kind;
   // Margin or window, where the kind has one.
   uint64_t time;
-  // A function that is asked before, or NULL. It must stay valid until the sink has ended.
+  // A function that is asked before, or NULL. It must stay valid until the sink has ended: fw_sink_close or fw_sink_ended has said so,
+  // or fw_engine_free, over A1 fw_node_free, has returned.
   fw_pick pick;
-  // Given to the function. It must stay valid until the sink has ended.
+  // Given to the function, and valid for as long.
   void *context;
   // For FW_RULES: conditions for dropping a record, asked in this order; read when the sink is added.
   const fw_rule *rules;
@@ -215,9 +219,9 @@ typedef struct {
   const uint32_t *weights;
   // How many.
   size_t weight_count;
-  // A gate to put the policy behind, for one sink; zero is none.
+  // A gate to put the policy behind, for one sink; zero is none. A call that fails does not use it up.
   fw_gate gate;
-  // For FW_ADAPTIVE: the policy, for one sink.
+  // For FW_ADAPTIVE: the policy, for one sink. A call that fails does not use it up.
   fw_adaptive adaptive;
 } fw_policy;
 
@@ -709,9 +713,9 @@ typedef struct {
   // Mean length of a run of lost packets; 0 loses them singly.
   double burst;
   // Share of the packets that arrive later than the others, from 0 to 1. Packets behind them overtake them.
-  double late;
+  double reorder;
   // How much later.
-  uint64_t late_by;
+  uint64_t reorder_by;
 } fw_link_direction;
 
 // Settings of a link, from fw_link_config_default.
@@ -1011,8 +1015,8 @@ typedef struct {
 extern "C" {
 #endif // __cplusplus
 
-// Returns the message of this thread's last failure: "" before the first one. It stays valid until the thread's next failure
-// or end.
+// Returns the message of this thread's last failure, or the words of a later call that has described an end or a membership; "" before
+// the first one. It stays valid until the thread's next failure, its next call that describes an end or a membership, or its end.
 const char *fw_last_error(void);
 
 // Returns the default sizes: one ring of 1024 slots, 1024 blocks of 1448 bytes.
@@ -1180,7 +1184,8 @@ fw_status fw_sink_interject(fw_sink sink, const uint8_t *data, size_t len);
 fw_status fw_sink_ended(fw_sink sink, fw_ended *ended);
 
 // Closes a sink, and waits at most `timeout` nanoseconds, after which the connection is aborted. Writes why it has ended. The
-// handle stays valid for fates and counters until it is freed.
+// handle stays valid for fates and counters until it is freed. A sink that another call closes already, as fw_websocket_close or
+// the client's close does, is only waited for: FW_NOTHING after `timeout`, without an abort.
 //
 // # Safety
 //
@@ -1318,7 +1323,7 @@ fw_status fw_node_clear_events(fw_node node);
 // `stats` points to a writable structure.
 fw_status fw_node_stats(fw_node node, fw_endpoint_stats *stats);
 
-// Stops a node and aborts its connections.
+// Stops a node and aborts its connections. Calls of other threads that wait for them end, and no policy of their sinks is asked any more.
 fw_status fw_node_free(fw_node node);
 
 // Waits at most `timeout` nanoseconds, FW_DEFAULT for ever, for the next message, and copies it to `buffer`. FW_NOTHING: none
@@ -1344,7 +1349,7 @@ fw_status fw_connection_close(fw_connection connection,
                               uint64_t code,
                               const char *reason);
 
-// Frees a connection, which closes it unless a sink has it.
+// Frees a connection, which closes it unless a sink or a stream has it. A call that waits for a message ends with the connection.
 fw_status fw_connection_free(fw_connection connection);
 
 // Writes the address and the public key of the peer.
@@ -1636,8 +1641,8 @@ fw_status fw_websocket_next(fw_websocket websocket,
 fw_status fw_websocket_ended(fw_websocket websocket,
                              uint16_t *code);
 
-// Ends the connection: the message in progress, then the close frame. Returns at once. `reason` may be NULL, and is cut to 123
-// bytes.
+// Ends the connection: the message in progress, then the close frame. Returns at once; fw_sink_close waits until both were sent. `reason`
+// may be NULL, and is cut to 123 bytes.
 //
 // # Safety
 //

@@ -1,9 +1,11 @@
 //! A1: nodes and connections.
 
+use std::collections::VecDeque;
 use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use freshwire::a1::{
@@ -49,8 +51,10 @@ pub(crate) struct ConnectionObject {
     stage: Mutex<Stage>,
     /// From the first `fw_connection_events` on.
     events: OnceLock<Events>,
-    /// A message that did not fit into the caller's buffer.
-    kept: Mutex<Option<a1::Message>>,
+    /// Messages that did not fit into a caller's buffer: each call that waits may have had one.
+    kept: Mutex<VecDeque<a1::Message>>,
+    /// A sink or a stream has it too.
+    has_user: AtomicBool,
 }
 
 /// How far a connection is.
@@ -71,7 +75,8 @@ impl ConnectionObject {
     }
 
     fn of(stage: Stage) -> Self {
-        Self { stage: Mutex::new(stage), events: OnceLock::new(), kept: Mutex::default() }
+        let (events, kept) = (OnceLock::new(), Mutex::default());
+        Self { stage: Mutex::new(stage), events, kept, has_user: AtomicBool::new(false) }
     }
 
     /// The connection once it stands; `None` until then.
@@ -90,6 +95,15 @@ impl ConnectionObject {
 
     pub(crate) fn native(&self) -> Result<Connection> {
         self.poll_open()?.ok_or_else(|| not_connected("the handshake is in progress: wait for its end"))
+    }
+
+    /// From now on the connection does not end with its handle.
+    pub(crate) fn mark_used(&self) {
+        self.has_user.store(true, Ordering::Relaxed);
+    }
+
+    fn kept(&self) -> MutexGuard<'_, VecDeque<a1::Message>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn events(&self) -> Result<&Events> {
@@ -111,6 +125,9 @@ fn not_connected(words: impl ToString) -> Failure {
 
 /// Bytes of a key's text: 64 hexadecimal digits and a zero byte.
 pub const FW_KEY_TEXT: usize = 65;
+
+/// The code of a connection that is closed with its handle, as by its last owner in Rust.
+const CODE_DONE: u64 = 0;
 
 /// Longest wait inside the library without a look at the time limit.
 pub(crate) const SLICE: Duration = Duration::from_secs(3600);
@@ -482,13 +499,16 @@ pub unsafe extern "C" fn fw_node_stats(node: fw_node, stats: *mut fw_endpoint_st
     })
 }
 
-/// Stops a node and aborts its connections.
+/// Stops a node and aborts its connections. Calls of other threads that wait for them end, and no policy of their sinks is asked any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_node_free(node: fw_node) -> fw_status {
     call(|| {
         let object = free::<NodeObject>(node.id)?;
         let node = object.node.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(node);
+        if let Some(node) = node {
+            // A call that waits has the node too, and would keep it alive.
+            node.stop();
+        }
         Ok(fw_status::FW_OK)
     })
 }
@@ -513,7 +533,8 @@ pub unsafe extern "C" fn fw_connection_recv(
         unsafe { put("message", message, fw_message::default()) }?;
         let object = find::<ConnectionObject>(connection.id)?;
         let native = object.native()?;
-        let kept = object.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let kept = object.kept().pop_front();
+        let was_kept = kept.is_some();
         let received = match kept {
             Some(kept) => kept,
             None => match receive(&native, timeout)? {
@@ -539,7 +560,12 @@ pub unsafe extern "C" fn fw_connection_recv(
         match unsafe { copy_out(&received.data, buffer, size) } {
             Ok(()) => Ok(fw_status::FW_OK),
             Err(failure) => {
-                *object.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(received);
+                let mut kept = object.kept();
+                if was_kept {
+                    kept.push_front(received)
+                } else {
+                    kept.push_back(received)
+                }
                 Err(failure)
             }
         }
@@ -580,7 +606,7 @@ pub unsafe extern "C" fn fw_connection_close(
     })
 }
 
-/// Frees a connection, which closes it unless a sink has it.
+/// Frees a connection, which closes it unless a sink or a stream has it. A call that waits for a message ends with the connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_connection_free(connection: fw_connection) -> fw_status {
     call(|| {
@@ -589,7 +615,12 @@ pub extern "C" fn fw_connection_free(connection: fw_connection) -> fw_status {
             &mut *object.stage.lock().unwrap_or_else(PoisonError::into_inner),
             Stage::Freed,
         );
-        drop(stage);
+        // Dropping it closes it as well, but not while a call that waits has it too.
+        if let Stage::Open(connection) = stage
+            && !object.has_user.load(Ordering::Relaxed)
+        {
+            connection.close(CODE_DONE, "");
+        }
         Ok(fw_status::FW_OK)
     })
 }

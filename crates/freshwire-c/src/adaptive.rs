@@ -1,9 +1,9 @@
 //! Several codings of the same pictures, of which each receiver gets one at a time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use freshwire::choice::{Adaptive, Choice, Cost, MAX_RENDITIONS, Record, Selected, Selection};
+use freshwire::choice::{Adaptive, Cost, MAX_RENDITIONS, Record, Selected, Selection};
 
 use crate::border::{Failure, Result, call, fw_status, get, put};
 use crate::handles::{Object, enter, find, free, fw_adaptive};
@@ -12,32 +12,51 @@ use crate::meta::fw_meta;
 pub(crate) struct AdaptiveObject {
     /// Of the same stream as the policy.
     stream: Adaptive,
+    /// The renditions that the receiver may have, as bits.
+    allowed: u8,
+    state: Mutex<State>,
+}
+
+struct State {
     selection: Arc<Selection>,
     /// `None` once a sink has it.
-    policy: Mutex<Option<Adaptive>>,
+    policy: Option<Adaptive>,
 }
 
 impl Object for AdaptiveObject {
     const NAME: &'static str = "adaptive policy";
 }
 
-impl AdaptiveObject {
+impl State {
     fn new(policy: Adaptive) -> Self {
-        let stream = policy.for_another(0);
-        Self { stream, selection: Arc::clone(policy.selection()), policy: Mutex::new(Some(policy)) }
+        Self { selection: Arc::clone(policy.selection()), policy: Some(policy) }
     }
 }
 
-/// The policy, for its sink.
-pub(crate) fn take(adaptive: fw_adaptive) -> Result<Box<dyn Choice>> {
-    let object = find::<AdaptiveObject>(adaptive.id)?;
-    let policy = object.policy.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let taken = || {
-        Failure::invalid(
-            "the adaptive policy has a sink: make one for this sink with fw_adaptive_for_another",
-        )
-    };
-    Ok(Box::new(policy.ok_or_else(taken)?))
+impl AdaptiveObject {
+    fn new(stream: Adaptive, allowed: u8) -> Self {
+        let state = Mutex::new(State::new(stream.for_another(allowed)));
+        Self { stream, allowed, state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The policy, for its sink.
+    pub(crate) fn take(&self) -> Result<Adaptive> {
+        let taken = || {
+            Failure::invalid(
+                "the adaptive policy has a sink: make one for this sink with fw_adaptive_for_another",
+            )
+        };
+        self.state().policy.take().ok_or_else(taken)
+    }
+
+    /// The sink was not added. The policy was dropped with it, and a new one has selected nothing yet either.
+    pub(crate) fn give_back(&self) {
+        *self.state() = State::new(self.stream.for_another(self.allowed));
+    }
 }
 
 /// No rendition, where a number names one.
@@ -103,7 +122,7 @@ pub unsafe extern "C" fn fw_adaptive_new(adaptive: *mut fw_adaptive) -> fw_statu
     call(|| {
         // SAFETY: as the caller promises.
         unsafe { put("adaptive", adaptive, fw_adaptive::default()) }?;
-        let id = enter(AdaptiveObject::new(Adaptive::default()))?;
+        let id = enter(AdaptiveObject::new(Adaptive::default(), u8::MAX))?;
         // SAFETY: as the caller promises.
         unsafe { put("adaptive", adaptive, fw_adaptive { id }) }?;
         Ok(fw_status::FW_OK)
@@ -126,7 +145,7 @@ pub unsafe extern "C" fn fw_adaptive_for_another(
         // SAFETY: as the caller promises.
         unsafe { put("another", another, fw_adaptive::default()) }?;
         let object = find::<AdaptiveObject>(adaptive.id)?;
-        let id = enter(AdaptiveObject::new(object.stream.for_another(allowed)))?;
+        let id = enter(AdaptiveObject::new(object.stream.for_another(0), allowed))?;
         // SAFETY: as the caller promises.
         unsafe { put("another", another, fw_adaptive { id }) }?;
         Ok(fw_status::FW_OK)
@@ -175,7 +194,8 @@ pub unsafe extern "C" fn fw_adaptive_selection(
     selected: *mut fw_selected,
 ) -> fw_status {
     call(|| {
-        let Selected { current, wanted, why, changes } = find::<AdaptiveObject>(adaptive.id)?.selection.get();
+        let Selected { current, wanted, why, changes } =
+            find::<AdaptiveObject>(adaptive.id)?.state().selection.get();
         let number = |rendition: Option<usize>| {
             rendition.and_then(|it| u32::try_from(it).ok()).unwrap_or(FW_NO_RENDITION)
         };

@@ -146,15 +146,15 @@ fn failed(failure: Failure) -> fw_status {
     failure.0.status
 }
 
-/// Keeps a message for `fw_last_error`.
+/// Keeps a message for `fw_last_error`: of a failure, or of what a call describes, such as why a sink has ended.
 pub(crate) fn note(words: &str) {
     let words = CString::new(words.replace('\0', " ")).unwrap_or_default();
     // Fails only while the thread ends, when nobody asks any more.
     let _ = LAST.try_with(|last| *last.borrow_mut() = words);
 }
 
-/// Returns the message of this thread's last failure: "" before the first one. It stays valid until the thread's next failure
-/// or end.
+/// Returns the message of this thread's last failure, or the words of a later call that has described an end or a membership; "" before
+/// the first one. It stays valid until the thread's next failure, its next call that describes an end or a membership, or its end.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_last_error() -> *const c_char {
     let empty: &'static CStr = c"";

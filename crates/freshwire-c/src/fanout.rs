@@ -36,12 +36,14 @@ pub unsafe extern "C" fn fw_sender_add_sink(
         // SAFETY: as the caller promises.
         let config = unsafe { get_or("config", config, || fw_sink_config_default()) }?;
         // SAFETY: as the caller promises.
-        let policy = SinkConfig::new(unsafe { config.policy.make() }?);
-        // SAFETY: as the caller promises.
-        let settings = unsafe { config.apply(policy) }?;
-        let stream = TcpStream::from(duplicate(fd)?);
-        let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
-        let id = enter(SinkObject::new(object, made))?;
+        let policy = unsafe { config.policy.make() }?;
+        let id = policy.serve(|policy| {
+            // SAFETY: as the caller promises.
+            let settings = unsafe { config.apply(SinkConfig::new(policy)) }?;
+            let stream = TcpStream::from(duplicate(fd)?);
+            let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
+            enter(SinkObject::new(object, made))
+        })?;
         // SAFETY: as the caller promises.
         unsafe { put("sink", sink, fw_sink { id }) }?;
         Ok(fw_status::FW_OK)
@@ -66,16 +68,21 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
         // SAFETY: as the caller promises.
         unsafe { put("sink", sink, fw_sink::default()) }?;
         let object = find::<SenderObject>(sender.id)?;
-        let connection = find::<ConnectionObject>(connection.id)?.native()?;
+        let connection_object = find::<ConnectionObject>(connection.id)?;
+        let connection = connection_object.native()?;
         // SAFETY: as the caller promises.
         let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
         // SAFETY: as the caller promises.
-        let mut config = freshwire::a1::SinkConfig::new(unsafe { policy.make() }?);
-        if linger != FW_DEFAULT {
-            config = config.linger(Duration::from_nanos(linger));
-        }
-        let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(of_sender))?;
-        let id = enter(SinkObject::new(object, made))?;
+        let policy = unsafe { policy.make() }?;
+        let id = policy.serve(|policy| {
+            let mut config = freshwire::a1::SinkConfig::new(policy);
+            if linger != FW_DEFAULT {
+                config = config.linger(Duration::from_nanos(linger));
+            }
+            let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(of_sender))?;
+            connection_object.mark_used();
+            enter(SinkObject::new(object, made))
+        })?;
         // SAFETY: as the caller promises.
         unsafe { put("sink", sink, fw_sink { id }) }?;
         Ok(fw_status::FW_OK)

@@ -1,6 +1,6 @@
 //! Gates: late choice up to where the receiving program reads.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freshwire::choice::{self, Choice, Gate};
 
@@ -9,8 +9,8 @@ use crate::handles::{Object, enter, find, free, fw_gate};
 
 pub(crate) struct GateObject {
     records: u32,
-    /// From the first sink on.
-    gate: OnceLock<Gate>,
+    /// Once a sink has it.
+    gate: Mutex<Option<Gate>>,
 }
 
 impl Object for GateObject {
@@ -18,20 +18,30 @@ impl Object for GateObject {
 }
 
 impl GateObject {
-    fn gate(&self) -> Result<&Gate> {
-        self.gate
-            .get()
-            .ok_or_else(|| Failure::invalid("the gate has no sink yet: put it into the fw_policy of one"))
+    fn lock(&self) -> MutexGuard<'_, Option<Gate>> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// Puts a policy behind a gate.
-pub(crate) fn behind(gate: fw_gate, policy: Box<dyn Choice>) -> Result<Box<dyn Choice>> {
-    let object = find::<GateObject>(gate.id)?;
-    let (gated, gate) = choice::gate(policy, object.records);
-    let taken = || Failure::invalid("the gate has a sink: make another one for this sink");
-    object.gate.set(gate).map_err(|_| taken())?;
-    Ok(Box::new(gated))
+    fn gate(&self) -> Result<Gate> {
+        let no_sink = || Failure::invalid("the gate has no sink yet: put it into the fw_policy of one");
+        self.lock().clone().ok_or_else(no_sink)
+    }
+
+    /// Puts the gate before a policy, for its sink.
+    pub(crate) fn put_before(&self, policy: Box<dyn Choice>) -> Result<Box<dyn Choice>> {
+        let mut present = self.lock();
+        if present.is_some() {
+            return Err(Failure::invalid("the gate has a sink: make another one for this sink"));
+        }
+        let (gated, gate) = choice::gate(policy, self.records);
+        *present = Some(gate);
+        Ok(Box::new(gated))
+    }
+
+    /// The sink was not added.
+    pub(crate) fn give_back(&self) {
+        *self.lock() = None;
+    }
 }
 
 /// Makes a gate, for the member `gate` of the fw_policy of one sink. At most `records` records are on their way to the receiving
@@ -47,7 +57,7 @@ pub unsafe extern "C" fn fw_gate_new(records: u32, gate: *mut fw_gate) -> fw_sta
     call(|| {
         // SAFETY: as the caller promises.
         unsafe { put("gate", gate, fw_gate::default()) }?;
-        let id = enter(GateObject { records, gate: OnceLock::new() })?;
+        let id = enter(GateObject { records, gate: Mutex::default() })?;
         // SAFETY: as the caller promises.
         unsafe { put("gate", gate, fw_gate { id }) }?;
         Ok(fw_status::FW_OK)

@@ -193,12 +193,15 @@ pub unsafe extern "C" fn fw_sender_add_a1_group(
         // SAFETY: as the caller promises.
         let policy = unsafe { get_or("policy", policy, fw_policy::default) }?;
         // SAFETY: as the caller promises.
-        let mut config = freshwire::a1::SinkConfig::new(unsafe { policy.make() }?);
-        if linger != FW_DEFAULT {
-            config = config.linger(Duration::from_nanos(linger));
-        }
-        let made = object.with(|sender| sender.add_a1_group(&group, config).map_err(of_sender))?;
-        let id = enter(SinkObject::new(object, made))?;
+        let policy = unsafe { policy.make() }?;
+        let id = policy.serve(|policy| {
+            let mut config = freshwire::a1::SinkConfig::new(policy);
+            if linger != FW_DEFAULT {
+                config = config.linger(Duration::from_nanos(linger));
+            }
+            let made = object.with(|sender| sender.add_a1_group(&group, config).map_err(of_sender))?;
+            enter(SinkObject::new(object, made))
+        })?;
         // SAFETY: as the caller promises.
         unsafe { put("sink", sink, fw_sink { id }) }?;
         Ok(fw_status::FW_OK)

@@ -40,9 +40,9 @@ pub struct fw_link_direction {
     /// Mean length of a run of lost packets; 0 loses them singly.
     pub burst: f64,
     /// Share of the packets that arrive later than the others, from 0 to 1. Packets behind them overtake them.
-    pub late: f64,
+    pub reorder: f64,
     /// How much later.
-    pub late_by: u64,
+    pub reorder_by: u64,
 }
 
 /// Settings of a link, from fw_link_config_default.
@@ -130,12 +130,13 @@ impl fw_link_direction {
         queue: FW_DEFAULT,
         loss: 0.0,
         burst: 0.0,
-        late: 0.0,
-        late_by: 0,
+        reorder: 0.0,
+        reorder_by: 0,
     };
 
     fn config(&self, seed: u64) -> Result<Config> {
-        let mut builder = Config::builder().seed(seed).reorder(self.late, Duration::from_nanos(self.late_by));
+        let mut builder =
+            Config::builder().seed(seed).reorder(self.reorder, Duration::from_nanos(self.reorder_by));
         if let Some(rate) = rate(self.rate) {
             builder = builder.rate(rate);
         }

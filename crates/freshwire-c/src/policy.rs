@@ -1,6 +1,7 @@
 //! Policies: those of the library, and functions of the caller.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire::choice::{
@@ -8,9 +9,10 @@ use freshwire::choice::{
 };
 use freshwire::{Rate, Timestamp};
 
+use crate::adaptive::AdaptiveObject;
 use crate::border::{Deciding, Failure, Result, slice};
-use crate::handles::{fw_adaptive, fw_gate};
-use crate::{adaptive, gate};
+use crate::gate::GateObject;
+use crate::handles::{find, fw_adaptive, fw_gate};
 
 /// FW_FIFO to FW_ADAPTIVE.
 pub type fw_policy_kind = u32;
@@ -138,8 +140,11 @@ pub struct fw_decision {
     pub until: u64,
 }
 
-/// A policy's function: decides over `queue`, the oldest record first. It runs on the engine's thread, every sink of which
-/// waits for it, and cannot call the library. A position outside the queue counts as FW_WAIT.
+/// A policy's function: decides over `queue`, the oldest record first. A position outside the queue counts as FW_WAIT.
+///
+/// Over TCP it runs on the engine's thread, every sink of which waits for it. Over A1 it runs on the node's thread, or on any thread in a
+/// call for the node, its connections, streams or sinks. One call of it is in progress at a time. It cannot call the library, and must not
+/// wait for a lock that a thread holds during such a call.
 pub type fw_pick = Option<
     unsafe extern "C" fn(
         context: *mut c_void,
@@ -158,9 +163,10 @@ pub struct fw_policy {
     pub kind: fw_policy_kind,
     /// Margin or window, where the kind has one.
     pub time: u64,
-    /// A function that is asked before, or NULL. It must stay valid until the sink has ended.
+    /// A function that is asked before, or NULL. It must stay valid until the sink has ended: fw_sink_close or fw_sink_ended has said so,
+    /// or fw_engine_free, over A1 fw_node_free, has returned.
     pub pick: fw_pick,
-    /// Given to the function. It must stay valid until the sink has ended.
+    /// Given to the function, and valid for as long.
     pub context: *mut c_void,
     /// For FW_RULES: conditions for dropping a record, asked in this order; read when the sink is added.
     pub rules: *const fw_rule,
@@ -173,9 +179,9 @@ pub struct fw_policy {
     pub weights: *const u32,
     /// How many.
     pub weight_count: usize,
-    /// A gate to put the policy behind, for one sink; zero is none.
+    /// A gate to put the policy behind, for one sink; zero is none. A call that fails does not use it up.
     pub gate: fw_gate,
-    /// For FW_ADAPTIVE: the policy, for one sink.
+    /// For FW_ADAPTIVE: the policy, for one sink. A call that fails does not use it up.
     pub adaptive: fw_adaptive,
 }
 
@@ -197,11 +203,45 @@ impl Default for fw_policy {
     }
 }
 
+/// A policy for a sink, and what it has taken for that.
+pub(crate) struct Made {
+    policy: Box<dyn Choice>,
+    taken: Taken,
+}
+
+/// What serves one sink. It is given back when this is dropped, for another attempt.
+#[derive(Default)]
+struct Taken {
+    adaptive: Option<Arc<AdaptiveObject>>,
+    gate: Option<Arc<GateObject>>,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(adaptive) = &self.adaptive {
+            adaptive.give_back();
+        }
+        if let Some(gate) = &self.gate {
+            gate.give_back();
+        }
+    }
+}
+
+impl Made {
+    /// Adds a sink with the policy. If that fails, its gate and its adaptive policy can be used for another one.
+    pub(crate) fn serve<T>(mut self, add: impl FnOnce(Box<dyn Choice>) -> Result<T>) -> Result<T> {
+        let added = add(self.policy)?;
+        (self.taken.adaptive, self.taken.gate) = (None, None);
+        Ok(added)
+    }
+}
+
 impl fw_policy {
     /// # Safety
     ///
     /// `rules` and `weights` are as many as the policy says.
-    pub(crate) unsafe fn make(&self) -> Result<Box<dyn Choice>> {
+    pub(crate) unsafe fn make(&self) -> Result<Made> {
+        let mut taken = Taken::default();
         // SAFETY: as the caller promises.
         let weights = unsafe { slice(self.weights, self.weight_count) }?.iter().copied();
         let time = Duration::from_nanos(self.time);
@@ -223,7 +263,12 @@ impl fw_policy {
                 let rules: Result<Vec<Rule>> = rules.iter().map(rule_of).collect();
                 Box::new(rules?.into_iter().fold(builder, choice::Builder::rule).build())
             }
-            FW_ADAPTIVE => adaptive::take(self.adaptive)?,
+            FW_ADAPTIVE => {
+                let object = find::<AdaptiveObject>(self.adaptive.id)?;
+                let policy = object.take()?;
+                taken.adaptive = Some(object);
+                Box::new(policy)
+            }
             other => {
                 return Err(Failure::invalid(format!(
                     "policy kind {other}: FW_FIFO to FW_ADAPTIVE is wanted"
@@ -237,10 +282,16 @@ impl fw_policy {
                 Box::new(Asked { pick, context, inner: policy, queue: Vec::new() })
             }
         };
-        match self.gate.id {
-            0 => Ok(policy),
-            _ => gate::behind(self.gate, policy),
-        }
+        let policy = match self.gate.id {
+            0 => policy,
+            _ => {
+                let object = find::<GateObject>(self.gate.id)?;
+                let policy = object.put_before(policy)?;
+                taken.gate = Some(object);
+                policy
+            }
+        };
+        Ok(Made { policy, taken })
     }
 }
 
@@ -275,7 +326,7 @@ fn rule_of(rule: &fw_rule) -> Result<Rule> {
 /// The caller's pointer, which is only handed back.
 struct Context(*mut c_void);
 
-// SAFETY: nothing here looks behind the pointer. The caller knows that the engine's thread gets it (`fw_pick`).
+// SAFETY: nothing here looks behind the pointer. The caller knows which threads get it (`fw_pick`).
 unsafe impl Send for Context {}
 
 /// The caller's function before a policy.

@@ -570,7 +570,8 @@ unsafe fn put_ended(to: *mut fw_ended, ended: &Ended) -> Result<fw_status> {
 }
 
 /// Closes a sink, and waits at most `timeout` nanoseconds, after which the connection is aborted. Writes why it has ended. The
-/// handle stays valid for fates and counters until it is freed.
+/// handle stays valid for fates and counters until it is freed. A sink that another call closes already, as fw_websocket_close or
+/// the client's close does, is only waited for: FW_NOTHING after `timeout`, without an abort.
 ///
 /// # Safety
 ///
@@ -598,10 +599,10 @@ pub unsafe extern "C" fn fw_sink_close(
         let object = find::<SinkObject>(sink.id)?;
         let reason = match object.take() {
             Some(open) => open.close(mode, Duration::from_nanos(timeout)),
-            None => object
-                .monitor
-                .ended()
-                .ok_or_else(|| Failure::new(fw_status::FW_CLOSED, "another call closes the sink"))?,
+            None => match object.monitor.wait(Duration::from_nanos(timeout)) {
+                Some(reason) => reason,
+                None => return Ok(fw_status::FW_NOTHING),
+            },
         };
         // SAFETY: as the caller promises.
         unsafe { put_ended(ended, &reason) }

@@ -108,11 +108,13 @@ pub unsafe extern "C" fn fw_stream_new(connection: fw_connection, stream: *mut f
     call(|| {
         // SAFETY: as the caller promises.
         unsafe { put("stream", stream, fw_stream::default()) }?;
-        let native = find::<ConnectionObject>(connection.id)?.native()?;
+        let object = find::<ConnectionObject>(connection.id)?;
+        let native = object.native()?;
         let made = ByteStream::new(native.clone()).map_err(|error| match error {
             ByteStreamError::Sender(error) => of_sender(error),
             _ => Failure::invalid(error),
         })?;
+        object.mark_used();
         let (reader, writer) = made.split();
         let id = enter(StreamObject {
             reader: Mutex::new(Some(reader)),

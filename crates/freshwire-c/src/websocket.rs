@@ -147,12 +147,14 @@ pub unsafe extern "C" fn fw_websocket_new(
             }
         };
         // SAFETY: as the caller promises.
-        let policy = SinkConfig::new(unsafe { config.policy.make() }?);
-        // SAFETY: as the caller promises.
-        let settings = unsafe { config.apply(policy) }?.framing(messages);
-        let (file, stream) = (duplicate(fd)?, TcpStream::from(duplicate(fd)?));
-        let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
-        let sink_id = enter(SinkObject::new(object, made))?;
+        let policy = unsafe { config.policy.make() }?;
+        let (file, sink_id) = policy.serve(|policy| {
+            // SAFETY: as the caller promises.
+            let settings = unsafe { config.apply(SinkConfig::new(policy)) }?.framing(messages);
+            let (file, stream) = (duplicate(fd)?, TcpStream::from(duplicate(fd)?));
+            let made = object.with(|sender| sender.add_sink(stream, settings).map_err(of_sender))?;
+            Ok((file, enter(SinkObject::new(object, made))?))
+        })?;
         let most = if max_message_bytes == 0 { MAX_MESSAGE_BYTES } else { max_message_bytes };
         let object = WebSocketObject {
             file,
@@ -257,8 +259,8 @@ pub unsafe extern "C" fn fw_websocket_ended(websocket: fw_websocket, code: *mut 
     })
 }
 
-/// Ends the connection: the message in progress, then the close frame. Returns at once. `reason` may be NULL, and is cut to 123
-/// bytes.
+/// Ends the connection: the message in progress, then the close frame. Returns at once; fw_sink_close waits until both were sent. `reason`
+/// may be NULL, and is cut to 123 bytes.
 ///
 /// # Safety
 ///

@@ -26,11 +26,12 @@ use freshwire_units::Rate;
 
 pub use self::types::{End, StandaloneError};
 use crate::Snapshot;
-use wire::{Answer, Channel, Request};
+use wire::{Answer, Channel, Request, UNANSWERED};
 
 /// An emulated link in a process of its own; see the module's page.
 ///
-/// Every call takes some microseconds, and waits while another thread's call is under way.
+/// Every call takes some microseconds, and waits while another thread's call is under way. A link's process that does not answer within
+/// a minute is ended.
 pub struct StandaloneLink {
     state: Mutex<State>,
     address: Option<SocketAddr>,
@@ -44,6 +45,20 @@ struct State {
     snapshot: Snapshot,
     /// Known from the end on.
     faults: Vec<String>,
+}
+
+impl State {
+    fn ask(&mut self, request: &Request) -> Result<Answer, StandaloneError> {
+        let channel = self.channel.as_ref().ok_or(StandaloneError::Ended)?;
+        channel.send(request)?;
+        if !channel.is_readable() {
+            // A late answer would be taken for that of the next request.
+            self.channel = None;
+            self.faults = vec![UNANSWERED.to_owned()];
+            return Err(StandaloneError::Failed(UNANSWERED.to_owned()));
+        }
+        channel.answer()
+    }
 }
 
 impl StandaloneLink {
@@ -85,7 +100,7 @@ impl StandaloneLink {
         kind: i32,
         protocol: i32,
     ) -> Result<OwnedFd, StandaloneError> {
-        match self.ask(&Request::Socket { end, domain, kind, protocol })? {
+        match self.state().ask(&Request::Socket { end, domain, kind, protocol })? {
             Answer::Socket(socket) => Ok(socket),
             _ => Err(StandaloneError::Ended),
         }
@@ -98,21 +113,23 @@ impl StandaloneLink {
     ///
     /// [`StandaloneError::Ended`].
     pub fn set_rate(&self, direction: Direction, rate: Option<Rate>) -> Result<(), StandaloneError> {
-        self.ask(&Request::SetRate { direction, rate }).map(drop)
+        self.state().ask(&Request::SetRate { direction, rate }).map(drop)
     }
 
-    /// What the link has done so far; of a closed one, at its end.
+    /// What the link has done so far; of a closed one, at its end; of one that did not answer, what was known last.
     ///
     /// # Errors
     ///
     /// [`StandaloneError::Ended`] if the link's process has ended by itself.
     pub fn snapshot(&self) -> Result<Snapshot, StandaloneError> {
-        if let Some(snapshot) = self.closed(|state| state.snapshot) {
-            return Ok(snapshot);
+        // One lock for all: a close in between would be followed by an older snapshot than its own.
+        let mut state = self.state();
+        if state.channel.is_none() {
+            return Ok(state.snapshot);
         }
-        match self.ask(&Request::Snapshot)? {
+        match state.ask(&Request::Snapshot)? {
             Answer::Snapshot(snapshot) => {
-                self.state().snapshot = snapshot;
+                state.snapshot = snapshot;
                 Ok(snapshot)
             }
             _ => Err(StandaloneError::Ended),
@@ -146,21 +163,10 @@ impl StandaloneLink {
                 state.faults = faults;
                 channel.wait_for_end();
             }
+            Err(StandaloneError::Failed(words)) => state.faults = vec![words],
             _ => state.faults = vec!["the link's process ended before it was stopped".to_owned()],
         }
         state.faults.clone()
-    }
-
-    fn closed<T>(&self, f: impl FnOnce(&State) -> T) -> Option<T> {
-        let state = self.state();
-        state.channel.is_none().then(|| f(&state))
-    }
-
-    fn ask(&self, request: &Request) -> Result<Answer, StandaloneError> {
-        let state = self.state();
-        let channel = state.channel.as_ref().ok_or(StandaloneError::Ended)?;
-        channel.send(request)?;
-        channel.answer()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -178,5 +184,33 @@ impl fmt::Debug for StandaloneLink {
 impl Drop for StandaloneLink {
     fn drop(&mut self) {
         self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    #[test]
+    fn a_late_answer_is_not_that_of_another_request() {
+        let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .expect("a pair");
+        let its = Channel::new(its);
+        let state = State {
+            channel: Some(Channel::without_patience(ours)),
+            snapshot: Snapshot::default(),
+            faults: Vec::new(),
+        };
+        let link = StandaloneLink { state: Mutex::new(state), address: None, has_ipv6: false };
+        let refused = link.set_rate(Direction::Up, None).expect_err("nobody answers");
+        assert_eq!(refused.to_string(), UNANSWERED);
+        assert!(its.request().is_ok_and(|request| request.is_some()), "it was asked");
+        assert!(its.reply(&Answer::Done).is_err(), "nobody takes it any more");
+        assert!(link.is_closed());
+        assert!(matches!(link.set_rate(Direction::Down, None), Err(StandaloneError::Ended)));
+        assert_eq!(link.snapshot().ok(), Some(Snapshot::default()));
+        assert_eq!(link.close(), [UNANSWERED]);
     }
 }

@@ -142,6 +142,11 @@ impl Monitor {
     pub fn ended(&self) -> Option<Ended> {
         self.0.ended()
     }
+
+    /// Waits at most `timeout` for the end, and returns the reason for it; `None` while the sink is served.
+    pub fn wait(&self, timeout: Duration) -> Option<Ended> {
+        self.0.wait(timeout)
+    }
 }
 
 /// What the engine and the owner of a sink both see.

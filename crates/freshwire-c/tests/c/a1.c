@@ -249,7 +249,7 @@ static void peers_are_chosen(void)
 	OK(fw_node_free(other));
 	/* Without the secret nobody answers. */
 	OK(fw_node_bind("127.0.0.1:0", private_key, &other));
-	OK(fw_node_begin_connect(other, address, key, NULL, SECOND / 4, &from));
+	OK(fw_node_begin_connect(other, address, key, NULL, 2 * SECOND, &from));
 	IS(FW_NOTHING, fw_connection_open(from));
 	IS(FW_NOT_CONNECTED, fw_connection_close(from, 0, ""));
 	UNTIL(fw_connection_open(from) == FW_NOT_CONNECTED);
@@ -292,6 +292,113 @@ static void peers_are_chosen(void)
 	OK(fw_node_free(far));
 	OK(fw_node_free(other));
 	OK(fw_node_free(chosen));
+}
+
+static void *wait_to_accept(void *node)
+{
+	fw_connection connection;
+	fw_status status = fw_node_accept(*(fw_node *)node, FW_DEFAULT, &connection);
+
+	CHECK(status == FW_CLOSED || status == FW_DEAD_HANDLE);
+	return NULL;
+}
+
+static void *wait_to_be_asked(void *node)
+{
+	fw_incoming incoming;
+	fw_status status = fw_node_incoming(*(fw_node *)node, FW_DEFAULT, &incoming);
+
+	CHECK(status == FW_CLOSED || status == FW_DEAD_HANDLE);
+	return NULL;
+}
+
+static void *wait_to_connect(void *node)
+{
+	char private_key[FW_KEY_TEXT], key[FW_KEY_TEXT];
+	fw_connection connection;
+	fw_status status;
+
+	/* Nobody has it. */
+	OK(fw_key_generate(private_key, key));
+	status = fw_node_connect(*(fw_node *)node, "127.0.0.1", 9, key, FW_DEFAULT, &connection);
+	CHECK(status == FW_NOT_CONNECTED || status == FW_CLOSED || status == FW_DEAD_HANDLE);
+	return NULL;
+}
+
+/* A node that is freed ends the calls that wait for it, also one that began just then. */
+static void a_freed_node_ends_waits(void)
+{
+	void *(*const waits[])(void *) = { wait_to_accept, wait_to_be_asked, wait_to_connect };
+
+	for (int at = 0; at < 3; at++) {
+		fw_node_config config = fw_node_config_default();
+		pthread_t threads[2];
+		fw_node node;
+
+		config.ask = at == 1;
+		OK(fw_node_bind_with("127.0.0.1:0", &config, &node));
+		for (int thread = 0; thread < 2; thread++)
+			CHECK(!pthread_create(&threads[thread], NULL, waits[at], &node));
+		/* So that they wait as a rule; what they return does not depend on it. */
+		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+		OK(fw_node_free(node));
+		for (int thread = 0; thread < 2; thread++)
+			pthread_join(threads[thread], NULL);
+	}
+}
+
+static void *receive_without_room(void *connection)
+{
+	fw_message message;
+	uint8_t byte;
+
+	IS(FW_SMALL_BUFFER, fw_connection_recv(*(fw_connection *)connection, LIMIT, &byte, 1, &message));
+	return NULL;
+}
+
+static void *wait_to_receive(void *connection)
+{
+	fw_message message;
+	fw_status status = fw_connection_recv(*(fw_connection *)connection, FW_DEFAULT, NULL, 0, &message);
+
+	CHECK(status == FW_CLOSED || status == FW_DEAD_HANDLE);
+	return NULL;
+}
+
+/* Two threads have too small a buffer: no message is lost. A connection that is freed ends a call that waits. */
+static void waits_of_a_connection(void)
+{
+	struct ends ends_ = ends(NULL, NULL);
+	fw_sender sender_ = sender();
+	pthread_t threads[2];
+	fw_message message;
+	uint8_t bytes[8];
+	unsigned seen = 0;
+	fw_sink sink;
+
+	OK(fw_sender_add_a1_sink(sender_, ends_.from, NULL, FW_DEFAULT, &sink));
+	for (int at = 0; at < 2; at++)
+		CHECK(!pthread_create(&threads[at], NULL, receive_without_room, &ends_.to));
+	OK(fw_sink_push(sink, (const uint8_t *)"one", 3, &(fw_meta){ .key = 1 }, NULL));
+	OK(fw_sink_push(sink, (const uint8_t *)"two", 3, &(fw_meta){ .key = 2 }, NULL));
+	for (int at = 0; at < 2; at++)
+		pthread_join(threads[at], NULL);
+	for (int at = 0; at < 2; at++) {
+		OK(fw_connection_recv(ends_.to, LIMIT, bytes, sizeof bytes, &message));
+		seen |= (unsigned)message.key;
+	}
+	CHECK(seen == 3);
+
+	CHECK(!pthread_create(&threads[0], NULL, wait_to_receive, &ends_.to));
+	/* So that it waits as a rule; what it returns does not depend on it. */
+	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	OK(fw_connection_free(ends_.to));
+	pthread_join(threads[0], NULL);
+	OK(fw_sink_free(sink));
+	OK(fw_sender_free(sender_));
+	OK(fw_connection_free(ends_.from));
+	OK(fw_node_free(ends_.near));
+	OK(fw_node_free(ends_.far));
 }
 
 /* Whether this machine brings a multicast packet from itself to itself; a free port of that group. */
@@ -539,6 +646,8 @@ int main(int argc, char **argv)
 	(void)argv;
 	qualities_of_service();
 	peers_are_chosen();
+	a_freed_node_ends_waits();
+	waits_of_a_connection();
 	one_push_for_a_group();
 	streams();
 	if (argc == 1)

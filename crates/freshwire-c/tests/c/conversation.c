@@ -477,6 +477,11 @@ static fw_sink sink_with(struct side side_, struct pair pair_, fw_policy policy)
 	fw_sink sink;
 
 	config.policy = policy;
+	/* What fails uses up neither a gate nor an adaptive policy. */
+	IS(FW_INVALID, fw_sender_add_sink(side_.sender, -1, &config, &sink));
+	config.keys = 1000000;
+	IS(FW_INVALID, fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
+	config.keys = FW_DEFAULT;
 	OK(fw_sender_add_sink(side_.sender, pair_.near, &config, &sink));
 	close(pair_.near);
 	return sink;
@@ -654,9 +659,9 @@ static void a_link_carries(void)
 	config.up.loss = 2.0;
 	IS(FW_INVALID, fw_link_new(&config, &link));
 	config.up.loss = 0.0;
-	config.up.late = -0.5;
+	config.up.reorder = -0.5;
 	IS(FW_INVALID, fw_link_new(&config, &link));
-	config.up.late = 0.0;
+	config.up.reorder = 0.0;
 	config.down.delay = SECOND / 100;
 	status = fw_link_new(&config, &link);
 	if (status == FW_NOT_PERMITTED && !getenv("CI")) {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 /* A condition counts as failed after this time, on a loaded machine and under valgrind. */
@@ -22,6 +23,15 @@
 	} while (0)
 #define IS(status, call) CHECK((call) == (status))
 #define OK(call) IS(FW_OK, call)
+
+#define UNTIL(what) \
+	do { \
+		uint64_t limit_ = fw_now() + LIMIT; \
+		while (!(what)) { \
+			CHECK(fw_now() < limit_); \
+			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); \
+		} \
+	} while (0)
 
 /* A connection over loopback: [0] is the server's. */
 static void connect_pair(int pair[2])
@@ -181,6 +191,7 @@ static void a_close(fw_sender sender)
 {
 	struct served served = serve(sender, FW_BINARY, NULL, 0);
 	fw_websocket_message message;
+	fw_ended ended;
 	uint16_t code;
 
 	OK(fw_sink_push(served.sink, (const uint8_t *)"\0\1", 2, NULL, NULL));
@@ -191,7 +202,50 @@ static void a_close(fw_sender sender)
 	OK(fw_websocket_ended(served.websocket, &code));
 	CHECK(code == 0);
 	IS(FW_CLOSED, fw_sink_interject(served.sink, NULL, 0));
+	OK(fw_sink_close(served.sink, FW_DRAIN, LIMIT, &ended));
+	CHECK(ended == FW_ENDED_CLOSED);
 	left(served);
+}
+
+#define LARGE (1 << 20)
+
+/* A close waits for the message in progress, and so does whoever waits for the close. */
+static void a_close_behind_a_message(fw_engine engine)
+{
+	static uint8_t payload[LARGE];
+	fw_ring ring = { .rings = 1, .slots = 64, .block_bytes = LARGE, .blocks = 4 };
+	fw_sink_config config = fw_sink_config_default();
+	fw_websocket websocket;
+	fw_sender sender;
+	fw_stats stats;
+	fw_ended ended;
+	fw_sink sink;
+	int pair[2], least = 1 << 16;
+
+	OK(fw_sender_new(engine, &ring, &sender));
+	connect_pair(pair);
+	/* More than both sockets take. */
+	CHECK(!setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &least, sizeof least));
+	CHECK(!setsockopt(pair[1], SOL_SOCKET, SO_RCVBUF, &least, sizeof least));
+	config.linger = LIMIT;
+	OK(fw_websocket_new(sender, pair[0], NULL, 0, FW_BINARY, 0, &config, &websocket, &sink));
+	close(pair[0]);
+	OK(fw_sink_push(sink, payload, sizeof payload, NULL, NULL));
+	UNTIL(fw_sink_stats(sink, &stats) == FW_OK && stats.begun == 1);
+	OK(fw_websocket_close(websocket, 1000, NULL));
+	IS(FW_NOTHING, fw_sink_close(sink, FW_DRAIN, 0, &ended));
+	for (size_t left_ = LARGE + 10 + 4; left_;) {
+		ssize_t count = read(pair[1], payload, left_ < sizeof payload ? left_ : sizeof payload);
+
+		CHECK(count > 0);
+		left_ -= (size_t)count;
+	}
+	OK(fw_sink_close(sink, FW_DRAIN, LIMIT, &ended));
+	CHECK(ended == FW_ENDED_CLOSED);
+	is_closed(pair[1]);
+	OK(fw_websocket_free(websocket));
+	OK(fw_sink_free(sink));
+	OK(fw_sender_free(sender));
 }
 
 /* A client that vanishes is the end, without a code. */
@@ -228,6 +282,7 @@ int main(void)
 	a_conversation(sender);
 	a_violation(sender);
 	a_close(sender);
+	a_close_behind_a_message(engine);
 	a_client_that_leaves(sender);
 	OK(fw_sender_free(sender));
 	OK(fw_engine_free(engine));

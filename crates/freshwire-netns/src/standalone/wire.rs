@@ -24,6 +24,9 @@ const MAX_BYTES: usize = 16 * 1024;
 /// Time for an answer on the busiest machine. Making namespaces takes the kernel up to some seconds.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
+/// Why a link that gave no answer in this time was ended.
+pub(super) const UNANSWERED: &str = "the link's process did not answer within a minute, and was ended";
+
 /// What the link's process is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -46,28 +49,36 @@ pub(super) enum Answer {
 }
 
 /// One end of the socket pair.
-pub(super) struct Channel(OwnedFd);
+pub(super) struct Channel {
+    socket: OwnedFd,
+    patience: Timespec,
+}
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
 impl Channel {
     pub(super) fn new(socket: OwnedFd) -> Self {
-        Self(socket)
+        Self { socket, patience: PATIENCE }
+    }
+
+    #[cfg(test)]
+    pub(super) fn without_patience(socket: OwnedFd) -> Self {
+        Self { socket, patience: Timespec { tv_sec: 0, tv_nsec: 0 } }
     }
 
     pub(super) fn send(&self, request: &Request) -> Result<(), StandaloneError> {
-        send(&self.0, request.to_text().as_bytes(), SendFlags::NOSIGNAL)
+        send(&self.socket, request.to_text().as_bytes(), SendFlags::NOSIGNAL)
             .map_err(|_| StandaloneError::Ended)?;
         Ok(())
     }
 
     /// The next request; `None` once nobody can ask any more.
     pub(super) fn request(&self) -> io::Result<Option<Request>> {
-        let (text, _) = receive(&self.0)?;
+        let (text, _) = receive(&self.socket)?;
         if text.is_empty() {
             return Ok(None);
         }
@@ -77,12 +88,10 @@ impl Channel {
     /// Waits for the answer to the last request. A failure is an error.
     pub(super) fn answer(&self) -> Result<Answer, StandaloneError> {
         if !self.is_readable() {
-            return Err(StandaloneError::Failed(
-                "the link's process does not answer: close the link".to_owned(),
-            ));
+            return Err(StandaloneError::Failed(UNANSWERED.to_owned()));
         }
         let (text, descriptor) =
-            receive(&self.0).map_err(StandaloneError::system("ask the link's process"))?;
+            receive(&self.socket).map_err(StandaloneError::system("ask the link's process"))?;
         match Answer::parse(&text, descriptor) {
             Some(Answer::NotPermitted(words)) => Err(StandaloneError::NotPermitted(words)),
             Some(Answer::Failed(words)) => Err(StandaloneError::Failed(words)),
@@ -102,25 +111,25 @@ impl Channel {
             descriptors = [socket.as_fd()];
             control.push(SendAncillaryMessage::ScmRights(&descriptors));
         }
-        sendmsg(&self.0, &[IoSlice::new(text.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
+        sendmsg(&self.socket, &[IoSlice::new(text.as_bytes())], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
     /// Waits until the other process has ended.
     pub(super) fn wait_for_end(&self) {
         while self.is_readable() {
-            match receive(&self.0) {
+            match receive(&self.socket) {
                 Ok((text, _)) if !text.is_empty() => {}
                 _ => return,
             }
         }
     }
 
-    /// Waits until there is something, or the other end is closed; false after [`PATIENCE`].
-    fn is_readable(&self) -> bool {
+    /// Waits until there is something, or the other end is closed; false after the time for an answer.
+    pub(super) fn is_readable(&self) -> bool {
         loop {
-            let mut files = [PollFd::new(&self.0, PollFlags::IN)];
-            match poll(&mut files, Some(&PATIENCE)) {
+            let mut files = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut files, Some(&self.patience)) {
                 Err(Errno::INTR) => {}
                 result => return result.is_ok_and(|ready| ready > 0),
             }

@@ -8,6 +8,7 @@ use freshwire_a1::{ConnectConfig, PublicKey};
 use freshwire_io::udp::plain;
 
 use super::connection::Connection;
+use super::driver::Protocol as _;
 use super::error::ConnectError;
 use super::events::Events;
 use super::node::Node;
@@ -48,7 +49,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// If the node cannot send to the address, or the quality of service exceeds the maximum.
+    /// If the node cannot send to the address or has stopped, or the quality of service exceeds the maximum.
     pub fn begin_connect(
         &self,
         address: SocketAddr,
@@ -59,7 +60,10 @@ impl Node {
             return Err(ConnectError::Family);
         }
         let address = plain(address);
-        let (id, changed) = self.shared().act(|core, now| core.connect(now, address, *key, config))?;
+        let (id, changed) = self.shared().act(|core, now| match core.is_stopped() {
+            true => Err(ConnectError::Stopped),
+            false => Ok(core.connect(now, address, *key, config)?),
+        })?;
         Ok(Connecting(Connection::new(Arc::clone(self.shared()), id, address, changed)))
     }
 }

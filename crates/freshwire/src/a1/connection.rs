@@ -14,7 +14,7 @@ use freshwire_units::Timestamp;
 
 use super::config::SinkConfig;
 use super::core::{Core, SinkTarget};
-use super::driver::Condvar;
+use super::driver::{Condvar, Protocol as _};
 use super::error::ConnectError;
 use super::events::Events;
 use super::joined::Membership;
@@ -327,6 +327,7 @@ fn handshake(core: &mut Core, id: ConnectionHandle) -> Result<bool, ConnectError
         Some(State::Open) => Ok(true),
         Some(State::Connecting) => Ok(false),
         Some(State::Failed(error)) => Err(error.into()),
+        Some(State::Closed(Closed::Local)) if core.is_stopped() => Err(ConnectError::Stopped),
         Some(State::Closed(closed)) => Err(closed.into()),
         None => Err(ConnectError::Stopped),
     }

@@ -426,6 +426,7 @@ impl Core {
     /// Ends everything, and tells the peers as far as the socket takes it now.
     pub(super) fn stop(&mut self, now: Timestamp) {
         self.end_all(now, &SinkError::Stopped);
+        self.newcomers.clear();
         self.advance(now);
     }
 

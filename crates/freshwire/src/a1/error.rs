@@ -14,7 +14,7 @@ pub enum BindError {
     Socket(#[from] io::Error),
 }
 
-/// The node was dropped, or its socket failed.
+/// The node was stopped or dropped, or its socket failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the A1 node has stopped")]
 pub struct NodeStopped;
@@ -38,7 +38,7 @@ pub enum ConnectError {
     /// It was closed just after.
     #[error(transparent)]
     Closed(#[from] Closed),
-    /// The node was dropped, or its socket failed.
+    /// The node was stopped or dropped, or its socket failed.
     #[error("the A1 node has stopped")]
     Stopped,
 }
@@ -53,7 +53,7 @@ pub enum AcceptError {
     /// There is no such quality of service. The newcomer is refused.
     #[error(transparent)]
     Qos(#[from] QosError),
-    /// The node was dropped, or its socket failed.
+    /// The node was stopped or dropped, or its socket failed.
     #[error(transparent)]
     Stopped(#[from] NodeStopped),
 }

@@ -69,7 +69,7 @@ pub enum GroupError {
     /// The operating system gives no socket for it.
     #[error("cannot send to the group: {0}")]
     Socket(#[from] io::Error),
-    /// The node was dropped, or its socket failed.
+    /// The node was stopped or dropped, or its socket failed.
     #[error(transparent)]
     Stopped(#[from] NodeStopped),
 }
@@ -84,7 +84,7 @@ pub enum InviteError {
     /// The connection does not stand any more.
     #[error("the connection has ended")]
     Ended,
-    /// The node was dropped, or its socket failed.
+    /// The node was stopped or dropped, or its socket failed.
     #[error(transparent)]
     Stopped(#[from] NodeStopped),
 }

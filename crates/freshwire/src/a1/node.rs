@@ -24,7 +24,7 @@ use super::shared::{Pollers, Shared};
 /// An A1 address: connects to other nodes and accepts their connections, over one UDP socket and on one
 /// thread.
 ///
-/// Dropping it aborts its connections. The socket is closed once their handles are dropped as well.
+/// Dropping it aborts its connections, and so does [`Node::stop`]. The socket is closed once their handles are dropped as well.
 pub struct Node {
     shared: Arc<Shared>,
     public_key: PublicKey,
@@ -139,6 +139,16 @@ impl Node {
         Events::new(signal)
     }
 
+    /// Stops the node, as dropping it does, for a node that several threads share: its connections are aborted and its sinks
+    /// end. Waiting calls of other threads return their errors, and so does every later one. May be called again.
+    ///
+    /// The sinks' policies are not asked after the return. Policies run with the node locked, so one that calls this waits for
+    /// itself. Connections that nobody has accepted are lost.
+    pub fn stop(&self) {
+        self.shared.act(Core::stop);
+        self.shared.platform().wake_node();
+    }
+
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
@@ -230,8 +240,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.shared.act(Core::stop);
-        self.shared.platform().wake_node();
+        self.stop();
         if let Some(thread) = self.thread.take() {
             // A panic of the thread is its own message; nothing here can undo it.
             let _ = thread.join();

@@ -9,6 +9,7 @@ mod newcomers;
 mod relay;
 mod socket;
 mod stalls;
+mod stop;
 #[path = "../until/mod.rs"]
 mod until;
 

@@ -27,6 +27,12 @@ impl Newcomers {
         self.standing.len() + self.undecided.len() >= self.most
     }
 
+    /// Nobody is to be taken any more.
+    pub(super) fn clear(&mut self) {
+        self.standing.clear();
+        self.undecided.clear();
+    }
+
     /// An initiator does not wait any more.
     pub(super) fn on_failed(&mut self, id: ConnectionHandle) {
         self.undecided.retain(|incoming| incoming.handle != id);

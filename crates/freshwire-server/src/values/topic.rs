@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::slice::SliceIndex;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -38,6 +39,7 @@ struct State {
     /// Made for the first watcher.
     sender: Option<Sender>,
     keys: BTreeMap<String, Arc<Value>>,
+    /// Their ids ascend.
     members: Vec<Member>,
     /// Keys that there have been; the ring's number of a key. A key that comes again is another one, so that its values do
     /// not replace its deletion.
@@ -196,7 +198,7 @@ impl Topic {
             state.offer(key, &end, replaces);
         }
         state.keys.insert(key.to_owned(), value);
-        state.retry(|_| true);
+        state.retry(..);
         Ok(())
     }
 
@@ -220,7 +222,7 @@ impl Topic {
             stored: OnceLock::new(),
         });
         state.offer(key, &value, Some(before.seq));
-        state.retry(|_| true);
+        state.retry(..);
         Ok(())
     }
 
@@ -322,23 +324,24 @@ impl Topic {
 
     /// Offers a watcher again what found no room.
     pub(super) fn retry(&self, id: u64) {
-        self.lock().retry(|member| member.id == id);
+        let mut state = self.lock();
+        if let Some(at) = state.position(id) {
+            state.retry(at..at + 1);
+        }
     }
 
     pub(super) fn leave(&self, id: u64) {
         let mut state = self.lock();
-        let State { sender, members, .. } = &mut *state;
-        members.retain(|member| {
-            if let Some(sender) = sender.as_mut().filter(|_| member.id == id) {
-                sender.reuse(member.sink);
-            }
-            member.id != id
-        });
+        let Some(at) = state.position(id) else { return };
+        let member = state.members.remove(at);
+        if let Some(sender) = &mut state.sender {
+            sender.reuse(member.sink);
+        }
     }
 
     pub(super) fn watcher_snapshot(&self, id: u64) -> Option<WatcherSnapshot> {
         let state = self.lock();
-        state.members.iter().find(|member| member.id == id).map(Member::snapshot)
+        state.position(id).map(|at| state.members[at].snapshot())
     }
 
     /// What it has.
@@ -397,10 +400,15 @@ impl State {
         }
     }
 
+    /// Where a member is.
+    fn position(&self, id: u64) -> Option<usize> {
+        self.members.binary_search_by_key(&id, |member| member.id).ok()
+    }
+
     /// Offers these members again what found no room, until one of a member's values finds none again.
-    fn retry(&mut self, of: impl Fn(&Member) -> bool) {
+    fn retry(&mut self, these: impl SliceIndex<[Member], Output = [Member]>) {
         let Self { sender: Some(sender), members, .. } = self else { return };
-        for member in members.iter_mut().filter(|member| member.identity.is_missing() && of(member)) {
+        for member in members[these].iter_mut().filter(|member| member.identity.is_missing()) {
             while let Some(first) = member.missed.first_entry() {
                 let value = Arc::clone(first.get());
                 match give(sender, member.sink, &value, &member.meta(&value)) {

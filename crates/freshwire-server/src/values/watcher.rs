@@ -65,7 +65,10 @@ impl Watcher {
             self.identity.missing().await;
             let Some(room) = self.room() else { return pending().await };
             room.changed().await;
-            self.topic.retry(self.identity.id);
+            // A publisher may have offered it meanwhile. The engine tells of each turn, and the topic is everybody's.
+            if self.identity.is_missing() {
+                self.topic.retry(self.identity.id);
+            }
         }
     }
 

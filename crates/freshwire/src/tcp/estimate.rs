@@ -1,5 +1,6 @@
 //! What the sender knows of its path: the delivery rate, the round trip and what is on the way.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use freshwire_choice::LinkView;
@@ -33,6 +34,9 @@ const RARE_LOSS: f64 = 0.005;
 /// How long the best of the recent rates is remembered, and over how much busy time a rate has to be measured to be one.
 const BEST_RECENT: Duration = Duration::from_secs(30);
 const BEST_OVER: Duration = Duration::from_millis(100);
+
+/// A mean over less time is none.
+const KNOWN: Duration = Duration::from_micros(1);
 
 /// A smoothed round trip this little above the smallest, or an eighth of it, shows no queue of the path: a receiver with a thousand
 /// connections takes its time to read.
@@ -82,9 +86,14 @@ pub(crate) struct Estimate {
     /// Since when something is on a path that was empty before, if nothing of it was delivered yet.
     train: Option<Timestamp>,
     rate_at: Timestamp,
-    recent_min: RecentMin,
-    best: RecentBest,
+    /// The smallest smoothed round trip.
+    recent_min: Recent<Reverse<Duration>>,
+    best: Recent<Rate>,
+    /// What was delivered while more than a segment was on the way.
     mean: Mean,
+    /// The same, and what less brought while more was held back: for the bound on the queue. That bound itself may have limited it, so
+    /// it is not the path's rate.
+    bounded: Mean,
     info: TcpInfo,
     sent_loss: (u64, u64),
     loss: f64,
@@ -168,17 +177,18 @@ impl Estimate {
         let delivered_bytes = self.delivered_bytes.max(info.bytes_acked + sacked);
         self.looked_at = now;
         if info.delivered != self.delivered {
-            // A lone segment that waits for its repair says nothing of the path's rate. A few small ones say what was offered, unless more
-            // was held back.
+            // A lone segment that waits for its repair says nothing of the path's rate. A few small ones say what was offered or, where
+            // more was held back, what the bound on the queue lets through.
             let mss = u64::from(self.info.mss);
-            let was_busy = self.info.in_flight() > mss && (before > mss || was_held);
+            let is_full = before > mss;
+            let was_busy = self.info.in_flight() > mss && (is_full || was_held);
             let train = self.train.take();
+            let bytes = delivered_bytes - self.delivered_bytes;
             if let Some(last) = self.last_delivery.filter(|_| was_busy) {
-                self.rate_at = now;
-                let (elapsed, bytes) = (now.saturating_since(last), delivered_bytes - self.delivered_bytes);
-                self.mean.add(elapsed, bytes, memory(&info));
-                if let Some(rate) = self.mean.rate(BEST_OVER) {
-                    self.best.add(now, rate.bytes_per_sec());
+                let elapsed = now.saturating_since(last);
+                self.add(elapsed, bytes, is_full, &info);
+                if let Some(rate) = self.mean.rate(BEST_OVER).filter(|_| is_full) {
+                    self.best.add(now, rate, BEST_RECENT);
                 }
                 // The last acknowledgements may come late, and have nothing behind them to show it.
                 if was_held && self.outstanding > u64::from(info.mss) {
@@ -186,7 +196,6 @@ impl Estimate {
                 }
             } else if let Some(since) = train {
                 let acked_at = now - info.since_ack;
-                let bytes = delivered_bytes - self.delivered_bytes;
                 let has_rest = was_held && info.delivered.wrapping_sub(self.delivered) > 1;
                 if has_rest || bytes > u64::from(info.mss) {
                     self.add_train(acked_at.saturating_since(since), bytes, &info);
@@ -194,7 +203,7 @@ impl Estimate {
             }
             (self.delivered, self.delivered_bytes) = (info.delivered, delivered_bytes);
             self.last_delivery = Some(now);
-            self.recent_min.add(now, info.rtt);
+            self.recent_min.add(now, Reverse(info.rtt), RECENT);
         }
         if self.outstanding == 0 {
             self.last_delivery = None;
@@ -207,15 +216,24 @@ impl Estimate {
         self.carried.update(now, self.delivered_bytes);
     }
 
+    /// Takes in a delivery. It says something of the path's rate if the path was full.
+    fn add(&mut self, elapsed: Duration, bytes: u64, is_full: bool, info: &TcpInfo) {
+        self.bounded.add(elapsed, bytes, memory(info));
+        if is_full {
+            self.rate_at = self.looked_at;
+            self.mean.add(elapsed, bytes, memory(info));
+        }
+    }
+
     /// Takes in the first delivery of what was written onto an empty path. Where the bound on the path's queue is two segments, all of
     /// it goes like that, and without these samples the estimate would grow stale on a busy path. The time beyond the
     /// smallest round trip went into serialisation; where that is too short to be told from the noise of round trips, or
     /// where no limit was seen before, it says nothing.
     fn add_train(&mut self, elapsed: Duration, bytes: u64, info: &TcpInfo) {
         let queued = elapsed.saturating_sub(info.min_rtt);
-        if self.measured().is_some() && queued > noise(info) {
-            self.rate_at = self.looked_at;
-            self.mean.add(queued, bytes, memory(info));
+        if self.bounded.rate(KNOWN).is_some() && queued > noise(info) {
+            let is_full = self.measured().is_some() && bytes > u64::from(info.mss);
+            self.add(queued, bytes, is_full, info);
         }
     }
 
@@ -275,7 +293,7 @@ impl Estimate {
     }
 
     fn measured(&self) -> Option<Rate> {
-        self.mean.rate(Duration::from_micros(1))
+        self.mean.rate(KNOWN)
     }
 
     /// How many more bytes may be handed over if the queue on the path is to stay below `queue`; `None` is no limit: nothing was
@@ -298,15 +316,15 @@ impl Estimate {
     /// bottleneck's queue may not hold, and the end of a burst is what TCP repairs last. Half a round trip on top lets a
     /// path that has become faster show it, and keeps it busy while a loss is repaired.
     fn pipe(&self, queue: Duration) -> Option<u64> {
-        let rate = self.measured().or_else(|| self.queued_rate(queue))?;
+        let rate = self.bounded.rate(KNOWN).or_else(|| self.queued_rate(queue))?;
         let min_rtt = self.info.min_rtt;
         let mss = u64::from(self.info.mss);
         // On a slow path these few segments alone are a long queue, and ours. How slow it is says the best that was seen: a rate that
-        // is low because of others would excuse their queue.
-        let best = Rate::from_bytes_per_sec(self.best.get().max(rate.bytes_per_sec()));
-        let own = best.time_for(MIN_PIPE_SEGMENTS * mss);
+        // is low because of others would excuse their queue. So would one that the bound has made, of small segments alone.
+        let best = self.measured().max(self.best.get());
+        let own = best.map_or(Duration::ZERO, |best| best.time_for(MIN_PIPE_SEGMENTS * mss));
         let of_others = queue.saturating_mul(4).max(own.saturating_add(own / 4));
-        if self.recent_min.get()? > min_rtt.saturating_add(of_others) {
+        if self.recent_min.get()?.0 > min_rtt.saturating_add(of_others) {
             return None;
         }
         Some(rate.bytes_in(self.longest(queue)))
@@ -387,44 +405,23 @@ fn noise(info: &TcpInfo) -> Duration {
     (info.min_rtt / 4).max(QUEUE)
 }
 
-/// The smallest smoothed round trip of the last [`RECENT`], in two halves of that time.
+/// The highest value of a recent time, in two halves of it.
 #[derive(Debug, Default)]
-struct RecentMin {
-    halves: [Option<Duration>; 2],
+struct Recent<T> {
+    halves: [Option<T>; 2],
     since: Timestamp,
 }
 
-impl RecentMin {
-    fn add(&mut self, now: Timestamp, rtt: Duration) {
-        if now.saturating_since(self.since) > RECENT / 2 {
+impl<T: Copy + Ord> Recent<T> {
+    fn add(&mut self, now: Timestamp, value: T, time: Duration) {
+        if now.saturating_since(self.since) > time / 2 {
             self.halves = [None, self.halves[0]];
             self.since = now;
         }
-        self.halves[0] = Some(self.halves[0].map_or(rtt, |least| least.min(rtt)));
+        self.halves[0] = self.halves[0].max(Some(value));
     }
 
-    fn get(&self) -> Option<Duration> {
-        self.halves.iter().flatten().min().copied()
-    }
-}
-
-/// The highest delivery rate of the last [`BEST_RECENT`], in bytes a second, in two halves of that time.
-#[derive(Debug, Default)]
-struct RecentBest {
-    halves: [u64; 2],
-    since: Timestamp,
-}
-
-impl RecentBest {
-    fn add(&mut self, now: Timestamp, rate: u64) {
-        if now.saturating_since(self.since) > BEST_RECENT / 2 {
-            self.halves = [0, self.halves[0]];
-            self.since = now;
-        }
-        self.halves[0] = self.halves[0].max(rate);
-    }
-
-    fn get(&self) -> u64 {
+    fn get(&self) -> Option<T> {
         self.halves[0].max(self.halves[1])
     }
 }
@@ -455,6 +452,15 @@ mod tests {
         }
     }
 
+    /// A second at 100 kB/s.
+    fn steady() -> Estimate {
+        let mut estimate = Estimate::default();
+        for i in 0..100 {
+            estimate.update(at(u64::from(i) * 10), look(i, 5));
+        }
+        estimate
+    }
+
     #[test]
     fn small_segments_count_for_what_they_carry() {
         let mut estimate = Estimate::default();
@@ -472,10 +478,7 @@ mod tests {
 
     #[test]
     fn little_that_is_on_the_way_says_nothing_of_the_rate() {
-        let mut estimate = Estimate::default();
-        for i in 0..100 {
-            estimate.update(at(u64::from(i) * 10), look(i, 5));
-        }
+        let mut estimate = steady();
         for i in 0..100 {
             estimate.update(at(1000 + u64::from(i) * 10), small(100, 1000 + i, if i == 0 { 0 } else { 5 }));
         }
@@ -496,10 +499,7 @@ mod tests {
 
     #[test]
     fn a_steady_path_gives_its_rate() {
-        let mut estimate = Estimate::default();
-        for i in 0..100 {
-            estimate.update(at(u64::from(i) * 10), look(i, 5));
-        }
+        let estimate = steady();
         let rate = estimate.rate(estimate.rate_at).map(|rate| rate.bytes_per_sec());
         assert!(rate.is_some_and(|rate| (99_000..=101_000).contains(&rate)), "{rate:?}");
     }
@@ -509,9 +509,8 @@ mod tests {
         let mut estimate = Estimate::default();
         for burst in 0..20u64 {
             for i in 0..10u32 {
-                let outstanding = if i == 9 { 0 } else { 5 };
-                estimate
-                    .update(at(burst * 1000 + u64::from(i) * 10), look(burst as u32 * 10 + i, outstanding));
+                let info = look(burst as u32 * 10 + i, if i == 9 { 0 } else { 5 });
+                estimate.update(at(burst * 1000 + u64::from(i) * 10), info);
             }
         }
         let rate = estimate.rate(estimate.rate_at).map(|rate| rate.bytes_per_sec());
@@ -540,10 +539,7 @@ mod tests {
     #[test]
     fn pairs_of_segments_on_an_empty_path_keep_the_estimate_fresh() {
         for (round_trip, late, expected) in [(24, 0, 100_000), (24, 15, 100_000), (44, 0, 50_000)] {
-            let mut estimate = Estimate::default();
-            for i in 0..100 {
-                estimate.update(at(u64::from(i) * 10), look(i, 5));
-            }
+            let mut estimate = steady();
             let rate = pairs(&mut estimate, 1000, round_trip, late);
             assert!(rate.is_some_and(|rate| rate.abs_diff(expected) < expected / 20), "{rate:?}: {expected}");
         }
@@ -561,10 +557,7 @@ mod tests {
 
     #[test]
     fn a_slower_path_is_noticed_within_its_memory() {
-        let mut estimate = Estimate::default();
-        for i in 0..100 {
-            estimate.update(at(u64::from(i) * 10), look(i, 5));
-        }
+        let mut estimate = steady();
         for i in 0..10 {
             estimate.update(at(1000 + u64::from(i) * 100), look(100 + i, 5));
         }
@@ -574,10 +567,7 @@ mod tests {
 
     #[test]
     fn an_estimate_grows_stale() {
-        let mut estimate = Estimate::default();
-        for i in 0..100 {
-            estimate.update(at(u64::from(i) * 10), look(i, 5));
-        }
+        let estimate = steady();
         assert!(estimate.rate(at(1400)).is_some());
         assert_eq!(estimate.rate(at(1600)), None);
         assert!(estimate.pipe(Duration::from_millis(100)).is_some());
@@ -586,7 +576,7 @@ mod tests {
 
     #[test]
     fn the_pipe_holds_the_path_and_the_queue_that_is_wanted() {
-        let steady = |rtt: u64| {
+        let pipe = |rtt: u64| {
             let mut estimate = Estimate::default();
             for i in 0..600 {
                 let rtt = Duration::from_millis(rtt);
@@ -596,9 +586,9 @@ mod tests {
             estimate.pipe(Duration::from_millis(100))
         };
         // 100 kB/s for 130 ms.
-        assert!(steady(60).is_some_and(|bytes| (12_900..=13_100).contains(&bytes)));
+        assert!(pipe(60).is_some_and(|bytes| (12_900..=13_100).contains(&bytes)));
         // The round trip stays far above what our own queue makes: it is somebody else's.
-        assert_eq!(steady(500), None);
+        assert_eq!(pipe(500), None);
     }
 
     /// 200 kbit/s: four segments take longer than four times the wanted queue.
@@ -637,11 +627,7 @@ mod tests {
     fn what_is_always_on_the_way_is_as_little_as_losses_allow() {
         assert_eq!(slow(false, 0, 240, 0), Some(2000));
         assert_eq!(slow(false, 0, 240, 2), Some(0));
-        assert_eq!(
-            slow(false, 3000, 240, 2),
-            Some(2000),
-            "acknowledgements may come for two segments at a time"
-        );
+        assert_eq!(slow(false, 3000, 240, 2), Some(2000), "two may be acknowledged at a time");
         assert_eq!(slow(false, 3000, 240, 4), Some(0));
         assert_eq!(slow(false, 0, 700, 0), None, "so long a queue is somebody else's");
     }
@@ -656,21 +642,12 @@ mod tests {
         let mut estimate = Estimate::default();
         for i in 0..200 {
             let (rtt, min_rtt) = (Duration::from_millis(140), Duration::from_millis(40));
-            let info = small(
-                100,
-                i,
-                if i == 0 {
-                    0
-                } else if i == 199 {
-                    unacked
-                } else {
-                    2
-                },
-            );
+            let unacked = [0, 2, unacked][usize::from(i > 0) + usize::from(i == 199)];
+            let info = small(100, i, unacked);
             let bytes_sent = info.bytes_sent + bytes_retrans;
             estimate.hold();
-            let info = TcpInfo { rtt, min_rtt, bytes_sent, bytes_retrans, ..info };
-            estimate.update(at(u64::from(i) * 25), info);
+            estimate
+                .update(at(u64::from(i) * 25), TcpInfo { rtt, min_rtt, bytes_sent, bytes_retrans, ..info });
         }
         estimate.room(Duration::from_millis(50), ahead)
     }
@@ -685,6 +662,29 @@ mod tests {
         assert_eq!(slow_and_small(0, 1, 0), Some(1000), "a whole segment may be on the way behind it");
         assert!(is_about(slow_and_small(0, 1, 100), 240));
         assert_eq!(slow_and_small(2000, 5, 0), Some(0), "also after losses");
+    }
+
+    /// 3 kB/s in segments of 150 bytes, two on the way behind another flow's queue, and then one record of 6 kB.
+    #[test]
+    fn small_records_behind_anothers_queue_do_not_make_a_larger_one_late() {
+        let mut estimate = Estimate::default();
+        let update = |estimate: &mut Estimate, ms: u64, acked: u64, on_the_way: u64, unacked: u64| {
+            let (rtt, min_rtt) = (Duration::from_millis(160), Duration::from_millis(40));
+            let (bytes_acked, bytes_sent) = (acked + 1, acked + on_the_way);
+            let info = small(150, ms as u32, unacked as u32);
+            estimate.update(at(ms), TcpInfo { rtt, min_rtt, bytes_acked, bytes_sent, ..info });
+            estimate.hold();
+            let arrival = estimate.view(at(ms), 0).arrival(at(ms), 6000);
+            assert!(arrival.is_none_or(|arrival| arrival <= at(ms + 1000)), "{ms}: {arrival:?}");
+        };
+        for i in 0..100 {
+            let unacked = if i == 0 { 0 } else { 2 };
+            update(&mut estimate, 10_000 + i * 50, i * 150, unacked * 150, unacked);
+        }
+        assert!(estimate.room(Duration::from_millis(50), 0).is_some_and(|room| room < 150), "held back");
+        for i in 0..=6 {
+            update(&mut estimate, 15_100 + i * 10, 15_150 + i * 1000, 6000 - i * 1000, 6 - i);
+        }
     }
 
     /// Records of 100 bytes, fifty a second: the path takes so few that they never fill a segment.
@@ -762,11 +762,8 @@ mod tests {
         // Ten segments at once, four times a second: at once is far faster.
         for burst in 0..20u64 {
             for i in 0..10u32 {
-                let info = TcpInfo {
-                    cwnd: 20,
-                    min_rtt: Duration::from_millis(20),
-                    ..look(burst as u32 * 10 + i, 9 - i)
-                };
+                let min_rtt = Duration::from_millis(20);
+                let info = TcpInfo { cwnd: 20, min_rtt, ..look(burst as u32 * 10 + i, 9 - i) };
                 estimate.update(at(burst * 250 + u64::from(i)), info);
             }
         }

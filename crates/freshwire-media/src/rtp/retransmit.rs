@@ -267,11 +267,7 @@ impl Retransmitter {
     pub fn next_packet(&mut self, now: Timestamp, round_trip: RoundTrip, out: &mut Vec<u8>) -> bool {
         self.forget(now);
         while let Some(number) = self.queue.pop_front() {
-            let Some(place) = self.place_of(number) else {
-                // Its bytes were taken off the queue's when it was forgotten.
-                self.count(Err(Refusal::Late));
-                continue;
-            };
+            let Some(place) = self.place_of(number) else { continue };
             let Some(kept) = self.packets.get_mut(place) else { continue };
             kept.is_queued = false;
             self.queued_bytes = self.queued_bytes.saturating_sub(kept.bytes());
@@ -395,6 +391,7 @@ impl Retransmitter {
 
     /// Forgets packets that are too old or too many.
     fn forget(&mut self, now: Timestamp) {
+        let mut was_queued = false;
         while let Some(&kept) = self.packets.front() {
             let is_old = kept.at + RETRANSMISSION_TIME < now;
             let is_excess = self.bytes.len() > MAX_RETRANSMISSION_BYTES || self.packets.len() > MAX_PACKETS;
@@ -406,10 +403,17 @@ impl Retransmitter {
             self.forgotten += kept.bytes();
             if kept.is_queued {
                 self.queued_bytes = self.queued_bytes.saturating_sub(kept.bytes());
+                was_queued = true;
             }
         }
         let Some(next) = self.next else { return };
         let oldest = next - self.packets.len() as u64;
+        if was_queued {
+            // Nobody takes packets from a queue of zero bytes, so its places would stay taken.
+            let waiting = self.queue.len();
+            self.queue.retain(|&number| number >= oldest);
+            self.counts.late += (waiting - self.queue.len()) as u64;
+        }
         // The newest picture stays: more of its packets may follow.
         while self.pictures.get(1).is_some_and(|second| second.first <= oldest) {
             self.pictures.pop_front();

@@ -144,6 +144,21 @@ fn what_is_kept_is_bounded_in_time_and_bytes() {
 }
 
 #[test]
+fn what_is_allocated_is_bounded() {
+    for (len, count) in [(0, 3 * MAX_PACKETS), (1388, 2000), (60_000, 50)] {
+        let mut retransmitter = Retransmitter::new(Kind::Video, SSRC, 0);
+        for number in 0..count {
+            let picture = picture(number as u64, 1);
+            retransmitter.keep(at(0), picture, &packet(number as u16, len));
+            assert!(retransmitter.bytes.capacity() <= MAX_RETRANSMISSION_BYTES);
+            assert!(retransmitter.packets.capacity() <= MAX_PACKETS);
+            assert!(retransmitter.pictures.capacity() <= MAX_PACKETS);
+        }
+        assert!(retransmitter.packets.len() >= MAX_PACKETS.min(MAX_RETRANSMISSION_BYTES / (len + 12)));
+    }
+}
+
+#[test]
 fn forgotten_packets_leave_the_queue() {
     let mut retransmitter = Retransmitter::new(Kind::Video, SSRC, 0);
     retransmitter.reported(1000);

@@ -222,8 +222,14 @@ async fn listen(
     let (mut since, mut count) = (tokio::time::Instant::now(), 0);
     let mut repeat_at = None;
     loop {
+        let is_flood = count >= FLOOD;
         let received = tokio::select! {
-            received = socket.recv_from(&mut datagram) => received,
+            received = socket.recv_from(&mut datagram), if !is_flood => received,
+            // The rest of a flood stays in the socket's buffer, where the system drops it.
+            () = tokio::time::sleep_until(since + FLOOD_WINDOW), if is_flood => {
+                (since, count) = (tokio::time::Instant::now(), 0);
+                continue;
+            }
             () = sleep_until(repeat_at) => {
                 repeat_at = lock(&inner).repeat(now());
                 continue;
@@ -245,9 +251,6 @@ async fn listen(
         count += 1;
         if since.elapsed() >= FLOOD_WINDOW {
             (since, count) = (tokio::time::Instant::now(), 0);
-        } else if count >= FLOOD {
-            // The rest of a flood stays in the socket's buffer, where the system drops it.
-            tokio::time::sleep_until(since + FLOOD_WINDOW).await;
         }
     }
 }

@@ -116,8 +116,9 @@ fn gets_lost_packets_again(namespaces: &Namespaces, folder: &Path, clip: &Path) 
     assert!(without >= 5, "the link loses packets");
     assert!(asking.repaired > 0 && lost_with * 2 < lost_without, "{lost_with} instead of {lost_without}");
     // GStreamer may request every seventh packet although it arrives. Such repeats take the pace from new pictures, which are then
-    // left out: but so they are on a busy machine, so the cause is counted and not the effect.
-    assert!(asking.repaired * 8 < asking.packets, "repeats take the pace from new pictures: {asking:?}");
+    // left out: but so they are on a busy machine, so the cause is counted and not the effect. When all such requests were answered,
+    // a fifth of all packets were repeats; with the bounds of today about a fourteenth.
+    assert!(asking.repaired * 6 < asking.packets, "repeats take the pace from new pictures: {asking:?}");
 }
 
 /// What has left for a viewer.

@@ -42,7 +42,7 @@ async fn packets_to_be_sent_again_hold_up_new_ones_for_a_moment_only() -> io::Re
     // What was not taken is taken once there is room.
     let mut now = later;
     for _ in 0..17 {
-        now = now + MOST_QUEUED;
+        now += MOST_QUEUED;
         inner.repeat(now);
         inner.on_rtcp(now, &nack(0), true);
     }

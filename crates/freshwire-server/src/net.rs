@@ -111,7 +111,8 @@ impl Conn {
         }
     }
 
-    /// Smoothed round trip of the connection; `None` if the system does not say.
+    /// Smallest round trip of the connection; `None` if the system does not say. The smoothed one has the delays of the other
+    /// end's acknowledgements.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         let socket = match &self.stream {
             Stream::Plain(socket) => socket,
@@ -119,7 +120,7 @@ impl Conn {
         };
         let clone = socket.as_fd().try_clone_to_owned().ok()?;
         let info = TcpSocket::new(clone.into()).and_then(|socket| socket.info()).ok()?;
-        Some(info.rtt).filter(|rtt| !rtt.is_zero())
+        Some(info.min_rtt).filter(|rtt| !rtt.is_zero())
     }
 
     /// Whether nobody on the way can read it.

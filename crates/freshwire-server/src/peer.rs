@@ -135,8 +135,10 @@ fn attempt(addresses: &[SocketAddr], limit: Instant) -> io::Result<TcpStream> {
         let share = time / u32::try_from(left).unwrap_or(u32::MAX);
         match TcpStream::connect_timeout(address, share.max(RETRY)) {
             Ok(stream) => return Ok(stream),
-            // A peer that may begin to listen on one address is waited for, whatever the others say.
-            Err(error) if failed.as_ref().is_some_and(may_come) && !may_come(&error) => {}
+            // A peer that may begin to listen on one address is waited for, whatever the others say. A refusal says most.
+            Err(error)
+                if failed.as_ref().is_some_and(may_come)
+                    && error.kind() != io::ErrorKind::ConnectionRefused => {}
             Err(error) => failed = Some(error),
         }
     }
@@ -289,10 +291,16 @@ mod tests {
         let limit = Instant::now() + Duration::from_secs(60);
         let stream = attempt(&[closed, listener.local_addr()?], limit)?;
         assert_eq!(stream.peer_addr()?, listener.local_addr()?);
-        // 192.0.2.0/24 is nobody's (RFC 5737): it does not answer, or is not reachable.
-        let silent: SocketAddr = "192.0.2.1:9".parse()?;
-        let error = attempt(&[closed, silent], Instant::now()).err().map(|error| error.kind());
-        assert_eq!(error, Some(io::ErrorKind::ConnectionRefused));
+        // For TCP no route leads to a broadcast address, and an address of a link without the link is an error.
+        for other in ["255.255.255.255:9", "[fe80::1]:9"] {
+            let other = other.parse()?;
+            let failed = |addresses: &[SocketAddr]| attempt(addresses, limit).err().map(|error| error.kind());
+            let alone = failed(&[other]);
+            assert!(alone.is_some() && alone != Some(io::ErrorKind::ConnectionRefused), "{alone:?}");
+            for both in [[closed, other], [other, closed]] {
+                assert_eq!(failed(&both), Some(io::ErrorKind::ConnectionRefused), "{both:?}");
+            }
+        }
         Ok(())
     }
 

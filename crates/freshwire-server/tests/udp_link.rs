@@ -6,6 +6,7 @@
 
 mod rtsp_rig;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -94,23 +95,50 @@ fn gets_lost_packets_again(namespaces: &Namespaces, folder: &Path, clip: &Path) 
     let players = ["off", "on"].map(play);
     let pictures = pictures(&annex_b(folder, clip));
     let missing = |file: &Path| missing(&pictures, &std::fs::read(file).unwrap_or_default());
-    until("ten seconds of pictures", || players.iter().all(|(_, file)| missing(file).is_some()));
-    let [without, with] = players.each_ref().map(|(_, file)| missing(file).unwrap());
-    let viewers = stream.snapshot().viewers;
-    let repaired = viewers.iter().map(|viewer| viewer.sink.repaired).sum::<u64>();
+    // Counted as soon as a player has enough pictures: those that are left out for it later are not compared.
+    let counted = [const { Cell::new(None) }; 2];
+    until("ten seconds of pictures", || {
+        for (counted, (asks, (_, file))) in counted.iter().zip([false, true].into_iter().zip(&players)) {
+            let count = || Some((missing(file)?, sent(&stream, asks)));
+            counted.set(counted.get().or_else(count));
+        }
+        counted.iter().all(|counted| counted.get().is_some())
+    });
+    let [(without, plain), (with, asking)] = counted.map(|counted| counted.get().unwrap());
     // A busy machine looks like a slow path; pictures that the server left out are not lost.
-    let left_out = |asks: bool| {
-        let viewers = viewers.iter().filter(|viewer| (viewer.sink.repaired > 0) == asks);
-        viewers.flat_map(|viewer| &viewer.sink.drops).map(|(_, count)| *count as usize).sum::<usize>()
-    };
-    let lost_without = without.saturating_sub(left_out(false));
-    let lost_with = with.saturating_sub(left_out(true));
+    let lost_without = without.saturating_sub(plain.left_out);
+    let lost_with = with.saturating_sub(asking.left_out);
     println!(
         "GStreamer, 2 % lost: {lost_without} of {PICTURES} pictures lost ({without} missing), with retransmission of \
-         {repaired} packets {lost_with} ({with} missing)"
+         {} of {} packets {lost_with} ({with} missing)",
+        asking.repaired, asking.packets
     );
-    assert!(lost_without >= 5, "the link loses packets");
-    assert!(repaired > 0 && lost_with * 2 < lost_without, "{lost_with} instead of {lost_without}");
+    assert!(without >= 5, "the link loses packets");
+    assert!(asking.repaired > 0 && lost_with * 2 < lost_without, "{lost_with} instead of {lost_without}");
+    // GStreamer may request every seventh packet although it arrives. Such repeats take the pace from new pictures, which are then
+    // left out: but so they are on a busy machine, so the cause is counted and not the effect. When all such requests were answered,
+    // a fifth of all packets were repeats; with the bounds of today about a fourteenth.
+    assert!(asking.repaired * 6 < asking.packets, "repeats take the pace from new pictures: {asking:?}");
+}
+
+/// What has left for a viewer.
+#[derive(Clone, Copy, Debug, Default)]
+struct SentTo {
+    left_out: usize,
+    packets: u64,
+    repaired: u64,
+}
+
+/// The viewer that asks for lost packets has got some.
+fn sent(stream: &Stream, asks: bool) -> SentTo {
+    let viewers = stream.snapshot().viewers;
+    let sinks = viewers.iter().map(|viewer| &viewer.sink).filter(|sink| (sink.repaired > 0) == asks);
+    sinks.fold(SentTo::default(), |sum, sink| SentTo {
+        left_out: sum.left_out + sink.drops.iter().map(|(_, count)| *count as usize).sum::<usize>(),
+        // At least: the last packet of a picture is shorter.
+        packets: sum.packets + sink.bytes / 1400,
+        repaired: sum.repaired + sink.repaired,
+    })
 }
 
 /// Pictures that are compared.

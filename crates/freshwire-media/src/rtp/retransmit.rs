@@ -36,16 +36,21 @@ const SENT_PER_REPEATED: u64 = 4;
 const MAX_ALLOWANCE: u64 = 64 << 10;
 /// Requests that wait for the pace.
 const MAX_QUEUE: usize = 256;
-/// How long a receiver may take, besides the round trip, to notice and report a loss: the packet after the gap, and the delay of
-/// early feedback (RFC 4585, section 3.4).
+/// How long a receiver may take, besides the round trip, to notice and report a loss: 40 ms to the packet after the gap at 25 pictures
+/// per second, and the delay of early feedback (RFC 4585, section 3.4). GStreamer delays by up to 250 ms at 2.4 kbit/s for reports, so
+/// by about 60 ms at the 10 kbit/s of the description.
 const REPORTING: Duration = Duration::from_millis(100);
 /// A receiver that has requested this number of packets more than twice what it reports as lost requests what it only expects:
-/// GStreamer 1.22 in some sessions does, for every seventh packet. A lost packet is requested again, another one is not.
+/// GStreamer 1.22 in some sessions does, for every seventh packet. A lost packet is requested again, another one is not. The number is
+/// about that of one item of a request (17, RFC 4585, 6.2.1): one burst of losses before the first report.
 const UNREPORTED: u64 = 16;
-/// Of the packets since its last report, one in this number may be lost besides: reports come up to seven seconds apart.
+/// Of the packets since its last report, one in this number may be lost besides: reports come up to seven seconds apart. 6 % is above
+/// the losses at which live pictures are of use, and less than half of GStreamer's every seventh.
 const SENT_PER_UNREPORTED: u64 = 16;
-/// Packets that are kept, at most: half of the sequence numbers, so that a number names one packet.
-const MAX_PACKETS: usize = 1 << 15;
+/// Half of the sequence numbers: as far back a number names one packet.
+const MAX_BEHIND: usize = 1 << 15;
+/// Packets that are kept, at most: [`MAX_RETRANSMISSION_BYTES`] of 256 bytes each. Smaller ones cost more than their bytes.
+const MAX_PACKETS: usize = 1 << 12;
 
 /// The picture or audio frame that a packet belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +104,9 @@ pub struct RetransmissionCounts {
 
 /// The packets of one track that can be sent again to one receiver. Sans-IO.
 ///
-/// Bounds: [`MAX_RETRANSMISSION_BYTES`] and [`RETRANSMISSION_TIME`] of packets, 256 waiting requests. At most a quarter of the bytes
-/// that were sent are sent again, and 64 KiB at once.
+/// Bounds: [`MAX_RETRANSMISSION_BYTES`] and [`RETRANSMISSION_TIME`] of packets, 4096 packets, 256 waiting requests. Records of
+/// packets and pictures take 0.4 MiB more at most, so that it allocates less than 1.5 MiB. At most a quarter of the bytes that were
+/// sent are sent again, and 64 KiB at once.
 #[derive(Clone, Debug)]
 pub struct Retransmitter {
     payload_type: u8,
@@ -214,6 +220,7 @@ impl Retransmitter {
                 self.first
             }
         };
+        self.make_room(now, packet.len());
         self.begin_picture(now, picture, number);
         self.packets.push_back(Kept {
             begin: self.forgotten + self.bytes.len() as u64,
@@ -227,7 +234,6 @@ impl Retransmitter {
         self.next = Some(number + 1);
         self.since_report += 1;
         self.allowance = (self.allowance + u64::from(len) / SENT_PER_REPEATED).min(MAX_ALLOWANCE);
-        self.forget(now);
     }
 
     /// Takes in the number of packets that the receiver reports as lost in all (RFC 3550, 6.4.1).
@@ -267,11 +273,7 @@ impl Retransmitter {
     pub fn next_packet(&mut self, now: Timestamp, round_trip: RoundTrip, out: &mut Vec<u8>) -> bool {
         self.forget(now);
         while let Some(number) = self.queue.pop_front() {
-            let Some(place) = self.place_of(number) else {
-                // Its bytes were taken off the queue's when it was forgotten.
-                self.count(Err(Refusal::Late));
-                continue;
-            };
+            let Some(place) = self.place_of(number) else { continue };
             let Some(kept) = self.packets.get_mut(place) else { continue };
             kept.is_queued = false;
             self.queued_bytes = self.queued_bytes.saturating_sub(kept.bytes());
@@ -362,7 +364,7 @@ impl Retransmitter {
         let next = self.next?;
         let behind = (next as u16).wrapping_sub(1).wrapping_sub(seq);
         let number = (next - 1).checked_sub(u64::from(behind))?;
-        (usize::from(behind) < MAX_PACKETS && number >= self.first).then_some(number)
+        (usize::from(behind) < MAX_BEHIND && number >= self.first).then_some(number)
     }
 
     /// Where a packet is among those that are kept.
@@ -393,11 +395,27 @@ impl Retransmitter {
         self.pictures.push_back(Picture { info, first: number, over: None, is_given_up: false });
     }
 
-    /// Forgets packets that are too old or too many.
+    /// Forgets what is too old, and what a packet of `len` bytes makes too much.
+    fn make_room(&mut self, now: Timestamp, len: usize) {
+        self.forget_down_to(now, MAX_RETRANSMISSION_BYTES.saturating_sub(len), MAX_PACKETS - 1);
+        let needed = self.bytes.len() + len;
+        if needed > self.bytes.capacity() {
+            // Doubled as usual, but not beyond what is ever needed.
+            let capacity = (2 * self.bytes.capacity()).clamp(needed, MAX_RETRANSMISSION_BYTES.max(needed));
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+    }
+
+    /// Forgets packets that are too old.
     fn forget(&mut self, now: Timestamp) {
+        self.forget_down_to(now, MAX_RETRANSMISSION_BYTES, MAX_PACKETS);
+    }
+
+    fn forget_down_to(&mut self, now: Timestamp, bytes: usize, packets: usize) {
+        let mut was_queued = false;
         while let Some(&kept) = self.packets.front() {
             let is_old = kept.at + RETRANSMISSION_TIME < now;
-            let is_excess = self.bytes.len() > MAX_RETRANSMISSION_BYTES || self.packets.len() > MAX_PACKETS;
+            let is_excess = self.bytes.len() > bytes || self.packets.len() > packets;
             if !is_old && !is_excess {
                 break;
             }
@@ -406,10 +424,17 @@ impl Retransmitter {
             self.forgotten += kept.bytes();
             if kept.is_queued {
                 self.queued_bytes = self.queued_bytes.saturating_sub(kept.bytes());
+                was_queued = true;
             }
         }
         let Some(next) = self.next else { return };
         let oldest = next - self.packets.len() as u64;
+        if was_queued {
+            // Nobody takes packets from a queue of zero bytes, so its places would stay taken.
+            let waiting = self.queue.len();
+            self.queue.retain(|&number| number >= oldest);
+            self.counts.late += (waiting - self.queue.len()) as u64;
+        }
         // The newest picture stays: more of its packets may follow.
         while self.pictures.get(1).is_some_and(|second| second.first <= oldest) {
             self.pictures.pop_front();
@@ -433,6 +458,9 @@ impl Kept {
 }
 
 const MARKER: u8 = 0x80;
+
+// What the documentation of `Retransmitter` says.
+const _: () = assert!(MAX_PACKETS * (size_of::<Kept>() + size_of::<Picture>()) <= 400 << 10);
 
 #[cfg(test)]
 mod tests;

@@ -144,6 +144,39 @@ fn what_is_kept_is_bounded_in_time_and_bytes() {
 }
 
 #[test]
+fn what_is_allocated_is_bounded() {
+    for (len, count) in [(0, 3 * MAX_PACKETS), (1388, 2000), (60_000, 50)] {
+        let mut retransmitter = Retransmitter::new(Kind::Video, SSRC, 0);
+        for number in 0..count {
+            let picture = picture(number as u64, 1);
+            retransmitter.keep(at(0), picture, &packet(number as u16, len));
+            assert!(retransmitter.bytes.capacity() <= MAX_RETRANSMISSION_BYTES);
+            assert!(retransmitter.packets.capacity() <= MAX_PACKETS);
+            assert!(retransmitter.pictures.capacity() <= MAX_PACKETS);
+        }
+        assert!(retransmitter.packets.len() >= MAX_PACKETS.min(MAX_RETRANSMISSION_BYTES / (len + 12)));
+    }
+}
+
+#[test]
+fn forgotten_packets_leave_the_queue() {
+    let mut retransmitter = Retransmitter::new(Kind::Video, SSRC, 0);
+    retransmitter.reported(1000);
+    for seq in 0..MAX_QUEUE as u16 + 1 {
+        retransmitter.keep(at(0), picture(1, 1), &packet(seq, 100));
+    }
+    let mut ask = |seq| retransmitter.request(at(100), ROUND_TRIP, seq);
+    assert!((0..MAX_QUEUE as u16).all(|seq| ask(seq) == Ok(())));
+    assert_eq!(ask(MAX_QUEUE as u16), Err(Refusal::TooMuch), "the queue is full");
+    let late = at(0) + RETRANSMISSION_TIME + Duration::from_millis(1);
+    retransmitter.keep(late, picture(2, 1), &packet(MAX_QUEUE as u16 + 1, 100));
+    assert_eq!((retransmitter.queued_bytes(), retransmitter.counts().late), (0, MAX_QUEUE as u64));
+    let now = late + ROUND_TRIP.least;
+    assert_eq!(retransmitter.request(now, ROUND_TRIP, MAX_QUEUE as u16 + 1), Ok(()));
+    assert!(next(&mut retransmitter, now).is_some());
+}
+
+#[test]
 fn repeated_bytes_are_a_share_of_what_is_sent() {
     let mut retransmitter = Retransmitter::new(Kind::Video, SSRC, 0);
     let mut repeated = 0;

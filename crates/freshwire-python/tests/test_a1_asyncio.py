@@ -261,6 +261,32 @@ print(stream.write(b"after the fork"), other.read())
     assert ended.stdout == "0\n14 b'after the fork'\n"
 
 
+def test_a_node_is_used_while_its_policy_decides():
+    ended = run_apart("""
+import time
+deciding = threading.Event()
+def slow(now, queue, link):
+    if queue:
+        deciding.set()
+        # Pause: the other thread gets as far as the node's lock.
+        time.sleep(0.05)
+    return choice.Decision.Wait()
+sink = freshwire.Sender().add_a1_sink(connection, choice.from_function(slow, before=choice.fifo()))
+uses = [lambda: near.address, lambda: near.public_key, near.stats, near.events, lambda: near.accept(0), lambda: repr(near),
+        lambda: near.begin_connect("127.0.0.1:9", far.public_key), lambda: near.group("239.255.78.11:5004", 1_000_000),
+        lambda: connection.peer_address, near.close]
+for use in uses:
+    deciding.clear()
+    pushing = threading.Thread(target=sink.push, args=(b"x",))
+    pushing.start()
+    deciding.wait()
+    use()
+    pushing.join()
+print("done")
+""")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
 @pytest.mark.parametrize(
     "wait",
     [

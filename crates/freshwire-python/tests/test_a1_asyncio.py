@@ -261,6 +261,30 @@ print(stream.write(b"after the fork"), other.read())
     assert ended.stdout == "0\n14 b'after the fork'\n"
 
 
+def test_a_policy_may_free_what_its_node_has():
+    ended = run_apart("""
+held = [near.connect(*far.address, far.public_key), near.begin_connect("127.0.0.1:9", far.public_key),
+        near.group("239.255.78.10:5004", 1_000_000), a1.ByteStream(near.connect(*far.address, far.public_key))]
+def frees(now, queue, link):
+    if queue:
+        held.clear()
+    return choice.Decision.Wait()
+sink = freshwire.Sender().add_a1_sink(connection, choice.from_function(frees, before=choice.fifo()))
+sink.push(b"x")
+print(accepted.recv().payload, held)
+held.append(near)
+del near
+sink.push(b"y")
+try:
+    while True:
+        accepted.recv()
+except freshwire.Closed as error:
+    print(error, held)
+""")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "b'x' []\nclosed by the peer: the node was stopped (code 256) []\n"
+
+
 def test_a_node_is_used_while_its_policy_decides():
     ended = run_apart("""
 import time

@@ -136,3 +136,16 @@ def test_a_closed_node_has_no_more_connections():
         for use in (node.accept, node.stats, lambda: node.address, lambda: node.connect("127.0.0.1", 9, "0" * 64)):
             with pytest.raises(freshwire.Closed, match="stopped"):
                 use()
+
+
+def test_a_sink_that_is_not_made_leaves_the_policy_for_another(ends):
+    near, far = ends
+    policy, gate = choice.gate(choice.fifo(), 2)
+    first = freshwire.Sender().add_a1_sink(near, choice.fifo())
+    for wrong, linger in ((freshwire.FreshwireError, 1.0), (ValueError, -1.0)):
+        with pytest.raises(wrong):
+            freshwire.Sender().add_a1_sink(near, policy, linger=linger)
+    sink = freshwire.Sender().add_a1_sink(far, policy)
+    sink.push(b"x")
+    assert near.recv(TIMEOUT).payload == b"x"
+    assert gate.outstanding == 1 and first.ended is None

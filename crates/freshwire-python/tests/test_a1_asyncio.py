@@ -150,11 +150,20 @@ def test_a_cancelled_connect_gives_up(nodes):
     near, far = nodes
 
     async def cancel():
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
         task = asyncio.ensure_future(near.connect_async("127.0.0.1", 9, far.public_key, TIMEOUT))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        assert len(os.listdir("/proc/self/fd")) > before
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        del task
+        # The loop keeps what it has just run.
+        await asyncio.sleep(0)
+        gc.collect()
+        # The node has one too, as long as it tries to connect.
+        assert len(os.listdir("/proc/self/fd")) == before
 
     run(cancel())
 
@@ -177,14 +186,9 @@ def test_the_end_ends_a_wait(nodes):
         far.close()
         with pytest.raises(freshwire.Closed, match="stopped"):
             await newcomer
-        assert [_ async for _ in near_iteration()] == []
-
-    async def near_iteration():
-        near.close()
+        assert [it async for it in far] == []
         with pytest.raises(freshwire.Closed):
-            near.events()
-        return
-        yield
+            far.events()
 
     run(conversation())
 

@@ -310,13 +310,14 @@ def test_ctrl_c_ends_a_wait_and_not_the_link():
     make_link().close()
     _, process = start(
         """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 with freshwire.Link() as link, link.listen() as server:
     link.set_rate(0)
     try:
         print("waits", flush=True)
         link.connect(server)
     except KeyboardInterrupt:
-        import signal
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         link.set_rate(None)
         link.connect(server, timeout=60).close()
@@ -331,6 +332,7 @@ with freshwire.Link() as link, link.listen() as server:
             while process.poll() is None and time.monotonic() < deadline:
                 os.kill(process.pid, signal.SIGINT)
                 time.sleep(0.3)
+            process.kill()  # one that did not end would keep its output open
             assert process.stdout.read() == "interrupted\n", process.stderr.read()
         finally:
             process.kill()

@@ -14,7 +14,7 @@ import freshwire
 from freshwire import choice
 
 PRELUDE = """
-import os, socket, sys, threading
+import os, signal, socket, sys, threading
 import freshwire
 from freshwire import choice
 server = socket.create_server(("127.0.0.1", 0))
@@ -153,6 +153,7 @@ sender = freshwire.Sender(engine, freshwire.Ring(block_bytes=1 << 20, blocks=4))
 near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
 far.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
 sink = sender.add_sink(near, choice.fifo())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
 try:
     print("waits", flush=True)
     {call}
@@ -169,6 +170,7 @@ except KeyboardInterrupt:
                 # One that comes between "waits" and the call is told too.
                 os.kill(process.pid, signal.SIGINT)
                 time.sleep(0.3)
+            process.kill()  # one that did not end would keep its output open
             assert process.stdout.read() == "interrupted\n"
         finally:
             process.kill()

@@ -31,6 +31,7 @@ const COMPUTING: &[&str] = &[
 
 /// Programs that measure: delays to the millisecond, rates to the percent, or what a player shows in time.
 const MEASURING: &[&str] = &[
+    "-p freshwire-acks --test connections",
     "-p freshwire-lab --test lab",
     "-p freshwire-netns --test link",
     "-p freshwire-push --test receiver",

@@ -34,8 +34,8 @@ use args::{OTHER_FILES, VIEWER_BYTES};
 const BENCH: &str = "viewers";
 
 /// Goals for processor time over that of bare writes and over that of GStreamer's server.
-const OF_BARE: f64 = 1.3;
-const OF_GSTREAMER: f64 = 0.5;
+const OF_BARE: f64 = 1.0;
+const OF_GSTREAMER: f64 = 0.3;
 /// Goal for processor time of viewers over UDP over that of viewers over TCP.
 const OF_TCP: f64 = 1.0;
 /// Goal for processor time with several engines over that with the first number of them.

@@ -11,7 +11,7 @@ pub enum End {
     Far,
 }
 
-/// What a [`StandaloneLink`] cannot do, and why.
+/// What a [`StandaloneLink`](super::StandaloneLink) cannot do, and why.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StandaloneError {

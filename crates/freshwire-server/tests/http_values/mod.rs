@@ -286,9 +286,9 @@ fn events_begin_with_the_current_values_after_every_reconnect() {
     for byte in [1, 2] {
         topic.set("a", &Content::Bytes(vec![byte])).unwrap();
     }
-    set(&server, "a", "2");
     let (newest, value) = events.next();
-    assert!(newest > newer && value["deleted"] == true && value["count"] == 3, "its text is gone: {value}");
+    assert!(newest > newer && value["deleted"] == true, "its text is gone: {value}");
+    set(&server, "a", "2");
     assert_eq!(events.next().1["count"], 5);
     drop(events);
     set(&server, "b", "3");

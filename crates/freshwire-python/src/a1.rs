@@ -12,10 +12,11 @@ mod stream;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use freshwire::a1::{
-    self, BindError, ConnectConfig, GroupConfig, GroupError, GroupTransportConfig, NodeConfig, PublicKey,
-    Rate, StaticKey,
+    self, BindError, ConnectConfig, GroupConfig, GroupError, GroupTransportConfig, NodeConfig, NodeStopped,
+    PublicKey, Rate, StaticKey,
 };
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -28,7 +29,7 @@ pub(crate) use self::group::Group;
 use self::incoming::{Connecting, Incoming};
 use self::qos::Qos;
 use self::reports::EndpointStats;
-use crate::errors::{Closed, ConnectError, words};
+use crate::errors::{Closed, of_connect, words};
 use crate::guard::{Born, Stop, drop_apart, leave_to_parent, stop_at_exit};
 use crate::waiting::{duration, in_slices, interruptible};
 
@@ -41,18 +42,43 @@ pub(crate) struct Node {
 
 struct Slot(Mutex<Option<Arc<a1::Node>>>);
 
+impl Slot {
+    /// The node; dropped detached, since the last one who has it waits for its thread.
+    fn native(&self) -> PyResult<Arc<a1::Node>> {
+        let node = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        node.clone().ok_or_else(|| Closed::new_err(NodeStopped.to_string()))
+    }
+}
+
 impl Stop for Slot {
     fn stop(&self) {
         let node = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(node);
+        if let Some(node) = node {
+            // Calls of other threads have it too.
+            node.stop();
+        }
     }
 }
 
 impl Node {
-    fn native(&self) -> PyResult<Arc<a1::Node>> {
+    /// Calls `f` with the node, detached: a policy that holds the node's lock may wait for the interpreter.
+    fn with<T: Send>(&self, py: Python<'_>, f: impl FnOnce(&a1::Node) -> PyResult<T> + Send) -> PyResult<T> {
         self.born.check()?;
-        let slot = self.slot.0.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.clone().ok_or_else(|| Closed::new_err("the A1 node has stopped"))
+        py.detach(|| f(&*self.slot.native()?))
+    }
+
+    /// Calls `look` with short time limits, as [`in_slices`] does. A node that is closed meanwhile raises `Closed`.
+    fn wait<T: Send>(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        look: impl Fn(&a1::Node, Duration) -> Result<Option<T>, NodeStopped> + Sync,
+    ) -> PyResult<Option<T>> {
+        self.born.check()?;
+        let timeout = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
+        in_slices(py, timeout, |slice| {
+            look(&*self.slot.native()?, slice).map_err(|error| Closed::new_err(words(&error)))
+        })
     }
 }
 
@@ -98,15 +124,15 @@ impl Node {
 
     /// The socket's address, as (host, port).
     #[getter]
-    fn address(&self) -> PyResult<(String, u16)> {
-        let address = self.native()?.local_addr()?;
+    fn address(&self, py: Python<'_>) -> PyResult<(String, u16)> {
+        let address = self.with(py, |node| Ok(node.local_addr()?))?;
         Ok((address.ip().to_string(), address.port()))
     }
 
     /// The key by which peers know this node: 64 hexadecimal digits.
     #[getter]
-    fn public_key(&self) -> PyResult<String> {
-        Ok(self.native()?.public_key().to_string())
+    fn public_key(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |node| Ok(node.public_key().to_string()))
     }
 
     /// Connects to the node with this public key, and waits for the handshake, at most `timeout` seconds. `qos` is the
@@ -121,12 +147,15 @@ impl Node {
         timeout: f64,
         qos: Option<Qos>,
     ) -> PyResult<Connection> {
-        let node = self.native()?;
+        self.born.check()?;
         let key: PublicKey = parse("key", key)?;
         let config = connect_config(timeout, qos)?;
-        let connected = interruptible(py, move || node.connect((host.as_str(), port), &key, &config))?;
-        let connection = connected.map_err(|error| ConnectError::new_err(words(&error)))?;
-        Ok(Connection::new(connection))
+        let slot = Arc::clone(&self.slot);
+        let connected = interruptible(py, move || {
+            let connected = slot.native()?.connect((host.as_str(), port), &key, &config);
+            connected.map_err(|error| of_connect(&error))
+        })?;
+        Ok(Connection::new(connected?))
     }
 
     /// Begins to connect to `address`, such as "192.0.2.1:5000", and returns at once; the handshake takes at most `timeout`
@@ -140,41 +169,32 @@ impl Node {
         timeout: f64,
         qos: Option<Qos>,
     ) -> PyResult<Connecting> {
-        let node = self.native()?;
+        self.born.check()?;
         let (address, key): (SocketAddr, PublicKey) = (parse("address", address)?, parse("key", key)?);
         let config = connect_config(timeout, qos)?;
-        let connecting = py.detach(|| node.begin_connect(address, &key, &config));
-        Ok(Connecting::new(connecting.map_err(|error| ConnectError::new_err(words(&error)))?))
+        let connecting = self.with(py, |node| {
+            node.begin_connect(address, &key, &config).map_err(|error| of_connect(&error))
+        })?;
+        Ok(Connecting::new(connecting))
     }
 
     /// Waits for an incoming connection, at most `timeout` seconds, `None` for ever. `None` if there was none.
     #[pyo3(signature = (timeout = None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Connection>> {
-        let node = self.native()?;
-        let timeout = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
-        let accepted = in_slices(py, timeout, |slice| {
-            node.accept(slice).map_err(|error| Closed::new_err(words(&error)))
-        })?;
-        Ok(accepted.map(Connection::new))
+        Ok(self.wait(py, timeout, a1::Node::accept)?.map(Connection::new))
     }
 
     /// Waits for a connection attempt to accept or refuse, of a node with `ask=True`, at most `timeout` seconds, `None` for
     /// ever. `None` if there was none.
     #[pyo3(signature = (timeout = None))]
     fn incoming(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Incoming>> {
-        let node = self.native()?;
-        let timeout = timeout.map(|seconds| duration("timeout", seconds)).transpose()?;
-        let asked = in_slices(py, timeout, |slice| {
-            node.incoming(slice).map_err(|error| Closed::new_err(words(&error)))
-        })?;
-        Ok(asked.map(Incoming::new))
+        Ok(self.wait(py, timeout, a1::Node::incoming)?.map(Incoming::new))
     }
 
     /// A file that becomes readable when a connection or an attempt waits to be taken, or the node has stopped: call `accept(0)`
     /// or `incoming(0)`.
     fn events(&self, py: Python<'_>) -> PyResult<Events> {
-        let node = self.native()?;
-        Ok(Events::new(py.detach(|| node.events())?, self.born))
+        Ok(Events::new(self.with(py, |node| Ok(node.events()?))?, self.born))
     }
 
     /// Makes a multicast group for sending, without members. `address` is its address and port, `rate` its sending rate in bits
@@ -194,7 +214,7 @@ impl Node {
         hops: u8,
         to_this_machine: bool,
     ) -> PyResult<Group> {
-        let node = self.native()?;
+        self.born.check()?;
         let transport = GroupTransportConfig::new(parse("address", address)?, Rate::from_bits_per_sec(rate))
             .datagram(datagram)
             .repair_for(duration("repair_for", repair_for)?);
@@ -202,18 +222,19 @@ impl Node {
         if let Some(interface) = interface {
             config = config.interface(config::interface(interface)?);
         }
-        let group = py.detach(|| node.group(&config)).map_err(|error| match error {
-            GroupError::Config(_) => PyValueError::new_err(words(&error)),
-            GroupError::Stopped(_) => Closed::new_err(words(&error)),
-            _ => PyOSError::new_err(words(&error)),
+        let group = self.with(py, |node| {
+            node.group(&config).map_err(|error| match error {
+                GroupError::Config(_) => PyValueError::new_err(words(&error)),
+                GroupError::Stopped(_) => Closed::new_err(words(&error)),
+                _ => PyOSError::new_err(words(&error)),
+            })
         })?;
         Ok(Group::new(group))
     }
 
     /// Counters since the node was bound.
     fn stats(&self, py: Python<'_>) -> PyResult<EndpointStats> {
-        let node = self.native()?;
-        Ok(EndpointStats::new(&py.detach(|| node.stats())))
+        Ok(EndpointStats::new(&self.with(py, |node| Ok(node.stats()))?))
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {
@@ -222,10 +243,13 @@ impl Node {
 
     /// Waits for the next incoming connection; ends when the node is stopped.
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Connection>> {
-        let node = self.native()?;
-        let accepted = in_slices(py, None, |slice| match node.accept(slice) {
-            Ok(connection) => Ok(connection.map(Some)),
-            Err(_) => Ok(Some(None)),
+        self.born.check()?;
+        let accepted = in_slices(py, None, |slice| {
+            let Ok(node) = self.slot.native() else { return Ok(Some(None)) };
+            match node.accept(slice) {
+                Ok(connection) => Ok(connection.map(Some)),
+                Err(NodeStopped) => Ok(Some(None)),
+            }
         })?;
         Ok(accepted.flatten().map(Connection::new))
     }
@@ -234,7 +258,8 @@ impl Node {
         slf
     }
 
-    /// Stops the node and aborts its connections. May be called again.
+    /// Stops the node and aborts its connections. Calls of other threads that wait for it raise `Closed`, and iterations end. May be
+    /// called again.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.born.check()?;
         py.detach(|| self.slot.stop());

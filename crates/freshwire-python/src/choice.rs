@@ -163,7 +163,7 @@ impl Link {
 }
 
 /// A policy: which queued record is sent, dropped or waited for. One object can serve many sinks; each gets a policy of its
-/// own made of it. Those of `gate` and `Adaptive` serve one sink.
+/// own made of it. Those of `gate` and `Adaptive` serve one sink; after a call that fails they can be used again.
 #[pyclass(frozen, subclass, module = "freshwire.choice")]
 pub(crate) struct Policy(Recipe);
 
@@ -221,6 +221,13 @@ impl Policy {
         let failure = Failure::default();
         let (policy, asks_python) = self.boxed(py, &failure)?;
         Ok(Made { policy, asks_python, failure })
+    }
+
+    /// Keeps a policy for one sink that has got none.
+    pub(crate) fn put_back(&self, unused: Made) {
+        if let Recipe::Once { made, .. } = &self.0 {
+            *made.lock().unwrap_or_else(PoisonError::into_inner) = Some(unused);
+        }
     }
 
     /// A policy for one sink.

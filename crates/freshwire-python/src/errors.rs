@@ -119,3 +119,10 @@ pub(crate) fn of_sender(error: SenderError) -> PyErr {
         _ => FreshwireError::new_err(words),
     }
 }
+
+pub(crate) fn of_connect(error: &freshwire::a1::ConnectError) -> PyErr {
+    match error {
+        freshwire::a1::ConnectError::Stopped => Closed::new_err(words(error)),
+        _ => ConnectError::new_err(words(error)),
+    }
+}

@@ -1,6 +1,7 @@
 //! What survives neither a fork nor the interpreter: threads.
 
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -94,10 +95,19 @@ pub(crate) fn leave_to_parent<T: ?Sized>(shared: &Arc<T>) {
 }
 
 /// Drops something whose destructor may wait for a thread that wants the interpreter, or that only the parent process has.
-pub(crate) fn drop_apart<T: Send>(born: Born, value: T) {
+pub(crate) fn drop_apart<T: Send + 'static>(born: Born, value: T) {
     if born.is_of_parent() {
         // Its threads and locks are the parent's.
         std::mem::forget(value);
+        return;
+    }
+    if DECIDES.get() {
+        // This thread may hold the lock that the destructor takes, or be the one that it waits for. Without a thread to spare
+        // the value leaks: a failed spawn drops the closure here.
+        let value = ManuallyDrop::new(value);
+        let _ = std::thread::Builder::new()
+            .name("freshwire-drop".to_owned())
+            .spawn(move || drop(ManuallyDrop::into_inner(value)));
         return;
     }
     let mut value = Some(value);

@@ -1,13 +1,12 @@
 //! Notices when a ring may have room again, for asyncio: a descriptor that becomes readable.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshwire::Timestamp;
-use freshwire::choice::{AskAgain, Choice, Decision, LinkView, Outcome, Progress, Reason, Record};
+use freshwire::choice::{AskAgain, Choice, Decision, LinkView, Outcome, Progress, Reason, Record, fifo};
 use rustix::event::{EventfdFlags, eventfd};
-use std::sync::Arc;
 
 /// What a waiting task and the policy's owner share.
 #[derive(Debug, Default)]
@@ -43,10 +42,34 @@ impl Room {
     }
 }
 
-/// A policy that also notifies whoever waits for room.
+/// A policy that also notifies whoever waits for room, and is left to who gave it away.
 pub(crate) struct Watched {
-    pub(crate) policy: Box<dyn Choice>,
-    pub(crate) room: Arc<Room>,
+    policy: Box<dyn Choice>,
+    room: Arc<Room>,
+    left: Left,
+}
+
+/// Where a policy is when what had it was dropped.
+#[derive(Clone, Default)]
+pub(crate) struct Left(Arc<Mutex<Option<Box<dyn Choice>>>>);
+
+impl Left {
+    pub(crate) fn take(&self) -> Option<Box<dyn Choice>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Watched {
+    pub(crate) fn new(policy: Box<dyn Choice>, room: Arc<Room>, left: Left) -> Self {
+        Self { policy, room, left }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let policy = std::mem::replace(&mut self.policy, Box::new(fifo()));
+        *self.left.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(policy);
+    }
 }
 
 impl Choice for Watched {

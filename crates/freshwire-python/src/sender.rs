@@ -7,13 +7,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::a1::{Connection, Group};
-use crate::choice::Policy;
+use crate::choice::{Made, Policy};
 use crate::config::{self, Ring};
 use crate::core::{About, Core};
 use crate::engine::Engine;
 use crate::errors::{of_push, of_sender};
 use crate::ffi::{duplicate, with_bytes};
-use crate::room::{Room, Watched};
+use crate::room::{Left, Room, Watched};
 use crate::sink::Sink;
 use crate::waiting::duration;
 
@@ -27,6 +27,29 @@ pub(crate) struct Sender {
 
 /// A sink that missed a payload, and the exception that says why.
 type Missed = (Py<Sink>, Py<PyAny>);
+
+impl Sender {
+    /// Makes the policy of a sink, and the sink with it. A policy for one sink is kept for another call if there comes no sink.
+    fn serve(
+        &self,
+        py: Python<'_>,
+        policy: &Bound<'_, Policy>,
+        add: impl FnOnce(Watched, bool) -> PyResult<freshwire::Sink>,
+    ) -> PyResult<Sink> {
+        let policy = policy.get();
+        let Made { policy: choice, asks_python, failure } = policy.make(py)?;
+        let (room, left) = (Arc::<Room>::default(), Left::default());
+        match add(Watched::new(choice, Arc::clone(&room), left.clone()), asks_python) {
+            Ok(sink) => Ok(Sink::new(Arc::clone(&self.core), sink, room, failure)),
+            Err(error) => {
+                if let Some(choice) = left.take() {
+                    policy.put_back(Made { policy: choice, asks_python, failure });
+                }
+                Err(error)
+            }
+        }
+    }
+}
 
 #[pymethods]
 impl Sender {
@@ -59,12 +82,10 @@ impl Sender {
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let stream = std::net::TcpStream::from(duplicate(socket)?);
-        let made = policy.get().make(py)?;
-        let room = Arc::<Room>::default();
-        let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
-        let config = config::apply(SinkConfig::new(watched), options)?;
-        let sink = self.core.with(py, |state| state.sender()?.add_sink(stream, config).map_err(of_sender))?;
-        Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
+        self.serve(py, policy, |watched, _| {
+            let config = config::apply(SinkConfig::new(watched), options)?;
+            self.core.with(py, |state| state.sender()?.add_sink(stream, config).map_err(of_sender))
+        })
     }
 
     /// Serves the other end of an A1 connection from a free ring. Closing the sink closes the connection.
@@ -78,15 +99,12 @@ impl Sender {
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let connection = connection.get().native()?;
-        let made = policy.get().make(py)?;
-        self.core.note_node(made.asks_python);
-        let room = Arc::<Room>::default();
-        let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
-        let config = freshwire::a1::SinkConfig::new(watched).linger(duration("linger", linger)?);
-        let sink = self
-            .core
-            .with(py, |state| state.sender()?.add_a1_sink(&connection, config).map_err(of_sender))?;
-        Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
+        let linger = duration("linger", linger)?;
+        self.serve(py, policy, |watched, asks_python| {
+            self.core.note_node(asks_python);
+            let config = freshwire::a1::SinkConfig::new(watched).linger(linger);
+            self.core.with(py, |state| state.sender()?.add_a1_sink(&connection, config).map_err(of_sender))
+        })
     }
 
     /// Serves a multicast group from a free ring, which needs space for the records that the group keeps for repairs. Closing the
@@ -101,14 +119,12 @@ impl Sender {
     ) -> PyResult<Sink> {
         self.core.born.check()?;
         let group = group.get().native()?;
-        let made = policy.get().make(py)?;
-        self.core.note_node(made.asks_python);
-        let room = Arc::<Room>::default();
-        let watched = Watched { policy: made.policy, room: Arc::clone(&room) };
-        let config = freshwire::a1::SinkConfig::new(watched).linger(duration("linger", linger)?);
-        let sink =
-            self.core.with(py, |state| state.sender()?.add_a1_group(&group, config).map_err(of_sender))?;
-        Ok(Sink::new(Arc::clone(&self.core), sink, room, made.failure))
+        let linger = duration("linger", linger)?;
+        self.serve(py, policy, |watched, asks_python| {
+            self.core.note_node(asks_python);
+            let config = freshwire::a1::SinkConfig::new(watched).linger(linger);
+            self.core.with(py, |state| state.sender()?.add_a1_group(&group, config).map_err(of_sender))
+        })
     }
 
     /// Queues one payload for several sinks, copied once. Returns the record's number and the sinks that missed it, with the

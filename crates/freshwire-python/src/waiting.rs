@@ -59,7 +59,11 @@ pub(crate) fn interruptible<T: Send + 'static>(
             Some(Err(RecvTimeoutError::Timeout)) => result = receiver,
             _ => return Err(PyRuntimeError::new_err("the call panicked; its message is on standard error")),
         }
-        py.check_signals()?;
+        if let Err(raised) = py.check_signals() {
+            // A result that has come just now may wait for a thread that wants the interpreter when it is dropped.
+            py.detach(move || drop(result));
+            return Err(raised);
+        }
     }
 }
 

@@ -98,3 +98,54 @@ def test_a_key_gives_the_same_identity_again():
         assert node.public_key == public
     with pytest.raises(freshwire.Closed, match="stopped"):
         node.accept(0)
+
+
+@pytest.mark.parametrize("call", ["accept", "incoming", "next", "iterate", "connect"])
+def test_closing_a_node_ends_the_calls_of_other_threads(call):
+    node = a1.Node("127.0.0.1:0", ask=call == "incoming")
+    calls = {
+        "accept": node.accept,
+        "incoming": node.incoming,
+        "next": lambda: next(node, "the end"),
+        "iterate": lambda: list(node),
+        "connect": lambda: node.connect("127.0.0.1", 9, a1.generate_key()[1], 3600.0),
+    }
+    begun, outcome = threading.Event(), []
+
+    def wait():
+        begun.set()
+        try:
+            outcome.append(calls[call]())
+        except freshwire.Closed as error:
+            outcome.append(str(error))
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    assert begun.wait(TIMEOUT)
+    node.close()
+    waiting.join(TIMEOUT)
+    ends = {"next": "the end", "iterate": []}
+    assert outcome == [ends.get(call, "the A1 node has stopped")]
+
+
+def test_a_closed_node_has_no_more_connections():
+    node = a1.Node("127.0.0.1:0")
+    for _ in range(2):
+        node.close()
+        assert list(node) == []
+        for use in (node.accept, node.stats, lambda: node.address, lambda: node.connect("127.0.0.1", 9, "0" * 64)):
+            with pytest.raises(freshwire.Closed, match="stopped"):
+                use()
+
+
+def test_a_sink_that_is_not_made_leaves_the_policy_for_another(ends):
+    near, far = ends
+    policy, gate = choice.gate(choice.fifo(), 2)
+    first = freshwire.Sender().add_a1_sink(near, choice.fifo())
+    for wrong, linger in ((freshwire.FreshwireError, 1.0), (ValueError, -1.0)):
+        with pytest.raises(wrong):
+            freshwire.Sender().add_a1_sink(near, policy, linger=linger)
+    sink = freshwire.Sender().add_a1_sink(far, policy)
+    sink.push(b"x")
+    assert near.recv(TIMEOUT).payload == b"x"
+    assert gate.outstanding == 1 and first.ended is None

@@ -150,11 +150,20 @@ def test_a_cancelled_connect_gives_up(nodes):
     near, far = nodes
 
     async def cancel():
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
         task = asyncio.ensure_future(near.connect_async("127.0.0.1", 9, far.public_key, TIMEOUT))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        assert len(os.listdir("/proc/self/fd")) > before
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        del task
+        # The loop keeps what it has just run.
+        await asyncio.sleep(0)
+        gc.collect()
+        # The node has one too, as long as it tries to connect.
+        assert len(os.listdir("/proc/self/fd")) == before
 
     run(cancel())
 
@@ -177,14 +186,9 @@ def test_the_end_ends_a_wait(nodes):
         far.close()
         with pytest.raises(freshwire.Closed, match="stopped"):
             await newcomer
-        assert [_ async for _ in near_iteration()] == []
-
-    async def near_iteration():
-        near.close()
+        assert [it async for it in far] == []
         with pytest.raises(freshwire.Closed):
-            near.events()
-        return
-        yield
+            far.events()
 
     run(conversation())
 
@@ -259,6 +263,56 @@ print(stream.write(b"after the fork"), other.read())
 """)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "0\n14 b'after the fork'\n"
+
+
+def test_a_policy_may_free_what_its_node_has():
+    ended = run_apart("""
+held = [near.connect(*far.address, far.public_key), near.begin_connect("127.0.0.1:9", far.public_key),
+        near.group("239.255.78.10:5004", 1_000_000), a1.ByteStream(near.connect(*far.address, far.public_key))]
+def frees(now, queue, link):
+    if queue:
+        held.clear()
+    return choice.Decision.Wait()
+sink = freshwire.Sender().add_a1_sink(connection, choice.from_function(frees, before=choice.fifo()))
+sink.push(b"x")
+print(accepted.recv().payload, held)
+held.append(near)
+del near
+sink.push(b"y")
+try:
+    while True:
+        accepted.recv()
+except freshwire.Closed as error:
+    print(error, held)
+""")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "b'x' []\nclosed by the peer: the node was stopped (code 256) []\n"
+
+
+def test_a_node_is_used_while_its_policy_decides():
+    ended = run_apart("""
+import time
+deciding = threading.Event()
+def slow(now, queue, link):
+    if queue:
+        deciding.set()
+        # Pause: the other thread gets as far as the node's lock.
+        time.sleep(0.05)
+    return choice.Decision.Wait()
+sink = freshwire.Sender().add_a1_sink(connection, choice.from_function(slow, before=choice.fifo()))
+uses = [lambda: near.address, lambda: near.public_key, near.stats, near.events, lambda: near.accept(0), lambda: repr(near),
+        lambda: near.begin_connect("127.0.0.1:9", far.public_key), lambda: near.group("239.255.78.11:5004", 1_000_000),
+        lambda: connection.peer_address, near.close]
+for use in uses:
+    deciding.clear()
+    pushing = threading.Thread(target=sink.push, args=(b"x",))
+    pushing.start()
+    deciding.wait()
+    use()
+    pushing.join()
+print("done")
+""")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,32 @@ def test_a_reader_that_does_not_read_holds_the_writer(narrow_streams):
         near.finish(0.02)
 
 
+def test_closing_a_stream_ends_the_calls_of_other_threads(narrow_streams):
+    near, _ = narrow_streams
+    assert near.write(bytes(1 << 20), timeout=0) < 1 << 20
+    calls = [near.read, lambda: near.write(bytes(1 << 20)), lambda: near.finish(3600.0)]
+    begun, outcomes = threading.Barrier(len(calls) + 1), []
+
+    def wait(call):
+        begun.wait(TIMEOUT)
+        try:
+            outcomes.append(call())
+        except freshwire.Closed:
+            outcomes.append("closed")
+
+    waiting = [threading.Thread(target=wait, args=(call,), daemon=True) for call in calls]
+    for thread in waiting:
+        thread.start()
+    begun.wait(TIMEOUT)
+    # They are had between the slices of the others' waits.
+    steps = threading.Thread(target=lambda: (near.read_events(), near.write_events(), near.close()), daemon=True)
+    steps.start()
+    for thread in [steps, *waiting]:
+        thread.join(TIMEOUT)
+        assert not thread.is_alive()
+    assert outcomes == ["closed"] * len(calls)
+
+
 def test_a_connection_without_order_or_repair_is_refused():
     with a1.Node("127.0.0.1:0") as near, a1.Node("127.0.0.1:0", in_order=True) as far:
         connection = near.connect(*far.address, far.public_key, timeout=TIMEOUT)

@@ -197,6 +197,24 @@ def test_a_gated_policy_serves_one_sink(engine, pair):
         sender.add_sink(pair[1], behind)
 
 
+def test_a_sink_that_is_not_made_leaves_the_policy_for_another(engine, pair):
+    policy, gate = choice.gate(choice.fifo(), 2)
+    full = freshwire.Sender(engine)
+    _serves = full.add_sink(pair[0], choice.fifo())
+    near, far = make_pair()
+    with pytest.raises(TypeError, match="has no argument frame"):
+        full.add_sink(near, policy, frame="raw")
+    with pytest.raises(freshwire.NoFreeRing):
+        full.add_sink(near, policy)
+    sender = freshwire.Sender(engine)
+    sink = sender.add_sink(near, policy)
+    sink.push(b"record")
+    assert read_exactly(far, 6) == b"record"
+    until(lambda: gate.outstanding == 1, "one is outstanding")
+    with pytest.raises(ValueError, match="the policy of gate has a sink"):
+        sender.add_sink(near, policy)
+
+
 def test_a_gate_goes_before_a_function(engine, pair):
     def fail(now, queue, link):
         if queue and queue[0].seq == 2:

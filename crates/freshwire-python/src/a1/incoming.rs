@@ -10,7 +10,7 @@ use super::config::protection_name;
 use super::connection::Connection;
 use super::events::Events;
 use super::qos::Qos;
-use crate::errors::{Closed, ConnectError, words};
+use crate::errors::{Closed, of_connect};
 use crate::guard::{Born, drop_apart};
 
 /// A connection attempt that waits for a decision, of a node with `ask=True`. The peer has proved that it receives at its
@@ -141,11 +141,10 @@ impl Connecting {
         Ok(Events::new(events, self.born))
     }
 
-    /// The connection once the handshake is complete; `None` until then. Raises `ConnectError` if it has failed.
+    /// The connection once the handshake is complete; `None` until then. Raises `ConnectError` if it has failed, `Closed` if the node has
+    /// stopped.
     fn poll_open(&self, py: Python<'_>) -> PyResult<Option<Connection>> {
-        let open = self.look(py, |connecting| {
-            connecting.poll_open().map_err(|error| ConnectError::new_err(words(&error)))
-        })?;
+        let open = self.look(py, |connecting| connecting.poll_open().map_err(|error| of_connect(&error)))?;
         Ok(open.map(Connection::new))
     }
 }

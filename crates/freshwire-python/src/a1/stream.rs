@@ -1,7 +1,8 @@
 //! Byte streams.
 
 use std::io::{self, BufRead as _, ErrorKind, Write as _};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use freshwire::a1::{self, ByteReader, ByteStreamError, ByteWriter};
@@ -23,9 +24,42 @@ use crate::waiting::{duration, in_slices};
 /// cut off. A connection that is idle for its `idle_timeout` ends, unless the node has `keep_alive`.
 #[pyclass(frozen, module = "freshwire.a1")]
 pub(crate) struct ByteStream {
-    reader: Mutex<Option<ByteReader>>,
-    writer: Mutex<Option<ByteWriter>>,
+    reader: Half<ByteReader>,
+    writer: Half<ByteWriter>,
+    /// Calls that wait end.
+    is_closing: AtomicBool,
     born: Born,
+}
+
+/// One direction. A call that waits takes the lock again for each slice of its wait, at once, and the standard lock prefers it to those
+/// who wait for the lock. Who waits has the turn, which the other needs first.
+struct Half<H> {
+    turn: Mutex<()>,
+    half: Mutex<Option<H>>,
+}
+
+impl<H> Half<H> {
+    fn new(half: H) -> Self {
+        Self { turn: Mutex::new(()), half: Mutex::new(Some(half)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<H>> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.half.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut H) -> PyResult<T>) -> PyResult<T> {
+        f(self.lock().as_mut().ok_or_else(was_closed)?)
+    }
+
+    /// Nobody else has it.
+    fn take(&mut self) -> Option<H> {
+        self.half.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+fn was_closed() -> PyErr {
+    Closed::new_err("the stream was closed")
 }
 
 /// Bytes that are read at most in a step of an iteration.
@@ -49,11 +83,6 @@ fn attempted<T>(result: io::Result<T>) -> PyResult<Option<T>> {
     }
 }
 
-fn with<H, T>(half: &Mutex<Option<H>>, f: impl FnOnce(&mut H) -> PyResult<T>) -> PyResult<T> {
-    let mut half = half.lock().unwrap_or_else(PoisonError::into_inner);
-    f(half.as_mut().ok_or_else(|| Closed::new_err("the stream was closed"))?)
-}
-
 impl ByteStream {
     /// The next bytes, at most `size`; none at the end. `None`: none came in time.
     fn next_bytes(
@@ -64,7 +93,8 @@ impl ByteStream {
     ) -> PyResult<Option<Vec<u8>>> {
         self.born.check()?;
         in_slices(py, timeout, |slice| {
-            with(&self.reader, |reader| {
+            self.check_open()?;
+            self.reader.with(|reader| {
                 reader.set_timeout(Some(slice));
                 let found =
                     attempted(reader.fill_buf().map(|bytes| bytes[..bytes.len().min(size)].to_vec()))?;
@@ -74,11 +104,16 @@ impl ByteStream {
         })
     }
 
-    /// Drops both halves. A stream that was not finished is cut off.
+    fn check_open(&self) -> PyResult<()> {
+        if self.is_closing.load(Ordering::Relaxed) { Err(was_closed()) } else { Ok(()) }
+    }
+
+    /// Drops both halves, after at most a slice of each other thread's wait. A stream that was not finished is cut off.
     fn drop_halves(&self) {
-        let take_reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let take_writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop((take_reader, take_writer));
+        self.is_closing.store(true, Ordering::Relaxed);
+        let reader = self.reader.lock().take();
+        let writer = self.writer.lock().take();
+        drop((reader, writer));
     }
 }
 
@@ -92,7 +127,8 @@ impl ByteStream {
             _ => PyValueError::new_err(error.to_string()),
         })?;
         let (reader, writer) = stream.split();
-        Ok(Self { reader: Mutex::new(Some(reader)), writer: Mutex::new(Some(writer)), born: Born::now() })
+        let (reader, writer) = (Half::new(reader), Half::new(writer));
+        Ok(Self { reader, writer, is_closing: AtomicBool::new(false), born: Born::now() })
     }
 
     /// Reads at most `size` bytes as soon as there are some; `b""` at the end. Waits at most `timeout` seconds, `None` for ever,
@@ -121,7 +157,8 @@ impl ByteStream {
         let data = with_bytes(data, |bytes| Ok(bytes.to_vec()))?;
         let mut written = 0;
         in_slices(py, timeout, |slice| {
-            with(&self.writer, |writer| {
+            self.check_open()?;
+            self.writer.with(|writer| {
                 writer.set_timeout(Some(slice));
                 while written < data.len() {
                     let Some(taken) = attempted(writer.write(&data[written..]))? else { return Ok(None) };
@@ -141,7 +178,8 @@ impl ByteStream {
         self.born.check()?;
         let timeout = duration("timeout", timeout)?;
         let done = in_slices(py, Some(timeout), |slice| {
-            with(&self.writer, |writer| attempted(writer.try_finish(slice)))
+            self.check_open()?;
+            self.writer.with(|writer| attempted(writer.try_finish(slice)))
         })?;
         done.ok_or_else(|| PyTimeoutError::new_err("the peer has not acknowledged all bytes in time"))
     }
@@ -149,21 +187,21 @@ impl ByteStream {
     /// Whether all bytes were acknowledged after the end; ends what this end sends.
     fn _try_finish(&self, py: Python<'_>) -> PyResult<bool> {
         self.born.check()?;
-        let done = py.detach(|| with(&self.writer, |writer| attempted(writer.try_finish(Duration::ZERO))))?;
+        let done = py.detach(|| self.writer.with(|writer| attempted(writer.try_finish(Duration::ZERO))))?;
         Ok(done.is_some())
     }
 
     /// A file that becomes readable when bytes have come, or the stream has ended: call `read(timeout=0)`.
     fn read_events(&self, py: Python<'_>) -> PyResult<Events> {
         self.born.check()?;
-        let events = py.detach(|| with(&self.reader, |reader| Ok(reader.events()?)))?;
+        let events = py.detach(|| self.reader.with(|reader| Ok(reader.events()?)))?;
         Ok(Events::new(events, self.born))
     }
 
     /// A file that becomes readable when a `write(data, timeout=0)` that has not taken everything is worth another attempt.
     fn write_events(&self, py: Python<'_>) -> PyResult<Events> {
         self.born.check()?;
-        let events = py.detach(|| with(&self.writer, |writer| Ok(writer.events()?)))?;
+        let events = py.detach(|| self.writer.with(|writer| Ok(writer.events()?)))?;
         Ok(Events::new(events, self.born))
     }
 
@@ -181,7 +219,8 @@ impl ByteStream {
         slf
     }
 
-    /// Closes the connection. A stream that was not finished is cut off. May be called again.
+    /// Closes the connection. A stream that was not finished is cut off, and calls of other threads that wait for it raise `Closed`. May be
+    /// called again.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.born.check()?;
         py.detach(|| self.drop_halves());
@@ -200,8 +239,7 @@ impl ByteStream {
         kind: &Bound<'_, PyAny>,
         _exception: &Bound<'_, PyTuple>,
     ) -> PyResult<()> {
-        let is_open = py.detach(|| self.writer.lock().unwrap_or_else(PoisonError::into_inner).is_some());
-        let finished = match kind.is_none() && is_open {
+        let finished = match kind.is_none() && self.check_open().is_ok() {
             true => self.finish(py, freshwire::DEFAULT_LINGER.as_secs_f64()),
             false => Ok(()),
         };
@@ -212,8 +250,6 @@ impl ByteStream {
 
 impl Drop for ByteStream {
     fn drop(&mut self) {
-        if let (Ok(reader), Ok(writer)) = (self.reader.get_mut(), self.writer.get_mut()) {
-            drop_apart(self.born, (reader.take(), writer.take()));
-        }
+        drop_apart(self.born, (self.reader.take(), self.writer.take()));
     }
 }

@@ -1,46 +1,17 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The conversations of the Rust tests, through C. Ends with "conversation: ok". */
+#include "check.h"
+
 #include <arpa/inet.h>
-#include <freshwire.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
-
-#define SECOND UINT64_C(1000000000)
-/* A condition counts as failed after this time, on a loaded machine and under valgrind. */
-#define LIMIT (60 * SECOND)
-
-static void fail(int line, const char *what)
-{
-	fprintf(stderr, "line %d: %s; last error: %s\n", line, what, fw_last_error());
-	exit(1);
-}
-
-#define CHECK(what) \
-	do { \
-		if (!(what)) \
-			fail(__LINE__, #what); \
-	} while (0)
-#define IS(status, call) CHECK((call) == (status))
-#define OK(call) IS(FW_OK, call)
-
-#define UNTIL(what) \
-	do { \
-		uint64_t limit_ = fw_now() + LIMIT; \
-		while (!(what)) { \
-			CHECK(fw_now() < limit_); \
-			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); \
-		} \
-	} while (0)
 
 struct pair {
 	int near, far;

@@ -1,49 +1,21 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The Rust tests `loopback`, `engine` and `state` through C: what a user relies on over loopback. Ends with "loopback: ok". */
+#include "check.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
-#include <freshwire.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define SECOND UINT64_C(1000000000)
-/* A condition counts as failed after this time, on a loaded machine. */
-#define LIMIT (60 * SECOND)
 #define SIZE 4096
-
-static void fail(int line, const char *what)
-{
-	fprintf(stderr, "line %d: %s; last error: %s\n", line, what, fw_last_error());
-	exit(1);
-}
-
-#define CHECK(what) \
-	do { \
-		if (!(what)) \
-			fail(__LINE__, #what); \
-	} while (0)
-#define IS(status, call) CHECK((call) == (status))
-#define OK(call) IS(FW_OK, call)
 
 static void pause_ms(long ms)
 {
 	nanosleep(&(struct timespec){ .tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000 }, NULL);
 }
-
-#define UNTIL(what) \
-	do { \
-		uint64_t limit_ = fw_now() + LIMIT; \
-		while (!(what)) { \
-			CHECK(fw_now() < limit_); \
-			pause_ms(1); \
-		} \
-	} while (0)
 
 /* An engine, a sender, a sink and its peer. */
 struct fixture {

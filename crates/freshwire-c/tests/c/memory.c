@@ -1,33 +1,19 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Memory stays flat over many records and handles. Argument: how many records. Ends with "memory: ok". */
+#include "check.h"
+
 #include <arpa/inet.h>
-#include <freshwire.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 /* Bytes that the allocator may take meanwhile. Eight bytes lost for each of a million records are more. */
 #define ROOM (6 << 20)
-/* A condition counts as failed after this time, in nanoseconds. */
-#define LIMIT (UINT64_C(600) * 1000000000)
-
-static void fail(int line, const char *what)
-{
-	fprintf(stderr, "line %d: %s; last error: %s\n", line, what, fw_last_error());
-	exit(1);
-}
-
-#define CHECK(what) \
-	do { \
-		if (!(what)) \
-			fail(__LINE__, #what); \
-	} while (0)
-#define OK(call) CHECK((call) == FW_OK)
+/* How long the records may take. */
+#define PATIENCE (600 * SECOND)
 
 static long resident(void)
 {
@@ -65,7 +51,7 @@ static void *receive(void *fd)
 
 	CHECK(count);
 	OK(fw_receiver_new(*(int *)fd, 0, &receiver));
-	while ((status = fw_receiver_next(receiver, LIMIT, buffer, sizeof buffer, &record)) == FW_OK)
+	while ((status = fw_receiver_next(receiver, PATIENCE, buffer, sizeof buffer, &record)) == FW_OK)
 		++*count;
 	CHECK(status == FW_END);
 	OK(fw_receiver_free(receiver));
@@ -78,7 +64,7 @@ static void push(fw_sink sink, uint64_t count, uint64_t *fates)
 	fw_fate fate;
 
 	for (uint64_t number = 0; number < count;) {
-		fw_meta meta = { .key = number % 50 + 1, .deadline = fw_now() + LIMIT };
+		fw_meta meta = { .key = number % 50 + 1, .deadline = fw_now() + PATIENCE };
 		fw_status status = fw_sink_push(sink, (const uint8_t *)"a record of some bytes", 22, &meta, NULL);
 
 		CHECK(status == FW_OK || status == FW_FULL);
@@ -120,7 +106,7 @@ static void make_and_free(fw_sender sender, int times)
 		connection(ends);
 		OK(fw_sender_add_sink(sender, ends[0], &config, &sink));
 		OK(fw_gate_acknowledge(gate, 1));
-		OK(fw_sink_close(sink, FW_ABORT, LIMIT, &(fw_ended){ 0 }));
+		OK(fw_sink_close(sink, FW_ABORT, PATIENCE, &(fw_ended){ 0 }));
 		OK(fw_sink_free(sink));
 		OK(fw_gate_free(gate));
 		OK(fw_adaptive_free(adaptive));
@@ -159,7 +145,7 @@ int main(int argc, char **argv)
 	push(sink, records, &fates);
 	make_and_free(sender, 500);
 	CHECK(resident() - before < ROOM);
-	OK(fw_sink_close(sink, FW_DRAIN, LIMIT, &(fw_ended){ 0 }));
+	OK(fw_sink_close(sink, FW_DRAIN, PATIENCE, &(fw_ended){ 0 }));
 	CHECK(!pthread_join(reader, (void **)&received));
 	CHECK(*received == records + records / 10);
 	CHECK(fates > records / 2);

@@ -1,37 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* A browser's side and the library's of a WebSocket that an HTTP server has handed over. Ends with "conversation: ok". */
+#include "check.h"
+
 #include <arpa/inet.h>
-#include <freshwire.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
-
-/* A condition counts as failed after this time, on a loaded machine and under valgrind. */
-#define LIMIT (60 * UINT64_C(1000000000))
-
-#define CHECK(what) \
-	do { \
-		if (!(what)) { \
-			fprintf(stderr, "line %d: %s; last error: %s\n", __LINE__, #what, fw_last_error()); \
-			exit(1); \
-		} \
-	} while (0)
-#define IS(status, call) CHECK((call) == (status))
-#define OK(call) IS(FW_OK, call)
-
-#define UNTIL(what) \
-	do { \
-		uint64_t limit_ = fw_now() + LIMIT; \
-		while (!(what)) { \
-			CHECK(fw_now() < limit_); \
-			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); \
-		} \
-	} while (0)
 
 /* A connection over loopback: [0] is the server's. */
 static void connect_pair(int pair[2])

@@ -407,7 +407,10 @@ impl ByteWriter {
             if fate.outcome != Outcome::Acked {
                 return Err(match self.connection.closed() {
                     Some(closed) => broken(closed),
-                    None => io::Error::new(io::ErrorKind::BrokenPipe, MISSING),
+                    None => {
+                        let why = fate.outcome.reason().map_or("not acknowledged", |reason| reason.name());
+                        io::Error::new(io::ErrorKind::BrokenPipe, format!("{MISSING} ({why})"))
+                    }
                 });
             }
             self.unacked = self.unacked.saturating_sub(1);

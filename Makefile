@@ -17,7 +17,7 @@ help:
 demo: install-demo build ## live video over a bad link, plain TCP beside Freshwire; writes report.html
 	$(LAB) demo $(DEMO_ARGS)
 
-test: install-test ## every check and test; a few minutes
+test: install-test ## every check and test; about 25 minutes on two cores
 	$(CARGO) xtask test
 
 check: ## only the rules of the workspace: dependencies, sizes, unsafe code, cited rules, texts

@@ -53,7 +53,9 @@ fn summarise(reports: &[Report], took: Duration) -> bool {
         print_line(report);
     }
     let passed: u64 = quiet.iter().map(|report| report.tally.or_passed().passed).sum();
-    println!("  ok       {} other test programs: {passed} passed; the slowest:", quiet.len());
+    if !programs.is_empty() {
+        println!("  ok       {} other test programs: {passed} passed; the slowest:", quiet.len());
+    }
     let mut slowest: Vec<_> = programs;
     slowest.sort_by_key(|report| std::cmp::Reverse(report.took));
     for report in slowest.iter().take(SLOWEST) {

@@ -161,7 +161,7 @@ step_library() {
     mkdir -p "$dev/$library"
     cp -a "$all/$library/libfreshwire.so" "$all/$library/libfreshwire.a" "$all/$library/pkgconfig" "$dev/$library/"
     strip --strip-debug "$dev/$library/libfreshwire.a"
-    install -D -m 644 "$all/usr/include/freshwire.h" "$dev/usr/include/freshwire.h"
+    cp -a "$all/usr/include" "$dev/usr/"
     install -D -m 644 crates/freshwire-c/examples/positions.c "$dev/usr/share/doc/libfreshwire-dev/examples/positions.c"
     install -D -m 644 docs/c.md "$dev/usr/share/doc/libfreshwire-dev/manual.md"
     add_documents libfreshwire-dev "$dev"

@@ -1,4 +1,4 @@
-//! `libfreshwire`: the C interface. `include/freshwire.h` is made from this crate; a test compares them.
+//! `libfreshwire`: the C interface. The headers in `include` are made from this crate; a test compares them.
 //!
 //! - **Handles** are numbers in a table, with a generation. A handle that was freed, or never was one, is the status
 //!   [`FW_DEAD_HANDLE`](fw_status::FW_DEAD_HANDLE), not undefined behaviour.

@@ -26,11 +26,17 @@ fn install(into: &Path) -> PathBuf {
     root
 }
 
-/// The functions that the header declares.
-fn declared() -> BTreeSet<String> {
-    let header = std::fs::read_to_string(folder().join("include/freshwire.h")).expect("the header");
-    let code =
-        header.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+/// The functions that the installed headers declare.
+fn declared(include: &Path) -> BTreeSet<String> {
+    let parts = std::fs::read_dir(include.join("freshwire")).expect("the headers that freshwire.h includes");
+    let parts = parts.map(|part| part.expect("a header").path());
+    let code: String = parts
+        .chain([include.join("freshwire.h")])
+        .map(|header| std::fs::read_to_string(header).expect("a header"))
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .map(|line| line + "\n")
+        .collect();
     let names = code.match_indices("fw_").filter_map(|(at, _)| {
         let name: String =
             code[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
@@ -43,7 +49,8 @@ fn declared() -> BTreeSet<String> {
 #[test]
 fn the_library_has_the_headers_functions_with_their_version() {
     let into = tempfile::tempdir().expect("a folder");
-    let library = install(into.path()).join("usr/lib/libfreshwire.so.1");
+    let root = install(into.path());
+    let library = root.join("usr/lib/libfreshwire.so.1");
     let names =
         run(Command::new("nm").args(["--dynamic", "--defined-only", "--with-symbol-versions"]).arg(&library));
     let exported: BTreeSet<String> = names
@@ -53,7 +60,8 @@ fn the_library_has_the_headers_functions_with_their_version() {
         .filter(|name| *name != "FRESHWIRE_1@@FRESHWIRE_1" && *name != "FRESHWIRE_1")
         .map(str::to_owned)
         .collect();
-    let expected: BTreeSet<String> = declared().iter().map(|name| format!("{name}@@FRESHWIRE_1")).collect();
+    let expected: BTreeSet<String> =
+        declared(&root.join("usr/include")).iter().map(|name| format!("{name}@@FRESHWIRE_1")).collect();
     assert!(expected.len() > 30, "{expected:?}");
     assert_eq!(exported, expected);
     let dynamic = run(Command::new("readelf").arg("--dynamic").arg(&library));

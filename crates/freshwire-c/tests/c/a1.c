@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -314,7 +313,7 @@ static void a_freed_node_ends_waits(void)
 		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 		OK(fw_node_free(node));
 		for (int thread = 0; thread < 2; thread++)
-			pthread_join(threads[thread], NULL);
+			JOIN(threads[thread]);
 	}
 }
 
@@ -353,7 +352,7 @@ static void waits_of_a_connection(void)
 	OK(fw_sink_push(sink, (const uint8_t *)"one", 3, &(fw_meta){ .key = 1 }, NULL));
 	OK(fw_sink_push(sink, (const uint8_t *)"two", 3, &(fw_meta){ .key = 2 }, NULL));
 	for (int at = 0; at < 2; at++)
-		pthread_join(threads[at], NULL);
+		JOIN(threads[at]);
 	for (int at = 0; at < 2; at++) {
 		OK(fw_connection_recv(ends_.to, LIMIT, bytes, sizeof bytes, &message));
 		seen |= (unsigned)message.key;
@@ -364,7 +363,7 @@ static void waits_of_a_connection(void)
 	/* So that it waits as a rule; what it returns does not depend on it. */
 	nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
 	OK(fw_connection_free(ends_.to));
-	pthread_join(threads[0], NULL);
+	JOIN(threads[0]);
 	OK(fw_sink_free(sink));
 	OK(fw_sender_free(sender_));
 	OK(fw_connection_free(ends_.from));
@@ -559,7 +558,7 @@ static void streams(void)
 		wait_for(fd);
 	}
 	CHECK(at == BYTES);
-	pthread_join(thread, NULL);
+	JOIN(thread);
 	IS(FW_CLOSED, fw_stream_write(near, 0, bytes, 1, &count));
 	OK(fw_stream_write(far, LIMIT, (const uint8_t *)"answer", 6, &count));
 	CHECK(count == 6);
@@ -570,7 +569,7 @@ static void streams(void)
 	pthread_create(&thread, NULL, wait_to_read, &near);
 	OK(fw_stream_free(far));
 	OK(fw_connection_free(ends_.to));
-	pthread_join(thread, NULL);
+	JOIN(thread);
 	OK(fw_stream_free(near));
 	IS(FW_DEAD_HANDLE, fw_stream_free(near));
 	OK(fw_connection_free(ends_.from));

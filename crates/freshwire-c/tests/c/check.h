@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Checks that end a test program and say where. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* pthread_timedjoin_np */
+#endif
 #include <freshwire.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -31,3 +35,7 @@ static void fail(int line, const char *what)
 			nanosleep(&(struct timespec){ .tv_nsec = 1000000 }, NULL); \
 		} \
 	} while (0)
+
+/* Waits for a thread's end. */
+#define JOIN(thread) \
+	CHECK(!pthread_timedjoin_np(thread, NULL, &(struct timespec){ .tv_sec = time(NULL) + (time_t)(LIMIT / SECOND) }))

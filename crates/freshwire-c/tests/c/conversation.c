@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -260,7 +259,7 @@ static void room_is_waited_for(void)
 	CHECK(poll(&events, 1, (int)(LIMIT / 1000000)) == 1);
 	OK(fw_sink_free(sink));
 	close(pair_.near);
-	pthread_join(reader, NULL);
+	JOIN(reader);
 	close(pair_.far);
 	side_free(side_);
 }
@@ -375,7 +374,7 @@ static void threads_and_forks(int forks)
 	for (int at = 0; at < 4; at++)
 		pthread_create(&threads[at], NULL, push_many, &sink);
 	for (int at = 0; at < 4; at++)
-		pthread_join(threads[at], NULL);
+		JOIN(threads[at]);
 	fflush(NULL);
 	child = forks ? fork() : -1;
 	if (child == 0) {
@@ -391,7 +390,7 @@ static void threads_and_forks(int forks)
 	if (forks)
 		CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	CHECK(closed(sink, FW_DRAIN) == FW_ENDED_CLOSED);
-	pthread_join(reader, NULL);
+	JOIN(reader);
 	OK(fw_sink_stats(sink, &stats));
 	CHECK(stats.finished == 4000 && stats.bytes == 24000);
 	OK(fw_sink_free(sink));

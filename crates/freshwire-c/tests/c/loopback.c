@@ -5,7 +5,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -137,7 +136,7 @@ static void drained(fw_sink sink, fw_close mode, struct reader *reader)
 	OK(fw_sink_close(sink, mode, LIMIT, &ended));
 	CHECK(ended == FW_ENDED_CLOSED);
 	if (reader)
-		pthread_join(reader->thread, NULL);
+		JOIN(reader->thread);
 }
 
 static void records_arrive_over_ipv6(void)

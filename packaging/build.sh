@@ -11,7 +11,7 @@ case $target in /*) ;; *) target=$PWD/$target ;; esac
 out=${O:-$target/packages}
 case $out in /*) ;; *) out=$PWD/$out ;; esac
 built=$target/debug
-# The folders of the person who builds are not in the packages, since panic messages name sources. Elsewhere than other builds,
+# The builder's folders are not in the packages, although panic messages name sources. Elsewhere than other builds,
 # because Cargo would overwrite each with the other's flags.
 if [ "$profile" != dev ]; then
     export CARGO_TARGET_DIR=$target/packages-build

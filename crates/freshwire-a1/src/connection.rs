@@ -127,11 +127,11 @@ pub struct ConnectionStats {
     pub payload_resent: u64,
     /// Bytes of parity sent.
     pub parity_sent: u64,
-    /// Messages that came whole thanks to parity.
+    /// Messages completed by parity.
     pub messages_made_whole: u64,
     /// Packets that did not open, or came twice.
     pub packets_refused: u64,
-    /// Messages that came whole.
+    /// Complete messages received.
     pub messages_received: u64,
     /// Blocks of multicast groups that the peer missed, asked for and is sent.
     pub repairs_sent: u64,

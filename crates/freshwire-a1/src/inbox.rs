@@ -14,7 +14,7 @@ use crate::ranges::RangeSet;
 use crate::window::Window;
 use crate::wire::{Block, Message as Head, Parity, Qos, full_number};
 
-/// A message that came whole.
+/// A complete message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Message {

@@ -79,7 +79,7 @@ impl ConnectionObject {
         Self { stage: Mutex::new(stage), events, kept, has_user: AtomicBool::new(false) }
     }
 
-    /// The connection once it stands; `None` until then.
+    /// The connection once its handshake is complete; `None` until then.
     fn poll_open(&self) -> Result<Option<Connection>> {
         let mut stage = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         let open = match &*stage {

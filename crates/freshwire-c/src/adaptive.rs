@@ -183,7 +183,7 @@ pub extern "C" fn fw_adaptive_set_present(adaptive: fw_adaptive, number: u32, is
     })
 }
 
-/// Writes which rendition the receiver has and wants, for whoever fills its ring.
+/// Writes the receiver's present and wanted rendition, for the code that fills its ring.
 ///
 /// # Safety
 ///

@@ -254,7 +254,7 @@ pub(crate) unsafe fn get_or<T: Copy>(name: &str, from: *const T, default: impl F
 ///
 /// # Safety
 ///
-/// `from` is null or points to a valid value, which nobody writes during the call.
+/// `from` is null or points to a valid value that does not change during the call.
 #[inline]
 pub(crate) unsafe fn borrow<'a, T>(name: &str, from: *const T) -> Result<Option<&'a T>> {
     if from.is_null() {

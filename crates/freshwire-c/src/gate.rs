@@ -98,7 +98,7 @@ pub unsafe extern "C" fn fw_gate_outstanding(gate: fw_gate, outstanding: *mut u6
     })
 }
 
-/// Frees a gate. Its sink goes on as one whose program acknowledges nothing more.
+/// Frees a gate. Its sink continues, without further acknowledgements.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_gate_free(gate: fw_gate) -> fw_status {
     call(|| {

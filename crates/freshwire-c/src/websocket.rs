@@ -283,7 +283,7 @@ pub unsafe extern "C" fn fw_websocket_close(
     })
 }
 
-/// Frees a WebSocket. Its sink goes on until fw_sink_free, and nobody answers the client any more.
+/// Frees a WebSocket. Its sink continues until fw_sink_free, but the client's pings and close are not answered any more.
 #[unsafe(no_mangle)]
 pub extern "C" fn fw_websocket_free(websocket: fw_websocket) -> fw_status {
     call(|| {

@@ -195,7 +195,7 @@ impl Emulator {
     }
 
     fn ask(&self, request: Request) {
-        // Without a thread the request goes nowhere, and whoever waits for an answer notices.
+        // Without a thread the request is lost, and the wait for its answer ends.
         if self.requests.as_ref().is_some_and(|requests| requests.send(request).is_ok()) {
             let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         }
@@ -208,7 +208,7 @@ impl Emulator {
 
     fn finish(&mut self) -> Option<Account> {
         let thread = self.thread.take()?;
-        // Its thread ends when nobody can ask any more.
+        // Its thread ends with the last sender of requests.
         drop(self.requests.take());
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
         thread.join().ok()
@@ -305,7 +305,7 @@ impl Carrier {
                     self.path.set_rate(freshwire_io::now(), direction, rate);
                 }
                 Ok(Request::Snapshot(sender)) => {
-                    // Whoever asked has given up, if it fails.
+                    // It fails if the caller has given up.
                     let _ = sender.try_send(self.snapshot());
                 }
                 Err(mpsc::TryRecvError::Empty) => return true,

@@ -127,7 +127,7 @@ fn logged_packet(block: &[u8]) -> Result<LoggedPacket<'_>, &'static str> {
     Ok(LoggedPacket { real_ns, place, course, is_lost, frame })
 }
 
-/// In this machine's byte order, which is that of whoever wrote the log.
+/// In this machine's byte order, as the log was written here.
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }

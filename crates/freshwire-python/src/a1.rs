@@ -43,7 +43,7 @@ pub(crate) struct Node {
 struct Slot(Mutex<Option<Arc<a1::Node>>>);
 
 impl Slot {
-    /// The node; dropped detached, since the last one who has it waits for its thread.
+    /// The node; dropped detached, since the last owner's drop joins its thread.
     fn native(&self) -> PyResult<Arc<a1::Node>> {
         let node = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         node.clone().ok_or_else(|| Closed::new_err(NodeStopped.to_string()))

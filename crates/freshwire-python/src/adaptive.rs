@@ -122,7 +122,7 @@ impl Adaptive {
         Py::new(py, Self::of(self.stream.for_another(allowed)))
     }
 
-    /// Which rendition the receiver has and wants, for whoever fills its ring.
+    /// The receiver's present and wanted rendition, for the code that fills its ring.
     #[getter]
     fn selection(&self) -> Selected {
         let native::Selected { current, wanted, why, changes } = self.selection.get();

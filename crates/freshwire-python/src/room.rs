@@ -42,7 +42,7 @@ impl Room {
     }
 }
 
-/// A policy that also notifies whoever waits for room, and is left to who gave it away.
+/// A policy that also notifies waits for room, and returns to its recipe if no sink is made.
 pub(crate) struct Watched {
     policy: Box<dyn Choice>,
     room: Arc<Room>,

@@ -14,7 +14,7 @@ use freshwire::a1::{
 /// Pause between two attempts to reach a peer that does not listen yet.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// Pause between two looks for the first packet of a new connection, which wakes nobody that waits for new connections.
+/// Pause between two looks for the first packet of a new connection, which does not wake a wait for new connections.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// How long connecting may take.
@@ -41,7 +41,7 @@ pub enum PeerError {
     /// The text has no port.
     #[error("{0:?} is not HOST:PORT: the port is missing")]
     NoPort(String),
-    /// Nobody can be at this port.
+    /// No program can listen at this port.
     #[error("{0:?} is not HOST:PORT: a port is a number from 1 to 65535")]
     WrongPort(String),
     /// The resolver has no address for the host.
@@ -110,7 +110,7 @@ pub fn resolve(peer: &str) -> Result<Vec<SocketAddr>, PeerError> {
 ///
 /// # Errors
 ///
-/// If the address cannot be resolved, or nobody takes the connection within the patience.
+/// If the address cannot be resolved, or no connection is established within the patience.
 pub fn connect(peer: &str, patience: Patience) -> Result<TcpStream, PeerError> {
     let addresses = resolve(peer)?;
     let start = Instant::now();

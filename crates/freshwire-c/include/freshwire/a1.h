@@ -169,11 +169,11 @@ typedef struct {
   uint64_t payload_resent;
   // Bytes of parity sent.
   uint64_t parity_sent;
-  // Messages that came whole thanks to parity.
+  // Messages completed by parity.
   uint64_t messages_made_whole;
   // Packets that did not open, or came twice.
   uint64_t packets_refused;
-  // Messages that came whole.
+  // Complete messages received.
   uint64_t messages_received;
   // Blocks of multicast groups that the peer missed, asked for and is sent.
   uint64_t repairs_sent;

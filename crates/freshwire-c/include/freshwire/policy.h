@@ -84,7 +84,7 @@ fw_status fw_gate_acknowledge_more(fw_gate gate, uint64_t records);
 // `outstanding` points to a writable value.
 fw_status fw_gate_outstanding(fw_gate gate, uint64_t *outstanding);
 
-// Frees a gate. Its sink goes on as one whose program acknowledges nothing more.
+// Frees a gate. Its sink continues, without further acknowledgements.
 fw_status fw_gate_free(fw_gate gate);
 
 // Makes a policy for live pictures in several renditions, with sound: it decides late which rendition a receiver gets. It is for the
@@ -121,7 +121,7 @@ fw_status fw_adaptive_set_present(fw_adaptive adaptive,
                                   uint32_t number,
                                   uint8_t is_present);
 
-// Writes which rendition the receiver has and wants, for whoever fills its ring.
+// Writes the receiver's present and wanted rendition, for the code that fills its ring.
 //
 // # Safety
 //

@@ -110,7 +110,7 @@ fw_status fw_websocket_close(fw_websocket websocket,
                              uint16_t code,
                              const char *reason);
 
-// Frees a WebSocket. Its sink goes on until fw_sink_free, and nobody answers the client any more.
+// Frees a WebSocket. Its sink continues until fw_sink_free, but the client's pings and close are not answered any more.
 fw_status fw_websocket_free(fw_websocket websocket);
 
 #ifdef __cplusplus

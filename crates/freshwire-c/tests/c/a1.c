@@ -143,7 +143,7 @@ static void qualities_of_service(void)
 	OK(fw_connection_free(from));
 	OK(fw_connection_free(to));
 
-	/* A window of four that nobody empties: what expires behind it is never sent, and the receiver is told. */
+	/* A full window of four: records that expire behind it are never sent, and the receiver is notified. */
 	OK(fw_sender_add_a1_sink(sender_, ends_.from, &(fw_policy){ .kind = FW_DEADLINE }, FW_DEFAULT, &sink));
 	for (int number = 0; number < 5; number++)
 		OK(fw_sink_push(sink, (const uint8_t *)"fills", 5, NULL, NULL));
@@ -217,7 +217,7 @@ static void peers_are_chosen(void)
 	CHECK(stats.refused >= 1);
 	OK(fw_connection_free(from));
 	OK(fw_node_free(other));
-	/* Without the secret nobody answers. */
+	/* Without the secret there is no answer. */
 	OK(fw_node_bind("127.0.0.1:0", private_key, &other));
 	OK(fw_node_begin_connect(other, address, key, NULL, 2 * SECOND, &from));
 	IS(FW_NOTHING, fw_connection_open(from));

@@ -185,7 +185,7 @@ static void a_close(fw_sender sender)
 
 #define LARGE (1 << 20)
 
-/* A close waits for the message in progress, and so does whoever waits for the close. */
+/* A close waits for the message in progress, and so does a wait for the close. */
 static void a_close_behind_a_message(fw_engine engine)
 {
 	static uint8_t payload[LARGE];

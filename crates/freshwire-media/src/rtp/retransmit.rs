@@ -430,7 +430,7 @@ impl Retransmitter {
         let Some(next) = self.next else { return };
         let oldest = next - self.packets.len() as u64;
         if was_queued {
-            // Nobody takes packets from a queue of zero bytes, so its places would stay taken.
+            // A queue of zero bytes is never emptied, so its places would stay taken.
             let waiting = self.queue.len();
             self.queue.retain(|&number| number >= oldest);
             self.counts.late += (waiting - self.queue.len()) as u64;

@@ -21,7 +21,7 @@ use crate::{Emulator, EmulatorOptions, Namespaces, NetnsError};
 pub(super) fn fork(up: Config, down: Config, to: Option<SocketAddr>) -> Result<Channel, StandaloneError> {
     let (ours, its) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
         .map_err(|error| StandaloneError::system("create a socket pair")(error.into()))?;
-    // Without it (under a tool that does not know the call) only the closed socket tells of this process's end.
+    // Without it (under a tool that does not know the call) only the closed socket shows this process's end.
     let parent = pidfd_open(getpid(), PidfdFlags::empty()).ok();
     // SAFETY: the child only runs `intermediate`, which never returns. The C library prepares its allocator for the fork, and none of
     // the locks that another thread may hold is used there: it makes system calls, allocates, and starts threads of its own.
@@ -47,7 +47,7 @@ fn reap(process: libc::pid_t) {
     }
 }
 
-/// Forks once more and ends, so that the link's process is nobody's child: no `wait` of the program meets it.
+/// Forks once more and ends, so that the link's process is no child of the program, and no `wait` of the program returns it.
 fn intermediate(
     channel: OwnedFd,
     parent: Option<OwnedFd>,
@@ -61,7 +61,7 @@ fn intermediate(
     if unsafe { libc::fork() } == 0 {
         let run = || {
             block_signals();
-            // For whoever looks at the list of processes; and no folder stays in use.
+            // A name for the list of processes; and no folder stays in use.
             let _ = rustix::thread::set_name(c"freshwire-link");
             let _ = std::env::set_current_dir("/");
             keep_only(&channel, parent.as_ref());
@@ -105,7 +105,7 @@ fn keep_only(channel: &OwnedFd, parent: Option<&OwnedFd>) {
         // SAFETY: the path is a string; the descriptor is left open on purpose.
         let opened = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) };
         if opened > number {
-            // SAFETY: it was opened above, is none of the standard ones, and nobody has it.
+            // SAFETY: it was opened above, is none of the standard ones, and has no other owner.
             drop(unsafe { OwnedFd::from_raw_fd(opened) });
             return;
         }
@@ -194,7 +194,7 @@ fn socket(namespaces: &Namespaces, end: End, domain: i32, kind: i32, protocol: i
         if socket < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: it was just created and belongs to nobody else.
+        // SAFETY: it was just created and has no other owner.
         Ok(unsafe { OwnedFd::from_raw_fd(socket) })
     };
     let made = match end {

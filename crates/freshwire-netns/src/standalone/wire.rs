@@ -76,7 +76,7 @@ impl Channel {
         Ok(())
     }
 
-    /// The next request; `None` once nobody can ask any more.
+    /// The next request; `None` after the last sender of requests is dropped.
     pub(super) fn request(&self) -> io::Result<Option<Request>> {
         let (text, _) = receive(&self.socket)?;
         if text.is_empty() {

@@ -15,7 +15,7 @@ use crate::errors::{Closed, FreshwireError, words};
 use crate::guard::{Born, drop_apart};
 use crate::waiting::{duration, in_slices};
 
-/// A message that came whole.
+/// A complete message.
 #[pyclass(frozen, get_all, module = "freshwire.a1")]
 pub(crate) struct Message {
     /// Its number among all that the sender began, from 0.

@@ -127,11 +127,11 @@ pub(crate) struct ConnectionStats {
     /// Bytes of messages sent again.
     payload_resent: u64,
     parity_sent: u64,
-    /// Messages that came whole thanks to parity.
+    /// Messages completed by parity.
     messages_made_whole: u64,
     /// Packets that did not open, or came twice.
     packets_refused: u64,
-    /// Messages that came whole.
+    /// Complete messages received.
     messages_received: u64,
     /// Blocks of multicast groups that the peer missed, asked for and is sent.
     repairs_sent: u64,

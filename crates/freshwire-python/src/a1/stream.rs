@@ -31,8 +31,8 @@ pub(crate) struct ByteStream {
     born: Born,
 }
 
-/// One direction. A call that waits takes the lock again for each slice of its wait, at once, and the standard lock prefers it to those
-/// who wait for the lock. Who waits has the turn, which the other needs first.
+/// One direction. A waiting call takes `half` again right after each slice, and a standard mutex then lets it win over queued threads. So
+/// every call takes `turn` first: a queued thread holds it, and is next.
 struct Half<H> {
     turn: Mutex<()>,
     half: Mutex<Option<H>>,
@@ -52,7 +52,7 @@ impl<H> Half<H> {
         f(self.lock().as_mut().ok_or_else(was_closed)?)
     }
 
-    /// Nobody else has it.
+    /// Takes it at the end, without a lock.
     fn take(&mut self) -> Option<H> {
         self.half.get_mut().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -93,7 +93,7 @@ impl Identity {
 
     /// Notes whether newest values have found no room. The topic is locked.
     pub(super) fn misses(&self, is_missing: bool) {
-        // Release: with the notification, whoever waits sees it.
+        // Release: a wait sees it with the notification.
         if !self.is_missing.swap(is_missing, Ordering::Release) && is_missing {
             self.missing.notify_one();
         }

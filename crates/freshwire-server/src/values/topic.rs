@@ -64,7 +64,7 @@ struct Value {
     stored: OnceLock<Stored>,
 }
 
-/// What a record has, and so who gets it.
+/// Content of a record, which decides about its readers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Text: for all.
@@ -422,11 +422,11 @@ impl State {
     }
 }
 
-/// Puts a value into the ring of one sink. Whoever gets it later than the others shares one copy of it.
+/// Puts a value into the ring of one sink. Late readers share one copy of it.
 fn give(sender: &mut Sender, sink: SinkId, value: &Value, meta: &Meta) -> Result<(), RingPushError> {
     let producer = sender.producer();
     if value.stored.get().is_none() {
-        // Nobody else stores it: the topic is locked.
+        // No other thread stores it: the topic is locked.
         let _ = value.stored.set(producer.store(&value.record)?);
     }
     let stored = value.stored.get().ok_or(RingPushError::OutOfBlocks)?;

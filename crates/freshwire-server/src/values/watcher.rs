@@ -14,7 +14,7 @@ pub struct Watcher {
     identity: Arc<Identity>,
     /// `None` after [`finish_with`](Self::finish_with).
     sink: Option<Sink>,
-    /// From the first value on that found no room; until then the engine has nobody to tell of room.
+    /// From the first value on that found no room; until then the engine does not report room.
     room: OnceLock<SinkWatch>,
     gate: Option<Gate>,
 }
@@ -65,7 +65,7 @@ impl Watcher {
             self.identity.missing().await;
             let Some(room) = self.room() else { return pending().await };
             room.changed().await;
-            // A publisher may have offered it meanwhile. The engine tells of each turn, and the topic is everybody's.
+            // A publisher may have offered it meanwhile. The engine reports each turn, and the topic's lock is shared.
             if self.identity.is_missing() {
                 self.topic.retry(self.identity.id);
             }

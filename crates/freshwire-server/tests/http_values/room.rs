@@ -45,7 +45,7 @@ fn values_without_room_follow_when_there_is_some() {
     });
 }
 
-/// Nothing is published, and nobody asks how the watcher is served: only the engine's notice of room can bring what found none.
+/// Nothing is published and no snapshot taken: only the engine's notice of room can deliver the values that found none.
 #[test]
 fn room_alone_brings_the_values_that_found_none() {
     let server = server("state");

@@ -267,7 +267,7 @@ impl Connection {
         result
     }
 
-    /// Whether it stands.
+    /// Whether its handshake is complete.
     pub(super) fn poll_open(&self) -> Result<bool, ConnectError> {
         handshake(&mut self.0.node.lock(), self.0.id)
     }
@@ -321,7 +321,7 @@ impl Connection {
     }
 }
 
-/// Whether a connection stands.
+/// Whether a connection's handshake is complete.
 fn handshake(core: &mut Core, id: ConnectionHandle) -> Result<bool, ConnectError> {
     match core.peer(id).map(|peer| peer.state.clone()) {
         Some(State::Open) => Ok(true),

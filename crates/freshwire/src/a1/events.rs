@@ -64,7 +64,7 @@ impl AsRawFd for Events {
     }
 }
 
-/// A signal that exists once somebody has asked for it.
+/// A signal that is made at the first request.
 #[derive(Default)]
 pub(super) struct LazySignal(Option<Arc<Signal>>);
 

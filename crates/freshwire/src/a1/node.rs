@@ -143,7 +143,7 @@ impl Node {
     /// end. Waiting calls of other threads return their errors, and so does every later one. May be called again.
     ///
     /// The sinks' policies are not asked after the return. Policies run with the node locked, so one that calls this waits for
-    /// itself. Connections that nobody has accepted are lost.
+    /// itself. Connections that were not accepted are lost.
     pub fn stop(&self) {
         self.shared.act(Core::stop);
         self.shared.platform().wake_node();

@@ -78,7 +78,7 @@ impl Peer {
         self.news_signal.set();
     }
 
-    /// It has sent what it could, and somebody waits for that.
+    /// It has sent what it could, and a thread waits for that.
     pub(super) fn note_turn(&self, activity: &mut Activity) {
         activity.note_at(&self.changed);
         self.turn_signal.set();

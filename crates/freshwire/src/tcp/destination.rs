@@ -258,7 +258,7 @@ impl Destination {
             Self::Datagrams(mut sink) => {
                 sink.end(reason, now);
                 let shared = Arc::clone(sink.shared());
-                // Whoever waits for the end may use the ring again.
+                // A wait for the end may use the ring again.
                 drop(sink);
                 shared.end(ended);
             }

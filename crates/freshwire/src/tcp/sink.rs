@@ -74,7 +74,7 @@ struct Ending {
     closing: Closing,
     give_up_at: Timestamp,
     stall_timeout: Option<Duration>,
-    /// How it ended is told by another.
+    /// The other reports how it ended.
     is_told: bool,
 }
 
@@ -381,7 +381,7 @@ impl TcpSink {
         self.ending.closing != Closing::No
     }
 
-    /// Resolves every record that is left, and tells how the sink ended. Whoever waits for that may use its ring again, so that the
+    /// Resolves every record that is left, and reports how the sink ended. A wait for that may use its ring again, so that the
     /// ring and the socket are given back before.
     pub(super) fn leave(mut self, reason: Reason, now: Timestamp, ended: Ended) {
         self.end(reason, now);

@@ -27,7 +27,7 @@ impl Newcomers {
         self.standing.len() + self.undecided.len() >= self.most
     }
 
-    /// Nobody is to be taken any more.
+    /// Forgets all newcomers.
     pub(super) fn clear(&mut self) {
         self.standing.clear();
         self.undecided.clear();

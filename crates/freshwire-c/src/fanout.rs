@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshwire::SinkConfig;
+use freshwire::choice::Choice;
 
 use crate::a1::ConnectionObject;
 use crate::border::{Failure, Result, bytes, call, duplicate, fw_status, get_or, put, slice};
@@ -75,10 +76,7 @@ pub unsafe extern "C" fn fw_sender_add_a1_sink(
         // SAFETY: as the caller promises.
         let policy = unsafe { policy.make() }?;
         let id = policy.serve(|policy| {
-            let mut config = freshwire::a1::SinkConfig::new(policy);
-            if linger != FW_DEFAULT {
-                config = config.linger(Duration::from_nanos(linger));
-            }
+            let config = a1_config(policy, linger);
             let made = object.with(|sender| sender.add_a1_sink(&connection, config).map_err(of_sender))?;
             connection_object.mark_used();
             enter(SinkObject::new(object, made))
@@ -146,4 +144,10 @@ pub unsafe extern "C" fn fw_sender_push_to_all(
         }
         Ok(fw_status::FW_OK)
     })
+}
+
+/// Settings of a sink for a connection or a group.
+pub(crate) fn a1_config(policy: Box<dyn Choice>, linger: u64) -> freshwire::a1::SinkConfig {
+    let config = freshwire::a1::SinkConfig::new(policy);
+    if linger == FW_DEFAULT { config } else { config.linger(Duration::from_nanos(linger)) }
 }

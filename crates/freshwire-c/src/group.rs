@@ -9,11 +9,11 @@ use freshwire::a1::{Group, GroupConfig, GroupError, GroupTransportConfig, Invite
 use crate::a1::{ConnectionObject, NodeObject};
 use crate::a1_types::parse_interface;
 use crate::border::{Failure, Result, call, fw_status, get, get_or, put, text};
+use crate::fanout::a1_config;
 use crate::handles::{Object, enter, find, free, fw_connection, fw_group, fw_node, fw_sender, fw_sink};
 use crate::policy::fw_policy;
 use crate::sender::{SenderObject, of_sender};
 use crate::sink::SinkObject;
-use crate::types::FW_DEFAULT;
 
 pub(crate) struct GroupObject(Mutex<Option<Group>>);
 
@@ -195,10 +195,7 @@ pub unsafe extern "C" fn fw_sender_add_a1_group(
         // SAFETY: as the caller promises.
         let policy = unsafe { policy.make() }?;
         let id = policy.serve(|policy| {
-            let mut config = freshwire::a1::SinkConfig::new(policy);
-            if linger != FW_DEFAULT {
-                config = config.linger(Duration::from_nanos(linger));
-            }
+            let config = a1_config(policy, linger);
             let made = object.with(|sender| sender.add_a1_group(&group, config).map_err(of_sender))?;
             enter(SinkObject::new(object, made))
         })?;

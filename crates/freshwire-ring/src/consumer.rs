@@ -288,6 +288,18 @@ impl Consumer {
         self.cursor.end(&view, taken.record.index, Ending { state: State::Sent, arg: 1, now })
     }
 
+    /// Reports the end of a record whose acknowledgement is known already, in one step. After [`finish`](Self::finish) the
+    /// producer may reuse the slots before [`acked`](Self::acked), which is too late then.
+    ///
+    /// # Errors
+    ///
+    /// [`TooLate`] if another party overwrote the state of the slot.
+    pub fn finish_acked(&mut self, taken: &Taken, now: Timestamp) -> Result<(), TooLate> {
+        let view = View::new(self.region.inner(), self.ring).ok_or(TooLate)?;
+        view.slot(taken.record.index).acked_at.store(stamp(now), Ordering::Relaxed);
+        self.cursor.end(&view, taken.record.index, Ending { state: State::Acked, arg: 0, now })
+    }
+
     /// Reports that the record was taken or in progress, and abandoned.
     ///
     /// # Errors

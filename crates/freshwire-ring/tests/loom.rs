@@ -279,3 +279,25 @@ fn an_acknowledgement_is_told_once_although_the_slot_is_used_again() {
         assert_eq!((fate.seq, fate.outcome, fate.acked_at), (1, Outcome::Acked, Some(NOW)));
     });
 }
+
+#[test]
+fn an_end_with_its_acknowledgement_is_never_too_late() {
+    model(|| {
+        let region = Region::heap(&Config { rings: 1, slots: 2, block_bytes: 16, blocks: 2 }).unwrap();
+        let mut producer = region.producer().unwrap();
+        let mut sender = region.consumer(0).unwrap();
+        producer.keep_fates(0);
+        let _ = producer.push(0, b"a", &seq(1)).unwrap();
+        let _ = producer.push(0, b"b", &seq(2)).unwrap();
+        let taken = sender.take(0).unwrap();
+        let pushing = thread::spawn(move || {
+            // Refused while the record is in hand.
+            let _ = producer.push(0, b"c", &seq(3));
+            producer
+        });
+        sender.finish_acked(&taken, NOW).unwrap();
+        let mut producer = pushing.join().unwrap();
+        let fate = producer.poll_fate(0).unwrap();
+        assert_eq!((fate.seq, fate.outcome, fate.acked_at), (1, Outcome::Acked, Some(NOW)));
+    });
+}

@@ -82,9 +82,8 @@ impl Source for RingSource {
         let Some(taken) = self.taken.remove(token) else { return };
         match outcome.reason() {
             None => {
-                // Either fails only if the other side overwrote the state of a taken slot; the ring has counted that.
-                let _ = self.consumer.finish(&taken, now);
-                let _ = self.consumer.acked(taken.record.index, now);
+                // Fails only if the other side overwrote the state of a taken slot; the ring has counted that.
+                let _ = self.consumer.finish_acked(&taken, now);
                 self.shared.stats.on_finished();
                 self.acked += u64::from(taken.record.len);
                 self.shared.stats.on_acked(self.acked);
@@ -132,7 +131,10 @@ mod tests {
     use freshwire_ring::{Config, Meta, Producer, Region};
 
     fn ring() -> (Producer, RingSource) {
-        let region = Region::heap(&Config { slots: 8, ..Config::default() }).unwrap();
+        over(&Region::heap(&Config { slots: 8, ..Config::default() }).unwrap())
+    }
+
+    fn over(region: &Region) -> (Producer, RingSource) {
         let shared = Arc::new(SinkShared::new(CarrierInUse::A1, None, None));
         (region.producer().unwrap(), RingSource::new(region.consumer(0).unwrap(), shared))
     }
@@ -200,6 +202,36 @@ mod tests {
         source.end(Reason::ConnectionLost, NOW);
         let drops = source.shared.stats.snapshot().drops;
         assert_eq!(drops, [(Reason::Expired, 1), (Reason::Application, 1), (Reason::Abandoned, 1)]);
+    }
+
+    /// The producer reuses the slot of a finished record at any instant.
+    #[test]
+    fn an_acknowledgement_is_in_the_fate_of_each_record_however_soon_its_slot_is_reused() {
+        const RECORDS: u64 = 50_000;
+        let region = Region::heap(&Config { slots: 2, ..Config::default() }).unwrap();
+        let (mut producer, mut source) = over(&region);
+        producer.keep_fates(0);
+        let settling = std::thread::spawn(move || {
+            let (mut records, mut gone, mut settled) = (Vec::new(), Vec::new(), 0);
+            while settled < RECORDS {
+                source.list(2, &mut records, &mut gone);
+                for record in &records {
+                    let taken = source.take(NOW, record.index, 0, 10).expect("nobody else takes it");
+                    source.settle(NOW, taken.token, Outcome::Acked);
+                    settled += 1;
+                }
+            }
+        });
+        let (mut pushed, mut acked) = (0, 0);
+        while pushed < RECORDS {
+            pushed += u64::from(producer.push(0, b"x", &Meta { seq: pushed, ..Meta::default() }).is_ok());
+            acked += u64::from(producer.poll_fate(0).is_some_and(|fate| fate.outcome == Outcome::Acked));
+        }
+        settling.join().unwrap();
+        while producer.poll_fate(0).is_some_and(|fate| fate.outcome == Outcome::Acked) {
+            acked += 1;
+        }
+        assert_eq!(acked, RECORDS);
     }
 
     #[test]

@@ -148,7 +148,7 @@ impl KernelConnection {
                 }
             }
             Source::Engine(feed) => {
-                let next = feed.turn(now, &self.socket, &self.shared.0.stats, scratch)?;
+                let next = feed.turn(now, &self.socket, &self.shared.0, scratch)?;
                 if !draining || !feed.is_idle() {
                     return Ok(next);
                 }
@@ -166,7 +166,7 @@ impl KernelConnection {
 
     fn flush(&mut self, now: Timestamp) -> io::Result<Next> {
         if let Source::Engine(feed) = &mut self.source {
-            feed.settle(now, &self.shared.0.stats);
+            feed.settle(now, &self.shared.0);
         }
         if self.socket.tcp().unacknowledged()? == 0 {
             return Ok(Next::Ended);
@@ -231,7 +231,7 @@ impl KernelConnection {
         }
         drop(socket);
         if let Source::Engine(mut feed) = source {
-            feed.end(reason, now, &shared.stats);
+            feed.end(reason, now, shared);
         }
         shared.end(ended);
     }

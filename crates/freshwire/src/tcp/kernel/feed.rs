@@ -11,6 +11,7 @@ use freshwire_ring::{Consumer, Meta, Producer, PushError, Stage, Standing, Taken
 use freshwire_units::Timestamp;
 
 use crate::reserve::Reserve;
+use crate::sink::SinkShared;
 use crate::stats::SinkStats;
 use crate::tcp::estimate::Estimate;
 use crate::tcp::listing::{PAST_WAIT, PICKS_PER_TURN, list};
@@ -102,12 +103,13 @@ impl Feed {
         &mut self,
         now: Timestamp,
         socket: &RingSocket,
-        stats: &SinkStats,
+        shared: &SinkShared,
         scratch: &mut Scratch,
     ) -> io::Result<Next> {
+        let stats = &shared.stats;
         let info = socket.tcp().info()?;
         self.estimate.update(now, info);
-        self.settle(now, stats);
+        self.settle(now, shared);
         let rate = self.estimate.rate(now);
         let reserve = self.parts.reserve.bytes(&self.parts.congestion, &info, rate);
         let goal = reserve.max(info.mss.min(MAX_WAITING));
@@ -137,11 +139,11 @@ impl Feed {
     }
 
     /// Says of each record that was offered what the kernel has done with it.
-    pub(super) fn settle(&mut self, now: Timestamp, stats: &SinkStats) {
+    pub(super) fn settle(&mut self, now: Timestamp, shared: &SinkShared) {
         for at in 0..self.offered.len() {
             let index = self.offered[at].index;
             match self.parts.producer.standing(0, index) {
-                Some(standing) => self.follow(at, standing, now, stats),
+                Some(standing) => self.follow(at, standing, now, shared),
                 None => {
                     debug_assert!(false, "slots are used again only when their record has left this list")
                 }
@@ -152,10 +154,11 @@ impl Feed {
             // It tells what was followed already, and frees the slots.
             let _told = self.parts.producer.poll_fate(0);
         }
-        stats.on_acked(self.acked);
+        shared.stats.on_acked(self.acked);
     }
 
-    fn follow(&mut self, at: usize, standing: Standing, now: Timestamp, stats: &SinkStats) {
+    fn follow(&mut self, at: usize, standing: Standing, now: Timestamp, shared: &SinkShared) {
+        let stats = &shared.stats;
         let Parts { consumer, choice, .. } = &mut self.parts;
         let offered = &mut self.offered[at];
         let was = std::mem::replace(&mut offered.stage, standing.stage);
@@ -175,13 +178,17 @@ impl Feed {
             choice.outcome(record, Outcome::Sent);
             stats.on_begun(record.layer, begun_at.saturating_since(record.generated));
         }
-        // These fail only if the other side overwrote the state of a taken slot; the ring has counted that.
+        // Ends fail only if the other side overwrote the state of a taken slot; the ring has counted that.
         if first_end {
             let _ = consumer.finish(taken, ended_at);
             stats.on_finished();
         }
         if first_ack {
-            let _ = consumer.acked(taken.record.index, standing.acked_at.unwrap_or(now));
+            let at = standing.acked_at.unwrap_or(now);
+            if consumer.acked(taken.record.index, at).is_err() {
+                // The producer has reused the slot.
+                shared.late_acks().add(taken.record.index, Some(at));
+            }
         }
         if let (Some(reason), None) = (dropped(standing.stage), dropped(was)) {
             let _ = consumer.abandon(taken, reason, ended_at);
@@ -388,8 +395,8 @@ impl Feed {
     }
 
     /// Resolves every record that is left. The socket is closed, so the kernel changes nothing any more.
-    pub(super) fn end(&mut self, reason: Reason, now: Timestamp, stats: &SinkStats) {
-        self.settle(now, stats);
+    pub(super) fn end(&mut self, reason: Reason, now: Timestamp, shared: &SinkShared) {
+        self.settle(now, shared);
         for offered in &self.offered {
             if let Some((taken, _)) = &offered.record
                 && offered.is_unfinished()

@@ -16,7 +16,7 @@ mod skips;
 mod sync;
 mod transmit;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -224,6 +224,8 @@ pub struct Connection {
     skips: Skips,
     recovery: Recovery<Contents>,
     outcomes: Outcomes<Contents>,
+    /// Blocks of packets that were declared lost, as long as these may still be acknowledged.
+    lost_parts: BTreeMap<u64, Vec<Part>>,
     acks: Acks,
     outbox: Outbox,
     inbox: Inbox,
@@ -279,6 +281,7 @@ impl Connection {
             skips: Skips::new(random.bytes()),
             recovery: Recovery::new(&recovery, now),
             outcomes: Outcomes::default(),
+            lost_parts: BTreeMap::new(),
             acks: Acks::new(local.ack_delay),
             outbox: Outbox::new(Box::new(freshwire_choice::fifo()), credit),
             inbox: Inbox::new(&qos, config.in_order, pool),
@@ -545,11 +548,14 @@ impl Connection {
                 self.acks.forget_below(largest);
             }
         }
-        for (_, contents) in self.outcomes.lost.drain(..) {
+        for (number, contents) in self.outcomes.lost.drain(..) {
             self.stats.packets_lost += 1;
             self.over_window_bytes -= u64::from(contents.over_window_bytes);
             for part in &contents.parts {
                 self.outbox.on_lost(part);
+            }
+            if !contents.parts.is_empty() {
+                self.lost_parts.insert(number, contents.parts);
             }
             let uncommon = contents.uncommon.map(|uncommon| *uncommon).unwrap_or_default();
             self.gone_in_flight -= uncommon.gone.len();
@@ -569,8 +575,18 @@ impl Connection {
             self.credit_to_send |= contents.credit;
             self.quality.on_lost(contents.qos, contents.qos_ack);
         }
+        // A peer that has all of it may close, and then acknowledges no repetition.
+        //= spec/a1.md A1-ACK-6
         self.stats.spurious_losses += self.outcomes.spurious.len() as u64;
-        self.outcomes.spurious.clear();
+        for number in self.outcomes.spurious.drain(..) {
+            for part in self.lost_parts.remove(&number).iter().flatten() {
+                self.outbox.on_acked(part);
+            }
+        }
+        let oldest = self.recovery.oldest_lost().unwrap_or(u64::MAX);
+        while let Some(parts) = self.lost_parts.first_entry().filter(|parts| *parts.key() < oldest) {
+            parts.remove();
+        }
     }
 
     //= spec/a1.md A1-END-1

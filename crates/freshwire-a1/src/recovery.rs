@@ -221,6 +221,11 @@ impl<C> Recovery<C> {
         Ok(())
     }
 
+    /// The oldest packet that was declared lost and may still be acknowledged.
+    pub(crate) fn oldest_lost(&self) -> Option<u64> {
+        self.flight.oldest_lost()
+    }
+
     /// The path delivers.
     fn on_answer(&mut self, now: Timestamp) {
         if self.is_outage() {

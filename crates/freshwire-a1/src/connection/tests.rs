@@ -486,6 +486,37 @@ fn a_close_is_told_with_its_reason() {
     assert!(pair.ends.iter().all(|end| end.connection.is_ended()));
 }
 
+/// A receiver that has all messages may close at once. Some packets were declared lost and repeated by then.
+//= spec/a1.md A1-ACK-6
+#[test]
+fn every_message_that_a_closing_peer_has_is_acknowledged() {
+    let mut late = 0;
+    for seed in 0..200 {
+        let link = Config::builder()
+            .rate(Rate::from_bits_per_sec([1_000_000, 10_000_000, 100_000_000][seed as usize % 3]))
+            .delay(Duration::from_millis(1 + seed % 50))
+            .loss(Loss::Random { share: [0.0, 0.01, 0.05][seed as usize / 3 % 3] })
+            .reorder(0.2, Duration::from_millis(5 + seed % 100))
+            .seed(seed);
+        let mut pair = Pair::new(link.build().expect("a link"));
+        let messages = 5 + seed % 40;
+        for seq in 0..messages {
+            pair.push(0, record(seq, pair.now, None), payload(seq, 200 + 50 * seed as usize));
+            pair.run_for(Duration::from_millis(seed % 3));
+        }
+        while pair.ends[1].received.len() < messages as usize {
+            pair.run_for(Duration::from_millis(1));
+        }
+        pair.ends[1].connection.close(pair.now, 0, "");
+        pair.run_for(Duration::from_secs(60));
+        let end = &pair.ends[0];
+        late += end.connection.stats().spurious_losses;
+        let acked = end.fates.iter().filter(|(_, outcome)| *outcome == Outcome::Acked).count();
+        assert_eq!(acked, messages as usize, "seed {seed}: {:?}", end.connection.stats());
+    }
+    assert!(late > 0, "nothing was acknowledged after it had been declared lost");
+}
+
 /// Whoever has the last message and closes at once has not acknowledged it yet.
 //= spec/a1.md A1-END-1
 #[test]

@@ -271,6 +271,11 @@ impl<C> Flight<C> {
         }
     }
 
+    /// The oldest packet that was declared lost and may still be acknowledged.
+    pub(super) fn oldest_lost(&self) -> Option<u64> {
+        self.lost.first_key_value().map(|(&number, _)| number)
+    }
+
     /// Forgets what was declared lost before `time`, and the oldest beyond a bound.
     pub(super) fn forget_lost(&mut self, time: Timestamp) {
         while let Some(entry) = self.lost.first_entry() {

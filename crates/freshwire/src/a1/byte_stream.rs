@@ -14,7 +14,7 @@ use super::config::SinkConfig;
 use super::connection::Connection;
 use super::events::Events;
 use crate::choice;
-use crate::error::{PushError, SenderError};
+use crate::error::SenderError;
 use crate::sender::Sender;
 use crate::sink::Sink;
 
@@ -359,17 +359,18 @@ impl ByteWriter {
     /// `None`: there is no room.
     fn try_push(&mut self, bytes: &[u8], unsent: usize) -> io::Result<Option<u64>> {
         let sink = self.sink.id();
-        if self.sender.backlog(sink) >= unsent {
+        let meta = Meta { seq: self.next_seq, generated: now(), ..Meta::default() };
+        // A refused push would leave a fate, which is that of a lost message.
+        let has_room = self.sender.has_room(sink, bytes.len(), &meta).unwrap_or(true);
+        if !has_room || self.sender.backlog(sink) >= unsent {
             return Ok(None);
         }
-        let meta = Meta { seq: self.next_seq, generated: now(), ..Meta::default() };
         match self.sender.push(sink, bytes, &meta) {
             Ok(_) => {
                 self.next_seq += 1;
                 self.unacked += 1;
                 Ok(Some(meta.seq))
             }
-            Err(PushError::Full | PushError::OutOfBlocks) => Ok(None),
             Err(error) => Err(io::Error::new(io::ErrorKind::BrokenPipe, error)),
         }
     }

@@ -73,6 +73,58 @@ fn all_bytes_arrive_in_order_both_ways_at_once() {
     });
 }
 
+/// Repeats calls with short time limits, as Python does to notice signals.
+fn write_in_slices(mut writer: ByteWriter, bytes: &[u8], slice: Duration) {
+    writer.set_timeout(Some(slice));
+    let sizes = [1, 7, 64, 1000, 1473, 20_000, 3, 65_537];
+    let mut at = 0;
+    while at < bytes.len() {
+        let part = &bytes[at..bytes.len().min(at + sizes[at % sizes.len()])];
+        match writer.write(part) {
+            Ok(taken) => at += taken,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+        }
+    }
+    let give_up = std::time::Instant::now() + PATIENCE;
+    while let Err(error) = writer.try_finish(slice) {
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert!(std::time::Instant::now() < give_up, "{error}");
+    }
+}
+
+fn read_in_slices(mut reader: ByteReader, slice: Duration) -> Vec<u8> {
+    reader.set_timeout(Some(slice));
+    let mut bytes = Vec::new();
+    loop {
+        match reader.fill_buf() {
+            Ok([]) => return bytes,
+            Ok(found) => {
+                bytes.extend_from_slice(found);
+                let found = found.len();
+                reader.consume(found);
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+        }
+    }
+}
+
+/// The writer fills its ring, and the reader closes with repetitions on the way: neither gives a byte up.
+#[test]
+fn all_bytes_arrive_in_calls_of_any_length() {
+    for slice in [50, 500, 5_000, 50_000].repeat(3).into_iter().map(Duration::from_micros) {
+        let (near, far, _nodes) = streams(Qos::default());
+        let ((near_reader, near_writer), (far_reader, far_writer)) = (near.split(), far.split());
+        let (there, back) = (pattern(3, 2 << 20), pattern(4, 1 << 20));
+        std::thread::scope(|scope| {
+            scope.spawn(|| write_in_slices(near_writer, &there, slice));
+            scope.spawn(|| write_in_slices(far_writer, &back, slice));
+            let came_back = scope.spawn(|| read_in_slices(near_reader, slice));
+            assert!(read_in_slices(far_reader, slice) == there, "{slice:?}");
+            assert!(came_back.join().unwrap() == back, "{slice:?}");
+        });
+    }
+}
+
 #[test]
 fn a_question_is_answered_after_its_end() {
     let (near, far, _nodes) = streams(Qos::default());
